@@ -1,0 +1,153 @@
+// The lower seam: what a provider has to offer so that connections can be built on it.
+//
+// A LinkDomain is one provider opened by one engine (libfabric shm, libfabric tcp, the simulated
+// network): its registered slots, its completions, its registrations. A Link is the provider's
+// ordered way to one peer. Framing (transport/framing/) makes Connections of Links: headers,
+// credits, large messages. A Link knows nothing of those.
+//
+// Threads: one engine's; on the thread that drives it.
+// Slots: fixed-size cells of registered memory, `slot_bytes()` each. Send slots are acquired,
+//   filled, and given to Link::Send(), which takes them: the domain takes each one back when the
+//   provider no longer touches it. Receive slots are posted by the domain itself; received bytes
+//   are valid during OnReceived() only, and the slot is posted again right after it, before
+//   anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
+// Ordering: batches of one Link arrive in order; a Write posted before a Send is visible when
+//   that batch is received.
+// Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/path.h"
+#include "transport/region.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class PeerDoorbell;
+
+// A send slot in the caller's hands. data == nullptr: none.
+struct SendSlot {
+  std::byte* data = nullptr;
+  uint32_t index = 0;
+};
+
+// What a Link tells the connection above it. Called from LinkDomain::Poll().
+class LinkHandler {
+ public:
+  // Batches can be sent. At most once.
+  virtual void OnLinkUp() = 0;
+  // The path is broken (UNAVAILABLE) or never came up; at most once. Destroy the Link soon.
+  virtual void OnLinkDown(const absl::Status& why) = 0;
+  // A send slot came back to a domain that had none left.
+  virtual void OnSlotsFree() = 0;
+
+ protected:
+  ~LinkHandler() = default;
+};
+
+// Receives every batch that arrives at a domain, whoever sent it: providers with shared receive
+// queues do not say which link it came by, so batches carry that themselves.
+class BatchSink {
+ public:
+  virtual void OnReceived(ByteSpan batch) = 0;
+
+ protected:
+  ~BatchSink() = default;
+};
+
+// Who is at the other end, as the handshake told.
+struct LinkPeer {
+  std::string address;     // LinkDomain::address() of the peer: opaque, at most 256 bytes
+  uint64_t nonce = 0;      // made by the passive side for this one link; proves that a provider's
+                           // connection request belongs to a handshake
+  int32_t process_id = 0;  // shm only: the peer's, as the kernel vouched for it; 0: unknown
+  PeerDoorbell* doorbell = nullptr;  // shm only: wakes the peer's engine; outlives the link
+};
+
+// An ordered way to one peer. Destroying it closes it: afterwards no callback comes, nothing of
+// this process can be touched through it, and its outstanding operations have completed with
+// CANCELLED (from inside the destructor). After Abandon() the destructor makes no provider call
+// that could block on a dead peer.
+class Link {
+ public:
+  virtual ~Link() = default;
+
+  // Takes `slot` and sends its first `bytes` bytes (1..slot_bytes). Never blocks: where the
+  // provider is busy the slot is queued and retried by Poll(), in order; the queue is bounded by
+  // the number of slots. An error means that the link is going down; the slot is taken all the same.
+  virtual absl::Status Send(SendSlot slot, uint32_t bytes) = 0;
+
+  // As Connection::Read and Write. Bounded by LinkDomain's max_outstanding_operations.
+  virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                            Operation* op) = 0;
+  virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                             Operation* op) = 0;
+
+  // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
+  // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().
+  virtual void Abandon() = 0;
+};
+
+// Counts that tests hold to account: all return to their first value when links are closed.
+struct LinkDomainStats {
+  uint64_t registrations = 0;         // ever made
+  uint64_t registrations_open = 0;
+  uint64_t send_slots_in_use = 0;
+  uint64_t receives_posted = 0;
+  uint64_t links_open = 0;
+  uint64_t eagain = 0;                // times the provider was busy
+};
+
+class LinkDomain {
+ public:
+  virtual ~LinkDomain() = default;
+
+  virtual const PathInfo& path() const = 0;
+  // Given to peers in the handshake. At most 256 bytes.
+  virtual const std::string& address() const = 0;
+  virtual uint32_t slot_bytes() const = 0;
+
+  // Makes room for one more connection: `send` more send slots, `receive` more posted receives.
+  // Registers memory, so never on the hot path. RESOURCE_EXHAUSTED names the bound that was hit.
+  virtual absl::Status AddSlots(uint32_t send, uint32_t receive) = 0;
+  // Undoes one AddSlots(); memory is kept for the next connection.
+  virtual void RemoveSlots(uint32_t send, uint32_t receive) = 0;
+
+  // An empty send slot, or none (data == nullptr): OnSlotsFree() will tell.
+  virtual SendSlot AcquireSlot() = 0;
+  // Gives an unsent slot back.
+  virtual void ReleaseSlot(SendSlot slot) = 0;
+
+  // Active and passive side of one link; OnLinkUp() or OnLinkDown() follow from Poll(). The
+  // caller bounds the time. The passive side accepts only the peer that presents peer.nonce.
+  virtual absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                        LinkHandler* handler) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer,
+                                                       LinkHandler* handler) = 0;
+
+  // Registers memory; random keys, offsets from 0.
+  virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
+                                                           Access access) = 0;
+
+  // Completions, receives, retries, connection events: at most about `budget`. Returns how many.
+  virtual int Poll(int budget) = 0;
+
+  // Prepares to sleep until descriptor() is readable. False: work is pending, poll again.
+  // A domain without a descriptor relies on the engine's doorbell, which its peers ring.
+  virtual bool Arm() = 0;
+  virtual int descriptor() const = 0;  // -1: none
+
+  // Operations or sends are outstanding: the engine then sleeps in short steps only.
+  virtual bool busy() const = 0;
+
+  virtual const LinkDomainStats& stats() const = 0;
+};
+
+}  // namespace weft

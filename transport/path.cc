@@ -1,0 +1,81 @@
+#include "transport/path.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+
+namespace weft {
+namespace {
+
+struct KindName {
+  PathKind kind;
+  std::string_view name;
+};
+
+constexpr KindName kKindNames[] = {
+    {PathKind::kShm, "shm"},
+    {PathKind::kTcp, "tcp"},
+    {PathKind::kSim, "sim"},
+};
+
+std::string_view OutcomeName(PathCandidate::Outcome outcome) {
+  switch (outcome) {
+    case PathCandidate::Outcome::kChosen:
+      return "chosen";
+    case PathCandidate::Outcome::kRejected:
+      return "rejected";
+    case PathCandidate::Outcome::kNotTried:
+      return "not tried";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string_view PathKindName(PathKind kind) {
+  for (const KindName& entry : kKindNames) {
+    if (entry.kind == kind) return entry.name;
+  }
+  return "unknown";
+}
+
+absl::StatusOr<PathKind> ParsePathKind(std::string_view name) {
+  std::string known;
+  for (const KindName& entry : kKindNames) {
+    if (entry.name == name) return entry.kind;
+    absl::StrAppend(&known, known.empty() ? "" : ", ",
+                    absl::string_view(entry.name.data(), entry.name.size()));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("path \"", absl::string_view(name.data(), name.size()),
+                   "\" is not known; the known ones are ", known));
+}
+
+absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text) {
+  std::vector<PathKind> kinds;
+  for (absl::string_view name :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
+    absl::StatusOr<PathKind> kind = ParsePathKind(std::string_view(name.data(), name.size()));
+    if (!kind.ok()) return kind.status();
+    if (std::find(kinds.begin(), kinds.end(), *kind) != kinds.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("path \"", name, "\" is named twice"));
+    }
+    kinds.push_back(*kind);
+  }
+  return kinds;
+}
+
+std::string ExplainPaths(const std::vector<PathCandidate>& candidates) {
+  std::string text;
+  for (const PathCandidate& candidate : candidates) {
+    const std::string_view kind = PathKindName(candidate.kind);
+    const std::string_view outcome = OutcomeName(candidate.outcome);
+    absl::StrAppendFormat(&text, "%-5s %-9s  %s\n", absl::string_view(kind.data(), kind.size()),
+                          absl::string_view(outcome.data(), outcome.size()), candidate.reason);
+  }
+  return text;
+}
+
+}  // namespace weft

@@ -1,0 +1,61 @@
+// Readiness of descriptors for one engine: an epoll instance with handlers.
+//
+// Threads: the engine's. Lifetime: handlers stay valid until Remove(); removing any descriptor,
+// also one that is ready in the same round, is allowed inside OnReady().
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/slab.h"
+
+namespace weft {
+
+class PollHandler {
+ public:
+  // `events`: EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR as in epoll(7). Level-triggered.
+  virtual void OnReady(uint32_t events) = 0;
+
+ protected:
+  ~PollHandler() = default;
+};
+
+class Poller {
+ public:
+  static constexpr uint32_t kMaxDescriptors = 8192;  // control sockets and completion queues
+
+  static absl::StatusOr<std::unique_ptr<Poller>> Create();
+  ~Poller();
+
+  // Watches `descriptor`, which stays the caller's. `handler` may be null: the descriptor then
+  // only ends a sleep.
+  absl::Status Add(int descriptor, uint32_t events, PollHandler* handler);
+  absl::Status Modify(int descriptor, uint32_t events);
+  void Remove(int descriptor);
+
+  // Waits up to `timeout_ns` (0: only looks; rounded up to epoll's resolution) and calls the
+  // handlers of what is ready. Returns how many were.
+  int Poll(uint64_t timeout_ns);
+
+  // Readable when any watched descriptor is ready.
+  int descriptor() const { return epoll_fd_; }
+
+ private:
+  struct Watch {
+    int descriptor = -1;
+    PollHandler* handler = nullptr;
+  };
+
+  Poller();
+
+  int epoll_fd_ = -1;
+  Slab<Watch> watches_;
+  std::vector<SlabHandle> by_descriptor_;  // grows to the largest descriptor; setup only
+};
+
+}  // namespace weft

@@ -1,0 +1,249 @@
+// The seam between programs and networks: ordered messages and one-sided reads and writes to one
+// peer, the same over shared memory, TCP, RDMA and the simulated network.
+//
+// A Transport listens and connects; both yield Connections. One address names a server; which
+// path carries a connection is settled when it opens, and Connection::path() says which.
+//
+//   Connection states, and who moves them:
+//     kConnecting  Connect() or an arriving peer. -> kOpen, kClosed
+//     kOpen        the transport, both sides ready; OnOpen() tells. -> kClosed
+//     kClosed      Close(), the peer, or a failure; OnClosed() tells once, and is the last word.
+//
+// Threads: all of this belongs to one engine and is used on the thread that drives it (engine.h).
+//   Callbacks come from Transport::Poll(), never from inside the call that caused them.
+// Lifetime: a Connection belongs to its Transport. The pointer is good until OnClosed() returns.
+//   Handlers are the caller's and outlive the connection (until OnClosed() has returned).
+// Ordering: messages arrive whole, once, in the order of their Commit(). A one-sided write that
+//   was posted before a message is visible to the peer when that message arrives. Reads and
+//   writes among themselves complete in any order.
+// Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
+//   Every Read and Write completes exactly once, before OnClosed().
+// Errors, by what to do next:
+//   INVALID_ARGUMENT    the call is wrong: fix it. Nothing happened.
+//   RESOURCE_EXHAUSTED  a limit is reached: wait for OnWritable(), then try again.
+//   FAILED_PRECONDITION not open (yet, or any more).
+//   UNAVAILABLE         the peer or the path is gone: connect again.
+//   DATA_LOSS           the peer broke the protocol; the connection is closed.
+//   CANCELLED           this side closed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/path.h"
+#include "transport/region.h"
+
+namespace weft {
+
+class Connection;
+
+// The largest message, in bytes. Bounds what one peer can make this process allocate at once;
+// larger payloads belong in one-sided transfers.
+inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
+
+// The largest opaque hello (ListenOptions::hello, ConnectOptions::hello), in bytes: a table of
+// some thousand method names fits.
+inline constexpr size_t kMaxHelloBytes = size_t{256} << 10;
+
+// What a connection tells its user. All calls come on the engine's thread.
+class ConnectionHandler {
+ public:
+  // Messages can be sent from now on. Called at most once, before any OnMessage.
+  virtual void OnOpen(Connection& connection) = 0;
+
+  // `message` is valid until the call returns. Send, Close and other connections' calls are
+  // allowed inside.
+  virtual void OnMessage(Connection& connection, ByteSpan message) = 0;
+
+  // After Reserve() answered RESOURCE_EXHAUSTED: it is worth trying again.
+  virtual void OnWritable(Connection& connection) { (void)connection; }
+
+  // The end, exactly once, for every connection, also one that never opened. `why` is never OK.
+  // The connection is gone when this returns.
+  virtual void OnClosed(Connection& connection, const absl::Status& why) = 0;
+
+ protected:
+  ~ConnectionHandler() = default;
+};
+
+// One asynchronous one-sided operation. The caller owns it and keeps it, and the local memory,
+// untouched from the post until OnComplete().
+class Operation {
+ public:
+  // Exactly once for each accepted post. OK after a Read: the bytes are here. OK after a Write:
+  // the local memory may be reused; only a reply from the peer proves delivery.
+  virtual void OnComplete(const absl::Status& status) = 0;
+
+ protected:
+  ~Operation() = default;
+};
+
+// What a connection has done. Counts since it opened; readable on the engine's thread.
+struct ConnectionStats {
+  uint64_t messages_sent = 0;  // handed to the provider
+  uint64_t messages_received = 0;
+  uint64_t batches_sent = 0;   // fabric messages; messages_sent / batches_sent is the coalescing
+  uint64_t batches_received = 0;
+  uint64_t large_sent = 0;     // messages moved by one-sided transfer
+  uint64_t large_received = 0;
+  uint64_t credit_stalls = 0;  // times Reserve() found no credit
+};
+
+// An ordered, reliable path to one peer.
+class Connection {
+ public:
+  enum class State : uint8_t { kConnecting = 1, kOpen = 2, kClosed = 3 };
+
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // --- messages ---------------------------------------------------------------------------------
+
+  // Space for one message of up to `bytes` (0..kMaxMessageBytes), in registered memory: what is
+  // written there is sent from there. At most one reservation is open at a time; end it with
+  // Commit() or Abandon() before returning to the engine.
+  // RESOURCE_EXHAUSTED: no credit or no slot now; OnWritable() will come.
+  virtual absl::StatusOr<std::byte*> Reserve(size_t bytes) = 0;
+
+  // Queues the reserved message, `bytes` long (<= reserved). Small messages committed in one turn
+  // of the engine share a fabric message; it leaves at Flush() or at the end of the turn.
+  // Returns the message's number: 0, 1, 2, ... in the order of commits.
+  // REQUIRES: an open reservation.
+  virtual uint64_t Commit(size_t bytes) = 0;
+
+  // Gives the reservation back; nothing is sent.
+  virtual void Abandon() = 0;
+
+  // Sends what is committed now instead of at the end of the turn.
+  virtual void Flush() = 0;
+
+  // The number of the first message that has not been handed to the provider: messages from this
+  // number on surely never reached the peer; those before it may have. Good inside OnClosed().
+  virtual uint64_t first_unsent() const = 0;
+
+  // --- one-sided --------------------------------------------------------------------------------
+
+  // Registers memory for this connection's path; good for every connection of the same path on
+  // the same engine. Not for the hot path.
+  virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
+                                                           Access access) = 0;
+
+  // Moves remote.length bytes between local.memory()[local_offset...] and the peer's region.
+  // RESOURCE_EXHAUSTED: too many outstanding (max_outstanding_operations); OnWritable() will come.
+  // An accepted post completes through op->OnComplete().
+  virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                            Operation* op) = 0;
+  virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                             Operation* op) = 0;
+
+  // --- life -------------------------------------------------------------------------------------
+
+  // Ends the connection: what was committed is handed to the provider where it takes it at once,
+  // outstanding operations complete with CANCELLED, the peer sees UNAVAILABLE, OnClosed(CANCELLED)
+  // follows from Poll(). Idempotent. `why` travels to the peer as text where the path is up.
+  virtual void Close(std::string_view why) = 0;
+
+  // --- facts ------------------------------------------------------------------------------------
+
+  virtual State state() const = 0;
+  virtual const PathInfo& path() const = 0;
+  // Every path considered, in the order tried, with reasons. Good from OnOpen() or OnClosed() on.
+  virtual const std::vector<PathCandidate>& candidates() const = 0;
+  // The peer's hello; from OnOpen() on.
+  virtual const std::string& peer_hello() const = 0;
+  // Messages up to this size travel in one frame; larger ones by one-sided transfer.
+  virtual size_t eager_bytes() const = 0;
+  virtual const ConnectionStats& stats() const = 0;
+
+ protected:
+  Connection() = default;
+  virtual ~Connection() = default;
+};
+
+// Decides about arriving connections.
+class Acceptor {
+ public:
+  // A peer has passed the handshake. Returns who handles the connection, or an error, whose text
+  // the peer gets. OnOpen() follows when the path is up.
+  virtual absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) = 0;
+
+ protected:
+  ~Acceptor() = default;
+};
+
+// A listening address. Destroying it stops listening; its connections live on.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  // As a client would dial it: the port is the one in use, also when 0 was asked for.
+  virtual const std::string& address() const = 0;
+};
+
+// Behaviour and resources of connections; both sides' limits are agreed in the handshake.
+struct LinkOptions {
+  // Behaviour.
+  std::vector<PathKind> paths;                      // allowed, in order; empty: the environment's
+                                                    // WEFT_PATHS, else all, in default order
+  uint64_t connect_timeout_ns = 5'000'000'000;      // for the whole of Connect()
+  uint64_t path_timeout_ns = 1'000'000'000;         // for one candidate path, then the next
+  // Performance. For each connection, window_slots receive slots (their size belongs to the
+  // engine's network) are held posted.
+  uint32_t window_slots = 64;  // 4..1024; batches the peer may have in flight
+  uint32_t max_outstanding_operations = 128;  // 1..1024; one-sided, per connection
+};
+
+struct ListenOptions {
+  LinkOptions link;
+  std::string hello;               // opaque to the transport, given to every client; <= kMaxHelloBytes
+  uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED; on shm
+                                    // the provider itself holds at most 256 peers
+};
+
+struct ConnectOptions {
+  LinkOptions link;
+  std::string hello;  // opaque to the transport, given to the server
+};
+
+// One engine's network.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // `address`: "host:port", "[v6]:port", port 0 for any free one, "unix:/path"; "sim:NAME" in the
+  // simulated network. The acceptor outlives the listener.
+  virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
+                                                           const ListenOptions& options,
+                                                           Acceptor* acceptor) = 0;
+
+  // Starts to connect. The result comes as OnOpen() or OnClosed(). An error here (bad address or
+  // options) means that the handler is never called.
+  virtual absl::StatusOr<Connection*> Connect(const std::string& address,
+                                              const ConnectOptions& options,
+                                              ConnectionHandler* handler) = 0;
+
+  // Makes progress: completions, callbacks, control traffic; at most about `budget` events.
+  // Returns how many there were. `now_ns` is the engine's clock.
+  virtual int Poll(int budget, uint64_t now_ns) = 0;
+
+  // Sends what was committed this turn. The engine calls it at the end of each turn.
+  virtual void FlushAll() = 0;
+
+  // Prepares to sleep on the engine's poller. False: there is work, poll again.
+  virtual bool Arm() = 0;
+
+  // Called by an engine with nothing to do where time itself must be moved on (sim). Returns false
+  // where it does nothing, and the engine sleeps on its poller.
+  virtual bool Idle(uint64_t until_ns) {
+    (void)until_ns;
+    return false;
+  }
+};
+
+}  // namespace weft
