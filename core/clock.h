@@ -1,0 +1,55 @@
+// Time as the rest of Weft sees it: monotonic nanoseconds from an unspecified start.
+//
+// Code that waits or measures takes a `const Clock&`, so that tests and the simulated network
+// decide what time it is.
+//
+// Threads:   NowNs from any thread; a FakeClock is moved by one thread at a time.
+// Lifetime:  Clock::Real() lives for ever.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft {
+
+inline constexpr uint64_t kNsPerUs = 1'000;
+inline constexpr uint64_t kNsPerMs = 1'000'000;
+inline constexpr uint64_t kNsPerSec = 1'000'000'000;
+
+// A deadline that never comes (584 years from the clock's start).
+inline constexpr uint64_t kNever = ~uint64_t{0};
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  // Never smaller than an earlier result that the same thread has seen.
+  virtual uint64_t NowNs() const = 0;
+
+  // CLOCK_MONOTONIC: no system call (vDSO), about 20 ns.
+  static Clock& Real();
+
+ protected:
+  Clock() = default;
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+};
+
+// A clock that stands still until told otherwise.
+class FakeClock final : public Clock {
+ public:
+  // Does not start at 0, so that a forgotten time stamp is not "now".
+  explicit FakeClock(uint64_t now_ns = kNsPerSec) : now_ns_(now_ns) {}
+
+  uint64_t NowNs() const override { return now_ns_.load(std::memory_order_acquire); }
+
+  void Advance(uint64_t ns) { Set(NowNs() + ns); }
+
+  // REQUIRES: now_ns >= NowNs(): time does not run backwards.
+  void Set(uint64_t now_ns);
+
+ private:
+  std::atomic<uint64_t> now_ns_;
+};
+
+}  // namespace weft

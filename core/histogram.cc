@@ -1,0 +1,39 @@
+#include "core/histogram.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "core/check.h"
+
+namespace weft {
+
+void LatencyHistogram::Merge(const LatencyHistogram& other) {
+  count_ += other.count_;
+  clamped_count_ += other.clamped_count_;
+  sum_ns_ += other.sum_ns_;
+  min_ns_ = std::min(min_ns_, other.min_ns_);
+  max_ns_ = std::max(max_ns_, other.max_ns_);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+}
+
+uint64_t LatencyHistogram::Percentile(double percent) const {
+  WEFT_DCHECK(percent >= 0 && percent <= 100);
+  if (count_ == 0) return 0;
+  // The rank of the wanted value among the sorted ones, 1 is the smallest.
+  const double exact_rank = std::ceil(percent / 100 * static_cast<double>(count_));
+  const uint64_t rank = std::clamp<uint64_t>(static_cast<uint64_t>(exact_rank), 1, count_);
+  if (percent <= 0) return min_ns_;
+  if (rank == count_) return max_ns_;
+  uint64_t seen = 0;
+  std::size_t bucket = 0;
+  while ((seen += buckets_[bucket]) < rank) ++bucket;
+  return std::clamp(MiddleOf(bucket), min_ns_, max_ns_);
+}
+
+void LatencyHistogram::CheckInvariants() const {
+  WEFT_CHECK(std::accumulate(buckets_.begin(), buckets_.end(), uint64_t{0}) == count_);
+  WEFT_CHECK(clamped_count_ <= buckets_.back());
+  WEFT_CHECK(count_ == 0 || min_ns_ <= max_ns_);
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+// What the library has to say, to whoever wants to hear it.
+//
+// Weft is silent: until the application sets a sink, messages are dropped before they are
+// formatted. WEFT_LOG=debug|info|warning|error in the environment turns on a sink that writes to
+// stderr; a sink set by the application replaces it.
+//
+//   WEFT_LOG(kWarning, "shm rejected for ", address, ": ", status.message());
+//
+// Errors are returned, not logged: a message here explains a decision (a path chosen, a connection
+// given up), never replaces a Status. Nothing is logged on the hot path.
+//
+// Threads:   everything from any thread. The sink is called by one thread at a time.
+// Lifetime:  after SetLogSink returns, the previous sink is neither running nor called again. A
+//            sink may not be changed from within a sink; what a sink itself logs is dropped.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "core/strings.h"
+
+namespace weft {
+
+enum class LogLevel : int {
+  kDebug = 1,    // for those who work on Weft
+  kInfo = 2,     // decisions worth knowing: path chosen, server started
+  kWarning = 3,  // something works, but not as it should: fallback, limit reached
+  kError = 4,    // something was given up
+};
+
+std::string_view LogLevelName(LogLevel level);
+
+// Valid only during the call of the sink.
+struct LogRecord {
+  LogLevel level;
+  std::string_view file;  // root-relative
+  int line;
+  std::string_view text;  // one line, without its end
+};
+
+using LogSink = std::function<void(const LogRecord&)>;
+
+// Sends messages of `min_level` and above to `sink`; an empty sink drops all.
+void SetLogSink(LogSink sink, LogLevel min_level = LogLevel::kInfo);
+
+// A sink that writes "weft I file:line] text" to stderr.
+LogSink StderrLogSink();
+
+namespace internal {
+
+inline constexpr int kLogUnresolved = 0;  // nobody has looked at the environment yet
+inline constexpr int kLogOff = 5;
+inline std::atomic<int> log_threshold{kLogUnresolved};
+
+// Looks at the environment once, then compares.
+bool ResolveLogEnabled(LogLevel level);
+void WriteLog(LogLevel level, std::string_view file, int line, std::string_view text);
+
+// Lets one message through in each interval.
+class LogRateLimit {
+ public:
+  // Whether to log now; if so, *suppressed is the number of refusals since the last time.
+  bool Allow(uint64_t interval_ns, uint64_t* suppressed);
+
+ private:
+  std::atomic<uint64_t> next_ns_{0};
+  std::atomic<uint64_t> suppressed_{0};
+};
+
+}  // namespace internal
+
+// Whether a message of this level would reach a sink: one relaxed load.
+inline bool LogEnabled(LogLevel level) {
+  const int threshold = internal::log_threshold.load(std::memory_order_relaxed);
+  if (threshold == internal::kLogUnresolved) return internal::ResolveLogEnabled(level);
+  return static_cast<int>(level) >= threshold;
+}
+
+}  // namespace weft
+
+// WEFT_LOG(kInfo, parts...): the parts as for StrCat (core/strings.h), evaluated only if the level
+// is enabled.
+#define WEFT_LOG(level, ...)                                                  \
+  do {                                                                        \
+    if (::weft::LogEnabled(::weft::LogLevel::level)) {                        \
+      ::weft::internal::WriteLog(::weft::LogLevel::level, __FILE__, __LINE__, \
+                                 ::weft::StrCat(__VA_ARGS__));                \
+    }                                                                         \
+  } while (false)
+
+// The same, at most once in `seconds` from this place; it says how many were left out.
+#define WEFT_LOG_EVERY_N_SEC(level, seconds, ...)                                              \
+  do {                                                                                         \
+    if (::weft::LogEnabled(::weft::LogLevel::level)) {                                         \
+      static ::weft::internal::LogRateLimit weft_rate_limit;                                   \
+      uint64_t weft_suppressed = 0;                                                            \
+      if (weft_rate_limit.Allow((seconds)*uint64_t{1'000'000'000}, &weft_suppressed)) {        \
+        ::weft::internal::WriteLog(                                                            \
+            ::weft::LogLevel::level, __FILE__, __LINE__,                                       \
+            ::weft::StrCat(::weft::StrCat(__VA_ARGS__),                                        \
+                           weft_suppressed == 0 ? "" : " (suppressed since: ",                 \
+                           weft_suppressed == 0 ? "" : ::weft::StrCat(weft_suppressed, ")"))); \
+      }                                                                                        \
+    }                                                                                          \
+  } while (false)
