@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Runs `bazel test` and ends with one line that counts test cases.
+
+    tools/run_tests.py [BAZEL OPTION]... [TARGET]...        (targets: //... by default)
+
+The last line is "N passed, N failed", with ", N skipped" where some were; each
+failure and each skip has a line above it, with the reason. What is counted comes
+from the events of this run, not from what lies about in bazel-testlogs. A test
+that crashed, ran out of time or did not build is one failure, so is a build that
+failed. The exit status is 0 only when nothing failed.
+"""
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import xml.etree.ElementTree
+
+BAZEL = os.environ.get("BAZEL", "bazel")
+
+
+NO_TESTS = "there is no test among these targets"
+
+
+class Count:
+    """What a run came to."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failed = []   # one line each
+        self.skipped = []  # one line each, with the reason
+        self.unchanged = 0  # targets whose earlier result still holds
+
+    def add_cases(self, label, status, path):
+        """Adds the cases of one test.xml; returns how many failed."""
+        failed = 0
+        for case in xml.etree.ElementTree.parse(path).iter("testcase"):
+            # Without a class it is Bazel's own: the whole test as one case.
+            whole = case.get("classname") is None
+            what = "%s (%s)" % (label, status) if whole else "%s %s.%s" % (
+                label, case.get("classname"), case.get("name"))
+            skip = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed.append(what)
+                failed += 1
+            elif skip is not None:
+                reason = skip.get("message") or skip.text or "no reason given"
+                self.skipped.append("%s: %s" % (what, " ".join(reason.split())))
+            elif case.get("status") == "notrun" or case.get("result") == "suppressed":
+                self.skipped.append("%s: disabled in the source" % what)
+            else:
+                self.passed += 1
+        return failed
+
+
+def test_xml(result):
+    """The path of the test.xml that a testResult event names, or None."""
+    for output in result.get("testActionOutput", []):
+        if output["name"] == "test.xml":
+            return urllib.parse.unquote(urllib.parse.urlparse(output["uri"]).path)
+    return None
+
+
+def add_result(count, label, result):
+    status = result.get("status", "NO_STATUS")
+    count.unchanged += bool(result.get("cachedLocally"))
+    try:
+        failed = count.add_cases(label, status, test_xml(result))
+        known = True
+    except (TypeError, OSError, xml.etree.ElementTree.ParseError):
+        failed, known = 0, False
+    if status == "PASSED" and not known:
+        count.passed += 1
+    if status != "PASSED" and not failed:
+        count.failed.append("%s (%s)" % (label, status))
+
+
+Run = collections.namedtuple("Run", "label run shard")
+
+
+def summarize(events, expected):
+    """Counts what the build events of one `bazel test` of the `expected` tests tell."""
+    tests, built, summed_up = set(), set(), set()
+    last_attempt = {}
+    aborted = set()
+    for event in events:
+        kind, ident = next(iter(event["id"].items()))
+        label = ident.get("label", "") if isinstance(ident, dict) else ""
+        if kind == "targetConfigured" and "testSize" in event.get("configured", {}):
+            tests.add(label)
+        elif kind == "targetCompleted" and event.get("completed", {}).get("success"):
+            built.add(label)
+        elif kind == "testSummary":
+            summed_up.add(label)
+        elif kind == "testResult":
+            # Events of one test come in the order of its attempts: the last one counts. Without
+            # a result of its own, the event says that the test was given up.
+            run = Run(label, ident.get("run", 0), ident.get("shard", 0))
+            last_attempt[run] = event.get("testResult", {})
+        if "aborted" in event and kind in ("targetCompleted", "targetConfigured", "pattern",
+                                           "configuredLabel", "unconfiguredLabel"):
+            aborted.add((label or json.dumps(ident), event["aborted"].get("reason", "ABORTED")))
+
+    count = Count()
+    for run in sorted(last_attempt):
+        add_result(count, run.label, last_attempt[run])
+    not_run = tests - {run.label for run in last_attempt}
+    filtered = {label for label in not_run if label not in summed_up and label in built}
+    for label in sorted(filtered | (expected - tests if tests else set())):
+        count.skipped.append("%s: left out by its tags in this configuration" % label)
+    for label in sorted(not_run - filtered):
+        count.failed.append("%s (not built, or not run)" % label)
+    for label, reason in sorted(aborted):
+        if label not in not_run:
+            count.failed.append("%s (%s)" % (label, reason))
+    return count
+
+
+def read_events(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def query_tests(targets):
+    """Labels of all tests that the target patterns name, whatever the configuration filters."""
+    added = [t for t in targets if not t.startswith("-")]
+    taken_out = [t[1:] for t in targets if t.startswith("-")]
+    query = "let t = tests(set({})) - tests(set({})) in $t - attr(tags, '\\bmanual\\b', $t)".format(
+        " ".join(added), " ".join(taken_out))
+    answer = subprocess.run([BAZEL, "query", "--noshow_progress", query], stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL, universal_newlines=True)
+    return set(answer.stdout.split()) if answer.returncode == 0 else set()
+
+
+def run(options, targets):
+    """(status of bazel test, what it came to)"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "events.json")
+        status = subprocess.call(
+            [BAZEL, "test", "--build_event_json_file=" + path, *options, "--", *targets])
+        count = summarize(read_events(path), query_tests(targets))
+    if status != 0 and not count.failed:
+        why = NO_TESTS if status == 4 else "bazel test ended with status %d" % status
+        count.failed.append(why)
+    return status, count
+
+
+def report(count):
+    print()
+    for line in count.skipped:
+        print("SKIPPED: " + line)
+    for line in count.failed:
+        print("FAILED: " + line)
+    if count.unchanged:
+        print("(%d test targets unchanged since they last passed)" % count.unchanged)
+    total = "%d passed, %d failed" % (count.passed, len(count.failed))
+    if count.skipped:
+        total += ", %d skipped" % len(count.skipped)
+    print(total, flush=True)
+
+
+def main():
+    is_option = lambda arg: arg.startswith("-") and not arg.startswith(("-//", "-:", "-@"))
+    options = [arg for arg in sys.argv[1:] if is_option(arg)]
+    targets = [arg for arg in sys.argv[1:] if not is_option(arg)]
+    status, count = run(options, targets or ["//..."])
+    report(count)
+    sys.exit(status or (1 if count.failed else 0))
+
+
+if __name__ == "__main__":
+    main()
