@@ -1,0 +1,115 @@
+// The frames of calls: what stands in front of every protobuf message on a connection.
+//
+// Each transport message is one frame: a header of 16 bytes, little-endian, and a body.
+//
+//   request  {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}  body: the request
+//   reply    {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}    body: status text,
+//                                                                then (status OK only) the reply
+//   cancel   {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
+//
+// `slot` and `generation` name a call on its connection; the client chooses them.
+// docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
+// is; the high byte is for features yet to come, and 0.
+//
+// Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
+#pragma once
+
+#include <cstdint>
+
+#include "core/bytes.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+// What clients and servers must have in common; raised when frames change their meaning.
+inline constexpr uint32_t kRpcProtocolVersion = 1;
+
+inline constexpr size_t kFrameHeaderBytes = 16;
+
+// The largest encoded request or reply, in bytes: one transport message less the header.
+inline constexpr size_t kMaxPayloadBytes = kMaxMessageBytes - kFrameHeaderBytes;
+
+// Status texts are for people: longer ones are cut. Small enough to travel in one eager frame.
+inline constexpr size_t kMaxStatusText = 1024;
+
+// The bound of both sides' call slots on one connection. 4096 calls of 1 us keep any server busy;
+// each slot costs the server one arena once it was used.
+inline constexpr uint32_t kMaxOutstandingCalls = 4096;
+
+enum class FrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3 };
+
+// The name of one call on one connection.
+struct CallId {
+  uint32_t slot = 0;
+  uint32_t generation = 0;
+};
+
+struct RequestHeader {
+  CallId id;
+  uint16_t method = 0;
+  uint32_t remaining_us = 0;  // until the caller's deadline; 0: it has none
+};
+
+struct ReplyHeader {
+  CallId id;
+  uint16_t status = 0;  // absl::StatusCode
+  uint32_t text_bytes = 0;
+};
+
+// The kind of a received frame as it stands there, known or not; 0 when it is too short for one.
+inline uint16_t FrameKindOf(ByteSpan frame) {
+  return frame.size() < kFrameHeaderBytes ? 0 : LoadLe16(frame.data() + 10);
+}
+
+// REQUIRES (all Encode*): kFrameHeaderBytes writable bytes at `to`.
+inline void EncodeRequest(const RequestHeader& header, std::byte* to) {
+  StoreLe32(to, header.id.slot);
+  StoreLe32(to + 4, header.id.generation);
+  StoreLe16(to + 8, header.method);
+  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kRequest));
+  StoreLe32(to + 12, header.remaining_us);
+}
+
+inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
+  StoreLe32(to, header.id.slot);
+  StoreLe32(to + 4, header.id.generation);
+  StoreLe16(to + 8, header.status);
+  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kReply));
+  StoreLe32(to + 12, header.text_bytes);
+}
+
+inline void EncodeCancel(CallId id, std::byte* to) {
+  StoreLe32(to, id.slot);
+  StoreLe32(to + 4, id.generation);
+  StoreLe16(to + 8, 0);
+  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kCancel));
+  StoreLe32(to + 12, 0);
+}
+
+// REQUIRES (all Decode*): FrameKindOf(frame) is that kind.
+inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
+  const std::byte* at = frame.data();
+  *body = frame.subspan(kFrameHeaderBytes);
+  return {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
+}
+
+// False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error
+// has bytes after its text, or the code is none of absl::StatusCode.
+[[nodiscard]] inline bool DecodeReply(ByteSpan frame, ReplyHeader* header, ByteSpan* body) {
+  constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
+  const std::byte* at = frame.data();
+  *header = {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
+  *body = frame.subspan(kFrameHeaderBytes);
+  if (header->status == 0) return header->text_bytes == 0;
+  return header->status <= kLastStatusCode && header->text_bytes <= kMaxStatusText &&
+         header->text_bytes == body->size();
+}
+
+// False: fields that must be 0 are not, or there is a body.
+[[nodiscard]] inline bool DecodeCancel(ByteSpan frame, CallId* id) {
+  const std::byte* at = frame.data();
+  *id = {LoadLe32(at), LoadLe32(at + 4)};
+  return frame.size() == kFrameHeaderBytes && LoadLe16(at + 8) == 0 && LoadLe32(at + 12) == 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+// A Server runs services for the clients that connect to its addresses.
+//
+//   KvService kv;
+//   auto server = weft::Server::Create();
+//   if (auto s = (*server)->AddService(&kv); !s.ok()) return s;
+//   if (auto s = (*server)->Listen("0.0.0.0:4711"); !s.ok()) return s;
+//   (*server)->Wait();
+//
+// Threads: all functions from any thread, one at a time for AddService and Listen; Wait and
+//   Shutdown at the same time as others. Handlers run on the engine's thread, one after the other,
+//   or on an Executor.
+// Lifetime: services and executors outlive the server; the engine outlives it too, unless it is the
+//   server's own. The destructor is Shutdown(0) and waits for handlers that still run.
+//   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
+// Errors: a request that cannot be run gets its error; only a peer that breaks the protocol loses
+//   its connection (DATA_LOSS), and never more than that.
+// Invariants: a handler runs at most once for each call id; every request gets exactly one reply,
+//   or its connection closes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rpc/executor.h"
+#include "rpc/service.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class ServerCore;
+
+struct ServerOptions {
+  // Behaviour.
+  std::string name;                       // told to clients, stands in their errors; may be empty
+  Executor* executor = nullptr;           // where handlers run; null: on the engine
+  uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
+  uint32_t max_connections = 1024;        // ListenOptions::max_connections
+  LinkOptions link;                       // paths and resources of each connection
+  // Performance.
+  uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
+                                         // more memory per connection (an arena for each in use)
+  // The server's own engine only: EngineOptions.
+  uint64_t spin_ns = 20'000;
+  int cpu = -1;
+};
+
+struct ServerStats {
+  uint64_t requests = 0;  // that arrived
+  uint64_t replies_ok = 0;
+  uint64_t replies_failed = 0;   // handlers' errors and refusals
+  uint64_t refused = 0;          // among them: expired, undecodable, too large, no such method,
+                                 // executor full, shutting down; no handler ran
+  uint64_t protocol_errors = 0;  // connections closed because of malformed frames
+  uint32_t connections = 0;      // now
+  uint32_t running = 0;          // calls now
+};
+
+class Server {
+ public:
+  // With an engine thread and a network of its own.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerOptions& options = {});
+  // On `engine`, which somebody drives.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(Engine& engine,
+                                                        const ServerOptions& options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Adds a service; `executor` overrides the server's. Before the first Listen().
+  // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
+  absl::Status AddService(Service* service, Executor* executor = nullptr);
+
+  // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
+  // again for further addresses.
+  absl::Status Listen(const std::string& address);
+
+  // The first address, as clients would dial it. Empty before Listen().
+  std::string address() const;
+
+  // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
+  void Wait();
+
+  // Stops listening and refuses new requests (UNAVAILABLE: "not run, safe to retry"), waits up to
+  // `grace_us` for running calls, then closes all connections. Idempotent; returns when done.
+  // Calls of executors that still run afterwards find their context cancelled.
+  void Shutdown(uint64_t grace_us);
+
+  ServerStats stats();
+
+ private:
+  Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
+
+  const std::unique_ptr<Engine> own_engine_;  // null: the application's
+  const std::unique_ptr<ServerCore> core_;
+};
+
+}  // namespace weft

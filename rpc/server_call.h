@@ -1,0 +1,74 @@
+// One call slot of a server's connection: what a request needs from its arrival to its reply.
+//
+// A slot is used again and again. Its arena, with the request and the reply message on it, stays
+// from call to call of the same method: strings and repeated fields keep their capacity, and the
+// usual call allocates nothing. The arena is emptied when the method changes, or when a call has
+// made it large.
+//
+//   States, and who moves them:
+//     kFree     the client may use the slot. -> kRunning: ServerConnection, on a request
+//     kRunning  the handler has it, on whatever thread. -> kReplying, kFree: Finish(), on the
+//     engine kReplying the reply waits for credit. -> kFree: sent, or the connection is gone
+//
+// Threads: Finish() and FinishDropped() from any thread, once for each call; else the engine's.
+// Lifetime: belongs to its ServerConnection, which stays until all its calls are finished.
+#pragma once
+
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message_lite.h>
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "rpc/frame.h"
+#include "rpc/server_context.h"
+#include "rpc/service.h"
+
+namespace weft {
+
+class ServerConnection;
+
+class ServerCall final : public ServerContext, private ListNode<> {
+ public:
+  ServerCall() = default;
+
+  const google::protobuf::MessageLite& request() const { return *request_; }
+  google::protobuf::MessageLite* reply() { return reply_; }
+
+  // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
+  // handed over; never waits for the network.
+  void Finish(absl::Status status);
+
+  // Finish() for a handler that forgot it.
+  void FinishDropped();
+
+ private:
+  friend class ServerConnection;
+  friend class FinishedCalls;
+  friend class IntrusiveList<ServerCall>;
+
+  enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
+
+  // Empty messages of `method`, reused where possible.
+  void PrepareMessages(const MethodDescriptor& method);
+  // After a call: gives back what a large one has taken. `payload_bytes`: request and reply.
+  void Trim(size_t payload_bytes);
+
+  ServerConnection* connection_ = nullptr;  // constant
+  CallId id_;                               // of the present or last call
+  State state_ = State::kFree;
+  bool used_ = false;  // id_ is of a real call
+  size_t request_bytes_ = 0;
+  google::protobuf::MessageLite* request_ = nullptr;  // on arena_
+  google::protobuf::MessageLite* reply_ = nullptr;
+  const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none
+  absl::Status status_;                            // how it ended
+  ServerCall* next_finished_ = nullptr;            // FinishedCalls
+  std::unique_ptr<char[]> first_block_;            // of arena_, kept for ever once used
+  std::optional<google::protobuf::Arena> arena_;
+};
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// What a handler may know about the call it runs.
+//
+// Threads: cancelled() and remaining_us() from any thread; the rest is constant during a call.
+// Lifetime: valid until the call is finished: until a synchronous handler returns, or until
+//   UnaryCall::Finish().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/clock.h"
+#include "rpc/service.h"
+#include "transport/path.h"
+
+namespace weft {
+
+class ServerContext {
+ public:
+  ServerContext(const ServerContext&) = delete;
+  ServerContext& operator=(const ServerContext&) = delete;
+
+  // Nobody waits for the reply any more: the caller's deadline has passed, it has cancelled, or its
+  // connection is gone. A long handler looks from time to time and gives up.
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  // Time left until the caller's deadline: 0 when it has passed, kNoDeadline when there is none.
+  static constexpr uint64_t kNoDeadline = ~uint64_t{0};
+  uint64_t remaining_us() const {
+    if (deadline_ns_ == kNever) return kNoDeadline;
+    const uint64_t now_ns = clock_->NowNs();
+    return now_ns >= deadline_ns_ ? 0 : (deadline_ns_ - now_ns) / kNsPerUs;
+  }
+
+  // The method that runs.
+  const MethodDescriptor& method() const { return *method_; }
+
+  // How the caller is connected, with its address.
+  const PathInfo& path() const { return *path_; }
+
+ protected:
+  ServerContext() = default;
+  ~ServerContext() = default;
+
+  // Written on the engine's thread between calls; `cancelled_` also during one.
+  const Clock* clock_ = nullptr;
+  const MethodDescriptor* method_ = nullptr;
+  const PathInfo* path_ = nullptr;
+  uint64_t deadline_ns_ = kNever;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace weft

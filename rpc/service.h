@@ -1,0 +1,48 @@
+// What a generated service is to the rest of the library: a name, a table of methods, and an
+// object that runs them. Applications derive from the generated `Kv::Service`, not from this.
+//
+// Threads: descriptors are constants. Lifetime: descriptors live for ever; a Service outlives every
+//   Server it was added to.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace google::protobuf {
+class Arena;
+class MessageLite;
+}  // namespace google::protobuf
+
+namespace weft {
+
+class Service;
+class ServerCall;
+
+// One method, as the generator wrote it down.
+struct MethodDescriptor {
+  std::string_view name;          // "Get"
+  std::string_view request_type;  // "weft.examples.kv.GetRequest"
+  std::string_view reply_type;
+
+  // Makes an empty request and an empty reply on `arena`.
+  void (*make_messages)(google::protobuf::Arena* arena, google::protobuf::MessageLite** request,
+                        google::protobuf::MessageLite** reply);
+
+  // Runs the method on `service`, which is of the generated class; ends with ServerCall::Finish(),
+  // now or later.
+  void (*start)(Service& service, ServerCall& call);
+};
+
+struct ServiceDescriptor {
+  std::string_view full_name;                 // "weft.examples.kv.Kv"
+  std::span<const MethodDescriptor> methods;  // in the order of the .proto file
+};
+
+// Base of all generated services.
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual const ServiceDescriptor& weft_descriptor() const = 0;
+};
+
+}  // namespace weft
