@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes compile_commands.json, which clangd and clang-tidy read.
 
-    tools/compile_commands.py [BAZEL OPTION]... [TARGET]...     (targets: //... by default)
+    tools/compile_commands.py [--out=FILE] [BAZEL OPTION]... [TARGET]...
+
+Targets are //... by default; the file is compile_commands.json at the top of the tree.
 
 Asks Bazel how it compiles each of our files, and makes the headers that it generates. Options
 choose other commands than a plain build's, e.g. --config=clang.
@@ -20,9 +22,9 @@ GCC_ONLY = {
 }
 
 
-def bazel(*arguments):
-    return subprocess.run([BAZEL, *arguments], check=True, stdout=subprocess.PIPE,
-                          universal_newlines=True).stdout
+def bazel(command, *arguments):
+    return subprocess.run([BAZEL, command, "--ui_event_filters=-info", *arguments], check=True,
+                          stdout=subprocess.PIPE, universal_newlines=True).stdout
 
 
 def make_generated_headers(options, targets):
@@ -62,7 +64,9 @@ class Commands:
 
 
 def main():
-    options = [a for a in sys.argv[1:] if a.startswith("-")]
+    out = [a[len("--out="):] for a in sys.argv[1:] if a.startswith("--out=")]
+    path = os.path.abspath(out[-1]) if out else os.path.join(WORKSPACE, "compile_commands.json")
+    options = [a for a in sys.argv[1:] if a.startswith("-") and not a.startswith("--out=")]
     targets = [a for a in sys.argv[1:] if not a.startswith("-")] or ["//..."]
     os.chdir(WORKSPACE)
     make_generated_headers(options, targets)
@@ -73,9 +77,9 @@ def main():
     for action in graph.get("actions", []):
         if not labels.get(action["targetId"], "").startswith("@"):
             commands.add(action["arguments"])
-    with open("compile_commands.json", "w") as out:
-        json.dump([commands.by_file[path] for path in sorted(commands.by_file)], out, indent=1)
-    print("compile_commands.json: %d files" % len(commands.by_file))
+    with open(path, "w") as file:
+        json.dump([commands.by_file[name] for name in sorted(commands.by_file)], file, indent=1)
+    print("%s: %d files" % (os.path.relpath(path), len(commands.by_file)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 // Writes one byte past a heap block: what the address sanitizer must report.
 int main(int argc, char**) {
-  char* block = new char[4];
+  auto* block = new unsigned char[4];
   block[3 + argc] = 1;
-  const int result = block[0];
+  const auto result = block[0];
   delete[] block;
   return result == 99 ? 1 : 0;
 }

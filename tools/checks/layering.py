@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Checks who includes whom.
+
+    layering.py [ROOT]          (the tree of this file by default)
+
+        core <- transport <- rpc <- {tools, bench, examples}       no arrow back
+
+Reads every #include of our C++ files and every import of our .proto files, and prints a line
+"FILE:LINE: what is wrong" for each one against the rules below. Status 1 if there was any.
+"""
+import os
+import re
+import sys
+
+import source_tree
+
+# Who may include what of ours. The three on top don't know each other.
+MAY_INCLUDE = {
+    "core": {"core"},
+    "transport": {"core", "transport"},
+    "rpc": {"core", "transport", "rpc"},
+    "bench": {"core", "transport", "rpc", "bench"},
+    "examples": {"core", "transport", "rpc", "examples"},
+    "tools": {"core", "transport", "rpc", "tools"},
+}
+
+# Includes of these start with one of:
+FABRIC = ("rdma/", "infiniband/")
+FABRIC_FOLDERS = ("transport/ofi/", "bench/raw/")
+PROTOBUF = ("google/protobuf/",)
+WITHOUT_PROTOBUF = ("core/", "transport/")
+WITH_PROTOBUF_ALL_THE_SAME = ("transport/control/",)
+
+# Concrete networks: each knows the seams in transport/*.h, itself and core, nothing else.
+NETWORKS = ("transport/ofi/", "transport/sim/")
+# The network that tests are written against, and benchmarks of what lies above it.
+TEST_NETWORK = "transport/sim/"
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
+_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"\s*;')
+
+
+def top(path):
+    return path.split("/", 1)[0]
+
+
+def folder(path):
+    return os.path.dirname(path) + "/"
+
+
+def wrong_direction(source, target):
+    if top(target) in MAY_INCLUDE and top(target) not in MAY_INCLUDE[top(source)]:
+        return "%s/ must not know %s/" % (top(source), top(target))
+
+
+def fabric_outside(source, target):
+    if target.startswith(FABRIC) and not source.startswith(FABRIC_FOLDERS):
+        return "<%s> belongs into %s only" % (target, " and ".join(FABRIC_FOLDERS))
+
+
+def protobuf_below(source, target):
+    if (target.startswith(PROTOBUF) or target.endswith(".pb.h")) and (
+            source.startswith(WITHOUT_PROTOBUF)
+            and not source.startswith(WITH_PROTOBUF_ALL_THE_SAME)):
+        return "no protobuf here: only in %s and in rpc/ and above" % (
+            ", ".join(WITH_PROTOBUF_ALL_THE_SAME))
+
+
+def inside_of_transport(source, target):
+    """From outside, transport/ is transport/*.h."""
+    if top(target) != "transport" or folder(target) == "transport/" or top(source) == "transport":
+        return None
+    if target.startswith(TEST_NETWORK) and (source_tree.is_test(source) or top(source) == "bench"):
+        return None
+    return "%s is the inside of transport/: use transport/*.h" % folder(target)
+
+
+def seam_knows_a_part(source, target):
+    """The seams are above their implementations."""
+    if folder(source) == "transport/" and source.endswith(".h") and (
+            top(target) == "transport" and folder(target) != "transport/"
+            and not source_tree.is_test(source)):
+        return "a header of transport/ must not depend on %s" % folder(target)
+
+
+def network_knows_another_part(source, target):
+    if source.startswith(NETWORKS) and not source_tree.is_test(source) and (
+            top(target) == "transport" and folder(target) != "transport/"
+            and not target.startswith(tuple(n for n in NETWORKS if source.startswith(n)))):
+        return "a network knows transport/*.h and itself, not %s" % folder(target)
+
+
+def generator_from_outside(source, target):
+    if target.startswith("rpc/plugin/") and not source.startswith("rpc/plugin/"):
+        return "rpc/plugin/ is a program, not a library"
+
+
+RULES = (wrong_direction, fabric_outside, protobuf_below, inside_of_transport, seam_knows_a_part,
+         network_knows_another_part, generator_from_outside)
+
+
+def unrooted(root, source, quote, target):
+    """Whether an include in quotes is found beside its file instead of from the top."""
+    beside = os.path.join(root, os.path.dirname(source), target)
+    return quote == '"' and top(target) not in MAY_INCLUDE and (
+        target.startswith(".") or os.path.exists(beside))
+
+
+def check_line(root, source, line):
+    match = (_IMPORT if source.endswith(".proto") else _INCLUDE).match(line)
+    if not match:
+        return []
+    quote, target = match.groups()
+    if unrooted(root, source, quote, target):
+        return ['"%s": paths start at the top of the tree' % target]
+    return [wrong for wrong in (rule(source, target) for rule in RULES) if wrong]
+
+
+def check(root):
+    """All violations in the tree, as lines."""
+    found = []
+    for source in source_tree.files(root, (".h", ".cc", ".c", ".inc", ".proto")):
+        with open(os.path.join(root, source), encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                for wrong in check_line(root, source, line):
+                    found.append("%s:%d: %s" % (source, number, wrong))
+    return found
+
+
+def main():
+    found = check(sys.argv[1] if len(sys.argv) > 1 else source_tree.this_tree())
+    print("\n".join(found) if found else "layering: every include is allowed")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""The layering check finds each kind of violation, and allows what is allowed."""
+import os
+import tempfile
+import unittest
+
+import layering
+
+
+class Layering(unittest.TestCase):
+
+    def setUp(self):
+        self._folder = tempfile.TemporaryDirectory()
+        self.root = self._folder.name
+
+    def tearDown(self):
+        self._folder.cleanup()
+
+    def write(self, path, *lines):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as out:
+            out.write("\n".join(lines) + "\n")
+
+    def found(self, path, line):
+        """What is said about a tree with one file of one include."""
+        self.write(path, line)
+        return layering.check(self.root)
+
+    def forbidden(self, path, line, reason):
+        found = self.found(path, line)
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(path + ":1: "), found)
+        self.assertIn(reason, found[0])
+
+    def allowed(self, path, line):
+        self.assertEqual(self.found(path, line), [])
+
+    def test_core_knows_nothing_above(self):
+        self.forbidden("core/a.h", '#include "transport/transport.h"', "core/ must not know transport/")
+
+    def test_core_does_not_know_rpc(self):
+        self.forbidden("core/a.cc", '#include "rpc/channel.h"', "core/ must not know rpc/")
+
+    def test_transport_does_not_know_rpc(self):
+        self.forbidden("transport/a.cc", '#include "rpc/channel.h"', "transport/ must not know rpc/")
+
+    def test_rpc_does_not_know_tools(self):
+        self.forbidden("rpc/a.cc", '#include "tools/a.h"', "rpc/ must not know tools/")
+
+    def test_the_top_folders_do_not_know_each_other(self):
+        self.forbidden("bench/a.cc", '#include "examples/kv/store.h"', "bench/ must not know examples/")
+
+    def test_tests_obey_the_direction_too(self):
+        self.forbidden("core/a_test.cc", '#include "rpc/channel.h"', "core/ must not know rpc/")
+
+    def test_downward_is_allowed(self):
+        self.allowed("transport/a.cc", '#include "core/slab.h"')
+        self.allowed("rpc/a.cc", '#include "transport/transport.h"')
+        self.allowed("examples/kv/a.cc", '#include "rpc/channel.h"')
+
+    def test_fabric_headers_only_where_the_fabric_is(self):
+        self.forbidden("transport/control/a.cc", "#include <rdma/fabric.h>", "belongs into")
+
+    def test_fabric_headers_in_quotes_are_seen(self):
+        self.forbidden("bench/a.cc", '#  include "rdma/fi_cm.h"', "belongs into")
+
+    def test_verbs_headers_count_as_fabric(self):
+        self.forbidden("rpc/a.cc", "#include <infiniband/verbs.h>", "belongs into")
+
+    def test_fabric_headers_are_allowed_in_ofi_and_raw(self):
+        self.allowed("transport/ofi/a.cc", "#include <rdma/fabric.h>")
+        self.allowed("bench/raw/a.cc", "#include <rdma/fi_rma.h>")
+
+    def test_rpc_does_not_see_a_provider(self):
+        self.forbidden("rpc/a.cc", '#include "transport/ofi/domain.h"', "use transport/*.h")
+
+    def test_rpc_does_not_see_the_handshake(self):
+        self.forbidden("rpc/a.cc", '#include "transport/control/dial.h"', "use transport/*.h")
+
+    def test_rpc_does_not_see_the_simulation(self):
+        self.forbidden("rpc/a.cc", '#include "transport/sim/network.h"', "use transport/*.h")
+
+    def test_tests_above_may_use_the_simulation(self):
+        self.allowed("rpc/a_test.cc", '#include "transport/sim/network.h"')
+        self.allowed("rpc/testing/loopback.h", '#include "transport/sim/network.h"')
+
+    def test_tests_above_may_use_nothing_else_inside_transport(self):
+        self.forbidden("rpc/a_test.cc", '#include "transport/ofi/domain.h"', "use transport/*.h")
+
+    def test_examples_do_not_see_a_provider(self):
+        self.forbidden("examples/kv/a.cc", '#include "transport/ofi/domain.h"', "use transport/*.h")
+
+    def test_a_seam_does_not_know_its_parts(self):
+        self.forbidden("transport/engine.h", '#include "transport/ofi/domain.h"', "must not depend on")
+
+    def test_the_source_behind_a_seam_may(self):
+        self.allowed("transport/paths.cc", '#include "transport/ofi/domain.h"')
+
+    def test_networks_do_not_know_each_other(self):
+        self.forbidden("transport/sim/a.cc", '#include "transport/ofi/domain.h"', "a network knows")
+
+    def test_a_network_does_not_know_the_handshake(self):
+        self.forbidden("transport/ofi/a.cc", '#include "transport/control/dial.h"', "a network knows")
+
+    def test_a_network_knows_the_seams_and_itself(self):
+        self.allowed("transport/ofi/a.cc", '#include "transport/link.h"')
+        self.allowed("transport/ofi/a.cc", '#include "transport/ofi/domain.h"')
+
+    def test_core_has_no_protobuf(self):
+        self.forbidden("core/a.cc", "#include <google/protobuf/message.h>", "no protobuf here")
+
+    def test_the_data_path_has_no_protobuf(self):
+        self.forbidden("transport/framing/a.cc", "#include <google/protobuf/arena.h>", "no protobuf")
+
+    def test_generated_messages_are_protobuf(self):
+        self.forbidden("transport/a.cc", '#include "transport/control/handshake.pb.h"', "no protobuf")
+
+    def test_the_handshake_is_protobuf(self):
+        self.allowed("transport/control/a.cc", '#include "google/protobuf/message.h"')
+        self.allowed("transport/control/a.cc", '#include "transport/control/handshake.pb.h"')
+
+    def test_nobody_includes_the_generator(self):
+        self.forbidden("rpc/a.cc", '#include "rpc/plugin/generator.h"', "a program, not a library")
+
+    def test_proto_files_obey_the_direction(self):
+        self.forbidden("transport/control/a.proto", 'import "rpc/frame.proto";', "must not know rpc/")
+
+    def test_public_imports_are_seen(self):
+        self.forbidden("transport/control/a.proto", 'import public "rpc/frame.proto";', "must not know")
+
+    def test_paths_start_at_the_top(self):
+        self.write("core/slab.h", "")
+        self.forbidden("core/a.cc", '#include "slab.h"', "paths start at the top")
+
+    def test_paths_do_not_climb(self):
+        self.forbidden("rpc/a.cc", '#include "../core/slab.h"', "paths start at the top")
+
+    def test_other_libraries_are_none_of_this_business(self):
+        self.allowed("core/a.cc", '#include "absl/status/status.h"')
+        self.allowed("core/a.cc", "#include <vector>")
+
+    def test_test_data_is_not_code(self):
+        self.allowed("core/testdata/a.h", '#include "rpc/channel.h"')
+
+    def test_every_violation_of_a_file_is_reported(self):
+        self.write("core/a.cc", '#include "rpc/a.h"', "", '#include "tools/b.h"', "#include <rdma/fabric.h>")
+        self.assertEqual([line.split(":")[1] for line in layering.check(self.root)], ["1", "3", "4"])
+
+
+if __name__ == "__main__":
+    unittest.main()

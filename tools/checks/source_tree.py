@@ -1,0 +1,34 @@
+"""Finds the project's own source files: what the checks in this folder look at."""
+import os
+
+# The folders that hold code.
+TOPS = ("core", "transport", "rpc", "bench", "examples", "tools")
+
+# Expected outputs and other inputs of tests are data, whatever they look like.
+DATA_FOLDERS = ("testdata",)
+
+# Written by protoc, wherever they turn up.
+GENERATED = (".pb.h", ".pb.cc", ".weft.h", ".weft.cc")
+
+
+def this_tree():
+    """The tree that holds this file; Bazel's links to it are followed."""
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+
+
+def files(root, suffixes):
+    """Paths, relative to `root`, of source files that end in one of `suffixes`, sorted."""
+    found = []
+    for top in TOPS:
+        for folder, folders, names in os.walk(os.path.join(root, top)):
+            folders[:] = [f for f in folders if f not in DATA_FOLDERS and not f.startswith(".")]
+            for name in names:
+                if name.endswith(suffixes) and not name.endswith(GENERATED):
+                    found.append(os.path.relpath(os.path.join(folder, name), root))
+    return sorted(found)
+
+
+def is_test(path):
+    """Whether a file is only ever part of tests: foo_test.cc, testing/, foo_testing.h."""
+    parts = os.path.splitext(path)[0].split(os.sep)
+    return parts[-1].endswith(("_test", "_testing", "_tests")) or "testing" in parts
