@@ -1,0 +1,178 @@
+// The wire format of one fabric message, a batch: a header and some frames, little-endian.
+//
+//   offset  bytes  batch header
+//        0      4  connection   index in the receiver's connection table
+//        4      4  token        the receiver's random number for that index
+//        8      2  credits      returned to the receiver of this batch
+//       10      2  frames       that follow; 0 in a batch that only returns credits
+//       12      4  sequence     0, 1, 2, ... in each direction, modulo 2^32
+//
+//   offset  bytes  frame header, at a multiple of 8
+//        0      4  length       of the payload, without its padding
+//        4      1  kind         FrameKind
+//        5      1  flags        0
+//        6      2  reserved     0
+//        8   length             payload, padded with any bytes to a multiple of 8
+//
+// The frames fill the batch exactly. Payloads of the kinds, and the rules for credits and large
+// messages, stand in docs/wire_format.md.
+//
+// Encoding trusts its caller, who has made the room. Decoding trusts nothing: BatchReader yields
+// frames that lie inside the batch, and says whether the whole of it was well formed.
+//
+// Threads: plain functions and values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/bytes.h"
+
+namespace weft {
+
+inline constexpr size_t kBatchHeaderBytes = 16;
+inline constexpr size_t kFrameHeaderBytes = 8;
+// Frames and payloads start at multiples of this: messages can be read in place as 64-bit words.
+inline constexpr size_t kFrameAlignment = 8;
+
+// The numbers stand on the wire: never reuse one.
+enum class FrameKind : uint8_t {
+  kMessage = 1,     // payload: the message
+  kLargeOffer = 2,  // payload: LargeOffer
+  kLargeDone = 3,   // payload: LargeDone
+};
+
+struct BatchHeader {
+  uint32_t connection = 0;
+  uint32_t token = 0;
+  uint16_t credits = 0;
+  uint16_t frames = 0;
+  uint32_t sequence = 0;
+};
+
+// A message waits in the sender's memory to be read. 32 bytes on the wire, in this order.
+struct LargeOffer {
+  static constexpr size_t kBytes = 32;
+  uint64_t id = 0;  // 0, 1, 2, ... in each direction
+  uint64_t key = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;  // bytes, 1..kMaxMessageBytes
+};
+
+// It has been read. 16 bytes on the wire: id, status, and 4 bytes that are 0.
+struct LargeDone {
+  static constexpr size_t kBytes = 16;
+  uint64_t id = 0;
+  uint32_t status = 0;  // 0: delivered; other values end the connection
+};
+
+// The room that a payload takes in a batch, header and padding included.
+// REQUIRES: payload_bytes < 2^63.
+constexpr size_t FrameBytes(size_t payload_bytes) {
+  return kFrameHeaderBytes + ((payload_bytes + (kFrameAlignment - 1)) & ~(kFrameAlignment - 1));
+}
+
+// The largest payload of a batch of `batch_bytes`.
+// REQUIRES: batch_bytes >= kBatchHeaderBytes + kFrameHeaderBytes.
+constexpr size_t MaxPayloadBytes(size_t batch_bytes) {
+  return ((batch_bytes - kBatchHeaderBytes) & ~(kFrameAlignment - 1)) - kFrameHeaderBytes;
+}
+
+// REQUIRES: kBatchHeaderBytes (kFrameHeaderBytes, kBytes) of room at `to`.
+inline void EncodeBatchHeader(std::byte* to, const BatchHeader& header) {
+  StoreLe32(to, header.connection);
+  StoreLe32(to + 4, header.token);
+  StoreLe16(to + 8, header.credits);
+  StoreLe16(to + 10, header.frames);
+  StoreLe32(to + 12, header.sequence);
+}
+
+inline void EncodeFrameHeader(std::byte* to, uint32_t length, FrameKind kind) {
+  StoreLe32(to, length);
+  StoreLe32(to + 4, static_cast<uint32_t>(kind));  // flags and reserved are 0
+}
+
+inline void EncodeLargeOffer(std::byte* to, const LargeOffer& offer) {
+  StoreLe64(to, offer.id);
+  StoreLe64(to + 8, offer.key);
+  StoreLe64(to + 16, offer.offset);
+  StoreLe64(to + 24, offer.length);
+}
+
+inline void EncodeLargeDone(std::byte* to, const LargeDone& done) {
+  StoreLe64(to, done.id);
+  StoreLe32(to + 8, done.status);
+  StoreLe32(to + 12, 0);
+}
+
+// False: too short.
+[[nodiscard]] inline bool DecodeBatchHeader(ByteSpan batch, BatchHeader* header) {
+  if (batch.size() < kBatchHeaderBytes) return false;
+  const std::byte* from = batch.data();
+  header->connection = LoadLe32(from);
+  header->token = LoadLe32(from + 4);
+  header->credits = LoadLe16(from + 8);
+  header->frames = LoadLe16(from + 10);
+  header->sequence = LoadLe32(from + 12);
+  return true;
+}
+
+// False: not exactly its size. Whether the values make sense is for the caller to check.
+[[nodiscard]] inline bool DecodeLargeOffer(ByteSpan payload, LargeOffer* offer) {
+  if (payload.size() != LargeOffer::kBytes) return false;
+  offer->id = LoadLe64(payload.data());
+  offer->key = LoadLe64(payload.data() + 8);
+  offer->offset = LoadLe64(payload.data() + 16);
+  offer->length = LoadLe64(payload.data() + 24);
+  return true;
+}
+
+[[nodiscard]] inline bool DecodeLargeDone(ByteSpan payload, LargeDone* done) {
+  if (payload.size() != LargeDone::kBytes) return false;
+  done->id = LoadLe64(payload.data());
+  done->status = LoadLe32(payload.data() + 8);
+  return LoadLe32(payload.data() + 12) == 0;
+}
+
+struct Frame {
+  FrameKind kind = FrameKind::kMessage;  // may be a number that has no name
+  ByteSpan payload;
+};
+
+// Walks the frames of a batch that DecodeBatchHeader() has accepted.
+//
+//   BatchReader reader(batch, header.frames);
+//   Frame frame;
+//   while (reader.Next(&frame)) ...
+//   if (!reader.complete()) ...  // malformed
+class BatchReader {
+ public:
+  BatchReader(ByteSpan batch, uint16_t frames)
+      : at_(batch.data() + kBatchHeaderBytes),
+        remaining_(batch.size() - kBatchHeaderBytes),
+        frames_(frames) {}
+
+  // False: no more frames, or the next one is malformed; complete() tells which.
+  [[nodiscard]] bool Next(Frame* frame) {
+    if (frames_ == 0 || remaining_ < kFrameHeaderBytes) return false;
+    const uint32_t length = LoadLe32(at_);
+    const uint32_t kind = LoadLe32(at_ + 4);
+    const size_t bytes = FrameBytes(length);
+    if (bytes > remaining_ || kind > 0xff) return false;  // flags and reserved must be 0
+    *frame = {static_cast<FrameKind>(kind), ByteSpan(at_ + kFrameHeaderBytes, length)};
+    at_ += bytes;
+    remaining_ -= bytes;
+    --frames_;
+    return true;
+  }
+
+  // Every frame that the header announced was there, and nothing else.
+  bool complete() const { return frames_ == 0 && remaining_ == 0; }
+
+ private:
+  const std::byte* at_;
+  size_t remaining_;
+  uint16_t frames_;
+};
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// All connections of one engine's network, by index: where batches find their connection, and who
+// is to be looked after at the end of a turn.
+//
+// A batch names its connection by index and token. Anything that names none is counted and
+// dropped: nobody can be blamed for it. A batch that names a connection and is malformed ends that
+// connection and no other.
+//
+// A transport drives it in this order: LinkDomain::Poll() of every domain, RunEvents(); at the end
+// of the engine's turn FlushAll().
+//
+// Threads: one engine's. Lifetime: outlives its connections and the domains that it is the sink of.
+// Errors: a full table is RESOURCE_EXHAUSTED, from FramedConnection::Create().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "transport/link.h"
+
+namespace weft {
+
+class FramedConnection;
+struct DirtyTag;  // has something to send
+struct EventTag;  // has something to tell
+
+class ConnectionTable final : public BatchSink {
+ public:
+  struct Stats {
+    uint64_t batches_unknown = 0;    // no connection of that index and token, or no header at all
+    uint64_t batches_malformed = 0;  // each ended its connection
+  };
+
+  // REQUIRES: 1 <= capacity < 2^32. 16 bytes each.
+  explicit ConnectionTable(uint32_t capacity);
+  ~ConnectionTable();
+  ConnectionTable(const ConnectionTable&) = delete;
+  ConnectionTable& operator=(const ConnectionTable&) = delete;
+
+  void OnReceived(ByteSpan batch) override;
+
+  // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
+  // brought about: link up, broken, close requested, writable. Connections may be ended and
+  // deleted inside. Returns how many had something.
+  int RunEvents();
+  bool has_events() const { return !events_.empty(); }
+
+  // Sends what connections have committed, and the credits that are due.
+  void FlushAll();
+
+  uint32_t size() const { return size_; }
+  const Stats& stats() const { return stats_; }
+
+ private:
+  friend class FramedConnection;
+
+  struct Entry {
+    FramedConnection* connection = nullptr;  // null: free
+    uint32_t token = 0;
+    uint32_t next_free = 0;
+  };
+
+  absl::StatusOr<uint32_t> Add(FramedConnection* connection, uint32_t token);
+  void Remove(uint32_t index);
+
+  std::vector<Entry> entries_;
+  uint32_t first_free_ = 0;
+  uint32_t size_ = 0;
+  IntrusiveList<FramedConnection, DirtyTag> dirty_;
+  IntrusiveList<FramedConnection, EventTag> events_;
+  Stats stats_;
+};
+
+}  // namespace weft

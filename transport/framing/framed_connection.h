@@ -1,0 +1,274 @@
+// A Connection made of a Link: batches, credits, large messages.
+//
+// Who brings connections up (the control protocol, the simulated network) owns them and decides
+// about their life; this class does everything between. The owner's road:
+//
+//   Create()      takes an index in the table; index() and token() go into the hello.
+//   StartLink()   when both sides know each other's; OnLinkUp() or OnBroken() follow. A path that
+//                 failed, or takes too long, is dropped with StopLink() and another one started.
+//   Open()        when both links are up, as the owners tell each other: OnOpen() for the handler.
+//                 (Batches of a peer that opened earlier are kept until then.)
+//   End()         the only end: OnClosed() for the handler, everything given back. Then delete it.
+//
+//   state            from                          to
+//   kConnecting      Create()                      Open() -> kOpen; Close(), End() -> kClosed
+//   kOpen            Open()                        Close(), End(), a broken link or protocol
+//   kClosed          nothing is sent or delivered any more; the owner calls End()
+//
+// Sending. The open slot is a batch in the making: Reserve() makes room for a frame in it, Commit()
+// completes the frame. It is sent when the next frame does not fit, at Flush(), and at the end of
+// the turn. Opening a slot takes its credit, so sending never fails for want of one.
+// Messages above eager_bytes() are written to a buffer of the send pool; Commit() registers exactly
+// the committed bytes for remote reading, with a fresh key for this one transfer, and puts an offer
+// into the batch; the peer reads, delivers, and answers done; then the registration ends. (On
+// software providers a registration costs less than 1 us. Nothing old stays readable.)
+//
+// Threads: one engine's. Lifetime: as above; the owner, the handler, the table and the domains
+//   outlive it.
+// Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
+// Invariants: credit_window.h; first_unsent() <= messages committed; at most kLargeOutstanding
+//   large messages each way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/connection_table.h"
+#include "transport/framing/credit_window.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/framing/large_receiver.h"
+#include "transport/framing/large_sender.h"
+#include "transport/framing/operation_slots.h"
+#include "transport/link.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class FramedConnection;
+
+// Who brings a connection up and ends it. All calls come from ConnectionTable::RunEvents(), where
+// everything is allowed: StopLink(), StartLink(), Open(), End(), and deleting the connection after
+// End().
+class ConnectionOwner {
+ public:
+  // Batches can travel. The next step is Open(), when the peer says the same.
+  virtual void OnLinkUp(FramedConnection& connection) = 0;
+
+  // While connecting: this path failed; StopLink() and try another, or End(). Once open: the path
+  // broke (UNAVAILABLE) or the peer broke the protocol (DATA_LOSS); tell the peer, End().
+  virtual void OnBroken(FramedConnection& connection, const absl::Status& why) = 0;
+
+  // The user called Close(). Tell the peer `why`, then End() with CANCELLED.
+  virtual void OnCloseRequested(FramedConnection& connection, std::string_view why) = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
+
+// What both ends have agreed on in the handshake, as this end sees it.
+struct LinkAgreement {
+  uint32_t peer_index = 0;  // the peer's index() and token()
+  uint32_t peer_token = 0;
+  uint32_t send_window_slots = 0;     // what the peer grants: kMinWindowSlots..kMaxWindowSlots
+  uint32_t receive_window_slots = 0;  // what is granted to the peer: the same bounds
+  uint32_t batch_bytes = 0;           // the smaller of both slot_bytes(); >= kMinBatchBytes
+};
+
+// Room for a LargeOffer beside a message or two. Checked in StartLink().
+inline constexpr uint32_t kMinBatchBytes = 256;
+
+// What users can ask about a connection. The owner fills it in.
+struct ConnectionFacts {
+  PathInfo path;
+  std::vector<PathCandidate> candidates;
+  std::string peer_hello;
+};
+
+class FramedConnection final : public Connection,
+                               public ListNode<DirtyTag>,
+                               public ListNode<EventTag>,
+                               private LinkHandler,
+                               private LargeReceiver::Host,
+                               private LargeWatcher,
+                               private OperationSlots::Host {
+ public:
+  struct Options {
+    // Unpredictable: it is all that keeps a stranger's batch from being taken for the peer's on a
+    // provider that does not tell them apart.
+    uint32_t token = 0;
+    uint32_t max_outstanding_operations = 128;  // 1..1024
+  };
+
+  // `handler` may be null until Open() or, if it comes first, End(): see set_handler().
+  // RESOURCE_EXHAUSTED: the table is full.
+  static absl::StatusOr<std::unique_ptr<FramedConnection>> Create(ConnectionTable* table,
+                                                                  ConnectionOwner* owner,
+                                                                  ConnectionHandler* handler,
+                                                                  const Options& options);
+  // REQUIRES: End() was called.
+  ~FramedConnection() override;
+
+  // --- for the owner ----------------------------------------------------------------------------
+
+  uint32_t index() const { return index_; }
+  uint32_t token() const { return token_; }
+  void set_handler(ConnectionHandler* handler) { handler_ = handler; }
+  ConnectionFacts& facts() { return facts_; }
+
+  // An error (RESOURCE_EXHAUSTED, UNAVAILABLE, INVALID_ARGUMENT for an agreement out of bounds: it
+  // came from the peer) means that nothing was started.
+  // REQUIRES: state() == kConnecting, and no link.
+  absl::Status StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
+                         const LinkAgreement& agreement);
+  // Drops a path that is not open yet; nothing to do if there is none. `peer_dead`:
+  // Link::Abandon().
+  void StopLink(bool peer_dead = false);
+  bool has_link() const { return link_ != nullptr; }
+
+  // REQUIRES: OnLinkUp() has been called for the current link; a handler.
+  // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.
+  void Open();
+
+  // Ends everything: the link, with Link::Abandon() first if `peer_dead`; outstanding operations
+  // complete; large messages are forgotten; OnClosed(why) for the handler, if there is one.
+  // REQUIRES: not inside a callback of this connection other than ConnectionOwner's; !why.ok().
+  void End(const absl::Status& why, bool peer_dead);
+
+  // --- Connection -------------------------------------------------------------------------------
+
+  absl::StatusOr<std::byte*> Reserve(size_t bytes) override;
+  uint64_t Commit(size_t bytes) override;
+  void Abandon() override;
+  void Flush() override;
+  uint64_t first_unsent() const override { return first_unsent_; }
+
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
+  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                    Operation* op) override;
+  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                     Operation* op) override;
+
+  void Close(std::string_view why) override;
+
+  State state() const override { return state_; }
+  const PathInfo& path() const override { return facts_.path; }
+  const std::vector<PathCandidate>& candidates() const override { return facts_.candidates; }
+  const std::string& peer_hello() const override { return facts_.peer_hello; }
+  size_t eager_bytes() const override { return eager_bytes_; }
+  const ConnectionStats& stats() const override { return stats_; }
+
+  // --- for tests and diagnosis ------------------------------------------------------------------
+
+  const CreditWindow& window() const { return window_; }
+  void CheckInvariants() const;
+
+ private:
+  friend class ConnectionTable;
+
+  // What RunEvents() has to tell, as bits of events_.
+  enum Event : uint8_t {
+    kLinkUp = 1,
+    kBroken = 2,
+    kCloseRequested = 4,
+    kWritable = 8,
+    kRetryReads = 16,
+  };
+
+  FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
+                   const Options& options);
+
+  // Sending (framed_send.cc).
+  bool OpenSlot();
+  void SendOpenSlot();
+  void CancelOpenSlot();
+  bool MakeRoom(size_t frame_bytes);
+  std::byte* AppendFrame(size_t payload_bytes, FrameKind kind);
+  absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
+  void CommitLarge(size_t bytes);
+  absl::StatusOr<std::byte*> Refuse();
+  void AppendDones();
+  void FlushTurn();
+  void MarkDirty();
+  void CheckPromises() const;
+
+  // Receiving (framed_receive.cc).
+  void OnBatch(ByteSpan batch, const BatchHeader& header);
+  void KeepEarly(ByteSpan batch);
+  void DeliverEarly();
+  bool DispatchFrames(ByteSpan batch, uint16_t frames);
+  bool OnLargeFrame(const Frame& frame);
+  void Malformed(std::string_view what);
+
+  // Life and events (framed_connection.cc).
+  void Raise(Event event);
+  void RunEvents();
+  void Break(const absl::Status& why);
+  void ReleaseLink(bool peer_dead);
+  absl::Status CheckOperation(const Region& local, size_t local_offset, const RemoteSpan& remote);
+
+  // LinkHandler
+  void OnLinkUp() override;
+  void OnLinkDown(const absl::Status& why) override;
+  void OnSlotsFree() override;
+  // LargeReceiver::Host
+  void DeliverLarge(ByteSpan message) override;
+  void OnLargeDelivered() override;
+  void RetryReadsLater() override;
+  void OnReadFailed(const absl::Status& why) override;
+  // LargeWatcher
+  void OnReleased() override;
+  // OperationSlots::Host
+  void OnOperationFree() override;
+
+  // The send path, in the order of use.
+  State state_ = State::kConnecting;
+  uint8_t events_ = 0;
+  bool wants_writable_ = false;
+  bool reserved_large_ = false;
+  uint32_t fill_ = 0;            // bytes of the open slot in use; 0: no open slot
+  uint32_t batch_bytes_ = 0;     // a multiple of kFrameAlignment
+  uint32_t reserved_bytes_ = 0;  // by the open reservation
+  SendSlot slot_;
+  uint16_t frames_ = 0;  // in the open slot
+  bool reserved_ = false;
+  CreditWindow window_;
+  uint64_t committed_ = 0;  // messages
+  uint64_t first_unsent_ = 0;
+  Link* link_raw_ = nullptr;  // link_.get()
+  LinkDomain* links_ = nullptr;
+  size_t eager_bytes_ = 0;
+  uint32_t peer_index_ = 0;
+  uint32_t peer_token_ = 0;
+  uint32_t send_sequence_ = 0;
+  uint32_t receive_sequence_ = 0;
+  ConnectionHandler* handler_;
+  ConnectionTable* const table_;
+  ConnectionStats stats_;
+
+  // The rest.
+  ConnectionOwner* const owner_;
+  const uint32_t token_;
+  uint32_t index_ = 0;
+  FramingDomain* domain_ = nullptr;
+  std::unique_ptr<Link> link_;
+  uint32_t added_send_slots_ = 0;  // AddSlots() to undo
+  LargeSender large_sender_;
+  LargeReceiver large_receiver_;
+  OperationSlots operations_;
+  std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
+  absl::Status broken_;                        // OK: not broken
+  std::string close_reason_;
+  bool ended_ = false;
+  ConnectionFacts facts_;
+};
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// What the connections of one LinkDomain share above it: the pools for large messages, and the
+// account of receives that peers have been promised.
+//
+// Threads: one engine's. Lifetime: made after its LinkDomain and destroyed before it, when no
+//   connection uses it any more.
+// Invariants: promised <= the domain's receives_posted, whenever a batch is sent: no peer ever
+//   holds a credit without a receive behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/framing/large_pool.h"
+#include "transport/link.h"
+
+namespace weft {
+
+struct FramingOptions {
+  // Bounds of memory for large messages, for the whole engine and path; at least kMaxMessageBytes.
+  // Lower: senders meet RESOURCE_EXHAUSTED, and arriving messages wait for each other, sooner.
+  size_t large_send_bytes = kDefaultLargePoolBytes;
+  size_t large_receive_bytes = kDefaultLargePoolBytes;
+};
+
+class FramingDomain {
+ public:
+  explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {})
+      : links_(links),
+        send_pool_(nullptr, options.large_send_bytes),
+        receive_pool_(links, options.large_receive_bytes) {}
+
+  LinkDomain& links() { return *links_; }
+  LargePool& send_pool() { return send_pool_; }
+  LargePool& receive_pool() { return receive_pool_; }
+
+  void Promise(uint32_t receives) { promised_ += receives; }
+  // A promised receive was used, or its connection is gone.
+  void Settle(uint32_t receives) {
+    WEFT_DCHECK(promised_ >= receives);
+    promised_ -= receives;
+  }
+  uint64_t promised() const { return promised_; }
+  void CheckInvariants() const { WEFT_CHECK(promised_ <= links_->stats().receives_posted); }
+
+ private:
+  LinkDomain* const links_;
+  LargePool send_pool_;
+  LargePool receive_pool_;
+  uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
+};
+
+}  // namespace weft

@@ -1,0 +1,121 @@
+// Memory for large messages: page-aligned buffers in sizes of powers of two, reused, bounded.
+//
+// Buffers come from mmap and are kept when they are released, so that the next message of that size
+// meets pages that are already there. Everything the pool holds, in use or kept, counts towards
+// `limit_bytes`; kept buffers make room before anybody is refused.
+//
+// Two ways to wait, for two kinds of users:
+//   - a claim (AcquireOrWait) is served in the order of claims: the buffer is handed to it. So a
+//     claim for 64 MiB is not starved by a stream of small ones.
+//   - a watcher (Watch) is told once that something has been released, and tries again.
+// Use one pool for sending and another for receiving: two peers that filled one pool each with
+// messages to each other could never receive them.
+//
+// Threads: one engine's. Lifetime: outlives its buffers' users; destroyed before the LinkDomain.
+// Errors: full is nullptr, never an abort. Free buffers are poisoned under AddressSanitizer.
+// Invariants: bytes in use + bytes kept <= limit_bytes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "transport/link.h"
+#include "transport/region.h"
+
+namespace weft {
+
+// Default bound of one pool: four of the largest messages at a time.
+inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
+
+// One buffer. The local registration, where the pool makes one, lives as long as the memory.
+struct LargeBuffer {
+  MutableByteSpan memory;         // the whole size class
+  std::unique_ptr<Region> local;  // null in a pool without registration
+  LargeBuffer* next = nullptr;    // while kept
+};
+
+struct LargeClaimTag;
+struct LargeWatcherTag;
+
+// Waits for a buffer of `bytes`. Leaves the queue when destroyed.
+class LargeClaim : public ListNode<LargeClaimTag> {
+ public:
+  // The buffer is the claim's now. Called from Release(), or from Withdraw() of another claim:
+  // do not call the pool from inside.
+  virtual void OnBuffer(LargeBuffer* buffer) = 0;
+
+ protected:
+  ~LargeClaim() = default;
+
+ private:
+  friend class LargePool;
+  size_t bytes_ = 0;
+};
+
+// Is told that memory was released. Leaves the queue when destroyed.
+class LargeWatcher : public ListNode<LargeWatcherTag> {
+ public:
+  // Do not call the pool from inside.
+  virtual void OnReleased() = 0;
+
+ protected:
+  ~LargeWatcher() = default;
+};
+
+class LargePool {
+ public:
+  static constexpr size_t kSmallestBytes = size_t{16} << 10;  // a class saves less than it costs
+  static constexpr size_t kLargestBytes = kMaxMessageBytes;
+
+  // `domain`: registers each buffer for local use; null: buffers are not registered.
+  // REQUIRES: limit_bytes >= kLargestBytes, so that every message fits into an empty pool.
+  LargePool(LinkDomain* domain, size_t limit_bytes);
+  ~LargePool();
+  LargePool(const LargePool&) = delete;
+  LargePool& operator=(const LargePool&) = delete;
+
+  // A buffer of at least `bytes`, or nullptr: the pool is full, claims are waiting, or the system
+  // has no memory.
+  // REQUIRES: bytes <= kLargestBytes.
+  LargeBuffer* Acquire(size_t bytes);
+
+  // The same; where it is nullptr, `claim` has been queued.
+  LargeBuffer* AcquireOrWait(size_t bytes, LargeClaim* claim);
+  // Takes a claim out of the queue, if it is there; those behind it may be served.
+  void Withdraw(LargeClaim* claim);
+
+  // Tells `watcher` once, at the next release. Nothing to do if it waits already.
+  void Watch(LargeWatcher* watcher);
+
+  void Release(LargeBuffer* buffer);
+
+  size_t in_use_bytes() const { return in_use_bytes_; }
+  size_t kept_bytes() const { return kept_bytes_; }
+  void CheckInvariants() const;
+
+ private:
+  static constexpr size_t kClasses = 13;  // 16 KiB << 0..12 = 16 KiB..64 MiB
+  static_assert(kSmallestBytes << (kClasses - 1) == kLargestBytes);
+
+  static size_t ClassOf(size_t bytes);
+  LargeBuffer* Take(size_t size_class);
+  LargeBuffer* Make(size_t bytes);
+  bool MakeRoom(size_t bytes);
+  void Destroy(LargeBuffer* buffer);
+  void ServeClaims();
+
+  LinkDomain* const domain_;
+  const size_t limit_bytes_;
+  size_t in_use_bytes_ = 0;
+  size_t kept_bytes_ = 0;
+  std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class
+  IntrusiveList<LargeClaim, LargeClaimTag> claims_;
+  IntrusiveList<LargeWatcher, LargeWatcherTag> watchers_;
+};
+
+}  // namespace weft

@@ -1,0 +1,103 @@
+// The receiving half of large messages: offers from the peer, read into buffers of the pool,
+// delivered in the order of the offers.
+//
+//   offered -> (a buffer from the pool) -> reading -> read -> delivered -> done is sent
+//
+// Several are read at a time. Each stage is a counter into one ring; a message is in the stage
+// whose counter it has not passed.
+//
+// Threads: one engine's. Lifetime: a member of its connection, which is the host.
+// Errors: an offer against the rules is false from OnOffer(); a read that fails ends the connection
+//   (Host::OnReadFailed), because a message that was promised cannot be delivered.
+// Invariants: done <= delivered <= reading <= offered <= done + kLargeOutstanding.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/framing/large_sender.h"
+#include "transport/link.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class LargeReceiver : private LargeClaim {
+ public:
+  class Host {
+   public:
+    // `message` is valid until the call returns. Stop() is not allowed inside.
+    virtual void DeliverLarge(ByteSpan message) = 0;
+    // NextDone() has something.
+    virtual void OnLargeDelivered() = 0;
+    // The link took no read now: call Advance() in a later turn.
+    virtual void RetryReadsLater() = 0;
+    virtual void OnReadFailed(const absl::Status& why) = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  explicit LargeReceiver(Host* host);
+  ~LargeReceiver() = default;
+  LargeReceiver(const LargeReceiver&) = delete;
+  LargeReceiver& operator=(const LargeReceiver&) = delete;
+
+  // REQUIRES: stopped, or new.
+  void Start(FramingDomain* domain, Link* link);
+
+  // False: out of order, too many, too large or empty: the peer broke the protocol.
+  [[nodiscard]] bool OnOffer(const LargeOffer& offer);
+
+  // Claims buffers and posts reads, as far as it goes.
+  void Advance();
+
+  // The next message to acknowledge; false: none. SentDone() counts it as sent.
+  [[nodiscard]] bool NextDone(LargeDone* done) const;
+  void SentDone() { ++done_; }
+
+  // From now on completions are ignored and nothing is read or delivered. Before the link is
+  // destroyed.
+  void Cease();
+  // Gives all buffers back. REQUIRES: Cease(), and the link is gone.
+  void Stop();
+
+  uint64_t outstanding() const { return offered_ - done_; }
+  void CheckInvariants() const;
+
+ private:
+  class Incoming final : public Operation {
+   public:
+    void OnComplete(const absl::Status& status) override;
+
+    LargeReceiver* receiver = nullptr;
+    LargeOffer offer;
+    LargeBuffer* buffer = nullptr;
+    bool read = false;
+  };
+
+  // LargeClaim: the buffer is for the message at reading_.
+  void OnBuffer(LargeBuffer* buffer) override;
+  bool PostRead(Incoming& incoming);
+  void OnRead(Incoming& incoming, const absl::Status& status);
+  void Deliver();
+  void ReturnBuffer(Incoming& incoming);
+  Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
+
+  Host* const host_;
+  FramingDomain* domain_ = nullptr;
+  Link* link_ = nullptr;
+  bool active_ = false;
+  bool delivering_ = false;
+  uint64_t offered_ = 0;
+  uint64_t reading_ = 0;
+  uint64_t delivered_ = 0;
+  uint64_t done_ = 0;
+  std::array<Incoming, kLargeOutstanding> ring_;  // [id % kLargeOutstanding]
+};
+
+}  // namespace weft
