@@ -62,8 +62,7 @@ struct EngineContext {
   Doorbell* doorbell;
 };
 
-using TransportFactory =
-    Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
+using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
 
 // Something that a thread waits for and an engine finishes, once.
 class Waiter {
@@ -92,8 +91,9 @@ class Engine {
   // In kCaller mode it runs when somebody next drives.
   bool Post(Function<void()> task);
 
-  // Becomes the driver if nobody is. kCaller: any thread. kExternal: the thread of the last Poll(),
-  // or any before the first. kOwnThread: only the engine's own thread. Pair with Leave(); nests.
+  // Becomes the driver if nobody is. kCaller: any thread. kExternal: its owner, that is the thread
+  // that created the engine or, later, called Adopt(). kOwnThread: only the engine's own thread.
+  // Pair with Leave(); nests.
   bool Enter();
   void Leave();
 
@@ -101,7 +101,11 @@ class Engine {
   // (kNoDeadline: never). Drives where this thread may; else sleeps, and takes over as driver when
   // the role falls free (kCaller). Returns waiter.done().
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
+  // REQUIRES: not InTurn(): a callback that blocks its own engine would wait for itself.
   bool Wait(Waiter& waiter, uint64_t deadline_ns = kNoDeadline);
+
+  // This thread is inside Poll() of this engine, that is: in a callback.
+  bool InTurn() const { return OnEngine() && in_turn_; }
 
   // Finishes a waiter. Engine thread. The waiter may be gone when this returns.
   void Finish(Waiter& waiter);
@@ -113,6 +117,10 @@ class Engine {
   // owners only.
   int Poll(int budget = kDefaultBudget);
   static constexpr int kDefaultBudget = 64;
+
+  // kExternal: this thread owns the engine from now on: it polls, and callbacks run here. For an
+  // engine created elsewhere; call it before others use the engine.
+  void Adopt();
 
   // kExternal: readable when there is something to do, after Arm() returned true.
   int fd() const { return poller_->descriptor(); }
@@ -131,15 +139,18 @@ class Engine {
 
   absl::Status Start(TransportFactory make_transport);
   void RunOwnThread();
+  int RunTurn(int budget);
   int DrainInbox(int budget);
-  void PollDescriptors();
+  void Step(uint64_t until_ns);
+  void Sleep(uint64_t until_ns);
+  void Wake();
+  bool MayDrive() const;
   bool TakeRole();
   void DropRole();
+  void NotifySleepers();
   void DriveUntil(Waiter& waiter, uint64_t deadline_ns);
   void FollowUntil(Waiter& waiter, uint64_t deadline_ns);
-  void Turn(uint64_t until_ns);
-  void Sleep(uint64_t until_ns);
-  bool MayDrive() const;
+  bool SpinUntil(const Waiter& waiter, uint64_t deadline_ns);
 
   // Constant after construction.
   const EngineOptions options_;
@@ -155,12 +166,13 @@ class Engine {
   uint64_t idle_since_ns_ = 0;
   uint64_t next_descriptor_check_ns_ = 0;
   int depth_ = 0;  // nesting of Enter() on the driving thread
+  bool in_turn_ = false;
 
   // Any thread.
   MpscQueue<Function<void()>> inbox_;
   std::atomic<bool> stop_{false};
-  std::atomic<uint64_t> driver_{0};   // the driving thread's number; 0: nobody
-  std::atomic<uint64_t> owner_{0};    // kExternal: whose engine this is; 0: not settled
+  std::atomic<uint64_t> driver_{0};    // the driving thread's number; 0: nobody
+  std::atomic<uint64_t> owner_;        // kExternal: whose engine this is
   std::atomic<uint32_t> sleepers_{0};  // threads inside FollowUntil()
   std::mutex mutex_;
   std::condition_variable changed_;  // a waiter is done, or the driver's role fell free

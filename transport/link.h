@@ -81,7 +81,8 @@ class Link {
 
   // Takes `slot` and sends its first `bytes` bytes (1..slot_bytes). Never blocks: where the
   // provider is busy the slot is queued and retried by Poll(), in order; the queue is bounded by
-  // the number of slots. An error means that the link is going down; the slot is taken all the same.
+  // the number of slots. An error means that the link is going down; the slot is taken all the
+  // same.
   virtual absl::Status Send(SendSlot slot, uint32_t bytes) = 0;
 
   // As Connection::Read and Write. Bounded by LinkDomain's max_outstanding_operations.
@@ -97,12 +98,12 @@ class Link {
 
 // Counts that tests hold to account: all return to their first value when links are closed.
 struct LinkDomainStats {
-  uint64_t registrations = 0;         // ever made
+  uint64_t registrations = 0;  // ever made
   uint64_t registrations_open = 0;
   uint64_t send_slots_in_use = 0;
   uint64_t receives_posted = 0;
   uint64_t links_open = 0;
-  uint64_t eagain = 0;                // times the provider was busy
+  uint64_t eagain = 0;  // times the provider was busy
 };
 
 class LinkDomain {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "core/strings.h"
 
 namespace weft {
 namespace {
@@ -45,19 +46,16 @@ absl::StatusOr<PathKind> ParsePathKind(std::string_view name) {
   std::string known;
   for (const KindName& entry : kKindNames) {
     if (entry.name == name) return entry.kind;
-    absl::StrAppend(&known, known.empty() ? "" : ", ",
-                    absl::string_view(entry.name.data(), entry.name.size()));
+    absl::StrAppend(&known, known.empty() ? "" : ", ", ToAbsl(entry.name));
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("path \"", absl::string_view(name.data(), name.size()),
-                   "\" is not known; the known ones are ", known));
+      StrCat("path \"", name, "\" is not known; the known ones are ", known));
 }
 
 absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text) {
   std::vector<PathKind> kinds;
-  for (absl::string_view name :
-       absl::StrSplit(absl::string_view(text.data(), text.size()), ',')) {
-    absl::StatusOr<PathKind> kind = ParsePathKind(std::string_view(name.data(), name.size()));
+  for (absl::string_view name : absl::StrSplit(ToAbsl(text), ',')) {
+    absl::StatusOr<PathKind> kind = ParsePathKind(ToStd(name));
     if (!kind.ok()) return kind.status();
     if (std::find(kinds.begin(), kinds.end(), *kind) != kinds.end()) {
       return absl::InvalidArgumentError(absl::StrCat("path \"", name, "\" is named twice"));
@@ -70,10 +68,8 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text) {
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates) {
   std::string text;
   for (const PathCandidate& candidate : candidates) {
-    const std::string_view kind = PathKindName(candidate.kind);
-    const std::string_view outcome = OutcomeName(candidate.outcome);
-    absl::StrAppendFormat(&text, "%-5s %-9s  %s\n", absl::string_view(kind.data(), kind.size()),
-                          absl::string_view(outcome.data(), outcome.size()), candidate.reason);
+    absl::StrAppendFormat(&text, "%-5s %-9s  %s\n", ToAbsl(PathKindName(candidate.kind)),
+                          ToAbsl(OutcomeName(candidate.outcome)), candidate.reason);
   }
   return text;
 }

@@ -38,9 +38,12 @@ class Poller {
   absl::Status Modify(int descriptor, uint32_t events);
   void Remove(int descriptor);
 
-  // Waits up to `timeout_ns` (0: only looks; rounded up to epoll's resolution) and calls the
-  // handlers of what is ready. Returns how many were.
-  int Poll(uint64_t timeout_ns);
+  // Calls the handlers of what is ready now. Returns how many descriptors were.
+  int Poll();
+
+  // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds). Calls
+  // nobody.
+  void Wait(uint64_t timeout_ns);
 
   // Readable when any watched descriptor is ready.
   int descriptor() const { return epoll_fd_; }

@@ -89,9 +89,9 @@ class Operation {
 struct ConnectionStats {
   uint64_t messages_sent = 0;  // handed to the provider
   uint64_t messages_received = 0;
-  uint64_t batches_sent = 0;   // fabric messages; messages_sent / batches_sent is the coalescing
+  uint64_t batches_sent = 0;  // fabric messages; messages_sent / batches_sent is the coalescing
   uint64_t batches_received = 0;
-  uint64_t large_sent = 0;     // messages moved by one-sided transfer
+  uint64_t large_sent = 0;  // messages moved by one-sided transfer
   uint64_t large_received = 0;
   uint64_t credit_stalls = 0;  // times Reserve() found no credit
 };
@@ -189,19 +189,19 @@ class Listener {
 // Behaviour and resources of connections; both sides' limits are agreed in the handshake.
 struct LinkOptions {
   // Behaviour.
-  std::vector<PathKind> paths;                      // allowed, in order; empty: the environment's
-                                                    // WEFT_PATHS, else all, in default order
-  uint64_t connect_timeout_ns = 5'000'000'000;      // for the whole of Connect()
-  uint64_t path_timeout_ns = 1'000'000'000;         // for one candidate path, then the next
+  std::vector<PathKind> paths;                  // allowed, in order; empty: the environment's
+                                                // WEFT_PATHS, else all, in default order
+  uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
+  uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
   // Performance. For each connection, window_slots receive slots (their size belongs to the
   // engine's network) are held posted.
-  uint32_t window_slots = 64;  // 4..1024; batches the peer may have in flight
+  uint32_t window_slots = 64;                 // 4..1024; batches the peer may have in flight
   uint32_t max_outstanding_operations = 128;  // 1..1024; one-sided, per connection
 };
 
 struct ListenOptions {
   LinkOptions link;
-  std::string hello;               // opaque to the transport, given to every client; <= kMaxHelloBytes
+  std::string hello;  // opaque to the transport, given to every client; <= kMaxHelloBytes
   uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED; on shm
                                     // the provider itself holds at most 256 peers
 };
@@ -237,6 +237,10 @@ class Transport {
 
   // Prepares to sleep on the engine's poller. False: there is work, poll again.
   virtual bool Arm() = 0;
+
+  // Something is under way that a provider may fail to signal on a descriptor: the engine then
+  // sleeps for at most kLongestBusySleepNs (engine.cc) at a time.
+  virtual bool busy() const { return false; }
 
   // Called by an engine with nothing to do where time itself must be moved on (sim). Returns false
   // where it does nothing, and the engine sleeps on its poller.

@@ -1,0 +1,196 @@
+// What an engine promises, shown on a transport that does nothing but count.
+#include "transport/engine.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using Drive = EngineOptions::Drive;
+
+class QuietTransport : public Transport {
+ public:
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string&, const ListenOptions&,
+                                                   Acceptor*) override {
+    return absl::UnimplementedError("quiet");
+  }
+  absl::StatusOr<Connection*> Connect(const std::string&, const ConnectOptions&,
+                                      ConnectionHandler*) override {
+    return absl::UnimplementedError("quiet");
+  }
+  int Poll(int, uint64_t) override { return 0; }
+  void FlushAll() override {}
+  bool Arm() override { return true; }
+};
+
+std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
+  auto engine = Engine::Create(
+      options, [](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
+        return std::make_unique<QuietTransport>();
+      });
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+EngineOptions Options(Drive drive, uint64_t spin_ns = 0) {
+  EngineOptions options;
+  options.drive = drive;
+  options.spin_ns = spin_ns;
+  return options;
+}
+
+class CountingTimer : public Timer {
+ public:
+  explicit CountingTimer(Function<void()> action = nullptr) : action_(std::move(action)) {}
+  void OnTimer() override {
+    ++fired;
+    if (action_) action_();
+  }
+  int fired = 0;
+
+ private:
+  Function<void()> action_;
+};
+
+// Has the engine finish `waiter` from its inbox.
+bool PostFinish(Engine& engine, Waiter& waiter) {
+  return engine.Post([&engine, &waiter] { engine.Finish(waiter); });
+}
+
+class EveryDrive : public testing::TestWithParam<Drive> {};
+
+TEST_P(EveryDrive, PostedTasksRunInOrderOnTheEngine) {
+  const auto engine = MakeEngine(Options(GetParam()));
+  std::vector<int> order;
+  Waiter last;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(engine->Post([&order, &engine, i] {
+      EXPECT_TRUE(engine->OnEngine());
+      EXPECT_TRUE(engine->InTurn());
+      order.push_back(i);
+    }));
+  }
+  ASSERT_TRUE(PostFinish(*engine, last));
+  EXPECT_TRUE(engine->Wait(last));
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
+TEST_P(EveryDrive, AWaitEndsAtItsDeadline) {
+  const auto engine = MakeEngine(Options(GetParam()));
+  Waiter never;
+  EXPECT_FALSE(engine->Wait(never, engine->clock().NowNs() + 2 * kNsPerMs));
+}
+
+// A lost wake-up would leave a waiter asleep for ever: with spin_ns = 0 every single post meets an
+// engine that is about to sleep, sleeps, or wakes.
+TEST_P(EveryDrive, NoWakeUpIsLostWhileTheEngineFallsAsleep) {
+  constexpr int kThreads = 2;
+  constexpr int kRounds = 3000;
+  const auto engine = MakeEngine(Options(GetParam()));
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  Waiter all_done;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kRounds; ++i) {
+        Waiter waiter;
+        ASSERT_TRUE(PostFinish(*engine, waiter));
+        EXPECT_TRUE(engine->Wait(waiter));
+      }
+      if (running.fetch_sub(1) == 1) {
+        ASSERT_TRUE(PostFinish(*engine, all_done));
+      }
+    });
+  }
+  if (GetParam() == Drive::kExternal) {
+    while (!all_done.done()) {
+      engine->Poll();
+      if (all_done.done() || !engine->Arm()) continue;
+      pollfd sleep = {engine->fd(), POLLIN, 0};
+      ASSERT_EQ(poll(&sleep, 1, /*timeout=*/60'000), 1) << "asleep with work in the inbox";
+    }
+  } else {
+    EXPECT_TRUE(engine->Wait(all_done));
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryDrive,
+                         testing::Values(Drive::kOwnThread, Drive::kCaller, Drive::kExternal),
+                         [](const auto& drive) {
+                           switch (drive.param) {
+                             case Drive::kOwnThread:
+                               return "OwnThread";
+                             case Drive::kCaller:
+                               return "Caller";
+                             case Drive::kExternal:
+                               return "External";
+                           }
+                           return "Unknown";
+                         });
+
+TEST(Engine, TimersFireWhileSomebodyWaits) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  Waiter waiter;
+  CountingTimer timer([&] { engine->Finish(waiter); });
+  engine->timers().Schedule(&timer, engine->clock().NowNs() + kNsPerMs);
+  EXPECT_TRUE(engine->Wait(waiter));
+  EXPECT_EQ(timer.fired, 1);
+}
+
+TEST(Engine, ACallersEngineStandsStillWhileNobodyWaits) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  Waiter waiter;
+  ASSERT_TRUE(PostFinish(*engine, waiter));
+  EXPECT_FALSE(waiter.done());
+  EXPECT_TRUE(engine->Wait(waiter));
+}
+
+TEST(Engine, AnExternalEngineBelongsToItsCreatorOrWhoAdoptsIt) {
+  const auto engine = MakeEngine(Options(Drive::kExternal));
+  ASSERT_TRUE(engine->Post([] {}));
+  std::thread([&] {
+    EXPECT_FALSE(engine->Enter());
+    EXPECT_EQ(engine->Poll(), 0);
+    engine->Adopt();
+    EXPECT_GE(engine->Poll(), 1);
+  }).join();
+  EXPECT_FALSE(engine->Enter());
+}
+
+TEST(Engine, EnteringNestsAndLeavesOnce) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  ASSERT_TRUE(engine->Enter());
+  ASSERT_TRUE(engine->Enter());
+  engine->Leave();
+  EXPECT_TRUE(engine->OnEngine());
+  engine->Leave();
+  EXPECT_FALSE(engine->OnEngine());
+}
+
+TEST(Engine, AFullInboxRefusesInsteadOfGrowing) {
+  EngineOptions options = Options(Drive::kCaller);
+  options.inbox_slots = 16;
+  const auto engine = MakeEngine(options);
+  int accepted = 0;
+  while (accepted < 1000 && engine->Post([] {})) ++accepted;
+  EXPECT_EQ(accepted, 16);
+}
+
+TEST(Engine, BadOptionsAreNamed) {
+  EngineOptions options;
+  options.inbox_slots = 1000;
+  const auto engine = Engine::Create(options, nullptr);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(engine.status().message().find("1000"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace weft

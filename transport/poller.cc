@@ -1,0 +1,97 @@
+#include "transport/poller.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace weft {
+namespace {
+
+// Ready descriptors taken in one system call: a burst of closing control sockets fits; more stay
+// ready for the next round.
+constexpr int kEventsPerRound = 64;
+
+constexpr uint64_t kNsPerMs = 1'000'000;
+
+int TimeoutMs(uint64_t timeout_ns) {
+  constexpr uint64_t kLongestMs = 3'600'000;
+  return static_cast<int>(std::min((timeout_ns + kNsPerMs - 1) / kNsPerMs, kLongestMs));
+}
+
+}  // namespace
+
+Poller::Poller() : watches_(kMaxDescriptors) {}
+
+absl::StatusOr<std::unique_ptr<Poller>> Poller::Create() {
+  std::unique_ptr<Poller> poller(new Poller);
+  poller->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
+  if (poller->epoll_fd_ < 0) return StatusFromErrno(errno, "epoll_create1 for an engine");
+  return poller;
+}
+
+Poller::~Poller() {
+  if (epoll_fd_ >= 0) close(epoll_fd_);
+}
+
+absl::Status Poller::Add(int descriptor, uint32_t events, PollHandler* handler) {
+  SlabHandle handle;
+  Watch* watch = watches_.Allocate(&handle);
+  if (watch == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("an engine watches at most ", kMaxDescriptors, " descriptors"));
+  }
+  *watch = {descriptor, handler};
+  // The handle, not a pointer: an event that epoll reported for a watch removed in the same round
+  // then finds nothing instead of freed memory.
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = handle.packed();
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    watches_.Free(handle);
+    return StatusFromErrno(errno, absl::StrCat("watching descriptor ", descriptor));
+  }
+  const size_t place = static_cast<size_t>(descriptor);
+  if (by_descriptor_.size() <= place) by_descriptor_.resize(place + 1);
+  by_descriptor_[place] = handle;
+  return absl::OkStatus();
+}
+
+absl::Status Poller::Modify(int descriptor, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = by_descriptor_[static_cast<size_t>(descriptor)].packed();
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, descriptor, &event) != 0) {
+    return StatusFromErrno(errno, absl::StrCat("watching descriptor ", descriptor));
+  }
+  return absl::OkStatus();
+}
+
+void Poller::Remove(int descriptor) {
+  const size_t place = static_cast<size_t>(descriptor);
+  if (place >= by_descriptor_.size()) return;
+  if (watches_.Get(by_descriptor_[place]) == nullptr) return;
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, descriptor, nullptr);
+  watches_.Free(by_descriptor_[place]);
+  by_descriptor_[place] = SlabHandle{};
+}
+
+int Poller::Poll() {
+  epoll_event ready[kEventsPerRound];
+  const int count = epoll_wait(epoll_fd_, ready, kEventsPerRound, /*timeout=*/0);
+  for (int i = 0; i < count; ++i) {
+    const Watch* watch = watches_.Get(SlabHandle::FromPacked(ready[i].data.u64));
+    if (watch != nullptr && watch->handler != nullptr) watch->handler->OnReady(ready[i].events);
+  }
+  return std::max(count, 0);
+}
+
+void Poller::Wait(uint64_t timeout_ns) {
+  epoll_event ready;
+  epoll_wait(epoll_fd_, &ready, /*maxevents=*/1, TimeoutMs(timeout_ns));
+}
+
+}  // namespace weft
