@@ -45,7 +45,8 @@ class Function<R(Args...), kInlineBytes> {
   template <class F, class Callable = std::decay_t<F>>
   requires(!std::is_same_v<Callable, Function> && std::is_invocable_r_v<R, Callable&, Args...>)
       Function(F&& callable) {  // NOLINT: implicit, so that a lambda can be passed as it is
-    if constexpr (std::is_pointer_v<Callable> || std::is_member_pointer_v<Callable>) {
+    using Given = std::remove_cvref_t<F>;  // Not decayed: a function itself is never null.
+    if constexpr (std::is_pointer_v<Given> || std::is_member_pointer_v<Given>) {
       if (callable == nullptr) return;
     }
     if constexpr (FitsInline<Callable>()) {

@@ -6,6 +6,13 @@
 #include "core/check.h"
 
 namespace weft {
+namespace {
+
+// Above the relative error of one product, one quotient and the decimal that the caller wrote (each
+// at most 2^-53), and far below 1/count.
+constexpr double kRoundingError = 0x1p-50;
+
+}  // namespace
 
 void LatencyHistogram::Merge(const LatencyHistogram& other) {
   count_ += other.count_;
@@ -19,9 +26,11 @@ void LatencyHistogram::Merge(const LatencyHistogram& other) {
 uint64_t LatencyHistogram::Percentile(double percent) const {
   WEFT_DCHECK(percent >= 0 && percent <= 100);
   if (count_ == 0) return 0;
-  // The rank of the wanted value among the sorted ones, 1 is the smallest.
-  const double exact_rank = std::ceil(percent / 100 * static_cast<double>(count_));
-  const uint64_t rank = std::clamp<uint64_t>(static_cast<uint64_t>(exact_rank), 1, count_);
+  // The rank of the wanted value among the sorted ones; the smallest has rank 1. What rounding has
+  // added to a whole number must not lift it to the next: 7 per cent of 100 values are 7.
+  const double exact_rank = percent * static_cast<double>(count_) / 100;
+  const double rank_up = std::ceil(exact_rank * (1 - kRoundingError));
+  const uint64_t rank = std::clamp<uint64_t>(static_cast<uint64_t>(rank_up), 1, count_);
   if (percent <= 0) return min_ns_;
   if (rank == count_) return max_ns_;
   uint64_t seen = 0;

@@ -24,6 +24,10 @@ Random::Random(uint64_t seed) {
   for (uint64_t& word : state_) word = SplitMix64(&seed);
 }
 
+Random::Random(const std::array<uint64_t, 4>& state) : state_(state) {
+  WEFT_CHECK(state != (std::array<uint64_t, 4>{}));
+}
+
 // D. Lemire, "Fast Random Integer Generation in an Interval", ACM TOMACS 29, 2019.
 uint64_t Random::Uniform(uint64_t bound) {
   WEFT_DCHECK(bound > 0);

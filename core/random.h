@@ -22,6 +22,10 @@ class Random {
 
   explicit Random(uint64_t seed);
 
+  // Continues from a state of the generator itself.
+  // REQUIRES: not all words are 0.
+  explicit Random(const std::array<uint64_t, 4>& state);
+
   uint64_t Next64() {
     const uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
     const uint64_t shifted = state_[1] << 17;

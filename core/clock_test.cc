@@ -1,0 +1,34 @@
+#include "core/clock.h"
+
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+TEST(RealClock, DoesNotRunBackwards) {
+  uint64_t previous_ns = Clock::Real().NowNs();
+  for (int i = 0; i < 10'000; ++i) {
+    const uint64_t now_ns = Clock::Real().NowNs();
+    ASSERT_GE(now_ns, previous_ns);
+    previous_ns = now_ns;
+  }
+}
+
+TEST(FakeClock, StandsStillUntilTold) {
+  FakeClock clock(500);
+  EXPECT_EQ(clock.NowNs(), 500u);
+  clock.Advance(2 * kNsPerUs);
+  EXPECT_EQ(clock.NowNs(), 2500u);
+  clock.Set(kNsPerSec);
+  EXPECT_EQ(clock.NowNs(), kNsPerSec);
+}
+
+TEST(FakeClock, DoesNotStartAtZero) { EXPECT_GT(FakeClock().NowNs(), 0u); }
+
+TEST(FakeClockDeathTest, RefusesToRunBackwards) {
+  FakeClock clock(500);
+  EXPECT_DEATH(clock.Set(499), "check failed");
+}
+
+}  // namespace
+}  // namespace weft

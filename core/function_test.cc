@@ -1,0 +1,183 @@
+#include "core/function.h"
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace {
+// Allocations made while counting is on; the tests have one thread.
+bool counting = false;
+int allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t size) {
+  if (counting) ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  std::abort();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace weft {
+namespace {
+
+template <class Action>
+int AllocationsDuring(Action action) {
+  allocations = 0;
+  counting = true;
+  action();
+  counting = false;
+  return allocations;
+}
+
+TEST(Function, CallsWithArgumentsAndResult) {
+  Function<int(int, const std::string&)> f = [](int a, const std::string& b) {
+    return a + static_cast<int>(b.size());
+  };
+  EXPECT_EQ(f(2, "abc"), 5);
+}
+
+TEST(Function, IsEmptyUntilSetAndAfterMove) {
+  Function<void()> f;
+  EXPECT_FALSE(f);
+  f = [] {};
+  EXPECT_TRUE(static_cast<bool>(f));
+  Function<void()> g = std::move(f);
+  EXPECT_FALSE(f);  // NOLINT: the state after a move is promised
+  EXPECT_TRUE(static_cast<bool>(g));
+  g = nullptr;
+  EXPECT_FALSE(g);
+}
+
+int Twice(int n) { return 2 * n; }
+
+TEST(Function, TakesPlainFunctions) {
+  Function<int(int)> f = Twice;
+  EXPECT_EQ(f(4), 8);
+  f = &Twice;
+  EXPECT_EQ(f(5), 10);
+  int (*none)(int) = nullptr;
+  f = none;
+  EXPECT_FALSE(f);
+}
+
+TEST(Function, PassesMoveOnlyArgumentsAndResultsThrough) {
+  Function<std::unique_ptr<int>(std::unique_ptr<int>)> f = [](std::unique_ptr<int> p) {
+    ++*p;
+    return p;
+  };
+  EXPECT_EQ(*f(std::make_unique<int>(1)), 2);
+}
+
+TEST(Function, PassesReferencesAsReferences) {
+  Function<void(int&)> f = [](int& n) { n = 9; };
+  int n = 0;
+  f(n);
+  EXPECT_EQ(n, 9);
+}
+
+TEST(Function, DiscardsTheResultWhereNoneIsWanted) {
+  Function<void()> f = [] { return 3; };
+  f();
+}
+
+TEST(Function, KeepsStateBetweenCalls) {
+  Function<int()> f = [n = 0]() mutable { return ++n; };
+  f();
+  Function<int()> g = std::move(f);
+  EXPECT_EQ(g(), 2);
+}
+
+TEST(Function, FitsOneCacheLine) { static_assert(sizeof(Function<void()>) == 64); }
+
+TEST(Function, SmallCallablesNeverTouchTheHeap) {
+  std::array<char, 48> capture = {};
+  auto lambda = [capture] { return capture[47]; };
+  static_assert(Function<char()>::FitsInline<decltype(lambda)>());
+  EXPECT_EQ(AllocationsDuring([&] {
+              Function<char()> f = lambda;
+              Function<char()> g = std::move(f);
+              f = std::move(g);
+              f();
+            }),
+            0);
+}
+
+TEST(Function, LargeCallablesAreAllocatedOnceAndNotWhenMoved) {
+  std::array<char, 49> capture = {};
+  capture[48] = 'x';
+  auto lambda = [capture] { return capture[48]; };
+  static_assert(!Function<char()>::FitsInline<decltype(lambda)>());
+  EXPECT_EQ(AllocationsDuring([&] {
+              Function<char()> f = lambda;
+              Function<char()> g = std::move(f);
+              EXPECT_EQ(g(), 'x');
+            }),
+            1);
+}
+
+TEST(Function, CallablesWhoseMoveMayThrowAreAllocated) {
+  struct Throwing {
+    Throwing() = default;
+    Throwing(Throwing&&) noexcept(false) {}
+    void operator()() {}
+  };
+  static_assert(!Function<void()>::FitsInline<Throwing>());
+  Function<void()> f = Throwing();
+  f();
+}
+
+// Both inline and on the heap.
+template <std::size_t kSize>
+void ExpectDestroyedOnce() {
+  const auto watched = std::make_shared<int>(7);
+  {
+    Function<int()> f = [watched, padding = std::array<char, kSize>()] {
+      return *watched + padding[0];
+    };
+    EXPECT_EQ(watched.use_count(), 2);
+    Function<int()> g = std::move(f);
+    EXPECT_EQ(watched.use_count(), 2);
+    EXPECT_EQ(g(), 7);
+    Function<int()>& alias = g;
+    g = std::move(alias);
+    EXPECT_EQ(g(), 7);
+    f = std::move(g);
+    EXPECT_EQ(watched.use_count(), 2);
+    f = [] { return 0; };
+    EXPECT_EQ(watched.use_count(), 1);
+    f = [watched] { return 1; };
+    EXPECT_EQ(watched.use_count(), 2);
+  }
+  EXPECT_EQ(watched.use_count(), 1);
+}
+
+TEST(Function, DestroysItsCallableExactlyOnce) {
+  ExpectDestroyedOnce<1>();
+  ExpectDestroyedOnce<100>();
+}
+
+// A completion handler may replace or clear the function that it is called from only after it has
+// returned; but clearing it from the callable's destructor must not destroy it twice.
+TEST(Function, ClearingFromTheCallablesDestructorIsHarmless) {
+  Function<void()> f;
+  const std::shared_ptr<void> guard(nullptr, [&f](void*) { f = nullptr; });
+  auto shared = guard;
+  f = [shared = std::move(shared)] {};
+  f = nullptr;
+  EXPECT_FALSE(f);
+}
+
+#ifndef NDEBUG
+TEST(FunctionDeathTest, CallingAnEmptyOneAborts) {
+  Function<void()> f;
+  EXPECT_DEATH(f(), "check failed");
+}
+#endif
+
+}  // namespace
+}  // namespace weft
