@@ -4,7 +4,7 @@
 set -euo pipefail
 
 install=$PWD/$1
-consumer=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+consumer=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/testdata/consumer
 work=${TEST_TMPDIR:-$(mktemp -d)}/consumer
 prefix="$work/a prefix"
 rm -rf "$work"
