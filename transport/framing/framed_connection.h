@@ -187,10 +187,11 @@ class FramedConnection final : public Connection,
                    const Options& options);
 
   // Sending (framed_send.cc).
-  bool OpenSlot();
+  bool MakeRoom(size_t frame_bytes);
+  bool TakeSlot();
   void SendOpenSlot();
   void CancelOpenSlot();
-  bool MakeRoom(size_t frame_bytes);
+  void CloseSlot();
   std::byte* AppendFrame(size_t payload_bytes, FrameKind kind);
   absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
   void CommitLarge(size_t bytes);
@@ -198,7 +199,6 @@ class FramedConnection final : public Connection,
   void AppendDones();
   void FlushTurn();
   void MarkDirty();
-  void CheckPromises() const;
 
   // Receiving (framed_receive.cc).
   void OnBatch(ByteSpan batch, const BatchHeader& header);
@@ -213,7 +213,13 @@ class FramedConnection final : public Connection,
   void RunEvents();
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
-  absl::Status CheckOperation(const Region& local, size_t local_offset, const RemoteSpan& remote);
+
+  // One-sided (framed_connection.cc).
+  using PostFunction = decltype(&Link::Read);
+  absl::Status Post(PostFunction post, const Region& local, size_t local_offset,
+                    const RemoteSpan& remote, Operation* op);
+  absl::Status CheckOperation(const Region& local, size_t local_offset,
+                              const RemoteSpan& remote) const;
 
   // LinkHandler
   void OnLinkUp() override;
@@ -233,7 +239,6 @@ class FramedConnection final : public Connection,
   State state_ = State::kConnecting;
   uint8_t events_ = 0;
   bool wants_writable_ = false;
-  bool reserved_large_ = false;
   uint32_t fill_ = 0;            // bytes of the open slot in use; 0: no open slot
   uint32_t batch_bytes_ = 0;     // a multiple of kFrameAlignment
   uint32_t reserved_bytes_ = 0;  // by the open reservation
@@ -243,8 +248,9 @@ class FramedConnection final : public Connection,
   CreditWindow window_;
   uint64_t committed_ = 0;  // messages
   uint64_t first_unsent_ = 0;
-  Link* link_raw_ = nullptr;  // link_.get()
-  LinkDomain* links_ = nullptr;
+  std::unique_ptr<Link> link_;
+  LinkDomain* links_ = nullptr;  // of link_
+  FramingDomain* domain_ = nullptr;
   size_t eager_bytes_ = 0;
   uint32_t peer_index_ = 0;
   uint32_t peer_token_ = 0;
@@ -258,8 +264,6 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   const uint32_t token_;
   uint32_t index_ = 0;
-  FramingDomain* domain_ = nullptr;
-  std::unique_ptr<Link> link_;
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   LargeSender large_sender_;
   LargeReceiver large_receiver_;
@@ -267,7 +271,7 @@ class FramedConnection final : public Connection,
   std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
   absl::Status broken_;                        // OK: not broken
   std::string close_reason_;
-  bool ended_ = false;
+  bool ended_ = true;  // until Create() succeeds
   ConnectionFacts facts_;
 };
 

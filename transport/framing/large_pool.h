@@ -45,8 +45,9 @@ struct LargeWatcherTag;
 // Waits for a buffer of `bytes`. Leaves the queue when destroyed.
 class LargeClaim : public ListNode<LargeClaimTag> {
  public:
-  // The buffer is the claim's now. Called from Release(), or from Withdraw() of another claim:
-  // do not call the pool from inside.
+  // The buffer is the claim's now; the claim is out of the queue. nullptr: the system has no memory
+  // for it though the pool is empty, so that waiting is in vain. Called from Release() or from
+  // Withdraw() of another claim; the pool may be called inside.
   virtual void OnBuffer(LargeBuffer* buffer) = 0;
 
  protected:

@@ -59,6 +59,7 @@ class LargeReceiver : private LargeClaim {
   // The next message to acknowledge; false: none. SentDone() counts it as sent.
   [[nodiscard]] bool NextDone(LargeDone* done) const;
   void SentDone() { ++done_; }
+  bool has_done() const { return done_ != delivered_; }
 
   // From now on completions are ignored and nothing is read or delivered. Before the link is
   // destroyed.
@@ -92,7 +93,6 @@ class LargeReceiver : private LargeClaim {
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   bool active_ = false;
-  bool delivering_ = false;
   uint64_t offered_ = 0;
   uint64_t reading_ = 0;
   uint64_t delivered_ = 0;

@@ -1,0 +1,66 @@
+#include "transport/framing/connection_table.h"
+
+#include "absl/status/status.h"
+#include "core/check.h"
+#include "core/strings.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/framed_connection.h"
+
+namespace weft {
+
+ConnectionTable::ConnectionTable(uint32_t capacity) : entries_(capacity) {
+  WEFT_CHECK(capacity >= 1);
+  for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
+}
+
+ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
+
+void ConnectionTable::OnReceived(ByteSpan batch) {
+  BatchHeader header;
+  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) {
+    ++stats_.batches_unknown;
+    return;
+  }
+  const Entry& entry = entries_[header.connection];
+  if (entry.connection == nullptr || entry.token != header.token) {
+    ++stats_.batches_unknown;
+    return;
+  }
+  entry.connection->OnBatch(batch, header);
+}
+
+int ConnectionTable::RunEvents() {
+  if (events_.empty()) return 0;
+  // Those raised meanwhile wait for the next turn, so that this always ends.
+  IntrusiveList<FramedConnection, EventTag> now;
+  now.SpliceBack(events_);
+  int count = 0;
+  for (; FramedConnection* connection = now.PopFront(); ++count) connection->RunEvents();
+  return count;
+}
+
+void ConnectionTable::FlushAll() {
+  while (FramedConnection* connection = dirty_.PopFront()) connection->FlushTurn();
+}
+
+absl::StatusOr<uint32_t> ConnectionTable::Add(FramedConnection* connection, uint32_t token) {
+  if (size_ == entries_.size()) {
+    return absl::ResourceExhaustedError(StrCat(
+        "all ", entries_.size(), " connections of this engine are in use: close some first"));
+  }
+  const uint32_t index = first_free_;
+  first_free_ = entries_[index].next_free;
+  entries_[index].connection = connection;
+  entries_[index].token = token;
+  ++size_;
+  return index;
+}
+
+void ConnectionTable::Remove(uint32_t index) {
+  entries_[index].connection = nullptr;
+  entries_[index].next_free = first_free_;
+  first_free_ = index;
+  --size_;
+}
+
+}  // namespace weft

@@ -1,0 +1,246 @@
+// Life, events and one-sided operations of FramedConnection.
+
+#include "transport/framing/framed_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckAgreement(const LinkAgreement& agreement, uint32_t slot_bytes) {
+  const auto window_ok = [](uint32_t slots) {
+    return slots >= kMinWindowSlots && slots <= kMaxWindowSlots;
+  };
+  if (!window_ok(agreement.send_window_slots) || !window_ok(agreement.receive_window_slots)) {
+    return absl::InvalidArgumentError(
+        StrCat("windows of ", agreement.send_window_slots, " and ", agreement.receive_window_slots,
+               " slots were agreed; ", kMinWindowSlots, " to ", kMaxWindowSlots, " are possible"));
+  }
+  if (agreement.batch_bytes < kMinBatchBytes || agreement.batch_bytes > slot_bytes) {
+    return absl::InvalidArgumentError(StrCat("batches of ", agreement.batch_bytes,
+                                             " bytes were agreed; ", kMinBatchBytes, " to ",
+                                             slot_bytes, " are possible here"));
+  }
+  return absl::OkStatus();
+}
+
+const absl::Status& TooManyOperations() {
+  static const auto* const status = new absl::Status(
+      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
+  return *status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
+    ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
+    const Options& options) {
+  std::unique_ptr<FramedConnection> connection(
+      new FramedConnection(table, owner, handler, options));
+  WEFT_ASSIGN_OR_RETURN(connection->index_, table->Add(connection.get(), options.token));
+  connection->ended_ = false;
+  return connection;
+}
+
+FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owner,
+                                   ConnectionHandler* handler, const Options& options)
+    : handler_(handler),
+      table_(table),
+      owner_(owner),
+      token_(options.token),
+      large_receiver_(this),
+      operations_(this, options.max_outstanding_operations) {}
+
+FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
+
+// --- links --------------------------------------------------------------------------------------
+
+absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
+                                         const LinkAgreement& agreement) {
+  WEFT_CHECK(state_ == State::kConnecting && link_ == nullptr);
+  LinkDomain& links = domain->links();
+  WEFT_RETURN_IF_ERROR(CheckAgreement(agreement, links.slot_bytes()));
+  const uint32_t receive_slots = agreement.receive_window_slots;
+  // The peer may grant more than this side wants to spend memory on.
+  const uint32_t send_slots = std::min(agreement.send_window_slots, receive_slots);
+  WEFT_RETURN_IF_ERROR(links.AddSlots(send_slots, receive_slots));
+  auto link = active ? links.Connect(peer, this) : links.Accept(peer, this);
+  if (!link.ok()) {
+    links.RemoveSlots(send_slots, receive_slots);
+    return link.status();
+  }
+  link_ = *std::move(link);
+  links_ = &links;
+  domain_ = domain;
+  added_send_slots_ = send_slots;
+  window_.Start(agreement.send_window_slots, receive_slots);
+  domain_->Promise(receive_slots);
+  batch_bytes_ = fill_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
+  eager_bytes_ = MaxPayloadBytes(batch_bytes_);
+  peer_index_ = agreement.peer_index;
+  peer_token_ = agreement.peer_token;
+  send_sequence_ = receive_sequence_ = 0;
+  large_sender_.Start(domain);
+  large_receiver_.Start(domain, link_.get());
+  return absl::OkStatus();
+}
+
+void FramedConnection::StopLink(bool peer_dead) {
+  WEFT_CHECK(state_ != State::kOpen);
+  ReleaseLink(peer_dead);
+  events_ &= static_cast<uint8_t>(~(kLinkUp | kBroken));
+  broken_ = absl::OkStatus();
+}
+
+void FramedConnection::ReleaseLink(bool peer_dead) {
+  if (link_ == nullptr) return;
+  reserved_ = false;
+  if (slot_.data != nullptr) CancelOpenSlot();
+  large_receiver_.Cease();
+  if (peer_dead) link_->Abandon();
+  link_.reset();
+  large_receiver_.Stop();
+  large_sender_.Stop();
+  early_.clear();
+  domain_->Settle(window_.granted());
+  links_->RemoveSlots(added_send_slots_, window_.receive_window());
+  fill_ = batch_bytes_ = 0;
+  eager_bytes_ = 0;
+}
+
+void FramedConnection::Open() {
+  WEFT_CHECK(link_ != nullptr && handler_ != nullptr);
+  if (state_ != State::kConnecting) return;
+  state_ = State::kOpen;
+  handler_->OnOpen(*this);
+  DeliverEarly();
+}
+
+void FramedConnection::Close(std::string_view why) {
+  if (state_ == State::kClosed) return;
+  Flush();
+  state_ = State::kClosed;
+  close_reason_ = why;
+  Raise(kCloseRequested);
+}
+
+void FramedConnection::End(const absl::Status& why, bool peer_dead) {
+  WEFT_CHECK(!ended_ && !why.ok());
+  if (!peer_dead) Flush();
+  state_ = State::kClosed;
+  operations_.EndWith(why);
+  ReleaseLink(peer_dead);
+  WEFT_CHECK(operations_.in_use() == 0);
+  table_->Remove(index_);
+  table_->dirty_.Remove(this);
+  table_->events_.Remove(this);
+  ended_ = true;
+  if (handler_ != nullptr) handler_->OnClosed(*this, why);
+}
+
+// --- events -------------------------------------------------------------------------------------
+
+void FramedConnection::Raise(Event event) {
+  events_ |= event;
+  if (!table_->events_.IsLinked(this)) table_->events_.PushBack(this);
+}
+
+// Each of the owner's callbacks may be the last thing that happens to this object.
+void FramedConnection::RunEvents() {
+  const uint8_t events = std::exchange(events_, uint8_t{0});
+  if (events & kCloseRequested) return owner_->OnCloseRequested(*this, close_reason_);
+  if (events & kBroken) return owner_->OnBroken(*this, broken_);
+  if (events & kLinkUp) return owner_->OnLinkUp(*this);
+  if (state_ != State::kOpen) return;
+  if (events & kRetryReads) large_receiver_.Advance();
+  if ((events & kWritable) && std::exchange(wants_writable_, false)) handler_->OnWritable(*this);
+}
+
+// The path or the peer failed. A Close() that came first has the word.
+void FramedConnection::Break(const absl::Status& why) {
+  if (state_ == State::kClosed || !broken_.ok()) return;
+  broken_ = why;
+  if (state_ == State::kOpen) state_ = State::kClosed;
+  Raise(kBroken);
+}
+
+void FramedConnection::OnLinkUp() { Raise(kLinkUp); }
+
+void FramedConnection::OnLinkDown(const absl::Status& why) { Break(why); }
+
+void FramedConnection::OnSlotsFree() {
+  MarkDirty();
+  if (wants_writable_) Raise(kWritable);
+}
+
+void FramedConnection::OnReleased() { Raise(kWritable); }
+
+void FramedConnection::OnOperationFree() {
+  if (wants_writable_) Raise(kWritable);
+}
+
+// --- one-sided ----------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Region>> FramedConnection::Register(MutableByteSpan memory,
+                                                                   Access access) {
+  if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
+  return links_->Register(memory, access);
+}
+
+absl::Status FramedConnection::Read(const Region& local, size_t local_offset,
+                                    const RemoteSpan& remote, Operation* op) {
+  return Post(&Link::Read, local, local_offset, remote, op);
+}
+
+absl::Status FramedConnection::Write(const Region& local, size_t local_offset,
+                                     const RemoteSpan& remote, Operation* op) {
+  return Post(&Link::Write, local, local_offset, remote, op);
+}
+
+absl::Status FramedConnection::Post(PostFunction post, const Region& local, size_t local_offset,
+                                    const RemoteSpan& remote, Operation* op) {
+  WEFT_RETURN_IF_ERROR(CheckOperation(local, local_offset, remote));
+  Operation* const taken = operations_.Take(op);
+  if (taken == nullptr) {
+    wants_writable_ = true;
+    return TooManyOperations();
+  }
+  absl::Status status = (link_.get()->*post)(local, local_offset, remote, taken);
+  if (status.ok()) return status;
+  operations_.Return(taken);
+  if (absl::IsResourceExhausted(status)) {
+    // The provider's own bound: nobody tells when it has room again, so the next turn tries.
+    wants_writable_ = true;
+    Raise(kWritable);
+  }
+  return status;
+}
+
+absl::Status FramedConnection::CheckOperation(const Region& local, size_t local_offset,
+                                              const RemoteSpan& remote) const {
+  if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
+  const size_t size = local.memory().size();
+  if (remote.length == 0 || local_offset > size || remote.length > size - local_offset) {
+    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ", local_offset,
+                                             " of a region of ", size, " bytes"));
+  }
+  if (remote.offset + remote.length < remote.offset) {
+    return absl::InvalidArgumentError("the remote span ends beyond 2^64");
+  }
+  return absl::OkStatus();
+}
+
+void FramedConnection::CheckInvariants() const {
+  window_.CheckInvariants();
+  large_receiver_.CheckInvariants();
+  WEFT_CHECK(first_unsent_ <= committed_);
+  WEFT_CHECK(slot_.data != nullptr || (fill_ == batch_bytes_ && frames_ == 0));
+  if (link_ != nullptr) domain_->CheckInvariants();
+}
+
+}  // namespace weft

@@ -1,0 +1,189 @@
+// The sending half of FramedConnection.
+
+#include <cstring>
+
+#include "core/check.h"
+#include "transport/framing/framed_connection.h"
+
+namespace weft {
+namespace {
+
+// Refusals are part of normal operation: their texts are made once.
+const absl::Status& NotOpen() {
+  static const auto* const status =
+      new absl::Status(absl::FailedPreconditionError("the connection is not open"));
+  return *status;
+}
+
+const absl::Status& NoRoomNow() {
+  static const auto* const status = new absl::Status(absl::ResourceExhaustedError(
+      "the peer has not taken what was sent yet: wait for OnWritable()"));
+  return *status;
+}
+
+const absl::Status& TooLarge() {
+  static const auto* const status = new absl::Status(
+      absl::InvalidArgumentError("the message is larger than 64 MiB: use one-sided transfers"));
+  return *status;
+}
+
+// Padding travels as well: what stood in the slot before is nobody's business.
+void ClearPadding(std::byte* payload, size_t bytes) {
+  std::memset(payload + bytes, 0, FrameBytes(bytes) - kFrameHeaderBytes - bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
+  WEFT_DCHECK(!reserved_);
+  if (bytes > eager_bytes_) return ReserveLarge(bytes);
+  const size_t frame_bytes = FrameBytes(bytes);
+  if (!MakeRoom(frame_bytes)) return Refuse();
+  std::byte* const frame = slot_.data + fill_;
+  // The padding, if the message will be as long as announced, in one store. (Without payload this
+  // hits the frame header, which Commit() writes.)
+  StoreLe64(frame + frame_bytes - kFrameAlignment, 0);
+  reserved_ = true;
+  reserved_bytes_ = static_cast<uint32_t>(bytes);
+  return frame + kFrameHeaderBytes;
+}
+
+uint64_t FramedConnection::Commit(size_t bytes) {
+  WEFT_DCHECK(reserved_ && bytes <= reserved_bytes_);
+  reserved_ = false;
+  if (large_sender_.reserved()) {
+    CommitLarge(bytes);
+  } else {
+    std::byte* const payload = AppendFrame(bytes, FrameKind::kMessage);
+    if (bytes != reserved_bytes_) ClearPadding(payload, bytes);
+  }
+  MarkDirty();
+  return committed_++;
+}
+
+void FramedConnection::Abandon() {
+  WEFT_DCHECK(reserved_);
+  reserved_ = false;
+  if (large_sender_.reserved()) large_sender_.Abandon();
+  if (frames_ == 0) CancelOpenSlot();
+}
+
+void FramedConnection::Flush() {
+  if (state_ == State::kOpen && frames_ > 0 && !reserved_) SendOpenSlot();
+}
+
+// Where credits or slots are wanting, OnBatch() or OnSlotsFree() marks the connection again.
+void FramedConnection::FlushTurn() {
+  if (state_ != State::kOpen || reserved_) return;
+  AppendDones();
+  if (frames_ > 0) SendOpenSlot();
+  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
+}
+
+void FramedConnection::MarkDirty() {
+  if (!table_->dirty_.IsLinked(this)) table_->dirty_.PushBack(this);
+}
+
+// Makes sure that a frame of `frame_bytes` fits into the open slot.
+bool FramedConnection::MakeRoom(size_t frame_bytes) {
+  if (fill_ + frame_bytes <= batch_bytes_) return true;
+  if (state_ != State::kOpen) return false;
+  if (slot_.data != nullptr) SendOpenSlot();
+  if (!window_.MaySendFrames()) {
+    ++stats_.credit_stalls;
+    return false;
+  }
+  return TakeSlot();
+}
+
+// Opens a slot. REQUIRES: there is none, and a credit for it.
+bool FramedConnection::TakeSlot() {
+  slot_ = links_->AcquireSlot();
+  if (slot_.data == nullptr) return false;
+  window_.Spend();
+  fill_ = kBatchHeaderBytes;
+  return true;
+}
+
+void FramedConnection::SendOpenSlot() {
+  const uint16_t credits = window_.TakeOwed();
+  domain_->Promise(credits);
+#ifndef NDEBUG
+  domain_->CheckInvariants();
+#endif
+  EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, frames_, send_sequence_++});
+  // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
+  link_->Send(slot_, fill_).IgnoreError();
+  CloseSlot();
+  ++stats_.batches_sent;
+  stats_.messages_sent = first_unsent_ = committed_;
+}
+
+void FramedConnection::CancelOpenSlot() {
+  links_->ReleaseSlot(slot_);
+  window_.Refund();
+  CloseSlot();
+}
+
+void FramedConnection::CloseSlot() {
+  slot_ = {};
+  fill_ = batch_bytes_;
+  frames_ = 0;
+}
+
+// Completes a frame in the open slot. REQUIRES: MakeRoom() for it.
+std::byte* FramedConnection::AppendFrame(size_t payload_bytes, FrameKind kind) {
+  std::byte* const frame = slot_.data + fill_;
+  EncodeFrameHeader(frame, static_cast<uint32_t>(payload_bytes), kind);
+  fill_ += static_cast<uint32_t>(FrameBytes(payload_bytes));
+  ++frames_;
+  return frame + kFrameHeaderBytes;
+}
+
+absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
+  if (bytes > kMaxMessageBytes) return TooLarge();
+  // The offer's place is taken first: Commit() cannot be refused.
+  if (state_ != State::kOpen || large_sender_.full() || !MakeRoom(FrameBytes(LargeOffer::kBytes))) {
+    return Refuse();
+  }
+  std::byte* const data = large_sender_.Reserve(bytes);
+  if (data == nullptr) {
+    if (frames_ == 0) CancelOpenSlot();
+    domain_->send_pool().Watch(this);
+    return Refuse();
+  }
+  reserved_ = true;
+  reserved_bytes_ = static_cast<uint32_t>(bytes);
+  return data;
+}
+
+void FramedConnection::CommitLarge(size_t bytes) {
+  // What came out no longer than the offer takes the offer's place.
+  if (bytes <= LargeOffer::kBytes) {
+    std::byte* const payload = AppendFrame(bytes, FrameKind::kMessage);
+    std::memcpy(payload, large_sender_.reserved_data(), bytes);
+    ClearPadding(payload, bytes);
+    large_sender_.Abandon();
+    return;
+  }
+  const absl::StatusOr<LargeOffer> offer = large_sender_.Commit(bytes);
+  if (!offer.ok()) return Break(offer.status());
+  EncodeLargeOffer(AppendFrame(LargeOffer::kBytes, FrameKind::kLargeOffer), *offer);
+  ++stats_.large_sent;
+}
+
+absl::StatusOr<std::byte*> FramedConnection::Refuse() {
+  if (state_ != State::kOpen) return NotOpen();
+  wants_writable_ = true;
+  return NoRoomNow();
+}
+
+void FramedConnection::AppendDones() {
+  LargeDone done;
+  while (large_receiver_.NextDone(&done) && MakeRoom(FrameBytes(LargeDone::kBytes))) {
+    EncodeLargeDone(AppendFrame(LargeDone::kBytes, FrameKind::kLargeDone), done);
+    large_receiver_.SentDone();
+  }
+}
+
+}  // namespace weft

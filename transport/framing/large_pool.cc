@@ -1,0 +1,159 @@
+#include "transport/framing/large_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "core/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WEFT_POISONS_FREE_MEMORY 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_POISONS_FREE_MEMORY 1
+#endif
+#endif
+
+#ifdef WEFT_POISONS_FREE_MEMORY
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace weft {
+namespace {
+
+void Poison([[maybe_unused]] MutableByteSpan memory) {
+#ifdef WEFT_POISONS_FREE_MEMORY
+  ASAN_POISON_MEMORY_REGION(memory.data(), memory.size());
+#endif
+}
+
+void Unpoison([[maybe_unused]] MutableByteSpan memory) {
+#ifdef WEFT_POISONS_FREE_MEMORY
+  ASAN_UNPOISON_MEMORY_REGION(memory.data(), memory.size());
+#endif
+}
+
+}  // namespace
+
+LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
+    : domain_(domain), limit_bytes_(limit_bytes) {
+  WEFT_CHECK(limit_bytes >= kLargestBytes);
+}
+
+LargePool::~LargePool() {
+  WEFT_CHECK(in_use_bytes_ == 0);
+  for (LargeBuffer*& first : kept_) {
+    while (first != nullptr) Destroy(std::exchange(first, first->next));
+  }
+}
+
+LargeBuffer* LargePool::Acquire(size_t bytes) {
+  WEFT_DCHECK(bytes <= kLargestBytes);
+  if (!claims_.empty()) return nullptr;
+  return Take(ClassOf(bytes));
+}
+
+LargeBuffer* LargePool::AcquireOrWait(size_t bytes, LargeClaim* claim) {
+  LargeBuffer* const buffer = Acquire(bytes);
+  if (buffer == nullptr) {
+    claim->bytes_ = bytes;
+    claims_.PushBack(claim);
+  }
+  return buffer;
+}
+
+void LargePool::Withdraw(LargeClaim* claim) {
+  if (!claims_.IsLinked(claim)) return;
+  claims_.Remove(claim);
+  ServeClaims();
+}
+
+void LargePool::Watch(LargeWatcher* watcher) {
+  if (!watchers_.IsLinked(watcher)) watchers_.PushBack(watcher);
+}
+
+void LargePool::Release(LargeBuffer* buffer) {
+  const size_t size_class = ClassOf(buffer->memory.size());
+  in_use_bytes_ -= buffer->memory.size();
+  kept_bytes_ += buffer->memory.size();
+  buffer->next = kept_[size_class];
+  kept_[size_class] = buffer;
+  Poison(buffer->memory);
+  ServeClaims();
+  while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();
+}
+
+void LargePool::CheckInvariants() const {
+  size_t kept = 0;
+  for (const LargeBuffer* buffer : kept_) {
+    for (; buffer != nullptr; buffer = buffer->next) kept += buffer->memory.size();
+  }
+  WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
+}
+
+size_t LargePool::ClassOf(size_t bytes) {
+  return static_cast<size_t>(std::countr_zero(std::bit_ceil(std::max(bytes, kSmallestBytes))) -
+                             std::countr_zero(kSmallestBytes));
+}
+
+LargeBuffer* LargePool::Take(size_t size_class) {
+  LargeBuffer* buffer = kept_[size_class];
+  if (buffer != nullptr) {
+    kept_[size_class] = buffer->next;
+    kept_bytes_ -= buffer->memory.size();
+  } else {
+    buffer = Make(kSmallestBytes << size_class);
+    if (buffer == nullptr) return nullptr;
+  }
+  in_use_bytes_ += buffer->memory.size();
+  Unpoison(buffer->memory);
+  return buffer;
+}
+
+LargeBuffer* LargePool::Make(size_t bytes) {
+  if (!MakeRoom(bytes)) return nullptr;
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  auto* const buffer = new LargeBuffer;
+  buffer->memory = MutableByteSpan(static_cast<std::byte*>(at), bytes);
+  if (domain_ == nullptr) return buffer;
+  auto region = domain_->Register(buffer->memory, Access::kLocalOnly);
+  if (!region.ok()) {
+    Destroy(buffer);
+    return nullptr;
+  }
+  buffer->local = *std::move(region);
+  return buffer;
+}
+
+// Gives kept buffers back to the system, the largest first, until `bytes` more are allowed.
+bool LargePool::MakeRoom(size_t bytes) {
+  for (size_t size_class = kClasses; size_class-- > 0;) {
+    while (in_use_bytes_ + kept_bytes_ + bytes > limit_bytes_ && kept_[size_class] != nullptr) {
+      LargeBuffer* const buffer = std::exchange(kept_[size_class], kept_[size_class]->next);
+      kept_bytes_ -= buffer->memory.size();
+      Destroy(buffer);
+    }
+  }
+  return in_use_bytes_ + kept_bytes_ + bytes <= limit_bytes_;
+}
+
+void LargePool::Destroy(LargeBuffer* buffer) {
+  buffer->local.reset();
+  Unpoison(buffer->memory);
+  munmap(buffer->memory.data(), buffer->memory.size());
+  delete buffer;
+}
+
+void LargePool::ServeClaims() {
+  while (LargeClaim* const claim = claims_.Front()) {
+    LargeBuffer* const buffer = Take(ClassOf(claim->bytes_));
+    if (buffer == nullptr && in_use_bytes_ > 0) return;
+    claims_.Remove(claim);
+    claim->OnBuffer(buffer);
+  }
+}
+
+}  // namespace weft

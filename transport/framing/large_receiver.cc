@@ -1,0 +1,124 @@
+#include "transport/framing/large_receiver.h"
+
+#include <utility>
+
+#include "core/check.h"
+
+namespace weft {
+
+LargeReceiver::LargeReceiver(Host* host) : host_(host) {
+  for (Incoming& incoming : ring_) incoming.receiver = this;
+}
+
+void LargeReceiver::Start(FramingDomain* domain, Link* link) {
+  WEFT_CHECK(!active_);
+  domain_ = domain;
+  link_ = link;
+  offered_ = reading_ = delivered_ = done_ = 0;
+  active_ = true;
+}
+
+bool LargeReceiver::OnOffer(const LargeOffer& offer) {
+  if (offer.id != offered_ || outstanding() == kLargeOutstanding) return false;
+  if (offer.length == 0 || offer.length > kMaxMessageBytes) return false;
+  if (offer.offset + offer.length < offer.offset) return false;
+  Incoming& incoming = At(offered_++);
+  incoming.offer = offer;
+  incoming.read = false;
+  Advance();
+  return true;
+}
+
+void LargeReceiver::Advance() {
+  LargePool& pool = domain_->receive_pool();
+  while (active_ && reading_ != offered_ && !linked()) {
+    Incoming& incoming = At(reading_);
+    if (incoming.buffer == nullptr) {
+      incoming.buffer = pool.AcquireOrWait(incoming.offer.length, this);
+      if (incoming.buffer == nullptr) {
+        // Nobody would ever release what this claim waits for.
+        if (pool.in_use_bytes() == 0) pool.Withdraw(this), OnBuffer(nullptr);
+        return;
+      }
+    }
+    if (!PostRead(incoming)) return;
+    ++reading_;
+  }
+}
+
+bool LargeReceiver::NextDone(LargeDone* done) const {
+  if (done_ == delivered_) return false;
+  *done = {done_, 0};
+  return true;
+}
+
+void LargeReceiver::Cease() { active_ = false; }
+
+void LargeReceiver::Stop() {
+  WEFT_CHECK(!active_);
+  if (domain_ == nullptr) return;
+  domain_->receive_pool().Withdraw(this);
+  for (Incoming& incoming : ring_) ReturnBuffer(incoming);
+}
+
+void LargeReceiver::CheckInvariants() const {
+  WEFT_CHECK(done_ <= delivered_ && delivered_ <= reading_ && reading_ <= offered_ &&
+             offered_ <= done_ + kLargeOutstanding);
+}
+
+void LargeReceiver::Incoming::OnComplete(const absl::Status& status) {
+  receiver->OnRead(*this, status);
+}
+
+void LargeReceiver::OnBuffer(LargeBuffer* buffer) {
+  if (buffer == nullptr) {
+    active_ = false;
+    host_->OnReadFailed(absl::ResourceExhaustedError(
+        "no memory for a large message: the system gives none, or the lock limit is too small"));
+    return;
+  }
+  At(reading_).buffer = buffer;
+  Advance();
+}
+
+bool LargeReceiver::PostRead(Incoming& incoming) {
+  const LargeOffer& offer = incoming.offer;
+  const absl::Status status =
+      link_->Read(*incoming.buffer->local, 0, {offer.key, offer.offset, offer.length}, &incoming);
+  if (status.ok()) return true;
+  if (absl::IsResourceExhausted(status)) {
+    host_->RetryReadsLater();
+  } else {
+    active_ = false;
+    host_->OnReadFailed(status);
+  }
+  return false;
+}
+
+void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
+  if (!active_) return;
+  if (!status.ok()) {
+    active_ = false;
+    host_->OnReadFailed(status);
+    return;
+  }
+  incoming.read = true;
+  Deliver();
+  Advance();
+}
+
+void LargeReceiver::Deliver() {
+  while (active_ && delivered_ != reading_ && At(delivered_).read) {
+    Incoming& incoming = At(delivered_++);
+    host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length));
+    ReturnBuffer(incoming);
+    host_->OnLargeDelivered();
+  }
+}
+
+void LargeReceiver::ReturnBuffer(Incoming& incoming) {
+  if (incoming.buffer == nullptr) return;
+  domain_->receive_pool().Release(std::exchange(incoming.buffer, nullptr));
+}
+
+}  // namespace weft
