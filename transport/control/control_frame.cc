@@ -1,0 +1,189 @@
+#include "transport/control/control_frame.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+constexpr uint8_t kMagic[] = {0x89, 'W', 'E', 'F', 'T', 0x0a};
+constexpr size_t kMagicBytes = sizeof(kMagic);
+
+struct TypeName {
+  ControlType type;
+  const char* name;
+};
+
+constexpr TypeName kTypeNames[] = {
+    {ControlType::kClientHello, "ClientHello"},
+    {ControlType::kServerHello, "ServerHello"},
+    {ControlType::kRefusal, "Refusal"},
+    {ControlType::kPathTry, "PathTry"},
+    {ControlType::kPathReady, "PathReady"},
+    {ControlType::kPathUp, "PathUp"},
+    {ControlType::kPathFailed, "PathFailed"},
+    {ControlType::kOpen, "Open"},
+    {ControlType::kBye, "Bye"},
+};
+
+// The first bytes of protocols that people send to the wrong port.
+struct ForeignProtocol {
+  std::string_view start;
+  const char* name;
+};
+
+constexpr ForeignProtocol kForeign[] = {
+    {"GET ", "HTTP"},          {"POST", "HTTP"}, {"HEAD", "HTTP"},
+    {"PUT ", "HTTP"},          {"HTTP", "HTTP"}, {"OPTI", "HTTP"},
+    {"PRI ", "HTTP/2 (gRPC)"}, {"SSH-", "SSH"},  {"\x16\x03", "TLS"},
+};
+
+std::string Hex(ByteSpan bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    const auto value = static_cast<uint8_t>(byte);
+    if (!text.empty()) text.push_back(' ');
+    text.push_back(kDigits[value >> 4]);
+    text.push_back(kDigits[value & 15]);
+  }
+  return text;
+}
+
+absl::Status WrongMagic(ByteSpan first_bytes) {
+  for (const ForeignProtocol& protocol : kForeign) {
+    if (AsStringView(first_bytes).substr(0, protocol.start.size()) == protocol.start) {
+      return absl::FailedPreconditionError(
+          StrCat("the peer speaks ", protocol.name, ", not Weft's control protocol"));
+    }
+  }
+  return absl::FailedPreconditionError(StrCat(
+      "the peer does not speak Weft's control protocol (it began with ", Hex(first_bytes), ")"));
+}
+
+bool CanBeMagic(ByteSpan first_bytes) {
+  const size_t bytes = std::min(first_bytes.size(), kMagicBytes);
+  for (size_t i = 0; i < bytes; ++i) {
+    if (static_cast<uint8_t>(first_bytes[i]) != kMagic[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string ControlTypeName(ControlType type) {
+  for (const TypeName& entry : kTypeNames) {
+    if (entry.type == type) return entry.name;
+  }
+  return StrCat("message type ", static_cast<uint16_t>(type));
+}
+
+bool IsKnownControlType(uint16_t type) {
+  return std::any_of(std::begin(kTypeNames), std::end(kTypeNames), [type](const TypeName& entry) {
+    return static_cast<uint16_t>(entry.type) == type;
+  });
+}
+
+size_t MaxBodyBytes(uint16_t type) {
+  const bool hello = type == static_cast<uint16_t>(ControlType::kClientHello) ||
+                     type == static_cast<uint16_t>(ControlType::kServerHello);
+  return hello ? kMaxHelloBodyBytes : kMaxOtherBodyBytes;
+}
+
+std::array<std::byte, kPreambleBytes> EncodePreamble() {
+  std::array<std::byte, kPreambleBytes> preamble;
+  for (size_t i = 0; i < kMagicBytes; ++i) preamble[i] = static_cast<std::byte>(kMagic[i]);
+  preamble[6] = static_cast<std::byte>(kPreambleVersion);
+  preamble[7] = static_cast<std::byte>(kPlain);
+  return preamble;
+}
+
+absl::Status CheckPreamble(ByteSpan first_bytes) {
+  if (!CanBeMagic(first_bytes)) return WrongMagic(first_bytes);
+  if (first_bytes.size() > 6 && static_cast<uint8_t>(first_bytes[6]) != kPreambleVersion) {
+    return absl::FailedPreconditionError(
+        StrCat("the peer speaks version ", static_cast<uint8_t>(first_bytes[6]),
+               " of the control connection, this side version ", kPreambleVersion,
+               ": run the same release of Weft on both sides"));
+  }
+  if (first_bytes.size() > 7 && static_cast<uint8_t>(first_bytes[7]) != kPlain) {
+    return absl::FailedPreconditionError(
+        StrCat("the peer asks for security mode ", static_cast<uint8_t>(first_bytes[7]),
+               " on the control connection, which this side does not have"));
+  }
+  return absl::OkStatus();
+}
+
+void AppendFrame(ControlType type, uint16_t flags, ByteSpan body, std::vector<std::byte>* out) {
+  WEFT_CHECK(body.size() <= MaxBodyBytes(static_cast<uint16_t>(type)));
+  const size_t start = out->size();
+  out->resize(start + kFrameHeaderBytes + body.size());
+  std::byte* header = out->data() + start;
+  StoreLe32(header, static_cast<uint32_t>(body.size()));
+  StoreLe16(header + 4, static_cast<uint16_t>(type));
+  StoreLe16(header + 6, flags);
+  std::copy(body.begin(), body.end(), header + kFrameHeaderBytes);
+}
+
+void FrameReader::Append(ByteSpan bytes) {
+  DropConsumed();
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+}
+
+FrameReader::Result FrameReader::Next(ControlFrame* frame) {
+  if (!error_.ok()) return Result::kError;
+  if (!greeted_) {
+    const Result preamble = ReadPreamble();
+    if (preamble != Result::kFrame) return preamble;
+  }
+  while (buffered() >= kFrameHeaderBytes) {
+    const std::byte* header = bytes_.data() + begin_;
+    const uint32_t length = LoadLe32(header);
+    const uint16_t type = LoadLe16(header + 4);
+    const uint16_t flags = LoadLe16(header + 6);
+    const bool known = IsKnownControlType(type);
+    if (!known && (flags & kIgnorable) == 0) {
+      return Fail(absl::DataLossError(
+          StrCat("the peer sent ", ControlTypeName(static_cast<ControlType>(type)),
+                 ", which this side does not know and may not ignore")));
+    }
+    if (length > MaxBodyBytes(type)) {
+      return Fail(absl::DataLossError(StrCat("the peer announced ", length, " bytes of ",
+                                             ControlTypeName(static_cast<ControlType>(type)),
+                                             "; the limit is ", MaxBodyBytes(type))));
+    }
+    if (buffered() - kFrameHeaderBytes < length) return Result::kNeedMore;
+    frame->type = static_cast<ControlType>(type);
+    frame->flags = flags;
+    frame->body = ByteSpan(header + kFrameHeaderBytes, length);
+    begin_ += kFrameHeaderBytes + length;
+    if (known) return Result::kFrame;
+  }
+  return Result::kNeedMore;
+}
+
+FrameReader::Result FrameReader::Fail(absl::Status why) {
+  error_ = std::move(why);
+  return Result::kError;
+}
+
+FrameReader::Result FrameReader::ReadPreamble() {
+  if (buffered() == 0) return Result::kNeedMore;
+  const ByteSpan first(bytes_.data() + begin_, std::min(buffered(), kPreambleBytes));
+  absl::Status check = CheckPreamble(first);
+  if (!check.ok()) return Fail(std::move(check));
+  if (first.size() < kPreambleBytes) return Result::kNeedMore;
+  begin_ += kPreambleBytes;
+  greeted_ = true;
+  return Result::kFrame;
+}
+
+void FrameReader::DropConsumed() {
+  if (begin_ == 0) return;
+  bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(begin_));
+  begin_ = 0;
+}
+
+}  // namespace weft

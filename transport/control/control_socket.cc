@@ -1,0 +1,150 @@
+#include "transport/control/control_socket.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+
+ControlSocket::ControlSocket(Descriptor descriptor, Poller* poller, ControlSocketHandler* handler)
+    : descriptor_(std::move(descriptor)), poller_(poller), handler_(handler) {}
+
+ControlSocket::~ControlSocket() {
+  if (watched_events_ != 0) poller_->Remove(fd());
+}
+
+absl::Status ControlSocket::Start(bool dialing) {
+  dialing_ = dialing;
+  WEFT_RETURN_IF_ERROR(Watch(WantedEvents()));
+  SendRaw(AsStringView(EncodePreamble()));
+  return absl::OkStatus();
+}
+
+void ControlSocket::Dialed() {
+  WEFT_CHECK(dialing_);
+  dialing_ = false;
+  WriteSome();
+}
+
+bool ControlSocket::Receive(ControlFrame* frame) {
+  if (!ended_.ok() || lingering_) return false;
+  switch (reader_.Next(frame)) {
+    case FrameReader::Result::kFrame:
+      return true;
+    case FrameReader::Result::kNeedMore:
+      ended_ = stream_end_;
+      return false;
+    case FrameReader::Result::kError:
+      ended_ = reader_.error();
+      return false;
+  }
+  return false;
+}
+
+void ControlSocket::Send(ControlType type, ByteSpan body) {
+  if (shut_) return;
+  if (unsent_.size() + kFrameHeaderBytes + body.size() > kMaxUnsentBytes) {
+    EndStream(absl::ResourceExhaustedError(
+        StrCat("the peer does not read its control connection: ", unsent_.size(),
+               " bytes are waiting; the limit is ", kMaxUnsentBytes)));
+    return;
+  }
+  AppendFrame(type, 0, body, &unsent_);
+  WriteSome();
+}
+
+void ControlSocket::SendRaw(std::string_view text) {
+  if (shut_) return;
+  const ByteSpan bytes = AsBytes(text);
+  unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
+  WriteSome();
+}
+
+void ControlSocket::Linger() {
+  lingering_ = true;
+  WriteSome();
+}
+
+void ControlSocket::OnReady(uint32_t events) {
+  if (!dialing_) {
+    if ((events & EPOLLOUT) != 0) WriteSome();
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
+    if (lingering_ && !gone()) return;
+  }
+  handler_->OnControlActivity();  // may destroy this
+}
+
+void ControlSocket::ReadSome() {
+  std::array<std::byte, kReadBytes> bytes;
+  const ssize_t count = ::recv(fd(), bytes.data(), bytes.size(), 0);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (count < 0) {
+    const absl::Status status = StatusFromErrno(errno, "the control connection broke");
+    EndStream(absl::UnavailableError(status.message()));
+    return;
+  }
+  if (count == 0) {
+    EndStream(absl::UnavailableError("the peer closed the control connection"));
+    return;
+  }
+  if (lingering_) return;
+  if (reader_.buffered() + static_cast<size_t>(count) > kMaxUnreadBytes) {
+    EndStream(absl::DataLossError("the peer sends control messages faster than they are read"));
+    return;
+  }
+  reader_.Append(ByteSpan(bytes.data(), static_cast<size_t>(count)));
+}
+
+void ControlSocket::WriteSome() {
+  if (dialing_ || shut_) return;
+  size_t sent = 0;
+  while (sent < unsent_.size()) {
+    const ssize_t count = ::send(fd(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      // What the peer said last may still be there to read, and says more than this error.
+      if (errno != EAGAIN) shut_ = true;
+      break;
+    }
+    sent += static_cast<size_t>(count);
+  }
+  unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent));
+  if (shut_) unsent_.clear();
+  if (lingering_ && unsent_.empty() && !shut_) {
+    ::shutdown(fd(), SHUT_WR);
+    shut_ = true;
+  }
+  if (watched_events_ != 0) Watch(WantedEvents()).IgnoreError();  // a change cannot fail
+}
+
+uint32_t ControlSocket::WantedEvents() const {
+  if (dialing_) return EPOLLOUT;
+  return unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+}
+
+absl::Status ControlSocket::Watch(uint32_t events) {
+  if (events == watched_events_) return absl::OkStatus();
+  const absl::Status status = watched_events_ == 0
+                                  ? poller_->Add(fd(), events, static_cast<PollHandler*>(this))
+                                  : poller_->Modify(fd(), events);
+  if (status.ok()) watched_events_ = events;
+  return status;
+}
+
+void ControlSocket::EndStream(absl::Status why) {
+  shut_ = true;
+  unsent_.clear();
+  // An ended stream is readable for ever: out of the poller, or no engine would sleep any more.
+  if (watched_events_ != 0) poller_->Remove(fd());
+  watched_events_ = 0;
+  if (stream_end_.ok()) stream_end_ = std::move(why);
+}
+
+}  // namespace weft

@@ -1,0 +1,103 @@
+// A control connection's socket: frames in and out, non-blocking, bounded in both directions. It is
+// also the lifeline: while the connection lives nothing but a Bye ends it, so an end of the stream
+// or an error means that the peer's process or host is gone.
+//
+// Frames are pulled: the handler hears that there is something, and whoever it wakes calls
+// Receive() until there is nothing left. No callback runs while a frame is looked at.
+//
+// Threads: one engine's. Lifetime: the poller and the handler outlive it; it may be destroyed
+// inside
+//   the handler's call. Destroying it closes the socket at once; Linger() is the polite end.
+// Errors: ended() says what happened, once there is no frame left to receive: UNAVAILABLE for the
+//   end of the stream and broken sockets, DATA_LOSS and FAILED_PRECONDITION for a peer that does
+//   not keep to the protocol, RESOURCE_EXHAUSTED for one that does not read.
+// Invariants: unsent bytes <= kMaxUnsentBytes; unread bytes <= kMaxUnreadBytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "transport/control/control_frame.h"
+#include "transport/control/descriptor.h"
+#include "transport/poller.h"
+
+namespace weft {
+
+class ControlSocketHandler {
+ public:
+  // Frames have arrived, or the stream has ended, or a dial is decided. From Poller::Poll().
+  virtual void OnControlActivity() = 0;
+
+ protected:
+  ~ControlSocketHandler() = default;
+};
+
+class ControlSocket final : private PollHandler {
+ public:
+  // A hello and some short messages beside it.
+  static constexpr size_t kMaxUnsentBytes = kMaxHelloBodyBytes + (size_t{64} << 10);
+  // One largest frame and one read.
+  static constexpr size_t kReadBytes = size_t{16} << 10;
+  static constexpr size_t kMaxUnreadBytes = kMaxHelloBodyBytes + kFrameHeaderBytes + kReadBytes;
+
+  // `descriptor` is connected, or being dialed: then the handler hears when it is decided.
+  ControlSocket(Descriptor descriptor, Poller* poller, ControlSocketHandler* handler);
+  ~ControlSocket();
+  ControlSocket(const ControlSocket&) = delete;
+  ControlSocket& operator=(const ControlSocket&) = delete;
+
+  // Begins to watch, and queues this side's preamble. `dialing`: nothing is read or written until
+  // Dialed(). RESOURCE_EXHAUSTED: the poller is full.
+  absl::Status Start(bool dialing);
+  // The dial has succeeded: what is queued is sent now.
+  void Dialed();
+
+  // The next frame; false: none now. Its body is valid until the next call.
+  bool Receive(ControlFrame* frame);
+  // OK while the stream lives, or while frames of it are still to be received.
+  const absl::Status& ended() const { return ended_; }
+  // The stream has ended, whatever is still to be received.
+  bool gone() const { return !stream_end_.ok(); }
+  // The peer's preamble was right.
+  bool greeted() const { return reader_.greeted(); }
+
+  // Queues a frame and sends what the socket takes. After the end it is dropped.
+  void Send(ControlType type, ByteSpan body);
+  void Send(ControlType type, const std::string& body) { Send(type, AsBytes(body)); }
+  // Sends text as it is: an answer for a peer that speaks another protocol.
+  void SendRaw(std::string_view text);
+
+  // Sends what is queued, tells the peer that no more will come, and from then on throws away what
+  // arrives: OnControlActivity() comes when the peer has closed as well. (Closing with unread bytes
+  // would make TCP drop what the peer has not read yet, the Bye among it.)
+  void Linger();
+
+  int fd() const { return descriptor_.get(); }
+  // Bytes held for this peer.
+  size_t held_bytes() const { return reader_.buffered() + unsent_.size(); }
+
+ private:
+  void OnReady(uint32_t events) override;
+  void ReadSome();
+  void WriteSome();
+  absl::Status Watch(uint32_t events);
+  uint32_t WantedEvents() const;
+  void EndStream(absl::Status why);
+
+  const Descriptor descriptor_;
+  Poller* const poller_;
+  ControlSocketHandler* const handler_;
+  FrameReader reader_;
+  std::vector<std::byte> unsent_;
+  bool dialing_ = false;
+  bool lingering_ = false;
+  bool shut_ = false;        // no more is sent
+  absl::Status stream_end_;  // what the socket said; frames may still be held
+  absl::Status ended_;
+  uint32_t watched_events_ = 0;  // 0: not in the poller
+};
+
+}  // namespace weft

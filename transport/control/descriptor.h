@@ -1,0 +1,40 @@
+// A file descriptor that somebody owns.
+//
+// Threads: as a plain value.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace weft {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    if (this != &other) Reset(other.Release());
+    return *this;
+  }
+  ~Descriptor() { Reset(); }
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+  // The caller closes it from now on.
+  int Release() { return std::exchange(fd_, -1); }
+
+  // Closes what is held, and holds `fd`.
+  void Reset(int fd = -1) {
+    // Linux closes the descriptor even when close(2) reports an error: never try twice.
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace weft

@@ -1,0 +1,381 @@
+#include "transport/control/hello.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/control/hello.pb.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxNameBytes = 128;  // providers and devices
+constexpr size_t kMaxBootIdBytes = 64;
+constexpr size_t kMaxLocalSocketBytes = 107;
+
+absl::Status Malformed(const char* what, std::string_view why) {
+  return absl::DataLossError(StrCat("the peer's ", what, " is malformed: ", why));
+}
+
+template <class Proto>
+absl::Status Parse(ByteSpan body, const char* what, Proto* proto) {
+  if (proto->ParseFromArray(body.data(), static_cast<int>(body.size()))) return absl::OkStatus();
+  return Malformed(what, "not the protobuf message that it should be");
+}
+
+bool IsKnownKind(uint32_t number) {
+  if (number > 255) return false;
+  return PathKindName(static_cast<PathKind>(number)) != "unknown";
+}
+
+// --- limits -----------------------------------------------------------------------------------
+
+void Fill(const Limits& limits, control::Limits* proto) {
+  proto->set_window_slots(limits.window_slots);
+  proto->set_batch_bytes(limits.batch_bytes);
+  proto->set_max_message_bytes(limits.max_message_bytes);
+  proto->set_max_outstanding_operations(limits.max_outstanding_operations);
+}
+
+absl::StatusOr<Limits> Check(const control::Limits& proto, const char* what) {
+  if (proto.window_slots() < 4 || proto.window_slots() > 1024) {
+    return Malformed(what, StrCat("window_slots is ", proto.window_slots(), ", not 4..1024"));
+  }
+  if (proto.batch_bytes() < 1024 || proto.batch_bytes() > 65536) {
+    return Malformed(what, StrCat("batch_bytes is ", proto.batch_bytes(), ", not 1024..65536"));
+  }
+  Limits limits;
+  limits.window_slots = proto.window_slots();
+  limits.batch_bytes = proto.batch_bytes();
+  limits.max_message_bytes = proto.max_message_bytes();
+  limits.max_outstanding_operations = proto.max_outstanding_operations();
+  return limits;
+}
+
+// --- paths ------------------------------------------------------------------------------------
+
+void Fill(const PathOffer& offer, control::PathOffer* proto) {
+  proto->set_kind(static_cast<uint32_t>(offer.kind));
+  proto->set_provider(offer.provider);
+  proto->set_fabric_version(offer.fabric_version);
+  proto->set_device(offer.device);
+  proto->set_unavailable(offer.unavailable);
+}
+
+template <class Protos>
+absl::StatusOr<std::vector<PathOffer>> CheckOffers(const Protos& protos, const char* what) {
+  if (static_cast<size_t>(protos.size()) > kMaxOfferedPaths) {
+    return Malformed(what, StrCat(protos.size(), " paths; the limit is ", kMaxOfferedPaths));
+  }
+  std::vector<PathOffer> offers;
+  for (const control::PathOffer& proto : protos) {
+    if (!IsKnownKind(proto.kind())) continue;
+    PathOffer offer;
+    offer.kind = static_cast<PathKind>(proto.kind());
+    offer.provider = Printable(proto.provider(), kMaxNameBytes);
+    offer.fabric_version = proto.fabric_version();
+    offer.device = Printable(proto.device(), kMaxNameBytes);
+    offer.unavailable = Printable(proto.unavailable());
+    const bool repeated = std::any_of(offers.begin(), offers.end(), [&offer](const PathOffer& o) {
+      return o.kind == offer.kind;
+    });
+    if (repeated) {
+      return Malformed(what, StrCat("path ", PathKindName(offer.kind), " is offered twice"));
+    }
+    offers.push_back(std::move(offer));
+  }
+  return offers;
+}
+
+template <class Protos>
+absl::StatusOr<std::vector<PathCandidate>> CheckVerdicts(const Protos& protos, const char* what) {
+  if (static_cast<size_t>(protos.size()) > kMaxOfferedPaths) {
+    return Malformed(what, StrCat(protos.size(), " verdicts; the limit is ", kMaxOfferedPaths));
+  }
+  std::vector<PathCandidate> candidates;
+  for (const control::PathVerdict& proto : protos) {
+    if (!IsKnownKind(proto.kind())) continue;
+    PathCandidate candidate;
+    candidate.kind = static_cast<PathKind>(proto.kind());
+    candidate.reason = Printable(proto.rejected());
+    candidate.outcome = candidate.reason.empty() ? PathCandidate::Outcome::kNotTried
+                                                 : PathCandidate::Outcome::kRejected;
+    candidates.push_back(std::move(candidate));
+  }
+  return candidates;
+}
+
+absl::StatusOr<PathKind> CheckKind(uint32_t number, const char* what) {
+  if (!IsKnownKind(number)) return Malformed(what, StrCat("path kind ", number, " is unknown"));
+  return static_cast<PathKind>(number);
+}
+
+// --- host and features ------------------------------------------------------------------------
+
+void Fill(const HostFacts& host, control::HostFacts* proto) {
+  proto->set_boot_id(host.boot_id);
+  proto->set_user_id(host.user_id);
+  proto->set_process_id(host.process_id);
+  proto->set_shm_device(host.shm_device);
+  proto->set_shm_inode(host.shm_inode);
+}
+
+HostFacts Check(const control::HostFacts& proto) {
+  HostFacts host;
+  host.boot_id = Printable(proto.boot_id(), kMaxBootIdBytes);
+  host.user_id = proto.user_id();
+  host.process_id = proto.process_id();
+  host.shm_device = proto.shm_device();
+  host.shm_inode = proto.shm_inode();
+  return host;
+}
+
+template <class Protos>
+absl::StatusOr<std::vector<std::string>> CheckFeatures(const Protos& protos, const char* what) {
+  if (static_cast<size_t>(protos.size()) > kMaxFeatures) {
+    return Malformed(what, StrCat(protos.size(), " features; the limit is ", kMaxFeatures));
+  }
+  std::vector<std::string> features;
+  for (const std::string& name : protos) {
+    if (name.empty() || name.size() > kMaxFeatureBytes) {
+      return Malformed(
+          what, StrCat("a feature's name has ", name.size(), " bytes, not 1..", kMaxFeatureBytes));
+    }
+    features.push_back(Printable(name));
+  }
+  return features;
+}
+
+absl::Status CheckHelloSize(const std::string& hello, const char* what) {
+  if (hello.size() <= kMaxHelloBytes) return absl::OkStatus();
+  return Malformed(what, StrCat("the application's hello has ", hello.size(),
+                                " bytes; the limit is ", kMaxHelloBytes));
+}
+
+absl::Status CheckAddressSize(const std::string& address, const char* what) {
+  if (address.size() <= kMaxPathAddressBytes) return absl::OkStatus();
+  return Malformed(what, StrCat("the address has ", address.size(), " bytes; the limit is ",
+                                kMaxPathAddressBytes));
+}
+
+// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none. (protobuf refuses
+// strings that are not UTF-8.)
+size_t Utf8Length(std::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const size_t length = byte(0) >= 0xc2 && byte(0) < 0xe0   ? 2
+                        : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
+                        : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
+                                                            : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
+  const bool surrogate = byte(0) == 0xed && byte(1) >= 0xa0;
+  const bool too_large = byte(0) == 0xf4 && byte(1) >= 0x90;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text, size_t max_bytes) {
+  std::string printable;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t bytes = Utf8Length(text.substr(at));
+    if (printable.size() + std::max<size_t>(bytes, 1) > max_bytes) return printable + "...";
+    const auto first = static_cast<unsigned char>(text[at]);
+    if (bytes == 0 || first < ' ' || first == 0x7f) {
+      printable.push_back('?');
+    } else {
+      printable.append(text.substr(at, bytes));
+    }
+    at += std::max<size_t>(bytes, 1);
+  }
+  return printable;
+}
+
+std::string Encode(const ClientHello& hello) {
+  WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
+  control::ClientHello proto;
+  proto.set_version_min(hello.versions.min);
+  proto.set_version_max(hello.versions.max);
+  for (const std::string& feature : hello.features) proto.add_features(feature);
+  Fill(hello.limits, proto.mutable_limits());
+  proto.set_connection_index(hello.connection_index);
+  proto.set_connection_token(hello.connection_token);
+  for (const PathOffer& offer : hello.paths) Fill(offer, proto.add_paths());
+  Fill(hello.host, proto.mutable_host());
+  proto.set_hello(hello.hello);
+  return proto.SerializeAsString();
+}
+
+std::string Encode(const ServerHello& hello) {
+  WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
+  control::ServerHello proto;
+  proto.set_version(hello.version);
+  for (const std::string& feature : hello.features) proto.add_features(feature);
+  Fill(hello.limits, proto.mutable_limits());
+  proto.set_connection_index(hello.connection_index);
+  proto.set_connection_token(hello.connection_token);
+  for (const PathOffer& offer : hello.paths) Fill(offer, proto.add_paths());
+  for (const PathCandidate& candidate : hello.candidates) {
+    control::PathVerdict* verdict = proto.add_verdicts();
+    verdict->set_kind(static_cast<uint32_t>(candidate.kind));
+    if (candidate.outcome == PathCandidate::Outcome::kRejected) {
+      verdict->set_rejected(candidate.reason);
+    }
+  }
+  Fill(hello.host, proto.mutable_host());
+  proto.set_local_socket(hello.local_socket);
+  proto.set_local_nonce_high(hello.local_nonce.high);
+  proto.set_local_nonce_low(hello.local_nonce.low);
+  proto.set_hello(hello.hello);
+  return proto.SerializeAsString();
+}
+
+std::string Encode(const PathTry& message) {
+  control::PathTry proto;
+  proto.set_attempt(message.attempt);
+  proto.set_kind(static_cast<uint32_t>(message.kind));
+  proto.set_address(message.address);
+  return proto.SerializeAsString();
+}
+
+std::string Encode(const PathReady& message) {
+  control::PathReady proto;
+  proto.set_attempt(message.attempt);
+  proto.set_address(message.address);
+  proto.set_nonce(message.nonce);
+  return proto.SerializeAsString();
+}
+
+std::string Encode(const PathFailed& message) {
+  control::PathFailed proto;
+  proto.set_attempt(message.attempt);
+  proto.set_kind(static_cast<uint32_t>(message.kind));
+  proto.set_reason(Printable(message.reason));
+  return proto.SerializeAsString();
+}
+
+std::string EncodePathUp(uint32_t attempt) {
+  control::PathUp proto;
+  proto.set_attempt(attempt);
+  return proto.SerializeAsString();
+}
+
+std::string EncodeRefusal(const absl::Status& why) {
+  control::Refusal proto;
+  proto.set_code(static_cast<uint32_t>(why.code()));
+  proto.set_text(Printable(ToStd(why.message())));
+  return proto.SerializeAsString();
+}
+
+std::string EncodeBye(std::string_view reason) {
+  control::Bye proto;
+  proto.set_reason(Printable(reason));
+  return proto.SerializeAsString();
+}
+
+absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body) {
+  constexpr char kWhat[] = "ClientHello";
+  control::ClientHello proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  ClientHello hello;
+  hello.versions = {proto.version_min(), proto.version_max()};
+  if (hello.versions.min > hello.versions.max) return Malformed(kWhat, "version_min > version_max");
+  WEFT_ASSIGN_OR_RETURN(hello.features, CheckFeatures(proto.features(), kWhat));
+  WEFT_ASSIGN_OR_RETURN(hello.limits, Check(proto.limits(), kWhat));
+  hello.connection_index = proto.connection_index();
+  hello.connection_token = proto.connection_token();
+  WEFT_ASSIGN_OR_RETURN(hello.paths, CheckOffers(proto.paths(), kWhat));
+  hello.host = Check(proto.host());
+  WEFT_RETURN_IF_ERROR(CheckHelloSize(proto.hello(), kWhat));
+  hello.hello = std::move(*proto.mutable_hello());
+  return hello;
+}
+
+absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body) {
+  constexpr char kWhat[] = "ServerHello";
+  control::ServerHello proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  ServerHello hello;
+  hello.version = proto.version();
+  WEFT_ASSIGN_OR_RETURN(hello.features, CheckFeatures(proto.features(), kWhat));
+  WEFT_ASSIGN_OR_RETURN(hello.limits, Check(proto.limits(), kWhat));
+  hello.connection_index = proto.connection_index();
+  hello.connection_token = proto.connection_token();
+  WEFT_ASSIGN_OR_RETURN(hello.paths, CheckOffers(proto.paths(), kWhat));
+  WEFT_ASSIGN_OR_RETURN(hello.candidates, CheckVerdicts(proto.verdicts(), kWhat));
+  hello.host = Check(proto.host());
+  if (proto.local_socket().size() > kMaxLocalSocketBytes) {
+    return Malformed(kWhat, "the local socket's name is too long");
+  }
+  hello.local_socket = proto.local_socket();
+  hello.local_nonce = {proto.local_nonce_high(), proto.local_nonce_low()};
+  WEFT_RETURN_IF_ERROR(CheckHelloSize(proto.hello(), kWhat));
+  hello.hello = std::move(*proto.mutable_hello());
+  return hello;
+}
+
+absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
+  constexpr char kWhat[] = "PathTry";
+  control::PathTry proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  PathTry message;
+  message.attempt = proto.attempt();
+  WEFT_ASSIGN_OR_RETURN(message.kind, CheckKind(proto.kind(), kWhat));
+  WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
+  message.address = proto.address();
+  return message;
+}
+
+absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
+  constexpr char kWhat[] = "PathReady";
+  control::PathReady proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  PathReady message;
+  message.attempt = proto.attempt();
+  WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
+  message.address = proto.address();
+  message.nonce = proto.nonce();
+  return message;
+}
+
+absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
+  constexpr char kWhat[] = "PathFailed";
+  control::PathFailed proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  PathFailed message;
+  message.attempt = proto.attempt();
+  WEFT_ASSIGN_OR_RETURN(message.kind, CheckKind(proto.kind(), kWhat));
+  message.reason = Printable(proto.reason());
+  return message;
+}
+
+absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body) {
+  control::PathUp proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, "PathUp", &proto));
+  return proto.attempt();
+}
+
+absl::Status DecodeRefusal(ByteSpan body) {
+  control::Refusal proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, "Refusal", &proto));
+  constexpr uint32_t kLastCode = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
+  if (proto.code() == 0 || proto.code() > kLastCode) {
+    return Malformed("Refusal", StrCat("code ", proto.code()));
+  }
+  return absl::Status(static_cast<absl::StatusCode>(proto.code()),
+                      StrCat("the server refused: ", Printable(proto.text())));
+}
+
+absl::StatusOr<std::string> DecodeBye(ByteSpan body) {
+  control::Bye proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, "Bye", &proto));
+  return Printable(proto.reason());
+}
+
+}  // namespace weft

@@ -1,0 +1,131 @@
+// What both sides tell each other when a connection begins, as plain values: encoded to, and
+// checked when decoded from, the messages of hello.proto.
+//
+// Decoding believes nothing: texts are cut and made printable, lists are bounded, numbers are in
+// their ranges when Decode...() returns OK. (Unknown path kinds are left out, so that a newer peer
+// can offer what this side has never heard of.)
+//
+// Threads: pure functions and plain values. Errors: DATA_LOSS says which message and field.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/path.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+inline constexpr size_t kMaxFeatures = 64;
+inline constexpr size_t kMaxFeatureBytes = 64;
+inline constexpr size_t kMaxOfferedPaths = 16;
+inline constexpr size_t kMaxPathAddressBytes = 256;  // LinkDomain::address()
+inline constexpr size_t kMaxTextBytes = 1024;        // of a reason: three lines on a screen
+
+struct Limits {
+  uint32_t window_slots = 64;
+  uint32_t batch_bytes = 8192;
+  uint64_t max_message_bytes = kMaxMessageBytes;
+  uint32_t max_outstanding_operations = 128;
+};
+
+struct PathOffer {
+  PathKind kind = PathKind::kTcp;
+  std::string provider;
+  uint32_t fabric_version = 0;  // major << 16 | minor
+  std::string device;
+  std::string unavailable;  // why this side does not offer it; empty: it does
+};
+
+struct HostFacts {
+  std::string boot_id;
+  uint32_t user_id = 0;
+  int32_t process_id = 0;
+  uint64_t shm_device = 0;
+  uint64_t shm_inode = 0;
+};
+
+struct VersionRange {
+  uint32_t min = 0;
+  uint32_t max = 0;
+};
+
+struct Nonce128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  friend bool operator==(const Nonce128&, const Nonce128&) = default;
+};
+
+struct ClientHello {
+  VersionRange versions;
+  std::vector<std::string> features;
+  Limits limits;
+  uint32_t connection_index = 0;
+  uint32_t connection_token = 0;
+  std::vector<PathOffer> paths;  // in order of preference
+  HostFacts host;
+  std::string hello;
+};
+
+struct ServerHello {
+  uint32_t version = 0;
+  std::vector<std::string> features;
+  Limits limits;
+  uint32_t connection_index = 0;
+  uint32_t connection_token = 0;
+  std::vector<PathOffer> paths;
+  // In the order to try; outcome kNotTried or kRejected.
+  std::vector<PathCandidate> candidates;
+  HostFacts host;
+  std::string local_socket;
+  Nonce128 local_nonce;
+  std::string hello;
+};
+
+struct PathTry {
+  uint32_t attempt = 0;
+  PathKind kind = PathKind::kTcp;
+  std::string address;
+};
+
+struct PathReady {
+  uint32_t attempt = 0;
+  std::string address;
+  uint64_t nonce = 0;
+};
+
+struct PathFailed {
+  uint32_t attempt = 0;
+  PathKind kind = PathKind::kTcp;
+  std::string reason;
+};
+
+// REQUIRES: hello.size() <= kMaxHelloBytes; the bounds above.
+std::string Encode(const ClientHello& hello);
+std::string Encode(const ServerHello& hello);
+std::string Encode(const PathTry& message);
+std::string Encode(const PathReady& message);
+std::string Encode(const PathFailed& message);
+std::string EncodePathUp(uint32_t attempt);
+std::string EncodeRefusal(const absl::Status& why);
+std::string EncodeBye(std::string_view reason);
+
+absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body);
+absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body);
+absl::StatusOr<PathTry> DecodePathTry(ByteSpan body);
+absl::StatusOr<PathReady> DecodePathReady(ByteSpan body);
+absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body);
+absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body);
+// The status that the peer refused with, never OK; malformed ones are DATA_LOSS.
+absl::Status DecodeRefusal(ByteSpan body);
+absl::StatusOr<std::string> DecodeBye(ByteSpan body);
+
+// What a peer sent, fit for an error text or a terminal: valid UTF-8; a control character, or a
+// byte that belongs to no character, becomes "?"; what is longer than `max_bytes` ends in "...".
+std::string Printable(std::string_view text, size_t max_bytes = kMaxTextBytes);
+
+}  // namespace weft

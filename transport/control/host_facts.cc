@@ -1,0 +1,37 @@
+#include "transport/control/host_facts.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "transport/control/descriptor.h"
+
+namespace weft {
+namespace {
+
+std::string ReadBootId() {
+  const Descriptor file(::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return "";
+  char text[64];
+  const ssize_t bytes = ::read(file.get(), text, sizeof(text));
+  if (bytes <= 0) return "";
+  const std::string_view line(text, static_cast<size_t>(bytes));
+  return std::string(line.substr(0, line.find('\n')));
+}
+
+}  // namespace
+
+HostFacts ReadHostFacts() {
+  HostFacts facts;
+  facts.boot_id = ReadBootId();
+  facts.user_id = ::geteuid();
+  facts.process_id = ::getpid();
+  struct stat shm {};
+  if (::stat("/dev/shm", &shm) == 0) {
+    facts.shm_device = shm.st_dev;
+    facts.shm_inode = shm.st_ino;
+  }
+  return facts;
+}
+
+}  // namespace weft

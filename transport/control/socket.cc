@@ -1,0 +1,119 @@
+#include "transport/control/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+bool SetOption(int fd, int level, int option, int value) {
+  return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
+}
+
+// Each of these improves a working socket: a kernel that lacks one is no reason to fail.
+void SetTcpOptions(int fd) {
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSec);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+}
+
+absl::StatusOr<Descriptor> OpenStream(const SocketAddress& address) {
+  Descriptor descriptor(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!descriptor.valid()) {
+    return StatusFromErrno(errno, StrCat("open a socket for ", address.text()));
+  }
+  if (address.family() != AF_UNIX) SetTcpOptions(descriptor.get());
+  return descriptor;
+}
+
+// The peer is not there, whatever the reason is called: the caller may try again or elsewhere.
+absl::Status DialError(int error, const SocketAddress& address) {
+  const absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
+  switch (error) {
+    case ECONNREFUSED:
+    case ENOENT:
+      return absl::UnavailableError(StrCat(ToStd(status.message()), ": no server listens there"));
+    case EAGAIN:
+    case ETIMEDOUT:
+      return absl::UnavailableError(status.message());
+    default:
+      return status;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Descriptor> ListenInternet(const SocketAddress& address) {
+  WEFT_ASSIGN_OR_RETURN(Descriptor descriptor, OpenStream(address));
+  // A restarted server takes its port again at once; a running one is still refused.
+  SetOption(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (::bind(descriptor.get(), address.get(), address.length) != 0 ||
+      ::listen(descriptor.get(), kListenBacklog) != 0) {
+    return StatusFromErrno(errno, StrCat("listen on ", address.text()));
+  }
+  return descriptor;
+}
+
+absl::StatusOr<Descriptor> StartDial(const SocketAddress& address) {
+  WEFT_ASSIGN_OR_RETURN(Descriptor descriptor, OpenStream(address));
+  if (::connect(descriptor.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
+    return DialError(errno, address);
+  }
+  return descriptor;
+}
+
+absl::Status FinishDial(int fd, const SocketAddress& address) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error != 0) return DialError(error, address);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Descriptor> AcceptClient(int listening_fd) {
+  while (true) {
+    Descriptor client(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (client.valid()) {
+      SetTcpOptions(client.get());  // does nothing to a Unix socket
+      return client;
+    }
+    switch (errno) {
+      case EINTR:
+      case ECONNABORTED:  // this one left before it was taken; look for the next
+        continue;
+      case EAGAIN:
+        return Descriptor();
+      default:
+        return StatusFromErrno(errno, "accept a client");
+    }
+  }
+}
+
+absl::StatusOr<SocketAddress> LocalAddress(int fd) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    return StatusFromErrno(errno, "ask for a socket's own address");
+  }
+  return address;
+}
+
+std::string PeerAddressText(int fd) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    return "";
+  }
+  return address.text();
+}
+
+}  // namespace weft

@@ -1,0 +1,184 @@
+#include "transport/control/socket.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "transport/control/unix_listener.h"
+
+namespace weft {
+namespace {
+
+int Option(int fd, int level, int option) {
+  int value = -1;
+  socklen_t length = sizeof(value);
+  EXPECT_EQ(getsockopt(fd, level, option, &value, &length), 0);
+  return value;
+}
+
+bool WaitFor(int fd, short events) {
+  pollfd watch{fd, events, 0};
+  return ::poll(&watch, 1, 10'000) == 1;
+}
+
+SocketAddress Only(const std::string& text) { return Resolve(*ParseAddress(text))->front(); }
+
+bool IsNonBlockingAndClosedOnExec(int fd) {
+  return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+// A folder of its own for the test's sockets.
+class UnixListenerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* base = getenv("TEST_TMPDIR");
+    // Bazel's folder can be longer than the 107 bytes of a socket's path.
+    folder_ = (base != nullptr && std::string(base).size() < 60 ? base : "/tmp") +
+              std::string("/weft_socket_XXXXXX");
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    path_ = folder_ + "/server.sock";
+  }
+  void TearDown() override {
+    ::unlink(path_.c_str());
+    EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "something was left in " << folder_;
+  }
+
+  bool Exists() const {
+    struct stat facts {};
+    return ::lstat(path_.c_str(), &facts) == 0;
+  }
+
+  // What a server that was killed leaves: a socket's file, and no socket.
+  void LeaveStaleSocket() {
+    const Descriptor dead(::socket(AF_UNIX, SOCK_STREAM, 0));
+    const SocketAddress address = Only("unix:" + path_);
+    ASSERT_EQ(::bind(dead.get(), address.get(), address.length), 0);
+    ASSERT_EQ(::listen(dead.get(), 1), 0);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+TEST(Socket, ConnectsOverBothInternetFamilies) {
+  for (const std::string text : {"127.0.0.1:0", "[::1]:0"}) {
+    const absl::StatusOr<Descriptor> listener = ListenInternet(Only(text));
+    if (!listener.ok() && text[0] == '[') GTEST_SKIP() << "no IPv6 here: " << listener.status();
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    const absl::StatusOr<SocketAddress> address = LocalAddress(listener->get());
+    ASSERT_TRUE(address.ok());
+
+    const absl::StatusOr<Descriptor> client = StartDial(*address);
+    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_TRUE(WaitFor(client->get(), POLLOUT));
+    EXPECT_TRUE(FinishDial(client->get(), *address).ok());
+
+    ASSERT_TRUE(WaitFor(listener->get(), POLLIN));
+    const absl::StatusOr<Descriptor> server = AcceptClient(listener->get());
+    ASSERT_TRUE(server.ok() && server->valid());
+    EXPECT_EQ(PeerAddressText(server->get()), LocalAddress(client->get())->text());
+
+    for (const int fd : {listener->get(), client->get(), server->get()}) {
+      EXPECT_TRUE(IsNonBlockingAndClosedOnExec(fd));
+    }
+    for (const int fd : {client->get(), server->get()}) {
+      EXPECT_EQ(Option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+      EXPECT_EQ(Option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+      EXPECT_EQ(Option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), kUserTimeoutMs);
+    }
+  }
+}
+
+TEST(Socket, NobodyWaitingIsNoError) {
+  const absl::StatusOr<Descriptor> listener = ListenInternet(Only("127.0.0.1:0"));
+  ASSERT_TRUE(listener.ok());
+  const absl::StatusOr<Descriptor> none = AcceptClient(listener->get());
+  ASSERT_TRUE(none.ok());
+  EXPECT_FALSE(none->valid());
+}
+
+TEST(Socket, AMissingServerIsUnavailableAndNamed) {
+  SocketAddress closed;
+  {
+    const absl::StatusOr<Descriptor> listener = ListenInternet(Only("127.0.0.1:0"));
+    closed = *LocalAddress(listener->get());
+  }
+  const absl::StatusOr<Descriptor> client = StartDial(closed);
+  absl::Status status = client.status();
+  if (client.ok()) {
+    ASSERT_TRUE(WaitFor(client->get(), POLLOUT));
+    status = FinishDial(client->get(), closed);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_NE(std::string(status.message()).find(closed.text()), std::string::npos) << status;
+}
+
+TEST(Socket, ATakenPortIsRefused) {
+  const absl::StatusOr<Descriptor> first = ListenInternet(Only("127.0.0.1:0"));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(ListenInternet(*LocalAddress(first->get())).status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(UnixListenerTest, ListensAndRemovesItsFile) {
+  {
+    const absl::StatusOr<std::unique_ptr<UnixListener>> listener = UnixListener::Open(path_);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    EXPECT_TRUE(IsNonBlockingAndClosedOnExec((*listener)->fd()));
+    const absl::StatusOr<Descriptor> client = StartDial(Only("unix:" + path_));
+    EXPECT_TRUE(client.ok()) << client.status();
+  }
+  EXPECT_FALSE(Exists());
+}
+
+TEST_F(UnixListenerTest, TakesOverWhatADeadServerLeft) {
+  LeaveStaleSocket();
+  ASSERT_TRUE(Exists());
+  EXPECT_EQ(StartDial(Only("unix:" + path_)).status().code(), absl::StatusCode::kUnavailable);
+  const absl::StatusOr<std::unique_ptr<UnixListener>> listener = UnixListener::Open(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  EXPECT_TRUE(StartDial(Only("unix:" + path_)).ok());
+}
+
+TEST_F(UnixListenerTest, LeavesALivingServerAlone) {
+  const absl::StatusOr<std::unique_ptr<UnixListener>> first = UnixListener::Open(path_);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(UnixListener::Open(path_).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(StartDial(Only("unix:" + path_)).ok());
+}
+
+TEST_F(UnixListenerTest, NeverRemovesWhatIsNoSocket) {
+  std::ofstream(path_) << "precious";
+  EXPECT_EQ(UnixListener::Open(path_).status().code(), absl::StatusCode::kAlreadyExists);
+  std::string content;
+  std::ifstream(path_) >> content;
+  EXPECT_EQ(content, "precious");
+}
+
+TEST_F(UnixListenerTest, DoesNotRemoveItsSuccessorsFile) {
+  absl::StatusOr<std::unique_ptr<UnixListener>> first = UnixListener::Open(path_);
+  ASSERT_TRUE(first.ok());
+  // An administrator removed the file, and a second server took the name.
+  ::unlink(path_.c_str());
+  const absl::StatusOr<std::unique_ptr<UnixListener>> second = UnixListener::Open(path_);
+  ASSERT_TRUE(second.ok()) << second.status();
+  first->reset();
+  EXPECT_TRUE(StartDial(Only("unix:" + path_)).ok());
+}
+
+TEST_F(UnixListenerTest, AMissingFolderIsNamed) {
+  const absl::Status status = UnixListener::Open(folder_ + "/none/server.sock").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(std::string(status.message()).find(folder_ + "/none"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace weft
