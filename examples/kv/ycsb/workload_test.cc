@@ -157,7 +157,7 @@ TEST(WorkloadTest, EveryFieldIsWrittenEquallyOften) {
   OperationStream stream(*FindWorkload('A'), 1000, 10, 1);
   std::array<int, 10> counts = {};
   for (int i = 0; i < kDraws; ++i) ++counts.at(stream.Next().field);
-  for (const int count : counts) EXPECT_NEAR(count, kDraws / 10, Tolerance(0.1, kDraws));
+  for (const int count : counts) EXPECT_NEAR(count, 0.1 * kDraws, Tolerance(0.1, kDraws));
 }
 
 TEST(WorkloadTest, ScansReadOneToAHundredRecordsUniformly) {
