@@ -1,0 +1,112 @@
+#include "transport/ofi/fabric.h"
+
+#include <sys/statvfs.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+// libfabric's own codes begin here; smaller ones are the system's errno.
+constexpr int kFirstFabricError = FI_EOTHER;
+
+// The registration cache of verbs registers every buffer with all remote rights and keeps it
+// registered after fi_close(mr). The variables are read by the first fi_getinfo().
+void PrepareEnvironment() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    setenv("FI_MR_CACHE_MONITOR", "disabled", /*overwrite=*/1);
+    setenv("FI_MR_CACHE_MAX_COUNT", "0", /*overwrite=*/1);
+  });
+}
+
+int GetInfo(const DiscoveryQuery& query, uint64_t flags, const fi_info* hints, InfoPtr* found) {
+  PrepareEnvironment();
+  fi_info* list = nullptr;
+  const char* node = query.node.empty() ? nullptr : query.node.c_str();
+  if (node != nullptr) flags |= FI_SOURCE | FI_NUMERICHOST;
+  const int result = fi_getinfo(kFabricVersion, node, nullptr, flags, hints, &list);
+  found->reset(list);
+  return result;
+}
+
+bool IsBuiltIn(const std::string& provider) {
+  InfoPtr hints(fi_allocinfo());
+  InfoPtr found;
+  hints->fabric_attr->prov_name = strdup(provider.c_str());
+  return GetInfo({provider, ""}, FI_PROV_ATTR_ONLY, hints.get(), &found) == 0;
+}
+
+std::string WhySharedMemoryDoesNotFit() {
+  struct statvfs space;
+  if (statvfs("/dev/shm", &space) != 0) {
+    return "/dev/shm is not there: mount a tmpfs on it";
+  }
+  const uint64_t free_mib = uint64_t{space.f_bavail} * space.f_frsize >> 20;
+  return absl::StrCat("/dev/shm has ", free_mib,
+                      " MiB free; the provider wants about 16 MiB for each processor");
+}
+
+std::string WhyNotUsable(const DiscoveryQuery& query) {
+  if (!IsBuiltIn(query.provider)) {
+    const char* filter = std::getenv("FI_PROVIDER");
+    return absl::StrCat("it is not in this library, or excluded",
+                        filter == nullptr ? "" : absl::StrCat(" by FI_PROVIDER=", filter),
+                        " (present: ", ListProviders(), ")");
+  }
+  if (query.provider == "shm") return WhySharedMemoryDoesNotFit();
+  if (!query.node.empty()) {
+    return absl::StrCat("no interface with address ", query.node, " that it can use");
+  }
+  return "no interface that it can use";
+}
+
+}  // namespace
+
+void CloseFid(fid* object) {
+  const int result = fi_close(object);
+  if (result != 0) WEFT_LOG(kError, "fi_close: ", fi_strerror(-result), " (leaked)");
+}
+
+absl::Status FabricStatus(int64_t result, std::string_view what) {
+  const int error = static_cast<int>(result < 0 ? -result : result);
+  if (error < kFirstFabricError) return StatusFromErrno(error, what);
+  return absl::UnavailableError(StrCat(what, ": ", fi_strerror(error), " (fi_errno ", error, ")"));
+}
+
+std::string FabricVersionText() {
+  const uint32_t version = fi_version();
+  return absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
+}
+
+absl::StatusOr<InfoPtr> Discover(const DiscoveryQuery& query, const fi_info* hints) {
+  InfoPtr found;
+  const int result = GetInfo(query, 0, hints, &found);
+  if (result == 0 && found != nullptr) return found;
+  const std::string what =
+      absl::StrCat("provider \"", query.provider, "\" of libfabric ", FabricVersionText());
+  if (result != -FI_ENODATA && result != 0) return FabricStatus(result, what);
+  return absl::UnavailableError(absl::StrCat(what, ": ", WhyNotUsable(query)));
+}
+
+std::string ListProviders() {
+  InfoPtr found;
+  if (GetInfo({}, FI_PROV_ATTR_ONLY, nullptr, &found) != 0) return "none";
+  std::set<std::string> names;
+  for (const fi_info* info = found.get(); info != nullptr; info = info->next) {
+    const std::string name = info->fabric_attr->prov_name;
+    if (name.find("ofi_") == std::string::npos) names.insert(name);
+  }
+  return names.empty() ? "none" : absl::StrJoin(names, ", ");
+}
+
+}  // namespace weft

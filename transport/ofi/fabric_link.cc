@@ -1,0 +1,239 @@
+#include "transport/ofi/fabric_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "transport/doorbell.h"
+#include "transport/ofi/fabric_domain.h"
+
+namespace weft {
+
+FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler, PeerDoorbell* doorbell)
+    : domain_(domain), handler_(handler), doorbell_(doorbell) {
+  domain_->Join(this);
+}
+
+FabricLink::~FabricLink() {
+  WEFT_CHECK(detached_);  // by the derived destructor, which still knows how to stop its provider
+  domain_->CompleteDeferredOf(this);
+  domain_->Leave(this);
+}
+
+// --- posting
+// --------------------------------------------------------------------------------------
+
+absl::Status FabricLink::CheckUp() const {
+  if (state_ == State::kUp) return absl::OkStatus();
+  if (state_ == State::kDown) return absl::UnavailableError("the link is down");
+  return absl::FailedPreconditionError("the link is not up yet");
+}
+
+absl::Status FabricLink::Send(SendSlot slot, uint32_t bytes) {
+  Slot* taken = domain_->SlotOf(slot);
+  WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
+  const absl::Status up = CheckUp();
+  if (!up.ok()) {
+    domain_->TakeBack(taken);
+    return up;
+  }
+  taken->link = this;
+  taken->bytes = bytes;
+  return Submit(taken);
+}
+
+absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                              Operation* op) {
+  return Transfer(/*is_read=*/true, local, local_offset, remote, op);
+}
+
+absl::Status FabricLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                               Operation* op) {
+  return Transfer(/*is_read=*/false, local, local_offset, remote, op);
+}
+
+absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t local_offset,
+                                  const RemoteSpan& remote, Operation* op) {
+  const auto* region = dynamic_cast<const FabricRegion*>(&local);
+  if (region == nullptr || !region->BelongsTo(&domain_->registrar_)) {
+    return absl::InvalidArgumentError("the local region was registered for another path or engine");
+  }
+  const size_t room = local.memory().size();
+  if (local_offset > room || remote.length > room - local_offset) {
+    return absl::InvalidArgumentError(absl::StrCat("local range [", local_offset, ", +",
+                                                   remote.length, ") exceeds the region of ", room,
+                                                   " bytes"));
+  }
+  if (remote.offset + remote.length < remote.offset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
+  }
+  if (absl::Status up = CheckUp(); !up.ok()) return up;
+  OperationRecord* record = domain_->operations_.Take();
+  if (record == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
+  }
+  record->link = this;
+  record->user = op;
+  record->local = local.memory().data() + local_offset;
+  record->descriptor = region->descriptor();
+  record->remote_offset = remote.offset;
+  record->remote_key = remote.key;
+  record->bytes = remote.length;
+  record->bytes_posted = 0;
+  record->parts_in_flight = 0;
+  record->is_read = is_read;
+  if (record->bytes == 0) {  // nothing to move, and providers differ in what they make of it
+    domain_->Defer(record, absl::OkStatus());
+    return absl::OkStatus();
+  }
+  // An accepted post reports through the operation, whatever becomes of the link.
+  Submit(record).IgnoreError();
+  return absl::OkStatus();
+}
+
+absl::Status FabricLink::Submit(Work* work) {
+  if (waiting_.empty()) {
+    const int result = Post(work);
+    if (result == 0) {
+      WakePeer();
+      return absl::OkStatus();
+    }
+    if (result != -FI_EAGAIN) {
+      const absl::Status why = FabricStatus(result, "posting to the provider");
+      domain_->TakeBackFailed(work, why);
+      Fail(why);
+      return why;
+    }
+    ++domain_->stats_.eagain;
+    WakePeer();  // it may have to make room
+  }
+  waiting_.PushBack(work);
+  domain_->ScheduleRetry(this);
+  return absl::OkStatus();
+}
+
+void FabricLink::RetryWaiting() {
+  bool posted = false;
+  while (Work* work = waiting_.PopFront()) {
+    const int result = Post(work);
+    if (result == 0) {
+      posted = true;
+      continue;
+    }
+    if (result == -FI_EAGAIN) {
+      waiting_.PushFront(work);
+      ++domain_->stats_.eagain;
+      posted = true;
+    } else {
+      const absl::Status why = FabricStatus(result, "posting to the provider");
+      domain_->TakeBackFailed(work, why);
+      Fail(why);
+    }
+    break;
+  }
+  if (posted) WakePeer();
+}
+
+int FabricLink::Post(Work* work) {
+  return work->kind == WorkKind::kSend ? PostSend(static_cast<Slot*>(work))
+                                       : PostOperation(static_cast<OperationRecord*>(work));
+}
+
+// Up to the provider's inject size the bytes are copied at once: no completion to read, and the
+// slot is free again. (After a shutdown tcp loses an injected message silently. So would a sent
+// one be lost; the link's end covers both.)
+int FabricLink::PostSend(Slot* slot) {
+  if (slot->bytes <= domain_->inject_bytes_) {
+    const auto result =
+        static_cast<int>(fi_inject(endpoint_, slot->data, slot->bytes, destination_));
+    if (result == 0) domain_->TakeBack(slot);
+    return result;
+  }
+  const auto result = static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
+                                               destination_, slot->id().context()));
+  if (result == 0) {
+    posted_.PushBack(slot);
+    slot->posted = true;
+    ++domain_->sends_posted_;
+  }
+  return result;
+}
+
+int FabricLink::PostOperation(OperationRecord* record) {
+  void* const context = domain_->operations_.IdOf(record).context();
+  while (!record->AllPosted()) {
+    std::byte* const local = record->local + record->bytes_posted;
+    const uint64_t remote = record->remote_offset + record->bytes_posted;
+    const uint64_t part =
+        std::min(record->bytes - record->bytes_posted, domain_->max_transfer_bytes_);
+    const ssize_t result = record->is_read
+                               ? fi_read(endpoint_, local, part, record->descriptor, destination_,
+                                         remote, record->remote_key, context)
+                               : fi_write(endpoint_, local, part, record->descriptor, destination_,
+                                          remote, record->remote_key, context);
+    if (result != 0) return static_cast<int>(result);
+    record->bytes_posted += part;
+    ++record->parts_in_flight;
+  }
+  posted_.PushBack(record);
+  return 0;
+}
+
+void FabricLink::WakePeer() {
+  if (doorbell_ != nullptr) doorbell_->Ring();
+}
+
+// --- events
+// ---------------------------------------------------------------------------------------
+
+void FabricLink::BecomeUp() {
+  if (state_ != State::kConnecting) return;
+  state_ = State::kUp;
+  up_pending_ = true;
+  domain_->ScheduleEvent(this);
+}
+
+void FabricLink::Fail(const absl::Status& why) {
+  if (state_ == State::kDown) return;
+  state_ = State::kDown;
+  down_status_ = absl::UnavailableError(why.message());
+  down_pending_ = true;
+  domain_->ScheduleEvent(this);
+}
+
+// The handler may destroy this link: nothing is touched after a call to it.
+void FabricLink::DeliverEvent() {
+  if (std::exchange(up_pending_, false)) {
+    if (down_pending_) domain_->ScheduleEvent(this);
+    handler_->OnLinkUp();
+  } else if (std::exchange(down_pending_, false)) {
+    const absl::Status why = down_status_;
+    handler_->OnLinkDown(why);
+  }
+}
+
+// --- the end
+// --------------------------------------------------------------------------------------
+
+void FabricLink::Abandon() {
+  state_ = State::kDown;
+  Detach(absl::UnavailableError("the peer is gone"), /*peer_is_gone=*/true);
+}
+
+void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
+  if (std::exchange(detached_, true)) return;
+  state_ = State::kDown;
+  up_pending_ = down_pending_ = false;
+  ListNode<RetryTag>::Unlink();
+  ListNode<EventTag>::Unlink();
+  StopProvider(peer_is_gone);
+  endpoint_ = nullptr;
+  WorkList works;
+  works.SpliceBack(posted_);
+  works.SpliceBack(waiting_);
+  domain_->FinishAll(works, status);
+}
+
+}  // namespace weft

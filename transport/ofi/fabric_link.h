@@ -1,0 +1,108 @@
+// What links over shm and tcp have in common: posting in order, waiting when the provider is busy,
+// and getting everything back at the end.
+//
+//   State        entered by                                        left to
+//   kConnecting  construction                                      kUp, kDown
+//   kUp          BecomeUp(), from the provider's event             kDown
+//   kDown        Fail(), from a provider's error; Abandon()        (destroyed)
+//
+// Threads: the engine's. Handlers are called by FabricDomain::Poll() only, never from inside the
+//   call that caused the event.
+// Ordering: works are posted in the order of Send, Read and Write. When the provider is busy
+//   (-FI_EAGAIN), this work and all later ones wait in line; Poll() tries again.
+// Invariants: a work of this link is on exactly one of waiting_ and posted_; what the provider may
+//   touch is on posted_ (an operation posted in part is still on waiting_).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "transport/link.h"
+#include "transport/ofi/fabric.h"
+#include "transport/ofi/operation_table.h"
+#include "transport/ofi/slot_pool.h"
+#include "transport/ofi/work.h"
+
+namespace weft {
+
+class FabricDomain;
+
+struct RetryTag;
+struct EventTag;
+struct MemberTag;
+
+class FabricLink : public Link,
+                   public ListNode<RetryTag>,
+                   public ListNode<EventTag>,
+                   public ListNode<MemberTag> {
+ public:
+  enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
+
+  ~FabricLink() override;
+
+  absl::Status Send(SendSlot slot, uint32_t bytes) final;
+  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                    Operation* op) final;
+  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                     Operation* op) final;
+  void Abandon() final;
+
+  State state() const { return state_; }
+
+ protected:
+  // `doorbell` may be null: the peer then needs no waking.
+  FabricLink(FabricDomain* domain, LinkHandler* handler, PeerDoorbell* doorbell);
+
+  // From here on works are posted to `endpoint`, addressed to `destination`.
+  void UseEndpoint(fid_ep* endpoint, fi_addr_t destination) {
+    endpoint_ = endpoint;
+    destination_ = destination;
+  }
+
+  // The provider's news. The handler hears of it from the next Poll().
+  void BecomeUp();
+  void Fail(const absl::Status& why);
+
+  // Makes sure that the provider touches nothing of this link's works any more. Called once,
+  // before they are taken back; derived destructors call Detach() first thing.
+  virtual void StopProvider(bool peer_is_gone) = 0;
+
+  // Stops the provider and takes everything back: slots return to the pool, operations complete
+  // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
+  void Detach(const absl::Status& status, bool peer_is_gone);
+
+  bool HasPostedWorks() const { return !posted_.empty(); }
+  FabricDomain* domain() const { return domain_; }
+
+ private:
+  friend class FabricDomain;
+
+  absl::Status Transfer(bool is_read, const Region& local, size_t local_offset,
+                        const RemoteSpan& remote, Operation* op);
+  absl::Status Submit(Work* work);
+  int Post(Work* work);
+  int PostSend(Slot* slot);
+  int PostOperation(OperationRecord* record);
+  void RetryWaiting();
+  void DeliverEvent();
+  void WakePeer();
+  absl::Status CheckUp() const;
+
+  // Constant after construction.
+  FabricDomain* const domain_;
+  LinkHandler* const handler_;
+  PeerDoorbell* const doorbell_;
+
+  fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
+  fi_addr_t destination_ = FI_ADDR_UNSPEC;
+  State state_ = State::kConnecting;
+  bool detached_ = false;
+  bool up_pending_ = false;
+  bool down_pending_ = false;
+  absl::Status down_status_;
+
+  WorkList waiting_;
+  WorkList posted_;
+};
+
+}  // namespace weft

@@ -1,0 +1,120 @@
+// A small language for tests of links: a Side is a domain with one link and a log of what it was
+// told. Used within one process (two Sides) and across two (one Side in each).
+//
+//   a.Connect(b); b.Send("x"); RunUntil([&] { return a.received.size() == 1; });
+#pragma once
+
+#include <dirent.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "transport/link.h"
+#include "transport/ofi/ofi.h"
+
+namespace weft {
+
+// Bounds a hang, decides nothing: no test waits for time to pass.
+inline constexpr std::chrono::seconds kTestPatience{30};
+
+struct CountedOperation final : Operation {
+  void OnComplete(const absl::Status& result) override {
+    ++completions;
+    status = result;
+  }
+  int completions = 0;
+  absl::Status status = absl::UnknownError("not complete");
+};
+
+// One link as its user sees it.
+struct Endpoint final : LinkHandler {
+  void OnLinkUp() override { ++ups; }
+  void OnLinkDown(const absl::Status& why) override {
+    ++downs;
+    down_status = why;
+    if (on_down) on_down();
+  }
+  void OnSlotsFree() override { ++slots_free; }
+
+  std::unique_ptr<Link> link;
+  int ups = 0;
+  int downs = 0;
+  int slots_free = 0;
+  absl::Status down_status;
+  std::function<void()> on_down;
+};
+
+struct Side final : BatchSink {
+  static absl::StatusOr<std::unique_ptr<LinkDomain>> OpenDomain(PathKind kind,
+                                                                const OfiOptions& options) {
+    return kind == PathKind::kShm ? OpenShmDomain(options) : OpenTcpDomain(options);
+  }
+
+  explicit Side(PathKind kind, OfiOptions options = {}) {
+    options.sink = this;
+    options.bind_address = "127.0.0.1";
+    auto opened = OpenDomain(kind, options);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    if (opened.ok()) domain = *std::move(opened);
+  }
+
+  void OnReceived(ByteSpan batch) override {
+    received.emplace_back(AsStringView(batch));
+    if (on_received) on_received();
+  }
+
+  LinkPeer PeerOf(const Side& other, uint64_t nonce) const {
+    LinkPeer peer;
+    peer.address = other.domain->address();
+    peer.nonce = nonce;
+    return peer;
+  }
+
+  absl::Status Send(std::string_view text) { return Send(endpoint, text); }
+  absl::Status Send(Endpoint& to, std::string_view text) {
+    const SendSlot slot = domain->AcquireSlot();
+    if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
+    std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
+    return to.link->Send(slot, static_cast<uint32_t>(text.size()));
+  }
+
+  // Declared first: destroyed last.
+  std::unique_ptr<LinkDomain> domain;
+  Endpoint endpoint;
+  std::vector<std::string> received;
+  std::function<void()> on_received;
+};
+
+// Polls all domains in turn until `done`. False: it did not come about.
+template <class Done>
+bool RunUntil(std::initializer_list<Side*> sides, Done done) {
+  const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
+  while (!done()) {
+    for (Side* side : sides) side->domain->Poll(64);
+    if (std::chrono::steady_clock::now() > give_up) return false;
+  }
+  return true;
+}
+
+inline int CountEntries(const char* folder, const std::string& prefix = "") {
+  int count = 0;
+  DIR* open = opendir(folder);
+  if (open == nullptr) return -1;
+  while (const dirent* entry = readdir(open)) {
+    const std::string name = entry->d_name;
+    count += name != "." && name != ".." && name.compare(0, prefix.size(), prefix) == 0;
+  }
+  closedir(open);
+  return count;
+}
+
+// Without the one that counting itself takes.
+inline int OpenDescriptors() { return CountEntries("/proc/self/fd") - 1; }
+inline int ShmFiles() { return CountEntries("/dev/shm", "weft-"); }
+
+}  // namespace weft

@@ -1,0 +1,302 @@
+// What a link over shm and tcp promises, seen from both ends within one process.
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/ofi/link_fixture.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kWindow = 16;
+
+class LinkTest : public testing::TestWithParam<PathKind> {
+ protected:
+  LinkTest() : a_(GetParam(), Options()), b_(GetParam(), Options()) {
+    Add(a_);
+    Add(b_);
+  }
+
+  static OfiOptions Options() {
+    OfiOptions options;
+    options.slot_bytes = 8192;
+    options.max_outstanding_operations = 32;
+    return options;
+  }
+
+  static void Add(Side& side) { ASSERT_TRUE(side.domain->AddSlots(kWindow, kWindow).ok()); }
+
+  void Open(Endpoint& a, Endpoint& b) {
+    const uint64_t nonce = ++nonce_;
+    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &b);
+    ASSERT_TRUE(passive.ok()) << passive.status();
+    b.link = *std::move(passive);
+    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &a);
+    ASSERT_TRUE(active.ok()) << active.status();
+    a.link = *std::move(active);
+    ASSERT_TRUE(Run([&] { return a.ups == 1 && b.ups == 1; })) << a.down_status << b.down_status;
+  }
+  void Open() { Open(a_.endpoint, b_.endpoint); }
+  void Close() {
+    a_.endpoint.link.reset();
+    b_.endpoint.link.reset();
+  }
+
+  template <class Done>
+  bool Run(Done done) {
+    return RunUntil({&a_, &b_}, done);
+  }
+
+  // Sends when there is a slot and the peer's window has room.
+  void SendAll(int count, size_t bytes) {
+    for (int i = 0; i < count; ++i) {
+      std::string text = std::to_string(i) + ":";
+      text.resize(std::max(bytes, text.size()), static_cast<char>('a' + i % 26));
+      ASSERT_TRUE(Run([&] { return static_cast<size_t>(i) - b_.received.size() < kWindow; }));
+      ASSERT_TRUE(Run([&] { return a_.Send(text).ok(); }));
+    }
+    ASSERT_TRUE(Run([&] { return b_.received.size() == static_cast<size_t>(count); }));
+  }
+
+  Side a_;
+  Side b_;
+  uint64_t nonce_ = 0x1234;
+};
+
+TEST_P(LinkTest, BothSidesComeUpOnce) {
+  Open();
+  EXPECT_EQ(a_.endpoint.downs, 0);
+  EXPECT_EQ(b_.endpoint.downs, 0);
+  EXPECT_EQ(a_.domain->stats().links_open, 1u);
+}
+
+TEST_P(LinkTest, BytesArriveAsSent) {
+  Open();
+  ASSERT_TRUE(a_.Send("x").ok());
+  ASSERT_TRUE(b_.Send("a reply").ok());
+  ASSERT_TRUE(Run([&] { return !a_.received.empty() && !b_.received.empty(); }));
+  EXPECT_EQ(b_.received[0], "x");
+  EXPECT_EQ(a_.received[0], "a reply");
+}
+
+TEST_P(LinkTest, EverySizeArrivesWhole) {
+  Open();
+  // Around the limits of the providers: inline 192, inject 128 and 4096, and the slot itself.
+  for (const size_t bytes : {1, 2, 127, 128, 129, 191, 192, 193, 4095, 4096, 4097, 8191, 8192}) {
+    std::string text(bytes, 'q');
+    text.front() = '<';
+    text.back() = '>';
+    b_.received.clear();
+    ASSERT_TRUE(a_.Send(text).ok());
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 1; })) << bytes;
+    EXPECT_EQ(b_.received[0], text) << bytes;
+  }
+}
+
+TEST_P(LinkTest, BatchesArriveInOrderAcrossSizes) {
+  Open();
+  for (const size_t bytes : {8, 4096, 8000}) {
+    b_.received.clear();
+    SendAll(300, bytes);
+    for (int i = 0; i < 300; ++i) {
+      ASSERT_EQ(b_.received[i].substr(0, b_.received[i].find(':')), std::to_string(i));
+    }
+  }
+}
+
+TEST_P(LinkTest, SmallAfterLargeDoesNotOvertake) {
+  Open();
+  const std::string large(8000, 'L');
+  for (int round = 0; round < 50; ++round) {
+    b_.received.clear();
+    ASSERT_TRUE(Run([&] { return a_.Send(large).ok(); }));
+    ASSERT_TRUE(Run([&] { return a_.Send("s").ok(); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 2; }));
+    EXPECT_EQ(b_.received[0].size(), 8000u);
+    EXPECT_EQ(b_.received[1], "s");
+  }
+}
+
+TEST_P(LinkTest, NoSlotIsAnAnswerAndFreeSlotsAreTold) {
+  Open();
+  std::vector<SendSlot> held;
+  for (SendSlot slot; (slot = a_.domain->AcquireSlot()).data != nullptr;) held.push_back(slot);
+  EXPECT_EQ(held.size(), kWindow);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, kWindow);
+  a_.domain->Poll(1);
+  EXPECT_EQ(a_.endpoint.slots_free, 0);
+  for (SendSlot slot : held) a_.domain->ReleaseSlot(slot);
+  a_.domain->Poll(1);
+  EXPECT_EQ(a_.endpoint.slots_free, 1);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+TEST_P(LinkTest, SendBeforeUpIsRefusedAndTakesTheSlot) {
+  Endpoint early;
+  auto link = a_.domain->Accept(a_.PeerOf(b_, 77), &early);
+  ASSERT_TRUE(link.ok());
+  if (GetParam() == PathKind::kTcp) {
+    const SendSlot slot = a_.domain->AcquireSlot();
+    EXPECT_EQ((*link)->Send(slot, 1).code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+// More is sent than the peer has receives posted, and the peer does not poll: nothing is lost,
+// nothing blocks.
+TEST_P(LinkTest, SlowReceiverGetsEverythingLater) {
+  Open();
+  const std::string text(3000, 'z');
+  for (uint32_t i = 0; i < kWindow; ++i) ASSERT_TRUE(a_.Send(text).ok());
+  for (int i = 0; i < 100; ++i) a_.domain->Poll(64);
+  EXPECT_TRUE(b_.received.empty());
+  ASSERT_TRUE(Run([&] { return b_.received.size() == kWindow; }));
+  ASSERT_TRUE(Run([&] { return !a_.domain->busy(); }));
+}
+
+TEST_P(LinkTest, ReceivesArePostedAgain) {
+  Open();
+  SendAll(kWindow * 5, 100);
+  EXPECT_EQ(b_.domain->stats().receives_posted, kWindow);
+}
+
+TEST_P(LinkTest, SlotsCanBeAddedAndRemoved) {
+  ASSERT_TRUE(a_.domain->AddSlots(100, 100).ok());
+  EXPECT_EQ(a_.domain->stats().receives_posted, kWindow + 100);
+  const uint64_t registrations = a_.domain->stats().registrations;
+  a_.domain->RemoveSlots(100, 100);
+  ASSERT_TRUE(Run([&] { return a_.domain->stats().receives_posted == kWindow; }));
+  ASSERT_TRUE(a_.domain->AddSlots(100, 100).ok());
+  EXPECT_EQ(a_.domain->stats().registrations, registrations) << "memory is kept";
+  Open();
+  SendAll(40, 50);
+}
+
+TEST_P(LinkTest, PoolBoundIsNamed) {
+  OfiOptions options = Options();
+  options.max_pool_bytes = 64 * 8192;
+  Side small(GetParam(), options);
+  const absl::Status status = small.domain->AddSlots(60, 60);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(std::string(status.message()).find("max_pool_bytes"), std::string::npos) << status;
+  EXPECT_TRUE(small.domain->AddSlots(32, 32).ok());
+}
+
+TEST_P(LinkTest, HandlerMayDestroyTheLinkInsideAnyCallback) {
+  Open();
+  a_.on_received = [&] { a_.endpoint.link.reset(); };
+  ASSERT_TRUE(b_.Send("go").ok());
+  ASSERT_TRUE(Run([&] { return a_.endpoint.link == nullptr; }));
+  b_.endpoint.on_down = [&] { b_.endpoint.link.reset(); };
+  if (GetParam() == PathKind::kTcp) {
+    ASSERT_TRUE(Run([&] { return b_.endpoint.link == nullptr; }));
+  }
+}
+
+// --- closing
+// --------------------------------------------------------------------------------------
+
+TEST_P(LinkTest, ClosingWithSendsInFlightReturnsEverySlot) {
+  for (int round = 0; round < 20; ++round) {
+    Endpoint a, b;
+    Open(a, b);
+    const std::string text(8192, 'w');
+    while (a_.Send(a, text).ok()) {
+    }
+    a.link.reset();
+    EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+    b.link.reset();
+    for (int i = 0; i < 50; ++i) {
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+    }
+    ASSERT_TRUE(Run([&] { return b_.domain->stats().receives_posted == kWindow; }));
+  }
+}
+
+TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
+  {
+    Endpoint a, b;
+    Open(a, b);
+  }  // what the library makes once is made now
+  for (int i = 0; i < 10; ++i) {
+    a_.domain->Poll(64);
+    b_.domain->Poll(64);
+  }
+  const int descriptors = OpenDescriptors();
+  const int files = ShmFiles();
+  const LinkDomainStats before = a_.domain->stats();
+  for (int round = 0; round < 200; ++round) {
+    Endpoint a, b;
+    ASSERT_NO_FATAL_FAILURE(Open(a, b));
+    b_.received.clear();
+    ASSERT_TRUE(a_.Send(a, "hello").ok());
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 1; }));
+    if (round % 2 == 0) std::swap(a.link, b.link);  // either side may go first
+  }
+  ASSERT_TRUE(Run([&] {
+    return a_.domain->stats().receives_posted == kWindow &&
+           b_.domain->stats().receives_posted == kWindow;
+  }));
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+  EXPECT_EQ(ShmFiles(), files);
+  EXPECT_EQ(a_.domain->stats().registrations, before.registrations);
+  EXPECT_EQ(a_.domain->stats().registrations_open, before.registrations_open);
+  EXPECT_EQ(a_.domain->stats().links_open, 0u);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+TEST_P(LinkTest, DomainsLeaveNothingBehind) {
+  const int descriptors = OpenDescriptors();
+  const int files = ShmFiles();
+  for (int round = 0; round < 10; ++round) {
+    Side c(GetParam(), Options());
+    Side d(GetParam(), Options());
+    Add(c);
+    Add(d);
+    auto passive = d.domain->Accept(d.PeerOf(c, 9), &d.endpoint);
+    ASSERT_TRUE(passive.ok());
+    d.endpoint.link = *std::move(passive);
+    auto active = c.domain->Connect(c.PeerOf(d, 9), &c.endpoint);
+    ASSERT_TRUE(active.ok());
+    c.endpoint.link = *std::move(active);
+    ASSERT_TRUE(RunUntil({&c, &d}, [&] { return c.endpoint.ups + d.endpoint.ups == 2; }));
+    ASSERT_TRUE(c.Send("bye").ok());
+    ASSERT_TRUE(RunUntil({&c, &d}, [&] { return d.received.size() == 1; }));
+  }
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+  EXPECT_EQ(ShmFiles(), files);
+}
+
+// The provider shares one mapping of an endpoint within a process: sending to one that was closed
+// touched unmapped memory (SIGSEGV in fi_inject).
+TEST_P(LinkTest, SendingToAClosedDomainOfThisProcessIsHarmless) {
+  auto gone = std::make_unique<Side>(GetParam(), Options());
+  Add(*gone);
+  auto passive = gone->domain->Accept(gone->PeerOf(a_, 5), &gone->endpoint);
+  ASSERT_TRUE(passive.ok());
+  gone->endpoint.link = *std::move(passive);
+  auto active = a_.domain->Connect(a_.PeerOf(*gone, 5), &a_.endpoint);
+  ASSERT_TRUE(active.ok());
+  a_.endpoint.link = *std::move(active);
+  ASSERT_TRUE(RunUntil({&a_, gone.get()}, [&] { return a_.endpoint.ups == 1; }));
+  ASSERT_TRUE(a_.Send("while it lives").ok());
+  ASSERT_TRUE(RunUntil({&a_, gone.get()}, [&] { return gone->received.size() == 1; }));
+  gone->endpoint.link.reset();
+  gone.reset();
+  a_.Send("too late").IgnoreError();
+  a_.domain->Poll(64);
+  a_.endpoint.link->Abandon();
+  a_.endpoint.link.reset();
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, LinkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,38 @@
+#include "transport/ofi/ofi.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "transport/ofi/fabric.h"
+#include "transport/ofi/options.h"
+#include "transport/ofi/shm_domain.h"
+#include "transport/ofi/signal_guard.h"
+#include "transport/ofi/tcp_domain.h"
+
+namespace weft {
+namespace {
+
+// Before main, and after the constructors of the libraries that libfabric brings along.
+const bool kForeignHandlersRemoved = [] {
+  RemoveForeignSignalHandlers();
+  return true;
+}();
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const OfiOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  return ShmDomain::Open(options);
+}
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  return TcpDomain::Open(options);
+}
+
+std::string DescribeProviders() {
+  (void)kForeignHandlersRemoved;
+  return absl::StrCat("libfabric ", FabricVersionText(), ", providers: ", ListProviders());
+}
+
+}  // namespace weft

@@ -1,0 +1,51 @@
+// libfabric as a provider of links: shared memory between processes of one host, and TCP.
+//
+// A domain is one provider, opened by one engine (transport/link.h says what it does). This header
+// is all that the rest of Weft sees of libfabric.
+//
+//   shm   one reliable-datagram endpoint under a random name in /dev/shm. No connection, no
+//         descriptor to sleep on, no word when a peer dies: the caller brings peers together,
+//         watches over them, and calls Link::Abandon(). Same user, same libfabric version.
+//   tcp   one listening endpoint, and a connected endpoint for each link, all receiving into one
+//         shared queue. A link that breaks says so. libfabric's tcp is not hardened against a
+//         hostile peer: only peers that present the nonce of a handshake are accepted, and the
+//         network should be a trusted one.
+//
+// Threads: opening from any thread; a domain is used on its engine's thread.
+// Lifetime: what `options` points to outlives the domain.
+// Errors: UNAVAILABLE from opening says in words what is missing and is meant for `explain`;
+//   INVALID_ARGUMENT names the option.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/link.h"
+
+namespace weft {
+
+struct OfiOptions {
+  // Behaviour.
+  BatchSink* sink = nullptr;  // receives every batch; required
+  std::string bind_address;   // tcp: numeric host to listen on; empty: all IPv4 interfaces
+  // Performance.
+  uint32_t slot_bytes = 4096;  // multiple of 64, 256..1 MiB. Up to 4096 shm copies through its own
+                               // memory; beyond it needs an answer from the peer for each send
+  uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
+  uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
+};
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const OfiOptions& options);
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options);
+
+// A tcp domain that listens on all interfaces has an address without a host ("*:4711"). This is
+// the address with the host by which the peer is known to be reachable.
+std::string WithHost(const std::string& address, const std::string& host);
+
+// "libfabric 1.17, providers: shm, tcp, ...": for explain texts. The first call in a process takes
+// about 0.1 s.
+std::string DescribeProviders();
+
+}  // namespace weft

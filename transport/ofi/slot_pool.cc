@@ -1,0 +1,62 @@
+#include "transport/ofi/slot_pool.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+
+namespace weft {
+
+SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes)
+    : registrar_(registrar), slot_bytes_(slot_bytes), max_bytes_(max_bytes) {
+  WEFT_CHECK(slot_bytes % 64 == 0 && slot_bytes > 0);
+}
+
+void SlotPool::Release() {
+  free_.clear();
+  for (const auto& chunk : chunks_) registrar_->Close(std::move(chunk->registration));
+  chunks_.clear();
+}
+
+SlotPool::Chunk::~Chunk() {
+  if (memory != nullptr) munmap(memory, bytes);
+}
+
+absl::Status SlotPool::Reserve(uint32_t count) {
+  while (free_.size() < count) WEFT_RETURN_IF_ERROR(AddChunk());
+  return absl::OkStatus();
+}
+
+absl::Status SlotPool::AddChunk() {
+  const uint64_t chunk_bytes = uint64_t{slot_bytes_} * kSlotsPerChunk;
+  if ((chunks_.size() + 1) * chunk_bytes > max_bytes_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("slot pool: ", slots(), " slots of ", slot_bytes_,
+                     " bytes, and no more fit into max_pool_bytes=", max_bytes_,
+                     "; raise it, or use fewer connections or smaller windows"));
+  }
+  auto chunk = std::make_unique<Chunk>();
+  void* memory =
+      mmap(nullptr, chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return StatusFromErrno(errno, "mmap of a slot chunk");
+  chunk->memory = static_cast<std::byte*>(memory);
+  chunk->bytes = chunk_bytes;
+  WEFT_ASSIGN_OR_RETURN(chunk->registration,
+                        registrar_->Open({chunk->memory, chunk_bytes}, Access::kLocalOnly));
+  void* descriptor = fi_mr_desc(chunk->registration.get());
+  const uint32_t first = slots();
+  free_.reserve(first + kSlotsPerChunk);
+  for (uint32_t i = kSlotsPerChunk; i-- > 0;) {
+    Slot& slot = chunk->slots[i];
+    slot.index = first + i;
+    slot.data = chunk->memory + size_t{i} * slot_bytes_;
+    slot.descriptor = descriptor;
+    free_.push_back(&slot);
+  }
+  chunks_.push_back(std::move(chunk));
+  return absl::OkStatus();
+}
+
+}  // namespace weft
