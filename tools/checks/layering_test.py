@@ -91,6 +91,12 @@ class Layering(unittest.TestCase):
     def test_examples_do_not_see_a_provider(self):
         self.forbidden("examples/kv/a.cc", '#include "transport/ofi/domain.h"', "use transport/*.h")
 
+    def test_benchmarks_may_look_at_framing_by_itself(self):
+        self.allowed("bench/a.cc", '#include "transport/framing/batch.h"')
+
+    def test_benchmarks_do_not_see_a_provider(self):
+        self.forbidden("bench/a.cc", '#include "transport/ofi/domain.h"', "use transport/*.h")
+
     def test_a_seam_does_not_know_its_parts(self):
         self.forbidden("transport/engine.h", '#include "transport/ofi/domain.h"', "must not depend on")
 
