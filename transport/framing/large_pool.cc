@@ -7,35 +7,9 @@
 #include <utility>
 
 #include "core/check.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT_POISONS_FREE_MEMORY 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT_POISONS_FREE_MEMORY 1
-#endif
-#endif
-
-#ifdef WEFT_POISONS_FREE_MEMORY
-#include <sanitizer/asan_interface.h>
-#endif
+#include "core/poison.h"
 
 namespace weft {
-namespace {
-
-void Poison([[maybe_unused]] MutableByteSpan memory) {
-#ifdef WEFT_POISONS_FREE_MEMORY
-  ASAN_POISON_MEMORY_REGION(memory.data(), memory.size());
-#endif
-}
-
-void Unpoison([[maybe_unused]] MutableByteSpan memory) {
-#ifdef WEFT_POISONS_FREE_MEMORY
-  ASAN_UNPOISON_MEMORY_REGION(memory.data(), memory.size());
-#endif
-}
-
-}  // namespace
 
 LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
     : domain_(domain), limit_bytes_(limit_bytes) {

@@ -1,0 +1,325 @@
+#include "transport/sim/sim_link.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/poison.h"
+#include "core/strings.h"
+#include "transport/sim/sim_transport.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kRequestBytes = 64;  // on the wire, for headers, requests and acknowledgements
+
+absl::Status Refused() {
+  return absl::PermissionDeniedError(
+      "remote access refused: unknown key, or outside of its bounds");
+}
+
+}  // namespace
+
+// --- domain -------------------------------------------------------------------------------------
+
+class SimLinkDomain::SimRegion final : public Region {
+ public:
+  SimRegion(SimLinkDomain* domain, MutableByteSpan memory, uint64_t key)
+      : Region(memory, {key, 0, memory.size()}), domain_(domain) {
+    ++domain_->stats_.registrations;
+    ++domain_->stats_.registrations_open;
+  }
+  ~SimRegion() override {
+    domain_->registrations_.erase(remote().key);
+    --domain_->stats_.registrations_open;
+  }
+
+ private:
+  SimLinkDomain* const domain_;
+};
+
+SimLinkDomain::SimLinkDomain(SimFabric* fabric, SimFabric::NodeId node, BatchSink* sink)
+    : fabric_(fabric), node_(node), sink_(sink) {
+  path_.kind = PathKind::kSim;
+  path_.provider = "sim";
+  path_.device = "sim";
+  path_.local = fabric->NameOf(node);
+}
+
+SimLinkDomain::~SimLinkDomain() {
+  WEFT_CHECK(links_.empty() && registrations_.empty());
+  for (auto& slot : slots_) Unpoison({slot.get(), slot_bytes()});
+}
+
+absl::Status SimLinkDomain::AddSlots(uint32_t send, uint32_t receive) {
+  if (slots_allowed_ + send > kMaxSlots) {
+    return absl::ResourceExhaustedError(
+        StrCat("sim: ", kMaxSlots, " send slots are in use already"));
+  }
+  slots_allowed_ += send;
+  receives_ready_ += receive;
+  stats_.receives_posted += receive;
+  return absl::OkStatus();
+}
+
+void SimLinkDomain::RemoveSlots(uint32_t send, uint32_t receive) {
+  slots_allowed_ -= send;
+  receives_ready_ -= receive;
+  stats_.receives_posted -= receive;
+}
+
+SendSlot SimLinkDomain::AcquireSlot() {
+  if (stats_.send_slots_in_use >= slots_allowed_) {
+    slots_wanted_ = true;
+    return {};
+  }
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
+    slots_.push_back(std::make_unique<std::byte[]>(slot_bytes()));
+  }
+  const uint32_t index = free_slots_.back();
+  free_slots_.pop_back();
+  ++stats_.send_slots_in_use;
+  Unpoison({slots_[index].get(), slot_bytes()});
+  return {slots_[index].get(), index};
+}
+
+void SimLinkDomain::ReleaseSlot(SendSlot slot) {
+  Poison({slot.data, slot_bytes()});
+  free_slots_.push_back(slot.index);
+  --stats_.send_slots_in_use;
+}
+
+// As ReleaseSlot(), in Poll(): tells those who wait.
+void SimLinkDomain::TakeBack(SendSlot slot) {
+  ReleaseSlot(slot);
+  if (!std::exchange(slots_wanted_, false)) return;
+  for (auto& [id, link] : links_) link->handler_->OnSlotsFree();
+}
+
+absl::StatusOr<std::unique_ptr<Link>> SimLinkDomain::Connect(const LinkPeer& peer,
+                                                             LinkHandler* handler) {
+  auto link = std::make_unique<SimLink>(this, handler);
+  link->Dial(fabric_->IdOf(peer.address), peer.nonce);
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<Link>> SimLinkDomain::Accept(const LinkPeer& peer,
+                                                            LinkHandler* handler) {
+  auto link = std::make_unique<SimLink>(this, handler);
+  link->nonce_ = peer.nonce;
+  accepting_[peer.nonce] = link.get();
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<Region>> SimLinkDomain::Register(MutableByteSpan memory,
+                                                                Access access) {
+  if (memory.empty()) return absl::InvalidArgumentError("sim: a region of 0 bytes");
+  uint64_t key;
+  do {
+    key = fabric_->random().Next64();
+  } while (!registrations_.try_emplace(key, Registration{memory, access}).second);
+  return std::unique_ptr<Region>(std::make_unique<SimRegion>(this, memory, key));
+}
+
+int SimLinkDomain::Poll(int budget) { return fabric_->RunDelivered(node_, budget); }
+
+void SimLinkDomain::Arrive(uint64_t link, std::vector<std::byte> batch) {
+  // A batch that finds no receive posted: somebody sent without a credit.
+  WEFT_CHECK(receives_ready_ > 0);
+  --receives_ready_;
+  fabric_->DeliverBatch(node_, [this, link, batch = std::move(batch)] {
+    --stats_.receives_posted;
+    if (links_.count(link) > 0) sink_->OnReceived(batch);
+    ++stats_.receives_posted;
+    ++receives_ready_;
+  });
+}
+
+MutableByteSpan SimLinkDomain::Resolve(const RemoteSpan& remote, bool write) {
+  const auto found = registrations_.find(remote.key);
+  if (found == registrations_.end()) return {};
+  const auto& [memory, access] = found->second;
+  const Access needed = write ? Access::kRemoteWrite : Access::kRemoteRead;
+  if (access != needed && access != Access::kRemoteReadWrite) return {};
+  if (remote.offset > memory.size() || remote.length > memory.size() - remote.offset) return {};
+  return memory.subspan(remote.offset, remote.length);
+}
+
+// --- link ---------------------------------------------------------------------------------------
+
+SimLink::SimLink(SimLinkDomain* domain, LinkHandler* handler)
+    : domain_(domain), fabric_(domain->fabric_), handler_(handler), id_(fabric_->AddLink(this)) {
+  domain_->links_[id_] = this;
+  ++domain_->stats_.links_open;
+}
+
+SimLink::~SimLink() {
+  fabric_->RemoveLink(id_);
+  domain_->links_.erase(id_);
+  domain_->accepting_.erase(nonce_);
+  --domain_->stats_.links_open;
+  for (const SendSlot slot : sending_) domain_->ReleaseSlot(slot);
+  CompleteAll(absl::CancelledError("the connection is closed"));
+  if (abandoned_ || peer_link_ == 0) return;
+  fabric_->Transmit(domain_->node_, peer_node_, kRequestBytes, "link closed", peer_link_,
+                    [fabric = fabric_, peer_link = peer_link_] {
+                      SimLink* const peer = fabric->FindLink(peer_link);
+                      if (peer == nullptr) return;
+                      peer->Later([](SimLink& link) {
+                        link.Down(absl::UnavailableError("the peer closed the link"));
+                      });
+                    });
+}
+
+void SimLink::Dial(SimFabric::NodeId node, uint64_t nonce) {
+  fabric_->Transmit(domain_->node_, node, kRequestBytes, "link connect", id_,
+                    [fabric = fabric_, node, nonce, from = domain_->node_, id = id_] {
+                      const auto& accepting = fabric->transport(node)->links().accepting_;
+                      const auto found = accepting.find(nonce);
+                      if (found != accepting.end()) found->second->Answer(from, id);
+                    });
+}
+
+void SimLink::Answer(SimFabric::NodeId node, uint64_t peer_link) {
+  domain_->accepting_.erase(nonce_);
+  Up(node, peer_link);
+  fabric_->Transmit(domain_->node_, node, kRequestBytes, "link accept", id_,
+                    [fabric = fabric_, peer_link, from = domain_->node_, id = id_] {
+                      SimLink* const peer = fabric->FindLink(peer_link);
+                      if (peer != nullptr) peer->Up(from, id);
+                    });
+}
+
+void SimLink::Up(SimFabric::NodeId node, uint64_t peer_link) {
+  peer_node_ = node;
+  peer_link_ = peer_link;
+  Later([](SimLink& link) {
+    if (link.state_ != State::kConnecting) return;
+    link.state_ = State::kUp;
+    link.handler_->OnLinkUp();
+  });
+}
+
+void SimLink::Down(const absl::Status& why) {
+  if (std::exchange(state_, State::kDown) == State::kDown) return;
+  CompleteAll(why);
+  handler_->OnLinkDown(why);
+}
+
+void SimLink::Later(Function<void(SimLink&)> what) {
+  fabric_->Deliver(domain_->node_, [fabric = fabric_, id = id_, what = std::move(what)]() mutable {
+    if (SimLink* const link = fabric->FindLink(id)) what(*link);
+  });
+}
+
+absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
+  if (state_ != State::kUp) {
+    domain_->ReleaseSlot(slot);
+    return absl::UnavailableError("the link is not up");
+  }
+  std::vector<std::byte> batch(slot.data, slot.data + bytes);
+  fabric_->MaybeCorrupt(domain_->node_, peer_node_, batch);
+  const uint64_t digest = SimFabric::Digest(batch);
+  const uint64_t left_ns = fabric_->Transmit(
+      domain_->node_, peer_node_, bytes + kRequestBytes, "batch", digest,
+      [fabric = fabric_, peer_link = peer_link_, batch = std::move(batch)]() mutable {
+        SimLink* const peer = fabric->FindLink(peer_link);
+        if (peer != nullptr) peer->domain_->Arrive(peer_link, std::move(batch));
+      });
+  sending_.push_back(slot);
+  fabric_->At(left_ns, [fabric = fabric_, id = id_] {
+    SimLink* const link = fabric->FindLink(id);
+    if (link == nullptr) return;
+    link->Later([](SimLink& sender) {
+      const SendSlot sent = sender.sending_.front();
+      sender.sending_.pop_front();
+      sender.domain_->TakeBack(sent);
+    });
+  });
+  return absl::OkStatus();
+}
+
+absl::Status SimLink::CheckPost() const {
+  if (state_ != State::kUp) return absl::UnavailableError("the link is not up");
+  if (pending_.size() < SimLinkDomain::kMaxOperations) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("sim: ", SimLinkDomain::kMaxOperations, " operations are outstanding on this link"));
+}
+
+absl::Status SimLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                           Operation* op) {
+  if (absl::Status status = CheckPost(); !status.ok()) return status;
+  const uint64_t id = next_op_++;
+  pending_[id] = {op, local.memory().subspan(local_offset, remote.length)};
+  fabric_->Transmit(domain_->node_, peer_node_, kRequestBytes, "read", remote.length,
+                    [fabric = fabric_, peer_link = peer_link_, id, remote] {
+                      SimLink* const peer = fabric->FindLink(peer_link);
+                      if (peer != nullptr) peer->Serve(id, remote, /*write=*/false, {});
+                    });
+  return absl::OkStatus();
+}
+
+absl::Status SimLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                            Operation* op) {
+  if (absl::Status status = CheckPost(); !status.ok()) return status;
+  const uint64_t id = next_op_++;
+  const MutableByteSpan from = local.memory().subspan(local_offset, remote.length);
+  pending_[id] = {op, from};
+  std::vector<std::byte> data(from.begin(), from.end());
+  const uint64_t digest = SimFabric::Digest(data);
+  fabric_->Transmit(
+      domain_->node_, peer_node_, kRequestBytes + remote.length, "write", digest,
+      [fabric = fabric_, peer_link = peer_link_, id, remote, data = std::move(data)]() mutable {
+        SimLink* const peer = fabric->FindLink(peer_link);
+        if (peer != nullptr) peer->Serve(id, remote, /*write=*/true, std::move(data));
+      });
+  return absl::OkStatus();
+}
+
+// The peer's network card does what `op` asks for, and answers.
+void SimLink::Serve(uint64_t op, const RemoteSpan& remote, bool write,
+                    std::vector<std::byte> data) {
+  const MutableByteSpan memory = domain_->Resolve(remote, write);
+  const bool allowed = memory.size() == remote.length;
+  if (allowed && write) std::memcpy(memory.data(), data.data(), data.size());
+  data.clear();
+  if (allowed && !write) data.assign(memory.begin(), memory.end());
+  const uint64_t digest = SimFabric::Digest(data);
+  fabric_->Transmit(
+      domain_->node_, peer_node_, kRequestBytes + data.size(), write ? "written" : "read reply",
+      digest, [fabric = fabric_, peer_link = peer_link_, op, allowed, data = std::move(data)] {
+        SimLink* const peer = fabric->FindLink(peer_link);
+        if (peer != nullptr) peer->OnReply(op, allowed, data);
+      });
+}
+
+void SimLink::OnReply(uint64_t op, bool allowed, const std::vector<std::byte>& data) {
+  const auto found = pending_.find(op);
+  if (found == pending_.end()) return;
+  if (!data.empty()) std::memcpy(found->second.local.data(), data.data(), data.size());
+  Later(
+      [op, allowed](SimLink& link) { link.Complete(op, allowed ? absl::OkStatus() : Refused()); });
+}
+
+void SimLink::Complete(uint64_t op, const absl::Status& status) {
+  const auto found = pending_.find(op);
+  if (found == pending_.end()) return;
+  Operation* const operation = found->second.op;
+  pending_.erase(found);
+  operation->OnComplete(status);
+}
+
+void SimLink::CompleteAll(const absl::Status& status) {
+  while (!pending_.empty()) Complete(pending_.begin()->first, status);
+}
+
+void SimLink::Abandon() {
+  if (std::exchange(abandoned_, true)) return;
+  Later([](SimLink& link) {
+    link.state_ = State::kDown;
+    link.CompleteAll(absl::UnavailableError("the peer is dead or cut off"));
+  });
+}
+
+}  // namespace weft

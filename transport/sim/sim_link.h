@@ -1,0 +1,123 @@
+// The simulated provider: LinkDomain and Link between nodes of a SimFabric.
+//
+// It is as strict as a real one: bytes are delivered in memory that is gone after OnReceived(), a
+// batch that finds no posted receive aborts the test, regions are found by key and bounds, and free
+// slots are poisoned under AddressSanitizer.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/link.h"
+#include "transport/sim/sim_fabric.h"
+
+namespace weft {
+
+class SimLinkDomain final : public LinkDomain {
+ public:
+  // Operations outstanding on one link, as providers have bounds of their own.
+  static constexpr size_t kMaxOperations = 64;
+  static constexpr uint32_t kMaxSlots = 1 << 20;  // AddSlots() beyond is RESOURCE_EXHAUSTED
+
+  SimLinkDomain(SimFabric* fabric, SimFabric::NodeId node, BatchSink* sink);
+  ~SimLinkDomain() override;
+
+  const PathInfo& path() const override { return path_; }
+  const std::string& address() const override { return path_.local; }
+  uint32_t slot_bytes() const override { return fabric_->options().slot_bytes; }
+  absl::Status AddSlots(uint32_t send, uint32_t receive) override;
+  void RemoveSlots(uint32_t send, uint32_t receive) override;
+  SendSlot AcquireSlot() override;
+  void ReleaseSlot(SendSlot slot) override;
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
+  int Poll(int budget) override;
+  bool Arm() override { return !fabric_->HasDelivered(node_); }
+  int descriptor() const override { return -1; }
+  bool busy() const override { return false; }
+  const LinkDomainStats& stats() const override { return stats_; }
+
+ private:
+  friend class SimLink;
+  class SimRegion;
+  struct Registration {
+    MutableByteSpan memory;
+    Access access;
+  };
+
+  // The network card: a batch has arrived for `link`.
+  void Arrive(uint64_t link, std::vector<std::byte> batch);
+  // The remote memory that a peer means; empty: not allowed.
+  MutableByteSpan Resolve(const RemoteSpan& remote, bool write);
+  void TakeBack(SendSlot slot);
+
+  SimFabric* const fabric_;
+  const SimFabric::NodeId node_;
+  BatchSink* const sink_;
+  PathInfo path_;
+  LinkDomainStats stats_;
+  std::vector<std::unique_ptr<std::byte[]>> slots_;
+  std::vector<uint32_t> free_slots_;
+  uint32_t slots_allowed_ = 0;
+  bool slots_wanted_ = false;                       // AcquireSlot() has failed since
+  int64_t receives_ready_ = 0;                      // not holding a batch that waits for Poll()
+  std::map<uint64_t, Registration> registrations_;  // by key
+  std::map<uint64_t, SimLink*> accepting_;          // by nonce
+  std::map<uint64_t, SimLink*> links_;              // by id
+};
+
+class SimLink final : public Link {
+ public:
+  SimLink(SimLinkDomain* domain, LinkHandler* handler);
+  ~SimLink() override;
+
+  absl::Status Send(SendSlot slot, uint32_t bytes) override;
+  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                    Operation* op) override;
+  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                     Operation* op) override;
+  void Abandon() override;
+
+ private:
+  friend class SimLinkDomain;
+  enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
+  struct Pending {
+    Operation* op;
+    MutableByteSpan local;
+  };
+
+  void Dial(SimFabric::NodeId node, uint64_t nonce);
+  void Answer(SimFabric::NodeId node, uint64_t peer_link);
+  void Up(SimFabric::NodeId node, uint64_t peer_link);
+  void Down(const absl::Status& why);
+  // In the node's Poll(), if the link still exists then.
+  void Later(Function<void(SimLink&)> what);
+  absl::Status CheckPost() const;
+  void Serve(uint64_t op, const RemoteSpan& remote, bool write, std::vector<std::byte> data);
+  void OnReply(uint64_t op, bool allowed, const std::vector<std::byte>& data);
+  void Complete(uint64_t op, const absl::Status& status);
+  void CompleteAll(const absl::Status& status);
+
+  SimLinkDomain* const domain_;
+  SimFabric* const fabric_;
+  LinkHandler* const handler_;
+  uint64_t id_;
+  uint64_t nonce_ = 0;
+  State state_ = State::kConnecting;
+  bool abandoned_ = false;
+  SimFabric::NodeId peer_node_ = 0;
+  uint64_t peer_link_ = 0;  // 0: not known
+  std::deque<SendSlot> sending_;
+  std::map<uint64_t, Pending> pending_;
+  uint64_t next_op_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,108 @@
+// A network of simulated machines in one thread, for tests: real engines, real connections, virtual
+// time, and faults on demand. The same seed and the same calls give the same run, event by event.
+//
+//   SimNetwork network(/*seed=*/7);
+//   Engine& server = network.Node("db");       // give it to whatever is under test
+//   Engine& client = network.Node("client");   // and connect to "sim:db", if that is listened on
+//   network.Kill("db");
+//   ASSERT_TRUE(network.RunUntil([&] { return call.done(); }, /*limit_ns=*/kNsPerSec));
+//
+// Time stands still while code runs and jumps to the next event when all is quiet. It moves inside
+// RunUntil() and RunFor(), and inside a blocking call (Engine::Wait), which runs the other machines
+// too: so blocking calls work in one thread. A blocking call without deadline that nothing can end
+// any more aborts, rather than hang the test.
+//
+// What is simulated: the wire (delay, jitter, bandwidth), one-sided transfers, receive slots,
+// process death, partitions, slow receivers. Everything above, credits and large messages included,
+// is the code that runs in production.
+//
+// Threads: one. Lifetime: outlives whatever uses its engines; destroying it closes all connections.
+// Errors: names that are not Node()s abort: they are mistakes of the test.
+// Invariants: CheckInvariants().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/clock.h"
+#include "core/function.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+class SimFabric;
+
+// One direction of the wire between two nodes.
+struct SimWire {
+  uint64_t delay_ns = 10'000;
+  uint64_t jitter_ns = 2'000;            // added at random, 0..jitter_ns; order is kept
+  uint64_t bytes_per_s = 1'000'000'000;  // 0: unlimited
+};
+
+struct SimOptions {
+  SimWire wire;                              // of every pair, until SetWire()
+  uint64_t lifeline_delay_ns = kNsPerMs;     // from a node's death until the others know
+  uint64_t lifeline_timeout_ns = kNsPerSec;  // of silence, until a peer is given up
+  uint32_t slot_bytes = 8192;                // one batch; a multiple of 8, 256..65536
+  bool keep_trace = false;                   // as text as well as hashed
+};
+
+class SimNetwork {
+ public:
+  explicit SimNetwork(uint64_t seed, const SimOptions& options = {});
+  ~SimNetwork();
+  SimNetwork(const SimNetwork&) = delete;
+  SimNetwork& operator=(const SimNetwork&) = delete;
+
+  // The engine of the machine `name`, made at the first call. It is kExternal, on clock().
+  // It listens on and connects to addresses "sim:NAME"; a listener's name needs not be its node's.
+  Engine& Node(const std::string& name);
+  // Nanoseconds since the network was made, and a bit.
+  Clock& clock();
+
+  // --- time -------------------------------------------------------------------------------------
+
+  // Runs until `done` or until `limit_ns` have passed. Returns done().
+  // REQUIRES: not inside a callback of a node.
+  bool RunUntil(Function<bool()> done, uint64_t limit_ns);
+  void RunFor(uint64_t ns);
+  // Runs until nothing is under way (timers apart).
+  void Settle();
+
+  // --- faults -----------------------------------------------------------------------------------
+
+  void SetWire(const std::string& from, const std::string& to, const SimWire& wire);
+  // What `from` sends does not come to `to`, until Heal(): it then comes late, as over TCP. After
+  // lifeline_timeout_ns `to` gives `from` up.
+  void Cut(const std::string& from, const std::string& to);
+  void Partition(const std::string& a, const std::string& b);  // cut both ways
+  void Heal(const std::string& a, const std::string& b);       // both ways
+  // As by SIGKILL: nothing of this node runs any more, and nobody answers for it.
+  // Its handlers hear OnClosed() when the network is destroyed.
+  void Kill(const std::string& name);
+  // The node takes `ns_per_batch` for each batch that it receives.
+  void SlowDown(const std::string& name, uint64_t ns_per_batch);
+  // Lets `change` do something to the next batch from one node to the other.
+  void Corrupt(const std::string& from, const std::string& to,
+               Function<void(std::vector<std::byte>&)> change);
+
+  // --- proof ------------------------------------------------------------------------------------
+
+  // Of all events so far: equal for equal runs.
+  uint64_t trace_hash() const;
+  const std::vector<std::string>& trace() const;  // empty without keep_trace
+  // Aborts unless, on every node: receives posted cover all credits granted, and each connection's
+  // own invariants hold. (A batch without a receive aborts when it arrives.)
+  void CheckInvariants();
+
+  // For tests of the transport itself.
+  SimFabric& fabric() { return *fabric_; }
+
+ private:
+  std::unique_ptr<SimFabric> fabric_;
+};
+
+}  // namespace weft

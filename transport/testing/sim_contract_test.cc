@@ -1,0 +1,58 @@
+// The contract, on the simulated network.
+
+#include <string>
+
+#include "transport/sim/sim_fabric.h"
+#include "transport/sim/sim_network.h"
+#include "transport/sim/sim_transport.h"
+#include "transport/testing/contract_test.h"
+
+namespace weft {
+namespace {
+
+class SimWorld final : public ContractWorld {
+ public:
+  SimWorld() : network_(/*seed=*/1) {}
+
+  Engine& client() override { return network_.Node("client"); }
+  Engine& server() override { return network_.Node("server"); }
+  std::string NewAddress() override { return "sim:server" + std::to_string(next_address_++); }
+  std::string DeadAddress() override { return "sim:nobody"; }
+  bool Run(Function<bool()> done) override {
+    const bool result = network_.RunUntil(std::move(done), /*limit_ns=*/100 * kNsPerSec);
+    network_.CheckInvariants();
+    return result;
+  }
+  void RunClientOnly() override {
+    for (int turn = 0; turn < 10; ++turn) client().Poll();
+  }
+  void Settle() override {
+    network_.Settle();
+    network_.CheckInvariants();
+  }
+  Resources Count() override {
+    Resources resources;
+    for (const char* name : {"client", "server"}) {
+      SimFabric& fabric = network_.fabric();
+      SimTransport& transport = *fabric.transport(fabric.IdOf(name));
+      const LinkDomainStats& stats = transport.links().stats();
+      resources.registrations += stats.registrations_open;
+      resources.send_slots += stats.send_slots_in_use;
+      resources.receives += stats.receives_posted;
+      resources.links += stats.links_open;
+    }
+    return resources;
+  }
+
+ private:
+  SimNetwork network_;
+  int next_address_ = 0;
+};
+
+std::unique_ptr<ContractWorld> MakeSimWorld() { return std::make_unique<SimWorld>(); }
+
+INSTANTIATE_TEST_SUITE_P(Sim, ContractTest, testing::Values(ContractParam{"sim", &MakeSimWorld}),
+                         ContractName);
+
+}  // namespace
+}  // namespace weft
