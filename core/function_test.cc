@@ -1,38 +1,30 @@
 #include "core/function.h"
 
 #include <array>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
-
-namespace {
-// Allocations made while counting is on; the tests have one thread.
-bool counting = false;
-int allocations = 0;
-}  // namespace
-
-void* operator new(std::size_t size) {
-  if (counting) ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  std::abort();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace weft {
 namespace {
 
-template <class Action>
-int AllocationsDuring(Action action) {
-  allocations = 0;
-  counting = true;
-  action();
-  counting = false;
-  return allocations;
-}
+// A callable of a given size that counts its heap allocations.
+template <std::size_t kSize>
+struct Sized {
+  static inline int allocations = 0;
+
+  static void* operator new(std::size_t size) {
+    ++allocations;
+    return ::operator new(size);
+  }
+  static void operator delete(void* memory) { ::operator delete(memory); }
+
+  char operator()() const { return content[kSize - 1]; }
+
+  std::array<char, kSize> content = {};
+};
 
 TEST(Function, CallsWithArgumentsAndResult) {
   Function<int(int, const std::string&)> f = [](int a, const std::string& b) {
@@ -95,29 +87,29 @@ TEST(Function, KeepsStateBetweenCalls) {
 TEST(Function, FitsOneCacheLine) { static_assert(sizeof(Function<void()>) == 64); }
 
 TEST(Function, SmallCallablesNeverTouchTheHeap) {
-  std::array<char, 48> capture = {};
-  auto lambda = [capture] { return capture[47]; };
-  static_assert(Function<char()>::FitsInline<decltype(lambda)>());
-  EXPECT_EQ(AllocationsDuring([&] {
-              Function<char()> f = lambda;
-              Function<char()> g = std::move(f);
-              f = std::move(g);
-              f();
-            }),
-            0);
+  static_assert(Function<char()>::FitsInline<Sized<48>>());
+  Sized<48> small;
+  small.content[47] = 'x';
+  Function<char()> f = small;
+  Function<char()> g = std::move(f);
+  f = std::move(g);
+  EXPECT_EQ(f(), 'x');
+  EXPECT_EQ(Sized<48>::allocations, 0);
 }
 
 TEST(Function, LargeCallablesAreAllocatedOnceAndNotWhenMoved) {
-  std::array<char, 49> capture = {};
-  capture[48] = 'x';
-  auto lambda = [capture] { return capture[48]; };
-  static_assert(!Function<char()>::FitsInline<decltype(lambda)>());
-  EXPECT_EQ(AllocationsDuring([&] {
-              Function<char()> f = lambda;
-              Function<char()> g = std::move(f);
-              EXPECT_EQ(g(), 'x');
-            }),
-            1);
+  static_assert(!Function<char()>::FitsInline<Sized<49>>());
+  Sized<49> large;
+  large.content[48] = 'x';
+  Function<char()> f = large;
+  Function<char()> g = std::move(f);
+  EXPECT_EQ(g(), 'x');
+  EXPECT_EQ(Sized<49>::allocations, 1);
+}
+
+TEST(Function, InlineBytesAreTheCallersChoice) {
+  static_assert(Function<char(), 100>::FitsInline<Sized<100>>());
+  static_assert(!Function<char(), 8>::FitsInline<Sized<9>>());
 }
 
 TEST(Function, CallablesWhoseMoveMayThrowAreAllocated) {

@@ -21,7 +21,7 @@ constexpr uint64_t kTick = TimerWheel::kTickNs;
 class TestTimer : public Timer {
  public:
   TestTimer() = default;
-  explicit TestTimer(std::function<void()> action) : action(std::move(action)) {}
+  explicit TestTimer(std::function<void()> on_fired) : action(std::move(on_fired)) {}
 
   int fired = 0;
   std::function<void()> action;
@@ -134,9 +134,9 @@ TEST_F(TimerWheelTest, OneAdvanceFiresEverythingDueInOrderOfTicks) {
   std::deque<TestTimer> timers;
   for (int i = 0; i < 200; ++i) {
     timers.emplace_back([&order, i] { order.push_back(i); });
-    // 7 is coprime to 200: a shuffled order of scheduling.
   }
   for (int i = 0; i < 200; ++i) {
+    // 7 is coprime to 200: a shuffled order of scheduling.
     const int which = i * 7 % 200;
     wheel_.Schedule(&timers[which], start_ns_ + static_cast<uint64_t>(which + 1) * 3 * kNsPerMs);
   }
