@@ -443,7 +443,7 @@ absl::StatusOr<std::unique_ptr<Region>> FabricDomain::Register(MutableByteSpan m
                                                                Access access) {
   if (memory.empty()) return absl::InvalidArgumentError("a region of 0 bytes cannot be registered");
   WEFT_ASSIGN_OR_RETURN(RegistrationPtr registration, registrar_.Open(memory, access));
-  return std::make_unique<FabricRegion>(&registrar_, std::move(registration), memory);
+  return std::make_unique<FabricRegion>(&registrar_, std::move(registration), memory, access);
 }
 
 }  // namespace weft

@@ -82,6 +82,8 @@ class FabricDomain : public LinkDomain {
   // Whether Poll() would have something to do besides the queue.
   bool HasPending() const { return !events_.empty() || !deferred_.empty() || !kept_.empty(); }
 
+  // Keys of regions for remote access come from `keys`; before the first one.
+  void UseKeys(KeySource* keys) { registrar_.UseKeys(keys); }
   // Gives all slots back to the system. REQUIRES: nothing progresses any more.
   void ReleasePool() { pool_.Release(); }
 

@@ -100,13 +100,13 @@ absl::Status FabricLink::Submit(Work* work) {
       WakePeer();
       return absl::OkStatus();
     }
-    if (result != -FI_EAGAIN) {
+    if (result < 0 && result != -FI_EAGAIN) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
       domain_->TakeBackFailed(work, why);
       Fail(why);
       return why;
     }
-    ++domain_->stats_.eagain;
+    if (result == -FI_EAGAIN) ++domain_->stats_.eagain;
     WakePeer();  // it may have to make room
   }
   waiting_.PushBack(work);
@@ -115,25 +115,20 @@ absl::Status FabricLink::Submit(Work* work) {
 }
 
 void FabricLink::RetryWaiting() {
-  bool posted = false;
-  while (Work* work = waiting_.PopFront()) {
-    const int result = Post(work);
-    if (result == 0) {
-      posted = true;
-      continue;
-    }
-    if (result == -FI_EAGAIN) {
+  int result = 0;
+  while (result == 0 && state_ == State::kUp && !waiting_.empty()) {
+    Work* const work = waiting_.PopFront();
+    result = Post(work);
+    if (result == -FI_EAGAIN) ++domain_->stats_.eagain;
+    if (result == -FI_EAGAIN || result == kMoreToDo) {
       waiting_.PushFront(work);
-      ++domain_->stats_.eagain;
-      posted = true;
-    } else {
+    } else if (result < 0) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
       domain_->TakeBackFailed(work, why);
       Fail(why);
     }
-    break;
   }
-  if (posted) WakePeer();
+  WakePeer();
 }
 
 int FabricLink::Post(Work* work) {
@@ -179,6 +174,10 @@ int FabricLink::PostOperation(OperationRecord* record) {
   }
   posted_.PushBack(record);
   return 0;
+}
+
+void FabricLink::FinishLater(OperationRecord* record, const absl::Status& status) {
+  domain_->Defer(record, status);
 }
 
 void FabricLink::WakePeer() {

@@ -63,6 +63,15 @@ class FabricLink : public Link,
   void BecomeUp();
   void Fail(const absl::Status& why);
 
+  // What posting came to, besides 0 and the provider's negative errors: more is to be done, though
+  // the provider is not busy.
+  static constexpr int kMoreToDo = 1;
+
+  // Hands an operation, or what is left of it, to the provider.
+  virtual int PostOperation(OperationRecord* record);
+  // For operations that are complete without the provider: told from the next Poll().
+  void FinishLater(OperationRecord* record, const absl::Status& status);
+
   // Makes sure that the provider touches nothing of this link's works any more. Called once,
   // before they are taken back; derived destructors call Detach() first thing.
   virtual void StopProvider(bool peer_is_gone) = 0;
@@ -82,7 +91,6 @@ class FabricLink : public Link,
   absl::Status Submit(Work* work);
   int Post(Work* work);
   int PostSend(Slot* slot);
-  int PostOperation(OperationRecord* record);
   void RetryWaiting();
   void DeliverEvent();
   void WakePeer();

@@ -87,7 +87,9 @@ TEST_P(LinkTest, BytesArriveAsSent) {
 TEST_P(LinkTest, EverySizeArrivesWhole) {
   Open();
   // Around the limits of the providers: inline 192, inject 128 and 4096, and the slot itself.
-  for (const size_t bytes : {1, 2, 127, 128, 129, 191, 192, 193, 4095, 4096, 4097, 8191, 8192}) {
+  const size_t slot = a_.domain->slot_bytes();
+  for (const size_t bytes : {size_t{1}, size_t{2}, size_t{127}, size_t{128}, size_t{129},
+                             size_t{191}, size_t{192}, size_t{193}, size_t{4095}, slot - 1, slot}) {
     std::string text(bytes, 'q');
     text.front() = '<';
     text.back() = '>';
@@ -100,7 +102,7 @@ TEST_P(LinkTest, EverySizeArrivesWhole) {
 
 TEST_P(LinkTest, BatchesArriveInOrderAcrossSizes) {
   Open();
-  for (const size_t bytes : {8, 4096, 8000}) {
+  for (const size_t bytes : {size_t{8}, size_t{4000}, size_t{a_.domain->slot_bytes()}}) {
     b_.received.clear();
     SendAll(300, bytes);
     for (int i = 0; i < 300; ++i) {
@@ -111,13 +113,13 @@ TEST_P(LinkTest, BatchesArriveInOrderAcrossSizes) {
 
 TEST_P(LinkTest, SmallAfterLargeDoesNotOvertake) {
   Open();
-  const std::string large(8000, 'L');
+  const std::string large(a_.domain->slot_bytes(), 'L');
   for (int round = 0; round < 50; ++round) {
     b_.received.clear();
     ASSERT_TRUE(Run([&] { return a_.Send(large).ok(); }));
     ASSERT_TRUE(Run([&] { return a_.Send("s").ok(); }));
     ASSERT_TRUE(Run([&] { return b_.received.size() == 2; }));
-    EXPECT_EQ(b_.received[0].size(), 8000u);
+    EXPECT_EQ(b_.received[0], large);
     EXPECT_EQ(b_.received[1], "s");
   }
 }
@@ -205,7 +207,7 @@ TEST_P(LinkTest, ClosingWithSendsInFlightReturnsEverySlot) {
   for (int round = 0; round < 20; ++round) {
     Endpoint a, b;
     Open(a, b);
-    const std::string text(8192, 'w');
+    const std::string text(a_.domain->slot_bytes(), 'w');
     while (a_.Send(a, text).ok()) {
     }
     a.link.reset();

@@ -27,33 +27,43 @@ uint64_t RightsOf(Access access) {
 
 }  // namespace
 
+absl::StatusOr<uint64_t> Registrar::NewKey(Access access) {
+  if (Publishes(access)) return keys_->NewKey();
+  return SecureRandom64();
+}
+
 absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access access) {
   int result = 0;
   for (int draw = 0; draw < kMaxKeyDraws; ++draw) {
+    WEFT_ASSIGN_OR_RETURN(const uint64_t key, NewKey(access));
     fid_mr* opened = nullptr;
-    result = fi_mr_reg(domain_, memory.data(), memory.size(), RightsOf(access), /*offset=*/0,
-                       SecureRandom64(), /*flags=*/0, &opened, /*context=*/nullptr);
+    result = fi_mr_reg(domain_, memory.data(), memory.size(), RightsOf(access), /*offset=*/0, key,
+                       /*flags=*/0, &opened, /*context=*/nullptr);
     if (result == 0) {
+      if (Publishes(access)) keys_->Publish(key, memory, access);
       ++stats_->registrations;
       ++stats_->registrations_open;
       return RegistrationPtr(opened);
     }
+    if (Publishes(access)) keys_->Discard(key);
     if (result != -FI_ENOKEY) break;
   }
   return FabricStatus(result, absl::StrCat("registering ", memory.size(),
                                            " bytes (if memory is locked: see ulimit -l)"));
 }
 
-void Registrar::Close(RegistrationPtr registration) {
+void Registrar::Close(RegistrationPtr registration, Access access) {
   if (registration == nullptr) return;
+  if (Publishes(access)) keys_->Withdraw(fi_mr_key(registration.get()));
   --stats_->registrations_open;
   registration.reset();
 }
 
 FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
-                           MutableByteSpan memory)
+                           MutableByteSpan memory, Access access)
     : Region(memory, RemoteSpan{fi_mr_key(registration.get()), 0, memory.size()}),
       registrar_(registrar),
+      access_(access),
       registration_(std::move(registration)) {}
 
 }  // namespace weft

@@ -4,11 +4,16 @@
 // providers would otherwise hand out 1, 2, 3...) A collision is answered by libfabric with
 // -FI_ENOKEY and a new draw.
 //
+// A key source can be plugged in: it makes the keys of regions for remote access, and is told when
+// they come and go.
+//
 // Threads: the engine's. Lifetime: the registrar outlives what it opened, and its domain outlives
 // it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,30 +24,51 @@
 
 namespace weft {
 
+class KeySource {
+ public:
+  virtual absl::StatusOr<uint64_t> NewKey() = 0;
+  virtual void Publish(uint64_t key, MutableByteSpan memory, Access access) = 0;
+  virtual void Discard(uint64_t key) = 0;  // was not published
+  virtual void Withdraw(uint64_t key) = 0;
+
+ protected:
+  ~KeySource() = default;
+};
+
 class Registrar {
  public:
   Registrar(fid_domain* domain, LinkDomainStats* stats) : domain_(domain), stats_(stats) {}
 
+  // Before the first region; outlives them all.
+  void UseKeys(KeySource* keys) { keys_ = keys; }
+
   // RESOURCE_EXHAUSTED when the system's limit on locked memory is in the way.
   absl::StatusOr<RegistrationPtr> Open(MutableByteSpan memory, Access access);
-  void Close(RegistrationPtr registration);
+  // REQUIRES: `access` as it was opened with.
+  void Close(RegistrationPtr registration, Access access);
 
  private:
+  bool Publishes(Access access) const { return keys_ != nullptr && access != Access::kLocalOnly; }
+  absl::StatusOr<uint64_t> NewKey(Access access);
+
   fid_domain* const domain_;
   LinkDomainStats* const stats_;
+  KeySource* keys_ = nullptr;
 };
 
 // The Region of libfabric's domains.
 class FabricRegion final : public Region {
  public:
-  FabricRegion(Registrar* registrar, RegistrationPtr registration, MutableByteSpan memory);
-  ~FabricRegion() override { registrar_->Close(std::move(registration_)); }
+  FabricRegion(Registrar* registrar, RegistrationPtr registration, MutableByteSpan memory,
+               Access access);
+  ~FabricRegion() override { registrar_->Close(std::move(registration_), access_); }
 
   void* descriptor() const { return fi_mr_desc(registration_.get()); }
   bool BelongsTo(const Registrar* registrar) const { return registrar_ == registrar; }
 
  private:
   Registrar* const registrar_;
+  const Access access_;
   RegistrationPtr registration_;
 };
 

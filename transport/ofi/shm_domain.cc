@@ -1,9 +1,12 @@
 #include "transport/ofi/shm_domain.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/log.h"
 #include "core/status.h"
 #include "transport/ofi/hints.h"
 #include "transport/ofi/signal_guard.h"
@@ -26,21 +29,40 @@ uint32_t PostedReceivesFor(size_t provider_entries) {
 // carry out on our memory. A peer that progresses at all answers within microseconds.
 constexpr uint64_t kCloseDrainNs = 20'000'000;
 
+// What is copied between processes in one turn of the engine: some 50 us. Larger operations go on
+// in the next turn, so that other connections do not wait.
+constexpr uint64_t kCopyBytesAtOnce = 256 << 10;
+
 class ShmLink final : public FabricLink {
  public:
-  ShmLink(ShmDomain* domain, LinkHandler* handler, const LinkPeer& peer, fi_addr_t destination)
-      : FabricLink(domain, handler, peer.doorbell), shm_(domain) {
+  // `regions` may be null: one-sided operations then go through the provider.
+  ShmLink(ShmDomain* domain, LinkHandler* handler, const LinkPeer& peer, fi_addr_t destination,
+          std::unique_ptr<PeerRegions> regions)
+      : FabricLink(domain, handler, peer.doorbell), shm_(domain), regions_(std::move(regions)) {
     UseEndpoint(domain->endpoint(), destination);
     BecomeUp();
   }
   ~ShmLink() override { Detach(absl::CancelledError("the link was closed"), false); }
 
  private:
+  int PostOperation(OperationRecord* record) override {
+    if (regions_ == nullptr) return FabricLink::PostOperation(record);
+    const uint64_t part = std::min(record->bytes - record->bytes_posted, kCopyBytesAtOnce);
+    const absl::Status status =
+        regions_->Transfer(record->is_read, record->local + record->bytes_posted, part,
+                           record->remote_key, record->remote_offset + record->bytes_posted);
+    record->bytes_posted += part;
+    if (status.ok() && !record->AllPosted()) return kMoreToDo;
+    FinishLater(record, status);
+    return 0;
+  }
+
   void StopProvider(bool peer_is_gone) override {
     if (!peer_is_gone && HasPostedWorks()) shm_->Drain(this, kCloseDrainNs);
   }
 
   ShmDomain* const shm_;
+  const std::unique_ptr<PeerRegions> regions_;
 };
 
 // Everything of a closed domain that the provider may still hold on to, in the order of creation.
@@ -104,6 +126,8 @@ absl::Status ShmDomain::OpenEndpoint() {
   mutable_path().local = name;
   ShmKeeper::Get().Opened(address());
   WEFT_ASSIGN_OR_RETURN(ownership_, ShmOwnership::Claim(address()));
+  WEFT_ASSIGN_OR_RETURN(regions_, RegionTable::Create(address()));
+  UseKeys(regions_.get());
   ReceiveAt(endpoint, PostedReceivesFor(objects().info->rx_attr->size));
   return absl::OkStatus();
 }
@@ -144,7 +168,14 @@ absl::StatusOr<fi_addr_t> ShmDomain::Resolve(const std::string& address) {
 absl::StatusOr<std::unique_ptr<Link>> ShmDomain::OpenLink(const LinkPeer& peer,
                                                           LinkHandler* handler) {
   WEFT_ASSIGN_OR_RETURN(const fi_addr_t destination, Resolve(peer.address));
-  return std::unique_ptr<Link>(new ShmLink(this, handler, peer, destination));
+  absl::StatusOr<std::unique_ptr<PeerRegions>> regions =
+      PeerRegions::Open(peer.address, peer.process_id);
+  if (!regions.ok()) {
+    WEFT_LOG(kInfo,
+             "shm: one-sided operations go through the provider: ", regions.status().message());
+  }
+  return std::unique_ptr<Link>(
+      new ShmLink(this, handler, peer, destination, regions.ok() ? *std::move(regions) : nullptr));
 }
 
 absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Connect(const LinkPeer& peer,

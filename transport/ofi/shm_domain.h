@@ -7,6 +7,9 @@
 // The provider says nothing when a peer dies. The caller knows first (its lifeline) and calls
 // Abandon(); from then on nothing is posted to that peer.
 //
+// Messages up to the provider's inject size (4 KiB) only: it copies them through shared memory.
+// One-sided operations do not use the provider where the kernel lets us copy (shm_regions.h).
+//
 // Addresses stay in the vector until the domain closes: the same two engines meet again and again,
 // and libfabric 1.17 keeps stale state for an address that was removed (quirks.h). The provider
 // holds at most 256 peers.
@@ -21,6 +24,7 @@
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/shm_keeper.h"
 #include "transport/ofi/shm_name.h"
+#include "transport/ofi/shm_regions.h"
 
 namespace weft {
 
@@ -52,6 +56,7 @@ class ShmDomain final : public FabricDomain {
   AddressVectorPtr addresses_;
   EndpointPtr endpoint_;
   std::unique_ptr<ShmOwnership> ownership_;
+  std::unique_ptr<RegionTable> regions_;
   absl::flat_hash_map<std::string, fi_addr_t> known_;
 };
 

@@ -28,11 +28,19 @@ constexpr size_t kRandomDigits = 16;
 // A file younger than this may belong to an owner that has not locked it yet.
 constexpr int64_t kUnclaimedSeconds = 10;
 
-bool IsFileName(std::string_view name) {
+constexpr std::string_view kRegionsSuffix = ".regions";
+
+bool IsEndpointName(std::string_view name) {
   if (name.size() != kPrefix.size() + kRandomDigits || name.substr(0, kPrefix.size()) != kPrefix) {
     return false;
   }
   return name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
+}
+
+bool IsFileName(std::string_view name) {
+  const size_t bytes = kPrefix.size() + kRandomDigits;
+  return IsEndpointName(name.substr(0, bytes)) &&
+         (name.size() == bytes || name.substr(bytes) == kRegionsSuffix);
 }
 
 // The name for shm_open(3).
@@ -57,10 +65,15 @@ std::string NewShmAddress() {
 }
 
 absl::Status CheckShmAddress(std::string_view address) {
-  if (address.substr(0, kScheme.size()) == kScheme && IsFileName(address.substr(kScheme.size()))) {
+  if (address.substr(0, kScheme.size()) == kScheme &&
+      IsEndpointName(address.substr(kScheme.size()))) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError("the peer's shm address is not one of ours");
+}
+
+std::string ShmRegionsFile(std::string_view address) {
+  return StrCat(FileOf(address), kRegionsSuffix);
 }
 
 absl::Status CheckShmVisible(const std::string& address) {
@@ -79,7 +92,10 @@ absl::Status CheckShmVisible(const std::string& address) {
 }
 
 absl::StatusOr<std::unique_ptr<ShmOwnership>> ShmOwnership::Claim(const std::string& address) {
-  std::string file = FileOf(address);
+  return ClaimFile(FileOf(address));
+}
+
+absl::StatusOr<std::unique_ptr<ShmOwnership>> ShmOwnership::ClaimFile(std::string file) {
   const int fd = shm_open(file.c_str(), O_RDWR | O_CLOEXEC, 0);
   if (fd < 0) return StatusFromErrno(errno, absl::StrCat("opening our own /dev/shm", file));
   struct stat status;
@@ -97,8 +113,10 @@ ShmOwnership::~ShmOwnership() {
   close(fd_);
 }
 
-bool RemoveShmFileOfDeadOwner(const std::string& address) {
-  return CheckShmAddress(address).ok() && RemoveIfOwnerIsGone(FileOf(address), 0);
+bool RemoveShmFilesOf(const std::string& address) {
+  if (!CheckShmAddress(address).ok() || !RemoveIfOwnerIsGone(FileOf(address), 0)) return false;
+  RemoveIfOwnerIsGone(ShmRegionsFile(address), 0);
+  return true;
 }
 
 int RemoveShmFilesOfDeadOwners() {

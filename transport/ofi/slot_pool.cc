@@ -16,7 +16,8 @@ SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes
 
 void SlotPool::Release() {
   free_.clear();
-  for (const auto& chunk : chunks_) registrar_->Close(std::move(chunk->registration));
+  for (const auto& chunk : chunks_)
+    registrar_->Close(std::move(chunk->registration), Access::kLocalOnly);
   chunks_.clear();
 }
 

@@ -1,0 +1,244 @@
+#include "transport/ofi/shm_regions.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "core/check.h"
+#include "core/log.h"
+#include "core/random.h"
+#include "core/status.h"
+
+namespace weft {
+
+namespace {
+
+constexpr uint64_t kMagic = 0x3147525446455721;  // "!WEFTRG1"
+constexpr std::chrono::milliseconds kPinPatience{100};
+
+struct RegionEntry {
+  std::atomic<uint64_t> key;  // 0: nothing here
+  std::atomic<uint64_t> base;
+  std::atomic<uint64_t> length;
+  std::atomic<uint32_t> rights;
+  std::atomic<uint32_t> pins;  // initiators that are copying
+  uint64_t padding[4];
+};
+static_assert(sizeof(RegionEntry) == 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+enum Rights : uint32_t { kMayRead = 1, kMayWrite = 2 };
+
+uint32_t RightsOf(Access access) {
+  switch (access) {
+    case Access::kLocalOnly:
+      return 0;
+    case Access::kRemoteRead:
+      return kMayRead;
+    case Access::kRemoteWrite:
+      return kMayWrite;
+    case Access::kRemoteReadWrite:
+      return kMayRead | kMayWrite;
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct SharedRegionTable {
+  uint64_t magic;
+  uint64_t identity;          // a random number...
+  uint64_t identity_address;  // ...that stands at this address of the process
+  int64_t process_id;         // in its own namespace
+  uint64_t padding[4];
+  RegionEntry entries[RegionTable::kCapacity];
+};
+
+namespace {
+
+uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable::kCapacity); }
+
+absl::StatusOr<SharedRegionTable*> MapTable(int fd, const std::string& file) {
+  void* memory =
+      mmap(nullptr, sizeof(SharedRegionTable), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return StatusFromErrno(errno, absl::StrCat("mapping /dev/shm", file));
+  return static_cast<SharedRegionTable*>(memory);
+}
+
+}  // namespace
+
+// --- the target
+// -----------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<RegionTable>> RegionTable::Create(const std::string& address) {
+  const std::string file = ShmRegionsFile(address);
+  const int fd = shm_open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("creating /dev/shm", file));
+  std::unique_ptr<RegionTable> regions(new RegionTable);
+  regions->file_ = file;
+  if (ftruncate(fd, sizeof(SharedRegionTable)) != 0) {
+    const int error = errno;
+    close(fd);
+    shm_unlink(file.c_str());
+    return StatusFromErrno(error, absl::StrCat("sizing /dev/shm", file));
+  }
+  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, file);
+  close(fd);
+  WEFT_ASSIGN_OR_RETURN(regions->ownership_, ShmOwnership::ClaimFile(file));
+  if (!table.ok()) return table.status();
+  regions->table_ = *table;
+  regions->identity_ = std::make_unique<uint64_t>(SecureRandom64());
+  regions->table_->identity = *regions->identity_;
+  regions->table_->identity_address = reinterpret_cast<uintptr_t>(regions->identity_.get());
+  regions->table_->process_id = getpid();
+  regions->table_->magic = kMagic;
+  regions->free_.reserve(kCapacity);
+  for (uint32_t place = kCapacity; place-- > 0;) regions->free_.push_back(place);
+  return regions;
+}
+
+RegionTable::~RegionTable() {
+  if (table_ != nullptr) munmap(table_, sizeof(SharedRegionTable));
+}
+
+absl::StatusOr<uint64_t> RegionTable::NewKey() {
+  if (free_.empty()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kCapacity, " regions are open for remote access in this domain"));
+  }
+  const uint32_t place = free_.back();
+  free_.pop_back();
+  uint64_t key = SecureRandom64() / kCapacity * kCapacity + place;
+  if (key == 0) key += kCapacity;  // 0 means: nothing here
+  return key;
+}
+
+void RegionTable::Publish(uint64_t key, MutableByteSpan memory, Access access) {
+  RegionEntry& entry = table_->entries[PlaceOf(key)];
+  entry.base.store(reinterpret_cast<uintptr_t>(memory.data()));
+  entry.length.store(memory.size());
+  entry.rights.store(RightsOf(access));
+  entry.key.store(key);
+}
+
+void RegionTable::Discard(uint64_t key) { free_.push_back(PlaceOf(key)); }
+
+void RegionTable::Withdraw(uint64_t key) {
+  RegionEntry& entry = table_->entries[PlaceOf(key)];
+  WEFT_CHECK(entry.key.load() == key);
+  entry.key.store(0);
+  const auto give_up = std::chrono::steady_clock::now() + kPinPatience;
+  while (entry.pins.load() != 0) {
+    if (std::chrono::steady_clock::now() > give_up) {
+      WEFT_LOG(kWarning, "a peer that died or stands still holds a region; its place is lost");
+      return;
+    }
+    std::this_thread::yield();
+  }
+  free_.push_back(PlaceOf(key));
+}
+
+// --- the initiator
+// --------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string& address,
+                                                               int32_t process_id) {
+  const std::string file = ShmRegionsFile(address);
+  const int fd = shm_open(file.c_str(), O_RDWR | O_CLOEXEC, 0);
+  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("opening /dev/shm", file));
+  struct stat status;
+  if (fstat(fd, &status) != 0 || status.st_size != sizeof(SharedRegionTable)) {
+    close(fd);
+    return absl::UnimplementedError("the peer's table of regions has another layout");
+  }
+  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, file);
+  close(fd);
+  if (!table.ok()) return table.status();
+  std::unique_ptr<PeerRegions> regions(new PeerRegions);
+  regions->table_ = *table;
+  if (regions->table_->magic != kMagic) {
+    return absl::UnimplementedError("the peer's table of regions has another layout");
+  }
+  regions->process_id_ =
+      process_id != 0 ? process_id : static_cast<int32_t>(regions->table_->process_id);
+#ifdef SYS_pidfd_open
+  regions->process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, regions->process_id_, 0));
+#endif
+  WEFT_RETURN_IF_ERROR(regions->CheckIdentity());
+  return regions;
+}
+
+PeerRegions::~PeerRegions() {
+  if (process_fd_ >= 0) close(process_fd_);
+  if (table_ != nullptr) munmap(table_, sizeof(SharedRegionTable));
+}
+
+bool PeerRegions::ProcessIsGone() const {
+  pollfd process = {process_fd_, POLLIN, 0};
+  return process_fd_ >= 0 && poll(&process, 1, 0) == 1;
+}
+
+absl::Status PeerRegions::CheckIdentity() const {
+  uint64_t identity = 0;
+  const absl::Status read = Copy(/*is_read=*/true, reinterpret_cast<std::byte*>(&identity),
+                                 sizeof(identity), table_->identity_address);
+  if (!read.ok()) {
+    return absl::UnimplementedError(
+        StrCat("the peer's memory cannot be reached (", read.message(),
+               "): see kernel.yama.ptrace_scope, or the container's rights"));
+  }
+  if (identity != table_->identity) {
+    return absl::UnimplementedError(
+        absl::StrCat("process ", process_id_, " is not the peer: other process-number namespace"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
+                               uint64_t remote) const {
+  while (bytes > 0) {
+    iovec here = {local, bytes};
+    iovec there = {reinterpret_cast<void*>(static_cast<uintptr_t>(remote)), bytes};
+    const ssize_t copied = is_read ? process_vm_readv(process_id_, &here, 1, &there, 1, 0)
+                                   : process_vm_writev(process_id_, &here, 1, &there, 1, 0);
+    if (copied <= 0) {
+      const int error = copied == 0 ? EIO : errno;
+      if (error == ESRCH) return absl::UnavailableError("the peer's process is gone");
+      return StatusFromErrno(error, "copying between processes");
+    }
+    local += copied;
+    remote += static_cast<uint64_t>(copied);
+    bytes -= static_cast<uint64_t>(copied);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
+                                   uint64_t offset) {
+  if (ProcessIsGone()) return absl::UnavailableError("the peer's process is gone");
+  RegionEntry& entry = table_->entries[PlaceOf(key)];
+  entry.pins.fetch_add(1);
+  absl::Status status;
+  const uint64_t length = entry.length.load();
+  const uint64_t base = entry.base.load();
+  const bool allowed = (entry.rights.load() & (is_read ? kMayRead : kMayWrite)) != 0;
+  const bool inside = offset <= length && bytes <= length - offset;
+  if (key == 0 || entry.key.load() != key || !allowed || !inside) {
+    status = absl::PermissionDeniedError("the peer has no such region, range or right");
+  } else {
+    status = Copy(is_read, local, bytes, base + offset);
+  }
+  entry.pins.fetch_sub(1);
+  return status;
+}
+
+}  // namespace weft
