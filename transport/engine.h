@@ -60,6 +60,7 @@ struct EngineContext {
   TimerWheel* timers;
   Poller* poller;
   Doorbell* doorbell;
+  bool may_start_threads;  // false for kExternal: the application's thread is the only one
 };
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
