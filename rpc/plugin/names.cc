@@ -1,0 +1,99 @@
+#include "rpc/plugin/names.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace weft::plugin {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FileDescriptor;
+
+// Sorted.
+constexpr std::string_view kCppKeywords[] = {
+    "alignas",       "alignof",     "and",
+    "and_eq",        "asm",         "auto",
+    "bitand",        "bitor",       "bool",
+    "break",         "case",        "catch",
+    "char",          "char16_t",    "char32_t",
+    "char8_t",       "class",       "co_await",
+    "co_return",     "co_yield",    "compl",
+    "concept",       "const",       "const_cast",
+    "consteval",     "constexpr",   "constinit",
+    "continue",      "decltype",    "default",
+    "delete",        "do",          "double",
+    "dynamic_cast",  "else",        "enum",
+    "explicit",      "export",      "extern",
+    "false",         "float",       "for",
+    "friend",        "goto",        "if",
+    "inline",        "int",         "long",
+    "mutable",       "namespace",   "new",
+    "noexcept",      "not",         "not_eq",
+    "nullptr",       "operator",    "or",
+    "or_eq",         "private",     "protected",
+    "public",        "register",    "reinterpret_cast",
+    "requires",      "return",      "short",
+    "signed",        "sizeof",      "static",
+    "static_assert", "static_cast", "struct",
+    "switch",        "template",    "this",
+    "thread_local",  "throw",       "true",
+    "try",           "typedef",     "typeid",
+    "typename",      "union",       "unsigned",
+    "using",         "virtual",     "void",
+    "volatile",      "wchar_t",     "while",
+    "xor",           "xor_eq",
+};
+
+std::string Escaped(std::string name) {
+  if (IsCppKeyword(name)) name += '_';
+  return name;
+}
+
+// Nested types are flattened: the outer names, joined by underscores.
+template <class D>
+std::string FlatName(const D& descriptor) {
+  std::string name(descriptor.name());
+  for (const Descriptor* outer = descriptor.containing_type(); outer != nullptr;
+       outer = outer->containing_type()) {
+    name = std::string(outer->name()) + "_" + name;
+  }
+  return Escaped(std::move(name));
+}
+
+}  // namespace
+
+std::string ClassName(const Descriptor& message) { return FlatName(message); }
+std::string ClassName(const EnumDescriptor& enumeration) { return FlatName(enumeration); }
+
+std::string QualifiedName(const Descriptor& message) {
+  const std::string scope = Namespace(*message.file());
+  return (scope.empty() ? "::" : "::" + scope + "::") + ClassName(message);
+}
+
+std::string Namespace(const FileDescriptor& file) {
+  const std::string package(file.package());
+  std::string result;
+  for (size_t from = 0; from < package.size();) {
+    const size_t dot = std::min(package.find('.', from), package.size());
+    if (!result.empty()) result += "::";
+    result += Escaped(package.substr(from, dot - from));
+    from = dot + 1;
+  }
+  return result;
+}
+
+std::string BaseName(const FileDescriptor& file) {
+  constexpr std::string_view kSuffix = ".proto";
+  std::string name(file.name());
+  if (name.size() > kSuffix.size() && std::string_view(name).ends_with(kSuffix)) {
+    name.resize(name.size() - kSuffix.size());
+  }
+  return name;
+}
+
+bool IsCppKeyword(std::string_view word) {
+  return std::binary_search(std::begin(kCppKeywords), std::end(kCppKeywords), word);
+}
+
+}  // namespace weft::plugin

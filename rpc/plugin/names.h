@@ -1,0 +1,31 @@
+// How names of a .proto file are spelled in C++.
+//
+// Message and namespace names follow protoc's own C++ generator, since they must be the same.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <google/protobuf/descriptor.h>
+
+#include <string>
+#include <string_view>
+
+namespace weft::plugin {
+
+// "Kv" of a service, "Outer_Inner" of a nested message; words of C++ get protoc's underscore.
+std::string ClassName(const google::protobuf::Descriptor& message);
+std::string ClassName(const google::protobuf::EnumDescriptor& enumeration);
+
+// "::weft::examples::kv::GetRequest".
+std::string QualifiedName(const google::protobuf::Descriptor& message);
+
+// "weft::examples::kv"; empty without a package.
+std::string Namespace(const google::protobuf::FileDescriptor& file);
+
+// The output files' common beginning: "examples/kv/kv" of "examples/kv/kv.proto".
+std::string BaseName(const google::protobuf::FileDescriptor& file);
+
+// A word that C++ (up to C++20) keeps for itself.
+bool IsCppKeyword(std::string_view word);
+
+}  // namespace weft::plugin

@@ -1,0 +1,111 @@
+#include "rpc/plugin/rules.h"
+
+#include <google/protobuf/descriptor.pb.h>
+
+#include <set>
+#include <string_view>
+
+#include "rpc/plugin/names.h"
+
+namespace weft::plugin {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FileDescriptor;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::ServiceDescriptor;
+using google::protobuf::SourceLocation;
+
+// Members of the generated Stub and Service classes.
+constexpr std::string_view kMemberNames[] = {"Stub", "Service", "weft_descriptor", "channel_",
+                                             "first_method_"};
+
+class Errors {
+ public:
+  template <class D>
+  void Add(const D& where, const std::string& what) {
+    SourceLocation location;
+    if (!text_.empty()) text_ += "\n";
+    if (where.GetSourceLocation(&location)) {
+      text_ += "line " + std::to_string(location.start_line + 1) + ": ";
+    }
+    text_ += std::string(where.full_name()) + ": " + what;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// The classes that protoc writes for nested types, which alone can meet a service's name.
+void CollectNestedNames(const Descriptor& message, std::set<std::string>* names) {
+  for (int i = 0; i < message.enum_type_count(); ++i) {
+    names->insert(ClassName(*message.enum_type(i)));
+  }
+  for (int i = 0; i < message.nested_type_count(); ++i) {
+    names->insert(ClassName(*message.nested_type(i)));
+    CollectNestedNames(*message.nested_type(i), names);
+  }
+}
+
+void CheckMethodName(const MethodDescriptor& method, Errors* errors) {
+  const std::string name(method.name());
+  if (IsCppKeyword(name)) {
+    errors->Add(method, "'" + name + "' is a C++ keyword; rename the method");
+  }
+  for (std::string_view member : kMemberNames) {
+    if (name == member) {
+      errors->Add(method, "'" + name + "' is a name in the generated classes; rename the method");
+    }
+  }
+  constexpr std::string_view kStart = "Start";
+  if (!std::string_view(name).starts_with(kStart)) return;
+  if (method.service()->FindMethodByName(name.substr(kStart.size())) != nullptr) {
+    errors->Add(method, "clashes with the generated asynchronous form of method " +
+                            name.substr(kStart.size()) + "; rename one of them");
+  }
+}
+
+void CheckMethod(const MethodDescriptor& method, Errors* errors) {
+  if (method.client_streaming() || method.server_streaming()) {
+    errors->Add(method, "streaming is not supported yet: method " + std::string(method.name()));
+  }
+  CheckMethodName(method, errors);
+}
+
+void CheckService(const ServiceDescriptor& service, const std::set<std::string>& nested_names,
+                  Errors* errors) {
+  const std::string name(service.name());
+  if (IsCppKeyword(name)) {
+    errors->Add(service, "'" + name + "' is a C++ keyword; rename the service");
+  }
+  if (name == "Stub" || name == "Service") {
+    errors->Add(service, "'" + name + "' is a name in the generated class; rename the service");
+  }
+  if (nested_names.count(name) != 0) {
+    errors->Add(service, "protoc gives the same C++ name to a nested type; rename the service");
+  }
+  for (int i = 0; i < service.method_count(); ++i) CheckMethod(*service.method(i), errors);
+}
+
+}  // namespace
+
+std::string FindErrors(const FileDescriptor& file) {
+  Errors errors;
+  std::set<std::string> nested_names;
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    CollectNestedNames(*file.message_type(i), &nested_names);
+  }
+  for (int i = 0; i < file.service_count(); ++i) {
+    const ServiceDescriptor& service = *file.service(i);
+    if (file.options().cc_generic_services()) {
+      errors.Add(service,
+                 "cc_generic_services gives the same name to protoc's own class; remove "
+                 "that option");
+    }
+    CheckService(service, nested_names, &errors);
+  }
+  return errors.text();
+}
+
+}  // namespace weft::plugin
