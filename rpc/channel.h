@@ -15,7 +15,7 @@
 //   with no hand-over and no wake-up; callbacks then run while some thread waits or polls.
 // Lifetime: the engine outlives the channel. Stubs refer to the channel and must not outlive it.
 //   Destroying the channel fails what is outstanding with CANCELLED; every callback has run when
-//   the destructor returns. REQUIRES: not destroyed from inside one of its own callbacks.
+//   the destructor returns. REQUIRES: not destroyed from inside a callback of its engine.
 // Errors of calls, by what to do next:
 //   the handler's own   as it returned them.
 //   UNAVAILABLE         the text says "not sent, safe to retry" or "may have run".
@@ -46,6 +46,7 @@
 
 namespace weft {
 
+class ClientCall;
 class ClientConnection;
 
 struct ChannelOptions {
@@ -114,8 +115,9 @@ class Channel {
                     google::protobuf::MessageLite* reply, const CallOptions& options);
 
   // Starts a call. `request` may be dropped when this returns; `reply` stays untouched and alive
-  // until `done`. `done` runs once on the engine's thread, never inside this function, unless the
-  // engine's inbox is full too: then here, with RESOURCE_EXHAUSTED.
+  // until `done`. `done` runs once, on the engine's thread and not inside this function; only when
+  // nothing more can be kept for later (the engine's inbox is full, or max_queued_calls calls that
+  // failed at once wait for theirs) does it run here.
   void Call(uint32_t method, const google::protobuf::MessageLite& request,
             google::protobuf::MessageLite* reply, const CallOptions& options,
             Function<void(absl::Status)> done);
@@ -123,16 +125,23 @@ class Channel {
  private:
   Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
           const ChannelOptions& options);
+  static absl::StatusOr<std::unique_ptr<Channel>> Make(std::unique_ptr<Engine> own_engine,
+                                                       Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
+  void Fill(ClientCall& call, uint32_t method, google::protobuf::MessageLite* reply,
+            const CallOptions& options);
+  void PostCall(uint32_t method, const google::protobuf::MessageLite& request,
+                google::protobuf::MessageLite* reply, const CallOptions& options,
+                Function<void(absl::Status)> done);
 
   // Constant after construction.
   const std::unique_ptr<Engine> own_engine_;  // null: the application's
   Engine& engine_;
   const std::string address_;
   const ChannelOptions options_;
-
-  const std::unique_ptr<ClientConnection> client_;
+  ClientConnection* const client_;  // deletes itself when its connection is gone
 };
 
 }  // namespace weft

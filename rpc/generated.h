@@ -25,6 +25,9 @@ M* MakeOnArena(google::protobuf::Arena* arena) {
 #endif
 }
 
+// What a method answers that nobody has overridden: UNIMPLEMENTED, naming it.
+absl::Status NotImplemented(const ServerContext& context);
+
 // MethodDescriptor::make_messages.
 template <class Request, class Reply>
 void MakeMessages(google::protobuf::Arena* arena, google::protobuf::MessageLite** request,

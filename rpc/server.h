@@ -85,17 +85,19 @@ class Server {
   void Wait();
 
   // Stops listening and refuses new requests (UNAVAILABLE: "not run, safe to retry"), waits up to
-  // `grace_us` for running calls, then closes all connections. Idempotent; returns when done.
-  // Calls of executors that still run afterwards find their context cancelled.
+  // `grace_us` for running calls, then closes all connections. Handlers that run longer find their
+  // context cancelled; returns when the last one has ended. Idempotent.
   void Shutdown(uint64_t grace_us);
 
   ServerStats stats();
 
  private:
   Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
+  static absl::StatusOr<std::unique_ptr<Server>> Make(std::unique_ptr<Engine> own_engine,
+                                                      Engine& engine, const ServerOptions& options);
 
   const std::unique_ptr<Engine> own_engine_;  // null: the application's
-  const std::unique_ptr<ServerCore> core_;
+  const std::unique_ptr<ServerCore> core_;    // goes first
 };
 
 }  // namespace weft

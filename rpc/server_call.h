@@ -45,6 +45,9 @@ class ServerCall final : public ServerContext, private ListNode<> {
   // Finish() for a handler that forgot it.
   void FinishDropped();
 
+  // The engine's part of a Finish() on another thread.
+  void CompleteHandedOver();
+
  private:
   friend class ServerConnection;
   friend class FinishedCalls;
@@ -52,16 +55,28 @@ class ServerCall final : public ServerContext, private ListNode<> {
 
   enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
 
+  void Attach(ServerConnection* connection, const Clock* clock, const PathInfo* path);
+  // A request has taken the slot. kFree -> kRunning.
+  void Begin(CallId id);
+  // Sets the deadline, counted from `arrived_ns`; an error if it has passed.
+  absl::Status StartClock(uint32_t remaining_us, uint64_t arrived_ns);
+  // The client has given up on the call of that generation, which may not even be here yet: a
+  // large request is overtaken by the small frames behind it.
+  void Cancel(uint32_t generation);
+  // The slot is free again.
+  void End();
+
   // Empty messages of `method`, reused where possible.
   void PrepareMessages(const MethodDescriptor& method);
-  // After a call: gives back what a large one has taken. `payload_bytes`: request and reply.
-  void Trim(size_t payload_bytes);
+  // After a call: gives back what a large one has taken.
+  void Trim();
 
-  ServerConnection* connection_ = nullptr;  // constant
+  ServerConnection* connection_ = nullptr;  // constant once attached
   CallId id_;                               // of the present or last call
   State state_ = State::kFree;
-  bool used_ = false;  // id_ is of a real call
-  size_t request_bytes_ = 0;
+  bool used_ = false;          // id_ is of a real call
+  uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
+  size_t payload_bytes_ = 0;   // the larger of request and reply
   google::protobuf::MessageLite* request_ = nullptr;  // on arena_
   google::protobuf::MessageLite* reply_ = nullptr;
   const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none

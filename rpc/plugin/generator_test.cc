@@ -153,6 +153,12 @@ TEST_F(GeneratorTest, RefusesKeywordsAsServiceNames) {
             "line 4: a.b.class: 'class' is a C++ keyword; rename the service");
 }
 
+TEST_F(GeneratorTest, RefusesKeywordsInPackages) {
+  EXPECT_EQ(ErrorOf("syntax = 'proto3';\npackage a.namespace.b;\nservice S {}"),
+            "line 3: a.namespace.b.S: 'namespace' in the package name is a C++ keyword; rename the "
+            "package");
+}
+
 TEST_F(GeneratorTest, RefusesNamesOfGeneratedClasses) {
   EXPECT_EQ(ErrorOf(File("service Stub {}")),
             "line 4: a.b.Stub: 'Stub' is a name in the generated class; rename the service");

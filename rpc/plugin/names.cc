@@ -72,14 +72,9 @@ std::string QualifiedName(const Descriptor& message) {
 }
 
 std::string Namespace(const FileDescriptor& file) {
-  const std::string package(file.package());
   std::string result;
-  for (size_t from = 0; from < package.size();) {
-    const size_t dot = std::min(package.find('.', from), package.size());
-    if (!result.empty()) result += "::";
-    result += Escaped(package.substr(from, dot - from));
-    from = dot + 1;
-  }
+  for (char c : std::string(file.package()))
+    result += c == '.' ? std::string("::") : std::string(1, c);
   return result;
 }
 

@@ -19,7 +19,8 @@ std::string ClassName(const google::protobuf::EnumDescriptor& enumeration);
 // "::weft::examples::kv::GetRequest".
 std::string QualifiedName(const google::protobuf::Descriptor& message);
 
-// "weft::examples::kv"; empty without a package.
+// "weft::examples::kv"; empty without a package. Keywords are not escaped: versions of protoc
+// differ there, and rules.h refuses them.
 std::string Namespace(const google::protobuf::FileDescriptor& file);
 
 // The output files' common beginning: "examples/kv/kv" of "examples/kv/kv.proto".

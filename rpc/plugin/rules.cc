@@ -2,7 +2,9 @@
 
 #include <google/protobuf/descriptor.pb.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
 #include <string_view>
 
 #include "rpc/plugin/names.h"
@@ -88,6 +90,18 @@ void CheckService(const ServiceDescriptor& service, const std::set<std::string>&
   for (int i = 0; i < service.method_count(); ++i) CheckMethod(*service.method(i), errors);
 }
 
+// The first part of the package that is a keyword; empty if none is.
+std::string KeywordInPackage(const FileDescriptor& file) {
+  const std::string package(file.package());
+  for (size_t from = 0; from < package.size();) {
+    const size_t dot = std::min(package.find('.', from), package.size());
+    const std::string part = package.substr(from, dot - from);
+    if (IsCppKeyword(part)) return part;
+    from = dot + 1;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string FindErrors(const FileDescriptor& file) {
@@ -102,6 +116,10 @@ std::string FindErrors(const FileDescriptor& file) {
       errors.Add(service,
                  "cc_generic_services gives the same name to protoc's own class; remove "
                  "that option");
+    }
+    if (const std::string word = KeywordInPackage(file); !word.empty()) {
+      errors.Add(service,
+                 "'" + word + "' in the package name is a C++ keyword; rename the package");
     }
     CheckService(service, nested_names, &errors);
   }

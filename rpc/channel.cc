@@ -1,0 +1,181 @@
+#include "rpc/channel.h"
+
+#include <google/protobuf/message_lite.h>
+
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client_connection.h"
+#include "rpc/on_engine.h"
+
+namespace weft {
+namespace {
+
+absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("ChannelOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
+}
+
+absl::Status CheckOptions(const ChannelOptions& options) {
+  constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};
+  constexpr uint32_t kMostQueued = 65536;
+  WEFT_RETURN_IF_ERROR(
+      Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
+  WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
+  WEFT_RETURN_IF_ERROR(Bounded("max_backoff_us", options.max_backoff_us, 1, kLongestBackoffUs));
+  return Bounded("min_backoff_us", options.min_backoff_us, 1, options.max_backoff_us);
+}
+
+// Fails what could never be sent, before anything is touched.
+absl::Status CheckRequest(const google::protobuf::MessageLite& request) {
+  if (request.IsInitialized()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
+                                           std::string(request.GetTypeName()), ": ",
+                                           request.InitializationErrorString(), " (not sent)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options) {
+  return Make(nullptr, engine, address, options);
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
+                                                       Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.connect_at_once && engine.InTurn()) {
+    return absl::FailedPreconditionError(
+        "Channel::Open would wait inside a callback of its own engine: set "
+        "ChannelOptions::connect_at_once to false");
+  }
+  std::unique_ptr<Channel> channel(new Channel(std::move(own_engine), engine, address, options));
+  if (options.connect_at_once) WEFT_RETURN_IF_ERROR(channel->ConnectAtOnce());
+  return channel;
+}
+
+Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
+                 const ChannelOptions& options)
+    : own_engine_(std::move(own_engine)),
+      engine_(engine),
+      address_(address),
+      options_(options),
+      client_(new ClientConnection(engine, address, options)) {}
+
+Channel::~Channel() {
+  WEFT_CHECK(!engine_.InTurn());
+  // Behind everything that was posted: those calls get their callbacks.
+  RunOnEngine(engine_, [this] { client_->Shutdown(); });
+}
+
+absl::Status Channel::ConnectAtOnce() {
+  absl::Status connected;
+  Waiter waiter;
+  RunOnEngine(engine_, [&] {
+    client_->Connect([&](absl::Status status) {
+      connected = std::move(status);
+      engine_.Finish(waiter);
+    });
+  });
+  engine_.Wait(waiter);
+  return connected;
+}
+
+absl::StatusOr<PathInfo> Channel::path() {
+  absl::StatusOr<PathInfo> path;
+  RunOnEngine(engine_, [&] { path = client_->path(); });
+  return path;
+}
+
+std::string Channel::Explain() {
+  std::string text;
+  RunOnEngine(engine_, [&] { text = client_->explanation(); });
+  return text;
+}
+
+ChannelStats Channel::stats() {
+  ChannelStats stats;
+  RunOnEngine(engine_, [&] { stats = client_->stats(); });
+  return stats;
+}
+
+uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->Bind(service); }
+
+void Channel::Fill(ClientCall& call, uint32_t method, google::protobuf::MessageLite* reply,
+                   const CallOptions& options) {
+  call.method = method;
+  call.reply = reply;
+  call.wait_for_server = options.wait_for_server;
+  call.timeout_us = options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
+  // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
+  constexpr uint64_t kLongestUs = uint64_t{1} << 54;
+  if (call.timeout_us == 0 || call.timeout_us > kLongestUs) return;
+  call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
+}
+
+absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                           google::protobuf::MessageLite* reply, const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckRequest(request));
+  BlockingCall call(engine_);
+  call.request = &request;
+  Fill(call, method, reply, options);
+  if (engine_.InTurn()) {
+    return absl::FailedPreconditionError(
+        "a blocking call inside a callback of its own engine would wait for itself: use the form "
+        "with a callback");
+  }
+  if (engine_.Enter()) {
+    client_->Start(call);
+    client_->FlushUnlessInTurn();
+    if (!engine_.Wait(call.waiter(), call.deadline_ns)) client_->Expire(call);
+    engine_.Leave();
+  } else {
+    if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
+      return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+    }
+    engine_.Wait(call.waiter());
+  }
+  return std::move(call.status());
+}
+
+void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                   google::protobuf::MessageLite* reply, const CallOptions& options,
+                   Function<void(absl::Status)> done) {
+  const bool on_engine = engine_.OnEngine();
+  if (!engine_.Enter()) return PostCall(method, request, reply, options, std::move(done));
+  CallbackCall* call = client_->NewCallbackCall();
+  call->request = &request;
+  call->done = std::move(done);
+  Fill(*call, method, reply, options);
+  client_->StartFromCallback(*call, CheckRequest(request));
+  // Who holds the engine may start more calls before the next turn sends them together.
+  if (!on_engine) client_->FlushUnlessInTurn();
+  engine_.Leave();
+}
+
+// From another thread than the engine's: the request is encoded here, and handed over.
+void Channel::PostCall(uint32_t method, const google::protobuf::MessageLite& request,
+                       google::protobuf::MessageLite* reply, const CallOptions& options,
+                       Function<void(absl::Status)> done) {
+  auto call = std::make_unique<CallbackCall>();
+  call->done = std::move(done);
+  Fill(*call, method, reply, options);
+  absl::Status valid = CheckRequest(request);
+  if (valid.ok()) {
+    call->request = &request;
+    call->KeepRequest();
+  }
+  const auto start = [client = client_, raw = call.get(), valid] {
+    client->StartTimed(*raw, valid);
+  };
+  if (engine_.Post(start)) {
+    call.release();
+  } else {
+    call->done(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"));
+  }
+}
+
+}  // namespace weft

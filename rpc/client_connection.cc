@@ -1,0 +1,236 @@
+// The life of a client's connection: attempts, pauses, loss. Calls are in client_traffic.cc.
+#include "rpc/client_connection.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/hello.pb.h"
+#include "rpc/status_text.h"
+
+namespace weft {
+namespace {
+
+// Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
+// each.
+constexpr uint32_t kMaxSpareCalls = 1024;
+
+}  // namespace
+
+ClientConnection::ClientConnection(Engine& engine, const std::string& address,
+                                   const ChannelOptions& options)
+    : engine_(engine),
+      address_(address),
+      options_(options),
+      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
+
+ClientConnection::~ClientConnection() {
+  while (ClientCall* call = spare_calls_.PopFront()) delete static_cast<CallbackCall*>(call);
+}
+
+// --- connecting ---------------------------------------------------------------------------------
+
+void ClientConnection::Connect(Function<void(absl::Status)> done) {
+  on_connected_ = std::move(done);
+  if (state_ == State::kOpen) return Report(absl::OkStatus());
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::Report(const absl::Status& connected) {
+  if (Function<void(absl::Status)> done = std::exchange(on_connected_, nullptr)) done(connected);
+}
+
+std::string ClientConnection::Hello() const {
+  rpc::ClientHello hello;
+  hello.set_protocol(kRpcProtocolVersion);
+  hello.set_max_outstanding_calls(options_.max_outstanding_calls);
+  hello.set_max_reply_bytes(options_.max_reply_bytes);
+  return hello.SerializeAsString();
+}
+
+void ClientConnection::BeginAttempt() {
+  state_ = State::kConnecting;
+  close_reason_ = absl::OkStatus();
+  ConnectOptions options;
+  options.link = options_.link;
+  options.hello = Hello();
+  absl::StatusOr<Connection*> connection = engine_.transport().Connect(address_, options, this);
+  if (!connection.ok()) return AttemptFailed(connection.status());
+  connection_ = *connection;
+}
+
+void ClientConnection::OnOpen(Connection& connection) {
+  explanation_ = ExplainPaths(connection.candidates());
+  if (state_ != State::kConnecting) return;
+  if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
+    connection.Close(std::string_view(agreed.message().data(), agreed.message().size()));
+    close_reason_ = std::move(agreed);
+    return;
+  }
+  state_ = State::kOpen;
+  ++stats_.connects;
+  Report(absl::OkStatus());
+  Pump();
+}
+
+absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
+  rpc::ServerHello hello;
+  if (!hello.ParseFromString(server_hello)) {
+    return absl::FailedPreconditionError(
+        "what listens there is not a Weft server: its hello "
+        "cannot be decoded");
+  }
+  if (hello.protocol() != kRpcProtocolVersion) {
+    return absl::FailedPreconditionError(StrCat("the server speaks version ", hello.protocol(),
+                                                " of the call protocol, this client version ",
+                                                kRpcProtocolVersion));
+  }
+  if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
+    return absl::FailedPreconditionError("the server's hello makes no sense");
+  }
+  slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
+  return absl::OkStatus();
+}
+
+void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
+  connection_ = nullptr;
+  if (state_ == State::kEnded) {
+    delete this;
+    return;
+  }
+  if (!connection.candidates().empty()) explanation_ = ExplainPaths(connection.candidates());
+  const absl::Status reason = close_reason_.ok() ? why : close_reason_;
+  if (state_ == State::kConnecting) return AttemptFailed(reason);
+
+  last_failure_ = reason;
+  methods_.Forget();
+  // A server that drops connections before it ever answers is no better than none.
+  if (++failures_ > 1) {
+    Pause();
+  } else {
+    state_ = State::kIdle;
+  }
+  FailSlots(NotSentError(address_, reason), MayHaveRunError(address_, reason),
+            connection.first_unsent());
+  if (!queue_.empty() && state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::AttemptFailed(const absl::Status& why) {
+  last_failure_ = why;
+  ++stats_.connect_failures;
+  ++failures_;
+  Pause();
+  const absl::Status status = NoServerError(address_, why);
+  Report(status);
+  FailQueue(status, /*also_patient=*/absl::IsInvalidArgument(why));
+}
+
+// Doubles with each failure; half of it is random, so that a crowd of clients does not come back at
+// the same instant.
+void ClientConnection::Pause() {
+  state_ = State::kPausing;
+  const uint32_t doublings = std::min<uint32_t>(failures_ - 1, 30);
+  const uint64_t longest_us =
+      std::min(options_.min_backoff_us << doublings, options_.max_backoff_us);
+  const uint64_t pause_us = longest_us - jitter_.Uniform(longest_us / 2 + 1);
+  engine_.timers().Schedule(this, engine_.clock().NowNs() + pause_us * kNsPerUs);
+}
+
+void ClientConnection::OnTimer() {
+  state_ = State::kIdle;
+  if (!queue_.empty() || on_connected_) BeginAttempt();
+}
+
+void ClientConnection::ProtocolError(std::string_view what) {
+  close_reason_ = absl::DataLossError(StrCat("the server sent a malformed frame: ", what));
+  connection_->Close(what);
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void ClientConnection::Shutdown() {
+  const absl::Status gone =
+      absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+  state_ = State::kEnded;
+  engine_.timers().Cancel(this);
+  Report(gone);
+  FailSlots(gone, gone, 0);
+  FailQueue(gone, /*also_patient=*/true);
+  while (ClientCall* call = deferred_.Front()) OnCallTimer(*call);
+  if (connection_ == nullptr) {
+    delete this;
+  } else {
+    connection_->Close("the client has closed its channel");
+  }
+}
+
+// --- facts --------------------------------------------------------------------------------------
+
+absl::StatusOr<PathInfo> ClientConnection::path() const {
+  if (state_ == State::kOpen) return connection_->path();
+  return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
+                                                   : absl::StrCat("not connected to ", address_,
+                                                                  ": ", last_failure_.message()));
+}
+
+ChannelStats ClientConnection::stats() const {
+  ChannelStats stats = stats_;
+  stats.outstanding = slots_ ? static_cast<uint32_t>(slots_->size()) : 0;
+  stats.queued = queued_;
+  return stats;
+}
+
+void ClientConnection::CheckInvariants() {
+  WEFT_CHECK(queue_.CountSlowly() == queued_ && queued_ <= options_.max_queued_calls);
+  if (!slots_) return;
+  slots_->CheckInvariants();
+  uint32_t abandoned = 0;
+  uint32_t owed = 0;
+  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
+    abandoned += slot.call == nullptr;
+    owed += slot.cancel_owed;
+    WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);
+  });
+  WEFT_CHECK(abandoned == stats_.abandoned && owed == cancels_owed_);
+}
+
+// --- callback calls -----------------------------------------------------------------------------
+
+CallbackCall* ClientConnection::NewCallbackCall() {
+  ClientCall* spare = spare_calls_.PopBack();
+  if (spare == nullptr) return new CallbackCall;
+  --spare_count_;
+  return static_cast<CallbackCall*>(spare);
+}
+
+void ClientConnection::Recycle(CallbackCall* call) {
+  if (spare_count_ >= kMaxSpareCalls || call->encoded.capacity() > kMaxStatusText) {
+    delete call;
+    return;
+  }
+  call->state = ClientCall::State::kNew;
+  call->deadline_ns = kNever;
+  spare_calls_.PushBack(call);
+  ++spare_count_;
+}
+
+bool ClientConnection::Defer(CallbackCall& call) {
+  if (starting_ != &call || deferred_count_ >= options_.max_queued_calls) return false;
+  deferred_.PushBack(&call);
+  ++deferred_count_;
+  engine_.timers().Schedule(&call, 0);  // due at the next look
+  return true;
+}
+
+void ClientConnection::OnCallTimer(ClientCall& call) {
+  if (call.state != ClientCall::State::kDone) return Expire(call);
+  IntrusiveList<ClientCall>::Remove(&call);
+  --deferred_count_;
+  engine_.timers().Cancel(&call);
+  auto& deferred = static_cast<CallbackCall&>(call);
+  deferred.Complete(std::move(deferred.early_status));
+}
+
+}  // namespace weft

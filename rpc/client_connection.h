@@ -1,0 +1,158 @@
+// The engine's side of a Channel: its connection, when there is one, its call slots, and the queue
+// of calls that wait for either.
+//
+//   States, and who moves them:
+//     kIdle        no connection and none wanted. -> kConnecting: a call
+//     kConnecting  -> kOpen: OnOpen; -> kPausing or kIdle: OnClosed, the attempt failed
+//     kOpen        calls flow. -> kIdle, kConnecting: OnClosed (again at once if calls wait)
+//     kPausing     between attempts. -> kConnecting: the pause is over and calls wait; -> kIdle
+//     kEnded       Shutdown(). Deletes itself when its connection is gone.
+//
+// A slot belongs to its call until the reply comes. When the call ends earlier, by its deadline,
+// the slot is "abandoned": the peer may still use its own, so the slot is free again only when the
+// reply comes or the connection ends. A server that never answers can so take all slots of a
+// channel; further calls then end by their deadlines in the queue.
+//
+// Threads: the engine's, but for Bind().
+// Lifetime: made by Channel; ends by Shutdown(), which completes every call, and deletes itself.
+// Invariants: slots in use = sent calls + abandoned slots; queued <= max_queued_calls; a call is in
+//   the queue, or in a slot, or complete.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "core/random.h"
+#include "core/slab.h"
+#include "core/timer_wheel.h"
+#include "rpc/channel.h"
+#include "rpc/client_call.h"
+#include "rpc/frame.h"
+#include "rpc/method_table.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class ClientConnection final : private ConnectionHandler, private Timer {
+ public:
+  ClientConnection(Engine& engine, const std::string& address, const ChannelOptions& options);
+
+  uint32_t Bind(const ServiceDescriptor& service) { return methods_.Bind(service); }
+
+  // Starts to connect if there is no connection. `done` is called once with the outcome.
+  void Connect(Function<void(absl::Status)> done);
+
+  // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
+  // the deadline, and calls Expire().
+  void Start(ClientCall& call);
+  // Start() with an engine timer for the deadline. `valid`: if not OK, the call ends with that.
+  void StartTimed(ClientCall& call, const absl::Status& valid);
+  // StartTimed() for a call whose request is about to go away, and whose callback must not run
+  // inside: if it ends at once, the callback comes from a timer.
+  void StartFromCallback(CallbackCall& call, const absl::Status& valid);
+  // The call's deadline has passed: completes it. REQUIRES: not kDone.
+  void Expire(ClientCall& call);
+
+  // Sends what was committed, unless the turn's end will do it.
+  void FlushUnlessInTurn() {
+    if (connection_ != nullptr && !engine_.InTurn()) connection_->Flush();
+  }
+
+  // A callback call to fill in. It comes back by itself when it is complete.
+  CallbackCall* NewCallbackCall();
+
+  // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
+  void Shutdown();
+
+  absl::StatusOr<PathInfo> path() const;
+  const std::string& explanation() const { return explanation_; }
+  ChannelStats stats() const;
+
+  void CheckInvariants();
+
+  // --- for calls --------------------------------------------------------------------------------
+
+  void OnCallTimer(ClientCall& call);
+  // True: `call` has ended too early for its callback, which will come from a timer.
+  bool Defer(CallbackCall& call);
+  void Recycle(CallbackCall* call);
+
+ private:
+  enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
+
+  // What the client keeps for a request under way.
+  struct Slot {
+    ClientCall* call = nullptr;   // null: abandoned
+    uint64_t message_number = 0;  // of the request on the connection
+    bool cancel_owed = false;     // abandoned, and the server does not know yet
+  };
+
+  enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
+
+  ~ClientConnection();
+
+  // ConnectionHandler.
+  void OnOpen(Connection& connection) override;
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnWritable(Connection& connection) override;
+  void OnClosed(Connection& connection, const absl::Status& why) override;
+  // Timer: the pause between attempts is over.
+  void OnTimer() override;
+
+  void BeginAttempt();
+  absl::Status AgreeWith(const std::string& server_hello);
+  void AttemptFailed(const absl::Status& why);
+  void Pause();
+  std::string Hello() const;
+
+  Sent TrySend(ClientCall& call);
+  void Enqueue(ClientCall& call);
+  void Pump();
+  void OnReply(ByteSpan frame);
+  absl::Status Decode(const ReplyHeader& header, ByteSpan body, ClientCall& call);
+  void SendCancel(SlabHandle handle, Slot& slot);
+  void SendOwedCancels();
+  void End(ClientCall& call, absl::Status status);
+  void FailSlots(const absl::Status& not_sent, const absl::Status& may_have_run,
+                 uint64_t first_unsent);
+  void FailQueue(const absl::Status& status, bool also_patient);
+  void Report(const absl::Status& connected);
+  void ProtocolError(std::string_view what);
+  uint32_t RemainingUs(const ClientCall& call) const;
+
+  // Constant after construction.
+  Engine& engine_;
+  const std::string address_;
+  const ChannelOptions options_;
+
+  State state_ = State::kIdle;
+  Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until OnClosed
+  MethodTable methods_;
+  std::optional<Slab<Slot>> slots_;  // kOpen; as many as both sides allow
+  uint64_t max_request_bytes_ = 0;
+  IntrusiveList<ClientCall> queue_;
+  uint32_t queued_ = 0;
+  uint32_t cancels_owed_ = 0;
+
+  uint32_t failures_ = 0;  // attempts in a row without a reply
+  Random jitter_;
+  absl::Status last_failure_;
+  absl::Status close_reason_;  // why this side has closed; OK: it has not
+  std::string explanation_;
+  Function<void(absl::Status)> on_connected_;
+
+  const CallbackCall* starting_ = nullptr;  // inside StartFromCallback()
+  IntrusiveList<ClientCall> deferred_;      // complete, callback due
+  uint32_t deferred_count_ = 0;             // <= max_queued_calls
+  IntrusiveList<ClientCall> spare_calls_;
+  uint32_t spare_count_ = 0;
+  ChannelStats stats_;
+};
+
+}  // namespace weft

@@ -1,0 +1,247 @@
+// The way of calls through a ClientConnection: out, back, and out of time.
+#include <limits>
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/client_connection.h"
+#include "rpc/status_text.h"
+
+namespace weft {
+
+// --- out ----------------------------------------------------------------------------------------
+
+void ClientConnection::Start(ClientCall& call) {
+  ++stats_.calls_started;
+  call.client = this;
+  // Nobody overtakes those who wait.
+  if (state_ == State::kOpen && queue_.empty() && TrySend(call) != Sent::kNotNow) return;
+  Enqueue(call);
+}
+
+void ClientConnection::StartTimed(ClientCall& call, const absl::Status& valid) {
+  call.client = this;
+  if (!valid.ok()) return End(call, valid);
+  // Before the start: afterwards the call may be gone.
+  if (call.deadline_ns != kNever) engine_.timers().Schedule(&call, call.deadline_ns);
+  Start(call);
+}
+
+void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status& valid) {
+  starting_ = &call;
+  StartTimed(call, valid);
+  starting_ = nullptr;
+}
+
+ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
+  uint16_t method = methods_.Find(call.method);
+  if (method == MethodTable::kUnknown) [[unlikely]] {
+    absl::StatusOr<uint16_t> resolved = methods_.Resolve(call.method, address_);
+    if (!resolved.ok()) {
+      End(call, resolved.status());
+      return Sent::kCompleted;
+    }
+    method = *resolved;
+  }
+  const size_t bytes = call.RequestBytes();
+  if (bytes > max_request_bytes_) [[unlikely]] {
+    End(call, absl::ResourceExhaustedError(
+                  StrCat("the request has ", bytes, " bytes; the server at ", address_,
+                         " takes at most ", max_request_bytes_, " (not sent)")));
+    return Sent::kCompleted;
+  }
+  SlabHandle handle;
+  Slot* slot = slots_->Allocate(&handle);
+  if (slot == nullptr) return Sent::kNotNow;
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes + bytes);
+  if (!frame.ok()) {
+    // No credit: OnWritable() follows. No connection any more: OnClosed() does.
+    slots_->Free(handle);
+    return Sent::kNotNow;
+  }
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame);
+  call.EncodeRequestTo(*frame + kFrameHeaderBytes);
+  *slot = {&call, connection_->Commit(kFrameHeaderBytes + bytes), false};
+  call.slot = handle;
+  call.state = ClientCall::State::kSent;
+  return Sent::kYes;
+}
+
+uint32_t ClientConnection::RemainingUs(const ClientCall& call) const {
+  if (call.deadline_ns == kNever) return 0;
+  uint64_t remaining_us = call.timeout_us;
+  if (call.state == ClientCall::State::kQueued) {
+    const uint64_t now_ns = engine_.clock().NowNs();
+    // Not 0, which would mean that there is no deadline.
+    remaining_us =
+        call.deadline_ns > now_ns + kNsPerUs ? (call.deadline_ns - now_ns) / kNsPerUs : 1;
+  }
+  // More than an hour and eleven minutes does not fit: the client alone watches such a deadline.
+  return remaining_us <= std::numeric_limits<uint32_t>::max() ? static_cast<uint32_t>(remaining_us)
+                                                              : 0;
+}
+
+void ClientConnection::Enqueue(ClientCall& call) {
+  if (state_ == State::kEnded) {
+    return End(call, absl::CancelledError(StrCat("the channel to ", address_, " was closed")));
+  }
+  if (queued_ >= options_.max_queued_calls) {
+    return End(call, absl::ResourceExhaustedError(StrCat(
+                         queued_, " calls wait already for ", address_,
+                         ", as many as ChannelOptions::max_queued_calls allows (not sent)")));
+  }
+  call.KeepRequest();
+  call.state = ClientCall::State::kQueued;
+  queue_.PushBack(&call);
+  ++queued_;
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::Pump() {
+  if (cancels_owed_ > 0) SendOwedCancels();
+  while (state_ == State::kOpen) {
+    ClientCall* call = queue_.Front();
+    if (call == nullptr) return;
+    // Off the queue first: if the call ends here, its callback may start others.
+    IntrusiveList<ClientCall>::Remove(call);
+    --queued_;
+    if (TrySend(*call) == Sent::kNotNow) {
+      queue_.PushFront(call);
+      ++queued_;
+      return;
+    }
+  }
+}
+
+void ClientConnection::OnWritable(Connection&) {
+  if (state_ == State::kOpen) Pump();
+}
+
+// --- back ---------------------------------------------------------------------------------------
+
+void ClientConnection::OnMessage(Connection&, ByteSpan message) {
+  if (state_ != State::kOpen || !close_reason_.ok()) return;
+  if (FrameKindOf(message) != static_cast<uint16_t>(FrameKind::kReply)) {
+    return ProtocolError("not a reply");
+  }
+  OnReply(message);
+}
+
+void ClientConnection::OnReply(ByteSpan frame) {
+  ReplyHeader header;
+  ByteSpan body;
+  if (!DecodeReply(frame, &header, &body)) return ProtocolError("a reply whose fields disagree");
+  const SlabHandle handle{header.id.slot, header.id.generation};
+  Slot* slot = slots_->Get(handle);
+  if (slot == nullptr) return ProtocolError("a reply to no call");
+  failures_ = 0;
+  ClientCall* call = slot->call;
+  if (call == nullptr) {
+    ++stats_.late_replies;
+    --stats_.abandoned;
+    if (slot->cancel_owed) --cancels_owed_;
+  }
+  slots_->Free(handle);
+  if (call != nullptr) End(*call, Decode(header, body, *call));
+  if (!queue_.empty()) Pump();
+}
+
+absl::Status ClientConnection::Decode(const ReplyHeader& header, ByteSpan body, ClientCall& call) {
+  if (header.status != 0) {
+    return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
+  }
+  google::protobuf::MessageLite& reply = *call.reply;
+  if (body.size() > options_.max_reply_bytes) {
+    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
+                                               " bytes; ChannelOptions::max_reply_bytes is ",
+                                               options_.max_reply_bytes, " (the request has run)"));
+  }
+  if (!reply.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+    return absl::DataLossError(StrCat("the reply of ", body.size(), " bytes from ", address_,
+                                      " cannot be decoded as ", std::string(reply.GetTypeName())));
+  }
+  if (!reply.IsInitialized()) {
+    return absl::DataLossError(StrCat("the reply from ", address_, " lacks required fields of ",
+                                      std::string(reply.GetTypeName()), ": ",
+                                      reply.InitializationErrorString()));
+  }
+  return absl::OkStatus();
+}
+
+void ClientConnection::End(ClientCall& call, absl::Status status) {
+  if (call.armed()) engine_.timers().Cancel(&call);
+  call.state = ClientCall::State::kDone;
+  ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
+  call.Complete(std::move(status));
+}
+
+// --- out of time --------------------------------------------------------------------------------
+
+void ClientConnection::Expire(ClientCall& call) {
+  ++stats_.deadlines_exceeded;
+  const std::string after =
+      StrCat("no reply from ", address_, " within ", DurationText(call.timeout_us));
+  if (call.state == ClientCall::State::kQueued) {
+    IntrusiveList<ClientCall>::Remove(&call);
+    --queued_;
+    const char* why =
+        state_ != State::kOpen ? "there was no connection" : "all slots or credits were in use";
+    return End(call,
+               absl::DeadlineExceededError(StrCat(after, ": ", why, " (not sent, safe to retry)")));
+  }
+  WEFT_CHECK(call.state == ClientCall::State::kSent);
+  Slot* slot = slots_->Get(call.slot);
+  slot->call = nullptr;
+  ++stats_.abandoned;
+  SendCancel(call.slot, *slot);
+  FlushUnlessInTurn();
+  End(call, absl::DeadlineExceededError(StrCat(after, " (the request was sent and may have run)")));
+}
+
+void ClientConnection::SendCancel(SlabHandle handle, Slot& slot) {
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes);
+  cancels_owed_ += !frame.ok() && !slot.cancel_owed;
+  cancels_owed_ -= frame.ok() && slot.cancel_owed;
+  slot.cancel_owed = !frame.ok();
+  if (!frame.ok()) return;
+  EncodeCancel({handle.slot, handle.generation}, *frame);
+  connection_->Commit(kFrameHeaderBytes);
+}
+
+void ClientConnection::SendOwedCancels() {
+  slots_->ForEach([this](SlabHandle handle, Slot& slot) {
+    if (slot.cancel_owed) SendCancel(handle, slot);
+  });
+}
+
+// --- loss ---------------------------------------------------------------------------------------
+
+void ClientConnection::FailSlots(const absl::Status& not_sent, const absl::Status& may_have_run,
+                                 uint64_t first_unsent) {
+  if (!slots_) return;
+  // Callbacks may start calls: first everything is settled, then they run.
+  IntrusiveList<ClientCall> unsent;
+  IntrusiveList<ClientCall> sent;
+  slots_->ForEach([&](Slot& slot) {
+    if (slot.call != nullptr) {
+      (slot.message_number >= first_unsent ? unsent : sent).PushBack(slot.call);
+    }
+  });
+  slots_.reset();
+  cancels_owed_ = 0;
+  stats_.abandoned = 0;
+  while (ClientCall* call = unsent.PopFront()) End(*call, not_sent);
+  while (ClientCall* call = sent.PopFront()) End(*call, may_have_run);
+}
+
+void ClientConnection::FailQueue(const absl::Status& status, bool also_patient) {
+  IntrusiveList<ClientCall> failed;
+  for (ClientCall& call : queue_) {
+    if (call.wait_for_server && !also_patient) continue;
+    IntrusiveList<ClientCall>::Remove(&call);
+    --queued_;
+    failed.PushBack(&call);
+  }
+  while (ClientCall* call = failed.PopFront()) End(*call, status);
+}
+
+}  // namespace weft

@@ -1,0 +1,43 @@
+// The methods of a server, by number: one array, no look-up by name.
+//
+// Threads: filled before the server listens, constant afterwards.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rpc/executor.h"
+#include "rpc/hello.pb.h"
+#include "rpc/service.h"
+
+namespace weft {
+
+// What a request's method number leads to.
+struct MethodEntry {
+  const MethodDescriptor* method;
+  Service* service;
+  Executor* executor;  // null: on the engine
+};
+
+class DispatchTable {
+ public:
+  // ALREADY_EXISTS: a service of that name is there. RESOURCE_EXHAUSTED: more methods than 16 bits
+  // can number.
+  absl::Status Add(Service* service, Executor* executor);
+
+  // Null: no method has this number.
+  const MethodEntry* Find(uint16_t number) const {
+    return number < entries_.size() ? &entries_[number] : nullptr;
+  }
+  size_t size() const { return entries_.size(); }
+
+  // The services and methods in their order, as clients will number them.
+  void Describe(rpc::ServerHello* hello) const;
+
+ private:
+  std::vector<MethodEntry> entries_;
+  std::vector<const ServiceDescriptor*> services_;
+};
+
+}  // namespace weft

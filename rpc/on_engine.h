@@ -1,0 +1,40 @@
+// Runs something on an engine's thread from wherever the caller is, and waits for it. For setup,
+// teardown and diagnosis; calls have their own, shorter way.
+//
+// Threads: any.
+#pragma once
+
+#include <thread>
+
+#include "transport/engine.h"
+
+namespace weft {
+
+// Hands `task` over, however full the inbox is. Waits for room, which the engine makes with each
+// turn. REQUIRES: not on the engine's thread.
+inline void PostSurely(Engine& engine, Function<void()> task) {
+  while (!engine.Post(std::move(task))) std::this_thread::yield();
+}
+
+// `task` runs after everything that this thread has posted before; inside a turn at once.
+template <class F>
+void RunOnEngine(Engine& engine, F&& task) {
+  if (engine.InTurn()) return task();
+  Waiter waiter;
+  const auto run = [&] {
+    task();
+    engine.Finish(waiter);
+  };
+  while (!engine.Post(run)) {
+    // This thread may be the one that has to make room.
+    if (engine.Enter()) {
+      engine.Poll();
+      engine.Leave();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  engine.Wait(waiter);
+}
+
+}  // namespace weft

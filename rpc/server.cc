@@ -1,0 +1,41 @@
+#include "rpc/server.h"
+
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/frame.h"
+#include "rpc/server_core.h"
+
+namespace weft {
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
+                                                       const ServerOptions& options) {
+  return Make(nullptr, engine, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own_engine,
+                                                     Engine& engine, const ServerOptions& options) {
+  if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
+                                             options.max_outstanding_calls, "; 1 to ",
+                                             kMaxOutstandingCalls, " are allowed"));
+  }
+  return std::unique_ptr<Server>(
+      new Server(std::move(own_engine), std::make_unique<ServerCore>(engine, options)));
+}
+
+Server::Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core)
+    : own_engine_(std::move(own_engine)), core_(std::move(core)) {}
+
+Server::~Server() = default;
+
+absl::Status Server::AddService(Service* service, Executor* executor) {
+  return core_->AddService(service, executor);
+}
+absl::Status Server::Listen(const std::string& address) { return core_->Listen(address); }
+std::string Server::address() const { return core_->address(); }
+void Server::Wait() { core_->Wait(); }
+void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
+ServerStats Server::stats() { return core_->ReadStats(); }
+
+}  // namespace weft

@@ -1,0 +1,86 @@
+// One client at the server: its call slots, and the frames to and from it.
+//
+// The client names a slot and a generation in each request. The slot must exist and be free, and
+// the generation must be newer than that of the slot's last call: so a request runs at most once,
+// whatever a peer repeats. A peer that breaks this, or sends a frame that is none, loses this
+// connection.
+//
+// A reply that finds no credit waits in its slot; there are never more of them than slots.
+//
+// Threads: the engine's.
+// Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
+//   connection has closed and the last handler has finished.
+// Invariants: running_ = slots that are not kFree; waiting_ holds exactly the kReplying ones.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/intrusive_list.h"
+#include "rpc/dispatch.h"
+#include "rpc/frame.h"
+#include "rpc/server_call.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class ServerCore;
+
+class ServerConnection final : public ConnectionHandler, private ListNode<> {
+ public:
+  ServerConnection(ServerCore& core, Connection& connection)
+      : core_(core), connection_(&connection) {}
+
+  ServerCore& core() { return core_; }
+
+  // The call's handler has ended. Engine thread.
+  void Complete(ServerCall& call, absl::Status status);
+
+  // Ends the connection; `why` is told to the client.
+  void Close(std::string_view why);
+
+  void CheckInvariants();
+
+ private:
+  friend class IntrusiveList<ServerConnection>;
+
+  void OnOpen(Connection& connection) override;
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnWritable(Connection& connection) override;
+  void OnClosed(Connection& connection, const absl::Status& why) override;
+
+  absl::Status AgreeWith(const std::string& client_hello);
+
+  void OnRequest(ByteSpan frame);
+  void OnCancel(ByteSpan frame);
+  ServerCall* TakeSlot(CallId id);
+  absl::Status Prepare(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+                       ByteSpan body);
+  void Run(ServerCall& call, const MethodEntry& entry);
+
+  absl::Status CheckReply(const ServerCall& call, size_t bytes) const;
+  bool TrySend(ServerCall& call);
+  bool TrySendReply(ServerCall& call);
+  bool TrySendError(ServerCall& call);
+  void Free(ServerCall& call);
+  void ProtocolError(std::string_view what);
+
+  // Constant after construction.
+  ServerCore& core_;
+
+  // Constant once open; empty before.
+  std::unique_ptr<ServerCall[]> calls_;
+  uint32_t slots_ = 0;  // as many as both sides allow
+  uint64_t max_reply_bytes_ = 0;
+  PathInfo path_;
+
+  Connection* connection_;  // null: gone, or given up
+  bool closed_ = false;
+  uint32_t running_ = 0;
+  IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
+};
+
+}  // namespace weft

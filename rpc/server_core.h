@@ -1,0 +1,89 @@
+// The engine's side of a Server: its services, its listeners and its connections.
+//
+// Threads: as in server.h where the names agree; the rest on the engine's thread.
+// Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
+// Invariants: stats().running = sum of running calls of all connections.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "rpc/dispatch.h"
+#include "rpc/finished_calls.h"
+#include "rpc/server.h"
+#include "rpc/server_connection.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class ServerCore final : private Acceptor, private Timer {
+ public:
+  ServerCore(Engine& engine, const ServerOptions& options);
+  ~ServerCore();
+
+  absl::Status AddService(Service* service, Executor* executor);
+  absl::Status Listen(const std::string& address);
+  std::string address() const;
+  void Wait() { engine_.Wait(stopped_); }
+  void Shutdown(uint64_t grace_us);
+  ServerStats ReadStats();
+
+  // --- for connections and calls ----------------------------------------------------------------
+
+  Engine& engine() { return engine_; }
+  const ServerOptions& options() const { return options_; }
+  const DispatchTable& methods() const { return methods_; }
+  ServerStats& stats() { return stats_; }
+  bool draining() const { return draining_; }
+
+  // A call ended on another thread than the engine's. Any thread.
+  void FinishElsewhere(ServerCall* call);
+  // A connection has closed and its last call has ended: deletes it.
+  void Retire(ServerConnection* connection);
+  // A call has ended.
+  void OnCallEnded() {
+    --stats_.running;
+    if (draining_) [[unlikely]]
+      LookForTheEnd();
+  }
+
+ private:
+  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
+  void OnTimer() override;  // the grace is over
+
+  ListenOptions MakeListenOptions() const;
+  void BeginShutdown(uint64_t grace_us);
+  void CloseConnections();
+  void LookForTheEnd();
+
+  // Constant after construction.
+  Engine& engine_;
+  const ServerOptions options_;
+
+  // Constant once listening.
+  DispatchTable methods_;
+
+  // Engine thread only.
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  IntrusiveList<ServerConnection> connections_;
+  ServerStats stats_;
+  bool draining_ = false;
+  bool closing_ = false;  // the grace is over
+
+  // Any thread.
+  FinishedCalls finished_;
+  Waiter stopped_;
+  std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
+  bool shut_down_ = false;     // guarded by shutdown_mutex_
+  mutable std::mutex mutex_;
+  std::string address_;  // guarded by mutex_
+};
+
+}  // namespace weft

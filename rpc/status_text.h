@@ -1,0 +1,30 @@
+// What callers read when a call could not be carried out. Every text names the address, and the
+// UNAVAILABLE ones say whether the request may have run.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/strings.h"
+
+namespace weft {
+
+// The first kMaxStatusText bytes of a status text, not cutting a UTF-8 character in two.
+std::string_view CutStatusText(std::string_view text);
+
+// No connection came up. Codes that tell the caller to change something are kept; all others
+// become UNAVAILABLE.
+absl::Status NoServerError(std::string_view address, const absl::Status& why);
+
+// The connection ended under a call.
+absl::Status NotSentError(std::string_view address, const absl::Status& why);
+absl::Status MayHaveRunError(std::string_view address, const absl::Status& why);
+
+// "12 s", "5 ms", "250 us": the largest unit that keeps the number whole.
+std::string DurationText(uint64_t us);
+
+}  // namespace weft
