@@ -40,9 +40,9 @@ class LatencyHistogram {
   // Adds everything that `other` has recorded.
   void Merge(const LatencyHistogram& other);
 
-  // A value such that `percent` per cent of all recorded ones are not larger (nearest rank). 0
-  // gives the minimum and 100 the maximum, both exact. 0 when nothing was recorded. REQUIRES: 0 <=
-  // percent <= 100.
+  // A value such that `percent` per cent of all recorded ones are not larger (nearest rank). 0 and
+  // 100 give minimum and maximum, both exact. 0 when nothing was recorded.
+  // REQUIRES: 0 <= percent <= 100.
   uint64_t Percentile(double percent) const;
 
   uint64_t count() const { return count_; }

@@ -77,8 +77,8 @@ class TimerWheel {
 
   // Arms `timer` for `deadline_ns`; one that is armed already moves there. A deadline in the past
   // fires in the next Advance: from within OnTimer, not in the one under way, so that Advance
-  // always ends. kNever (or less than one tick before it) is the same as Cancel. REQUIRES: the
-  // timer is not armed on another wheel.
+  // always ends. kNever (or less than one tick before it) is the same as Cancel.
+  // REQUIRES: the timer is not armed on another wheel.
   void Schedule(Timer* timer, uint64_t deadline_ns);
 
   // Disarms `timer`: it will not fire, even if it is due and others of the same Advance have fired.
@@ -86,9 +86,9 @@ class TimerWheel {
   // REQUIRES: the timer is not armed on another wheel.
   void Cancel(Timer* timer);
 
-  // Fires every timer whose tick has been reached, in the order of ticks (within a tick, in
-  // no particular order), and returns how many. A time before that of the last call counts as
-  // the same time.
+  // Fires every timer whose tick has been reached, and returns how many. Those that were late when
+  // scheduled come first, then the others in the order of ticks; within a tick there is no order.
+  // A time before that of the last call counts as the same time.
   int Advance(uint64_t now_ns) {
     if (now_ns >= next_ns_) return AdvanceSlowly(now_ns);
     // No slot begins before next_ns_, so the current tick can move without visiting any. It should:
