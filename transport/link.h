@@ -102,6 +102,9 @@ struct LinkDomainStats {
   uint64_t registrations_open = 0;
   uint64_t send_slots_in_use = 0;
   uint64_t receives_posted = 0;
+  // Asked for, and not posted for a reason of the provider (its bound, a failure before the next
+  // try). Only for providers that keep a batch until a receive is posted for it.
+  uint64_t receives_withheld = 0;
   uint64_t links_open = 0;
   uint64_t eagain = 0;  // times the provider was busy
 };

@@ -106,6 +106,11 @@ class Layering(unittest.TestCase):
     def test_networks_do_not_know_each_other(self):
         self.forbidden("transport/sim/a.cc", '#include "transport/ofi/domain.h"', "a network knows")
 
+    def test_the_simulated_network_makes_connections_itself(self):
+        self.allowed("transport/sim/a.cc", '#include "transport/framing/framed_connection.h"')
+        self.forbidden("transport/ofi/a.cc", '#include "transport/framing/framed_connection.h"',
+                       "a network knows")
+
     def test_a_network_does_not_know_the_handshake(self):
         self.forbidden("transport/ofi/a.cc", '#include "transport/control/dial.h"', "a network knows")
 

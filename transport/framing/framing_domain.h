@@ -3,8 +3,8 @@
 //
 // Threads: one engine's. Lifetime: made after its LinkDomain and destroyed before it, when no
 //   connection uses it any more.
-// Invariants: promised <= the domain's receives_posted, whenever a batch is sent: no peer ever
-//   holds a credit without a receive behind it.
+// Invariants: promised <= the domain's receives_posted (+ receives_withheld, see there) whenever a
+//   batch is sent: no peer ever holds a credit without a receive behind it.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,10 @@ class FramingDomain {
     promised_ -= receives;
   }
   uint64_t promised() const { return promised_; }
-  void CheckInvariants() const { WEFT_CHECK(promised_ <= links_->stats().receives_posted); }
+  void CheckInvariants() const {
+    const LinkDomainStats& stats = links_->stats();
+    WEFT_CHECK(promised_ <= stats.receives_posted + stats.receives_withheld);
+  }
 
  private:
   LinkDomain* const links_;

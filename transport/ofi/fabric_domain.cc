@@ -78,6 +78,7 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
   receive_target_ += receive;
   kept_.reserve(receive_target_);
   TopUpReceives();
+  CountWithheld();
   return absl::OkStatus();
 }
 
@@ -86,6 +87,7 @@ void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   send_target_ -= send;
   receive_target_ -= receive;
   CancelSurplusReceives();
+  CountWithheld();
 }
 
 SendSlot FabricDomain::AcquireSlot() {
@@ -128,6 +130,11 @@ bool FabricDomain::PostReceive(Slot* slot) {
   slot->posted = true;
   ++stats_.receives_posted;
   return true;
+}
+
+void FabricDomain::CountWithheld() {
+  const uint64_t posted = stats_.receives_posted;
+  stats_.receives_withheld = receive_target_ > posted ? receive_target_ - posted : 0;
 }
 
 void FabricDomain::TopUpReceives() {
@@ -308,7 +315,7 @@ void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   --stats_.receives_posted;
   if (bytes <= options_.slot_bytes) options_.sink->OnReceived(ByteSpan(slot->data, bytes));
   if (stats_.receives_posted < ReceiveTarget()) {
-    PostReceive(slot);
+    if (!PostReceive(slot)) CountWithheld();
   } else {
     pool_.Give(slot);
   }
@@ -320,6 +327,7 @@ void FabricDomain::OnReceiveFailed(WorkId id) {
   if (slot->cancelling) --cancelling_;
   --stats_.receives_posted;
   pool_.Give(slot);  // Poll() posts another one, if it is still wanted
+  CountWithheld();
 }
 
 void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
@@ -385,7 +393,10 @@ int FabricDomain::Poll(int budget) {
   int done = DeliverDeferred();
   if (!retries_.empty()) RetryLinks();
   done += ReadCompletions(budget);
-  if (stats_.receives_posted < ReceiveTarget()) TopUpReceives();
+  if (stats_.receives_posted < ReceiveTarget()) {
+    TopUpReceives();
+    CountWithheld();
+  }
   done += PollConnections();
   done += DeliverEvents();
   if (send_slots_ran_out_) TellSlotsFree();

@@ -129,6 +129,7 @@ class FabricDomain : public LinkDomain {
   bool PostReceive(Slot* slot);
   void TopUpReceives();
   void CancelSurplusReceives();
+  void CountWithheld();
 
   int DeliverEvents();
   int DeliverDeferred();
