@@ -1,14 +1,19 @@
-"""weft_install: a program that copies what was built into a prefix.
+"""What is installed, and the program that does it.
+
+    weft_public_headers(name = "headers", entries = ["rpc/channel.h"], deps = [...])
+
+is a folder of the entries and of the headers that they include: what a program
+sees, and no more.
 
     weft_install(name = "install", ...)          # bazel run //:install -- PREFIX
 
-Nothing in the prefix knows where it is: it may be moved. DESTDIR, as usual, is
-put before the prefix.
+copies files and folders into a prefix. Nothing in the prefix knows where it is:
+it may be moved. DESTDIR, as usual, is put before the prefix.
 """
 
 _SCRIPT = """\
 #!/usr/bin/env bash
-# Copies {count} files into a prefix. usage: {name} PREFIX
+# Copies what was built into a prefix. usage: {name} PREFIX
 set -euo pipefail
 if (($# != 1)) || [[ $1 == -* || -z $1 ]]; then
   echo "usage: {name} PREFIX" >&2
@@ -28,10 +33,14 @@ cd "$RUNFILES_DIR/{workspace}"
 
 # install replaces a file rather than writing into it: what runs from the prefix goes on.
 put() {{ install -D -m "$1" -T -- "$2" "$prefix/$3"; }}
+put_folder() {{
+  local path
+  while read -r path; do put "$1" "$2/$path" "$3/$path"; done < <(cd "$2" && find -L . -type f)
+}}
 link() {{ ln -sfn -- "$1" "$prefix/$2"; }}
 
 {lines}
-echo "installed {count} files into $prefix"
+echo "installed into $prefix"
 """
 
 def _placed(mode, targets):
@@ -46,47 +55,67 @@ def _in_repository(file):
     path = file.short_path
     return path.split("/", 2)[2] if path.startswith("../") else path
 
-def _public_headers(ctx):
-    """Of all headers that the targets use: ours that lie in a public folder."""
-    headers = {}
-    for target in ctx.attr.targets:
-        for header in target[CcInfo].compilation_context.headers.to_list():
-            if header.owner.workspace_name != ctx.label.workspace_name:
-                continue
-            path = _in_repository(header)
-            if path.rpartition("/")[0] in ctx.attr.header_folders and not path.endswith(".pb.h"):
-                headers[path] = header
-    return headers
+def _weft_public_headers_impl(ctx):
+    headers = {
+        _in_repository(header): header
+        for dep in ctx.attr.deps
+        for header in dep[CcInfo].compilation_context.headers.to_list()
+        if header.owner.workspace_name == ctx.label.workspace_name
+    }
+    folder = ctx.actions.declare_directory(ctx.label.name)
+    arguments = ctx.actions.args()
+    arguments.add(folder.path)
+    arguments.add_all(ctx.attr.entries)
+    arguments.add("--")
+    arguments.add_all(["%s=%s" % (path, header.path) for path, header in headers.items()])
+    ctx.actions.run(
+        executable = ctx.file._collect,
+        arguments = [arguments],
+        inputs = headers.values(),
+        outputs = [folder],
+        mnemonic = "WeftHeaders",
+        progress_message = "Collecting the public headers",
+    )
+    return [DefaultInfo(files = depset([folder]))]
+
+weft_public_headers = rule(
+    implementation = _weft_public_headers_impl,
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo], mandatory = True),
+        "entries": attr.string_list(mandatory = True, doc = "as programs include them"),
+        "_collect": attr.label(
+            default = "//tools/install:collect_headers.py",
+            allow_single_file = True,
+        ),
+    },
+)
 
 def _weft_install_impl(ctx):
-    headers = _public_headers(ctx)
-    placed = [("644", headers[path], ctx.attr.include_dir + path) for path in sorted(headers)]
-    placed += _placed("644", ctx.attr.files) + _placed("755", ctx.attr.programs)
-    files = [file for _, file, _ in placed]
-    lines = ["put %s '%s' '%s'" % (mode, file.short_path, to) for mode, file, to in placed]
+    placed = _placed("644", ctx.attr.files) + _placed("755", ctx.attr.programs)
+    lines = [
+        "%s %s '%s' '%s'" % ("put_folder" if file.is_directory else "put", mode, file.short_path, to)
+        for mode, file, to in placed
+    ]
     lines += ["link '%s' '%s'" % (to, link) for link, to in ctx.attr.links.items()]
     script = ctx.actions.declare_file(ctx.label.name + ".sh")
     ctx.actions.write(
         script,
         _SCRIPT.format(
-            count = len(files),
             lines = "\n".join(lines),
             name = ctx.label.name,
             workspace = ctx.workspace_name,
         ),
         is_executable = True,
     )
+    files = [file for _, file, _ in placed]
     return [DefaultInfo(executable = script, runfiles = ctx.runfiles(files = files))]
 
 weft_install = rule(
     implementation = _weft_install_impl,
     attrs = {
         "files": attr.label_keyed_string_dict(allow_files = True, doc = "target -> path"),
-        "header_folders": attr.string_list(doc = "folders whose headers are public"),
-        "include_dir": attr.string(doc = "where headers go, with a / at its end"),
         "links": attr.string_dict(doc = "path -> what it points to"),
         "programs": attr.label_keyed_string_dict(allow_files = True, doc = "target -> path"),
-        "targets": attr.label_list(providers = [CcInfo], doc = "whose headers are installed"),
     },
     executable = True,
 )
