@@ -45,7 +45,8 @@ class LinkHandler {
   virtual void OnLinkUp() = 0;
   // The path is broken (UNAVAILABLE) or never came up; at most once. Destroy the Link soon.
   virtual void OnLinkDown(const absl::Status& why) = 0;
-  // A send slot came back to a domain that had none left.
+  // The domain has room again after it had none: for a send (AcquireSlot() failed) or for an
+  // operation (Read() or Write() was RESOURCE_EXHAUSTED). Every link that is up is told.
   virtual void OnSlotsFree() = 0;
 
  protected:

@@ -13,9 +13,11 @@
 //   Callbacks come from Transport::Poll(), never from inside the call that caused them.
 // Lifetime: a Connection belongs to its Transport. The pointer is good until OnClosed() returns.
 //   Handlers are the caller's and outlive the connection (until OnClosed() has returned).
-// Ordering: messages arrive whole, once, in the order of their Commit(). A one-sided write that
-//   was posted before a message is visible to the peer when that message arrives. Reads and
-//   writes among themselves complete in any order.
+// Ordering: messages arrive whole and once. Those of up to eager_bytes() arrive in the order of their
+//   Commit(); larger ones in that order among themselves. A small message may overtake a large
+//   one that is still being moved, so that 64 MiB never hold up 64 bytes; a large one overtakes
+//   nothing. A one-sided write that was posted before a message is visible to the peer when that
+//   message arrives. Reads and writes among themselves complete in any order.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
 //   Every Read and Write completes exactly once, before OnClosed().
 // Errors, by what to do next:
@@ -135,7 +137,7 @@ class Connection {
   virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
                                                            Access access) = 0;
 
-  // Moves remote.length bytes between local.memory()[local_offset...] and the peer's region.
+  // Moves remote.length (>= 1) bytes between local.memory()[local_offset...] and the peer's region.
   // RESOURCE_EXHAUSTED: too many outstanding (max_outstanding_operations); OnWritable() will come.
   // An accepted post completes through op->OnComplete().
   virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -158,7 +160,8 @@ class Connection {
   virtual const std::vector<PathCandidate>& candidates() const = 0;
   // The peer's hello; from OnOpen() on.
   virtual const std::string& peer_hello() const = 0;
-  // Messages up to this size travel in one frame; larger ones by one-sided transfer.
+  // Messages reserved with up to this size travel in one frame; larger ones by one-sided transfer.
+  // Good from OnOpen() on.
   virtual size_t eager_bytes() const = 0;
   virtual const ConnectionStats& stats() const = 0;
 

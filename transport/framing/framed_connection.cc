@@ -176,6 +176,7 @@ void FramedConnection::OnLinkDown(const absl::Status& why) { Break(why); }
 void FramedConnection::OnSlotsFree() {
   MarkDirty();
   if (wants_writable_) Raise(kWritable);
+  if (std::exchange(reads_refused_, false)) Raise(kRetryReads);
 }
 
 void FramedConnection::OnReleased() { Raise(kWritable); }
@@ -213,11 +214,8 @@ absl::Status FramedConnection::Post(PostFunction post, const Region& local, size
   absl::Status status = (link_.get()->*post)(local, local_offset, remote, taken);
   if (status.ok()) return status;
   operations_.Return(taken);
-  if (absl::IsResourceExhausted(status)) {
-    // The provider's own bound: nobody tells when it has room again, so the next turn tries.
-    wants_writable_ = true;
-    Raise(kWritable);
-  }
+  // The domain's own bound: OnSlotsFree() tells.
+  if (absl::IsResourceExhausted(status)) wants_writable_ = true;
   return status;
 }
 

@@ -228,7 +228,7 @@ class FramedConnection final : public Connection,
   // LargeReceiver::Host
   void DeliverLarge(ByteSpan message) override;
   void OnLargeDelivered() override;
-  void RetryReadsLater() override;
+  void OnReadRefused() override;
   void OnReadFailed(const absl::Status& why) override;
   // LargeWatcher
   void OnReleased() override;
@@ -264,6 +264,7 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   const uint32_t token_;
   uint32_t index_ = 0;
+  bool reads_refused_ = false;     // of large messages, for want of room in the domain
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   LargeSender large_sender_;
   LargeReceiver large_receiver_;

@@ -86,7 +86,7 @@ void FramedConnection::DeliverLarge(ByteSpan message) {
 
 void FramedConnection::OnLargeDelivered() { MarkDirty(); }
 
-void FramedConnection::RetryReadsLater() { Raise(kRetryReads); }
+void FramedConnection::OnReadRefused() { reads_refused_ = true; }
 
 void FramedConnection::OnReadFailed(const absl::Status& why) {
   Break(absl::Status(why.code(), StrCat("a large message could not be read: ", why.message())));

@@ -87,7 +87,7 @@ bool LargeReceiver::PostRead(Incoming& incoming) {
       link_->Read(*incoming.buffer->local, 0, {offer.key, offer.offset, offer.length}, &incoming);
   if (status.ok()) return true;
   if (absl::IsResourceExhausted(status)) {
-    host_->RetryReadsLater();
+    host_->OnReadRefused();
   } else {
     active_ = false;
     host_->OnReadFailed(status);

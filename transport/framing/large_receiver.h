@@ -34,8 +34,8 @@ class LargeReceiver : private LargeClaim {
     virtual void DeliverLarge(ByteSpan message) = 0;
     // NextDone() has something.
     virtual void OnLargeDelivered() = 0;
-    // The link took no read now: call Advance() in a later turn.
-    virtual void RetryReadsLater() = 0;
+    // The domain has no room for a read now: call Advance() when it has.
+    virtual void OnReadRefused() = 0;
     virtual void OnReadFailed(const absl::Status& why) = 0;
 
    protected:

@@ -399,7 +399,7 @@ int FabricDomain::Poll(int budget) {
   }
   done += PollConnections();
   done += DeliverEvents();
-  if (send_slots_ran_out_) TellSlotsFree();
+  if (HasRoomAgain()) TellSlotsFree();
   return done;
 }
 
@@ -439,9 +439,16 @@ void FabricDomain::RetryLinks() {
   }
 }
 
+// After a refusal; true once for each.
+bool FabricDomain::HasRoomAgain() {
+  const bool slots = send_slots_ran_out_ && stats_.send_slots_in_use < send_target_;
+  const bool operations = operations_ran_out_ && operations_.size() < operations_.capacity();
+  if (slots) send_slots_ran_out_ = false;
+  if (operations) operations_ran_out_ = false;
+  return slots || operations;
+}
+
 void FabricDomain::TellSlotsFree() {
-  if (stats_.send_slots_in_use >= send_target_) return;
-  send_slots_ran_out_ = false;
   IntrusiveList<FabricLink, MemberTag> now;
   now.SpliceBack(members_);
   while (FabricLink* link = now.PopFront()) {

@@ -135,6 +135,7 @@ class FabricDomain : public LinkDomain {
   int DeliverDeferred();
   void RetryLinks();
   void TellSlotsFree();
+  bool HasRoomAgain();
 
   // Constant after construction.
   const OfiOptions options_;
@@ -155,6 +156,7 @@ class FabricDomain : public LinkDomain {
   uint32_t cancelling_ = 0;
   uint32_t sends_posted_ = 0;  // whose completions are still to come
   bool send_slots_ran_out_ = false;
+  bool operations_ran_out_ = false;
 
   // The batch being handled. Kept here so that DrainPosted(), called from inside a handler, can
   // look at the rest of it.

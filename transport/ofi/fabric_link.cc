@@ -71,6 +71,7 @@ absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t loca
   if (absl::Status up = CheckUp(); !up.ok()) return up;
   OperationRecord* record = domain_->operations_.Take();
   if (record == nullptr) {
+    domain_->operations_ran_out_ = true;
     return absl::ResourceExhaustedError(absl::StrCat(
         domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
   }

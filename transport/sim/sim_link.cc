@@ -70,7 +70,7 @@ void SimLinkDomain::RemoveSlots(uint32_t send, uint32_t receive) {
 
 SendSlot SimLinkDomain::AcquireSlot() {
   if (stats_.send_slots_in_use >= slots_allowed_) {
-    slots_wanted_ = true;
+    refused_ = true;
     return {};
   }
   if (free_slots_.empty()) {
@@ -90,10 +90,9 @@ void SimLinkDomain::ReleaseSlot(SendSlot slot) {
   --stats_.send_slots_in_use;
 }
 
-// As ReleaseSlot(), in Poll(): tells those who wait.
-void SimLinkDomain::TakeBack(SendSlot slot) {
-  ReleaseSlot(slot);
-  if (!std::exchange(slots_wanted_, false)) return;
+// Inside Poll(): a slot or an operation has come back.
+void SimLinkDomain::TellRoom() {
+  if (!std::exchange(refused_, false)) return;
   for (auto& [id, link] : links_) link->handler_->OnSlotsFree();
 }
 
@@ -234,7 +233,8 @@ absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
     link->Later([](SimLink& sender) {
       const SendSlot sent = sender.sending_.front();
       sender.sending_.pop_front();
-      sender.domain_->TakeBack(sent);
+      sender.domain_->ReleaseSlot(sent);
+      sender.domain_->TellRoom();
     });
   });
   return absl::OkStatus();
@@ -243,6 +243,7 @@ absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
 absl::Status SimLink::CheckPost() const {
   if (state_ != State::kUp) return absl::UnavailableError("the link is not up");
   if (pending_.size() < SimLinkDomain::kMaxOperations) return absl::OkStatus();
+  domain_->refused_ = true;
   return absl::ResourceExhaustedError(
       StrCat("sim: ", SimLinkDomain::kMaxOperations, " operations are outstanding on this link"));
 }

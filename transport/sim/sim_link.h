@@ -57,7 +57,7 @@ class SimLinkDomain final : public LinkDomain {
   void Arrive(uint64_t link, std::vector<std::byte> batch);
   // The remote memory that a peer means; empty: not allowed.
   MutableByteSpan Resolve(const RemoteSpan& remote, bool write);
-  void TakeBack(SendSlot slot);
+  void TellRoom();
 
   SimFabric* const fabric_;
   const SimFabric::NodeId node_;
@@ -67,8 +67,8 @@ class SimLinkDomain final : public LinkDomain {
   std::vector<std::unique_ptr<std::byte[]>> slots_;
   std::vector<uint32_t> free_slots_;
   uint32_t slots_allowed_ = 0;
-  bool slots_wanted_ = false;                       // AcquireSlot() has failed since
-  int64_t receives_ready_ = 0;                      // not holding a batch that waits for Poll()
+  bool refused_ = false;        // something, for want of room, since OnSlotsFree() was told
+  int64_t receives_ready_ = 0;  // not holding a batch that waits for Poll()
   std::map<uint64_t, Registration> registrations_;  // by key
   std::map<uint64_t, SimLink*> accepting_;          // by nonce
   std::map<uint64_t, SimLink*> links_;              // by id

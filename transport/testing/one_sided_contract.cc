@@ -1,0 +1,215 @@
+// One-sided reads and writes: what they move, in which order, and what they may not touch.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "transport/testing/contract_test.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kRegionBytes = size_t{1} << 20;
+
+// Memory of both ends, registered; the server's can be used by the client. Destroyed before the
+// engines, because tests make it inside their body.
+class Regions {
+ public:
+  Regions(Endpoint& client, Endpoint& server, Access access = Access::kRemoteReadWrite)
+      : server_memory(Pattern(1, kRegionBytes)),
+        client_memory(Pattern(2, kRegionBytes)),
+        client_(client) {
+    server_region = Register(server, server_memory, access);
+    client_region = Register(client, client_memory, Access::kLocalOnly);
+  }
+
+  absl::Status Read(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
+    return client_.connection().Read(*client_region, local_offset, remote, op);
+  }
+  absl::Status Write(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
+    return client_.connection().Write(*client_region, local_offset, remote, op);
+  }
+  RemoteSpan Remote(uint64_t from, uint64_t bytes) {
+    return server_region->remote().Slice(from, bytes);
+  }
+  // `bytes` bytes of both memories are the same.
+  bool Same(size_t client_from, size_t server_from, size_t bytes) const {
+    return std::memcmp(&client_memory[client_from], &server_memory[server_from], bytes) == 0;
+  }
+
+  std::vector<std::byte> server_memory;
+  std::vector<std::byte> client_memory;
+  std::unique_ptr<Region> server_region;
+  std::unique_ptr<Region> client_region;
+
+ private:
+  static std::unique_ptr<Region> Register(Endpoint& end, std::vector<std::byte>& memory,
+                                          Access access) {
+    auto region = end.connection().Register({memory.data(), memory.size()}, access);
+    EXPECT_TRUE(region.ok()) << region.status();
+    return region.ok() ? *std::move(region) : nullptr;
+  }
+
+  Endpoint& client_;
+};
+
+bool AllDone(const std::vector<TestOperation>& operations) {
+  return std::all_of(operations.begin(), operations.end(), [](auto& op) { return op.done(); });
+}
+
+RemoteSpan WithWrongKey(RemoteSpan span) {
+  span.key ^= 0x5555;
+  return span;
+}
+
+RemoteSpan BeyondTheEnd(RemoteSpan span) {
+  span.offset = kRegionBytes - span.length / 2;
+  return span;
+}
+
+TEST_P(ContractTest, AReadBringsThePeersBytes) {
+  Open();
+  Regions regions(client_, server_end());
+  const std::vector<std::byte> before = regions.client_memory;
+  for (size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, kRegionBytes - 100}) {
+    TestOperation read;
+    ASSERT_TRUE(regions.Read(50, regions.Remote(33, bytes), &read).ok());
+    ASSERT_TRUE(Run([&] { return read.done(); }));
+    EXPECT_TRUE(read.result.ok()) << read.result;
+    EXPECT_TRUE(regions.Same(50, 33, bytes));
+  }
+  // Nothing beside it was touched.
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 50, regions.client_memory.begin()));
+  EXPECT_TRUE(std::equal(before.end() - 50, before.end(), regions.client_memory.end() - 50));
+}
+
+TEST_P(ContractTest, AWriteIsSeenWithTheMessageThatFollowsIt) {
+  Open();
+  Regions regions(client_, server_end());
+  int seen = 0;
+  server_end().on_message = [&](ByteSpan) { seen += regions.Same(0, 1000, 100'000); };
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<std::byte> fresh = Pattern(static_cast<uint64_t>(round) + 10, kRegionBytes);
+    std::copy(fresh.begin(), fresh.end(), regions.client_memory.begin());
+    TestOperation write;
+    ASSERT_TRUE(regions.Write(0, regions.Remote(1000, 100'000), &write).ok());
+    client_.Send("written");
+    ASSERT_TRUE(Run([&] { return write.done() && seen == round + 1; })) << "round " << round;
+    EXPECT_TRUE(write.result.ok()) << write.result;
+  }
+}
+
+TEST_P(ContractTest, OperationsBeyondTheLimitAreRefusedAndTakenLater) {
+  ConnectOptions options;
+  options.link.max_outstanding_operations = 16;
+  Open(options);
+  Regions regions(client_, server_end());
+  std::vector<TestOperation> operations(200);
+  size_t posted = 0;
+  bool refused = false;
+  while (posted < operations.size()) {
+    const absl::Status status =
+        regions.Read(posted * 64, regions.Remote(posted * 64, 64), &operations[posted]);
+    if (status.ok()) {
+      ++posted;
+      continue;
+    }
+    ASSERT_TRUE(absl::IsResourceExhausted(status)) << status;
+    refused = true;
+    const int before = client_.writable_count;
+    ASSERT_TRUE(Run([&] { return client_.writable_count > before; }));
+  }
+  EXPECT_TRUE(refused);
+  ASSERT_TRUE(Run([&] { return AllDone(operations); }));
+  for (const TestOperation& operation : operations) {
+    EXPECT_TRUE(operation.result.ok()) << operation.result;
+    EXPECT_EQ(operation.completions, 1);
+  }
+  EXPECT_TRUE(regions.Same(0, 0, operations.size() * 64));
+}
+
+TEST_P(ContractTest, BadLocalRangesAreTheCallersFault) {
+  Open();
+  Regions regions(client_, server_end());
+  TestOperation op;
+  EXPECT_TRUE(absl::IsInvalidArgument(regions.Read(kRegionBytes - 7, regions.Remote(0, 8), &op)));
+  EXPECT_TRUE(absl::IsInvalidArgument(regions.Read(kRegionBytes + 1, regions.Remote(0, 8), &op)));
+  EXPECT_TRUE(absl::IsInvalidArgument(regions.Write(~size_t{0}, regions.Remote(0, 8), &op)));
+  EXPECT_TRUE(absl::IsInvalidArgument(regions.Write(0, regions.Remote(0, 0), &op)));
+  RemoteSpan wraps = regions.Remote(0, 8);
+  wraps.offset = ~uint64_t{0} - 3;
+  EXPECT_TRUE(absl::IsInvalidArgument(regions.Read(0, wraps, &op)));
+  EXPECT_EQ(op.completions, 0);
+  // And the connection does not mind.
+  ASSERT_TRUE(regions.Read(0, regions.Remote(0, 8), &op).ok());
+  ASSERT_TRUE(Run([&] { return op.done(); }));
+  EXPECT_TRUE(op.result.ok()) << op.result;
+}
+
+// What a provider does to the connection then is its own matter; the memory is untouched.
+TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
+  for (bool write : {false, true}) {
+    for (auto* change : {&WithWrongKey, &BeyondTheEnd}) {
+      SCOPED_TRACE(testing::Message() << (write ? "write" : "read") << " "
+                                      << (change == &WithWrongKey ? "with a wrong key" : "beyond"));
+      client_ = Endpoint();
+      Open();
+      Regions regions(client_, server_end());
+      TestOperation op;
+      const RemoteSpan remote = change(regions.Remote(0, 64));
+      const absl::Status posted =
+          write ? regions.Write(0, remote, &op) : regions.Read(0, remote, &op);
+      ASSERT_TRUE(posted.ok()) << posted;
+      ASSERT_TRUE(Run([&] { return op.done(); }));
+      EXPECT_FALSE(op.result.ok());
+      EXPECT_EQ(op.completions, 1);
+      EXPECT_TRUE(regions.server_memory == Pattern(1, kRegionBytes));
+      EXPECT_TRUE(regions.client_memory == Pattern(2, kRegionBytes));
+      if (!client_.closed()) client_.connection().Close("next");
+      ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
+    }
+  }
+}
+
+TEST_P(ContractTest, AReadOnlyRegionCannotBeWrittenAndAForgottenOneCannotBeRead) {
+  Open();
+  Regions regions(client_, server_end(), Access::kRemoteRead);
+  const std::vector<std::byte> before = regions.server_memory;
+  TestOperation read;
+  ASSERT_TRUE(regions.Read(0, regions.Remote(0, 64), &read).ok());
+  ASSERT_TRUE(Run([&] { return read.done(); }));
+  EXPECT_TRUE(read.result.ok()) << read.result;
+  const RemoteSpan forgotten = regions.Remote(0, 64);
+  regions.server_region.reset();
+  TestOperation late;
+  ASSERT_TRUE(regions.Read(0, forgotten, &late).ok());
+  ASSERT_TRUE(Run([&] { return late.done(); }));
+  EXPECT_FALSE(late.result.ok());
+  EXPECT_TRUE(regions.server_memory == before);
+}
+
+TEST_P(ContractTest, TransfersAndMessagesOfAllSizesShareTheConnection) {
+  acceptor_.keep = client_.keep = false;
+  Open();
+  Regions regions(client_, server_end());
+  const size_t large = client_.connection().eager_bytes() + 1;
+  std::vector<TestOperation> operations(64);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const RemoteSpan remote = regions.Remote(i * 4096, 4096);
+    const absl::Status posted = i % 2 == 0 ? regions.Read(i * 4096, remote, &operations[i])
+                                           : regions.Write(i * 4096, remote, &operations[i]);
+    ASSERT_TRUE(posted.ok()) << posted;
+    client_.Send(Pattern(i, i % 2 == 0 ? 100 : large));
+    server_end().Send(Pattern(i, i % 2 == 0 ? large : 100));
+  }
+  ASSERT_TRUE(Run([&] {
+    return server_end().received_count == operations.size() &&
+           client_.received_count == operations.size() && AllDone(operations);
+  }));
+  for (const TestOperation& operation : operations) EXPECT_TRUE(operation.result.ok());
+  EXPECT_TRUE(regions.Same(0, 0, operations.size() * 4096));
+}
+
+}  // namespace
+}  // namespace weft
