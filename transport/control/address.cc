@@ -28,9 +28,9 @@ absl::Status Malformed(std::string_view text, const std::string& why) {
              "; write host:port, [v6-address]:port or unix:/absolute/path"));
 }
 
-absl::StatusOr<Address> ParseUnix(std::string_view text) {
-  Address address;
-  address.kind = Address::Kind::kUnix;
+absl::StatusOr<ServerAddress> ParseUnix(std::string_view text) {
+  ServerAddress address;
+  address.kind = ServerAddress::Kind::kUnix;
   address.path = std::string(text.substr(kUnixScheme.size()));
   if (address.path.empty() || address.path[0] != '/') {
     return Malformed(text, "the socket's path is not absolute");
@@ -64,7 +64,7 @@ bool HasBadHostByte(std::string_view host) {
   return false;
 }
 
-absl::StatusOr<Address> ParseInternet(std::string_view text) {
+absl::StatusOr<ServerAddress> ParseInternet(std::string_view text) {
   const bool bracketed = !text.empty() && text[0] == '[';
   std::string_view host;
   std::string_view rest;
@@ -87,7 +87,7 @@ absl::StatusOr<Address> ParseInternet(std::string_view text) {
   if (host.size() > kMaxHostBytes) return Malformed(text, "the host's name is too long");
   if (HasBadHostByte(host)) return Malformed(text, "the host's name has a byte that no name has");
 
-  Address address;
+  ServerAddress address;
   address.host = std::string(host);
   if (bracketed && address.host.find(':') == std::string::npos) {
     return Malformed(text, "only an IPv6 address goes into brackets");
@@ -98,8 +98,8 @@ absl::StatusOr<Address> ParseInternet(std::string_view text) {
   return address;
 }
 
-SocketAddress UnixAddress(const std::string& path) {
-  SocketAddress result;
+KernelAddress UnixAddress(const std::string& path) {
+  KernelAddress result;
   auto* unix_address = reinterpret_cast<sockaddr_un*>(&result.storage);
   unix_address->sun_family = AF_UNIX;
   WEFT_CHECK(path.size() <= kMaxUnixPath);
@@ -115,7 +115,7 @@ absl::Status ResolverError(const std::string& host, int code) {
   return absl::NotFoundError(text);
 }
 
-std::string UnixText(const SocketAddress& address) {
+std::string UnixText(const KernelAddress& address) {
   const auto* unix_address = reinterpret_cast<const sockaddr_un*>(&address.storage);
   const size_t header = offsetof(sockaddr_un, sun_path);
   if (address.length <= header) return "unix:(unnamed)";
@@ -129,18 +129,18 @@ std::string UnixText(const SocketAddress& address) {
 
 }  // namespace
 
-std::string Address::text() const {
+std::string ServerAddress::text() const {
   if (kind == Kind::kUnix) return StrCat("unix:", path);
   if (host.find(':') != std::string::npos) return StrCat("[", host, "]:", port);
   return StrCat(host, ":", port);
 }
 
-absl::StatusOr<Address> ParseAddress(std::string_view text) {
+absl::StatusOr<ServerAddress> ParseServerAddress(std::string_view text) {
   if (text.substr(0, kUnixScheme.size()) == kUnixScheme) return ParseUnix(text);
   return ParseInternet(text);
 }
 
-std::string SocketAddress::text() const {
+std::string KernelAddress::text() const {
   if (family() == AF_UNIX) return UnixText(*this);
   char host[NI_MAXHOST];
   char port[NI_MAXSERV];
@@ -151,9 +151,9 @@ std::string SocketAddress::text() const {
   return StrCat(host, ":", port);
 }
 
-absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address) {
-  if (address.kind == Address::Kind::kUnix) {
-    return std::vector<SocketAddress>{UnixAddress(address.path)};
+absl::StatusOr<std::vector<KernelAddress>> Resolve(const ServerAddress& address) {
+  if (address.kind == ServerAddress::Kind::kUnix) {
+    return std::vector<KernelAddress>{UnixAddress(address.path)};
   }
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -169,11 +169,11 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address) {
   if (code != 0) return ResolverError(address.host, code);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
 
-  std::vector<SocketAddress> results;
+  std::vector<KernelAddress> results;
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     if (results.size() == kMaxResolved) break;
     if (entry->ai_addrlen > sizeof(sockaddr_storage)) continue;
-    SocketAddress result;
+    KernelAddress result;
     std::memcpy(&result.storage, entry->ai_addr, entry->ai_addrlen);
     result.length = entry->ai_addrlen;
     results.push_back(result);
@@ -184,9 +184,9 @@ absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address) {
   return results;
 }
 
-SocketAddress AbstractAddress(std::string_view name) {
+KernelAddress AbstractAddress(std::string_view name) {
   WEFT_CHECK(!name.empty() && name.size() <= kMaxUnixPath);
-  SocketAddress result;
+  KernelAddress result;
   auto* unix_address = reinterpret_cast<sockaddr_un*>(&result.storage);
   unix_address->sun_family = AF_UNIX;
   std::memcpy(unix_address->sun_path + 1, name.data(), name.size());

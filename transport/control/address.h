@@ -19,7 +19,7 @@
 namespace weft {
 
 // A parsed address; nothing has been looked up yet.
-struct Address {
+struct ServerAddress {
   enum class Kind : uint8_t { kInternet = 1, kUnix = 2 };
 
   Kind kind = Kind::kInternet;
@@ -27,21 +27,21 @@ struct Address {
   uint16_t port = 0;  // kInternet
   std::string path;   // kUnix: absolute
 
-  // As it was written: ParseAddress(address.text()) yields the same address.
+  // As it was written: ParseServerAddress(address.text()) yields the same address.
   std::string text() const;
 };
 
 // INVALID_ARGUMENT says what is wrong with `text` and how it should look.
-absl::StatusOr<Address> ParseAddress(std::string_view text);
+absl::StatusOr<ServerAddress> ParseServerAddress(std::string_view text);
 
 // What bind(2) and connect(2) take.
-struct SocketAddress {
+struct KernelAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
-  // Numeric, in the form that ParseAddress() reads; "unix:@name" for an abstract name.
+  // Numeric, in the form that ParseServerAddress() reads; "unix:@name" for an abstract name.
   std::string text() const;
 };
 
@@ -50,13 +50,13 @@ struct SocketAddress {
 // resolver, which can BLOCK for seconds when a name server does not answer: use numeric addresses
 // (or resolve on another thread first) where the engine must not stall.
 // NOT_FOUND: the name is unknown; UNAVAILABLE: the resolver gave no answer now.
-absl::StatusOr<std::vector<SocketAddress>> Resolve(const Address& address);
+absl::StatusOr<std::vector<KernelAddress>> Resolve(const ServerAddress& address);
 
 // A name with more addresses than this is cut short; nobody waits for the seventeenth.
 inline constexpr size_t kMaxResolved = 16;
 
 // The address in Linux's abstract namespace: no file, gone with its socket.
 // REQUIRES: 1..107 bytes.
-SocketAddress AbstractAddress(std::string_view name);
+KernelAddress AbstractAddress(std::string_view name);
 
 }  // namespace weft

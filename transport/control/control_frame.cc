@@ -52,12 +52,19 @@ std::string Hex(ByteSpan bytes) {
   return text;
 }
 
-absl::Status WrongMagic(ByteSpan first_bytes) {
+const ForeignProtocol* FindForeign(ByteSpan first_bytes) {
   for (const ForeignProtocol& protocol : kForeign) {
     if (AsStringView(first_bytes).substr(0, protocol.start.size()) == protocol.start) {
-      return absl::FailedPreconditionError(
-          StrCat("the peer speaks ", protocol.name, ", not Weft's control protocol"));
+      return &protocol;
     }
+  }
+  return nullptr;
+}
+
+absl::Status WrongMagic(ByteSpan first_bytes) {
+  if (const ForeignProtocol* protocol = FindForeign(first_bytes)) {
+    return absl::FailedPreconditionError(
+        StrCat("the peer speaks ", protocol->name, ", not Weft's control protocol"));
   }
   return absl::FailedPreconditionError(StrCat(
       "the peer does not speak Weft's control protocol (it began with ", Hex(first_bytes), ")"));
@@ -84,6 +91,11 @@ bool IsKnownControlType(uint16_t type) {
   return std::any_of(std::begin(kTypeNames), std::end(kTypeNames), [type](const TypeName& entry) {
     return static_cast<uint16_t>(entry.type) == type;
   });
+}
+
+bool LooksLikeHttp(ByteSpan first_bytes) {
+  const ForeignProtocol* protocol = FindForeign(first_bytes);
+  return protocol != nullptr && std::string_view(protocol->name).substr(0, 4) == "HTTP";
 }
 
 size_t MaxBodyBytes(uint16_t type) {
@@ -116,29 +128,30 @@ absl::Status CheckPreamble(ByteSpan first_bytes) {
   return absl::OkStatus();
 }
 
-void AppendFrame(ControlType type, uint16_t flags, ByteSpan body, std::vector<std::byte>* out) {
+void AppendControlFrame(ControlType type, uint16_t flags, ByteSpan body,
+                        std::vector<std::byte>* out) {
   WEFT_CHECK(body.size() <= MaxBodyBytes(static_cast<uint16_t>(type)));
   const size_t start = out->size();
-  out->resize(start + kFrameHeaderBytes + body.size());
+  out->resize(start + kControlHeaderBytes + body.size());
   std::byte* header = out->data() + start;
   StoreLe32(header, static_cast<uint32_t>(body.size()));
   StoreLe16(header + 4, static_cast<uint16_t>(type));
   StoreLe16(header + 6, flags);
-  std::copy(body.begin(), body.end(), header + kFrameHeaderBytes);
+  std::copy(body.begin(), body.end(), header + kControlHeaderBytes);
 }
 
-void FrameReader::Append(ByteSpan bytes) {
+void ControlFrameReader::Append(ByteSpan bytes) {
   DropConsumed();
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
 }
 
-FrameReader::Result FrameReader::Next(ControlFrame* frame) {
+ControlFrameReader::Result ControlFrameReader::Next(ControlFrame* frame) {
   if (!error_.ok()) return Result::kError;
-  if (!greeted_) {
+  if (greeting_ == Greeting::kNone) {
     const Result preamble = ReadPreamble();
     if (preamble != Result::kFrame) return preamble;
   }
-  while (buffered() >= kFrameHeaderBytes) {
+  while (buffered() >= kControlHeaderBytes) {
     const std::byte* header = bytes_.data() + begin_;
     const uint32_t length = LoadLe32(header);
     const uint16_t type = LoadLe16(header + 4);
@@ -154,33 +167,38 @@ FrameReader::Result FrameReader::Next(ControlFrame* frame) {
                                              ControlTypeName(static_cast<ControlType>(type)),
                                              "; the limit is ", MaxBodyBytes(type))));
     }
-    if (buffered() - kFrameHeaderBytes < length) return Result::kNeedMore;
+    if (buffered() - kControlHeaderBytes < length) return Result::kNeedMore;
     frame->type = static_cast<ControlType>(type);
     frame->flags = flags;
-    frame->body = ByteSpan(header + kFrameHeaderBytes, length);
-    begin_ += kFrameHeaderBytes + length;
+    frame->body = ByteSpan(header + kControlHeaderBytes, length);
+    begin_ += kControlHeaderBytes + length;
     if (known) return Result::kFrame;
   }
   return Result::kNeedMore;
 }
 
-FrameReader::Result FrameReader::Fail(absl::Status why) {
+ControlFrameReader::Result ControlFrameReader::Fail(absl::Status why) {
   error_ = std::move(why);
   return Result::kError;
 }
 
-FrameReader::Result FrameReader::ReadPreamble() {
+ControlFrameReader::Result ControlFrameReader::ReadPreamble() {
   if (buffered() == 0) return Result::kNeedMore;
   const ByteSpan first(bytes_.data() + begin_, std::min(buffered(), kPreambleBytes));
   absl::Status check = CheckPreamble(first);
-  if (!check.ok()) return Fail(std::move(check));
+  if (!check.ok()) {
+    greeting_ = CanBeMagic(first)      ? Greeting::kOtherVersion
+                : LooksLikeHttp(first) ? Greeting::kHttp
+                                       : Greeting::kForeign;
+    return Fail(std::move(check));
+  }
   if (first.size() < kPreambleBytes) return Result::kNeedMore;
   begin_ += kPreambleBytes;
-  greeted_ = true;
+  greeting_ = Greeting::kWeft;
   return Result::kFrame;
 }
 
-void FrameReader::DropConsumed() {
+void ControlFrameReader::DropConsumed() {
   if (begin_ == 0) return;
   bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(begin_));
   begin_ = 0;

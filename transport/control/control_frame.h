@@ -50,7 +50,7 @@ inline constexpr uint16_t kIgnorable = 1;
 inline constexpr size_t kPreambleBytes = 8;
 inline constexpr uint8_t kPreambleVersion = 1;
 inline constexpr uint8_t kPlain = 0;  // of the preamble's security byte
-inline constexpr size_t kFrameHeaderBytes = 8;
+inline constexpr size_t kControlHeaderBytes = 8;
 
 // A hello carries the application's own of up to kMaxHelloBytes beside some hundred bytes for each
 // path; every other message is a few numbers and one line of text.
@@ -62,12 +62,16 @@ size_t MaxBodyBytes(uint16_t type);
 
 std::array<std::byte, kPreambleBytes> EncodePreamble();
 
+// Whether the first bytes are those of a text protocol that answers in HTTP.
+bool LooksLikeHttp(ByteSpan first_bytes);
+
 // Whether the first bytes from a peer, 1..kPreambleBytes of them, can begin its preamble. Names the
 // protocol where it is a known one (HTTP, TLS).
 absl::Status CheckPreamble(ByteSpan first_bytes);
 
 // Appends one frame. REQUIRES: body.size() <= MaxBodyBytes(type).
-void AppendFrame(ControlType type, uint16_t flags, ByteSpan body, std::vector<std::byte>* out);
+void AppendControlFrame(ControlType type, uint16_t flags, ByteSpan body,
+                        std::vector<std::byte>* out);
 
 // One whole frame. `body` is valid until the reader's next call.
 struct ControlFrame {
@@ -78,8 +82,8 @@ struct ControlFrame {
 
 // Cuts a byte stream into preamble and frames, however the bytes arrive. Memory follows the bytes
 // that have arrived, not the lengths that a peer announces; those are checked first.
-// Invariants: buffered() <= kFrameHeaderBytes + the largest body + one read.
-class FrameReader {
+// Invariants: buffered() <= kControlHeaderBytes + the largest body + one read.
+class ControlFrameReader {
  public:
   // Takes what was read from the socket.
   void Append(ByteSpan bytes);
@@ -91,8 +95,15 @@ class FrameReader {
   Result Next(ControlFrame* frame);
 
   const absl::Status& error() const { return error_; }
-  // The peer's preamble has arrived and is right.
-  bool greeted() const { return greeted_; }
+  // What the peer's first bytes were.
+  enum class Greeting : uint8_t {
+    kNone = 1,          // not all of them have arrived
+    kWeft = 2,          // this protocol in this version
+    kOtherVersion = 3,  // this protocol, but not so that both sides understand it
+    kHttp = 4,          // a web client, or gRPC
+    kForeign = 5,       // something else
+  };
+  Greeting greeting() const { return greeting_; }
   // Bytes held.
   size_t buffered() const { return bytes_.size() - begin_; }
   // Everything that arrived has been given out: an end of the stream here cuts nothing in two.
@@ -105,7 +116,7 @@ class FrameReader {
 
   std::vector<std::byte> bytes_;  // begin_ of them are consumed
   size_t begin_ = 0;
-  bool greeted_ = false;
+  Greeting greeting_ = Greeting::kNone;
   absl::Status error_;
 };
 

@@ -19,16 +19,16 @@ class Stream {
     return *this;
   }
   Stream& Frame(ControlType type, std::string_view body, uint16_t flags = 0) {
-    AppendFrame(type, flags, AsBytes(body), &bytes_);
+    AppendControlFrame(type, flags, AsBytes(body), &bytes_);
     return *this;
   }
   // A header with any length, and no body.
   Stream& Header(uint32_t length, uint16_t type, uint16_t flags) {
-    std::byte header[kFrameHeaderBytes];
+    std::byte header[kControlHeaderBytes];
     StoreLe32(header, length);
     StoreLe16(header + 4, type);
     StoreLe16(header + 6, flags);
-    bytes_.insert(bytes_.end(), header, header + kFrameHeaderBytes);
+    bytes_.insert(bytes_.end(), header, header + kControlHeaderBytes);
     return *this;
   }
   Stream& Raw(std::string_view text) {
@@ -49,18 +49,18 @@ struct Heard {
   size_t most_buffered = 0;
 };
 
-void Drain(FrameReader& reader, Heard* heard) {
+void Drain(ControlFrameReader& reader, Heard* heard) {
   ControlFrame frame;
   while (true) {
     heard->most_buffered = std::max(heard->most_buffered, reader.buffered());
     switch (reader.Next(&frame)) {
-      case FrameReader::Result::kFrame:
+      case ControlFrameReader::Result::kFrame:
         heard->frames +=
             ControlTypeName(frame.type) + "(" + std::string(AsStringView(frame.body)) + ") ";
         break;
-      case FrameReader::Result::kNeedMore:
+      case ControlFrameReader::Result::kNeedMore:
         return;
-      case FrameReader::Result::kError:
+      case ControlFrameReader::Result::kError:
         heard->error = reader.error();
         return;
     }
@@ -68,7 +68,7 @@ void Drain(FrameReader& reader, Heard* heard) {
 }
 
 Heard Hear(const std::vector<ByteSpan>& parts) {
-  FrameReader reader;
+  ControlFrameReader reader;
   Heard heard;
   for (const ByteSpan part : parts) {
     reader.Append(part);
@@ -81,7 +81,7 @@ std::string ErrorOf(const Stream& stream) {
   return std::string(Hear({stream.bytes()}).error.message());
 }
 
-TEST(FrameReader, GivesTheSameFramesWhereverTheStreamIsCut) {
+TEST(ControlFrameReader, GivesTheSameFramesWhereverTheStreamIsCut) {
   const Stream stream = std::move(Stream()
                                       .Preamble()
                                       .Frame(ControlType::kPathTry, "first")
@@ -99,58 +99,58 @@ TEST(FrameReader, GivesTheSameFramesWhereverTheStreamIsCut) {
   }
 }
 
-TEST(FrameReader, TakesAStreamByteByByte) {
+TEST(ControlFrameReader, TakesAStreamByteByByte) {
   const Stream stream = std::move(Stream().Preamble().Frame(ControlType::kBye, "slow"));
   std::vector<ByteSpan> parts;
   for (size_t i = 0; i < stream.bytes().size(); ++i) parts.push_back(stream.bytes().subspan(i, 1));
   EXPECT_EQ(Hear(parts).frames, "Bye(slow) ");
 }
 
-TEST(FrameReader, KnowsWhenNothingIsCutInTwo) {
+TEST(ControlFrameReader, KnowsWhenNothingIsCutInTwo) {
   const Stream stream = std::move(Stream().Preamble().Frame(ControlType::kBye, "end"));
-  FrameReader reader;
+  ControlFrameReader reader;
   Heard heard;
   EXPECT_TRUE(reader.at_boundary());
   reader.Append(stream.bytes().first(stream.bytes().size() - 1));
   Drain(reader, &heard);
   EXPECT_FALSE(reader.at_boundary());
-  EXPECT_TRUE(reader.greeted());
+  EXPECT_EQ(reader.greeting(), ControlFrameReader::Greeting::kWeft);
   reader.Append(stream.bytes().last(1));
   Drain(reader, &heard);
   EXPECT_TRUE(reader.at_boundary());
 }
 
-TEST(FrameReader, SkipsUnknownFramesThatMayBeIgnored) {
+TEST(ControlFrameReader, SkipsUnknownFramesThatMayBeIgnored) {
   const Stream stream = std::move(
       Stream().Preamble().Header(3, 777, kIgnorable).Raw("???").Frame(ControlType::kOpen, ""));
   EXPECT_EQ(Hear({stream.bytes()}).frames, "Open() ");
 }
 
-TEST(FrameReader, RefusesUnknownFramesThatMayNotBeIgnored) {
+TEST(ControlFrameReader, RefusesUnknownFramesThatMayNotBeIgnored) {
   EXPECT_NE(ErrorOf(Stream().Preamble().Header(0, 777, 0)).find("message type 777"),
             std::string::npos);
 }
 
-TEST(FrameReader, RefusesLengthsBeforeTheBodyArrives) {
+TEST(ControlFrameReader, RefusesLengthsBeforeTheBodyArrives) {
   for (const uint32_t length : {static_cast<uint32_t>(kMaxOtherBodyBytes) + 1, 0xffffffffu}) {
     for (const uint16_t flags : {uint16_t{0}, kIgnorable}) {
       const Stream stream = std::move(Stream().Preamble().Header(length, 9, flags));
       const Heard heard = Hear({stream.bytes()});
       EXPECT_EQ(heard.error.code(), absl::StatusCode::kDataLoss) << heard.error;
-      EXPECT_LE(heard.most_buffered, kPreambleBytes + kFrameHeaderBytes);
+      EXPECT_LE(heard.most_buffered, kPreambleBytes + kControlHeaderBytes);
     }
   }
   EXPECT_NE(ErrorOf(Stream().Preamble().Header(kMaxHelloBodyBytes + 1, 1, 0)).find("ClientHello"),
             std::string::npos);
 }
 
-TEST(FrameReader, TakesTheLargestBodies) {
+TEST(ControlFrameReader, TakesTheLargestBodies) {
   const std::string hello(kMaxHelloBodyBytes, 'h');
   const Stream stream = std::move(Stream().Preamble().Frame(ControlType::kServerHello, hello));
   EXPECT_EQ(Hear({stream.bytes()}).frames, "ServerHello(" + hello + ") ");
 }
 
-TEST(FrameReader, NamesTheProtocolAtTheWrongPort) {
+TEST(ControlFrameReader, NamesTheProtocolAtTheWrongPort) {
   EXPECT_NE(ErrorOf(Stream().Raw("GET / HTTP/1.1\r\n")).find("speaks HTTP"), std::string::npos);
   EXPECT_NE(ErrorOf(Stream().Raw("HTTP/1.1 400 Bad")).find("speaks HTTP"), std::string::npos);
   EXPECT_NE(ErrorOf(Stream().Raw("PRI * HTTP/2.0")).find("gRPC"), std::string::npos);
@@ -159,14 +159,14 @@ TEST(FrameReader, NamesTheProtocolAtTheWrongPort) {
             std::string::npos);
 }
 
-TEST(FrameReader, RefusesAWrongProtocolAtItsFirstByte) {
-  FrameReader reader;
+TEST(ControlFrameReader, RefusesAWrongProtocolAtItsFirstByte) {
+  ControlFrameReader reader;
   reader.Append(AsBytes("G"));
   ControlFrame frame;
-  EXPECT_EQ(reader.Next(&frame), FrameReader::Result::kError);
+  EXPECT_EQ(reader.Next(&frame), ControlFrameReader::Result::kError);
 }
 
-TEST(FrameReader, NamesBothVersionsWhenTheyDiffer) {
+TEST(ControlFrameReader, NamesBothVersionsWhenTheyDiffer) {
   auto preamble = EncodePreamble();
   preamble[6] = std::byte{9};
   const absl::Status status = CheckPreamble(preamble);
@@ -175,17 +175,17 @@ TEST(FrameReader, NamesBothVersionsWhenTheyDiffer) {
   EXPECT_NE(std::string(status.message()).find("version 1"), std::string::npos);
 }
 
-TEST(FrameReader, StaysInErrorOnceInError) {
-  FrameReader reader;
+TEST(ControlFrameReader, StaysInErrorOnceInError) {
+  ControlFrameReader reader;
   reader.Append(AsBytes("nonsense"));
   ControlFrame frame;
-  ASSERT_EQ(reader.Next(&frame), FrameReader::Result::kError);
+  ASSERT_EQ(reader.Next(&frame), ControlFrameReader::Result::kError);
   const Stream good = std::move(Stream().Preamble().Frame(ControlType::kOpen, ""));
   reader.Append(good.bytes());
-  EXPECT_EQ(reader.Next(&frame), FrameReader::Result::kError);
+  EXPECT_EQ(reader.Next(&frame), ControlFrameReader::Result::kError);
 }
 
-TEST(FrameReader, SurvivesRandomBytes) {
+TEST(ControlFrameReader, SurvivesRandomBytes) {
   constexpr uint64_t kSeed = 20'231;
   Random random(kSeed);
   for (int round = 0; round < 2'000; ++round) {

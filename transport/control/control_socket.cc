@@ -22,10 +22,10 @@ ControlSocket::~ControlSocket() {
 
 absl::Status ControlSocket::Start(bool dialing) {
   dialing_ = dialing;
-  WEFT_RETURN_IF_ERROR(Watch(WantedEvents()));
-  SendRaw(AsStringView(EncodePreamble()));
-  return absl::OkStatus();
+  return Watch(WantedEvents());
 }
+
+void ControlSocket::SendPreamble() { SendRaw(AsStringView(EncodePreamble())); }
 
 void ControlSocket::Dialed() {
   WEFT_CHECK(dialing_);
@@ -36,12 +36,12 @@ void ControlSocket::Dialed() {
 bool ControlSocket::Receive(ControlFrame* frame) {
   if (!ended_.ok() || lingering_) return false;
   switch (reader_.Next(frame)) {
-    case FrameReader::Result::kFrame:
+    case ControlFrameReader::Result::kFrame:
       return true;
-    case FrameReader::Result::kNeedMore:
+    case ControlFrameReader::Result::kNeedMore:
       ended_ = stream_end_;
       return false;
-    case FrameReader::Result::kError:
+    case ControlFrameReader::Result::kError:
       ended_ = reader_.error();
       return false;
   }
@@ -50,13 +50,13 @@ bool ControlSocket::Receive(ControlFrame* frame) {
 
 void ControlSocket::Send(ControlType type, ByteSpan body) {
   if (shut_) return;
-  if (unsent_.size() + kFrameHeaderBytes + body.size() > kMaxUnsentBytes) {
+  if (unsent_.size() + kControlHeaderBytes + body.size() > kMaxUnsentBytes) {
     EndStream(absl::ResourceExhaustedError(
         StrCat("the peer does not read its control connection: ", unsent_.size(),
                " bytes are waiting; the limit is ", kMaxUnsentBytes)));
     return;
   }
-  AppendFrame(type, 0, body, &unsent_);
+  AppendControlFrame(type, 0, body, &unsent_);
   WriteSome();
 }
 

@@ -41,7 +41,7 @@ class ControlSocket final : private PollHandler {
   static constexpr size_t kMaxUnsentBytes = kMaxHelloBodyBytes + (size_t{64} << 10);
   // One largest frame and one read.
   static constexpr size_t kReadBytes = size_t{16} << 10;
-  static constexpr size_t kMaxUnreadBytes = kMaxHelloBodyBytes + kFrameHeaderBytes + kReadBytes;
+  static constexpr size_t kMaxUnreadBytes = kMaxHelloBodyBytes + kControlHeaderBytes + kReadBytes;
 
   // `descriptor` is connected, or being dialed: then the handler hears when it is decided.
   ControlSocket(Descriptor descriptor, Poller* poller, ControlSocketHandler* handler);
@@ -49,8 +49,8 @@ class ControlSocket final : private PollHandler {
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
 
-  // Begins to watch, and queues this side's preamble. `dialing`: nothing is read or written until
-  // Dialed(). RESOURCE_EXHAUSTED: the poller is full.
+  // Begins to watch. `dialing`: nothing is read or written until Dialed().
+  // RESOURCE_EXHAUSTED: the poller is full.
   absl::Status Start(bool dialing);
   // The dial has succeeded: what is queued is sent now.
   void Dialed();
@@ -61,9 +61,12 @@ class ControlSocket final : private PollHandler {
   const absl::Status& ended() const { return ended_; }
   // The stream has ended, whatever is still to be received.
   bool gone() const { return !stream_end_.ok(); }
-  // The peer's preamble was right.
-  bool greeted() const { return reader_.greeted(); }
+  // The protocol that the peer's first bytes belong to.
+  ControlFrameReader::Greeting greeting() const { return reader_.greeting(); }
 
+  // Once, before the first frame. (A server waits until the client has shown that it speaks the
+  // protocol at all.)
+  void SendPreamble();
   // Queues a frame and sends what the socket takes. After the end it is dropped.
   void Send(ControlType type, ByteSpan body);
   void Send(ControlType type, const std::string& body) { Send(type, AsBytes(body)); }
@@ -90,7 +93,7 @@ class ControlSocket final : private PollHandler {
   const Descriptor descriptor_;
   Poller* const poller_;
   ControlSocketHandler* const handler_;
-  FrameReader reader_;
+  ControlFrameReader reader_;
   std::vector<std::byte> unsent_;
   bool dialing_ = false;
   bool lingering_ = false;

@@ -6,6 +6,8 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/control/hello.pb.h"
+#include "transport/framing/credit_window.h"
+#include "transport/framing/framed_connection.h"
 
 namespace weft {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 constexpr size_t kMaxNameBytes = 128;  // providers and devices
 constexpr size_t kMaxBootIdBytes = 64;
 constexpr size_t kMaxLocalSocketBytes = 107;
+constexpr uint32_t kMaxBatchBytes = 1u << 20;
 
 absl::Status Malformed(const char* what, std::string_view why) {
   return absl::DataLossError(StrCat("the peer's ", what, " is malformed: ", why));
@@ -31,23 +34,19 @@ bool IsKnownKind(uint32_t number) {
 
 // --- limits -----------------------------------------------------------------------------------
 
-void Fill(const Limits& limits, control::Limits* proto) {
+void Fill(const ControlLimits& limits, control::Limits* proto) {
   proto->set_window_slots(limits.window_slots);
-  proto->set_batch_bytes(limits.batch_bytes);
   proto->set_max_message_bytes(limits.max_message_bytes);
   proto->set_max_outstanding_operations(limits.max_outstanding_operations);
 }
 
-absl::StatusOr<Limits> Check(const control::Limits& proto, const char* what) {
-  if (proto.window_slots() < 4 || proto.window_slots() > 1024) {
-    return Malformed(what, StrCat("window_slots is ", proto.window_slots(), ", not 4..1024"));
+absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* what) {
+  if (proto.window_slots() < kMinWindowSlots || proto.window_slots() > kMaxWindowSlots) {
+    return Malformed(what, StrCat("window_slots is ", proto.window_slots(), ", not ",
+                                  kMinWindowSlots, "..", kMaxWindowSlots));
   }
-  if (proto.batch_bytes() < 1024 || proto.batch_bytes() > 65536) {
-    return Malformed(what, StrCat("batch_bytes is ", proto.batch_bytes(), ", not 1024..65536"));
-  }
-  Limits limits;
+  ControlLimits limits;
   limits.window_slots = proto.window_slots();
-  limits.batch_bytes = proto.batch_bytes();
   limits.max_message_bytes = proto.max_message_bytes();
   limits.max_outstanding_operations = proto.max_outstanding_operations();
   return limits;
@@ -109,6 +108,13 @@ absl::StatusOr<std::vector<PathCandidate>> CheckVerdicts(const Protos& protos, c
 absl::StatusOr<PathKind> CheckKind(uint32_t number, const char* what) {
   if (!IsKnownKind(number)) return Malformed(what, StrCat("path kind ", number, " is unknown"));
   return static_cast<PathKind>(number);
+}
+
+// The link's own slots bound it further; this only keeps out what no slot has.
+absl::StatusOr<uint32_t> CheckBatchBytes(uint32_t bytes, const char* what) {
+  if (bytes >= kMinBatchBytes && bytes <= kMaxBatchBytes) return bytes;
+  return Malformed(
+      what, StrCat("batch_bytes is ", bytes, ", not ", kMinBatchBytes, "..", kMaxBatchBytes));
 }
 
 // --- host and features ------------------------------------------------------------------------
@@ -241,6 +247,7 @@ std::string Encode(const PathTry& message) {
   proto.set_attempt(message.attempt);
   proto.set_kind(static_cast<uint32_t>(message.kind));
   proto.set_address(message.address);
+  proto.set_batch_bytes(message.batch_bytes);
   return proto.SerializeAsString();
 }
 
@@ -249,6 +256,7 @@ std::string Encode(const PathReady& message) {
   proto.set_attempt(message.attempt);
   proto.set_address(message.address);
   proto.set_nonce(message.nonce);
+  proto.set_batch_bytes(message.batch_bytes);
   return proto.SerializeAsString();
 }
 
@@ -262,6 +270,12 @@ std::string Encode(const PathFailed& message) {
 
 std::string EncodePathUp(uint32_t attempt) {
   control::PathUp proto;
+  proto.set_attempt(attempt);
+  return proto.SerializeAsString();
+}
+
+std::string EncodeOpen(uint32_t attempt) {
+  control::Open proto;
   proto.set_attempt(attempt);
   return proto.SerializeAsString();
 }
@@ -329,6 +343,7 @@ absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(message.kind, CheckKind(proto.kind(), kWhat));
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
+  WEFT_ASSIGN_OR_RETURN(message.batch_bytes, CheckBatchBytes(proto.batch_bytes(), kWhat));
   return message;
 }
 
@@ -341,6 +356,7 @@ absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
   message.nonce = proto.nonce();
+  WEFT_ASSIGN_OR_RETURN(message.batch_bytes, CheckBatchBytes(proto.batch_bytes(), kWhat));
   return message;
 }
 
@@ -358,6 +374,12 @@ absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
 absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body) {
   control::PathUp proto;
   WEFT_RETURN_IF_ERROR(Parse(body, "PathUp", &proto));
+  return proto.attempt();
+}
+
+absl::StatusOr<uint32_t> DecodeOpen(ByteSpan body) {
+  control::Open proto;
+  WEFT_RETURN_IF_ERROR(Parse(body, "Open", &proto));
   return proto.attempt();
 }
 

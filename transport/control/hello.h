@@ -26,9 +26,8 @@ inline constexpr size_t kMaxOfferedPaths = 16;
 inline constexpr size_t kMaxPathAddressBytes = 256;  // LinkDomain::address()
 inline constexpr size_t kMaxTextBytes = 1024;        // of a reason: three lines on a screen
 
-struct Limits {
+struct ControlLimits {
   uint32_t window_slots = 64;
-  uint32_t batch_bytes = 8192;
   uint64_t max_message_bytes = kMaxMessageBytes;
   uint32_t max_outstanding_operations = 128;
 };
@@ -63,7 +62,7 @@ struct Nonce128 {
 struct ClientHello {
   VersionRange versions;
   std::vector<std::string> features;
-  Limits limits;
+  ControlLimits limits;
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
   std::vector<PathOffer> paths;  // in order of preference
@@ -74,7 +73,7 @@ struct ClientHello {
 struct ServerHello {
   uint32_t version = 0;
   std::vector<std::string> features;
-  Limits limits;
+  ControlLimits limits;
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
   std::vector<PathOffer> paths;
@@ -90,12 +89,14 @@ struct PathTry {
   uint32_t attempt = 0;
   PathKind kind = PathKind::kTcp;
   std::string address;
+  uint32_t batch_bytes = 0;  // 256..1 MiB
 };
 
 struct PathReady {
   uint32_t attempt = 0;
   std::string address;
   uint64_t nonce = 0;
+  uint32_t batch_bytes = 0;
 };
 
 struct PathFailed {
@@ -111,6 +112,7 @@ std::string Encode(const PathTry& message);
 std::string Encode(const PathReady& message);
 std::string Encode(const PathFailed& message);
 std::string EncodePathUp(uint32_t attempt);
+std::string EncodeOpen(uint32_t attempt);
 std::string EncodeRefusal(const absl::Status& why);
 std::string EncodeBye(std::string_view reason);
 
@@ -120,6 +122,7 @@ absl::StatusOr<PathTry> DecodePathTry(ByteSpan body);
 absl::StatusOr<PathReady> DecodePathReady(ByteSpan body);
 absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body);
 absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body);
+absl::StatusOr<uint32_t> DecodeOpen(ByteSpan body);
 // The status that the peer refused with, never OK; malformed ones are DATA_LOSS.
 absl::Status DecodeRefusal(ByteSpan body);
 absl::StatusOr<std::string> DecodeBye(ByteSpan body);

@@ -114,12 +114,18 @@ bool HasViable(const std::vector<PathCandidate>& candidates) {
   });
 }
 
-absl::Status NoCommonPath(const std::vector<PathCandidate>& candidates) {
+std::string Summary(const std::vector<PathCandidate>& candidates) {
   std::string reasons;
   for (const PathCandidate& candidate : candidates) {
+    const bool open = candidate.outcome == PathCandidate::Outcome::kNotTried;
     reasons = StrCat(reasons, reasons.empty() ? "" : "; ", PathKindName(candidate.kind), ": ",
-                     candidate.reason);
+                     open ? std::string("not tried") : candidate.reason);
   }
+  return reasons;
+}
+
+absl::Status NoCommonPath(const std::vector<PathCandidate>& candidates) {
+  const std::string reasons = Summary(candidates);
   return absl::FailedPreconditionError(
       StrCat("no common path (", reasons.empty() ? "none is offered" : reasons, ")"));
 }

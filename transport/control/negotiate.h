@@ -33,6 +33,9 @@ std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& clien
 // kRejected with the reason.
 std::vector<PathCandidate> NegotiatePaths(const ClientHello& client, const ServerHello& server);
 
+// "shm: different hosts (...); tcp: ..."
+std::string Summary(const std::vector<PathCandidate>& candidates);
+
 bool HasViable(const std::vector<PathCandidate>& candidates);
 
 // FAILED_PRECONDITION with all reasons, for when no candidate is left to try.

@@ -26,7 +26,7 @@ void SetTcpOptions(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
 }
 
-absl::StatusOr<Descriptor> OpenStream(const SocketAddress& address) {
+absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
   Descriptor descriptor(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!descriptor.valid()) {
     return StatusFromErrno(errno, StrCat("open a socket for ", address.text()));
@@ -36,13 +36,15 @@ absl::StatusOr<Descriptor> OpenStream(const SocketAddress& address) {
 }
 
 // The peer is not there, whatever the reason is called: the caller may try again or elsewhere.
-absl::Status DialError(int error, const SocketAddress& address) {
+absl::Status DialError(int error, const KernelAddress& address) {
   const absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
   switch (error) {
     case ECONNREFUSED:
     case ENOENT:
       return absl::UnavailableError(StrCat(ToStd(status.message()), ": no server listens there"));
-    case EAGAIN:
+    case EAGAIN:  // Unix sockets only
+      return absl::ResourceExhaustedError(
+          StrCat("connect to ", address.text(), ": the server's queue of clients is full"));
     case ETIMEDOUT:
       return absl::UnavailableError(status.message());
     default:
@@ -52,7 +54,7 @@ absl::Status DialError(int error, const SocketAddress& address) {
 
 }  // namespace
 
-absl::StatusOr<Descriptor> ListenInternet(const SocketAddress& address) {
+absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address) {
   WEFT_ASSIGN_OR_RETURN(Descriptor descriptor, OpenStream(address));
   // A restarted server takes its port again at once; a running one is still refused.
   SetOption(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -63,7 +65,7 @@ absl::StatusOr<Descriptor> ListenInternet(const SocketAddress& address) {
   return descriptor;
 }
 
-absl::StatusOr<Descriptor> StartDial(const SocketAddress& address) {
+absl::StatusOr<Descriptor> StartDial(const KernelAddress& address) {
   WEFT_ASSIGN_OR_RETURN(Descriptor descriptor, OpenStream(address));
   if (::connect(descriptor.get(), address.get(), address.length) != 0 && errno != EINPROGRESS) {
     return DialError(errno, address);
@@ -71,7 +73,7 @@ absl::StatusOr<Descriptor> StartDial(const SocketAddress& address) {
   return descriptor;
 }
 
-absl::Status FinishDial(int fd, const SocketAddress& address) {
+absl::Status FinishDial(int fd, const KernelAddress& address) {
   int error = 0;
   socklen_t length = sizeof(error);
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
@@ -98,8 +100,8 @@ absl::StatusOr<Descriptor> AcceptClient(int listening_fd) {
   }
 }
 
-absl::StatusOr<SocketAddress> LocalAddress(int fd) {
-  SocketAddress address;
+absl::StatusOr<KernelAddress> LocalAddress(int fd) {
+  KernelAddress address;
   address.length = sizeof(address.storage);
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
     return StatusFromErrno(errno, "ask for a socket's own address");
@@ -108,7 +110,7 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
 }
 
 std::string PeerAddressText(int fd) {
-  SocketAddress address;
+  KernelAddress address;
   address.length = sizeof(address.storage);
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
     return "";

@@ -25,20 +25,20 @@ inline constexpr int kUserTimeoutMs = 10'000;
 inline constexpr int kListenBacklog = 1024;
 
 // Listens at an internet address. With port 0 the kernel chooses: ask LocalAddress().
-absl::StatusOr<Descriptor> ListenInternet(const SocketAddress& address);
+absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address);
 
 // Starts to connect; the socket is writable when it is decided, and FinishDial() says how.
-// UNAVAILABLE for a Unix socket whose queue of waiting clients is full: try again.
-absl::StatusOr<Descriptor> StartDial(const SocketAddress& address);
+// RESOURCE_EXHAUSTED for a Unix socket whose queue of waiting clients is full: try again soon.
+absl::StatusOr<Descriptor> StartDial(const KernelAddress& address);
 
 // OK when the dial has succeeded. `address` is for the error's text.
-absl::Status FinishDial(int fd, const SocketAddress& address);
+absl::Status FinishDial(int fd, const KernelAddress& address);
 
 // Takes one waiting client. An invalid Descriptor: nobody waits (any more).
 // RESOURCE_EXHAUSTED: this process or the system has no descriptor left.
 absl::StatusOr<Descriptor> AcceptClient(int listening_fd);
 
-absl::StatusOr<SocketAddress> LocalAddress(int fd);
+absl::StatusOr<KernelAddress> LocalAddress(int fd);
 // Empty text in the result's place when the peer is gone already.
 std::string PeerAddressText(int fd);
 

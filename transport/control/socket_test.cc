@@ -29,7 +29,7 @@ bool WaitFor(int fd, short events) {
   return ::poll(&watch, 1, 10'000) == 1;
 }
 
-SocketAddress Only(const std::string& text) { return Resolve(*ParseAddress(text))->front(); }
+KernelAddress Only(const std::string& text) { return Resolve(*ParseServerAddress(text))->front(); }
 
 bool IsNonBlockingAndClosedOnExec(int fd) {
   return (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
@@ -59,7 +59,7 @@ class UnixListenerTest : public ::testing::Test {
   // What a server that was killed leaves: a socket's file, and no socket.
   void LeaveStaleSocket() {
     const Descriptor dead(::socket(AF_UNIX, SOCK_STREAM, 0));
-    const SocketAddress address = Only("unix:" + path_);
+    const KernelAddress address = Only("unix:" + path_);
     ASSERT_EQ(::bind(dead.get(), address.get(), address.length), 0);
     ASSERT_EQ(::listen(dead.get(), 1), 0);
   }
@@ -73,7 +73,7 @@ TEST(Socket, ConnectsOverBothInternetFamilies) {
     const absl::StatusOr<Descriptor> listener = ListenInternet(Only(text));
     if (!listener.ok() && text[0] == '[') GTEST_SKIP() << "no IPv6 here: " << listener.status();
     ASSERT_TRUE(listener.ok()) << listener.status();
-    const absl::StatusOr<SocketAddress> address = LocalAddress(listener->get());
+    const absl::StatusOr<KernelAddress> address = LocalAddress(listener->get());
     ASSERT_TRUE(address.ok());
 
     const absl::StatusOr<Descriptor> client = StartDial(*address);
@@ -106,7 +106,7 @@ TEST(Socket, NobodyWaitingIsNoError) {
 }
 
 TEST(Socket, AMissingServerIsUnavailableAndNamed) {
-  SocketAddress closed;
+  KernelAddress closed;
   {
     const absl::StatusOr<Descriptor> listener = ListenInternet(Only("127.0.0.1:0"));
     closed = *LocalAddress(listener->get());

@@ -40,14 +40,14 @@ absl::StatusOr<Descriptor> LockFolder(const std::string& folder) {
 }
 
 // Whether a process has the socket open: only then is a connection not refused.
-bool HasServer(const SocketAddress& address) {
+bool HasServer(const KernelAddress& address) {
   const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!probe.valid()) return true;  // unknown: never remove a file on a guess
   return ::connect(probe.get(), address.get(), address.length) == 0 || errno != ECONNREFUSED;
 }
 
 // OK: the file at `path` is a socket without a server.
-absl::Status CheckStale(const std::string& path, const SocketAddress& address) {
+absl::Status CheckStale(const std::string& path, const KernelAddress& address) {
   struct stat facts {};
   if (::lstat(path.c_str(), &facts) != 0) {
     return StatusFromErrno(errno, StrCat("look at ", path));
@@ -63,7 +63,7 @@ absl::Status CheckStale(const std::string& path, const SocketAddress& address) {
   return absl::OkStatus();
 }
 
-absl::Status BindReplacingStale(int fd, const std::string& path, const SocketAddress& address) {
+absl::Status BindReplacingStale(int fd, const std::string& path, const KernelAddress& address) {
   if (::bind(fd, address.get(), address.length) == 0) return absl::OkStatus();
   if (errno == EADDRINUSE) {
     WEFT_RETURN_IF_ERROR(CheckStale(path, address));
@@ -78,10 +78,10 @@ absl::Status BindReplacingStale(int fd, const std::string& path, const SocketAdd
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Open(const std::string& path) {
-  Address parsed;
-  parsed.kind = Address::Kind::kUnix;
+  ServerAddress parsed;
+  parsed.kind = ServerAddress::Kind::kUnix;
   parsed.path = path;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, Resolve(parsed));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<KernelAddress> addresses, Resolve(parsed));
 
   Descriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("open a socket for ", path));

@@ -133,6 +133,11 @@ class FramedConnection final : public Connection,
   // Link::Abandon().
   void StopLink(bool peer_dead = false);
   bool has_link() const { return link_ != nullptr; }
+  // The peer's process or host is gone: from now on no provider call is made on its behalf. End()
+  // follows soon. Nothing to do without a link.
+  void AbandonLink() {
+    if (link_ != nullptr) link_->Abandon();
+  }
 
   // REQUIRES: OnLinkUp() has been called for the current link; a handler.
   // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.

@@ -30,6 +30,8 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& opti
   return TcpDomain::Open(options);
 }
 
+uint32_t FabricLibraryVersion() { return fi_version(); }
+
 std::string DescribeProviders() {
   (void)kForeignHandlersRemoved;
   return absl::StrCat("libfabric ", FabricVersionText(), ", providers: ", ListProviders());

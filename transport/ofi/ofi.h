@@ -44,6 +44,9 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& opti
 // the address with the host by which the peer is known to be reachable.
 std::string WithHost(const std::string& address, const std::string& host);
 
+// The version of the library that this process runs with: major << 16 | minor.
+uint32_t FabricLibraryVersion();
+
 // "libfabric 1.17, providers: shm, tcp, ...": for explain texts. The first call in a process takes
 // about 0.1 s.
 std::string DescribeProviders();

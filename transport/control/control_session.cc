@@ -1,0 +1,261 @@
+#include "transport/control/control_session.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+uint32_t RandomToken() { return static_cast<uint32_t>(SecureRandom64()); }
+
+}  // namespace
+
+std::vector<PathOffer> ControlContext::Offers() const {
+  std::vector<PathOffer> offers;
+  for (const PathProvider& provider : domains->providers()) {
+    offers.push_back({provider.kind, provider.provider, provider.fabric_version, "", ""});
+  }
+  return offers;
+}
+
+ControlSession::ControlSession(ControlContext* context) : context_(context), alarm_(this) {
+  context->members.PushBack(this);
+}
+
+ControlSession::~ControlSession() { WEFT_CHECK(connection_ == nullptr); }
+
+absl::Status ControlSession::CreateConnection(ConnectionHandler* handler,
+                                              const LinkOptions& options) {
+  const FramedConnection::Options framed{RandomToken(), options.max_outstanding_operations};
+  WEFT_ASSIGN_OR_RETURN(
+      connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
+                                            handler, framed));
+  return absl::OkStatus();
+}
+
+absl::Status ControlSession::TakeSocket(Descriptor descriptor, bool dialing) {
+  socket_ = std::make_unique<ControlSocket>(std::move(descriptor), context_->engine.poller,
+                                            static_cast<ControlSocketHandler*>(this));
+  absl::Status status = socket_->Start(dialing);
+  if (!status.ok()) socket_.reset();
+  return status;
+}
+
+// --- what wakes a session
+// -------------------------------------------------------------------------
+
+void ControlSession::Wake() {
+  if (stage_ != Stage::kRetired && !context_->ready.IsLinked(this)) context_->ready.PushBack(this);
+}
+
+void ControlSession::SetAlarm(uint64_t deadline_ns) {
+  alarm_rang_ = false;
+  context_->engine.timers->Schedule(&alarm_, deadline_ns);
+}
+
+void ControlSession::Alarm::OnTimer() {
+  session->alarm_rang_ = true;
+  session->Wake();
+}
+
+void ControlSession::OnControlActivity() {
+  if (stage_ == Stage::kHandshake) OnActivity();
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) HearLifeline();
+  if (lifeline_gone() && !bye_heard_ && connection_ != nullptr) connection_->AbandonLink();
+  Wake();
+}
+
+// Frames of an open connection, without any callback to its user.
+void ControlSession::HearLifeline() {
+  ControlFrame frame;
+  while (!bye_heard_ && socket_->Receive(&frame)) {
+    if (frame.type == ControlType::kPathTry || frame.type == ControlType::kPathFailed) {
+      crossed_ = true;
+    }
+    if (frame.type != ControlType::kBye) continue;
+    bye_heard_ = true;
+    absl::StatusOr<std::string> reason = DecodeBye(frame.body);
+    bye_reason_ = reason.ok() ? *std::move(reason) : "(no reason)";
+  }
+}
+
+// --- running
+// --------------------------------------------------------------------------------------
+
+void ControlSession::Run() {
+  switch (stage_) {
+    case Stage::kHandshake:
+      return RunHandshake();
+    case Stage::kOpen:
+    case Stage::kBroken:
+      return RunOpen();
+    case Stage::kEnding:
+      return RunEnding();
+    case Stage::kRetired:
+      return;
+  }
+}
+
+void ControlSession::RunHandshake() {
+  if (std::exchange(alarm_rang_, false)) OnHandshakeAlarm();
+  if (stage_ == Stage::kHandshake) Advance();
+  ControlFrame frame;
+  while (stage_ == Stage::kHandshake && connected() && socket_->Receive(&frame)) {
+    if (frame.type == ControlType::kBye) {
+      const absl::StatusOr<std::string> reason = DecodeBye(frame.body);
+      return Finish(absl::UnavailableError(StrCat(
+                        "peer closed: ", reason.ok() ? *reason : std::string("(no reason)"))),
+                    /*peer_dead=*/false, std::nullopt);
+    }
+    const absl::Status status = OnFrame(frame);
+    if (!status.ok()) return Fail(status);
+  }
+  if (stage_ == Stage::kOpen) return RunOpen();
+  if (stage_ != Stage::kHandshake || !connected() || socket_->ended().ok()) return;
+  const absl::Status why = Annotate(socket_->ended(), "during the handshake");
+  if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
+  OnProtocolError(why);
+}
+
+void ControlSession::RunOpen() {
+  HearLifeline();
+  if (bye_heard_) {
+    return Finish(absl::UnavailableError(StrCat("peer closed: ", bye_reason_)),
+                  /*peer_dead=*/false, std::nullopt);
+  }
+  const absl::Status& ended = socket_->ended();
+  if (socket_->gone()) {
+    return Finish(absl::UnavailableError(StrCat("peer process ended or its host is unreachable (",
+                                                ToStd(ended.message()), ")")),
+                  /*peer_dead=*/true, std::nullopt);
+  }
+  if (!ended.ok()) return Fail(ended);
+  if (crossed_) {
+    return Fail(absl::UnavailableError("the peer gave this path up at the moment it came up"));
+  }
+  if (stage_ == Stage::kBroken && std::exchange(alarm_rang_, false)) {
+    Fail(Annotate(broken_, "the path broke"));
+  }
+}
+
+void ControlSession::RunEnding() {
+  if (std::exchange(alarm_rang_, false) || socket_ == nullptr || socket_->gone()) Retire();
+}
+
+void ControlSession::Shutdown() {
+  Finish(absl::CancelledError("the engine ends"), /*peer_dead=*/false,
+         LastWords{ControlType::kBye, EncodeBye("its engine ends")});
+  if (stage_ != Stage::kRetired) Retire();
+}
+
+// --- paths
+// ----------------------------------------------------------------------------------------
+
+absl::Status ControlSession::StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
+                                       const LinkAgreement& agreement) {
+  WEFT_RETURN_IF_ERROR(connection_->StartLink(domain, peer, active, agreement));
+  PathInfo& path = connection_->facts().path;
+  path = domain->links().path();
+  path.peer = Printable(peer.address);
+  return absl::OkStatus();
+}
+
+PathCandidate* ControlSession::Candidate(PathKind kind) {
+  if (connection_ == nullptr) return nullptr;
+  for (PathCandidate& candidate : connection_->facts().candidates) {
+    if (candidate.kind == kind) return &candidate;
+  }
+  return nullptr;
+}
+
+void ControlSession::Reject(PathCandidate* candidate, std::string reason) {
+  WEFT_LOG(kInfo, "path ", PathKindName(candidate->kind), " rejected: ", reason);
+  candidate->outcome = PathCandidate::Outcome::kRejected;
+  candidate->reason = std::move(reason);
+}
+
+void ControlSession::Opened(PathKind kind, const std::string& chosen_reason) {
+  for (PathCandidate& candidate : connection_->facts().candidates) {
+    if (candidate.kind == kind) {
+      candidate.outcome = PathCandidate::Outcome::kChosen;
+      candidate.reason = chosen_reason;
+    } else if (candidate.outcome == PathCandidate::Outcome::kNotTried) {
+      candidate.reason = StrCat(PathKindName(kind), " comes before it and works");
+    }
+  }
+  WEFT_LOG(kInfo, "path ", PathKindName(kind), " chosen: ", chosen_reason);
+  context_->engine.timers->Cancel(&alarm_);
+  alarm_rang_ = false;
+  stage_ = Stage::kOpen;
+  connection_->Open();
+}
+
+void ControlSession::OnLinkUp(FramedConnection&) { OnPathUp(); }
+
+void ControlSession::OnBroken(FramedConnection&, const absl::Status& why) {
+  if (stage_ == Stage::kHandshake) return OnPathBroken(why);
+  if (!absl::IsUnavailable(why)) return Fail(why);
+  stage_ = Stage::kBroken;
+  broken_ = why;
+  SetAlarm(context_->now_ns() + kReasonNs);
+  Wake();
+}
+
+void ControlSession::OnCloseRequested(FramedConnection&, std::string_view why) {
+  const LastWords bye{ControlType::kBye, EncodeBye(why)};
+  Finish(absl::CancelledError(StrCat("closed by this side: ", why)), /*peer_dead=*/false, bye);
+}
+
+// --- the end
+// --------------------------------------------------------------------------------------
+
+void ControlSession::Fail(const absl::Status& why) {
+  Finish(why, /*peer_dead=*/false, LastWords{ControlType::kBye, EncodeBye(ToStd(why.message()))});
+}
+
+void ControlSession::Finish(const absl::Status& why, bool peer_dead,
+                            const std::optional<LastWords>& last_words) {
+  if (stage_ == Stage::kEnding || stage_ == Stage::kRetired) return;
+  stage_ = Stage::kEnding;
+  context_->engine.timers->Cancel(&alarm_);
+  alarm_rang_ = false;
+  OnFinish();
+  if (connection_ != nullptr) {
+    // The link ends before the last words are sent: what it still carries comes first.
+    connection_->End(why, peer_dead || (lifeline_gone() && !bye_heard_));
+    connection_.reset();
+  }
+  neighbour_.doorbell.reset();
+  if (socket_ != nullptr && last_words.has_value()) {
+    socket_->Send(last_words->type, last_words->body);
+  }
+  Linger();
+}
+
+void ControlSession::Linger() {
+  if (socket_ == nullptr || socket_->gone() || !connected() ||
+      context_->lingering >= kMaxLingering) {
+    return Retire();
+  }
+  counted_lingering_ = true;
+  ++context_->lingering;
+  SetAlarm(context_->now_ns() + kLingerNs);
+  socket_->Linger();
+}
+
+void ControlSession::Retire() {
+  if (std::exchange(counted_lingering_, false)) --context_->lingering;
+  stage_ = Stage::kRetired;
+  context_->engine.timers->Cancel(&alarm_);
+  socket_.reset();
+  context_->ready.Remove(this);
+  context_->members.Remove(this);
+  context_->retired.PushBack(this);
+}
+
+}  // namespace weft

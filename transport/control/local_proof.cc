@@ -1,0 +1,288 @@
+#include "transport/control/local_proof.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/check.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/control/address.h"
+
+namespace weft {
+namespace {
+
+constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 1};
+constexpr size_t kRequestBytes = sizeof(kMagic) + 16;
+constexpr size_t kMaxReasonBytes = 200;
+constexpr size_t kMaxAnswerBytes = sizeof(kMagic) + 1 + kMaxReasonBytes;
+constexpr std::byte kYes{0};
+constexpr std::byte kNo{1};
+constexpr int kBacklog = 1024;
+
+// One message with the descriptors that came with it.
+struct Received {
+  size_t bytes = 0;  // 0: the peer has left
+  Descriptor event;
+  Descriptor page;
+};
+
+// Sends one message, with both descriptors unless event_fd is negative.
+absl::Status SendWithDescriptors(int socket, ByteSpan bytes, int event_fd, int page_fd) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  if (event_fd >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    const int descriptors[2] = {event_fd, page_fd};
+    std::memcpy(CMSG_DATA(rights), descriptors, sizeof(descriptors));
+  }
+  if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
+    return StatusFromErrno(errno, "send over the local socket");
+  }
+  return absl::OkStatus();
+}
+
+// Every descriptor that arrived is owned or closed, whatever the peer sent.
+void TakeDescriptors(msghdr* header, Received* received) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      if (!received->event.valid()) {
+        received->event.Reset(descriptor);
+      } else {
+        received->page.Reset(descriptor);
+      }
+    }
+  }
+}
+
+// UNAVAILABLE: nothing has arrived yet.
+absl::StatusOr<Received> ReceiveWithDescriptors(int socket, MutableByteSpan bytes) {
+  iovec part{bytes.data(), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  if (count < 0) return StatusFromErrno(errno, "receive over the local socket");
+  Received received;
+  received.bytes = static_cast<size_t>(count);
+  TakeDescriptors(&header, &received);
+  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+    return absl::DataLossError("a message over the local socket is too long");
+  }
+  return received;
+}
+
+std::string RandomName() {
+  const uint64_t high = SecureRandom64();
+  const uint64_t low = SecureRandom64();
+  std::string name = "weft-";
+  for (const uint64_t half : {high, low}) {
+    for (int shift = 60; shift >= 0; shift -= 4) {
+      name.push_back("0123456789abcdef"[(half >> shift) & 15]);
+    }
+  }
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<int32_t> VouchedProcessId(int fd) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return StatusFromErrno(errno, "ask the kernel for the peer's process");
+  }
+  if (credentials.uid != ::geteuid()) {
+    return absl::PermissionDeniedError(StrCat("the peer runs as uid ", credentials.uid,
+                                              ", this side as uid ", ::geteuid(),
+                                              ": shared memory belongs to one user"));
+  }
+  return credentials.pid;
+}
+
+absl::Status CheckProcessId(int32_t told, int32_t vouched) {
+  if (told == vouched) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("the peer's process number is ", told, " to itself and ", vouched,
+             " from here: the processes are in different PID namespaces"));
+}
+
+// --- server
+// ---------------------------------------------------------------------------------------
+
+// A client that has connected and has not presented anything yet.
+class LocalProofServer::Visitor final : public PollHandler {
+ public:
+  Visitor(LocalProofServer* server, Descriptor socket)
+      : server_(server), socket_(std::move(socket)) {}
+  ~Visitor() { server_->poller_->Remove(socket_.get()); }
+
+  absl::Status Watch() { return server_->poller_->Add(socket_.get(), EPOLLIN, this); }
+  int fd() const { return socket_.get(); }
+
+ private:
+  void OnReady(uint32_t) override { server_->Serve(this); }
+
+  LocalProofServer* const server_;
+  const Descriptor socket_;
+};
+
+absl::StatusOr<std::unique_ptr<LocalProofServer>> LocalProofServer::Open(
+    Poller* poller, Doorbell* doorbell, LocalProofHandler* handler) {
+  std::string name = RandomName();
+  Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const KernelAddress address = AbstractAddress(name);
+  if (!listener.valid() || ::bind(listener.get(), address.get(), address.length) != 0 ||
+      ::listen(listener.get(), kBacklog) != 0) {
+    return StatusFromErrno(errno, "open the local socket");
+  }
+  std::unique_ptr<LocalProofServer> server(
+      new LocalProofServer(std::move(name), std::move(listener), poller, doorbell, handler));
+  WEFT_RETURN_IF_ERROR(poller->Add(server->listener_.get(), EPOLLIN, server.get()));
+  return server;
+}
+
+LocalProofServer::LocalProofServer(std::string name, Descriptor listener, Poller* poller,
+                                   Doorbell* doorbell, LocalProofHandler* handler)
+    : name_(std::move(name)),
+      listener_(std::move(listener)),
+      poller_(poller),
+      doorbell_(doorbell),
+      handler_(handler) {}
+
+LocalProofServer::~LocalProofServer() { poller_->Remove(listener_.get()); }
+
+void LocalProofServer::OnReady(uint32_t) {
+  Descriptor client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!client.valid()) return;
+  if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
+  visitors_.push_back(std::make_unique<Visitor>(this, std::move(client)));
+  if (!visitors_.back()->Watch().ok()) visitors_.pop_back();
+}
+
+void LocalProofServer::Serve(Visitor* visitor) {
+  std::array<std::byte, kRequestBytes> request;
+  absl::StatusOr<Received> received = ReceiveWithDescriptors(visitor->fd(), request);
+  if (received.ok() && received->bytes == kRequestBytes &&
+      std::memcmp(request.data(), kMagic, sizeof(kMagic)) == 0) {
+    const Nonce128 nonce{LoadLe64(request.data() + 8), LoadLe64(request.data() + 16)};
+    Answer(visitor->fd(),
+           Examine(visitor->fd(), nonce, std::move(received->event), std::move(received->page)));
+  }
+  const auto found = std::find_if(visitors_.begin(), visitors_.end(),
+                                  [visitor](const auto& entry) { return entry.get() == visitor; });
+  WEFT_CHECK(found != visitors_.end());
+  visitors_.erase(found);
+}
+
+absl::Status LocalProofServer::Examine(int fd, const Nonce128& nonce, Descriptor event,
+                                       Descriptor page) {
+  if (!event.valid() || !page.valid()) {
+    return absl::InvalidArgumentError("the request came without a doorbell");
+  }
+  Neighbour neighbour;
+  WEFT_ASSIGN_OR_RETURN(neighbour.process_id, VouchedProcessId(fd));
+  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(event.Release(), page.Release()));
+  return handler_->OnNeighbour(nonce, std::move(neighbour));
+}
+
+void LocalProofServer::Answer(int fd, const absl::Status& verdict) {
+  const std::string reason = Printable(ToStd(verdict.message()), kMaxReasonBytes - 3);
+  std::string answer(kMagic, sizeof(kMagic));
+  answer.push_back(static_cast<char>(verdict.ok() ? kYes : kNo));
+  answer += reason;
+  const int event_fd = verdict.ok() ? doorbell_->event_fd() : -1;
+  // A client that does not take its answer has itself to blame.
+  SendWithDescriptors(fd, AsBytes(answer), event_fd, doorbell_->page_fd()).IgnoreError();
+}
+
+// --- client
+// ---------------------------------------------------------------------------------------
+
+LocalProofClient::~LocalProofClient() {
+  if (socket_.valid()) poller_->Remove(socket_.get());
+}
+
+absl::Status LocalProofClient::Start(const std::string& socket_name, const Nonce128& nonce,
+                                     const HostFacts& server) {
+  if (socket_name.empty()) return absl::FailedPreconditionError("the server has no local socket");
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return StatusFromErrno(errno, "open the local socket");
+  const KernelAddress address = AbstractAddress(socket_name);
+  if (::connect(socket.get(), address.get(), address.length) != 0) {
+    if (errno == EAGAIN) {
+      return absl::ResourceExhaustedError("the server's local socket is busy");
+    }
+    if (errno == ECONNREFUSED) {
+      return absl::FailedPreconditionError(
+          "the server's local socket cannot be reached: the processes are in different network "
+          "namespaces");
+    }
+    return Annotate(StatusFromErrno(errno, "connect"), "the server's local socket");
+  }
+  // Before anything is handed over: whose socket is it?
+  WEFT_ASSIGN_OR_RETURN(server_process_id_, VouchedProcessId(socket.get()));
+  WEFT_RETURN_IF_ERROR(CheckProcessId(server.process_id, server_process_id_));
+  std::array<std::byte, kRequestBytes> request;
+  std::memcpy(request.data(), kMagic, sizeof(kMagic));
+  StoreLe64(request.data() + 8, nonce.high);
+  StoreLe64(request.data() + 16, nonce.low);
+  WEFT_RETURN_IF_ERROR(
+      SendWithDescriptors(socket.get(), request, doorbell_->event_fd(), doorbell_->page_fd()));
+  WEFT_RETURN_IF_ERROR(poller_->Add(socket.get(), EPOLLIN, this));
+  socket_ = std::move(socket);
+  return absl::OkStatus();
+}
+
+void LocalProofClient::OnReady(uint32_t) {
+  absl::StatusOr<Neighbour> neighbour = ReadAnswer();
+  poller_->Remove(socket_.get());
+  socket_.Reset();
+  result_->OnLocalProof(std::move(neighbour));
+}
+
+absl::StatusOr<Neighbour> LocalProofClient::ReadAnswer() {
+  std::array<std::byte, kMaxAnswerBytes> answer;
+  WEFT_ASSIGN_OR_RETURN(Received received, ReceiveWithDescriptors(socket_.get(), answer));
+  constexpr size_t kHeaderBytes = sizeof(kMagic) + 1;
+  if (received.bytes < kHeaderBytes || std::memcmp(answer.data(), kMagic, sizeof(kMagic)) != 0) {
+    return absl::UnavailableError("the server gave no answer at its local socket");
+  }
+  if (answer[sizeof(kMagic)] != kYes) {
+    const ByteSpan text = ByteSpan(answer).subspan(kHeaderBytes, received.bytes - kHeaderBytes);
+    return absl::FailedPreconditionError(
+        StrCat("server: ", Printable(AsStringView(text), kMaxReasonBytes)));
+  }
+  if (!received.event.valid() || !received.page.valid()) {
+    return absl::DataLossError("the server's answer came without a doorbell");
+  }
+  Neighbour neighbour;
+  neighbour.process_id = server_process_id_;
+  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell,
+                        PeerDoorbell::Open(received.event.Release(), received.page.Release()));
+  return neighbour;
+}
+
+}  // namespace weft

@@ -1,0 +1,120 @@
+// The exchange by which two processes prove to each other that they run on one host, under one
+// user, and hand over their engines' doorbells.
+//
+// Each listener has an abstract Unix socket with a random name, which its ServerHello tells. A
+// client with the same boot id connects to it and presents the nonce from that hello. Only a
+// process of the same host and network namespace can connect; the kernel says whose process it is
+// (SO_PEERCRED), on both sides. Then both pass two descriptors: their engine's doorbell.
+//
+//   request   8 bytes "WEFTSHM\1", 16 bytes nonce (high, low; little-endian); 2 descriptors
+//   answer    8 bytes "WEFTSHM\1", 1 byte: 0 yes, 1 no; then text why not; 2 descriptors if yes
+//
+// The socket is of the kind SOCK_SEQPACKET: request and answer are one message each.
+//
+// Threads: one engine's. Lifetime: poller, doorbell and handlers outlive the objects. An object may
+//   be destroyed inside its own handler's call.
+// Errors: texts name the obstacle for a candidate path's reason (docs/paths.md).
+// Invariants: a server holds at most kMaxVisitors clients that have not presented anything yet; the
+//   oldest leaves when another comes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/control/descriptor.h"
+#include "transport/control/hello.h"
+#include "transport/doorbell.h"
+#include "transport/poller.h"
+
+namespace weft {
+
+// A neighbour that the kernel vouches for.
+struct Neighbour {
+  int32_t process_id = 0;
+  std::unique_ptr<PeerDoorbell> doorbell;
+};
+
+class LocalProofHandler {
+ public:
+  // A client presents `nonce`. OK: it is expected, and `neighbour` (whose process number is the
+  // kernel's) has been taken; an error's text is the answer to the client.
+  virtual absl::Status OnNeighbour(const Nonce128& nonce, Neighbour neighbour) = 0;
+
+ protected:
+  ~LocalProofHandler() = default;
+};
+
+class LocalProofServer final : private PollHandler {
+ public:
+  static constexpr size_t kMaxVisitors = 64;
+
+  static absl::StatusOr<std::unique_ptr<LocalProofServer>> Open(Poller* poller, Doorbell* doorbell,
+                                                                LocalProofHandler* handler);
+  ~LocalProofServer();
+
+  // The abstract socket's name, without the leading zero byte.
+  const std::string& name() const { return name_; }
+
+ private:
+  class Visitor;
+
+  LocalProofServer(std::string name, Descriptor listener, Poller* poller, Doorbell* doorbell,
+                   LocalProofHandler* handler);
+
+  void OnReady(uint32_t events) override;
+  void Serve(Visitor* visitor);
+  absl::Status Examine(int fd, const Nonce128& nonce, Descriptor event, Descriptor page);
+  void Answer(int fd, const absl::Status& verdict);
+
+  const std::string name_;
+  const Descriptor listener_;
+  Poller* const poller_;
+  Doorbell* const doorbell_;
+  LocalProofHandler* const handler_;
+  std::deque<std::unique_ptr<Visitor>> visitors_;  // oldest first
+};
+
+class LocalProofResult {
+ public:
+  // The exchange is over: the server is a neighbour, or why not. Once.
+  virtual void OnLocalProof(absl::StatusOr<Neighbour> neighbour) = 0;
+
+ protected:
+  ~LocalProofResult() = default;
+};
+
+class LocalProofClient final : private PollHandler {
+ public:
+  LocalProofClient(Poller* poller, Doorbell* doorbell, LocalProofResult* result)
+      : poller_(poller), doorbell_(doorbell), result_(result) {}
+  ~LocalProofClient();
+
+  // Connects to the server's socket and presents the nonce; the result follows from Poller::Poll().
+  // Who owns this bounds the time. `server` is what the server told of itself. RESOURCE_EXHAUSTED:
+  // the server has too many waiting visitors; try again soon.
+  absl::Status Start(const std::string& socket_name, const Nonce128& nonce,
+                     const HostFacts& server);
+
+ private:
+  void OnReady(uint32_t events) override;
+  absl::StatusOr<Neighbour> ReadAnswer();
+
+  Poller* const poller_;
+  Doorbell* const doorbell_;
+  LocalProofResult* const result_;
+  Descriptor socket_;
+  int32_t server_process_id_ = 0;
+};
+
+// The number of the process at the other end of a Unix socket, as the kernel vouches for it.
+// PERMISSION_DENIED: it runs as another user.
+absl::StatusOr<int32_t> VouchedProcessId(int fd);
+
+// Whether a process that says it is `told` is the one that the kernel calls `vouched` here.
+absl::Status CheckProcessId(int32_t told, int32_t vouched);
+
+}  // namespace weft

@@ -1,0 +1,93 @@
+#include "transport/control/network_transport.h"
+
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/control/address.h"
+#include "transport/control/dial_session.h"
+
+namespace weft {
+
+NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransportOptions options)
+    : table_(kMaxConnections),
+      domains_(std::move(options.providers), options.framing, engine.poller, &table_) {
+  context_.engine = engine;
+  context_.domains = &domains_;
+  context_.table = &table_;
+}
+
+NetworkTransport::~NetworkTransport() {
+  closing_ = true;
+  while (NetworkListener* listener = listeners_.PopFront()) listener->Stop();
+  while (ControlSession* session = context_.members.Front()) session->Shutdown();
+  DeleteRetired();
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::string& address,
+                                                                   const ListenOptions& options,
+                                                                   Acceptor* acceptor) {
+  if (closing_) return absl::FailedPreconditionError("the engine ends");
+  WEFT_RETURN_IF_ERROR(CheckLinkOptions(options.link, options.hello));
+  if (options.max_connections == 0) {
+    return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
+  }
+  WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
+  const std::vector<PathKind> allowed = policy.allowed;
+  WEFT_ASSIGN_OR_RETURN(
+      std::unique_ptr<NetworkListener> listener,
+      NetworkListener::Open(&context_, &strangers_, address, options, std::move(policy), acceptor));
+  // Now rather than while the first client waits; a path that cannot be opened is that client's
+  // reason not to take it.
+  for (const PathKind kind : allowed) domains_.Open(kind, context_.now_ns()).status().IgnoreError();
+  listeners_.PushBack(listener.get());
+  return std::unique_ptr<Listener>(std::move(listener));
+}
+
+absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address,
+                                                      const ConnectOptions& options,
+                                                      ConnectionHandler* handler) {
+  if (closing_) return absl::FailedPreconditionError("the engine ends");
+  WEFT_RETURN_IF_ERROR(CheckLinkOptions(options.link, options.hello));
+  WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
+  WEFT_ASSIGN_OR_RETURN(ServerAddress server, ParseServerAddress(address));
+  if (server.kind == ServerAddress::Kind::kInternet && server.port == 0) {
+    return absl::InvalidArgumentError(
+        StrCat("address \"", address, "\": nobody can be reached at port 0"));
+  }
+  WEFT_ASSIGN_OR_RETURN(std::vector<KernelAddress> found, Resolve(server));
+  auto* const session = new DialSession(&context_, std::move(server), std::move(found), options,
+                                        std::move(policy));  // the context's from here on
+  return session->Start(handler);
+}
+
+int NetworkTransport::Poll(int budget, uint64_t) {
+  int done = domains_.Poll(budget);
+  done += table_.RunEvents();
+  if (!context_.ready.empty()) done += RunReady();
+  if (!context_.retired.empty()) DeleteRetired();
+  return done;
+}
+
+// Those that become ready meanwhile wait for the next turn.
+int NetworkTransport::RunReady() {
+  IntrusiveList<ControlSession, ReadyTag> now;
+  now.SpliceBack(context_.ready);
+  int count = 0;
+  while (ControlSession* session = now.PopFront()) {
+    session->Run();
+    ++count;
+  }
+  return count;
+}
+
+void NetworkTransport::DeleteRetired() {
+  while (ControlSession* session = context_.retired.PopFront()) delete session;
+}
+
+bool NetworkTransport::Arm() {
+  if (!context_.ready.empty() || !context_.retired.empty() || table_.has_events()) return false;
+  return domains_.Arm();
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// The real network: one address for each server, a control connection for each peer, and the best
+// path that both have for the messages.
+//
+//   NetworkListener   takes clients in
+//   AcceptSession     the server's half of one handshake, and the connection's life after it
+//   DialSession       the client's
+//   DomainSet         the providers, opened when first needed
+//   ConnectionTable   where batches find their connection (transport/framing/)
+//
+// A turn costs what its domains cost: sessions run only when their socket, their link or their
+// alarm has something for them. Descriptors are the engine's poller's business.
+//
+// Threads: one engine's. Lifetime: Transport's; listeners may outlive it.
+// Errors: as transport.h says.
+// Invariants: every session is in the context's `members` or in `retired`; a retired one is deleted
+//   in Poll(), outside of callbacks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/control/control_session.h"
+#include "transport/control/domain_set.h"
+#include "transport/control/network_listener.h"
+#include "transport/engine.h"
+#include "transport/framing/connection_table.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+struct NetworkTransportOptions {
+  std::vector<PathProvider> providers;  // in default order of preference
+  FramingOptions framing;
+};
+
+class NetworkTransport final : public Transport {
+ public:
+  // Connections at one time; as many descriptors as the engine's poller takes.
+  static constexpr uint32_t kMaxConnections = Poller::kMaxDescriptors;
+
+  NetworkTransport(const EngineContext& engine, NetworkTransportOptions options);
+  ~NetworkTransport() override;
+
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
+                                                   const ListenOptions& options,
+                                                   Acceptor* acceptor) override;
+  // A name in `address` is looked up here, before anything else, and that may block (address.h).
+  absl::StatusOr<Connection*> Connect(const std::string& address, const ConnectOptions& options,
+                                      ConnectionHandler* handler) override;
+  int Poll(int budget, uint64_t now_ns) override;
+  void FlushAll() override { table_.FlushAll(); }
+  bool Arm() override;
+  bool busy() const override { return domains_.busy(); }
+
+ private:
+  int RunReady();
+  void DeleteRetired();
+
+  ConnectionTable table_;
+  DomainSet domains_;
+  ControlContext context_;
+  Strangers strangers_;
+  IntrusiveList<NetworkListener, ListenerTag> listeners_;
+  bool closing_ = false;
+};
+
+}  // namespace weft

@@ -1,0 +1,161 @@
+#include "transport/network.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/control/network_transport.h"
+#include "transport/control/path_policy.h"
+#include "transport/ofi/ofi.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kMinSlotBytes = 1024;
+constexpr uint32_t kMaxSlotBytes = 65536;
+constexpr uint32_t kSlotStep = 64;
+constexpr uint64_t kMinPoolBytes = uint64_t{1} << 20;
+
+// Up to this size libfabric's shm copies through the receiver's memory and is done.
+constexpr uint32_t kMaxShmSlotBytes = 4096;
+
+absl::Status CheckOptions(const NetworkOptions& options) {
+  if (options.slot_bytes < kMinSlotBytes || options.slot_bytes > kMaxSlotBytes ||
+      options.slot_bytes % kSlotStep != 0) {
+    return absl::InvalidArgumentError(StrCat("NetworkOptions::slot_bytes is ", options.slot_bytes,
+                                             "; it must be ", kMinSlotBytes, "..", kMaxSlotBytes,
+                                             " and a multiple of ", kSlotStep));
+  }
+  if (options.max_pool_bytes < kMinPoolBytes) {
+    return absl::InvalidArgumentError(StrCat("NetworkOptions::max_pool_bytes is ",
+                                             options.max_pool_bytes, "; it must be at least ",
+                                             kMinPoolBytes));
+  }
+  if (options.max_large_bytes < kMaxMessageBytes) {
+    return absl::InvalidArgumentError(StrCat("NetworkOptions::max_large_bytes is ",
+                                             options.max_large_bytes, "; it must be at least ",
+                                             kMaxMessageBytes, " (kMaxMessageBytes)"));
+  }
+  return absl::OkStatus();
+}
+
+bool IsNumericHost(const std::string& text) {
+  in6_addr ignored;
+  return inet_pton(AF_INET, text.c_str(), &ignored) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+}
+
+// The first address of the interface, IPv4 before IPv6.
+absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return StatusFromErrno(errno, "list the network interfaces");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  std::string known;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+      if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
+      if (name != entry->ifa_name) {
+        known = StrCat(known, known.empty() ? "" : ", ", entry->ifa_name);
+        continue;
+      }
+      char text[INET6_ADDRSTRLEN] = {};
+      const void* bytes =
+          family == AF_INET
+              ? static_cast<const void*>(&reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr)
+              : &reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr;
+      inet_ntop(family, bytes, text, sizeof(text));
+      return std::string(text);
+    }
+  }
+  return absl::InvalidArgumentError(StrCat("NetworkOptions::bind_interface is \"", name,
+                                           "\", which is no interface with an address here (",
+                                           known, ") and no numeric address"));
+}
+
+absl::StatusOr<std::string> BindAddress(const std::string& interface) {
+  if (interface.empty() || IsNumericHost(interface)) return interface;
+  return AddressOfInterface(interface);
+}
+
+OfiOptions ForDomain(const NetworkOptions& options, uint32_t slot_bytes,
+                     const std::string& bind_address, BatchSink* sink) {
+  OfiOptions ofi;
+  ofi.sink = sink;
+  ofi.bind_address = bind_address;
+  ofi.slot_bytes = slot_bytes;
+  ofi.max_pool_bytes = options.max_pool_bytes;
+  return ofi;
+}
+
+std::vector<PathProvider> Providers(const NetworkOptions& options,
+                                    const std::string& bind_address) {
+  std::vector<PathProvider> providers(2);
+  PathProvider& shm = providers[0];
+  shm.kind = PathKind::kShm;
+  shm.provider = "shm";
+  shm.open = [options](BatchSink* sink) {
+    const uint32_t slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
+    return OpenShmDomain(ForDomain(options, slot_bytes, "", sink));
+  };
+  PathProvider& tcp = providers[1];
+  tcp.kind = PathKind::kTcp;
+  tcp.provider = "tcp";
+  tcp.open = [options, bind_address](BatchSink* sink) {
+    return OpenTcpDomain(ForDomain(options, options.slot_bytes, bind_address, sink));
+  };
+  tcp.with_host = [](const std::string& address, const std::string& host) {
+    return WithHost(address, host);
+  };
+  for (PathProvider& provider : providers) provider.fabric_version = FabricLibraryVersion();
+  return providers;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineContext& engine,
+                                                                const NetworkOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  // An unusable WEFT_PATHS is better known now than at the first connect.
+  WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
+  WEFT_ASSIGN_OR_RETURN(const std::string bind_address, BindAddress(options.bind_interface));
+  NetworkTransportOptions network;
+  network.providers = Providers(options, bind_address);
+  network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
+  return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(engine, std::move(network)));
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& engine_options,
+                                                          const NetworkOptions& options) {
+  return Engine::Create(engine_options, [options](const EngineContext& engine) {
+    return MakeNetworkTransport(engine, options);
+  });
+}
+
+std::string ExplainConnection(const Connection& connection) {
+  const PathInfo& path = connection.path();
+  std::string text;
+  if (connection.state() != Connection::State::kConnecting) {
+    text = StrCat("path ", PathKindName(path.kind), " over ", path.provider, ", device ",
+                  path.device, ", from ", path.local, " to ", path.peer, "\n");
+  }
+  return text + ExplainPaths(connection.candidates());
+}
+
+std::string ExplainNetwork() {
+  const char* paths = std::getenv(kPathsVariable);
+  return StrCat(DescribeProviders(), "\n", kPathsVariable,
+                paths == nullptr || *paths == '\0'
+                    ? std::string(" is not set: all paths, shm first")
+                    : StrCat("=", paths),
+                "\n");
+}
+
+}  // namespace weft

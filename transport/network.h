@@ -1,0 +1,60 @@
+// The network between real processes: engines whose connections travel over libfabric's shared
+// memory or TCP, whichever is best for the two that meet.
+//
+//   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenNetworkEngine({});
+//   (*engine)->transport().Listen("127.0.0.1:0", {}, &acceptor);
+//
+// One address names a server: host:port, [v6]:port or unix:/path. Client and server agree there on
+// a path, and docs/paths.md says how; WEFT_PATHS=shm,tcp in the environment restricts and orders
+// the paths of every connection that does not say so itself (LinkOptions::paths).
+//
+// Threads: any. Errors: INVALID_ARGUMENT names the option or variable and its bounds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+struct NetworkOptions {
+  // Behaviour.
+  // Where tcp paths listen: an interface's name ("eth0") or one of its numeric addresses; empty:
+  // all IPv4 interfaces. (The control address is Listen()'s.)
+  std::string bind_interface;
+
+  // Performance.
+  // Bytes of one batch, 1024..65536 in steps of 64: the largest message that travels without a
+  // round trip of its own is a little smaller. Larger: more memory (each connection holds two
+  // windows of slots), fewer round trips for messages in between. Shared memory uses at most 4096
+  // of it, because libfabric needs the peer's answer for each larger send.
+  uint32_t slot_bytes = 8192;
+  // Registered slots, in bytes, for each path: windows of new connections beyond it are refused
+  // with RESOURCE_EXHAUSTED. At least 1 MiB.
+  uint64_t max_pool_bytes = uint64_t{256} << 20;
+  // Buffers of large messages, in bytes, for each path and direction; taken as needed. At least
+  // kMaxMessageBytes. Lower: senders of large messages meet RESOURCE_EXHAUSTED sooner.
+  uint64_t max_large_bytes = uint64_t{256} << 20;
+};
+
+// An engine on the real network.
+absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& engine_options,
+                                                          const NetworkOptions& options = {});
+
+// The network for an engine: what OpenNetworkEngine() gives to Engine::Create().
+absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineContext& engine,
+                                                                const NetworkOptions& options);
+
+// Which path carries this connection and why, a line for each candidate. For an open connection, or
+// inside OnClosed(). Ends with a newline.
+std::string ExplainConnection(const Connection& connection);
+
+// What this process has to build paths of: libfabric's version and providers, WEFT_PATHS. Takes
+// about 0.1 s the first time. Ends with a newline.
+std::string ExplainNetwork();
+
+}  // namespace weft
