@@ -1,0 +1,108 @@
+// Frames on the wire: exactly these bytes, and nothing else is understood.
+#include "rpc/frame.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes FromHex(std::string_view hex) {
+  Bytes bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+Bytes Reply(uint16_t status, uint32_t text_bytes, size_t body_bytes) {
+  Bytes frame(kFrameHeaderBytes + body_bytes);
+  EncodeReply({{1, 3}, status, text_bytes}, frame.data());
+  return frame;
+}
+
+bool Decodes(const Bytes& frame) {
+  ReplyHeader header;
+  ByteSpan body;
+  return DecodeReply(frame, &header, &body);
+}
+
+TEST(FrameTest, RequestHasItsBytes) {
+  Bytes frame(kFrameHeaderBytes);
+  EncodeRequest({{0x01020304, 0x11121314}, 0x2122, 0x31323334}, frame.data());
+  EXPECT_EQ(frame, FromHex("04030201"
+                           "14131211"
+                           "2221"
+                           "0100"
+                           "34333231"));
+}
+
+TEST(FrameTest, ReplyHasItsBytes) {
+  Bytes frame(kFrameHeaderBytes);
+  EncodeReply({{7, 9}, 14, 5}, frame.data());
+  EXPECT_EQ(frame, FromHex("07000000090000000e00020005000000"));
+}
+
+TEST(FrameTest, CancelHasItsBytes) {
+  Bytes frame(kFrameHeaderBytes);
+  EncodeCancel({7, 9}, frame.data());
+  EXPECT_EQ(frame, FromHex("07000000090000000000030000000000"));
+}
+
+TEST(FrameTest, RequestComesBackAsItWas) {
+  Bytes frame(kFrameHeaderBytes + 3);
+  EncodeRequest({{5, 7}, 300, 123456}, frame.data());
+  ByteSpan body;
+  const RequestHeader header = DecodeRequest(frame, &body);
+  EXPECT_EQ(FrameKindOf(frame), static_cast<uint16_t>(FrameKind::kRequest));
+  EXPECT_EQ(header.id.slot, 5u);
+  EXPECT_EQ(header.id.generation, 7u);
+  EXPECT_EQ(header.method, 300);
+  EXPECT_EQ(header.remaining_us, 123456u);
+  EXPECT_EQ(body.size(), 3u);
+}
+
+TEST(FrameTest, WhatIsShorterThanAHeaderIsNoFrame) {
+  for (size_t bytes = 0; bytes < kFrameHeaderBytes; ++bytes) {
+    EXPECT_EQ(FrameKindOf(Bytes(bytes, std::byte{1})), 0) << bytes;
+  }
+}
+
+TEST(FrameTest, RepliesAreTakenOnlyIfTheirFieldsAgree) {
+  EXPECT_TRUE(Decodes(Reply(0, 0, 0)));
+  EXPECT_TRUE(Decodes(Reply(0, 0, 100)));
+  EXPECT_TRUE(Decodes(Reply(5, 0, 0)));
+  EXPECT_TRUE(Decodes(Reply(16, 100, 100)));
+  EXPECT_TRUE(Decodes(Reply(5, kMaxStatusText, kMaxStatusText)));
+
+  EXPECT_FALSE(Decodes(Reply(0, 1, 1))) << "a text without an error";
+  EXPECT_FALSE(Decodes(Reply(17, 0, 0))) << "no such status";
+  EXPECT_FALSE(Decodes(Reply(5, 3, 2))) << "a text longer than the frame";
+  EXPECT_FALSE(Decodes(Reply(5, 3, 4))) << "bytes after an error's text";
+  EXPECT_FALSE(Decodes(Reply(5, 0xFFFFFFFF, 4)));
+  EXPECT_FALSE(Decodes(Reply(5, kMaxStatusText + 1, kMaxStatusText + 1)));
+}
+
+TEST(FrameTest, CancelsAreTakenOnlyIfTheyAreNothingElse) {
+  Bytes frame(kFrameHeaderBytes);
+  CallId id;
+  EncodeCancel({3, 5}, frame.data());
+  ASSERT_TRUE(DecodeCancel(frame, &id));
+  EXPECT_EQ(id.slot, 3u);
+  EXPECT_EQ(id.generation, 5u);
+
+  for (size_t at : {8, 9, 12, 15}) {
+    Bytes changed = frame;
+    changed[at] = std::byte{1};
+    EXPECT_FALSE(DecodeCancel(changed, &id)) << at;
+  }
+  frame.push_back(std::byte{0});
+  EXPECT_FALSE(DecodeCancel(frame, &id)) << "a body";
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,125 @@
+// The test service, and a client and a server of it on a simulated network.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "rpc/testing/test_service.weft.h"
+#include "transport/sim/sim_network.h"
+
+namespace weft::test {
+
+inline Data MakeData(uint64_t number, size_t bytes) {
+  Data data;
+  data.set_number(number);
+  data.set_payload(std::string(bytes, static_cast<char>('a' + number % 26)));
+  return data;
+}
+
+class TestService : public Probe::Service {
+ public:
+  using HeldCall = UnaryCall<Data, Data>;
+
+  absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
+    ++echoes;
+    last_remaining_us = context.remaining_us();
+    *reply = request;
+    return absl::OkStatus();
+  }
+  absl::Status Fail(ServerContext&, const Failure& request, Data*) override {
+    return absl::Status(static_cast<absl::StatusCode>(request.code()), request.text());
+  }
+  void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
+  absl::Status Make(ServerContext&, const Size& request, Data* reply) override {
+    reply->mutable_payload()->assign(request.bytes(), 'm');
+    return absl::OkStatus();
+  }
+  absl::Status Strict(ServerContext&, const Required& request, Required* reply) override {
+    if (!request.forget()) reply->set_id(request.id());
+    return absl::OkStatus();
+  }
+
+  // Ends the oldest held call by echoing.
+  void Release(absl::Status status = absl::OkStatus()) {
+    HeldCall call = std::move(held.front());
+    held.pop_front();
+    *call.reply() = call.request();
+    call.Finish(std::move(status));
+  }
+
+  int echoes = 0;
+  uint64_t last_remaining_us = 0;
+  std::deque<HeldCall> held;
+};
+
+// A callback call that remembers how it ended.
+struct Outcome {
+  Data reply;
+  int completions = 0;
+  std::optional<absl::Status> status;
+
+  bool done() const { return completions > 0; }
+  Function<void(absl::Status)> Callback() {
+    return [this](absl::Status result) {
+      ++completions;
+      status = std::move(result);
+    };
+  }
+};
+
+// "server" serves TestService at "sim:server"; "client" has a channel to it.
+class RpcTest : public testing::Test {
+ protected:
+  explicit RpcTest(uint64_t seed = 1) : network_(seed) {}
+
+  ~RpcTest() override {
+    service_.held.clear();
+    stub_.reset();
+    channel_.reset();
+    server_.reset();
+  }
+
+  Engine& client() { return network_.Node("client"); }
+  Engine& server_engine() { return network_.Node("server"); }
+
+  void StartServer(const ServerOptions& options = {}) {
+    server_ = *Server::Create(server_engine(), options);
+    ASSERT_TRUE(server_->AddService(&service_).ok());
+    const absl::Status listening = server_->Listen("sim:server");
+    ASSERT_TRUE(listening.ok()) << listening;
+  }
+
+  void OpenChannel(const ChannelOptions& options = {}) {
+    auto channel = Channel::Open(client(), "sim:server", options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+    stub_.emplace(*channel_);
+  }
+
+  void Start(const ChannelOptions& channel = {}, const ServerOptions& server = {}) {
+    StartServer(server);
+    OpenChannel(channel);
+  }
+
+  bool RunUntil(Function<bool()> done) {
+    const bool result = network_.RunUntil(std::move(done), 100 * kNsPerSec);
+    network_.CheckInvariants();
+    return result;
+  }
+
+  SimNetwork network_;
+  TestService service_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Channel> channel_;
+  std::optional<Probe::Stub> stub_;
+};
+
+}  // namespace weft::test
