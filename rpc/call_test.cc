@@ -380,6 +380,7 @@ TEST_F(CallTest, TheServersSlotLimitHolds) {
   EXPECT_EQ(service_.held.size(), 2u);
   EXPECT_EQ(channel_->stats().outstanding, 2u);
   EXPECT_EQ(channel_->stats().queued, 3u);
+  channel_.reset();  // before the outcomes
 }
 
 TEST_F(CallTest, TheQueueIsBounded) {
@@ -397,6 +398,7 @@ TEST_F(CallTest, TheQueueIsBounded) {
             absl::ResourceExhaustedError("2 calls wait already for sim:server, as many as "
                                          "ChannelOptions::max_queued_calls allows (not sent)"));
   EXPECT_FALSE(outcomes[2].done());
+  channel_.reset();  // before the outcomes
 }
 
 TEST_F(CallTest, AWaitingCallTellsTheTimeThatRemainsWhenItIsSent) {
@@ -416,9 +418,9 @@ TEST_F(CallTest, AWaitingCallTellsTheTimeThatRemainsWhenItIsSent) {
 }
 
 TEST_F(CallTest, ASlowServerHoldsCallersBackButLosesNothing) {
-  ChannelOptions options;
+  ServerOptions options;
   options.link.window_slots = 4;
-  Start(options);
+  Start({}, options);
   network_.SlowDown("server", 100 * kNsPerUs);
   std::vector<Outcome> outcomes(500);
   for (size_t i = 0; i < outcomes.size(); ++i) {
@@ -439,17 +441,6 @@ TEST_F(CallTest, RepliesWaitForCreditToo) {
   }
   ASSERT_TRUE(RunUntil([&] { return channel_->stats().calls_ok == 200; }));
   EXPECT_EQ(server_->stats().running, 0u);
-}
-
-TEST_F(CallTest, ACancelOvertakesItsLargeRequestWhichThenDoesNotRun) {
-  Start();
-  Data reply;
-  // A gigabyte per second: 60 MB take 60 ms.
-  EXPECT_TRUE(
-      absl::IsDeadlineExceeded(stub_->Echo(MakeData(1, 60'000'000), &reply, {.timeout_us = 5000})));
-  network_.Settle();
-  EXPECT_EQ(service_.echoes, 0);
-  EXPECT_EQ(channel_->stats().outstanding, 0u);
 }
 
 // --- the channel itself --------------------------------------------------------------------------

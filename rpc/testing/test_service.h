@@ -9,10 +9,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "rpc/testing/test_service.weft.h"
+#include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_network.h"
 
 namespace weft::test {
@@ -60,7 +62,8 @@ class TestService : public Probe::Service {
   std::deque<HeldCall> held;
 };
 
-// A callback call that remembers how it ended.
+// A callback call that remembers how it ended. It must stay until then: a test that ends earlier
+// destroys its channel first.
 struct Outcome {
   Data reply;
   int completions = 0;
@@ -82,19 +85,32 @@ class RpcTest : public testing::Test {
 
   ~RpcTest() override {
     service_.held.clear();
+    lost_calls_.clear();
     stub_.reset();
     channel_.reset();
     server_.reset();
+    killed_servers_.clear();
   }
 
   Engine& client() { return network_.Node("client"); }
-  Engine& server_engine() { return network_.Node("server"); }
+  Engine& server_engine() { return network_.Node(server_node_); }
 
   void StartServer(const ServerOptions& options = {}) {
     server_ = *Server::Create(server_engine(), options);
     ASSERT_TRUE(server_->AddService(&service_).ok());
     const absl::Status listening = server_->Listen("sim:server");
     ASSERT_TRUE(listening.ok()) << listening;
+  }
+
+  // The server's machine dies, with what its handlers hold. StartServer() then uses another one,
+  // under the same address.
+  void KillServer() {
+    network_.Kill(server_node_);
+    network_.fabric().RemoveListener("server");
+    server_node_ += "'";
+    killed_servers_.push_back(std::move(server_));
+    for (TestService::HeldCall& call : service_.held) lost_calls_.push_back(std::move(call));
+    service_.held.clear();
   }
 
   void OpenChannel(const ChannelOptions& options = {}) {
@@ -116,7 +132,10 @@ class RpcTest : public testing::Test {
   }
 
   SimNetwork network_;
+  std::string server_node_ = "server";
   TestService service_;
+  std::vector<std::unique_ptr<Server>> killed_servers_;
+  std::deque<TestService::HeldCall> lost_calls_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Channel> channel_;
   std::optional<Probe::Stub> stub_;

@@ -287,9 +287,10 @@ void SimLink::Serve(uint64_t op, const RemoteSpan& remote, bool write,
   data.clear();
   if (allowed && !write) data.assign(memory.begin(), memory.end());
   const uint64_t digest = SimFabric::Digest(data);
+  const uint64_t bytes = kRequestBytes + data.size();  // before `data` moves
   fabric_->Transmit(
-      domain_->node_, peer_node_, kRequestBytes + data.size(), write ? "written" : "read reply",
-      digest, [fabric = fabric_, peer_link = peer_link_, op, allowed, data = std::move(data)] {
+      domain_->node_, peer_node_, bytes, write ? "written" : "read reply", digest,
+      [fabric = fabric_, peer_link = peer_link_, op, allowed, data = std::move(data)] {
         SimLink* const peer = fabric->FindLink(peer_link);
         if (peer != nullptr) peer->OnReply(op, allowed, data);
       });
