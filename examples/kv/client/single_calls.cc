@@ -1,0 +1,83 @@
+// The commands that make one call and print what it returned.
+#include <cstdio>
+
+#include "absl/strings/escaping.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "examples/kv/client/commands.h"
+
+namespace kv::client {
+namespace {
+
+void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// Bytes that a terminal can show; UTF-8 stays as it is.
+std::string Printable(const std::string& bytes) { return absl::Utf8SafeCHexEscape(bytes); }
+
+bool IsPlainValue(const google::protobuf::RepeatedPtrField<Field>& fields) {
+  return fields.size() == 1 && fields[0].name().empty();
+}
+
+std::string FieldList(const google::protobuf::RepeatedPtrField<Field>& fields) {
+  if (IsPlainValue(fields)) return Printable(fields[0].value());
+  std::string text;
+  for (const Field& field : fields) {
+    if (!text.empty()) text += ' ';
+    text += weft::StrCat(Printable(field.name()), "=", Printable(field.value()));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::Status Get(Session& session, const std::string& key) {
+  GetRequest request;
+  GetReply reply;
+  request.set_key(key);
+  WEFT_RETURN_IF_ERROR(session.kv.Get(request, &reply, session.call));
+  // A plain value exactly as it is: it may go into a file.
+  Print(IsPlainValue(reply.fields()) ? reply.fields(0).value() : FieldList(reply.fields()));
+  Print("\n");
+  return absl::OkStatus();
+}
+
+absl::Status Put(Session& session, const std::string& key, const std::string& value) {
+  PutRequest request;
+  PutReply reply;
+  request.set_key(key);
+  request.add_fields()->set_value(value);
+  WEFT_RETURN_IF_ERROR(session.kv.Put(request, &reply, session.call));
+  Print(reply.created() ? "created\n" : "replaced\n");
+  return absl::OkStatus();
+}
+
+absl::Status Delete(Session& session, const std::string& key) {
+  DeleteRequest request;
+  DeleteReply reply;
+  request.set_key(key);
+  WEFT_RETURN_IF_ERROR(session.kv.Delete(request, &reply, session.call));
+  if (!reply.existed()) return absl::NotFoundError("no record has this key");
+  Print("deleted\n");
+  return absl::OkStatus();
+}
+
+absl::Status Scan(Session& session, const std::string& start, uint32_t limit) {
+  ScanRequest request;
+  ScanReply reply;
+  request.set_start(start);
+  request.set_limit(limit);
+  WEFT_RETURN_IF_ERROR(session.kv.Scan(request, &reply, session.call));
+  for (const ScanReply::Record& record : reply.records()) {
+    Print(weft::StrCat(Printable(record.key()), "\t", FieldList(record.fields()), "\n"));
+  }
+  std::fprintf(stderr, "%d records%s\n", reply.records_size(),
+               reply.more() ? ", and there are more" : "");
+  return absl::OkStatus();
+}
+
+absl::Status Explain(Session& session) {
+  Print(session.channel.Explain());
+  return absl::OkStatus();
+}
+
+}  // namespace kv::client

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# demo.sh BIN_DIR [TEXT]: a key-value service between two processes, over shm and over tcp.
+#
+# Starts kv_server, loads a text of many lines through kv_client, compares every value, runs the
+# YCSB workloads A, B and C, and prints what was reached. TEXT is a word list by default.
+# DEMO_SECONDS: how long each workload runs (3). Ends cleanly on Ctrl-C.
+set -euo pipefail
+(($# == 1 || $# == 2)) || { echo "usage: demo.sh BIN_DIR [TEXT]" >&2; exit 2; }
+
+bin=$1
+seconds=${DEMO_SECONDS:-3}
+outstanding=16
+# How long the server may take to leave once it was told to; it needs milliseconds.
+stop_seconds=5
+
+scratch=$(mktemp -d)
+results=$scratch/results
+server=
+
+fail() {
+  echo "demo: $*" >&2
+  exit 1
+}
+
+word_list() {
+  local file
+  for file in /usr/share/dict/american-english /usr/share/dict/british-english /usr/share/dict/words; do
+    [[ -r $file ]] && (($(wc -l <"$file") >= 100000)) && echo "$file" && return
+  done
+  fail "no word list of 100,000 lines: install wamerican, or name a text: demo.sh BIN_DIR TEXT"
+}
+
+# Reads the first line of the server: it is written once clients can connect. The server has a
+# session of its own, so that Ctrl-C reaches it through cleanup() only, after the client.
+start_server() {
+  local line
+  mkfifo "$scratch/server"
+  setsid "$bin/kv_server" >"$scratch/server" &
+  server=$!
+  exec 3<"$scratch/server"
+  read -r line <&3 || fail "kv_server did not start"
+  address=${line#listening on }
+}
+
+# Prints what the server says as it leaves; its end closes the pipe.
+stop_server() {
+  local line
+  kill -TERM "$server" 2>/dev/null || true
+  while read -t "$stop_seconds" -r line <&3; do echo "  $line"; done
+  kill -KILL "$server" 2>/dev/null || true # nothing to do where it left in time
+  wait "$server" 2>/dev/null || true
+  server=
+}
+
+cleanup() {
+  [[ -z $server ]] || stop_server >/dev/null
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+trap 'echo >&2; echo "demo: interrupted" >&2; exit 130' INT TERM
+
+client() { "$bin/kv_client" --server="$address" "$@"; }
+title() { printf '\n== %s\n' "$*"; }
+
+run_path() {
+  local path=$1
+  title "over $path"
+  client --paths="$path" explain
+  client --paths="$path" load "$text"
+  client --paths="$path" verify "$text"
+  client --paths="$path" ycsb --workload=A,B,C --seconds="$seconds" \
+    --outstanding="$outstanding" --results="$results"
+  client --paths="$path" ycsb --workload=C --noload --seconds="$seconds" \
+    --outstanding=1 --results="$results"
+}
+
+summary() {
+  awk -F '\t' '
+    function commas(n,   text) {
+      text = sprintf("%d", n)
+      while (match(text, /[0-9][0-9][0-9][0-9]($|,)/))
+        text = substr(text, 1, RSTART) "," substr(text, RSTART + 1)
+      return text
+    }
+    BEGIN {
+      mix["A"] = "50 % reads, 50 % updates"
+      mix["B"] = "95 % reads, 5 % updates"
+      mix["C"] = "reads only"
+      line = "%-5s %-4s %-26s %11s %12s %10s %10s %10s %7s\n"
+      printf line, "path", "YCSB", "", "outstanding", "calls/s", "p50", "p99", "p99.9", "errors"
+    }
+    {
+      printf line, $1, $2, mix[$2], $3, commas($5), sprintf("%.1f us", $6),
+             sprintf("%.1f us", $7), sprintf("%.1f us", $8), $9
+    }' "$results"
+}
+
+text=${2:-$(word_list)}
+[[ -r $text ]] || fail "cannot read $text"
+start_server
+
+title "one server, one client, two processes"
+echo "kv_server is process $server and serves at $address"
+echo "left to itself, a client here would take this path:"
+client explain
+
+for path in shm tcp; do run_path "$path"; done
+
+title "the server, told to stop"
+stop_server
+
+title "summary: 100,000 records of 10 fields of 100 bytes, zipfian"
+summary

@@ -1,0 +1,119 @@
+// kv_server: the key-value service of kv.proto, in memory, until SIGINT or SIGTERM.
+//
+// Its first line on stdout is "listening on ADDRESS": whoever started it waits for that line.
+// Exit status: 0 stopped by a signal, 1 could not start, 2 the command line is wrong.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_format.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "examples/kv/kv_service.h"
+#include "examples/kv/stop_signal.h"
+#include "examples/kv/store.h"
+#include "rpc/server.h"
+#include "transport/path.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:0",
+          "address to serve at: host:port, [v6]:port or unix:/path; port 0: any free one");
+ABSL_FLAG(std::string, address_file, "", "write the address to this file once it is served");
+ABSL_FLAG(std::string, paths, "",
+          "paths that clients may use: shm,tcp; empty: WEFT_PATHS or all there are");
+ABSL_FLAG(uint64_t, max_mib, 4096, "memory for records, in MiB; beyond it puts are refused");
+ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
+ABSL_FLAG(uint32_t, max_outstanding, 256, "calls under way for each client");
+ABSL_FLAG(uint32_t, spin_us, 20,
+          "how long to look for work before sleeping; more answers sooner and costs CPU");
+ABSL_FLAG(bool, busy, false, "never sleep: one CPU for the lowest latency");
+ABSL_FLAG(int, cpu, -1, "pin the engine's thread to this CPU; -1: do not");
+
+namespace kv {
+namespace {
+
+// How long running calls may take once the server is told to stop. Handlers take microseconds:
+// more than enough, and short enough for whoever waits.
+constexpr uint64_t kGraceUs = 1'000'000;
+
+absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags() {
+  weft::ServerOptions options;
+  options.name = "kv_server";
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_outstanding_calls = absl::GetFlag(FLAGS_max_outstanding);
+  options.spin_ns = absl::GetFlag(FLAGS_busy) ? weft::kSpinForever
+                                              : absl::GetFlag(FLAGS_spin_us) * weft::kNsPerUs;
+  options.cpu = absl::GetFlag(FLAGS_cpu);
+  const std::string paths = absl::GetFlag(FLAGS_paths);
+  if (!paths.empty()) {
+    WEFT_ASSIGN_OR_RETURN(options.link.paths, weft::ParsePathList(paths));
+  }
+  return options;
+}
+
+StoreLimits LimitsFromFlags() {
+  StoreLimits limits;
+  limits.max_bytes = absl::GetFlag(FLAGS_max_mib) << 20;
+  return limits;
+}
+
+absl::Status WriteAddress(const std::string& path, const std::string& address) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return weft::StatusFromErrno(errno, weft::StrCat("open ", path));
+  const bool written = absl::FPrintF(file, "%s\n", address) >= 0;
+  if (std::fclose(file) != 0 || !written) {
+    return weft::StatusFromErrno(errno, weft::StrCat("write ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Announce(const std::string& address) {
+  absl::PrintF("listening on %s\n", address);
+  std::fflush(stdout);
+  const std::string path = absl::GetFlag(FLAGS_address_file);
+  return path.empty() ? absl::OkStatus() : WriteAddress(path, address);
+}
+
+void PrintSummary(const weft::ServerStats& stats, const Store& store) {
+  absl::PrintF("served %d requests: %d ok, %d failed, %d refused; %d broken connections\n",
+               stats.requests, stats.replies_ok, stats.replies_failed - stats.refused,
+               stats.refused, stats.protocol_errors);
+  absl::PrintF("held %d records in %.1f MiB\n", store.size(),
+               static_cast<double>(store.bytes()) / (1 << 20));
+}
+
+absl::Status Serve() {
+  StopSignal stop;  // before the server: before any thread
+  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, ServerOptionsFromFlags());
+  Store store(LimitsFromFlags());
+  KvService service(&store);
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
+  WEFT_RETURN_IF_ERROR(server->AddService(&service));
+  WEFT_RETURN_IF_ERROR(server->Listen(absl::GetFlag(FLAGS_listen)));
+  WEFT_RETURN_IF_ERROR(Announce(server->address()));
+  const int signal = stop.Wait();
+  absl::PrintF("stopping on %s\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
+  server->Shutdown(kGraceUs);
+  PrintSummary(server->stats(), store);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace kv
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("kv_server: a key-value store over Weft (examples/README.md)");
+  if (absl::ParseCommandLine(argc, argv).size() > 1) {
+    absl::FPrintF(stderr, "kv_server: takes flags only (kv_server --help)\n");
+    return 2;
+  }
+  const absl::Status status = kv::Serve();
+  if (status.ok()) return 0;
+  absl::FPrintF(stderr, "kv_server: %s\n", status.ToString());
+  return 1;
+}
