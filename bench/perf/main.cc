@@ -1,0 +1,52 @@
+// weft_perf: see kPerfUsage. Exit code 1: something could not be measured; 2: wrong arguments.
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "bench/perf/options.h"
+#include "bench/perf/perf.h"
+#include "bench/perf/worker.h"
+
+namespace weft::bench {
+namespace {
+
+int FailWith(const absl::Status& status, int code) {
+  std::fprintf(stderr, "weft_perf: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+bool WriteFile(const std::string& name, const std::string& text) {
+  std::ofstream file(name);
+  file << text;
+  return static_cast<bool>(file.flush());
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  WorkerOptions worker;
+  if (ParseWorkerArguments(arguments, &worker)) return RunWorker(worker);
+
+  const absl::StatusOr<PerfOptions> options = ParsePerfOptions(arguments);
+  if (!options.ok()) return FailWith(options.status(), 2);
+  if (options->help) {
+    std::fputs(kPerfUsage, stdout);
+    return 0;
+  }
+  const absl::StatusOr<PerfReport> report = RunPerf(*options);
+  if (!report.ok()) return FailWith(report.status(), 1);
+  std::fputs(report->results.ToTable(options->paths).c_str(), stdout);
+  for (const std::string& note : report->notes) std::printf("%s\n", note.c_str());
+  if (!options->json_file.empty() &&
+      !WriteFile(options->json_file, report->results.ToJsonLines())) {
+    return FailWith(absl::UnavailableError("cannot write " + options->json_file), 1);
+  }
+  return report->complete ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

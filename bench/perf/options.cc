@@ -1,0 +1,94 @@
+#include "bench/perf/options.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr std::string_view kKnownPaths[] = {"shm", "tcp"};
+constexpr int kMaxRounds = 1000;
+constexpr double kMinSeconds = 0.01;  // below, start and end of a leg are most of it
+constexpr double kMaxSeconds = 600;
+constexpr int kQuickRounds = 3;
+// Quick: two paths of seven legs, three rounds, and two seconds to start, fit into 20 s.
+constexpr double kQuickSeconds = 18;
+constexpr int kLegsPerPath = 7;
+
+absl::Status SetPaths(const std::string& list, PerfOptions* options) {
+  options->paths = absl::StrSplit(list, ',', absl::SkipEmpty());
+  for (const std::string& path : options->paths) {
+    if (std::find(std::begin(kKnownPaths), std::end(kKnownPaths), path) == std::end(kKnownPaths)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--paths: no path is called \"", path, "\"; there are shm and tcp"));
+    }
+  }
+  if (!options->paths.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("--paths: no path given");
+}
+
+absl::Status SetRounds(const std::string& text, PerfOptions* options) {
+  if (absl::SimpleAtoi(text, &options->rounds) && options->rounds >= 1 &&
+      options->rounds <= kMaxRounds) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--repeat: \"", text, "\" is not a number from 1 to ", kMaxRounds));
+}
+
+absl::Status SetSeconds(const std::string& text, PerfOptions* options) {
+  if (absl::SimpleAtod(text, &options->seconds_per_leg) &&
+      options->seconds_per_leg >= kMinSeconds && options->seconds_per_leg <= kMaxSeconds) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--seconds: \"", text, "\" is not a number from ",
+                                                 kMinSeconds, " to ", kMaxSeconds));
+}
+
+absl::Status SetValue(const std::string& name, const std::string& value, PerfOptions* options) {
+  if (name == "--paths") return SetPaths(value, options);
+  if (name == "--repeat") return SetRounds(value, options);
+  if (name == "--seconds") return SetSeconds(value, options);
+  options->json_file = value;
+  return absl::OkStatus();
+}
+
+bool TakesValue(const std::string& name) {
+  return name == "--paths" || name == "--repeat" || name == "--seconds" || name == "--json";
+}
+
+}  // namespace
+
+absl::StatusOr<PerfOptions> ParsePerfOptions(const std::vector<std::string>& arguments) {
+  PerfOptions options;
+  const bool quick = std::find(arguments.begin(), arguments.end(), "--quick") != arguments.end();
+  if (quick) options.rounds = kQuickRounds;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::vector<std::string> parts = absl::StrSplit(arguments[i], absl::MaxSplits('=', 1));
+    const std::string name = parts[0];
+    if (name == "--help" || name == "-h") {
+      options.help = true;
+    } else if (TakesValue(name)) {
+      if (parts.size() == 1 && i + 1 < arguments.size()) parts.push_back(arguments[++i]);
+      if (parts.size() == 1 || parts[1].empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(name, ": a value is missing"));
+      }
+      if (absl::Status status = SetValue(name, parts[1], &options); !status.ok()) return status;
+    } else if (name != "--quick") {
+      return absl::InvalidArgumentError(absl::StrCat("unknown argument ", arguments[i]));
+    }
+  }
+  if (quick && options.seconds_per_leg == 0) {
+    const double legs = kLegsPerPath * static_cast<double>(options.paths.size());
+    options.seconds_per_leg = kQuickSeconds / (legs * options.rounds);
+  }
+  if (options.seconds_per_leg == 0) options.seconds_per_leg = kPatientSeconds;
+  return options;
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,84 @@
+#include "bench/perf/results.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace weft::bench {
+namespace {
+
+// A row of the table. A metric that is "" does not exist on that side.
+struct Row {
+  const char* what;
+  const char* raw;
+  const char* weft;
+  const char* unit;
+  double scale;  // from the metric's unit to the table's
+};
+
+constexpr Row kRows[] = {
+    {"64 B round trip, p50", "raw_rtt_64B.p50_us", "unary_64B.p50_us", "us", 1},
+    {"64 B round trip, p99", "raw_rtt_64B.p99_us", "unary_64B.p99_us", "us", 1},
+    {"64 B round trip, p99.9", "raw_rtt_64B.p999_us", "unary_64B.p999_us", "us", 1},
+    {"64 B request and reply, 64 outstanding", "raw_rate_64B.per_s", "unary_64B.rate_per_s", "M/s",
+     1e-6},
+    {"64 B one way, 64 outstanding", "raw_oneway_64B.per_s", "", "M/s", 1e-6},
+    {"1 MiB transfers", "raw_write_1MiB.GBps", "bulk_1MiB.GBps", "GB/s", 1},
+};
+
+double MedianOf(std::vector<double> values) {
+  const size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + middle, values.end());
+  if (values.size() % 2 == 1) return values[middle];
+  return (values[middle] + *std::max_element(values.begin(), values.begin() + middle)) / 2;
+}
+
+std::string Cell(const std::optional<double>& value, double scale) {
+  return value ? absl::StrFormat("%.3f", *value * scale) : "-";
+}
+
+}  // namespace
+
+void Results::AddRound(const std::vector<Sample>& samples, bool fit) {
+  ++rounds_;
+  fit_rounds_ += fit;
+  for (const Sample& sample : samples) {
+    Values& values = values_[sample.metric];
+    (fit ? values.fit : values.unfit).push_back(sample.value);
+  }
+}
+
+std::optional<double> Results::Median(const std::string& metric) const {
+  const auto found = values_.find(metric);
+  if (found == values_.end()) return std::nullopt;
+  const Values& values = found->second;
+  return MedianOf(values.fit.empty() ? values.unfit : values.fit);
+}
+
+std::string Results::ToJsonLines() const {
+  std::string lines;
+  for (const auto& [metric, unused] : values_) {
+    absl::StrAppendFormat(&lines, "{\"metric\": \"%s\", \"value\": %.6g}\n", metric,
+                          *Median(metric));
+  }
+  return lines;
+}
+
+std::string Results::ToTable(const std::vector<std::string>& paths) const {
+  std::string table =
+      absl::StrFormat("%-6s%-40s%12s%12s  %-5s%12s\n", "path", "", "raw", "Weft", "", "Weft / raw");
+  for (const std::string& path : paths) {
+    for (const Row& row : kRows) {
+      const auto raw = Median(path + "." + row.raw);
+      const auto weft = Median(path + "." + row.weft);
+      if (!raw && !weft) continue;
+      const bool both = raw && weft && *raw > 0;
+      absl::StrAppendFormat(&table, "%-6s%-40s%12s%12s  %-5s%12s\n", path, row.what,
+                            Cell(raw, row.scale), Cell(weft, row.scale), row.unit,
+                            both ? absl::StrFormat("%.2f", *weft / *raw) : "");
+    }
+  }
+  return table;
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,114 @@
+#include "bench/perf/worker.h"
+
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/machine/cpu.h"
+#include "bench/perf/ends.h"
+#include "bench/perf/pipe.h"
+#include "bench/perf/workload.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr char kWorkerFlag[] = "--worker";
+// How long a worker sleeps between two looks after its connection while another leg runs. A hundred
+// short looks per second cost the running leg well below 1 %.
+constexpr int kRestMs = 10;
+
+// The next command. While there is none, the end is looked after.
+template <class End>
+absl::StatusOr<std::string> NextCommand(End& end, int driver_fd) {
+  while (true) {
+    absl::StatusOr<std::string> line = ReadLine(driver_fd, kRestMs);
+    if (line.ok() || !absl::IsDeadlineExceeded(line.status())) return line;
+    end.Rest();
+  }
+}
+
+absl::Status RunOnce(ClientEnd& client, const std::string& command, int driver_fd) {
+  std::istringstream words(command);
+  std::string run, name;
+  double seconds = 0;
+  words >> run >> name >> seconds;
+  const auto measurement = MeasurementNamed(name);
+  if (run != "run" || !measurement || seconds <= 0) {
+    return absl::InternalError(StrCat("not a command: ", command));
+  }
+  WEFT_ASSIGN_OR_RETURN(const Figures figures, client.Run(*measurement, seconds));
+  return WriteLine(driver_fd, StrCat("ok ", ToLine(figures)));
+}
+
+absl::Status WorkAsClient(const WorkerOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto client, OpenClientEnd(options.kind, {options.path, options.peer_fd}));
+  WEFT_RETURN_IF_ERROR(WriteLine(options.driver_fd, "ready"));
+  while (true) {
+    const auto command = NextCommand(*client, options.driver_fd);
+    if (!command.ok()) return absl::OkStatus();  // the driver has finished
+    WEFT_RETURN_IF_ERROR(RunOnce(*client, *command, options.driver_fd));
+  }
+}
+
+absl::Status WorkAsServer(const WorkerOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto server, OpenServerEnd(options.kind, {options.path, options.peer_fd}));
+  WEFT_RETURN_IF_ERROR(WriteLine(options.driver_fd, "ready"));
+  while (true) {
+    const auto command = NextCommand(*server, options.driver_fd);
+    if (!command.ok()) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(server->Serve());
+    WEFT_RETURN_IF_ERROR(WriteLine(options.driver_fd, "ok"));
+  }
+}
+
+// One line, whatever a status says.
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> ToArguments(const WorkerOptions& options) {
+  return {kWorkerFlag,
+          options.kind,
+          options.path,
+          options.is_client ? "client" : "server",
+          std::to_string(options.cpu),
+          std::to_string(options.driver_fd),
+          std::to_string(options.peer_fd)};
+}
+
+bool ParseWorkerArguments(const std::vector<std::string>& arguments, WorkerOptions* options) {
+  if (arguments.size() != 7 || arguments[0] != kWorkerFlag) return false;
+  options->kind = arguments[1];
+  options->path = arguments[2];
+  options->is_client = arguments[3] == "client";
+  options->cpu = std::atoi(arguments[4].c_str());
+  options->driver_fd = std::atoi(arguments[5].c_str());
+  options->peer_fd = std::atoi(arguments[6].c_str());
+  return true;
+}
+
+int RunWorker(const WorkerOptions& options) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  absl::Status status = PinThisThread(options.cpu);
+  if (status.ok()) status = options.is_client ? WorkAsClient(options) : WorkAsServer(options);
+  if (status.ok()) return 0;
+  // If the driver is gone as well, there is nobody to tell.
+  WriteLine(options.driver_fd, StrCat("error ", OneLine(std::string(status.message()))))
+      .IgnoreError();
+  return 1;
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,44 @@
+// The two ends of one kind of leg (raw libfabric, or Weft), as the worker processes see them.
+//
+// Each end lives in a process of its own, so that nothing is shared but the wire. The ends find
+// each other through `peer_fd`, a connected stream socket between the two processes.
+//
+// Threads: one, that created it.
+// Lifetime: peer_fd outlives the ends.
+// Errors: an error ends the leg for the whole run; its text is for the person at the terminal.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/perf/measurement.h"
+
+namespace weft::bench {
+
+struct WorkloadOptions {
+  std::string path;  // "shm", "tcp"
+  int peer_fd = -1;
+};
+
+// Measures.
+class ClientEnd {
+ public:
+  virtual ~ClientEnd() = default;
+  // Runs for about `seconds`, then tells the server's end that this run is over.
+  virtual absl::StatusOr<Figures> Run(Measurement measurement, double seconds) = 0;
+  // Between runs, now and then: keeps the connection alive without using the processor.
+  virtual void Rest() {}
+};
+
+// Answers.
+class ServerEnd {
+ public:
+  virtual ~ServerEnd() = default;
+  // Busy polls until the client's end says that the run is over.
+  virtual absl::Status Serve() = 0;
+  virtual void Rest() {}
+};
+
+}  // namespace weft::bench

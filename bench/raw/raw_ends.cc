@@ -1,0 +1,218 @@
+#include "bench/raw/raw_ends.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "bench/raw/raw_fabric.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr uint64_t kWritesInFlight = 4;    // enough to keep a loopback wire busy
+constexpr size_t kRegionBytes = 16 << 20;  // 16 different targets: more than any cache near a core
+constexpr uint64_t kSilenceNs = 5 * kNsPerSec;  // a peer that says nothing so long is gone
+constexpr uint32_t kLookEvery = 1 << 16;        // polls between two looks at the clock
+
+absl::StatusOr<std::unique_ptr<RawFabric>> OpenFabric(const WorkloadOptions& options,
+                                                      bool listens) {
+  RawFabricOptions fabric;
+  fabric.provider = options.path;
+  fabric.peer_fd = options.peer_fd;
+  fabric.listens = listens;
+  fabric.region_bytes = kRegionBytes;
+  return RawFabric::Open(fabric);
+}
+
+// When a run ends, and from when on it counts. (It ends with something counted, however late: on a
+// busy machine an end may get no processor for longer than a short run takes.)
+class RunClock {
+ public:
+  explicit RunClock(double seconds)
+      : start_ns_(Clock::Real().NowNs()),
+        counted_from_ns_(start_ns_ + static_cast<uint64_t>(seconds * kWarmUpShare * kNsPerSec)),
+        end_ns_(start_ns_ + static_cast<uint64_t>(seconds * kNsPerSec)) {}
+
+  bool IsCounted(uint64_t now_ns) const { return now_ns >= counted_from_ns_; }
+  bool IsOver(uint64_t now_ns) const { return now_ns >= end_ns_; }
+
+ private:
+  const uint64_t start_ns_;
+  const uint64_t counted_from_ns_;
+  const uint64_t end_ns_;
+};
+
+class RawClient final : public ClientEnd {
+ public:
+  explicit RawClient(std::unique_ptr<RawFabric> fabric) : fabric_(std::move(fabric)) {}
+
+  absl::StatusOr<Figures> Run(Measurement measurement, double seconds) override {
+    Figures figures;
+    switch (measurement) {
+      case Measurement::kRoundTrip:
+        figures = RoundTrips(seconds);
+        break;
+      case Measurement::kRate:
+        figures.per_s = Rate(seconds, RawKind::kEcho);
+        break;
+      case Measurement::kOneWay:
+        figures.per_s = Rate(seconds, RawKind::kOneWay);
+        break;
+      case Measurement::kBulk:
+        figures.gbytes_per_s = Bulk(seconds);
+        break;
+    }
+    SendSurely(RawKind::kOver);
+    WEFT_RETURN_IF_ERROR(fabric_->status());
+    return figures;
+  }
+
+ private:
+  bool healthy() const { return fabric_->status().ok(); }
+
+  void SendSurely(RawKind kind) {
+    while (!fabric_->Send(kind) && healthy()) fabric_->Poll([](RawKind) {});
+  }
+
+  // Waits for one message; every wait is bounded by the peer's silence.
+  void AwaitMessage() {
+    uint64_t polls = 0;
+    uint64_t give_up_ns = 0;
+    while (fabric_->Poll([](RawKind) {}) == 0 && healthy()) {
+      if (++polls % kLookEvery != 0) continue;
+      const uint64_t now_ns = Clock::Real().NowNs();
+      if (give_up_ns == 0) give_up_ns = now_ns + kSilenceNs;
+      if (now_ns >= give_up_ns) _exit(1);  // the driver sees it
+    }
+  }
+
+  // One reading of the clock for each round trip: the end of one is the start of the next.
+  Figures RoundTrips(double seconds) {
+    LatencyHistogram latency;
+    const RunClock run(seconds);
+    uint64_t start_ns = Clock::Real().NowNs();
+    while (healthy() && !(run.IsOver(start_ns) && latency.count() > 0)) {
+      SendSurely(RawKind::kEcho);
+      AwaitMessage();
+      const uint64_t end_ns = Clock::Real().NowNs();
+      if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
+      start_ns = end_ns;
+    }
+    return RoundTripFigures(latency);
+  }
+
+  // Messages answered per second, with kOutstanding on the way.
+  double Rate(double seconds, RawKind kind) {
+    const RunClock run(seconds);
+    uint64_t outstanding = 0;
+    uint64_t done = 0;
+    uint64_t from_ns = 0;
+    uint64_t now_ns = Clock::Real().NowNs();
+    while (healthy() && !(run.IsOver(now_ns) && done > 0 && from_ns > 0)) {
+      while (outstanding < kOutstanding && fabric_->Send(kind)) ++outstanding;
+      fabric_->Poll([&](RawKind reply) {
+        const uint64_t answered = reply == RawKind::kConfirm ? kConfirmEvery : 1;
+        outstanding -= answered;
+        done += answered;
+      });
+      now_ns = Clock::Real().NowNs();
+      if (from_ns == 0 && run.IsCounted(now_ns)) {
+        from_ns = now_ns;
+        done = 0;
+      }
+    }
+    // The last few one-way messages are too few for a confirmation.
+    const uint64_t unanswered = kind == RawKind::kOneWay ? kConfirmEvery - 1 : 0;
+    while (healthy() && outstanding > unanswered) {
+      fabric_->Poll(
+          [&](RawKind reply) { outstanding -= reply == RawKind::kConfirm ? kConfirmEvery : 1; });
+    }
+    return PerSecond(done, now_ns - from_ns);
+  }
+
+  // GB/s, until the peer has confirmed that everything has arrived.
+  double Bulk(double seconds) {
+    WriteUntil(seconds * kWarmUpShare);
+    const uint64_t start_ns = Clock::Real().NowNs();
+    const uint64_t writes = WriteUntil(seconds * (1 - kWarmUpShare));
+    return PerSecond(writes, Clock::Real().NowNs() - start_ns) * kBulkBytes / 1e9;
+  }
+
+  uint64_t WriteUntil(double seconds) {
+    const RunClock run(seconds);
+    const uint64_t done_before = fabric_->writes_done();
+    uint64_t posted = 0;
+    const auto in_flight = [&] { return posted - (fabric_->writes_done() - done_before); };
+    while (healthy() && !run.IsOver(Clock::Real().NowNs())) {
+      while (in_flight() < kWritesInFlight &&
+             fabric_->Write(posted * kBulkBytes % kRegionBytes, kBulkBytes)) {
+        ++posted;
+      }
+      fabric_->Poll([](RawKind) {});
+    }
+    while (healthy() && in_flight() > 0) fabric_->Poll([](RawKind) {});
+    SendSurely(RawKind::kFence);
+    AwaitMessage();
+    return posted;
+  }
+
+  static double PerSecond(uint64_t count, uint64_t elapsed_ns) {
+    return elapsed_ns == 0 ? 0 : static_cast<double>(count) * kNsPerSec / elapsed_ns;
+  }
+
+  const std::unique_ptr<RawFabric> fabric_;
+};
+
+class RawServer final : public ServerEnd {
+ public:
+  explicit RawServer(std::unique_ptr<RawFabric> fabric) : fabric_(std::move(fabric)) {}
+
+  absl::Status Serve() override {
+    bool over = false;
+    while (!over && fabric_->status().ok()) {
+      fabric_->Poll([&](RawKind kind) { over = Take(kind) || over; });
+      Answer();
+    }
+    return fabric_->status();
+  }
+
+ private:
+  // True when the run is over.
+  bool Take(RawKind kind) {
+    if (kind == RawKind::kEcho || kind == RawKind::kFence) ++echoes_owed_;
+    if (kind == RawKind::kOneWay && ++unconfirmed_ == kConfirmEvery) {
+      unconfirmed_ = 0;
+      ++confirmations_owed_;
+    }
+    if (kind == RawKind::kOver) unconfirmed_ = 0;
+    return kind == RawKind::kOver;
+  }
+
+  void Answer() {
+    while (echoes_owed_ > 0 && fabric_->Send(RawKind::kEcho)) --echoes_owed_;
+    while (confirmations_owed_ > 0 && fabric_->Send(RawKind::kConfirm)) --confirmations_owed_;
+  }
+
+  const std::unique_ptr<RawFabric> fabric_;
+  uint32_t echoes_owed_ = 0;
+  uint32_t confirmations_owed_ = 0;
+  uint32_t unconfirmed_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenRawClient(const WorkloadOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto fabric, OpenFabric(options, /*listens=*/false));
+  return std::unique_ptr<ClientEnd>(std::make_unique<RawClient>(std::move(fabric)));
+}
+
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenRawServer(const WorkloadOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(auto fabric, OpenFabric(options, /*listens=*/true));
+  return std::unique_ptr<ServerEnd>(std::make_unique<RawServer>(std::move(fabric)));
+}
+
+}  // namespace weft::bench

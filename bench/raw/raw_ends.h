@@ -1,0 +1,16 @@
+// The two ends of the raw legs: bare messages and writes over RawFabric.
+//
+// Threads, Lifetime, Errors: as in workload.h.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "bench/perf/workload.h"
+
+namespace weft::bench {
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenRawClient(const WorkloadOptions& options);
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenRawServer(const WorkloadOptions& options);
+
+}  // namespace weft::bench

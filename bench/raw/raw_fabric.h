@@ -1,0 +1,132 @@
+// libfabric as it is, with nothing of Weft: what "raw" means in perf's tables.
+//
+// One endpoint to one peer, of the type that Weft uses: reliable datagram on shm, connection-
+// oriented with a shared receive context on tcp. Everything is chosen for speed: no completion for
+// sends, injected messages, busy polling, and on tcp no wait object (cheaper than a descriptor as
+// long as there is one endpoint). Messages are 64 bytes, and their first byte says what they are.
+//
+// Threads: one.
+// Lifetime: both processes open at the same time; Open() returns when the path is up. Destroying it
+//   closes the endpoint, and with it shm's file in /dev/shm.
+// Errors: UNAVAILABLE with libfabric's words; a fabric that has failed once stays failed.
+// Invariant: never more messages in flight than receives posted at the peer: the caller keeps at
+//   most kMaxInFlight.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace weft::bench {
+
+// The first byte of a message.
+enum class RawKind : uint8_t {
+  kEcho = 1,     // to be answered with the same
+  kOneWay = 2,   // confirmed by a kConfirm for every kConfirmEvery of them
+  kConfirm = 3,  // kConfirmEvery one-way messages have arrived
+  kFence = 4,    // to be answered with the same, after all writes before it
+  kOver = 5,     // the run is over
+};
+
+inline constexpr uint32_t kConfirmEvery = 32;
+// 64 outstanding, their confirmations, a fence and the end: rounded up generously.
+inline constexpr uint32_t kMaxInFlight = 256;
+
+struct RawFabricOptions {
+  std::string provider;     // "shm", "tcp"
+  int peer_fd = -1;         // a stream socket to the peer, for addresses and keys
+  bool listens = false;     // one side listens, the other connects
+  size_t region_bytes = 0;  // memory for writes, on both sides
+};
+
+// Deletes any fabric object.
+struct RawCloser {
+  template <class T>
+  void operator()(T* object) const {
+    fi_close(&object->fid);
+  }
+};
+template <class T>
+using RawPtr = std::unique_ptr<T, RawCloser>;
+
+class RawFabric {
+ public:
+  static absl::StatusOr<std::unique_ptr<RawFabric>> Open(const RawFabricOptions& options);
+  ~RawFabric();
+  RawFabric(const RawFabric&) = delete;
+  RawFabric& operator=(const RawFabric&) = delete;
+
+  // Sends 64 bytes of that kind. False: the provider is busy; Poll() and try again. (Or it has
+  // failed: status() tells.)
+  bool Send(RawKind kind);
+
+  // Writes `bytes` at `offset` of our region to the same offset of the peer's. False as for
+  // Send(). The completion says that our memory is free again; a fence, that the bytes are there.
+  bool Write(size_t offset, size_t bytes);
+
+  // Makes progress. Calls on_message(RawKind) for each message and counts finished writes. Returns
+  // the number of messages.
+  template <class OnMessage>
+  int Poll(OnMessage&& on_message) {
+    const int count = ReadCompletions();
+    for (int i = 0; i < count; ++i) on_message(arrived_[i]);
+    return count;
+  }
+
+  uint64_t writes_done() const { return writes_done_; }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  static constexpr int kBatch = 64;  // completions read at once
+
+  RawFabric() = default;
+
+  absl::Status Discover(const RawFabricOptions& options);
+  absl::Status OpenDomain();
+  absl::Status OpenShm(int peer_fd);
+  absl::Status OpenTcp(const RawFabricOptions& options);
+  absl::Status Listen(int peer_fd);
+  absl::Status Connect(int peer_fd);
+  absl::Status MakeTcpEndpoint(fi_info* info);
+  absl::Status AwaitEvent(uint32_t wanted, fi_info** request);
+  absl::Status PostAllReceives();
+  absl::Status RegisterRegion(const RawFabricOptions& options);
+  int PostReceive(size_t slot);
+  int ReadCompletions();
+  void ReadError();
+  void FailWith(int64_t result, const char* what);
+
+  // Constant after Open(). Declared in the order of creation.
+  fi_info* info_ = nullptr;
+  size_t inject_bytes_ = 0;
+  RawPtr<fid_fabric> fabric_;
+  RawPtr<fid_domain> domain_;
+  RawPtr<fid_cq> completions_;
+  RawPtr<fid_av> addresses_;       // shm
+  RawPtr<fid_eq> events_;          // tcp
+  RawPtr<fid_ep> shared_receive_;  // tcp
+  RawPtr<fid_pep> listener_;       // tcp
+  RawPtr<fid_ep> endpoint_;
+  fid_ep* receive_endpoint_ = nullptr;
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  std::vector<std::byte> receives_;
+  std::vector<std::byte> region_;
+  RawPtr<fid_mr> registration_;
+  uint64_t peer_key_ = 0;
+
+  RawKind arrived_[kBatch];
+  uint64_t writes_done_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace weft::bench
