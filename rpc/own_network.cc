@@ -1,0 +1,35 @@
+// Channels and servers that bring an engine and a network of their own. Apart from the rest, so
+// that a program on engines of another kind (the simulated network) does not link libfabric.
+#include <utility>
+
+#include "core/status.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "rpc/server_core.h"
+#include "transport/network.h"
+
+namespace weft {
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
+                                                       const ChannelOptions& options) {
+  EngineOptions engine_options;
+  engine_options.drive = EngineOptions::Drive::kCaller;
+  engine_options.name = "weft-client";
+  engine_options.spin_ns = options.spin_ns;
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
+  Engine& engine = *own_engine;
+  return Make(std::move(own_engine), engine, address, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {
+  EngineOptions engine_options;
+  engine_options.drive = EngineOptions::Drive::kOwnThread;
+  engine_options.name = "weft-server";
+  engine_options.spin_ns = options.spin_ns;
+  engine_options.cpu = options.cpu;
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
+  Engine& engine = *own_engine;
+  return Make(std::move(own_engine), engine, options);
+}
+
+}  // namespace weft
