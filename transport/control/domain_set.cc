@@ -70,6 +70,20 @@ bool DomainSet::Arm() {
   return may_sleep;
 }
 
+LinkDomainStats DomainSet::TotalStats() const {
+  LinkDomainStats total;
+  for (const Entry& entry : open_) {
+    const LinkDomainStats& stats = entry.links->stats();
+    total.registrations += stats.registrations;
+    total.registrations_open += stats.registrations_open;
+    total.send_slots_in_use += stats.send_slots_in_use;
+    total.receives_posted += stats.receives_posted;
+    total.links_open += stats.links_open;
+    total.eagain += stats.eagain;
+  }
+  return total;
+}
+
 bool DomainSet::busy() const {
   return std::any_of(open_.begin(), open_.end(),
                      [](const Entry& entry) { return entry.links->busy(); });

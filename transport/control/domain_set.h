@@ -58,6 +58,8 @@ class DomainSet {
   }
   bool Arm();
   bool busy() const;
+  // The counts of all open domains together.
+  LinkDomainStats TotalStats() const;
 
  private:
   PathProvider* Find(PathKind kind);

@@ -53,6 +53,11 @@ class NetworkTransport final : public Transport {
   bool Arm() override;
   bool busy() const override { return domains_.busy(); }
 
+  // --- for tests and diagnosis ------------------------------------------------------------------
+
+  LinkDomainStats domain_stats() const { return domains_.TotalStats(); }
+  const ConnectionTable& table() const { return table_; }
+
  private:
   int RunReady();
   void DeleteRetired();

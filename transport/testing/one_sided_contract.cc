@@ -147,7 +147,8 @@ TEST_P(ContractTest, BadLocalRangesAreTheCallersFault) {
   EXPECT_TRUE(op.result.ok()) << op.result;
 }
 
-// What a provider does to the connection then is its own matter; the memory is untouched.
+// What a provider does to the connection then is its own matter; the memory is untouched. (A write
+// may complete here before the peer refuses it: OK only says that the local memory is free again.)
 TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
   for (bool write : {false, true}) {
     for (auto* change : {&WithWrongKey, &BeyondTheEnd}) {
@@ -162,12 +163,14 @@ TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
           write ? regions.Write(0, remote, &op) : regions.Read(0, remote, &op);
       ASSERT_TRUE(posted.ok()) << posted;
       ASSERT_TRUE(Run([&] { return op.done(); }));
-      EXPECT_FALSE(op.result.ok());
+      if (!write) {
+        EXPECT_FALSE(op.result.ok());
+      }
       EXPECT_EQ(op.completions, 1);
-      EXPECT_TRUE(regions.server_memory == Pattern(1, kRegionBytes));
-      EXPECT_TRUE(regions.client_memory == Pattern(2, kRegionBytes));
       if (!client_.closed()) client_.connection().Close("next");
       ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
+      EXPECT_TRUE(regions.server_memory == Pattern(1, kRegionBytes));
+      EXPECT_TRUE(regions.client_memory == Pattern(2, kRegionBytes));
     }
   }
 }

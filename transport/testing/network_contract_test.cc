@@ -1,0 +1,106 @@
+// The contract, on libfabric's shared memory and TCP.
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "core/clock.h"
+#include "transport/control/network_transport.h"
+#include "transport/network.h"
+#include "transport/testing/contract_test.h"
+
+namespace weft {
+namespace {
+
+uint64_t CountEntries(const char* folder) {
+  uint64_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+// Two engines of this process that meet over one kind of path.
+class NetworkWorld final : public ContractWorld {
+ public:
+  explicit NetworkWorld(const char* paths) {
+    setenv("WEFT_PATHS", paths, /*overwrite=*/1);
+    client_ = NewEngine();
+    server_ = NewEngine();
+  }
+  ~NetworkWorld() override {
+    client_.reset();
+    server_.reset();
+    unsetenv("WEFT_PATHS");
+  }
+
+  Engine& client() override { return *client_; }
+  Engine& server() override { return *server_; }
+  std::string NewAddress() override { return "127.0.0.1:0"; }
+  std::string DeadAddress() override { return "127.0.0.1:1"; }
+
+  bool Run(Function<bool()> done) override {
+    const uint64_t give_up_ns = Now() + 60 * kNsPerSec;
+    while (!done()) {
+      Turn();
+      if (Now() > give_up_ns) return false;
+    }
+    return true;
+  }
+  void RunClientOnly() override {
+    for (int turn = 0; turn < 1'000; ++turn) client_->Poll();
+  }
+  // Nothing has happened for longer than the engines wait between looks at their descriptors, and
+  // not because this process did not run.
+  void Settle() override {
+    constexpr int kIdleTurns = 20'000;
+    const uint64_t give_up_ns = Now() + 10 * kNsPerSec;
+    uint64_t idle_since_ns = Now();
+    int idle_turns = 0;
+    while (idle_turns < kIdleTurns || Now() - idle_since_ns < 5 * kNsPerMs) {
+      ++idle_turns;
+      if (Now() > give_up_ns) return;
+      if (Turn() == 0) continue;
+      idle_turns = 0;
+      idle_since_ns = Now();
+    }
+  }
+  Resources Count() override {
+    Resources resources;
+    for (Engine* engine : {client_.get(), server_.get()}) {
+      const LinkDomainStats stats =
+          static_cast<NetworkTransport&>(engine->transport()).domain_stats();
+      resources.registrations += stats.registrations_open;
+      resources.send_slots += stats.send_slots_in_use;
+      resources.receives += stats.receives_posted;
+      resources.links += stats.links_open;
+    }
+    resources.descriptors = CountEntries("/proc/self/fd");
+    resources.threads = CountEntries("/proc/self/task");
+    resources.shm_files = CountEntries("/dev/shm");
+    return resources;
+  }
+
+ private:
+  static uint64_t Now() { return Clock::Real().NowNs(); }
+  static std::unique_ptr<Engine> NewEngine() {
+    EngineOptions options;
+    options.drive = EngineOptions::Drive::kExternal;
+    auto engine = OpenNetworkEngine(options);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+  int Turn() { return client_->Poll() + server_->Poll(); }
+
+  std::unique_ptr<Engine> client_;
+  std::unique_ptr<Engine> server_;
+};
+
+std::unique_ptr<ContractWorld> MakeShmWorld() { return std::make_unique<NetworkWorld>("shm"); }
+std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
+
+INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
+                         testing::Values(ContractParam{"shm", &MakeShmWorld},
+                                         ContractParam{"tcp", &MakeTcpWorld}),
+                         ContractName);
+
+}  // namespace
+}  // namespace weft
