@@ -1,0 +1,237 @@
+// Calls under random faults: whatever happens to machines and wires, every call completes exactly
+// once, no handler runs twice for one call, and the answers tell the truth.
+//
+// Replay a failure: random_faults_test --seed=N
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/random.h"
+#include "rpc/testing/test_service.h"
+
+namespace weft::test {
+namespace {
+
+uint64_t only_seed = 0;
+
+// Counts how often the handler ran for each call, by the number in its request.
+class CountingService final : public Probe::Service {
+ public:
+  explicit CountingService(std::map<uint64_t, int>* runs, Random random)
+      : runs_(runs), random_(random) {}
+
+  absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
+    ++(*runs_)[request.number()];
+    *reply = request;
+    if (random_.Chance(0.1)) return absl::AbortedError("handlers may fail");
+    return absl::OkStatus();
+  }
+  void StartHold(UnaryCall<Data, Data> call) override {
+    ++(*runs_)[call.request().number()];
+    *call.reply() = call.request();
+    held.push_back(std::move(call));
+  }
+  // Ends a held call, or forgets it.
+  void EndOne() {
+    if (held.empty()) return;
+    const size_t at = random_.Uniform(held.size());
+    if (random_.Chance(0.9)) held[at].Finish(absl::OkStatus());
+    held.erase(held.begin() + static_cast<ptrdiff_t>(at));
+  }
+
+  std::deque<UnaryCall<Data, Data>> held;
+
+ private:
+  std::map<uint64_t, int>* runs_;
+  Random random_;
+};
+
+// A machine that serves, until it is killed.
+struct ServerMachine {
+  std::string node;
+  std::unique_ptr<CountingService> service;
+  std::unique_ptr<Server> server;
+};
+
+struct Call {
+  Data reply;
+  uint64_t number = 0;
+  size_t bytes = 0;
+  int completions = 0;
+  absl::Status status;
+};
+
+class RandomFaults {
+ public:
+  explicit RandomFaults(uint64_t seed) : random_(seed), network_(seed) {
+    StartServer();
+    for (int i = 0; i < kClients; ++i) {
+      ChannelOptions options;
+      options.connect_at_once = false;
+      options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 32));
+      options.max_queued_calls = static_cast<uint32_t>(random_.UniformInRange(0, 64));
+      options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
+      channels_.push_back(*Channel::Open(network_.Node(ClientName(i)), "sim:server", options));
+      stubs_.emplace_back(*channels_.back());
+    }
+  }
+
+  ~RandomFaults() {
+    channels_.clear();
+    for (ServerMachine& machine : machines_) machine.service->held.clear();
+    machines_.clear();
+  }
+
+  void Run() {
+    for (int step = 0; step < kSteps; ++step) {
+      Step();
+      network_.RunFor(random_.Uniform(kNsPerMs));
+    }
+    // The world becomes friendly again, and everything ends.
+    for (int i = 0; i < kClients; ++i) Heal(i);
+    for (int i = 0; i < 200; ++i) {
+      while (!machines_.back().service->held.empty()) machines_.back().service->EndOne();
+      network_.RunFor(50 * kNsPerMs);
+    }
+    network_.CheckInvariants();
+    Check();
+  }
+
+ private:
+  static constexpr int kClients = 3;
+  static constexpr int kSteps = 400;
+
+  static std::string ClientName(int i) { return "client" + std::to_string(i); }
+  const std::string& server_node() const { return machines_.back().node; }
+
+  void StartServer() {
+    ServerMachine machine;
+    machine.node = "server" + std::to_string(machines_.size());
+    machine.service = std::make_unique<CountingService>(&runs_, random_.Fork());
+    ServerOptions options;
+    options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
+    options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
+    machine.server = *Server::Create(network_.Node(machine.node), options);
+    EXPECT_TRUE(machine.server->AddService(machine.service.get()).ok());
+    EXPECT_TRUE(machine.server->Listen("sim:server").ok());
+    machines_.push_back(std::move(machine));
+  }
+
+  void Heal(int client) { network_.Heal(ClientName(client), server_node()); }
+
+  void Step() {
+    const int client = static_cast<int>(random_.Uniform(kClients));
+    switch (random_.Uniform(60)) {
+      case 0:
+        network_.Kill(server_node());
+        network_.fabric().RemoveListener("server");
+        return StartServer();
+      case 1:
+        return network_.Partition(ClientName(client), server_node());
+      case 2:
+        return network_.Cut(server_node(), ClientName(client));
+      case 3:
+        return network_.SlowDown(server_node(), random_.Uniform(2 * kNsPerMs));
+      case 4:
+        return network_.SlowDown(ClientName(client), random_.Uniform(kNsPerMs));
+      case 5:
+      case 6:
+      case 7:
+        return Heal(client);
+      case 8:
+      case 9:
+      case 10:
+      case 11:
+      case 12:
+        return machines_.back().service->EndOne();
+      default:
+        for (uint64_t n = random_.Uniform(4); n > 0; --n) StartCall(client);
+    }
+  }
+
+  void StartCall(int client) {
+    calls_.push_back(std::make_unique<Call>());
+    Call* call = calls_.back().get();
+    call->number = calls_.size();
+    call->bytes = random_.Chance(0.05) ? random_.Uniform(200'000) : random_.Uniform(300);
+    CallOptions options;
+    if (random_.Chance(0.5)) options.timeout_us = random_.UniformInRange(1, 20'000);
+    if (options.timeout_us != 0) options.wait_for_server = random_.Chance(0.3);
+    const auto done = [call](absl::Status status) {
+      ++call->completions;
+      call->status = std::move(status);
+    };
+    const Data request = MakeData(call->number, call->bytes);
+    if (random_.Chance(0.3)) {
+      stubs_[client].Hold(request, &call->reply, options, done);
+    } else {
+      stubs_[client].Echo(request, &call->reply, options, done);
+    }
+  }
+
+  void Check() {
+    int ok = 0;
+    for (const std::unique_ptr<Call>& call : calls_) {
+      SCOPED_TRACE(testing::Message() << "call " << call->number << ": " << call->status);
+      ASSERT_EQ(call->completions, 1);
+      const int runs = runs_[call->number];
+      ASSERT_LE(runs, 1) << "the handler ran twice";
+      if (call->status.ok()) {
+        ++ok;
+        ASSERT_EQ(runs, 1);
+        ASSERT_EQ(call->reply.number(), call->number);
+        ASSERT_EQ(call->reply.payload().size(), call->bytes);
+      }
+      if (call->status.message().find("not sent") != absl::string_view::npos ||
+          call->status.message().find("not run") != absl::string_view::npos) {
+        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
+      }
+    }
+    EXPECT_GT(ok, 0);
+    for (const std::unique_ptr<Channel>& channel : channels_) {
+      const ChannelStats stats = channel->stats();
+      EXPECT_EQ(stats.outstanding, 0u);
+      EXPECT_EQ(stats.abandoned, 0u);
+      EXPECT_EQ(stats.queued, 0u);
+      EXPECT_EQ(stats.calls_started, stats.calls_ok + stats.calls_failed);
+    }
+    EXPECT_EQ(machines_.back().server->stats().running, 0u);
+  }
+
+  Random random_;
+  SimNetwork network_;
+  std::map<uint64_t, int> runs_;
+  std::deque<ServerMachine> machines_;  // the last one lives
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<Probe::Stub> stubs_;
+  std::deque<std::unique_ptr<Call>> calls_;
+};
+
+TEST(RandomFaultsTest, EveryCallCompletesOnceAndNoHandlerRunsTwice) {
+  constexpr uint64_t kSeeds = 60;
+  const uint64_t first = only_seed != 0 ? only_seed : 1;
+  const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
+    RandomFaults(seed).Run();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  constexpr std::string_view kFlag = "--seed=";
+  if (argc > 1 && std::string_view(argv[1]).starts_with(kFlag)) {
+    weft::test::only_seed = std::strtoull(argv[1] + kFlag.size(), nullptr, 10);
+  }
+  return RUN_ALL_TESTS();
+}
