@@ -39,12 +39,10 @@ cmake -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmak
 cmake --build "$work/build" --parallel 2
 greets "$work/build/greet_with_weft"
 greets "$work/build/greet_with_weft_static"
-ldd "$work/build/greet_with_weft" | grep -q "$prefix/lib/libweft.so" ||
+[[ $(ldd "$work/build/greet_with_weft") == *"$prefix/lib/libweft.so"* ]] ||
   { echo "greet_with_weft does not use the installed library"; exit 1; }
-if ldd "$work/build/greet_with_weft_static" | grep libweft; then
-  echo "greet_with_weft_static needs the shared library"
-  exit 1
-fi
+[[ $(ldd "$work/build/greet_with_weft_static") != *libweft* ]] ||
+  { echo "greet_with_weft_static needs the shared library"; exit 1; }
 
 say "pkg-config"
 mkdir "$work/generated"
