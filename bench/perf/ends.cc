@@ -1,5 +1,6 @@
 #include "bench/perf/ends.h"
 
+#include "bench/perf/weft_ends.h"
 #include "bench/raw/raw_ends.h"
 #include "core/strings.h"
 
@@ -15,12 +16,14 @@ absl::Status NoSuchKind(const std::string& kind) {
 absl::StatusOr<std::unique_ptr<ClientEnd>> OpenClientEnd(const std::string& kind,
                                                          const WorkloadOptions& options) {
   if (kind == "raw") return OpenRawClient(options);
+  if (kind == "weft") return OpenWeftClient(options);
   return NoSuchKind(kind);
 }
 
 absl::StatusOr<std::unique_ptr<ServerEnd>> OpenServerEnd(const std::string& kind,
                                                          const WorkloadOptions& options) {
   if (kind == "raw") return OpenRawServer(options);
+  if (kind == "weft") return OpenWeftServer(options);
   return NoSuchKind(kind);
 }
 

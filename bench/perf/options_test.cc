@@ -18,7 +18,7 @@ TEST(PerfOptionsTest, QuickFitsIntoTwentySecondsWhateverElseIsAsked) {
                                                     {"--paths=tcp", "--quick"}}) {
     const auto options = ParsePerfOptions(arguments);
     ASSERT_TRUE(options.ok());
-    EXPECT_LE(options->rounds * options->paths.size() * 7 * options->seconds_per_leg, 18.01);
+    EXPECT_LE(options->rounds * options->paths.size() * 7 * options->seconds_per_leg, 16.01);
   }
 }
 

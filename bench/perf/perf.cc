@@ -100,7 +100,7 @@ absl::Status Run::Prepare() {
   WEFT_RETURN_IF_ERROR(ChooseCpus());
   progress_.Print("starting");
   for (const std::string& path : options_.paths) {
-    for (const char* kind : {"raw"}) StartPair(kind, path);
+    for (const char* kind : {"raw", "weft"}) StartPair(kind, path);
   }
   for (std::unique_ptr<ProcessPair>& pair : pairs_) {
     const absl::Status ready = pair->AwaitReady();

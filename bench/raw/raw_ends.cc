@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "bench/perf/run_clock.h"
 #include "bench/raw/raw_fabric.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -27,24 +28,6 @@ absl::StatusOr<std::unique_ptr<RawFabric>> OpenFabric(const WorkloadOptions& opt
   fabric.region_bytes = kRegionBytes;
   return RawFabric::Open(fabric);
 }
-
-// When a run ends, and from when on it counts. (It ends with something counted, however late: on a
-// busy machine an end may get no processor for longer than a short run takes.)
-class RunClock {
- public:
-  explicit RunClock(double seconds)
-      : start_ns_(Clock::Real().NowNs()),
-        counted_from_ns_(start_ns_ + static_cast<uint64_t>(seconds * kWarmUpShare * kNsPerSec)),
-        end_ns_(start_ns_ + static_cast<uint64_t>(seconds * kNsPerSec)) {}
-
-  bool IsCounted(uint64_t now_ns) const { return now_ns >= counted_from_ns_; }
-  bool IsOver(uint64_t now_ns) const { return now_ns >= end_ns_; }
-
- private:
-  const uint64_t start_ns_;
-  const uint64_t counted_from_ns_;
-  const uint64_t end_ns_;
-};
 
 class RawClient final : public ClientEnd {
  public:
@@ -107,31 +90,22 @@ class RawClient final : public ClientEnd {
 
   // Messages answered per second, with kOutstanding on the way.
   double Rate(double seconds, RawKind kind) {
-    const RunClock run(seconds);
     uint64_t outstanding = 0;
-    uint64_t done = 0;
-    uint64_t from_ns = 0;
-    uint64_t now_ns = Clock::Real().NowNs();
-    while (healthy() && !(run.IsOver(now_ns) && done > 0 && from_ns > 0)) {
+    RateCounter rate(seconds);
+    const auto take = [&](RawKind reply) {
+      const uint64_t answered = reply == RawKind::kConfirm ? kConfirmEvery : 1;
+      outstanding -= answered;
+      rate.Add(answered);
+    };
+    while (healthy() && rate.Continue()) {
       while (outstanding < kOutstanding && fabric_->Send(kind)) ++outstanding;
-      fabric_->Poll([&](RawKind reply) {
-        const uint64_t answered = reply == RawKind::kConfirm ? kConfirmEvery : 1;
-        outstanding -= answered;
-        done += answered;
-      });
-      now_ns = Clock::Real().NowNs();
-      if (from_ns == 0 && run.IsCounted(now_ns)) {
-        from_ns = now_ns;
-        done = 0;
-      }
+      fabric_->Poll(take);
     }
     // The last few one-way messages are too few for a confirmation.
     const uint64_t unanswered = kind == RawKind::kOneWay ? kConfirmEvery - 1 : 0;
-    while (healthy() && outstanding > unanswered) {
-      fabric_->Poll(
-          [&](RawKind reply) { outstanding -= reply == RawKind::kConfirm ? kConfirmEvery : 1; });
-    }
-    return PerSecond(done, now_ns - from_ns);
+    const double per_second = rate.PerSecond();
+    while (healthy() && outstanding > unanswered) fabric_->Poll(take);
+    return per_second;
   }
 
   // GB/s, until the peer has confirmed that everything has arrived.
@@ -139,7 +113,8 @@ class RawClient final : public ClientEnd {
     WriteUntil(seconds * kWarmUpShare);
     const uint64_t start_ns = Clock::Real().NowNs();
     const uint64_t writes = WriteUntil(seconds * (1 - kWarmUpShare));
-    return PerSecond(writes, Clock::Real().NowNs() - start_ns) * kBulkBytes / 1e9;
+    const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
+    return static_cast<double>(writes) * kBulkBytes / elapsed_ns;  // bytes/ns are GB/s
   }
 
   uint64_t WriteUntil(double seconds) {
@@ -158,10 +133,6 @@ class RawClient final : public ClientEnd {
     SendSurely(RawKind::kFence);
     AwaitMessage();
     return posted;
-  }
-
-  static double PerSecond(uint64_t count, uint64_t elapsed_ns) {
-    return elapsed_ns == 0 ? 0 : static_cast<double>(count) * kNsPerSec / elapsed_ns;
   }
 
   const std::unique_ptr<RawFabric> fabric_;

@@ -1,0 +1,78 @@
+// Bulk over Weft: one-sided writes of 1 MiB into memory that the server lends to the client.
+//
+//   server -> client   the span of its region, once, when the connection opens
+//   client -> server   any message is a fence; the server sends it back. Writes posted before it
+//                      are in the server's memory by then.
+//
+// Threads: the engine's. Lifetime: the engine outlives both; the sink and the source live until
+//   their connection is closed, which the engine's end does at the latest: destroy engines first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft::bench {
+
+// The server's end: one client.
+class BulkSink final : public Acceptor, public ConnectionHandler {
+ public:
+  BulkSink();
+
+  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
+  void OnOpen(Connection& connection) override;
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnClosed(Connection& connection, const absl::Status& why) override;
+
+ private:
+  std::vector<std::byte> memory_;
+  std::unique_ptr<Region> region_;
+};
+
+// The client's end.
+class BulkSource final : public ConnectionHandler {
+ public:
+  BulkSource();
+
+  // Connects; returns when writes are possible.
+  absl::Status Open(Engine& engine, const std::string& address, const LinkOptions& link);
+
+  // Writes for `seconds`, then fences. Returns the number of writes, all of them delivered.
+  absl::StatusOr<uint64_t> WriteFor(Engine& engine, double seconds);
+
+  void OnOpen(Connection& connection) override;
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnClosed(Connection& connection, const absl::Status& why) override;
+
+ private:
+  class PieceWrite final : public Operation {
+   public:
+    void OnComplete(const absl::Status& status) override;
+    BulkSource* source = nullptr;
+    bool busy = false;
+  };
+  static constexpr int kWritesInFlight = 4;
+
+  absl::Status Fence(Engine& engine);
+  void StartWrite(PieceWrite& write);
+  bool AllDone() const;
+
+  std::vector<std::byte> memory_;
+  Connection* connection_ = nullptr;
+  std::unique_ptr<Region> region_;
+  RemoteSpan remote_;  // length 0: not told yet
+  uint64_t fences_answered_ = 0;
+  uint64_t started_ = 0;
+  PieceWrite writes_[kWritesInFlight];
+  absl::Status status_;  // the first failure
+};
+
+}  // namespace weft::bench

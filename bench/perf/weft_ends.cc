@@ -1,0 +1,259 @@
+#include "bench/perf/weft_ends.h"
+
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "bench/perf/bulk.h"
+#include "bench/perf/perf.pb.h"
+#include "bench/perf/perf.weft.h"
+#include "bench/perf/pipe.h"
+#include "bench/perf/run_clock.h"
+#include "core/histogram.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "transport/engine.h"
+#include "transport/network.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr char kAnyPort[] = "127.0.0.1:0";
+// Of a call that should take microseconds: an end of the wait for a peer that hangs.
+constexpr uint64_t kPatienceUs = 10'000'000;
+
+absl::StatusOr<LinkOptions> OnlyPath(const std::string& name) {
+  LinkOptions link;
+  WEFT_ASSIGN_OR_RETURN(const PathKind kind, ParsePathKind(name));
+  link.paths = {kind};
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(EngineOptions::Drive drive) {
+  EngineOptions options;
+  options.drive = drive;
+  options.spin_ns = kSpinForever;
+  return OpenNetworkEngine(options);
+}
+
+// --- server -------------------------------------------------------------------------------------
+
+class PerfService final : public Perf::Service {
+ public:
+  absl::Status Echo(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    (void)context;
+    reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+  absl::Status EndRun(ServerContext& context, const EndRunMessage& request,
+                      EndRunMessage* reply) override {
+    (void)context;
+    (void)request;
+    (void)reply;
+    over_ = true;
+    return absl::OkStatus();
+  }
+
+  // Whether a run has ended since this was asked last.
+  bool TakeOver() { return std::exchange(over_, false); }
+
+ private:
+  bool over_ = false;
+};
+
+class WeftServer final : public ServerEnd {
+ public:
+  absl::Status Open(const WorkloadOptions& options) {
+    WEFT_ASSIGN_OR_RETURN(const LinkOptions link, OnlyPath(options.path));
+    WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kExternal));
+    ServerOptions server_options;
+    server_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*engine_, server_options));
+    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
+    WEFT_RETURN_IF_ERROR(server_->Listen(kAnyPort));
+    ListenOptions bulk_options;
+    bulk_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(bulk_listener_,
+                          engine_->transport().Listen(kAnyPort, bulk_options, &bulk_));
+    return WriteLine(options.peer_fd, StrCat(server_->address(), " ", bulk_listener_->address()));
+  }
+  ~WeftServer() override {
+    server_.reset();
+    bulk_listener_.reset();
+    engine_.reset();
+  }
+
+  absl::Status Serve() override {
+    while (!service_.TakeOver()) engine_->Poll();
+    return absl::OkStatus();
+  }
+  void Rest() override {
+    while (engine_->Poll() > 0) {
+    }
+  }
+
+ private:
+  PerfService service_;
+  BulkSink bulk_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Listener> bulk_listener_;
+};
+
+// --- client -------------------------------------------------------------------------------------
+
+// One of the outstanding calls of a rate measurement; starts its next when it has ended.
+class CallLoop {
+ public:
+  void Start(const Perf::Stub* stub, RateCounter* rate, bool* running, absl::Status* status) {
+    stub_ = stub;
+    rate_ = rate;
+    running_ = running;
+    status_ = status;
+    request_.set_payload(std::string(kSmallBytes, 'x'));
+    Next();
+  }
+  bool busy() const { return busy_; }
+
+ private:
+  void Next() {
+    busy_ = true;
+    stub_->Echo(request_, &reply_, {}, [this](absl::Status status) { Ended(status); });
+  }
+  void Ended(const absl::Status& status) {
+    busy_ = false;
+    rate_->Add(1);
+    if (!status.ok()) {
+      *running_ = false;
+      *status_ = status;
+    }
+    if (*running_) Next();
+  }
+
+  const Perf::Stub* stub_ = nullptr;
+  RateCounter* rate_ = nullptr;
+  bool* running_ = nullptr;
+  absl::Status* status_ = nullptr;
+  EchoMessage request_;
+  EchoMessage reply_;
+  bool busy_ = false;
+};
+
+class WeftClient final : public ClientEnd {
+ public:
+  absl::Status Open(const WorkloadOptions& options) {
+    WEFT_ASSIGN_OR_RETURN(const std::string addresses, ReadLine(options.peer_fd));
+    std::istringstream words(addresses);
+    std::string address, bulk_address;
+    words >> address >> bulk_address;
+    WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
+    ChannelOptions channel_options;
+    WEFT_ASSIGN_OR_RETURN(channel_options.link, OnlyPath(options.path));
+    WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
+    stub_ = std::make_unique<Perf::Stub>(*channel_);
+    return bulk_.Open(*engine_, bulk_address, channel_options.link);
+  }
+  ~WeftClient() override {
+    channel_.reset();
+    engine_.reset();
+  }
+
+  absl::StatusOr<Figures> Run(Measurement measurement, double seconds) override {
+    WEFT_ASSIGN_OR_RETURN(const Figures figures, Measure(measurement, seconds));
+    EndRunMessage reply;
+    WEFT_RETURN_IF_ERROR(stub_->EndRun({}, &reply, {.timeout_us = kPatienceUs}));
+    return figures;
+  }
+  void Rest() override {
+    engine_->Enter();
+    while (engine_->Poll() > 0) {
+    }
+    engine_->Leave();
+  }
+
+ private:
+  absl::StatusOr<Figures> Measure(Measurement measurement, double seconds) {
+    switch (measurement) {
+      case Measurement::kRoundTrip:
+        return RoundTrips(seconds);
+      case Measurement::kRate:
+        return Rate(seconds);
+      case Measurement::kBulk:
+        return Bulk(seconds);
+      case Measurement::kOneWay:
+        break;
+    }
+    return absl::UnimplementedError("calls have a reply: there is no one-way rate");
+  }
+
+  absl::StatusOr<Figures> RoundTrips(double seconds) {
+    LatencyHistogram latency;
+    EchoMessage request;
+    EchoMessage reply;
+    request.set_payload(std::string(kSmallBytes, 'x'));
+    const RunClock run(seconds);
+    uint64_t start_ns = Clock::Real().NowNs();
+    while (!(run.IsOver(start_ns) && latency.count() > 0)) {
+      WEFT_RETURN_IF_ERROR(stub_->Echo(request, &reply));
+      const uint64_t end_ns = Clock::Real().NowNs();
+      if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
+      start_ns = end_ns;
+    }
+    return RoundTripFigures(latency);
+  }
+
+  absl::StatusOr<Figures> Rate(double seconds) {
+    absl::Status status;
+    bool running = true;
+    RateCounter rate(seconds);
+    CallLoop loops[kOutstanding];
+    engine_->Enter();
+    for (CallLoop& loop : loops) loop.Start(stub_.get(), &rate, &running, &status);
+    while (running && rate.Continue()) engine_->Poll();
+    running = false;
+    for (CallLoop& loop : loops) {
+      while (loop.busy()) engine_->Poll();
+    }
+    engine_->Leave();
+    WEFT_RETURN_IF_ERROR(status);
+    Figures figures;
+    figures.per_s = rate.PerSecond();
+    return figures;
+  }
+
+  absl::StatusOr<Figures> Bulk(double seconds) {
+    WEFT_RETURN_IF_ERROR(bulk_.WriteFor(*engine_, seconds * kWarmUpShare).status());
+    const uint64_t start_ns = Clock::Real().NowNs();
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes,
+                          bulk_.WriteFor(*engine_, seconds * (1 - kWarmUpShare)));
+    const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
+    Figures figures;
+    figures.gbytes_per_s = static_cast<double>(writes) * kBulkBytes / elapsed_ns;
+    return figures;
+  }
+
+  BulkSource bulk_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Perf::Stub> stub_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenWeftClient(const WorkloadOptions& options) {
+  auto client = std::make_unique<WeftClient>();
+  WEFT_RETURN_IF_ERROR(client->Open(options));
+  return std::unique_ptr<ClientEnd>(std::move(client));
+}
+
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenWeftServer(const WorkloadOptions& options) {
+  auto server = std::make_unique<WeftServer>();
+  WEFT_RETURN_IF_ERROR(server->Open(options));
+  return std::unique_ptr<ServerEnd>(std::move(server));
+}
+
+}  // namespace weft::bench

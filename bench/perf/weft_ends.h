@@ -1,0 +1,20 @@
+// The two ends of the Weft legs: calls through the public API, and bulk transfers by one-sided
+// writes over a connection of their own.
+//
+// The client drives its engine itself while it waits; the server busy polls an external engine
+// while a run lasts. So both are on the fastest way that the library has.
+//
+// Threads, Lifetime, Errors: as in workload.h.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "bench/perf/workload.h"
+
+namespace weft::bench {
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenWeftClient(const WorkloadOptions& options);
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenWeftServer(const WorkloadOptions& options);
+
+}  // namespace weft::bench
