@@ -13,10 +13,10 @@
 //   Callbacks come from Transport::Poll(), never from inside the call that caused them.
 // Lifetime: a Connection belongs to its Transport. The pointer is good until OnClosed() returns.
 //   Handlers are the caller's and outlive the connection (until OnClosed() has returned).
-// Ordering: messages arrive whole and once. Those of up to eager_bytes() arrive in the order of their
-//   Commit(); larger ones in that order among themselves. A small message may overtake a large
-//   one that is still being moved, so that 64 MiB never hold up 64 bytes; a large one overtakes
-//   nothing. A one-sided write that was posted before a message is visible to the peer when that
+// Ordering: messages arrive whole and once. Those of up to eager_bytes() arrive in the order of
+//   their Commit(); larger ones in that order among themselves. A small message may overtake a
+//   large one that is still being moved, so that 64 MiB never hold up 64 bytes; a large one
+//   overtakes nothing. A one-sided write that was posted before a message is visible to the peer when that
 //   message arrives. Reads and writes among themselves complete in any order.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
 //   Every Read and Write completes exactly once, before OnClosed().

@@ -73,10 +73,13 @@ absl::Status WriteAddress(const std::string& path, const std::string& address) {
 }
 
 absl::Status Announce(const std::string& address) {
+  const std::string path = absl::GetFlag(FLAGS_address_file);
+  if (!path.empty()) {
+    WEFT_RETURN_IF_ERROR(WriteAddress(path, address));
+  }
   absl::PrintF("listening on %s\n", address);
   std::fflush(stdout);
-  const std::string path = absl::GetFlag(FLAGS_address_file);
-  return path.empty() ? absl::OkStatus() : WriteAddress(path, address);
+  return absl::OkStatus();
 }
 
 void PrintSummary(const weft::ServerStats& stats, const Store& store) {

@@ -40,6 +40,10 @@ class TestService : public Probe::Service {
     return absl::Status(static_cast<absl::StatusCode>(request.code()), request.text());
   }
   void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
+  absl::Status DropHeld(ServerContext&, const Data&, Data*) override {
+    held.clear();
+    return absl::OkStatus();
+  }
   absl::Status Make(ServerContext&, const Size& request, Data* reply) override {
     reply->mutable_payload()->assign(request.bytes(), 'm');
     return absl::OkStatus();

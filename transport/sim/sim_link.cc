@@ -123,15 +123,19 @@ absl::StatusOr<std::unique_ptr<Region>> SimLinkDomain::Register(MutableByteSpan 
 
 int SimLinkDomain::Poll(int budget) { return fabric_->RunDelivered(node_, budget); }
 
-void SimLinkDomain::Arrive(uint64_t link, std::vector<std::byte> batch) {
+void SimLinkDomain::Arrive(SimLink& link, std::vector<std::byte> batch) {
   // A batch that finds no receive posted: somebody sent without a credit.
   WEFT_CHECK(receives_ready_ > 0);
   --receives_ready_;
-  fabric_->DeliverBatch(node_, [this, link, batch = std::move(batch)] {
+  ++link.waiting_;
+  fabric_->DeliverBatch(node_, [this, id = link.id_, batch = std::move(batch)] {
+    const auto found = links_.find(id);
+    if (found == links_.end()) return;
     --stats_.receives_posted;
-    if (links_.count(link) > 0) sink_->OnReceived(batch);
+    sink_->OnReceived(batch);
     ++stats_.receives_posted;
     ++receives_ready_;
+    --found->second->waiting_;
   });
 }
 
@@ -158,6 +162,7 @@ SimLink::~SimLink() {
   domain_->links_.erase(id_);
   domain_->accepting_.erase(nonce_);
   --domain_->stats_.links_open;
+  domain_->receives_ready_ += waiting_;
   for (const SendSlot slot : sending_) domain_->ReleaseSlot(slot);
   CompleteAll(absl::CancelledError("the connection is closed"));
   if (abandoned_ || peer_link_ == 0) return;
@@ -224,7 +229,7 @@ absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
       domain_->node_, peer_node_, bytes + kRequestBytes, "batch", digest,
       [fabric = fabric_, peer_link = peer_link_, batch = std::move(batch)]() mutable {
         SimLink* const peer = fabric->FindLink(peer_link);
-        if (peer != nullptr) peer->domain_->Arrive(peer_link, std::move(batch));
+        if (peer != nullptr) peer->domain_->Arrive(*peer, std::move(batch));
       });
   sending_.push_back(slot);
   fabric_->At(left_ns, [fabric = fabric_, id = id_] {

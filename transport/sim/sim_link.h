@@ -54,7 +54,7 @@ class SimLinkDomain final : public LinkDomain {
   };
 
   // The network card: a batch has arrived for `link`.
-  void Arrive(uint64_t link, std::vector<std::byte> batch);
+  void Arrive(SimLink& link, std::vector<std::byte> batch);
   // The remote memory that a peer means; empty: not allowed.
   MutableByteSpan Resolve(const RemoteSpan& remote, bool write);
   void TellRoom();
@@ -118,6 +118,7 @@ class SimLink final : public Link {
   std::deque<SendSlot> sending_;
   std::map<uint64_t, Pending> pending_;
   uint64_t next_op_ = 0;
+  int64_t waiting_ = 0;  // batches that hold a receive until Poll() takes them
 };
 
 }  // namespace weft

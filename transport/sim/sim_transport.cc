@@ -211,8 +211,13 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   peer.connection->facts().peer_hello = hello.text;
   absl::StatusOr<ConnectionHandler*> handler = listener.acceptor().OnIncoming(*peer.connection);
   absl::Status status = handler.status();
-  Welcome welcome{added->first,         peer.connection->index(), peer.connection->token(),
-                  options.window_slots, random_.Next64(),         listener.options().hello};
+  Welcome welcome{node_,
+                  added->first,
+                  peer.connection->index(),
+                  peer.connection->token(),
+                  options.window_slots,
+                  random_.Next64(),
+                  listener.options().hello};
   if (status.ok()) {
     peer.connection->set_handler(*handler);
     status = StartLink(peer, /*active=*/false, welcome.nonce,
@@ -229,7 +234,12 @@ absl::Status SimTransport::Admit(const Hello& hello) {
 
 void SimTransport::OnWelcome(uint64_t id, const Welcome& welcome) {
   const auto found = peers_.find(id);
-  if (found == peers_.end()) return;
+  if (found == peers_.end()) {
+    Tell(welcome.node, "goodbye", 0, [id = welcome.id](SimTransport& server) {
+      server.OnGoodbye(id, absl::UnavailableError("the client has given up"));
+    });
+    return;
+  }
   Peer& peer = found->second;
   peer.remote_id = welcome.id;
   peer.connection->facts().peer_hello = welcome.text;

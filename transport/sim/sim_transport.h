@@ -60,6 +60,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
     std::string text;
   };
   struct Welcome {
+    SimFabric::NodeId node = 0;
     uint64_t id = 0;  // of the server's Peer
     uint32_t index = 0;
     uint32_t token = 0;

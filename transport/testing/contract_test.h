@@ -5,8 +5,8 @@
 //   INSTANTIATE_TEST_SUITE_P(Shm, ContractTest, testing::Values(ContractParam{"shm", &MakeWorld}),
 //                            ContractName);
 //
-// The tests speak a small language: an Endpoint is one end of a connection that remembers what it
-// was told; Open() makes a pair of them; Run(until) lets both engines work.
+// The tests speak a small language: an Endpoint (endpoint.h) is one end of a connection that
+// remembers what it was told; Open() makes a pair of them; Run(until) lets both engines work.
 //
 // Threads: everything happens on the test's thread.
 #pragma once
@@ -14,17 +14,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "core/bytes.h"
 #include "core/function.h"
 #include "transport/engine.h"
-#include "transport/region.h"
+#include "transport/testing/endpoint.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -71,73 +67,6 @@ struct ContractParam {
 inline std::string ContractName(const testing::TestParamInfo<ContractParam>& info) {
   return info.param.name;
 }
-
-// A message of `bytes` that no other number produces.
-std::vector<std::byte> Pattern(uint64_t number, size_t bytes);
-
-// One end of a connection: remembers everything, checks the order of callbacks.
-class Endpoint final : public ConnectionHandler {
- public:
-  // Sends now, or queues for OnWritable().
-  void Send(std::vector<std::byte> message);
-  void Send(std::string_view text);
-  // Reserve, fill, commit; the error of Reserve.
-  absl::Status TrySend(ByteSpan message);
-  size_t unsent() const { return outbox_.size(); }
-
-  bool opened() const { return opened_; }
-  bool closed() const { return why_.has_value(); }
-  const absl::Status& why() const { return *why_; }
-  Connection& connection() { return *connection_; }
-  void set_connection(Connection* connection) { connection_ = connection; }
-
-  std::vector<std::vector<std::byte>> received;  // with keep, which is the default
-  uint64_t received_count = 0;
-  uint64_t received_bytes = 0;
-  int writable_count = 0;
-  bool keep = true;
-  std::string peer_hello;
-  // Called instead of remembering.
-  Function<void(ByteSpan)> on_message;
-  Function<void()> on_closed;
-
- private:
-  void OnOpen(Connection& connection) override;
-  void OnMessage(Connection& connection, ByteSpan message) override;
-  void OnWritable(Connection& connection) override;
-  void OnClosed(Connection& connection, const absl::Status& why) override;
-  void Pump();
-
-  Connection* connection_ = nullptr;
-  bool opened_ = false;
-  std::optional<absl::Status> why_;
-  std::deque<std::vector<std::byte>> outbox_;
-};
-
-// One one-sided operation that remembers its end.
-class TestOperation final : public Operation {
- public:
-  void OnComplete(const absl::Status& status) override {
-    ++completions;
-    result = status;
-    if (on_complete) on_complete();
-  }
-  bool done() const { return completions > 0; }
-
-  int completions = 0;
-  absl::Status result;
-  Function<void()> on_complete;
-};
-
-// Accepts with endpoints of its own, or refuses.
-class TestAcceptor final : public Acceptor {
- public:
-  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
-
-  absl::Status refusal;  // not OK: refuse
-  bool keep = true;      // for the endpoints
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-};
 
 class ContractTest : public testing::TestWithParam<ContractParam> {
  protected:

@@ -1,0 +1,185 @@
+// kv_server and kv_client as a user runs them: processes of their own, over each real path.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/strings.h"
+#include "examples/testing/child_process.h"
+
+namespace kv {
+namespace {
+
+using examples::ChildProcess;
+using examples::Finished;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kServer[] = "examples/kv/kv_server";
+constexpr char kClient[] = "examples/kv/kv_client";
+constexpr int kInterrupted = 130;
+
+std::string TempFile(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+std::string FileOfLines(int lines) {
+  std::string path = TempFile("lines.txt");
+  std::ofstream file(path, std::ios::binary);
+  for (int i = 1; i <= lines; ++i) file << "value " << i * 7 << "\n";
+  return path;
+}
+
+std::set<std::string> SharedMemoryFiles() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    names.insert(entry.path().filename());
+  }
+  return names;
+}
+
+// A running server, and clients of it over one path.
+class EndToEndTest : public testing::TestWithParam<const char*> {
+ protected:
+  EndToEndTest() : server_({kServer, "--address_file=" + TempFile("address")}) {
+    const std::string line = server_.ReadLine();
+    EXPECT_THAT(line, StartsWith("listening on 127.0.0.1:"));
+    address_ = line.substr(line.rfind(' ') + 1);
+  }
+
+  std::vector<std::string> ClientCommand(const std::vector<std::string>& words) const {
+    std::vector<std::string> argv = {kClient, "--server=" + address_,
+                                     weft::StrCat("--paths=", GetParam())};
+    argv.insert(argv.end(), words.begin(), words.end());
+    return argv;
+  }
+  Finished Client(const std::vector<std::string>& words) const {
+    return examples::RunToEnd(ClientCommand(words));
+  }
+  void ExpectServing() const {
+    EXPECT_EQ(Client({"put", "still", "there"}).status, 0);
+    EXPECT_EQ(Client({"get", "still"}).output, "there\n");
+  }
+  // A client that runs a workload until it is stopped; the records are stored when this returns.
+  std::unique_ptr<ChildProcess> RunningYcsb() const {
+    auto client = std::make_unique<ChildProcess>(
+        ClientCommand({"ycsb", "--workload=A", "--records=1000", "--seconds=3600"}));
+    EXPECT_THAT(client->ReadLine(), StartsWith("stored 1,000 records"));
+    return client;
+  }
+  void StopServer() {
+    server_.Signal(SIGTERM);
+    EXPECT_EQ(server_.Wait(), 0) << server_.output();
+    EXPECT_THAT(server_.output(), HasSubstr("stopping on SIGTERM"));
+    EXPECT_THAT(server_.output(), HasSubstr("0 broken connections"));
+  }
+
+  const std::set<std::string> shared_memory_before_ = SharedMemoryFiles();
+  ChildProcess server_;
+  std::string address_;
+};
+
+TEST_P(EndToEndTest, ALoadedFileVerifiesLineByLine) {
+  const std::string file = FileOfLines(5000);
+  const Finished load = Client({"load", file});
+  EXPECT_EQ(load.status, 0) << load.output;
+  EXPECT_THAT(load.output, HasSubstr(weft::StrCat("5,000 of 5,000 records over ", GetParam())));
+
+  const Finished verify = Client({"verify", file});
+  EXPECT_EQ(verify.status, 0) << verify.output;
+  EXPECT_THAT(verify.output, HasSubstr("all 5,000 values are right"));
+
+  EXPECT_EQ(Client({"scan", "0000002000", "--limit=2"}).output,
+            "0000002000\tvalue 14000\n0000002001\tvalue 14007\n");
+  EXPECT_EQ(Client({"delete", "0000002000"}).status, 0);
+  EXPECT_EQ(Client({"verify", file}).status, 1) << "a value is missing";
+  StopServer();
+  EXPECT_EQ(SharedMemoryFiles(), shared_memory_before_);
+}
+
+// Larger than any eager frame: it travels by one-sided transfer, both ways.
+TEST_P(EndToEndTest, AValueOfSixteenMebibytesComesBackAsItWas) {
+  const std::string path = TempFile("large.txt");
+  std::string text((size_t{16} << 20) - 1, 'x');
+  for (size_t i = 0; i < text.size(); i += 4099) text[i] = static_cast<char>('a' + i % 26);
+  std::ofstream(path, std::ios::binary) << text;
+  EXPECT_EQ(Client({"load", path}).status, 0);
+  EXPECT_EQ(Client({"verify", path}).status, 0);
+  StopServer();
+}
+
+TEST_P(EndToEndTest, YcsbRunsAndReportsItsPath) {
+  const std::string results = TempFile("results");
+  std::filesystem::remove(results);
+  const Finished ycsb = Client(
+      {"ycsb", "--workload=A,E,F", "--records=1000", "--operations=3000", "--results=" + results});
+  EXPECT_EQ(ycsb.status, 0) << ycsb.output;
+  EXPECT_THAT(ycsb.output, HasSubstr(weft::StrCat("YCSB A over ", GetParam())));
+  EXPECT_THAT(ycsb.output, HasSubstr("3,000 operations"));
+  std::ifstream lines(results);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  EXPECT_THAT(line, StartsWith(weft::StrCat(GetParam(), "\tA\t32\t")));
+  StopServer();
+  EXPECT_EQ(SharedMemoryFiles(), shared_memory_before_);
+}
+
+TEST_P(EndToEndTest, ExplainSaysWhichPathWasChosen) {
+  const Finished explain = Client({"explain"});
+  EXPECT_EQ(explain.status, 0);
+  EXPECT_THAT(explain.output, HasSubstr(weft::StrCat(GetParam(), "   chosen")));
+}
+
+TEST_P(EndToEndTest, AKilledClientLeavesTheServerServingOthers) {
+  for (int i = 0; i < 3; ++i) {
+    const auto client = RunningYcsb();
+    client->Signal(SIGKILL);
+    EXPECT_EQ(client->Wait(), -SIGKILL);
+    ExpectServing();
+  }
+  StopServer();
+}
+
+TEST_P(EndToEndTest, CtrlCEndsAClientWithWhatItHas) {
+  const auto client = RunningYcsb();
+  client->Signal(SIGINT);
+  EXPECT_EQ(client->Wait(), kInterrupted);
+  EXPECT_THAT(client->output(), HasSubstr("YCSB A over"));
+  ExpectServing();
+  StopServer();
+  EXPECT_EQ(SharedMemoryFiles(), shared_memory_before_);
+}
+
+TEST_P(EndToEndTest, AStoppedServerEndsItsClients) {
+  const auto client = RunningYcsb();
+  StopServer();
+  EXPECT_EQ(client->Wait(), 1);
+  EXPECT_THAT(client->output(), HasSubstr("UNAVAILABLE"));
+  EXPECT_EQ(SharedMemoryFiles(), shared_memory_before_);
+}
+
+TEST_P(EndToEndTest, TheAddressStandsInItsFileToo) {
+  std::ifstream file(TempFile("address"));
+  std::string address;
+  std::getline(file, address);
+  EXPECT_EQ(address, address_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, EndToEndTest, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ClientTest, ACommandLineThatIsWrongIsSaidSo) {
+  EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "fetch"}).status, 2);
+  EXPECT_EQ(examples::RunToEnd({kServer, "surplus"}).status, 2);
+}
+
+TEST(ClientTest, WithoutAServerItFails) {
+  EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "get", "key"}).status, 1);
+}
+
+}  // namespace
+}  // namespace kv

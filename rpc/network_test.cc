@@ -1,0 +1,263 @@
+// Calls between real engines, over every path of this machine.
+#include "transport/network.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rpc/channel.h"
+#include "rpc/frame.h"
+#include "rpc/server.h"
+#include "rpc/testing/test_service.h"
+
+namespace weft::test {
+namespace {
+
+// One server with a thread of its own; channels over the path that the parameter names.
+class NetworkTest : public testing::TestWithParam<PathKind> {
+ protected:
+  void SetUp() override {
+    server_ = *Server::Create();
+    ASSERT_TRUE(server_->AddService(&service_).ok());
+    const absl::Status listening = server_->Listen("127.0.0.1:0");
+    ASSERT_TRUE(listening.ok()) << listening;
+  }
+
+  std::unique_ptr<Channel> Open(ChannelOptions options = {}) {
+    options.link.paths = {GetParam()};
+    auto channel = Channel::Open(server_->address(), options);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return *std::move(channel);
+  }
+
+  // Calls that a test has left behind are dropped on the server's thread, which made them.
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    Data reply;
+    if (auto channel = Channel::Open(server_->address()); channel.ok()) {
+      EXPECT_TRUE(Probe::Stub(**channel).DropHeld(Data(), &reply).ok());
+    }
+  }
+
+  TestService service_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_P(NetworkTest, BlockingCallsReturnTheirReplies) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  EXPECT_EQ(channel->path()->kind, GetParam());
+  for (uint64_t i = 0; i < 1000; ++i) {
+    Data reply;
+    const absl::Status status = stub.Echo(MakeData(i, i), &reply);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(reply.number(), i);
+    ASSERT_EQ(reply.payload().size(), i);
+  }
+}
+
+TEST_P(NetworkTest, MessagesOfEverySizeArriveUnchanged) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  for (size_t bytes = 0; bytes <= kMaxPayloadBytes; bytes = bytes * 4 + 1) {
+    for (size_t size : {bytes, bytes + 1}) {
+      Data reply;
+      const Data request = MakeData(size, size);
+      const absl::Status status = stub.Echo(request, &reply);
+      ASSERT_TRUE(status.ok()) << size << ": " << status;
+      ASSERT_TRUE(reply.payload() == request.payload()) << size;
+    }
+  }
+}
+
+TEST_P(NetworkTest, TheLargestMessageTravels) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  Data request;
+  request.mutable_payload()->assign(kMaxPayloadBytes - 5, 'x');
+  Data reply;
+  const absl::Status status = stub.Echo(request, &reply);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(reply.payload() == request.payload());
+}
+
+TEST_P(NetworkTest, SixtyFourOutstandingCallsKeepTheirOrderAndReplies) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  constexpr uint64_t kCalls = 20'000;
+  struct Lane {
+    Data request;
+    Data reply;
+  };
+  std::vector<Lane> lanes(64);
+  uint64_t started = 0;
+  uint64_t ended = 0;
+  Waiter all;
+  std::function<void(Lane&)> next = [&](Lane& lane) {
+    lane.request.set_number(started++);
+    stub.Echo(lane.request, &lane.reply, {}, [&](absl::Status status) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(lane.reply.number(), lane.request.number());
+      if (++ended == kCalls) channel->engine().Finish(all);
+      if (started < kCalls) next(lane);
+    });
+  };
+  ASSERT_TRUE(channel->engine().Enter());
+  for (Lane& lane : lanes) next(lane);
+  EXPECT_TRUE(channel->engine().Wait(all));
+  channel->engine().Leave();
+}
+
+TEST_P(NetworkTest, SeveralThreadsShareOneChannel) {
+  auto channel = Open();
+  constexpr int kThreads = 4;
+  constexpr uint64_t kCallsEach = 500;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Probe::Stub stub(*channel);
+      for (uint64_t i = 0; i < kCallsEach; ++i) {
+        const Data request = MakeData(t * kCallsEach + i, i);
+        Data reply;
+        const absl::Status status = stub.Echo(request, &reply);
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(reply.number(), request.number());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(channel->stats().calls_ok, kThreads * kCallsEach);
+}
+
+TEST_P(NetworkTest, ThreadsCallWhileAnotherDrivesItsOwnEngine) {
+  EngineOptions engine_options;
+  engine_options.drive = EngineOptions::Drive::kOwnThread;
+  auto engine = *OpenNetworkEngine(engine_options);
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  auto channel = *Channel::Open(*engine, server_->address(), options);
+  std::atomic<int> callbacks{0};
+  std::vector<std::thread> threads;
+  std::vector<std::vector<Data>> replies(3, std::vector<Data>(200));
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      Probe::Stub stub(*channel);
+      for (int i = 0; i < 200; ++i) {
+        stub.Echo(MakeData(i, 10), &replies[t][i], {}, [&](absl::Status status) {
+          EXPECT_TRUE(status.ok()) << status;
+          ++callbacks;
+        });
+        Data reply;
+        const absl::Status status = stub.Echo(MakeData(i, 20), &reply, {.timeout_us = 60'000'000});
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  channel.reset();
+  EXPECT_EQ(callbacks, 600);
+}
+
+// A pool that runs handlers on threads of its own.
+class TwoThreads final : public Executor {
+ public:
+  TwoThreads() {
+    for (std::thread& thread : threads_) thread = std::thread([this] { Work(); });
+  }
+  ~TwoThreads() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  bool Run(Function<void()> task) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_one();
+    return true;
+  }
+
+ private:
+  void Work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      Function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Function<void()>> tasks_;
+  bool stop_ = false;
+  std::thread threads_[2];
+};
+
+TEST_P(NetworkTest, HandlersOnOtherThreadsHandTheirRepliesBack) {
+  class Slow final : public Probe::Service {
+    absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
+      *reply = request;
+      return absl::OkStatus();
+    }
+  } slow;
+  TwoThreads executor;
+  ServerOptions options;
+  options.executor = &executor;
+  auto server = *Server::Create(options);
+  ASSERT_TRUE(server->AddService(&slow).ok());
+  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ChannelOptions channel_options;
+  channel_options.link.paths = {GetParam()};
+  auto channel = *Channel::Open(server->address(), channel_options);
+  Probe::Stub stub(*channel);
+  std::vector<Data> replies(500);
+  int ended = 0;
+  Waiter all;
+  for (uint64_t i = 0; i < replies.size(); ++i) {
+    stub.Echo(MakeData(i, 100), &replies[i], {}, [&](absl::Status status) {
+      EXPECT_TRUE(status.ok()) << status;
+      if (++ended == 500) channel->engine().Finish(all);
+    });
+  }
+  EXPECT_TRUE(channel->engine().Wait(all));
+  for (uint64_t i = 0; i < replies.size(); ++i) EXPECT_EQ(replies[i].number(), i);
+}
+
+TEST_P(NetworkTest, DeadlineEndsABlockingCall) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  Data reply;
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stub.Hold(Data(), &reply, {.timeout_us = 20'000})));
+  EXPECT_TRUE(stub.Echo(Data(), &reply).ok());
+}
+
+TEST_P(NetworkTest, NoServerIsSaidClearly) {
+  const std::string address = server_->address();
+  server_.reset();
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  const absl::Status status = Channel::Open(address, options).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.message().find("no server at " + address), absl::string_view::npos) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, NetworkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+}  // namespace
+}  // namespace weft::test

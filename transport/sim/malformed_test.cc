@@ -1,0 +1,159 @@
+// Batches from a peer that breaks the rules: they end its connection, and nothing else.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/framing/batch.h"
+#include "transport/sim/sim_fabric.h"
+#include "transport/sim/sim_fixture.h"
+#include "transport/sim/sim_transport.h"
+
+namespace weft {
+namespace {
+
+using Batch = std::vector<std::byte>;
+
+// Appends a frame, and counts it in the header.
+void Append(Batch& batch, FrameKind kind, ByteSpan payload) {
+  const size_t at = batch.size();
+  batch.resize(at + FrameBytes(payload.size()));
+  EncodeFrameHeader(&batch[at], static_cast<uint32_t>(payload.size()), kind);
+  std::copy(payload.begin(), payload.end(), batch.begin() + static_cast<ptrdiff_t>(at) + 8);
+  StoreLe16(&batch[10], static_cast<uint16_t>(LoadLe16(&batch[10]) + 1));
+}
+
+void AppendOffer(Batch& batch, const LargeOffer& offer) {
+  std::byte payload[LargeOffer::kBytes];
+  EncodeLargeOffer(payload, offer);
+  Append(batch, FrameKind::kLargeOffer, payload);
+}
+
+void AppendDone(Batch& batch, const LargeDone& done) {
+  std::byte payload[LargeDone::kBytes];
+  EncodeLargeDone(payload, done);
+  Append(batch, FrameKind::kLargeDone, payload);
+}
+
+void SetKind(Batch& batch, uint32_t kind_flags_reserved) {
+  StoreLe32(&batch[20], kind_flags_reserved);
+}
+
+struct Attack {
+  const char* name;
+  void (*change)(Batch& batch);  // of a batch with one message of 5 bytes
+};
+
+const Attack kAttacks[] = {
+    {"SequenceAhead", [](Batch& b) { StoreLe32(&b[12], LoadLe32(&b[12]) + 1); }},
+    {"SequenceBehind", [](Batch& b) { StoreLe32(&b[12], LoadLe32(&b[12]) - 1); }},
+    {"MoreCreditsThanGranted", [](Batch& b) { StoreLe16(&b[8], 60'000); }},
+    {"OneCreditTooMany", [](Batch& b) { StoreLe16(&b[8], 1); }},
+    {"OneFrameTooFewAnnounced", [](Batch& b) { StoreLe16(&b[10], 0); }},
+    {"OneFrameTooManyAnnounced", [](Batch& b) { StoreLe16(&b[10], 2); }},
+    {"BytesAfterTheLastFrame", [](Batch& b) { b.resize(b.size() + 8); }},
+    {"CutShort", [](Batch& b) { b.resize(b.size() - 1); }},
+    {"NoRoomForTheFrameHeader", [](Batch& b) { b.resize(20); }},
+    {"LengthBeyondTheBatch", [](Batch& b) { StoreLe32(&b[16], 9); }},
+    {"LengthThatWraps", [](Batch& b) { StoreLe32(&b[16], 0xfffffffb); }},
+    {"KindZero", [](Batch& b) { SetKind(b, 0); }},
+    {"KindWithoutName", [](Batch& b) { SetKind(b, 200); }},
+    {"FlagsSet", [](Batch& b) { SetKind(b, 0x0101); }},
+    {"ReservedSet", [](Batch& b) { SetKind(b, 0x10001); }},
+    {"OfferTooShort", [](Batch& b) { Append(b, FrameKind::kLargeOffer, Pattern(0, 31)); }},
+    {"OfferOutOfOrder",
+     [](Batch& b) {
+       AppendOffer(b, {1, 7, 0, 100});
+     }},
+    {"OfferOfNothing",
+     [](Batch& b) {
+       AppendOffer(b, {0, 7, 0, 0});
+     }},
+    {"OfferOfTooMuch",
+     [](Batch& b) {
+       AppendOffer(b, {0, 7, 0, kMaxMessageBytes + 1});
+     }},
+    {"OfferThatWraps",
+     [](Batch& b) {
+       AppendOffer(b, {0, 7, ~uint64_t{0} - 10, 100});
+     }},
+    {"OfferOfAKeyThatIsNone",
+     [](Batch& b) {
+       AppendOffer(b, {0, 7, 0, 100});
+     }},
+    {"TooManyOffers",
+     [](Batch& b) {
+       for (uint64_t id = 0; id <= kLargeOutstanding; ++id) AppendOffer(b, {id, 7, 0, 100});
+     }},
+    {"DoneForNoOffer",
+     [](Batch& b) {
+       AppendDone(b, {0, 0});
+     }},
+    {"DoneTooLong", [](Batch& b) { Append(b, FrameKind::kLargeDone, Pattern(0, 24)); }},
+};
+
+class MalformedTest : public SimTest, public testing::WithParamInterface<Attack> {};
+
+TEST_P(MalformedTest, EndsItsConnectionAndNoOther) {
+  Listen("db");
+  const auto [attacker, victim] = Pair("app", "db");
+  const auto [bystander, bystander_server] = Pair("app", "db");
+  network_->Corrupt("app", "db", [](Batch& batch) { GetParam().change(batch); });
+  attacker->Send("12345");
+  ASSERT_TRUE(Run([a = attacker, v = victim] { return a->closed() && v->closed(); }));
+  const bool key_refused = std::string(GetParam().name) == "OfferOfAKeyThatIsNone";
+  EXPECT_EQ(victim->why().code(),
+            key_refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kDataLoss)
+      << victim->why();
+  EXPECT_TRUE(absl::IsUnavailable(attacker->why())) << attacker->why();
+  bystander->Send("still here");
+  ASSERT_TRUE(Run([s = bystander_server] { return s->received_count == 1; }));
+  EXPECT_FALSE(bystander->closed());
+}
+
+INSTANTIATE_TEST_SUITE_P(Attacks, MalformedTest, testing::ValuesIn(kAttacks),
+                         [](const auto& info) { return info.param.name; });
+
+class UnknownBatchTest : public SimTest {
+ protected:
+  ConnectionTable& TableOf(const std::string& node) {
+    SimFabric& fabric = network_->fabric();
+    return fabric.transport(fabric.IdOf(node))->table();
+  }
+};
+
+TEST_F(UnknownBatchTest, ABatchThatNamesNoConnectionIsCountedAndDropped) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  ConnectionTable& table = TableOf("db");
+  const Batch too_short(15);
+  Batch wrong_index(16);
+  StoreLe32(&wrong_index[0], 0xffffffff);
+  Batch free_index(16);
+  StoreLe32(&free_index[0], 1000);
+  const Batch wrong_token(16);  // index 0 is the connection's, and 0 is not its token
+  for (const Batch& batch : {Batch(), too_short, wrong_index, free_index, wrong_token}) {
+    table.OnReceived(batch);
+  }
+  EXPECT_EQ(table.stats().batches_unknown, 5u);
+  EXPECT_EQ(table.stats().batches_malformed, 0u);
+  client->Send("unharmed");
+  ASSERT_TRUE(Run([s = server] { return s->received_count == 1; }));
+}
+
+// What a dropped batch carried is missed by the next one.
+TEST_F(UnknownBatchTest, AMisaddressedBatchIsMissedAtTheNext) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->Corrupt("app", "db", [](Batch& batch) { batch[5] ^= std::byte{1}; });
+  client->Send("lost");
+  network_->RunFor(kNsPerMs);
+  EXPECT_FALSE(server->closed());
+  EXPECT_EQ(server->received_count, 0u);
+  client->Send("next");
+  ASSERT_TRUE(Run([s = server] { return s->closed(); }));
+  EXPECT_TRUE(absl::IsDataLoss(server->why())) << server->why();
+}
+
+}  // namespace
+}  // namespace weft

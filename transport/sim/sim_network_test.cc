@@ -1,0 +1,241 @@
+// The simulated network: time, faults, and that a run can be repeated.
+
+#include "transport/sim/sim_network.h"
+
+#include <string>
+#include <vector>
+
+#include "transport/sim/sim_fixture.h"
+
+namespace weft {
+namespace {
+
+// Exact times: no jitter, and bytes cost nothing unless a test says so.
+SimOptions Exact() {
+  SimOptions options;
+  options.wire = {/*delay_ns=*/10'000, /*jitter_ns=*/0, /*bytes_per_s=*/0};
+  options.keep_trace = true;
+  return options;
+}
+
+class SimNetworkTest : public SimTest {
+ protected:
+  SimNetworkTest() : SimTest(Exact()) {}
+};
+
+TEST_F(SimNetworkTest, AMessageTakesTheDelayOfItsWire) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  const uint64_t start_ns = now_ns();
+  client->Send("x");
+  ASSERT_TRUE(Run([&, server = server] { return server->received_count == 1; }));
+  EXPECT_EQ(now_ns() - start_ns, 10'000u);
+}
+
+TEST_F(SimNetworkTest, BytesTakeTheTimeOfTheirBandwidth) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->SetWire("app", "db", {0, 0, /*bytes_per_s=*/1'000'000});
+  network_->SetWire("db", "app", {0, 0, /*bytes_per_s=*/1'000'000});
+  const uint64_t start_ns = now_ns();
+  client->Send(Pattern(1, 1'000'000));
+  ASSERT_TRUE(Run([&, server = server] { return server->received_count == 1; }));
+  EXPECT_GE(now_ns() - start_ns, kNsPerSec);
+  EXPECT_LE(now_ns() - start_ns, kNsPerSec + kNsPerSec / 100);
+}
+
+TEST_F(SimNetworkTest, ABlockingCallRunsTheOtherMachinesInOneThread) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  server->on_message = [server = server](ByteSpan) { server->Send("pong"); };
+  Engine& app = network_->Node("app");
+  Waiter waiter;
+  client->on_message = [&](ByteSpan) { app.Finish(waiter); };
+  client->Send("ping");
+  const uint64_t start_ns = now_ns();
+  EXPECT_TRUE(app.Wait(waiter));
+  EXPECT_EQ(now_ns() - start_ns, 20'000u);
+}
+
+TEST_F(SimNetworkTest, ABlockingCallEndsAtItsDeadline) {
+  Engine& app = network_->Node("app");
+  Waiter never;
+  const uint64_t deadline_ns = now_ns() + 12'345'678;
+  EXPECT_FALSE(app.Wait(never, deadline_ns));
+  EXPECT_GE(now_ns(), deadline_ns);
+}
+
+TEST_F(SimNetworkTest, ABlockingCallThatNothingCanEndAborts) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  Engine& app = network_->Node("app");
+  Waiter never;
+  EXPECT_DEATH(app.Wait(never), "check failed");
+}
+
+class CountingTimer final : public Timer {
+ public:
+  explicit CountingTimer(Engine* engine) : engine_(engine) {}
+  void OnTimer() override {
+    ++fired;
+    at_ns = engine_->clock().NowNs();
+  }
+  int fired = 0;
+  uint64_t at_ns = 0;
+
+ private:
+  Engine* const engine_;
+};
+
+TEST_F(SimNetworkTest, TimersFireInVirtualTime) {
+  Engine& app = network_->Node("app");
+  CountingTimer timer(&app);
+  const uint64_t deadline_ns = now_ns() + kNsPerSec;
+  app.timers().Schedule(&timer, deadline_ns);
+  ASSERT_TRUE(Run([&] { return timer.fired == 1; }));
+  EXPECT_GE(timer.at_ns, deadline_ns);
+  EXPECT_LT(timer.at_ns, deadline_ns + TimerWheel::kTickNs);
+}
+
+TEST_F(SimNetworkTest, RunUntilGivesUpAtItsLimit) {
+  network_->Node("app");
+  const uint64_t start_ns = now_ns();
+  EXPECT_FALSE(network_->RunUntil([] { return false; }, 777));
+  EXPECT_EQ(now_ns() - start_ns, 777u);
+}
+
+// --- faults -------------------------------------------------------------------------------------
+
+TEST_F(SimNetworkTest, AKilledNodeIsUnavailableAndOthersGoOn) {
+  Listen("db");
+  Listen("other");
+  const auto [client, server] = Pair("app", "db");
+  const auto [other_client, other_server] = Pair("app", "other");
+  client->Send(Pattern(1, 1 << 20));
+  const uint64_t start_ns = now_ns();
+  network_->Kill("db");
+  ASSERT_TRUE(Run([client = client] { return client->closed(); }));
+  EXPECT_TRUE(absl::IsUnavailable(client->why())) << client->why();
+  EXPECT_LE(now_ns() - start_ns, 2 * kNsPerMs);
+  EXPECT_FALSE(server->closed()) << "the dead do not notice";
+  other_client->Send("still here");
+  ASSERT_TRUE(Run([server = other_server] { return server->received_count == 1; }));
+  // Whom nobody answers is told as well.
+  Endpoint& late = Connect("app", "db");
+  ASSERT_TRUE(Run([&] { return late.closed(); }));
+  EXPECT_TRUE(absl::IsUnavailable(late.why())) << late.why();
+}
+
+TEST_F(SimNetworkTest, OperationsOnADeadNodeCompleteOnce) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  std::vector<std::byte> there(1 << 16);
+  std::vector<std::byte> here(1 << 16);
+  auto remote = server->connection().Register({there.data(), there.size()}, Access::kRemoteRead);
+  auto local = client->connection().Register({here.data(), here.size()}, Access::kLocalOnly);
+  ASSERT_TRUE(remote.ok() && local.ok());
+  std::vector<TestOperation> reads(20);
+  for (TestOperation& read : reads) {
+    ASSERT_TRUE(client->connection().Read(**local, 0, (*remote)->remote(), &read).ok());
+  }
+  network_->Kill("db");
+  ASSERT_TRUE(Run([client = client] { return client->closed(); }));
+  for (const TestOperation& read : reads) {
+    EXPECT_EQ(read.completions, 1);
+    EXPECT_TRUE(absl::IsUnavailable(read.result)) << read.result;
+  }
+}
+
+TEST_F(SimNetworkTest, AShortPartitionDelaysAndLosesNothing) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->Partition("app", "db");
+  for (uint64_t i = 0; i < 100; ++i) client->Send(Pattern(i, 100));
+  network_->RunFor(kNsPerSec / 2);
+  EXPECT_EQ(server->received_count, 0u);
+  network_->Heal("app", "db");
+  ASSERT_TRUE(Run([server = server] { return server->received.size() == 100; }));
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(server->received[i], Pattern(i, 100));
+}
+
+TEST_F(SimNetworkTest, ALongPartitionEndsBothSides) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->Partition("app", "db");
+  network_->RunFor(kNsPerSec + kNsPerMs);
+  ASSERT_TRUE(client->closed() && server->closed());
+  EXPECT_TRUE(absl::IsUnavailable(client->why())) << client->why();
+  EXPECT_TRUE(absl::IsUnavailable(server->why())) << server->why();
+  // After healing there is nothing to revive, and room for a new connection.
+  network_->Heal("app", "db");
+  const auto [again, there] = Pair("app", "db");
+  again->Send("hello");
+  ASSERT_TRUE(Run([there = there] { return there->received_count == 1; }));
+}
+
+TEST_F(SimNetworkTest, ASideThatIsNotHeardIsGivenUpAndTold) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->Cut("app", "db");
+  network_->RunFor(2 * kNsPerSec);
+  ASSERT_TRUE(client->closed() && server->closed());
+  EXPECT_NE(server->why().ToString().find("silent"), std::string::npos) << server->why();
+}
+
+TEST_F(SimNetworkTest, ASlowReceiverHoldsItsSendersBack) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->SlowDown("db", kNsPerMs);
+  const size_t eager = client->connection().eager_bytes();
+  for (uint64_t i = 0; i < 500; ++i) client->Send(Pattern(i, eager));
+  EXPECT_GT(client->unsent(), 400u);  // 64 credits
+  const uint64_t start_ns = now_ns();
+  ASSERT_TRUE(Run([server = server] { return server->received.size() == 500; }));
+  EXPECT_GE(now_ns() - start_ns, 500 * kNsPerMs);
+  for (uint64_t i = 0; i < 500; ++i) ASSERT_EQ(server->received[i], Pattern(i, eager));
+}
+
+// --- repetition ---------------------------------------------------------------------------------
+
+class SimTraceTest : public SimTest {
+ protected:
+  // A bit of everything. Returns the trace.
+  std::vector<std::string> Scenario(uint64_t seed) {
+    SimOptions options;
+    options.keep_trace = true;
+    Reset(seed, options);
+    Listen("db");
+    Listen("cache");
+    const auto [client, server] = Pair("app", "db");
+    const auto [client2, server2] = Pair("app", "cache");
+    for (uint64_t i = 0; i < 200; ++i) client->Send(Pattern(i, i * 97 % 20'000));
+    network_->Partition("app", "cache");
+    client2->Send("late");
+    network_->RunFor(kNsPerMs);
+    network_->Heal("app", "cache");
+    network_->Kill("db");
+    network_->RunFor(10 * kNsPerMs);
+    hash_ = network_->trace_hash();
+    return network_->trace();
+  }
+  uint64_t hash_ = 0;
+};
+
+TEST_F(SimTraceTest, TheSameSeedGivesTheSameRun) {
+  const std::vector<std::string> first = Scenario(42);
+  const uint64_t first_hash = hash_;
+  const std::vector<std::string> second = Scenario(42);
+  ASSERT_GT(first.size(), 100u);
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i) ASSERT_EQ(first[i], second[i]) << "event " << i;
+  EXPECT_EQ(hash_, first_hash);
+}
+
+TEST_F(SimTraceTest, AnotherSeedGivesAnotherRun) {
+  Scenario(1);
+  const uint64_t first_hash = hash_;
+  Scenario(2);
+  EXPECT_NE(hash_, first_hash);
+}
+
+}  // namespace
+}  // namespace weft
