@@ -20,12 +20,15 @@ namespace {
 constexpr int kFirstFabricError = FI_EOTHER;
 
 // The registration cache of verbs registers every buffer with all remote rights and keeps it
-// registered after fi_close(mr). The variables are read by the first fi_getinfo().
+// registered after fi_close(mr). The copies between processes that shm makes on the target's side
+// could still reach our memory after a link was closed; through its own buffers it is faster as
+// well. The variables are read by the first fi_getinfo().
 void PrepareEnvironment() {
   static std::once_flag once;
   std::call_once(once, [] {
     setenv("FI_MR_CACHE_MONITOR", "disabled", /*overwrite=*/1);
     setenv("FI_MR_CACHE_MAX_COUNT", "0", /*overwrite=*/1);
+    setenv("FI_SHM_DISABLE_CMA", "1", /*overwrite=*/0);
   });
 }
 

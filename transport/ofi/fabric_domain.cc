@@ -1,7 +1,6 @@
 #include "transport/ofi/fabric_domain.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,76 +8,47 @@
 #include "core/status.h"
 
 namespace weft {
-namespace {
-
-uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
-
-}  // namespace
-
-absl::StatusOr<FabricDomain::Objects> FabricDomain::OpenObjects(InfoPtr info,
-                                                                fi_wait_obj wait_object,
-                                                                size_t queue_entries) {
-  Objects objects;
-  fid_fabric* fabric = nullptr;
-  if (int result = fi_fabric(info->fabric_attr, &fabric, nullptr); result != 0) {
-    return FabricStatus(result, "fi_fabric");
-  }
-  objects.fabric.reset(fabric);
-  fid_domain* domain = nullptr;
-  if (int result = fi_domain(fabric, info.get(), &domain, nullptr); result != 0) {
-    return FabricStatus(result, "fi_domain");
-  }
-  objects.domain.reset(domain);
-  fi_cq_attr attributes = {};
-  attributes.size = queue_entries;
-  attributes.format = FI_CQ_FORMAT_MSG;
-  attributes.wait_obj = wait_object;
-  fid_cq* queue = nullptr;
-  if (int result = fi_cq_open(domain, &attributes, &queue, nullptr); result != 0) {
-    return FabricStatus(result, "fi_cq_open");
-  }
-  objects.queue.reset(queue);
-  objects.info = std::move(info);
-  return objects;
-}
-
-FabricDomain::FabricDomain(const OfiOptions& options, Objects objects, PathKind kind)
+FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
+                           PathKind kind, uint32_t max_receives)
     : options_(options),
       objects_(std::move(objects)),
-      inject_bytes_(objects_.info->tx_attr->inject_size),
-      max_transfer_bytes_(objects_.info->ep_attr->max_msg_size),
-      registrar_(objects_.domain.get(), &stats_),
+      inject_bytes_(objects_->info->tx_attr->inject_size),
+      max_transfer_bytes_(objects_->info->ep_attr->max_msg_size),
+      max_receives_(max_receives),
+      registrar_(objects_->domain.get(), &stats_),
       pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
       operations_(options.max_outstanding_operations) {
   path_.kind = kind;
-  path_.provider =
-      absl::StrCat(objects_.info->fabric_attr->prov_name, " (libfabric ", FabricVersionText(), ")");
-  path_.device = objects_.info->domain_attr->name;
+  path_.provider = absl::StrCat(objects_->info->fabric_attr->prov_name, " (libfabric ",
+                                FabricVersionText(), ")");
+  path_.device = objects_->info->domain_attr->name;
 }
 
 FabricDomain::~FabricDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 
-// --- slots
-// ----------------------------------------------------------------------------------------
+// --- slots -------------------------------------------------------------------------------------
 
 absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
-  const uint32_t send_target = send_target_ + send;
-  const uint32_t receive_target = std::min(receive_target_ + receive, max_posted_receives_);
-  const auto sends_in_use = static_cast<uint32_t>(stats_.send_slots_in_use);
-  const auto receives_posted = static_cast<uint32_t>(stats_.receives_posted);
-  const uint32_t sends_missing = send_target > sends_in_use ? send_target - sends_in_use : 0;
-  const uint32_t receives_missing =
-      receive_target > receives_posted ? receive_target - receives_posted : 0;
+  const uint64_t send_target = uint64_t{send_target_} + send;
+  const uint64_t receive_target = uint64_t{receive_target_} + receive;
+  if (receive_target > max_receives_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(receive_target_, " receives are posted, and ", receive,
+                     " more exceed what the provider takes: ", max_receives_,
+                     "; use fewer connections or smaller windows"));
+  }
+  const uint64_t sends = stats_.send_slots_in_use;
+  const uint64_t sends_missing = send_target > sends ? send_target - sends : 0;
+  const uint64_t receives_missing =
+      receive_target > receives_posted_ ? receive_target - receives_posted_ : 0;
   WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + receives_missing));
-  send_target_ = send_target;
+  send_target_ += send;
   receive_target_ += receive;
-  kept_.reserve(receive_target_);
   TopUpReceives();
-  CountWithheld();
+  if (receives_posted_ < receive_target_) {
+    RemoveSlots(send, receive);
+    return absl::ResourceExhaustedError("the provider does not take more receives now");
+  }
   return absl::OkStatus();
 }
 
@@ -86,7 +56,6 @@ void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   WEFT_DCHECK(send <= send_target_ && receive <= receive_target_);
   send_target_ -= send;
   receive_target_ -= receive;
-  CancelSurplusReceives();
   CountWithheld();
 }
 
@@ -111,54 +80,48 @@ void FabricDomain::TakeBack(Slot* slot) {
   --stats_.send_slots_in_use;
 }
 
-// --- receives
-// -------------------------------------------------------------------------------------
+// --- receives ----------------------------------------------------------------------------------
 
-uint32_t FabricDomain::ReceiveTarget() const {
-  return std::min(receive_target_, max_posted_receives_);
+void FabricDomain::CountReceives() {
+  stats_.receives_posted = std::min(receive_target_, receives_posted_);
+}
+
+// What the provider refuses to take; Poll() tries again.
+void FabricDomain::CountWithheld() {
+  CountReceives();
+  stats_.receives_withheld = receive_target_ - stats_.receives_posted;
 }
 
 // The slot goes back to the pool when the provider has no room; TopUpReceives() tries again.
+// The flag is asked for each time: plain fi_recv() on 1.17's shm never completes (quirks.h).
 bool FabricDomain::PostReceive(Slot* slot) {
-  const ssize_t result = fi_recv(receive_endpoint_, slot->data, options_.slot_bytes,
-                                 slot->descriptor, FI_ADDR_UNSPEC, slot->id().context());
+  const iovec memory = {slot->data, options_.slot_bytes};
+  fi_msg message = {};
+  message.msg_iov = &memory;
+  message.desc = &slot->descriptor;
+  message.iov_count = 1;
+  message.addr = FI_ADDR_UNSPEC;
+  message.context = slot->id().context();
+  const ssize_t result = fi_recvmsg(objects_->shared_receive.get(), &message, FI_COMPLETION);
   if (result != 0) {
-    if (result == -FI_EAGAIN) ++stats_.eagain;
+    ++stats_.eagain;
     pool_.Give(slot);
     return false;
   }
   slot->posted = true;
-  ++stats_.receives_posted;
+  ++receives_posted_;
   return true;
 }
 
-void FabricDomain::CountWithheld() {
-  const uint64_t posted = stats_.receives_posted;
-  stats_.receives_withheld = receive_target_ > posted ? receive_target_ - posted : 0;
-}
-
 void FabricDomain::TopUpReceives() {
-  while (stats_.receives_posted < ReceiveTarget()) {
+  while (receives_posted_ < receive_target_) {
     Slot* slot = pool_.Take(WorkKind::kReceive);
-    if (slot == nullptr || !PostReceive(slot)) return;
+    if (slot == nullptr || !PostReceive(slot)) break;
   }
+  CountWithheld();
 }
 
-// Asks for receives back; they return as cancelled through the queue. One that is just being
-// filled does not: its message is delivered and the slot then not posted again.
-void FabricDomain::CancelSurplusReceives() {
-  for (uint32_t i = 0; i < pool_.slots(); ++i) {
-    if (stats_.receives_posted - cancelling_ <= ReceiveTarget()) return;
-    Slot* slot = pool_.At(i);
-    if (!slot->posted || slot->cancelling) continue;
-    slot->cancelling = true;
-    ++cancelling_;
-    fi_cancel(&receive_endpoint_->fid, slot->id().context());
-  }
-}
-
-// --- works
-// ----------------------------------------------------------------------------------------
+// --- works -------------------------------------------------------------------------------------
 
 void FabricDomain::Join(FabricLink* link) {
   members_.PushBack(link);
@@ -207,10 +170,7 @@ void FabricDomain::FinishAll(WorkList& works, const absl::Status& status) {
       if (slot->posted) --sends_posted_;
       TakeBack(slot);
     } else {
-      auto* record = static_cast<OperationRecord*>(work);
-      // One that DrainPosted() saw complete keeps what it came to.
-      const bool done = record->AllPosted() && record->parts_in_flight == 0;
-      Defer(record, done ? record->status : status);
+      Defer(static_cast<OperationRecord*>(work), status);
     }
   }
 }
@@ -225,46 +185,35 @@ void FabricDomain::CompleteDeferredOf(const FabricLink* link) {
   while (Work* work = mine.PopFront()) Complete(static_cast<OperationRecord*>(work));
 }
 
-// --- completions
-// ----------------------------------------------------------------------------------
+// --- completions -------------------------------------------------------------------------------
 
 bool FabricDomain::HasCompletions() {
-  return fi_cq_read(objects_.queue.get(), nullptr, 0) != -FI_EAGAIN;
+  return fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
 }
 
 int FabricDomain::ReadCompletions(int budget) {
+  fi_cq_msg_entry entries[kBatchEntries];
   int done = 0;
-  if (!kept_.empty()) {
-    std::vector<fi_cq_msg_entry> kept;
-    kept.swap(kept_);
-    kept_.reserve(receive_target_);
-    for (const fi_cq_msg_entry& entry : kept) HandleEntry(entry);
-    done += static_cast<int>(kept.size());
-  }
   while (done < budget) {
     const int limit = std::min(budget - done, kBatchEntries);
-    const bool full = ReadBatch(limit);
-    done += batch_end_;
-    HandleBatch();
-    if (!full) break;
+    const auto count =
+        static_cast<int>(fi_cq_read(objects_->queue.get(), entries, static_cast<size_t>(limit)));
+    if (count > 0) {
+      for (int i = 0; i < count; ++i) HandleEntry(entries[i]);
+      done += count;
+      if (count < limit) break;
+    } else if (count == -FI_EAVAIL) {
+      const int errors = ReadErrors();
+      if (errors == 0) break;
+      done += errors;
+    } else {
+      if (count != -FI_EAGAIN) {
+        WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", fi_strerror(-count));
+      }
+      break;
+    }
   }
   return done;
-}
-
-// Fills the batch; true when there may be more.
-bool FabricDomain::ReadBatch(int limit) {
-  batch_next_ = batch_end_ = 0;
-  const ssize_t count = fi_cq_read(objects_.queue.get(), batch_, static_cast<size_t>(limit));
-  if (count > 0) batch_end_ = static_cast<int>(count);
-  if (count == -FI_EAVAIL) return ReadErrors() > 0;
-  if (count < 0 && count != -FI_EAGAIN) {
-    WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", fi_strerror(static_cast<int>(-count)));
-  }
-  return count == limit;
-}
-
-void FabricDomain::HandleBatch() {
-  while (batch_next_ < batch_end_) HandleEntry(batch_[batch_next_++]);
 }
 
 void FabricDomain::HandleEntry(const fi_cq_msg_entry& entry) {
@@ -286,7 +235,7 @@ int FabricDomain::ReadErrors() {
     fi_cq_err_entry entry = {};
     entry.err_data = details;
     entry.err_data_size = sizeof(details);
-    if (fi_cq_readerr(objects_.queue.get(), &entry, 0) <= 0) break;
+    if (fi_cq_readerr(objects_->queue.get(), &entry, 0) <= 0) break;
     HandleError(entry);
   }
   return count;
@@ -310,24 +259,26 @@ void FabricDomain::HandleError(const fi_cq_err_entry& entry) {
 void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   Slot* slot = pool_.Find(id);
   if (slot == nullptr || !slot->posted) return;
-  if (slot->cancelling) --cancelling_;
-  slot->posted = slot->cancelling = false;
-  --stats_.receives_posted;
-  if (bytes <= options_.slot_bytes) options_.sink->OnReceived(ByteSpan(slot->data, bytes));
-  if (stats_.receives_posted < ReceiveTarget()) {
-    if (!PostReceive(slot)) CountWithheld();
-  } else {
+  slot->posted = false;
+  --receives_posted_;
+  CountReceives();
+  const ByteSpan batch(slot->data, std::min<size_t>(bytes, options_.slot_bytes));
+  if (bytes != kControlBatchBytes || !TakeControlBatch(batch)) options_.sink->OnReceived(batch);
+  if (receives_posted_ >= receive_target_) {
     pool_.Give(slot);
+  } else if (PostReceive(slot)) {
+    CountReceives();
+  } else {
+    CountWithheld();
   }
 }
 
 void FabricDomain::OnReceiveFailed(WorkId id) {
   Slot* slot = pool_.Find(id);
   if (slot == nullptr || !slot->posted) return;
-  if (slot->cancelling) --cancelling_;
-  --stats_.receives_posted;
-  pool_.Give(slot);  // Poll() posts another one, if it is still wanted
-  CountWithheld();
+  --receives_posted_;
+  pool_.Give(slot);
+  CountWithheld();  // Poll() posts another one, if it is still wanted
 }
 
 void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
@@ -346,16 +297,8 @@ void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
-  if (draining_ == record->link) {
-    WorkList::Remove(record);
-    record->link->waiting_.PushBack(record);  // no longer posted: FinishAll() completes it
-  } else if (draining_ != nullptr) {
-    WorkList::Remove(record);
-    Defer(record, record->status);
-  } else {
-    WorkList::Remove(record);
-    Complete(record);
-  }
+  WorkList::Remove(record);
+  Complete(record);
 }
 
 // The record is free, and its id stale, before the user hears of it.
@@ -366,37 +309,13 @@ void FabricDomain::Complete(OperationRecord* record) {
   user->OnComplete(result);
 }
 
-// Entries of the batch that is being handled come first: they were read from the queue already.
-void FabricDomain::DrainPosted(FabricLink* link, uint64_t limit_ns) {
-  draining_ = link;
-  const auto take = [this](fi_cq_msg_entry& entry) {
-    if (WorkId(entry.op_context).Is(WorkKind::kReceive)) return false;
-    HandleEntry(entry);
-    entry.op_context = nullptr;
-    return true;
-  };
-  for (int i = batch_next_; i < batch_end_; ++i) take(batch_[i]);
-  const uint64_t give_up_ns = NowNs() + limit_ns;
-  while (link->HasPostedWorks() && NowNs() < give_up_ns) {
-    fi_cq_msg_entry entry;
-    const ssize_t count = fi_cq_read(objects_.queue.get(), &entry, 1);
-    if (count == 1 && !take(entry)) kept_.push_back(entry);
-    if (count == -FI_EAVAIL) ReadErrors();
-  }
-  draining_ = nullptr;
-}
-
-// --- turns
-// ----------------------------------------------------------------------------------------
+// --- turns -------------------------------------------------------------------------------------
 
 int FabricDomain::Poll(int budget) {
   int done = DeliverDeferred();
   if (!retries_.empty()) RetryLinks();
   done += ReadCompletions(budget);
-  if (stats_.receives_posted < ReceiveTarget()) {
-    TopUpReceives();
-    CountWithheld();
-  }
+  if (receives_posted_ < receive_target_) TopUpReceives();
   done += PollConnections();
   done += DeliverEvents();
   if (HasRoomAgain()) TellSlotsFree();
@@ -431,6 +350,7 @@ int FabricDomain::DeliverEvents() {
 }
 
 void FabricDomain::RetryLinks() {
+  more_to_do_ = false;
   IntrusiveList<FabricLink, RetryTag> now;
   now.SpliceBack(retries_);
   while (FabricLink* link = now.PopFront()) {

@@ -10,20 +10,22 @@
 //   Poll() may destroy any link, open new ones and post; they do not call Poll().
 // Errors: a failed send ends its link, a failed operation itself, a failed receive is posted
 //   again; the process never ends for what a provider reports.
-// Invariants: posted receives <= min(receives asked for, max_posted_receives);
-//   send slots in use <= send slots asked for, but for those taken back while in use.
+// Invariants: stats().receives_posted = min(receives asked for, receives in the provider's hands).
+//   The two are equal but for receives that connections have left behind: those stay posted for
+//   the next one (taking them back would need fi_cancel, which 1.17's shm gets wrong for shared
+//   receives). Send slots in use <= send slots asked for, but for those given up while in use.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/link.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/fabric_link.h"
+#include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
 #include "transport/ofi/operation_table.h"
 #include "transport/ofi/registration.h"
@@ -44,51 +46,34 @@ class FabricDomain : public LinkDomain {
   void ReleaseSlot(SendSlot slot) final { TakeBack(SlotOf(slot)); }
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) final;
   int Poll(int budget) final;
-  bool busy() const final;
+  bool busy() const override;
   const LinkDomainStats& stats() const final { return stats_; }
 
  protected:
-  // The objects that every domain has. Declared in the order of creation.
-  struct Objects {
-    InfoPtr info;
-    FabricPtr fabric;
-    DomainPtr domain;
-    QueuePtr queue;
-  };
-  // Opens fabric, domain and completion queue for what `info` describes.
-  static absl::StatusOr<Objects> OpenObjects(InfoPtr info, fi_wait_obj wait_object,
-                                             size_t queue_entries);
-
-  FabricDomain(const OfiOptions& options, Objects objects, PathKind kind);
-
-  // Where receives are posted: a shared receive context, or the one endpoint. Set once, before the
-  // first AddSlots(); not set to null before all completions are handled.
-  void ReceiveAt(fid_ep* endpoint, uint32_t max_posted_receives) {
-    receive_endpoint_ = endpoint;
-    max_posted_receives_ = max_posted_receives;
-  }
+  // At most `max_receives` receives are posted at once.
+  FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects, PathKind kind,
+               uint32_t max_receives);
 
   // Connection events of the provider, from Poll(). Returns how many there were.
   virtual int PollConnections() { return 0; }
   // An error completion has been seen: there may be a connection event behind it.
   virtual void OnCompletionError() {}
 
-  // Waits until the provider has completed every posted work of `link`, at most `limit_ns`.
-  // Completions of others are kept for the next Poll(); no callback is made.
-  void DrainPosted(FabricLink* link, uint64_t limit_ns);
+  // Batches of the domain's own, which the sink does not see; true when it was one. Asked only for
+  // batches of kControlBatchBytes.
+  static constexpr size_t kControlBatchBytes = 24;
+  virtual bool TakeControlBatch(ByteSpan /*batch*/) { return false; }
 
   // Whether the queue has entries; makes the provider progress without taking any.
   bool HasCompletions();
   // Whether Poll() would have something to do besides the queue.
-  bool HasPending() const { return !events_.empty() || !deferred_.empty() || !kept_.empty(); }
+  bool HasPending() const { return !events_.empty() || !deferred_.empty() || more_to_do_; }
 
   // Keys of regions for remote access come from `keys`; before the first one.
   void UseKeys(KeySource* keys) { registrar_.UseKeys(keys); }
-  // Gives all slots back to the system. REQUIRES: nothing progresses any more.
-  void ReleasePool() { pool_.Release(); }
 
   const OfiOptions& options() const { return options_; }
-  Objects& objects() { return objects_; }
+  const std::shared_ptr<FabricObjects>& objects() { return objects_; }
   PathInfo& mutable_path() { return path_; }
 
  private:
@@ -113,8 +98,6 @@ class FabricDomain : public LinkDomain {
 
   // --- completions ---
   int ReadCompletions(int budget);
-  bool ReadBatch(int limit);
-  void HandleBatch();
   void HandleEntry(const fi_cq_msg_entry& entry);
   int ReadErrors();
   void HandleError(const fi_cq_err_entry& entry);
@@ -125,10 +108,9 @@ class FabricDomain : public LinkDomain {
   void Complete(OperationRecord* record);
 
   // --- receives ---
-  uint32_t ReceiveTarget() const;
+  void CountReceives();
   bool PostReceive(Slot* slot);
   void TopUpReceives();
-  void CancelSurplusReceives();
   void CountWithheld();
 
   int DeliverEvents();
@@ -140,11 +122,10 @@ class FabricDomain : public LinkDomain {
   // Constant after construction.
   const OfiOptions options_;
   PathInfo path_;
-  Objects objects_;
+  const std::shared_ptr<FabricObjects> objects_;
   const size_t inject_bytes_;
   const uint64_t max_transfer_bytes_;
-  fid_ep* receive_endpoint_ = nullptr;
-  uint32_t max_posted_receives_ = 0;
+  const uint32_t max_receives_;
 
   // Engine thread only.
   LinkDomainStats stats_;
@@ -153,19 +134,11 @@ class FabricDomain : public LinkDomain {
   OperationTable operations_;
   uint32_t send_target_ = 0;
   uint32_t receive_target_ = 0;
-  uint32_t cancelling_ = 0;
-  uint32_t sends_posted_ = 0;  // whose completions are still to come
+  uint32_t receives_posted_ = 0;  // with those kept for later connections
+  uint32_t sends_posted_ = 0;     // whose completions are still to come
   bool send_slots_ran_out_ = false;
   bool operations_ran_out_ = false;
-
-  // The batch being handled. Kept here so that DrainPosted(), called from inside a handler, can
-  // look at the rest of it.
-  fi_cq_msg_entry batch_[kBatchEntries];
-  int batch_next_ = 0;
-  int batch_end_ = 0;
-  std::vector<fi_cq_msg_entry> kept_;  // receives that arrived during DrainPosted(); at most the
-                                       // posted ones
-  FabricLink* draining_ = nullptr;     // whose works DrainPosted() waits for
+  bool more_to_do_ = false;  // a link has work that waits for its next turn, not for the provider
 
   IntrusiveList<FabricLink, MemberTag> members_;
   IntrusiveList<FabricLink, RetryTag> retries_;

@@ -20,8 +20,7 @@ FabricLink::~FabricLink() {
   domain_->Leave(this);
 }
 
-// --- posting
-// --------------------------------------------------------------------------------------
+// --- posting -----------------------------------------------------------------------------------
 
 absl::Status FabricLink::CheckUp() const {
   if (state_ == State::kUp) return absl::OkStatus();
@@ -107,7 +106,7 @@ absl::Status FabricLink::Submit(Work* work) {
       Fail(why);
       return why;
     }
-    if (result == -FI_EAGAIN) ++domain_->stats_.eagain;
+    CountDelay(result);
     WakePeer();  // it may have to make room
   }
   waiting_.PushBack(work);
@@ -120,8 +119,8 @@ void FabricLink::RetryWaiting() {
   while (result == 0 && state_ == State::kUp && !waiting_.empty()) {
     Work* const work = waiting_.PopFront();
     result = Post(work);
-    if (result == -FI_EAGAIN) ++domain_->stats_.eagain;
     if (result == -FI_EAGAIN || result == kMoreToDo) {
+      CountDelay(result);
       waiting_.PushFront(work);
     } else if (result < 0) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
@@ -130,6 +129,14 @@ void FabricLink::RetryWaiting() {
     }
   }
   WakePeer();
+}
+
+void FabricLink::CountDelay(int result) {
+  if (result == kMoreToDo) {
+    domain_->more_to_do_ = true;
+  } else {
+    ++domain_->stats_.eagain;
+  }
 }
 
 int FabricLink::Post(Work* work) {
@@ -185,8 +192,7 @@ void FabricLink::WakePeer() {
   if (doorbell_ != nullptr) doorbell_->Ring();
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------
+// --- events ------------------------------------------------------------------------------------
 
 void FabricLink::BecomeUp() {
   if (state_ != State::kConnecting) return;
@@ -214,8 +220,7 @@ void FabricLink::DeliverEvent() {
   }
 }
 
-// --- the end
-// --------------------------------------------------------------------------------------
+// --- the end -----------------------------------------------------------------------------------
 
 void FabricLink::Abandon() {
   state_ = State::kDown;

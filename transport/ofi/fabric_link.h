@@ -80,8 +80,7 @@ class FabricLink : public Link,
   // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
   void Detach(const absl::Status& status, bool peer_is_gone);
 
-  bool HasPostedWorks() const { return !posted_.empty(); }
-  FabricDomain* domain() const { return domain_; }
+  void WakePeer();
 
  private:
   friend class FabricDomain;
@@ -92,8 +91,8 @@ class FabricLink : public Link,
   int Post(Work* work);
   int PostSend(Slot* slot);
   void RetryWaiting();
+  void CountDelay(int result);
   void DeliverEvent();
-  void WakePeer();
   absl::Status CheckUp() const;
 
   // Constant after construction.

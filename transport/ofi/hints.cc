@@ -24,6 +24,7 @@ InfoPtr CommonHints(const char* provider) {
 InfoPtr ShmHints() {
   InfoPtr hints = CommonHints("shm");
   hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->threading = FI_THREAD_SAFE;  // an endpoint may be closed by another engine
   return hints;
 }
 

@@ -181,7 +181,7 @@ TEST_P(LinkTest, SlotsCanBeAddedAndRemoved) {
 
 TEST_P(LinkTest, PoolBoundIsNamed) {
   OfiOptions options = Options();
-  options.max_pool_bytes = 64 * 8192;
+  options.max_pool_bytes = uint64_t{64} * a_.domain->slot_bytes();
   Side small(GetParam(), options);
   const absl::Status status = small.domain->AddSlots(60, 60);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -200,8 +200,70 @@ TEST_P(LinkTest, HandlerMayDestroyTheLinkInsideAnyCallback) {
   }
 }
 
-// --- closing
-// --------------------------------------------------------------------------------------
+// An active link that is given up while its greeting is under way: the peer's provider was about to
+// map an endpoint that is gone (a null pointer in 1.17's shm).
+TEST_P(LinkTest, GivingUpWhileGreetingDoesNotHarmThePeer) {
+  for (int polls_before = 0; polls_before < 5; ++polls_before) {
+    Endpoint a, b;
+    const uint64_t nonce = ++nonce_;
+    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &b);
+    ASSERT_TRUE(passive.ok());
+    b.link = *std::move(passive);
+    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &a);
+    ASSERT_TRUE(active.ok());
+    for (int i = 0; i < polls_before; ++i) a_.domain->Poll(64);
+    active->reset();
+    for (int i = 0; i < 100; ++i) {
+      b_.domain->Poll(64);
+      a_.domain->Poll(64);
+    }
+    b.link.reset();
+  }
+  Open();
+  SendAll(10, 10);
+  EXPECT_FALSE(a_.domain->busy());
+}
+
+TEST_P(LinkTest, AcceptedNonceIsForOneLink) {
+  Endpoint first, second;
+  auto link = a_.domain->Accept(a_.PeerOf(b_, 7), &first);
+  ASSERT_TRUE(link.ok());
+  EXPECT_EQ(a_.domain->Accept(a_.PeerOf(b_, 7), &second).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  link->reset();
+  EXPECT_TRUE(a_.domain->Accept(a_.PeerOf(b_, 7), &second).ok());
+}
+
+TEST_P(LinkTest, AddressesOfPeersAreChecked) {
+  for (const char* bad :
+       {"", "x", "weft-", "weft-0123456789abcdeX", "../etc/passwd", "127.0.0.1", "127.0.0.1:0",
+        "127.0.0.1:99999", "localhost:1", "*:5", "[::1]", "weft-0123456789abcdef/../../x"}) {
+    LinkPeer peer;
+    peer.address = bad;
+    peer.nonce = 1;
+    Endpoint endpoint;
+    EXPECT_EQ(a_.domain->Connect(peer, &endpoint).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+  EXPECT_EQ(a_.domain->stats().links_open, 0u);
+}
+
+TEST_P(LinkTest, ConnectingToNobodyFails) {
+  LinkPeer peer;
+  peer.address = GetParam() == PathKind::kShm ? "weft-0123456789abcdef" : "127.0.0.1:1";
+  peer.nonce = 1;
+  Endpoint endpoint;
+  auto link = a_.domain->Connect(peer, &endpoint);
+  if (link.ok()) {
+    ASSERT_TRUE(Run([&] { return endpoint.downs == 1; }));
+    EXPECT_EQ(endpoint.down_status.code(), absl::StatusCode::kUnavailable);
+  } else {
+    EXPECT_EQ(link.status().code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+// --- closing -----------------------------------------------------------------------------------
 
 TEST_P(LinkTest, ClosingWithSendsInFlightReturnsEverySlot) {
   for (int round = 0; round < 20; ++round) {

@@ -3,9 +3,9 @@
 // A domain is one provider, opened by one engine (transport/link.h says what it does). This header
 // is all that the rest of Weft sees of libfabric.
 //
-//   shm   one reliable-datagram endpoint under a random name in /dev/shm. No connection, no
-//         descriptor to sleep on, no word when a peer dies: the caller brings peers together,
-//         watches over them, and calls Link::Abandon(). Same user, same libfabric version.
+//   shm   an endpoint in /dev/shm for each link. No descriptor to sleep on, no word when a peer
+//         dies: the caller brings peers together, watches over them, and calls Link::Abandon().
+//         Same user, same libfabric version. Accept() comes before the peer's Connect().
 //   tcp   one listening endpoint, and a connected endpoint for each link, all receiving into one
 //         shared queue. A link that breaks says so. libfabric's tcp is not hardened against a
 //         hostile peer: only peers that present the nonce of a handshake are accepted, and the
@@ -29,10 +29,15 @@ namespace weft {
 struct OfiOptions {
   // Behaviour.
   BatchSink* sink = nullptr;  // receives every batch; required
-  std::string bind_address;   // tcp: numeric host to listen on; empty: all IPv4 interfaces
+  // tcp: numeric host to listen on; empty: all IPv4 interfaces.
+  std::string bind_address;
+  // shm: one thread for the whole process, asleep unless a peer dies, that frees this process from
+  // the dead peer's lock (shm_guard.h). Without it, libfabric 1.17 may then hang for ever.
+  bool may_start_threads = true;
+
   // Performance.
-  uint32_t slot_bytes = 4096;  // multiple of 64, 256..1 MiB. Up to 4096 shm copies through its own
-                               // memory; beyond it needs an answer from the peer for each send
+  // Multiple of 64, 256..1 MiB. shm takes 4096 at most: see LinkDomain::slot_bytes().
+  uint32_t slot_bytes = 4096;
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
 };

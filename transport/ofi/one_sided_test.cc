@@ -161,8 +161,7 @@ TEST_P(OneSidedTest, AWriteIsVisibleWhenALaterMessageArrives) {
   b_.on_received = nullptr;
 }
 
-// --- what a peer must not reach
-// -------------------------------------------------------------------
+// --- what a peer must not reach ----------------------------------------------------------------
 
 // On shm the provider never answers a bad key, and later operations of all links would wait behind
 // it for ever. On tcp the provider ends the connection.
@@ -239,8 +238,7 @@ TEST_P(OneSidedTest, RegionsReturnTheirRegistrations) {
   EXPECT_EQ(b_.domain->stats().registrations_open, before);
 }
 
-// --- closing
-// --------------------------------------------------------------------------------------
+// --- closing -----------------------------------------------------------------------------------
 
 TEST_P(OneSidedTest, ClosingCompletesOutstandingOperationsInside) {
   std::vector<std::byte> here(8 << 20), there(8 << 20);

@@ -1,29 +1,28 @@
-// Links through shared memory: libfabric's shm provider, one RDM endpoint for each domain.
+// Links through shared memory: libfabric's shm provider, one endpoint for each link.
 //
-// There is no connection. Both sides insert the other's name into their address vector and are up;
-// the provider exchanges what it needs with the first message, for which the peer must progress:
-// so the peer's doorbell is rung after every post.
+// The provider has no connections and says nothing when a peer dies. Links make up for the first
+// with a greeting (shm_link.h); the caller knows of a death first (its lifeline) and calls
+// Abandon(), which closes the endpoint: nothing of the peer is touched any more.
 //
-// The provider says nothing when a peer dies. The caller knows first (its lifeline) and calls
-// Abandon(); from then on nothing is posted to that peer.
+// Messages up to the provider's inject size (4 KiB) only: those it copies through shared memory.
+// Larger ones would need an answer from the peer. One-sided operations do without the provider
+// where the kernel lets us copy (shm_regions.h).
 //
-// Messages up to the provider's inject size (4 KiB) only: it copies them through shared memory.
-// One-sided operations do not use the provider where the kernel lets us copy (shm_regions.h).
-//
-// Addresses stay in the vector until the domain closes: the same two engines meet again and again,
-// and libfabric 1.17 keeps stale state for an address that was removed (quirks.h). The provider
-// holds at most 256 peers.
+// The peer must progress for messages to arrive: its doorbell is rung after every post.
 //
 // Threads: the engine's.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "transport/ofi/fabric_domain.h"
-#include "transport/ofi/shm_keeper.h"
-#include "transport/ofi/shm_name.h"
+#include "transport/ofi/shm_endpoint.h"
+#include "transport/ofi/shm_guard.h"
+#include "transport/ofi/shm_link.h"
 #include "transport/ofi/shm_regions.h"
 
 namespace weft {
@@ -38,26 +37,44 @@ class ShmDomain final : public FabricDomain {
 
   bool Arm() final { return !HasPending() && !HasCompletions(); }
   int descriptor() const final { return -1; }
+  // Nobody wakes this engine when a peer answers a greeting.
+  bool busy() const final {
+    return FabricDomain::busy() || !greeting_.empty() || !unanswered_.empty();
+  }
 
-  // For links.
-  fid_ep* endpoint() const { return endpoint_.get(); }
-  void Drain(FabricLink* link, uint64_t limit_ns) { DrainPosted(link, limit_ns); }
+ protected:
+  int PollConnections() final;
+  bool TakeControlBatch(ByteSpan batch) final;
 
  private:
-  // The provider's limit.
-  static constexpr size_t kMaxPeers = 256;
+  friend class ShmLink;
 
-  ShmDomain(const OfiOptions& options, Objects objects);
+  // Of active links that were closed before the peer had seen them. The peer is about to map this
+  // endpoint; 1.17 crashes there when it does not find it. So it stays until the peer has answered,
+  // or is gone itself.
+  struct Unanswered {
+    std::unique_ptr<ShmEndpoint> endpoint;
+    std::string peer_endpoint;
+    uint64_t nonce;
+  };
 
-  absl::Status OpenEndpoint();
-  absl::StatusOr<std::unique_ptr<Link>> OpenLink(const LinkPeer& peer, LinkHandler* handler);
-  absl::StatusOr<fi_addr_t> Resolve(const std::string& address);
+  ShmDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects);
 
-  AddressVectorPtr addresses_;
-  EndpointPtr endpoint_;
-  std::unique_ptr<ShmOwnership> ownership_;
+  // --- for links ---
+  const std::shared_ptr<FabricObjects>& shared_objects() { return objects(); }
+  ShmGuard* guard() const { return guard_.get(); }
+  void Forget(ShmLink* link);
+  void KeepUntilAnswered(std::unique_ptr<ShmEndpoint> endpoint, std::string peer_endpoint,
+                         uint64_t nonce);
+
+  bool IsAnswered(const Unanswered& kept) const;
+  void ReviewUnanswered();
+
+  std::shared_ptr<ShmGuard> guard_;
   std::unique_ptr<RegionTable> regions_;
-  absl::flat_hash_map<std::string, fi_addr_t> known_;
+  IntrusiveList<ShmLink, GreetTag> greeting_;         // active links that are not up yet
+  absl::flat_hash_map<uint64_t, ShmLink*> expected_;  // passive ones, by nonce
+  std::vector<Unanswered> unanswered_;
 };
 
 }  // namespace weft

@@ -11,7 +11,7 @@ namespace {
 
 struct Known {
   int users = 0;
-  std::unique_ptr<ParkedEndpoint> parked;
+  std::unique_ptr<ShmEndpoint> parked;
 };
 
 std::mutex mutex;
@@ -28,21 +28,21 @@ ShmKeeper& ShmKeeper::Get() {
   return keeper;
 }
 
-void ShmKeeper::Opened(const std::string& address) {
+void ShmKeeper::Opened(const std::string& name) {
   std::lock_guard<std::mutex> lock(mutex);
-  Endpoints()[address];
+  Endpoints()[name];
 }
 
-void ShmKeeper::Learned(const std::string& address) {
+void ShmKeeper::Learned(const std::string& name) {
   std::lock_guard<std::mutex> lock(mutex);
-  const auto found = Endpoints().find(address);
+  const auto found = Endpoints().find(name);
   if (found != Endpoints().end()) ++found->second.users;
 }
 
-void ShmKeeper::Forgotten(const std::string& address) {
-  std::unique_ptr<ParkedEndpoint> last_one_out;  // closed after the lock is released
+void ShmKeeper::Forgotten(const std::string& name) {
+  std::unique_ptr<ShmEndpoint> last_one_out;  // closed after the lock is released
   std::lock_guard<std::mutex> lock(mutex);
-  const auto found = Endpoints().find(address);
+  const auto found = Endpoints().find(name);
   if (found == Endpoints().end()) return;
   WEFT_CHECK(found->second.users > 0);
   if (--found->second.users > 0 || found->second.parked == nullptr) return;
@@ -50,15 +50,15 @@ void ShmKeeper::Forgotten(const std::string& address) {
   Endpoints().erase(found);
 }
 
-void ShmKeeper::Closed(const std::string& address, std::unique_ptr<ParkedEndpoint> endpoint) {
+void ShmKeeper::Closed(std::unique_ptr<ShmEndpoint> endpoint) {
   std::lock_guard<std::mutex> lock(mutex);
-  const auto found = Endpoints().find(address);
+  const auto found = Endpoints().find(endpoint->name());
   WEFT_CHECK(found != Endpoints().end());
   if (found->second.users > 0) {
     found->second.parked = std::move(endpoint);
-  } else {
-    Endpoints().erase(found);
+    return;
   }
-}
+  Endpoints().erase(found);
+}  // destroys the endpoint, after the lock is released
 
 }  // namespace weft

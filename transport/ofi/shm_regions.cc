@@ -67,35 +67,21 @@ namespace {
 
 uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable::kCapacity); }
 
-absl::StatusOr<SharedRegionTable*> MapTable(int fd, const std::string& file) {
+absl::StatusOr<SharedRegionTable*> MapTable(int fd, const std::string& name) {
   void* memory =
       mmap(nullptr, sizeof(SharedRegionTable), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return StatusFromErrno(errno, absl::StrCat("mapping /dev/shm", file));
+  if (memory == MAP_FAILED) return StatusFromErrno(errno, absl::StrCat("mapping /dev/shm/", name));
   return static_cast<SharedRegionTable*>(memory);
 }
 
 }  // namespace
 
-// --- the target
-// -----------------------------------------------------------------------------------
+// --- the target --------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<RegionTable>> RegionTable::Create(const std::string& address) {
-  const std::string file = ShmRegionsFile(address);
-  const int fd = shm_open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("creating /dev/shm", file));
+absl::StatusOr<std::unique_ptr<RegionTable>> RegionTable::Create(const std::string& name) {
   std::unique_ptr<RegionTable> regions(new RegionTable);
-  regions->file_ = file;
-  if (ftruncate(fd, sizeof(SharedRegionTable)) != 0) {
-    const int error = errno;
-    close(fd);
-    shm_unlink(file.c_str());
-    return StatusFromErrno(error, absl::StrCat("sizing /dev/shm", file));
-  }
-  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, file);
-  close(fd);
-  WEFT_ASSIGN_OR_RETURN(regions->ownership_, ShmOwnership::ClaimFile(file));
-  if (!table.ok()) return table.status();
-  regions->table_ = *table;
+  WEFT_ASSIGN_OR_RETURN(regions->ownership_, ShmOwnership::Create(name, sizeof(SharedRegionTable)));
+  WEFT_ASSIGN_OR_RETURN(regions->table_, MapTable(regions->ownership_->descriptor(), name));
   regions->identity_ = std::make_unique<uint64_t>(SecureRandom64());
   regions->table_->identity = *regions->identity_;
   regions->table_->identity_address = reinterpret_cast<uintptr_t>(regions->identity_.get());
@@ -147,20 +133,18 @@ void RegionTable::Withdraw(uint64_t key) {
   free_.push_back(PlaceOf(key));
 }
 
-// --- the initiator
-// --------------------------------------------------------------------------------
+// --- the initiator -----------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string& address,
+absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string& name,
                                                                int32_t process_id) {
-  const std::string file = ShmRegionsFile(address);
-  const int fd = shm_open(file.c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("opening /dev/shm", file));
+  const int fd = shm_open(StrCat("/", name).c_str(), O_RDWR | O_CLOEXEC, 0);
+  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("opening /dev/shm/", name));
   struct stat status;
   if (fstat(fd, &status) != 0 || status.st_size != sizeof(SharedRegionTable)) {
     close(fd);
     return absl::UnimplementedError("the peer's table of regions has another layout");
   }
-  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, file);
+  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, name);
   close(fd);
   if (!table.ok()) return table.status();
   std::unique_ptr<PeerRegions> regions(new PeerRegions);

@@ -8,8 +8,8 @@
 // where a key's memory lies.
 //
 // So each shm domain publishes the regions that it registered for remote access in a table in
-// shared memory (a second file beside the endpoint's, readable by the same user only), and peers
-// look keys up there. A key's low bits are its place in the table, the others are random.
+// shared memory (the domain's own file, for the same user only), and peers look keys up there. A
+// key's low bits are its place in the table, the others are random.
 //
 // Where the kernel does not permit it (Yama's ptrace_scope, containers), PeerRegions::Open() says
 // so, and the provider's own way is taken.
@@ -51,8 +51,8 @@ class RegionTable final : public KeySource {
   // Regions open for remote access at once, in one domain. A table of 256 KiB.
   static constexpr uint32_t kCapacity = 4096;
 
-  // Publishes under the name of the endpoint `address`.
-  static absl::StatusOr<std::unique_ptr<RegionTable>> Create(const std::string& address);
+  // Publishes as the file of the domain `name`.
+  static absl::StatusOr<std::unique_ptr<RegionTable>> Create(const std::string& name);
   virtual ~RegionTable();
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
@@ -67,7 +67,6 @@ class RegionTable final : public KeySource {
  private:
   RegionTable() = default;
 
-  std::string file_;
   std::unique_ptr<ShmOwnership> ownership_;
   SharedRegionTable* table_ = nullptr;
   std::unique_ptr<uint64_t> identity_;  // a number at an address of ours: who can read it there
@@ -77,10 +76,10 @@ class RegionTable final : public KeySource {
 
 class PeerRegions {
  public:
-  // Finds the table of the endpoint `address` and tries to read from its process. `process_id`: as
+  // Finds the table of the domain `name` and tries to read from its process. `process_id`: as
   // the kernel vouched for it; 0: as the peer says. UNIMPLEMENTED with the reason when memory
   // cannot be reached this way.
-  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(const std::string& address,
+  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(const std::string& name,
                                                            int32_t process_id);
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
@@ -90,6 +89,9 @@ class PeerRegions {
   // UNAVAILABLE when the process is gone.
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
+
+  // The peer's, proven by what was read from it.
+  int32_t process_id() const { return process_id_; }
 
  private:
   PeerRegions() = default;

@@ -14,18 +14,17 @@ SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes
   WEFT_CHECK(slot_bytes % 64 == 0 && slot_bytes > 0);
 }
 
-void SlotPool::Release() {
-  free_.clear();
-  for (const auto& chunk : chunks_)
+SlotPool::~SlotPool() {
+  for (const auto& chunk : chunks_) {
     registrar_->Close(std::move(chunk->registration), Access::kLocalOnly);
-  chunks_.clear();
+  }
 }
 
 SlotPool::Chunk::~Chunk() {
   if (memory != nullptr) munmap(memory, bytes);
 }
 
-absl::Status SlotPool::Reserve(uint32_t count) {
+absl::Status SlotPool::Reserve(uint64_t count) {
   while (free_.size() < count) WEFT_RETURN_IF_ERROR(AddChunk());
   return absl::OkStatus();
 }

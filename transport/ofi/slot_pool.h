@@ -34,7 +34,6 @@ struct Slot : Work {
   uint32_t generation = 0;  // changes whenever the slot is given back
   uint32_t bytes = 0;       // kSend: how many to send
   bool posted = false;      // in the provider's hands
-  bool cancelling = false;  // kReceive: asked back from the provider, which will confirm
 };
 
 class SlotPool {
@@ -44,12 +43,12 @@ class SlotPool {
 
   // REQUIRES: slot_bytes is a multiple of 64.
   SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes);
-  ~SlotPool() { Release(); }
+  ~SlotPool();
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
 
   // Makes at least `count` slots free. Not for the hot path.
-  absl::Status Reserve(uint32_t count);
+  absl::Status Reserve(uint64_t count);
 
   // nullptr when none is free.
   Slot* Take(WorkKind kind) {
@@ -65,7 +64,7 @@ class SlotPool {
     WEFT_DCHECK(!slot->linked());
     ++slot->generation;
     slot->link = nullptr;
-    slot->posted = slot->cancelling = false;
+    slot->posted = false;
     free_.push_back(slot);
   }
 
@@ -79,9 +78,6 @@ class SlotPool {
     Slot* slot = At(id.index());
     return slot != nullptr && slot->generation == id.generation() ? slot : nullptr;
   }
-
-  // Deregisters and unmaps everything. REQUIRES: no provider can touch the slots any more.
-  void Release();
 
   uint32_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return static_cast<uint32_t>(chunks_.size()) * kSlotsPerChunk; }

@@ -17,8 +17,8 @@
 namespace weft {
 namespace {
 
-constexpr size_t kQueueEntries = 4096;  // what is usual; the provider allocates beyond it
-constexpr uint32_t kMaxPostedReceives = 65536;
+// The provider's bound of a receive context: a thousand connections with windows of 64.
+constexpr uint32_t kMaxReceives = 65536;
 
 // The connect request's private data: at most 48 bytes, to fit every provider. 4 bytes of magic
 // ("WFT1"), 4 zero, 8 of nonce; little-endian.
@@ -50,16 +50,16 @@ int WaitDescriptor(fid_t object) {
 absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& options) {
   const std::string node = options.bind_address.empty() ? "0.0.0.0" : options.bind_address;
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"tcp", node}, TcpHints().get()));
-  WEFT_ASSIGN_OR_RETURN(Objects objects, OpenObjects(std::move(info), FI_WAIT_FD, kQueueEntries));
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
+                        FabricObjects::Open(std::move(info), FI_WAIT_FD, kMaxReceives));
   std::unique_ptr<TcpDomain> domain(new TcpDomain(options, std::move(objects)));
   WEFT_RETURN_IF_ERROR(domain->OpenListener());
-  WEFT_RETURN_IF_ERROR(domain->OpenSharedReceive());
   WEFT_RETURN_IF_ERROR(domain->OpenDescriptor());
   return std::unique_ptr<LinkDomain>(std::move(domain));
 }
 
-TcpDomain::TcpDomain(const OfiOptions& options, Objects objects)
-    : FabricDomain(options, std::move(objects), PathKind::kTcp) {}
+TcpDomain::TcpDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects)
+    : FabricDomain(options, std::move(objects), PathKind::kTcp, kMaxReceives) {}
 
 TcpDomain::~TcpDomain() {
   if (wait_fd_ >= 0) close(wait_fd_);
@@ -69,12 +69,14 @@ absl::Status TcpDomain::OpenListener() {
   fi_eq_attr attributes = {};
   attributes.wait_obj = FI_WAIT_FD;
   fid_eq* events = nullptr;
-  if (int result = fi_eq_open(objects().fabric.get(), &attributes, &events, nullptr); result != 0) {
+  if (int result = fi_eq_open(objects()->fabric.get(), &attributes, &events, nullptr);
+      result != 0) {
     return FabricStatus(result, "fi_eq_open (tcp)");
   }
   events_.reset(events);
   fid_pep* listener = nullptr;
-  if (int result = fi_passive_ep(objects().fabric.get(), objects().info.get(), &listener, nullptr);
+  if (int result =
+          fi_passive_ep(objects()->fabric.get(), objects()->info.get(), &listener, nullptr);
       result != 0) {
     return FabricStatus(result, absl::StrCat("listening on \"", options().bind_address, "\""));
   }
@@ -89,23 +91,10 @@ absl::Status TcpDomain::OpenListener() {
   return absl::OkStatus();
 }
 
-absl::Status TcpDomain::OpenSharedReceive() {
-  fid_ep* receive = nullptr;
-  int result = fi_srx_context(objects().domain.get(), objects().info->rx_attr, &receive, nullptr);
-  if (result != 0) return FabricStatus(result, "fi_srx_context (tcp)");
-  shared_receive_.reset(receive);
-  // 2.x wants the queue here as well; 1.17 takes it for cancelled receives.
-  result = fi_ep_bind(receive, &objects().queue->fid, FI_RECV);
-  if (result == 0) result = fi_enable(receive);
-  if (result != 0 && result != -FI_ENOSYS) return FabricStatus(result, "enabling shared receives");
-  ReceiveAt(receive, kMaxPostedReceives);
-  return absl::OkStatus();
-}
-
 absl::Status TcpDomain::OpenDescriptor() {
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (wait_fd_ < 0) return StatusFromErrno(errno, "epoll_create1");
-  for (fid_t object : {&objects().queue->fid, &events_->fid}) {
+  for (fid_t object : {&objects()->queue->fid, &events_->fid}) {
     epoll_event event = {};
     event.events = EPOLLIN;
     const int fd = WaitDescriptor(object);
@@ -117,17 +106,16 @@ absl::Status TcpDomain::OpenDescriptor() {
   return absl::OkStatus();
 }
 
-// --- links
-// ----------------------------------------------------------------------------------------
+// --- links -------------------------------------------------------------------------------------
 
 absl::StatusOr<EndpointPtr> TcpDomain::MakeEndpoint(fi_info* info) {
   fid_ep* opened = nullptr;
-  int result = fi_endpoint(objects().domain.get(), info, &opened, nullptr);
+  int result = fi_endpoint(objects()->domain.get(), info, &opened, nullptr);
   if (result != 0) return FabricStatus(result, "fi_endpoint (tcp)");
   EndpointPtr endpoint(opened);
   result = fi_ep_bind(opened, &events_->fid, 0);
-  if (result == 0) result = fi_ep_bind(opened, &objects().queue->fid, FI_TRANSMIT | FI_RECV);
-  if (result == 0) result = fi_ep_bind(opened, &shared_receive_->fid, 0);
+  if (result == 0) result = fi_ep_bind(opened, &objects()->queue->fid, FI_TRANSMIT | FI_RECV);
+  if (result == 0) result = fi_ep_bind(opened, &objects()->shared_receive->fid, 0);
   if (result == 0) result = fi_enable(opened);
   if (result != 0) return FabricStatus(result, "enabling a tcp endpoint");
   return endpoint;
@@ -136,7 +124,7 @@ absl::StatusOr<EndpointPtr> TcpDomain::MakeEndpoint(fi_info* info) {
 absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Connect(const LinkPeer& peer,
                                                          LinkHandler* handler) {
   WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
-  InfoPtr info(fi_dupinfo(objects().info.get()));
+  InfoPtr info(fi_dupinfo(objects()->info.get()));
   if (info == nullptr) return absl::ResourceExhaustedError("no memory for an endpoint");
   // The kernel chooses where to connect from: the listener's own address is taken.
   std::free(std::exchange(info->src_addr, nullptr));
@@ -180,8 +168,7 @@ TcpLink* TcpDomain::LinkOf(fid_t endpoint) const {
   return found == by_endpoint_.end() ? nullptr : found->second;
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------
+// --- events ------------------------------------------------------------------------------------
 
 int TcpDomain::PollConnections() {
   if (!look_now_ && connecting_ == 0 && ++turns_ < kEventInterval) return 0;
@@ -262,9 +249,9 @@ bool TcpDomain::Arm() {
     look_now_ = true;
     return false;
   }
-  fid_t objects_to_wait[] = {&objects().queue->fid, &events_->fid};
+  fid_t objects_to_wait[] = {&objects()->queue->fid, &events_->fid};
   look_now_ = true;  // the first turn after the sleep looks at the events
-  return fi_trywait(objects().fabric.get(), objects_to_wait, 2) == FI_SUCCESS;
+  return fi_trywait(objects()->fabric.get(), objects_to_wait, 2) == FI_SUCCESS;
 }
 
 }  // namespace weft

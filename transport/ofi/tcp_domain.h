@@ -52,10 +52,9 @@ class TcpDomain final : public FabricDomain {
   // Events handled in one turn; more wait for the next.
   static constexpr int kMaxEventsAtOnce = 16;
 
-  TcpDomain(const OfiOptions& options, Objects objects);
+  TcpDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects);
 
   absl::Status OpenListener();
-  absl::Status OpenSharedReceive();
   absl::Status OpenDescriptor();
   // A bound and enabled endpoint for `info`.
   absl::StatusOr<EndpointPtr> MakeEndpoint(fi_info* info);
@@ -68,7 +67,6 @@ class TcpDomain final : public FabricDomain {
 
   EventQueuePtr events_;
   PassiveEndpointPtr listener_;
-  EndpointPtr shared_receive_;
   int wait_fd_ = -1;  // an epoll over the descriptors of both queues
   uint32_t turns_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
