@@ -6,7 +6,7 @@
 
 #include "rpc/frame.h"
 #include "rpc/hello.pb.h"
-#include "rpc/testing/test_service.h"
+#include "rpc/testing/rpc_test.h"
 
 namespace weft::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/random.h"
 #include "rpc/frame.h"
 #include "rpc/hello.pb.h"
-#include "rpc/testing/test_service.h"
+#include "rpc/testing/rpc_test.h"
 
 namespace weft::test {
 namespace {

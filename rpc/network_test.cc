@@ -16,7 +16,7 @@
 #include "rpc/channel.h"
 #include "rpc/frame.h"
 #include "rpc/server.h"
-#include "rpc/testing/test_service.h"
+#include "rpc/testing/probe_service.h"
 
 namespace weft::test {
 namespace {
@@ -47,7 +47,7 @@ class NetworkTest : public testing::TestWithParam<PathKind> {
     }
   }
 
-  TestService service_;
+  ProbeService service_;
   std::unique_ptr<Server> server_;
 };
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/random.h"
-#include "rpc/testing/test_service.h"
+#include "rpc/testing/rpc_test.h"
 
 namespace weft::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rpc/frame.h"
-#include "rpc/testing/test_service.h"
+#include "rpc/testing/rpc_test.h"
 
 namespace weft::test {
 namespace {
@@ -50,7 +50,7 @@ TEST_F(ServerTest, AServiceCanBeAddedOnce) {
 
 TEST_F(ServerTest, ServicesAreFixedOnceTheServerListens) {
   StartServer();
-  TestService late;
+  ProbeService late;
   EXPECT_TRUE(absl::IsFailedPrecondition(server_->AddService(&late)));
 }
 

@@ -1,4 +1,4 @@
-// The test service, and a client and a server of it on a simulated network.
+// A client and a server of the test service on a simulated network.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,58 +13,11 @@
 
 #include "rpc/channel.h"
 #include "rpc/server.h"
-#include "rpc/testing/test_service.weft.h"
+#include "rpc/testing/probe_service.h"
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_network.h"
 
 namespace weft::test {
-
-inline Data MakeData(uint64_t number, size_t bytes) {
-  Data data;
-  data.set_number(number);
-  data.set_payload(std::string(bytes, static_cast<char>('a' + number % 26)));
-  return data;
-}
-
-class TestService : public Probe::Service {
- public:
-  using HeldCall = UnaryCall<Data, Data>;
-
-  absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
-    ++echoes;
-    last_remaining_us = context.remaining_us();
-    *reply = request;
-    return absl::OkStatus();
-  }
-  absl::Status Fail(ServerContext&, const Failure& request, Data*) override {
-    return absl::Status(static_cast<absl::StatusCode>(request.code()), request.text());
-  }
-  void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
-  absl::Status DropHeld(ServerContext&, const Data&, Data*) override {
-    held.clear();
-    return absl::OkStatus();
-  }
-  absl::Status Make(ServerContext&, const Size& request, Data* reply) override {
-    reply->mutable_payload()->assign(request.bytes(), 'm');
-    return absl::OkStatus();
-  }
-  absl::Status Strict(ServerContext&, const Required& request, Required* reply) override {
-    if (!request.forget()) reply->set_id(request.id());
-    return absl::OkStatus();
-  }
-
-  // Ends the oldest held call by echoing.
-  void Release(absl::Status status = absl::OkStatus()) {
-    HeldCall call = std::move(held.front());
-    held.pop_front();
-    *call.reply() = call.request();
-    call.Finish(std::move(status));
-  }
-
-  int echoes = 0;
-  uint64_t last_remaining_us = 0;
-  std::deque<HeldCall> held;
-};
 
 // A callback call that remembers how it ended. It must stay until then: a test that ends earlier
 // destroys its channel first.
@@ -82,7 +35,7 @@ struct Outcome {
   }
 };
 
-// "server" serves TestService at "sim:server"; "client" has a channel to it.
+// "server" serves ProbeService at "sim:server"; "client" has a channel to it.
 class RpcTest : public testing::Test {
  protected:
   explicit RpcTest(uint64_t seed = 1) : network_(seed) {}
@@ -113,7 +66,7 @@ class RpcTest : public testing::Test {
     network_.fabric().RemoveListener("server");
     server_node_ += "'";
     killed_servers_.push_back(std::move(server_));
-    for (TestService::HeldCall& call : service_.held) lost_calls_.push_back(std::move(call));
+    for (ProbeService::HeldCall& call : service_.held) lost_calls_.push_back(std::move(call));
     service_.held.clear();
   }
 
@@ -137,9 +90,9 @@ class RpcTest : public testing::Test {
 
   SimNetwork network_;
   std::string server_node_ = "server";
-  TestService service_;
+  ProbeService service_;
   std::vector<std::unique_ptr<Server>> killed_servers_;
-  std::deque<TestService::HeldCall> lost_calls_;
+  std::deque<ProbeService::HeldCall> lost_calls_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Channel> channel_;
   std::optional<Probe::Stub> stub_;
