@@ -100,7 +100,9 @@ void SimFabric::Deliver(NodeId node, Task task) {
 
 void SimFabric::DeliverBatch(NodeId node, Task task) {
   Node& target = *nodes_[node];
-  if (target.ns_per_batch == 0) return Deliver(node, std::move(task));
+  // Not past one that still waits, from before SlowDown(node, 0).
+  const bool others_wait = target.next_batch_ns >= now_ns();
+  if (target.ns_per_batch == 0 && !others_wait) return Deliver(node, std::move(task));
   target.next_batch_ns = std::max(target.next_batch_ns, now_ns()) + target.ns_per_batch;
   At(target.next_batch_ns,
      [this, node, task = std::move(task)]() mutable { Deliver(node, std::move(task)); });
