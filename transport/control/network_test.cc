@@ -1,8 +1,9 @@
-// Connections on the real network, between two engines of this process.
+// Connections on the real network, between two engines of this process: which path they take, and
+// what they say about it.
 
+#include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -15,26 +16,39 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_F(NetworkTest, TakesTheBestPathAndSaysWhy) {
+// Sets a variable for one test.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_(name) {
+    setenv(name, value, /*overwrite=*/1);
+  }
+  ~ScopedVariable() { unsetenv(name_); }
+
+ private:
+  const char* const name_;
+};
+
+TEST_F(NetworkTest, TakesTheBestPathAndSaysWhyOnBothSides) {
   Listen("127.0.0.1:0");
-  TestEnd* const end = Dial();
+  NetworkEnd* const end = Dial();
   ASSERT_TRUE(RunUntilDecided(*end));
   ASSERT_TRUE(end->opened()) << end->why();
-  EXPECT_EQ(end->path(), "shm");
-  EXPECT_TRUE(Contains(end->explained(), "same host (kernel ")) << end->explained();
-  EXPECT_TRUE(Contains(end->explained(), "pid " + std::to_string(getpid()))) << end->explained();
-  EXPECT_TRUE(Contains(end->explained(), "on both sides")) << end->explained();
-  EXPECT_TRUE(Contains(end->explained(), "tcp   not tried")) << end->explained();
   ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->opened(); }));
-  EXPECT_EQ(acceptor_.ends[0]->path(), "shm");
-  EXPECT_TRUE(Contains(acceptor_.ends[0]->explained(), "same host")) << end->explained();
+  for (const NetworkEnd* side : {end, acceptor_.ends[0].get()}) {
+    EXPECT_EQ(side->path(), "shm");
+    EXPECT_TRUE(Contains(side->explained(), "same host (kernel ")) << side->explained();
+    EXPECT_TRUE(Contains(side->explained(), "pid " + std::to_string(getpid())))
+        << side->explained();
+    EXPECT_TRUE(Contains(side->explained(), "on both sides")) << side->explained();
+    EXPECT_TRUE(Contains(side->explained(), "tcp   not tried")) << side->explained();
+  }
 }
 
 TEST_F(NetworkTest, CarriesMessagesBothWaysOnEachPath) {
   acceptor_.echo = true;
   Listen("127.0.0.1:0");
   for (const PathKind kind : {PathKind::kShm, PathKind::kTcp}) {
-    TestEnd* const end = Dial(Over({kind}));
+    NetworkEnd* const end = Dial(Over({kind}));
     ASSERT_TRUE(RunUntilDecided(*end));
     ASSERT_TRUE(end->opened()) << end->why();
     EXPECT_EQ(end->path(), PathKindName(kind));
@@ -46,6 +60,199 @@ TEST_F(NetworkTest, CarriesMessagesBothWaysOnEachPath) {
     EXPECT_EQ(end->why().code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(acceptor_.ends.back()->why(), absl::UnavailableError("peer closed: enough"));
   }
+}
+
+TEST_F(NetworkTest, AnEmptyReasonIsAnOrderlyEndToo) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial();
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->opened(); }));
+  end->connection().Close("");
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));
+  EXPECT_EQ(acceptor_.ends[0]->why(), absl::UnavailableError("peer closed: "));
+}
+
+TEST_F(NetworkTest, ReasonsFromUsersNeedNotBeText) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial();
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->opened(); }));
+  end->connection().Close(std::string("\xff\x1b[2J") + std::string(100'000, 'x'));
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));
+  const std::string why(acceptor_.ends[0]->why().message());
+  EXPECT_TRUE(Contains(why, "peer closed: ??[2Jxxx")) << why;
+  EXPECT_LT(why.size(), 2'000u);
+}
+
+// --- addresses
+// ------------------------------------------------------------------------------------
+
+TEST_F(NetworkTest, IsReachedByNameAndOverIpv6AndUnixSockets) {
+  std::string folder = "/tmp/weft_network_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  for (const std::string& address :
+       {std::string("localhost:0"), std::string("[::1]:0"), "unix:" + folder + "/server"}) {
+    Listen(address);
+    for (const PathKind kind : {PathKind::kShm, PathKind::kTcp}) {
+      NetworkEnd* const end = Dial(Over({kind}));
+      ASSERT_TRUE(RunUntilDecided(*end));
+      EXPECT_TRUE(end->opened()) << address << ": " << end->why();
+      EXPECT_EQ(end->path(), PathKindName(kind)) << address;
+    }
+  }
+  listener_.reset();
+  EXPECT_EQ(rmdir(folder.c_str()), 0) << "the socket's file was left behind";
+}
+
+TEST_F(NetworkTest, BadAddressesAreRefusedAtOnce) {
+  NetworkEnd never;
+  for (const char* address : {"", "nowhere", "127.0.0.1:0", "unix:relative", "sim:x"}) {
+    const auto connection = client_->transport().Connect(address, {}, &never);
+    EXPECT_EQ(connection.status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+  EXPECT_EQ(server_->transport().Listen("nonsense", {}, &acceptor_).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// --- policies
+// -------------------------------------------------------------------------------------
+
+TEST_F(NetworkTest, FallsThroughToTcpWhenOneSideDeniesShm) {
+  Listen("127.0.0.1:0", Allowing({PathKind::kTcp}));
+  NetworkEnd* const end = Dial();
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->path(), "tcp");
+  EXPECT_TRUE(Contains(end->explained(), "server: denied by its options (paths = tcp)"))
+      << end->explained();
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->opened(); }));
+  EXPECT_TRUE(Contains(acceptor_.ends[0]->explained(), "shm   rejected")) << "the server knows too";
+}
+
+TEST_F(NetworkTest, TakesTheClientsOrder) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial(Over({PathKind::kTcp, PathKind::kShm}));
+  ASSERT_TRUE(RunUntilDecided(*end));
+  EXPECT_EQ(end->path(), "tcp");
+}
+
+TEST_F(NetworkTest, WithoutACommonPathBothReasonsAreTold) {
+  Listen("127.0.0.1:0", Allowing({PathKind::kTcp}));
+  NetworkEnd* const end = Dial(Over({PathKind::kShm}));
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->closed());
+  EXPECT_EQ(end->why().code(), absl::StatusCode::kFailedPrecondition) << end->why();
+  const std::string why(end->why().message());
+  EXPECT_TRUE(Contains(why, "client: denied by its options (paths = shm)")) << why;
+  EXPECT_TRUE(Contains(why, "server: denied by its options (paths = tcp)")) << why;
+  EXPECT_TRUE(acceptor_.ends.empty());
+}
+
+TEST_F(NetworkTest, TheEnvironmentDecidesWhereOptionsDoNot) {
+  const ScopedVariable paths("WEFT_PATHS", "tcp");
+  Listen("127.0.0.1:0");
+  NetworkEnd* const silent = Dial();
+  ASSERT_TRUE(RunUntilDecided(*silent));
+  EXPECT_EQ(silent->path(), "tcp");
+  EXPECT_TRUE(Contains(silent->explained(), "denied by WEFT_PATHS=tcp")) << silent->explained();
+}
+
+TEST_F(NetworkTest, AnUnusableEnvironmentIsAClearError) {
+  const struct {
+    const char* value;
+    const char* why;
+  } kCases[] = {{"shm,,tcp", "is not known"},
+                {"ib", "\"ib\" is not known"},
+                {"tcp,tcp", "twice"},
+                {"sim", "does not lead to other processes"}};
+  for (const auto& c : kCases) {
+    const ScopedVariable paths("WEFT_PATHS", c.value);
+    const absl::Status status = OpenNetworkEngine({}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.value;
+    EXPECT_TRUE(Contains(std::string(status.message()), "WEFT_PATHS=")) << status;
+    EXPECT_TRUE(Contains(std::string(status.message()), c.why)) << status;
+  }
+}
+
+TEST_F(NetworkTest, OptionsOutOfBoundsAreNamed) {
+  NetworkOptions options;
+  options.slot_bytes = 1000;
+  EXPECT_TRUE(Contains(OpenNetworkEngine({}, options).status().ToString(), "slot_bytes is 1000"));
+  options = {};
+  options.max_large_bytes = 1;
+  EXPECT_TRUE(Contains(OpenNetworkEngine({}, options).status().ToString(), "max_large_bytes is 1"));
+  options = {};
+  options.max_pool_bytes = 1;
+  EXPECT_TRUE(Contains(OpenNetworkEngine({}, options).status().ToString(), "max_pool_bytes is 1"));
+  options = {};
+  options.bind_interface = "nosuch0";
+  const std::string why = OpenNetworkEngine({}, options).status().ToString();
+  EXPECT_TRUE(Contains(why, "nosuch0") && Contains(why, "lo")) << why;
+}
+
+TEST_F(NetworkTest, ListensForTcpPathsWhereItIsToldTo) {
+  NetworkOptions options;
+  options.bind_interface = "lo";
+  server_ = NewNetworkEngine(options);
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial(Over({PathKind::kTcp}));
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_TRUE(Contains(end->explained(), "to 127.0.0.1:")) << end->explained();
+}
+
+// --- life
+// -----------------------------------------------------------------------------------------
+
+TEST_F(NetworkTest, AServerThatEndsSaysSo) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial();
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->opened()) << end->why();
+  listener_.reset();
+  server_.reset();
+  ASSERT_TRUE(RunEngines({client_.get()}, [&] { return end->closed(); }));
+  EXPECT_EQ(end->why(), absl::UnavailableError("peer closed: its engine ends"));
+}
+
+TEST_F(NetworkTest, AListenerMayOutliveItsEngine) {
+  Listen("127.0.0.1:0");
+  server_.reset();
+  listener_.reset();
+}
+
+TEST_F(NetworkTest, AnEngineCanBeItsOwnPeer) {
+  acceptor_.echo = true;
+  Listen("127.0.0.1:0");
+  for (const PathKind kind : {PathKind::kShm, PathKind::kTcp}) {
+    dialed_.push_back(std::make_unique<NetworkEnd>());
+    NetworkEnd* const end = dialed_.back().get();
+    ASSERT_TRUE(server_->transport().Connect(listener_->address(), Over({kind}), end).ok());
+    ASSERT_TRUE(RunUntilDecided(*end));
+    ASSERT_TRUE(end->opened()) << end->why();
+    ASSERT_TRUE(end->Send("to myself"));
+    ASSERT_TRUE(Run([&] { return !end->received.empty(); })) << PathKindName(kind);
+  }
+}
+
+TEST_F(NetworkTest, SixtyFourClientsAtOnceAreAllServed) {
+  acceptor_.echo = true;
+  Listen("127.0.0.1:0");
+  for (int i = 0; i < 64; ++i) Dial();
+  ASSERT_TRUE(Run([&] {
+    for (const auto& end : dialed_) {
+      if (!end->opened()) return false;
+    }
+    return true;
+  }));
+  for (const auto& end : dialed_) EXPECT_EQ(end->path(), "shm") << end->explained();
+}
+
+TEST(ExplainNetwork, NamesLibraryAndEnvironment) {
+  const std::string text = ExplainNetwork();
+  EXPECT_TRUE(Contains(text, "libfabric ")) << text;
+  EXPECT_TRUE(Contains(text, "tcp")) << text;
+  EXPECT_TRUE(Contains(text, "WEFT_PATHS is not set")) << text;
 }
 
 }  // namespace

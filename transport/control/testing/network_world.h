@@ -18,7 +18,7 @@
 namespace weft {
 
 // One end of a connection.
-class TestEnd final : public ConnectionHandler {
+class NetworkEnd final : public ConnectionHandler {
  public:
   bool opened() const { return opened_; }
   bool closed() const { return why_.has_value(); }
@@ -77,23 +77,23 @@ class TestEnd final : public ConnectionHandler {
 };
 
 // Takes every client in, or none.
-class TestAcceptor final : public Acceptor {
+class OpenDoor final : public Acceptor {
  public:
-  std::vector<std::unique_ptr<TestEnd>> ends;
+  std::vector<std::unique_ptr<NetworkEnd>> ends;
   absl::Status refusal;  // OK: takes them in
   bool echo = false;
 
  private:
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection&) override {
     if (!refusal.ok()) return refusal;
-    ends.push_back(std::make_unique<TestEnd>());
+    ends.push_back(std::make_unique<NetworkEnd>());
     ends.back()->echo = echo;
     return ends.back().get();
   }
 };
 
 // An engine that the test drives.
-inline std::unique_ptr<Engine> NewTestEngine(const NetworkOptions& options = {}) {
+inline std::unique_ptr<Engine> NewNetworkEngine(const NetworkOptions& options = {}) {
   EngineOptions engine_options;
   engine_options.drive = EngineOptions::Drive::kExternal;
   auto engine = OpenNetworkEngine(engine_options, options);
@@ -117,8 +117,8 @@ bool RunEngines(const std::vector<Engine*>& engines, Done done) {
 class NetworkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    server_ = NewTestEngine();
-    client_ = NewTestEngine();
+    server_ = NewNetworkEngine();
+    client_ = NewNetworkEngine();
     ASSERT_TRUE(server_ != nullptr && client_ != nullptr);
   }
 
@@ -128,12 +128,12 @@ class NetworkTest : public ::testing::Test {
     listener_ = *std::move(listener);
   }
 
-  TestEnd* Dial(const ConnectOptions& options = {}) {
+  NetworkEnd* Dial(const ConnectOptions& options = {}) {
     return DialAt(listener_->address(), options);
   }
-  TestEnd* DialAt(const std::string& address, const ConnectOptions& options = {}) {
-    dialed_.push_back(std::make_unique<TestEnd>());
-    TestEnd* const end = dialed_.back().get();
+  NetworkEnd* DialAt(const std::string& address, const ConnectOptions& options = {}) {
+    dialed_.push_back(std::make_unique<NetworkEnd>());
+    NetworkEnd* const end = dialed_.back().get();
     auto connection = client_->transport().Connect(address, options, end);
     EXPECT_TRUE(connection.ok()) << connection.status();
     return end;
@@ -143,13 +143,13 @@ class NetworkTest : public ::testing::Test {
   bool Run(Done done) {
     return RunEngines({client_.get(), server_.get()}, done);
   }
-  bool RunUntilDecided(const TestEnd& end) {
+  bool RunUntilDecided(const NetworkEnd& end) {
     return Run([&end] { return end.opened() || end.closed(); });
   }
 
   // Handlers outlive the engines.
-  TestAcceptor acceptor_;
-  std::vector<std::unique_ptr<TestEnd>> dialed_;
+  OpenDoor acceptor_;
+  std::vector<std::unique_ptr<NetworkEnd>> dialed_;
   std::unique_ptr<Engine> server_;
   std::unique_ptr<Engine> client_;
   std::unique_ptr<Listener> listener_;

@@ -1,0 +1,208 @@
+#include "transport/control/hello.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+#include "transport/control/hello.pb.h"
+
+namespace weft {
+namespace {
+
+bool Contains(const absl::Status& status, const std::string& part) {
+  return std::string(status.message()).find(part) != std::string::npos;
+}
+
+ClientHello FullClientHello() {
+  ClientHello hello;
+  hello.versions = {1, 3};
+  hello.features = {"a", "b"};
+  hello.limits.window_slots = 4;
+  hello.connection_index = 7;
+  hello.connection_token = 0xfeedbeef;
+  hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
+                 {PathKind::kTcp, "tcp", 1u << 16 | 17, "eth0", "denied by WEFT_PATHS=shm"}};
+  hello.host = {"5f3c", 1000, 4711, 25, 1};
+  hello.hello = std::string("\0opaque\xff", 8);
+  return hello;
+}
+
+ServerHello FullServerHello() {
+  ServerHello hello;
+  hello.version = 1;
+  hello.connection_index = 1;
+  hello.connection_token = 2;
+  hello.candidates = {{PathKind::kShm, PathCandidate::Outcome::kRejected, "different hosts"},
+                      {PathKind::kTcp, PathCandidate::Outcome::kNotTried, ""}};
+  hello.local_socket = "weft-0123";
+  hello.local_nonce = {~uint64_t{0}, 1};
+  hello.hello = "server";
+  return hello;
+}
+
+// A valid message, changed; what its decoder says.
+template <class Proto>
+absl::Status DecodeChanged(const std::string& encoded, void (*change)(Proto&)) {
+  Proto proto;
+  EXPECT_TRUE(proto.ParseFromString(encoded));
+  change(proto);
+  const std::string changed = proto.SerializeAsString();
+  if constexpr (std::is_same_v<Proto, control::ClientHello>) {
+    return DecodeClientHello(AsBytes(changed)).status();
+  } else if constexpr (std::is_same_v<Proto, control::ServerHello>) {
+    return DecodeServerHello(AsBytes(changed)).status();
+  } else {
+    return DecodePathTry(AsBytes(changed)).status();
+  }
+}
+
+TEST(Hello, ComesBackAsItWasSent) {
+  const auto client = DecodeClientHello(AsBytes(Encode(FullClientHello())));
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_EQ(client->versions.max, 3u);
+  EXPECT_EQ(client->features, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(client->limits.window_slots, 4u);
+  EXPECT_EQ(client->connection_token, 0xfeedbeef);
+  ASSERT_EQ(client->paths.size(), 2u);
+  EXPECT_EQ(client->paths[1].unavailable, "denied by WEFT_PATHS=shm");
+  EXPECT_EQ(client->host.process_id, 4711);
+  EXPECT_EQ(client->hello, FullClientHello().hello);
+
+  const auto server = DecodeServerHello(AsBytes(Encode(FullServerHello())));
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_EQ(server->candidates.size(), 2u);
+  EXPECT_EQ(server->candidates[0].outcome, PathCandidate::Outcome::kRejected);
+  EXPECT_EQ(server->candidates[0].reason, "different hosts");
+  EXPECT_EQ(server->candidates[1].outcome, PathCandidate::Outcome::kNotTried);
+  EXPECT_TRUE(server->local_nonce == FullServerHello().local_nonce);
+
+  const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{3, PathKind::kTcp, "*:1", 4096})));
+  ASSERT_TRUE(wanted.ok()) << wanted.status();
+  EXPECT_EQ(wanted->attempt, 3u);
+  EXPECT_EQ(wanted->batch_bytes, 4096u);
+  EXPECT_EQ(*DecodeOpen(AsBytes(EncodeOpen(9))), 9u);
+  EXPECT_EQ(*DecodePathUp(AsBytes(EncodePathUp(9))), 9u);
+  EXPECT_EQ(*DecodeBye(AsBytes(EncodeBye("so long"))), "so long");
+}
+
+TEST(Hello, TheLargestOfTheApplicationPasses) {
+  ClientHello hello = FullClientHello();
+  hello.hello.assign(kMaxHelloBytes, 'x');
+  EXPECT_TRUE(DecodeClientHello(AsBytes(Encode(hello))).ok());
+}
+
+TEST(Hello, WhatIsOutOfBoundsIsRefusedByName) {
+  const std::string good = Encode(FullClientHello());
+  using Change = void (*)(control::ClientHello&);
+  const struct {
+    const char* why;
+    Change change;
+  } kCases[] = {
+      {"version_min > version_max", [](control::ClientHello& p) { p.set_version_min(4); }},
+      {"window_slots is 3",
+       [](control::ClientHello& p) { p.mutable_limits()->set_window_slots(3); }},
+      {"window_slots is 1025",
+       [](control::ClientHello& p) { p.mutable_limits()->set_window_slots(1025); }},
+      {"window_slots is 0", [](control::ClientHello& p) { p.clear_limits(); }},
+      {"shm is offered twice", [](control::ClientHello& p) { p.add_paths()->set_kind(1); }},
+      {"17 paths",
+       [](control::ClientHello& p) {
+         while (p.paths_size() < 17) p.add_paths();
+       }},
+      {"65 features",
+       [](control::ClientHello& p) {
+         while (p.features_size() < 65) p.add_features("f");
+       }},
+      {"name has 0 bytes", [](control::ClientHello& p) { p.add_features(""); }},
+      {"name has 65 bytes", [](control::ClientHello& p) { p.add_features(std::string(65, 'f')); }},
+      {"262145 bytes",
+       [](control::ClientHello& p) { p.set_hello(std::string(kMaxHelloBytes + 1, 'x')); }},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = DecodeChanged<control::ClientHello>(good, c.change);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << c.why;
+    EXPECT_TRUE(Contains(status, c.why)) << c.why << ": " << status;
+  }
+}
+
+TEST(Hello, ServersAreCheckedAsWell) {
+  const std::string good = Encode(FullServerHello());
+  using Change = void (*)(control::ServerHello&);
+  const Change kCases[] = {
+      [](control::ServerHello& p) { p.set_local_socket(std::string(108, 'x')); },
+      [](control::ServerHello& p) { p.clear_limits(); },
+      [](control::ServerHello& p) {
+        while (p.verdicts_size() < 17) p.add_verdicts();
+      },
+  };
+  for (const Change change : kCases) {
+    EXPECT_EQ(DecodeChanged<control::ServerHello>(good, change).code(),
+              absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST(Hello, PathsThatThisReleaseDoesNotKnowAreLeftOut) {
+  control::ClientHello proto;
+  ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
+  for (const uint32_t kind : {2u, 77u, 257u, 0xffffffffu}) proto.add_paths()->set_kind(kind);
+  const auto hello = DecodeClientHello(AsBytes(proto.SerializeAsString()));
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->paths.size(), 2u);
+}
+
+TEST(Hello, TextsOfAPeerAreHarmless) {
+  ClientHello hello = FullClientHello();
+  hello.paths[1].unavailable = "\x1b[2J" + std::string(5'000, 'x');
+  const auto decoded = DecodeClientHello(AsBytes(Encode(hello)));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->paths[1].unavailable.substr(0, 5), "?[2Jx");
+  EXPECT_LE(decoded->paths[1].unavailable.size(), kMaxTextBytes + 3);
+}
+
+TEST(PathTry, IsBoundedToo) {
+  const std::string good = Encode(PathTry{1, PathKind::kTcp, "*:1", 4096});
+  using Change = void (*)(control::PathTry&);
+  const Change kCases[] = {
+      [](control::PathTry& p) { p.set_kind(77); },
+      [](control::PathTry& p) { p.set_address(std::string(257, 'x')); },
+      [](control::PathTry& p) { p.set_batch_bytes(255); },
+      [](control::PathTry& p) { p.set_batch_bytes((1 << 20) + 1); },
+  };
+  for (const Change change : kCases) {
+    EXPECT_EQ(DecodeChanged<control::PathTry>(good, change).code(), absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST(Refusal, CarriesTheServersCodeAndWords) {
+  const absl::Status status =
+      DecodeRefusal(AsBytes(EncodeRefusal(absl::ResourceExhaustedError("full"))));
+  EXPECT_EQ(status, absl::ResourceExhaustedError("the server refused: full"));
+}
+
+TEST(Refusal, IsNeverOk) {
+  for (const uint32_t code : {0u, 17u, 0xffffffffu}) {
+    control::Refusal proto;
+    proto.set_code(code);
+    EXPECT_EQ(DecodeRefusal(AsBytes(proto.SerializeAsString())).code(),
+              absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST(Printable, KeepsTextAndReplacesTheRest) {
+  EXPECT_EQ(Printable("gr\xc3\xbc\xc3\x9f dich \xe4\xb8\x96\xe7\x95\x8c \xf0\x9f\x98\x80"),
+            "gr\xc3\xbc\xc3\x9f dich \xe4\xb8\x96\xe7\x95\x8c \xf0\x9f\x98\x80");
+  EXPECT_EQ(Printable(std::string("a\0b\n\x7f", 5)), "a?b??");
+  // Not UTF-8: a lone continuation, overlong, surrogate, beyond Unicode, cut off.
+  EXPECT_EQ(Printable("\x80"), "?");
+  EXPECT_EQ(Printable("\xc0\xaf"), "??");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), "???");
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "????");
+  EXPECT_EQ(Printable("x\xe4\xb8"), "x??");
+}
+
+TEST(Printable, CutsBetweenCharacters) {
+  EXPECT_EQ(Printable("abc\xc3\xbc", 4), "abc...");
+  EXPECT_EQ(Printable("abc\xc3\xbc", 5), "abc\xc3\xbc");
+}
+
+}  // namespace
+}  // namespace weft
