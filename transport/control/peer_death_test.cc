@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -140,24 +139,6 @@ TEST_P(PeerDeathTest, AServerThatDiedWhileConnectingIsUnavailable) {
   victim.Kill();
   ASSERT_TRUE(RunClient([&] { return end->closed(); }));
   EXPECT_EQ(end->why().code(), absl::StatusCode::kUnavailable) << end->why();
-}
-
-TEST_P(PeerDeathTest, NothingIsLeftInSharedMemoryOnceTheNextServerHasStarted) {
-  if (GetParam() != PathKind::kShm) GTEST_SKIP() << "only shm leaves files";
-  {
-    Peer victim("127.0.0.1:0");
-    ExpectEcho(Open(victim));
-    victim.Kill();
-    ASSERT_TRUE(RunClient([&] { return dialed_.back()->closed(); }));
-  }
-  client_.reset();
-  {
-    Peer next("127.0.0.1:0");
-    client_ = NewNetworkEngine();
-    ExpectEcho(Open(next));
-    client_.reset();
-  }
-  EXPECT_TRUE(std::filesystem::is_empty("/dev/shm"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Network, PeerDeathTest, testing::Values(PathKind::kShm, PathKind::kTcp),

@@ -104,13 +104,33 @@ inline std::unique_ptr<Engine> NewNetworkEngine(const NetworkOptions& options = 
 // Lets engines work until `done`. False: it took so long that it must be a hang.
 template <class Done>
 bool RunEngines(const std::vector<Engine*>& engines, Done done) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!done()) {
     int work = 0;
     for (Engine* engine : engines) work += engine->Poll();
     if (std::chrono::steady_clock::now() > give_up) return false;
   }
   return true;
+}
+
+// On a machine that is busy with other tests the default limits are short.
+inline ConnectOptions Patient() {
+  ConnectOptions options;
+  options.link.path_timeout_ns = 25'000'000'000;
+  options.link.connect_timeout_ns = 50'000'000'000;
+  return options;
+}
+
+inline ConnectOptions Over(std::vector<PathKind> paths) {
+  ConnectOptions options = Patient();
+  options.link.paths = std::move(paths);
+  return options;
+}
+
+inline ListenOptions Allowing(std::vector<PathKind> paths) {
+  ListenOptions options;
+  options.link.paths = std::move(paths);
+  return options;
 }
 
 // A server and a client engine, and what they were told.
@@ -122,16 +142,17 @@ class NetworkTest : public ::testing::Test {
     ASSERT_TRUE(server_ != nullptr && client_ != nullptr);
   }
 
-  void Listen(const std::string& address, const ListenOptions& options = {}) {
+  void Listen(const std::string& address, ListenOptions options = {}) {
+    options.link.connect_timeout_ns = Patient().link.connect_timeout_ns;
     auto listener = server_->transport().Listen(address, options, &acceptor_);
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
   }
 
-  NetworkEnd* Dial(const ConnectOptions& options = {}) {
+  NetworkEnd* Dial(const ConnectOptions& options = Patient()) {
     return DialAt(listener_->address(), options);
   }
-  NetworkEnd* DialAt(const std::string& address, const ConnectOptions& options = {}) {
+  NetworkEnd* DialAt(const std::string& address, const ConnectOptions& options = Patient()) {
     dialed_.push_back(std::make_unique<NetworkEnd>());
     NetworkEnd* const end = dialed_.back().get();
     auto connection = client_->transport().Connect(address, options, end);
@@ -154,17 +175,5 @@ class NetworkTest : public ::testing::Test {
   std::unique_ptr<Engine> client_;
   std::unique_ptr<Listener> listener_;
 };
-
-inline ConnectOptions Over(std::vector<PathKind> paths) {
-  ConnectOptions options;
-  options.link.paths = std::move(paths);
-  return options;
-}
-
-inline ListenOptions Allowing(std::vector<PathKind> paths) {
-  ListenOptions options;
-  options.link.paths = std::move(paths);
-  return options;
-}
 
 }  // namespace weft
