@@ -1,0 +1,120 @@
+// What stub, channel, server and protobuf add to a round trip: the same payload there and back over
+// the same simulated wire without delay, once as a call and once as a bare message of the
+// transport. The difference is the price of a call; what both have in common is the simulation.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/rpc/echo.pb.h"
+#include "bench/rpc/echo.weft.h"
+#include "benchmark/benchmark.h"
+#include "core/bytes.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "transport/sim/sim_network.h"
+#include "transport/transport.h"
+
+namespace weft {
+namespace {
+
+using bench::rpc::Echo;
+using bench::rpc::EchoMessage;
+
+constexpr uint64_t kLimitNs = 1'000'000'000;  // of simulated time: ends a run that hangs
+
+SimOptions NoDelay() {
+  SimOptions options;
+  options.wire.delay_ns = 0;
+  options.wire.jitter_ns = 0;
+  options.wire.bytes_per_s = 0;
+  return options;
+}
+
+// --- as a call ----------------------------------------------------------------------------------
+
+class EchoService final : public Echo::Service {
+ public:
+  absl::Status Call(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    (void)context;
+    reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+};
+
+void UnaryCall(benchmark::State& state) {
+  SimNetwork network(1, NoDelay());
+  EchoService service;
+  auto server = Server::Create(network.Node("server"));
+  if (!(*server)->AddService(&service).ok() || !(*server)->Listen("sim:server").ok()) {
+    return state.SkipWithError("no server");
+  }
+  auto channel = Channel::Open(network.Node("client"), "sim:server");
+  if (!channel.ok()) return state.SkipWithError("no channel");
+  const Echo::Stub stub(**channel);
+  EchoMessage request;
+  EchoMessage reply;
+  request.set_payload(std::string(static_cast<size_t>(state.range(0)), 'x'));
+  for (auto _ : state) {
+    if (!stub.Call(request, &reply).ok()) state.SkipWithError("a call failed");
+  }
+  channel->reset();
+  server->reset();
+}
+BENCHMARK(UnaryCall)->Arg(64)->Arg(1024)->Arg(4096);
+
+// --- as a bare message --------------------------------------------------------------------------
+
+bool Send(Connection& connection, ByteSpan message) {
+  const absl::StatusOr<std::byte*> space = connection.Reserve(message.size());
+  if (!space.ok()) return false;
+  std::memcpy(*space, message.data(), message.size());
+  connection.Commit(message.size());
+  connection.Flush();
+  return true;
+}
+
+class Echoer final : public Acceptor, public ConnectionHandler {
+ public:
+  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection&) override { return this; }
+  void OnOpen(Connection&) override {}
+  void OnMessage(Connection& connection, ByteSpan message) override { Send(connection, message); }
+  void OnClosed(Connection&, const absl::Status&) override {}
+};
+
+class Asker final : public ConnectionHandler {
+ public:
+  void OnOpen(Connection& opened) override { connection = &opened; }
+  void OnMessage(Connection&, ByteSpan) override { ++replies; }
+  void OnClosed(Connection&, const absl::Status&) override { connection = nullptr; }
+
+  Connection* connection = nullptr;
+  uint64_t replies = 0;
+};
+
+void BareMessage(benchmark::State& state) {
+  Echoer echoer;
+  Asker asker;
+  SimNetwork network(1, NoDelay());
+  const auto listener = network.Node("server").transport().Listen("sim:server", {}, &echoer);
+  if (!listener.ok() ||
+      !network.Node("client").transport().Connect("sim:server", {}, &asker).ok() ||
+      !network.RunUntil([&] { return asker.connection != nullptr; }, kLimitNs)) {
+    return state.SkipWithError("no connection");
+  }
+  const std::vector<std::byte> message(static_cast<size_t>(state.range(0)), std::byte{1});
+  for (auto _ : state) {
+    const uint64_t wanted = asker.replies + 1;
+    if (!Send(*asker.connection, message) ||
+        !network.RunUntil([&] { return asker.replies == wanted; }, kLimitNs)) {
+      state.SkipWithError("no reply");
+    }
+  }
+}
+BENCHMARK(BareMessage)->Arg(64)->Arg(1024)->Arg(4096);
+
+}  // namespace
+}  // namespace weft
