@@ -1,0 +1,100 @@
+// Everything that a control connection parses, for a fuzzer: link with -fsanitize=fuzzer, or with
+// control_fuzz_test.cc, which feeds it a seeded corpus.
+//
+// The first byte chooses the parser, the rest is what a peer has sent.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/check.h"
+#include "transport/control/address.h"
+#include "transport/control/control_frame.h"
+#include "transport/control/hello.h"
+#include "transport/control/negotiate.h"
+
+namespace weft {
+namespace {
+
+// The stream in two parts yields what it yields whole.
+void ReadFrames(ByteSpan bytes) {
+  const size_t cut = bytes.empty() ? 0 : static_cast<size_t>(bytes[0]) % (bytes.size() + 1);
+  size_t frames[2] = {0, 0};
+  bool failed[2] = {false, false};
+  for (int parts = 1; parts <= 2; ++parts) {
+    ControlFrameReader reader;
+    for (int part = 0; part < parts; ++part) {
+      reader.Append(parts == 1 ? bytes : part == 0 ? bytes.first(cut) : bytes.subspan(cut));
+      ControlFrame frame;
+      while (reader.Next(&frame) == ControlFrameReader::Result::kFrame) {
+        WEFT_CHECK(frame.body.size() <= MaxBodyBytes(static_cast<uint16_t>(frame.type)));
+        ++frames[parts - 1];
+      }
+    }
+    failed[parts - 1] = !reader.error().ok();
+  }
+  WEFT_CHECK(frames[0] == frames[1] && failed[0] == failed[1]);
+}
+
+// What was decoded is within its bounds: it can be encoded, and is then still right.
+void ReadHellos(ByteSpan bytes) {
+  auto client = DecodeClientHello(bytes);
+  if (client.ok()) {
+    WEFT_CHECK(DecodeClientHello(AsBytes(Encode(*client))).ok());
+    const std::vector<PathCandidate> candidates = NegotiatePaths(*client, ServerHello{});
+    WEFT_CHECK(!HasViable(candidates));
+    WEFT_CHECK(!NoCommonPath(candidates).ok());
+  }
+  auto server = DecodeServerHello(bytes);
+  if (server.ok()) {
+    WEFT_CHECK(DecodeServerHello(AsBytes(Encode(*server))).ok());
+    CheckServerHello(ClientHello{}, *server).IgnoreError();
+  }
+}
+
+void ReadOthers(ByteSpan bytes) {
+  if (auto message = DecodePathTry(bytes); message.ok()) {
+    WEFT_CHECK(message->address.size() <= kMaxPathAddressBytes);
+  }
+  if (auto message = DecodePathReady(bytes); message.ok()) {
+    WEFT_CHECK(message->address.size() <= kMaxPathAddressBytes);
+  }
+  DecodePathFailed(bytes).status().IgnoreError();
+  DecodePathUp(bytes).status().IgnoreError();
+  DecodeOpen(bytes).status().IgnoreError();
+  DecodeBye(bytes).status().IgnoreError();
+  WEFT_CHECK(!DecodeRefusal(bytes).ok());
+}
+
+void ReadTexts(ByteSpan bytes) {
+  const std::string_view text = AsStringView(bytes);
+  const std::string printable = Printable(text);
+  WEFT_CHECK(printable.size() <= kMaxTextBytes + 3);
+  WEFT_CHECK(Printable(printable, printable.size()) == printable);
+  const auto address = ParseServerAddress(text);
+  if (address.ok()) {
+    WEFT_CHECK(ParseServerAddress(address->text()).ok());
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const weft::ByteSpan bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
+  switch (data[0] % 4) {
+    case 0:
+      weft::ReadFrames(bytes);
+      break;
+    case 1:
+      weft::ReadHellos(bytes);
+      break;
+    case 2:
+      weft::ReadOthers(bytes);
+      break;
+    case 3:
+      weft::ReadTexts(bytes);
+      break;
+  }
+  return 0;
+}
