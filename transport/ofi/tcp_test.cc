@@ -1,0 +1,152 @@
+// What is special about links over tcp: who may connect, and sleeping on a descriptor.
+
+#include <poll.h>
+
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "transport/ofi/link_fixture.h"
+
+namespace weft {
+namespace {
+
+class TcpTest : public testing::Test {
+ protected:
+  TcpTest() : a_(PathKind::kTcp), b_(PathKind::kTcp) {
+    EXPECT_TRUE(a_.domain->AddSlots(16, 16).ok());
+    EXPECT_TRUE(b_.domain->AddSlots(16, 16).ok());
+  }
+
+  void Accept(uint64_t nonce) {
+    auto link = b_.domain->Accept(b_.PeerOf(a_, nonce), &b_.endpoint);
+    ASSERT_TRUE(link.ok());
+    b_.endpoint.link = *std::move(link);
+  }
+  void Connect(uint64_t nonce) {
+    auto link = a_.domain->Connect(a_.PeerOf(b_, nonce), &a_.endpoint);
+    ASSERT_TRUE(link.ok());
+    a_.endpoint.link = *std::move(link);
+  }
+  template <class Done>
+  bool Run(Done done) {
+    return RunUntil({&a_, &b_}, done);
+  }
+  static bool Readable(Side& side) {
+    pollfd waiting = {side.domain->descriptor(), POLLIN, 0};
+    return poll(&waiting, 1, static_cast<int>(1000 * kTestPatience.count())) == 1;
+  }
+
+  Side a_;
+  Side b_;
+};
+
+TEST_F(TcpTest, WrongNonceIsRejected) {
+  Accept(1);
+  Connect(2);
+  ASSERT_TRUE(Run([&] { return a_.endpoint.downs == 1; }));
+  EXPECT_EQ(a_.endpoint.down_status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(a_.endpoint.ups + b_.endpoint.ups + b_.endpoint.downs, 0)
+      << "the other one still waits";
+  a_.endpoint.link.reset();
+  a_.endpoint.downs = 0;
+  Connect(1);
+  EXPECT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+}
+
+TEST_F(TcpTest, ANonceIsGoodOnce) {
+  Accept(1);
+  Connect(1);
+  ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+  Endpoint thief;
+  auto link = a_.domain->Connect(a_.PeerOf(b_, 1), &thief);
+  ASSERT_TRUE(link.ok());
+  ASSERT_TRUE(Run([&] { return thief.downs == 1; }));
+  EXPECT_EQ(b_.endpoint.downs, 0);
+}
+
+TEST_F(TcpTest, ClosingTellsThePeer) {
+  Accept(1);
+  Connect(1);
+  ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+  a_.endpoint.link.reset();
+  ASSERT_TRUE(Run([&] { return b_.endpoint.downs == 1; }));
+  EXPECT_EQ(b_.endpoint.down_status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(TcpTest, HalfOpenLinksCloseCleanly) {
+  const int descriptors = OpenDescriptors();
+  for (int i = 0; i < 20; ++i) {
+    Accept(1);
+    Connect(1);
+    a_.endpoint.link.reset();
+    b_.endpoint.link.reset();
+  }
+  EXPECT_TRUE(Run([&] { return OpenDescriptors() == descriptors; }));
+  EXPECT_EQ(a_.domain->stats().links_open + b_.domain->stats().links_open, 0u);
+}
+
+TEST_F(TcpTest, AnArmedDomainWakesForConnectionsAndMessages) {
+  Accept(1);
+  while (!b_.domain->Arm()) b_.domain->Poll(16);
+  Connect(1);
+  a_.domain->Poll(16);
+  // Both sides need several steps; each is announced by the descriptor.
+  while (b_.endpoint.ups == 0) {
+    a_.domain->Poll(16);
+    if (b_.domain->Arm()) {
+      ASSERT_TRUE(Readable(b_));
+    }
+    b_.domain->Poll(16);
+  }
+  ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1; }));
+  for (int i = 0; i < 200; ++i) {
+    b_.received.clear();
+    while (!b_.domain->Arm()) b_.domain->Poll(16);
+    ASSERT_TRUE(a_.Send("wake up").ok());
+    while (b_.received.empty()) {
+      ASSERT_TRUE(Readable(b_));
+      b_.domain->Poll(16);
+    }
+  }
+}
+
+TEST_F(TcpTest, ADomainOnAllInterfacesHasAnAddressWithoutHost) {
+  OfiOptions options;
+  Side sink(PathKind::kTcp);
+  options.sink = &sink;
+  auto domain = OpenTcpDomain(options);
+  ASSERT_TRUE(domain.ok()) << domain.status();
+  const std::string address = (*domain)->address();
+  ASSERT_EQ(address.substr(0, 2), "*:");
+  EXPECT_EQ(WithHost(address, "10.0.0.7"), "10.0.0.7" + address.substr(1));
+  EXPECT_EQ(WithHost(address, "fe80::1"), "[fe80::1]" + address.substr(1));
+  EXPECT_EQ(WithHost("127.0.0.1:5", "10.0.0.7"), "127.0.0.1:5");
+}
+
+TEST(OfiOptions, AreCheckedAndNamed) {
+  OfiOptions options;
+  EXPECT_EQ(OpenTcpDomain(options).status().code(), absl::StatusCode::kInvalidArgument);
+  Side sink(PathKind::kTcp);
+  options.sink = &sink;
+  options.slot_bytes = 1000;
+  EXPECT_NE(OpenTcpDomain(options).status().message().find("slot_bytes"), std::string::npos);
+  options.slot_bytes = 1024;
+  options.max_outstanding_operations = 0;
+  EXPECT_NE(OpenTcpDomain(options).status().message().find("max_outstanding_operations"),
+            std::string::npos);
+}
+
+TEST(Discovery, SaysWhyAProviderIsNotUsable) {
+  OfiOptions options;
+  Side sink(PathKind::kTcp);
+  options.sink = &sink;
+  options.bind_address = "192.0.2.1";  // of the documentation: no interface has it
+  const absl::Status status = OpenTcpDomain(options).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("192.0.2.1"), std::string::npos) << status;
+  EXPECT_NE(DescribeProviders().find("tcp"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
