@@ -3,12 +3,12 @@
 #
 # Starts kv_server, loads a text of many lines through kv_client, compares every value, runs the
 # YCSB workloads A, B and C, and prints what was reached. TEXT is a word list by default.
-# DEMO_SECONDS: how long each workload runs (3). Ends cleanly on Ctrl-C.
+# DEMO_SECONDS: how long each workload runs (2). Ends cleanly on Ctrl-C.
 set -euo pipefail
 (($# == 1 || $# == 2)) || { echo "usage: demo.sh BIN_DIR [TEXT]" >&2; exit 2; }
 
 bin=$1
-seconds=${DEMO_SECONDS:-3}
+seconds=${DEMO_SECONDS:-2}
 outstanding=16
 # How long the server may take to leave once it was told to; it needs milliseconds.
 stop_seconds=5

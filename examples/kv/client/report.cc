@@ -8,7 +8,7 @@ namespace kv::client {
 
 std::string WithCommas(uint64_t number) {
   std::string text = weft::StrCat(number);
-  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
 
