@@ -125,6 +125,7 @@ TEST_F(ServerTest, ContextNamesMethodAndCaller) {
   EXPECT_EQ(context.method().name, "Hold");
   EXPECT_EQ(context.path().peer, "client");
   EXPECT_FALSE(context.cancelled());
+  channel_.reset();  // before the outcome
 }
 
 TEST_F(ServerTest, HandlersCanRunOnAnExecutor) {
