@@ -202,6 +202,7 @@ class RandomFaults {
       EXPECT_EQ(stats.calls_started, stats.calls_ok + stats.calls_failed);
     }
     EXPECT_EQ(machines_.back().server->stats().running, 0u);
+    EXPECT_EQ(machines_.back().server->stats().running_bytes, 0u);
   }
 
   Random random_;

@@ -38,6 +38,9 @@ struct ServerOptions {
   std::string name;                       // told to clients, stands in their errors; may be empty
   Executor* executor = nullptr;           // where handlers run; null: on the engine
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
+  uint64_t max_running_bytes = 1 << 30;   // of encoded requests whose handlers have not ended, of
+                                          // all clients; further ones: RESOURCE_EXHAUSTED. Bounds
+                                          // what clients can make this process hold.
   uint32_t max_connections = 1024;        // ListenOptions::max_connections
   LinkOptions link;                       // paths and resources of each connection
   // Performance.
@@ -57,6 +60,7 @@ struct ServerStats {
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now
+  uint64_t running_bytes = 0;    // their encoded requests
 };
 
 class Server {

@@ -53,7 +53,10 @@ void ServerCall::PrepareMessages(const MethodDescriptor& method) {
 
 void ServerCall::Trim() {
   if (messages_of_ == nullptr) return;
-  if (payload_bytes_ <= kKeepBytes && arena_->SpaceAllocated() <= kKeepBytes) return;
+  if (request_bytes_ <= kKeepBytes && reply_bytes_ <= kKeepBytes &&
+      arena_->SpaceAllocated() <= kKeepBytes) {
+    return;
+  }
   arena_->Reset();
   messages_of_ = nullptr;
 }
@@ -68,7 +71,8 @@ void ServerCall::Begin(CallId id) {
   id_ = id;
   used_ = true;
   state_ = State::kRunning;
-  payload_bytes_ = 0;
+  request_bytes_ = 0;
+  reply_bytes_ = 0;
   cancelled_.store(early_cancel_ != 0 && early_cancel_ == id.generation, std::memory_order_relaxed);
   early_cancel_ = 0;
 }

@@ -76,7 +76,8 @@ class ServerCall final : public ServerContext, private ListNode<> {
   State state_ = State::kFree;
   bool used_ = false;          // id_ is of a real call
   uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
-  size_t payload_bytes_ = 0;   // the larger of request and reply
+  size_t request_bytes_ = 0;   // encoded; 0: refused
+  size_t reply_bytes_ = 0;
   google::protobuf::MessageLite* request_ = nullptr;  // on arena_
   google::protobuf::MessageLite* reply_ = nullptr;
   const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none

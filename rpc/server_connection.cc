@@ -157,6 +157,13 @@ absl::Status ServerConnection::Prepare(ServerCall& call, const MethodEntry* entr
                                                " bytes; this server takes at most ",
                                                core_.options().max_request_bytes, " (not run)"));
   }
+  if (body.size() > core_.options().max_running_bytes - core_.stats().running_bytes) {
+    return absl::ResourceExhaustedError(StrCat(
+        "requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
+        core_.options().max_running_bytes, " at most (not run, safe to retry)"));
+  }
+  call.request_bytes_ = body.size();
+  core_.stats().running_bytes += body.size();
   if (call.cancelled()) {
     return absl::CancelledError("the caller cancelled before the request arrived");
   }
@@ -175,7 +182,6 @@ absl::Status ServerConnection::Prepare(ServerCall& call, const MethodEntry* entr
         StrCat("the request for method ", entry->method->name, " lacks required fields of ",
                entry->method->request_type, ": ", call.request_->InitializationErrorString()));
   }
-  call.payload_bytes_ = body.size();
   return absl::OkStatus();
 }
 
@@ -231,7 +237,7 @@ bool ServerConnection::TrySendReply(ServerCall& call) {
   call.reply_->SerializeWithCachedSizesToArray(
       reinterpret_cast<uint8_t*>(*frame + kFrameHeaderBytes));
   connection_->Commit(kFrameHeaderBytes + bytes);
-  call.payload_bytes_ = std::max(call.payload_bytes_, bytes);
+  call.reply_bytes_ = bytes;
   ++core_.stats().replies_ok;
   return true;
 }
@@ -268,6 +274,7 @@ bool ServerConnection::TrySendError(ServerCall& call) {
 
 void ServerConnection::Free(ServerCall& call) {
   IntrusiveList<ServerCall>::Remove(&call);
+  core_.stats().running_bytes -= call.request_bytes_;
   call.End();
   core_.OnCallEnded();
   if (--running_ == 0 && closed_) core_.Retire(this);

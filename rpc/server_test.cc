@@ -171,6 +171,26 @@ TEST_F(ServerTest, AnExecutorThatIsTooLateDoesNotRunTheHandler) {
   EXPECT_EQ(channel_->stats().outstanding, 0u) << "the server has answered all the same";
 }
 
+TEST_F(ServerTest, TheBytesOfRunningRequestsAreBounded) {
+  ServerOptions options;
+  options.max_running_bytes = 10'000;
+  Start({}, options);
+  std::vector<Outcome> outcomes(3);
+  for (Outcome& outcome : outcomes) {
+    stub_->Hold(MakeData(1, 4000), &outcome.reply, {}, outcome.Callback());
+  }
+  ASSERT_TRUE(RunUntil([&] { return outcomes[2].done(); }));
+  EXPECT_EQ(*outcomes[2].status,
+            absl::ResourceExhaustedError("requests of 8010 bytes are running; this server takes "
+                                         "10000 at most (not run, safe to retry)"));
+  service_.Release();
+  service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return outcomes[1].done(); }));
+  EXPECT_EQ(server_->stats().running_bytes, 0u);
+  Data reply;
+  EXPECT_TRUE(stub_->Echo(MakeData(1, 9000), &reply).ok());
+}
+
 // --- the end -------------------------------------------------------------------------------------
 
 TEST_F(ServerTest, ShutdownLetsRunningCallsFinish) {

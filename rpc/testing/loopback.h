@@ -1,0 +1,179 @@
+// A transport that ends where it begins: client and server on one engine, messages in one array.
+// What a call costs over it is the cost of rpc/ itself: no provider, no framing, no threads.
+//
+// A connection holds kSlots messages of up to kSlotBytes that nobody has taken; more find no
+// credit.
+//
+// Threads: one. Not simulated: one-sided operations, failures.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft::test {
+
+class LoopbackConnection final : public Connection {
+ public:
+  static constexpr size_t kSlots = 64;
+  static constexpr size_t kSlotBytes = 8192;
+
+  LoopbackConnection() : slots_(std::make_unique<Slot[]>(kSlots)) {
+    path_.kind = PathKind::kSim;
+    path_.provider = "loopback";
+  }
+
+  absl::StatusOr<std::byte*> Reserve(size_t bytes) override {
+    if (bytes > kSlotBytes) return absl::InvalidArgumentError("larger than a loopback slot");
+    if (state_ != State::kOpen) return absl::FailedPreconditionError("not open");
+    if (head_ - tail_ == kSlots) {
+      stalled_ = true;
+      return absl::ResourceExhaustedError("no loopback slot");
+    }
+    return slots_[head_ % kSlots].data;
+  }
+  uint64_t Commit(size_t bytes) override {
+    slots_[head_ % kSlots].bytes = bytes;
+    return head_++;
+  }
+  void Abandon() override {}
+  void Flush() override {}
+  uint64_t first_unsent() const override { return tail_; }
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  void Close(std::string_view) override { closing_ = true; }
+  State state() const override { return state_; }
+  const PathInfo& path() const override { return path_; }
+  const std::vector<PathCandidate>& candidates() const override { return candidates_; }
+  const std::string& peer_hello() const override { return peer_hello_; }
+  size_t eager_bytes() const override { return kSlotBytes; }
+  const ConnectionStats& stats() const override { return stats_; }
+
+ private:
+  friend class LoopbackTransport;
+  struct Slot {
+    alignas(64) std::byte data[kSlotBytes];
+    size_t bytes;
+  };
+
+  // Hands this end's messages to the other one.
+  int Deliver() {
+    int count = 0;
+    for (; tail_ != head_ && peer_->state_ == State::kOpen; ++count) {
+      const Slot& slot = slots_[tail_ % kSlots];
+      peer_->handler_->OnMessage(*peer_, ByteSpan(slot.data, slot.bytes));
+      ++tail_;
+    }
+    if (count > 0 && std::exchange(stalled_, false)) handler_->OnWritable(*this);
+    return count;
+  }
+
+  const std::unique_ptr<Slot[]> slots_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+  bool stalled_ = false;
+  bool closing_ = false;
+  State state_ = State::kConnecting;
+  LoopbackConnection* peer_ = nullptr;
+  ConnectionHandler* handler_ = nullptr;
+  PathInfo path_;
+  std::vector<PathCandidate> candidates_;
+  std::string peer_hello_;
+  ConnectionStats stats_;
+};
+
+class LoopbackTransport final : public Transport {
+ public:
+  ~LoopbackTransport() override {
+    for (const auto& pair : pairs_) End(*pair);
+  }
+
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string&, const ListenOptions& options,
+                                                   Acceptor* acceptor) override {
+    acceptor_ = acceptor;
+    hello_ = options.hello;
+    return std::unique_ptr<Listener>(std::make_unique<LoopbackListener>());
+  }
+
+  absl::StatusOr<Connection*> Connect(const std::string&, const ConnectOptions& options,
+                                      ConnectionHandler* handler) override {
+    auto pair = std::make_unique<Pair>();
+    LoopbackConnection& client = (*pair)[0];
+    LoopbackConnection& server = (*pair)[1];
+    client.peer_ = &server;
+    server.peer_ = &client;
+    client.peer_hello_ = hello_;
+    server.peer_hello_ = options.hello;
+    client.handler_ = handler;
+    absl::StatusOr<ConnectionHandler*> accepted = acceptor_->OnIncoming(server);
+    if (!accepted.ok()) return accepted.status();
+    server.handler_ = *accepted;
+    pairs_.push_back(std::move(pair));
+    return &client;
+  }
+
+  int Poll(int, uint64_t) override {
+    int count = 0;
+    for (size_t i = 0; i < pairs_.size(); ++i) count += Advance(*pairs_[i]);
+    return count;
+  }
+  void FlushAll() override {}
+  bool Arm() override { return false; }
+
+ private:
+  using Pair = std::array<LoopbackConnection, 2>;
+  class LoopbackListener final : public Listener {
+    const std::string& address() const override { return address_; }
+    const std::string address_ = "loopback";
+  };
+
+  static int Advance(Pair& pair) {
+    for (LoopbackConnection& end : pair) {
+      if (end.state_ != Connection::State::kConnecting) continue;
+      end.state_ = Connection::State::kOpen;
+      end.handler_->OnOpen(end);
+    }
+    const int count = pair[0].Deliver() + pair[1].Deliver();
+    if (pair[0].closing_ || pair[1].closing_) End(pair);
+    return count;
+  }
+
+  static void End(Pair& pair) {
+    for (LoopbackConnection& end : pair) {
+      if (std::exchange(end.state_, Connection::State::kClosed) == Connection::State::kClosed) {
+        continue;
+      }
+      end.handler_->OnClosed(end, absl::CancelledError("loopback closed"));
+    }
+  }
+
+  Acceptor* acceptor_ = nullptr;
+  std::string hello_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+};
+
+// An engine with a loopback of its own, for whoever calls.
+inline absl::StatusOr<std::unique_ptr<Engine>> OpenLoopbackEngine() {
+  EngineOptions options;
+  options.drive = EngineOptions::Drive::kCaller;
+  options.spin_ns = kSpinForever;
+  return Engine::Create(options, [](const EngineContext&) {
+    return absl::StatusOr<std::unique_ptr<Transport>>(std::make_unique<LoopbackTransport>());
+  });
+}
+
+}  // namespace weft::test
