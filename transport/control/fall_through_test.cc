@@ -24,7 +24,12 @@ enum class Fault : uint8_t {
 
 class FaultyLink final : public Link {
  public:
-  FaultyLink(Fault fault, LinkHandler* handler) : fault_(fault), handler_(handler) {}
+  // `polled`: where the domain keeps the link that it is about to poll.
+  FaultyLink(Fault fault, LinkHandler* handler, FaultyLink** polled)
+      : fault_(fault), handler_(handler), polled_(polled) {}
+  ~FaultyLink() override {
+    if (*polled_ == this) *polled_ = nullptr;
+  }
   void Poll() {
     if (std::exchange(fault_, Fault::kLinkHangs) == Fault::kLinkFails) {
       handler_->OnLinkDown(absl::UnavailableError("the cable is cut"));
@@ -42,6 +47,7 @@ class FaultyLink final : public Link {
  private:
   Fault fault_;
   LinkHandler* const handler_;
+  FaultyLink** const polled_;
 };
 
 // A domain that is said to be shared memory and makes links that never work.
@@ -81,7 +87,7 @@ class FaultyDomain final : public LinkDomain {
  private:
   absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
     if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("256 peers reached");
-    auto link = std::make_unique<FaultyLink>(fault_, handler);
+    auto link = std::make_unique<FaultyLink>(fault_, handler, &newest_);
     if (fault_ == Fault::kLinkFails) newest_ = link.get();
     return std::unique_ptr<Link>(std::move(link));
   }

@@ -20,11 +20,9 @@ struct Quirk {
 };
 
 inline constexpr Quirk kQuirks[] = {
-    // 2023-01, libfabric 1.17.0: the provider takes a spin lock in the receiver's shared memory for
-    // each send. A peer that is killed while it holds our lock leaves it locked.
+    // The longer story, the workaround and its test: transport/ofi/quirks.cc.
     {PathKind::kShm, (1u << 16) | 0, (1u << 16) | 17,
-     "on this libfabric a peer killed in mid-send can leave its lock in this process's shared "
-     "memory"},
+     "a peer killed in mid-send leaves this libfabric's lock taken; a guard thread opens it"},
 };
 
 // Empty: nothing to say.
