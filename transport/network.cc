@@ -95,15 +95,17 @@ OfiOptions ForDomain(const NetworkOptions& options, uint32_t slot_bytes,
   return ofi;
 }
 
-std::vector<PathProvider> Providers(const NetworkOptions& options,
+std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_start_threads,
                                     const std::string& bind_address) {
   std::vector<PathProvider> providers(2);
   PathProvider& shm = providers[0];
   shm.kind = PathKind::kShm;
   shm.provider = "shm";
-  shm.open = [options](BatchSink* sink) {
+  shm.open = [options, may_start_threads](BatchSink* sink) {
     const uint32_t slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
-    return OpenShmDomain(ForDomain(options, slot_bytes, "", sink));
+    OfiOptions ofi = ForDomain(options, slot_bytes, "", sink);
+    ofi.may_start_threads = may_start_threads;
+    return OpenShmDomain(ofi);
   };
   PathProvider& tcp = providers[1];
   tcp.kind = PathKind::kTcp;
@@ -127,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
   WEFT_ASSIGN_OR_RETURN(const std::string bind_address, BindAddress(options.bind_interface));
   NetworkTransportOptions network;
-  network.providers = Providers(options, bind_address);
+  network.providers = Providers(options, engine.may_start_threads, bind_address);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
   return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(engine, std::move(network)));
 }
