@@ -52,15 +52,15 @@ ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
   SlabHandle handle;
   Slot* slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Sent::kNotNow;
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes + bytes);
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + bytes);
   if (!frame.ok()) {
     // No credit: OnWritable() follows. No connection any more: OnClosed() does.
     slots_->Free(handle);
     return Sent::kNotNow;
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame);
-  call.EncodeRequestTo(*frame + kFrameHeaderBytes);
-  *slot = {&call, connection_->Commit(kFrameHeaderBytes + bytes), false};
+  call.EncodeRequestTo(*frame + kCallHeaderBytes);
+  *slot = {&call, connection_->Commit(kCallHeaderBytes + bytes), false};
   call.slot = handle;
   call.state = ClientCall::State::kSent;
   return Sent::kYes;
@@ -120,7 +120,7 @@ void ClientConnection::OnWritable(Connection&) {
 
 void ClientConnection::OnMessage(Connection&, ByteSpan message) {
   if (state_ != State::kOpen || !close_reason_.ok()) return;
-  if (FrameKindOf(message) != static_cast<uint16_t>(FrameKind::kReply)) {
+  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kReply)) {
     return ProtocolError("not a reply");
   }
   OnReply(message);
@@ -198,13 +198,13 @@ void ClientConnection::Expire(ClientCall& call) {
 }
 
 void ClientConnection::SendCancel(SlabHandle handle, Slot& slot) {
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes);
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
   cancels_owed_ += !frame.ok() && !slot.cancel_owed;
   cancels_owed_ -= frame.ok() && slot.cancel_owed;
   slot.cancel_owed = !frame.ok();
   if (!frame.ok()) return;
   EncodeCancel({handle.slot, handle.generation}, *frame);
-  connection_->Commit(kFrameHeaderBytes);
+  connection_->Commit(kCallHeaderBytes);
 }
 
 void ClientConnection::SendOwedCancels() {

@@ -24,10 +24,10 @@ namespace weft {
 // What clients and servers must have in common; raised when frames change their meaning.
 inline constexpr uint32_t kRpcProtocolVersion = 1;
 
-inline constexpr size_t kFrameHeaderBytes = 16;
+inline constexpr size_t kCallHeaderBytes = 16;
 
 // The largest encoded request or reply, in bytes: one transport message less the header.
-inline constexpr size_t kMaxPayloadBytes = kMaxMessageBytes - kFrameHeaderBytes;
+inline constexpr size_t kMaxPayloadBytes = kMaxMessageBytes - kCallHeaderBytes;
 
 // Status texts are for people: longer ones are cut. Small enough to travel in one eager frame.
 inline constexpr size_t kMaxStatusText = 1024;
@@ -36,7 +36,7 @@ inline constexpr size_t kMaxStatusText = 1024;
 // each slot costs the server one arena once it was used.
 inline constexpr uint32_t kMaxOutstandingCalls = 4096;
 
-enum class FrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3 };
+enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3 };
 
 // The name of one call on one connection.
 struct CallId {
@@ -57,16 +57,16 @@ struct ReplyHeader {
 };
 
 // The kind of a received frame as it stands there, known or not; 0 when it is too short for one.
-inline uint16_t FrameKindOf(ByteSpan frame) {
-  return frame.size() < kFrameHeaderBytes ? 0 : LoadLe16(frame.data() + 10);
+inline uint16_t CallFrameKindOf(ByteSpan frame) {
+  return frame.size() < kCallHeaderBytes ? 0 : LoadLe16(frame.data() + 10);
 }
 
-// REQUIRES (all Encode*): kFrameHeaderBytes writable bytes at `to`.
+// REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
 inline void EncodeRequest(const RequestHeader& header, std::byte* to) {
   StoreLe32(to, header.id.slot);
   StoreLe32(to + 4, header.id.generation);
   StoreLe16(to + 8, header.method);
-  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kRequest));
+  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kRequest));
   StoreLe32(to + 12, header.remaining_us);
 }
 
@@ -74,7 +74,7 @@ inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
   StoreLe32(to, header.id.slot);
   StoreLe32(to + 4, header.id.generation);
   StoreLe16(to + 8, header.status);
-  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kReply));
+  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kReply));
   StoreLe32(to + 12, header.text_bytes);
 }
 
@@ -82,14 +82,14 @@ inline void EncodeCancel(CallId id, std::byte* to) {
   StoreLe32(to, id.slot);
   StoreLe32(to + 4, id.generation);
   StoreLe16(to + 8, 0);
-  StoreLe16(to + 10, static_cast<uint16_t>(FrameKind::kCancel));
+  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kCancel));
   StoreLe32(to + 12, 0);
 }
 
-// REQUIRES (all Decode*): FrameKindOf(frame) is that kind.
+// REQUIRES (all Decode*): CallFrameKindOf(frame) is that kind.
 inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   const std::byte* at = frame.data();
-  *body = frame.subspan(kFrameHeaderBytes);
+  *body = frame.subspan(kCallHeaderBytes);
   return {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
 }
 
@@ -99,7 +99,7 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
   const std::byte* at = frame.data();
   *header = {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
-  *body = frame.subspan(kFrameHeaderBytes);
+  *body = frame.subspan(kCallHeaderBytes);
   if (header->status == 0) return header->text_bytes == 0;
   return header->status <= kLastStatusCode && header->text_bytes <= kMaxStatusText &&
          header->text_bytes == body->size();
@@ -109,7 +109,7 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
 [[nodiscard]] inline bool DecodeCancel(ByteSpan frame, CallId* id) {
   const std::byte* at = frame.data();
   *id = {LoadLe32(at), LoadLe32(at + 4)};
-  return frame.size() == kFrameHeaderBytes && LoadLe16(at + 8) == 0 && LoadLe32(at + 12) == 0;
+  return frame.size() == kCallHeaderBytes && LoadLe16(at + 8) == 0 && LoadLe32(at + 12) == 0;
 }
 
 }  // namespace weft

@@ -20,7 +20,7 @@ Bytes FromHex(std::string_view hex) {
 }
 
 Bytes Reply(uint16_t status, uint32_t text_bytes, size_t body_bytes) {
-  Bytes frame(kFrameHeaderBytes + body_bytes);
+  Bytes frame(kCallHeaderBytes + body_bytes);
   EncodeReply({{1, 3}, status, text_bytes}, frame.data());
   return frame;
 }
@@ -32,7 +32,7 @@ bool Decodes(const Bytes& frame) {
 }
 
 TEST(FrameTest, RequestHasItsBytes) {
-  Bytes frame(kFrameHeaderBytes);
+  Bytes frame(kCallHeaderBytes);
   EncodeRequest({{0x01020304, 0x11121314}, 0x2122, 0x31323334}, frame.data());
   EXPECT_EQ(frame, FromHex("04030201"
                            "14131211"
@@ -42,23 +42,23 @@ TEST(FrameTest, RequestHasItsBytes) {
 }
 
 TEST(FrameTest, ReplyHasItsBytes) {
-  Bytes frame(kFrameHeaderBytes);
+  Bytes frame(kCallHeaderBytes);
   EncodeReply({{7, 9}, 14, 5}, frame.data());
   EXPECT_EQ(frame, FromHex("07000000090000000e00020005000000"));
 }
 
 TEST(FrameTest, CancelHasItsBytes) {
-  Bytes frame(kFrameHeaderBytes);
+  Bytes frame(kCallHeaderBytes);
   EncodeCancel({7, 9}, frame.data());
   EXPECT_EQ(frame, FromHex("07000000090000000000030000000000"));
 }
 
 TEST(FrameTest, RequestComesBackAsItWas) {
-  Bytes frame(kFrameHeaderBytes + 3);
+  Bytes frame(kCallHeaderBytes + 3);
   EncodeRequest({{5, 7}, 300, 123456}, frame.data());
   ByteSpan body;
   const RequestHeader header = DecodeRequest(frame, &body);
-  EXPECT_EQ(FrameKindOf(frame), static_cast<uint16_t>(FrameKind::kRequest));
+  EXPECT_EQ(CallFrameKindOf(frame), static_cast<uint16_t>(CallFrameKind::kRequest));
   EXPECT_EQ(header.id.slot, 5u);
   EXPECT_EQ(header.id.generation, 7u);
   EXPECT_EQ(header.method, 300);
@@ -67,8 +67,8 @@ TEST(FrameTest, RequestComesBackAsItWas) {
 }
 
 TEST(FrameTest, WhatIsShorterThanAHeaderIsNoFrame) {
-  for (size_t bytes = 0; bytes < kFrameHeaderBytes; ++bytes) {
-    EXPECT_EQ(FrameKindOf(Bytes(bytes, std::byte{1})), 0) << bytes;
+  for (size_t bytes = 0; bytes < kCallHeaderBytes; ++bytes) {
+    EXPECT_EQ(CallFrameKindOf(Bytes(bytes, std::byte{1})), 0) << bytes;
   }
 }
 
@@ -88,7 +88,7 @@ TEST(FrameTest, RepliesAreTakenOnlyIfTheirFieldsAgree) {
 }
 
 TEST(FrameTest, CancelsAreTakenOnlyIfTheyAreNothingElse) {
-  Bytes frame(kFrameHeaderBytes);
+  Bytes frame(kCallHeaderBytes);
   CallId id;
   EncodeCancel({3, 5}, frame.data());
   ASSERT_TRUE(DecodeCancel(frame, &id));

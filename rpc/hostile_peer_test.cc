@@ -48,14 +48,14 @@ class RawAcceptor final : public Acceptor {
 };
 
 Bytes Request(CallId id, uint16_t method, const std::string& body = "", uint32_t remaining_us = 0) {
-  Bytes frame(kFrameHeaderBytes + body.size());
+  Bytes frame(kCallHeaderBytes + body.size());
   EncodeRequest({id, method, remaining_us}, frame.data());
-  std::memcpy(frame.data() + kFrameHeaderBytes, body.data(), body.size());
+  std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
   return frame;
 }
 
 Bytes Cancel(CallId id) {
-  Bytes frame(kFrameHeaderBytes);
+  Bytes frame(kCallHeaderBytes);
   EncodeCancel(id, frame.data());
   return frame;
 }
@@ -271,9 +271,9 @@ class HostileServerTest : public RpcTest {
   }
 
   static Bytes Reply(CallId id, uint16_t status, uint32_t text_bytes, const std::string& body) {
-    Bytes frame(kFrameHeaderBytes + body.size());
+    Bytes frame(kCallHeaderBytes + body.size());
     EncodeReply({id, status, text_bytes}, frame.data());
-    std::memcpy(frame.data() + kFrameHeaderBytes, body.data(), body.size());
+    std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
     return frame;
   }
 

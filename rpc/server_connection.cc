@@ -97,10 +97,10 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
 
 void ServerConnection::OnMessage(Connection&, ByteSpan message) {
   if (connection_ == nullptr) return;
-  switch (FrameKindOf(message)) {
-    case static_cast<uint16_t>(FrameKind::kRequest):
+  switch (CallFrameKindOf(message)) {
+    case static_cast<uint16_t>(CallFrameKind::kRequest):
       return OnRequest(message);
-    case static_cast<uint16_t>(FrameKind::kCancel):
+    case static_cast<uint16_t>(CallFrameKind::kCancel):
       return OnCancel(message);
     default:
       return ProtocolError("neither a request nor a cancel");
@@ -231,12 +231,12 @@ bool ServerConnection::TrySendReply(ServerCall& call) {
   const size_t bytes = call.reply_->ByteSizeLong();
   call.status_ = CheckReply(call, bytes);
   if (!call.status_.ok()) return false;
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes + bytes);
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + bytes);
   if (!frame.ok()) return false;
   EncodeReply({call.id_, 0, 0}, *frame);
   call.reply_->SerializeWithCachedSizesToArray(
-      reinterpret_cast<uint8_t*>(*frame + kFrameHeaderBytes));
-  connection_->Commit(kFrameHeaderBytes + bytes);
+      reinterpret_cast<uint8_t*>(*frame + kCallHeaderBytes));
+  connection_->Commit(kCallHeaderBytes + bytes);
   call.reply_bytes_ = bytes;
   ++core_.stats().replies_ok;
   return true;
@@ -260,14 +260,14 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call, size_t bytes) 
 bool ServerConnection::TrySendError(ServerCall& call) {
   const absl::string_view message = call.status_.message();
   const std::string_view text = CutStatusText(std::string_view(message.data(), message.size()));
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kFrameHeaderBytes + text.size());
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + text.size());
   if (!frame.ok()) return false;
   EncodeReply(
       {call.id_, static_cast<uint16_t>(call.status_.code()), static_cast<uint32_t>(text.size())},
       *frame);
   std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(),
-              *frame + kFrameHeaderBytes);
-  connection_->Commit(kFrameHeaderBytes + text.size());
+              *frame + kCallHeaderBytes);
+  connection_->Commit(kCallHeaderBytes + text.size());
   ++core_.stats().replies_failed;
   return true;
 }

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-using HeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+using HeaderBytes = std::array<std::byte, kCallHeaderBytes>;
 
 void EncodeRequestFrame(benchmark::State& state) {
   HeaderBytes frame;
@@ -27,7 +27,7 @@ void DecodeRequestFrame(benchmark::State& state) {
   ByteSpan body;
   for (auto _ : state) {
     benchmark::DoNotOptimize(frame);
-    if (FrameKindOf(frame) != static_cast<uint16_t>(FrameKind::kRequest)) {
+    if (CallFrameKindOf(frame) != static_cast<uint16_t>(CallFrameKind::kRequest)) {
       state.SkipWithError("not a request");
     }
     benchmark::DoNotOptimize(DecodeRequest(frame, &body));
@@ -53,7 +53,7 @@ void DecodeReplyFrame(benchmark::State& state) {
   ByteSpan body;
   for (auto _ : state) {
     benchmark::DoNotOptimize(frame);
-    if (FrameKindOf(frame) != static_cast<uint16_t>(FrameKind::kReply) ||
+    if (CallFrameKindOf(frame) != static_cast<uint16_t>(CallFrameKind::kReply) ||
         !DecodeReply(frame, &header, &body)) {
       state.SkipWithError("not a reply");
     }
