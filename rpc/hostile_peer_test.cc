@@ -374,8 +374,8 @@ class FuzzWorld final : public RpcTest {
     ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
     for (size_t at = 0; at < size && peer.connection != nullptr;) {
       const size_t bytes = std::min<size_t>(data[at], size - at - 1);
-      Bytes frame(bytes);
-      std::memcpy(frame.data(), data + at + 1, bytes);
+      const auto* first = reinterpret_cast<const std::byte*>(data + at + 1);
+      const Bytes frame(first, first + bytes);
       peer.Send(frame);
       at += 1 + bytes;
     }
