@@ -26,7 +26,7 @@ namespace weft {
 class ServerCore final : private Acceptor, private Timer {
  public:
   ServerCore(Engine& engine, const ServerOptions& options);
-  ~ServerCore();
+  ~ServerCore() override;
 
   absl::Status AddService(Service* service, Executor* executor);
   absl::Status Listen(const std::string& address);

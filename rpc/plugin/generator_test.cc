@@ -59,7 +59,7 @@ class Sources final : public pb::compiler::SourceTree, pb::compiler::MultiFileEr
     return Import("test.proto");
   }
 
-  pb::io::ZeroCopyInputStream* Open(const std::string& name) {
+  pb::io::ZeroCopyInputStream* Open(const std::string& name) override {
     const auto found = memory_.find(name);
     if (found == memory_.end()) return disk_.Open(name);
     return new pb::io::ArrayInputStream(found->second.data(),

@@ -34,7 +34,7 @@ void WriteOuterClass(const ServiceDescriptor& service, Printer* printer) {
       "\n"
       "  $service$() = delete;\n"
       "};\n\n",
-      "service", std::string(service.name()));
+      "service", Text(service.name()));
 }
 
 void WriteStub(const ServiceDescriptor& service, Printer* printer) {
@@ -45,7 +45,7 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
       " public:\n"
       "  // The channel outlives the stub.\n"
       "  explicit Stub(::weft::Channel& channel);\n",
-      "service", std::string(service.name()));
+      "service", Text(service.name()));
   printer->Indent();
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
@@ -77,7 +77,7 @@ void WriteService(const ServiceDescriptor& service, Printer* printer) {
       "class $service$::Service : public ::weft::Service {\n"
       " public:\n"
       "  const ::weft::ServiceDescriptor& weft_descriptor() const final;\n",
-      "service", std::string(service.name()));
+      "service", Text(service.name()));
   printer->Indent();
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
@@ -107,7 +107,7 @@ void WriteHeader(const FileDescriptor& file, Printer* printer) {
       "#include \"$base$.pb.h\"\n"
       "#include \"rpc/generated.h\"\n"
       "\n",
-      "file", std::string(file.name()), "base", BaseName(file));
+      "file", Text(file.name()), "base", BaseName(file));
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);
   for (int i = 0; i < file.service_count(); ++i) {
     WriteOuterClass(*file.service(i), printer);

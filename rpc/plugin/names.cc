@@ -53,10 +53,10 @@ std::string Escaped(std::string name) {
 // Nested types are flattened: the outer names, joined by underscores.
 template <class D>
 std::string FlatName(const D& descriptor) {
-  std::string name(descriptor.name());
+  std::string name = Text(descriptor.name());
   for (const Descriptor* outer = descriptor.containing_type(); outer != nullptr;
        outer = outer->containing_type()) {
-    name = std::string(outer->name()) + "_" + name;
+    name.insert(0, Text(outer->name()) + "_");
   }
   return Escaped(std::move(name));
 }
@@ -73,14 +73,13 @@ std::string QualifiedName(const Descriptor& message) {
 
 std::string Namespace(const FileDescriptor& file) {
   std::string result;
-  for (char c : std::string(file.package()))
-    result += c == '.' ? std::string("::") : std::string(1, c);
+  for (char c : Text(file.package())) result += c == '.' ? std::string("::") : std::string(1, c);
   return result;
 }
 
 std::string BaseName(const FileDescriptor& file) {
   constexpr std::string_view kSuffix = ".proto";
-  std::string name(file.name());
+  std::string name = Text(file.name());
   if (name.size() > kSuffix.size() && std::string_view(name).ends_with(kSuffix)) {
     name.resize(name.size() - kSuffix.size());
   }

@@ -12,6 +12,12 @@
 
 namespace weft::plugin {
 
+// A name as a string, whichever of string and string_view this protobuf's descriptors return.
+template <class Name>
+std::string Text(const Name& name) {
+  return std::string(name);
+}
+
 // "Kv" of a service, "Outer_Inner" of a nested message; words of C++ get protoc's underscore.
 std::string ClassName(const google::protobuf::Descriptor& message);
 std::string ClassName(const google::protobuf::EnumDescriptor& enumeration);

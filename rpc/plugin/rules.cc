@@ -31,7 +31,7 @@ class Errors {
     if (where.GetSourceLocation(&location)) {
       text_ += "line " + std::to_string(location.start_line + 1) + ": ";
     }
-    text_ += std::string(where.full_name()) + ": " + what;
+    text_ += Text(where.full_name()) + ": " + what;
   }
   const std::string& text() const { return text_; }
 
@@ -51,7 +51,7 @@ void CollectNestedNames(const Descriptor& message, std::set<std::string>* names)
 }
 
 void CheckMethodName(const MethodDescriptor& method, Errors* errors) {
-  const std::string name(method.name());
+  const std::string name = Text(method.name());
   if (IsCppKeyword(name)) {
     errors->Add(method, "'" + name + "' is a C++ keyword; rename the method");
   }
@@ -70,14 +70,14 @@ void CheckMethodName(const MethodDescriptor& method, Errors* errors) {
 
 void CheckMethod(const MethodDescriptor& method, Errors* errors) {
   if (method.client_streaming() || method.server_streaming()) {
-    errors->Add(method, "streaming is not supported yet: method " + std::string(method.name()));
+    errors->Add(method, "streaming is not supported yet: method " + Text(method.name()));
   }
   CheckMethodName(method, errors);
 }
 
 void CheckService(const ServiceDescriptor& service, const std::set<std::string>& nested_names,
                   Errors* errors) {
-  const std::string name(service.name());
+  const std::string name = Text(service.name());
   if (IsCppKeyword(name)) {
     errors->Add(service, "'" + name + "' is a C++ keyword; rename the service");
   }
@@ -92,10 +92,10 @@ void CheckService(const ServiceDescriptor& service, const std::set<std::string>&
 
 // The first part of the package that is a keyword; empty if none is.
 std::string KeywordInPackage(const FileDescriptor& file) {
-  const std::string package(file.package());
+  const std::string package = Text(file.package());
   for (size_t from = 0; from < package.size();) {
     const size_t dot = std::min(package.find('.', from), package.size());
-    const std::string part = package.substr(from, dot - from);
+    std::string part = package.substr(from, dot - from);
     if (IsCppKeyword(part)) return part;
     from = dot + 1;
   }
