@@ -95,7 +95,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
 
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
-  ~ClientConnection();
+  ~ClientConnection() override;
 
   // ConnectionHandler.
   void OnOpen(Connection& connection) override;
