@@ -62,7 +62,7 @@ struct ChannelOptions {
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
   uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
-  uint64_t spin_ns = 20'000;             // own engine only: EngineOptions::spin_ns
+  uint64_t spin_ns = kDefaultSpinNs;     // own engine only: EngineOptions::spin_ns
 };
 
 // Counts since the channel was opened.

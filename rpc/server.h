@@ -47,7 +47,7 @@ struct ServerOptions {
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
                                          // more memory per connection (an arena for each in use)
   // The server's own engine only: EngineOptions.
-  uint64_t spin_ns = 20'000;
+  uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;
 };
 

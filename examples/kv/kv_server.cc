@@ -29,7 +29,7 @@ ABSL_FLAG(std::string, paths, "",
 ABSL_FLAG(uint64_t, max_mib, 4096, "memory for records, in MiB; beyond it puts are refused");
 ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
 ABSL_FLAG(uint32_t, max_outstanding, 256, "calls under way for each client");
-ABSL_FLAG(uint32_t, spin_us, 20,
+ABSL_FLAG(uint32_t, spin_us, 50,
           "how long to look for work before sleeping; more answers sooner and costs CPU");
 ABSL_FLAG(bool, busy, false, "never sleep: one CPU for the lowest latency");
 ABSL_FLAG(int, cpu, -1, "pin the engine's thread to this CPU; -1: do not");
