@@ -78,7 +78,7 @@ TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
               int left = kWindow;
               Waiter all;
               for (Data& reply : replies) {
-                stub.Echo(request, &reply, {}, [&](absl::Status status) {
+                stub.Echo(request, &reply, {}, [&](const absl::Status& status) {
                   ASSERT_TRUE(status.ok());
                   if (--left == 0) engine_->Finish(all);
                 });

@@ -100,7 +100,7 @@ TEST_F(CallTest, ACallbackMayStartTheNextCall) {
   Data request = MakeData(1, 10);
   Data reply;
   int left = 100;
-  std::function<void(absl::Status)> next = [&](absl::Status status) {
+  std::function<void(absl::Status)> next = [&](const absl::Status& status) {
     ASSERT_TRUE(status.ok()) << status;
     if (--left > 0) stub_->Echo(request, &reply, {}, next);
   };
@@ -294,7 +294,7 @@ TEST_F(CallTest, TheServerIsToldTheRemainingTime) {
 TEST_F(CallTest, DeadlinesBeyondTheFieldAreTheClientsAlone) {
   Start();
   Data reply;
-  const uint64_t two_hours_us = 2 * 3600 * uint64_t{1'000'000};
+  const uint64_t two_hours_us = uint64_t{2} * 3600 * uint64_t{1'000'000};
   ASSERT_TRUE(stub_->Echo(Data(), &reply, {.timeout_us = two_hours_us}).ok());
   EXPECT_EQ(service_.last_remaining_us, ServerContext::kNoDeadline);
   ASSERT_TRUE(stub_->Echo(Data(), &reply, {.timeout_us = ~uint64_t{0}}).ok());

@@ -234,7 +234,7 @@ TEST_F(ConnectionLossTest, ACallbackOfALostCallMayRetryAtOnce) {
   Start();
   Outcome retried;
   Outcome first;
-  stub_->Hold(Data(), &first.reply, {}, [&](absl::Status status) {
+  stub_->Hold(Data(), &first.reply, {}, [&](const absl::Status& status) {
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     stub_->Echo(MakeData(3, 3), &retried.reply, {.wait_for_server = true}, retried.Callback());
   });

@@ -103,7 +103,7 @@ TEST_P(NetworkTest, SixtyFourOutstandingCallsKeepTheirOrderAndReplies) {
   Waiter all;
   std::function<void(Lane&)> next = [&](Lane& lane) {
     lane.request.set_number(started++);
-    stub.Echo(lane.request, &lane.reply, {}, [&](absl::Status status) {
+    stub.Echo(lane.request, &lane.reply, {}, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(lane.reply.number(), lane.request.number());
       if (++ended == kCalls) channel->engine().Finish(all);
@@ -121,6 +121,7 @@ TEST_P(NetworkTest, SeveralThreadsShareOneChannel) {
   constexpr int kThreads = 4;
   constexpr uint64_t kCallsEach = 500;
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       Probe::Stub stub(*channel);
@@ -146,12 +147,13 @@ TEST_P(NetworkTest, ThreadsCallWhileAnotherDrivesItsOwnEngine) {
   auto channel = *Channel::Open(*engine, server_->address(), options);
   std::atomic<int> callbacks{0};
   std::vector<std::thread> threads;
+  threads.reserve(3);
   std::vector<std::vector<Data>> replies(3, std::vector<Data>(200));
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
       Probe::Stub stub(*channel);
       for (int i = 0; i < 200; ++i) {
-        stub.Echo(MakeData(i, 10), &replies[t][i], {}, [&](absl::Status status) {
+        stub.Echo(MakeData(i, 10), &replies[t][i], {}, [&](const absl::Status& status) {
           EXPECT_TRUE(status.ok()) << status;
           ++callbacks;
         });
@@ -229,7 +231,7 @@ TEST_P(NetworkTest, HandlersOnOtherThreadsHandTheirRepliesBack) {
   int ended = 0;
   Waiter all;
   for (uint64_t i = 0; i < replies.size(); ++i) {
-    stub.Echo(MakeData(i, 100), &replies[i], {}, [&](absl::Status status) {
+    stub.Echo(MakeData(i, 100), &replies[i], {}, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       if (++ended == 500) channel->engine().Finish(all);
     });

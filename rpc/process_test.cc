@@ -89,7 +89,7 @@ TEST_P(ProcessTest, KilledServerFailsEveryCallOnceAndOtherChannelsGoOn) {
   int ended = 0;
   Waiter all;
   for (int i = 0; i < kCalls; ++i) {
-    stub.Hold(MakeData(i, 100), &replies[i], {}, [&, i](absl::Status status) {
+    stub.Hold(MakeData(i, 100), &replies[i], {}, [&, i](const absl::Status& status) {
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
       EXPECT_NE(status.message().find("may have run"), absl::string_view::npos) << status;
       ++completions[i];
@@ -112,7 +112,7 @@ TEST_P(ProcessTest, ABlockedCallerLearnsOfTheKill) {
   Probe::Stub stub(*channel);
   // Killed by the reply to an earlier call, so that the second is under way for sure.
   Data first;
-  stub.Echo(MakeData(1, 1), &first, {}, [&](absl::Status) { server.Kill(); });
+  stub.Echo(MakeData(1, 1), &first, {}, [&](const absl::Status&) { server.Kill(); });
   Data reply;
   const absl::Status status = stub.Hold(MakeData(1, 1), &reply);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;

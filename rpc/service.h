@@ -5,13 +5,11 @@
 //   Server it was added to.
 #pragma once
 
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message_lite.h>
+
 #include <span>
 #include <string_view>
-
-namespace google::protobuf {
-class Arena;
-class MessageLite;
-}  // namespace google::protobuf
 
 namespace weft {
 
