@@ -21,8 +21,8 @@ namespace {
 constexpr uint64_t kDescriptorCheckNs = 200'000;
 
 // After this long without work a spinning engine offers its processor to others between turns: the
-// peer it waits for may need just this one. More than a round trip over shm, so that those never pay
-// for the system call (0.2 us when nobody else wants to run).
+// peer it waits for may need just this one. More than a round trip over shm, so that those never
+// pay for the system call (0.2 us when nobody else wants to run).
 constexpr uint64_t kYieldAfterNs = 5'000;
 
 // The longest sleep while the transport is busy: some providers make progress that no descriptor
@@ -97,6 +97,8 @@ Engine::~Engine() {
     doorbell_->Ring();
     thread_.join();
   }
+  // A task may have run, and told its poster's owner that all is done, before the poster has rung.
+  while (posters_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
   // The transport's last callbacks run here, so this thread is the engine's now.
   WEFT_CHECK(TakeRole());
   transport_.reset();
@@ -232,9 +234,11 @@ void Engine::Leave() {
 // --- other threads ------------------------------------------------------------------------------
 
 bool Engine::Post(Function<void()> task) {
-  if (!inbox_.TryPush(std::move(task))) return false;
-  doorbell_->Ring();
-  return true;
+  posters_.fetch_add(1, std::memory_order_relaxed);
+  const bool posted = inbox_.TryPush(std::move(task));
+  if (posted) doorbell_->Ring();
+  posters_.fetch_sub(1, std::memory_order_release);
+  return posted;
 }
 
 bool Engine::Wait(Waiter& waiter, uint64_t deadline_ns) {

@@ -14,8 +14,9 @@
 // look once more, and sleep on the descriptors. A wake-up is never lost (doorbell.h).
 //
 // Threads: as marked at each function. Lifetime: destroyed on any thread, after everything that
-//   uses it, when nobody drives it; it stops its own thread first and then closes its connections
-//   (OnClosed(CANCELLED) comes from inside the destructor).
+//   uses it (a Post() whose task has run may still be returning), when nobody drives it; it stops
+//   its own thread first and then closes its connections (OnClosed(CANCELLED) comes from inside the
+//   destructor).
 #pragma once
 
 #include <atomic>
@@ -178,6 +179,7 @@ class Engine {
   std::atomic<bool> stop_{false};
   std::atomic<uint64_t> driver_{0};    // the driving thread's number; 0: nobody
   std::atomic<uint64_t> owner_;        // kExternal: whose engine this is
+  std::atomic<uint32_t> posters_{0};   // threads inside Post()
   std::atomic<uint32_t> sleepers_{0};  // threads inside FollowUntil()
   std::mutex mutex_;
   std::condition_variable changed_;  // a waiter is done, or the driver's role fell free

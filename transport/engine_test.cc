@@ -184,6 +184,20 @@ TEST(Engine, AFullInboxRefusesInsteadOfGrowing) {
   EXPECT_EQ(accepted, 16);
 }
 
+// A handler on an executor finished the last call of a server by posting to its engine. The engine
+// ran that task, the server saw that all was done and destroyed the engine, and the handler's
+// thread rang a doorbell that was gone: Post() had not returned yet.
+TEST(Engine, APosterMayStillBeReturningWhenTheEngineIsDestroyed) {
+  for (int round = 0; round < 200; ++round) {
+    auto engine = MakeEngine(Options(Drive::kOwnThread));
+    Waiter waiter;
+    std::thread poster([&engine = *engine, &waiter] { ASSERT_TRUE(PostFinish(engine, waiter)); });
+    EXPECT_TRUE(engine->Wait(waiter));
+    engine.reset();
+    poster.join();
+  }
+}
+
 TEST(Engine, BadOptionsAreNamed) {
   EngineOptions options;
   options.inbox_slots = 1000;
