@@ -55,6 +55,9 @@ ShmDomain::~ShmDomain() {
     std::this_thread::yield();
   }
   for (Unanswered& kept : unanswered_) ShmKeeper::Get().Closed(std::move(kept.endpoint));
+  // A killed peer's sockets close before its locks on files do: when its links ended here, its
+  // files still looked owned.
+  RemoveShmFilesOfDeadOwners();
 }
 
 absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Connect(const LinkPeer& peer,
