@@ -64,7 +64,7 @@ void ClientConnection::OnOpen(Connection& connection) {
   explanation_ = ExplainPaths(connection.candidates());
   if (state_ != State::kConnecting) return;
   if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
-    connection.Close(std::string_view(agreed.message().data(), agreed.message().size()));
+    connection.Close(ToStd(agreed.message()));
     close_reason_ = std::move(agreed);
     return;
   }

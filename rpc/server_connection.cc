@@ -45,7 +45,7 @@ class HandlerTask {
 
 void ServerConnection::OnOpen(Connection& connection) {
   if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
-    return Close(std::string_view(agreed.message().data(), agreed.message().size()));
+    return Close(ToStd(agreed.message()));
   }
   if (core_.draining()) Close("the server is shutting down");
 }
@@ -258,8 +258,7 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call, size_t bytes) 
 }
 
 bool ServerConnection::TrySendError(ServerCall& call) {
-  const absl::string_view message = call.status_.message();
-  const std::string_view text = CutStatusText(std::string_view(message.data(), message.size()));
+  const std::string_view text = CutStatusText(ToStd(call.status_.message()));
   absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + text.size());
   if (!frame.ok()) return false;
   EncodeReply(

@@ -1,5 +1,6 @@
 #include "rpc/status_text.h"
 
+#include "core/strings.h"
 #include "rpc/frame.h"
 
 namespace weft {
@@ -19,9 +20,7 @@ bool KeepsItsCode(absl::StatusCode code) {
   }
 }
 
-std::string_view TextOf(const absl::Status& status) {
-  return std::string_view(status.message().data(), status.message().size());
-}
+std::string_view TextOf(const absl::Status& status) { return ToStd(status.message()); }
 
 // The end of a connection by this side stays CANCELLED; all other reasons are UNAVAILABLE.
 absl::Status ConnectionLost(std::string_view address, const absl::Status& why,
