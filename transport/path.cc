@@ -17,6 +17,7 @@ struct KindName {
 
 constexpr KindName kKindNames[] = {
     {PathKind::kShm, "shm"},
+    {PathKind::kVerbs, "verbs"},
     {PathKind::kTcp, "tcp"},
     {PathKind::kSim, "sim"},
 };
@@ -38,6 +39,28 @@ std::string_view OutcomeName(PathCandidate::Outcome outcome) {
 std::string_view PathKindName(PathKind kind) {
   for (const KindName& entry : kKindNames) {
     if (entry.kind == kind) return entry.name;
+  }
+  return "unknown";
+}
+
+std::string_view LinkKindName(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kUnknown:
+      return "unknown";
+    case LinkKind::kSharedMemory:
+      return "shared memory";
+    case LinkKind::kInfiniBand:
+      return "InfiniBand";
+    case LinkKind::kRoceV2:
+      return "RoCE v2";
+    case LinkKind::kRoceV1:
+      return "RoCE v1";
+    case LinkKind::kIwarp:
+      return "iWARP";
+    case LinkKind::kIp:
+      return "TCP/IP";
+    case LinkKind::kSimulated:
+      return "simulated";
   }
   return "unknown";
 }

@@ -16,13 +16,30 @@ namespace weft {
 // What the bytes travel over. The order is the default preference among paths that both sides
 // have. The numbers stand in the handshake: never reuse one.
 enum class PathKind : uint8_t {
-  kShm = 1,  // shared memory on one host (libfabric "shm", RDM endpoints)
-  kTcp = 5,  // kernel TCP (libfabric "tcp", MSG endpoints)
-  kSim = 9,  // the simulated network; never offered to another process
+  kShm = 1,    // shared memory on one host (libfabric "shm", RDM endpoints)
+  kVerbs = 2,  // RDMA over InfiniBand, RoCE or iWARP (libfabric "verbs", MSG endpoints)
+  kTcp = 5,    // kernel TCP (libfabric "tcp", MSG endpoints)
+  kSim = 9,    // the simulated network; never offered to another process
 };
 
-// "shm", "tcp", "sim".
+// "shm", "verbs", "tcp", "sim".
 std::string_view PathKindName(PathKind kind);
+
+// What a path's bytes travel on. Of the four that verbs drives, the order is the default
+// preference: both ends of a path are of one kind. The numbers stand in the handshake.
+enum class LinkKind : uint8_t {
+  kUnknown = 0,
+  kSharedMemory = 1,
+  kInfiniBand = 2,
+  kRoceV2 = 3,  // RDMA in UDP, routable
+  kRoceV1 = 4,  // RDMA in Ethernet frames: one broadcast domain
+  kIwarp = 5,   // RDMA over TCP, by the card
+  kIp = 6,      // the kernel's TCP, over whatever it routes
+  kSimulated = 7,
+};
+
+// "shared memory", "InfiniBand", "RoCE v2", "RoCE v1", "iWARP", "TCP/IP", "simulated", "unknown".
+std::string_view LinkKindName(LinkKind kind);
 
 // The kind that `name` means; INVALID_ARGUMENT lists the known names.
 absl::StatusOr<PathKind> ParsePathKind(std::string_view name);
@@ -34,8 +51,9 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text);
 // The path that carries a connection.
 struct PathInfo {
   PathKind kind = PathKind::kTcp;
+  LinkKind link = LinkKind::kUnknown;
   std::string provider;  // libfabric's name and version: "tcp (libfabric 1.17)"
-  std::string device;    // the provider's domain: "lo", "eth0", "shm"
+  std::string device;    // the provider's domain, with the port on verbs: "lo", "shm", "mlx5_0:1"
   std::string local;     // addresses as a person reads them
   std::string peer;
 };

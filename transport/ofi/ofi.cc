@@ -30,6 +30,11 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& opti
   return TcpDomain::Open(options);
 }
 
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  return absl::UnimplementedError("verbs is not part of this program");
+}
+
 uint32_t FabricLibraryVersion() { return fi_version(); }
 
 std::string DescribeProviders() {

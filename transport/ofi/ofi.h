@@ -11,6 +11,11 @@
 //         hostile peer: only peers that present the nonce of a handshake are accepted, and the
 //         network should be a trusted one.
 //
+//   verbs as tcp, over one address of one RDMA device's port: InfiniBand, RoCE or iWARP. Memory is
+//         registered with the device and locked. A peer's host that vanishes is noticed late or
+//         never: the caller watches over it, and calls Link::Abandon(). A write to a region that is
+//         not there may be reported as done on iWARP; the connection ends right after.
+//
 // Threads: opening from any thread; a domain is used on its engine's thread.
 // Lifetime: what `options` points to outlives the domain.
 // Errors: UNAVAILABLE from opening says in words what is missing and is meant for `explain`;
@@ -29,8 +34,12 @@ namespace weft {
 struct OfiOptions {
   // Behaviour.
   BatchSink* sink = nullptr;  // receives every batch; required
-  // tcp: numeric host to listen on; empty: all IPv4 interfaces.
+  // tcp: numeric host to listen on; empty: all IPv4 interfaces. verbs: the port's own address,
+  // required.
   std::string bind_address;
+  // verbs: the RDMA device and its port, as in "mlx5_0:1", required; and what kind of link it has.
+  std::string device;
+  LinkKind link = LinkKind::kUnknown;
   // shm: one thread for the whole process, asleep unless a peer dies, that frees this process from
   // the dead peer's lock (shm_guard.h). Without it, libfabric 1.17 may then hang for ever.
   bool may_start_threads = true;
@@ -44,6 +53,7 @@ struct OfiOptions {
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options);
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options);
 
 // A tcp domain that listens on all interfaces has an address without a host ("*:4711"). This is
 // the address with the host by which the peer is known to be reachable.

@@ -1,0 +1,70 @@
+// Which RDMA ports and addresses a process would offer, in which order, and why not the others.
+//
+// An offer is one address of one port: connections over it are bound to that address, and so to
+// its port, its GID and its kind of link. Order: by kind of link (InfiniBand, RoCE v2, RoCE v1,
+// iWARP), ports near to this process's processors first, then the faster, IPv4 before IPv6, then by
+// name.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/devices/rdma_port.h"
+
+namespace weft {
+
+// A subnet: "10.1.0.0/16", "fd00::/8".
+struct Subnet {
+  std::string text;
+  uint8_t bytes[16] = {};
+  uint32_t prefix_bits = 0;
+  bool is_v6 = false;
+
+  bool Contains(std::string_view numeric_host) const;
+};
+// INVALID_ARGUMENT says what is wrong.
+absl::StatusOr<Subnet> ParseSubnet(std::string_view text);
+
+// Two addresses of one family with a common subnet: the shorter prefix counts.
+bool ShareSubnet(const RdmaAddress& a, const RdmaAddress& b);
+
+// What the user allows; empty or negative: everything.
+struct RdmaFilter {
+  std::vector<std::string> devices;  // "mlx5_0" (all ports), "mlx5_0:1"
+  int gid_index = -1;
+  std::vector<Subnet> subnets;
+};
+
+// What this process has to know of itself.
+struct RdmaProcessFacts {
+  uint64_t memlock_bytes = 0;      // RLIMIT_MEMLOCK; ~0: unlimited
+  bool may_lock_any = false;       // CAP_IPC_LOCK: most drivers then do not count (siw does)
+  uint64_t wanted_lock_bytes = 0;  // what one domain registers at least
+  std::vector<int> near_nodes;     // NUMA nodes of the processors it may run on; empty: unknown
+};
+RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes);
+
+struct RdmaOffer {
+  std::string device;  // "mlx5_0:1"
+  LinkKind link = LinkKind::kUnknown;
+  RdmaAddress address;   // host empty where the port has none
+  std::string unusable;  // empty: it can be used; else why not, and what to do
+};
+
+// Offers at most this many (a host with more ports names those it means by RdmaFilter::devices).
+inline constexpr size_t kMaxRdmaOffers = 8;
+
+// Usable ones first, in order of preference; then those that are not, one a port, with reasons.
+// Empty where there are no ports.
+std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const RdmaFilter& filter,
+                                  const RdmaProcessFacts& process);
+
+// Why there are no ports at all: no RDMA device, no driver, what to look at.
+std::string WhyNoRdma(const RdmaSources& sources);
+
+}  // namespace weft
