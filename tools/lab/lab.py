@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Virtual machines with RDMA devices; ./dev lab --help and docs/lab.md tell more."""
+import argparse
+import os
+import resource
+import signal
+import sys
+
+import host
+import run
+
+DEVICES = ("rxe", "siw")
+# A forgotten machine would use a processor for ever.
+DEFAULT_TIMEOUT_SECONDS = 600
+DEFAULT_MEMORY_MIB = 1024
+
+USAGE = """./dev lab [OPTION]... -- COMMAND [ARGUMENT]...
+
+Runs COMMAND in a virtual machine with software RDMA devices and ends with its status. One word is a
+line for the shell. The machine sees this host's files; what it writes is forgotten, except in
+$WEFT_LAB_SHARED. Inside: $WEFT_LAB_IP, $WEFT_LAB_IP6.
+
+  ./dev lab --device rxe -- ibv_devinfo
+  ./dev lab --device rxe,siw -- 'rdma link; ip -brief address'
+
+Status: COMMAND's; 77 this host can't run the lab; 124 it took too long; 125 the machine failed."""
+
+
+def say(text):
+    print("lab: " + text, file=sys.stderr, flush=True)
+
+
+def parse_devices(text):
+    devices = text.split(",")
+    if text == "none" or (set(devices) <= set(DEVICES) and len(set(devices)) == len(devices)):
+        return devices
+    raise argparse.ArgumentTypeError("'%s': rxe, siw, rxe,siw or none" % text)
+
+
+def parse_memlock(text):
+    if text == "unlimited":
+        return resource.RLIM_INFINITY
+    if text.isdigit():
+        return int(text)
+    raise argparse.ArgumentTypeError("'%s': a number of bytes, or unlimited" % text)
+
+
+def parse_run(arguments):
+    parser = argparse.ArgumentParser(prog="./dev lab", usage=USAGE)
+    parser.add_argument("--device", type=parse_devices, default=["rxe"], dest="devices",
+                        help="rxe (Soft-RoCE), siw (Soft-iWARP), rxe,siw or none")
+    parser.add_argument("--mtu", type=int, help="of the cards, in bytes")
+    parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_SECONDS,
+                        help="seconds that COMMAND may take; %(default)s")
+    parser.add_argument("--memlock", type=parse_memlock, default=resource.RLIM_INFINITY,
+                        help="bytes that COMMAND may lock in memory; unlimited")
+    parser.add_argument("--memory", type=int, default=DEFAULT_MEMORY_MIB, dest="memory_mib",
+                        help="of the machine, in MiB; %(default)s")
+    parser.add_argument("--shared", help="a folder that the machine may write")
+    parser.add_argument("command", nargs="+", metavar="COMMAND")
+    return parser.parse_args(arguments)
+
+
+def main_run(arguments, folder):
+    options = vars(parse_run(arguments))
+    return run.run(options.pop("command"), folder=folder, say=say, **options)
+
+
+def main_check(arguments, folder):
+    """./dev asks before it installs anything."""
+    host.check_system()
+    return 0
+
+
+COMMANDS = {"check": main_check}
+
+
+def end_on(number, _):
+    """Leaves through every `with`, so that machines and folders go as well."""
+    raise SystemExit(128 + number)
+
+
+def main():
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end_on)
+    folder = os.environ.get("WEFT_LAB_CALLER") or os.getcwd()
+    try:
+        command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
+        return command(sys.argv[2:], folder) if command else main_run(sys.argv[1:], folder)
+    except host.CannotRun as error:
+        say("cannot run here: %s" % error)
+        return host.CANNOT_RUN_HERE
+    except host.MachineFailed as error:
+        say(str(error))
+        return host.MACHINE_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

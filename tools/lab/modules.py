@@ -1,0 +1,81 @@
+"""Which kernel modules the machine loads, and in which order."""
+import lzma
+import os
+
+# Loaded in this order, each with what it depends on.
+GROUPS = {
+    # To reach the host: its file systems, its cable and its control port.
+    "base": ["virtio_pci", "9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_console"],
+    # Verbs and their connection manager. Soft-RoCE computes its checksum with crc32.
+    "rdma": ["crc32_generic", "crc32_pclmul", "crc32c_generic", "ib_uverbs", "rdma_ucm"],
+    "rxe": ["rdma_rxe"],
+    "siw": ["siw"],
+    # Loss and delay, and networks inside of one machine.
+    "faults": ["sch_netem", "veth", "bridge"],
+}
+
+
+def module_name(file_name):
+    """ib_core for ib-core.ko or ib_core.ko.xz; None for other files."""
+    base, dot, end = file_name.partition(".ko")
+    return base.replace("-", "_") if dot and end in ("", ".xz") else None
+
+
+def index(folders):
+    """{module: path} of all modules below the folders; later folders win."""
+    found = {}
+    for folder in folders:
+        for where, _, files in os.walk(folder):
+            for name in files:
+                if module_name(name):
+                    found[module_name(name)] = os.path.join(where, name)
+    return found
+
+
+def read(path):
+    with open(path, "rb") as file:
+        content = file.read()
+    return lzma.decompress(content) if str(path).endswith(".xz") else content
+
+
+def depends(content):
+    """The modules that a module's own description names."""
+    start = content.find(b"\0depends=")
+    if start < 0:
+        return []
+    text = content[start + len(b"\0depends="):content.index(b"\0", start + 1)].decode()
+    return [name.replace("-", "_") for name in text.split(",") if name]
+
+
+def load_order(roots, dependencies, loaded=()):
+    """The roots and all that they need, each after its dependencies, without what is loaded."""
+    order = []
+
+    def add(name):
+        if name in order or name in loaded:
+            return
+        for needed in dependencies(name):
+            add(needed)
+        order.append(name)
+
+    for root in roots:
+        add(root)
+    return order
+
+
+def plan(paths, builtin):
+    """{group: modules to load}. What is `builtin` needs no loading."""
+    contents = {}
+
+    def dependencies(name):
+        if name not in contents:
+            contents[name] = read(paths[name])
+        return depends(contents[name])
+
+    result, loaded = {}, set(builtin)
+    for group, roots in GROUPS.items():
+        result[group] = load_order(roots, dependencies, loaded)
+        # A device's modules are loaded only where it is asked for: the next can't count on them.
+        if group in ("base", "rdma"):
+            loaded.update(result[group])
+    return result
