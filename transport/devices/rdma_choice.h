@@ -10,28 +10,12 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "transport/devices/rdma_port.h"
+#include "transport/devices/subnet.h"
 
 namespace weft {
-
-// A subnet: "10.1.0.0/16", "fd00::/8".
-struct Subnet {
-  std::string text;
-  uint8_t bytes[16] = {};
-  uint32_t prefix_bits = 0;
-  bool is_v6 = false;
-
-  bool Contains(std::string_view numeric_host) const;
-};
-// INVALID_ARGUMENT says what is wrong.
-absl::StatusOr<Subnet> ParseSubnet(std::string_view text);
-
-// Two addresses of one family with a common subnet: the shorter prefix counts.
-bool ShareSubnet(const RdmaAddress& a, const RdmaAddress& b);
 
 // What the user allows; empty or negative: everything.
 struct RdmaFilter {
