@@ -27,7 +27,7 @@ struct RdmaFilter {
 // What this process has to know of itself.
 struct RdmaProcessFacts {
   uint64_t memlock_bytes = 0;      // RLIMIT_MEMLOCK; ~0: unlimited
-  bool may_lock_any = false;       // CAP_IPC_LOCK: most drivers then do not count (siw does)
+  bool may_lock_any = false;       // CAP_IPC_LOCK: drivers then do not count; siw does
   uint64_t wanted_lock_bytes = 0;  // what one domain registers at least
   std::vector<int> near_nodes;     // NUMA nodes of the processors it may run on; empty: unknown
 };
@@ -40,11 +40,16 @@ struct RdmaOffer {
   std::string unusable;  // empty: it can be used; else why not, and what to do
 };
 
-// Offers at most this many (a host with more ports names those it means by RdmaFilter::devices).
+// Usable offers at most (a host with more ports names those it means by RdmaFilter::devices).
 inline constexpr size_t kMaxRdmaOffers = 8;
 
-// Usable ones first, in order of preference; then those that are not, one a port, with reasons.
-// Empty where there are no ports.
+// Why connections from this address of the port (null: the port has none) can't be used, and what
+// to do; empty: they can.
+std::string WhyNotUsable(const RdmaPort& port, const RdmaAddress* address, const RdmaFilter& filter,
+                         const RdmaProcessFacts& process);
+
+// Usable ones first, in order of preference; then the ports that have none, one offer each, with
+// the reason. Empty where there are no ports.
 std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const RdmaFilter& filter,
                                   const RdmaProcessFacts& process);
 

@@ -11,15 +11,22 @@
 //
 // Threads: any; plain values. Errors: what cannot be read is left empty; a port that cannot be used
 //   says why in words (rdma_choice.h).
+// Bounds: at most kMaxRdmaPorts ports, kMaxGids entries of a GID table (Soft-RoCE has 1024, nearly
+// all
+//   of them empty: some milliseconds).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/path.h"
 
 namespace weft {
+
+inline constexpr size_t kMaxRdmaPorts = 256;  // no host has a tenth of it
+inline constexpr size_t kMaxGids = 4096;      // Soft-RoCE has the largest table, 1024
 
 // One entry of a port's GID table: an address of the port in the fabric.
 struct RdmaGid {
@@ -34,9 +41,19 @@ struct RdmaGid {
 struct RdmaAddress {
   std::string host;  // numeric: "192.168.77.1", "fd77::1"
   uint32_t prefix_bits = 0;
-  std::string interface;  // "eth0"
-  int gid_index = -1;     // the entry of the GID table that connections from this address use
+  std::string interface;     // "eth0"
+  bool interface_up = true;  // set up by the administrator; the link below may still be down
+  // The entry of the GID table that connections from this address use. -1: there is none, and they
+  // fail: on RoCE the table lacks the address with the type that rdma_cm asks for.
+  int gid_index = -1;
   LinkKind link = LinkKind::kUnknown;  // of such connections
+};
+
+// A device file below /dev/infiniband, as this process finds it.
+struct RdmaDeviceFile {
+  std::string path;        // "/dev/infiniband/uverbs0"; empty: the kernel has none to offer
+  bool exists = false;     // containers often lack what the kernel offers
+  bool permitted = false;  // this process may open it for reading and writing
 };
 
 struct RdmaPort {
@@ -49,17 +66,31 @@ struct RdmaPort {
   std::string physical_state;  // "LinkUp", "Polling"
   std::string rate;            // "100 Gb/sec (4X EDR)"
   double gbit_per_s = 0;
-  uint32_t mtu_bytes = 0;  // of the fabric: what one RDMA frame carries; 0: unknown
-  int numa_node = -1;      // -1: unknown, or the machine has one
+  // Of the fabric: what one RDMA frame carries. 0: unknown. sysfs does not have it; see
+  // port_mtu.h for what it is derived from.
+  uint32_t mtu_bytes = 0;
+  int numa_node = -1;  // -1: unknown, or the machine has one
+  std::string driver;  // of the hardware: "mlx5_core"; empty: the device is software (rxe, siw)
   std::string firmware;
-  std::string uverbs;  // "/dev/infiniband/uverbs0"; empty: the device has none (module ib_uverbs)
-  bool uverbs_permitted = false;  // this process may open it
-  std::string roce_mode;          // what configfs says of rdma_cm: "RoCE v2"; empty: not set there
-  std::vector<RdmaGid> gids;      // entries that are in use
-  std::vector<RdmaAddress> addresses;
+  RdmaDeviceFile uverbs;      // commands to the device; empty path: module ib_uverbs is not loaded
+  RdmaDeviceFile rdma_cm;     // connections, for all devices; empty path: module rdma_ucm is not
+  std::string roce_mode;      // what configfs says of rdma_cm: "RoCE v2"; empty: not set there
+  std::vector<RdmaGid> gids;  // entries that are in use
+  std::vector<std::string> interfaces;  // network interfaces that belong to the port
+  std::vector<RdmaAddress> addresses;   // of these interfaces, in their order
 
   std::string name() const;  // "mlx5_0:1"
+  // The type of the GIDs that rdma_cm uses here, "RoCE v2" or "IB/RoCE v1": what configfs says,
+  // else the kernel's own preference, v2 where the port has it. Empty where this is not RoCE.
+  std::string cm_gid_type() const;
 };
+
+inline constexpr char kTypeRoceV2[] = "RoCE v2";
+inline constexpr char kTypeRoceV1[] = "IB/RoCE v1";
+
+// "192.168.77.1" and "fd77::1" as the kernel writes GIDs: 8 groups of 4 digits, IPv4 behind ::ffff.
+// Empty if `host` is no numeric address.
+std::string GidText(std::string_view host);
 
 // An address of a network interface.
 struct InterfaceAddress {

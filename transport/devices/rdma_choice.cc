@@ -1,0 +1,152 @@
+#include "transport/devices/rdma_choice.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/strings.h"
+#include "transport/devices/rdma_reasons.h"
+#include "transport/devices/sysfs.h"
+
+namespace weft {
+namespace {
+
+struct Usable {
+  const RdmaPort* port;
+  const RdmaAddress* address;
+  bool is_near;
+};
+
+bool IsNear(const RdmaPort& port, const RdmaProcessFacts& process) {
+  const auto& near = process.near_nodes;
+  return port.numa_node < 0 || near.empty() ||
+         std::find(near.begin(), near.end(), port.numa_node) != near.end();
+}
+
+bool IsV6(const RdmaAddress& address) { return address.host.find(':') != std::string::npos; }
+
+bool IsPreferred(const Usable& a, const Usable& b) {
+  const auto key = [](const Usable& x) {
+    return std::make_tuple(x.address->link, !x.is_near, -x.port->gbit_per_s, IsV6(*x.address));
+  };
+  return key(a) < key(b);  // a stable sort keeps ports and addresses that are alike in their order
+}
+
+RdmaOffer ToOffer(const RdmaPort& port, const RdmaAddress* address, std::string unusable) {
+  RdmaOffer offer;
+  offer.device = port.name();
+  offer.link = port.link;
+  if (address != nullptr) offer.address = *address;
+  offer.unusable = std::move(unusable);
+  return offer;
+}
+
+// Adds the port's usable addresses. If it has none: why not the first, else why not the port.
+std::string CollectUsable(const RdmaPort& port, const RdmaFilter& filter,
+                          const RdmaProcessFacts& process, std::vector<Usable>* usable) {
+  if (port.addresses.empty()) return WhyNotUsable(port, nullptr, filter, process);
+  const size_t before = usable->size();
+  std::string first_reason;
+  for (const RdmaAddress& address : port.addresses) {
+    std::string why = WhyNotUsable(port, &address, filter, process);
+    if (why.empty()) {
+      usable->push_back({&port, &address, IsNear(port, process)});
+    } else if (first_reason.empty()) {
+      first_reason = std::move(why);
+    }
+  }
+  return usable->size() == before ? first_reason : "";
+}
+
+std::string WhyCrowdedOut() {
+  return StrCat(
+      "more than ", kMaxRdmaOffers,
+      " addresses could be used, and others come first: name the devices in WEFT_DEVICES");
+}
+
+bool HasOfferFor(const std::vector<RdmaOffer>& offers, const RdmaPort& port) {
+  return std::any_of(offers.begin(), offers.end(),
+                     [&](const RdmaOffer& offer) { return offer.device == port.name(); });
+}
+
+// Drivers of network cards that bring RDMA in a module of its own.
+struct RdmaModule {
+  const char* driver;
+  const char* module;
+};
+constexpr RdmaModule kRdmaModules[] = {
+    {"mlx5_core", "mlx5_ib"}, {"mlx4_core", "mlx4_ib"},   {"cxgb4", "iw_cxgb4"},
+    {"ice", "irdma"},         {"i40e", "irdma"},          {"bnxt_en", "bnxt_re"},
+    {"qede", "qedr"},         {"hns3", "hns_roce_hw_v2"},
+};
+
+// "eth0 is driven by mlx5_core: modprobe mlx5_ib"; empty if no card here is known to do RDMA.
+std::string FindIdleCard(const SysfsFolder& sysfs) {
+  const SysfsFolder all = sysfs / "class/net";
+  for (const std::string& name : all.Names()) {
+    const std::string driver = (all / name).LinkName("device/driver");
+    for (const RdmaModule& known : kRdmaModules) {
+      if (driver != known.driver) continue;
+      return StrCat(name, " is a card of ", driver,
+                    ", whose RDMA may be in another module: modprobe ", known.module);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string WhyNotUsable(const RdmaPort& port, const RdmaAddress* address, const RdmaFilter& filter,
+                         const RdmaProcessFacts& process) {
+  std::string why = WhyDeviceDenied(port, filter);
+  if (why.empty()) why = WhyNodeTypeDenied(port);
+  if (why.empty()) why = WhyDeviceFilesDenied(port);
+  if (why.empty()) why = WhyNotActive(port);
+  if (why.empty() && address == nullptr) why = WhyNoAddress(port);
+  if (!why.empty() || address == nullptr) return why;
+  why = WhyAddressDenied(port, *address, filter);
+  if (why.empty()) why = WhyGidDenied(port, *address, filter);
+  if (why.empty()) why = WhyTooFewToLock(port, process);
+  return why;
+}
+
+std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const RdmaFilter& filter,
+                                  const RdmaProcessFacts& process) {
+  std::vector<Usable> usable;
+  std::vector<RdmaOffer> unusable;
+  for (const RdmaPort& port : ports) {
+    std::string why = CollectUsable(port, filter, process, &usable);
+    if (why.empty()) continue;
+    const RdmaAddress* address = port.addresses.empty() ? nullptr : &port.addresses[0];
+    unusable.push_back(ToOffer(port, address, std::move(why)));
+  }
+  std::stable_sort(usable.begin(), usable.end(), IsPreferred);
+  std::vector<RdmaOffer> offers;
+  for (const Usable& one : usable) {
+    if (offers.size() < kMaxRdmaOffers) {
+      offers.push_back(ToOffer(*one.port, one.address, ""));
+    } else if (!HasOfferFor(offers, *one.port) && !HasOfferFor(unusable, *one.port)) {
+      unusable.push_back(ToOffer(*one.port, one.address, WhyCrowdedOut()));
+    }
+  }
+  offers.insert(offers.end(), unusable.begin(), unusable.end());
+  return offers;
+}
+
+std::string WhyNoRdma(const RdmaSources& sources) {
+  const SysfsFolder sysfs(sources.sysfs);
+  if (!(sysfs / "class").Exists()) {
+    return StrCat("whether there are RDMA devices is unknown: ", sources.sysfs,
+                  " is not there: mount -t sysfs sysfs ", sources.sysfs);
+  }
+  const std::string card = FindIdleCard(sysfs);
+  const bool has_core = (sysfs / "class/infiniband").Exists();
+  const std::string what =
+      has_core ? "no RDMA device, though the kernel's RDMA core is loaded" : "no RDMA device";
+  return StrCat(what, ": ",
+                card.empty()
+                    ? "without a card, Soft-RoCE gives one for trying: modprobe rdma_rxe && "
+                      "rdma link add rxe0 type rxe netdev INTERFACE"
+                    : card);
+}
+
+}  // namespace weft
