@@ -1,5 +1,6 @@
 #include "transport/ofi/fabric.h"
 
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include <cstdlib>
@@ -86,6 +87,14 @@ absl::Status FabricStatus(int64_t result, std::string_view what) {
   return absl::UnavailableError(StrCat(what, ": ", fi_strerror(error), " (fi_errno ", error, ")"));
 }
 
+std::string LockedMemoryHint() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return absl::StrCat(" (", limit.rlim_cur >> 10,
+                      " KiB may be locked: raise it with `ulimit -l unlimited`, LimitMEMLOCK= in a "
+                      "systemd unit, or /etc/security/limits.d)");
+}
+
 std::string FabricVersionText() {
   const uint32_t version = fi_version();
   return absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
@@ -99,6 +108,15 @@ absl::StatusOr<InfoPtr> Discover(const DiscoveryQuery& query, const fi_info* hin
       absl::StrCat("provider \"", query.provider, "\" of libfabric ", FabricVersionText());
   if (result != -FI_ENODATA && result != 0) return FabricStatus(result, what);
   return absl::UnavailableError(absl::StrCat(what, ": ", WhyNotUsable(query)));
+}
+
+absl::Status FindWay(const fi_info* info) {
+  InfoPtr found;
+  const int result = GetInfo({info->fabric_attr->prov_name, ""}, 0, info, &found);
+  if (result == 0) return absl::OkStatus();
+  if (result != -FI_ENODATA) return FabricStatus(result, "finding the way to the peer's address");
+  return absl::UnavailableError(
+      "nobody answers at the peer's address: its port is down, or another subnet or VLAN");
 }
 
 std::string ListProviders() {

@@ -51,6 +51,10 @@ using RegistrationPtr = std::unique_ptr<fid_mr, FidCloser>;
 // The status for a negative libfabric result: "<what>: <libfabric's words> (fi_errno <n>)".
 absl::Status FabricStatus(int64_t result, std::string_view what);
 
+// ", with 8388608 bytes that may be locked (ulimit -l)": for errors behind which the limit of
+// registered memory may stand; empty where there is no limit.
+std::string LockedMemoryHint();
+
 // "1.17": the version of the library that this process runs with.
 std::string FabricVersionText();
 
@@ -63,6 +67,9 @@ struct DiscoveryQuery {
 // The first info that fits `hints`. UNAVAILABLE says in words why there is none: the provider is
 // not built in, or excluded by the environment, or has no interface with that address.
 absl::StatusOr<InfoPtr> Discover(const DiscoveryQuery& query, const fi_info* hints);
+
+// Whether the provider finds a way from info->src_addr to info->dest_addr. May block for seconds.
+absl::Status FindWay(const fi_info* info);
 
 // Names of the providers in this libfabric, without the utility layers.
 std::string ListProviders();

@@ -9,16 +9,17 @@
 
 namespace weft {
 FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
-                           PathKind kind, uint32_t max_receives)
+                           const FabricTraits& traits)
     : options_(options),
+      traits_(traits),
       objects_(std::move(objects)),
-      inject_bytes_(objects_->info->tx_attr->inject_size),
+      inject_bytes_(traits.injects ? objects_->info->tx_attr->inject_size : 0),
       max_transfer_bytes_(objects_->info->ep_attr->max_msg_size),
-      max_receives_(max_receives),
-      registrar_(objects_->domain.get(), &stats_),
+      registrar_(objects_->domain.get(), objects_->info->domain_attr->mr_mode, &stats_),
       pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
       operations_(options.max_outstanding_operations) {
-  path_.kind = kind;
+  path_.kind = traits.kind;
+  path_.link = traits.link;
   path_.provider = absl::StrCat(objects_->info->fabric_attr->prov_name, " (libfabric ",
                                 FabricVersionText(), ")");
   path_.device = objects_->info->domain_attr->name;
@@ -31,10 +32,10 @@ FabricDomain::~FabricDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
   const uint64_t send_target = uint64_t{send_target_} + send;
   const uint64_t receive_target = uint64_t{receive_target_} + receive;
-  if (receive_target > max_receives_) {
+  if (receive_target > traits_.max_receives) {
     return absl::ResourceExhaustedError(
         absl::StrCat(receive_target_, " receives are posted, and ", receive,
-                     " more exceed what the provider takes: ", max_receives_,
+                     " more exceed what the provider takes: ", traits_.max_receives,
                      "; use fewer connections or smaller windows"));
   }
   const uint64_t sends = stats_.send_slots_in_use;
@@ -167,10 +168,12 @@ void FabricDomain::FinishAll(WorkList& works, const absl::Status& status) {
   while (Work* work = works.PopFront()) {
     if (work->kind == WorkKind::kSend) {
       auto* slot = static_cast<Slot*>(work);
-      if (slot->posted) --sends_posted_;
+      if (slot->posted) --in_flight_;
       TakeBack(slot);
     } else {
-      Defer(static_cast<OperationRecord*>(work), status);
+      auto* record = static_cast<OperationRecord*>(work);
+      in_flight_ -= std::exchange(record->parts_in_flight, 0);
+      Defer(record, status);
     }
   }
 }
@@ -241,10 +244,20 @@ int FabricDomain::ReadErrors() {
   return count;
 }
 
+// The provider's own words, where it has more of them: "transport retry counter exceeded".
+std::string FabricDomain::DetailOf(const fi_cq_err_entry& entry) {
+  if (entry.prov_errno == 0 || entry.prov_errno == entry.err) return "";
+  char text[128] = {};
+  const char* words =
+      fi_cq_strerror(objects_->queue.get(), entry.prov_errno, nullptr, text, sizeof(text) - 1);
+  if (words == nullptr || *words == '\0') return "";
+  return absl::StrCat(" (", words, ")");
+}
+
 void FabricDomain::HandleError(const fi_cq_err_entry& entry) {
   const WorkId id(entry.op_context);
-  const absl::Status why =
-      absl::UnavailableError(absl::StrCat("the provider reports: ", fi_strerror(entry.err)));
+  const absl::Status why = absl::UnavailableError(
+      absl::StrCat("the provider reports: ", fi_strerror(entry.err), DetailOf(entry)));
   if (id.Is(WorkKind::kReceive)) {
     OnReceiveFailed(id);
   } else if (id.Is(WorkKind::kSend)) {
@@ -286,7 +299,7 @@ void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
   if (slot == nullptr || slot->link == nullptr) return;
   FabricLink* link = slot->link;
   WorkList::Remove(slot);
-  --sends_posted_;
+  --in_flight_;
   TakeBack(slot);
   if (!status.ok()) link->Fail(status);
 }
@@ -296,6 +309,8 @@ void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {
   if (record == nullptr || record->finished) return;
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
+  --in_flight_;
+  if (!status.ok() && traits_.errors_end_links) record->link->Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
   WorkList::Remove(record);
   Complete(record);
@@ -323,7 +338,7 @@ int FabricDomain::Poll(int budget) {
 }
 
 bool FabricDomain::busy() const {
-  return operations_.size() > 0 || !retries_.empty() || sends_posted_ > 0;
+  return operations_.size() > 0 || !retries_.empty() || in_flight_ > 0;
 }
 
 // A user that hears of one operation may post another, or destroy a link and with it what waits

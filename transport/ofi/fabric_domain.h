@@ -1,4 +1,4 @@
-// What the shm and tcp domains have in common: slots, receives, operations, and the reading of the
+// What all domains of libfabric have in common: slots, receives, operations, and the reading of the
 // completion queue.
 //
 // One domain is one fi_domain with one completion queue, driven by one engine. Completions are read
@@ -33,6 +33,23 @@
 
 namespace weft {
 
+// How a provider differs, as far as this code has to know. What libfabric's own attributes tell
+// (inject size, largest transfer, how memory is addressed) is taken from there.
+struct FabricTraits {
+  PathKind kind;
+  LinkKind link;
+  uint32_t max_receives;  // posted at one time
+  // Sends and parts of operations in the provider's hands at one time, over all links: what its
+  // completion queue has room for beside the receives.
+  uint32_t max_in_flight = ~uint32_t{0};
+  // fi_inject() pays: the bytes are copied and there is no completion at all. (On verbs there is
+  // one, which the provider swallows: it would take room in the queue that nobody counts. Short
+  // sends are inlined there anyway.)
+  bool injects = true;
+  // A failed operation has broken the connection (reliable connected queue pairs do).
+  bool errors_end_links = false;
+};
+
 class FabricDomain : public LinkDomain {
  public:
   ~FabricDomain() override;
@@ -50,9 +67,8 @@ class FabricDomain : public LinkDomain {
   const LinkDomainStats& stats() const final { return stats_; }
 
  protected:
-  // At most `max_receives` receives are posted at once.
-  FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects, PathKind kind,
-               uint32_t max_receives);
+  FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
+               const FabricTraits& traits);
 
   // Connection events of the provider, from Poll(). Returns how many there were.
   virtual int PollConnections() { return 0; }
@@ -73,7 +89,7 @@ class FabricDomain : public LinkDomain {
   void UseKeys(KeySource* keys) { registrar_.UseKeys(keys); }
 
   const OfiOptions& options() const { return options_; }
-  const std::shared_ptr<FabricObjects>& objects() { return objects_; }
+  const std::shared_ptr<FabricObjects>& objects() const { return objects_; }
   PathInfo& mutable_path() { return path_; }
 
  private:
@@ -88,6 +104,7 @@ class FabricDomain : public LinkDomain {
   void Join(FabricLink* link);
   void Leave(FabricLink* link);
   Slot* SlotOf(SendSlot slot);
+  bool HasFlightRoom() const { return in_flight_ < traits_.max_in_flight; }
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void Defer(OperationRecord* record, const absl::Status& status);
@@ -101,6 +118,7 @@ class FabricDomain : public LinkDomain {
   void HandleEntry(const fi_cq_msg_entry& entry);
   int ReadErrors();
   void HandleError(const fi_cq_err_entry& entry);
+  std::string DetailOf(const fi_cq_err_entry& entry);
   void OnReceiveDone(WorkId id, size_t bytes);
   void OnReceiveFailed(WorkId id);
   void OnSendDone(WorkId id, const absl::Status& status);
@@ -121,11 +139,11 @@ class FabricDomain : public LinkDomain {
 
   // Constant after construction.
   const OfiOptions options_;
+  const FabricTraits traits_;
   PathInfo path_;
   const std::shared_ptr<FabricObjects> objects_;
   const size_t inject_bytes_;
   const uint64_t max_transfer_bytes_;
-  const uint32_t max_receives_;
 
   // Engine thread only.
   LinkDomainStats stats_;
@@ -135,7 +153,7 @@ class FabricDomain : public LinkDomain {
   uint32_t send_target_ = 0;
   uint32_t receive_target_ = 0;
   uint32_t receives_posted_ = 0;  // with those kept for later connections
-  uint32_t sends_posted_ = 0;     // whose completions are still to come
+  uint32_t in_flight_ = 0;        // sends and parts whose completions are still to come
   bool send_slots_ran_out_ = false;
   bool operations_ran_out_ = false;
   bool more_to_do_ = false;  // a link has work that waits for its next turn, not for the provider

@@ -154,12 +154,13 @@ int FabricLink::PostSend(Slot* slot) {
     if (result == 0) domain_->TakeBack(slot);
     return result;
   }
+  if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
   const auto result = static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
                                                destination_, slot->id().context()));
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
-    ++domain_->sends_posted_;
+    ++domain_->in_flight_;
   }
   return result;
 }
@@ -167,6 +168,7 @@ int FabricLink::PostSend(Slot* slot) {
 int FabricLink::PostOperation(OperationRecord* record) {
   void* const context = domain_->operations_.IdOf(record).context();
   while (!record->AllPosted()) {
+    if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
     std::byte* const local = record->local + record->bytes_posted;
     const uint64_t remote = record->remote_offset + record->bytes_posted;
     const uint64_t part =
@@ -179,6 +181,7 @@ int FabricLink::PostOperation(OperationRecord* record) {
     if (result != 0) return static_cast<int>(result);
     record->bytes_posted += part;
     ++record->parts_in_flight;
+    ++domain_->in_flight_;
   }
   posted_.PushBack(record);
   return 0;

@@ -8,6 +8,7 @@
 #include "transport/ofi/shm_domain.h"
 #include "transport/ofi/signal_guard.h"
 #include "transport/ofi/tcp_domain.h"
+#include "transport/ofi/verbs_domain.h"
 
 namespace weft {
 namespace {
@@ -32,7 +33,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& opti
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  return absl::UnimplementedError("verbs is not part of this program");
+  return VerbsDomain::Open(options);
 }
 
 uint32_t FabricLibraryVersion() { return fi_version(); }

@@ -10,8 +10,10 @@ namespace {
 // A collision of 64-bit random keys does not happen twice in a row.
 constexpr int kMaxKeyDraws = 4;
 
+constexpr uint64_t kForMessages = FI_SEND | FI_RECV;
+
 uint64_t RightsOf(Access access) {
-  constexpr uint64_t kLocal = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
+  constexpr uint64_t kLocal = kForMessages | FI_READ | FI_WRITE;
   switch (access) {
     case Access::kLocalOnly:
       return kLocal;
@@ -33,11 +35,20 @@ absl::StatusOr<uint64_t> Registrar::NewKey(Access access) {
 }
 
 absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access access) {
+  return OpenWith(memory, RightsOf(access), access);
+}
+
+absl::StatusOr<RegistrationPtr> Registrar::OpenForMessages(MutableByteSpan memory) {
+  return OpenWith(memory, kForMessages, Access::kLocalOnly);
+}
+
+absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint64_t rights,
+                                                    Access access) {
   int result = 0;
   for (int draw = 0; draw < kMaxKeyDraws; ++draw) {
     WEFT_ASSIGN_OR_RETURN(const uint64_t key, NewKey(access));
     fid_mr* opened = nullptr;
-    result = fi_mr_reg(domain_, memory.data(), memory.size(), RightsOf(access), /*offset=*/0, key,
+    result = fi_mr_reg(domain_, memory.data(), memory.size(), rights, /*offset=*/0, key,
                        /*flags=*/0, &opened, /*context=*/nullptr);
     if (result == 0) {
       if (Publishes(access)) keys_->Publish(key, memory, access);
@@ -48,8 +59,8 @@ absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access a
     if (Publishes(access)) keys_->Discard(key);
     if (result != -FI_ENOKEY) break;
   }
-  return FabricStatus(result, absl::StrCat("registering ", memory.size(),
-                                           " bytes (if memory is locked: see ulimit -l)"));
+  return FabricStatus(result,
+                      absl::StrCat("registering ", memory.size(), " bytes", LockedMemoryHint()));
 }
 
 void Registrar::Close(RegistrationPtr registration, Access access) {
@@ -61,7 +72,8 @@ void Registrar::Close(RegistrationPtr registration, Access access) {
 
 FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
                            MutableByteSpan memory, Access access)
-    : Region(memory, RemoteSpan{fi_mr_key(registration.get()), 0, memory.size()}),
+    : Region(memory,
+             RemoteSpan{fi_mr_key(registration.get()), registrar->BaseOf(memory), memory.size()}),
       registrar_(registrar),
       access_(access),
       registration_(std::move(registration)) {}

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> ShmDomain::Open(const OfiOptions& op
   bounded.slot_bytes =
       std::min(options.slot_bytes, static_cast<uint32_t>(info->tx_attr->inject_size));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
-                        FabricObjects::Open(std::move(info), FI_WAIT_NONE, kReceiveEntries));
+                        FabricObjects::Open(std::move(info), FI_WAIT_NONE, {kReceiveEntries, 0}));
   std::unique_ptr<ShmDomain> domain(new ShmDomain(bounded, std::move(objects)));
   const std::string name = NewShmDomainName();
   WEFT_ASSIGN_OR_RETURN(domain->regions_, RegionTable::Create(name));
@@ -44,8 +44,9 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> ShmDomain::Open(const OfiOptions& op
 }
 
 ShmDomain::ShmDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects)
-    : FabricDomain(options, std::move(objects), PathKind::kShm,
-                   kReceiveEntries - kUnexpectedEntries) {}
+    : FabricDomain(
+          options, std::move(objects),
+          {PathKind::kShm, LinkKind::kSharedMemory, kReceiveEntries - kUnexpectedEntries}) {}
 
 ShmDomain::~ShmDomain() {
   const auto give_up = std::chrono::steady_clock::now() + kAnswerPatience;

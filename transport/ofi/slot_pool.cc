@@ -44,7 +44,7 @@ absl::Status SlotPool::AddChunk() {
   chunk->memory = static_cast<std::byte*>(memory);
   chunk->bytes = chunk_bytes;
   WEFT_ASSIGN_OR_RETURN(chunk->registration,
-                        registrar_->Open({chunk->memory, chunk_bytes}, Access::kLocalOnly));
+                        registrar_->OpenForMessages({chunk->memory, chunk_bytes}));
   void* descriptor = fi_mr_desc(chunk->registration.get());
   const uint32_t first = slots();
   free_.reserve(first + kSlotsPerChunk);

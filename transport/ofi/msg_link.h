@@ -1,4 +1,4 @@
-// A link over one connected tcp endpoint. The domain moves it along; see tcp_domain.h.
+// A link over one connected endpoint. The domain moves it along; see msg_domain.h.
 //
 // Threads: the engine's.
 #pragma once
@@ -9,12 +9,12 @@
 
 namespace weft {
 
-class TcpDomain;
+class MsgDomain;
 
-class TcpLink final : public FabricLink {
+class MsgLink final : public FabricLink {
  public:
-  TcpLink(TcpDomain* domain, LinkHandler* handler, uint64_t nonce);
-  ~TcpLink() override;
+  MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
+  ~MsgLink() override;
 
   // Owns the endpoint from here on.
   void Take(EndpointPtr endpoint);
@@ -23,13 +23,14 @@ class TcpLink final : public FabricLink {
   void OnDisconnected(const absl::Status& why);
 
   uint64_t nonce() const { return nonce_; }
+  bool connecting() const { return connecting_; }
   fid_t endpoint_fid() const { return endpoint_ == nullptr ? nullptr : &endpoint_->fid; }
 
  private:
   void StopProvider(bool peer_is_gone) override;
   void EndConnecting();
 
-  TcpDomain* const tcp_;
+  MsgDomain* const domain_;
   const uint64_t nonce_;
   EndpointPtr endpoint_;
   bool connecting_ = true;

@@ -1,4 +1,4 @@
-#include "transport/ofi/tcp_address.h"
+#include "transport/ofi/socket_address.h"
 
 #include <arpa/inet.h>
 #include <rdma/fabric.h>

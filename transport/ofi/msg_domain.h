@@ -1,0 +1,100 @@
+// Links over connected endpoints: one listening endpoint for each domain, a connected endpoint for
+// each link, one shared queue of receives. tcp and verbs are such providers.
+//
+//   active side    Connect()  fi_connect with {magic, nonce} -> FI_CONNECTED -> up
+//   passive side   Accept()   waits for the nonce; FI_CONNREQ with it -> fi_accept ->
+//                             FI_CONNECTED -> up. Any other request is rejected before an
+//                             endpoint is made for it.
+//   either side    FI_SHUTDOWN, an error event, a failed completion -> down
+//
+// Connection events come through an event queue of their own. Looking at it costs a system call, so
+// Poll() does it every kEventInterval turns, on every turn while a link is connecting, after an
+// error completion, and before sleeping.
+//
+// Threads: the engine's.
+// Invariants: every link is in by_endpoint_ (it has one), in expected_ (it waits for a peer), or
+//   with the derived class (it waits for its peer's address), or has failed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "transport/ofi/fabric_domain.h"
+#include "transport/ofi/socket_address.h"
+
+namespace weft {
+
+class MsgLink;
+
+class MsgDomain : public FabricDomain {
+ public:
+  ~MsgDomain() override;
+
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) final;
+
+  bool Arm() final;
+  int descriptor() const final { return wait_fd_; }
+
+ protected:
+  MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
+            const FabricTraits& traits);
+
+  // Listens, and prepares to sleep. Once, before anything else.
+  absl::Status Start();
+  // UNAVAILABLE once the device is lost.
+  const absl::Status& CheckUsable() const { return lost_; }
+  // What an endpoint that connects to `remote` is made of.
+  absl::StatusOr<InfoPtr> InfoFor(SocketAddress& remote) const;
+  // Wakes a sleeper of this domain whenever `fd` is readable.
+  absl::Status WatchDescriptor(int fd);
+
+  // An endpoint for `link`, which begins to connect to `remote`. An error leaves the link alone.
+  absl::Status BeginConnect(MsgLink* link, SocketAddress remote);
+  // The link is going away, or has failed.
+  virtual void Forget(MsgLink* link);
+  // Whether the address to connect from is the listener's (with any port), or the system's choice.
+  virtual bool connects_from_listener() const { return false; }
+
+  int PollConnections() override;
+  void OnCompletionError() final { look_now_ = true; }
+
+  const char* name() const { return PathKindName(path().kind).data(); }
+
+ private:
+  friend class MsgLink;
+
+  // Looking costs about 0.3 us; a turn at least as much. So this is below 1 %, and an idle spin
+  // still looks every 20 us or so.
+  static constexpr uint32_t kEventInterval = 64;
+  // Events handled in one turn; more wait for the next.
+  static constexpr int kMaxEventsAtOnce = 16;
+
+  absl::Status OpenListener();
+  absl::Status OpenDescriptor();
+  // A bound and enabled endpoint for `info`.
+  absl::StatusOr<EndpointPtr> MakeEndpoint(fi_info* info);
+
+  int ReadEvents();
+  void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);
+  void OnEventError();
+  void OnEventFailure(int64_t result);
+  void OnListenerLost(const absl::Status& why);
+  MsgLink* LinkOf(fid_t endpoint) const;
+
+  EventQueuePtr events_;
+  PassiveEndpointPtr listener_;
+  absl::Status lost_;  // the device is gone: no more links
+  int wait_fd_ = -1;   // an epoll over the descriptors of both queues
+  uint32_t turns_ = 0;
+  uint32_t connecting_ = 0;  // links that are neither up nor down
+  bool look_now_ = false;
+  absl::flat_hash_map<uint64_t, MsgLink*> expected_;  // by nonce
+  absl::flat_hash_map<fid_t, MsgLink*> by_endpoint_;  // events name the endpoint by its address,
+                                                      // which is compared, never followed
+};
+
+}  // namespace weft

@@ -1,0 +1,43 @@
+#include "transport/ofi/msg_link.h"
+
+#include <utility>
+
+#include "transport/ofi/msg_domain.h"
+
+namespace weft {
+
+MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
+    : FabricLink(domain, handler, /*doorbell=*/nullptr), domain_(domain), nonce_(nonce) {
+  ++domain_->connecting_;
+}
+
+MsgLink::~MsgLink() { Detach(absl::CancelledError("the link was closed"), false); }
+
+void MsgLink::Take(EndpointPtr endpoint) {
+  endpoint_ = std::move(endpoint);
+  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC);
+}
+
+void MsgLink::OnConnected() {
+  EndConnecting();
+  BecomeUp();
+}
+
+void MsgLink::OnDisconnected(const absl::Status& why) {
+  EndConnecting();
+  Fail(why);
+}
+
+void MsgLink::EndConnecting() {
+  if (std::exchange(connecting_, false)) --domain_->connecting_;
+}
+
+// Closing an endpoint never blocks here, and afterwards the provider touches nothing of it. What
+// it still reports about its works is recognized as stale.
+void MsgLink::StopProvider(bool /*peer_is_gone*/) {
+  EndConnecting();
+  domain_->Forget(this);
+  endpoint_.reset();
+}
+
+}  // namespace weft

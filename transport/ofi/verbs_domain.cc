@@ -1,0 +1,102 @@
+#include "transport/ofi/verbs_domain.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/status.h"
+#include "transport/ofi/hints.h"
+#include "transport/ofi/msg_link.h"
+
+namespace weft {
+namespace {
+
+// 256 connections with windows of 64, and half as much in flight the other way: together below the
+// 32,767 entries of the smallest completion queue seen (Soft-RoCE). Devices that allow less get
+// half, and half of that. Each entry is 64 bytes of locked memory.
+constexpr QueueSizes kQueues = {16384, 8192};
+
+// "mlx5_0" of "mlx5_0:1".
+std::string DeviceName(const std::string& port) { return port.substr(0, port.rfind(':')); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& options) {
+  if (options.bind_address.empty() || options.device.empty()) {
+    return absl::InvalidArgumentError("a verbs domain needs its device and its address");
+  }
+  WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"verbs", options.bind_address},
+                                               VerbsHints(DeviceName(options.device)).get()));
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
+                        FabricObjects::Open(std::move(info), FI_WAIT_FD, kQueues));
+  FabricTraits traits = {PathKind::kVerbs, options.link, objects->sizes.receives};
+  traits.max_in_flight = objects->sizes.sends;
+  traits.injects = false;
+  traits.errors_end_links = true;
+  std::unique_ptr<VerbsDomain> domain(new VerbsDomain(options, std::move(objects), traits));
+  WEFT_RETURN_IF_ERROR(domain->Start());
+  WEFT_ASSIGN_OR_RETURN(domain->bell_, ProbeBell::Create());
+  WEFT_RETURN_IF_ERROR(domain->WatchDescriptor(domain->bell_->fd()));
+  return std::unique_ptr<LinkDomain>(std::move(domain));
+}
+
+VerbsDomain::VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
+                         const FabricTraits& traits)
+    : MsgDomain(options, std::move(objects), traits) {
+  mutable_path().device = options.device;
+}
+
+VerbsDomain::~VerbsDomain() = default;
+
+absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
+                                                           LinkHandler* handler) {
+  if (!options().may_start_threads) return MsgDomain::Connect(peer, handler);
+  WEFT_RETURN_IF_ERROR(CheckUsable());
+  WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
+  if (probes_.size() >= kMaxProbes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the ways to ", kMaxProbes, " peers are being looked for already"));
+  }
+  WEFT_ASSIGN_OR_RETURN(InfoPtr info, InfoFor(remote));
+  auto link = std::make_unique<MsgLink>(this, handler, peer.nonce);
+  probes_.push_back(
+      {std::make_unique<AddressProbe>(std::move(info), bell_.get()), link.get(), remote});
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+int VerbsDomain::PollConnections() {
+  const int found = probes_.empty() ? 0 : FinishProbes();
+  return found + MsgDomain::PollConnections();
+}
+
+// Those that are done. The bell is silenced first: one that rings meanwhile is heard next time.
+int VerbsDomain::FinishProbes() {
+  bool any = false;
+  for (const Pending& pending : probes_) any = any || pending.probe->done();
+  if (!any) return 0;
+  bell_->Silence();
+  int count = 0;
+  for (auto at = probes_.begin(); at != probes_.end();) {
+    if (!at->probe->done()) {
+      ++at;
+      continue;
+    }
+    if (at->link != nullptr) {
+      absl::Status status = at->probe->result();
+      if (status.ok()) status = BeginConnect(at->link, at->remote);
+      if (!status.ok()) at->link->OnDisconnected(status);
+    }
+    at = probes_.erase(at);
+    ++count;
+  }
+  return count;
+}
+
+void VerbsDomain::Forget(MsgLink* link) {
+  for (Pending& pending : probes_) {
+    if (pending.link == link) pending.link = nullptr;
+  }
+  MsgDomain::Forget(link);
+}
+
+}  // namespace weft

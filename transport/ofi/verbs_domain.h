@@ -1,0 +1,61 @@
+// Links over libfabric's verbs: reliable connected queue pairs on InfiniBand, RoCE or iWARP,
+// brought up by rdma_cm, with one shared receive queue. One domain is one address of one port.
+//
+// What is different from tcp:
+//   - Memory is registered with the device, which chooses the keys; peers count from the memory's
+//     address. The device's limits bound the queues: they come out as large as it allows.
+//   - The completion queue holds what it was made for; one entry more ends every connection. So
+//   sends
+//     and operations in flight are counted, and wait their turn (FabricTraits::max_in_flight).
+//   - Immediate data and the provider's atomics are not used: iWARP has neither.
+//   - The provider finds the way to a peer's address inside fi_endpoint(), and blocks for two
+//     seconds where nobody answers. So a thread asks first (address_probe.h), and the endpoint is
+//     made when the way is known.
+//   - A peer whose host is gone is reported late or never: LinkPeer's lifeline decides.
+//   - A failed operation breaks its connection. On iWARP it may even be reported as done before.
+//
+// Threads: the engine's; one short-lived thread for each link that connects, unless
+//   OfiOptions::may_start_threads is false: then Connect() may block for two seconds.
+#pragma once
+
+#include <list>
+#include <memory>
+
+#include "transport/ofi/address_probe.h"
+#include "transport/ofi/msg_domain.h"
+
+namespace weft {
+
+class VerbsDomain final : public MsgDomain {
+ public:
+  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options);
+  ~VerbsDomain() override;
+
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                LinkHandler* handler) override;
+
+ protected:
+  int PollConnections() override;
+  void Forget(MsgLink* link) override;
+  bool connects_from_listener() const override { return true; }
+
+ private:
+  // Addresses asked for at one time; more connects are refused for the moment.
+  static constexpr size_t kMaxProbes = 32;
+
+  struct Pending {
+    std::unique_ptr<AddressProbe> probe;
+    MsgLink* link;  // null: it has gone meanwhile
+    SocketAddress remote;
+  };
+
+  VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
+              const FabricTraits& traits);
+
+  int FinishProbes();
+
+  std::unique_ptr<ProbeBell> bell_;
+  std::list<Pending> probes_;
+};
+
+}  // namespace weft
