@@ -7,8 +7,10 @@
 #include <dirent.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,15 +51,44 @@ struct Endpoint final : LinkHandler {
   std::function<void()> on_down;
 };
 
+// An RDMA port of this machine that tests may use.
+struct TestRdmaPort {
+  std::string device;
+  std::string host;
+  LinkKind link = LinkKind::kUnknown;
+};
+inline std::optional<TestRdmaPort> FindTestRdmaPort() {
+  const char* text = std::getenv("WEFT_TEST_RDMA");
+  if (text == nullptr) return std::nullopt;
+  const std::string all = text;
+  const size_t at = all.find('=');
+  return TestRdmaPort{all.substr(0, at), all.substr(at + 1),
+                      all[0] == 's' ? LinkKind::kIwarp : LinkKind::kRoceV2};
+}
+
+// What links are tested on: verbs only where there is RDMA.
+inline std::vector<PathKind> TestedPaths() {
+  std::vector<PathKind> kinds = {PathKind::kShm, PathKind::kTcp};
+  if (FindTestRdmaPort().has_value()) kinds.push_back(PathKind::kVerbs);
+  return kinds;
+}
+
 struct Side final : BatchSink {
   static absl::StatusOr<std::unique_ptr<LinkDomain>> OpenDomain(PathKind kind,
                                                                 const OfiOptions& options) {
-    return kind == PathKind::kShm ? OpenShmDomain(options) : OpenTcpDomain(options);
+    if (kind == PathKind::kShm) return OpenShmDomain(options);
+    return kind == PathKind::kTcp ? OpenTcpDomain(options) : OpenVerbsDomain(options);
   }
 
   explicit Side(PathKind kind, OfiOptions options = {}) {
     options.sink = this;
     options.bind_address = "127.0.0.1";
+    if (kind == PathKind::kVerbs) {
+      const TestRdmaPort port = *FindTestRdmaPort();
+      options.bind_address = port.host;
+      options.device = port.device;
+      options.link = port.link;
+    }
     auto opened = OpenDomain(kind, options);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) domain = *std::move(opened);

@@ -142,7 +142,7 @@ TEST_P(LinkTest, SendBeforeUpIsRefusedAndTakesTheSlot) {
   Endpoint early;
   auto link = a_.domain->Accept(a_.PeerOf(b_, 77), &early);
   ASSERT_TRUE(link.ok());
-  if (GetParam() == PathKind::kTcp) {
+  if (GetParam() != PathKind::kShm) {
     const SendSlot slot = a_.domain->AcquireSlot();
     EXPECT_EQ((*link)->Send(slot, 1).code(), absl::StatusCode::kFailedPrecondition);
   }
@@ -195,7 +195,7 @@ TEST_P(LinkTest, HandlerMayDestroyTheLinkInsideAnyCallback) {
   ASSERT_TRUE(b_.Send("go").ok());
   ASSERT_TRUE(Run([&] { return a_.endpoint.link == nullptr; }));
   b_.endpoint.on_down = [&] { b_.endpoint.link.reset(); };
-  if (GetParam() == PathKind::kTcp) {
+  if (GetParam() != PathKind::kShm) {
     ASSERT_TRUE(Run([&] { return b_.endpoint.link == nullptr; }));
   }
 }
@@ -251,7 +251,9 @@ TEST_P(LinkTest, AddressesOfPeersAreChecked) {
 
 TEST_P(LinkTest, ConnectingToNobodyFails) {
   LinkPeer peer;
-  peer.address = GetParam() == PathKind::kShm ? "weft-0123456789abcdef" : "127.0.0.1:1";
+  peer.address = "127.0.0.1:1";
+  if (GetParam() == PathKind::kShm) peer.address = "weft-0123456789abcdef";
+  if (GetParam() == PathKind::kVerbs) peer.address = FindTestRdmaPort()->host + ":1";
   peer.nonce = 1;
   Endpoint endpoint;
   auto link = a_.domain->Connect(peer, &endpoint);
@@ -359,7 +361,7 @@ TEST_P(LinkTest, SendingToAClosedDomainOfThisProcessIsHarmless) {
   a_.endpoint.link.reset();
 }
 
-INSTANTIATE_TEST_SUITE_P(Providers, LinkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Providers, LinkTest, testing::ValuesIn(TestedPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace
