@@ -8,6 +8,14 @@
 #include "core/status.h"
 
 namespace weft {
+namespace {
+
+uint64_t LargestKey(size_t key_bytes) {
+  return key_bytes >= sizeof(uint64_t) ? ~uint64_t{0} : (uint64_t{1} << (8 * key_bytes)) - 1;
+}
+
+}  // namespace
+
 FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
                            const FabricTraits& traits)
     : options_(options),
@@ -15,7 +23,8 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
       objects_(std::move(objects)),
       inject_bytes_(traits.injects ? objects_->info->tx_attr->inject_size : 0),
       max_transfer_bytes_(objects_->info->ep_attr->max_msg_size),
-      registrar_(objects_->domain.get(), objects_->info->domain_attr->mr_mode, &stats_),
+      max_key_(LargestKey(objects_->info->domain_attr->mr_key_size)),
+      registrar_(objects_->domain.get(), *objects_->info, &stats_),
       pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
       operations_(options.max_outstanding_operations) {
   path_.kind = traits.kind;
@@ -395,8 +404,7 @@ void FabricDomain::TellSlotsFree() {
 absl::StatusOr<std::unique_ptr<Region>> FabricDomain::Register(MutableByteSpan memory,
                                                                Access access) {
   if (memory.empty()) return absl::InvalidArgumentError("a region of 0 bytes cannot be registered");
-  WEFT_ASSIGN_OR_RETURN(RegistrationPtr registration, registrar_.Open(memory, access));
-  return std::make_unique<FabricRegion>(&registrar_, std::move(registration), memory, access);
+  return FabricRegion::Open(&registrar_, memory, access);
 }
 
 }  // namespace weft

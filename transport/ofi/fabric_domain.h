@@ -144,6 +144,7 @@ class FabricDomain : public LinkDomain {
   const std::shared_ptr<FabricObjects> objects_;
   const size_t inject_bytes_;
   const uint64_t max_transfer_bytes_;
+  const uint64_t max_key_;
 
   // Engine thread only.
   LinkDomainStats stats_;

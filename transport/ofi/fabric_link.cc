@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 #include "transport/doorbell.h"
 #include "transport/ofi/fabric_domain.h"
 
@@ -63,11 +64,19 @@ absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t loca
                                                    remote.length, ") exceeds the region of ", room,
                                                    " bytes"));
   }
+  if (remote.key > domain_->max_key_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("remote key ", remote.key, " is longer than this path's keys are"));
+  }
   if (remote.offset + remote.length < remote.offset) {
     return absl::InvalidArgumentError(
         absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
   }
   if (absl::Status up = CheckUp(); !up.ok()) return up;
+  void* descriptor = region->source_descriptor();
+  if (is_read) {
+    WEFT_ASSIGN_OR_RETURN(descriptor, region->SinkDescriptor());
+  }
   OperationRecord* record = domain_->operations_.Take();
   if (record == nullptr) {
     domain_->operations_ran_out_ = true;
@@ -77,7 +86,7 @@ absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t loca
   record->link = this;
   record->user = op;
   record->local = local.memory().data() + local_offset;
-  record->descriptor = region->descriptor();
+  record->descriptor = descriptor;
   record->remote_offset = remote.offset;
   record->remote_key = remote.key;
   record->bytes = remote.length;

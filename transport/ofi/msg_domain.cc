@@ -109,13 +109,16 @@ absl::Status MsgDomain::WatchDescriptor(int fd) {
 absl::StatusOr<EndpointPtr> MsgDomain::MakeEndpoint(fi_info* info) {
   fid_ep* opened = nullptr;
   int result = fi_endpoint(objects()->domain.get(), info, &opened, nullptr);
-  if (result != 0) return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
+  if (result != 0)
+    return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
   EndpointPtr endpoint(opened);
   result = fi_ep_bind(opened, &events_->fid, 0);
   if (result == 0) result = fi_ep_bind(opened, &objects()->queue->fid, FI_TRANSMIT | FI_RECV);
   if (result == 0) result = fi_ep_bind(opened, &objects()->shared_receive->fid, 0);
   if (result == 0) result = fi_enable(opened);
-  if (result != 0) return FabricStatus(result, absl::StrCat("enabling an endpoint (", name(), ")", LockedMemoryHint()));
+  if (result != 0)
+    return FabricStatus(result,
+                        absl::StrCat("enabling an endpoint (", name(), ")", LockedMemoryHint()));
   return endpoint;
 }
 

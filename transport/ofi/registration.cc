@@ -35,7 +35,8 @@ absl::StatusOr<uint64_t> Registrar::NewKey(Access access) {
 }
 
 absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access access) {
-  return OpenWith(memory, RightsOf(access), access);
+  const uint64_t withheld = NeedsSink(access) ? FI_READ : 0;
+  return OpenWith(memory, RightsOf(access) & ~withheld, access);
 }
 
 absl::StatusOr<RegistrationPtr> Registrar::OpenForMessages(MutableByteSpan memory) {
@@ -70,6 +71,14 @@ void Registrar::Close(RegistrationPtr registration, Access access) {
   registration.reset();
 }
 
+absl::StatusOr<std::unique_ptr<FabricRegion>> FabricRegion::Open(Registrar* registrar,
+                                                                 MutableByteSpan memory,
+                                                                 Access access) {
+  WEFT_ASSIGN_OR_RETURN(RegistrationPtr registration, registrar->Open(memory, access));
+  return std::unique_ptr<FabricRegion>(
+      new FabricRegion(registrar, std::move(registration), memory, access));
+}
+
 FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
                            MutableByteSpan memory, Access access)
     : Region(memory,
@@ -77,5 +86,18 @@ FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
       registrar_(registrar),
       access_(access),
       registration_(std::move(registration)) {}
+
+FabricRegion::~FabricRegion() {
+  registrar_->Close(std::move(registration_), access_);
+  registrar_->Close(std::move(sink_), Access::kLocalOnly);
+}
+
+absl::StatusOr<void*> FabricRegion::SinkDescriptor() const {
+  if (!registrar_->NeedsSink(access_)) return source_descriptor();
+  if (sink_ == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(sink_, registrar_->Open(memory(), Access::kLocalOnly));
+  }
+  return fi_mr_desc(sink_.get());
+}
 
 }  // namespace weft

@@ -37,9 +37,11 @@ class KeySource {
 
 class Registrar {
  public:
-  // `memory_mode`: the provider's FI_MR_... bits.
-  Registrar(fid_domain* domain, int memory_mode, LinkDomainStats* stats)
-      : domain_(domain), memory_mode_(memory_mode), stats_(stats) {}
+  Registrar(fid_domain* domain, const fi_info& info, LinkDomainStats* stats)
+      : domain_(domain),
+        counts_from_address_((info.domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0),
+        sinks_are_writable_(info.ep_attr->protocol == FI_PROTO_IWARP),
+        stats_(stats) {}
 
   // Before the first region; outlives them all.
   void UseKeys(KeySource* keys) { keys_ = keys; }
@@ -52,7 +54,12 @@ class Registrar {
   // What peers count from in a region that begins at `memory`: its address where the provider
   // wants that, else 0.
   uint64_t BaseOf(MutableByteSpan memory) const {
-    return (memory_mode_ & FI_MR_VIRT_ADDR) != 0 ? reinterpret_cast<uint64_t>(memory.data()) : 0;
+    return counts_from_address_ ? reinterpret_cast<uint64_t>(memory.data()) : 0;
+  }
+  // Whether a region of this access needs a second registration to be read into: on iWARP the local
+  // end of a read is writable by peers that know its key, which is not what kRemoteRead grants.
+  bool NeedsSink(Access access) const {
+    return sinks_are_writable_ && access == Access::kRemoteRead;
   }
   // REQUIRES: `access` as it was opened with.
   void Close(RegistrationPtr registration, Access access);
@@ -64,7 +71,8 @@ class Registrar {
   absl::StatusOr<RegistrationPtr> OpenWith(MutableByteSpan memory, uint64_t rights, Access access);
 
   fid_domain* const domain_;
-  const int memory_mode_;
+  const bool counts_from_address_;
+  const bool sinks_are_writable_;
   LinkDomainStats* const stats_;
   KeySource* keys_ = nullptr;
 };
@@ -72,17 +80,24 @@ class Registrar {
 // The Region of libfabric's domains.
 class FabricRegion final : public Region {
  public:
-  FabricRegion(Registrar* registrar, RegistrationPtr registration, MutableByteSpan memory,
-               Access access);
-  ~FabricRegion() override { registrar_->Close(std::move(registration_), access_); }
+  static absl::StatusOr<std::unique_ptr<FabricRegion>> Open(Registrar* registrar,
+                                                            MutableByteSpan memory, Access access);
+  ~FabricRegion() override;
 
-  void* descriptor() const { return fi_mr_desc(registration_.get()); }
+  // For the local end of a write, and of a read. The first read into a region that peers may only
+  // read registers it once more where NeedsSink() says so.
+  void* source_descriptor() const { return fi_mr_desc(registration_.get()); }
+  absl::StatusOr<void*> SinkDescriptor() const;
   bool BelongsTo(const Registrar* registrar) const { return registrar_ == registrar; }
 
  private:
+  FabricRegion(Registrar* registrar, RegistrationPtr registration, MutableByteSpan memory,
+               Access access);
+
   Registrar* const registrar_;
   const Access access_;
   RegistrationPtr registration_;
+  mutable RegistrationPtr sink_;  // where reading into the region needs one of its own
 };
 
 }  // namespace weft
