@@ -1,0 +1,43 @@
+#include "transport/ofi/device_list.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Found on a host without verbs: "no interface that it can use" was said of a provider that the
+// library did not have, because libfabric answers for all providers, whatever name is asked for.
+TEST(DeviceList, AProviderThatIsNotThereSaysWhichAre) {
+  const auto devices = ListFabricDevices("no_such_provider");
+  ASSERT_EQ(devices.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(devices.status().ToString(), HasSubstr("not in this library, or excluded (present: "));
+}
+
+TEST(DeviceList, NamesOfTcpAreInterfacesOfThisHostAndComeOnce) {
+  const auto devices = ListFabricDevices("tcp");
+  ASSERT_TRUE(devices.ok()) << devices.status();
+  std::set<std::string> names;
+  for (const FabricDevice& device : *devices) {
+    EXPECT_EQ(device.provider, "tcp");
+    EXPECT_TRUE(std::filesystem::exists("/sys/class/net/" + device.name)) << device.name;
+    EXPECT_TRUE(names.insert(device.name).second) << device.name;
+  }
+}
+
+TEST(DeviceList, RdmaDevicesOfVerbsAreThoseOfTheKernel) {
+  const auto devices = ListFabricDevices("verbs");
+  if (!devices.ok()) GTEST_SKIP() << "no verbs here: " << devices.status();
+  for (const FabricDevice& device : *devices) {
+    EXPECT_TRUE(std::filesystem::exists("/sys/class/infiniband/" + device.name)) << device.name;
+    EXPECT_GT(device.mtu_bytes, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace weft
