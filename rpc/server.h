@@ -35,8 +35,11 @@ class ServerCore;
 
 struct ServerOptions {
   // Behaviour.
-  std::string name;                       // told to clients, stands in their errors; may be empty
-  Executor* executor = nullptr;           // where handlers run; null: on the engine
+  std::string name;  // told to clients, stands in their errors; may be empty
+  // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
+  // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
+  // an executor, or have to be asynchronous.
+  Executor* executor = nullptr;
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   uint64_t max_running_bytes = 1 << 30;   // of encoded requests whose handlers have not ended, of
                                           // all clients; further ones: RESOURCE_EXHAUSTED. Bounds

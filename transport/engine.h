@@ -66,6 +66,7 @@ struct EngineContext {
   Poller* poller;
   Doorbell* doorbell;
   bool may_start_threads;  // false for kExternal: the application's thread is the only one
+  bool drives_itself;      // kOwnThread: it makes progress whatever the application does
 };
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;

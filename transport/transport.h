@@ -16,8 +16,8 @@
 // Ordering: messages arrive whole and once. Those of up to eager_bytes() arrive in the order of
 //   their Commit(); larger ones in that order among themselves. A small message may overtake a
 //   large one that is still being moved, so that 64 MiB never hold up 64 bytes; a large one
-//   overtakes nothing. A one-sided write that was posted before a message is visible to the peer when that
-//   message arrives. Reads and writes among themselves complete in any order.
+//   overtakes nothing. A one-sided write that was posted before a message is visible to the peer
+//   when that message arrives. Reads and writes among themselves complete in any order.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
 //   Every Read and Write completes exactly once, before OnClosed().
 // Errors, by what to do next:
@@ -189,6 +189,11 @@ class Listener {
   virtual const std::string& address() const = 0;
 };
 
+// What LinkOptions::peer_timeout_ns may be, besides 0. Lower would take a scheduler's hiccup for a
+// death; higher is no better than 0, for an hour is beyond what any caller waits.
+inline constexpr uint64_t kMinPeerTimeoutNs = 100'000'000;
+inline constexpr uint64_t kMaxPeerTimeoutNs = 3'600'000'000'000;
+
 // Behaviour and resources of connections; both sides' limits are agreed in the handshake.
 struct LinkOptions {
   // Behaviour.
@@ -196,6 +201,16 @@ struct LinkOptions {
                                                 // WEFT_PATHS, else all, in default order
   uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
   uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
+  // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to
+  // 1 h; 0: never. Each side has its own. Peers whose engine has its own thread send heartbeats and
+  // are noticed when they are stopped, paused, cut off, or busy in one callback for as long as
+  // this: so no handler that runs on an engine may take that long, or its clients take it for dead.
+  // Peers that somebody has to drive (kCaller, kExternal) send none while nobody drives: of them
+  // only a vanished host is noticed, by the kernel, in about this time but not below 2 s. A side
+  // that nobody drives keeps its connections. Lower: dead peers are noticed sooner; on a busy
+  // machine or a bad wire, living ones are lost. Debugging a peer: 0. (The simulated network has a
+  // timeout of its own: SimOptions.)
+  uint64_t peer_timeout_ns = 3'000'000'000;
   // Performance. For each connection, window_slots receive slots (their size belongs to the
   // engine's network) are held posted.
   uint32_t window_slots = 64;                 // 4..1024; batches the peer may have in flight

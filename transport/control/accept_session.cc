@@ -141,9 +141,7 @@ absl::Status AcceptSession::OnClientHello(ByteSpan body) {
 
 // Fills the ServerHello in; an error if nothing is left to try.
 absl::Status AcceptSession::Decide() {
-  const LinkOptions& link = policy_->options.link;
-  server_.limits.window_slots = link.window_slots;
-  server_.limits.max_outstanding_operations = link.max_outstanding_operations;
+  server_.limits = OwnLimits();
   server_.connection_index = connection().index();
   server_.connection_token = connection().token();
   server_.host = ReadHostFacts();
@@ -268,7 +266,7 @@ void AcceptSession::OpenIfBothUp() {
   policy_->expected.erase(server_.local_nonce.high);
   const PathOffer* own = FindOffer(server_.paths, kind_);
   const PathOffer* peer = FindOffer(client_.paths, kind_);
-  Opened(kind_, ChosenReason(kind_, server_.host, client_.host, *own, *peer));
+  Opened(kind_, ChosenReason(kind_, server_.host, client_.host, *own, *peer), client_.limits);
 }
 
 void AcceptSession::OnPathBroken(const absl::Status& why) {

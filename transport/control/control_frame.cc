@@ -26,6 +26,7 @@ constexpr TypeName kTypeNames[] = {
     {ControlType::kPathFailed, "PathFailed"},
     {ControlType::kOpen, "Open"},
     {ControlType::kBye, "Bye"},
+    {ControlType::kHeartbeat, "Heartbeat"},
 };
 
 // The first bytes of protocols that people send to the wrong port.

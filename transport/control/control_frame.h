@@ -27,7 +27,7 @@
 
 namespace weft {
 
-// The numbers stand on the wire: never reuse one. Reserved for what is to come: 16..31 for
+// The numbers stand on the wire: never reuse one. Reserved for what is to come: 17..31 for
 // liveness, draining and grants.
 enum class ControlType : uint16_t {
   kClientHello = 1,
@@ -39,6 +39,7 @@ enum class ControlType : uint16_t {
   kPathFailed = 7,
   kOpen = 8,
   kBye = 9,
+  kHeartbeat = 16,  // ignorable
 };
 
 // "ClientHello"; "message type 77" for unknown ones.

@@ -7,6 +7,7 @@
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/control/socket.h"
 
 namespace weft {
 namespace {
@@ -23,7 +24,8 @@ std::vector<PathOffer> ControlContext::Offers() const {
   return offers;
 }
 
-ControlSession::ControlSession(ControlContext* context) : context_(context), alarm_(this) {
+ControlSession::ControlSession(ControlContext* context)
+    : context_(context), alarm_(this), watch_(static_cast<PeerWatch::Host*>(this)) {
   context->members.PushBack(this);
 }
 
@@ -31,6 +33,7 @@ ControlSession::~ControlSession() { WEFT_CHECK(connection_ == nullptr); }
 
 absl::Status ControlSession::CreateConnection(ConnectionHandler* handler,
                                               const LinkOptions& options) {
+  link_options_ = options;
   const FramedConnection::Options framed{RandomToken(), options.max_outstanding_operations};
   WEFT_ASSIGN_OR_RETURN(
       connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
@@ -65,7 +68,12 @@ void ControlSession::Alarm::OnTimer() {
 
 void ControlSession::OnControlActivity() {
   if (stage_ == Stage::kHandshake) OnActivity();
-  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) HearLifeline();
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) {
+    if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
+      watch_.OnHeard();
+    }
+    HearLifeline();
+  }
   if (lifeline_gone() && !bye_heard_ && connection_ != nullptr) connection_->AbandonLink();
   Wake();
 }
@@ -74,6 +82,7 @@ void ControlSession::OnControlActivity() {
 void ControlSession::HearLifeline() {
   ControlFrame frame;
   while (!bye_heard_ && socket_->Receive(&frame)) {
+    flooded_ = flooded_ || !watch_.OnFrame();
     if (frame.type == ControlType::kPathTry || frame.type == ControlType::kPathFailed) {
       crossed_ = true;
     }
@@ -135,6 +144,8 @@ void ControlSession::RunOpen() {
                   /*peer_dead=*/true, std::nullopt);
   }
   if (!ended.ok()) return Fail(ended);
+  if (silent_) return FailSilentPeer();
+  if (flooded_) return Fail(absl::DataLossError("the peer floods its control connection"));
   if (crossed_) {
     return Fail(absl::UnavailableError("the peer gave this path up at the moment it came up"));
   }
@@ -179,7 +190,8 @@ void ControlSession::Reject(PathCandidate* candidate, std::string reason) {
   candidate->reason = std::move(reason);
 }
 
-void ControlSession::Opened(PathKind kind, const std::string& chosen_reason) {
+void ControlSession::Opened(PathKind kind, const std::string& chosen_reason,
+                            const ControlLimits& peer) {
   for (PathCandidate& candidate : connection_->facts().candidates) {
     if (candidate.kind == kind) {
       candidate.outcome = PathCandidate::Outcome::kChosen;
@@ -192,6 +204,7 @@ void ControlSession::Opened(PathKind kind, const std::string& chosen_reason) {
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;
   stage_ = Stage::kOpen;
+  StartWatch(peer);
   connection_->Open();
 }
 
@@ -211,6 +224,47 @@ void ControlSession::OnCloseRequested(FramedConnection&, std::string_view why) {
   Finish(absl::CancelledError(StrCat("closed by this side: ", why)), /*peer_dead=*/false, bye);
 }
 
+// --- the peer's life
+// --------------------------------------------------------------------------------
+
+ControlLimits ControlSession::OwnLimits() const {
+  ControlLimits limits;
+  limits.window_slots = link_options_.window_slots;
+  limits.max_outstanding_operations = link_options_.max_outstanding_operations;
+  limits.peer_timeout_ns = link_options_.peer_timeout_ns;
+  limits.heartbeats = context_->engine.drives_itself;
+  return limits;
+}
+
+void ControlSession::StartWatch(const ControlLimits& peer) {
+  if (link_options_.peer_timeout_ns != 0) SetSilence(socket_->fd(), link_options_.peer_timeout_ns);
+  heard_bytes_ = socket_->received_bytes();
+  watch_.Start(context_->engine.timers, context_->engine.clock,
+               {link_options_.peer_timeout_ns, peer.peer_timeout_ns, peer.heartbeats});
+}
+
+void ControlSession::SendHeartbeat() { socket_->SendIgnorable(ControlType::kHeartbeat); }
+
+bool ControlSession::HasUnread() { return socket_->HasUnread(); }
+
+void ControlSession::OnPeerSilent() {
+  silent_ = true;
+  connection_->AbandonLink();
+  Wake();
+}
+
+void ControlSession::FailSilentPeer() {
+  const std::string limit =
+      StrCat(link_options_.peer_timeout_ns / kNsPerMs, " ms (LinkOptions::peer_timeout_ns)");
+  WEFT_LOG(kWarning, "a peer is given up: nothing heard for ", limit);
+  // If it wakes up it should know what has happened.
+  Finish(
+      absl::UnavailableError(StrCat("peer is silent: nothing heard for ", limit,
+                                    "; its process is stopped, or its host out of reach")),
+      /*peer_dead=*/true,
+      LastWords{ControlType::kBye, EncodeBye(StrCat("it heard nothing of this side for ", limit))});
+}
+
 // --- the end
 // --------------------------------------------------------------------------------------
 
@@ -224,10 +278,11 @@ void ControlSession::Finish(const absl::Status& why, bool peer_dead,
   stage_ = Stage::kEnding;
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;
+  watch_.Stop();
   OnFinish();
   if (connection_ != nullptr) {
     // The link ends before the last words are sent: what it still carries comes first.
-    connection_->End(why, peer_dead || (lifeline_gone() && !bye_heard_));
+    connection_->End(why, peer_dead || silent_ || (lifeline_gone() && !bye_heard_));
     connection_.reset();
   }
   neighbour_.doorbell.reset();

@@ -15,7 +15,8 @@
 //
 // The lifeline: an end of the control socket without a Bye means that the peer's process or host is
 // gone. The link is abandoned right then, inside the poller's call, so that not even the flush at
-// the end of this turn touches it; the rest follows in the next turn.
+// the end of this turn touches it; the rest follows in the next turn. Silence for too long
+// (peer_watch.h) means the same, but that the peer is told, in case that it wakes up.
 //
 // Threads: one engine's. Callbacks of the connection's user come from Run(), which
 //   Transport::Poll() calls for sessions in the ready list.
@@ -36,6 +37,7 @@
 #include "transport/control/domain_set.h"
 #include "transport/control/hello.h"
 #include "transport/control/local_proof.h"
+#include "transport/control/peer_watch.h"
 #include "transport/engine.h"
 #include "transport/framing/framed_connection.h"
 
@@ -64,7 +66,8 @@ struct ControlContext {
 class ControlSession : public ListNode<ReadyTag>,
                        public ListNode<MemberTag>,
                        protected ControlSocketHandler,
-                       protected ConnectionOwner {
+                       protected ConnectionOwner,
+                       private PeerWatch::Host {
  public:
   virtual ~ControlSession();
   ControlSession(const ControlSession&) = delete;
@@ -124,8 +127,11 @@ class ControlSession : public ListNode<ReadyTag>,
   // Starts the link of a path that both sides are to try now.
   absl::Status StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
                          const LinkAgreement& agreement);
+  // What this side tells in its hello.
+  ControlLimits OwnLimits() const;
   // Both links are up: the candidate's reason and the others', then the user's OnOpen().
-  void Opened(PathKind kind, const std::string& chosen_reason);
+  // `peer`: what the other side has told.
+  void Opened(PathKind kind, const std::string& chosen_reason, const ControlLimits& peer);
   PathCandidate* Candidate(PathKind kind);
   void Reject(PathCandidate* candidate, std::string reason);
 
@@ -151,10 +157,16 @@ class ControlSession : public ListNode<ReadyTag>,
   void OnLinkUp(FramedConnection& connection) final;
   void OnBroken(FramedConnection& connection, const absl::Status& why) final;
   void OnCloseRequested(FramedConnection& connection, std::string_view why) final;
+  // PeerWatch::Host
+  void SendHeartbeat() final;
+  bool HasUnread() final;
+  void OnPeerSilent() final;
 
   void RunHandshake();
   void RunOpen();
   void RunEnding();
+  void StartWatch(const ControlLimits& peer);
+  void FailSilentPeer();
   void HearLifeline();
   bool lifeline_gone() const { return socket_ != nullptr && socket_->gone(); }
   // Lets the peer have the last words, then Retire().
@@ -166,7 +178,12 @@ class ControlSession : public ListNode<ReadyTag>,
   Stage stage_ = Stage::kHandshake;
   Alarm alarm_;
   bool alarm_rang_ = false;
+  LinkOptions link_options_;
+  PeerWatch watch_;
+  uint64_t heard_bytes_ = 0;  // of socket_->received_bytes()
+  bool silent_ = false;       // the watch has declared the peer dead
   bool bye_heard_ = false;
+  bool flooded_ = false;  // more frames than any honest peer sends
   bool crossed_ = false;  // the peer gave up the path while this side opened it
   bool counted_lingering_ = false;
   std::string bye_reason_;

@@ -48,7 +48,13 @@ bool ControlSocket::Receive(ControlFrame* frame) {
   return false;
 }
 
-void ControlSocket::Send(ControlType type, ByteSpan body) {
+bool ControlSocket::HasUnread() const {
+  std::byte next;
+  const ssize_t count = ::recv(fd(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
+  return count >= 0 || errno != EAGAIN;
+}
+
+void ControlSocket::Queue(ControlType type, uint16_t flags, ByteSpan body) {
   if (shut_) return;
   if (unsent_.size() + kControlHeaderBytes + body.size() > kMaxUnsentBytes) {
     EndStream(absl::ResourceExhaustedError(
@@ -56,7 +62,7 @@ void ControlSocket::Send(ControlType type, ByteSpan body) {
                " bytes are waiting; the limit is ", kMaxUnsentBytes)));
     return;
   }
-  AppendControlFrame(type, 0, body, &unsent_);
+  AppendControlFrame(type, flags, body, &unsent_);
   WriteSome();
 }
 
@@ -94,6 +100,7 @@ void ControlSocket::ReadSome() {
     EndStream(absl::UnavailableError("the peer closed the control connection"));
     return;
   }
+  received_bytes_ += static_cast<uint64_t>(count);
   if (lingering_) return;
   if (reader_.buffered() + static_cast<size_t>(count) > kMaxUnreadBytes) {
     EndStream(absl::DataLossError("the peer sends control messages faster than they are read"));

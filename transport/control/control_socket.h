@@ -68,8 +68,10 @@ class ControlSocket final : private PollHandler {
   // protocol at all.)
   void SendPreamble();
   // Queues a frame and sends what the socket takes. After the end it is dropped.
-  void Send(ControlType type, ByteSpan body);
+  void Send(ControlType type, ByteSpan body) { Queue(type, /*flags=*/0, body); }
   void Send(ControlType type, const std::string& body) { Send(type, AsBytes(body)); }
+  // One that a peer may skip which does not know it.
+  void SendIgnorable(ControlType type) { Queue(type, kIgnorable, {}); }
   // Sends text as it is: an answer for a peer that speaks another protocol.
   void SendRaw(std::string_view text);
 
@@ -79,11 +81,16 @@ class ControlSocket final : private PollHandler {
   void Linger();
 
   int fd() const { return descriptor_.get(); }
+  // Ever received.
+  uint64_t received_bytes() const { return received_bytes_; }
+  // Something has arrived, the end of the stream included, and the poller has not said so yet.
+  bool HasUnread() const;
   // Bytes held for this peer.
   size_t held_bytes() const { return reader_.buffered() + unsent_.size(); }
 
  private:
   void OnReady(uint32_t events) override;
+  void Queue(ControlType type, uint16_t flags, ByteSpan body);
   void ReadSome();
   void WriteSome();
   absl::Status Watch(uint32_t events);
@@ -95,6 +102,7 @@ class ControlSocket final : private PollHandler {
   ControlSocketHandler* const handler_;
   ControlFrameReader reader_;
   std::vector<std::byte> unsent_;
+  uint64_t received_bytes_ = 0;
   bool dialing_ = false;
   bool lingering_ = false;
   bool shut_ = false;        // no more is sent

@@ -98,8 +98,7 @@ void DialSession::Greet() {
   state_ = State::kGreeting;
   step_deadline_ns_ = kNever;
   hello_.versions = kProtocolVersions;
-  hello_.limits.window_slots = options_.link.window_slots;
-  hello_.limits.max_outstanding_operations = options_.link.max_outstanding_operations;
+  hello_.limits = OwnLimits();
   hello_.connection_index = connection().index();
   hello_.connection_token = connection().token();
   hello_.paths = ApplyPolicy(policy_, context().Offers());
@@ -256,8 +255,10 @@ absl::Status DialSession::OnOpen(ByteSpan body) {
   }
   state_ = State::kDone;
   const PathKind kind = current().kind;
-  Opened(kind, ChosenReason(kind, hello_.host, server_.host, *FindOffer(hello_.paths, kind),
-                            *FindOffer(server_.paths, kind)));
+  Opened(kind,
+         ChosenReason(kind, hello_.host, server_.host, *FindOffer(hello_.paths, kind),
+                      *FindOffer(server_.paths, kind)),
+         server_.limits);
   return absl::OkStatus();
 }
 

@@ -38,6 +38,8 @@ void Fill(const ControlLimits& limits, control::Limits* proto) {
   proto->set_window_slots(limits.window_slots);
   proto->set_max_message_bytes(limits.max_message_bytes);
   proto->set_max_outstanding_operations(limits.max_outstanding_operations);
+  proto->set_peer_timeout_ns(limits.peer_timeout_ns);
+  proto->set_heartbeats(limits.heartbeats);
 }
 
 absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* what) {
@@ -45,10 +47,17 @@ absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* wh
     return Malformed(what, StrCat("window_slots is ", proto.window_slots(), ", not ",
                                   kMinWindowSlots, "..", kMaxWindowSlots));
   }
+  if (proto.peer_timeout_ns() != 0 && (proto.peer_timeout_ns() < kMinPeerTimeoutNs ||
+                                       proto.peer_timeout_ns() > kMaxPeerTimeoutNs)) {
+    return Malformed(what, StrCat("peer_timeout_ns is ", proto.peer_timeout_ns(), ", not 0 or ",
+                                  kMinPeerTimeoutNs, "..", kMaxPeerTimeoutNs));
+  }
   ControlLimits limits;
   limits.window_slots = proto.window_slots();
   limits.max_message_bytes = proto.max_message_bytes();
   limits.max_outstanding_operations = proto.max_outstanding_operations();
+  limits.peer_timeout_ns = proto.peer_timeout_ns();
+  limits.heartbeats = proto.heartbeats();
   return limits;
 }
 

@@ -17,6 +17,8 @@ ClientHello FullClientHello() {
   hello.versions = {1, 3};
   hello.features = {"a", "b"};
   hello.limits.window_slots = 4;
+  hello.limits.peer_timeout_ns = 3'000'000'000;
+  hello.limits.heartbeats = true;
   hello.connection_index = 7;
   hello.connection_token = 0xfeedbeef;
   hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
@@ -61,6 +63,8 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->versions.max, 3u);
   EXPECT_EQ(client->features, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(client->limits.window_slots, 4u);
+  EXPECT_EQ(client->limits.peer_timeout_ns, 3'000'000'000u);
+  EXPECT_TRUE(client->limits.heartbeats);
   EXPECT_EQ(client->connection_token, 0xfeedbeef);
   ASSERT_EQ(client->paths.size(), 2u);
   EXPECT_EQ(client->paths[1].unavailable, "denied by WEFT_PATHS=shm");
@@ -103,6 +107,11 @@ TEST(Hello, WhatIsOutOfBoundsIsRefusedByName) {
       {"window_slots is 1025",
        [](control::ClientHello& p) { p.mutable_limits()->set_window_slots(1025); }},
       {"window_slots is 0", [](control::ClientHello& p) { p.clear_limits(); }},
+      // A pace of heartbeats that would be a flood.
+      {"peer_timeout_ns is 1",
+       [](control::ClientHello& p) { p.mutable_limits()->set_peer_timeout_ns(1); }},
+      {"peer_timeout_ns is 18446744073709551615",
+       [](control::ClientHello& p) { p.mutable_limits()->set_peer_timeout_ns(~uint64_t{0}); }},
       {"shm is offered twice", [](control::ClientHello& p) { p.add_paths()->set_kind(1); }},
       {"17 paths",
        [](control::ClientHello& p) {
@@ -140,10 +149,21 @@ TEST(Hello, ServersAreCheckedAsWell) {
   }
 }
 
+TEST(Hello, AReleaseWithoutHeartbeatsNeitherWatchesNorPromises) {
+  control::ClientHello proto;
+  ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
+  proto.mutable_limits()->clear_peer_timeout_ns();
+  proto.mutable_limits()->clear_heartbeats();
+  const auto hello = DecodeClientHello(AsBytes(proto.SerializeAsString()));
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->limits.peer_timeout_ns, 0u);
+  EXPECT_FALSE(hello->limits.heartbeats);
+}
+
 TEST(Hello, PathsThatThisReleaseDoesNotKnowAreLeftOut) {
   control::ClientHello proto;
   ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
-  for (const uint32_t kind : {2u, 77u, 257u, 0xffffffffu}) proto.add_paths()->set_kind(kind);
+  for (const uint32_t kind : {3u, 77u, 257u, 0xffffffffu}) proto.add_paths()->set_kind(kind);
   const auto hello = DecodeClientHello(AsBytes(proto.SerializeAsString()));
   ASSERT_TRUE(hello.ok()) << hello.status();
   EXPECT_EQ(hello->paths.size(), 2u);

@@ -90,6 +90,11 @@ absl::Status CheckLinkOptions(const LinkOptions& options, const std::string& hel
     return OutOfBounds("max_outstanding_operations", options.max_outstanding_operations, "1..1024");
   }
   if (options.connect_timeout_ns == 0) return OutOfBounds("connect_timeout_ns", 0, "at least 1");
+  if (options.peer_timeout_ns != 0 && (options.peer_timeout_ns < kMinPeerTimeoutNs ||
+                                       options.peer_timeout_ns > kMaxPeerTimeoutNs)) {
+    return OutOfBounds("peer_timeout_ns", options.peer_timeout_ns,
+                       "0 or 100000000 to 3600000000000 (100 ms to 1 h)");
+  }
   if (options.path_timeout_ns == 0) return OutOfBounds("path_timeout_ns", 0, "at least 1");
   for (size_t i = 0; i < options.paths.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {

@@ -1,71 +1,16 @@
 // Processes that are killed, and what the survivors notice.
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/control/testing/peer_process.h"
 
 namespace weft {
 namespace {
-
-// Beside this test, in the test's runfiles.
-constexpr char kPeerProgram[] = "transport/control/testing/network_peer";
-
-// A process that echoes messages.
-class Peer {
- public:
-  explicit Peer(const std::string& address) {
-    int input[2];
-    int output[2];
-    EXPECT_EQ(::pipe2(input, O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(output, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-    std::string program = kPeerProgram;
-    std::string argument = address;
-    char* const arguments[] = {program.data(), argument.data(), nullptr};
-    EXPECT_EQ(::posix_spawn(&pid_, kPeerProgram, &actions, nullptr, arguments, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    ::close(input[0]);
-    ::close(output[1]);
-    input_ = input[1];
-    FILE* const said = ::fdopen(output[0], "r");
-    char line[256] = "";
-    EXPECT_NE(std::fgets(line, sizeof(line), said), nullptr) << "the peer did not start";
-    address_ = line;
-    if (!address_.empty()) address_.pop_back();
-    std::fclose(said);
-  }
-  ~Peer() {
-    ::close(input_);
-    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  const std::string& address() const { return address_; }
-  void Signal(int signal) { ::kill(pid_, signal); }
-  void Kill() {
-    Signal(SIGKILL);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-  }
-
- private:
-  pid_t pid_ = -1;
-  int input_ = -1;
-  std::string address_;
-};
 
 class PeerDeathTest : public NetworkTest, public testing::WithParamInterface<PathKind> {
  protected:

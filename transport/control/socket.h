@@ -12,13 +12,12 @@
 
 namespace weft {
 
-// How long a peer's host may be silent, in seconds, before the kernel ends the connection: a first
-// probe after kKeepaliveIdleSec, then one each second, and the same bound for data that is not
-// acknowledged. Lower would end connections in ordinary network hiccups (a switch that relearns its
-// ports takes a few seconds); higher keeps calls waiting for a dead host.
-inline constexpr int kKeepaliveIdleSec = 5;
-inline constexpr int kKeepaliveProbes = 5;
-inline constexpr int kUserTimeoutMs = 10'000;
+// How long a peer's host may be silent before the kernel ends the connection, until SetSilence()
+// says otherwise: of probes on a quiet connection, and of data that is not acknowledged. Longer
+// than any handshake may take.
+inline constexpr uint64_t kDefaultSilenceNs = 10'000'000'000;
+// The shortest silence that the kernel can tell: it probes once in a second at most.
+inline constexpr uint64_t kMinSilenceNs = 2'000'000'000;
 
 // Connections that the kernel holds until the engine takes them; more clients at once than this
 // wait for TCP's retransmission. Bounded by net.core.somaxconn.
@@ -33,6 +32,10 @@ absl::StatusOr<Descriptor> StartDial(const KernelAddress& address);
 
 // OK when the dial has succeeded. `address` is for the error's text.
 absl::Status FinishDial(int fd, const KernelAddress& address);
+
+// From now on the kernel ends the connection when the peer's host has been silent for `silence_ns`
+// (rounded up to seconds, and to kMinSilenceNs). A Unix socket has no such host: nothing is done.
+void SetSilence(int fd, uint64_t silence_ns);
 
 // Takes one waiting client. An invalid Descriptor: nobody waits (any more).
 // RESOURCE_EXHAUSTED: this process or the system has no descriptor left.

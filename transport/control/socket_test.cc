@@ -92,8 +92,17 @@ TEST(Socket, ConnectsOverBothInternetFamilies) {
     for (const int fd : {client->get(), server->get()}) {
       EXPECT_EQ(Option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
       EXPECT_EQ(Option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
-      EXPECT_EQ(Option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), kUserTimeoutMs);
+      EXPECT_EQ(Option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 10'000);
     }
+    // The usual limit: probes after 1, 2 and 3 s.
+    SetSilence(client->get(), 3'000'000'000);
+    EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_KEEPIDLE), 1);
+    EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_KEEPINTVL), 1);
+    EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_KEEPCNT), 3);
+    EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 3'000);
+    // What no kernel can tell.
+    SetSilence(client->get(), 100'000'000);
+    EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 2'000);
   }
 }
 

@@ -43,11 +43,14 @@ struct SimWire {
 };
 
 struct SimOptions {
-  SimWire wire;                              // of every pair, until SetWire()
-  uint64_t lifeline_delay_ns = kNsPerMs;     // from a node's death until the others know
-  uint64_t lifeline_timeout_ns = kNsPerSec;  // of silence, until a peer is given up
-  uint32_t slot_bytes = 8192;                // one batch; a multiple of 8, 256..65536
-  bool keep_trace = false;                   // as text as well as hashed
+  SimWire wire;                           // of every pair, until SetWire()
+  uint64_t lifeline_delay_ns = kNsPerMs;  // from a node's death until the others know
+  // Of silence, until a peer is given up: what LinkOptions::peer_timeout_ns is between real hosts.
+  // One for the whole network, so that a test says it once; there are no heartbeats, for a machine
+  // that nobody polls is not simulated.
+  uint64_t lifeline_timeout_ns = kNsPerSec;
+  uint32_t slot_bytes = 8192;  // one batch; a multiple of 8, 256..65536
+  bool keep_trace = false;     // as text as well as hashed
 };
 
 class SimNetwork {

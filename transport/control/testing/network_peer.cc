@@ -1,19 +1,27 @@
 // A process to be killed: listens at the address that it is given, says where on its first line of
-// output, and sends every message back. Ends when its input does.
+// output, and sends every message back. Each further line says why a connection has ended. Ends
+// when its input does.
 //
-//   network_peer ADDRESS
+//   network_peer ADDRESS external|thread      how its engine is driven
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "transport/network.h"
 
 namespace weft {
 namespace {
+
+void Say(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
 
 class Echo final : public ConnectionHandler {
   void OnOpen(Connection&) override {}
@@ -23,7 +31,7 @@ class Echo final : public ConnectionHandler {
     std::copy(message.begin(), message.end(), *space);
     connection.Commit(message.size());
   }
-  void OnClosed(Connection&, const absl::Status&) override {}
+  void OnClosed(Connection&, const absl::Status& why) override { Say(why.ToString()); }
 };
 
 class Door final : public Acceptor {
@@ -31,18 +39,28 @@ class Door final : public Acceptor {
   Echo echo_;
 };
 
-int Run(const char* address) {
+using Drive = EngineOptions::Drive;
+
+int Run(const char* address, Drive drive) {
   Door door;
   EngineOptions options;
-  options.drive = EngineOptions::Drive::kExternal;
+  options.drive = drive;
   auto engine = OpenNetworkEngine(options);
   if (!engine.ok()) return std::fprintf(stderr, "%s\n", engine.status().ToString().c_str()), 1;
-  auto listener = (*engine)->transport().Listen(address, {}, &door);
+  absl::StatusOr<std::unique_ptr<Listener>> listener = absl::UnknownError("");
+  const auto on_engine = [&](Function<void()> task) {
+    Waiter done;
+    (*engine)->Post([&] {
+      task();
+      (*engine)->Finish(done);
+    });
+    (*engine)->Wait(done);
+  };
+  on_engine([&] { listener = (*engine)->transport().Listen(address, {}, &door); });
   if (!listener.ok()) return std::fprintf(stderr, "%s\n", listener.status().ToString().c_str()), 1;
-  std::printf("%s\n", (*listener)->address().c_str());
-  std::fflush(stdout);
+  Say((*listener)->address());
   // The parent's end of the pipe closes when it is done, or dead.
-  for (uint64_t turn = 1;; ++turn) {
+  for (uint64_t turn = 1; drive == Drive::kExternal; ++turn) {
     (*engine)->Poll();
     if (turn % 4096 != 0) continue;
     fd_set input;
@@ -51,7 +69,10 @@ int Run(const char* address) {
     timeval now{};
     if (select(STDIN_FILENO + 1, &input, nullptr, nullptr, &now) > 0) break;
   }
-  listener->reset();
+  char last;
+  while (::read(STDIN_FILENO, &last, 1) > 0) {
+  }
+  on_engine([&] { listener->reset(); });
   engine->reset();
   return 0;
 }
@@ -60,6 +81,10 @@ int Run(const char* address) {
 }  // namespace weft
 
 int main(int count, char** arguments) {
-  if (count != 2) return std::fprintf(stderr, "usage: network_peer ADDRESS\n"), 2;
-  return weft::Run(arguments[1]);
+  if (count != 3) {
+    return std::fprintf(stderr, "usage: network_peer ADDRESS external|thread\n"), 2;
+  }
+  return weft::Run(arguments[1], std::string_view(arguments[2]) == "thread"
+                                     ? weft::Drive::kOwnThread
+                                     : weft::Drive::kExternal);
 }

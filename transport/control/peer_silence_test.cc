@@ -1,0 +1,247 @@
+// Peers that say nothing more, and are not dead: stopped, cut off, not driven.
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "gtest/gtest.h"
+#include "transport/control/control_frame.h"
+#include "transport/control/descriptor.h"
+#include "transport/control/peer_watch.h"
+#include "transport/control/socket.h"
+#include "transport/control/testing/network_world.h"
+#include "transport/control/testing/peer_process.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kTimeoutNs = LinkOptions().peer_timeout_ns;
+
+bool Contains(const absl::Status& status, const std::string& part) {
+  return status.ToString().find(part) != std::string::npos;
+}
+
+// A client whose time goes slowly, unless the test moves it: nobody is declared dead because this
+// machine is busy.
+class PeerSilenceTest : public NetworkTest, public testing::WithParamInterface<PathKind> {
+ protected:
+  void SetUp() override {
+    client_ = NewNetworkEngine({}, &clock_);
+    ASSERT_NE(client_, nullptr);
+  }
+  template <class Done>
+  bool RunClient(Done done) {
+    return RunEngines({client_.get()}, [&] {
+      const uint64_t now_ns = Clock::Real().NowNs();
+      clock_.Advance((now_ns - std::exchange(real_ns_, now_ns)) / 10);
+      return done();
+    });
+  }
+  NetworkEnd* Open(const std::string& address) {
+    NetworkEnd* const end = DialAt(address, Over({GetParam()}));
+    EXPECT_TRUE(RunClient([&] { return end->opened() || end->closed(); }));
+    EXPECT_TRUE(end->opened()) << end->why();
+    return end;
+  }
+  void ExpectEcho(NetworkEnd* end) {
+    const size_t before = end->received.size();
+    ASSERT_TRUE(end->Send("are you there?"));
+    ASSERT_TRUE(RunClient([&] { return end->received.size() > before || end->closed(); }));
+    EXPECT_FALSE(end->closed()) << end->why();
+  }
+  // Time passes for an engine that is driven all the while.
+  void PassDriven(uint64_t ns, const NetworkEnd& end) {
+    constexpr uint64_t kStepNs = 20 * kNsPerMs;
+    for (uint64_t at = 0; at < ns && !end.closed(); at += kStepNs) {
+      clock_.Advance(kStepNs);
+      client_->Poll();
+    }
+  }
+
+  // The clock would go before the engine otherwise, which the base has.
+  void TearDown() override { client_.reset(); }
+
+  FakeClock clock_;
+  uint64_t real_ns_ = Clock::Real().NowNs();
+};
+
+TEST_P(PeerSilenceTest, AStoppedProcessIsDeclaredDeadAndLearnsItWhenItGoesOn) {
+  Peer peer("127.0.0.1:0", "thread");
+  NetworkEnd* const end = Open(peer.address());
+  ExpectEcho(end);
+  peer.Signal(SIGSTOP);
+  // The heartbeats on their way are heard first, and count.
+  PassDriven(3 * kTimeoutNs, *end);
+  ASSERT_TRUE(end->closed());
+  EXPECT_EQ(end->why().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Contains(end->why(), "peer is silent: nothing heard for 3000 ms")) << end->why();
+  peer.Signal(SIGCONT);
+  EXPECT_EQ(peer.ReadLine(),
+            "UNAVAILABLE: peer closed: it heard nothing of this side for 3000 ms "
+            "(LinkOptions::peer_timeout_ns)");
+  // And serves on.
+  ExpectEcho(Open(peer.address()));
+}
+
+TEST_P(PeerSilenceTest, AStoppedProcessThatPromisedNothingIsWaitedFor) {
+  Peer peer("127.0.0.1:0", "external");
+  NetworkEnd* const end = Open(peer.address());
+  ExpectEcho(end);
+  peer.Signal(SIGSTOP);
+  PassDriven(100 * kTimeoutNs, *end);
+  EXPECT_FALSE(end->closed()) << end->why();
+  peer.Signal(SIGCONT);
+  ExpectEcho(end);
+}
+
+TEST_P(PeerSilenceTest, WithATimeoutOfZeroNobodyIsDeclaredDead) {
+  Peer peer("127.0.0.1:0", "thread");
+  ConnectOptions options = Over({GetParam()});
+  options.link.peer_timeout_ns = 0;
+  NetworkEnd* const end = DialAt(peer.address(), options);
+  ASSERT_TRUE(RunClient([&] { return end->opened() || end->closed(); }));
+  peer.Signal(SIGSTOP);
+  PassDriven(100 * kTimeoutNs, *end);
+  peer.Signal(SIGCONT);
+  ExpectEcho(end);
+}
+
+TEST_P(PeerSilenceTest, AnEngineThatNobodyDrivesKeepsItsConnection) {
+  Peer peer("127.0.0.1:0", "thread");
+  NetworkEnd* const end = Open(peer.address());
+  for (int round = 0; round < 3; ++round) {
+    ExpectEcho(end);
+    clock_.Advance(1000 * kTimeoutNs);
+  }
+  ExpectEcho(end);
+}
+
+TEST_F(NetworkTest, TimeoutsOutOfBoundsAreRefused) {
+  for (const uint64_t timeout_ns : {kMinPeerTimeoutNs - 1, kMaxPeerTimeoutNs + 1}) {
+    ConnectOptions options;
+    options.link.peer_timeout_ns = timeout_ns;
+    NetworkEnd nobody;
+    const absl::Status status =
+        client_->transport().Connect("127.0.0.1:1", options, &nobody).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Contains(status, "LinkOptions::peer_timeout_ns")) << status;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Network, PeerSilenceTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+// --- with a hand on the wire
+// ----------------------------------------------------------------------
+
+// Stands between a client and a server's control address, hands bytes on, and may add some.
+class Relay {
+ public:
+  explicit Relay(const std::string& server) : server_(server) {
+    listening_ = *ListenInternet(Address("127.0.0.1:0"));
+    address_ = LocalAddress(listening_.get())->text();
+  }
+  const std::string& address() const { return address_; }
+
+  // Hands on what has come.
+  void Turn() {
+    if (!to_client_.valid()) {
+      absl::StatusOr<Descriptor> client = AcceptClient(listening_.get());
+      if (!client.ok() || !client->valid()) return;
+      to_client_ = *std::move(client);
+      to_server_ = *StartDial(Address(server_));
+      pollfd watch{to_server_.get(), POLLOUT, 0};
+      EXPECT_EQ(::poll(&watch, 1, 10'000), 1);
+    }
+    Move(to_client_.get(), to_server_.get());
+    Move(to_server_.get(), to_client_.get());
+  }
+  void SayToServer(const std::vector<std::byte>& bytes) { Say(to_server_.get(), bytes); }
+  void SayToClient(const std::vector<std::byte>& bytes) { Say(to_client_.get(), bytes); }
+
+ private:
+  static KernelAddress Address(const std::string& text) {
+    return Resolve(*ParseServerAddress(text))->front();
+  }
+  static void Say(int to, const std::vector<std::byte>& bytes) {
+    EXPECT_EQ(::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  static void Move(int from, int to) {
+    std::byte bytes[4096];
+    const ssize_t count = ::recv(from, bytes, sizeof(bytes), 0);
+    if (count > 0) ::send(to, bytes, static_cast<size_t>(count), MSG_NOSIGNAL);
+    if (count == 0) ::shutdown(to, SHUT_WR);
+  }
+
+  const std::string server_;
+  Descriptor listening_;
+  std::string address_;
+  Descriptor to_client_;
+  Descriptor to_server_;
+};
+
+std::vector<std::byte> Heartbeats(uint32_t count) {
+  std::vector<std::byte> bytes;
+  for (uint32_t i = 0; i < count; ++i) {
+    AppendControlFrame(ControlType::kHeartbeat, kIgnorable, {}, &bytes);
+  }
+  return bytes;
+}
+
+class HeartbeatWireTest : public NetworkTest {
+ protected:
+  void SetUp() override {
+    NetworkTest::SetUp();
+    acceptor_.echo = true;
+    Listen("127.0.0.1:0");
+    relay_ = std::make_unique<Relay>(listener_->address());
+    end_ = DialAt(relay_->address(), Over({PathKind::kTcp}));
+    ASSERT_TRUE(RunRelayed([&] { return end_->opened() || end_->closed(); }));
+    ASSERT_TRUE(end_->opened()) << end_->why();
+  }
+  template <class Done>
+  bool RunRelayed(Done done) {
+    return Run([&] {
+      relay_->Turn();
+      return done();
+    });
+  }
+  bool Echoes() {
+    const size_t before = end_->received.size();
+    return end_->Send("still here?") &&
+           RunRelayed([&] { return end_->received.size() > before || end_->closed(); }) &&
+           !end_->closed();
+  }
+  NetworkEnd& server_end() { return *acceptor_.ends.back(); }
+
+  std::unique_ptr<Relay> relay_;
+  NetworkEnd* end_ = nullptr;
+};
+
+TEST_F(HeartbeatWireTest, WhatWaitedDuringALongPauseIsTaken) {
+  relay_->SayToServer(Heartbeats(PeerWatch::kMaxUnanswered));
+  relay_->SayToClient(Heartbeats(PeerWatch::kMaxUnanswered));
+  EXPECT_TRUE(Echoes());
+}
+
+TEST_F(HeartbeatWireTest, AFloodEndsTheConnectionThatItCameBy) {
+  NetworkEnd* const other = Dial();
+  ASSERT_TRUE(RunUntilDecided(*other));
+  NetworkEnd& flooded = *acceptor_.ends.front();
+  relay_->SayToServer(Heartbeats(10'000));
+  ASSERT_TRUE(RunRelayed([&] { return flooded.closed() && end_->closed(); }));
+  EXPECT_EQ(flooded.why().code(), absl::StatusCode::kDataLoss) << flooded.why();
+  EXPECT_TRUE(Contains(flooded.why(), "floods")) << flooded.why();
+  EXPECT_EQ(end_->why().code(), absl::StatusCode::kUnavailable) << end_->why();
+  ASSERT_TRUE(other->Send("still here?"));
+  ASSERT_TRUE(Run([&] { return !other->received.empty(); }));
+}
+
+}  // namespace
+}  // namespace weft
