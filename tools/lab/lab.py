@@ -7,6 +7,7 @@ import signal
 import sys
 
 import host
+import pair_command
 import run
 
 DEVICES = ("rxe", "siw")
@@ -72,7 +73,11 @@ def main_check(arguments, folder):
     return 0
 
 
-COMMANDS = {"check": main_check}
+def main_pair(arguments, folder):
+    return pair_command.main(arguments, say)
+
+
+COMMANDS = {"check": main_check, "pair": main_pair}
 
 
 def end_on(number, _):
