@@ -4,14 +4,15 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/control/descriptor.h"
 #include "transport/control/network_transport.h"
 #include "transport/control/path_policy.h"
 #include "transport/ofi/ofi.h"
@@ -80,8 +81,24 @@ absl::StatusOr<std::string> AddressOfInterface(const std::string& name) {
                                            known, ") and no numeric address"));
 }
 
+// Whether one socket here takes connections of both families in: IPv6 is not switched off, nor IPv4
+// kept out of it (net.ipv6.bindv6only).
+bool HasDualStack() {
+  const Descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return false;
+  int v6_only = 1;
+  socklen_t bytes = sizeof(v6_only);
+  if (getsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, &bytes) != 0) return false;
+  sockaddr_in6 any = {};
+  any.sin6_family = AF_INET6;
+  return v6_only == 0 &&
+         bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof(any)) == 0;
+}
+
+// Where tcp paths listen: a client comes by the family by which it reached the control address.
 absl::StatusOr<std::string> BindAddress(const std::string& interface) {
-  if (interface.empty() || IsNumericHost(interface)) return interface;
+  if (interface.empty()) return std::string(HasDualStack() ? "::" : "");
+  if (IsNumericHost(interface)) return interface;
   return AddressOfInterface(interface);
 }
 
@@ -100,8 +117,9 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_star
   std::vector<PathProvider> providers(2);
   PathProvider& shm = providers[0];
   shm.kind = PathKind::kShm;
+  shm.link = LinkKind::kSharedMemory;
   shm.provider = "shm";
-  shm.open = [options, may_start_threads](BatchSink* sink) {
+  shm.open = [options, may_start_threads](const PathOffer&, BatchSink* sink) {
     const uint32_t slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
     OfiOptions ofi = ForDomain(options, slot_bytes, "", sink);
     ofi.may_start_threads = may_start_threads;
@@ -109,8 +127,9 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_star
   };
   PathProvider& tcp = providers[1];
   tcp.kind = PathKind::kTcp;
+  tcp.link = LinkKind::kIp;
   tcp.provider = "tcp";
-  tcp.open = [options, bind_address](BatchSink* sink) {
+  tcp.open = [options, bind_address](const PathOffer&, BatchSink* sink) {
     return OpenTcpDomain(ForDomain(options, options.slot_bytes, bind_address, sink));
   };
   tcp.with_host = [](const std::string& address, const std::string& host) {
@@ -125,7 +144,7 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_star
 absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineContext& engine,
                                                                 const NetworkOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  // An unusable WEFT_PATHS is better known now than at the first connect.
+  // An unusable environment is better known now than at the first connect.
   WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
   WEFT_ASSIGN_OR_RETURN(const std::string bind_address, BindAddress(options.bind_interface));
   NetworkTransportOptions network;
@@ -145,19 +164,13 @@ std::string ExplainConnection(const Connection& connection) {
   const PathInfo& path = connection.path();
   std::string text;
   if (connection.state() != Connection::State::kConnecting) {
-    text = StrCat("path ", PathKindName(path.kind), " over ", path.provider, ", device ",
-                  path.device, ", from ", path.local, " to ", path.peer, "\n");
+    text =
+        StrCat("path ", PathKindName(path.kind), " over ", path.provider, ", device ", path.device,
+               " (", LinkKindName(path.link), "), from ", path.local, " to ", path.peer, "\n");
   }
   return text + ExplainPaths(connection.candidates());
 }
 
-std::string ExplainNetwork() {
-  const char* paths = std::getenv(kPathsVariable);
-  return StrCat(DescribeProviders(), "\n", kPathsVariable,
-                paths == nullptr || *paths == '\0'
-                    ? std::string(" is not set: all paths, shm first")
-                    : StrCat("=", paths),
-                "\n");
-}
+std::string ExplainNetwork() { return StrCat(DescribeProviders(), "\n", DescribeEnvironment()); }
 
 }  // namespace weft

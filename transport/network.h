@@ -6,7 +6,8 @@
 //
 // One address names a server: host:port, [v6]:port or unix:/path. Client and server agree there on
 // a path, and docs/paths.md says how; WEFT_PATHS=shm,tcp in the environment restricts and orders
-// the paths of every connection that does not say so itself (LinkOptions::paths).
+// the paths of every connection that does not say so itself (LinkOptions::paths). There are such
+// variables for RDMA devices, GIDs and subnets too.
 //
 // Threads: any. Errors: INVALID_ARGUMENT names the option or variable and its bounds.
 #pragma once
@@ -24,7 +25,8 @@ namespace weft {
 struct NetworkOptions {
   // Behaviour.
   // Where tcp paths listen: an interface's name ("eth0") or one of its numeric addresses; empty:
-  // all IPv4 interfaces. (The control address is Listen()'s.)
+  // all interfaces, over IPv4 and IPv6 where the system has both. (The control address is
+  // Listen()'s; RDMA paths listen on the addresses of their ports.)
   std::string bind_interface;
 
   // Performance.
@@ -53,8 +55,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
 // inside OnClosed(). Ends with a newline.
 std::string ExplainConnection(const Connection& connection);
 
-// What this process has to build paths of: libfabric's version and providers, WEFT_PATHS. Takes
-// about 0.1 s the first time. Ends with a newline.
+// What this process has to build paths of: libfabric's version and providers, and the variables
+// that restrict it. Takes about 0.1 s the first time. Ends with a newline.
 std::string ExplainNetwork();
 
 }  // namespace weft

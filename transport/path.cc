@@ -22,16 +22,11 @@ constexpr KindName kKindNames[] = {
     {PathKind::kSim, "sim"},
 };
 
-std::string_view OutcomeName(PathCandidate::Outcome outcome) {
-  switch (outcome) {
-    case PathCandidate::Outcome::kChosen:
-      return "chosen";
-    case PathCandidate::Outcome::kRejected:
-      return "rejected";
-    case PathCandidate::Outcome::kNotTried:
-      return "not tried";
-  }
-  return "?";
+// "mlx5_0:1 (RoCE v2, 10.0.0.7)"; what is not known is left out.
+std::string PortName(const std::string& device, std::string_view link, const std::string& address) {
+  const std::string details = StrCat(link, link.empty() || address.empty() ? "" : ", ", address);
+  if (details.empty()) return device;
+  return StrCat(device, device.empty() ? "" : " ", "(", details, ")");
 }
 
 }  // namespace
@@ -88,11 +83,43 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text) {
   return kinds;
 }
 
+std::string_view OutcomeName(PathCandidate::Outcome outcome) {
+  switch (outcome) {
+    case PathCandidate::Outcome::kChosen:
+      return "chosen";
+    case PathCandidate::Outcome::kRejected:
+      return "rejected";
+    case PathCandidate::Outcome::kNotTried:
+      return "not tried";
+  }
+  return "?";
+}
+
+std::string CandidateName(const PathCandidate& candidate) {
+  std::string name(PathKindName(candidate.kind));
+  std::string_view link;  // told once: both sides' are the same
+  if (candidate.link != LinkKind::kUnknown) link = LinkKindName(candidate.link);
+  if (!candidate.device.empty()) {
+    name = StrCat(name, " ", PortName(candidate.device, link, candidate.address));
+    link = {};
+  }
+  if (!candidate.peer_device.empty()) {
+    name = StrCat(name, " to ", PortName(candidate.peer_device, link, candidate.peer_address));
+  }
+  return name;
+}
+
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates) {
+  // As wide as the longest name, and never narrower than a plain kind.
+  size_t width = 5;
+  for (const PathCandidate& candidate : candidates) {
+    width = std::max(width, CandidateName(candidate).size());
+  }
   std::string text;
   for (const PathCandidate& candidate : candidates) {
-    absl::StrAppendFormat(&text, "%-5s %-9s  %s\n", ToAbsl(PathKindName(candidate.kind)),
-                          ToAbsl(OutcomeName(candidate.outcome)), candidate.reason);
+    absl::StrAppendFormat(&text, "%-*s %-9s  %s\n", static_cast<int>(width),
+                          CandidateName(candidate), ToAbsl(OutcomeName(candidate.outcome)),
+                          candidate.reason);
   }
   return text;
 }

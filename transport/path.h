@@ -44,7 +44,7 @@ std::string_view LinkKindName(LinkKind kind);
 // The kind that `name` means; INVALID_ARGUMENT lists the known names.
 absl::StatusOr<PathKind> ParsePathKind(std::string_view name);
 
-// Comma-separated kinds in order of preference, as in WEFT_PATHS=shm,tcp. Empty, unknown and
+// Comma-separated kinds in order of preference, as in WEFT_PATHS=verbs,tcp. Empty, unknown and
 // repeated names are INVALID_ARGUMENT.
 absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text);
 
@@ -58,13 +58,26 @@ struct PathInfo {
   std::string peer;
 };
 
-// One path that was considered while connecting, in the order tried.
+// One path that was considered while connecting, in the order tried: an offer of this side paired
+// with one of the peer's. A path that only one side named has no names for the other.
 struct PathCandidate {
   enum class Outcome : uint8_t { kChosen = 1, kRejected = 2, kNotTried = 3 };
   PathKind kind = PathKind::kTcp;
   Outcome outcome = Outcome::kNotTried;
-  std::string reason;  // words a person can act on
+  std::string reason;                  // words a person can act on
+  LinkKind link = LinkKind::kUnknown;  // of this side's offer; of the peer's where there is none
+  // Where a host has several of a kind (verbs): the device with its port, "mlx5_0:1", and the
+  // numeric address of the port. Empty elsewhere.
+  std::string device = {};
+  std::string address = {};
+  std::string peer_device = {};
+  std::string peer_address = {};
 };
+
+std::string_view OutcomeName(PathCandidate::Outcome outcome);  // "chosen", "rejected", "not tried"
+
+// "tcp"; "verbs mlx5_0:1 (RoCE v2, 10.0.0.7) to mlx5_1:1 (10.0.0.9)".
+std::string CandidateName(const PathCandidate& candidate);
 
 // One line for each candidate: "shm  chosen    same host: ...". Ends with a newline.
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates);

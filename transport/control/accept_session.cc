@@ -130,7 +130,6 @@ absl::Status AcceptSession::OnClientHello(ByteSpan body) {
   counted_ = true;
   WEFT_RETURN_IF_ERROR(Decide());
   connection().facts().peer_hello = std::move(client_.hello);
-  connection().facts().candidates = server_.candidates;
   WEFT_ASSIGN_OR_RETURN(ConnectionHandler* const handler,
                         policy_->acceptor->OnIncoming(connection()));
   if (handler == nullptr) return absl::InternalError("the server has no handler for connections");
@@ -145,35 +144,54 @@ absl::Status AcceptSession::Decide() {
   server_.connection_index = connection().index();
   server_.connection_token = connection().token();
   server_.host = ReadHostFacts();
-  server_.paths = ApplyPolicy(policy_->paths, context().Offers());
+  server_.paths = context().Offers(policy_->paths);
   for (PathOffer& offer : server_.paths) {
     if (offer.kind == PathKind::kShm && offer.unavailable.empty() &&
         policy_->local_socket.empty()) {
       offer.unavailable = "no local socket could be opened";
     }
   }
-  server_.candidates = NegotiatePaths(client_, server_);
+  server_.candidates = NegotiatePaths(client_, server_, policy_->paths.allow_routed);
+  connection().facts().candidates =
+      DescribePairs(server_.candidates, client_.paths, server_.paths, /*as_client=*/false);
   OpenDomains();
-  if (!HasViable(server_.candidates)) return NoCommonPath(server_.candidates);
+  const std::vector<PathCandidate>& candidates = connection().facts().candidates;
+  if (!HasViable(candidates)) return NoCommonPath(candidates);
   return absl::OkStatus();
 }
 
-// A path that the client may choose must be there.
+// A path that the client may choose must be there. Of several RDMA addresses the first that can be
+// opened will do: the others are opened if the client comes to try them.
 void AcceptSession::OpenDomains() {
-  for (PathCandidate& candidate : server_.candidates) {
-    if (candidate.outcome != PathCandidate::Outcome::kNotTried) continue;
-    const absl::StatusOr<FramingDomain*> domain =
-        context().domains->Open(candidate.kind, context().now_ns());
-    if (!domain.ok()) {
-      Reject(&candidate, StrCat("server: ", ToStd(domain.status().message())));
+  bool rdma_is_open = false;
+  for (size_t i = 0; i < server_.candidates.size(); ++i) {
+    PathPair& pair = server_.candidates[i];
+    if (!pair.rejected.empty()) continue;
+    const PathOffer& own = server_.paths[static_cast<size_t>(pair.server_offer)];
+    const bool is_rdma = own.kind == PathKind::kVerbs;
+    if (is_rdma && rdma_is_open) continue;
+    const absl::StatusOr<FramingDomain*> domain = context().domains->Open(own, context().now_ns());
+    if (domain.ok()) {
+      rdma_is_open = rdma_is_open || is_rdma;
+      continue;
     }
+    pair.rejected = StrCat("server: ", ToStd(domain.status().message()));
+    Reject(Candidate(i), pair.rejected);
   }
+}
+
+const PathOffer& AcceptSession::own_offer() const {
+  return server_.paths[static_cast<size_t>(server_.candidates[candidate_].server_offer)];
+}
+
+const PathOffer& AcceptSession::peer_offer() const {
+  return client_.paths[static_cast<size_t>(server_.candidates[candidate_].client_offer)];
 }
 
 void AcceptSession::Offer() {
   state_ = State::kOffered;
   server_.hello = policy_->options.hello;
-  for (const PathCandidate& candidate : server_.candidates) {
+  for (const PathCandidate& candidate : connection().facts().candidates) {
     if (candidate.kind != PathKind::kShm ||
         candidate.outcome != PathCandidate::Outcome::kNotTried) {
       continue;
@@ -207,14 +225,14 @@ absl::Status AcceptSession::OnPathTry(ByteSpan body) {
     return absl::DataLossError(
         StrCat("the client numbers an attempt ", wanted.attempt, " after ", attempt_));
   }
-  PathCandidate* const candidate = Candidate(wanted.kind);
+  PathCandidate* const candidate = Candidate(wanted.candidate);
   if (candidate == nullptr || candidate->outcome != PathCandidate::Outcome::kNotTried) {
     return absl::DataLossError(
-        StrCat("the client tries the path ", PathKindName(wanted.kind), ", which is ruled out"));
+        StrCat("the client tries the candidate ", wanted.candidate, ", which is ruled out"));
   }
   connection().StopLink();
   attempt_ = wanted.attempt;
-  kind_ = wanted.kind;
+  candidate_ = wanted.candidate;
   state_ = State::kLinking;
   link_up_ = peer_up_ = false;
   const absl::Status status = StartAttempt(wanted);
@@ -226,7 +244,7 @@ absl::Status AcceptSession::StartAttempt(const PathTry& wanted) {
   LinkPeer peer;
   peer.address = wanted.address;
   peer.nonce = SecureRandom64();
-  if (kind_ == PathKind::kShm) {
+  if (own_offer().kind == PathKind::kShm) {
     if (neighbour_.doorbell == nullptr) {
       return absl::FailedPreconditionError("the client has not shown that it is on this host");
     }
@@ -234,11 +252,11 @@ absl::Status AcceptSession::StartAttempt(const PathTry& wanted) {
     peer.doorbell = neighbour_.doorbell.get();
   }
   WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
-                        context().domains->Open(kind_, context().now_ns()));
+                        context().domains->Open(own_offer(), context().now_ns()));
   const LinkAgreement agreement{client_.connection_index, client_.connection_token,
                                 client_.limits.window_slots, server_.limits.window_slots,
                                 std::min(wanted.batch_bytes, domain->links().slot_bytes())};
-  WEFT_RETURN_IF_ERROR(StartLink(domain, peer, /*active=*/false, agreement));
+  WEFT_RETURN_IF_ERROR(StartLink(candidate_, domain, peer, /*active=*/false, agreement));
   socket()->Send(ControlType::kPathReady,
                  Encode(PathReady{attempt_, domain->links().address(), peer.nonce,
                                   domain->links().slot_bytes()}));
@@ -264,9 +282,8 @@ void AcceptSession::OpenIfBothUp() {
   state_ = State::kDone;
   socket()->Send(ControlType::kOpen, EncodeOpen(attempt_));
   policy_->expected.erase(server_.local_nonce.high);
-  const PathOffer* own = FindOffer(server_.paths, kind_);
-  const PathOffer* peer = FindOffer(client_.paths, kind_);
-  Opened(kind_, ChosenReason(kind_, server_.host, client_.host, *own, *peer), client_.limits);
+  Opened(candidate_, ChosenReason(server_.host, client_.host, own_offer(), peer_offer()),
+         client_.limits);
 }
 
 void AcceptSession::OnPathBroken(const absl::Status& why) {
@@ -276,14 +293,15 @@ void AcceptSession::OnPathBroken(const absl::Status& why) {
 void AcceptSession::FailAttempt(const std::string& reason) {
   connection().StopLink();
   state_ = State::kOffered;
-  Reject(Candidate(kind_), StrCat("server: ", reason));
-  socket()->Send(ControlType::kPathFailed, Encode(PathFailed{attempt_, kind_, reason}));
+  Reject(Candidate(candidate_), StrCat("server: ", reason));
+  socket()->Send(ControlType::kPathFailed,
+                 Encode(PathFailed{attempt_, static_cast<uint32_t>(candidate_), reason}));
 }
 
 absl::Status AcceptSession::OnPathFailed(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(const PathFailed failed, DecodePathFailed(body));
   if (failed.attempt != 0 && failed.attempt != attempt_) return absl::OkStatus();
-  PathCandidate* const candidate = Candidate(failed.kind);
+  PathCandidate* const candidate = Candidate(failed.candidate);
   if (candidate == nullptr || candidate->outcome != PathCandidate::Outcome::kNotTried) {
     return absl::OkStatus();  // both sides gave it up
   }

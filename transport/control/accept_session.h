@@ -79,6 +79,9 @@ class AcceptSession final : public ControlSession, public ListNode<GreetingTag> 
   absl::Status Decide();
   void Offer();
   void OpenDomains();
+  // Of the attempt's candidate, which has both: it is tried.
+  const PathOffer& own_offer() const;
+  const PathOffer& peer_offer() const;
   absl::Status OnPathTry(ByteSpan body);
   absl::Status StartAttempt(const PathTry& wanted);
   absl::Status OnPathFailed(ByteSpan body);
@@ -95,7 +98,7 @@ class AcceptSession final : public ControlSession, public ListNode<GreetingTag> 
   ClientHello client_;    // as received
   ServerHello server_;    // as sent
   uint32_t attempt_ = 0;
-  PathKind kind_ = PathKind::kTcp;  // of the attempt
+  size_t candidate_ = 0;  // of the attempt
   bool link_up_ = false;
   bool peer_up_ = false;
 };

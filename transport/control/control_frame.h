@@ -53,9 +53,10 @@ inline constexpr uint8_t kPreambleVersion = 1;
 inline constexpr uint8_t kPlain = 0;  // of the preamble's security byte
 inline constexpr size_t kControlHeaderBytes = 8;
 
-// A hello carries the application's own of up to kMaxHelloBytes beside some hundred bytes for each
-// path; every other message is a few numbers and one line of text.
-inline constexpr size_t kMaxHelloBodyBytes = (size_t{256} << 10) + (size_t{16} << 10);
+// A hello carries the application's own of up to kMaxHelloBytes, and beside it at most 16 offers,
+// 40 candidates and 64 features with their texts (hello.h), 40 KiB; every other message is a few
+// numbers and one line of text.
+inline constexpr size_t kMaxHelloBodyBytes = (size_t{256} << 10) + (size_t{48} << 10);
 inline constexpr size_t kMaxOtherBodyBytes = size_t{4} << 10;
 
 // The largest body that a frame of this type may have.

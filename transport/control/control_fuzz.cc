@@ -40,7 +40,14 @@ void ReadHellos(ByteSpan bytes) {
   auto client = DecodeClientHello(bytes);
   if (client.ok()) {
     WEFT_CHECK(DecodeClientHello(AsBytes(Encode(*client))).ok());
-    const std::vector<PathCandidate> candidates = NegotiatePaths(*client, ServerHello{});
+    ServerHello answer;
+    answer.paths = client->paths;
+    answer.version = client->versions.min;
+    answer.candidates = NegotiatePaths(*client, answer, /*server_allows_routed=*/true);
+    WEFT_CHECK(answer.candidates.size() <= kMaxCandidates);
+    WEFT_CHECK(CheckServerHello(*client, answer).ok());
+    const std::vector<PathCandidate> candidates =
+        DescribePairs(NegotiatePaths(*client, ServerHello{}), client->paths, {}, true);
     WEFT_CHECK(!HasViable(candidates));
     WEFT_CHECK(!NoCommonPath(candidates).ok());
   }

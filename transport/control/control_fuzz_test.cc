@@ -21,21 +21,23 @@ std::vector<std::string> Corpus() {
   ClientHello client;
   client.versions = kProtocolVersions;
   client.features = {"feature"};
-  client.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
-                  {PathKind::kTcp, "tcp", 1u << 16 | 17, "lo", "denied"}};
+  client.paths = {
+      {PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
+      {PathKind::kTcp, "tcp", 1u << 16 | 17, "lo", "denied"},
+      {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2, "10.0.0.7", 24},
+      {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_1:1", "", LinkKind::kRoceV2, "fd77::7", 64}};
   client.host = {"5f3c", 1, 2, 3, 4};
   client.hello = "opaque";
   ServerHello server;
   server.version = 1;
   server.paths = client.paths;
-  server.candidates = {{PathKind::kTcp, PathCandidate::Outcome::kNotTried, ""}};
+  server.candidates = {{1, 1, ""}, {2, 3, "no common subnet"}, {3, PathPair::kNone, "why"}};
   server.local_socket = "weft-0";
   std::vector<std::byte> stream;
   const auto preamble = EncodePreamble();
   stream.insert(stream.end(), preamble.begin(), preamble.end());
   AppendControlFrame(ControlType::kClientHello, 0, AsBytes(Encode(client)), &stream);
-  AppendControlFrame(ControlType::kPathTry, 0,
-                     AsBytes(Encode(PathTry{1, PathKind::kTcp, "x", 4096})), &stream);
+  AppendControlFrame(ControlType::kPathTry, 0, AsBytes(Encode(PathTry{1, 0, "x", 4096})), &stream);
   AppendControlFrame(ControlType::kBye, kIgnorable, AsBytes(EncodeBye("done")), &stream);
   return {std::string(1, '\0') + std::string(AsStringView(stream)),
           "\1" + Encode(client),

@@ -16,14 +16,6 @@ uint32_t RandomToken() { return static_cast<uint32_t>(SecureRandom64()); }
 
 }  // namespace
 
-std::vector<PathOffer> ControlContext::Offers() const {
-  std::vector<PathOffer> offers;
-  for (const PathProvider& provider : domains->providers()) {
-    offers.push_back({provider.kind, provider.provider, provider.fabric_version, "", ""});
-  }
-  return offers;
-}
-
 ControlSession::ControlSession(ControlContext* context)
     : context_(context), alarm_(this), watch_(static_cast<PeerWatch::Host*>(this)) {
   context->members.PushBack(this);
@@ -167,40 +159,40 @@ void ControlSession::Shutdown() {
 // --- paths
 // ----------------------------------------------------------------------------------------
 
-absl::Status ControlSession::StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
+absl::Status ControlSession::StartLink(size_t candidate, FramingDomain* domain,
+                                       const LinkPeer& peer, bool active,
                                        const LinkAgreement& agreement) {
   WEFT_RETURN_IF_ERROR(connection_->StartLink(domain, peer, active, agreement));
   PathInfo& path = connection_->facts().path;
   path = domain->links().path();
+  path.link = Candidate(candidate)->link;
   path.peer = Printable(peer.address);
   return absl::OkStatus();
 }
 
-PathCandidate* ControlSession::Candidate(PathKind kind) {
-  if (connection_ == nullptr) return nullptr;
-  for (PathCandidate& candidate : connection_->facts().candidates) {
-    if (candidate.kind == kind) return &candidate;
-  }
-  return nullptr;
+PathCandidate* ControlSession::Candidate(size_t index) {
+  if (connection_ == nullptr || index >= connection_->facts().candidates.size()) return nullptr;
+  return &connection_->facts().candidates[index];
 }
 
 void ControlSession::Reject(PathCandidate* candidate, std::string reason) {
-  WEFT_LOG(kInfo, "path ", PathKindName(candidate->kind), " rejected: ", reason);
+  WEFT_LOG(kInfo, "path ", CandidateName(*candidate), " rejected: ", reason);
   candidate->outcome = PathCandidate::Outcome::kRejected;
   candidate->reason = std::move(reason);
 }
 
-void ControlSession::Opened(PathKind kind, const std::string& chosen_reason,
+void ControlSession::Opened(size_t index, const std::string& chosen_reason,
                             const ControlLimits& peer) {
+  PathCandidate& chosen = *Candidate(index);
+  chosen.outcome = PathCandidate::Outcome::kChosen;
+  chosen.reason = chosen_reason;
+  const std::string name = CandidateName(chosen);
   for (PathCandidate& candidate : connection_->facts().candidates) {
-    if (candidate.kind == kind) {
-      candidate.outcome = PathCandidate::Outcome::kChosen;
-      candidate.reason = chosen_reason;
-    } else if (candidate.outcome == PathCandidate::Outcome::kNotTried) {
-      candidate.reason = StrCat(PathKindName(kind), " comes before it and works");
+    if (candidate.outcome == PathCandidate::Outcome::kNotTried) {
+      candidate.reason = StrCat(name, " comes before it and works");
     }
   }
-  WEFT_LOG(kInfo, "path ", PathKindName(kind), " chosen: ", chosen_reason);
+  WEFT_LOG(kInfo, "path ", name, " chosen: ", chosen_reason);
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;
   stage_ = Stage::kOpen;

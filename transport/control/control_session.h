@@ -58,9 +58,10 @@ struct ControlContext {
   uint32_t lingering = 0;
 
   uint64_t now_ns() const { return engine.clock->NowNs(); }
-  // What this process could have, in default order, before any policy and before anything is
-  // opened.
-  std::vector<PathOffer> Offers() const;
+  // What this process offers, and why not the rest; nothing is opened.
+  std::vector<PathOffer> Offers(const PathPolicy& policy) {
+    return domains->Offers(policy, now_ns());
+  }
 };
 
 class ControlSession : public ListNode<ReadyTag>,
@@ -124,15 +125,16 @@ class ControlSession : public ListNode<ReadyTag>,
   void Wake();
   void SetAlarm(uint64_t deadline_ns);
 
-  // Starts the link of a path that both sides are to try now.
-  absl::Status StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
+  // Starts the link of a candidate that both sides are to try now.
+  absl::Status StartLink(size_t candidate, FramingDomain* domain, const LinkPeer& peer, bool active,
                          const LinkAgreement& agreement);
   // What this side tells in its hello.
   ControlLimits OwnLimits() const;
   // Both links are up: the candidate's reason and the others', then the user's OnOpen().
   // `peer`: what the other side has told.
-  void Opened(PathKind kind, const std::string& chosen_reason, const ControlLimits& peer);
-  PathCandidate* Candidate(PathKind kind);
+  void Opened(size_t candidate, const std::string& chosen_reason, const ControlLimits& peer);
+  // Null where there are not so many.
+  PathCandidate* Candidate(size_t index);
   void Reject(PathCandidate* candidate, std::string reason);
 
   // The end of everything but the socket. `last_words`, if there are any, go to the peer.

@@ -22,10 +22,10 @@ std::string HostOf(const ServerAddress& address, int fd) {
   if (address.kind == ServerAddress::Kind::kUnix) return "127.0.0.1";
   const absl::StatusOr<ServerAddress> peer = ParseServerAddress(PeerAddressText(fd));
   if (!peer.ok()) return "";
-  // An IPv4 peer of an IPv6 socket, and this host itself.
+  // An IPv4 peer of an IPv6 socket.
   constexpr std::string_view kMapped = "::ffff:";
   if (peer->host.substr(0, kMapped.size()) == kMapped) return peer->host.substr(kMapped.size());
-  return peer->host == "::1" ? "127.0.0.1" : peer->host;
+  return peer->host;
 }
 
 absl::Status NoPathCameUp(const std::vector<PathCandidate>& candidates) {
@@ -101,7 +101,8 @@ void DialSession::Greet() {
   hello_.limits = OwnLimits();
   hello_.connection_index = connection().index();
   hello_.connection_token = connection().token();
-  hello_.paths = ApplyPolicy(policy_, context().Offers());
+  hello_.paths = context().Offers(policy_);
+  hello_.allow_routed = policy_.allow_routed;
   hello_.host = ReadHostFacts();
   hello_.hello = options_.hello;
   socket()->Dialed();
@@ -139,9 +140,18 @@ absl::Status DialSession::OnServerHello(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(server_, DecodeServerHello(body));
   WEFT_RETURN_IF_ERROR(CheckServerHello(hello_, server_));
   connection().facts().peer_hello = std::move(server_.hello);
-  connection().facts().candidates = server_.candidates;
+  connection().facts().candidates =
+      DescribePairs(server_.candidates, hello_.paths, server_.paths, /*as_client=*/true);
   TryNext();
   return absl::OkStatus();
+}
+
+const PathOffer& DialSession::own_offer() const {
+  return hello_.paths[static_cast<size_t>(server_.candidates[candidate_].client_offer)];
+}
+
+const PathOffer& DialSession::peer_offer() const {
+  return server_.paths[static_cast<size_t>(server_.candidates[candidate_].server_offer)];
 }
 
 // --- paths
@@ -190,16 +200,17 @@ void DialSession::FinishProof() {
 }
 
 void DialSession::StartTry() {
-  const PathKind kind = current().kind;
-  const absl::StatusOr<FramingDomain*> domain = context().domains->Open(kind, context().now_ns());
+  const absl::StatusOr<FramingDomain*> domain =
+      context().domains->Open(own_offer(), context().now_ns());
   if (!domain.ok()) return GiveUpPath(StrCat("client: ", ToStd(domain.status().message())));
   state_ = State::kTrying;
   attempting_ = true;
   // Opening a provider for the first time takes its time; that is not the path's fault.
   step_deadline_ns_ = context().now_ns() + options_.link.path_timeout_ns;
   ++attempt_;
-  socket()->Send(ControlType::kPathTry, Encode(PathTry{attempt_, kind, (*domain)->links().address(),
-                                                       (*domain)->links().slot_bytes()}));
+  socket()->Send(ControlType::kPathTry,
+                 Encode(PathTry{attempt_, static_cast<uint32_t>(candidate_),
+                                (*domain)->links().address(), (*domain)->links().slot_bytes()}));
   ScheduleAlarm();
 }
 
@@ -208,7 +219,7 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
   if (ready.attempt != attempt_ || state_ != State::kTrying) return absl::OkStatus();
   const PathKind kind = current().kind;
   WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
-                        context().domains->Open(kind, context().now_ns()));
+                        context().domains->Open(own_offer(), context().now_ns()));
   LinkPeer peer;
   peer.address = context().domains->Complete(kind, ready.address, HostOf(address_, socket()->fd()));
   peer.nonce = ready.nonce;
@@ -220,7 +231,7 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
                                 server_.limits.window_slots, options_.link.window_slots,
                                 std::min(ready.batch_bytes, domain->links().slot_bytes())};
   state_ = State::kLinking;
-  const absl::Status status = StartLink(domain, peer, /*active=*/true, agreement);
+  const absl::Status status = StartLink(candidate_, domain, peer, /*active=*/true, agreement);
   if (!status.ok()) GiveUpPath(StrCat("client: ", ToStd(status.message())));
   return absl::OkStatus();
 }
@@ -254,10 +265,7 @@ absl::Status DialSession::OnOpen(ByteSpan body) {
     return absl::DataLossError("the server opened a connection that is not up");
   }
   state_ = State::kDone;
-  const PathKind kind = current().kind;
-  Opened(kind,
-         ChosenReason(kind, hello_.host, server_.host, *FindOffer(hello_.paths, kind),
-                      *FindOffer(server_.paths, kind)),
+  Opened(candidate_, ChosenReason(hello_.host, server_.host, own_offer(), peer_offer()),
          server_.limits);
   return absl::OkStatus();
 }
@@ -266,8 +274,9 @@ void DialSession::GiveUpPath(const std::string& reason) {
   connection().StopLink();
   proof_.reset();
   Reject(&current(), reason);
-  socket()->Send(ControlType::kPathFailed,
-                 Encode(PathFailed{attempting_ ? attempt_ : 0, current().kind, reason}));
+  socket()->Send(
+      ControlType::kPathFailed,
+      Encode(PathFailed{attempting_ ? attempt_ : 0, static_cast<uint32_t>(candidate_), reason}));
   TryNext();
 }
 

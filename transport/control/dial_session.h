@@ -71,6 +71,9 @@ class DialSession final : public ControlSession, private LocalProofResult {
   void OnTimeout();
   void ScheduleAlarm();
   PathCandidate& current() { return connection().facts().candidates[candidate_]; }
+  // Of the current candidate, which has both: it is tried.
+  const PathOffer& own_offer() const;
+  const PathOffer& peer_offer() const;
 
   // Constant after construction.
   const ServerAddress address_;

@@ -26,34 +26,61 @@ PathProvider* DomainSet::Find(PathKind kind) {
   return nullptr;
 }
 
-absl::StatusOr<FramingDomain*> DomainSet::Open(PathKind kind, uint64_t now_ns) {
+std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_ns) {
+  std::vector<PathOffer> all;
+  for (PathProvider& provider : providers_) {
+    PathOffer plain;
+    plain.link = provider.link;
+    std::vector<PathOffer> offers = {plain};
+    if (provider.offers && policy.Allows(provider.kind)) {
+      offers = provider.offers(policy.rdma, now_ns);
+    }
+    for (PathOffer& offer : offers) {
+      offer.kind = provider.kind;
+      offer.provider = provider.provider;
+      offer.fabric_version = provider.fabric_version;
+      all.push_back(std::move(offer));
+    }
+  }
+  return ApplyPolicy(policy, all);
+}
+
+absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t now_ns) {
+  const Key key(offer);
   for (const Entry& entry : open_) {
-    if (entry.links->path().kind == kind) return entry.framing.get();
+    if (entry.key == key) return entry.framing.get();
   }
   std::erase_if(failures_, [now_ns](const Failure& old) { return old.forget_ns <= now_ns; });
   for (const Failure& failure : failures_) {
-    if (failure.kind == kind) return failure.why;
+    if (failure.key == key) return failure.why;
   }
-  PathProvider* const provider = Find(kind);
+  absl::StatusOr<std::unique_ptr<LinkDomain>> links = OpenLinks(offer);
+  if (!links.ok()) {
+    WEFT_LOG(kInfo, "path ", PathKindName(offer.kind), " ", offer.device,
+             " is not available: ", ToStd(links.status().message()));
+    failures_.push_back({key, links.status(), now_ns + kRetryOpenNs});
+    return links.status();
+  }
+  auto framing = std::make_unique<FramingDomain>(links->get(), framing_);
+  open_.push_back({key, *std::move(links), std::move(framing)});
+  return open_.back().framing.get();
+}
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer& offer) {
+  PathProvider* const provider = Find(offer.kind);
   if (provider == nullptr) {
     return absl::UnimplementedError(
-        StrCat("path ", PathKindName(kind), " is not part of this program"));
+        StrCat("path ", PathKindName(offer.kind), " is not part of this program"));
   }
-  absl::StatusOr<std::unique_ptr<LinkDomain>> links = provider->open(sink_);
-  absl::Status status = links.status();
-  if (status.ok() && (*links)->descriptor() >= 0) {
-    status = poller_->Add((*links)->descriptor(), EPOLLIN, /*handler=*/nullptr);
+  if (open_.size() == kMaxDomains) {
+    return absl::ResourceExhaustedError(
+        StrCat("this engine has all its ", kMaxDomains, " fabric domains open"));
   }
-  if (!status.ok()) {
-    WEFT_LOG(kInfo, "path ", PathKindName(kind), " is not available: ", ToStd(status.message()));
-    failures_.push_back({kind, status, now_ns + kRetryOpenNs});
-    return status;
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<LinkDomain> links, provider->open(offer, sink_));
+  if (links->descriptor() >= 0) {
+    WEFT_RETURN_IF_ERROR(poller_->Add(links->descriptor(), EPOLLIN, /*handler=*/nullptr));
   }
-  Entry entry;
-  entry.framing = std::make_unique<FramingDomain>(links->get(), framing_);
-  entry.links = *std::move(links);
-  open_.push_back(std::move(entry));
-  return open_.back().framing.get();
+  return links;
 }
 
 std::string DomainSet::Complete(PathKind kind, const std::string& address,

@@ -1,6 +1,7 @@
-// The providers of one engine's network, each opened when it is first needed.
+// The providers of one engine's network, and their domains: one for each offer, opened when it is
+// first needed.
 //
-// A provider that cannot be opened is a reason for a candidate path, never a failure of the
+// A domain that cannot be opened is a reason for a candidate path, never a failure of the
 // network: the reason is remembered for a while, so that not every connect pays for the attempt.
 //
 // Threads: one engine's. Lifetime: poller and sink outlive it; connections are gone before it.
@@ -14,19 +15,28 @@
 
 #include "absl/status/statusor.h"
 #include "core/function.h"
+#include "transport/control/hello.h"
+#include "transport/control/path_policy.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/link.h"
 #include "transport/poller.h"
 
 namespace weft {
 
-// How to open one path. What is known without opening it stands in the hello.
+// One kind of path: what this host has of it, and how to open that.
 struct PathProvider {
   PathKind kind = PathKind::kTcp;
+  LinkKind link = LinkKind::kUnknown;  // where it is the same for all offers
   std::string provider;
   uint32_t fabric_version = 0;  // major << 16 | minor
+  // The devices and addresses that there are at this moment, in order of preference, those that
+  // cannot be used at the end; kind, provider and version are filled in by the caller. At most
+  // kMaxRdmaOffers, and at least one, which may be unavailable. Empty function: one offer, of no
+  // device in particular. Called for each handshake: it remembers what is costly to find out.
+  Function<std::vector<PathOffer>(const RdmaFilter& filter, uint64_t now_ns)> offers;
   // Takes its batches to `sink`. May take some 0.1 s the first time.
-  Function<absl::StatusOr<std::unique_ptr<LinkDomain>>(BatchSink* sink)> open;
+  Function<absl::StatusOr<std::unique_ptr<LinkDomain>>(const PathOffer& offer, BatchSink* sink)>
+      open;
   // Completes an address of this path's domain that leaves its host open ("*:4711"); empty: none
   // does.
   Function<std::string(const std::string& address, const std::string& host)> with_host;
@@ -37,15 +47,20 @@ class DomainSet {
   // How long a failure to open is remembered: a connect that falls through then costs nothing
   // more, and what an administrator mends is noticed soon.
   static constexpr uint64_t kRetryOpenNs = 5'000'000'000;
+  // Domains at one time: shm, tcp, and every address of a host with several RDMA ports. Each is
+  // looked at in every turn. More can only be asked for where addresses come and go.
+  static constexpr size_t kMaxDomains = 24;
 
   DomainSet(std::vector<PathProvider> providers, const FramingOptions& framing, Poller* poller,
             BatchSink* sink);
   ~DomainSet();
 
-  std::vector<PathProvider>& providers() { return providers_; }
-  // The open domain of this kind, opened now if it is not. UNAVAILABLE and others: why there is
+  // What this process has, as the policy has it; nothing is opened. Kinds that are denied are not
+  // asked for their devices.
+  std::vector<PathOffer> Offers(const PathPolicy& policy, uint64_t now_ns);
+  // The open domain of this offer, opened now if it is not. UNAVAILABLE and others: why there is
   // none.
-  absl::StatusOr<FramingDomain*> Open(PathKind kind, uint64_t now_ns);
+  absl::StatusOr<FramingDomain*> Open(const PathOffer& offer, uint64_t now_ns);
 
   // A peer's address with the host at which the peer was reached, where it leaves that open.
   std::string Complete(PathKind kind, const std::string& address, const std::string& host);
@@ -62,17 +77,29 @@ class DomainSet {
   LinkDomainStats TotalStats() const;
 
  private:
-  PathProvider* Find(PathKind kind);
-
+  // What makes a domain: its device, the address it is bound to, and the network of that.
+  struct Key {
+    explicit Key(const PathOffer& offer)
+        : kind(offer.kind), link(offer.link), device(offer.device), host(offer.host) {}
+    bool operator==(const Key&) const = default;
+    PathKind kind;
+    LinkKind link;
+    std::string device;
+    std::string host;
+  };
   struct Entry {
+    Key key;
     std::unique_ptr<LinkDomain> links;
     std::unique_ptr<FramingDomain> framing;  // destroyed before the links
   };
   struct Failure {
-    PathKind kind;
+    Key key;
     absl::Status why;
     uint64_t forget_ns;
   };
+
+  PathProvider* Find(PathKind kind);
+  absl::StatusOr<std::unique_ptr<LinkDomain>> OpenLinks(const PathOffer& offer);
 
   const FramingOptions framing_;
   Poller* const poller_;

@@ -7,97 +7,12 @@
 
 #include "gtest/gtest.h"
 #include "transport/control/network_transport.h"
+#include "transport/control/testing/faulty_domain.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/ofi/ofi.h"
 
 namespace weft {
 namespace {
-
-// How a path fails.
-enum class Fault : uint8_t {
-  kNone = 1,
-  kCannotOpen = 2,   // the provider is not there
-  kRefusesLink = 3,  // Connect() and Accept() fail
-  kLinkFails = 4,    // the link goes down instead of up
-  kLinkHangs = 5,    // nothing happens
-};
-
-class FaultyLink final : public Link {
- public:
-  // `polled`: where the domain keeps the link that it is about to poll.
-  FaultyLink(Fault fault, LinkHandler* handler, FaultyLink** polled)
-      : fault_(fault), handler_(handler), polled_(polled) {}
-  ~FaultyLink() override {
-    if (*polled_ == this) *polled_ = nullptr;
-  }
-  void Poll() {
-    if (std::exchange(fault_, Fault::kLinkHangs) == Fault::kLinkFails) {
-      handler_->OnLinkDown(absl::UnavailableError("the cable is cut"));
-    }
-  }
-  absl::Status Send(SendSlot, uint32_t) override { return absl::UnavailableError("faulty"); }
-  absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
-    return absl::UnavailableError("faulty");
-  }
-  absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
-    return absl::UnavailableError("faulty");
-  }
-  void Abandon() override { fault_ = Fault::kLinkHangs; }
-
- private:
-  Fault fault_;
-  LinkHandler* const handler_;
-  FaultyLink** const polled_;
-};
-
-// A domain that is said to be shared memory and makes links that never work.
-class FaultyDomain final : public LinkDomain {
- public:
-  explicit FaultyDomain(Fault fault) : fault_(fault) { path_.kind = PathKind::kShm; }
-
-  const PathInfo& path() const override { return path_; }
-  const std::string& address() const override { return address_; }
-  uint32_t slot_bytes() const override { return 4096; }
-  absl::Status AddSlots(uint32_t, uint32_t receive) override {
-    stats_.receives_posted += receive;
-    return absl::OkStatus();
-  }
-  void RemoveSlots(uint32_t, uint32_t receive) override { stats_.receives_posted -= receive; }
-  SendSlot AcquireSlot() override { return {}; }
-  void ReleaseSlot(SendSlot) override {}
-  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
-  }
-  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
-  }
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
-    return absl::UnavailableError("faulty");
-  }
-  int Poll(int) override {
-    if (newest_ == nullptr) return 0;
-    std::exchange(newest_, nullptr)->Poll();
-    return 1;
-  }
-  bool Arm() override { return true; }
-  int descriptor() const override { return -1; }
-  bool busy() const override { return false; }
-  const LinkDomainStats& stats() const override { return stats_; }
-
- private:
-  absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
-    if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("256 peers reached");
-    auto link = std::make_unique<FaultyLink>(fault_, handler, &newest_);
-    if (fault_ == Fault::kLinkFails) newest_ = link.get();
-    return std::unique_ptr<Link>(std::move(link));
-  }
-
-  const Fault fault_;
-  PathInfo path_;
-  std::string address_ = "faulty";
-  LinkDomainStats stats_;
-  FaultyLink* newest_ = nullptr;
-};
 
 std::unique_ptr<Engine> EngineWithFaultyShm(Fault fault) {
   const auto make = [fault](const EngineContext& engine) {
@@ -105,7 +20,7 @@ std::unique_ptr<Engine> EngineWithFaultyShm(Fault fault) {
     options.providers.resize(2);
     options.providers[0].kind = PathKind::kShm;
     options.providers[0].open =
-        [fault](BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
+        [fault](const PathOffer&, BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
       OfiOptions ofi;
       ofi.sink = sink;
       if (fault == Fault::kNone) return OpenShmDomain(ofi);
@@ -113,7 +28,7 @@ std::unique_ptr<Engine> EngineWithFaultyShm(Fault fault) {
       return std::unique_ptr<LinkDomain>(std::make_unique<FaultyDomain>(fault));
     };
     options.providers[1].kind = PathKind::kTcp;
-    options.providers[1].open = [](BatchSink* sink) {
+    options.providers[1].open = [](const PathOffer&, BatchSink* sink) {
       OfiOptions ofi;
       ofi.sink = sink;
       return OpenTcpDomain(ofi);
@@ -144,14 +59,6 @@ class FallThroughTest : public NetworkTest, public testing::WithParamInterface<F
     server_ = EngineWithFaultyShm(GetParam().server);
   }
 };
-
-// Short, so that the tests are; what they claim does not depend on it.
-ConnectOptions Impatient() {
-  ConnectOptions options;
-  options.link.path_timeout_ns = 200'000'000;
-  options.link.connect_timeout_ns = 20'000'000'000;
-  return options;
-}
 
 TEST_P(FallThroughTest, TcpCarriesTheConnectionAndBothKnowWhy) {
   acceptor_.echo = true;

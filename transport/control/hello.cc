@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 128;  // providers and devices
 constexpr size_t kMaxBootIdBytes = 64;
+constexpr size_t kMaxHostBytes = 64;  // a numeric address of either family, with a scope
+constexpr uint32_t kMaxPrefixBits = 128;
 constexpr size_t kMaxLocalSocketBytes = 107;
 constexpr uint32_t kMaxBatchBytes = 1u << 20;
 
@@ -27,9 +29,17 @@ absl::Status Parse(ByteSpan body, const char* what, Proto* proto) {
   return Malformed(what, "not the protobuf message that it should be");
 }
 
-bool IsKnownKind(uint32_t number) {
-  if (number > 255) return false;
-  return PathKindName(static_cast<PathKind>(number)) != "unknown";
+// kUnknownPath for what this release has never heard of.
+constexpr PathKind kUnknownPath{0};
+
+PathKind KindOf(uint32_t number) {
+  const auto kind = static_cast<PathKind>(number & 0xff);
+  return number > 255 || PathKindName(kind) == "unknown" ? kUnknownPath : kind;
+}
+
+LinkKind LinkOf(uint32_t number) {
+  const auto link = static_cast<LinkKind>(number & 0xff);
+  return number > 255 || LinkKindName(link) == "unknown" ? LinkKind::kUnknown : link;
 }
 
 // --- limits -----------------------------------------------------------------------------------
@@ -68,7 +78,40 @@ void Fill(const PathOffer& offer, control::PathOffer* proto) {
   proto->set_provider(offer.provider);
   proto->set_fabric_version(offer.fabric_version);
   proto->set_device(offer.device);
-  proto->set_unavailable(offer.unavailable);
+  proto->set_unavailable(Printable(offer.unavailable, kMaxHelloReasonBytes));
+  proto->set_link(static_cast<uint32_t>(offer.link));
+  proto->set_host(offer.host);
+  proto->set_prefix_bits(offer.prefix_bits);
+}
+
+void Fill(const PathPair& pair, control::PathVerdict* proto) {
+  proto->set_client_offer(static_cast<uint32_t>(pair.client_offer + 1));
+  proto->set_server_offer(static_cast<uint32_t>(pair.server_offer + 1));
+  proto->set_rejected(Printable(pair.rejected, kMaxHelloReasonBytes));
+}
+
+absl::StatusOr<PathOffer> Check(const control::PathOffer& proto, const char* what) {
+  PathOffer offer;
+  offer.kind = KindOf(proto.kind());
+  offer.provider = Printable(proto.provider(), kMaxNameBytes);
+  offer.fabric_version = proto.fabric_version();
+  offer.device = Printable(proto.device(), kMaxNameBytes);
+  offer.unavailable = Printable(proto.unavailable());
+  if (offer.kind == kUnknownPath) {
+    offer.unavailable = StrCat("paths of kind ", proto.kind(), " are newer than this release");
+  }
+  offer.link = LinkOf(proto.link());
+  if (proto.host().size() > kMaxHostBytes) return Malformed(what, "a path's host is too long");
+  offer.host = Printable(proto.host());
+  if (proto.prefix_bits() > kMaxPrefixBits) {
+    return Malformed(what, StrCat("a path's prefix has ", proto.prefix_bits(), " bits"));
+  }
+  offer.prefix_bits = proto.prefix_bits();
+  return offer;
+}
+
+bool SameOffer(const PathOffer& a, const PathOffer& b) {
+  return a.kind == b.kind && a.device == b.device && a.host == b.host;
 }
 
 template <class Protos>
@@ -78,16 +121,10 @@ absl::StatusOr<std::vector<PathOffer>> CheckOffers(const Protos& protos, const c
   }
   std::vector<PathOffer> offers;
   for (const control::PathOffer& proto : protos) {
-    if (!IsKnownKind(proto.kind())) continue;
-    PathOffer offer;
-    offer.kind = static_cast<PathKind>(proto.kind());
-    offer.provider = Printable(proto.provider(), kMaxNameBytes);
-    offer.fabric_version = proto.fabric_version();
-    offer.device = Printable(proto.device(), kMaxNameBytes);
-    offer.unavailable = Printable(proto.unavailable());
-    const bool repeated = std::any_of(offers.begin(), offers.end(), [&offer](const PathOffer& o) {
-      return o.kind == offer.kind;
-    });
+    WEFT_ASSIGN_OR_RETURN(PathOffer offer, Check(proto, what));
+    const bool repeated = offer.kind != kUnknownPath &&
+                          std::any_of(offers.begin(), offers.end(),
+                                      [&offer](const PathOffer& o) { return SameOffer(o, offer); });
     if (repeated) {
       return Malformed(what, StrCat("path ", PathKindName(offer.kind), " is offered twice"));
     }
@@ -97,26 +134,24 @@ absl::StatusOr<std::vector<PathOffer>> CheckOffers(const Protos& protos, const c
 }
 
 template <class Protos>
-absl::StatusOr<std::vector<PathCandidate>> CheckVerdicts(const Protos& protos, const char* what) {
-  if (static_cast<size_t>(protos.size()) > kMaxOfferedPaths) {
-    return Malformed(what, StrCat(protos.size(), " verdicts; the limit is ", kMaxOfferedPaths));
+absl::StatusOr<std::vector<PathPair>> CheckVerdicts(const Protos& protos, const char* what) {
+  if (static_cast<size_t>(protos.size()) > kMaxCandidates) {
+    return Malformed(what, StrCat(protos.size(), " verdicts; the limit is ", kMaxCandidates));
   }
-  std::vector<PathCandidate> candidates;
+  std::vector<PathPair> pairs;
   for (const control::PathVerdict& proto : protos) {
-    if (!IsKnownKind(proto.kind())) continue;
-    PathCandidate candidate;
-    candidate.kind = static_cast<PathKind>(proto.kind());
-    candidate.reason = Printable(proto.rejected());
-    candidate.outcome = candidate.reason.empty() ? PathCandidate::Outcome::kNotTried
-                                                 : PathCandidate::Outcome::kRejected;
-    candidates.push_back(std::move(candidate));
+    if (proto.client_offer() > kMaxOfferedPaths || proto.server_offer() > kMaxOfferedPaths) {
+      return Malformed(what, "a verdict names a path that there is not");
+    }
+    pairs.push_back({static_cast<int>(proto.client_offer()) - 1,
+                     static_cast<int>(proto.server_offer()) - 1, Printable(proto.rejected())});
   }
-  return candidates;
+  return pairs;
 }
 
-absl::StatusOr<PathKind> CheckKind(uint32_t number, const char* what) {
-  if (!IsKnownKind(number)) return Malformed(what, StrCat("path kind ", number, " is unknown"));
-  return static_cast<PathKind>(number);
+absl::StatusOr<uint32_t> CheckCandidate(uint32_t candidate, const char* what) {
+  if (candidate < kMaxCandidates) return candidate;
+  return Malformed(what, StrCat("candidate ", candidate, "; the limit is ", kMaxCandidates));
 }
 
 // The link's own slots bound it further; this only keeps out what no slot has.
@@ -162,17 +197,44 @@ absl::StatusOr<std::vector<std::string>> CheckFeatures(const Protos& protos, con
   return features;
 }
 
-absl::Status CheckHelloSize(const std::string& hello, const char* what) {
-  if (hello.size() <= kMaxHelloBytes) return absl::OkStatus();
-  return Malformed(what, StrCat("the application's hello has ", hello.size(),
-                                " bytes; the limit is ", kMaxHelloBytes));
-}
-
 absl::Status CheckAddressSize(const std::string& address, const char* what) {
   if (address.size() <= kMaxPathAddressBytes) return absl::OkStatus();
   return Malformed(what, StrCat("the address has ", address.size(), " bytes; the limit is ",
                                 kMaxPathAddressBytes));
 }
+
+// --- what both hellos have --------------------------------------------------------------------
+
+template <class Hello, class Proto>
+void FillCommon(const Hello& hello, Proto* proto) {
+  WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
+  for (const std::string& feature : hello.features) proto->add_features(feature);
+  Fill(hello.limits, proto->mutable_limits());
+  proto->set_connection_index(hello.connection_index);
+  proto->set_connection_token(hello.connection_token);
+  for (const PathOffer& offer : hello.paths) Fill(offer, proto->add_paths());
+  Fill(hello.host, proto->mutable_host());
+  proto->set_hello(hello.hello);
+}
+
+// Takes the application's hello out of `proto`.
+template <class Hello, class Proto>
+absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
+  WEFT_ASSIGN_OR_RETURN(hello->features, CheckFeatures(proto->features(), what));
+  WEFT_ASSIGN_OR_RETURN(hello->limits, Check(proto->limits(), what));
+  hello->connection_index = proto->connection_index();
+  hello->connection_token = proto->connection_token();
+  WEFT_ASSIGN_OR_RETURN(hello->paths, CheckOffers(proto->paths(), what));
+  hello->host = Check(proto->host());
+  if (proto->hello().size() > kMaxHelloBytes) {
+    return Malformed(what, StrCat("the application's hello has ", proto->hello().size(),
+                                  " bytes; the limit is ", kMaxHelloBytes));
+  }
+  hello->hello = std::move(*proto->mutable_hello());
+  return absl::OkStatus();
+}
+
+// --- texts ------------------------------------------------------------------------------------
 
 // Bytes of the UTF-8 character that `text` begins with; 0: it begins with none. (protobuf refuses
 // strings that are not UTF-8.)
@@ -213,48 +275,29 @@ std::string Printable(std::string_view text, size_t max_bytes) {
 }
 
 std::string Encode(const ClientHello& hello) {
-  WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
   control::ClientHello proto;
   proto.set_version_min(hello.versions.min);
   proto.set_version_max(hello.versions.max);
-  for (const std::string& feature : hello.features) proto.add_features(feature);
-  Fill(hello.limits, proto.mutable_limits());
-  proto.set_connection_index(hello.connection_index);
-  proto.set_connection_token(hello.connection_token);
-  for (const PathOffer& offer : hello.paths) Fill(offer, proto.add_paths());
-  Fill(hello.host, proto.mutable_host());
-  proto.set_hello(hello.hello);
+  FillCommon(hello, &proto);
+  proto.set_allow_routed(hello.allow_routed);
   return proto.SerializeAsString();
 }
 
 std::string Encode(const ServerHello& hello) {
-  WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
   control::ServerHello proto;
   proto.set_version(hello.version);
-  for (const std::string& feature : hello.features) proto.add_features(feature);
-  Fill(hello.limits, proto.mutable_limits());
-  proto.set_connection_index(hello.connection_index);
-  proto.set_connection_token(hello.connection_token);
-  for (const PathOffer& offer : hello.paths) Fill(offer, proto.add_paths());
-  for (const PathCandidate& candidate : hello.candidates) {
-    control::PathVerdict* verdict = proto.add_verdicts();
-    verdict->set_kind(static_cast<uint32_t>(candidate.kind));
-    if (candidate.outcome == PathCandidate::Outcome::kRejected) {
-      verdict->set_rejected(candidate.reason);
-    }
-  }
-  Fill(hello.host, proto.mutable_host());
+  FillCommon(hello, &proto);
+  for (const PathPair& pair : hello.candidates) Fill(pair, proto.add_verdicts());
   proto.set_local_socket(hello.local_socket);
   proto.set_local_nonce_high(hello.local_nonce.high);
   proto.set_local_nonce_low(hello.local_nonce.low);
-  proto.set_hello(hello.hello);
   return proto.SerializeAsString();
 }
 
 std::string Encode(const PathTry& message) {
   control::PathTry proto;
   proto.set_attempt(message.attempt);
-  proto.set_kind(static_cast<uint32_t>(message.kind));
+  proto.set_candidate(message.candidate);
   proto.set_address(message.address);
   proto.set_batch_bytes(message.batch_bytes);
   return proto.SerializeAsString();
@@ -272,7 +315,7 @@ std::string Encode(const PathReady& message) {
 std::string Encode(const PathFailed& message) {
   control::PathFailed proto;
   proto.set_attempt(message.attempt);
-  proto.set_kind(static_cast<uint32_t>(message.kind));
+  proto.set_candidate(message.candidate);
   proto.set_reason(Printable(message.reason));
   return proto.SerializeAsString();
 }
@@ -309,14 +352,8 @@ absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body) {
   ClientHello hello;
   hello.versions = {proto.version_min(), proto.version_max()};
   if (hello.versions.min > hello.versions.max) return Malformed(kWhat, "version_min > version_max");
-  WEFT_ASSIGN_OR_RETURN(hello.features, CheckFeatures(proto.features(), kWhat));
-  WEFT_ASSIGN_OR_RETURN(hello.limits, Check(proto.limits(), kWhat));
-  hello.connection_index = proto.connection_index();
-  hello.connection_token = proto.connection_token();
-  WEFT_ASSIGN_OR_RETURN(hello.paths, CheckOffers(proto.paths(), kWhat));
-  hello.host = Check(proto.host());
-  WEFT_RETURN_IF_ERROR(CheckHelloSize(proto.hello(), kWhat));
-  hello.hello = std::move(*proto.mutable_hello());
+  WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
+  hello.allow_routed = proto.allow_routed();
   return hello;
 }
 
@@ -326,20 +363,13 @@ absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
   ServerHello hello;
   hello.version = proto.version();
-  WEFT_ASSIGN_OR_RETURN(hello.features, CheckFeatures(proto.features(), kWhat));
-  WEFT_ASSIGN_OR_RETURN(hello.limits, Check(proto.limits(), kWhat));
-  hello.connection_index = proto.connection_index();
-  hello.connection_token = proto.connection_token();
-  WEFT_ASSIGN_OR_RETURN(hello.paths, CheckOffers(proto.paths(), kWhat));
+  WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
   WEFT_ASSIGN_OR_RETURN(hello.candidates, CheckVerdicts(proto.verdicts(), kWhat));
-  hello.host = Check(proto.host());
   if (proto.local_socket().size() > kMaxLocalSocketBytes) {
     return Malformed(kWhat, "the local socket's name is too long");
   }
   hello.local_socket = proto.local_socket();
   hello.local_nonce = {proto.local_nonce_high(), proto.local_nonce_low()};
-  WEFT_RETURN_IF_ERROR(CheckHelloSize(proto.hello(), kWhat));
-  hello.hello = std::move(*proto.mutable_hello());
   return hello;
 }
 
@@ -349,7 +379,7 @@ absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
   PathTry message;
   message.attempt = proto.attempt();
-  WEFT_ASSIGN_OR_RETURN(message.kind, CheckKind(proto.kind(), kWhat));
+  WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
   WEFT_ASSIGN_OR_RETURN(message.batch_bytes, CheckBatchBytes(proto.batch_bytes(), kWhat));
@@ -375,7 +405,7 @@ absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
   PathFailed message;
   message.attempt = proto.attempt();
-  WEFT_ASSIGN_OR_RETURN(message.kind, CheckKind(proto.kind(), kWhat));
+  WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   message.reason = Printable(proto.reason());
   return message;
 }

@@ -2,8 +2,8 @@
 // checked when decoded from, the messages of hello.proto.
 //
 // Decoding believes nothing: texts are cut and made printable, lists are bounded, numbers are in
-// their ranges when Decode...() returns OK. (Unknown path kinds are left out, so that a newer peer
-// can offer what this side has never heard of.)
+// their ranges when Decode...() returns OK. (A path of unknown kind keeps its place and is
+// unavailable, so that a newer peer can offer what this side has never heard of.)
 //
 // Threads: pure functions and plain values. Errors: DATA_LOSS says which message and field.
 #pragma once
@@ -25,6 +25,10 @@ inline constexpr size_t kMaxFeatureBytes = 64;
 inline constexpr size_t kMaxOfferedPaths = 16;
 inline constexpr size_t kMaxPathAddressBytes = 256;  // LinkDomain::address()
 inline constexpr size_t kMaxTextBytes = 1024;        // of a reason: three lines on a screen
+// In a hello, which has room for the reasons of all offers and candidates.
+inline constexpr size_t kMaxHelloReasonBytes = 512;
+// Candidates: each client's offer alone, or with a partner, or two; the server's alone at the end.
+inline constexpr size_t kMaxCandidates = 40;
 
 struct ControlLimits {
   uint32_t window_slots = 64;
@@ -34,12 +38,26 @@ struct ControlLimits {
   bool heartbeats = false;       // the promise to send them (peer_watch.h)
 };
 
+// What one side has: a provider over one device and address. shm and tcp are one offer each,
+// verbs is one for each address of each port.
 struct PathOffer {
   PathKind kind = PathKind::kTcp;
   std::string provider;
   uint32_t fabric_version = 0;  // major << 16 | minor
-  std::string device;
-  std::string unavailable;  // why this side does not offer it; empty: it does
+  std::string device;           // verbs: "mlx5_0:1"
+  std::string unavailable;      // why this side does not offer it; empty: it does
+  LinkKind link = LinkKind::kUnknown;
+  std::string host = {};  // verbs: the numeric address, or empty
+  uint32_t prefix_bits = 0;
+};
+
+// A candidate as the server decides it: an offer of each side, by its place in that side's `paths`,
+// or of one side alone.
+struct PathPair {
+  static constexpr int kNone = -1;
+  int client_offer = kNone;
+  int server_offer = kNone;
+  std::string rejected;  // why it is not worth trying; empty: it is
 };
 
 struct HostFacts {
@@ -70,6 +88,7 @@ struct ClientHello {
   std::vector<PathOffer> paths;  // in order of preference
   HostFacts host;
   std::string hello;
+  bool allow_routed = false;
 };
 
 struct ServerHello {
@@ -79,8 +98,7 @@ struct ServerHello {
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
   std::vector<PathOffer> paths;
-  // In the order to try; outcome kNotTried or kRejected.
-  std::vector<PathCandidate> candidates;
+  std::vector<PathPair> candidates;  // in the order to try
   HostFacts host;
   std::string local_socket;
   Nonce128 local_nonce;
@@ -89,7 +107,7 @@ struct ServerHello {
 
 struct PathTry {
   uint32_t attempt = 0;
-  PathKind kind = PathKind::kTcp;
+  uint32_t candidate = 0;  // its place in ServerHello::candidates; < kMaxCandidates
   std::string address;
   uint32_t batch_bytes = 0;  // 256..1 MiB
 };
@@ -103,7 +121,7 @@ struct PathReady {
 
 struct PathFailed {
   uint32_t attempt = 0;
-  PathKind kind = PathKind::kTcp;
+  uint32_t candidate = 0;
   std::string reason;
 };
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "transport/control/control_frame.h"
 #include "transport/control/hello.pb.h"
 
 namespace weft {
@@ -22,7 +23,10 @@ ClientHello FullClientHello() {
   hello.connection_index = 7;
   hello.connection_token = 0xfeedbeef;
   hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
-                 {PathKind::kTcp, "tcp", 1u << 16 | 17, "eth0", "denied by WEFT_PATHS=shm"}};
+                 {PathKind::kTcp, "tcp", 1u << 16 | 17, "eth0", "denied by WEFT_PATHS=shm"},
+                 {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2,
+                  "10.0.0.7", 24}};
+  hello.allow_routed = true;
   hello.host = {"5f3c", 1000, 4711, 25, 1};
   hello.hello = std::string("\0opaque\xff", 8);
   return hello;
@@ -33,8 +37,7 @@ ServerHello FullServerHello() {
   hello.version = 1;
   hello.connection_index = 1;
   hello.connection_token = 2;
-  hello.candidates = {{PathKind::kShm, PathCandidate::Outcome::kRejected, "different hosts"},
-                      {PathKind::kTcp, PathCandidate::Outcome::kNotTried, ""}};
+  hello.candidates = {{0, PathPair::kNone, "different hosts"}, {1, 2, ""}};
   hello.local_socket = "weft-0123";
   hello.local_nonce = {~uint64_t{0}, 1};
   hello.hello = "server";
@@ -66,22 +69,31 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->limits.peer_timeout_ns, 3'000'000'000u);
   EXPECT_TRUE(client->limits.heartbeats);
   EXPECT_EQ(client->connection_token, 0xfeedbeef);
-  ASSERT_EQ(client->paths.size(), 2u);
+  ASSERT_EQ(client->paths.size(), 3u);
   EXPECT_EQ(client->paths[1].unavailable, "denied by WEFT_PATHS=shm");
+  EXPECT_EQ(client->paths[2].device, "mlx5_0:1");
+  EXPECT_EQ(client->paths[2].link, LinkKind::kRoceV2);
+  EXPECT_EQ(client->paths[2].host, "10.0.0.7");
+  EXPECT_EQ(client->paths[2].prefix_bits, 24u);
+  EXPECT_TRUE(client->allow_routed);
   EXPECT_EQ(client->host.process_id, 4711);
   EXPECT_EQ(client->hello, FullClientHello().hello);
 
   const auto server = DecodeServerHello(AsBytes(Encode(FullServerHello())));
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_EQ(server->candidates.size(), 2u);
-  EXPECT_EQ(server->candidates[0].outcome, PathCandidate::Outcome::kRejected);
-  EXPECT_EQ(server->candidates[0].reason, "different hosts");
-  EXPECT_EQ(server->candidates[1].outcome, PathCandidate::Outcome::kNotTried);
+  EXPECT_EQ(server->candidates[0].client_offer, 0);
+  EXPECT_EQ(server->candidates[0].server_offer, PathPair::kNone);
+  EXPECT_EQ(server->candidates[0].rejected, "different hosts");
+  EXPECT_EQ(server->candidates[1].client_offer, 1);
+  EXPECT_EQ(server->candidates[1].server_offer, 2);
+  EXPECT_EQ(server->candidates[1].rejected, "");
   EXPECT_TRUE(server->local_nonce == FullServerHello().local_nonce);
 
-  const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{3, PathKind::kTcp, "*:1", 4096})));
+  const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{3, 39, "*:1", 4096})));
   ASSERT_TRUE(wanted.ok()) << wanted.status();
   EXPECT_EQ(wanted->attempt, 3u);
+  EXPECT_EQ(wanted->candidate, 39u);
   EXPECT_EQ(wanted->batch_bytes, 4096u);
   EXPECT_EQ(*DecodeOpen(AsBytes(EncodeOpen(9))), 9u);
   EXPECT_EQ(*DecodePathUp(AsBytes(EncodePathUp(9))), 9u);
@@ -112,7 +124,11 @@ TEST(Hello, WhatIsOutOfBoundsIsRefusedByName) {
        [](control::ClientHello& p) { p.mutable_limits()->set_peer_timeout_ns(1); }},
       {"peer_timeout_ns is 18446744073709551615",
        [](control::ClientHello& p) { p.mutable_limits()->set_peer_timeout_ns(~uint64_t{0}); }},
-      {"shm is offered twice", [](control::ClientHello& p) { p.add_paths()->set_kind(1); }},
+      {"shm is offered twice", [](control::ClientHello& p) { *p.add_paths() = p.paths(0); }},
+      {"verbs is offered twice", [](control::ClientHello& p) { *p.add_paths() = p.paths(2); }},
+      {"host is too long",
+       [](control::ClientHello& p) { p.mutable_paths(2)->set_host(std::string(65, '1')); }},
+      {"129 bits", [](control::ClientHello& p) { p.mutable_paths(2)->set_prefix_bits(129); }},
       {"17 paths",
        [](control::ClientHello& p) {
          while (p.paths_size() < 17) p.add_paths();
@@ -140,8 +156,10 @@ TEST(Hello, ServersAreCheckedAsWell) {
       [](control::ServerHello& p) { p.set_local_socket(std::string(108, 'x')); },
       [](control::ServerHello& p) { p.clear_limits(); },
       [](control::ServerHello& p) {
-        while (p.verdicts_size() < 17) p.add_verdicts();
+        while (p.verdicts_size() < 41) p.add_verdicts();
       },
+      [](control::ServerHello& p) { p.mutable_verdicts(0)->set_client_offer(17); },
+      [](control::ServerHello& p) { p.mutable_verdicts(0)->set_server_offer(0xffffffffu); },
   };
   for (const Change change : kCases) {
     EXPECT_EQ(DecodeChanged<control::ServerHello>(good, change).code(),
@@ -160,13 +178,34 @@ TEST(Hello, AReleaseWithoutHeartbeatsNeitherWatchesNorPromises) {
   EXPECT_FALSE(hello->limits.heartbeats);
 }
 
-TEST(Hello, PathsThatThisReleaseDoesNotKnowAreLeftOut) {
+// Verdicts name paths by their place: those that are not known keep theirs.
+TEST(Hello, PathsThatThisReleaseDoesNotKnowKeepTheirPlaceAndAreUnavailable) {
   control::ClientHello proto;
   ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
   for (const uint32_t kind : {3u, 77u, 257u, 0xffffffffu}) proto.add_paths()->set_kind(kind);
+  proto.mutable_paths(2)->set_link(99);
   const auto hello = DecodeClientHello(AsBytes(proto.SerializeAsString()));
   ASSERT_TRUE(hello.ok()) << hello.status();
-  EXPECT_EQ(hello->paths.size(), 2u);
+  ASSERT_EQ(hello->paths.size(), 7u);
+  EXPECT_EQ(hello->paths[2].link, LinkKind::kUnknown);
+  EXPECT_EQ(PathKindName(hello->paths[5].kind), "unknown");
+  EXPECT_EQ(hello->paths[5].unavailable, "paths of kind 257 are newer than this release");
+}
+
+// 40 candidates and 16 offers with the longest texts there are, and the application's largest
+// hello.
+TEST(Hello, TheLargestFitsIntoAFrame) {
+  ServerHello hello = FullServerHello();
+  hello.features.assign(kMaxFeatures, std::string(kMaxFeatureBytes, 'f'));
+  PathOffer offer;
+  offer.kind = PathKind::kVerbs;
+  offer.provider = offer.device = std::string(128, 'd');
+  offer.host = std::string(60, '1');
+  offer.unavailable = std::string(5'000, 'u');
+  hello.paths.assign(kMaxOfferedPaths, offer);
+  hello.candidates.assign(kMaxCandidates, {15, 15, std::string(5'000, 'r')});
+  hello.hello.assign(kMaxHelloBytes, 'x');
+  EXPECT_LE(Encode(hello).size(), kMaxHelloBodyBytes);
 }
 
 TEST(Hello, TextsOfAPeerAreHarmless) {
@@ -175,14 +214,14 @@ TEST(Hello, TextsOfAPeerAreHarmless) {
   const auto decoded = DecodeClientHello(AsBytes(Encode(hello)));
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(decoded->paths[1].unavailable.substr(0, 5), "?[2Jx");
-  EXPECT_LE(decoded->paths[1].unavailable.size(), kMaxTextBytes + 3);
+  EXPECT_LE(decoded->paths[1].unavailable.size(), kMaxHelloReasonBytes + 3);
 }
 
 TEST(PathTry, IsBoundedToo) {
-  const std::string good = Encode(PathTry{1, PathKind::kTcp, "*:1", 4096});
+  const std::string good = Encode(PathTry{1, 0, "*:1", 4096});
   using Change = void (*)(control::PathTry&);
   const Change kCases[] = {
-      [](control::PathTry& p) { p.set_kind(77); },
+      [](control::PathTry& p) { p.set_candidate(40); },
       [](control::PathTry& p) { p.set_address(std::string(257, 'x')); },
       [](control::PathTry& p) { p.set_batch_bytes(255); },
       [](control::PathTry& p) { p.set_batch_bytes((1 << 20) + 1); },

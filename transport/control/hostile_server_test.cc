@@ -23,11 +23,20 @@ std::string Frame(ControlType type, const std::string& body) {
   return std::string(AsStringView(bytes));
 }
 
+// What clients offer here, and its places in their hello.
+ConnectOptions ShmThenTcp() {
+  ConnectOptions options;
+  options.link.paths = {PathKind::kShm, PathKind::kTcp};
+  return options;
+}
+constexpr int kClientsShm = 0;
+constexpr int kClientsTcp = 1;
+
 ServerHello GoodHello() {
   ServerHello hello;
   hello.version = 1;
   hello.paths = {{PathKind::kTcp, "tcp", 1u << 16 | 17, "", ""}};
-  hello.candidates = {{PathKind::kTcp, PathCandidate::Outcome::kNotTried, ""}};
+  hello.candidates = {{kClientsTcp, 0, ""}};
   return hello;
 }
 
@@ -41,7 +50,8 @@ class HostileServerTest : public NetworkTest {
   }
 
   // Dials, answers with `bytes` and perhaps hangs up; returns how it ends.
-  absl::Status ConnectTo(const std::string& bytes, bool hang_up, ConnectOptions options = {}) {
+  absl::Status ConnectTo(const std::string& bytes, bool hang_up,
+                         const ConnectOptions& options = ShmThenTcp()) {
     NetworkEnd* const end = DialAt(address_, options);
     Descriptor peer;
     EXPECT_TRUE(RunEngines({client_.get()}, [&] {
@@ -66,7 +76,7 @@ void ExpectError(const absl::Status& status, absl::StatusCode code, const std::s
 }
 
 ConnectOptions Impatient() {
-  ConnectOptions options;
+  ConnectOptions options = ShmThenTcp();
   options.link.connect_timeout_ns = 100'000'000;
   return options;
 }
@@ -138,8 +148,7 @@ TEST_F(HostileServerTest, AFalseLocalSocketRejectsSharedMemoryOnly) {
   ServerHello hello = GoodHello();
   hello.host = ReadHostFacts();
   hello.paths.push_back({PathKind::kShm, "shm", 1u << 16 | 17, "", ""});
-  hello.candidates.insert(hello.candidates.begin(),
-                          {PathKind::kShm, PathCandidate::Outcome::kNotTried, ""});
+  hello.candidates.insert(hello.candidates.begin(), {kClientsShm, 1, ""});
   hello.local_socket = "weft-nobody";
   const absl::Status status =
       ConnectTo(Preamble() + Frame(ControlType::kServerHello, Encode(hello)), false, Impatient());

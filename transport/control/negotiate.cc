@@ -1,9 +1,11 @@
 #include "transport/control/negotiate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/strings.h"
 #include "transport/control/quirks.h"
+#include "transport/devices/subnet.h"
 
 namespace weft {
 namespace {
@@ -46,31 +48,209 @@ std::string ShmObstacle(const HostFacts& client, const HostFacts& server,
   return "";
 }
 
-std::string Obstacle(PathKind kind, const ClientHello& client, const ServerHello& server) {
-  const PathOffer* client_offer = FindOffer(client.paths, kind);
-  const PathOffer* server_offer = FindOffer(server.paths, kind);
-  if (client_offer == nullptr) return "the client does not know this path";
-  if (!client_offer->unavailable.empty()) return StrCat("client: ", client_offer->unavailable);
-  if (server_offer == nullptr) return "the server does not know this path";
-  if (!server_offer->unavailable.empty()) return StrCat("server: ", server_offer->unavailable);
-  if (kind == PathKind::kShm) {
-    return ShmObstacle(client.host, server.host, *client_offer, *server_offer);
+// How well two RDMA addresses fit together, the better the greater.
+enum class RdmaFit : uint8_t {
+  kUnavailable = 1,   // one of them cannot be used
+  kOtherNetwork = 2,  // InfiniBand does not reach iWARP
+  kOtherFamily = 3,   // IPv4 does not reach IPv6
+  kOtherSubnet = 4,   // and this kind of link has no routers
+  kRoutable = 5,      // by a router, perhaps
+  kWouldFit = 6,      // a common subnet, but one of them cannot be used
+  kCommonSubnet = 7,
+};
+
+bool IsV6(const PathOffer& offer) { return offer.host.find(':') != std::string::npos; }
+
+RdmaFit Fit(const PathOffer& a, const PathOffer& b) {
+  const bool usable = a.unavailable.empty() && b.unavailable.empty();
+  const RdmaFit worse = usable ? RdmaFit::kOtherNetwork : RdmaFit::kUnavailable;
+  if (a.link != b.link || a.link == LinkKind::kUnknown) return worse;
+  if (a.host.empty() || b.host.empty()) return worse;
+  if (IsV6(a) != IsV6(b)) return usable ? RdmaFit::kOtherFamily : RdmaFit::kUnavailable;
+  if (ShareSubnet(a.host, a.prefix_bits, b.host, b.prefix_bits)) {
+    return usable ? RdmaFit::kCommonSubnet : RdmaFit::kWouldFit;
   }
-  return "";
+  if (!usable) return RdmaFit::kUnavailable;
+  const bool has_routers = a.link == LinkKind::kRoceV2 || a.link == LinkKind::kIwarp;
+  return has_routers ? RdmaFit::kRoutable : RdmaFit::kOtherSubnet;
 }
 
-bool Names(const std::vector<PathCandidate>& candidates, PathKind kind) {
-  return std::any_of(candidates.begin(), candidates.end(),
-                     [kind](const PathCandidate& candidate) { return candidate.kind == kind; });
+// "192.168.1.7/24"
+std::string PrefixText(const PathOffer& offer) {
+  return StrCat(offer.host, "/", offer.prefix_bits);
 }
+
+std::string AtBothSides(std::string_view client, std::string_view server) {
+  return StrCat(" (", client, " at the client, ", server, " at the server)");
+}
+
+// Why nothing comes of this pair. REQUIRES: the client's is available.
+std::string RdmaObstacle(const PathOffer& client, const PathOffer& server, bool allow_routed) {
+  switch (Fit(client, server)) {
+    case RdmaFit::kUnavailable:
+    case RdmaFit::kWouldFit:
+      return StrCat("server: ", server.unavailable);
+    case RdmaFit::kOtherNetwork:
+      return StrCat("different networks",
+                    AtBothSides(LinkKindName(client.link), LinkKindName(server.link)));
+    case RdmaFit::kOtherFamily:
+      return StrCat("different address families", AtBothSides(client.host, server.host));
+    case RdmaFit::kOtherSubnet:
+      return StrCat("no common subnet", AtBothSides(PrefixText(client), PrefixText(server)));
+    case RdmaFit::kRoutable:
+      if (allow_routed) break;
+      return StrCat("no common subnet", AtBothSides(PrefixText(client), PrefixText(server)),
+                    "; if a router joins them: LinkOptions::allow_routed or WEFT_ROUTED=1");
+    case RdmaFit::kCommonSubnet:
+      break;
+  }
+  return StrCat("there are ", kMaxViableRdmaPairs,
+                " better pairs of RDMA addresses: name the one "
+                "that is meant by WEFT_DEVICES or WEFT_SUBNETS");
+}
+
+// Pairs up the offers of two sides, row by row.
+class Pairing {
+ public:
+  Pairing(const ClientHello& client, const ServerHello& server, bool allow_routed)
+      : client_(client), server_(server), allow_routed_(allow_routed) {}
+
+  std::vector<PathPair> Run() {
+    bool rdma_done = false;
+    for (size_t i = 0; i < client_.paths.size(); ++i) {
+      if (client_.paths[i].kind != PathKind::kVerbs) {
+        PairPlain(static_cast<int>(i));
+      } else if (!std::exchange(rdma_done, true)) {
+        PairRdma();  // all addresses at once: their order is of the whole
+      }
+    }
+    ListServersAlone();
+    if (rows_.size() > kMaxCandidates) rows_.resize(kMaxCandidates);
+    return std::move(rows_);
+  }
+
+ private:
+  static constexpr int kNone = PathPair::kNone;
+  const PathOffer& clients(int i) const { return client_.paths[static_cast<size_t>(i)]; }
+  const PathOffer& servers(int i) const { return server_.paths[static_cast<size_t>(i)]; }
+  int client_count() const { return static_cast<int>(client_.paths.size()); }
+  int server_count() const { return static_cast<int>(server_.paths.size()); }
+
+  void Add(int client, int server, std::string rejected) {
+    rows_.push_back({client, server, std::move(rejected)});
+  }
+
+  // A kind of which each side has one.
+  void PairPlain(int c) {
+    int s = 0;
+    while (s < server_count() && servers(s).kind != clients(c).kind) ++s;
+    if (s == server_count()) s = kNone;
+    Add(c, s, PlainObstacle(c, s));
+  }
+
+  std::string PlainObstacle(int c, int s) const {
+    if (!clients(c).unavailable.empty()) return StrCat("client: ", clients(c).unavailable);
+    if (s == kNone) return "the server does not know this path";
+    if (!servers(s).unavailable.empty()) return StrCat("server: ", servers(s).unavailable);
+    if (clients(c).kind != PathKind::kShm) return "";
+    return ShmObstacle(client_.host, server_.host, clients(c), servers(s));
+  }
+
+  void PairRdma() {
+    std::vector<size_t> partners(client_.paths.size(), 0);
+    AddViable(RdmaFit::kCommonSubnet, &partners);
+    if (allow_routed_) AddViable(RdmaFit::kRoutable, &partners);
+    for (int c = 0; c < client_count(); ++c) {
+      if (clients(c).kind == PathKind::kVerbs && partners[static_cast<size_t>(c)] == 0) {
+        AddNearestMiss(c);
+      }
+    }
+  }
+
+  void AddViable(RdmaFit wanted, std::vector<size_t>* partners) {
+    for (int c = 0; c < client_count(); ++c) {
+      size_t& count = (*partners)[static_cast<size_t>(c)];
+      for (int s = 0; s < server_count() && count < kMaxPartners; ++s) {
+        if (clients(c).kind != PathKind::kVerbs || servers(s).kind != PathKind::kVerbs) continue;
+        if (Fit(clients(c), servers(s)) != wanted || viable_ == kMaxViableRdmaPairs) continue;
+        ++viable_;
+        ++count;
+        Add(c, s, "");
+      }
+    }
+  }
+
+  // A client's address without a partner: the server's that came closest says why.
+  void AddNearestMiss(int c) {
+    if (!clients(c).unavailable.empty()) {
+      return Add(c, kNone, StrCat("client: ", clients(c).unavailable));
+    }
+    int nearest = kNone;
+    for (int s = 0; s < server_count(); ++s) {
+      if (servers(s).kind != PathKind::kVerbs) continue;
+      if (nearest == kNone || Fit(clients(c), servers(s)) > Fit(clients(c), servers(nearest))) {
+        nearest = s;
+      }
+    }
+    if (nearest == kNone) return Add(c, kNone, "the server does not know this path");
+    Add(c, nearest, RdmaObstacle(clients(c), servers(nearest), allow_routed_));
+  }
+
+  // What only the server knows, and what it lacks and no row has named.
+  void ListServersAlone() {
+    for (int s = 0; s < server_count(); ++s) {
+      const PathOffer& offer = servers(s);
+      const bool known = std::any_of(client_.paths.begin(), client_.paths.end(),
+                                     [&](const PathOffer& o) { return o.kind == offer.kind; });
+      if (!known) {
+        Add(kNone, s,
+            offer.unavailable.empty() ? "the client does not know this path"
+                                      : StrCat("server: ", offer.unavailable));
+      } else if (offer.kind == PathKind::kVerbs && !offer.unavailable.empty() && ClientHasRdma() &&
+                 !IsNamed(s)) {
+        Add(kNone, s, StrCat("server: ", offer.unavailable));
+      }
+    }
+  }
+
+  bool ClientHasRdma() const {
+    return std::any_of(client_.paths.begin(), client_.paths.end(), [](const PathOffer& offer) {
+      return offer.kind == PathKind::kVerbs && offer.unavailable.empty();
+    });
+  }
+  bool IsNamed(int s) const {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [s](const PathPair& row) { return row.server_offer == s; });
+  }
+
+  const ClientHello& client_;
+  const ServerHello& server_;
+  const bool allow_routed_;
+  size_t viable_ = 0;
+  std::vector<PathPair> rows_;
+};
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool Offers(const std::vector<PathOffer>& offers, PathKind kind) {
-  const PathOffer* offer = FindOffer(offers, kind);
-  return offer != nullptr && offer->unavailable.empty();
+bool Exists(int index, const std::vector<PathOffer>& offers) {
+  return index == PathPair::kNone || static_cast<size_t>(index) < offers.size();
+}
+
+// Whether a client can try this pair: it must not be led to a link that cannot be.
+bool MayTry(const PathPair& pair, const ClientHello& client, const ServerHello& server) {
+  if (pair.client_offer == PathPair::kNone || pair.server_offer == PathPair::kNone) return false;
+  const PathOffer& own = client.paths[static_cast<size_t>(pair.client_offer)];
+  const PathOffer& peers = server.paths[static_cast<size_t>(pair.server_offer)];
+  if (own.kind != peers.kind || !own.unavailable.empty() || !peers.unavailable.empty()) {
+    return false;
+  }
+  return own.kind != PathKind::kVerbs || Fit(own, peers) >= RdmaFit::kRoutable;
+}
+
+std::string PairName(const PathPair& pair, const ClientHello& client, const ServerHello& server) {
+  return CandidateName(DescribePairs({pair}, client.paths, server.paths, /*as_client=*/true)[0]);
 }
 
 }  // namespace
@@ -92,19 +272,40 @@ std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& clien
   return common;
 }
 
-std::vector<PathCandidate> NegotiatePaths(const ClientHello& client, const ServerHello& server) {
-  std::vector<PathCandidate> candidates;
-  const auto consider = [&](const std::vector<PathOffer>& offers) {
-    for (const PathOffer& offer : offers) {
-      if (Names(candidates, offer.kind)) continue;
-      std::string obstacle = Obstacle(offer.kind, client, server);
-      const auto outcome =
-          obstacle.empty() ? PathCandidate::Outcome::kNotTried : PathCandidate::Outcome::kRejected;
-      candidates.push_back({offer.kind, outcome, std::move(obstacle)});
-    }
+std::vector<PathPair> NegotiatePaths(const ClientHello& client, const ServerHello& server,
+                                     bool server_allows_routed) {
+  return Pairing(client, server, client.allow_routed || server_allows_routed).Run();
+}
+
+std::vector<PathCandidate> DescribePairs(const std::vector<PathPair>& pairs,
+                                         const std::vector<PathOffer>& clients,
+                                         const std::vector<PathOffer>& servers, bool as_client) {
+  const auto find = [](const std::vector<PathOffer>& offers, int index) {
+    return index == PathPair::kNone ? nullptr : &offers[static_cast<size_t>(index)];
   };
-  consider(client.paths);
-  consider(server.paths);
+  std::vector<PathCandidate> candidates;
+  for (const PathPair& pair : pairs) {
+    const PathOffer* own = find(clients, pair.client_offer);
+    const PathOffer* peers = find(servers, pair.server_offer);
+    if (!as_client) std::swap(own, peers);
+    PathCandidate candidate;
+    if (const PathOffer* named = own != nullptr ? own : peers; named != nullptr) {
+      candidate.kind = named->kind;
+      candidate.link = named->link;
+    }
+    if (own != nullptr) {
+      candidate.device = own->device;
+      candidate.address = own->host;
+    }
+    if (peers != nullptr) {
+      candidate.peer_device = peers->device;
+      candidate.peer_address = peers->host;
+    }
+    candidate.reason = pair.rejected;
+    candidate.outcome = pair.rejected.empty() ? PathCandidate::Outcome::kNotTried
+                                              : PathCandidate::Outcome::kRejected;
+    candidates.push_back(std::move(candidate));
+  }
   return candidates;
 }
 
@@ -118,7 +319,7 @@ std::string Summary(const std::vector<PathCandidate>& candidates) {
   std::string reasons;
   for (const PathCandidate& candidate : candidates) {
     const bool open = candidate.outcome == PathCandidate::Outcome::kNotTried;
-    reasons = StrCat(reasons, reasons.empty() ? "" : "; ", PathKindName(candidate.kind), ": ",
+    reasons = StrCat(reasons, reasons.empty() ? "" : "; ", CandidateName(candidate), ": ",
                      open ? std::string("not tried") : candidate.reason);
   }
   return reasons;
@@ -141,22 +342,32 @@ absl::Status CheckServerHello(const ClientHello& client, const ServerHello& serv
           StrCat("the server chose the feature \"", feature, "\", which was not offered"));
     }
   }
-  for (const PathCandidate& candidate : server.candidates) {
-    if (candidate.outcome != PathCandidate::Outcome::kNotTried) continue;
-    if (!Offers(client.paths, candidate.kind) || !Offers(server.paths, candidate.kind)) {
-      return absl::DataLossError(StrCat("the server chose the path ", PathKindName(candidate.kind),
+  for (const PathPair& pair : server.candidates) {
+    if (!Exists(pair.client_offer, client.paths) || !Exists(pair.server_offer, server.paths) ||
+        (pair.client_offer == PathPair::kNone && pair.server_offer == PathPair::kNone)) {
+      return absl::DataLossError("the server names a candidate of paths that nobody offers");
+    }
+    if (pair.rejected.empty() && !MayTry(pair, client, server)) {
+      return absl::DataLossError(StrCat("the server chose the path ",
+                                        PairName(pair, client, server),
                                         ", which is not offered by both sides"));
     }
   }
   return absl::OkStatus();
 }
 
-std::string ChosenReason(PathKind kind, const HostFacts& self, const HostFacts& peer,
-                         const PathOffer& own_offer, const PathOffer& peer_offer) {
+std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const PathOffer& own_offer,
+                         const PathOffer& peer_offer) {
   std::string reason;
-  if (kind == PathKind::kShm) {
+  if (own_offer.kind == PathKind::kShm) {
     reason = StrCat("same host (kernel ", BootIdText(self), ", pid ", peer.process_id, ", uid ",
                     peer.user_id, "), ");
+  }
+  if (own_offer.kind == PathKind::kVerbs) {
+    const bool common = Fit(own_offer, peer_offer) == RdmaFit::kCommonSubnet;
+    reason = StrCat(LinkKindName(own_offer.link),
+                    common ? " in a common subnet (" : " through a router (", PrefixText(own_offer),
+                    " here, ", PrefixText(peer_offer), " at the peer), ");
   }
   const std::string own_version = FabricVersionName(own_offer.fabric_version);
   const std::string peer_version = FabricVersionName(peer_offer.fabric_version);
@@ -165,19 +376,12 @@ std::string ChosenReason(PathKind kind, const HostFacts& self, const HostFacts& 
   } else {
     reason = StrCat(reason, "libfabric ", own_version, " here, ", peer_version, " at the peer");
   }
-  const std::string_view note = QuirkNote(kind, own_offer.fabric_version);
+  const std::string_view note = QuirkNote(own_offer.kind, own_offer.fabric_version);
   return note.empty() ? reason : StrCat(reason, "; note: ", note);
 }
 
 std::string FabricVersionName(uint32_t version) {
   return StrCat(version >> 16, ".", version & 0xffff);
-}
-
-const PathOffer* FindOffer(const std::vector<PathOffer>& offers, PathKind kind) {
-  for (const PathOffer& offer : offers) {
-    if (offer.kind == kind) return &offer;
-  }
-  return nullptr;
 }
 
 }  // namespace weft

@@ -28,10 +28,23 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,
                                            const std::vector<std::string>& server);
 
-// Every path that either side named, in the client's order of preference, those of the server alone
-// at the end: kNotTried where both offer it and nothing that is known speaks against it, else
-// kRejected with the reason.
-std::vector<PathCandidate> NegotiatePaths(const ClientHello& client, const ServerHello& server);
+// RDMA pairs that a client may try, and partners of one of its addresses: enough for several ports
+// and both families, and few enough that trying them all ends within some seconds.
+inline constexpr size_t kMaxViableRdmaPairs = 8;
+inline constexpr size_t kMaxPartners = 2;
+
+// The candidates, in the order to try: the client's order of preference holds, and among the
+// partners of one of its RDMA addresses the server's. A pair of RDMA addresses is worth trying if
+// both are of one link kind and family and have a common subnet; RoCE v2 and iWARP also without
+// one, after those that have, if either side allows it. Every offer of either side that nothing
+// came of has a row with the reason. At most kMaxCandidates.
+std::vector<PathPair> NegotiatePaths(const ClientHello& client, const ServerHello& server,
+                                     bool server_allows_routed = false);
+
+// The same for people: kNotTried where there is no reason against it.
+std::vector<PathCandidate> DescribePairs(const std::vector<PathPair>& pairs,
+                                         const std::vector<PathOffer>& clients,
+                                         const std::vector<PathOffer>& servers, bool as_client);
 
 // "shm: different hosts (...); tcp: ..."
 std::string Summary(const std::vector<PathCandidate>& candidates);
@@ -42,17 +55,16 @@ bool HasViable(const std::vector<PathCandidate>& candidates);
 absl::Status NoCommonPath(const std::vector<PathCandidate>& candidates);
 
 // OK when a server's hello answers `client`'s: a version from its range, features that it offered,
-// candidates that both offer. DATA_LOSS names what does not fit.
+// candidates made of offers that there are, and to be tried only where both are available and fit
+// together. DATA_LOSS names what does not fit.
 absl::Status CheckServerHello(const ClientHello& client, const ServerHello& server);
 
 // Why a path was chosen, for both sides' candidates: "same host (kernel 5f3c..., pid 4711, uid 0),
-// libfabric 1.17 on both sides". `peer_process_id` is what the kernel vouched for.
-std::string ChosenReason(PathKind kind, const HostFacts& self, const HostFacts& peer,
-                         const PathOffer& own_offer, const PathOffer& peer_offer);
+// libfabric 1.17 on both sides".
+std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const PathOffer& own_offer,
+                         const PathOffer& peer_offer);
 
 // "1.17", from major << 16 | minor.
 std::string FabricVersionName(uint32_t version);
-
-const PathOffer* FindOffer(const std::vector<PathOffer>& offers, PathKind kind);
 
 }  // namespace weft

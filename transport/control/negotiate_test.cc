@@ -1,5 +1,6 @@
 #include "transport/control/negotiate.h"
 
+#include <algorithm>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -14,12 +15,31 @@ constexpr uint32_t k206 = 2u << 16 | 6;
 
 using Outcome = PathCandidate::Outcome;
 
+PathOffer Offer(PathKind kind, uint32_t version = k117) {
+  PathOffer offer;
+  offer.kind = kind;
+  offer.provider = PathKindName(kind);
+  offer.fabric_version = version;
+  return offer;
+}
+
+PathOffer Rdma(const std::string& device, LinkKind link, const std::string& host,
+               uint32_t prefix_bits, const std::string& unavailable = "") {
+  PathOffer offer = Offer(PathKind::kVerbs);
+  offer.device = device;
+  offer.link = link;
+  offer.host = host;
+  offer.prefix_bits = prefix_bits;
+  offer.unavailable = unavailable;
+  return offer;
+}
+
 // Two sides that agree about everything; tests take away what they are about.
 struct Pair {
   Pair() {
     for (std::vector<PathOffer>* offers : {&client.paths, &server.paths}) {
-      offers->push_back({PathKind::kShm, "shm", k117, "shm", ""});
-      offers->push_back({PathKind::kTcp, "tcp", k117, "lo", ""});
+      offers->push_back(Offer(PathKind::kShm));
+      offers->push_back(Offer(PathKind::kTcp));
     }
     client.versions = kProtocolVersions;
     server.version = kProtocolVersions.max;
@@ -27,16 +47,20 @@ struct Pair {
     server.host = {"5f3c0000-aaaa", 1000, 4712, 25, 1};
   }
 
-  std::vector<PathCandidate> Negotiate() const { return NegotiatePaths(client, server); }
+  std::vector<PathCandidate> Negotiate() const {
+    return DescribePairs(NegotiatePaths(client, server), client.paths, server.paths,
+                         /*as_client=*/true);
+  }
   // "shm tcp": what is left to try, in order.
   std::string Viable() const {
-    std::string kinds;
+    std::string names;
     for (const PathCandidate& candidate : Negotiate()) {
       if (candidate.outcome != Outcome::kNotTried) continue;
-      if (!kinds.empty()) kinds += " ";
-      kinds += PathKindName(candidate.kind);
+      if (!names.empty()) names += " ";
+      names += candidate.kind == PathKind::kVerbs ? candidate.address + ">" + candidate.peer_address
+                                                  : std::string(PathKindName(candidate.kind));
     }
-    return kinds;
+    return names;
   }
   std::string Reason(PathKind kind) const {
     for (const PathCandidate& candidate : Negotiate()) {
@@ -151,9 +175,203 @@ TEST(NegotiatePaths, NothingOfferedIsSaidAsWell) {
   EXPECT_NE(std::string(NoCommonPath({}).message()).find("none is offered"), std::string::npos);
 }
 
+// --- RDMA: pairs of addresses ------------------------------------------------------------------
+
+// Both sides have two ports of RoCE v2 on two subnets.
+struct RdmaPair : Pair {
+  RdmaPair() {
+    client.paths.insert(client.paths.begin() + 1,
+                        {Rdma("mlx5_0:1", LinkKind::kRoceV2, "10.0.1.7", 24),
+                         Rdma("mlx5_1:1", LinkKind::kRoceV2, "10.0.2.7", 24)});
+    server.paths.insert(server.paths.begin() + 1,
+                        {Rdma("mlx5_4:1", LinkKind::kRoceV2, "10.0.2.9", 24),
+                         Rdma("mlx5_5:1", LinkKind::kRoceV2, "10.0.1.9", 24)});
+  }
+  std::vector<PathOffer>& clients() { return client.paths; }
+  std::vector<PathOffer>& servers() { return server.paths; }
+};
+
+TEST(RdmaPairs, AreMadeBySubnetInTheClientsOrder) {
+  const RdmaPair pair;
+  EXPECT_EQ(pair.Viable(), "shm 10.0.1.7>10.0.1.9 10.0.2.7>10.0.2.9 tcp");
+  const std::vector<PathCandidate> candidates = pair.Negotiate();
+  EXPECT_EQ(CandidateName(candidates[1]),
+            "verbs mlx5_0:1 (RoCE v2, 10.0.1.7) to mlx5_5:1 (10.0.1.9)");
+}
+
+TEST(RdmaPairs, BothSidesDescribeThemFromTheirOwn) {
+  const RdmaPair pair;
+  const auto as_server = DescribePairs(NegotiatePaths(pair.client, pair.server), pair.client.paths,
+                                       pair.server.paths, /*as_client=*/false);
+  EXPECT_EQ(CandidateName(as_server[1]),
+            "verbs mlx5_5:1 (RoCE v2, 10.0.1.9) to mlx5_0:1 (10.0.1.7)");
+}
+
+TEST(RdmaPairs, AnAddressHasTwoPartnersAtMost) {
+  RdmaPair pair;
+  for (const char* host : {"10.0.1.10", "10.0.1.11"}) {
+    pair.servers().push_back(Rdma("mlx5_6:1", LinkKind::kRoceV2, host, 24));
+  }
+  EXPECT_EQ(pair.Viable(), "shm 10.0.1.7>10.0.1.9 10.0.1.7>10.0.1.10 10.0.2.7>10.0.2.9 tcp");
+}
+
+TEST(RdmaPairs, EightAreTriedAtMostAndTheNextOneSaysSo) {
+  Pair pair;
+  for (int i = 0; i < 6; ++i) {
+    const std::string number = std::to_string(i);
+    pair.client.paths.push_back(Rdma("a" + number, LinkKind::kRoceV2, "10.0.0.1" + number, 16));
+    pair.server.paths.push_back(Rdma("b" + number, LinkKind::kRoceV2, "10.0.0.2" + number, 16));
+  }
+  const std::vector<PathCandidate> candidates = pair.Negotiate();
+  size_t viable = 0;
+  for (const PathCandidate& c : candidates) {
+    if (c.kind == PathKind::kVerbs && c.outcome == Outcome::kNotTried) ++viable;
+  }
+  EXPECT_EQ(viable, kMaxViableRdmaPairs);
+  EXPECT_NE(candidates.back().reason.find("8 better pairs"), std::string::npos)
+      << candidates.back().reason;
+  EXPECT_LE(candidates.size(), kMaxCandidates);
+}
+
+TEST(RdmaPairs, NeverExceedWhatTheHelloHolds) {
+  Pair pair;
+  pair.client.paths.clear();
+  pair.server.paths.clear();
+  for (size_t i = 0; i < kMaxOfferedPaths; ++i) {
+    const std::string number = std::to_string(i);
+    const std::string down = i % 2 == 1 ? "port down" : "";
+    pair.client.paths.push_back(
+        Rdma("a" + number, LinkKind::kRoceV2, "10.0.0." + number, 16, down));
+    pair.server.paths.push_back(
+        Rdma("b" + number, LinkKind::kRoceV2, "10.0.1." + number, 16, down));
+  }
+  EXPECT_LE(NegotiatePaths(pair.client, pair.server).size(), kMaxCandidates);
+}
+
+TEST(RdmaPairs, AreRuledOutWithAReasonThatHelps) {
+  const struct {
+    std::string name;
+    void (*change)(RdmaPair&);
+    std::string reason;
+  } kCases[] = {
+      {"other subnet", [](RdmaPair& p) { p.servers()[2].host = "10.0.3.9"; },
+       "no common subnet (10.0.1.7/24 at the client, 10.0.2.9/24 at the server); if a router joins "
+       "them: LinkOptions::allow_routed or WEFT_ROUTED=1"},
+      {"other network",
+       [](RdmaPair& p) {
+         for (PathOffer& offer : p.servers()) offer.link = LinkKind::kIwarp;
+       },
+       "different networks (RoCE v2 at the client, iWARP at the server)"},
+      {"InfiniBand has no routers",
+       [](RdmaPair& p) { p.clients()[1].link = p.servers()[1].link = LinkKind::kInfiniBand; },
+       "no common subnet (10.0.1.7/24 at the client, 10.0.2.9/24 at the server)"},
+      {"other family",
+       [](RdmaPair& p) {
+         p.servers()[1].host = "fd77::9";
+         p.servers()[2].host = "fd78::9";
+       },
+       "different address families (10.0.1.7 at the client, fd77::9 at the server)"},
+      {"the right port is down", [](RdmaPair& p) { p.servers()[2].unavailable = "port down"; },
+       "server: port down"},
+      {"the client's port is down", [](RdmaPair& p) { p.clients()[1].unavailable = "port down"; },
+       "client: port down"},
+      {"the server has no RDMA",
+       [](RdmaPair& p) {
+         p.servers()[1] = Rdma("", LinkKind::kUnknown, "", 0, "no RDMA device");
+         p.servers().erase(p.servers().begin() + 2);
+       },
+       "server: no RDMA device"},
+      {"the server knows no RDMA",
+       [](RdmaPair& p) { p.servers().erase(p.servers().begin() + 1, p.servers().begin() + 3); },
+       "the server does not know this path"},
+  };
+  for (const auto& c : kCases) {
+    RdmaPair pair;
+    c.change(pair);
+    const std::vector<PathCandidate> candidates = pair.Negotiate();
+    const auto row = std::find_if(candidates.begin(), candidates.end(),
+                                  [](const auto& one) { return one.device == "mlx5_0:1"; });
+    ASSERT_NE(row, candidates.end()) << c.name;
+    EXPECT_EQ(row->outcome, Outcome::kRejected) << c.name;
+    EXPECT_EQ(row->reason.substr(0, c.reason.size()), c.reason) << c.name << ": " << row->reason;
+  }
+}
+
+TEST(RdmaPairs, WhatTheServerLacksIsToldOnce) {
+  RdmaPair pair;
+  pair.servers().push_back(Rdma("mlx5_9:1", LinkKind::kRoceV2, "", 0, "port down"));
+  const std::vector<PathCandidate> candidates = pair.Negotiate();
+  EXPECT_EQ(candidates.back().peer_device, "mlx5_9:1");
+  EXPECT_EQ(candidates.back().reason, "server: port down");
+  EXPECT_EQ(CandidateName(candidates.back()), "verbs to mlx5_9:1 (RoCE v2)");
+}
+
+TEST(RdmaPairs, WithoutRdmaOnBothSidesOneRowSaysSo) {
+  Pair pair;
+  pair.client.paths.push_back(Rdma("", LinkKind::kUnknown, "", 0, "no RDMA device"));
+  pair.server.paths.push_back(Rdma("", LinkKind::kUnknown, "", 0, "no RDMA device"));
+  EXPECT_EQ(pair.Negotiate().size(), 3u);
+  EXPECT_EQ(pair.Reason(PathKind::kVerbs), "client: no RDMA device");
+}
+
+TEST(RdmaPairs, GoThroughRoutersIfEitherSideAllowsIt) {
+  RdmaPair pair;
+  pair.servers()[2].host = "10.9.0.9";
+  pair.client.allow_routed = true;
+  EXPECT_EQ(pair.Viable(),
+            "shm 10.0.2.7>10.0.2.9 10.0.1.7>10.0.2.9 10.0.1.7>10.9.0.9 10.0.2.7>10.9.0.9 tcp")
+      << "those with a common subnet come first";
+  pair.client.allow_routed = false;
+  EXPECT_EQ(pair.Viable(), "shm 10.0.2.7>10.0.2.9 tcp");
+  size_t viable = 0;
+  for (const PathPair& row : NegotiatePaths(pair.client, pair.server,
+                                            /*server_allows_routed=*/true)) {
+    if (row.rejected.empty()) ++viable;
+  }
+  EXPECT_EQ(viable, 6u);
+}
+
+TEST(RdmaPairs, OfRoceV1AndInfiniBandNeverGoThroughRouters) {
+  for (const LinkKind link : {LinkKind::kRoceV1, LinkKind::kInfiniBand}) {
+    Pair pair;
+    pair.client.allow_routed = true;
+    pair.client.paths.push_back(Rdma("a:1", link, "10.0.1.7", 24));
+    pair.server.paths.push_back(Rdma("b:1", link, "10.0.2.9", 24));
+    EXPECT_EQ(pair.Viable(), "shm tcp") << LinkKindName(link);
+    EXPECT_EQ(pair.Reason(PathKind::kVerbs),
+              "no common subnet (10.0.1.7/24 at the client, 10.0.2.9/24 at the server)");
+  }
+}
+
+TEST(RdmaPairs, OfIpv6AreMadeBySubnetToo) {
+  Pair pair;
+  pair.client.paths.push_back(Rdma("a:1", LinkKind::kIwarp, "fd77::1", 64));
+  pair.server.paths.push_back(Rdma("b:1", LinkKind::kIwarp, "fd77::2", 64));
+  EXPECT_EQ(pair.Viable(), "shm tcp fd77::1>fd77::2");
+}
+
+TEST(CheckServerHello, NoLinkBetweenDifferentNetworksIsStarted) {
+  RdmaPair pair;
+  pair.server.candidates = NegotiatePaths(pair.client, pair.server);
+  EXPECT_TRUE(CheckServerHello(pair.client, pair.server).ok());
+  pair.servers()[2].link = LinkKind::kIwarp;
+  EXPECT_EQ(CheckServerHello(pair.client, pair.server).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ChosenReason, SaysWhichNetworkRdmaGoesOver) {
+  const RdmaPair pair;
+  EXPECT_EQ(
+      ChosenReason({}, {}, pair.client.paths[1], pair.server.paths[2]),
+      "RoCE v2 in a common subnet (10.0.1.7/24 here, 10.0.1.9/24 at the peer), libfabric 1.17 "
+      "on both sides");
+  EXPECT_EQ(ChosenReason({}, {}, pair.client.paths[1], pair.server.paths[1]),
+            "RoCE v2 through a router (10.0.1.7/24 here, 10.0.2.9/24 at the peer), libfabric 1.17 "
+            "on both sides");
+}
+
 TEST(CheckServerHello, AcceptsAnHonestAnswer) {
   Pair pair;
-  pair.server.candidates = pair.Negotiate();
+  pair.server.candidates = NegotiatePaths(pair.client, pair.server);
   EXPECT_TRUE(CheckServerHello(pair.client, pair.server).ok());
 }
 
@@ -168,12 +386,19 @@ TEST(CheckServerHello, RefusesWhatWasNotOffered) {
       {"path the server lacks", [](Pair& p) { p.server.paths[0].unavailable = "none"; }},
       {"path nobody named",
        [](Pair& p) {
-         p.server.candidates.push_back({PathKind::kSim, Outcome::kNotTried, ""});
+         p.server.candidates.push_back({2, 0, ""});
        }},
+      {"path the server does not name", [](Pair& p) { p.server.candidates[0].server_offer = 9; }},
+      {"reason about nothing",
+       [](Pair& p) {
+         p.server.candidates.push_back({-1, -1, "why"});
+       }},
+      {"half a pair", [](Pair& p) { p.server.candidates[1].client_offer = -1; }},
+      {"two kinds", [](Pair& p) { p.server.candidates[1].client_offer = 0; }},
   };
   for (const auto& c : kCases) {
     Pair pair;
-    pair.server.candidates = pair.Negotiate();
+    pair.server.candidates = NegotiatePaths(pair.client, pair.server);
     c.change(pair);
     EXPECT_EQ(CheckServerHello(pair.client, pair.server).code(), absl::StatusCode::kDataLoss)
         << c.name;
@@ -182,8 +407,8 @@ TEST(CheckServerHello, RefusesWhatWasNotOffered) {
 
 TEST(ChosenReason, SaysWhoTheNeighbourIs) {
   const Pair pair;
-  const std::string reason = ChosenReason(PathKind::kShm, pair.client.host, pair.server.host,
-                                          pair.client.paths[0], pair.server.paths[0]);
+  const std::string reason =
+      ChosenReason(pair.client.host, pair.server.host, pair.client.paths[0], pair.server.paths[0]);
   EXPECT_NE(reason.find("same host (kernel 5f3c..., pid 4712, uid 1000)"), std::string::npos)
       << reason;
   EXPECT_NE(reason.find("libfabric 1.17 on both sides"), std::string::npos) << reason;
@@ -191,8 +416,7 @@ TEST(ChosenReason, SaysWhoTheNeighbourIs) {
 }
 
 TEST(ChosenReason, NamesBothVersionsOverTcp) {
-  EXPECT_EQ(ChosenReason(PathKind::kTcp, {}, {}, {PathKind::kTcp, "tcp", k117, "", ""},
-                         {PathKind::kTcp, "tcp", k206, "", ""}),
+  EXPECT_EQ(ChosenReason({}, {}, Offer(PathKind::kTcp, k117), Offer(PathKind::kTcp, k206)),
             "libfabric 1.17 here, 2.6 at the peer");
 }
 

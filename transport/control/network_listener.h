@@ -3,7 +3,7 @@
 // Threads: one engine's. Lifetime: the user's; it may outlive the transport, and then does nothing.
 // Errors: see Transport::Listen().
 // Invariants: at most kMaxStrangers clients are between accept(2) and a right hello, over all
-//   listeners of a transport; each holds at most ControlSocket::kMaxUnreadBytes, so 36 MiB in all.
+//   listeners of a transport; each holds at most ControlSocket::kMaxUnreadBytes, so 40 MiB in all.
 #pragma once
 
 #include <memory>

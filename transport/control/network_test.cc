@@ -161,10 +161,9 @@ TEST_F(NetworkTest, AnUnusableEnvironmentIsAClearError) {
   const struct {
     const char* value;
     const char* why;
-  } kCases[] = {{"shm,,tcp", "is not known"},
-                {"ib", "\"ib\" is not known"},
-                {"tcp,tcp", "twice"},
-                {"sim", "does not lead to other processes"}};
+  } kCases[] = {{"shm,,tcp", "is not known"}, {"ib", "\"ib\" is not known"},
+                {"^", "is not known"},        {"^shm,verbs,tcp", "no path is left"},
+                {"tcp,tcp", "twice"},         {"sim", "does not lead to other processes"}};
   for (const auto& c : kCases) {
     const ScopedVariable paths("WEFT_PATHS", c.value);
     const absl::Status status = OpenNetworkEngine({}).status();

@@ -1,5 +1,6 @@
 #include "transport/control/network_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/status.h"
@@ -33,15 +34,25 @@ absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::st
     return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
   }
   WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
-  const std::vector<PathKind> allowed = policy.allowed;
+  const std::vector<PathOffer> offers = context_.Offers(policy);
   WEFT_ASSIGN_OR_RETURN(
       std::unique_ptr<NetworkListener> listener,
       NetworkListener::Open(&context_, &strangers_, address, options, std::move(policy), acceptor));
-  // Now rather than while the first client waits; a path that cannot be opened is that client's
-  // reason not to take it.
-  for (const PathKind kind : allowed) domains_.Open(kind, context_.now_ns()).status().IgnoreError();
+  OpenBest(offers);
   listeners_.PushBack(listener.get());
   return std::unique_ptr<Listener>(std::move(listener));
+}
+
+// Now rather than while the first client waits; what cannot be opened is that client's reason not
+// to take it. Of each kind the best offer only: a host with eight RDMA ports would look at all of
+// them in every turn, also those that no client has.
+void NetworkTransport::OpenBest(const std::vector<PathOffer>& offers) {
+  std::vector<PathKind> open;
+  for (const PathOffer& offer : offers) {
+    const bool has_one = std::find(open.begin(), open.end(), offer.kind) != open.end();
+    if (has_one || !offer.unavailable.empty()) continue;
+    if (domains_.Open(offer, context_.now_ns()).ok()) open.push_back(offer.kind);
+  }
 }
 
 absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address,

@@ -59,6 +59,7 @@ class NetworkTransport final : public Transport {
   const ConnectionTable& table() const { return table_; }
 
  private:
+  void OpenBest(const std::vector<PathOffer>& offers);
   int RunReady();
   void DeleteRetired();
 

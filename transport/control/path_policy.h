@@ -1,4 +1,5 @@
-// Which paths a side allows, and in what order: its options, else the environment, else all.
+// Which paths a side allows, in what order, and over which RDMA devices: its options, else the
+// environment, else everything.
 //
 // Threads: ReadPathPolicy() reads the environment; the rest are pure functions.
 #pragma once
@@ -9,25 +10,48 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/control/hello.h"
+#include "transport/devices/rdma_choice.h"
 #include "transport/path.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-// The environment's word: a comma-separated list of paths in order of preference.
-inline constexpr char kPathsVariable[] = "WEFT_PATHS";
+// The environment's words, each for the option of LinkOptions that it stands in for.
+inline constexpr char kPathsVariable[] = "WEFT_PATHS";         // verbs,tcp  or  ^tcp: all but tcp
+inline constexpr char kDevicesVariable[] = "WEFT_DEVICES";     // mlx5_0,mlx5_1:1
+inline constexpr char kGidIndexVariable[] = "WEFT_GID_INDEX";  // 3
+inline constexpr char kSubnetsVariable[] = "WEFT_SUBNETS";     // 10.1.0.0/16,fd00::/8
+inline constexpr char kRoutedVariable[] = "WEFT_ROUTED";       // 1
+
+// Names in a list of devices or subnets; nobody has more RDMA ports.
+inline constexpr size_t kMaxListed = 64;
+// Of a GID; the kernel's tables have up to some thousand entries.
+inline constexpr int kMaxGidIndex = 4095;
 
 struct PathPolicy {
-  std::vector<PathKind> allowed;  // in order of preference
-  std::string denial;             // why the others are not: "denied by WEFT_PATHS=tcp"
+  struct Denial {
+    PathKind kind;
+    std::string why;  // "denied by WEFT_PATHS=tcp"
+  };
+
+  std::vector<PathKind> allowed;  // in order of preference; not empty
+  std::vector<Denial> denied;     // all others
+  RdmaFilter rdma;
+  bool allow_routed = false;
+
+  bool Allows(PathKind kind) const;
 };
 
-// INVALID_ARGUMENT: WEFT_PATHS or `options.paths` names what is no path of a real network.
+// INVALID_ARGUMENT names the option or variable, its value, and what it may be.
 absl::StatusOr<PathPolicy> ReadPathPolicy(const LinkOptions& options);
 
-// `all` (in default order) as the policy has it: what is allowed first and in its order, then what
-// is denied, with the reason. An allowed path that `all` lacks is "not part of this program".
+// `all` (in default order) as the policy has it: what is allowed first and in its order, then one
+// offer for each kind that is denied, with the reason. An allowed path that `all` lacks is "not
+// part of this program".
 std::vector<PathOffer> ApplyPolicy(const PathPolicy& policy, const std::vector<PathOffer>& all);
+
+// The variables that are set, and what holds where they are not: a line each.
+std::string DescribeEnvironment();
 
 // INVALID_ARGUMENT names the option, its value and its bounds.
 absl::Status CheckLinkOptions(const LinkOptions& options, const std::string& hello);

@@ -41,6 +41,7 @@ class SimLinkDomain::SimRegion final : public Region {
 SimLinkDomain::SimLinkDomain(SimFabric* fabric, SimFabric::NodeId node, BatchSink* sink)
     : fabric_(fabric), node_(node), sink_(sink) {
   path_.kind = PathKind::kSim;
+  path_.link = LinkKind::kSimulated;
   path_.provider = "sim";
   path_.device = "sim";
   path_.local = fabric->NameOf(node);

@@ -255,7 +255,8 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
   ConnectionFacts& facts = peer.connection->facts();
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);
-  facts.candidates = {{PathKind::kSim, PathCandidate::Outcome::kChosen, "the simulated network"}};
+  facts.candidates = {{PathKind::kSim, PathCandidate::Outcome::kChosen, "the simulated network",
+                       LinkKind::kSimulated}};
   LinkPeer link_peer;
   link_peer.address = fabric_->NameOf(peer.node);
   link_peer.nonce = nonce;

@@ -36,6 +36,7 @@ class NetworkEnd final : public ConnectionHandler {
   // "shm", once open; stays after the end.
   const std::string& path() const { return path_; }
   const std::string& explained() const { return explained_; }
+  const std::vector<PathCandidate>& candidates() const { return candidates_; }
   const std::string& peer_hello() const { return peer_hello_; }
 
   std::vector<std::string> received;
@@ -65,6 +66,7 @@ class NetworkEnd final : public ConnectionHandler {
   void Remember(Connection& connection) {
     path_ = PathKindName(connection.path().kind);
     explained_ = ExplainConnection(connection);
+    candidates_ = connection.candidates();
     peer_hello_ = connection.peer_hello();
   }
 
@@ -73,6 +75,7 @@ class NetworkEnd final : public ConnectionHandler {
   std::optional<absl::Status> why_;
   std::string path_;
   std::string explained_;
+  std::vector<PathCandidate> candidates_;
   std::string peer_hello_;
 };
 
