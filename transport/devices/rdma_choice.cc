@@ -57,17 +57,6 @@ std::string CollectUsable(const RdmaPort& port, const RdmaFilter& filter,
   return usable->size() == before ? first_reason : "";
 }
 
-std::string WhyCrowdedOut() {
-  return StrCat(
-      "more than ", kMaxRdmaOffers,
-      " addresses could be used, and others come first: name the devices in WEFT_DEVICES");
-}
-
-bool HasOfferFor(const std::vector<RdmaOffer>& offers, const RdmaPort& port) {
-  return std::any_of(offers.begin(), offers.end(),
-                     [&](const RdmaOffer& offer) { return offer.device == port.name(); });
-}
-
 // Drivers of network cards that bring RDMA in a module of its own.
 struct RdmaModule {
   const char* driver;
@@ -121,14 +110,9 @@ std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const Rdma
   }
   std::stable_sort(usable.begin(), usable.end(), IsPreferred);
   std::vector<RdmaOffer> offers;
-  for (const Usable& one : usable) {
-    if (offers.size() < kMaxRdmaOffers) {
-      offers.push_back(ToOffer(*one.port, one.address, ""));
-    } else if (!HasOfferFor(offers, *one.port) && !HasOfferFor(unusable, *one.port)) {
-      unusable.push_back(ToOffer(*one.port, one.address, WhyCrowdedOut()));
-    }
-  }
+  for (const Usable& one : usable) offers.push_back(ToOffer(*one.port, one.address, ""));
   offers.insert(offers.end(), unusable.begin(), unusable.end());
+  offers.resize(std::min(offers.size(), kMaxRdmaOffers));
   return offers;
 }
 

@@ -40,7 +40,7 @@ struct RdmaOffer {
   std::string unusable;  // empty: it can be used; else why not, and what to do
 };
 
-// Usable offers at most (a host with more ports names those it means by RdmaFilter::devices).
+// Offers at most this many (a host with more ports names those it means by RdmaFilter::devices).
 inline constexpr size_t kMaxRdmaOffers = 8;
 
 // Why connections from this address of the port (null: the port has none) can't be used, and what
@@ -49,7 +49,7 @@ std::string WhyNotUsable(const RdmaPort& port, const RdmaAddress* address, const
                          const RdmaProcessFacts& process);
 
 // Usable ones first, in order of preference; then the ports that have none, one offer each, with
-// the reason. Empty where there are no ports.
+// the reason; cut off behind kMaxRdmaOffers. Empty where there are no ports.
 std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const RdmaFilter& filter,
                                   const RdmaProcessFacts& process);
 

@@ -18,11 +18,10 @@ std::string StateText(fi_link_state state) {
   return state == FI_LINK_DOWN ? "down" : "";
 }
 
-// Nothing is asked of the endpoints but that they connect: this is not a search for a path.
+// Nothing is asked of the endpoints: this is not a search for a path.
 InfoPtr WidestHints(std::string_view provider) {
   InfoPtr hints(fi_allocinfo());
   hints->fabric_attr->prov_name = strdup(std::string(provider).c_str());
-  hints->ep_attr->type = FI_EP_MSG;
   hints->mode = ~uint64_t{0};
   hints->domain_attr->mode = ~uint64_t{0};
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;

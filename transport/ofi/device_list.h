@@ -26,8 +26,8 @@ struct FabricDevice {
   double gbit_per_s = 0;
 };
 
-// The devices over which `provider` makes connections (MSG endpoints), each once, in its order;
-// empty if it does not describe cards. UNAVAILABLE says why the provider cannot be used.
+// The devices of `provider`, each once, in its order; empty if it works but does not describe its
+// cards. UNAVAILABLE says why the provider cannot be used here.
 absl::StatusOr<std::vector<FabricDevice>> ListFabricDevices(std::string_view provider);
 
 }  // namespace weft

@@ -1,0 +1,81 @@
+#include "transport/host_paths.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "core/status.h"
+#include "transport/control/path_policy.h"
+#include "transport/inventory/inventory.h"
+#include "transport/network.h"
+#include "transport/ofi/ofi.h"
+
+namespace weft {
+namespace {
+
+constexpr PathKind kKinds[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
+
+// Both windows of one connection.
+uint64_t WantedLockBytes(const LinkOptions& options) {
+  return uint64_t{2} * options.window_slots * NetworkOptions().slot_bytes;
+}
+
+SharedMemoryFacts ReadSharedMemoryFacts() {
+  SharedMemoryFacts facts;
+  struct statvfs space {};
+  facts.exists = ::statvfs(facts.folder.c_str(), &space) == 0;
+  facts.writable = ::access(facts.folder.c_str(), R_OK | W_OK | X_OK) == 0;
+  facts.free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
+  return facts;
+}
+
+KindFacts AskFabric(PathKind kind) {
+  KindFacts facts;
+  absl::StatusOr<std::vector<FabricDevice>> devices = ListFabricDevices(PathKindName(kind));
+  if (devices.ok()) {
+    facts.devices = *std::move(devices);
+  } else {
+    facts.missing = std::string(devices.status().message());
+  }
+  return facts;
+}
+
+void ApplyPolicyTo(const PathPolicy& policy, InventoryFacts* facts) {
+  facts->order = policy.allowed;
+  std::vector<PathOffer> all;
+  for (const PathKind kind : kKinds) {
+    all.emplace_back();
+    all.back().kind = kind;
+  }
+  for (const PathOffer& offer : ApplyPolicy(policy, all)) {
+    facts->kinds[offer.kind].denied = offer.unavailable;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, ReadPathPolicy(options));
+  RdmaSources sources;
+  sources.interfaces = ReadInterfaceAddresses();
+  InventoryFacts facts;
+  facts.ports = ReadRdmaPorts(sources);
+  facts.interfaces = ReadNetInterfaces(sources);
+  facts.shared_memory = ReadSharedMemoryFacts();
+  facts.process = ReadRdmaProcessFacts(WantedLockBytes(options));
+  for (const PathKind kind : kKinds) {
+    if (kind == PathKind::kVerbs && facts.ports.empty()) continue;
+    facts.kinds[kind] = AskFabric(kind);
+  }
+  ApplyPolicyTo(policy, &facts);
+
+  HostPaths host;
+  host.paths = DescribeHost(facts);
+  if (facts.ports.empty()) host.no_rdma = WhyNoRdma(sources);
+  host.fabric = DescribeProviders();
+  host.memlock_bytes = facts.process.memlock_bytes;
+  host.may_lock_any = facts.process.may_lock_any;
+  host.wanted_lock_bytes = facts.process.wanted_lock_bytes;
+  return host;
+}
+
+}  // namespace weft
