@@ -39,18 +39,6 @@ KindFacts AskFabric(PathKind kind) {
   return facts;
 }
 
-void ApplyPolicyTo(const PathPolicy& policy, InventoryFacts* facts) {
-  facts->order = policy.allowed;
-  std::vector<PathOffer> all;
-  for (const PathKind kind : kKinds) {
-    all.emplace_back();
-    all.back().kind = kind;
-  }
-  for (const PathOffer& offer : ApplyPolicy(policy, all)) {
-    facts->kinds[offer.kind].denied = offer.unavailable;
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
@@ -66,7 +54,11 @@ absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
     if (kind == PathKind::kVerbs && facts.ports.empty()) continue;
     facts.kinds[kind] = AskFabric(kind);
   }
-  ApplyPolicyTo(policy, &facts);
+  facts.order = policy.allowed;
+  facts.filter = policy.rdma;
+  for (const PathPolicy::Denial& denial : policy.denied) {
+    facts.kinds[denial.kind].denied = denial.why;
+  }
 
   HostPaths host;
   host.paths = DescribeHost(facts);

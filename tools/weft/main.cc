@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tools/weft/command.h"
+#include "tools/weft/devices.h"
 #include "tools/weft/help.h"
 #include "tools/weft/version.h"
 
@@ -14,6 +15,8 @@ int RunHelp(const std::vector<std::string>& arguments);
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
+      {"devices", "[--json]", "shows every path of this host, and which would be used",
+       kDevicesDetails, RunDevices},
       {"help", "[COMMAND]", "lists the commands, or explains one", "", RunHelp},
       {"version", "", "shows the versions of weft and libfabric", "", RunVersion},
   };

@@ -22,4 +22,24 @@ says 0 '^libfabric [0-9.]+, providers: ' version
 says 2 'takes no arguments' version now
 says 2 'no command "nonsense"' nonsense
 says 2 '^usage: weft COMMAND$'
+
+says 0 '^use +path +device +link +address +mtu +Gb/s +state +node$' devices
+says 0 '^[1-9] +shm +/dev/shm +shared memory ' devices
+says 0 '^registration limit \(memlock\): ' devices
+says 2 'is not understood' devices --xml
+WEFT_PATHS=tcp says 0 '^no +shm +/dev/shm ' devices
+WEFT_PATHS=tcp says 0 '^ +denied by WEFT_PATHS=tcp$' devices
+WEFT_PATHS=nonsense says 1 'WEFT_PATHS=nonsense' devices
+
+# The JSON form is JSON, and says what the table says.
+"$weft" devices --json | python3 -c '
+import json, sys
+host = json.load(sys.stdin)
+assert host["format"] == 1, host
+paths = {path["path"]: path for path in host["paths"]}
+assert paths["shm"]["used"] and paths["shm"]["place"] == 1, paths
+assert paths["shm"]["free_bytes"] > 0, paths
+assert all(path["reason"] for path in host["paths"]), paths
+assert (host["no_rdma"] is None) == ("verbs" in paths), host
+' || fail "weft devices --json"
 echo "passed"
