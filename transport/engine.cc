@@ -82,9 +82,13 @@ absl::Status Engine::Start(TransportFactory make_transport) {
   WEFT_ASSIGN_OR_RETURN(doorbell_, Doorbell::Create());
   WEFT_ASSIGN_OR_RETURN(poller_, Poller::Create());
   WEFT_RETURN_IF_ERROR(poller_->Add(doorbell_->event_fd(), EPOLLIN, /*handler=*/nullptr));
-  const EngineContext context = {clock_, &timers_, poller_.get(), doorbell_.get(),
+  const EngineContext context = {clock_,
+                                 &timers_,
+                                 poller_.get(),
+                                 doorbell_.get(),
                                  options_.drive != EngineOptions::Drive::kExternal,
-                                 options_.drive == EngineOptions::Drive::kOwnThread};
+                                 options_.drive == EngineOptions::Drive::kOwnThread,
+                                 &counters_};
   WEFT_ASSIGN_OR_RETURN(transport_, make_transport(context));
   if (options_.drive == EngineOptions::Drive::kOwnThread) {
     thread_ = std::thread([this] { RunOwnThread(); });

@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/clock.h"
+#include "core/counters.h"
 #include "core/function.h"
 #include "core/mpsc_queue.h"
 #include "core/timer_wheel.h"
@@ -67,6 +68,7 @@ struct EngineContext {
   Doorbell* doorbell;
   bool may_start_threads;  // false for kExternal: the application's thread is the only one
   bool drives_itself;      // kOwnThread: it makes progress whatever the application does
+  CounterSet* counters;    // what the transport counts
 };
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
@@ -93,6 +95,9 @@ class Engine {
 
   // This thread drives the engine now: engine-thread functions may be called directly.
   bool OnEngine() const;
+
+  // What this engine has done: path.opened.shm, ... (the transport's header says which there are).
+  const CounterSet& counters() const { return counters_; }
 
   // Runs `task` on the engine soon. False: the inbox is full (RESOURCE_EXHAUSTED for the caller).
   // In kCaller mode it runs when somebody next drives.
@@ -162,6 +167,7 @@ class Engine {
   // Constant after construction.
   const EngineOptions options_;
   Clock* const clock_;
+  CounterSet counters_;  // any thread
   std::unique_ptr<Doorbell> doorbell_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<Transport> transport_;

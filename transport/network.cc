@@ -15,6 +15,7 @@
 #include "transport/control/descriptor.h"
 #include "transport/control/network_transport.h"
 #include "transport/control/path_policy.h"
+#include "transport/control/rdma_offers.h"
 #include "transport/ofi/ofi.h"
 
 namespace weft {
@@ -112,10 +113,8 @@ OfiOptions ForDomain(const NetworkOptions& options, uint32_t slot_bytes,
   return ofi;
 }
 
-std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_start_threads,
-                                    const std::string& bind_address) {
-  std::vector<PathProvider> providers(2);
-  PathProvider& shm = providers[0];
+PathProvider ShmProvider(const NetworkOptions& options, bool may_start_threads) {
+  PathProvider shm;
   shm.kind = PathKind::kShm;
   shm.link = LinkKind::kSharedMemory;
   shm.provider = "shm";
@@ -125,7 +124,39 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_star
     ofi.may_start_threads = may_start_threads;
     return OpenShmDomain(ofi);
   };
-  PathProvider& tcp = providers[1];
+  return shm;
+}
+
+// Of locked memory a domain wants at least: queues, the window of one connection in both
+// directions, and the largest message.
+uint64_t WantedLockBytes(const NetworkOptions& options) {
+  constexpr uint64_t kQueueBytes = uint64_t{4} << 20;  // verbs_domain.cc: some 25,000 entries
+  const uint64_t window_bytes = uint64_t{2} * LinkOptions().window_slots * options.slot_bytes;
+  return kQueueBytes + window_bytes + kMaxMessageBytes;
+}
+
+PathProvider VerbsProvider(const NetworkOptions& options, bool may_start_threads) {
+  PathProvider verbs;
+  verbs.kind = PathKind::kVerbs;
+  verbs.provider = "verbs";
+  const uint64_t wanted_lock_bytes = WantedLockBytes(options);
+  auto offers =
+      std::make_shared<RdmaOffers>([wanted_lock_bytes] { return ReadRdmaView(wanted_lock_bytes); });
+  verbs.offers = [offers](const RdmaFilter& filter, uint64_t now_ns) {
+    return offers->Choose(filter, now_ns);
+  };
+  verbs.open = [options, may_start_threads](const PathOffer& offer, BatchSink* sink) {
+    OfiOptions ofi = ForDomain(options, options.slot_bytes, offer.host, sink);
+    ofi.device = offer.device;
+    ofi.link = offer.link;
+    ofi.may_start_threads = may_start_threads;
+    return OpenVerbsDomain(ofi);
+  };
+  return verbs;
+}
+
+PathProvider TcpProvider(const NetworkOptions& options, const std::string& bind_address) {
+  PathProvider tcp;
   tcp.kind = PathKind::kTcp;
   tcp.link = LinkKind::kIp;
   tcp.provider = "tcp";
@@ -135,6 +166,16 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_star
   tcp.with_host = [](const std::string& address, const std::string& host) {
     return WithHost(address, host);
   };
+  return tcp;
+}
+
+// In default order of preference.
+std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_start_threads,
+                                    const std::string& bind_address) {
+  std::vector<PathProvider> providers;
+  providers.push_back(ShmProvider(options, may_start_threads));
+  providers.push_back(VerbsProvider(options, may_start_threads));
+  providers.push_back(TcpProvider(options, bind_address));
   for (PathProvider& provider : providers) provider.fabric_version = FabricLibraryVersion();
   return providers;
 }

@@ -1,5 +1,5 @@
-// The network between real processes: engines whose connections travel over libfabric's shared
-// memory or TCP, whichever is best for the two that meet.
+// The network between real processes: engines whose connections travel over shared memory, RDMA or
+// TCP, whichever is best for the two that meet.
 //
 //   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenNetworkEngine({});
 //   (*engine)->transport().Listen("127.0.0.1:0", {}, &acceptor);

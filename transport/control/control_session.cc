@@ -193,6 +193,7 @@ void ControlSession::Opened(size_t index, const std::string& chosen_reason,
     }
   }
   WEFT_LOG(kInfo, "path ", name, " chosen: ", chosen_reason);
+  context_->paths->Count(connection_->facts().candidates);
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;
   stage_ = Stage::kOpen;
@@ -267,6 +268,9 @@ void ControlSession::Fail(const absl::Status& why) {
 void ControlSession::Finish(const absl::Status& why, bool peer_dead,
                             const std::optional<LastWords>& last_words) {
   if (stage_ == Stage::kEnding || stage_ == Stage::kRetired) return;
+  if (stage_ == Stage::kHandshake && connection_ != nullptr) {
+    context_->paths->Count(connection_->facts().candidates);
+  }
   stage_ = Stage::kEnding;
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;

@@ -37,6 +37,7 @@
 #include "transport/control/domain_set.h"
 #include "transport/control/hello.h"
 #include "transport/control/local_proof.h"
+#include "transport/control/path_counters.h"
 #include "transport/control/peer_watch.h"
 #include "transport/engine.h"
 #include "transport/framing/framed_connection.h"
@@ -52,6 +53,7 @@ struct ControlContext {
   EngineContext engine;
   DomainSet* domains = nullptr;
   ConnectionTable* table = nullptr;
+  PathCounters* paths = nullptr;
   IntrusiveList<ControlSession, ReadyTag> ready;
   IntrusiveList<ControlSession, MemberTag> members;
   IntrusiveList<ControlSession, MemberTag> retired;

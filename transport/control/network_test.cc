@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <map>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -104,6 +105,22 @@ TEST_F(NetworkTest, IsReachedByNameAndOverIpv6AndUnixSockets) {
   EXPECT_EQ(rmdir(folder.c_str()), 0) << "the socket's file was left behind";
 }
 
+// A client that reaches the server by IPv6 may have nothing else.
+TEST_F(NetworkTest, TcpPathsTakeTheFamilyOfTheControlAddress) {
+  const struct {
+    const char* listen;
+    const char* peer;
+  } kCases[] = {{"[::1]:0", "[::1]:"}, {"127.0.0.1:0", "127.0.0.1:"}};
+  for (const auto& c : kCases) {
+    Listen(c.listen);
+    NetworkEnd* const end = Dial(Over({PathKind::kTcp}));
+    ASSERT_TRUE(RunUntilDecided(*end));
+    ASSERT_TRUE(end->opened()) << end->why();
+    EXPECT_EQ(end->connection().path().peer.find(c.peer), 0u) << end->connection().path().peer;
+    EXPECT_EQ(end->connection().path().link, LinkKind::kIp);
+  }
+}
+
 TEST_F(NetworkTest, BadAddressesAreRefusedAtOnce) {
   NetworkEnd never;
   for (const char* address : {"", "nowhere", "127.0.0.1:0", "unix:relative", "sim:x"}) {
@@ -198,6 +215,42 @@ TEST_F(NetworkTest, ListensForTcpPathsWhereItIsToldTo) {
   ASSERT_TRUE(RunUntilDecided(*end));
   ASSERT_TRUE(end->opened()) << end->why();
   EXPECT_TRUE(Contains(end->explained(), "to 127.0.0.1:")) << end->explained();
+}
+
+TEST_F(NetworkTest, CountsWhatBecameOfPathsOnBothSides) {
+  Listen("127.0.0.1:0");
+  for (const PathKind kind : {PathKind::kTcp, PathKind::kTcp, PathKind::kShm}) {
+    NetworkEnd* const end = Dial(Over({kind}));
+    ASSERT_TRUE(RunUntilDecided(*end));
+    ASSERT_TRUE(end->opened()) << end->why();
+  }
+  ASSERT_TRUE(Run([&] {
+    for (const auto& end : acceptor_.ends) {
+      if (!end->opened()) return false;
+    }
+    return acceptor_.ends.size() == 3;
+  }));
+  for (const Engine* engine : {client_.get(), server_.get()}) {
+    std::map<std::string, uint64_t> counts;
+    for (const auto& [name, value] : engine->counters().Snapshot()) counts[name] = value;
+    EXPECT_EQ(counts["path.opened.tcp"], 2u);
+    EXPECT_EQ(counts["path.opened.shm"], 1u);
+    EXPECT_EQ(counts["path.rejected.shm"], 2u) << "denied by the client's options";
+    EXPECT_EQ(counts["path.rejected.tcp"], 1u);
+  }
+}
+
+TEST_F(NetworkTest, VerbsAloneWorksWhereThereIsRdmaAndElseSaysWhyNot) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial(Over({PathKind::kVerbs}));
+  ASSERT_TRUE(RunUntilDecided(*end));
+  if (end->opened()) {
+    EXPECT_EQ(end->path(), "verbs");
+    return;
+  }
+  EXPECT_EQ(end->why().code(), absl::StatusCode::kFailedPrecondition) << end->why();
+  EXPECT_TRUE(Contains(std::string(end->why().message()), "verbs")) << end->why();
+  EXPECT_TRUE(Contains(std::string(end->why().message()), ": client: ")) << end->why();
 }
 
 // --- life

@@ -12,10 +12,12 @@ namespace weft {
 
 NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransportOptions options)
     : table_(kMaxConnections),
-      domains_(std::move(options.providers), options.framing, engine.poller, &table_) {
+      domains_(std::move(options.providers), options.framing, engine.poller, &table_),
+      counters_(engine.counters) {
   context_.engine = engine;
   context_.domains = &domains_;
   context_.table = &table_;
+  context_.paths = &counters_;
 }
 
 NetworkTransport::~NetworkTransport() {

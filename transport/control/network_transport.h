@@ -5,6 +5,7 @@
 //   AcceptSession     the server's half of one handshake, and the connection's life after it
 //   DialSession       the client's
 //   DomainSet         the providers, opened when first needed
+//   PathCounters      what is counted: path.opened.*, path.rejected.*
 //   ConnectionTable   where batches find their connection (transport/framing/)
 //
 // A turn costs what its domains cost: sessions run only when their socket, their link or their
@@ -65,6 +66,7 @@ class NetworkTransport final : public Transport {
 
   ConnectionTable table_;
   DomainSet domains_;
+  PathCounters counters_;
   ControlContext context_;
   Strangers strangers_;
   IntrusiveList<NetworkListener, ListenerTag> listeners_;

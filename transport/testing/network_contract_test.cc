@@ -1,4 +1,4 @@
-// The contract, on libfabric's shared memory and TCP.
+// The contract, on libfabric's shared memory and TCP, and on verbs where there is RDMA.
 
 #include <cstdlib>
 #include <filesystem>
@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "transport/control/network_transport.h"
+#include "transport/control/rdma_offers.h"
 #include "transport/network.h"
 #include "transport/testing/contract_test.h"
 
@@ -97,9 +98,22 @@ class NetworkWorld final : public ContractWorld {
 std::unique_ptr<ContractWorld> MakeShmWorld() { return std::make_unique<NetworkWorld>("shm"); }
 std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
 
+std::unique_ptr<ContractWorld> MakeVerbsWorld() { return std::make_unique<NetworkWorld>("verbs"); }
+
+std::string WhyNoVerbs() {
+  RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
+  const PathOffer best = offers.Choose({}, Clock::Real().NowNs())[0];
+  if (best.unavailable.empty()) return "";
+  return "no usable RDMA port, so nothing was tested over verbs: " + best.unavailable;
+}
+
 INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                          testing::Values(ContractParam{"shm", &MakeShmWorld},
                                          ContractParam{"tcp", &MakeTcpWorld}),
+                         ContractName);
+// Skipped where there is no RDMA: ./dev lab has it.
+INSTANTIATE_TEST_SUITE_P(Verbs, ContractTest,
+                         testing::Values(ContractParam{"verbs", &MakeVerbsWorld, &WhyNoVerbs}),
                          ContractName);
 
 }  // namespace

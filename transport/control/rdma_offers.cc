@@ -1,0 +1,44 @@
+#include "transport/control/rdma_offers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/strings.h"
+
+namespace weft {
+
+RdmaView ReadRdmaView(uint64_t wanted_lock_bytes) {
+  RdmaView view;
+  RdmaSources sources;
+  // Interfaces matter only where there is a port to have them.
+  if (ReadRdmaPorts(sources).empty()) {
+    view.why_none = WhyNoRdma(sources);
+    return view;
+  }
+  sources.interfaces = ReadInterfaceAddresses();
+  view.ports = ReadRdmaPorts(sources);
+  view.process = ReadRdmaProcessFacts(wanted_lock_bytes);
+  return view;
+}
+
+std::vector<PathOffer> RdmaOffers::Choose(const RdmaFilter& filter, uint64_t now_ns) {
+  if (!std::exchange(has_read_, true) || now_ns - read_ns_ >= kRefreshNs) {
+    view_ = read_();
+    read_ns_ = now_ns;
+  }
+  std::vector<PathOffer> offers;
+  for (RdmaOffer& chosen : ChooseRdma(view_.ports, filter, view_.process)) {
+    if (offers.size() == kMaxOffers) break;
+    PathOffer offer;
+    offer.device = std::move(chosen.device);
+    offer.link = chosen.link;
+    offer.host = std::move(chosen.address.host);
+    offer.prefix_bits = chosen.address.prefix_bits;
+    offer.unavailable = std::move(chosen.unusable);
+    offers.push_back(std::move(offer));
+  }
+  if (offers.empty()) offers.emplace_back().unavailable = view_.why_none;
+  return offers;
+}
+
+}  // namespace weft
