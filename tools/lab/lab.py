@@ -7,6 +7,7 @@ import signal
 import sys
 
 import host
+import image
 import pair_command
 import run
 
@@ -73,11 +74,18 @@ def main_check(arguments, folder):
     return 0
 
 
+def main_image(arguments, folder):
+    """Builds the image, so that nothing that comes later waits for it."""
+    host.check()
+    print(image.ensure(say))
+    return 0
+
+
 def main_pair(arguments, folder):
     return pair_command.main(arguments, say)
 
 
-COMMANDS = {"check": main_check, "pair": main_pair}
+COMMANDS = {"check": main_check, "image": main_image, "pair": main_pair}
 
 
 def end_on(number, _):
@@ -85,9 +93,13 @@ def end_on(number, _):
     raise SystemExit(128 + number)
 
 
-def main():
+def end_on_signals():
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, end_on)
+
+
+def main():
+    end_on_signals()
     folder = os.environ.get("WEFT_LAB_CALLER") or os.getcwd()
     try:
         command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None

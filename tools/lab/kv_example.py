@@ -1,0 +1,66 @@
+"""The key-value example in one machine, over one path: server and client, every value compared."""
+import signal
+
+from gtest_lines import FAILED, PASSED, Case
+from pair import Transcript
+
+_RECORDS = 500
+_PORT = 4700
+# Emulated, and beside other work: generous. Nothing waits so long unless it is broken.
+_START_SECONDS = 60
+_STEP_SECONDS = 120
+_STOP_SECONDS = 30
+
+
+def steps(path, text):
+    """Name, arguments of kv_client, and what its output must contain."""
+    return [
+        ("ChoosesThePath", ["explain"], "%-5s chosen" % path),
+        ("LoadsEveryRecord", ["load", text], "loaded %d of %d" % (_RECORDS, _RECORDS)),
+        ("FindsEveryValueRight", ["verify", text], "all %d values are right" % _RECORDS),
+        ("AnswersConcurrentCalls", ["ycsb", "--workload=A,C", "--seconds=2", "--records=1000",
+                                    "--outstanding=16"], "0 errors"),
+    ]
+
+
+def play(machine, programs, env, address, path):
+    """Yields a case for each step. `programs`: where kv_server and kv_client are."""
+    text = machine.options.shared + "/records"
+    with open(text, "w") as file:
+        file.writelines("key %d\tvalue %d\n" % (n, n) for n in range(_RECORDS))
+    env = dict(env, WEFT_PATHS=path)
+    said = Transcript()
+    server = machine.agent.start([programs + "/kv_server", "--listen=%s:%d" % (address, _PORT)],
+                                 env=env, on_output=said.sink("server"))
+    try:
+        started = said.wait(lambda: any("listening on" in line for _, line in said.of("server")),
+                            _START_SECONDS)
+        yield _case("ServerStarts", started, said, "server")
+        if started:
+            for name, arguments, expected in steps(path, text):
+                yield _client(machine, programs, env, address, name, arguments, expected)
+            server.kill(signal.SIGTERM)
+            yield _case("ServerStops", server.wait(_STOP_SECONDS) == 0, said, "server")
+    finally:
+        server.kill()
+
+
+def _client(machine, programs, env, address, name, arguments, expected):
+    said = Transcript()
+    client = machine.agent.start(
+        [programs + "/kv_client", "--server=%s:%d" % (address, _PORT), *arguments], env=env,
+        on_output=said.sink("client"))
+    status = client.wait(_STEP_SECONDS)
+    if status is None:
+        client.kill()
+    output = "\n".join(line for _, line in said.of("client"))
+    if status == 0 and expected not in output:
+        said.add("client", "expected to read: " + expected)
+    elif status != 0:
+        said.add("client", "took too long" if status is None else "status %d" % status)
+    return _case(name, status == 0 and expected in output, said, "client")
+
+
+def _case(name, good, said, who):
+    text = "" if good else "\n".join(line for _, line in said.of(who))
+    return Case("Kv." + name, PASSED if good else FAILED, text)

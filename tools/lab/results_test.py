@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""What happens in a machine is counted: also when a program crashes, hangs, or tests nothing."""
+import contextlib
+import io
+import unittest
+import xml.etree.ElementTree
+
+from gtest_lines import FAILED, PASSED, SKIPPED, Case, Follower
+from report import Report
+
+GOOD = ["[==========] Running 2 tests", "[ RUN      ] A.One/verbs", "[       OK ] A.One/verbs (2 ms)"]
+
+
+def follow(lines, status):
+    follower = Follower()
+    for line in lines:
+        follower.add(line)
+    return follower.finish(status)
+
+
+class Following(unittest.TestCase):
+
+    def test_passed_failed_and_skipped_are_told_apart(self):
+        cases = follow(GOOD + [
+            "[ RUN      ] A.Two/verbs", "a.cc:7: Failure", "expected 1",
+            "[  FAILED  ] A.Two/verbs, where GetParam() = 1 (3 ms)",
+            "[ RUN      ] A.Three", "a.cc:9: Skipped", "no atomics", "[  SKIPPED ] A.Three (0 ms)",
+            "[  FAILED  ] 1 test, listed below:", "[  FAILED  ] A.Two/verbs, where GetParam() = 1"], 1)
+        self.assertEqual([(case.name, case.outcome) for case in cases],
+                         [("A.One/verbs", PASSED), ("A.Two/verbs", FAILED), ("A.Three", SKIPPED)])
+        self.assertIn("expected 1", cases[1].text)
+        self.assertIn("no atomics", cases[2].text)
+
+    def test_a_crash_fails_the_test_that_ran(self):
+        cases = follow(GOOD + ["[ RUN      ] A.Two/verbs", "CHECK failed"], 134)
+        self.assertEqual((cases[1].name, cases[1].outcome), ("A.Two/verbs", FAILED))
+        self.assertIn("CHECK failed", cases[1].text)
+        self.assertIn("status 134", cases[1].text)
+
+    def test_a_hang_fails_the_test_that_ran(self):
+        cases = follow(GOOD + ["[ RUN      ] A.Two/verbs"], None)
+        self.assertIn("took too long", cases[1].text)
+
+    def test_a_program_that_fails_outside_of_its_tests_fails(self):
+        cases = follow(GOOD + ["leaked 5 bytes"], 1)
+        self.assertEqual(cases[-1].outcome, FAILED)
+        self.assertIn("leaked 5 bytes", cases[-1].text)
+
+    def test_a_program_without_a_test_over_verbs_fails(self):
+        self.assertEqual([case.outcome for case in follow(["[==========] 0 tests"], 0)], [FAILED])
+
+
+class Reporting(unittest.TestCase):
+
+    def setUp(self):
+        self.report = Report()
+        with contextlib.redirect_stdout(io.StringIO()):
+            for case in (Case("A", PASSED, ""), Case("B", FAILED, "bad \x01 <byte>"),
+                         Case("C", SKIPPED, "no card")):
+                self.report.add("rxe.test", case)
+
+    def test_the_last_line_counts(self):
+        self.assertEqual(self.report.last_line(), "1 passed, 1 failed, 1 skipped")
+        self.assertEqual(self.report.status(), 1)
+
+    def test_bazel_reads_the_same(self):
+        cases = list(xml.etree.ElementTree.fromstring(self.report.to_xml()).iter("testcase"))
+        self.assertEqual([case.get("classname") + "." + case.get("name") for case in cases],
+                         ["rxe.test.A", "rxe.test.B", "rxe.test.C"])
+        self.assertIsNotNone(cases[1].find("failure"))
+        self.assertEqual(cases[2].find("skipped").get("message"), "no card")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Runs tests over verbs in the lab, on Soft-RoCE and then on Soft-iWARP, and counts their cases.
+
+    verbs_test.py [--device rxe,siw] [--program PATH]... [--kv FOLDER]
+
+Bazel gives the programs (//tools/lab:verbs_test); `./dev lab test` is this with Bazel's `run`. In
+each program the tests with "verbs" in their name count. Where there can be no lab, the one case is
+skipped, with the reason.
+"""
+import argparse
+import os
+import sys
+import tempfile
+import time
+
+import accelerator
+import gtest_lines
+import host
+import image
+import kv_example
+import lab
+import pair
+import run
+from machine import Machine, Options
+from report import Report
+
+FILTER = "*verbs*:*Verbs*"
+# The slowest program takes a tenth of it on idle cores.
+_PROGRAM_SECONDS = 400
+# Two engines with their pools, registered once more in the kernel.
+_MEMORY_MIB = 3072
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", type=lab.parse_devices, default=list(lab.DEVICES),
+                        dest="devices")
+    parser.add_argument("--program", action="append", default=[], dest="programs")
+    parser.add_argument("--kv", help="folder of kv_server and kv_client")
+    return parser.parse_args(arguments)
+
+
+class DeviceRun:
+    """All tests on one device, in one machine."""
+
+    def __init__(self, machine, device, report):
+        self._machine = machine
+        self._device = device
+        self._report = report
+        self._env = run.environment(
+            {"PATH": "/usr/bin:/bin", "HOME": "/root", "TEST_TMPDIR": "/tmp"}, machine.options)
+        self._env["WEFT_TEST_RDMA"] = "%s0=%s" % (device, run.address(1))
+
+    def run_program(self, program):
+        group = "%s.%s" % (self._device, os.path.basename(program))
+        started = time.monotonic()
+        follower = gtest_lines.Follower()
+        said = pair.Transcript(on_line=lambda line: follower.add(line[2]))
+        command = self._machine.agent.start(
+            [os.path.realpath(program), "--gtest_filter=" + FILTER], env=self._env,
+            folder=os.getcwd(), on_output=said.sink("test"))
+        status = command.wait(_PROGRAM_SECONDS)
+        if status is None:
+            command.kill()
+            command.wait(10)
+        self._tell(group, follower.finish(status), started)
+
+    def run_kv(self, programs):
+        started = time.monotonic()
+        cases = kv_example.play(self._machine, os.path.realpath(programs), self._env,
+                                run.address(1), "verbs")
+        self._tell(self._device + ".kv", list(cases), started)
+
+    def _tell(self, group, cases, started):
+        for case in cases:
+            self._report.add(group, case)
+        passed = sum(case.outcome == gtest_lines.PASSED for case in cases)
+        print("%s: %d of %d passed in %.0f s" % (group, passed, len(cases),
+                                                 time.monotonic() - started), flush=True)
+
+
+def run_device(device, options, machines, report):
+    made, chosen = machines
+    with tempfile.TemporaryDirectory(prefix="weft-lab-") as shared:
+        with Machine(Options(made, shared, devices=[device], accelerator=chosen,
+                             memory_mib=_MEMORY_MIB)) as machine:
+            machine.wait_ready()
+            tests = DeviceRun(machine, device, report)
+            for program in options.programs:
+                tests.run_program(program)
+            if options.kv:
+                tests.run_kv(options.kv)
+
+
+def run_all(options, report):
+    try:
+        if os.environ.get("WEFT_LAB_CANNOT"):  # ./dev test has tried
+            raise host.CannotRun(os.environ["WEFT_LAB_CANNOT"])
+        host.check()
+        made = image.ensure(lab.say)
+        machines = (made, accelerator.choose(made, lab.say))
+    except host.CannotRun as error:
+        report.add("lab", gtest_lines.Case("verbs", gtest_lines.SKIPPED,
+                                           "NOTHING was tested over verbs: %s" % error))
+        return
+    for device in options.devices:
+        try:
+            run_device(device, options, machines, report)
+        except host.MachineFailed as error:
+            report.add(device, gtest_lines.Case("machine", gtest_lines.FAILED, str(error)))
+
+
+def main():
+    lab.end_on_signals()
+    report = Report()
+    run_all(parse(sys.argv[1:]), report)
+    report.write_for_bazel()
+    print(report.last_line(), flush=True)
+    return report.status()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
