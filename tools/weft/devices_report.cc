@@ -62,10 +62,16 @@ void AddPath(const HostPath& path, Table* table) {
   for (const std::string& note : path.notes) table->AddText(StrCat("note: ", note));
 }
 
-std::string MemlockLine(const HostPaths& host) {
-  return StrCat("registration limit (memlock): ", Size(host.memlock_bytes),
-                host.may_lock_any ? ", with CAP_IPC_LOCK, for which most devices do not count" : "",
-                "; an RDMA port takes ", Size(host.wanted_lock_bytes), " at least\n");
+std::string MemlockText(const HostPaths& host) {
+  return StrCat("registration limit (memlock): ", Size(host.memlock_bytes), "; an RDMA port takes ",
+                Size(host.wanted_lock_bytes), " at least",
+                host.may_lock_any && host.memlock_bytes != kUnlimited
+                    ? "; this process has CAP_IPC_LOCK, so that only Soft-iWARP keeps to the limit"
+                    : "");
+}
+
+std::string Wrapped(std::string_view text) {
+  return absl::StrJoin(Wrap(text, Table::kTextColumns), "\n") + "\n";
 }
 
 std::string PathJson(const HostPath& path) {
@@ -103,10 +109,8 @@ std::string DevicesTable(const HostPaths& host) {
   Table table({"use", "path", "device", "link", "address", "mtu", "Gb/s", "state", "node"});
   for (const HostPath& path : host.paths) AddPath(path, &table);
   std::string text = table.text() + "\n";
-  if (!host.no_rdma.empty()) {
-    for (const std::string& line : Wrap(host.no_rdma, Table::kTextColumns)) text += line + "\n";
-  }
-  return text + MemlockLine(host) + host.fabric + "\n";
+  if (!host.no_rdma.empty()) text += Wrapped(host.no_rdma);
+  return text + Wrapped(MemlockText(host)) + Wrapped(host.fabric);
 }
 
 std::string DevicesJson(const HostPaths& host) {

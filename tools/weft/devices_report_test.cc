@@ -63,14 +63,22 @@ TEST(DevicesTable, SaysWhyThereIsNoRdmaAndStaysWithinAHundredColumns) {
   host.no_rdma =
       "no RDMA device: without a card, Soft-RoCE gives one for trying: modprobe rdma_rxe "
       "&& rdma link add rxe0 type rxe netdev INTERFACE";
-  host.memlock_bytes = ~uint64_t{0};
+  host.may_lock_any = true;
   std::istringstream lines(DevicesTable(host));
   std::string all;
   for (std::string line; std::getline(lines, line); all += line + "\n") {
     EXPECT_LE(line.size(), 100u) << line;
   }
   EXPECT_THAT(all, HasSubstr("no RDMA device: "));
-  EXPECT_THAT(all, HasSubstr("(memlock): unlimited;"));
+  EXPECT_THAT(all, HasSubstr("CAP_IPC_LOCK"));
+}
+
+TEST(DevicesTable, AnUnlimitedMemlockNeedsNoRight) {
+  HostPaths host = TwoPaths();
+  host.may_lock_any = true;
+  host.memlock_bytes = ~uint64_t{0};
+  EXPECT_THAT(DevicesTable(host),
+              HasSubstr("(memlock): unlimited; an RDMA port takes 1 MiB at least\n"));
 }
 
 TEST(DevicesJson, HasEveryMemberAndNullForWhatIsNotKnown) {

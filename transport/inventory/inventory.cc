@@ -57,7 +57,9 @@ void MergeFabric(const KindFacts& kind, size_t port_count, HostPath* path) {
   path->device_id = device->device_id;
   Merge(device->firmware, "firmware", &path->firmware, path);
   if (port_count != 1) return;
-  Merge(static_cast<uint32_t>(device->mtu_bytes), "MTU", &path->mtu_bytes, path);
+  // Verbs has five MTUs only; iWARP's drivers name the next one below their interface's.
+  const bool is_rounded = path->link == LinkKind::kIwarp && device->mtu_bytes < path->mtu_bytes;
+  if (!is_rounded) Merge(static_cast<uint32_t>(device->mtu_bytes), "MTU", &path->mtu_bytes, path);
   Merge(device->gbit_per_s, "Gb/s", &path->gbit_per_s, path);
   MergeState(device->state, path);
 }

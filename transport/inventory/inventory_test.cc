@@ -143,6 +143,16 @@ TEST(Inventory, WhereLibfabricDiffersTheKernelIsBelievedAndTheDifferenceTold) {
                                       "libfabric says state down, the kernel ACTIVE"));
 }
 
+TEST(Inventory, IwarpsMtuIsTheInterfacesThoughVerbsKnowsOnlyRoundOnes) {
+  InventoryFacts facts = FactsOf(RecordedTree("siw"));
+  FabricDevice device = DeviceOfFabric("siw0");
+  device.mtu_bytes = 1024;
+  facts.kinds[PathKind::kVerbs].devices = {device};
+  const HostPath path = First(PathKind::kVerbs, DescribeHost(facts));
+  EXPECT_EQ(path.mtu_bytes, 1500u);
+  EXPECT_THAT(path.notes, IsEmpty());
+}
+
 // libfabric describes the device by one of its ports, and does not say which.
 TEST(Inventory, ADeviceWithTwoPortsTakesNoLinkFromLibfabric) {
   InventoryFacts facts = FactsOf(RecordedTree("dual_port"));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -16,7 +17,20 @@ using ::testing::HasSubstr;
 TEST(DeviceList, AProviderThatIsNotThereSaysWhichAre) {
   const auto devices = ListFabricDevices("no_such_provider");
   ASSERT_EQ(devices.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(devices.status().ToString(), HasSubstr("not in this library, or excluded (present: "));
+  EXPECT_THAT(devices.status().ToString(), HasSubstr("not in this library (present: "));
+}
+
+// libfabric lists a provider that FI_PROVIDER excludes as if it could be used.
+TEST(DeviceList, AProviderThatTheEnvironmentExcludesSaysSo) {
+  const auto why = [](const char* filter) {
+    ::setenv("FI_PROVIDER", filter, /*overwrite=*/1);
+    return ListFabricDevices("no_such_provider").status().ToString();
+  };
+  EXPECT_THAT(why("tcp,shm"), HasSubstr("excluded by FI_PROVIDER=tcp,shm"));
+  EXPECT_THAT(why("^no_such_provider"), HasSubstr("excluded by FI_PROVIDER=^no_such_provider"));
+  EXPECT_THAT(why("^tcp"), HasSubstr("not in this library"));
+  EXPECT_THAT(why(""), HasSubstr("not in this library"));
+  ::unsetenv("FI_PROVIDER");
 }
 
 TEST(DeviceList, NamesOfTcpAreInterfacesOfThisHostAndComeOnce) {

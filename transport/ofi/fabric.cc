@@ -3,13 +3,17 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -63,12 +67,22 @@ std::string WhySharedMemoryDoesNotFit() {
                       " MiB free; the provider wants about 16 MiB for each processor");
 }
 
+// FI_PROVIDER is a list of the providers that are wanted, or, after ^, of those that are not.
+bool IsExcluded(const std::string& provider, absl::string_view filter) {
+  if (filter.empty()) return false;
+  const bool is_denial = absl::ConsumePrefix(&filter, "^");
+  const std::vector<std::string> names = absl::StrSplit(filter, ',');
+  const bool is_named = std::find(names.begin(), names.end(), provider) != names.end();
+  return is_named == is_denial;
+}
+
 std::string WhyNotUsable(const DiscoveryQuery& query) {
+  const char* filter = std::getenv("FI_PROVIDER");
+  if (filter != nullptr && IsExcluded(query.provider, filter)) {
+    return absl::StrCat("it is excluded by FI_PROVIDER=", filter);
+  }
   if (!IsBuiltIn(query.provider)) {
-    const char* filter = std::getenv("FI_PROVIDER");
-    return absl::StrCat("it is not in this library, or excluded",
-                        filter == nullptr ? "" : absl::StrCat(" by FI_PROVIDER=", filter),
-                        " (present: ", ListProviders(), ")");
+    return absl::StrCat("it is not in this library (present: ", ListProviders(), ")");
   }
   if (query.provider == "shm") return WhySharedMemoryDoesNotFit();
   if (!query.node.empty()) {
