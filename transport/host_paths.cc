@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "transport/control/path_policy.h"
+#include "transport/control/rdma_offers.h"
 #include "transport/inventory/inventory.h"
 #include "transport/network.h"
 #include "transport/ofi/ofi.h"
@@ -13,11 +14,6 @@ namespace weft {
 namespace {
 
 constexpr PathKind kKinds[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
-
-// Both windows of one connection.
-uint64_t WantedLockBytes(const LinkOptions& options) {
-  return uint64_t{2} * options.window_slots * NetworkOptions().slot_bytes;
-}
 
 SharedMemoryFacts ReadSharedMemoryFacts() {
   SharedMemoryFacts facts;
@@ -49,7 +45,8 @@ absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
   facts.ports = ReadRdmaPorts(sources);
   facts.interfaces = ReadNetInterfaces(sources);
   facts.shared_memory = ReadSharedMemoryFacts();
-  facts.process = ReadRdmaProcessFacts(WantedLockBytes(options));
+  facts.process =
+      ReadRdmaProcessFacts(WantedLockBytes(options.window_slots, NetworkOptions().slot_bytes));
   for (const PathKind kind : kKinds) {
     if (kind == PathKind::kVerbs && facts.ports.empty()) continue;
     facts.kinds[kind] = AskFabric(kind);

@@ -127,19 +127,12 @@ PathProvider ShmProvider(const NetworkOptions& options, bool may_start_threads) 
   return shm;
 }
 
-// Of locked memory a domain wants at least: queues, the window of one connection in both
-// directions, and the largest message.
-uint64_t WantedLockBytes(const NetworkOptions& options) {
-  constexpr uint64_t kQueueBytes = uint64_t{4} << 20;  // verbs_domain.cc: some 25,000 entries
-  const uint64_t window_bytes = uint64_t{2} * LinkOptions().window_slots * options.slot_bytes;
-  return kQueueBytes + window_bytes + kMaxMessageBytes;
-}
-
 PathProvider VerbsProvider(const NetworkOptions& options, bool may_start_threads) {
   PathProvider verbs;
   verbs.kind = PathKind::kVerbs;
   verbs.provider = "verbs";
-  const uint64_t wanted_lock_bytes = WantedLockBytes(options);
+  const uint64_t wanted_lock_bytes =
+      WantedLockBytes(LinkOptions().window_slots, options.slot_bytes);
   auto offers =
       std::make_shared<RdmaOffers>([wanted_lock_bytes] { return ReadRdmaView(wanted_lock_bytes); });
   verbs.offers = [offers](const RdmaFilter& filter, uint64_t now_ns) {

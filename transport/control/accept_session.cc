@@ -128,7 +128,11 @@ absl::Status AcceptSession::OnClientHello(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(CreateConnection(nullptr, policy_->options.link));
   ++policy_->connections;
   counted_ = true;
-  WEFT_RETURN_IF_ERROR(Decide());
+  Decide();
+  if (!HasViable(connection().facts().candidates)) {
+    EndWithoutPath();
+    return absl::OkStatus();
+  }
   connection().facts().peer_hello = std::move(client_.hello);
   WEFT_ASSIGN_OR_RETURN(ConnectionHandler* const handler,
                         policy_->acceptor->OnIncoming(connection()));
@@ -138,8 +142,8 @@ absl::Status AcceptSession::OnClientHello(ByteSpan body) {
   return absl::OkStatus();
 }
 
-// Fills the ServerHello in; an error if nothing is left to try.
-absl::Status AcceptSession::Decide() {
+// Fills the ServerHello in, all but what the application adds.
+void AcceptSession::Decide() {
   server_.limits = OwnLimits();
   server_.connection_index = connection().index();
   server_.connection_token = connection().token();
@@ -155,9 +159,13 @@ absl::Status AcceptSession::Decide() {
   connection().facts().candidates =
       DescribePairs(server_.candidates, client_.paths, server_.paths, /*as_client=*/false);
   OpenDomains();
-  const std::vector<PathCandidate>& candidates = connection().facts().candidates;
-  if (!HasViable(candidates)) return NoCommonPath(candidates);
-  return absl::OkStatus();
+}
+
+// The client learns every reason from the verdicts.
+void AcceptSession::EndWithoutPath() {
+  const absl::Status why = NoCommonPath(connection().facts().candidates);
+  socket()->SendPreamble();
+  Finish(why, /*peer_dead=*/false, LastWords{ControlType::kServerHello, Encode(server_)});
 }
 
 // A path that the client may choose must be there. Of several RDMA addresses the first that can be

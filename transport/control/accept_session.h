@@ -76,7 +76,8 @@ class AcceptSession final : public ControlSession, public ListNode<GreetingTag> 
   void OnFinish() override;
 
   absl::Status OnClientHello(ByteSpan body);
-  absl::Status Decide();
+  void Decide();
+  void EndWithoutPath();
   void Offer();
   void OpenDomains();
   // Of the attempt's candidate, which has both: it is tried.

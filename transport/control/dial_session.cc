@@ -142,6 +142,11 @@ absl::Status DialSession::OnServerHello(ByteSpan body) {
   connection().facts().peer_hello = std::move(server_.hello);
   connection().facts().candidates =
       DescribePairs(server_.candidates, hello_.paths, server_.paths, /*as_client=*/true);
+  if (!HasViable(connection().facts().candidates)) {
+    // The server has ended as well.
+    Finish(NoCommonPath(connection().facts().candidates), /*peer_dead=*/false, std::nullopt);
+    return absl::OkStatus();
+  }
   TryNext();
   return absl::OkStatus();
 }

@@ -163,6 +163,11 @@ TEST_F(NetworkTest, WithoutACommonPathBothReasonsAreTold) {
   EXPECT_TRUE(Contains(why, "client: denied by its options (paths = shm)")) << why;
   EXPECT_TRUE(Contains(why, "server: denied by its options (paths = tcp)")) << why;
   EXPECT_TRUE(acceptor_.ends.empty());
+  // Not in one line only: every candidate is there.
+  for (const PathCandidate& candidate : end->candidates()) {
+    EXPECT_EQ(candidate.outcome, PathCandidate::Outcome::kRejected) << CandidateName(candidate);
+  }
+  EXPECT_GE(end->candidates().size(), 3u);
 }
 
 TEST_F(NetworkTest, TheEnvironmentDecidesWhereOptionsDoNot) {

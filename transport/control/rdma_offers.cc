@@ -1,11 +1,15 @@
 #include "transport/control/rdma_offers.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/strings.h"
 
 namespace weft {
+
+uint64_t WantedLockBytes(uint32_t window_slots, uint32_t slot_bytes) {
+  constexpr uint64_t kQueueBytes = uint64_t{4} << 20;  // some 25,000 entries: ofi/verbs_domain.cc
+  return kQueueBytes + uint64_t{2} * window_slots * slot_bytes + kMaxMessageBytes;
+}
 
 RdmaView ReadRdmaView(uint64_t wanted_lock_bytes) {
   RdmaView view;
@@ -28,7 +32,6 @@ std::vector<PathOffer> RdmaOffers::Choose(const RdmaFilter& filter, uint64_t now
   }
   std::vector<PathOffer> offers;
   for (RdmaOffer& chosen : ChooseRdma(view_.ports, filter, view_.process)) {
-    if (offers.size() == kMaxOffers) break;
     PathOffer offer;
     offer.device = std::move(chosen.device);
     offer.link = chosen.link;

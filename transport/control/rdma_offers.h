@@ -24,6 +24,10 @@ struct RdmaView {
   RdmaProcessFacts process;
 };
 
+// Of locked memory a domain wants at least: its queues, the windows of one connection in both
+// directions, and the largest message. With less, connections and messages fail one by one.
+uint64_t WantedLockBytes(uint32_t window_slots, uint32_t slot_bytes);
+
 // The running system's. `wanted_lock_bytes`: what one domain may come to register.
 RdmaView ReadRdmaView(uint64_t wanted_lock_bytes);
 
@@ -32,8 +36,8 @@ class RdmaOffers {
   // What is told of a host may be this old. Reading costs some milliseconds on a host with several
   // ports, because each has a table of some hundred GIDs.
   static constexpr uint64_t kRefreshNs = 5'000'000'000;
-  // Leaves room in a hello for shm, tcp and one kind more.
-  static constexpr size_t kMaxOffers = kMaxOfferedPaths - 3;
+  // A hello has room for them, for shm and tcp, and for kinds that are to come.
+  static_assert(kMaxRdmaOffers + 4 <= kMaxOfferedPaths);
 
   explicit RdmaOffers(Function<RdmaView()> read) : read_(std::move(read)) {}
 

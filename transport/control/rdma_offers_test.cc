@@ -101,7 +101,7 @@ TEST(RdmaOffers, FitIntoAHelloHoweverManyPortsThereAre) {
     }
     return view;
   });
-  EXPECT_EQ(offers.Choose({}, kStartNs).size(), RdmaOffers::kMaxOffers);
+  EXPECT_EQ(offers.Choose({}, kStartNs).size(), kMaxRdmaOffers);
 }
 
 TEST(RdmaView, IsReadHere) {
