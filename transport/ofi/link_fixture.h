@@ -7,7 +7,6 @@
 #include <dirent.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
+#include "transport/devices/rdma_choice.h"
 #include "transport/link.h"
 #include "transport/ofi/ofi.h"
 
@@ -58,12 +58,13 @@ struct TestRdmaPort {
   LinkKind link = LinkKind::kUnknown;
 };
 inline std::optional<TestRdmaPort> FindTestRdmaPort() {
-  const char* text = std::getenv("WEFT_TEST_RDMA");
-  if (text == nullptr) return std::nullopt;
-  const std::string all = text;
-  const size_t at = all.find('=');
-  return TestRdmaPort{all.substr(0, at), all.substr(at + 1),
-                      all[0] == 's' ? LinkKind::kIwarp : LinkKind::kRoceV2};
+  RdmaSources sources;
+  sources.interfaces = ReadInterfaceAddresses();
+  for (const RdmaOffer& offer :
+       ChooseRdma(ReadRdmaPorts(sources), RdmaFilter{}, ReadRdmaProcessFacts(0))) {
+    if (offer.unusable.empty()) return TestRdmaPort{offer.device, offer.address.host, offer.link};
+  }
+  return std::nullopt;
 }
 
 // What links are tested on: verbs only where there is RDMA.

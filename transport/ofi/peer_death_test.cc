@@ -131,7 +131,7 @@ TEST_P(PeerDeathTest, KilledPeerTakesDownItsLinkOnly) {
   Echo(1);
   const int descriptors = OpenDescriptors();
   children_[0]->Kill();
-  if (GetParam() == PathKind::kTcp) {
+  if (GetParam() != PathKind::kShm) {
     ASSERT_TRUE(Run([&] { return links_[0]->downs == 1; }));
     EXPECT_EQ(links_[0]->down_status.code(), absl::StatusCode::kUnavailable);
   }
@@ -139,7 +139,9 @@ TEST_P(PeerDeathTest, KilledPeerTakesDownItsLinkOnly) {
   Echo(1);
   Leave(0);
   EXPECT_EQ(side_->domain->stats().send_slots_in_use, 0u);
-  EXPECT_LT(OpenDescriptors(), descriptors);
+  if (GetParam() != PathKind::kVerbs) {  // there a link has no descriptor of its own
+    EXPECT_LT(OpenDescriptors(), descriptors);
+  }
   Echo(1);
   Leave(1);
 }
@@ -147,6 +149,10 @@ TEST_P(PeerDeathTest, KilledPeerTakesDownItsLinkOnly) {
 // libfabric 1.17: a peer killed while it holds the lock of our endpoint, or its own, left the
 // survivor spinning in the provider for ever, in 1 kill of 6. The link's guard opens the locks.
 TEST_P(PeerDeathTest, SurvivorOutlivesKilledPeersUnderLoad) {
+  if (GetParam() == PathKind::kVerbs) {
+    GTEST_SKIP() << "this flood has no credits, which verbs needs: it retries a missing receive "
+                    "for ever";
+  }
   constexpr size_t kKills = 40;
   Fork(Load::kEcho);  // the bystander
   for (size_t i = 0; i < kKills; ++i) Fork(Load::kFlood);
@@ -212,7 +218,7 @@ TEST_P(PeerDeathTest, OperationsOnAKilledPeerFail) {
   EXPECT_FALSE(op.status.ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Providers, PeerDeathTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Providers, PeerDeathTest, testing::ValuesIn(TestedPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

@@ -11,24 +11,20 @@
 namespace weft {
 namespace {
 
-// 256 connections with windows of 64, and half as much in flight the other way: together below the
-// 32,767 entries of the smallest completion queue seen (Soft-RoCE). Devices that allow less get
-// half, and half of that. Each entry is 64 bytes of locked memory.
-constexpr QueueSizes kQueues = {16384, 8192};
-
 // "mlx5_0" of "mlx5_0:1".
 std::string DeviceName(const std::string& port) { return port.substr(0, port.rfind(':')); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& options) {
+absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& options,
+                                                              const QueueSizes& queues) {
   if (options.bind_address.empty() || options.device.empty()) {
     return absl::InvalidArgumentError("a verbs domain needs its device and its address");
   }
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"verbs", options.bind_address},
                                                VerbsHints(DeviceName(options.device)).get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
-                        FabricObjects::Open(std::move(info), FI_WAIT_FD, kQueues));
+                        FabricObjects::Open(std::move(info), FI_WAIT_FD, queues));
   FabricTraits traits = {PathKind::kVerbs, options.link, objects->sizes.receives};
   traits.max_in_flight = objects->sizes.sends;
   traits.injects = false;

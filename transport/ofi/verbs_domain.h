@@ -28,7 +28,14 @@ namespace weft {
 
 class VerbsDomain final : public MsgDomain {
  public:
-  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options);
+  // 256 connections with windows of 64, and half as much in flight the other way: together below
+  // the 32,767 entries of the smallest completion queue seen (Soft-RoCE). Devices that allow less
+  // get half, and half of that. Each entry is 64 bytes of locked memory.
+  static constexpr QueueSizes kQueues = {16384, 8192};
+
+  // `queues`: what to ask the device for.
+  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options,
+                                                          const QueueSizes& queues = kQueues);
   ~VerbsDomain() override;
 
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,

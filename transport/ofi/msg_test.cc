@@ -1,4 +1,5 @@
-// What is special about links over tcp: who may connect, and sleeping on a descriptor.
+// What is special about links over connected endpoints: who may connect, and sleeping on a
+// descriptor.
 
 #include <poll.h>
 
@@ -11,9 +12,9 @@
 namespace weft {
 namespace {
 
-class TcpTest : public testing::Test {
+class MsgTest : public testing::TestWithParam<PathKind> {
  protected:
-  TcpTest() : a_(PathKind::kTcp), b_(PathKind::kTcp) {
+  MsgTest() : a_(GetParam()), b_(GetParam()) {
     EXPECT_TRUE(a_.domain->AddSlots(16, 16).ok());
     EXPECT_TRUE(b_.domain->AddSlots(16, 16).ok());
   }
@@ -36,12 +37,22 @@ class TcpTest : public testing::Test {
     pollfd waiting = {side.domain->descriptor(), POLLIN, 0};
     return poll(&waiting, 1, static_cast<int>(1000 * kTestPatience.count())) == 1;
   }
+  // Bringing a link up takes the active side several steps on some providers.
+  static bool ReadableWhileTheOtherWorks(Side& sleeper, Side& other) {
+    const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
+    pollfd waiting = {sleeper.domain->descriptor(), POLLIN, 0};
+    while (poll(&waiting, 1, /*timeout=*/1) == 0) {
+      other.domain->Poll(16);
+      if (std::chrono::steady_clock::now() > give_up) return false;
+    }
+    return true;
+  }
 
   Side a_;
   Side b_;
 };
 
-TEST_F(TcpTest, WrongNonceIsRejected) {
+TEST_P(MsgTest, WrongNonceIsRejected) {
   Accept(1);
   Connect(2);
   ASSERT_TRUE(Run([&] { return a_.endpoint.downs == 1; }));
@@ -54,7 +65,7 @@ TEST_F(TcpTest, WrongNonceIsRejected) {
   EXPECT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
 }
 
-TEST_F(TcpTest, ANonceIsGoodOnce) {
+TEST_P(MsgTest, ANonceIsGoodOnce) {
   Accept(1);
   Connect(1);
   ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
@@ -65,7 +76,7 @@ TEST_F(TcpTest, ANonceIsGoodOnce) {
   EXPECT_EQ(b_.endpoint.downs, 0);
 }
 
-TEST_F(TcpTest, ClosingTellsThePeer) {
+TEST_P(MsgTest, ClosingTellsThePeer) {
   Accept(1);
   Connect(1);
   ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
@@ -74,7 +85,7 @@ TEST_F(TcpTest, ClosingTellsThePeer) {
   EXPECT_EQ(b_.endpoint.down_status.code(), absl::StatusCode::kUnavailable);
 }
 
-TEST_F(TcpTest, HalfOpenLinksCloseCleanly) {
+TEST_P(MsgTest, HalfOpenLinksCloseCleanly) {
   const int descriptors = OpenDescriptors();
   for (int i = 0; i < 20; ++i) {
     Accept(1);
@@ -86,7 +97,7 @@ TEST_F(TcpTest, HalfOpenLinksCloseCleanly) {
   EXPECT_EQ(a_.domain->stats().links_open + b_.domain->stats().links_open, 0u);
 }
 
-TEST_F(TcpTest, AnArmedDomainWakesForConnectionsAndMessages) {
+TEST_P(MsgTest, AnArmedDomainWakesForConnectionsAndMessages) {
   Accept(1);
   while (!b_.domain->Arm()) b_.domain->Poll(16);
   Connect(1);
@@ -95,7 +106,7 @@ TEST_F(TcpTest, AnArmedDomainWakesForConnectionsAndMessages) {
   while (b_.endpoint.ups == 0) {
     a_.domain->Poll(16);
     if (b_.domain->Arm()) {
-      ASSERT_TRUE(Readable(b_));
+      ASSERT_TRUE(ReadableWhileTheOtherWorks(b_, a_));
     }
     b_.domain->Poll(16);
   }
@@ -103,7 +114,7 @@ TEST_F(TcpTest, AnArmedDomainWakesForConnectionsAndMessages) {
   for (int i = 0; i < 200; ++i) {
     b_.received.clear();
     while (!b_.domain->Arm()) b_.domain->Poll(16);
-    ASSERT_TRUE(a_.Send("wake up").ok());
+    ASSERT_TRUE(Run([&] { return a_.Send("wake up").ok(); }));
     while (b_.received.empty()) {
       ASSERT_TRUE(Readable(b_));
       b_.domain->Poll(16);
@@ -111,7 +122,14 @@ TEST_F(TcpTest, AnArmedDomainWakesForConnectionsAndMessages) {
   }
 }
 
-TEST_F(TcpTest, ADomainOnAllInterfacesHasAnAddressWithoutHost) {
+INSTANTIATE_TEST_SUITE_P(Providers, MsgTest, testing::ValuesIn([] {
+                           std::vector<PathKind> kinds = TestedPaths();
+                           kinds.erase(kinds.begin());  // shm
+                           return kinds;
+                         }()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+TEST(TcpDomain, OnAllInterfacesHasAnAddressWithoutHost) {
   OfiOptions options;
   Side sink(PathKind::kTcp);
   options.sink = &sink;

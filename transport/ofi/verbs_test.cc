@@ -1,0 +1,169 @@
+// What is special about links over verbs. Where there is no RDMA port these tests are skipped; the
+// lab runs them on Soft-RoCE and Soft-iWARP.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/ofi/link_fixture.h"
+#include "transport/ofi/verbs_domain.h"
+
+namespace weft {
+namespace {
+
+class VerbsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    port_ = FindTestRdmaPort();
+    if (!port_.has_value()) {
+      GTEST_SKIP() << "this host has no usable RDMA port; ./dev lab test runs this on two kinds";
+    }
+  }
+
+  OfiOptions OptionsOf(Side& sink) const {
+    OfiOptions options;
+    options.sink = &sink;
+    options.bind_address = port_->host;
+    options.device = port_->device;
+    options.link = port_->link;
+    return options;
+  }
+  // An address in the port's subnet that nobody has.
+  std::string NobodysAddress() const {
+    return port_->host.substr(0, port_->host.rfind('.')) + ".250:4711";
+  }
+
+  std::optional<TestRdmaPort> port_;
+};
+
+TEST_F(VerbsTest, ThePathSaysWhichDeviceAndLinkItIs) {
+  Side side(PathKind::kVerbs);
+  const PathInfo& path = side.domain->path();
+  EXPECT_EQ(path.kind, PathKind::kVerbs);
+  EXPECT_EQ(path.device, port_->device);
+  EXPECT_EQ(path.link, port_->link);
+  EXPECT_NE(path.provider.find("verbs"), std::string::npos);
+  EXPECT_EQ(path.local.find(port_->host + ":"), 0u) << path.local;
+}
+
+// libfabric looks for the way to a peer inside fi_endpoint(), for two seconds: the engine would
+// stand still for all its connections.
+TEST_F(VerbsTest, AnAddressWhereNobodyAnswersIsAskedForOnTheSide) {
+  Side side(PathKind::kVerbs);
+  LinkPeer peer;
+  peer.address = NobodysAddress();
+  peer.nonce = 1;
+  Endpoint endpoint;
+  auto link = side.domain->Connect(peer, &endpoint);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ(endpoint.downs, 0);
+  while (!side.domain->Arm()) side.domain->Poll(16);
+  ASSERT_TRUE(RunUntil({&side}, [&] { return endpoint.downs == 1; }));
+  EXPECT_EQ(endpoint.down_status.code(), absl::StatusCode::kUnavailable) << endpoint.down_status;
+}
+
+TEST_F(VerbsTest, ALinkMayGoWhileItsAddressIsAskedFor) {
+  Side side(PathKind::kVerbs);
+  LinkPeer peer;
+  peer.address = NobodysAddress();
+  peer.nonce = 1;
+  Endpoint endpoint;
+  auto link = side.domain->Connect(peer, &endpoint);
+  ASSERT_TRUE(link.ok()) << link.status();
+  link->reset();
+  for (int i = 0; i < 10; ++i) side.domain->Poll(16);
+  side.domain.reset();
+  EXPECT_EQ(endpoint.downs, 0);
+}
+
+TEST_F(VerbsTest, WithoutThreadsConnectItselfSaysThatNobodyAnswers) {
+  Side side(PathKind::kVerbs);
+  OfiOptions options = OptionsOf(side);
+  options.may_start_threads = false;
+  auto domain = VerbsDomain::Open(options);
+  ASSERT_TRUE(domain.ok()) << domain.status();
+  LinkPeer peer;
+  peer.address = NobodysAddress();
+  peer.nonce = 1;
+  Endpoint endpoint;
+  EXPECT_FALSE((*domain)->Connect(peer, &endpoint).ok());
+}
+
+// One entry more than a completion queue holds ends every connection of it: what does not fit has
+// to wait, and all of it completes.
+TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  a.domain.reset();
+  auto small = VerbsDomain::Open(OptionsOf(a), {64, 4});
+  ASSERT_TRUE(small.ok()) << small.status();
+  a.domain = *std::move(small);
+  ASSERT_TRUE(a.domain->AddSlots(64, 32).ok());
+  ASSERT_TRUE(b.domain->AddSlots(64, 64).ok());
+  EXPECT_FALSE(a.domain->AddSlots(8, 64).ok()) << "more receives than the queue has room for";
+  auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
+  ASSERT_TRUE(passive.ok());
+  b.endpoint.link = *std::move(passive);
+  auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
+  ASSERT_TRUE(active.ok());
+  a.endpoint.link = *std::move(active);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }));
+
+  std::vector<std::byte> here(64), there(64);
+  auto local = a.domain->Register(here, Access::kLocalOnly);
+  auto remote = b.domain->Register(there, Access::kRemoteReadWrite);
+  ASSERT_TRUE(local.ok() && remote.ok());
+  std::vector<CountedOperation> writes(200);
+  for (CountedOperation& write : writes) {
+    ASSERT_TRUE(a.endpoint.link->Write(**local, 0, (*remote)->remote(), &write).ok());
+  }
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(a.Send("message").ok());
+  EXPECT_GT(a.domain->stats().eagain, 0u);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return b.received.size() == 60 && !a.domain->busy(); }));
+  for (const CountedOperation& write : writes) {
+    EXPECT_EQ(write.completions, 1);
+    EXPECT_TRUE(write.status.ok()) << write.status;
+  }
+  EXPECT_EQ(a.endpoint.downs + b.endpoint.downs, 0);
+}
+
+TEST_F(VerbsTest, AKeyLongerThanTheDevicesIsRefusedAtOnce) {
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  ASSERT_TRUE(a.domain->AddSlots(8, 8).ok());
+  ASSERT_TRUE(b.domain->AddSlots(8, 8).ok());
+  auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
+  ASSERT_TRUE(passive.ok());
+  b.endpoint.link = *std::move(passive);
+  auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
+  ASSERT_TRUE(active.ok());
+  a.endpoint.link = *std::move(active);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }));
+  std::vector<std::byte> here(64);
+  auto local = a.domain->Register(here, Access::kLocalOnly);
+  ASSERT_TRUE(local.ok());
+  CountedOperation op;
+  EXPECT_EQ(a.endpoint.link->Read(**local, 0, {uint64_t{1} << 32, 0, 8}, &op).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(op.completions, 0);
+}
+
+TEST(VerbsOptions, DeviceAndAddressAreNeeded) {
+  Side sink(PathKind::kTcp);
+  OfiOptions options;
+  options.sink = &sink;
+  EXPECT_EQ(OpenVerbsDomain(options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(VerbsOptions, ADeviceThatIsNotThereIsAReasonInWords) {
+  Side sink(PathKind::kTcp);
+  OfiOptions options;
+  options.sink = &sink;
+  options.device = "mlx5_77:1";
+  options.bind_address = "192.0.2.1";  // of the documentation: no interface has it
+  const absl::Status status = OpenVerbsDomain(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_NE(status.message().find("192.0.2.1"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace weft
