@@ -82,7 +82,10 @@ std::string WhyNotUsable(const DiscoveryQuery& query) {
     return absl::StrCat("it is excluded by FI_PROVIDER=", filter);
   }
   if (!IsBuiltIn(query.provider)) {
-    return absl::StrCat("it is not in this library (present: ", ListProviders(), ")");
+    // verbs does not report itself where it finds no device.
+    const char* no_device = query.provider == "verbs" ? ", or finds no RDMA device" : "";
+    return absl::StrCat("it is not in this library", no_device, " (present: ", ListProviders(),
+                        ")");
   }
   if (query.provider == "shm") return WhySharedMemoryDoesNotFit();
   if (!query.node.empty()) {
