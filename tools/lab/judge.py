@@ -11,6 +11,10 @@ _LATE_MS = 1500
 CALM_PERIODS = 8
 # Files that the C library and the allocator keep may come later than the first look.
 _RESIDENT_GROWTH_KIB = 64 << 10
+# Pools of large messages keep the buffers of the time when most were under way, which is after a
+# fault, when all that waited is sent. Fewer than the calls that a fault hits, so that a registration
+# lost with each is found.
+_POOL_GROWTH = {"mr": 16}
 
 
 @dataclasses.dataclass
@@ -85,7 +89,7 @@ def _course(scenario, testimony, end):
     before = periods(testimony.events, end=testimony.fault_at)
     meanwhile = periods(testimony.events, testimony.fault_at)
     failed = sum(failures(event) for _, event in meanwhile)
-    yield not is_calm(before, 0), "calls were not calm before the fault"
+    yield not any(event["ok"] for _, event in before), "no call succeeded before the fault"
     yield scenario.calls_fail and not failed, "no call failed: did the fault happen?"
     yield scenario.calls_succeed and failed, "%d calls failed, and none had to" % failed
     yield (scenario.reconnects and end["connects"] < 2,
@@ -112,7 +116,8 @@ def _leaks(testimony, end):
     yield growth > _RESIDENT_GROWTH_KIB, "the client grew by %d KiB" % growth
     for what in sorted(testimony.held_after):
         before, after = testimony.held_before.get(what, 0), testimony.held_after[what]
-        yield after > before, "%s: %d before the fault, %d afterwards" % (what, before, after)
+        growth = _POOL_GROWTH.get(what.split()[-1], 0)
+        yield after > before + growth, "%s: %d before the fault, %d afterwards" % (what, before, after)
     for what, number in sorted(testimony.held_at_end.items()):
         yield number, "%s: %d are left when all processes have ended" % (what, number)
 

@@ -113,6 +113,15 @@ class Verdict(unittest.TestCase):
         self.expect("qp: 1 are left", testimony(held_at_end={"qp": 1}))
         self.expect("grew by", testimony(end=ending(resident_kib=1000 + (65 << 10))))
 
+    def test_pools_may_grow_a_little_and_connections_not(self):
+        def held(what, before, after):
+            what = "machine 1, RDMA objects of type " + what
+            return testimony(held_before={what: before}, held_after={what: after})
+
+        self.assertEqual(judge.verdict(SCENARIO, held("mr", 3, 19)), [])
+        self.expect("20 afterwards", held("mr", 3, 20))
+        self.expect("4 afterwards", held("qp", 3, 4))
+
     def test_processes_end_well(self):
         self.expect("the server ended with 139", testimony(server_status=139))
         self.expect("the witness ended with None", testimony(witness_status=None))

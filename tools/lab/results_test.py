@@ -5,7 +5,7 @@ import io
 import unittest
 import xml.etree.ElementTree
 
-from gtest_lines import FAILED, PASSED, SKIPPED, Case, Follower
+from gtest_lines import FAILED, PASSED, SKIPPED, Case, Follower, judge_program
 from report import Report
 
 GOOD = ["[==========] Running 2 tests", "[ RUN      ] A.One/verbs", "[       OK ] A.One/verbs (2 ms)"]
@@ -15,7 +15,7 @@ def follow(lines, status):
     follower = Follower()
     for line in lines:
         follower.add(line)
-    return follower.finish(status)
+    return judge_program(follower.finish(status))
 
 
 class Following(unittest.TestCase):
@@ -48,6 +48,11 @@ class Following(unittest.TestCase):
 
     def test_a_program_without_a_test_over_verbs_fails(self):
         self.assertEqual([case.outcome for case in follow(["[==========] 0 tests"], 0)], [FAILED])
+
+    def test_a_program_that_skips_all_its_tests_fails(self):
+        cases = follow(["[ RUN      ] A.One", "no RDMA", "[  SKIPPED ] A.One (0 ms)"], 0)
+        self.assertEqual([case.outcome for case in cases], [SKIPPED, FAILED])
+        self.assertIn("no RDMA", cases[1].text)
 
 
 class Reporting(unittest.TestCase):
