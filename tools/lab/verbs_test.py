@@ -2,6 +2,7 @@
 """Runs tests over verbs in the lab, on Soft-RoCE and then on Soft-iWARP, and counts their cases.
 
     verbs_test.py [--device rxe,siw] [--program PATH]... [--kv FOLDER]
+                  [--devices-command SCRIPT WEFT]
 
 Bazel gives the programs (//tools/lab:verbs_test); `./dev lab test` is this with Bazel's `run`. In
 each program the tests with "verbs" in their name count. Where there can be no lab, the one case is
@@ -14,6 +15,7 @@ import tempfile
 import time
 
 import accelerator
+import devices_command
 import gtest_lines
 import host
 import image
@@ -40,6 +42,8 @@ def parse(arguments):
                         dest="devices")
     parser.add_argument("--program", action="append", default=[], dest="programs")
     parser.add_argument("--kv", help="folder of kv_server and kv_client")
+    parser.add_argument("--devices-command", nargs=2, metavar=("SCRIPT", "WEFT"),
+                        help="shows what `weft devices` says")
     return parser.parse_args(arguments)
 
 
@@ -84,6 +88,13 @@ class DeviceRun:
                                 run.address(1), "verbs")
         self._tell(self._device + ".kv", list(cases), started)
 
+    def run_devices_command(self, script, program):
+        """The last: it breaks the device."""
+        started = time.monotonic()
+        cases = devices_command.play(self._machine, os.path.realpath(script),
+                                     os.path.realpath(program), self._env)
+        self._tell(self._device + ".weft", list(cases), started)
+
     def _tell(self, group, cases, started):
         for case in cases:
             self._report.add(group, case)
@@ -103,6 +114,8 @@ def run_device(device, options, machines, report):
                 tests.run_program(program)
             if options.kv:
                 tests.run_kv(options.kv)
+            if options.devices_command:
+                tests.run_devices_command(*options.devices_command)
 
 
 def run_all(options, report):
