@@ -36,11 +36,13 @@ InfoPtr TcpHints() {
   return hints;
 }
 
-InfoPtr VerbsHints(const std::string& device) {
+InfoPtr VerbsHints(const std::string& device, const std::string& host) {
   InfoPtr hints = CommonHints("verbs");
   hints->ep_attr->type = FI_EP_MSG;
   hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
   hints->domain_attr->name = strdup(device.c_str());
+  hints->addr_format =
+      host.find(':') == std::string::npos ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;  // not guessed for v6
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   hints->domain_attr->data_progress = FI_PROGRESS_UNSPEC;  // by the device
   hints->domain_attr->resource_mgmt = FI_RM_UNSPEC;        // it manages none: we do

@@ -18,6 +18,7 @@ InfoPtr ShmHints();
 InfoPtr TcpHints();
 // verbs: memory is registered for local use too, addressed virtually, with keys of the device;
 // `device` as verbs names it ("mlx5_0": its XRC variant has another name, and is not asked for).
-InfoPtr VerbsHints(const std::string& device);
+// `host` is the address to bind to: its family has to be told apart from it.
+InfoPtr VerbsHints(const std::string& device, const std::string& host);
 
 }  // namespace weft

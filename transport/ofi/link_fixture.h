@@ -57,12 +57,14 @@ struct TestRdmaPort {
   std::string host;
   LinkKind link = LinkKind::kUnknown;
 };
-inline std::optional<TestRdmaPort> FindTestRdmaPort() {
+inline std::optional<TestRdmaPort> FindTestRdmaPort(bool v6 = false) {
   RdmaSources sources;
   sources.interfaces = ReadInterfaceAddresses();
   for (const RdmaOffer& offer :
        ChooseRdma(ReadRdmaPorts(sources), RdmaFilter{}, ReadRdmaProcessFacts(0))) {
-    if (offer.unusable.empty()) return TestRdmaPort{offer.device, offer.address.host, offer.link};
+    const bool is_v6 = offer.address.host.find(':') != std::string::npos;
+    if (offer.unusable.empty() && is_v6 == v6)
+      return TestRdmaPort{offer.device, offer.address.host, offer.link};
   }
   return std::nullopt;
 }

@@ -21,8 +21,9 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   if (options.bind_address.empty() || options.device.empty()) {
     return absl::InvalidArgumentError("a verbs domain needs its device and its address");
   }
-  WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"verbs", options.bind_address},
-                                               VerbsHints(DeviceName(options.device)).get()));
+  WEFT_ASSIGN_OR_RETURN(
+      InfoPtr info, Discover({"verbs", options.bind_address},
+                             VerbsHints(DeviceName(options.device), options.bind_address).get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, queues));
   FabricTraits traits = {PathKind::kVerbs, options.link, objects->sizes.receives};

@@ -34,6 +34,17 @@ class VerbsTest : public testing::Test {
     return port_->host.substr(0, port_->host.rfind('.')) + ".250:4711";
   }
 
+  static void OpenLink(Side& a, Side& b) {
+    auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
+    ASSERT_TRUE(passive.ok()) << passive.status();
+    b.endpoint.link = *std::move(passive);
+    auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
+    ASSERT_TRUE(active.ok()) << active.status();
+    a.endpoint.link = *std::move(active);
+    ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }))
+        << a.endpoint.down_status << b.endpoint.down_status;
+  }
+
   std::optional<TestRdmaPort> port_;
 };
 
@@ -90,6 +101,25 @@ TEST_F(VerbsTest, WithoutThreadsConnectItselfSaysThatNobodyAnswers) {
   EXPECT_FALSE((*domain)->Connect(peer, &endpoint).ok());
 }
 
+// The provider takes a numeric IPv6 address for no address at all unless its family is told.
+TEST_F(VerbsTest, LinksComeUpOverIpv6) {
+  const auto v6 = FindTestRdmaPort(/*v6=*/true);
+  if (!v6.has_value()) GTEST_SKIP() << "the RDMA port has no IPv6 address";
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  for (Side* side : {&a, &b}) {
+    side->domain.reset();
+    OfiOptions options = OptionsOf(*side);
+    options.bind_address = v6->host;
+    auto domain = OpenVerbsDomain(options);
+    ASSERT_TRUE(domain.ok()) << domain.status();
+    side->domain = *std::move(domain);
+    ASSERT_TRUE(side->domain->AddSlots(8, 8).ok());
+  }
+  OpenLink(a, b);
+  ASSERT_TRUE(a.Send("over IPv6").ok());
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return b.received.size() == 1; }));
+}
+
 // One entry more than a completion queue holds ends every connection of it: what does not fit has
 // to wait, and all of it completes.
 TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
@@ -101,13 +131,7 @@ TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
   ASSERT_TRUE(a.domain->AddSlots(64, 32).ok());
   ASSERT_TRUE(b.domain->AddSlots(64, 64).ok());
   EXPECT_FALSE(a.domain->AddSlots(8, 64).ok()) << "more receives than the queue has room for";
-  auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
-  ASSERT_TRUE(passive.ok());
-  b.endpoint.link = *std::move(passive);
-  auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
-  ASSERT_TRUE(active.ok());
-  a.endpoint.link = *std::move(active);
-  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }));
+  OpenLink(a, b);
 
   std::vector<std::byte> here(64), there(64);
   auto local = a.domain->Register(here, Access::kLocalOnly);
@@ -131,13 +155,7 @@ TEST_F(VerbsTest, AKeyLongerThanTheDevicesIsRefusedAtOnce) {
   Side a(PathKind::kVerbs), b(PathKind::kVerbs);
   ASSERT_TRUE(a.domain->AddSlots(8, 8).ok());
   ASSERT_TRUE(b.domain->AddSlots(8, 8).ok());
-  auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
-  ASSERT_TRUE(passive.ok());
-  b.endpoint.link = *std::move(passive);
-  auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
-  ASSERT_TRUE(active.ok());
-  a.endpoint.link = *std::move(active);
-  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }));
+  OpenLink(a, b);
   std::vector<std::byte> here(64);
   auto local = a.domain->Register(here, Access::kLocalOnly);
   ASSERT_TRUE(local.ok());
