@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "core/bytes.h"
+#include "core/intrusive_list.h"
 
 namespace weft {
 
@@ -34,10 +35,12 @@ struct RemoteSpan {
   RemoteSpan Slice(uint64_t from, uint64_t bytes) const { return {key, offset + from, bytes}; }
 };
 
+struct AtomicRegionTag;
+
 // Registered memory. Destroying it deregisters: no peer can reach the memory afterwards.
 // REQUIRES: the memory outlives the Region; no local operation on it is outstanding when it is
 // destroyed; it is destroyed before the Transport that made it.
-class Region {
+class Region : private ListNode<AtomicRegionTag> {
  public:
   virtual ~Region() = default;
   Region(const Region&) = delete;
@@ -50,6 +53,9 @@ class Region {
   Region(MutableByteSpan memory, RemoteSpan remote) : memory_(memory), remote_(remote) {}
 
  private:
+  friend class IntrusiveList<Region, AtomicRegionTag>;
+  friend class AtomicRegions;  // has those that peers may change by atomics
+
   const MutableByteSpan memory_;
   const RemoteSpan remote_;
 };

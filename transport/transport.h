@@ -19,7 +19,7 @@
 //   overtakes nothing. A one-sided write that was posted before a message is visible to the peer
 //   when that message arrives. Reads and writes among themselves complete in any order.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
-//   Every Read and Write completes exactly once, before OnClosed().
+//   Every Read, Write, atomic and Probe completes exactly once, before OnClosed().
 // Errors, by what to do next:
 //   INVALID_ARGUMENT    the call is wrong: fix it. Nothing happened.
 //   RESOURCE_EXHAUSTED  a limit is reached: wait for OnWritable(), then try again.
@@ -39,6 +39,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "transport/operation.h"
 #include "transport/path.h"
 #include "transport/region.h"
 
@@ -53,6 +54,9 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 // The largest opaque hello (ListenOptions::hello, ConnectOptions::hello), in bytes: a table of
 // some thousand method names fits.
 inline constexpr size_t kMaxHelloBytes = size_t{256} << 10;
+
+// Atomics and probes outstanding on one connection: bounds what a peer has to remember.
+inline constexpr uint32_t kMaxRequests = 64;
 
 // What a connection tells its user. All calls come on the engine's thread.
 class ConnectionHandler {
@@ -73,18 +77,6 @@ class ConnectionHandler {
 
  protected:
   ~ConnectionHandler() = default;
-};
-
-// One asynchronous one-sided operation. The caller owns it and keeps it, and the local memory,
-// untouched from the post until OnComplete().
-class Operation {
- public:
-  // Exactly once for each accepted post. OK after a Read: the bytes are here. OK after a Write:
-  // the local memory may be reused; only a reply from the peer proves delivery.
-  virtual void OnComplete(const absl::Status& status) = 0;
-
- protected:
-  ~Operation() = default;
 };
 
 // What a connection has done. Counts since it opened; readable on the engine's thread.
@@ -144,6 +136,30 @@ class Connection {
                             Operation* op) = 0;
   virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                              Operation* op) = 0;
+
+  // --- answered by the peer's transport ---------------------------------------------------------
+
+  // Change the 8 bytes at `remote` (length 8), an unsigned number in the peer's own byte order, in
+  // a region that the peer has registered with kRemoteReadWrite, at an address that is a multiple
+  // of
+  // 8. operation.h says what executes them, the same on every path.
+  // Ordering: executed one after the other as posted; after every message of up to eager_bytes()
+  // committed before has been delivered, and before any committed later; after every Write posted
+  // before. With those of other connections, other engines, and std::atomic_ref of the peer's own
+  // threads they are atomic in one order; with one-sided Writes they are not.
+  // Completion: in the order of posts, after the messages that the peer committed before executing.
+  // A handle that the peer does not grant is PERMISSION_DENIED, whatever is wrong with it.
+  // Here: INVALID_ARGUMENT for another length; RESOURCE_EXHAUSTED: kMaxRequests are outstanding, or
+  // as Reserve(); UNIMPLEMENTED: the peer's release does not know them. Leaves as messages do.
+  // REQUIRES: no open reservation.
+  virtual absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand,
+                                AtomicOperation* op) = 0;
+  virtual absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
+                                   AtomicOperation* op) = 0;
+
+  // A round trip on this path, answered by the peer's transport without its program. Ordering,
+  // bounds and errors as above.
+  virtual absl::Status Probe(Operation* op) = 0;
 
   // --- life -------------------------------------------------------------------------------------
 

@@ -55,6 +55,13 @@ class LoopbackConnection final : public Connection {
   absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnimplementedError("loopback");
   }
+  absl::Status FetchAdd(const RemoteSpan&, uint64_t, AtomicOperation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status CompareSwap(const RemoteSpan&, uint64_t, uint64_t, AtomicOperation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Probe(Operation*) override { return absl::UnimplementedError("loopback"); }
   void Close(std::string_view) override { closing_ = true; }
   State state() const override { return state_; }
   const PathInfo& path() const override { return path_; }

@@ -144,6 +144,7 @@ absl::Status AcceptSession::OnClientHello(ByteSpan body) {
 
 // Fills the ServerHello in, all but what the application adds.
 void AcceptSession::Decide() {
+  server_.features = NegotiateFeatures(client_.features, OwnFeatures());
   server_.limits = OwnLimits();
   server_.connection_index = connection().index();
   server_.connection_token = connection().token();
@@ -261,9 +262,12 @@ absl::Status AcceptSession::StartAttempt(const PathTry& wanted) {
   }
   WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
                         context().domains->Open(own_offer(), context().now_ns()));
-  const LinkAgreement agreement{client_.connection_index, client_.connection_token,
-                                client_.limits.window_slots, server_.limits.window_slots,
-                                std::min(wanted.batch_bytes, domain->links().slot_bytes())};
+  const LinkAgreement agreement{client_.connection_index,
+                                client_.connection_token,
+                                client_.limits.window_slots,
+                                server_.limits.window_slots,
+                                std::min(wanted.batch_bytes, domain->links().slot_bytes()),
+                                HasFeature(server_.features, kRequestsFeature)};
   WEFT_RETURN_IF_ERROR(StartLink(candidate_, domain, peer, /*active=*/false, agreement));
   socket()->Send(ControlType::kPathReady,
                  Encode(PathReady{attempt_, domain->links().address(), peer.nonce,

@@ -98,6 +98,7 @@ void DialSession::Greet() {
   state_ = State::kGreeting;
   step_deadline_ns_ = kNever;
   hello_.versions = kProtocolVersions;
+  hello_.features = OwnFeatures();
   hello_.limits = OwnLimits();
   hello_.connection_index = connection().index();
   hello_.connection_token = connection().token();
@@ -232,9 +233,12 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
     peer.process_id = neighbour_.process_id;
     peer.doorbell = neighbour_.doorbell.get();
   }
-  const LinkAgreement agreement{server_.connection_index, server_.connection_token,
-                                server_.limits.window_slots, options_.link.window_slots,
-                                std::min(ready.batch_bytes, domain->links().slot_bytes())};
+  const LinkAgreement agreement{server_.connection_index,
+                                server_.connection_token,
+                                server_.limits.window_slots,
+                                options_.link.window_slots,
+                                std::min(ready.batch_bytes, domain->links().slot_bytes()),
+                                HasFeature(server_.features, kRequestsFeature)};
   state_ = State::kLinking;
   const absl::Status status = StartLink(candidate_, domain, peer, /*active=*/true, agreement);
   if (!status.ok()) GiveUpPath(StrCat("client: ", ToStd(status.message())));

@@ -230,10 +230,6 @@ class Pairing {
   std::vector<PathPair> rows_;
 };
 
-bool Contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 bool Exists(int index, const std::vector<PathOffer>& offers) {
   return index == PathPair::kNone || static_cast<size_t>(index) < offers.size();
 }
@@ -263,11 +259,17 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
                                               ": update the older side"));
 }
 
+std::vector<std::string> OwnFeatures() { return {kRequestsFeature}; }
+
+bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
+  return std::find(features.begin(), features.end(), name) != features.end();
+}
+
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,
                                            const std::vector<std::string>& server) {
   std::vector<std::string> common;
   for (const std::string& name : client) {
-    if (Contains(server, name) && !Contains(common, name)) common.push_back(name);
+    if (HasFeature(server, name) && !HasFeature(common, name)) common.push_back(name);
   }
   return common;
 }
@@ -337,7 +339,7 @@ absl::Status CheckServerHello(const ClientHello& client, const ServerHello& serv
                                       "; offered were ", RangeText(client.versions)));
   }
   for (const std::string& feature : server.features) {
-    if (!Contains(client.features, feature)) {
+    if (!HasFeature(client.features, feature)) {
       return absl::DataLossError(
           StrCat("the server chose the feature \"", feature, "\", which was not offered"));
     }

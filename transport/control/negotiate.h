@@ -24,6 +24,14 @@ inline constexpr VersionRange kProtocolVersions = {1, 1};
 // The highest version in both ranges. FAILED_PRECONDITION names both ranges.
 absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const VersionRange& server);
 
+// What is used only where both sides have it, by names that stand in the handshake: never reuse
+// one.
+inline constexpr char kRequestsFeature[] = "requests";  // frames of kind 4 and 5
+
+// What this release has.
+std::vector<std::string> OwnFeatures();
+bool HasFeature(const std::vector<std::string>& features, const std::string& name);
+
 // The names in both lists, in the client's order.
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,
                                            const std::vector<std::string>& server);

@@ -40,6 +40,8 @@ enum class FrameKind : uint8_t {
   kMessage = 1,     // payload: the message
   kLargeOffer = 2,  // payload: LargeOffer
   kLargeDone = 3,   // payload: LargeDone
+  kRequest = 4,     // payload: Request
+  kReply = 5,       // payload: Reply
 };
 
 struct BatchHeader {
@@ -64,6 +66,34 @@ struct LargeDone {
   static constexpr size_t kBytes = 16;
   uint64_t id = 0;
   uint32_t status = 0;  // 0: delivered; other values end the connection
+};
+
+// The numbers stand on the wire: never reuse one.
+enum class RequestKind : uint32_t {
+  kProbe = 1,        // is only answered; the fields below are 0
+  kFetchAdd = 2,     // adds the operand
+  kCompareSwap = 3,  // where `expected` is, puts the operand
+};
+
+// Asks the peer's framing. 48 bytes on the wire, in this order, 4 bytes that are 0 after the kind.
+struct Request {
+  static constexpr size_t kBytes = 48;
+  uint64_t id = 0;  // 0, 1, 2, ... in each direction
+  RequestKind kind = RequestKind::kProbe;
+  uint64_t key = 0;
+  uint64_t offset = 0;
+  uint64_t operand = 0;
+  uint64_t expected = 0;
+};
+
+enum class ReplyStatus : uint32_t { kDone = 0, kNotGranted = 1 };
+
+// 24 bytes on the wire, in this order, and 4 bytes that are 0.
+struct Reply {
+  static constexpr size_t kBytes = 24;
+  uint64_t id = 0;
+  uint64_t before = 0;
+  ReplyStatus status = ReplyStatus::kDone;
 };
 
 // The room that a payload takes in a batch, header and padding included.
@@ -105,6 +135,21 @@ inline void EncodeLargeDone(std::byte* to, const LargeDone& done) {
   StoreLe32(to + 12, 0);
 }
 
+inline void EncodeRequest(std::byte* to, const Request& request) {
+  StoreLe64(to, request.id);
+  StoreLe64(to + 8, static_cast<uint32_t>(request.kind));
+  StoreLe64(to + 16, request.key);
+  StoreLe64(to + 24, request.offset);
+  StoreLe64(to + 32, request.operand);
+  StoreLe64(to + 40, request.expected);
+}
+
+inline void EncodeReply(std::byte* to, const Reply& reply) {
+  StoreLe64(to, reply.id);
+  StoreLe64(to + 8, reply.before);
+  StoreLe64(to + 16, static_cast<uint32_t>(reply.status));
+}
+
 // False: too short.
 [[nodiscard]] inline bool DecodeBatchHeader(ByteSpan batch, BatchHeader* header) {
   if (batch.size() < kBatchHeaderBytes) return false;
@@ -132,6 +177,25 @@ inline void EncodeLargeDone(std::byte* to, const LargeDone& done) {
   done->id = LoadLe64(payload.data());
   done->status = LoadLe32(payload.data() + 8);
   return LoadLe32(payload.data() + 12) == 0;
+}
+
+[[nodiscard]] inline bool DecodeRequest(ByteSpan payload, Request* request) {
+  if (payload.size() != Request::kBytes) return false;
+  request->id = LoadLe64(payload.data());
+  request->kind = static_cast<RequestKind>(LoadLe32(payload.data() + 8));
+  request->key = LoadLe64(payload.data() + 16);
+  request->offset = LoadLe64(payload.data() + 24);
+  request->operand = LoadLe64(payload.data() + 32);
+  request->expected = LoadLe64(payload.data() + 40);
+  return LoadLe32(payload.data() + 12) == 0;
+}
+
+[[nodiscard]] inline bool DecodeReply(ByteSpan payload, Reply* reply) {
+  if (payload.size() != Reply::kBytes) return false;
+  reply->id = LoadLe64(payload.data());
+  reply->before = LoadLe64(payload.data() + 8);
+  reply->status = static_cast<ReplyStatus>(LoadLe32(payload.data() + 16));
+  return LoadLe32(payload.data() + 20) == 0;
 }
 
 struct Frame {

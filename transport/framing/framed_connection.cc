@@ -85,6 +85,9 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
   send_sequence_ = receive_sequence_ = 0;
+  peer_answers_ = agreement.peer_answers;
+  request_sender_.Start();
+  request_answerer_.Start(&domain->atomic_regions());
   large_sender_.Start(domain);
   large_receiver_.Start(domain, link_.get());
   return absl::OkStatus();
@@ -136,6 +139,7 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   operations_.EndWith(why);
   ReleaseLink(peer_dead);
   WEFT_CHECK(operations_.in_use() == 0);
+  request_sender_.End(why);
   table_->Remove(index_);
   table_->dirty_.Remove(this);
   table_->events_.Remove(this);
@@ -190,7 +194,11 @@ void FramedConnection::OnOperationFree() {
 absl::StatusOr<std::unique_ptr<Region>> FramedConnection::Register(MutableByteSpan memory,
                                                                    Access access) {
   if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
-  return links_->Register(memory, access);
+  absl::StatusOr<std::unique_ptr<Region>> region = links_->Register(memory, access);
+  if (region.ok() && access == Access::kRemoteReadWrite) {
+    domain_->atomic_regions().Add(region->get());
+  }
+  return region;
 }
 
 absl::Status FramedConnection::Read(const Region& local, size_t local_offset,

@@ -42,56 +42,18 @@
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
 #include "transport/framing/batch.h"
+#include "transport/framing/connection_owner.h"
 #include "transport/framing/connection_table.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_receiver.h"
 #include "transport/framing/large_sender.h"
 #include "transport/framing/operation_slots.h"
+#include "transport/framing/requests.h"
 #include "transport/link.h"
 #include "transport/transport.h"
 
 namespace weft {
-
-class FramedConnection;
-
-// Who brings a connection up and ends it. All calls come from ConnectionTable::RunEvents(), where
-// everything is allowed: StopLink(), StartLink(), Open(), End(), and deleting the connection after
-// End().
-class ConnectionOwner {
- public:
-  // Batches can travel. The next step is Open(), when the peer says the same.
-  virtual void OnLinkUp(FramedConnection& connection) = 0;
-
-  // While connecting: this path failed; StopLink() and try another, or End(). Once open: the path
-  // broke (UNAVAILABLE) or the peer broke the protocol (DATA_LOSS); tell the peer, End().
-  virtual void OnBroken(FramedConnection& connection, const absl::Status& why) = 0;
-
-  // The user called Close(). Tell the peer `why`, then End() with CANCELLED.
-  virtual void OnCloseRequested(FramedConnection& connection, std::string_view why) = 0;
-
- protected:
-  ~ConnectionOwner() = default;
-};
-
-// What both ends have agreed on in the handshake, as this end sees it.
-struct LinkAgreement {
-  uint32_t peer_index = 0;  // the peer's index() and token()
-  uint32_t peer_token = 0;
-  uint32_t send_window_slots = 0;     // what the peer grants: kMinWindowSlots..kMaxWindowSlots
-  uint32_t receive_window_slots = 0;  // what is granted to the peer: the same bounds
-  uint32_t batch_bytes = 0;           // the smaller of both slot_bytes(); >= kMinBatchBytes
-};
-
-// Room for a LargeOffer beside a message or two. Checked in StartLink().
-inline constexpr uint32_t kMinBatchBytes = 256;
-
-// What users can ask about a connection. The owner fills it in.
-struct ConnectionFacts {
-  PathInfo path;
-  std::vector<PathCandidate> candidates;
-  std::string peer_hello;
-};
 
 class FramedConnection final : public Connection,
                                public ListNode<DirtyTag>,
@@ -162,6 +124,11 @@ class FramedConnection final : public Connection,
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) override;
 
+  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override;
+  absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
+                           AtomicOperation* op) override;
+  absl::Status Probe(Operation* op) override;
+
   void Close(std::string_view why) override;
 
   State state() const override { return state_; }
@@ -210,8 +177,15 @@ class FramedConnection final : public Connection,
   void KeepEarly(ByteSpan batch);
   void DeliverEarly();
   bool DispatchFrames(ByteSpan batch, uint16_t frames);
-  bool OnLargeFrame(const Frame& frame);
+  bool OnOtherFrame(const Frame& frame);
   void Malformed(std::string_view what);
+
+  // Requests (framed_requests.cc).
+  absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
+  absl::Status Ask(Request request, Operation* probe, AtomicOperation* atomic);
+  bool OnRequestFrame(const Frame& frame);
+  bool OnReplyFrame(const Frame& frame);
+  void AppendReplies();
 
   // Life and events (framed_connection.cc).
   void Raise(Event event);
@@ -269,11 +243,14 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   const uint32_t token_;
   uint32_t index_ = 0;
+  bool peer_answers_ = false;      // requests
   bool reads_refused_ = false;     // of large messages, for want of room in the domain
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   LargeSender large_sender_;
   LargeReceiver large_receiver_;
   OperationSlots operations_;
+  RequestSender request_sender_;
+  RequestAnswerer request_answerer_;
   std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
   absl::Status broken_;                        // OK: not broken
   std::string close_reason_;

@@ -18,7 +18,9 @@ void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& header) {
   window_.Owe();
   // What waited for credits has them now.
   if (wants_writable_ && window_.MaySendFrames()) Raise(kWritable);
-  if (window_.ShouldReturn() || large_receiver_.has_done()) MarkDirty();
+  if (window_.ShouldReturn() || large_receiver_.has_done() || request_answerer_.has_reply()) {
+    MarkDirty();
+  }
 }
 
 // False: the connection is not open any more.
@@ -29,7 +31,7 @@ bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frames) {
     if (frame.kind == FrameKind::kMessage) {
       ++stats_.messages_received;
       handler_->OnMessage(*this, frame.payload);
-    } else if (!OnLargeFrame(frame)) {
+    } else if (!OnOtherFrame(frame)) {
       Malformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
     }
     if (state_ != State::kOpen) return false;
@@ -38,7 +40,7 @@ bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frames) {
   return state_ == State::kOpen;
 }
 
-bool FramedConnection::OnLargeFrame(const Frame& frame) {
+bool FramedConnection::OnOtherFrame(const Frame& frame) {
   LargeOffer offer;
   LargeDone done;
   switch (frame.kind) {
@@ -48,6 +50,10 @@ bool FramedConnection::OnLargeFrame(const Frame& frame) {
       if (!DecodeLargeDone(frame.payload, &done) || !large_sender_.OnDone(done)) return false;
       if (wants_writable_) Raise(kWritable);
       return true;
+    case FrameKind::kRequest:
+      return OnRequestFrame(frame);
+    case FrameKind::kReply:
+      return OnReplyFrame(frame);
     default:
       return false;
   }

@@ -76,6 +76,7 @@ void FramedConnection::Flush() {
 void FramedConnection::FlushTurn() {
   if (state_ != State::kOpen || reserved_) return;
   AppendDones();
+  AppendReplies();
   if (frames_ > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
 }

@@ -1,5 +1,5 @@
-// What the connections of one LinkDomain share above it: the pools for large messages, and the
-// account of receives that peers have been promised.
+// What the connections of one LinkDomain share above it: the pools for large messages, the regions
+// that peers may change by atomics, and the account of receives that peers have been promised.
 //
 // Threads: one engine's. Lifetime: made after its LinkDomain and destroyed before it, when no
 //   connection uses it any more.
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
 #include "transport/link.h"
 
@@ -32,6 +33,7 @@ class FramingDomain {
   LinkDomain& links() { return *links_; }
   LargePool& send_pool() { return send_pool_; }
   LargePool& receive_pool() { return receive_pool_; }
+  AtomicRegions& atomic_regions() { return atomic_regions_; }
 
   void Promise(uint32_t receives) { promised_ += receives; }
   // A promised receive was used, or its connection is gone.
@@ -49,6 +51,7 @@ class FramingDomain {
   LinkDomain* const links_;
   LargePool send_pool_;
   LargePool receive_pool_;
+  AtomicRegions atomic_regions_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };
 

@@ -252,6 +252,7 @@ void SimTransport::OnWelcome(uint64_t id, const Welcome& welcome) {
 absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
                                      LinkAgreement agreement) {
   agreement.batch_bytes = links_.slot_bytes();
+  agreement.peer_answers = true;
   ConnectionFacts& facts = peer.connection->facts();
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);

@@ -78,6 +78,23 @@ class TestOperation final : public Operation {
   Function<void()> on_complete;
 };
 
+// One atomic operation that remembers its end.
+class TestAtomic final : public AtomicOperation {
+ public:
+  void OnComplete(const absl::Status& status, uint64_t value) override {
+    ++completions;
+    result = status;
+    before = value;
+    if (on_complete) on_complete();
+  }
+  bool done() const { return completions > 0; }
+
+  int completions = 0;
+  absl::Status result;
+  uint64_t before = 0;
+  Function<void()> on_complete;
+};
+
 // Accepts with endpoints of its own, or refuses.
 class TestAcceptor final : public Acceptor {
  public:

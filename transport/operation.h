@@ -1,0 +1,46 @@
+// Asynchronous operations on a peer's memory, and what their callers are told.
+//
+// Atomics are *mediated*: the peer's engine executes them, by its processor
+// (std::atomic_ref<uint64_t>), and answers with what was there before. So on every path, and never
+// by the network card, although some cards could: an InfiniBand card's atomics are atomic among
+// themselves only (IBV_ATOMIC_HCA), and one that mixes them with those of other paths, or of the
+// owner's own threads, loses updates; iWARP, tcp and shared memory have none; and libfabric 1.17
+// takes the operand's address for its value over verbs' connected endpoints. What holds on all
+// paths is worth more than the fastest on one. It follows that atomics need a peer whose engine is
+// driven, and cost a round trip of a small message, not that of a one-sided transfer.
+//
+// Threads, Lifetime: as Connection, in transport.h.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace weft {
+
+// One asynchronous operation. The caller owns it and keeps it, and the local memory, untouched from
+// the post until OnComplete().
+class Operation {
+ public:
+  // Exactly once for each accepted post. OK after a Read: the bytes are here. OK after a Write:
+  // the local memory may be reused; only a reply from the peer proves delivery. OK after a Probe:
+  // the peer's transport has answered.
+  virtual void OnComplete(const absl::Status& status) = 0;
+
+ protected:
+  ~Operation() = default;
+};
+
+// One atomic operation on 64 bits of a peer's memory. The caller keeps it until OnComplete().
+class AtomicOperation {
+ public:
+  // Exactly once for each accepted post. OK: it was executed, once, and `before` was there.
+  // PERMISSION_DENIED: it was not, and the connection goes on. Any other error is the end of the
+  // connection: it may have been executed.
+  virtual void OnComplete(const absl::Status& status, uint64_t before) = 0;
+
+ protected:
+  ~AtomicOperation() = default;
+};
+
+}  // namespace weft
