@@ -1,8 +1,5 @@
 // Peers that say nothing more, and are not dead: stopped, cut off, not driven.
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,11 +8,10 @@
 #include "core/clock.h"
 #include "gtest/gtest.h"
 #include "transport/control/control_frame.h"
-#include "transport/control/descriptor.h"
 #include "transport/control/peer_watch.h"
-#include "transport/control/socket.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/peer_process.h"
+#include "transport/control/testing/relay.h"
 
 namespace weft {
 namespace {
@@ -138,53 +134,6 @@ INSTANTIATE_TEST_SUITE_P(Network, PeerSilenceTest, testing::Values(PathKind::kSh
 
 // --- with a hand on the wire
 // ----------------------------------------------------------------------
-
-// Stands between a client and a server's control address, hands bytes on, and may add some.
-class Relay {
- public:
-  explicit Relay(const std::string& server) : server_(server) {
-    listening_ = *ListenInternet(Address("127.0.0.1:0"));
-    address_ = LocalAddress(listening_.get())->text();
-  }
-  const std::string& address() const { return address_; }
-
-  // Hands on what has come.
-  void Turn() {
-    if (!to_client_.valid()) {
-      absl::StatusOr<Descriptor> client = AcceptClient(listening_.get());
-      if (!client.ok() || !client->valid()) return;
-      to_client_ = *std::move(client);
-      to_server_ = *StartDial(Address(server_));
-      pollfd watch{to_server_.get(), POLLOUT, 0};
-      EXPECT_EQ(::poll(&watch, 1, 10'000), 1);
-    }
-    Move(to_client_.get(), to_server_.get());
-    Move(to_server_.get(), to_client_.get());
-  }
-  void SayToServer(const std::vector<std::byte>& bytes) { Say(to_server_.get(), bytes); }
-  void SayToClient(const std::vector<std::byte>& bytes) { Say(to_client_.get(), bytes); }
-
- private:
-  static KernelAddress Address(const std::string& text) {
-    return Resolve(*ParseServerAddress(text))->front();
-  }
-  static void Say(int to, const std::vector<std::byte>& bytes) {
-    EXPECT_EQ(::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  static void Move(int from, int to) {
-    std::byte bytes[4096];
-    const ssize_t count = ::recv(from, bytes, sizeof(bytes), 0);
-    if (count > 0) ::send(to, bytes, static_cast<size_t>(count), MSG_NOSIGNAL);
-    if (count == 0) ::shutdown(to, SHUT_WR);
-  }
-
-  const std::string server_;
-  Descriptor listening_;
-  std::string address_;
-  Descriptor to_client_;
-  Descriptor to_server_;
-};
 
 std::vector<std::byte> Heartbeats(uint32_t count) {
   std::vector<std::byte> bytes;

@@ -35,6 +35,20 @@ void AppendDone(Batch& batch, const LargeDone& done) {
   Append(batch, FrameKind::kLargeDone, payload);
 }
 
+void AppendRequest(Batch& batch, const Request& request) {
+  std::byte payload[Request::kBytes];
+  EncodeRequest(payload, request);
+  Append(batch, FrameKind::kRequest, payload);
+}
+
+void AppendReply(Batch& batch, const Reply& reply) {
+  std::byte payload[Reply::kBytes];
+  EncodeReply(payload, reply);
+  Append(batch, FrameKind::kReply, payload);
+}
+
+Request ProbeNumber(uint64_t id) { return {id, RequestKind::kProbe, 0, 0, 0, 0}; }
+
 void SetKind(Batch& batch, uint32_t kind_flags_reserved) {
   StoreLe32(&batch[20], kind_flags_reserved);
 }
@@ -90,6 +104,26 @@ const Attack kAttacks[] = {
        AppendDone(b, {0, 0});
      }},
     {"DoneTooLong", [](Batch& b) { Append(b, FrameKind::kLargeDone, Pattern(0, 24)); }},
+    {"RequestTooShort", [](Batch& b) { Append(b, FrameKind::kRequest, Pattern(0, 40)); }},
+    {"RequestOutOfOrder", [](Batch& b) { AppendRequest(b, ProbeNumber(1)); }},
+    {"RequestOfNoKind",
+     [](Batch& b) {
+       AppendRequest(b, {0, static_cast<RequestKind>(9), 0, 0, 0, 0});
+     }},
+    {"RequestWithReservedSet",
+     [](Batch& b) {
+       AppendRequest(b, ProbeNumber(0));
+       b[b.size() - Request::kBytes + 12] = std::byte{1};
+     }},
+    {"TooManyRequests",
+     [](Batch& b) {
+       for (uint64_t id = 0; id <= kMaxRequests; ++id) AppendRequest(b, ProbeNumber(id));
+     }},
+    {"ReplyToNothing",
+     [](Batch& b) {
+       AppendReply(b, {0, 0, ReplyStatus::kDone});
+     }},
+    {"ReplyTooLong", [](Batch& b) { Append(b, FrameKind::kReply, Pattern(0, 32)); }},
 };
 
 class MalformedTest : public SimTest, public testing::WithParamInterface<Attack> {};
@@ -113,6 +147,44 @@ TEST_P(MalformedTest, EndsItsConnectionAndNoOther) {
 
 INSTANTIATE_TEST_SUITE_P(Attacks, MalformedTest, testing::ValuesIn(kAttacks),
                          [](const auto& info) { return info.param.name; });
+
+// The reply to an atomic operation with one of its fields changed: the operation still ends once.
+TEST_F(SimTest, AFalseReplyEndsItsConnection) {
+  Listen("db");
+  constexpr size_t kReplyAt = kBatchHeaderBytes + kFrameHeaderBytes;
+  for (const size_t at : {size_t{0}, size_t{7}, size_t{16}, size_t{20}}) {
+    const auto [client, server] = Pair("app", "db");
+    TestAtomic add;
+    ASSERT_TRUE(client->connection().FetchAdd({7, 0, 8}, 1, &add).ok());
+    network_->Corrupt("db", "app", [at](Batch& batch) { batch[kReplyAt + at] = std::byte{0x7f}; });
+    ASSERT_TRUE(Run([c = client, s = server] { return c->closed() && s->closed(); }));
+    EXPECT_TRUE(absl::IsDataLoss(client->why())) << client->why();
+    EXPECT_EQ(add.completions, 1);
+    EXPECT_EQ(add.result, client->why());
+  }
+}
+
+// A flood that keeps to the rules is answered, and the batch that carries it costs a credit like
+// any other: it takes no more of the victim than messages would.
+TEST_F(SimTest, AFloodOfProbesIsAnsweredAtTheFloodersPace) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  constexpr size_t kCount = 5'000;
+  std::vector<TestOperation> probes(kCount);
+  size_t posted = 0;
+  // Each answer makes room for the next probe.
+  Function<void()> post = [&, c = client] {
+    if (posted == kCount) return;
+    probes[posted].on_complete = [&] { post(); };
+    ASSERT_TRUE(c->connection().Probe(&probes[posted++]).ok());
+  };
+  for (uint32_t i = 0; i < kMaxRequests; ++i) post();
+  ASSERT_TRUE(Run([&] { return probes.back().done(); }));
+  for (const TestOperation& probe : probes) {
+    EXPECT_TRUE(probe.completions == 1 && probe.result.ok());
+  }
+  EXPECT_EQ(server->received_count, 0u);
+}
 
 class UnknownBatchTest : public SimTest {
  protected:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,9 @@ struct Line {
   std::vector<std::byte> client_memory, server_memory;
   std::unique_ptr<Region> client_region, server_region;
   std::vector<std::unique_ptr<TestOperation>> operations;
+  uint64_t counter = 0;  // the server's, that the client adds to
+  std::unique_ptr<Region> counter_region;
+  std::vector<std::unique_ptr<TestAtomic>> additions;
   bool open() const { return client->opened() && !client->closed() && !server->closed(); }
 };
 
@@ -83,12 +87,15 @@ class RandomFaultsTest : public SimTest {
 
   // Regions go before the network; operations after it: those of a dead node complete with it.
   void Clear() {
-    for (auto& line : lines_) {
-      line->client_region.reset();
-      line->server_region.reset();
-    }
+    for (auto& line : lines_) ResetRegions(*line);
     Reset(0, {});
     lines_.clear();
+  }
+
+  static void ResetRegions(Line& line) {
+    line.client_region.reset();
+    line.server_region.reset();
+    line.counter_region.reset();
   }
 
   std::string AnyNode() { return kNodes[random_.Uniform(4)]; }
@@ -119,12 +126,13 @@ class RandomFaultsTest : public SimTest {
     line->client_memory = Pattern(2, kRegionBytes);
     line->server_region = Register(*line->server, line->server_memory);
     line->client_region = Register(*line->client, line->client_memory);
+    line->counter_region = Register(
+        *line->server, {reinterpret_cast<std::byte*>(&line->counter), sizeof(line->counter)});
     lines_.push_back(std::move(line));
   }
 
-  static std::unique_ptr<Region> Register(Endpoint& end, std::vector<std::byte>& memory) {
-    auto region =
-        end.connection().Register({memory.data(), memory.size()}, Access::kRemoteReadWrite);
+  static std::unique_ptr<Region> Register(Endpoint& end, MutableByteSpan memory) {
+    auto region = end.connection().Register(memory, Access::kRemoteReadWrite);
     EXPECT_TRUE(region.ok()) << region.status();
     return *std::move(region);
   }
@@ -172,10 +180,39 @@ class RandomFaultsTest : public SimTest {
     }
   }
 
+  void Add() {
+    Line* line = AnyOpenLine();
+    if (line == nullptr) return;
+    for (uint64_t n = random_.UniformInRange(1, 40); n > 0; --n) {
+      line->additions.push_back(std::make_unique<TestAtomic>());
+      const absl::Status status = line->client->connection().FetchAdd(
+          line->counter_region->remote(), 1, line->additions.back().get());
+      if (status.ok()) continue;
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+      line->additions.pop_back();
+      return;
+    }
+  }
+
+  // Each was executed at most once, and once if its end says so.
+  void CheckAdditions(const Line& line) {
+    std::set<uint64_t> seen;
+    for (const auto& addition : line.additions) {
+      EXPECT_EQ(addition->completions, dead_ == line.from ? addition->completions : 1);
+      if (!addition->done() || !addition->result.ok()) continue;
+      EXPECT_TRUE(seen.insert(addition->before).second) << addition->before << " twice";
+      EXPECT_LT(addition->before, line.counter);
+    }
+    EXPECT_LE(line.counter, line.additions.size());
+    if (!line.client->closed() && dead_ != line.from) {
+      EXPECT_EQ(line.counter, seen.size());
+    }
+  }
+
   void DoOneThing() {
     const std::string a = AnyNode();
     const std::string b = AnyNode();
-    switch (random_.Uniform(16)) {
+    switch (random_.Uniform(18)) {
       case 0:
         return MakeLine();
       case 1:
@@ -200,6 +237,9 @@ class RandomFaultsTest : public SimTest {
       case 8:
       case 9:
         return Operate();
+      case 10:
+      case 11:
+        return Add();
       default:
         return SendSome();
     }
@@ -215,6 +255,7 @@ class RandomFaultsTest : public SimTest {
 
   // Nothing is under way any more, and nothing cut.
   void CheckLine(const Line& line) {
+    CheckAdditions(line);
     for (const auto& op : line.operations) {
       EXPECT_EQ(op->completions, dead_ == line.from ? op->completions : 1);
     }
@@ -275,8 +316,7 @@ class RandomFaultsTest : public SimTest {
     for (const auto& line : lines_) CheckLine(*line);
     // Now everything is closed, and has to be back.
     for (const auto& line : lines_) {
-      line->client_region.reset();
-      line->server_region.reset();
+      ResetRegions(*line);
       if (dead_ != line->from && !line->client->closed()) line->client->connection().Close("end");
     }
     for (const auto& client : clients_) {
