@@ -5,6 +5,7 @@
 
 #include "tools/weft/command.h"
 #include "tools/weft/devices.h"
+#include "tools/weft/explain.h"
 #include "tools/weft/help.h"
 #include "tools/weft/version.h"
 
@@ -17,6 +18,8 @@ const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
       {"devices", "[--json]", "shows every path of this host, and which would be used",
        kDevicesDetails, RunDevices},
+      {"explain", "ADDRESS [OPTION...]", "connects to a server and shows which path, and why",
+       kExplainDetails, RunExplain},
       {"help", "[COMMAND]", "lists the commands, or explains one", "", RunHelp},
       {"version", "", "shows the versions of weft and libfabric", "", RunVersion},
   };

@@ -31,6 +31,16 @@ WEFT_PATHS=tcp says 0 '^no +shm +/dev/shm ' devices
 WEFT_PATHS=tcp says 0 '^ +denied by WEFT_PATHS=tcp$' devices
 WEFT_PATHS=nonsense says 1 'WEFT_PATHS=nonsense' devices
 
+says 2 'An address is needed' explain
+says 2 'is not understood' explain 127.0.0.1:1 --xml
+says 1 '^no connection to 127.0.0.1:1: ' explain 127.0.0.1:1
+WEFT_ROUTED=maybe says 1 'WEFT_ROUTED=maybe: it must be 0 or 1' explain 127.0.0.1:1
+{ "$weft" explain 127.0.0.1:1 --json || true; } | python3 -c '
+import json, sys
+answer = json.load(sys.stdin)
+assert answer["format"] == 1 and not answer["connected"] and answer["error"], answer
+' || fail "weft explain --json"
+
 # The JSON form is JSON, and says what the table says.
 "$weft" devices --json | python3 -c '
 import json, sys

@@ -1,0 +1,127 @@
+#include "tools/weft/explain_report.h"
+
+#include "absl/strings/str_format.h"
+#include "core/clock.h"
+#include "core/strings.h"
+#include "tools/weft/json.h"
+#include "tools/weft/table.h"
+
+namespace weft::tools {
+namespace {
+
+constexpr int kFormat = 1;  // of the JSON: raised when a member changes its meaning
+
+std::string Microseconds(uint64_t ns) {
+  return absl::StrFormat("%.1f us", static_cast<double>(ns) / 1e3);
+}
+
+// "rxe0:1 192.168.77.1"
+std::string End(const std::string& device, const std::string& address) {
+  return StrCat(device, device.empty() || address.empty() ? "" : " ", address);
+}
+
+std::string LinkText(const PathCandidate& candidate) {
+  return candidate.link == LinkKind::kUnknown ? std::string()
+                                              : std::string(LinkKindName(candidate.link));
+}
+
+std::string CandidateTable(const std::vector<PathCandidate>& candidates) {
+  Table table({"outcome", "path", "link", "here", "there"});
+  for (const PathCandidate& candidate : candidates) {
+    table.AddRow({std::string(OutcomeName(candidate.outcome)),
+                  std::string(PathKindName(candidate.kind)), LinkText(candidate),
+                  End(candidate.device, candidate.address),
+                  End(candidate.peer_device, candidate.peer_address)});
+    table.AddText(candidate.reason);
+  }
+  return table.text();
+}
+
+std::string RoundTripText(const Explanation& explanation) {
+  const LatencyHistogram& times = explanation.round_trips;
+  std::string text;
+  if (times.count() > 0) {
+    text = StrCat("round trip: min ", Microseconds(times.min()), ", p50 ",
+                  Microseconds(times.Percentile(50)), ", p99 ", Microseconds(times.Percentile(99)),
+                  " (", times.count(), " probes, one after the other)\n");
+  }
+  if (explanation.measured.ok()) return text;
+  return StrCat(text, times.count() > 0 ? "then: " : "round trip: not measured: ",
+                ToStd(explanation.measured.message()), "\n");
+}
+
+std::string CandidateJson(const PathCandidate& candidate) {
+  JsonObject object;
+  object.Add("path", PathKindName(candidate.kind));
+  object.AddOrNull("link", LinkText(candidate));
+  object.AddOrNull("device", candidate.device);
+  object.AddOrNull("address", candidate.address);
+  object.AddOrNull("peer_device", candidate.peer_device);
+  object.AddOrNull("peer_address", candidate.peer_address);
+  object.Add("outcome", OutcomeName(candidate.outcome));
+  object.Add("reason", candidate.reason);
+  return object.text();
+}
+
+std::string PathJson(const PathInfo& path) {
+  JsonObject object;
+  object.Add("path", PathKindName(path.kind));
+  object.Add("link", LinkKindName(path.link));
+  object.Add("provider", path.provider);
+  object.Add("device", path.device);
+  object.Add("local", path.local);
+  object.Add("peer", path.peer);
+  return object.text();
+}
+
+std::string RoundTripJson(const LatencyHistogram& times) {
+  JsonObject object;
+  object.Add("count", times.count());
+  object.Add("min", times.min());
+  object.Add("p50", times.Percentile(50));
+  object.Add("p99", times.Percentile(99));
+  object.Add("max", times.max());
+  return object.text();
+}
+
+}  // namespace
+
+std::string ExplainText(const Explanation& explanation) {
+  std::string text = CandidateTable(explanation.candidates);
+  if (explanation.candidates.empty()) text.clear();
+  if (!explanation.connected.ok()) {
+    return StrCat(text, text.empty() ? "" : "\n", "no connection to ", explanation.address, ": ",
+                  ToStd(explanation.connected.message()), "\n");
+  }
+  const PathInfo& path = explanation.path;
+  text = StrCat(text, "\nconnected to ", explanation.address, " in ",
+                explanation.connect_ns / kNsPerMs, " ms");
+  if (!explanation.server.empty()) text = StrCat(text, " (", explanation.server, ")");
+  text = StrCat(text, "\npath ", PathKindName(path.kind), " over ", path.provider, ", device ",
+                path.device, ", from ", path.local, " to ", path.peer, "\n");
+  return text + RoundTripText(explanation);
+}
+
+std::string ExplainJson(const Explanation& explanation) {
+  std::vector<std::string> candidates;
+  for (const PathCandidate& candidate : explanation.candidates) {
+    candidates.push_back(CandidateJson(candidate));
+  }
+  const bool connected = explanation.connected.ok();
+  JsonObject object;
+  object.Add("format", static_cast<uint64_t>(kFormat));
+  object.Add("address", explanation.address);
+  object.Add("connected", connected);
+  object.AddOrNull("error", ToStd(explanation.connected.message()));
+  object.AddJson("candidates", JsonArray(candidates, "  "));
+  object.AddJson("path", connected ? PathJson(explanation.path) : "null");
+  object.AddOrNull("server", explanation.server);
+  object.AddOrNull("connect_ns", explanation.connect_ns);
+  object.AddJson("round_trip_ns", explanation.round_trips.count() > 0
+                                      ? RoundTripJson(explanation.round_trips)
+                                      : "null");
+  object.AddOrNull("not_measured", ToStd(explanation.measured.message()));
+  return object.text("  ") + "\n";
+}
+
+}  // namespace weft::tools
