@@ -153,10 +153,16 @@ class Machine:
         self._monitor.execute("set_link", name="card%d" % card, up=True)
 
     def freeze(self):
-        self._qemu.send_signal(signal.SIGSTOP)
+        """Its processors stand still. What is sent to it is dropped: where it only waited, the
+        cable would fill and stop the machine at the other end as well."""
+        for card in range(len(self.options.devices)):
+            self.cut_cable(card)
+        self._monitor.execute("stop")
 
     def thaw(self):
-        self._qemu.send_signal(signal.SIGCONT)
+        for card in range(len(self.options.devices)):
+            self.mend_cable(card)
+        self._monitor.execute("cont")
 
     def destroy(self):
         """Ends it as a power failure does. What commands wrote to the shared folder may be lost."""
