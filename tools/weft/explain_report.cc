@@ -113,7 +113,7 @@ std::string ExplainJson(const Explanation& explanation) {
   object.Add("address", explanation.address);
   object.Add("connected", connected);
   object.AddOrNull("error", ToStd(explanation.connected.message()));
-  object.AddJson("candidates", JsonArray(candidates, "  "));
+  object.AddJson("candidates", JsonArray(candidates, "    "));
   object.AddJson("path", connected ? PathJson(explanation.path) : "null");
   object.AddOrNull("server", explanation.server);
   object.AddOrNull("connect_ns", explanation.connect_ns);

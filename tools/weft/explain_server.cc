@@ -50,10 +50,12 @@ class Visitor final : public ConnectionHandler, private Operation {
     engine_->Wait(decided_);
     explanation_->connect_ns = Now() - started_ns;
     if (connection_ == nullptr || options_.probes == 0) return Leave();
+    measuring_ = true;
     SendProbe();
     if (!engine_->Wait(measured_, Now() + options_.probe_timeout_ns)) {
       explanation_->measured = absl::DeadlineExceededError(
           StrCat("not all round trips within ", options_.probe_timeout_ns / kNsPerSec, " s"));
+      measuring_ = false;
     }
     Leave();
   }
@@ -76,7 +78,7 @@ class Visitor final : public ConnectionHandler, private Operation {
   }
   void OnMessage(Connection&, ByteSpan) override {}  // nothing was asked for
   void OnWritable(Connection&) override {
-    if (waits_for_room_) SendProbe();
+    if (waits_for_room_ && measuring_) SendProbe();
   }
   void OnClosed(Connection& connection, const absl::Status& why) override {
     if (connection_ == nullptr) {
@@ -85,7 +87,7 @@ class Visitor final : public ConnectionHandler, private Operation {
       return engine_->Finish(decided_);
     }
     connection_ = nullptr;
-    if (!measured_.done()) FinishMeasuring(why);
+    FinishMeasuring(why);
     engine_->Finish(closed_);
   }
 
@@ -96,6 +98,7 @@ class Visitor final : public ConnectionHandler, private Operation {
     if (!sent.ok() && !waits_for_room_) FinishMeasuring(sent);
   }
   void OnComplete(const absl::Status& status) override {
+    if (!measuring_) return;
     if (!status.ok()) return FinishMeasuring(status);
     explanation_->round_trips.Record(Now() - sent_ns_);
     if (explanation_->round_trips.count() == options_.probes) {
@@ -104,7 +107,7 @@ class Visitor final : public ConnectionHandler, private Operation {
     SendProbe();
   }
   void FinishMeasuring(const absl::Status& status) {
-    if (measured_.done()) return;
+    if (!std::exchange(measuring_, false)) return;
     explanation_->measured = status;
     engine_->Finish(measured_);
   }
@@ -117,6 +120,7 @@ class Visitor final : public ConnectionHandler, private Operation {
   Waiter measured_;
   Waiter closed_;
   uint64_t sent_ns_ = 0;
+  bool measuring_ = false;
   bool waits_for_room_ = false;
 };
 

@@ -1,6 +1,7 @@
 // `weft explain` against servers of this process.
 #include "tools/weft/explain.h"
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,33 @@ TEST(Explain, MeasuresTheChosenPathOfAnyRpcServer) {
     EXPECT_TRUE(Contains(text, "round trip: min ")) << text;
     EXPECT_TRUE(Contains(text, "(100 probes, one after the other)")) << text;
   }
+}
+
+// In the lab the variable says that there must be RDMA.
+TEST(Explain, MeasuresVerbsWhereThereIsRdma) {
+  const std::unique_ptr<Server> server = NewServer();
+  ExplainOptions options = Patient({PathKind::kVerbs});
+  const Explanation explanation = ExplainServer(server->address(), options);
+  if (!explanation.connected.ok() && std::getenv("WEFT_TEST_RDMA") == nullptr) {
+    GTEST_SKIP() << explanation.connected;
+  }
+  ASSERT_TRUE(explanation.connected.ok()) << explanation.connected;
+  EXPECT_EQ(explanation.path.kind, PathKind::kVerbs);
+  EXPECT_EQ(explanation.round_trips.count(), 100u) << explanation.measured;
+  EXPECT_TRUE(Contains(ExplainText(explanation), " in a common subnet (")) << "of the candidate";
+  options.link.gid_index = 77;
+  const absl::Status denied = ExplainServer(server->address(), options).connected;
+  EXPECT_TRUE(Contains(std::string(denied.message()), "GID index 77 (WEFT_GID_INDEX)")) << denied;
+}
+
+TEST(Explain, MeasuresNothingWhereNothingIsAsked) {
+  const std::unique_ptr<Server> server = NewServer();
+  ExplainOptions options = Patient({PathKind::kTcp});
+  options.probes = 0;
+  const Explanation explanation = ExplainServer(server->address(), options);
+  EXPECT_TRUE(explanation.connected.ok()) << explanation.connected;
+  EXPECT_TRUE(explanation.measured.ok()) << explanation.measured;
+  EXPECT_FALSE(Contains(ExplainText(explanation), "round trip"));
 }
 
 TEST(Explain, ShowsEveryReasonWhereNoPathIsLeft) {
