@@ -153,6 +153,10 @@ class LinkDomain {
   virtual bool busy() const = 0;
 
   virtual const LinkDomainStats& stats() const = 0;
+
+  // UNAVAILABLE: the device is gone, or no longer has the address: no link will come up here any
+  // more, and a new domain is needed.
+  virtual absl::Status usable() const { return absl::OkStatus(); }
 };
 
 }  // namespace weft

@@ -224,8 +224,14 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(const PathReady ready, DecodePathReady(body));
   if (ready.attempt != attempt_ || state_ != State::kTrying) return absl::OkStatus();
   const PathKind kind = current().kind;
-  WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
-                        context().domains->Open(own_offer(), context().now_ns()));
+  // Lost since the attempt began, or open.
+  const absl::StatusOr<FramingDomain*> opened =
+      context().domains->Open(own_offer(), context().now_ns());
+  if (!opened.ok()) {
+    GiveUpPath(StrCat("client: ", ToStd(opened.status().message())));
+    return absl::OkStatus();
+  }
+  FramingDomain* const domain = *opened;
   LinkPeer peer;
   peer.address = context().domains->Complete(kind, ready.address, HostOf(address_, socket()->fd()));
   peer.nonce = ready.nonce;

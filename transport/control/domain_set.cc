@@ -48,7 +48,10 @@ std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_
 absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t now_ns) {
   const Key key(offer);
   for (const Entry& entry : open_) {
-    if (entry.key == key) return entry.framing.get();
+    if (!(entry.key == key)) continue;
+    const absl::Status usable = entry.links->usable();
+    if (usable.ok()) return entry.framing.get();
+    if (now_ns - entry.opened_ns < kRetryOpenNs) return usable;
   }
   std::erase_if(failures_, [now_ns](const Failure& old) { return old.forget_ns <= now_ns; });
   for (const Failure& failure : failures_) {
@@ -62,7 +65,7 @@ absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t 
     return links.status();
   }
   auto framing = std::make_unique<FramingDomain>(links->get(), framing_);
-  open_.push_back({key, *std::move(links), std::move(framing)});
+  open_.push_back({key, now_ns, *std::move(links), std::move(framing)});
   return open_.back().framing.get();
 }
 

@@ -48,7 +48,8 @@ class DomainSet {
   // more, and what an administrator mends is noticed soon.
   static constexpr uint64_t kRetryOpenNs = 5'000'000'000;
   // Domains at one time: shm, tcp, and every address of a host with several RDMA ports. Each is
-  // looked at in every turn. More can only be asked for where addresses come and go.
+  // looked at in every turn. More can only be asked for where addresses come and go, and devices
+  // get lost.
   static constexpr size_t kMaxDomains = 24;
 
   DomainSet(std::vector<PathProvider> providers, const FramingOptions& framing, Poller* poller,
@@ -58,8 +59,9 @@ class DomainSet {
   // What this process has, as the policy has it; nothing is opened. Kinds that are denied are not
   // asked for their devices.
   std::vector<PathOffer> Offers(const PathPolicy& policy, uint64_t now_ns);
-  // The open domain of this offer, opened now if it is not. UNAVAILABLE and others: why there is
-  // none.
+  // The open domain of this offer, opened now if it is not, or if the one that there is has lost
+  // its device (not more often than every kRetryOpenNs): that one stays for the connections and
+  // regions that it has. UNAVAILABLE and others: why there is none.
   absl::StatusOr<FramingDomain*> Open(const PathOffer& offer, uint64_t now_ns);
 
   // A peer's address with the host at which the peer was reached, where it leaves that open.
@@ -89,6 +91,7 @@ class DomainSet {
   };
   struct Entry {
     Key key;
+    uint64_t opened_ns;
     std::unique_ptr<LinkDomain> links;
     std::unique_ptr<FramingDomain> framing;  // destroyed before the links
   };

@@ -153,6 +153,7 @@ TEST_F(RdmaFallThroughTest, EachWayToFailLeadsToTheNextPair) {
   } kCases[] = {
       {Fault::kCannotOpen, Fault::kNone, "client: memlock 8 MiB is too small"},
       {Fault::kNone, Fault::kCannotOpen, "server: memlock 8 MiB is too small"},
+      {Fault::kLost, Fault::kLinkHangs, "client: the device is gone"},
       {Fault::kRefusesLink, Fault::kLinkHangs, "client: 256 peers reached"},
       {Fault::kLinkHangs, Fault::kRefusesLink, "server: 256 peers reached"},
       {Fault::kLinkFails, Fault::kLinkHangs, "client: the cable is cut"},

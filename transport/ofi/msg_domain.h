@@ -38,6 +38,7 @@ class MsgDomain : public FabricDomain {
 
   bool Arm() final;
   int descriptor() const final { return wait_fd_; }
+  absl::Status usable() const final { return lost_; }
 
  protected:
   MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
@@ -45,8 +46,6 @@ class MsgDomain : public FabricDomain {
 
   // Listens, and prepares to sleep. Once, before anything else.
   absl::Status Start();
-  // UNAVAILABLE once the device is lost.
-  const absl::Status& CheckUsable() const { return lost_; }
   // What an endpoint that connects to `remote` is made of.
   absl::StatusOr<InfoPtr> InfoFor(SocketAddress& remote) const;
   // Wakes a sleeper of this domain whenever `fd` is readable.

@@ -48,7 +48,7 @@ VerbsDomain::~VerbsDomain() = default;
 absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
                                                            LinkHandler* handler) {
   if (!options().may_start_threads) return MsgDomain::Connect(peer, handler);
-  WEFT_RETURN_IF_ERROR(CheckUsable());
+  WEFT_RETURN_IF_ERROR(usable());
   WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
   if (probes_.size() >= kMaxProbes) {
     return absl::ResourceExhaustedError(

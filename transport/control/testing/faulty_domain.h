@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/status.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/link.h"
 
@@ -19,6 +20,7 @@ enum class Fault : uint8_t {
   kRefusesLink = 3,  // Connect() and Accept() fail
   kLinkFails = 4,    // the link goes down instead of up
   kLinkHangs = 5,    // nothing happens
+  kLost = 6,         // the domain opens, and its device is gone at once
 };
 
 class FaultyLink final : public Link {
@@ -82,9 +84,13 @@ class FaultyDomain final : public LinkDomain {
   int descriptor() const override { return -1; }
   bool busy() const override { return false; }
   const LinkDomainStats& stats() const override { return stats_; }
+  absl::Status usable() const override {
+    return fault_ == Fault::kLost ? absl::UnavailableError("the device is gone") : absl::OkStatus();
+  }
 
  private:
   absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
+    WEFT_RETURN_IF_ERROR(usable());
     if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("256 peers reached");
     auto link = std::make_unique<FaultyLink>(fault_, handler, &newest_);
     if (fault_ == Fault::kLinkFails) newest_ = link.get();
