@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs tests over verbs in the lab, on Soft-RoCE and then on Soft-iWARP, and counts their cases.
 
-    verbs_test.py [--device rxe,siw] [--program PATH]... [--kv FOLDER]
+    verbs_test.py [--device rxe,siw] [--program PATH[:PARTS]]... [--kv FOLDER]
                   [--devices-command SCRIPT WEFT]
 
 Bazel gives the programs (//tools/lab:verbs_test); `./dev lab test` is this with Bazel's `run`. In
@@ -29,18 +29,26 @@ from report import Report
 FILTER = "*verbs*:*Verbs*"
 # The slowest program takes a minute on idle cores, and several where others work there, too.
 _PROGRAM_SECONDS = 900
-_PARTS = 2
+_KILLED_SECONDS = 10
+_PROCESSORS = 2
 # Tests count what they leave in /dev/shm: each program has its own, as in Bazel's sandbox.
 _OWN_SHM = 'mount -t tmpfs shm /dev/shm && exec "$0" "$@"'
 # Two engines with their pools, registered once more in the kernel.
 _MEMORY_MIB = 3072
 
 
+def parse_program(text):
+    """A path, and in how many processes the program's tests run: as many as there are processors."""
+    path, _, parts = text.partition(":")
+    return path, int(parts or _PROCESSORS)
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", type=lab.parse_devices, default=list(lab.DEVICES),
                         dest="devices")
-    parser.add_argument("--program", action="append", default=[], dest="programs")
+    parser.add_argument("--program", action="append", default=[], dest="programs",
+                        type=parse_program, metavar="PATH[:PARTS]")
     parser.add_argument("--kv", help="folder of kv_server and kv_client")
     parser.add_argument("--devices-command", nargs=2, metavar=("SCRIPT", "WEFT"),
                         help="shows what `weft devices` says")
@@ -58,24 +66,26 @@ class DeviceRun:
             {"PATH": "/usr/bin:/bin", "HOME": "/root", "TEST_TMPDIR": "/tmp"}, machine.options)
         self._env["WEFT_TEST_RDMA"] = "%s0=%s" % (device, run.address(1))
 
-    def run_program(self, program):
-        """In as many parts as the machine has processors, side by side."""
+    def run_program(self, program, parts):
+        """Its tests in so many processes, as many at a time as the machine has processors."""
         group = "%s.%s" % (self._device, os.path.basename(program))
         started = time.monotonic()
-        parts = [self._start_part(program, part) for part in range(_PARTS)]
         cases = []
-        for command, follower in parts:
-            status = command.wait(max(0, started + _PROGRAM_SECONDS - time.monotonic()))
-            if status is None:
-                command.kill()
-                command.wait(10)
-            cases += follower.finish(status)
+        for first in range(0, parts, _PROCESSORS):
+            batch = [self._start_part(program, part, parts)
+                     for part in range(first, min(first + _PROCESSORS, parts))]
+            for command, follower in batch:
+                status = command.wait(max(0, started + _PROGRAM_SECONDS - time.monotonic()))
+                if status is None:
+                    command.kill()
+                    command.wait(_KILLED_SECONDS)
+                cases += follower.finish(status)
         self._tell(group, gtest_lines.judge_program(cases), started)
 
-    def _start_part(self, program, part):
+    def _start_part(self, program, part, parts):
         follower = gtest_lines.Follower()
         said = pair.Transcript(on_line=lambda line: follower.add(line[2]))
-        env = dict(self._env, GTEST_TOTAL_SHARDS=str(_PARTS), GTEST_SHARD_INDEX=str(part))
+        env = dict(self._env, GTEST_TOTAL_SHARDS=str(parts), GTEST_SHARD_INDEX=str(part))
         words = ["unshare", "--mount", "bash", "-c", _OWN_SHM, os.path.realpath(program),
                  "--gtest_filter=" + FILTER]
         command = self._machine.agent.start(words, env=env, folder=os.getcwd(),
@@ -107,11 +117,11 @@ def run_device(device, options, machines, report):
     made, chosen = machines
     with tempfile.TemporaryDirectory(prefix="weft-lab-") as shared:
         with Machine(Options(made, shared, devices=[device], accelerator=chosen,
-                             cpus=_PARTS, memory_mib=_MEMORY_MIB)) as machine:
+                             cpus=_PROCESSORS, memory_mib=_MEMORY_MIB)) as machine:
             machine.wait_ready()
             tests = DeviceRun(machine, device, report)
-            for program in options.programs:
-                tests.run_program(program)
+            for program, parts in options.programs:
+                tests.run_program(program, parts)
             if options.kv:
                 tests.run_kv(options.kv)
             if options.devices_command:
