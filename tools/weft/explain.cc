@@ -78,7 +78,7 @@ absl::StatusOr<ExplainCommand> ParseExplain(const std::vector<std::string>& argu
     } else if (argument.rfind("--", 0) == 0 && equals != std::string::npos) {
       WEFT_RETURN_IF_ERROR(
           SetOption(argument.substr(0, equals), argument.substr(equals + 1), &command));
-    } else if (argument.rfind("-", 0) == 0 || !command.address.empty()) {
+    } else if (argument.rfind('-', 0) == 0 || !command.address.empty()) {
       return absl::InvalidArgumentError(StrCat("\"", argument, "\" is not understood"));
     } else {
       command.address = argument;

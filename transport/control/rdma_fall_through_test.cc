@@ -150,7 +150,7 @@ TEST_F(RdmaFallThroughTest, EachWayToFailLeadsToTheNextPair) {
     Fault client;
     Fault server;
     const char* reason;  // at the client
-  } kCases[] = {
+  } cases[] = {
       {Fault::kCannotOpen, Fault::kNone, "client: memlock 8 MiB is too small"},
       {Fault::kNone, Fault::kCannotOpen, "server: memlock 8 MiB is too small"},
       {Fault::kLost, Fault::kLinkHangs, "client: the device is gone"},
@@ -160,7 +160,7 @@ TEST_F(RdmaFallThroughTest, EachWayToFailLeadsToTheNextPair) {
       {Fault::kLinkHangs, Fault::kLinkFails, "server: the cable is cut"},
       {Fault::kLinkHangs, Fault::kLinkHangs, "it did not come up within 200 ms"},
   };
-  for (const auto& c : kCases) {
+  for (const auto& c : cases) {
     listener_.reset();
     client_host_.faults["c0:1"] = c.client;
     server_host_.faults["s0:1"] = c.server;
