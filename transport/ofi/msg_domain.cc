@@ -259,7 +259,7 @@ void MsgDomain::OnEventError() {
   error.err_data_size = sizeof(details);
   if (fi_eq_readerr(events_.get(), &error, 0) <= 0) return;
   const absl::Status why = FabricStatus(error.err, absl::StrCat("connection (", name(), ")"));
-  if (error.fid == &listener_->fid) return OnListenerLost(why);
+  if (listener_ != nullptr && error.fid == &listener_->fid) return OnListenerLost(why);
   MsgLink* link = LinkOf(error.fid);
   if (link != nullptr) link->OnDisconnected(why);
 }
@@ -274,11 +274,14 @@ void MsgDomain::OnEventFailure(int64_t result) {
   }
 }
 
-// The device was removed, or its address changed: no more connections can come or go through it.
+// The device was removed, or its address changed: no more connections can come or go through it. A
+// removal waits in the kernel until everybody has let go.
 void MsgDomain::OnListenerLost(const absl::Status& why) {
   if (!lost_.ok()) return;
   lost_ = absl::UnavailableError(absl::StrCat(path().device, ": ", why.message()));
   WEFT_LOG(kError, name(), ": the listener is lost: ", ToStd(lost_.message()));
+  listener_.reset();
+  for (const auto& [nonce, link] : expected_) link->OnDisconnected(lost_);
 }
 
 // The queues are looked at once more by fi_trywait(): what came in since the last turn is not
