@@ -31,7 +31,7 @@ class PairLeg final : public Leg {
   PairLeg(ProcessPair* pair, Measurement measurement);
 
   const std::string& name() const override { return name_; }
-  const std::string& path() const override { return pair_->options().path; }
+  const std::string& path() const override { return pair_->options().path.name; }
   absl::StatusOr<std::vector<Sample>> Run(double seconds) override;
 
  private:

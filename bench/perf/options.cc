@@ -1,17 +1,17 @@
 #include "bench/perf/options.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "bench/perf/perf_path.h"
 
 namespace weft::bench {
 namespace {
 
-constexpr std::string_view kKnownPaths[] = {"shm", "tcp"};
 constexpr int kMaxRounds = 1000;
 constexpr double kMinSeconds = 0.01;  // below, start and end of a leg are most of it
 constexpr double kMaxSeconds = 600;
@@ -23,10 +23,10 @@ constexpr int kLegsPerPath = 7;
 absl::Status SetPaths(const std::string& list, PerfOptions* options) {
   options->paths = absl::StrSplit(list, ',', absl::SkipEmpty());
   for (const std::string& path : options->paths) {
-    if (std::find(std::begin(kKnownPaths), std::end(kKnownPaths), path) == std::end(kKnownPaths)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--paths: no path is called \"", path, "\"; there are shm and tcp"));
-    }
+    if (IsPerfPath(path)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--paths: no path is called \"", path,
+                                                   "\"; there are ",
+                                                   absl::StrJoin(PerfPathNames(), ", ")));
   }
   if (!options->paths.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--paths: no path given");

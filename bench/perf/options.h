@@ -22,13 +22,14 @@ struct PerfOptions {
 inline constexpr double kPatientSeconds = 1;
 
 inline constexpr char kPerfUsage[] =
-    "usage: weft_perf [--quick] [--paths shm,tcp] [--repeat N] [--seconds S] [--json FILE]\n"
+    "usage: weft_perf [--quick] [--paths LIST] [--repeat N] [--seconds S] [--json FILE]\n"
     "\n"
     "Measures raw libfabric and Weft side by side, alternating, each as two processes pinned to\n"
     "two processors: 64-byte round trips, 64-byte requests with 64 outstanding, 1 MiB transfers.\n"
     "\n"
     "  --quick        about 20 seconds in all (default: about 100)\n"
-    "  --paths LIST   which paths, separated by commas (default: shm,tcp)\n"
+    "  --paths LIST   which paths, separated by commas (default: shm,tcp): shm, tcp, verbs (RDMA\n"
+    "                 by hardware), rxe, siw (in software: only ratios; ./dev lab perf)\n"
     "  --repeat N     rounds; the results are medians over them (default: 7, with --quick 3)\n"
     "  --seconds S    how long each leg runs in a round (default: 1, with --quick what fits)\n"
     "  --json FILE    write one JSON object per metric and line\n";

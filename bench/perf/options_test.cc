@@ -33,6 +33,20 @@ TEST(PerfOptionsTest, ValuesFollowTheirNameOrAnEqualsSign) {
   }
 }
 
+TEST(PerfOptionsTest, EveryPathCanBeAskedForInAnyOrder) {
+  const auto options = ParsePerfOptions({"--paths=siw,rxe,verbs,tcp,shm"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->paths, (std::vector<std::string>{"siw", "rxe", "verbs", "tcp", "shm"}));
+}
+
+TEST(PerfOptionsTest, AnUnknownPathIsToldWhichOnesThereAre) {
+  const auto options = ParsePerfOptions({"--paths=rxe,ib"});
+  ASSERT_FALSE(options.ok());
+  for (const char* name : {"\"ib\"", "shm", "verbs", "rxe", "siw"}) {
+    EXPECT_NE(options.status().message().find(name), absl::string_view::npos) << name;
+  }
+}
+
 TEST(PerfOptionsTest, SecondsAskedForHoldEvenIfQuick) {
   const auto options = ParsePerfOptions({"--quick", "--seconds=0.05"});
   ASSERT_TRUE(options.ok());

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/machine/cpu.h"
 #include "bench/perf/leg.h"
+#include "bench/perf/perf_path.h"
 #include "bench/perf/process_pair.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -50,19 +51,23 @@ class Run {
 
  private:
   absl::Status ChooseCpus();
-  void StartPair(const std::string& kind, const std::string& path);
+  absl::Status FindPaths();
+  void StartPair(const std::string& kind, const PerfPath& path);
   void AddLegs();
   void AddLeg(size_t pair, Measurement measurement);
   void RunRound(int round);
   void RunLeg(size_t index, std::vector<Sample>* samples);
   void Note(const std::string& text) { report_.notes.push_back(text); }
   void Fail(const absl::Status& status);
+  void LookAtMachine();
   void NoteMachine(uint64_t stolen_before);
   int RoundsAtMost() const { return 2 * options_.rounds; }
 
   const PerfOptions options_;
   ProgressLine progress_;
   PerfReport report_;
+  std::vector<PerfPath> paths_;
+  bool is_guarded_ = false;  // some path is not emulated: rounds count only on a fit machine
   int server_cpu_ = 0;
   int client_cpu_ = 0;
   struct PairedLeg {
@@ -89,7 +94,20 @@ void Run::Fail(const absl::Status& status) {
   Note(StrCat("failed: ", ToStd(status.message())));
 }
 
-void Run::StartPair(const std::string& kind, const std::string& path) {
+absl::Status Run::FindPaths() {
+  for (const std::string& name : options_.paths) {
+    WEFT_ASSIGN_OR_RETURN(PerfPath path, FindPerfPath(name));
+    paths_.push_back(std::move(path));
+    if (IsEmulated(name)) {
+      report_.results.SetEmulated(name);
+    } else {
+      is_guarded_ = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Run::StartPair(const std::string& kind, const PerfPath& path) {
   absl::StatusOr<std::unique_ptr<ProcessPair>> pair =
       ProcessPair::Start({kind, path, server_cpu_, client_cpu_});
   if (!pair.ok()) return Fail(pair.status());
@@ -97,9 +115,10 @@ void Run::StartPair(const std::string& kind, const std::string& path) {
 }
 
 absl::Status Run::Prepare() {
+  WEFT_RETURN_IF_ERROR(FindPaths());
   WEFT_RETURN_IF_ERROR(ChooseCpus());
   progress_.Print("starting");
-  for (const std::string& path : options_.paths) {
+  for (const PerfPath& path : paths_) {
     for (const char* kind : {"raw", "weft"}) StartPair(kind, path);
   }
   for (std::unique_ptr<ProcessPair>& pair : pairs_) {
@@ -153,16 +172,20 @@ void Run::RunRound(int round) {
     RunLeg(i, &samples);
   }
   const Moment before = last_;
+  LookAtMachine();
+  if (is_guarded_) samples.push_back({"machine.core_to_core_ns", last_.core_to_core_ns});
+  report_.results.AddRound(samples, before.fit() && last_.fit());
+}
+
+void Run::LookAtMachine() {
+  if (!is_guarded_) return;  // every moment is fit
   last_.core_to_core_ns = CoreToCoreNs(client_cpu_, server_cpu_);
   core_to_core_ns_.push_back(last_.core_to_core_ns);
-  samples.push_back({"machine.core_to_core_ns", last_.core_to_core_ns});
-  report_.results.AddRound(samples, before.fit() && last_.fit());
 }
 
 PerfReport Run::Measure() {
   const uint64_t stolen_before = StolenTicks();
-  last_.core_to_core_ns = CoreToCoreNs(client_cpu_, server_cpu_);
-  core_to_core_ns_.push_back(last_.core_to_core_ns);
+  LookAtMachine();
   // Extra rounds only where time does not matter.
   const bool patient = options_.seconds_per_leg >= kPatientSeconds;
   for (int done = 0; done < (patient ? RoundsAtMost() : options_.rounds); ++done) {
@@ -174,6 +197,14 @@ PerfReport Run::Measure() {
 }
 
 void Run::NoteMachine(uint64_t stolen_before) {
+  for (const PerfPath& path : paths_) {
+    if (!path.device.empty()) Note(StrCat(path.name, ": ", path.device, " at ", path.host));
+  }
+  if (!is_guarded_) {
+    Note("emulated: medians of " + std::to_string(report_.results.rounds()) +
+         " rounds, only good for the ratio; whether the processors were fit is not looked at");
+    return;
+  }
   const auto [least, most] = std::minmax_element(core_to_core_ns_.begin(), core_to_core_ns_.end());
   Note(absl::StrFormat(
       "processors %d and %d: %.0f..%.0f ns apart; %d of %d rounds on a fit machine"

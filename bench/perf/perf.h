@@ -3,7 +3,9 @@
 // Raw and Weft alternate within each round, so that whatever happens to the machine happens to
 // both. Before and after each round the latency between the two processors is measured; a round
 // framed by a bad one is repeated, as often as there are rounds, and does not count if another
-// does.
+// does. Where all paths are emulated every round counts: nothing but ratios comes out, the device
+// in the kernel costs far more than a cache line, and on emulated processors, which take turns on
+// real ones, the latency would take minutes to measure.
 //
 // Threads: one.
 #pragma once

@@ -7,8 +7,7 @@
 // Threads: one.
 // Lifetime: the destructor ends both processes and waits for them.
 // Errors: UNAVAILABLE with the worker's own words; DEADLINE_EXCEEDED when one does not answer.
-// After
-//   an error the pair is of no use.
+//   After an error the pair is of no use.
 #pragma once
 
 #include <sys/types.h>
@@ -19,12 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/perf/measurement.h"
+#include "bench/perf/perf_path.h"
 
 namespace weft::bench {
 
 struct ProcessPairOptions {
   std::string kind;  // "raw", "weft"
-  std::string path;  // "shm", "tcp"
+  PerfPath path;
   int server_cpu = 0;
   int client_cpu = 0;
 };

@@ -37,6 +37,11 @@ std::string Cell(const std::optional<double>& value, double scale) {
   return value ? absl::StrFormat("%.3f", *value * scale) : "-";
 }
 
+std::string Line(const std::string& path, const char* what, const std::string& raw,
+                 const std::string& weft, const char* unit, const std::string& ratio) {
+  return absl::StrFormat("%-6s%-40s%12s%12s  %-5s%12s\n", path, what, raw, weft, unit, ratio);
+}
+
 }  // namespace
 
 void Results::AddRound(const std::vector<Sample>& samples, bool fit) {
@@ -58,24 +63,30 @@ std::optional<double> Results::Median(const std::string& metric) const {
 std::string Results::ToJsonLines() const {
   std::string lines;
   for (const auto& [metric, unused] : values_) {
-    absl::StrAppendFormat(&lines, "{\"metric\": \"%s\", \"value\": %.6g}\n", metric,
-                          *Median(metric));
+    absl::StrAppendFormat(&lines, "{\"metric\": \"%s\", \"value\": %.6g%s}\n", metric,
+                          *Median(metric), IsEmulated(metric) ? ", \"emulated\": true" : "");
   }
   return lines;
 }
 
+bool Results::IsEmulated(const std::string& metric) const {
+  return emulated_.count(metric.substr(0, metric.find('.'))) > 0;
+}
+
 std::string Results::ToTable(const std::vector<std::string>& paths) const {
-  std::string table =
-      absl::StrFormat("%-6s%-40s%12s%12s  %-5s%12s\n", "path", "", "raw", "Weft", "", "Weft / raw");
+  std::string table = Line("path", "", "raw", "Weft", "", "Weft / raw");
   for (const std::string& path : paths) {
     for (const Row& row : kRows) {
       const auto raw = Median(path + "." + row.raw);
       const auto weft = Median(path + "." + row.weft);
       if (!raw && !weft) continue;
       const bool both = raw && weft && *raw > 0;
-      absl::StrAppendFormat(&table, "%-6s%-40s%12s%12s  %-5s%12s\n", path, row.what,
-                            Cell(raw, row.scale), Cell(weft, row.scale), row.unit,
-                            both ? absl::StrFormat("%.2f", *weft / *raw) : "");
+      const std::string ratio = both ? absl::StrFormat("%.2f", *weft / *raw) : "";
+      if (emulated_.count(path) == 0) {
+        table += Line(path, row.what, Cell(raw, row.scale), Cell(weft, row.scale), row.unit, ratio);
+      } else if (both) {
+        table += Line(path, row.what, "emulated", "emulated", "", ratio);
+      }
     }
   }
   return table;

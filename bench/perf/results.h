@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace weft::bench {
 
 class Results {
  public:
+  // Of this path only ratios mean something: its figures are kept from tables, and marked in JSON.
+  void SetEmulated(const std::string& path) { emulated_.insert(path); }
+
   // The samples of one round.
   void AddRound(const std::vector<Sample>& samples, bool fit);
 
@@ -25,7 +29,8 @@ class Results {
   int rounds() const { return rounds_; }
   int fit_rounds() const { return fit_rounds_; }
 
-  // One line per metric: {"metric": "shm.unary_64B.p50_us", "value": 0.7}.
+  // One line per metric: {"metric": "shm.unary_64B.p50_us", "value": 0.7}, on emulated paths with
+  // "emulated": true behind.
   std::string ToJsonLines() const;
 
   // Raw, Weft and their ratio, for these paths.
@@ -37,7 +42,10 @@ class Results {
     std::vector<double> unfit;
   };
 
+  bool IsEmulated(const std::string& metric) const;
+
   std::map<std::string, Values> values_;
+  std::set<std::string> emulated_;  // paths
   int rounds_ = 0;
   int fit_rounds_ = 0;
 };

@@ -45,5 +45,29 @@ TEST(ResultsTest, TheTableSetsWeftInRelationToRaw) {
   EXPECT_EQ(table.find("shm"), std::string::npos) << "a path without results has no rows";
 }
 
+TEST(ResultsTest, OfAnEmulatedPathTheTableHasRatiosAndNoFigures) {
+  Results results;
+  results.SetEmulated("rxe");
+  results.AddRound({{"rxe.raw_rtt_64B.p50_us", 8777}, {"rxe.unary_64B.p50_us", 17554}}, true);
+  results.AddRound({{"rxe.raw_oneway_64B.per_s", 3210000}}, true);
+  results.AddRound({{"tcp.raw_rtt_64B.p50_us", 9.5}}, true);
+  const std::string table = results.ToTable({"rxe", "tcp"});
+  EXPECT_NE(table.find("2.00"), std::string::npos) << table;
+  EXPECT_NE(table.find("emulated"), std::string::npos) << table;
+  for (const char* figure : {"8777", "17554", "3.21", "one way"}) {
+    EXPECT_EQ(table.find(figure), std::string::npos) << table;
+  }
+  EXPECT_NE(table.find("9.500"), std::string::npos) << "other paths keep theirs: " << table;
+}
+
+TEST(ResultsTest, EmulatedMetricsAreMarkedInJson) {
+  Results results;
+  results.SetEmulated("siw");
+  results.AddRound({{"siw.unary_64B.p50_us", 900}, {"tcp.unary_64B.p50_us", 9}}, true);
+  EXPECT_EQ(results.ToJsonLines(),
+            "{\"metric\": \"siw.unary_64B.p50_us\", \"value\": 900, \"emulated\": true}\n"
+            "{\"metric\": \"tcp.unary_64B.p50_us\", \"value\": 9}\n");
+}
+
 }  // namespace
 }  // namespace weft::bench

@@ -8,8 +8,10 @@
 #include "bench/perf/bulk.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
+#include "bench/perf/perf_path.h"
 #include "bench/perf/pipe.h"
 #include "bench/perf/run_clock.h"
+#include "core/clock.h"
 #include "core/histogram.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -24,11 +26,20 @@ namespace {
 constexpr char kAnyPort[] = "127.0.0.1:0";
 // Of a call that should take microseconds: an end of the wait for a peer that hangs.
 constexpr uint64_t kPatienceUs = 10'000'000;
+// No path but the one, so there is nothing to gain from giving up early. Emulated, each step of a
+// connection may take seconds.
+constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
 
-absl::StatusOr<LinkOptions> OnlyPath(const std::string& name) {
+// Over RDMA: from the very address that the raw leg has.
+LinkOptions OnlyPath(const PerfPath& path) {
   LinkOptions link;
-  WEFT_ASSIGN_OR_RETURN(const PathKind kind, ParsePathKind(name));
-  link.paths = {kind};
+  link.paths = {path.kind()};
+  link.connect_timeout_ns = kConnectWithinNs;
+  link.path_timeout_ns = kConnectWithinNs / 2;
+  if (path.kind() != PathKind::kVerbs) return link;
+  const bool is_v6 = path.host.find(':') != std::string::npos;
+  link.devices = {path.device};
+  link.subnets = {StrCat(path.host, is_v6 ? "/128" : "/32")};
   return link;
 }
 
@@ -68,7 +79,7 @@ class PerfService final : public Perf::Service {
 class WeftServer final : public ServerEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
-    WEFT_ASSIGN_OR_RETURN(const LinkOptions link, OnlyPath(options.path));
+    const LinkOptions link = OnlyPath(options.path);
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kExternal));
     ServerOptions server_options;
     server_options.link = link;
@@ -152,7 +163,7 @@ class WeftClient final : public ClientEnd {
     words >> address >> bulk_address;
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
-    WEFT_ASSIGN_OR_RETURN(channel_options.link, OnlyPath(options.path));
+    channel_options.link = OnlyPath(options.path);
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
     return bulk_.Open(*engine_, bulk_address, channel_options.link);

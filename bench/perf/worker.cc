@@ -82,7 +82,9 @@ std::string OneLine(std::string text) {
 std::vector<std::string> ToArguments(const WorkerOptions& options) {
   return {kWorkerFlag,
           options.kind,
-          options.path,
+          options.path.name,
+          options.path.device,
+          options.path.host,
           options.is_client ? "client" : "server",
           std::to_string(options.cpu),
           std::to_string(options.driver_fd),
@@ -90,13 +92,15 @@ std::vector<std::string> ToArguments(const WorkerOptions& options) {
 }
 
 bool ParseWorkerArguments(const std::vector<std::string>& arguments, WorkerOptions* options) {
-  if (arguments.size() != 7 || arguments[0] != kWorkerFlag) return false;
+  if (arguments.size() != 9 || arguments[0] != kWorkerFlag || !IsPerfPath(arguments[2])) {
+    return false;
+  }
   options->kind = arguments[1];
-  options->path = arguments[2];
-  options->is_client = arguments[3] == "client";
-  options->cpu = std::atoi(arguments[4].c_str());
-  options->driver_fd = std::atoi(arguments[5].c_str());
-  options->peer_fd = std::atoi(arguments[6].c_str());
+  options->path = {arguments[2], arguments[3], arguments[4]};
+  options->is_client = arguments[5] == "client";
+  options->cpu = std::atoi(arguments[6].c_str());
+  options->driver_fd = std::atoi(arguments[7].c_str());
+  options->peer_fd = std::atoi(arguments[8].c_str());
   return true;
 }
 

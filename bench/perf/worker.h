@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/perf/perf_path.h"
+
 namespace weft::bench {
 
 struct WorkerOptions {
   std::string kind;  // "raw", "weft"
-  std::string path;  // "shm", "tcp"
+  PerfPath path;
   bool is_client = false;
   int cpu = 0;
   int driver_fd = -1;

@@ -9,16 +9,16 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/perf/measurement.h"
+#include "bench/perf/perf_path.h"
 
 namespace weft::bench {
 
 struct WorkloadOptions {
-  std::string path;  // "shm", "tcp"
+  PerfPath path;
   int peer_fd = -1;
 };
 

@@ -16,13 +16,16 @@ namespace {
 
 constexpr uint64_t kWritesInFlight = 4;    // enough to keep a loopback wire busy
 constexpr size_t kRegionBytes = 16 << 20;  // 16 different targets: more than any cache near a core
-constexpr uint64_t kSilenceNs = 5 * kNsPerSec;  // a peer that says nothing so long is gone
-constexpr uint32_t kLookEvery = 1 << 16;        // polls between two looks at the clock
+// A peer that says nothing so long is gone. (A lost frame of Soft-RoCE costs two seconds.)
+constexpr uint64_t kSilenceNs = 10 * kNsPerSec;
+constexpr uint32_t kLookEvery = 1 << 16;  // polls between two looks at the clock
 
 absl::StatusOr<std::unique_ptr<RawFabric>> OpenFabric(const WorkloadOptions& options,
                                                       bool listens) {
   RawFabricOptions fabric;
-  fabric.provider = options.path;
+  fabric.provider = PathKindName(options.path.kind());
+  fabric.host = options.path.host;
+  fabric.device = options.path.device.substr(0, options.path.device.rfind(':'));  // no port
   fabric.peer_fd = options.peer_fd;
   fabric.listens = listens;
   fabric.region_bytes = kRegionBytes;

@@ -7,7 +7,9 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "bench/perf/perf_path.h"
 #include "gtest/gtest.h"
 
 namespace weft::bench {
@@ -25,8 +27,22 @@ int RawFilesInDevShm() {
   return count;
 }
 
+// Those of this machine. Over verbs in the lab only.
+std::vector<PerfPath> PathsHere() {
+  std::vector<PerfPath> paths;
+  for (const std::string& name : PerfPathNames()) {
+    if (auto path = FindPerfPath(name); path.ok()) paths.push_back(*std::move(path));
+  }
+  return paths;
+}
+
+std::string TestName(const PerfPath& path) {
+  const bool is_verbs = path.kind() == PathKind::kVerbs;
+  return is_verbs && path.name != "verbs" ? "verbs_" + path.name : path.name;
+}
+
 // The server's end in a child process, that forked before any call to libfabric.
-class RawEndsTest : public testing::TestWithParam<std::string> {
+class RawEndsTest : public testing::TestWithParam<PerfPath> {
  protected:
   void SetUp() override {
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets_), 0);
@@ -76,8 +92,8 @@ TEST_P(RawEndsTest, EveryMeasurementYieldsItsFigures) {
   EXPECT_GT(Measure(Measurement::kBulk).gbytes_per_s, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, RawEndsTest, testing::Values("shm", "tcp"),
-                         [](const auto& path) { return path.param; });
+INSTANTIATE_TEST_SUITE_P(Paths, RawEndsTest, testing::ValuesIn(PathsHere()),
+                         [](const auto& path) { return TestName(path.param); });
 
 }  // namespace
 }  // namespace weft::bench

@@ -21,10 +21,21 @@ namespace weft::bench {
 namespace {
 
 constexpr uint32_t kVersion = FI_VERSION(1, 17);
-constexpr size_t kNameBytes = 256;        // longest address of any provider
-constexpr int kConnectTimeoutMs = 5'000;  // far more than a connection on loopback takes
-constexpr size_t kQueueEntries = 4096;    // receives, and writes in flight, with room to spare
-constexpr uint64_t kWriteContext = ~uint64_t{0};  // receives have their slot's number
+constexpr size_t kNameBytes = 256;  // longest address of any provider
+// Far more than a connection takes, and than the peer's start on an emulated processor.
+constexpr int kConnectTimeoutMs = 30'000;
+constexpr size_t kQueueEntries = 4096;  // receives, and writes in flight, with room to spare
+// Receives have their slot's number. (All bits set is what verbs has for "no completion, please".)
+constexpr uint64_t kWriteContext = uint64_t{1} << 32;
+constexpr size_t kKinds = static_cast<size_t>(RawKind::kOver) + 1;
+constexpr uint64_t kMessageAccess = FI_SEND | FI_RECV;
+constexpr uint64_t kRegionAccess = FI_WRITE | FI_REMOTE_WRITE;
+
+// What a peer has to know of our region.
+struct RegionName {
+  uint64_t key = 0;
+  uint64_t base = 0;
+};
 
 absl::Status FabricError(int64_t result, std::string_view what) {
   return absl::UnavailableError(
@@ -38,15 +49,22 @@ absl::Status Check(int64_t result, std::string_view what) {
 void* Context(uint64_t value) { return reinterpret_cast<void*>(value); }
 
 // The same as Weft asks for.
-fi_info* Hints(bool is_shm, const std::string& provider) {
+fi_info* Hints(const RawFabricOptions& options) {
+  const bool is_shm = options.provider == "shm";
   fi_info* hints = fi_allocinfo();
-  hints->fabric_attr->prov_name = strdup(provider.c_str());
+  hints->fabric_attr->prov_name = strdup(options.provider.c_str());
   hints->caps = FI_MSG | FI_RMA;
   hints->ep_attr->type = is_shm ? FI_EP_RDM : FI_EP_MSG;
   hints->ep_attr->rx_ctx_cnt = is_shm ? 0 : FI_SHARED_CONTEXT;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
   hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
+  if (options.provider != "verbs") return hints;
+  hints->domain_attr->name = strdup(options.device.c_str());
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  // The provider does not guess the family of an IPv6 address.
+  hints->addr_format =
+      options.host.find(':') == std::string::npos ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
   return hints;
 }
 
@@ -57,19 +75,18 @@ absl::StatusOr<std::unique_ptr<RawFabric>> RawFabric::Open(const RawFabricOption
   WEFT_RETURN_IF_ERROR(raw->Discover(options));
   WEFT_RETURN_IF_ERROR(raw->OpenDomain());
   WEFT_RETURN_IF_ERROR(raw->info_->ep_attr->type == FI_EP_RDM ? raw->OpenShm(options.peer_fd)
-                                                              : raw->OpenTcp(options));
-  WEFT_RETURN_IF_ERROR(raw->PostAllReceives());
-  WEFT_RETURN_IF_ERROR(raw->RegisterRegion(options));
+                                                              : raw->OpenMsg(options));
+  WEFT_RETURN_IF_ERROR(raw->PrepareRegion(options));
   return raw;
 }
 
-// Endpoints go before what they are bound to: members die in the reverse order of declaration, and
-// the registration, declared last, goes first.
+// Endpoints go before what they are bound to, and before the memory that they use.
 RawFabric::~RawFabric() {
-  registration_.reset();
   endpoint_.reset();
   listener_.reset();
   shared_receive_.reset();
+  registration_.reset();
+  messages_registration_.reset();
   addresses_.reset();
   completions_.reset();
   events_.reset();
@@ -80,16 +97,16 @@ RawFabric::~RawFabric() {
 
 absl::Status RawFabric::Discover(const RawFabricOptions& options) {
   const bool is_shm = options.provider == "shm";
-  fi_info* hints = Hints(is_shm, options.provider);
-  // A tcp listener binds to loopback; everybody else lets the provider choose.
-  const bool binds = !is_shm && options.listens;
-  const int result = fi_getinfo(kVersion, is_shm ? nullptr : "127.0.0.1", nullptr,
-                                binds ? FI_SOURCE : 0, hints, &info_);
+  fi_info* hints = Hints(options);
+  const int result = fi_getinfo(kVersion, is_shm ? nullptr : options.host.c_str(), nullptr,
+                                is_shm ? 0 : FI_SOURCE | FI_NUMERICHOST, hints, &info_);
   fi_freeinfo(hints);
-  if (result != 0) return FabricError(result, StrCat("no provider \"", options.provider, "\""));
-  inject_bytes_ = info_->tx_attr->inject_size;
-  if (inject_bytes_ >= kSmallBytes) return absl::OkStatus();
-  return absl::UnavailableError(StrCat(options.provider, " injects only ", inject_bytes_, " B"));
+  if (result != 0) {
+    return FabricError(result, StrCat("no provider \"", options.provider, "\" at ", options.device,
+                                      " ", options.host));
+  }
+  injects_ = info_->tx_attr->inject_size >= kSmallBytes;
+  return absl::OkStatus();
 }
 
 absl::Status RawFabric::OpenDomain() {
@@ -134,6 +151,7 @@ absl::Status RawFabric::OpenShm(int peer_fd) {
       Check(fi_ep_bind(endpoint, &completions_->fid, FI_RECV), "binding the queue"));
   WEFT_RETURN_IF_ERROR(Check(fi_enable(endpoint), "fi_enable"));
   receive_endpoint_ = endpoint;
+  WEFT_RETURN_IF_ERROR(PrepareMessages());
 
   WEFT_RETURN_IF_ERROR(WriteAll(peer_fd, name.data(), name.size()));
   WEFT_RETURN_IF_ERROR(ReadAll(peer_fd, name.data(), name.size()));
@@ -141,24 +159,29 @@ absl::Status RawFabric::OpenShm(int peer_fd) {
   return absl::UnavailableError(StrCat("shm does not find the peer ", name.data()));
 }
 
-absl::Status RawFabric::OpenTcp(const RawFabricOptions& options) {
+absl::Status RawFabric::OpenMsg(const RawFabricOptions& options) {
   fi_eq_attr attributes = {};
   attributes.wait_obj = FI_WAIT_FD;
   fid_eq* events = nullptr;
   WEFT_RETURN_IF_ERROR(
       Check(fi_eq_open(fabric_.get(), &attributes, &events, nullptr), "fi_eq_open"));
   events_.reset(events);
+  fi_rx_attr receive_attributes = *info_->rx_attr;
+  receive_attributes.size = kMaxInFlight;
   fid_ep* shared_receive = nullptr;
-  WEFT_RETURN_IF_ERROR(Check(
-      fi_srx_context(domain_.get(), info_->rx_attr, &shared_receive, nullptr), "fi_srx_context"));
-  shared_receive_.reset(shared_receive);
   WEFT_RETURN_IF_ERROR(
-      Check(fi_ep_bind(shared_receive, &completions_->fid, FI_RECV), "binding the queue"));
+      Check(fi_srx_context(domain_.get(), &receive_attributes, &shared_receive, nullptr),
+            "fi_srx_context"));
+  shared_receive_.reset(shared_receive);
+  // To verbs the endpoint tells where completions go.
+  const int bound = fi_ep_bind(shared_receive, &completions_->fid, FI_RECV);
+  if (bound != -FI_ENOSYS) WEFT_RETURN_IF_ERROR(Check(bound, "binding the queue"));
   receive_endpoint_ = shared_receive;
+  WEFT_RETURN_IF_ERROR(PrepareMessages());
   return options.listens ? Listen(options.peer_fd) : Connect(options.peer_fd);
 }
 
-absl::Status RawFabric::MakeTcpEndpoint(fi_info* info) {
+absl::Status RawFabric::MakeMsgEndpoint(fi_info* info) {
   fid_ep* endpoint = nullptr;
   WEFT_RETURN_IF_ERROR(Check(fi_endpoint(domain_.get(), info, &endpoint, nullptr), "fi_endpoint"));
   endpoint_.reset(endpoint);
@@ -187,7 +210,7 @@ absl::Status RawFabric::Listen(int peer_fd) {
 
   fi_info* request = nullptr;
   WEFT_RETURN_IF_ERROR(AwaitEvent(FI_CONNREQ, &request));
-  const absl::Status made = MakeTcpEndpoint(request);
+  const absl::Status made = MakeMsgEndpoint(request);
   fi_freeinfo(request);
   WEFT_RETURN_IF_ERROR(made);
   WEFT_RETURN_IF_ERROR(Check(fi_accept(endpoint_.get(), nullptr, 0), "fi_accept"));
@@ -197,7 +220,11 @@ absl::Status RawFabric::Listen(int peer_fd) {
 absl::Status RawFabric::Connect(int peer_fd) {
   std::array<char, kNameBytes> name = {};
   WEFT_RETURN_IF_ERROR(ReadAll(peer_fd, name.data(), name.size()));
-  WEFT_RETURN_IF_ERROR(MakeTcpEndpoint(info_));
+  // An endpoint of verbs looks for the way when it is made: it has to know both of its ends.
+  info_->dest_addrlen = info_->src_addrlen;  // of one family, so of one length
+  info_->dest_addr = std::malloc(info_->dest_addrlen);
+  std::memcpy(info_->dest_addr, name.data(), info_->dest_addrlen);
+  WEFT_RETURN_IF_ERROR(MakeMsgEndpoint(info_));
   WEFT_RETURN_IF_ERROR(Check(fi_connect(endpoint_.get(), name.data(), nullptr, 0), "fi_connect"));
   return AwaitEvent(FI_CONNECTED, nullptr);
 }
@@ -213,45 +240,72 @@ absl::Status RawFabric::AwaitEvent(uint32_t wanted, fi_info** request) {
   return absl::OkStatus();
 }
 
-absl::Status RawFabric::PostAllReceives() {
-  receives_.resize(size_t{kMaxInFlight} * kSmallBytes);
+bool RawFabric::RegistersLocalMemory() const {
+  return (info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+}
+
+absl::Status RawFabric::Register(std::vector<std::byte>& memory, uint64_t access,
+                                 RawPtr<fid_mr>* opened) {
+  fid_mr* registration = nullptr;
+  WEFT_RETURN_IF_ERROR(Check(fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0,
+                                       SecureRandom64(), 0, &registration, nullptr),
+                             "fi_mr_reg"));
+  opened->reset(registration);
+  return absl::OkStatus();
+}
+
+absl::Status RawFabric::PrepareMessages() {
+  messages_.resize((kMaxInFlight + kKinds) * kSmallBytes);
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    messages_[(kMaxInFlight + kind) * kSmallBytes] = static_cast<std::byte>(kind);
+  }
+  if (RegistersLocalMemory()) {
+    WEFT_RETURN_IF_ERROR(Register(messages_, kMessageAccess, &messages_registration_));
+    messages_descriptor_ = fi_mr_desc(messages_registration_.get());
+  }
   for (size_t slot = 0; slot < kMaxInFlight; ++slot) {
     WEFT_RETURN_IF_ERROR(Check(PostReceive(slot), "fi_recv"));
   }
   return absl::OkStatus();
 }
 
-absl::Status RawFabric::RegisterRegion(const RawFabricOptions& options) {
+absl::Status RawFabric::PrepareRegion(const RawFabricOptions& options) {
   region_.assign(options.region_bytes, std::byte{1});  // touches every page
-  const uint64_t key = SecureRandom64();
-  fid_mr* registration = nullptr;
-  WEFT_RETURN_IF_ERROR(
-      Check(fi_mr_reg(domain_.get(), region_.data(), region_.size(), FI_WRITE | FI_REMOTE_WRITE, 0,
-                      key, 0, &registration, nullptr),
-            "fi_mr_reg"));
-  registration_.reset(registration);
-  WEFT_RETURN_IF_ERROR(WriteAll(options.peer_fd, &key, sizeof(key)));
-  return ReadAll(options.peer_fd, &peer_key_, sizeof(peer_key_));
+  WEFT_RETURN_IF_ERROR(Register(region_, kRegionAccess, &registration_));
+  const bool counts_from_zero = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) == 0;
+  const RegionName ours = {
+      fi_mr_key(registration_.get()),
+      counts_from_zero ? 0 : static_cast<uint64_t>(reinterpret_cast<uintptr_t>(region_.data()))};
+  WEFT_RETURN_IF_ERROR(WriteAll(options.peer_fd, &ours, sizeof(ours)));
+  RegionName theirs;
+  WEFT_RETURN_IF_ERROR(ReadAll(options.peer_fd, &theirs, sizeof(theirs)));
+  peer_key_ = theirs.key;
+  peer_base_ = theirs.base;
+  return absl::OkStatus();
 }
 
 int RawFabric::PostReceive(size_t slot) {
-  return static_cast<int>(fi_recv(receive_endpoint_, receives_.data() + slot * kSmallBytes,
-                                  kSmallBytes, nullptr, FI_ADDR_UNSPEC, Context(slot)));
+  return static_cast<int>(fi_recv(receive_endpoint_, messages_.data() + slot * kSmallBytes,
+                                  kSmallBytes, messages_descriptor_, FI_ADDR_UNSPEC,
+                                  Context(slot)));
 }
 
+// What is sent never changes: it can be sent again before the first send is complete.
 bool RawFabric::Send(RawKind kind) {
-  std::array<std::byte, kSmallBytes> message = {};
-  message[0] = static_cast<std::byte>(kind);
-  const ssize_t result = fi_inject(endpoint_.get(), message.data(), message.size(), peer_);
+  const size_t slot = kMaxInFlight + static_cast<size_t>(kind);
+  const std::byte* message = messages_.data() + slot * kSmallBytes;
+  const ssize_t result = injects_ ? fi_inject(endpoint_.get(), message, kSmallBytes, peer_)
+                                  : fi_send(endpoint_.get(), message, kSmallBytes,
+                                            messages_descriptor_, peer_, nullptr);
   if (result == 0) return true;
-  if (result != -FI_EAGAIN) FailWith(result, "fi_inject");
+  if (result != -FI_EAGAIN) FailWith(result, "sending");
   return false;
 }
 
 bool RawFabric::Write(size_t offset, size_t bytes) {
   iovec from = {region_.data() + offset, bytes};
   fi_rma_iov to = {};
-  to.addr = offset;
+  to.addr = peer_base_ + offset;
   to.len = bytes;
   to.key = peer_key_;
   void* descriptor = fi_mr_desc(registration_.get());
@@ -283,7 +337,7 @@ int RawFabric::ReadCompletions() {
     if (context == kWriteContext) {
       ++writes_done_;
     } else if ((entries[i].flags & FI_RECV) != 0) {
-      arrived_[messages++] = static_cast<RawKind>(receives_[context * kSmallBytes]);
+      arrived_[messages++] = static_cast<RawKind>(messages_[context * kSmallBytes]);
       if (const int result = PostReceive(context); result != 0) FailWith(result, "fi_recv");
     }
   }

@@ -1,9 +1,10 @@
 // libfabric as it is, with nothing of Weft: what "raw" means in perf's tables.
 //
 // One endpoint to one peer, of the type that Weft uses: reliable datagram on shm, connection-
-// oriented with a shared receive context on tcp. Everything is chosen for speed: no completion for
-// sends, injected messages, busy polling, and on tcp no wait object (cheaper than a descriptor as
-// long as there is one endpoint). Messages are 64 bytes, and their first byte says what they are.
+// oriented with a shared receive context on tcp and verbs. Everything is chosen for speed: no
+// completion for sends, injected messages (where the device takes them), busy polling, and on tcp
+// no wait object (cheaper than a descriptor as long as there is one endpoint). Messages are 64
+// bytes, and their first byte says what they are.
 //
 // Threads: one.
 // Lifetime: both processes open at the same time; Open() returns when the path is up. Destroying it
@@ -43,7 +44,9 @@ inline constexpr uint32_t kConfirmEvery = 32;
 inline constexpr uint32_t kMaxInFlight = 256;
 
 struct RawFabricOptions {
-  std::string provider;     // "shm", "tcp"
+  std::string provider;     // "shm", "tcp", "verbs"
+  std::string host;         // numeric, of both ends; shm has no use for it
+  std::string device;       // verbs: as libfabric names it, "mlx5_0"
   int peer_fd = -1;         // a stream socket to the peer, for addresses and keys
   bool listens = false;     // one side listens, the other connects
   size_t region_bytes = 0;  // memory for writes, on both sides
@@ -94,13 +97,15 @@ class RawFabric {
   absl::Status Discover(const RawFabricOptions& options);
   absl::Status OpenDomain();
   absl::Status OpenShm(int peer_fd);
-  absl::Status OpenTcp(const RawFabricOptions& options);
+  absl::Status OpenMsg(const RawFabricOptions& options);
   absl::Status Listen(int peer_fd);
   absl::Status Connect(int peer_fd);
-  absl::Status MakeTcpEndpoint(fi_info* info);
+  absl::Status MakeMsgEndpoint(fi_info* info);
   absl::Status AwaitEvent(uint32_t wanted, fi_info** request);
-  absl::Status PostAllReceives();
-  absl::Status RegisterRegion(const RawFabricOptions& options);
+  bool RegistersLocalMemory() const;
+  absl::Status Register(std::vector<std::byte>& memory, uint64_t access, RawPtr<fid_mr>* opened);
+  absl::Status PrepareMessages();
+  absl::Status PrepareRegion(const RawFabricOptions& options);
   int PostReceive(size_t slot);
   int ReadCompletions();
   void ReadError();
@@ -108,21 +113,24 @@ class RawFabric {
 
   // Constant after Open(). Declared in the order of creation.
   fi_info* info_ = nullptr;
-  size_t inject_bytes_ = 0;
+  bool injects_ = false;  // a message fits
   RawPtr<fid_fabric> fabric_;
   RawPtr<fid_domain> domain_;
   RawPtr<fid_cq> completions_;
   RawPtr<fid_av> addresses_;       // shm
-  RawPtr<fid_eq> events_;          // tcp
-  RawPtr<fid_ep> shared_receive_;  // tcp
-  RawPtr<fid_pep> listener_;       // tcp
+  RawPtr<fid_eq> events_;          // tcp, verbs
+  RawPtr<fid_ep> shared_receive_;  // tcp, verbs
+  RawPtr<fid_pep> listener_;       // tcp, verbs
   RawPtr<fid_ep> endpoint_;
   fid_ep* receive_endpoint_ = nullptr;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
-  std::vector<std::byte> receives_;
+  std::vector<std::byte> messages_;  // the receives, then one message of each kind to send
   std::vector<std::byte> region_;
-  RawPtr<fid_mr> registration_;
+  RawPtr<fid_mr> messages_registration_;  // where local memory has to be registered
+  RawPtr<fid_mr> registration_;           // of region_
+  void* messages_descriptor_ = nullptr;
   uint64_t peer_key_ = 0;
+  uint64_t peer_base_ = 0;  // address of the peer's region; 0 where it counts from there
 
   RawKind arrived_[kBatch];
   uint64_t writes_done_ = 0;
