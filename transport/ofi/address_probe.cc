@@ -25,10 +25,22 @@ void ProbeBell::Silence() {
   eventfd_read(fd_, &ignored);
 }
 
-AddressProbe::AddressProbe(InfoPtr info, ProbeBell* bell)
-    : info_(std::move(info)), bell_(bell), thread_([this] { Run(); }) {}
+absl::StatusOr<std::unique_ptr<AddressProbe>> AddressProbe::Start(InfoPtr info, ProbeBell* bell) {
+  std::unique_ptr<AddressProbe> probe(new AddressProbe(std::move(info), bell));
+  const auto run = [](void* self) -> void* {
+    static_cast<AddressProbe*>(self)->Run();
+    return nullptr;
+  };
+  if (const int error = pthread_create(&probe->thread_, nullptr, run, probe.get()); error != 0) {
+    return StatusFromErrno(error, "a thread to look for the way to a peer");
+  }
+  probe->running_ = true;
+  return probe;
+}
 
-AddressProbe::~AddressProbe() { thread_.join(); }
+AddressProbe::~AddressProbe() {
+  if (running_) pthread_join(thread_, nullptr);
+}
 
 void AddressProbe::Run() {
   result_ = FindWay(info_.get());

@@ -8,9 +8,11 @@
 // Lifetime: the destructor waits for the thread, for two seconds at most; the bell outlives it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <memory>
-#include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,8 +40,8 @@ class ProbeBell {
 
 class AddressProbe {
  public:
-  // `info`: with the address to connect from and to.
-  AddressProbe(InfoPtr info, ProbeBell* bell);
+  // `info`: with the addresses to connect from and to. RESOURCE_EXHAUSTED: no thread can be had.
+  static absl::StatusOr<std::unique_ptr<AddressProbe>> Start(InfoPtr info, ProbeBell* bell);
   ~AddressProbe();
   AddressProbe(const AddressProbe&) = delete;
   AddressProbe& operator=(const AddressProbe&) = delete;
@@ -49,13 +51,15 @@ class AddressProbe {
   const absl::Status& result() const { return result_; }
 
  private:
+  AddressProbe(InfoPtr info, ProbeBell* bell) : info_(std::move(info)), bell_(bell) {}
   void Run();
 
   const InfoPtr info_;
   ProbeBell* const bell_;
   absl::Status result_;  // written by the thread, before done_
   std::atomic<bool> done_{false};
-  std::thread thread_;
+  bool running_ = false;
+  pthread_t thread_ = {};  // not std::thread, which throws where there is none left
 };
 
 }  // namespace weft

@@ -50,15 +50,29 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
   if (!options().may_start_threads) return MsgDomain::Connect(peer, handler);
   WEFT_RETURN_IF_ERROR(usable());
   WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
-  if (probes_.size() >= kMaxProbes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the ways to ", kMaxProbes, " peers are being looked for already"));
-  }
-  WEFT_ASSIGN_OR_RETURN(InfoPtr info, InfoFor(remote));
   auto link = std::make_unique<MsgLink>(this, handler, peer.nonce);
-  probes_.push_back(
-      {std::make_unique<AddressProbe>(std::move(info), bell_.get()), link.get(), remote});
+  probes_.push_back({nullptr, link.get(), remote});
+  StartProbes();
   return std::unique_ptr<Link>(std::move(link));
+}
+
+void VerbsDomain::StartProbes() {
+  for (Pending& pending : probes_) {
+    if (probing_ == kMaxProbes) return;
+    if (pending.probe != nullptr || pending.link == nullptr) continue;
+    absl::StatusOr<InfoPtr> info = InfoFor(pending.remote);
+    absl::Status status = info.status();
+    if (status.ok()) {
+      auto probe = AddressProbe::Start(*std::move(info), bell_.get());
+      status = probe.status();
+      if (status.ok()) pending.probe = *std::move(probe);
+    }
+    if (status.ok()) {
+      ++probing_;
+    } else {
+      std::exchange(pending.link, nullptr)->OnDisconnected(status);
+    }
+  }
 }
 
 int VerbsDomain::PollConnections() {
@@ -68,16 +82,18 @@ int VerbsDomain::PollConnections() {
 
 // Those that are done. The bell is silenced first: one that rings meanwhile is heard next time.
 int VerbsDomain::FinishProbes() {
-  bool any = false;
-  for (const Pending& pending : probes_) any = any || pending.probe->done();
-  if (!any) return 0;
+  const auto is_over = [](const Pending& pending) {
+    return pending.probe == nullptr ? pending.link == nullptr : pending.probe->done();
+  };
+  if (std::none_of(probes_.begin(), probes_.end(), is_over)) return 0;
   bell_->Silence();
   int count = 0;
   for (auto at = probes_.begin(); at != probes_.end();) {
-    if (!at->probe->done()) {
+    if (!is_over(*at)) {
       ++at;
       continue;
     }
+    if (at->probe != nullptr) --probing_;
     if (at->link != nullptr) {
       absl::Status status = at->probe->result();
       if (status.ok()) status = BeginConnect(at->link, at->remote);
@@ -86,6 +102,7 @@ int VerbsDomain::FinishProbes() {
     at = probes_.erase(at);
     ++count;
   }
+  StartProbes();
   return count;
 }
 

@@ -47,12 +47,14 @@ class VerbsDomain final : public MsgDomain {
   bool connects_from_listener() const override { return true; }
 
  private:
-  // Addresses asked for at one time; more connects are refused for the moment.
-  static constexpr size_t kMaxProbes = 32;
+  // Addresses asked for at one time; further connects wait, within their own time limits. An answer
+  // takes some hundred microseconds where there is one, so a few threads serve hundreds of
+  // connects.
+  static constexpr size_t kMaxProbes = 8;
 
   struct Pending {
-    std::unique_ptr<AddressProbe> probe;
-    MsgLink* link;  // null: it has gone meanwhile
+    std::unique_ptr<AddressProbe> probe;  // null: waits for a thread
+    MsgLink* link;                        // null: it has gone meanwhile
     SocketAddress remote;
   };
 
@@ -60,9 +62,11 @@ class VerbsDomain final : public MsgDomain {
               const FabricTraits& traits);
 
   int FinishProbes();
+  void StartProbes();
 
   std::unique_ptr<ProbeBell> bell_;
-  std::list<Pending> probes_;
+  std::list<Pending> probes_;  // in the order of connects; bounded by the number of links
+  size_t probing_ = 0;         // of these, with a thread
 };
 
 }  // namespace weft

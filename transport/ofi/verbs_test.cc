@@ -88,6 +88,31 @@ TEST_F(VerbsTest, ALinkMayGoWhileItsAddressIsAskedFor) {
   EXPECT_EQ(endpoint.downs, 0);
 }
 
+// More connects at once than there are threads for their addresses: all come up.
+TEST_F(VerbsTest, ManyConnectsAtOnceWaitForTheirTurn) {
+  constexpr size_t kLinks = 30;
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  std::vector<Endpoint> active(kLinks), passive(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) {
+    auto accepted = b.domain->Accept(b.PeerOf(a, i + 1), &passive[i]);
+    ASSERT_TRUE(accepted.ok()) << accepted.status();
+    passive[i].link = *std::move(accepted);
+    auto connected = a.domain->Connect(a.PeerOf(b, i + 1), &active[i]);
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    active[i].link = *std::move(connected);
+  }
+  active[0].link.reset();           // while a thread asks for it
+  active[kLinks - 1].link.reset();  // while it waits for one
+  size_t up = 0;
+  ASSERT_TRUE(RunUntil({&a, &b},
+                       [&] {
+                         up = 0;
+                         for (const Endpoint& end : active) up += end.ups;
+                         return up == kLinks - 2;
+                       }))
+      << up << " of " << kLinks - 2;
+}
+
 TEST_F(VerbsTest, WithoutThreadsConnectItselfSaysThatNobodyAnswers) {
   Side side(PathKind::kVerbs);
   OfiOptions options = OptionsOf(side);
