@@ -236,8 +236,7 @@ void MsgDomain::OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes) {
   }
   if (link == nullptr) {
     WEFT_LOG_EVERY_N_SEC(kWarning, 1, name(), ": a connection without a handshake was rejected");
-    fi_reject(listener_.get(), info->handle, nullptr, 0);
-    return;
+    return Reject(*info);
   }
   absl::StatusOr<EndpointPtr> endpoint = MakeEndpoint(info.get());
   if (!endpoint.ok()) {
@@ -250,6 +249,10 @@ void MsgDomain::OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes) {
   if (int result = fi_accept(accepted, nullptr, 0); result != 0) {
     link->OnDisconnected(FabricStatus(result, absl::StrCat("fi_accept (", name(), ")")));
   }
+}
+
+void MsgDomain::Reject(const fi_info& request) {
+  fi_reject(listener_.get(), request.handle, nullptr, 0);
 }
 
 void MsgDomain::OnEventError() {

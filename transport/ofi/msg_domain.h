@@ -55,12 +55,15 @@ class MsgDomain : public FabricDomain {
   absl::Status BeginConnect(MsgLink* link, SocketAddress remote);
   // The link is going away, or has failed.
   virtual void Forget(MsgLink* link);
+  // Sends a connection request away.
+  virtual void Reject(const fi_info& request);
   // Whether the address to connect from is the listener's (with any port), or the system's choice.
   virtual bool connects_from_listener() const { return false; }
 
   int PollConnections() override;
   void OnCompletionError() final { look_now_ = true; }
 
+  fid_pep* listener() const { return listener_.get(); }
   const char* name() const { return PathKindName(path().kind).data(); }
 
  private:

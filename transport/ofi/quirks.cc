@@ -91,6 +91,12 @@ constexpr ProviderQuirk kQuirks[] = {
      "it is the connecting link's, if there is one; else its time limit decides",
      "link_test ConnectingToNobodyFails"},
     {QuirkId::kNone, "verbs", k1_17, kLatest, "2026-11",
+     "fi_reject() leaks the request's rdma_cm id, 600 bytes and one of the kernel's (1.17; fixed "
+     "in "
+     "1.22)",
+     "an endpoint takes the id over and is closed",
+     "verbs_test RejectedRequestsLeaveNothingBehind"},
+    {QuirkId::kNone, "verbs", k1_17, kLatest, "2026-11",
      "nothing is reported for a minute and more when the peer's host is gone",
      "heartbeats on the control connection", ""},
     {QuirkId::kNone, "*", k1_17, kLatest, "2026-11",

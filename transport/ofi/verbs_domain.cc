@@ -106,6 +106,16 @@ int VerbsDomain::FinishProbes() {
   return count;
 }
 
+// fi_reject() alone leaves the request's id behind in 1.17, here and in the kernel: whoever reaches
+// the port could fill both. An endpoint takes the id over, and its end sends the request away; what
+// is left of it is freed by fi_reject(), which then says that it is busy.
+void VerbsDomain::Reject(const fi_info& request) {
+  fi_info info = request;
+  fid_ep* opened = nullptr;
+  if (fi_endpoint(objects()->domain.get(), &info, &opened, nullptr) == 0) CloseFid(&opened->fid);
+  MsgDomain::Reject(request);
+}
+
 void VerbsDomain::Forget(MsgLink* link) {
   for (Pending& pending : probes_) {
     if (pending.link == link) pending.link = nullptr;

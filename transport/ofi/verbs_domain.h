@@ -44,6 +44,7 @@ class VerbsDomain final : public MsgDomain {
  protected:
   int PollConnections() override;
   void Forget(MsgLink* link) override;
+  void Reject(const fi_info& request) override;
   bool connects_from_listener() const override { return true; }
 
  private:

@@ -34,6 +34,15 @@ class VerbsTest : public testing::Test {
     return port_->host.substr(0, port_->host.rfind('.')) + ".250:4711";
   }
 
+  // rdma_cm's ids that the kernel holds for anybody; -1: unknown.
+  static int CountConnectionIds() {
+    FILE* lines = popen("rdma resource show cm_id 2>/dev/null", "r");
+    if (lines == nullptr) return -1;
+    int count = 0;
+    for (int c = fgetc(lines); c != EOF; c = fgetc(lines)) count += c == '\n';
+    return pclose(lines) == 0 ? count : -1;
+  }
+
   static void OpenLink(Side& a, Side& b) {
     auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
     ASSERT_TRUE(passive.ok()) << passive.status();
@@ -143,6 +152,22 @@ TEST_F(VerbsTest, LinksComeUpOverIpv6) {
   OpenLink(a, b);
   ASSERT_TRUE(a.Send("over IPv6").ok());
   ASSERT_TRUE(RunUntil({&a, &b}, [&] { return b.received.size() == 1; }));
+}
+
+// Anybody who reaches the port can send connection requests. Each that was rejected left an id of
+// rdma_cm behind, in the process and in the kernel.
+TEST_F(VerbsTest, RejectedRequestsLeaveNothingBehind) {
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  const int ids = CountConnectionIds();
+  if (ids < 0) GTEST_SKIP() << "the `rdma` tool is not here to count with";
+  for (int i = 0; i < 5; ++i) {
+    Endpoint stranger;
+    auto link = a.domain->Connect(a.PeerOf(b, 4711), &stranger);
+    ASSERT_TRUE(link.ok()) << link.status();
+    ASSERT_TRUE(RunUntil({&a, &b}, [&] { return stranger.downs == 1; }));
+    EXPECT_EQ(stranger.down_status.code(), absl::StatusCode::kUnavailable) << stranger.down_status;
+  }
+  EXPECT_EQ(CountConnectionIds(), ids);
 }
 
 // One entry more than a completion queue holds ends every connection of it: what does not fit has
