@@ -104,6 +104,11 @@ class Verdict(unittest.TestCase):
         unsteady = [period(), period(not_sent=1)] * 10
         self.expect("never calm again", testimony(after=unsteady))
 
+    def test_a_last_period_without_calls_is_no_unrest(self):
+        # The client had been told to stop right after the period before it.
+        given = testimony(after=[period()] * 20 + [period(0)])
+        self.assertEqual(judge.verdict(SCENARIO, given), [])
+
     def test_another_path_than_the_one_asked_for_is_found(self):
         self.expect("instead of verbs", testimony(path="verbs"))
 
