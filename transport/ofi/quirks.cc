@@ -90,10 +90,8 @@ constexpr ProviderQuirk kQuirks[] = {
      "a refused connection over iWARP is an error of fi_eq_read() that names no endpoint",
      "it is the connecting link's, if there is one; else its time limit decides",
      "link_test ConnectingToNobodyFails"},
-    {QuirkId::kNone, "verbs", k1_17, kLatest, "2026-11",
-     "fi_reject() leaks the request's rdma_cm id, 600 bytes and one of the kernel's (1.17; fixed "
-     "in "
-     "1.22)",
+    {QuirkId::kNone, "verbs", k1_17, FI_VERSION(1, 21), "2026-11",
+     "fi_reject() leaks the request's rdma_cm id, 600 bytes and one of the kernel's",
      "an endpoint takes the id over and is closed",
      "verbs_test RejectedRequestsLeaveNothingBehind"},
     {QuirkId::kNone, "verbs", k1_17, kLatest, "2026-11",
