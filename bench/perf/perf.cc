@@ -201,8 +201,8 @@ void Run::NoteMachine(uint64_t stolen_before) {
     if (!path.device.empty()) Note(StrCat(path.name, ": ", path.device, " at ", path.host));
   }
   if (!is_guarded_) {
-    Note("emulated: medians of " + std::to_string(report_.results.rounds()) +
-         " rounds, only good for the ratio; whether the processors were fit is not looked at");
+    Note(StrCat("emulated: ratios only, and rough ones; rounds: ", report_.results.rounds(),
+                ", on a machine that was not asked whether it is fit"));
     return;
   }
   const auto [least, most] = std::minmax_element(core_to_core_ns_.begin(), core_to_core_ns_.end());

@@ -27,7 +27,7 @@ int RawFilesInDevShm() {
   return count;
 }
 
-// Those of this machine. Over verbs in the lab only.
+// Those of this machine: in the lab with RDMA.
 std::vector<PerfPath> PathsHere() {
   std::vector<PerfPath> paths;
   for (const std::string& name : PerfPathNames()) {

@@ -25,8 +25,6 @@ constexpr size_t kNameBytes = 256;  // longest address of any provider
 // Far more than a connection takes, and than the peer's start on an emulated processor.
 constexpr int kConnectTimeoutMs = 30'000;
 constexpr size_t kQueueEntries = 4096;  // receives, and writes in flight, with room to spare
-// Receives have their slot's number. (All bits set is what verbs has for "no completion, please".)
-constexpr uint64_t kWriteContext = uint64_t{1} << 32;
 constexpr size_t kKinds = static_cast<size_t>(RawKind::kOver) + 1;
 constexpr uint64_t kMessageAccess = FI_SEND | FI_RECV;
 constexpr uint64_t kRegionAccess = FI_WRITE | FI_REMOTE_WRITE;
@@ -45,8 +43,6 @@ absl::Status FabricError(int64_t result, std::string_view what) {
 absl::Status Check(int64_t result, std::string_view what) {
   return result < 0 ? FabricError(result, what) : absl::OkStatus();
 }
-
-void* Context(uint64_t value) { return reinterpret_cast<void*>(value); }
 
 // The same as Weft asks for.
 fi_info* Hints(const RawFabricOptions& options) {
@@ -264,7 +260,7 @@ absl::Status RawFabric::PrepareMessages() {
     messages_descriptor_ = fi_mr_desc(messages_registration_.get());
   }
   for (size_t slot = 0; slot < kMaxInFlight; ++slot) {
-    WEFT_RETURN_IF_ERROR(Check(PostReceive(slot), "fi_recv"));
+    WEFT_RETURN_IF_ERROR(Check(PostReceive(messages_.data() + slot * kSmallBytes), "fi_recv"));
   }
   return absl::OkStatus();
 }
@@ -284,10 +280,9 @@ absl::Status RawFabric::PrepareRegion(const RawFabricOptions& options) {
   return absl::OkStatus();
 }
 
-int RawFabric::PostReceive(size_t slot) {
-  return static_cast<int>(fi_recv(receive_endpoint_, messages_.data() + slot * kSmallBytes,
-                                  kSmallBytes, messages_descriptor_, FI_ADDR_UNSPEC,
-                                  Context(slot)));
+int RawFabric::PostReceive(std::byte* slot) {
+  return static_cast<int>(fi_recv(receive_endpoint_, slot, kSmallBytes, messages_descriptor_,
+                                  FI_ADDR_UNSPEC, /*context=*/slot));
 }
 
 // What is sent never changes: it can be sent again before the first send is complete.
@@ -316,7 +311,7 @@ bool RawFabric::Write(size_t offset, size_t bytes) {
   message.addr = peer_;
   message.rma_iov = &to;
   message.rma_iov_count = 1;
-  message.context = Context(kWriteContext);
+  message.context = &writes_done_;
   const ssize_t result = fi_writemsg(endpoint_.get(), &message, FI_COMPLETION);
   if (result == 0) return true;
   if (result != -FI_EAGAIN) FailWith(result, "fi_writemsg");
@@ -333,12 +328,12 @@ int RawFabric::ReadCompletions() {
   }
   int messages = 0;
   for (ssize_t i = 0; i < count; ++i) {
-    const auto context = reinterpret_cast<uint64_t>(entries[i].op_context);
-    if (context == kWriteContext) {
+    if (entries[i].op_context == &writes_done_) {
       ++writes_done_;
     } else if ((entries[i].flags & FI_RECV) != 0) {
-      arrived_[messages++] = static_cast<RawKind>(messages_[context * kSmallBytes]);
-      if (const int result = PostReceive(context); result != 0) FailWith(result, "fi_recv");
+      auto* slot = static_cast<std::byte*>(entries[i].op_context);
+      arrived_[messages++] = static_cast<RawKind>(*slot);
+      if (const int result = PostReceive(slot); result != 0) FailWith(result, "fi_recv");
     }
   }
   return messages;

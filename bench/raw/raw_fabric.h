@@ -106,7 +106,7 @@ class RawFabric {
   absl::Status Register(std::vector<std::byte>& memory, uint64_t access, RawPtr<fid_mr>* opened);
   absl::Status PrepareMessages();
   absl::Status PrepareRegion(const RawFabricOptions& options);
-  int PostReceive(size_t slot);
+  int PostReceive(std::byte* slot);  // whose address is the context, too
   int ReadCompletions();
   void ReadError();
   void FailWith(int64_t result, const char* what);

@@ -15,6 +15,12 @@ DEVICES = ("rxe", "siw")
 # A forgotten machine would use a processor for ever.
 DEFAULT_TIMEOUT_SECONDS = 600
 DEFAULT_MEMORY_MIB = 1024
+# Four processes for each device, each with its pools, and all of it registered in the kernel.
+PERF_MEMORY_MIB = 3072
+# Many short rounds: where an emulated processor has to wait for a real one, a whole leg is lost.
+PERF_OPTIONS = ["--quick", "--repeat=9"]
+# A patient run over two devices; a quick one takes half a minute, more where others work.
+PERF_TIMEOUT_SECONDS = 1800
 
 USAGE = """./dev lab [OPTION]... -- COMMAND [ARGUMENT]...
 
@@ -26,6 +32,11 @@ $WEFT_LAB_SHARED. Inside: $WEFT_LAB_IP, $WEFT_LAB_IP6.
   ./dev lab --device rxe,siw -- 'rdma link; ip -brief address'
 
 Status: COMMAND's; 77 this host can't run the lab; 124 it took too long; 125 the machine failed."""
+
+PERF_USAGE = """./dev lab perf [--device rxe|siw|rxe,siw] [-- OPTION...]
+
+Measures raw libfabric and Weft in turns, over Soft-RoCE and Soft-iWARP in one machine. All of it is
+emulated: only ratios come out. OPTIONs are those of ./dev perf; --quick --repeat=9 if there are none."""
 
 
 def say(text):
@@ -63,6 +74,23 @@ def parse_run(arguments):
     return parser.parse_args(arguments)
 
 
+def parse_perf(arguments):
+    parser = argparse.ArgumentParser(prog="./dev lab perf", usage=PERF_USAGE)
+    parser.add_argument("--device", type=parse_devices, default=list(DEVICES), dest="devices")
+    parser.add_argument("--program", default="bazel-bin/bench/weft_perf", help=argparse.SUPPRESS)
+    parser.add_argument("options", nargs="*", metavar="OPTION")
+    options = parser.parse_args(arguments)
+    if "none" in options.devices:
+        parser.error("without a device there is nothing to measure")
+    return options
+
+
+def perf_words(options):
+    """weft_perf, as it runs in the machine."""
+    return [options.program, "--paths=" + ",".join(options.devices),
+            *(options.options or PERF_OPTIONS)]
+
+
 def main_run(arguments, folder):
     options = vars(parse_run(arguments))
     return run.run(options.pop("command"), folder=folder, say=say, **options)
@@ -85,7 +113,14 @@ def main_pair(arguments, folder):
     return pair_command.main(arguments, say)
 
 
-COMMANDS = {"check": main_check, "image": main_image, "pair": main_pair}
+def main_perf(arguments, folder):
+    options = parse_perf(arguments)
+    return run.run(perf_words(options), devices=options.devices, shared=None,
+                   timeout=PERF_TIMEOUT_SECONDS, memlock=resource.RLIM_INFINITY, mtu=None,
+                   memory_mib=PERF_MEMORY_MIB, folder=folder, say=say)
+
+
+COMMANDS = {"check": main_check, "image": main_image, "pair": main_pair, "perf": main_perf}
 
 
 def end_on(number, _):

@@ -84,6 +84,13 @@ class CommandLineOfTheLab(unittest.TestCase):
         options = lab.parse_run(["--device", "siw", "--", "ls", "--color"])
         self.assertEqual((options.devices, options.command), (["siw"], ["ls", "--color"]))
 
+    def test_perf_runs_on_the_devices_that_the_machine_has(self):
+        words = lab.perf_words(lab.parse_perf(["--program", "/bin/perf"]))
+        self.assertEqual(words, ["/bin/perf", "--paths=rxe,siw", "--quick", "--repeat=9"])
+        words = lab.perf_words(lab.parse_perf(["--program=/bin/perf", "--device", "siw", "--",
+                                               "--seconds", "2"]))
+        self.assertEqual(words, ["/bin/perf", "--paths=siw", "--seconds", "2"])
+
     def test_one_word_is_a_line_for_the_shell(self):
         self.assertEqual(run.command_words(["a | b"]), ["bash", "-c", "a | b"])
         self.assertEqual(run.command_words(["a", "b c"]), ["a", "b c"])

@@ -5,6 +5,7 @@ import io
 import unittest
 import xml.etree.ElementTree
 
+import perf_smoke
 from gtest_lines import FAILED, PASSED, SKIPPED, Case, Follower, judge_program
 from report import Report
 
@@ -53,6 +54,22 @@ class Following(unittest.TestCase):
         cases = follow(["[ RUN      ] A.One", "no RDMA", "[  SKIPPED ] A.One (0 ms)"], 0)
         self.assertEqual([case.outcome for case in cases], [SKIPPED, FAILED])
         self.assertIn("no RDMA", cases[1].text)
+
+
+class ATableOfPerf(unittest.TestCase):
+    table = ["path                                      raw        Weft         Weft / raw"] + [
+        "rxe   %-40s    emulated    emulated               1.75" % row for row in perf_smoke.ROWS]
+
+    def test_every_row_has_a_ratio(self):
+        self.assertEqual(perf_smoke.missing_rows("rxe", self.table), [])
+
+    def test_rows_that_are_not_there_are_named(self):
+        self.assertEqual(perf_smoke.missing_rows("rxe", self.table[:-1]), ["1 MiB transfers"])
+        self.assertEqual(len(perf_smoke.missing_rows("siw", self.table)), len(perf_smoke.ROWS))
+
+    def test_a_figure_in_place_of_emulated_is_no_row(self):
+        lines = [line.replace("emulated", "   9.001", 1) for line in self.table]
+        self.assertEqual(perf_smoke.missing_rows("rxe", lines), list(perf_smoke.ROWS))
 
 
 class Reporting(unittest.TestCase):

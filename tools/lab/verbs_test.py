@@ -2,7 +2,7 @@
 """Runs tests over verbs in the lab, on Soft-RoCE and then on Soft-iWARP, and counts their cases.
 
     verbs_test.py [--device rxe,siw] [--program PATH[:PARTS]]... [--kv FOLDER]
-                  [--devices-command SCRIPT WEFT]
+                  [--perf PROGRAM] [--devices-command SCRIPT WEFT]
 
 Bazel gives the programs (//tools/lab:verbs_test); `./dev lab test` is this with Bazel's `run`. In
 each program the tests with "verbs" in their name count. Where there can be no lab, the one case is
@@ -22,6 +22,7 @@ import image
 import kv_example
 import lab
 import pair
+import perf_smoke
 import run
 from machine import Machine, Options
 from report import Report
@@ -50,6 +51,7 @@ def parse(arguments):
     parser.add_argument("--program", action="append", default=[], dest="programs",
                         type=parse_program, metavar="PATH[:PARTS]")
     parser.add_argument("--kv", help="folder of kv_server and kv_client")
+    parser.add_argument("--perf", help="weft_perf, for a run as short as it can be")
     parser.add_argument("--devices-command", nargs=2, metavar=("SCRIPT", "WEFT"),
                         help="shows what `weft devices` says")
     return parser.parse_args(arguments)
@@ -98,6 +100,11 @@ class DeviceRun:
                                 run.address(1), "verbs")
         self._tell(self._device + ".kv", list(cases), started)
 
+    def run_perf(self, program):
+        started = time.monotonic()
+        case = perf_smoke.play(self._machine, os.path.realpath(program), self._env, self._device)
+        self._tell(self._device + ".perf", [case], started)
+
     def run_devices_command(self, script, program):
         """The last: it breaks the device."""
         started = time.monotonic()
@@ -124,6 +131,8 @@ def run_device(device, options, machines, report):
                 tests.run_program(program, parts)
             if options.kv:
                 tests.run_kv(options.kv)
+            if options.perf:
+                tests.run_perf(options.perf)
             if options.devices_command:
                 tests.run_devices_command(*options.devices_command)
 

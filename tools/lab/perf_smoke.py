@@ -1,0 +1,36 @@
+"""weft_perf in one machine, as short as it can be: that it measures, not what."""
+import re
+
+from gtest_lines import FAILED, PASSED, Case
+from pair import Transcript
+
+# Emulated, and beside other work: generous. Idle, it takes some seconds.
+_SECONDS = 180
+# One round of legs as short as they can be: each ends with something counted, however late.
+_SHORT = ["--repeat=1", "--seconds=0.05"]
+# Both round trips and rates, and bulk, each with its ratio and nothing else.
+ROWS = ("64 B round trip, p50", "64 B round trip, p99", "64 B round trip, p99.9",
+        "64 B request and reply, 64 outstanding", "1 MiB transfers")
+
+
+def missing_rows(path, lines):
+    """What of a whole table for an emulated path is not there."""
+    return [row for row in ROWS
+            if not any(re.fullmatch(r"%s +%s +emulated +emulated +\d+\.\d\d" % (path, re.escape(row)),
+                                    line) for line in lines)]
+
+
+def play(machine, program, env, device):
+    """The one case."""
+    said = Transcript()
+    command = machine.agent.start([program, "--paths=" + device, *_SHORT], env=env,
+                                  on_output=said.sink("perf"))
+    status = command.wait(_SECONDS)
+    if status is None:
+        command.kill()
+    lines = [line for _, line in said.of("perf")]
+    wrong = ["no row: " + row for row in missing_rows(device, lines)]
+    if status != 0:
+        wrong.append("took too long" if status is None else "status %d" % status)
+    return Case("Perf.MeasuresRawAndWeftOverVerbs", FAILED if wrong else PASSED,
+                "\n".join(lines + wrong) if wrong else "")
