@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "core/status.h"
 #include "core/strings.h"
 
 namespace weft::bench {
@@ -25,10 +26,6 @@ constexpr KnownPath kKnownPaths[] = {
     {"siw", PathKind::kVerbs, true, "Soft-iWARP device"},
 };
 
-// The memory that raw legs write to, on each side, and room for queues. (Weft asks for more, and
-// says so itself.)
-constexpr uint64_t kLockedBytes = uint64_t{20} << 20;
-
 const KnownPath* Find(std::string_view name) {
   const auto* found = std::find_if(std::begin(kKnownPaths), std::end(kKnownPaths),
                                    [&](const KnownPath& known) { return known.name == name; });
@@ -41,11 +38,16 @@ const KnownPath& Known(std::string_view name) {
   return *known;
 }
 
-bool IsSoftware(const RdmaPort& port) { return port.driver.empty(); }
+bool IsSoftware(const HostPath& path) { return path.driver.empty(); }
 
-bool IsMeant(const RdmaPort& port, const KnownPath& path) {
-  if (IsSoftware(port) != path.is_emulated) return false;
-  return !path.is_emulated || (port.link == LinkKind::kIwarp) == (path.name == "siw");
+bool IsMeant(const HostPath& here, const KnownPath& path) {
+  if (here.kind != PathKind::kVerbs || IsSoftware(here) != path.is_emulated) return false;
+  return !path.is_emulated || (here.link == LinkKind::kIwarp) == (path.name == "siw");
+}
+
+// Those that connections would use before the others, in their order.
+bool IsBetter(const HostPath& a, const HostPath& b) {
+  return a.place > 0 && (b.place == 0 || a.place < b.place);
 }
 
 absl::Status NotHere(const KnownPath& path, const std::string& why) {
@@ -71,29 +73,29 @@ bool IsPerfPath(std::string_view name) { return Find(name) != nullptr; }
 
 bool IsEmulated(std::string_view name) { return Known(name).is_emulated; }
 
-absl::StatusOr<PerfPath> ChoosePerfPath(const std::string& name, const std::vector<RdmaPort>& ports,
-                                        const RdmaProcessFacts& process) {
+absl::StatusOr<PerfPath> ChoosePerfPath(const std::string& name, const HostPaths& host) {
   const KnownPath& path = Known(name);
   PerfPath chosen;
   chosen.name = name;
   if (path.kind != PathKind::kVerbs) return chosen;
-  std::vector<RdmaPort> meant;
-  std::copy_if(ports.begin(), ports.end(), std::back_inserter(meant),
-               [&](const RdmaPort& port) { return IsMeant(port, path); });
-  const std::vector<RdmaOffer> offers = ChooseRdma(meant, RdmaFilter{}, process);
-  if (offers.empty()) return NotHere(path, StrCat("there is no ", path.what, " here"));
-  const RdmaOffer& best = offers[0];
-  if (!best.unusable.empty()) return NotHere(path, StrCat(best.device, ": ", best.unusable));
-  chosen.device = best.device;
-  chosen.host = best.address.host;
+  const HostPath* best = nullptr;
+  for (const HostPath& here : host.paths) {
+    if (IsMeant(here, path) && (best == nullptr || IsBetter(here, *best))) best = &here;
+  }
+  if (best == nullptr) return NotHere(path, StrCat("there is no ", path.what, " here"));
+  const std::string port = StrCat(best->device, ":", best->port);
+  if (best->place == 0) return NotHere(path, StrCat(port, ": ", best->reason));
+  chosen.device = port;
+  chosen.host = best->address.substr(0, best->address.find('/'));
   return chosen;
 }
 
 absl::StatusOr<PerfPath> FindPerfPath(const std::string& name) {
-  if (Known(name).kind != PathKind::kVerbs) return ChoosePerfPath(name, {}, {});
-  RdmaSources sources;
-  sources.interfaces = ReadInterfaceAddresses();
-  return ChoosePerfPath(name, ReadRdmaPorts(sources), ReadRdmaProcessFacts(kLockedBytes));
+  if (Known(name).kind != PathKind::kVerbs) return ChoosePerfPath(name, {});
+  LinkOptions link;
+  link.paths = {PathKind::kVerbs};
+  WEFT_ASSIGN_OR_RETURN(const HostPaths host, ListHostPaths(link));
+  return ChoosePerfPath(name, host);
 }
 
 }  // namespace weft::bench

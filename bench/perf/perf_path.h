@@ -6,7 +6,7 @@
 //              Such a path is emulated: Weft in relation to raw libfabric says something there,
 //              the figures themselves do not.
 //
-// Threads: pure functions, but for FindPerfPath(), which reads /sys.
+// Threads: pure functions, but for FindPerfPath(), which asks the kernel, and libfabric for RDMA.
 #pragma once
 
 #include <string>
@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/devices/rdma_choice.h"
-#include "transport/devices/rdma_port.h"
+#include "transport/host_paths.h"
 #include "transport/path.h"
 
 namespace weft::bench {
@@ -37,8 +36,7 @@ bool IsEmulated(std::string_view name);
 // REQUIRES: IsPerfPath(name).
 absl::StatusOr<PerfPath> FindPerfPath(const std::string& name);
 
-// The same on a machine with these ports, for this process.
-absl::StatusOr<PerfPath> ChoosePerfPath(const std::string& name, const std::vector<RdmaPort>& ports,
-                                        const RdmaProcessFacts& process);
+// The same on a machine with these paths.
+absl::StatusOr<PerfPath> ChoosePerfPath(const std::string& name, const HostPaths& host);
 
 }  // namespace weft::bench

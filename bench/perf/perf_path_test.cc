@@ -2,7 +2,6 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transport/devices/recorded_tree.h"
 
 namespace weft::bench {
 namespace {
@@ -10,25 +9,43 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-RdmaProcessFacts Unlimited() {
-  RdmaProcessFacts facts;
-  facts.memlock_bytes = ~uint64_t{0};
-  return facts;
+HostPath Rdma(const std::string& device, LinkKind link, const std::string& address, uint32_t place,
+              const std::string& driver = "") {
+  HostPath path;
+  path.kind = PathKind::kVerbs;
+  path.link = link;
+  path.device = device;
+  path.port = 1;
+  path.address = address;
+  path.place = place;
+  path.driver = driver;
+  if (place == 0) path.reason = "its port is DOWN";
+  return path;
 }
 
-absl::StatusOr<PerfPath> Choose(const std::string& name, const RecordedTree& tree) {
-  return ChoosePerfPath(name, tree.Ports(), Unlimited());
+// A machine with these RDMA paths, and what every machine has.
+HostPaths Host(std::vector<HostPath> rdma) {
+  HostPaths host;
+  host.paths.resize(2);
+  host.paths[0].kind = PathKind::kShm;
+  for (HostPath& path : rdma) host.paths.push_back(std::move(path));
+  return host;
 }
+
+HostPath Rxe() { return Rdma("rxe0", LinkKind::kRoceV2, "192.168.77.1/24", 1); }
+HostPath Siw() { return Rdma("siw0", LinkKind::kIwarp, "192.168.78.1/24", 2); }
+HostPath Roce() { return Rdma("mlx5_2", LinkKind::kRoceV2, "10.2.0.3/16", 1, "mlx5_core"); }
+HostPath Iwarp() { return Rdma("irdma0", LinkKind::kIwarp, "10.3.0.3/16", 1, "irdma"); }
 
 // "rxe0:1 192.168.77.1", or why not.
-std::string Found(const std::string& name, const std::string& tree) {
-  const auto path = Choose(name, RecordedTree(tree));
+std::string Found(const std::string& name, std::vector<HostPath> rdma) {
+  const auto path = ChoosePerfPath(name, Host(std::move(rdma)));
   return path.ok() ? path->device + " " + path->host : std::string(path.status().message());
 }
 
 TEST(PerfPathTest, SharedMemoryAndTcpAreEverywhereAndNeedNoDevice) {
   for (const char* name : {"shm", "tcp"}) {
-    const auto path = Choose(name, RecordedTree("no_rdma"));
+    const auto path = ChoosePerfPath(name, Host({}));
     ASSERT_TRUE(path.ok()) << path.status();
     EXPECT_EQ(path->name, name);
     EXPECT_EQ(path->device, "");
@@ -37,21 +54,21 @@ TEST(PerfPathTest, SharedMemoryAndTcpAreEverywhereAndNeedNoDevice) {
 }
 
 TEST(PerfPathTest, RdmaPathsAreTheirDeviceAndAnAddressOfIt) {
-  EXPECT_EQ(Found("rxe", "rxe"), "rxe0:1 192.168.77.1");
-  EXPECT_EQ(Found("siw", "siw"), "siw0:1 192.168.77.1");
-  EXPECT_EQ(Found("verbs", "roce_v2"), "mlx5_2:1 10.2.0.3");
+  EXPECT_EQ(Found("rxe", {Rxe()}), "rxe0:1 192.168.77.1");
+  EXPECT_EQ(Found("siw", {Siw()}), "siw0:1 192.168.78.1");
+  EXPECT_EQ(Found("verbs", {Roce()}), "mlx5_2:1 10.2.0.3");
 }
 
 TEST(PerfPathTest, ADeviceOfAnotherKindIsNotTaken) {
-  EXPECT_THAT(Found("siw", "rxe"), HasSubstr("no Soft-iWARP device"));
-  EXPECT_THAT(Found("rxe", "siw"), HasSubstr("no Soft-RoCE device"));
-  EXPECT_THAT(Found("verbs", "rxe"), HasSubstr("no RDMA hardware"));
+  EXPECT_THAT(Found("siw", {Rxe()}), HasSubstr("no Soft-iWARP device"));
+  EXPECT_THAT(Found("rxe", {Siw()}), HasSubstr("no Soft-RoCE device"));
+  EXPECT_THAT(Found("verbs", {Rxe()}), HasSubstr("no RDMA hardware"));
 }
 
 // What is measured on a card must not come out as emulated, nor the other way round.
 TEST(PerfPathTest, CardsAreNotEmulatedAndSoftwareIsNotHardware) {
-  EXPECT_THAT(Found("rxe", "roce_v2"), HasSubstr("no Soft-RoCE device"));
-  EXPECT_THAT(Found("siw", "iwarp"), HasSubstr("no Soft-iWARP device"));
+  EXPECT_THAT(Found("rxe", {Roce()}), HasSubstr("no Soft-RoCE device"));
+  EXPECT_THAT(Found("siw", {Iwarp()}), HasSubstr("no Soft-iWARP device"));
   EXPECT_TRUE(IsEmulated("rxe"));
   EXPECT_TRUE(IsEmulated("siw"));
   EXPECT_FALSE(IsEmulated("verbs"));
@@ -60,19 +77,24 @@ TEST(PerfPathTest, CardsAreNotEmulatedAndSoftwareIsNotHardware) {
 
 TEST(PerfPathTest, WhereThereIsNoDeviceTheLabIsNamed) {
   for (const char* name : {"rxe", "siw"}) {
-    EXPECT_THAT(Found(name, "no_rdma"), HasSubstr(std::string("./dev lab perf --device ") + name));
+    EXPECT_THAT(Found(name, {}), HasSubstr(std::string("./dev lab perf --device ") + name));
   }
-  EXPECT_THAT(Found("verbs", "no_rdma"), HasSubstr("./dev lab perf"));
+  EXPECT_THAT(Found("verbs", {}), HasSubstr("./dev lab perf"));
 }
 
 TEST(PerfPathTest, ADeviceThatCannotBeUsedSaysWhyNot) {
-  RecordedTree tree("rxe");
-  tree.Add("[class/infiniband/rxe0/ports/1]\nstate = 1: DOWN");
-  const auto path = Choose("rxe", tree);
-  ASSERT_FALSE(path.ok());
-  EXPECT_THAT(std::string(path.status().message()), HasSubstr("rxe0:1"));
-  EXPECT_THAT(std::string(path.status().message()), HasSubstr("DOWN"));
-  EXPECT_THAT(std::string(path.status().message()), Not(HasSubstr("no Soft-RoCE")));
+  const std::string why =
+      Found("rxe", {Rdma("rxe0", LinkKind::kRoceV2, "192.168.77.1/24", /*place=*/0)});
+  EXPECT_THAT(why, HasSubstr("rxe0:1"));
+  EXPECT_THAT(why, HasSubstr("DOWN"));
+  EXPECT_THAT(why, Not(HasSubstr("no Soft-RoCE")));
+}
+
+TEST(PerfPathTest, OfSeveralPortsTheOneIsMeasuredThatConnectionsWouldUse) {
+  EXPECT_EQ(
+      Found("verbs", {Rdma("mlx5_0", LinkKind::kRoceV2, "", 0, "mlx5_core"),
+                      Rdma("mlx5_1", LinkKind::kRoceV2, "fd00::1/64", 2, "mlx5_core"), Roce()}),
+      "mlx5_2:1 10.2.0.3");
 }
 
 TEST(PerfPathTest, NamesLeadToThePathsThatWeftHas) {

@@ -133,7 +133,7 @@ class CallLoop {
  private:
   void Next() {
     busy_ = true;
-    stub_->Echo(request_, &reply_, {}, [this](absl::Status status) { Ended(status); });
+    stub_->Echo(request_, &reply_, {}, [this](const absl::Status& status) { Ended(status); });
   }
   void Ended(const absl::Status& status) {
     busy_ = false;
