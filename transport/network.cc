@@ -181,6 +181,8 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   // An unusable environment is better known now than at the first connect.
   WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
   WEFT_ASSIGN_OR_RETURN(const std::string bind_address, BindAddress(options.bind_interface));
+  // Later it would count against the limits of the first handshake, here and at the peer.
+  StartProviders();
   NetworkTransportOptions network;
   network.providers = Providers(options, engine.may_start_threads, bind_address);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;

@@ -36,6 +36,11 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& op
   return VerbsDomain::Open(options);
 }
 
+void StartProviders() {
+  static const std::string found = ListProviders();
+  (void)found;
+}
+
 uint32_t FabricLibraryVersion() { return fi_version(); }
 
 std::string DescribeProviders() {

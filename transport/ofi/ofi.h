@@ -59,6 +59,10 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& op
 // the address with the host by which the peer is known to be reachable.
 std::string WithHost(const std::string& address, const std::string& host);
 
+// Lets libfabric start its providers and look for their devices: 0.1 s and more, the first time in
+// a process. For before the moment when somebody waits.
+void StartProviders();
+
 // The version of the library that this process runs with: major << 16 | minor.
 uint32_t FabricLibraryVersion();
 
