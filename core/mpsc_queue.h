@@ -6,11 +6,10 @@
 // it is: `i` free for the i-th push, `i + 1` filled by it, `i + capacity` free for the next round.
 //
 // Threads:     TryPush by any; TryPop and empty() by one thread. Pushes of one producer stay in
-// order.
-//              Whatever a producer wrote before TryPush is visible to the consumer after TryPop.
-//              A producer that is suspended between claiming a cell and filling it hides later
-//              elements until it runs again; it never blocks other producers until the ring is
-//              full.
+//              order. Whatever a producer wrote before TryPush is visible to the consumer after
+//              TryPop. A producer that is suspended between claiming a cell and filling it hides
+//              later elements until it runs again; it never blocks other producers until the
+//              ring is full.
 // Lifetime:    elements still inside are destroyed with the queue.
 // Errors:      a full queue refuses: TryPush returns false and leaves its argument untouched.
 // Invariants:  0 <= tail - head <= capacity, with indices that only grow.

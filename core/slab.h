@@ -16,8 +16,7 @@
 // Lifetime:    `T*` stays at its address as long as the slab lives; whether the object is still
 //              yours is what the handle knows.
 // Errors:      a full slab returns nullptr from Allocate, a stale or forged handle from Get.
-// Freeing
-//              what is not live is a bug of the caller, and aborts.
+//              Freeing what is not live is a bug of the caller, and aborts.
 // Invariants:  0 <= size <= capacity; capacity - size slots are on the free list, each once; the
 //              generation of a live slot is odd, of a free slot even.
 #pragma once

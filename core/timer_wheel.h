@@ -15,8 +15,7 @@
 //
 // Threads:     one thread (an engine) at a time.
 // Lifetime:    a timer that is destroyed cancels itself; a wheel that is destroyed disarms its
-// timers
-//              without firing them. A wheel takes 9 KiB.
+//              timers without firing them. A wheel takes 9 KiB.
 // Errors:      none.
 // Invariants:  a slot's bit is set exactly if its list is not empty; every timer in a slot has that
 //              level and slot for its tick, seen from the current tick; size() counts armed timers.

@@ -141,8 +141,7 @@ class Connection {
 
   // Change the 8 bytes at `remote` (length 8), an unsigned number in the peer's own byte order, in
   // a region that the peer has registered with kRemoteReadWrite, at an address that is a multiple
-  // of
-  // 8. operation.h says what executes them, the same on every path.
+  // of 8. operation.h says what executes them, the same on every path.
   // Ordering: executed one after the other as posted; after every message of up to eager_bytes()
   // committed before has been delivered, and before any committed later; after every Write posted
   // before. With those of other connections, other engines, and std::atomic_ref of the peer's own

@@ -3,8 +3,7 @@
 // Threads:    one thread at a time.
 // Lifetime:   a program that still runs is killed when the object goes.
 // Errors:     what can't be done aborts: the test is of no use then. A program that does nothing
-// for
-//             kPatienceMs is taken for hung, and killed.
+//             for kPatienceMs is taken for hung, and killed.
 #pragma once
 
 #include <sys/types.h>

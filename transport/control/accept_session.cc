@@ -89,8 +89,7 @@ void AcceptSession::OnFinish() {
   if (found != policy_->expected.end() && found->second == this) policy_->expected.erase(found);
 }
 
-// --- the hello
-// ------------------------------------------------------------------------------------
+// --- the hello -----------------------------------------------------------------------------------
 
 absl::Status AcceptSession::OnFrame(const ControlFrame& frame) {
   if (state_ == State::kGreeting) {
@@ -225,8 +224,7 @@ absl::Status AcceptSession::TakeNeighbour(const Nonce128& nonce, Neighbour neigh
   return absl::OkStatus();
 }
 
-// --- paths
-// ----------------------------------------------------------------------------------------
+// --- paths ---------------------------------------------------------------------------------------
 
 absl::Status AcceptSession::OnPathTry(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(const PathTry wanted, DecodePathTry(body));

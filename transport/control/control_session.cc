@@ -41,8 +41,7 @@ absl::Status ControlSession::TakeSocket(Descriptor descriptor, bool dialing) {
   return status;
 }
 
-// --- what wakes a session
-// -------------------------------------------------------------------------
+// --- what wakes a session ------------------------------------------------------------------------
 
 void ControlSession::Wake() {
   if (stage_ != Stage::kRetired && !context_->ready.IsLinked(this)) context_->ready.PushBack(this);
@@ -85,8 +84,7 @@ void ControlSession::HearLifeline() {
   }
 }
 
-// --- running
-// --------------------------------------------------------------------------------------
+// --- running -------------------------------------------------------------------------------------
 
 void ControlSession::Run() {
   switch (stage_) {
@@ -156,8 +154,7 @@ void ControlSession::Shutdown() {
   if (stage_ != Stage::kRetired) Retire();
 }
 
-// --- paths
-// ----------------------------------------------------------------------------------------
+// --- paths ---------------------------------------------------------------------------------------
 
 absl::Status ControlSession::StartLink(size_t candidate, FramingDomain* domain,
                                        const LinkPeer& peer, bool active,
@@ -217,8 +214,7 @@ void ControlSession::OnCloseRequested(FramedConnection&, std::string_view why) {
   Finish(absl::CancelledError(StrCat("closed by this side: ", why)), /*peer_dead=*/false, bye);
 }
 
-// --- the peer's life
-// --------------------------------------------------------------------------------
+// --- the peer's life -----------------------------------------------------------------------------
 
 ControlLimits ControlSession::OwnLimits() const {
   ControlLimits limits;
@@ -258,8 +254,7 @@ void ControlSession::FailSilentPeer() {
       LastWords{ControlType::kBye, EncodeBye(StrCat("it heard nothing of this side for ", limit))});
 }
 
-// --- the end
-// --------------------------------------------------------------------------------------
+// --- the end -------------------------------------------------------------------------------------
 
 void ControlSession::Fail(const absl::Status& why) {
   Finish(why, /*peer_dead=*/false, LastWords{ControlType::kBye, EncodeBye(ToStd(why.message()))});

@@ -4,10 +4,9 @@
 //   stage        set by                                  left for
 //   kHandshake   construction                            kOpen, kEnding
 //   kOpen        Opened(): both sides have a link        kBroken, kEnding
-//   kBroken      the link broke before the lifeline did:  kEnding, when the lifeline has said why,
-//   or
-//                the peer's Bye, or the end of its        kReasonNs later
-//                process, is about to be heard
+//   kBroken      the link broke before the lifeline      kEnding, when the lifeline has said why,
+//                did: the peer's Bye, or the end of      or kReasonNs later
+//                its process, is about to be heard
 //   kEnding      Finish(): the connection is over and     kRetired, when the peer has closed, or
 //                its handler knows; the socket still      kLingerNs later
 //                carries the last words to the peer

@@ -6,8 +6,8 @@
 // Receive() until there is nothing left. No callback runs while a frame is looked at.
 //
 // Threads: one engine's. Lifetime: the poller and the handler outlive it; it may be destroyed
-// inside
-//   the handler's call. Destroying it closes the socket at once; Linger() is the polite end.
+//   inside the handler's call. Destroying it closes the socket at once; Linger() is the polite
+//   end.
 // Errors: ended() says what happened, once there is no frame left to receive: UNAVAILABLE for the
 //   end of the stream and broken sockets, DATA_LOSS and FAILED_PRECONDITION for a peer that does
 //   not keep to the protocol, RESOURCE_EXHAUSTED for one that does not read.

@@ -57,8 +57,7 @@ void DialSession::Advance() {
   if (state_ == State::kProving && proof_result_.has_value()) FinishProof();
 }
 
-// --- dialing
-// --------------------------------------------------------------------------------------
+// --- dialing -------------------------------------------------------------------------------------
 
 void DialSession::DialNext() {
   retry_ns_ = kNever;
@@ -112,8 +111,7 @@ void DialSession::Greet() {
   ScheduleAlarm();
 }
 
-// --- frames
-// ---------------------------------------------------------------------------------------
+// --- frames --------------------------------------------------------------------------------------
 
 absl::Status DialSession::OnFrame(const ControlFrame& frame) {
   switch (frame.type) {
@@ -160,8 +158,7 @@ const PathOffer& DialSession::peer_offer() const {
   return server_.paths[static_cast<size_t>(server_.candidates[candidate_].server_offer)];
 }
 
-// --- paths
-// ----------------------------------------------------------------------------------------
+// --- paths ---------------------------------------------------------------------------------------
 
 void DialSession::TryNext() {
   const std::vector<PathCandidate>& candidates = connection().facts().candidates;
@@ -295,8 +292,7 @@ void DialSession::GiveUpPath(const std::string& reason) {
   TryNext();
 }
 
-// --- time
-// -----------------------------------------------------------------------------------------
+// --- time ----------------------------------------------------------------------------------------
 
 void DialSession::ScheduleAlarm() {
   SetAlarm(std::min({connect_deadline_ns_, step_deadline_ns_, retry_ns_}));

@@ -6,9 +6,9 @@
 //   gives way to the next candidate; all together take at most connect_timeout_ns.
 //
 // Threads: one engine's. Lifetime: as ControlSession. Errors: UNAVAILABLE where another try may
-// succeed (no
-//   server, no answer, no path came up), FAILED_PRECONDITION where it will not before somebody
-//   changes something (another protocol, no common path), what the server refused with.
+//   succeed (no server, no answer, no path came up), FAILED_PRECONDITION where it will not
+//   before somebody changes something (another protocol, no common path), what the server
+//   refused with.
 #pragma once
 
 #include <cstdint>

@@ -9,41 +9,26 @@
 #include "transport/control/network_transport.h"
 #include "transport/control/testing/faulty_domain.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/control/testing/two_path_engine.h"
 #include "transport/ofi/ofi.h"
 
 namespace weft {
 namespace {
 
 std::unique_ptr<Engine> EngineWithFaultyShm(Fault fault) {
-  const auto make = [fault](const EngineContext& engine) {
-    NetworkTransportOptions options;
-    options.providers.resize(2);
-    options.providers[0].kind = PathKind::kShm;
-    options.providers[0].open =
-        [fault](const PathOffer&, BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
+  return TwoPathEngine([fault] {
+    PathProvider shm;
+    shm.kind = PathKind::kShm;
+    shm.open = [fault](const PathOffer&,
+                       BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
       OfiOptions ofi;
       ofi.sink = sink;
       if (fault == Fault::kNone) return OpenShmDomain(ofi);
       if (fault == Fault::kCannotOpen) return absl::UnavailableError("provider not built in");
       return std::unique_ptr<LinkDomain>(std::make_unique<FaultyDomain>(fault));
     };
-    options.providers[1].kind = PathKind::kTcp;
-    options.providers[1].open = [](const PathOffer&, BatchSink* sink) {
-      OfiOptions ofi;
-      ofi.sink = sink;
-      return OpenTcpDomain(ofi);
-    };
-    options.providers[1].with_host = [](const std::string& address, const std::string& host) {
-      return WithHost(address, host);
-    };
-    return absl::StatusOr<std::unique_ptr<Transport>>(
-        std::make_unique<NetworkTransport>(engine, std::move(options)));
-  };
-  EngineOptions options;
-  options.drive = EngineOptions::Drive::kExternal;
-  auto engine = Engine::Create(options, make);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
+    return shm;
+  });
 }
 
 struct FaultCase {

@@ -129,8 +129,7 @@ absl::Status CheckProcessId(int32_t told, int32_t vouched) {
              " from here: the processes are in different PID namespaces"));
 }
 
-// --- server
-// ---------------------------------------------------------------------------------------
+// --- server --------------------------------------------------------------------------------------
 
 // A client that has connected and has not presented anything yet.
 class LocalProofServer::Visitor final : public PollHandler {
@@ -218,8 +217,7 @@ void LocalProofServer::Answer(int fd, const absl::Status& verdict) {
   SendWithDescriptors(fd, AsBytes(answer), event_fd, doorbell_->page_fd()).IgnoreError();
 }
 
-// --- client
-// ---------------------------------------------------------------------------------------
+// --- client --------------------------------------------------------------------------------------
 
 LocalProofClient::~LocalProofClient() {
   if (socket_.valid()) poller_->Remove(socket_.get());

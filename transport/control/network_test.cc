@@ -85,8 +85,7 @@ TEST_F(NetworkTest, ReasonsFromUsersNeedNotBeText) {
   EXPECT_LT(why.size(), 2'000u);
 }
 
-// --- addresses
-// ------------------------------------------------------------------------------------
+// --- addresses -----------------------------------------------------------------------------------
 
 TEST_F(NetworkTest, IsReachedByNameAndOverIpv6AndUnixSockets) {
   std::string folder = "/tmp/weft_network_XXXXXX";
@@ -131,8 +130,7 @@ TEST_F(NetworkTest, BadAddressesAreRefusedAtOnce) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// --- policies
-// -------------------------------------------------------------------------------------
+// --- policies ------------------------------------------------------------------------------------
 
 TEST_F(NetworkTest, FallsThroughToTcpWhenOneSideDeniesShm) {
   Listen("127.0.0.1:0", Allowing({PathKind::kTcp}));
@@ -258,8 +256,7 @@ TEST_F(NetworkTest, VerbsAloneWorksWhereThereIsRdmaAndElseSaysWhyNot) {
   EXPECT_TRUE(Contains(std::string(end->why().message()), ": client: ")) << end->why();
 }
 
-// --- life
-// -----------------------------------------------------------------------------------------
+// --- life ----------------------------------------------------------------------------------------
 
 TEST_F(NetworkTest, AServerThatEndsSaysSo) {
   Listen("127.0.0.1:0");

@@ -2,8 +2,8 @@
 //
 //   path.opened.shm, path.opened.verbs.roce_v2, ...     connections that this path carries or
 //   carried path.rejected.shm, path.rejected.verbs.iwarp, ...   candidates with a reason against
-//   them, in
-//                                                       handshakes that ended, well or not
+//                                                       them, in handshakes that ended, well or
+//                                                       not
 //
 // Threads: counted by the engine's; read by any (core/counters.h).
 #pragma once

@@ -132,8 +132,7 @@ TEST_F(NetworkTest, TimeoutsOutOfBoundsAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Network, PeerSilenceTest, testing::Values(PathKind::kShm, PathKind::kTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
-// --- with a hand on the wire
-// ----------------------------------------------------------------------
+// --- with a hand on the wire ---------------------------------------------------------------------
 
 std::vector<std::byte> Heartbeats(uint32_t count) {
   std::vector<std::byte> bytes;

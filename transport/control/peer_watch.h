@@ -7,16 +7,14 @@
 //
 // What keeps it from crying wolf:
 //   - It never judges before it has looked: bytes that wait unread in the socket are a sign of
-//   life,
-//     however long ago they came. So a pause of this side alone (nobody drives, a long handler, a
-//     stopped process) proves nothing against the peer.
+//     life, however long ago they came. So a pause of this side alone (nobody drives, a long
+//     handler, a stopped process) proves nothing against the peer.
 //   - After such a pause of half the timeout or more the clock starts again: the whole machine may
 //     have been paused, and a peer that was not heard in return has stopped sending (below).
 //   - Only what the peer promised is held against it.
 // What bounds it: at most kMaxUnanswered heartbeats are sent to a peer of which nothing is heard,
-// so
-//   that one that nobody drives for days does not fill its socket. A peer that sends more than
-//   kMaxFrames frames in one interval breaks the protocol.
+//   so that one that nobody drives for days does not fill its socket. A peer that sends more
+//   than kMaxFrames frames in one interval breaks the protocol.
 //
 // No cost for messages: one timer for each connection, a clock reading for each heartbeat.
 //

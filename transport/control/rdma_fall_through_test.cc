@@ -12,6 +12,7 @@
 #include "transport/control/network_transport.h"
 #include "transport/control/testing/faulty_domain.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/control/testing/two_path_engine.h"
 #include "transport/ofi/ofi.h"
 
 namespace weft {
@@ -64,28 +65,7 @@ PathProvider RdmaOf(Host* host) {
 }
 
 std::unique_ptr<Engine> EngineOn(Host* host) {
-  const auto make = [host](const EngineContext& engine) {
-    NetworkTransportOptions options;
-    options.providers.push_back(RdmaOf(host));
-    options.providers.emplace_back();
-    options.providers[1].kind = PathKind::kTcp;
-    options.providers[1].link = LinkKind::kIp;
-    options.providers[1].open = [](const PathOffer&, BatchSink* sink) {
-      OfiOptions ofi;
-      ofi.sink = sink;
-      return OpenTcpDomain(ofi);
-    };
-    options.providers[1].with_host = [](const std::string& address, const std::string& at) {
-      return WithHost(address, at);
-    };
-    return absl::StatusOr<std::unique_ptr<Transport>>(
-        std::make_unique<NetworkTransport>(engine, std::move(options)));
-  };
-  EngineOptions options;
-  options.drive = EngineOptions::Drive::kExternal;
-  auto engine = Engine::Create(options, make);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
+  return TwoPathEngine([host] { return RdmaOf(host); });
 }
 
 // Two hosts with two ports each, on two subnets.

@@ -12,8 +12,7 @@
 // Threads: any; plain values. Errors: what cannot be read is left empty; a port that cannot be used
 //   says why in words (rdma_choice.h).
 // Bounds: at most kMaxRdmaPorts ports, kMaxGids entries of a GID table (Soft-RoCE has 1024, nearly
-// all
-//   of them empty: some milliseconds).
+//   all of them empty: some milliseconds).
 #pragma once
 
 #include <cstdint>

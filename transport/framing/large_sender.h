@@ -2,8 +2,7 @@
 //
 // Threads: one engine's. Lifetime: a member of its connection.
 // Errors: a full ring or pool is nullptr from Reserve(); a peer's done that answers no offer is
-// false
-//   from OnDone().
+//   false from OnDone().
 // Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding.
 #pragma once
 

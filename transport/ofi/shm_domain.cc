@@ -112,8 +112,7 @@ bool ShmDomain::TakeControlBatch(ByteSpan batch) {
   return true;
 }
 
-// --- links given up before the peer saw them
-// ------------------------------------------------------
+// --- links given up before the peer saw them -----------------------------------------------------
 
 void ShmDomain::KeepUntilAnswered(std::unique_ptr<ShmEndpoint> endpoint, std::string peer_endpoint,
                                   uint64_t nonce) {

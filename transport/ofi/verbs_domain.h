@@ -5,8 +5,8 @@
 //   - Memory is registered with the device, which chooses the keys; peers count from the memory's
 //     address. The device's limits bound the queues: they come out as large as it allows.
 //   - The completion queue holds what it was made for; one entry more ends every connection. So
-//   sends
-//     and operations in flight are counted, and wait their turn (FabricTraits::max_in_flight).
+//     sends and operations in flight are counted, and wait their turn
+//     (FabricTraits::max_in_flight).
 //   - Immediate data and the provider's atomics are not used: iWARP has neither.
 //   - The provider finds the way to a peer's address inside fi_endpoint(), and blocks for two
 //     seconds where nobody answers. So a thread asks first (address_probe.h), and the endpoint is

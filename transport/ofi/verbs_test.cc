@@ -29,9 +29,12 @@ class VerbsTest : public testing::Test {
     options.link = port_->link;
     return options;
   }
-  // An address in the port's subnet that nobody has.
-  std::string NobodysAddress() const {
-    return port_->host.substr(0, port_->host.rfind('.')) + ".250:4711";
+  // At an address in the port's subnet that nobody has.
+  LinkPeer Nobody() const {
+    LinkPeer peer;
+    peer.address = port_->host.substr(0, port_->host.rfind('.')) + ".250:4711";
+    peer.nonce = 1;
+    return peer;
   }
 
   // rdma_cm's ids that the kernel holds for anybody; -1: unknown.
@@ -71,11 +74,8 @@ TEST_F(VerbsTest, ThePathSaysWhichDeviceAndLinkItIs) {
 // stand still for all its connections.
 TEST_F(VerbsTest, AnAddressWhereNobodyAnswersIsAskedForOnTheSide) {
   Side side(PathKind::kVerbs);
-  LinkPeer peer;
-  peer.address = NobodysAddress();
-  peer.nonce = 1;
   Endpoint endpoint;
-  auto link = side.domain->Connect(peer, &endpoint);
+  auto link = side.domain->Connect(Nobody(), &endpoint);
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ(endpoint.downs, 0);
   while (!side.domain->Arm()) side.domain->Poll(16);
@@ -85,11 +85,8 @@ TEST_F(VerbsTest, AnAddressWhereNobodyAnswersIsAskedForOnTheSide) {
 
 TEST_F(VerbsTest, ALinkMayGoWhileItsAddressIsAskedFor) {
   Side side(PathKind::kVerbs);
-  LinkPeer peer;
-  peer.address = NobodysAddress();
-  peer.nonce = 1;
   Endpoint endpoint;
-  auto link = side.domain->Connect(peer, &endpoint);
+  auto link = side.domain->Connect(Nobody(), &endpoint);
   ASSERT_TRUE(link.ok()) << link.status();
   link->reset();
   for (int i = 0; i < 10; ++i) side.domain->Poll(16);
@@ -128,11 +125,8 @@ TEST_F(VerbsTest, WithoutThreadsConnectItselfSaysThatNobodyAnswers) {
   options.may_start_threads = false;
   auto domain = VerbsDomain::Open(options);
   ASSERT_TRUE(domain.ok()) << domain.status();
-  LinkPeer peer;
-  peer.address = NobodysAddress();
-  peer.nonce = 1;
   Endpoint endpoint;
-  EXPECT_FALSE((*domain)->Connect(peer, &endpoint).ok());
+  EXPECT_FALSE((*domain)->Connect(Nobody(), &endpoint).ok());
 }
 
 // The provider takes a numeric IPv6 address for no address at all unless its family is told.

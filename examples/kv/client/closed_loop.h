@@ -2,8 +2,7 @@
 // one has ended, as that many clients would who each wait for their reply. One thread does it all.
 //
 // Threads:    one, which drives the engine inside Run(): the engine is caller-driven, and the
-// calls'
-//             callbacks come to this thread.
+//             calls' callbacks come to this thread.
 // Lifetime:   the engine outlives the loop; every started task ends before Run() returns.
 #pragma once
 
