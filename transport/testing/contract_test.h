@@ -62,9 +62,6 @@ void PrintTo(const ContractWorld::Resources& resources, std::ostream* out);
 struct ContractParam {
   const char* name;
   std::unique_ptr<ContractWorld> (*make)();
-  // Why this transport cannot be tested on this machine: the tests are then skipped, and say so.
-  // Empty, or no function: it can be.
-  std::string (*why_not)() = nullptr;
 };
 
 inline std::string ContractName(const testing::TestParamInfo<ContractParam>& info) {
@@ -73,14 +70,8 @@ inline std::string ContractName(const testing::TestParamInfo<ContractParam>& inf
 
 class ContractTest : public testing::TestWithParam<ContractParam> {
  protected:
-  ContractTest() {
-    if (GetParam().why_not != nullptr) why_not_ = GetParam().why_not();
-    if (why_not_.empty()) world_ = GetParam().make();
-  }
+  ContractTest() : world_(GetParam().make()) {}
   ~ContractTest() override;
-  void SetUp() override {
-    if (!why_not_.empty()) GTEST_SKIP() << why_not_;
-  }
 
   // Makes sure that the server listens.
   void Listen(const ListenOptions& options = {});
@@ -93,7 +84,6 @@ class ContractTest : public testing::TestWithParam<ContractParam> {
   bool Run(Function<bool()> done) { return world_->Run(std::move(done)); }
   void CloseClient();
 
-  std::string why_not_;
   std::unique_ptr<ContractWorld> world_;
   TestAcceptor acceptor_;
   std::unique_ptr<Listener> listener_;
