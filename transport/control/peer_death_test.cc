@@ -6,33 +6,16 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/control/testing/network_world.h"
-#include "transport/control/testing/peer_process.h"
+#include "transport/control/testing/peer_client.h"
 
 namespace weft {
 namespace {
 
-class PeerDeathTest : public NetworkTest, public testing::WithParamInterface<PathKind> {
+class PeerDeathTest : public PeerClientTest {
  protected:
   void SetUp() override {
     client_ = NewNetworkEngine();
     ASSERT_NE(client_, nullptr);
-  }
-  template <class Done>
-  bool RunClient(Done done) {
-    return RunEngines({client_.get()}, done);
-  }
-  NetworkEnd* Open(const Peer& peer) {
-    NetworkEnd* const end = DialAt(peer.address(), Over({GetParam()}));
-    EXPECT_TRUE(RunClient([&] { return end->opened() || end->closed(); }));
-    EXPECT_TRUE(end->opened()) << end->why();
-    return end;
-  }
-  void ExpectEcho(NetworkEnd* end) {
-    const size_t before = end->received.size();
-    ASSERT_TRUE(end->Send("are you there?"));
-    ASSERT_TRUE(RunClient([&] { return end->received.size() > before || end->closed(); }));
-    EXPECT_FALSE(end->closed()) << end->why();
   }
 };
 

@@ -9,8 +9,7 @@
 #include "gtest/gtest.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/peer_watch.h"
-#include "transport/control/testing/network_world.h"
-#include "transport/control/testing/peer_process.h"
+#include "transport/control/testing/peer_client.h"
 #include "transport/control/testing/relay.h"
 
 namespace weft {
@@ -24,31 +23,11 @@ bool Contains(const absl::Status& status, const std::string& part) {
 
 // A client whose time goes slowly, unless the test moves it: nobody is declared dead because this
 // machine is busy.
-class PeerSilenceTest : public NetworkTest, public testing::WithParamInterface<PathKind> {
+class PeerSilenceTest : public PeerClientTest {
  protected:
   void SetUp() override {
     client_ = NewNetworkEngine({}, &clock_);
     ASSERT_NE(client_, nullptr);
-  }
-  template <class Done>
-  bool RunClient(Done done) {
-    return RunEngines({client_.get()}, [&] {
-      const uint64_t now_ns = Clock::Real().NowNs();
-      clock_.Advance((now_ns - std::exchange(real_ns_, now_ns)) / 10);
-      return done();
-    });
-  }
-  NetworkEnd* Open(const std::string& address) {
-    NetworkEnd* const end = DialAt(address, Over({GetParam()}));
-    EXPECT_TRUE(RunClient([&] { return end->opened() || end->closed(); }));
-    EXPECT_TRUE(end->opened()) << end->why();
-    return end;
-  }
-  void ExpectEcho(NetworkEnd* end) {
-    const size_t before = end->received.size();
-    ASSERT_TRUE(end->Send("are you there?"));
-    ASSERT_TRUE(RunClient([&] { return end->received.size() > before || end->closed(); }));
-    EXPECT_FALSE(end->closed()) << end->why();
   }
   // Time passes for an engine that is driven all the while.
   void PassDriven(uint64_t ns, const NetworkEnd& end) {
@@ -63,6 +42,13 @@ class PeerSilenceTest : public NetworkTest, public testing::WithParamInterface<P
   void TearDown() override { client_.reset(); }
 
   FakeClock clock_;
+
+ private:
+  void OnTurn() override {
+    const uint64_t now_ns = Clock::Real().NowNs();
+    clock_.Advance((now_ns - std::exchange(real_ns_, now_ns)) / 10);
+  }
+
   uint64_t real_ns_ = Clock::Real().NowNs();
 };
 

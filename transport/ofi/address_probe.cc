@@ -5,7 +5,6 @@
 
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 
 namespace weft {

@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/ofi/fabric.h"
-#include "transport/ofi/socket_address.h"
 
 namespace weft {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "transport/ofi/hints.h"
 #include "transport/ofi/msg_link.h"
