@@ -14,14 +14,13 @@ uint64_t WantedLockBytes(uint32_t window_slots, uint32_t slot_bytes) {
 RdmaView ReadRdmaView(uint64_t wanted_lock_bytes) {
   RdmaView view;
   RdmaSources sources;
-  // Interfaces matter only where there is a port to have them.
-  if (ReadRdmaPorts(sources).empty()) {
-    view.why_none = WhyNoRdma(sources);
-    return view;
-  }
   sources.interfaces = ReadInterfaceAddresses();
   view.ports = ReadRdmaPorts(sources);
-  view.process = ReadRdmaProcessFacts(wanted_lock_bytes);
+  if (view.ports.empty()) {
+    view.why_none = WhyNoRdma(sources);
+  } else {
+    view.process = ReadRdmaProcessFacts(wanted_lock_bytes);
+  }
   return view;
 }
 
