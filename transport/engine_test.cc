@@ -25,6 +25,7 @@ class QuietTransport : public Transport {
                                       ConnectionHandler*) override {
     return absl::UnimplementedError("quiet");
   }
+  Exports& exports() override { std::abort(); }
   int Poll(int, uint64_t) override { return 0; }
   void FlushAll() override {}
   bool Arm() override { return true; }

@@ -12,11 +12,25 @@
 // Threads, Lifetime: as Connection, in transport.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "transport/region.h"
 
 namespace weft {
+
+// One piece of a batch: remote.length bytes between local->memory()[local_offset...] and the peer.
+// Several with neighbouring remote ranges gather from, or scatter into, local pieces; several with
+// distant ones fetch or change many records in one go.
+struct Transfer {
+  const Region* local = nullptr;
+  size_t local_offset = 0;
+  RemoteSpan remote;
+};
+
+// Pieces of one batch. What a look-up of many records needs; bounds a post's time.
+inline constexpr size_t kMaxBatchTransfers = 64;
 
 // One asynchronous operation. The caller owns it and keeps it, and the local memory, untouched from
 // the post until OnComplete().

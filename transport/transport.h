@@ -38,10 +38,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/bytes.h"
+#include "transport/exports.h"
+#include "transport/lease.h"
 #include "transport/operation.h"
 #include "transport/path.h"
 #include "transport/region.h"
+#include "transport/remote_region.h"
 
 namespace weft {
 
@@ -54,6 +58,9 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 // The largest opaque hello (ListenOptions::hello, ConnectOptions::hello), in bytes: a table of
 // some thousand method names fits.
 inline constexpr size_t kMaxHelloBytes = size_t{256} << 10;
+
+// Bound of Connection::path_number().
+inline constexpr uint32_t kMaxPathNumbers = 32;
 
 // Atomics and probes outstanding on one connection: bounds what a peer has to remember.
 inline constexpr uint32_t kMaxRequests = 64;
@@ -136,6 +143,57 @@ class Connection {
                             Operation* op) = 0;
   virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                              Operation* op) = 0;
+
+  // A batch: all pieces or none are posted, with one doorbell where the provider can, and `op`
+  // completes once, when all have: with OK, or with the error of the first that failed (others may
+  // have been carried out). Takes transfers.size() of max_outstanding_operations. The pieces
+  // complete in any order; the array may go when this returns.
+  // INVALID_ARGUMENT: no piece, more than kMaxBatchTransfers, or one that is wrong.
+  virtual absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
+  virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
+
+  // Writes, then tells: the batch is posted and `message` (1..eager_bytes() bytes) is committed and
+  // flushed behind it, both or neither. The peer's OnMessage() finds the writes in its memory.
+  // RESOURCE_EXHAUSTED: no room for one of both; OnWritable() will come.
+  // REQUIRES: no open reservation.
+  virtual absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
+                                     Operation* op) = 0;
+
+  // Ends remote access to a region of which only this connection's peer was told. True: its memory
+  // is reclaimed. False: it is pinned, by what had begun, and op->OnComplete(OK) comes when nothing
+  // can touch it any more: when the peer has answered two probes (after the first, nothing that it
+  // wrote is on its way to us; after the second, nothing that it read is on its way to it), or when
+  // the connection is gone. Whatever the connection's state.
+  virtual bool Reclaim(std::unique_ptr<Region> region, Operation* op) = 0;
+
+  // A small number that stands for this connection's path and device on this engine: a Region of
+  // one connection is good for all connections with the same number. < kMaxPathNumbers. From
+  // OnOpen() on.
+  virtual uint32_t path_number() const = 0;
+
+  // --- leases on the peer's memory (lease.h) ----------------------------------------------------
+
+  // Asks for a lease on what `handle` names, for `lease_ns` (kMinLeaseNs..kMaxLeaseNs; the owner
+  // may give less). `layout`: what the memory is taken for (ExportOptions::layout). The outcome
+  // comes through the lease. An error here means that it is not touched: FAILED_PRECONDITION when
+  // not open, INVALID_ARGUMENT, RESOURCE_EXHAUSTED for more than kMaxLeases, UNIMPLEMENTED.
+  // REQUIRES: lease->state() == kIdle.
+  virtual absl::Status Resolve(const RemoteRegion& handle, uint64_t layout, uint64_t lease_ns,
+                               Lease* lease) = 0;
+  // Asks for more time. OnGranted() or OnEnded() follow. REQUIRES: kHeld on this connection.
+  virtual absl::Status Renew(uint64_t lease_ns, Lease* lease) = 0;
+  // Gives it back: OnEnded(CANCELLED) comes from inside. What is outstanding may fail.
+  // REQUIRES: not kIdle, on this connection.
+  virtual void Return(Lease* lease) = 0;
+  // Asks the peer, who owns `handle`, for one to a part of it, with fewer rights, for a time (0: as
+  // long as `handle`), that this side may pass on. Errors as Resolve().
+  virtual absl::Status Derive(const RemoteRegion& handle, uint64_t offset, uint64_t length,
+                              Rights rights, uint64_t lifetime_ns, Derivation* derivation) = 0;
+
+  // Whose handles this connection's peer may use; kDefaultTenant until somebody says otherwise. The
+  // acceptor does, who knows the peer; before OnOpen() returns.
+  virtual uint32_t tenant() const = 0;
+  virtual void set_tenant(uint32_t tenant) = 0;
 
   // --- answered by the peer's transport ---------------------------------------------------------
 
@@ -266,6 +324,9 @@ class Transport {
   virtual absl::StatusOr<Connection*> Connect(const std::string& address,
                                               const ConnectOptions& options,
                                               ConnectionHandler* handler) = 0;
+
+  // What this engine's peers may be given leases on. The transport's.
+  virtual Exports& exports() = 0;
 
   // Makes progress: completions, callbacks, control traffic; at most about `budget` events.
   // Returns how many there were. `now_ns` is the engine's clock.

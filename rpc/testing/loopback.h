@@ -55,6 +55,28 @@ class LoopbackConnection final : public Connection {
   absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnimplementedError("loopback");
   }
+  absl::Status ReadBatch(absl::Span<const Transfer>, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status WriteBatch(absl::Span<const Transfer>, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  bool Reclaim(std::unique_ptr<Region>, Operation*) override { return true; }
+  uint32_t path_number() const override { return 0; }
+  absl::Status Resolve(const RemoteRegion&, uint64_t, uint64_t, Lease*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Renew(uint64_t, Lease*) override { return absl::UnimplementedError("loopback"); }
+  void Return(Lease*) override {}
+  absl::Status Derive(const RemoteRegion&, uint64_t, uint64_t, Rights, uint64_t,
+                      Derivation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  uint32_t tenant() const override { return kDefaultTenant; }
+  void set_tenant(uint32_t) override {}
   absl::Status FetchAdd(const RemoteSpan&, uint64_t, AtomicOperation*) override {
     return absl::UnimplementedError("loopback");
   }
@@ -105,6 +127,7 @@ class LoopbackConnection final : public Connection {
 
 class LoopbackTransport final : public Transport {
  public:
+  Exports& exports() override { std::abort(); }
   ~LoopbackTransport() override {
     for (const auto& pair : pairs_) End(*pair);
   }

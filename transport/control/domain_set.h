@@ -51,6 +51,7 @@ class DomainSet {
   // looked at in every turn. More can only be asked for where addresses come and go, and devices
   // get lost.
   static constexpr size_t kMaxDomains = 24;
+  static_assert(kMaxDomains <= kMaxPathNumbers);
 
   DomainSet(std::vector<PathProvider> providers, const FramingOptions& framing, Poller* poller,
             BatchSink* sink);

@@ -26,6 +26,7 @@
 #include "transport/control/network_listener.h"
 #include "transport/engine.h"
 #include "transport/framing/connection_table.h"
+#include "transport/framing/export_table.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -51,6 +52,7 @@ class NetworkTransport final : public Transport {
                                       ConnectionHandler* handler) override;
   int Poll(int budget, uint64_t now_ns) override;
   void FlushAll() override { table_.FlushAll(); }
+  Exports& exports() override { return exports_; }
   bool Arm() override;
   bool busy() const override { return domains_.busy(); }
 
@@ -65,6 +67,7 @@ class NetworkTransport final : public Transport {
   void DeleteRetired();
 
   ConnectionTable table_;
+  ExportTable exports_;
   DomainSet domains_;
   PathCounters counters_;
   ControlContext context_;

@@ -124,6 +124,22 @@ class FramedConnection final : public Connection,
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) override;
 
+  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
+                             Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
+  uint32_t path_number() const override { return domain_->path_number(); }
+
+  absl::Status Resolve(const RemoteRegion& handle, uint64_t layout, uint64_t lease_ns,
+                       Lease* lease) override;
+  absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
+  void Return(Lease* lease) override;
+  absl::Status Derive(const RemoteRegion& handle, uint64_t offset, uint64_t length, Rights rights,
+                      uint64_t lifetime_ns, Derivation* derivation) override;
+  uint32_t tenant() const override { return tenant_; }
+  void set_tenant(uint32_t tenant) override { tenant_ = tenant; }
+
   absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override;
   absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
                            AtomicOperation* op) override;
@@ -243,6 +259,7 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   const uint32_t token_;
   uint32_t index_ = 0;
+  uint32_t tenant_ = kDefaultTenant;
   bool peer_answers_ = false;      // requests
   bool reads_refused_ = false;     // of large messages, for want of room in the domain
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo

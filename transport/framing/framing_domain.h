@@ -25,12 +25,16 @@ struct FramingOptions {
 
 class FramingDomain {
  public:
-  explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {})
+  // `path_number`: Connection::path_number() of its connections; < kMaxPathNumbers.
+  explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {},
+                         uint32_t path_number = 0)
       : links_(links),
+        path_number_(path_number),
         send_pool_(nullptr, options.large_send_bytes),
         receive_pool_(links, options.large_receive_bytes) {}
 
   LinkDomain& links() { return *links_; }
+  uint32_t path_number() const { return path_number_; }
   LargePool& send_pool() { return send_pool_; }
   LargePool& receive_pool() { return receive_pool_; }
   AtomicRegions& atomic_regions() { return atomic_regions_; }
@@ -49,6 +53,7 @@ class FramingDomain {
 
  private:
   LinkDomain* const links_;
+  const uint32_t path_number_;
   LargePool send_pool_;
   LargePool receive_pool_;
   AtomicRegions atomic_regions_;

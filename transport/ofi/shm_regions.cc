@@ -17,6 +17,7 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "transport/remote_region.h"
 
 namespace weft {
 
@@ -35,8 +36,6 @@ struct RegionEntry {
 };
 static_assert(sizeof(RegionEntry) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-
-enum Rights : uint32_t { kMayRead = 1, kMayWrite = 2 };
 
 uint32_t RightsOf(Access access) {
   switch (access) {

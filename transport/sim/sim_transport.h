@@ -16,6 +16,7 @@
 #include <string>
 
 #include "transport/framing/connection_table.h"
+#include "transport/framing/export_table.h"
 #include "transport/framing/framed_connection.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/sim/sim_fabric.h"
@@ -36,6 +37,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
                                       ConnectionHandler* handler) override;
   int Poll(int budget, uint64_t now_ns) override;
   void FlushAll() override { table_.FlushAll(); }
+  Exports& exports() override { return exports_; }
   bool Arm() override { return links_.Arm() && !table_.has_events(); }
   bool Idle(uint64_t until_ns) override { return fabric_->Idle(node_, until_ns); }
 
@@ -104,6 +106,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
   const SimFabric::NodeId node_;
   Random random_;
   ConnectionTable table_;
+  ExportTable exports_;
   SimLinkDomain links_;
   FramingDomain framing_;
   std::map<std::string, SimListener*> listeners_;

@@ -1,0 +1,91 @@
+// The memory of this process that its peers may be given leases on, and who checks their handles.
+//
+//   exporter   Exports::Add() -> Export::handle(), Derive() -> bytes in a message to whomever
+//   holder     Connection::Resolve() -> the owner's engine checks: code (in constant time), slot
+//              and generation, tenant, expiry, layout -> a registration for this lease alone
+//
+// Export states, and who moves them:
+//   kOpen       Add(). -> kRevoking: Revoke()
+//   kRevoking   its handles are stale; its holders have been told; the registrations of its leases
+//               are closed, when the grace is over. -> kReclaimed
+//   kReclaimed  nobody can touch the memory any more, no peer and no network card: it may be
+//               reused, or unmapped.
+//
+// Closing a registration is not always the end. On shared memory (by process_vm) and on InfiniBand
+// and RoCE it is. On tcp and iWARP what had begun may still be on its way into the memory, or out
+// of it: so the owner asks the peer for two signs of life (Connection::Reclaim() says why two), or
+// waits for the end of the connection. Until then the memory is *pinned*.
+//
+// Threads: engine thread. Lifetime: an Export is destroyed before the Transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/lease.h"
+#include "transport/operation.h"
+#include "transport/remote_region.h"
+
+namespace weft {
+
+struct ExportOptions {
+  Rights rights = kMayRead;  // the most that its handles grant
+  uint32_t tenant = kDefaultTenant;
+  // What the memory holds: the version hash of a fixed-layout message, 0 for plain bytes. Who
+  // resolves a handle says what it takes it for; different ones are an error.
+  uint64_t layout = 0;
+  std::string layout_name;              // for that error's text; at most 128 bytes
+  uint64_t max_lease_ns = kMaxLeaseNs;  // kMinLeaseNs..kMaxLeaseNs; longer ones get this
+};
+
+class Export {
+ public:
+  enum class State : uint8_t { kOpen = 1, kRevoking = 2, kReclaimed = 3 };
+
+  // REQUIRES: kReclaimed.
+  virtual ~Export() = default;
+  Export(const Export&) = delete;
+  Export& operator=(const Export&) = delete;
+
+  virtual State state() const = 0;
+  virtual MutableByteSpan memory() const = 0;
+
+  // The whole memory with all the rights of the options, for as long as the export lives.
+  virtual RemoteRegion handle() const = 0;
+
+  // A part, with fewer rights, for a tenant, for a time (0: as long as the export lives).
+  // INVALID_ARGUMENT: out of bounds, or rights that the options do not have.
+  virtual absl::StatusOr<RemoteRegion> Derive(uint64_t offset, uint64_t length, Rights rights,
+                                              uint32_t tenant, uint64_t lifetime_ns) const = 0;
+
+  // Ends it, once. Holders are told at once and have `grace_ns` (0..kMaxLeaseNs) to come to an end;
+  // then their registrations are closed. True: kReclaimed already. False: the memory is pinned, and
+  // `reclaimed` completes with OK when it is not any more: at the latest when the connections of
+  // all that held a lease are gone.
+  virtual bool Revoke(uint64_t grace_ns, Operation* reclaimed) = 0;
+
+  virtual uint32_t leases() const = 0;  // open ones
+
+ protected:
+  Export() = default;
+};
+
+class Exports {
+ public:
+  // INVALID_ARGUMENT: empty memory, bad options. RESOURCE_EXHAUSTED: kMaxExports, or
+  // max_exported_bytes of the network's options.
+  virtual absl::StatusOr<std::unique_ptr<Export>> Add(MutableByteSpan memory,
+                                                      const ExportOptions& options) = 0;
+
+ protected:
+  ~Exports() = default;
+};
+
+// Exports of one engine at one time: a table of about 64 bytes each.
+inline constexpr uint32_t kMaxExports = 4096;
+
+}  // namespace weft

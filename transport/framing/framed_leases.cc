@@ -1,0 +1,22 @@
+// Leases of FramedConnection.
+
+#include "transport/framing/framed_connection.h"
+
+namespace weft {
+
+absl::Status FramedConnection::Resolve(const RemoteRegion&, uint64_t, uint64_t, Lease*) {
+  return absl::UnimplementedError("leases");
+}
+
+absl::Status FramedConnection::Renew(uint64_t, Lease*) {
+  return absl::UnimplementedError("leases");
+}
+
+void FramedConnection::Return(Lease*) {}
+
+absl::Status FramedConnection::Derive(const RemoteRegion&, uint64_t, uint64_t, Rights, uint64_t,
+                                      Derivation*) {
+  return absl::UnimplementedError("leases");
+}
+
+}  // namespace weft
