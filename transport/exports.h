@@ -28,7 +28,7 @@
 #include "core/bytes.h"
 #include "transport/lease.h"
 #include "transport/operation.h"
-#include "transport/remote_region.h"
+#include "transport/region_handle.h"
 
 namespace weft {
 
@@ -55,11 +55,11 @@ class Export {
   virtual MutableByteSpan memory() const = 0;
 
   // The whole memory with all the rights of the options, for as long as the export lives.
-  virtual RemoteRegion handle() const = 0;
+  virtual RegionHandle handle() const = 0;
 
   // A part, with fewer rights, for a tenant, for a time (0: as long as the export lives).
   // INVALID_ARGUMENT: out of bounds, or rights that the options do not have.
-  virtual absl::StatusOr<RemoteRegion> Derive(uint64_t offset, uint64_t length, Rights rights,
+  virtual absl::StatusOr<RegionHandle> Derive(uint64_t offset, uint64_t length, Rights rights,
                                               uint32_t tenant, uint64_t lifetime_ns) const = 0;
 
   // Ends it, once. Holders are told at once and have `grace_ns` (0..kMaxLeaseNs) to come to an end;

@@ -1,4 +1,4 @@
-// A Lease is direct access to a peer's memory for a time: what a RemoteRegion is exchanged for.
+// A Lease is direct access to a peer's memory for a time: what a RegionHandle is exchanged for.
 //
 // The holder asks over its connection (Connection::Resolve()); the owner looks at the handle, opens
 // a registration for this one lease, and gives its key; where the provider counts from addresses
@@ -36,7 +36,7 @@
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
 #include "transport/region.h"
-#include "transport/remote_region.h"
+#include "transport/region_handle.h"
 
 namespace weft {
 
@@ -90,7 +90,7 @@ class Lease : private ListNode<LeaseTag> {
 class Derivation {
  public:
   // Exactly once for each accepted request. Errors as a Lease's.
-  virtual void OnDerived(const absl::Status& status, const RemoteRegion& handle) = 0;
+  virtual void OnDerived(const absl::Status& status, const RegionHandle& handle) = 0;
 
  protected:
   ~Derivation() = default;

@@ -45,7 +45,7 @@
 #include "transport/operation.h"
 #include "transport/path.h"
 #include "transport/region.h"
-#include "transport/remote_region.h"
+#include "transport/region_handle.h"
 
 namespace weft {
 
@@ -178,7 +178,7 @@ class Connection {
   // comes through the lease. An error here means that it is not touched: FAILED_PRECONDITION when
   // not open, INVALID_ARGUMENT, RESOURCE_EXHAUSTED for more than kMaxLeases, UNIMPLEMENTED.
   // REQUIRES: lease->state() == kIdle.
-  virtual absl::Status Resolve(const RemoteRegion& handle, uint64_t layout, uint64_t lease_ns,
+  virtual absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
                                Lease* lease) = 0;
   // Asks for more time. OnGranted() or OnEnded() follow. REQUIRES: kHeld on this connection.
   virtual absl::Status Renew(uint64_t lease_ns, Lease* lease) = 0;
@@ -187,7 +187,7 @@ class Connection {
   virtual void Return(Lease* lease) = 0;
   // Asks the peer, who owns `handle`, for one to a part of it, with fewer rights, for a time (0: as
   // long as `handle`), that this side may pass on. Errors as Resolve().
-  virtual absl::Status Derive(const RemoteRegion& handle, uint64_t offset, uint64_t length,
+  virtual absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length,
                               Rights rights, uint64_t lifetime_ns, Derivation* derivation) = 0;
 
   // Whose handles this connection's peer may use; kDefaultTenant until somebody says otherwise. The

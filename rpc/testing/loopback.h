@@ -66,12 +66,12 @@ class LoopbackConnection final : public Connection {
   }
   bool Reclaim(std::unique_ptr<Region>, Operation*) override { return true; }
   uint32_t path_number() const override { return 0; }
-  absl::Status Resolve(const RemoteRegion&, uint64_t, uint64_t, Lease*) override {
+  absl::Status Resolve(const RegionHandle&, uint64_t, uint64_t, Lease*) override {
     return absl::UnimplementedError("loopback");
   }
   absl::Status Renew(uint64_t, Lease*) override { return absl::UnimplementedError("loopback"); }
   void Return(Lease*) override {}
-  absl::Status Derive(const RemoteRegion&, uint64_t, uint64_t, Rights, uint64_t,
+  absl::Status Derive(const RegionHandle&, uint64_t, uint64_t, Rights, uint64_t,
                       Derivation*) override {
     return absl::UnimplementedError("loopback");
   }

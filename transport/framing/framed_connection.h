@@ -131,11 +131,11 @@ class FramedConnection final : public Connection,
   bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
   uint32_t path_number() const override { return domain_->path_number(); }
 
-  absl::Status Resolve(const RemoteRegion& handle, uint64_t layout, uint64_t lease_ns,
+  absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
                        Lease* lease) override;
   absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
   void Return(Lease* lease) override;
-  absl::Status Derive(const RemoteRegion& handle, uint64_t offset, uint64_t length, Rights rights,
+  absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
                       uint64_t lifetime_ns, Derivation* derivation) override;
   uint32_t tenant() const override { return tenant_; }
   void set_tenant(uint32_t tenant) override { tenant_ = tenant; }

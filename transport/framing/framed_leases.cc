@@ -4,7 +4,7 @@
 
 namespace weft {
 
-absl::Status FramedConnection::Resolve(const RemoteRegion&, uint64_t, uint64_t, Lease*) {
+absl::Status FramedConnection::Resolve(const RegionHandle&, uint64_t, uint64_t, Lease*) {
   return absl::UnimplementedError("leases");
 }
 
@@ -14,7 +14,7 @@ absl::Status FramedConnection::Renew(uint64_t, Lease*) {
 
 void FramedConnection::Return(Lease*) {}
 
-absl::Status FramedConnection::Derive(const RemoteRegion&, uint64_t, uint64_t, Rights, uint64_t,
+absl::Status FramedConnection::Derive(const RegionHandle&, uint64_t, uint64_t, Rights, uint64_t,
                                       Derivation*) {
   return absl::UnimplementedError("leases");
 }

@@ -17,7 +17,7 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
-#include "transport/remote_region.h"
+#include "transport/region_handle.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
-// A RemoteRegion is a capability: the right to part of another process's memory, as bytes that can
-// travel in any message and be kept anywhere.
+// A RegionHandle is a capability: the right to part of another process's memory, as bytes that can
+// travel in any message (in a .proto: weft.RemoteRegion) and be kept anywhere.
 //
 // It says which export, which range, which rights, for whom and until when; a code over all of that
 // (HMAC-SHA-256, cut to 128 bits, under a key that never leaves the owner's process) makes it
@@ -51,7 +51,7 @@ constexpr bool AreRights(Rights rights) {
 // Which connections may use a handle: those whose tenant (Connection::tenant()) is the same.
 inline constexpr uint32_t kDefaultTenant = 0;
 
-class RemoteRegion {
+class RegionHandle {
  public:
   static constexpr size_t kBytes = 56;
   static constexpr size_t kSignedBytes = 40;  // what the code covers
@@ -71,10 +71,10 @@ class RemoteRegion {
   };
 
   // All zeros: never a good one.
-  RemoteRegion() = default;
+  RegionHandle() = default;
 
   // Takes any bytes of the right number; false: another number.
-  [[nodiscard]] static bool FromBytes(std::string_view bytes, RemoteRegion* region) {
+  [[nodiscard]] static bool FromBytes(std::string_view bytes, RegionHandle* region) {
     if (bytes.size() != kBytes) return false;
     std::memcpy(region->bytes_.data(), bytes.data(), kBytes);
     return true;
@@ -93,7 +93,7 @@ class RemoteRegion {
   uint64_t length() const { return claim().length; }
   Rights rights() const { return claim().rights; }
 
-  friend bool operator==(const RemoteRegion&, const RemoteRegion&) = default;
+  friend bool operator==(const RegionHandle&, const RegionHandle&) = default;
 
  private:
   std::array<std::byte, kBytes> bytes_ = {};
