@@ -5,7 +5,8 @@ labels that the library's own Bazel build has, so code written for those needs
 no change. A project that embeds Weft can define a repository of the same name
 first; it then wins.
 
-  LIBFABRIC_ROOT, PROTOBUF_ROOT, ABSL_ROOT, GTEST_ROOT, BENCHMARK_ROOT
+  LIBFABRIC_ROOT, PROTOBUF_ROOT, ABSL_ROOT, OPENSSL_ROOT, ISAL_ROOT,
+  GTEST_ROOT, BENCHMARK_ROOT
 
 choose another prefix: `export LIBFABRIC_ROOT=/opt/libfabric`, or for good
 `build --repo_env=LIBFABRIC_ROOT=/opt/libfabric` in user.bazelrc.
@@ -193,6 +194,28 @@ def _absl_impl(ctx):
 
 _absl = _installed(_absl_impl, "ABSL_ROOT")
 
+# --- OpenSSL, ISA-L ----------------------------------------------------------
+
+def _openssl_impl(ctx):
+    found = find(ctx, "OPENSSL_ROOT", "crypto", "libcrypto", "openssl/hmac.h", "libssl-dev")
+
+    # Debian's <openssl/configuration.h> stays where it is: the compiler's own folder.
+    link_headers(ctx, found, ["openssl"])
+    write_package(ctx, "", [
+        headers_rule("crypto", link_flags(ctx, found, "libcrypto", ["-lcrypto"])),
+    ])
+
+_openssl = _installed(_openssl_impl, "OPENSSL_ROOT")
+
+def _isal_impl(ctx):
+    found = find(ctx, "ISAL_ROOT", "isal", "libisal", "isa-l/crc.h", "libisal-dev")
+    link_headers(ctx, found, ["isa-l"])
+    write_package(ctx, "", [
+        headers_rule("isal", link_flags(ctx, found, "libisal", ["-lisal"])),
+    ])
+
+_isal = _installed(_isal_impl, "ISAL_ROOT")
+
 # --- GoogleTest, Google Benchmark -------------------------------------------
 
 def _googletest_impl(ctx):
@@ -231,7 +254,9 @@ def installed_repositories():
         "com_google_absl": _absl,
         "com_google_benchmark": _benchmark,
         "com_google_googletest": _googletest,
+        "isal": _isal,
         "libfabric": _libfabric,
+        "openssl": _openssl,
     }.items():
         if not native.existing_rule(name):
             repository(name = name)
