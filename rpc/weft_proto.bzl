@@ -8,7 +8,11 @@
 
     cc_library(deps = [":kv_proto"])     # #include "examples/kv/kv.weft.h", "examples/kv/kv.pb.h"
 
-protobuf's own files (google/protobuf/timestamp.proto, ...) need no dep.
+protobuf's own files (google/protobuf/timestamp.proto, ...) need no dep; Weft's own are
+//weft:memory_proto and //weft:options_proto.
+
+weft_message_library: the same without stubs, services and layouts, for .proto files that the
+library itself stands on; its outputs are protoc's alone.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -35,8 +39,8 @@ def _well_known_root(files):
             return file.path[:-len(_ANY_PROTO)]
     fail("@com_google_protobuf//:well_known_protos has no google/protobuf/any.proto")
 
-def _declare_outputs(ctx):
-    """Headers and sources that protoc will write."""
+def _declare_outputs(ctx, kinds):
+    """Headers and sources that protoc will write: NAME.KIND.h, NAME.KIND.cc."""
     headers = []
     sources = []
     for file in ctx.files.srcs:
@@ -44,12 +48,12 @@ def _declare_outputs(ctx):
             fail("%s belongs to //%s: a weft_proto_library takes files of its own package" %
                  (file.short_path, file.owner.package))
         stem = file.owner.name[:-len(_SUFFIX)]
-        for kind in ["pb", "weft"]:
+        for kind in kinds:
             headers.append(ctx.actions.declare_file("%s.%s.h" % (stem, kind)))
             sources.append(ctx.actions.declare_file("%s.%s.cc" % (stem, kind)))
     return headers, sources
 
-def _run_protoc(ctx, sources, roots, outputs):
+def _run_protoc(ctx, sources, roots, outputs, plugin):
     out = ctx.bin_dir.path
     if ctx.label.workspace_root:
         out += "/" + ctx.label.workspace_root
@@ -57,12 +61,13 @@ def _run_protoc(ctx, sources, roots, outputs):
     arguments.add_all(roots, before_each = "-I")
     arguments.add("-I", _well_known_root(ctx.files._well_known))
     arguments.add("--cpp_out=" + out)
-    arguments.add(ctx.executable._plugin, format = "--plugin=protoc-gen-weft=%s")
-    arguments.add("--weft_out=" + out)
+    if plugin:
+        arguments.add(plugin, format = "--plugin=protoc-gen-weft=%s")
+        arguments.add("--weft_out=" + out)
     arguments.add_all(ctx.files.srcs)
     ctx.actions.run(
         executable = ctx.file._protoc,
-        tools = [ctx.executable._plugin],
+        tools = [plugin] if plugin else [],
         arguments = [arguments],
         inputs = depset(ctx.files._well_known, transitive = [sources]),
         outputs = outputs,
@@ -107,15 +112,15 @@ def _compile(ctx, headers, sources):
     ] if library else []
     return CcInfo(compilation_context = compiled, linking_context = linking), files
 
-def _weft_proto_library_impl(ctx):
+def _library(ctx, kinds, plugin):
     infos = [dep[WeftProtoInfo] for dep in ctx.attr.deps]
     sources = depset(ctx.files.srcs, transitive = [info.sources for info in infos])
     roots = depset(
         [_import_root(file) for file in ctx.files.srcs],
         transitive = [info.roots for info in infos],
     )
-    headers, cc_sources = _declare_outputs(ctx)
-    _run_protoc(ctx, sources, roots, headers + cc_sources)
+    headers, cc_sources = _declare_outputs(ctx, kinds)
+    _run_protoc(ctx, sources, roots, headers + cc_sources, plugin)
     cc_info, files = _compile(ctx, headers, cc_sources)
     return [
         DefaultInfo(files = depset(files)),
@@ -124,9 +129,14 @@ def _weft_proto_library_impl(ctx):
         WeftProtoInfo(sources = sources, roots = roots),
     ]
 
-weft_proto_library = rule(
-    implementation = _weft_proto_library_impl,
-    attrs = {
+def _weft_proto_library_impl(ctx):
+    return _library(ctx, ["pb", "weft"], ctx.executable._plugin)
+
+def _weft_message_library_impl(ctx):
+    return _library(ctx, ["pb"], None)
+
+def _attributes(runtime, more = {}):
+    attributes = {
         "srcs": attr.label_list(allow_files = [_SUFFIX], mandatory = True),
         "deps": attr.label_list(providers = [WeftProtoInfo, CcInfo]),
         "_protoc": attr.label(
@@ -135,18 +145,32 @@ weft_proto_library = rule(
             executable = True,
             cfg = "exec",
         ),
-        "_plugin": attr.label(
-            default = "//rpc/plugin:protoc-gen-weft",
-            executable = True,
-            cfg = "exec",
-        ),
         "_well_known": attr.label(default = "@com_google_protobuf//:well_known_protos"),
-        "_runtime": attr.label_list(default = [
-            "@com_google_protobuf//:protobuf",
-            "//rpc:runtime",
-        ]),
+        "_runtime": attr.label_list(default = runtime),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
-    },
+    }
+    attributes.update(more)
+    return attributes
+
+weft_proto_library = rule(
+    implementation = _weft_proto_library_impl,
+    attrs = _attributes(
+        ["@com_google_protobuf//:protobuf", "//rpc:runtime"],
+        {
+            "_plugin": attr.label(
+                default = "//rpc/plugin:protoc-gen-weft",
+                executable = True,
+                cfg = "exec",
+            ),
+        },
+    ),
+    fragments = ["cpp"],
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
+
+weft_message_library = rule(
+    implementation = _weft_message_library_impl,
+    attrs = _attributes(["@com_google_protobuf//:protobuf"]),
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
 )

@@ -51,12 +51,19 @@ class Layering(unittest.TestCase):
     def test_the_top_folders_do_not_know_each_other(self):
         self.forbidden("bench/a.cc", '#include "examples/kv/store.h"', "bench/ must not know examples/")
 
+    def test_the_vocabulary_knows_nobody(self):
+        self.forbidden("weft/a.proto", 'import "rpc/hello.proto";', "weft/ must not know rpc/")
+
+    def test_the_vocabulary_is_no_business_of_the_transport(self):
+        self.forbidden("transport/a.h", '#include "weft/memory.h"', "transport/ must not know weft/")
+
     def test_tests_obey_the_direction_too(self):
         self.forbidden("core/a_test.cc", '#include "rpc/channel.h"', "core/ must not know rpc/")
 
     def test_downward_is_allowed(self):
         self.allowed("transport/a.cc", '#include "core/slab.h"')
         self.allowed("rpc/a.cc", '#include "transport/transport.h"')
+        self.allowed("rpc/a.h", '#include "weft/memory.pb.h"')
         self.allowed("examples/kv/a.cc", '#include "rpc/channel.h"')
 
     def test_fabric_headers_only_where_the_fabric_is(self):

@@ -46,8 +46,9 @@ greets "$work/build/greet_with_weft_static"
 
 say "pkg-config"
 mkdir "$work/generated"
-protoc -I "$consumer/protos" --cpp_out="$work/generated" --weft_out="$work/generated" \
-  --plugin="$(pkg-config --variable=protoc_gen_weft weft | sed 's/\\ / /g')" \
+variable() { pkg-config --variable="$1" weft | sed 's/\\ / /g'; }
+protoc -I "$consumer/protos" -I "$(variable includedir)" --plugin="$(variable protoc_gen_weft)" \
+  --cpp_out="$work/generated" --weft_out="$work/generated" \
   greeter.proto greeting.proto
 eval "link=($(pkg-config --libs weft))"
 g++ -std=c++20 -I "$work/generated" "${compile[@]}" -o "$work/greet" \
