@@ -33,9 +33,16 @@ std::vector<Sample> SamplesOf(const std::string& kind, const std::string& path,
     case Measurement::kOneWay:
       return {
           {StrCat(path, is_raw ? ".raw_oneway_64B.per_s" : ".oneway_64B.per_s"), figures.per_s}};
-    case Measurement::kBulk:
-      return {{StrCat(path, is_raw ? ".raw_write_1MiB.GBps" : ".bulk_1MiB.GBps"),
+    case Measurement::kRead:
+      return {{StrCat(path, is_raw ? ".raw_read_64B.p50_us" : ".read_64B.p50_us"), figures.p50_us}};
+    case Measurement::kReadRate:
+      return {{StrCat(path, is_raw ? ".raw_read_64B.per_s" : ".read_64B.per_s"), figures.per_s}};
+    case Measurement::kWrite:
+      return {{StrCat(path, is_raw ? ".raw_write_1MiB.GBps" : ".write_1MiB.GBps"),
                figures.gbytes_per_s}};
+    case Measurement::kBulk:
+      return {
+          {StrCat(path, is_raw ? ".raw_bulk_1MiB.GBps" : ".bulk_1MiB.GBps"), figures.gbytes_per_s}};
   }
   return {};
 }

@@ -14,6 +14,9 @@ constexpr struct {
     {Measurement::kRoundTrip, "round_trip"},
     {Measurement::kRate, "rate"},
     {Measurement::kOneWay, "one_way"},
+    {Measurement::kRead, "read"},
+    {Measurement::kReadRate, "read_rate"},
+    {Measurement::kWrite, "write"},
     {Measurement::kBulk, "bulk"},
 };
 

@@ -5,12 +5,18 @@
 //               are pairs of request and reply.
 //   kOneWay     64 messages of 64 bytes outstanding in one direction; the receiver confirms every
 //               32nd. Counted are messages. (Raw only: a call always has a reply.)
-//   kBulk       transfers of 1 MiB, a few outstanding. The clock stops when the receiver has
+//   kRead       one one-sided read of 64 bytes at a time; each is timed.
+//   kReadRate   64 one-sided reads of 64 bytes outstanding.
+//   kWrite      one-sided writes of 1 MiB, a few outstanding. The clock stops when the receiver has
 //               confirmed that all of it is in its memory.
+//   kBulk       calls whose reply carries 1 MiB, a few outstanding: the client lends memory, the
+//               server writes there and then replies. Raw has the same messages and the same
+//               one-sided write, by hand.
 //
 // Threads: plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,11 +26,23 @@
 
 namespace weft::bench {
 
-enum class Measurement : uint8_t { kRoundTrip = 1, kRate = 2, kOneWay = 3, kBulk = 4 };
+enum class Measurement : uint8_t {
+  kRoundTrip = 1,
+  kRate = 2,
+  kOneWay = 3,
+  kRead = 4,
+  kReadRate = 5,
+  kWrite = 6,
+  kBulk = 7,
+};
 
 inline constexpr uint32_t kSmallBytes = 64;
 inline constexpr uint32_t kOutstanding = 64;
 inline constexpr uint32_t kBulkBytes = 1 << 20;
+inline constexpr uint32_t kBulkOutstanding = 4;  // enough to keep a loopback wire busy
+// What bulk is written to and from, and small reads walk through: 16 different places of 1 MiB,
+// more than a cache near a core holds.
+inline constexpr size_t kBulkRegionBytes = 16 << 20;
 // At the start of each run, what is measured runs for this share of its time without being counted:
 // caches and branch predictors belong to the leg that ran before.
 inline constexpr double kWarmUpShare = 0.1;

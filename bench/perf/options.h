@@ -18,6 +18,9 @@ struct PerfOptions {
   bool help = false;
 };
 
+// Legs of one path: raw's and Weft's.
+inline constexpr int kLegsPerPath = 14;
+
 // Without --quick or --seconds. Legs of this length or more are a patient run.
 inline constexpr double kPatientSeconds = 1;
 
@@ -25,9 +28,11 @@ inline constexpr char kPerfUsage[] =
     "usage: weft_perf [--quick] [--paths LIST] [--repeat N] [--seconds S] [--json FILE]\n"
     "\n"
     "Measures raw libfabric and Weft side by side, alternating, each as two processes pinned to\n"
-    "two processors: 64-byte round trips, 64-byte requests with 64 outstanding, 1 MiB transfers.\n"
+    "two processors: 64-byte round trips, 64-byte requests with 64 outstanding, one-sided reads "
+    "of\n"
+    "64 bytes and writes of 1 MiB, calls with 1 MiB of bulk.\n"
     "\n"
-    "  --quick        about 20 seconds in all (default: about 100)\n"
+    "  --quick        about 30 seconds in all (default: about 200)\n"
     "  --paths LIST   which paths, separated by commas (default: shm,tcp): shm, tcp, verbs (RDMA\n"
     "                 by hardware), rxe, siw (in software: only ratios; ./dev lab perf)\n"
     "  --repeat N     rounds; the results are medians over them (default: 7, with --quick 3)\n"

@@ -19,10 +19,16 @@
 namespace weft::bench {
 namespace {
 
-constexpr Measurement kRawMeasurements[] = {Measurement::kRoundTrip, Measurement::kRate,
-                                            Measurement::kOneWay, Measurement::kBulk};
-constexpr Measurement kWeftMeasurements[] = {Measurement::kRoundTrip, Measurement::kRate,
-                                             Measurement::kBulk};
+constexpr struct {
+  Measurement measurement;
+  bool of_raw;
+  bool of_weft;
+} kMeasurements[] = {
+    {Measurement::kRoundTrip, true, true}, {Measurement::kRate, true, true},
+    {Measurement::kOneWay, true, false},   {Measurement::kRead, true, true},
+    {Measurement::kReadRate, true, true},  {Measurement::kWrite, true, true},
+    {Measurement::kBulk, true, false},
+};
 
 // One line on the terminal, rewritten; nothing where the output goes elsewhere.
 class ProgressLine {
@@ -54,7 +60,6 @@ class Run {
   absl::Status FindPaths();
   void StartPair(const std::string& kind, const PerfPath& path);
   void AddLegs();
-  void AddLeg(size_t pair, Measurement measurement);
   void RunRound(int round);
   void RunLeg(size_t index, std::vector<Sample>* samples);
   void Note(const std::string& text) { report_.notes.push_back(text); }
@@ -134,18 +139,14 @@ absl::Status Run::Prepare() {
 
 // By measurement first: what is compared runs right after one another.
 void Run::AddLegs() {
-  for (Measurement measurement : kRawMeasurements) {
-    for (size_t pair = 0; pair < pairs_.size(); ++pair) AddLeg(pair, measurement);
+  for (const auto& row : kMeasurements) {
+    for (const std::unique_ptr<ProcessPair>& pair : pairs_) {
+      if (pair == nullptr) continue;
+      const bool measured = pair->options().kind == "raw" ? row.of_raw : row.of_weft;
+      if (!measured) continue;
+      legs_.push_back({pair.get(), std::make_unique<PairLeg>(pair.get(), row.measurement)});
+    }
   }
-}
-
-void Run::AddLeg(size_t pair, Measurement measurement) {
-  if (pairs_[pair] == nullptr) return;
-  const bool measured = pairs_[pair]->options().kind == "raw" ||
-                        std::find(std::begin(kWeftMeasurements), std::end(kWeftMeasurements),
-                                  measurement) != std::end(kWeftMeasurements);
-  ProcessPair* const by = pairs_[pair].get();
-  if (measured) legs_.push_back({by, std::make_unique<PairLeg>(by, measurement)});
 }
 
 void Run::RunLeg(size_t index, std::vector<Sample>* samples) {

@@ -45,6 +45,15 @@ TEST(ResultsTest, TheTableSetsWeftInRelationToRaw) {
   EXPECT_EQ(table.find("shm"), std::string::npos) << "a path without results has no rows";
 }
 
+TEST(ResultsTest, TheTableSaysWhatARatioIsToBe) {
+  Results results;
+  results.AddRound({{"tcp.raw_read_64B.p50_us", 8.0}, {"tcp.read_64B.p50_us", 8.4}}, true);
+  results.AddRound({{"tcp.raw_rtt_64B.p50_us", 8.0}, {"tcp.unary_64B.p50_us", 8.0}}, true);
+  const std::string table = results.ToTable({"tcp"});
+  EXPECT_NE(table.find("1.05  <= 1.15\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("1.00\n"), std::string::npos) << "no goal, nothing: " << table;
+}
+
 TEST(ResultsTest, OfAnEmulatedPathTheTableHasRatiosAndNoFigures) {
   Results results;
   results.SetEmulated("rxe");

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "bench/perf/bulk.h"
+#include "bench/perf/one_sided.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/perf_path.h"
@@ -86,15 +86,16 @@ class WeftServer final : public ServerEnd {
     WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*engine_, server_options));
     WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
     WEFT_RETURN_IF_ERROR(server_->Listen(kAnyPort));
-    ListenOptions bulk_options;
-    bulk_options.link = link;
-    WEFT_ASSIGN_OR_RETURN(bulk_listener_,
-                          engine_->transport().Listen(kAnyPort, bulk_options, &bulk_));
-    return WriteLine(options.peer_fd, StrCat(server_->address(), " ", bulk_listener_->address()));
+    ListenOptions one_sided;
+    one_sided.link = link;
+    WEFT_ASSIGN_OR_RETURN(one_sided_listener_,
+                          engine_->transport().Listen(kAnyPort, one_sided, &one_sided_));
+    return WriteLine(options.peer_fd,
+                     StrCat(server_->address(), " ", one_sided_listener_->address()));
   }
   ~WeftServer() override {
     server_.reset();
-    bulk_listener_.reset();
+    one_sided_listener_.reset();
     engine_.reset();
   }
 
@@ -109,10 +110,10 @@ class WeftServer final : public ServerEnd {
 
  private:
   PerfService service_;
-  BulkSink bulk_;
+  OneSidedTarget one_sided_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Server> server_;
-  std::unique_ptr<Listener> bulk_listener_;
+  std::unique_ptr<Listener> one_sided_listener_;
 };
 
 // --- client -------------------------------------------------------------------------------------
@@ -159,14 +160,14 @@ class WeftClient final : public ClientEnd {
   absl::Status Open(const WorkloadOptions& options) {
     WEFT_ASSIGN_OR_RETURN(const std::string addresses, ReadLine(options.peer_fd));
     std::istringstream words(addresses);
-    std::string address, bulk_address;
-    words >> address >> bulk_address;
+    std::string address, one_sided_address;
+    words >> address >> one_sided_address;
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
     channel_options.link = OnlyPath(options.path);
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
-    return bulk_.Open(*engine_, bulk_address, channel_options.link);
+    return one_sided_.Open(*engine_, one_sided_address, channel_options.link);
   }
   ~WeftClient() override {
     channel_.reset();
@@ -193,8 +194,14 @@ class WeftClient final : public ClientEnd {
         return RoundTrips(seconds);
       case Measurement::kRate:
         return Rate(seconds);
+      case Measurement::kRead:
+        return Reads(seconds);
+      case Measurement::kReadRate:
+        return ReadRate(seconds);
+      case Measurement::kWrite:
+        return Writes(seconds);
       case Measurement::kBulk:
-        return Bulk(seconds);
+        break;
       case Measurement::kOneWay:
         break;
     }
@@ -236,18 +243,30 @@ class WeftClient final : public ClientEnd {
     return figures;
   }
 
-  absl::StatusOr<Figures> Bulk(double seconds) {
-    WEFT_RETURN_IF_ERROR(bulk_.WriteFor(*engine_, seconds * kWarmUpShare).status());
+  absl::StatusOr<Figures> Reads(double seconds) {
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency,
+                          one_sided_.ReadOneByOne(*engine_, seconds));
+    return RoundTripFigures(latency);
+  }
+
+  absl::StatusOr<Figures> ReadRate(double seconds) {
+    Figures figures;
+    WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_.ReadRate(*engine_, seconds));
+    return figures;
+  }
+
+  absl::StatusOr<Figures> Writes(double seconds) {
+    WEFT_RETURN_IF_ERROR(one_sided_.WriteFor(*engine_, seconds * kWarmUpShare).status());
     const uint64_t start_ns = Clock::Real().NowNs();
     WEFT_ASSIGN_OR_RETURN(const uint64_t writes,
-                          bulk_.WriteFor(*engine_, seconds * (1 - kWarmUpShare)));
+                          one_sided_.WriteFor(*engine_, seconds * (1 - kWarmUpShare)));
     const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
     Figures figures;
     figures.gbytes_per_s = static_cast<double>(writes) * kBulkBytes / elapsed_ns;
     return figures;
   }
 
-  BulkSource bulk_;
+  OneSidedSource one_sided_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Perf::Stub> stub_;

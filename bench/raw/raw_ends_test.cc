@@ -56,7 +56,7 @@ class RawEndsTest : public testing::TestWithParam<PerfPath> {
   // One for each measurement.
   int ServeRuns() {
     auto server = OpenRawServer({GetParam(), sockets_[1]});
-    for (int run = 0; server.ok() && run < 4; ++run) {
+    for (int run = 0; server.ok() && run < 7; ++run) {
       if (!(*server)->Serve().ok()) return 2;
     }
     return server.ok() ? 0 : 1;
@@ -80,6 +80,9 @@ TEST_P(RawEndsTest, EveryMeasurementYieldsItsFigures) {
   EXPECT_GE(round_trip.p999_us, round_trip.p99_us);
   EXPECT_GT(Measure(Measurement::kRate).per_s, 0);
   EXPECT_GT(Measure(Measurement::kOneWay).per_s, 0);
+  EXPECT_GT(Measure(Measurement::kRead).p50_us, 0);
+  EXPECT_GT(Measure(Measurement::kReadRate).per_s, 0);
+  EXPECT_GT(Measure(Measurement::kWrite).gbytes_per_s, 0);
   EXPECT_GT(Measure(Measurement::kBulk).gbytes_per_s, 0);
 }
 

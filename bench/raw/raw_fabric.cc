@@ -24,15 +24,41 @@ constexpr uint32_t kVersion = FI_VERSION(1, 17);
 constexpr size_t kNameBytes = 256;  // longest address of any provider
 // Far more than a connection takes, and than the peer's start on an emulated processor.
 constexpr int kConnectTimeoutMs = 30'000;
-constexpr size_t kQueueEntries = 4096;  // receives, and writes in flight, with room to spare
+constexpr size_t kQueueEntries = 4096;  // receives, and transfers in flight, with room to spare
 constexpr size_t kKinds = static_cast<size_t>(RawKind::kOver) + 1;
 constexpr uint64_t kMessageAccess = FI_SEND | FI_RECV;
-constexpr uint64_t kRegionAccess = FI_WRITE | FI_REMOTE_WRITE;
+constexpr uint64_t kRegionAccess = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 // What a peer has to know of our region.
 struct RegionName {
   uint64_t key = 0;
   uint64_t base = 0;
+};
+
+// The arguments of one read or write; the message refers to the rest.
+struct RawTransfer {
+  RawTransfer(std::byte* local, size_t bytes, fid_mr* registration)
+      : piece{local, bytes}, descriptor(fi_mr_desc(registration)) {}
+  RawTransfer(const RawTransfer&) = delete;
+  RawTransfer& operator=(const RawTransfer&) = delete;
+
+  void Aim(fi_addr_t peer, uint64_t key, uint64_t at, void* context) {
+    remote.addr = at;
+    remote.len = piece.iov_len;
+    remote.key = key;
+    message.msg_iov = &piece;
+    message.desc = &descriptor;
+    message.iov_count = 1;
+    message.addr = peer;
+    message.rma_iov = &remote;
+    message.rma_iov_count = 1;
+    message.context = context;
+  }
+
+  iovec piece;
+  void* descriptor;
+  fi_rma_iov remote = {};
+  fi_msg_rma message = {};
 };
 
 absl::Status FabricError(int64_t result, std::string_view what) {
@@ -292,29 +318,24 @@ bool RawFabric::Send(RawKind kind) {
   const ssize_t result = injects_ ? fi_inject(endpoint_.get(), message, kSmallBytes, peer_)
                                   : fi_send(endpoint_.get(), message, kSmallBytes,
                                             messages_descriptor_, peer_, nullptr);
-  if (result == 0) return true;
-  if (result != -FI_EAGAIN) FailWith(result, "sending");
-  return false;
+  return Posted(result, "sending");
 }
 
 bool RawFabric::Write(size_t offset, size_t bytes) {
-  iovec from = {region_.data() + offset, bytes};
-  fi_rma_iov to = {};
-  to.addr = peer_base_ + offset;
-  to.len = bytes;
-  to.key = peer_key_;
-  void* descriptor = fi_mr_desc(registration_.get());
-  fi_msg_rma message = {};
-  message.msg_iov = &from;
-  message.desc = &descriptor;
-  message.iov_count = 1;
-  message.addr = peer_;
-  message.rma_iov = &to;
-  message.rma_iov_count = 1;
-  message.context = &writes_done_;
-  const ssize_t result = fi_writemsg(endpoint_.get(), &message, FI_COMPLETION);
+  RawTransfer transfer(region_.data() + offset, bytes, registration_.get());
+  transfer.Aim(peer_, peer_key_, peer_base_ + offset, &transfers_done_);
+  return Posted(fi_writemsg(endpoint_.get(), &transfer.message, FI_COMPLETION), "fi_writemsg");
+}
+
+bool RawFabric::Read(size_t offset, size_t bytes) {
+  RawTransfer transfer(region_.data() + offset, bytes, registration_.get());
+  transfer.Aim(peer_, peer_key_, peer_base_ + offset, &transfers_done_);
+  return Posted(fi_readmsg(endpoint_.get(), &transfer.message, FI_COMPLETION), "fi_readmsg");
+}
+
+bool RawFabric::Posted(int64_t result, const char* what) {
   if (result == 0) return true;
-  if (result != -FI_EAGAIN) FailWith(result, "fi_writemsg");
+  if (result != -FI_EAGAIN) FailWith(result, what);
   return false;
 }
 
@@ -328,8 +349,8 @@ int RawFabric::ReadCompletions() {
   }
   int messages = 0;
   for (ssize_t i = 0; i < count; ++i) {
-    if (entries[i].op_context == &writes_done_) {
-      ++writes_done_;
+    if (entries[i].op_context == &transfers_done_) {
+      ++transfers_done_;
     } else if ((entries[i].flags & FI_RECV) != 0) {
       auto* slot = static_cast<std::byte*>(entries[i].op_context);
       arrived_[messages++] = static_cast<RawKind>(*slot);

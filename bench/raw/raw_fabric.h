@@ -36,7 +36,8 @@ enum class RawKind : uint8_t {
   kOneWay = 2,   // confirmed by a kConfirm for every kConfirmEvery of them
   kConfirm = 3,  // kConfirmEvery one-way messages have arrived
   kFence = 4,    // to be answered with the same, after all writes before it
-  kOver = 5,     // the run is over
+  kBulk = 5,     // to be answered with the same, when 1 MiB has been written to us
+  kOver = 6,     // the run is over
 };
 
 inline constexpr uint32_t kConfirmEvery = 32;
@@ -49,7 +50,7 @@ struct RawFabricOptions {
   std::string device;       // verbs: as libfabric names it, "mlx5_0"
   int peer_fd = -1;         // a stream socket to the peer, for addresses and keys
   bool listens = false;     // one side listens, the other connects
-  size_t region_bytes = 0;  // memory for writes, on both sides
+  size_t region_bytes = 0;  // memory for transfers, on both sides
 };
 
 // Deletes any fabric object.
@@ -73,12 +74,14 @@ class RawFabric {
   // failed: status() tells.)
   bool Send(RawKind kind);
 
-  // Writes `bytes` at `offset` of our region to the same offset of the peer's. False as for
-  // Send(). The completion says that our memory is free again; a fence, that the bytes are there.
+  // Writes `bytes` at `offset` of our region to the same offset of the peer's, or reads them from
+  // there. False as for Send(). The completion of a write says that our memory is free again; a
+  // message after it, that the bytes are there.
   bool Write(size_t offset, size_t bytes);
+  bool Read(size_t offset, size_t bytes);
 
-  // Makes progress. Calls on_message(RawKind) for each message and counts finished writes. Returns
-  // the number of messages.
+  // Makes progress. Calls on_message(RawKind) for each message and counts finished transfers.
+  // Returns the number of messages.
   template <class OnMessage>
   int Poll(OnMessage&& on_message) {
     const int count = ReadCompletions();
@@ -86,7 +89,7 @@ class RawFabric {
     return count;
   }
 
-  uint64_t writes_done() const { return writes_done_; }
+  uint64_t transfers_done() const { return transfers_done_; }
   const absl::Status& status() const { return status_; }
 
  private:
@@ -107,6 +110,7 @@ class RawFabric {
   absl::Status PrepareMessages();
   absl::Status PrepareRegion(const RawFabricOptions& options);
   int PostReceive(std::byte* slot);  // whose address is the context, too
+  bool Posted(int64_t result, const char* what);
   int ReadCompletions();
   void ReadError();
   void FailWith(int64_t result, const char* what);
@@ -133,7 +137,7 @@ class RawFabric {
   uint64_t peer_base_ = 0;  // address of the peer's region; 0 where it counts from there
 
   RawKind arrived_[kBatch];
-  uint64_t writes_done_ = 0;
+  uint64_t transfers_done_ = 0;
   absl::Status status_;
 };
 

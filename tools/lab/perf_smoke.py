@@ -8,16 +8,20 @@ from pair import Transcript
 _SECONDS = 180
 # One round of legs as short as they can be: each ends with something counted, however late.
 _SHORT = ["--repeat=1", "--seconds=0.05"]
-# Both round trips and rates, and bulk, each with its ratio and nothing else.
+# Round trips and rates, one-sided and bulk, each with its ratio, and its goal if it has one.
 ROWS = ("64 B round trip, p50", "64 B round trip, p99", "64 B round trip, p99.9",
-        "64 B request and reply, 64 outstanding", "1 MiB transfers")
+        "64 B request and reply, 64 outstanding", "64 B one-sided read, p50",
+        "64 B one-sided reads, 64 outstanding", "1 MiB one-sided writes")
+
+
+def _is_row(path, row, line):
+    pattern = r"%s +%s +emulated +emulated +\d+\.\d\d( +[<>]= \d\.\d\d)?"
+    return re.fullmatch(pattern % (path, re.escape(row)), line) is not None
 
 
 def missing_rows(path, lines):
     """What of a whole table for an emulated path is not there."""
-    return [row for row in ROWS
-            if not any(re.fullmatch(r"%s +%s +emulated +emulated +\d+\.\d\d" % (path, re.escape(row)),
-                                    line) for line in lines)]
+    return [row for row in ROWS if not any(_is_row(path, row, line) for line in lines)]
 
 
 def play(machine, program, env, device):
