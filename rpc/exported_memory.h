@@ -1,0 +1,94 @@
+// ExportedMemory is memory of this process that others may be given leases on: the owner's side of
+// rpc/remote_memory.h.
+//
+//   auto table = server->Export(bytes, {.rights = weft::kMayRead});
+//   (*table)->handle(reply->mutable_table());           // whoever gets this message may read
+//
+// A handle is good for the connections of one tenant (ServerOptions::tenant_of tells them apart;
+// there is one tenant if nobody does), until it expires or is revoked. Any number of handles can be
+// derived: to parts, with fewer rights, for another tenant, for a time.
+//
+// Reuse: the owner's threads may always read and write the memory themselves (with care: a peer
+//   reads while they write; rpc/remote_array.h has records that notice). But it must not be used
+//   for anything else, nor unmapped, before reclaimed(): until then a late write of a holder may
+//   still be on its way.
+//
+// Threads: any, several at once. From handlers that run on the engine too, where marked.
+// Lifetime: the memory outlives this; this is destroyed before its engine (its Server, if the
+// engine
+//   is the server's own). The destructor revokes without grace and returns when the memory is
+//   reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the holders
+//   have answered, or their connections have ended (LinkOptions::peer_timeout_ns sees to that).
+//   REQUIRES: not destroyed from inside a callback of its engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/engine.h"
+#include "transport/exports.h"
+#include "transport/region_handle.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+// What handles are derived with.
+struct DeriveOptions {
+  uint64_t offset = 0;
+  uint64_t length = 0;  // bytes, at least 1
+  Rights rights = kMayRead;
+  uint32_t tenant = kDefaultTenant;
+  uint64_t lifetime_us = 0;  // 0: as long as the export
+};
+
+class ExportedMemory {
+ public:
+  enum class Revoked : uint8_t {
+    kReclaimed = 1,  // nobody can touch the memory any more
+    kPinned = 2,     // until the holders have answered or are gone; reclaimed() will tell
+  };
+  static constexpr uint64_t kForever = ~uint64_t{0};
+
+  // On any engine, a server's or a client's. Server::Export() is the usual way.
+  // INVALID_ARGUMENT: empty memory, bad options. RESOURCE_EXHAUSTED: the engine's limits.
+  static absl::StatusOr<std::unique_ptr<ExportedMemory>> Create(Engine& engine,
+                                                                MutableByteSpan memory,
+                                                                const ExportOptions& options);
+  ~ExportedMemory();
+  ExportedMemory(const ExportedMemory&) = delete;
+  ExportedMemory& operator=(const ExportedMemory&) = delete;
+
+  MutableByteSpan bytes() const { return bytes_; }
+
+  // The whole memory with all the rights of the options, as long as this lives. On the engine too.
+  void handle(RemoteRegion* region) const;
+  RemoteRegion handle() const;
+
+  // A part, with fewer rights. On the engine too. INVALID_ARGUMENT: out of bounds, or rights that
+  // the options do not have.
+  absl::StatusOr<RemoteRegion> Derive(const DeriveOptions& options) const;
+
+  // Ends all its handles. Holders are told, and have `grace_us` (0..60 s) to come to an end; then
+  // their access is closed. Waits for up to `wait_us` for the memory to be reclaimed; on the engine
+  // not at all. Again: waits only.
+  Revoked Revoke(uint64_t grace_us, uint64_t wait_us = kForever);
+  bool reclaimed() const;
+
+  uint32_t leases() const;  // open ones
+
+ private:
+  class Core;
+  ExportedMemory(Engine& engine, MutableByteSpan memory, std::unique_ptr<Core> core);
+
+  // Constant after construction.
+  Engine& engine_;
+  const MutableByteSpan bytes_;
+  const std::unique_ptr<Core> core_;
+  RegionHandle handle_;
+};
+
+}  // namespace weft
