@@ -3,15 +3,18 @@
 //
 // A Region belongs to one path's device; a server's clients come over several. LocalMemory is the
 // one name for the memory, and keeps a Region for each path: an array access on the hot path.
+// Memory of a BufferPool (buffer_pool.h) comes with one; an application makes one for memory of its
+// own.
 //
 // Access is kLocalOnly: peers get leases (exports.h), or windows for one call (rpc/bulk.h).
 //
-// Threads: For() and the destructor on the engine's thread.
-// Lifetime: the memory outlives it; it is destroyed before the Transport, when no operation on it
-//   is outstanding.
+// Threads: Pin() and Unpin() any; the rest, and the destructor, on the engine's thread.
+// Lifetime: the memory outlives it; it is destroyed, or DropRegions() is called, before the
+//   Transport, when no operation on it is outstanding.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -25,7 +28,19 @@ namespace weft {
 
 class LocalMemory {
  public:
-  explicit LocalMemory(MutableByteSpan memory) : memory_(memory) {}
+  // Who hands parts of the memory out, and must not reuse those that are pinned.
+  class Keeper {
+   public:
+    virtual void Pin(size_t offset) = 0;
+    virtual void Unpin(size_t offset) = 0;
+
+   protected:
+    ~Keeper() = default;
+  };
+
+  // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
+  explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr)
+      : memory_(memory), keeper_(keeper) {}
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
 
@@ -45,8 +60,25 @@ class LocalMemory {
     return region.get();
   }
 
+  // Closes the registrations; For() would make new ones.
+  void DropRegions() {
+    for (std::unique_ptr<Region>& region : regions_) region.reset();
+  }
+
+  // Keeps the pool's buffer in which `offset` lies out of other hands, also when its Buffer is
+  // destroyed, until Unpin(): for memory that a peer may still touch (Connection::Reclaim()). Pins
+  // count. Nothing to do for an application's own memory.
+  // REQUIRES: the Buffer lives, at Pin().
+  void Pin(size_t offset) {
+    if (keeper_ != nullptr) keeper_->Pin(offset);
+  }
+  void Unpin(size_t offset) {
+    if (keeper_ != nullptr) keeper_->Unpin(offset);
+  }
+
  private:
   const MutableByteSpan memory_;
+  Keeper* const keeper_;
   std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path_number()]
 };
 

@@ -1,0 +1,334 @@
+#include "transport/buffer_pool.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/intrusive_list.h"
+#include "core/poison.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+
+class BufferSlab;
+
+// What a Buffer and its pins hold. It goes back when the last of them is gone.
+struct BufferCell {
+  BufferSlab* slab = nullptr;
+  size_t offset = 0;
+  std::atomic<uint32_t> references{0};
+  BufferCell* next_idle = nullptr;
+  std::shared_ptr<BufferPoolCore> core;  // while in use
+};
+
+namespace {
+
+constexpr size_t kSmallClasses = 10;           // 4 KiB, 8 KiB, ... 2 MiB: several in a slab
+constexpr size_t kSlabClasses = 15;            // ... 64 MiB: a slab each
+constexpr size_t kClasses = kSlabClasses + 1;  // the last one: any size above
+static_assert(BufferPool::kMinBufferBytes << (kSmallClasses - 1) == BufferPool::kSlabBytes);
+static_assert(BufferPool::kMinBufferBytes << (kSlabClasses - 1) == BufferPool::kMaxClassBytes);
+
+// What a buffer of `bytes` takes. REQUIRES: bytes <= 2^63.
+size_t CellBytes(size_t bytes) {
+  if (bytes <= BufferPool::kMinBufferBytes) return BufferPool::kMinBufferBytes;
+  if (bytes <= BufferPool::kMaxClassBytes) return std::bit_ceil(bytes);
+  return (bytes + BufferPool::kSlabBytes - 1) / BufferPool::kSlabBytes * BufferPool::kSlabBytes;
+}
+
+size_t ClassOf(size_t cell_bytes) {
+  if (cell_bytes > BufferPool::kMaxClassBytes) return kClasses - 1;
+  return static_cast<size_t>(std::countr_zero(cell_bytes / BufferPool::kMinBufferBytes));
+}
+
+bool SharesSlab(size_t cell_bytes) { return cell_bytes <= BufferPool::kSlabBytes; }
+
+}  // namespace
+
+// One mapping, cut into cells of one size. All but Pin() and Unpin() under the core's mutex.
+class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
+ public:
+  explicit BufferSlab(MappedMemory mapping)
+      : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this) {}
+  ~BufferSlab() { Unpoison(mapping_.bytes()); }
+
+  // Cuts it anew. REQUIRES: idle().
+  void Format(size_t cell_bytes) {
+    if (cell_bytes == cell_bytes_) return;
+    cell_bytes_ = cell_bytes;
+    count_ = SharesSlab(cell_bytes) ? BufferPool::kSlabBytes / cell_bytes : 1;
+    cells_ = std::make_unique<BufferCell[]>(count_);
+    first_idle_ = nullptr;
+    for (size_t i = count_; i-- > 0;) {
+      cells_[i].slab = this;
+      cells_[i].offset = i * cell_bytes;
+      PutBack(&cells_[i]);
+    }
+    in_use_ = 0;
+    Poison(mapping_.bytes());
+  }
+
+  // REQUIRES: !full().
+  BufferCell* Take() {
+    BufferCell* const cell = std::exchange(first_idle_, first_idle_->next_idle);
+    ++in_use_;
+    return cell;
+  }
+  void GiveBack(BufferCell* cell) {
+    Poison(memory_.bytes().subspan(cell->offset, cell_bytes_));
+    PutBack(cell);
+    --in_use_;
+  }
+
+  bool full() const { return in_use_ == count_; }
+  bool idle() const { return in_use_ == 0; }
+  size_t cell_bytes() const { return cell_bytes_; }
+  size_t bytes() const { return mapping_.bytes().size(); }
+  MappedMemory::Pages pages() const { return mapping_.pages(); }
+  LocalMemory& memory() { return memory_; }
+
+ private:
+  void PutBack(BufferCell* cell) { cell->next_idle = std::exchange(first_idle_, cell); }
+
+  // While a cell is in use its slab is not cut anew.
+  BufferCell* At(size_t offset) { return &cells_[count_ == 1 ? 0 : offset / cell_bytes_]; }
+  void Pin(size_t offset) override;
+  void Unpin(size_t offset) override;
+
+  const MappedMemory mapping_;
+  LocalMemory memory_;
+  size_t cell_bytes_ = 0;
+  size_t count_ = 0;
+  size_t in_use_ = 0;
+  BufferCell* first_idle_ = nullptr;
+  std::unique_ptr<BufferCell[]> cells_;
+};
+
+class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
+ public:
+  explicit BufferPoolCore(const BufferPoolOptions& options) : options_(options) {}
+  ~BufferPoolCore();
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
+  static void Release(BufferCell* cell);
+  static BufferCell* Reference(BufferCell* cell);
+
+  // --- engine thread ---
+  // Unmaps idle slabs until a slab for `bytes` more would fit.
+  void Trim(size_t bytes);
+  // Closes all registrations, for good.
+  void Close();
+
+  bool MayTrim(size_t bytes);
+  uint64_t mapped_bytes() const { return Locked(mapped_bytes_); }
+  uint64_t buffers() const { return Locked(buffers_); }
+  MappedMemory::Pages pages() const { return Locked(pages_); }
+
+ private:
+  using SlabList = IntrusiveList<BufferSlab>;
+
+  template <class T>
+  T Locked(const T& value) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return value;
+  }
+  // All with mutex_ held.
+  absl::StatusOr<BufferSlab*> SlabFor(size_t cell_bytes);
+  BufferSlab* FindIdle(size_t first_class, size_t end_class);
+  BufferSlab* FindCut(size_t cell_bytes);
+  absl::StatusOr<BufferSlab*> MapSlab(size_t bytes);
+  void Destroy(BufferSlab* slab);
+  void GiveBack(BufferCell* cell);
+
+  const BufferPoolOptions options_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::array<SlabList, kClasses> open_;  // slabs with idle cells
+  SlabList full_;
+  uint64_t mapped_bytes_ = 0;
+  uint64_t buffers_ = 0;
+  MappedMemory::Pages pages_ = MappedMemory::Pages::kSmall;
+};
+
+// --- cells --------------------------------------------------------------------------------------
+
+BufferCell* BufferPoolCore::Reference(BufferCell* cell) {
+  cell->references.fetch_add(1, std::memory_order_relaxed);
+  return cell;
+}
+
+void BufferPoolCore::Release(BufferCell* cell) {
+  if (cell->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::shared_ptr<BufferPoolCore> core = std::move(cell->core);
+  const std::lock_guard<std::mutex> lock(core->mutex_);
+  core->GiveBack(cell);
+}
+
+void BufferSlab::Pin(size_t offset) { BufferPoolCore::Reference(At(offset)); }
+void BufferSlab::Unpin(size_t offset) { BufferPoolCore::Release(At(offset)); }
+
+// --- slabs --------------------------------------------------------------------------------------
+
+BufferPoolCore::~BufferPoolCore() {
+  WEFT_CHECK(full_.empty() && buffers_ == 0);
+  for (SlabList& list : open_) {
+    while (BufferSlab* slab = list.PopFront()) delete slab;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> BufferPoolCore::Allocate(size_t bytes) {
+  const size_t cell_bytes = CellBytes(bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  WEFT_ASSIGN_OR_RETURN(BufferSlab* const slab, SlabFor(cell_bytes));
+  BufferCell* const cell = Reference(slab->Take());
+  if (slab->full()) {
+    SlabList::Remove(slab);
+    full_.PushBack(slab);
+  }
+  cell->core = shared_from_this();
+  ++buffers_;
+  const MutableByteSpan memory = slab->memory().bytes().subspan(cell->offset, bytes);
+  Unpoison(memory);
+  return std::unique_ptr<Buffer>(new Buffer(cell, memory));
+}
+
+void BufferPoolCore::GiveBack(BufferCell* cell) {
+  BufferSlab* const slab = cell->slab;
+  slab->GiveBack(cell);
+  --buffers_;
+  // Those that were used last are in the processor's cache.
+  SlabList::Remove(slab);
+  open_[ClassOf(slab->cell_bytes())].PushFront(slab);
+}
+
+absl::StatusOr<BufferSlab*> BufferPoolCore::SlabFor(size_t cell_bytes) {
+  BufferSlab* slab = FindCut(cell_bytes);
+  if (slab != nullptr) return slab;
+  if (SharesSlab(cell_bytes)) slab = FindIdle(0, kSmallClasses);
+  if (slab != nullptr) {
+    SlabList::Remove(slab);
+  } else {
+    WEFT_ASSIGN_OR_RETURN(slab,
+                          MapSlab(SharesSlab(cell_bytes) ? BufferPool::kSlabBytes : cell_bytes));
+  }
+  slab->Format(cell_bytes);
+  open_[ClassOf(cell_bytes)].PushFront(slab);
+  return slab;
+}
+
+BufferSlab* BufferPoolCore::FindCut(size_t cell_bytes) {
+  for (BufferSlab& slab : open_[ClassOf(cell_bytes)]) {
+    if (slab.cell_bytes() == cell_bytes) return &slab;
+  }
+  return nullptr;
+}
+
+BufferSlab* BufferPoolCore::FindIdle(size_t first_class, size_t end_class) {
+  for (size_t i = first_class; i < end_class; ++i) {
+    for (BufferSlab& slab : open_[i]) {
+      if (slab.idle()) return &slab;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<BufferSlab*> BufferPoolCore::MapSlab(size_t bytes) {
+  if (bytes > options_.max_bytes || mapped_bytes_ > options_.max_bytes - bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("a buffer pool of ", mapped_bytes_, " bytes, asked for ", bytes,
+               " more, would exceed BufferPoolOptions::max_bytes, ", options_.max_bytes));
+  }
+  WEFT_ASSIGN_OR_RETURN(MappedMemory mapping, MappedMemory::Map(bytes, options_.memory));
+  mapped_bytes_ += mapping.bytes().size();
+  pages_ = mapping.pages();
+  return new BufferSlab(std::move(mapping));
+}
+
+void BufferPoolCore::Destroy(BufferSlab* slab) {
+  mapped_bytes_ -= slab->bytes();
+  SlabList::Remove(slab);
+  delete slab;
+}
+
+bool BufferPoolCore::MayTrim(size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return CellBytes(bytes) <= options_.max_bytes && FindIdle(0, kClasses) != nullptr;
+}
+
+void BufferPoolCore::Trim(size_t bytes) {
+  const size_t wanted = std::max(CellBytes(bytes), BufferPool::kSlabBytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (mapped_bytes_ + wanted > options_.max_bytes) {
+    BufferSlab* const slab = FindIdle(0, kClasses);
+    if (slab == nullptr) return;
+    Destroy(slab);
+  }
+}
+
+void BufferPoolCore::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (SlabList& list : open_) {
+    for (BufferSlab& slab : list) slab.memory().DropRegions();
+  }
+  for (BufferSlab& slab : full_) slab.memory().DropRegions();
+}
+
+// --- Buffer, BufferPool -------------------------------------------------------------------------
+
+Buffer::~Buffer() { BufferPoolCore::Release(cell_); }
+LocalMemory& Buffer::memory() const { return cell_->slab->memory(); }
+size_t Buffer::offset() const { return cell_->offset; }
+
+BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
+    : engine_(engine), core_(std::make_shared<BufferPoolCore>(options)) {}
+
+BufferPool::~BufferPool() {
+  if (engine_->Enter()) {
+    core_->Close();
+    engine_->Leave();
+    return;
+  }
+  Waiter closed;
+  const auto close = [this, &closed] {
+    core_->Close();
+    engine_->Finish(closed);
+  };
+  while (!engine_->Post(close)) std::this_thread::yield();
+  engine_->Wait(closed);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
+  if (bytes == 0) return absl::InvalidArgumentError("a buffer of 0 bytes");
+  if (bytes > ~size_t{0} / 2) {
+    return absl::ResourceExhaustedError(StrCat("a buffer of ", bytes, " bytes"));
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = core_->Allocate(bytes);
+  if (!absl::IsResourceExhausted(buffer.status()) || !core_->MayTrim(bytes)) return buffer;
+  if (engine_->Enter()) {
+    core_->Trim(bytes);
+    engine_->Leave();
+  } else {
+    // May run after this thread has lost its patience.
+    const auto trimmed = std::make_shared<Waiter>();
+    const bool posted = engine_->Post([engine = engine_, core = core_, trimmed, bytes] {
+      core->Trim(bytes);
+      engine->Finish(*trimmed);
+    });
+    if (!posted) return buffer;
+    engine_->Wait(*trimmed, engine_->clock().NowNs() + kTrimPatienceNs);
+  }
+  return core_->Allocate(bytes);
+}
+
+uint64_t BufferPool::mapped_bytes() const { return core_->mapped_bytes(); }
+uint64_t BufferPool::buffers() const { return core_->buffers(); }
+MappedMemory::Pages BufferPool::pages() const { return core_->pages(); }
+
+}  // namespace weft

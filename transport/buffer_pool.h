@@ -1,0 +1,105 @@
+// Buffers for an application's bulk data, out of memory that is registered once and used for ever.
+//
+// A slab is one mapping with one LocalMemory: the first transfer from or into any of its buffers
+// registers all of it with that path; all later ones, of all its buffers, find the registration
+// there. Buffers come in powers of two. Those of up to 2 MiB share slabs of 2 MiB (one huge page);
+// a larger one is a slab of its own; above 64 MiB the sizes are multiples of 2 MiB instead. A
+// buffer that came back is used again as it is: its bytes are what its last user left there. (So
+// lend peers only what was written. Fresh slabs are zeros.)
+//
+//   absl::StatusOr<std::unique_ptr<Buffer>> buffer = pool->Allocate(size_t{1} << 20);
+//   ... fill (*buffer)->bytes(), then on the engine's thread:
+//   absl::StatusOr<const Region*> region = (*buffer)->memory().For(connection);
+//   connection.Write(**region, (*buffer)->offset(), remote, op);
+//
+// What becomes of a buffer:
+//   in use   Allocate(). -> idle: its Buffer is destroyed and the last pin is gone
+//   idle     its cell waits for the next Allocate() of its size; a slab whose cells are all idle
+//            serves any size of up to 2 MiB, or is unmapped when the bound is reached.
+//
+// Threads: any, for everything but Buffer::memory()'s own engine-thread functions; slow paths lock.
+// Lifetime: the pool is destroyed before its Engine, when no operation on its memory is
+//   outstanding; from any thread, and it closes the registrations on the engine: as any blocking
+//   call, it waits for that (kExternal: on the owner's thread, or while that one polls). Buffers
+//   may outlive it: their bytes() stay good, their memory() must not be used any more.
+// Errors: RESOURCE_EXHAUSTED: max_bytes, by name, or the system has no memory.
+// Invariants: mapped_bytes() <= max_bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/engine.h"
+#include "transport/local_memory.h"
+#include "transport/mapped_memory.h"
+
+namespace weft {
+
+struct BufferPoolOptions {
+  // Behaviour.
+  MappedMemoryOptions memory;  // huge pages, memfd, NUMA node
+  // Performance.
+  // All slabs together, in use or idle; at least 2 MiB; mapped as needed. The default is sixteen of
+  // the largest messages; lower, Allocate() refuses sooner.
+  uint64_t max_bytes = uint64_t{1} << 30;
+};
+
+class BufferPoolCore;
+struct BufferCell;
+
+// Memory of the pool in one user's hands. Destroying it gives it back, from any thread.
+// REQUIRES: no operation on it is outstanding then (pins apart).
+class Buffer {
+ public:
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // As many as were asked for.
+  MutableByteSpan bytes() const { return bytes_; }
+  // The slab's, and where in it bytes() begin: what operations want.
+  LocalMemory& memory() const;
+  size_t offset() const;
+
+ private:
+  friend class BufferPoolCore;
+  Buffer(BufferCell* cell, MutableByteSpan bytes) : cell_(cell), bytes_(bytes) {}
+
+  BufferCell* const cell_;
+  const MutableByteSpan bytes_;
+};
+
+class BufferPool {
+ public:
+  static constexpr size_t kMinBufferBytes = size_t{4} << 10;  // a page: nothing smaller is worth
+                                                              // a transfer of its own
+  static constexpr size_t kMaxClassBytes = size_t{64} << 20;
+  static constexpr size_t kSlabBytes = kHugePageBytes;
+  // An engine that is driven closes registrations in far less; one that nobody drives never does.
+  static constexpr uint64_t kTrimPatienceNs = 1'000'000'000;
+
+  // `engine` outlives the pool; its connections are those that the memory is used with.
+  explicit BufferPool(Engine* engine, const BufferPoolOptions& options = {});
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  // 1 byte or more, at a multiple of 4 KiB. A few hundred nanoseconds when there is an idle buffer
+  // of the size. Where the bound is reached and idle slabs have to go first, it runs on the engine
+  // or waits for it, for kTrimPatienceNs at most.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
+
+  uint64_t mapped_bytes() const;
+  uint64_t buffers() const;  // in use, or pinned
+  // The kind of pages of the newest slab; kSmall before there is one.
+  MappedMemory::Pages pages() const;
+
+ private:
+  Engine* const engine_;
+  const std::shared_ptr<BufferPoolCore> core_;  // outlives the pool while buffers are out
+};
+
+}  // namespace weft

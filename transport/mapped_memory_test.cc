@@ -1,0 +1,108 @@
+#include "transport/mapped_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace weft {
+namespace {
+
+using HugePages = MappedMemoryOptions::HugePages;
+using Source = MappedMemoryOptions::Source;
+
+bool IsZero(MutableByteSpan memory) {
+  return std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{}; });
+}
+
+MappedMemoryOptions With(HugePages huge_pages, Source source = Source::kAnonymous) {
+  MappedMemoryOptions options;
+  options.huge_pages = huge_pages;
+  options.source = source;
+  return options;
+}
+
+TEST(MappedMemoryTest, IsZeroAndAtLeastAsLargeAsAskedFor) {
+  for (const HugePages huge_pages : {HugePages::kTry, HugePages::kNever}) {
+    for (const size_t bytes : {size_t{1}, size_t{5000}, kHugePageBytes, kHugePageBytes + 1}) {
+      const auto memory = MappedMemory::Map(bytes, With(huge_pages));
+      ASSERT_TRUE(memory.ok()) << memory.status();
+      EXPECT_GE(memory->bytes().size(), bytes);
+      EXPECT_TRUE(IsZero(memory->bytes()));
+      EXPECT_EQ(memory->descriptor(), -1);
+    }
+  }
+}
+
+TEST(MappedMemoryTest, SaysWhichPagesItGot) {
+  const auto small = MappedMemory::Map(kHugePageBytes, With(HugePages::kNever));
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_EQ(small->pages(), MappedMemory::Pages::kSmall);
+  const auto tried = MappedMemory::Map(kHugePageBytes, With(HugePages::kTry));
+  ASSERT_TRUE(tried.ok()) << tried.status();
+  if (tried->pages() != MappedMemory::Pages::kSmall) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tried->bytes().data()) % kHugePageBytes, 0u);
+  }
+  // A few bytes are not worth a huge page.
+  EXPECT_EQ(MappedMemory::Map(100)->pages(), MappedMemory::Pages::kSmall);
+}
+
+TEST(MappedMemoryTest, RequiredHugePagesAreThoseThatAreReservedOrAnError) {
+  const auto memory = MappedMemory::Map(1, With(HugePages::kRequire));
+  if (memory.ok()) {
+    EXPECT_EQ(memory->pages(), MappedMemory::Pages::kHuge);
+    EXPECT_EQ(memory->bytes().size(), kHugePageBytes);
+  } else {
+    EXPECT_TRUE(absl::IsResourceExhausted(memory.status())) << memory.status();
+    EXPECT_NE(memory.status().message().find("vm.nr_hugepages"), std::string::npos);
+  }
+}
+
+TEST(MappedMemoryTest, AMemfdIsTheSameMemoryForWhoeverMapsIt) {
+  const auto memory = MappedMemory::Map(10'000, With(HugePages::kNever, Source::kMemfd));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const size_t bytes = memory->bytes().size();
+  void* const other = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, memory->descriptor(), 0);
+  ASSERT_NE(other, MAP_FAILED);
+  memory->bytes()[9'999] = std::byte{42};
+  EXPECT_EQ(static_cast<const std::byte*>(other)[9'999], std::byte{42});
+  munmap(other, bytes);
+}
+
+// Who touches a mapping behind the end of its file is killed.
+TEST(MappedMemoryTest, AMemfdCannotBeMadeSmallerUnderItsMapping) {
+  const auto memory = MappedMemory::Map(10'000, With(HugePages::kNever, Source::kMemfd));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_NE(ftruncate(memory->descriptor(), 0), 0);
+}
+
+TEST(MappedMemoryTest, AnyNodeWillDoWhereThePreferredOneDoesNotExist) {
+  MappedMemoryOptions options;
+  for (const int node : {0, 63, 1000}) {
+    options.numa_node = node;
+    const auto memory = MappedMemory::Map(kHugePageBytes, options);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memory->bytes()[0] = std::byte{1};
+  }
+}
+
+TEST(MappedMemoryTest, MovedMemoryIsUnmappedOnce) {
+  auto first = MappedMemory::Map(5000);
+  ASSERT_TRUE(first.ok());
+  std::byte* const at = first->bytes().data();
+  MappedMemory second = *std::move(first);
+  EXPECT_EQ(second.bytes().data(), at);
+  second = *MappedMemory::Map(5000);
+  second.bytes()[0] = std::byte{1};
+}
+
+TEST(MappedMemoryTest, NoBytesAreAnError) {
+  EXPECT_TRUE(absl::IsInvalidArgument(MappedMemory::Map(0).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(MappedMemory::Map(~size_t{0}).status()));
+}
+
+}  // namespace
+}  // namespace weft
