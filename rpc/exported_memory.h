@@ -87,7 +87,7 @@ class ExportedMemory {
   // Constant after construction.
   Engine& engine_;
   const MutableByteSpan bytes_;
-  const std::unique_ptr<Core> core_;
+  std::unique_ptr<Core> core_;  // the engine's side
   RegionHandle handle_;
 };
 

@@ -36,6 +36,10 @@ absl::Status Server::Listen(const std::string& address) { return core_->Listen(a
 std::string Server::address() const { return core_->address(); }
 void Server::Wait() { core_->Wait(); }
 void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
+absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
+                                                               const ExportOptions& options) {
+  return ExportedMemory::Create(core_->engine(), memory, options);
+}
 ServerStats Server::stats() { return core_->ReadStats(); }
 
 }  // namespace weft

@@ -19,12 +19,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rpc/executor.h"
+#include "rpc/exported_memory.h"
 #include "rpc/service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -46,6 +48,9 @@ struct ServerOptions {
                                           // what clients can make this process hold.
   uint32_t max_connections = 1024;        // ListenOptions::max_connections
   LinkOptions link;                       // paths and resources of each connection
+  // Whose handles a client may use (transport/region_handle.h): called on the engine for each
+  // connection, before its first request. Null: all clients are kDefaultTenant.
+  std::function<uint32_t(const PathInfo&)> tenant_of;
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
                                          // more memory per connection (an arena for each in use)
@@ -95,6 +100,11 @@ class Server {
   // `grace_us` for running calls, then closes all connections. Handlers that run longer find their
   // context cancelled; returns when the last one has ended. Idempotent.
   void Shutdown(uint64_t grace_us);
+
+  // Lets clients use `memory` in place, each with a handle (rpc/exported_memory.h). It goes before
+  // the server does.
+  absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
+                                                         const ExportOptions& options);
 
   ServerStats stats();
 

@@ -47,6 +47,7 @@ void ServerConnection::OnOpen(Connection& connection) {
   if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
     return Close(ToStd(agreed.message()));
   }
+  if (core_.options().tenant_of) connection.set_tenant(core_.options().tenant_of(path_));
   if (core_.draining()) Close("the server is shutting down");
 }
 
