@@ -72,6 +72,18 @@ void Record::Overwrite(size_t offset, const FieldView& field) {
   WriteField(block_.data() + offset, field);
 }
 
+bool BlockReader::Next(FieldView* field) {
+  Record::Header header;
+  if (left_.size() < sizeof(header)) return false;
+  std::memcpy(&header, left_.data(), sizeof(header));
+  const std::string_view rest = left_.substr(sizeof(header));
+  if (uint64_t{header.name_bytes} + header.value_bytes > rest.size()) return false;
+  field->name = rest.substr(0, header.name_bytes);
+  field->value = rest.substr(header.name_bytes, header.value_bytes);
+  left_ = rest.substr(size_t{header.name_bytes} + header.value_bytes);
+  return true;
+}
+
 Record::Size Record::SizeAfter(Fields fields) const {
   Size size = {bytes(), this->size()};
   for (const FieldView& field : fields) {

@@ -31,12 +31,12 @@ inline bool operator==(const FieldView& a, const FieldView& b) {
 using Fields = absl::Span<const FieldView>;
 
 class Record {
+ public:
   struct Header {  // Before the name and the value of each field.
     uint32_t name_bytes;
     uint32_t value_bytes;
   };
 
- public:
   // What a field costs beyond its name and value.
   static constexpr size_t kFieldOverheadBytes = sizeof(Header);
 
@@ -69,6 +69,10 @@ class Record {
   Iterator begin() const { return Iterator(block_.data()); }
   Iterator end() const { return Iterator(block_.data() + block_.size()); }
 
+  // All of it, as it can be stored or sent: for each field the length of its name and of its value,
+  // four bytes each in this machine's order, then both. RecordBlock reads it again.
+  std::string_view block() const { return block_; }
+
   size_t size() const { return size_; }           // fields
   size_t bytes() const { return block_.size(); }  // names, values and kFieldOverheadBytes for each
 
@@ -83,6 +87,22 @@ class Record {
 
   std::string block_;  // Header, name, value; Header, name, value; ...
   size_t size_ = 0;
+};
+
+// The fields of a block that came from elsewhere, each length checked:
+//
+//   BlockReader reader(block);
+//   for (FieldView field; reader.Next(&field);) ...
+//   if (!reader.at_end()) it is no record's block
+class BlockReader {
+ public:
+  explicit BlockReader(std::string_view block) : left_(block) {}
+
+  bool Next(FieldView* field);
+  bool at_end() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
 };
 
 inline Record::Header Record::HeaderAt(const char* at) {
