@@ -1,6 +1,5 @@
 #include "examples/kv/index/index.h"
 
-#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "core/crc32c.h"
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
+#include "rpc/record.h"
 
 namespace kv::index {
 
@@ -20,27 +20,22 @@ Index::Index(weft::MutableByteSpan table, weft::MutableByteSpan heap, uint64_t h
   WEFT_CHECK(table.size() >= kBucketBytes && table.size() % kBucketBytes == 0);
   WEFT_CHECK(table.size() / kBucketBytes <= ~uint32_t{0});
   WEFT_CHECK(reinterpret_cast<uintptr_t>(table.data()) % kExtentUnitBytes == 0);
-  for (uint32_t number = 0; number < buckets(); ++number) {
-    Bucket& bucket = BucketAt(number);
-    bucket = {};
-    bucket.crc32c = CheckOf(bucket, number);
-  }
 }
 
-Bucket& Index::BucketAt(uint32_t number) const {
-  return *reinterpret_cast<Bucket*>(table_.data() + size_t{number} * kBucketBytes);
+BucketLayout& Index::BucketAt(uint32_t number) const {
+  return *reinterpret_cast<BucketLayout*>(table_.data() + size_t{number} * kBucketBytes);
 }
 
-weft::MutableByteSpan Index::ExtentAt(const Slot& slot) const {
+weft::MutableByteSpan Index::ExtentAt(const SlotLayout& slot) const {
   return heap_.subspan(size_t{slot.where} * kExtentUnitBytes, slot.length);
 }
 
 Index::Place Index::Find(std::string_view key) const {
   const uint64_t hash = HashKey(key, hash_seed_);
   const uint32_t number = BucketOf(hash, buckets());
-  const Bucket& bucket = BucketAt(number);
+  const BucketLayout& bucket = BucketAt(number);
   for (uint32_t i = 0; i < kSlots; ++i) {
-    const Slot& slot = bucket.slots[i];
+    const SlotLayout& slot = bucket.slots[i];
     if (slot.version == 0 || slot.fingerprint != hash) continue;
     std::string_view block;
     // Another key's with the same hash: rare, and no matter.
@@ -59,12 +54,13 @@ int Index::FreeSlot(uint32_t bucket) const {
 }
 
 // Readers do not know of it before a slot names it.
-std::optional<Slot> Index::WriteExtent(std::string_view key, const Record& record, uint64_t hash) {
+std::optional<SlotLayout> Index::WriteExtent(std::string_view key, const Record& record,
+                                             uint64_t hash) {
   const std::string_view block = record.block();
   const size_t length = sizeof(ExtentHead) + key.size() + block.size();
   const std::optional<uint32_t> where = extents_.Allocate(length);
   if (!where.has_value()) return std::nullopt;
-  Slot slot = {hash, ++last_version_, *where, static_cast<uint32_t>(length), 0, 0};
+  SlotLayout slot = {hash, ++last_version_, *where, static_cast<uint32_t>(length), 0, 0};
   const ExtentHead head = {slot.version, static_cast<uint32_t>(key.size()),
                            static_cast<uint32_t>(block.size())};
   const weft::MutableByteSpan extent = ExtentAt(slot);
@@ -75,28 +71,13 @@ std::optional<Slot> Index::WriteExtent(std::string_view key, const Record& recor
   return slot;
 }
 
-// Whoever reads meanwhile finds the sequence odd, or a check that does not fit; and once the
-// sequence is even again, all of the change.
-void Index::Change(uint32_t number, const Bucket& to) {
-  Bucket& bucket = BucketAt(number);
-  Bucket next = to;
-  next.sequence = bucket.sequence + 2;
-  next.crc32c = CheckOf(next, number);
-  std::atomic_ref<uint64_t> sequence(bucket.sequence);
-  sequence.store(next.sequence - 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  constexpr size_t kAfter = sizeof(bucket.sequence);
-  std::memcpy(reinterpret_cast<std::byte*>(&bucket) + kAfter,
-              reinterpret_cast<const std::byte*>(&next) + kAfter, kBucketBytes - kAfter);
-  sequence.store(next.sequence, std::memory_order_release);
-}
-
-void Index::SetSlot(uint32_t number, int slot, const Slot& to) {
-  Bucket next = BucketAt(number);
-  Slot old = {};
-  if (slot >= 0) old = std::exchange(next.slots[slot], to);
-  next.flags = missing_[number] > 0 ? kAsk : 0;
-  Change(number, next);
+void Index::SetSlot(uint32_t number, int slot, const SlotLayout& to) {
+  SlotLayout old;
+  {
+    weft::RecordWriter<BucketLayout> bucket(BucketAt(number));
+    if (slot >= 0) old = std::exchange(bucket->slots[static_cast<size_t>(slot)], to);
+    bucket->flags = missing_[number] > 0 ? kAsk : 0;
+  }
   records_ += (to.version != 0 ? 1 : 0) - (old.version != 0 ? 1 : 0);
   // Nothing leads to it any more; who is on the way there will see that it is another one.
   if (old.version != 0) extents_.Free(old.where);
@@ -110,27 +91,28 @@ void Index::AddMissing(uint32_t bucket, int records) {
 void Index::Put(std::string_view key, const Record& record, bool existed) {
   const Place place = Find(key);
   const int slot = place.slot < 0 ? FreeSlot(place.bucket) : place.slot;
-  const std::optional<Slot> fresh = slot < 0 ? std::nullopt : WriteExtent(key, record, place.hash);
+  const std::optional<SlotLayout> fresh =
+      slot < 0 ? std::nullopt : WriteExtent(key, record, place.hash);
   if (existed && place.slot < 0) AddMissing(place.bucket, -1);
   if (!fresh.has_value()) AddMissing(place.bucket, 1);
-  SetSlot(place.bucket, slot, fresh.value_or(Slot{}));
+  SetSlot(place.bucket, slot, fresh.value_or(SlotLayout{}));
 }
 
 void Index::Remove(std::string_view key) {
   const Place place = Find(key);
   if (place.slot < 0) AddMissing(place.bucket, -1);
-  SetSlot(place.bucket, place.slot, Slot{});
+  SetSlot(place.bucket, place.slot, SlotLayout{});
 }
 
 void Index::CheckInvariants() const {
   uint64_t records = 0;
   uint64_t missing = 0;
   for (uint32_t number = 0; number < buckets(); ++number) {
-    const Bucket& bucket = BucketAt(number);
-    WEFT_CHECK(bucket.sequence % 2 == 0 && bucket.crc32c == CheckOf(bucket, number));
+    const BucketLayout& bucket = BucketAt(number);
+    WEFT_CHECK(weft::IsWholeRecord(reinterpret_cast<const std::byte*>(&bucket), sizeof(bucket)));
     WEFT_CHECK(((bucket.flags & kAsk) != 0) == (missing_[number] > 0));
     missing += missing_[number];
-    for (const Slot& slot : bucket.slots) {
+    for (const SlotLayout& slot : bucket.slots) {
       if (slot.version == 0) continue;
       ++records;
       WEFT_CHECK(BucketOf(slot.fingerprint, buckets()) == number);

@@ -26,7 +26,7 @@ namespace kv::index {
 
 class Index {
  public:
-  // `table` is a multiple of kBucketBytes, both are aligned to 64 bytes. All buckets are written.
+  // REQUIRES: `table` is a number of whole buckets, of zeros; both are aligned to 64 bytes.
   Index(weft::MutableByteSpan table, weft::MutableByteSpan heap, uint64_t hash_seed);
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
@@ -52,14 +52,13 @@ class Index {
     uint64_t hash;
   };
 
-  Bucket& BucketAt(uint32_t number) const;
-  weft::MutableByteSpan ExtentAt(const Slot& slot) const;
+  BucketLayout& BucketAt(uint32_t number) const;
+  weft::MutableByteSpan ExtentAt(const SlotLayout& slot) const;
   Place Find(std::string_view key) const;
   int FreeSlot(uint32_t bucket) const;
-  std::optional<Slot> WriteExtent(std::string_view key, const Record& record, uint64_t hash);
-  void SetSlot(uint32_t number, int slot, const Slot& to);
+  std::optional<SlotLayout> WriteExtent(std::string_view key, const Record& record, uint64_t hash);
+  void SetSlot(uint32_t number, int slot, const SlotLayout& to);
   void AddMissing(uint32_t bucket, int records);
-  void Change(uint32_t number, const Bucket& to);
 
   const weft::MutableByteSpan table_;
   const weft::MutableByteSpan heap_;
