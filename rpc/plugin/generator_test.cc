@@ -12,10 +12,13 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "rpc/plugin/layout.h"
 #include "rpc/plugin/names.h"
 
 namespace weft::plugin {
@@ -117,6 +120,8 @@ TEST_F(GeneratorTest, WritesIntoTheGlobalNamespaceWithoutAPackage) {
 
 TEST_F(GeneratorTest, WritesFilesEvenWithoutServices) { ExpectGolden("no_services.proto"); }
 
+TEST_F(GeneratorTest, WritesStructsOfFixedLayouts) { ExpectGolden("layouts.proto"); }
+
 TEST_F(GeneratorTest, OutputDependsOnTheFileAlone) {
   MemoryOutput first, second;
   std::string error;
@@ -194,6 +199,158 @@ TEST_F(GeneratorTest, RefusesProtocsOwnServices) {
 
 TEST_F(GeneratorTest, RefusesOptions) {
   EXPECT_EQ(ErrorOf(File(""), "fast"), "unknown option 'fast': protoc-gen-weft has none");
+}
+
+// --- fixed layouts -------------------------------------------------------------------------------
+
+// A message of fixed layout, whose fields start at line 5.
+std::string Fixed(const std::string& fields, const std::string& more = "") {
+  return "syntax = 'proto3'; package a; import 'weft/options.proto'; import "
+         "'weft/memory.proto';\n" +
+         more + "\nmessage M {\n  option (weft.fixed_layout) = true;\n" + fields + "\n}";
+}
+
+TEST_F(GeneratorTest, RefusesFieldsWithoutAFixedLayout) {
+  EXPECT_EQ(ErrorOf(Fixed("string s = 1;")),
+            "line 5: a.M.s: a string has no fixed layout; use bytes with [(weft.bytes) = N]");
+  EXPECT_EQ(ErrorOf(Fixed("\nmap<int32, int32> m = 1;")),
+            "line 6: a.M.m: a map has no fixed layout");
+  EXPECT_EQ(ErrorOf(Fixed("oneof which { int32 x = 1; }")),
+            "line 5: a.M.x: a oneof has no fixed layout: memory does not tell which field is set");
+  EXPECT_EQ(ErrorOf(Fixed("optional int32 x = 1;")),
+            "line 5: a.M.x: memory does not tell whether a field is set; remove 'optional' (in "
+            "proto2: 'required')");
+  EXPECT_EQ(ErrorOf(Fixed("weft.Bulk b = 1;")),
+            "line 5: a.M.b: its type weft.Bulk has no fixed layout; give it option "
+            "(weft.fixed_layout) = true");
+}
+
+TEST_F(GeneratorTest, RefusesFieldsOfUnknownLength) {
+  EXPECT_EQ(ErrorOf(Fixed("bytes b = 1;\nrepeated int32 r = 2;")),
+            "line 5: a.M.b: a bytes field needs [(weft.bytes) = N], its length\n"
+            "line 6: a.M.r: a repeated field needs [(weft.count) = N], its number of elements");
+  EXPECT_EQ(ErrorOf(Fixed("bytes b = 1 [(weft.bytes) = 0];")),
+            "line 5: a.M.b: (weft.bytes) must be 1 to 1048576");
+  EXPECT_EQ(ErrorOf(Fixed("repeated bool r = 1 [(weft.count) = 1048577];")),
+            "line 5: a.M.r: (weft.count) must be 1 to 1048576");
+}
+
+TEST_F(GeneratorTest, RefusesLengthsOfWhatHasOne) {
+  EXPECT_EQ(ErrorOf(Fixed("int32 x = 1 [(weft.count) = 2];")),
+            "line 5: a.M.x: (weft.count) belongs to repeated fields");
+  EXPECT_EQ(ErrorOf(Fixed("int32 x = 1 [(weft.bytes) = 2];")),
+            "line 5: a.M.x: (weft.bytes) belongs to bytes fields");
+}
+
+TEST_F(GeneratorTest, RefusesLayoutsThatAreTooLarge) {
+  EXPECT_EQ(ErrorOf(Fixed("repeated fixed64 r = 1 [(weft.count) = 131072];")), "");
+  EXPECT_EQ(ErrorOf(Fixed("repeated fixed64 r = 1 [(weft.count) = 131072]; bool more = 2;")),
+            "line 3: a.M: the layout has 1048584 bytes; the limit is 1048576");
+}
+
+TEST_F(GeneratorTest, RefusesEmptyLayouts) {
+  EXPECT_EQ(ErrorOf(Fixed("")), "line 3: a.M: a fixed layout needs a field");
+}
+
+TEST_F(GeneratorTest, RefusesMessagesThatContainThemselves) {
+  EXPECT_EQ(ErrorOf(Fixed("M again = 1;")), "line 5: a.M.again: its type a.M would contain itself");
+  EXPECT_EQ(ErrorOf(Fixed("N n = 1;", "message N { option (weft.fixed_layout) = true; M m = 1; }")),
+            "line 2: a.N.m: its type a.M has errors\n"
+            "line 5: a.M.n: its type a.N has errors");
+}
+
+TEST_F(GeneratorTest, TakesOneSequenceWordAtTheFront) {
+  EXPECT_EQ(ErrorOf(Fixed("fixed64 s = 1 [(weft.sequence) = true];")), "");
+  EXPECT_EQ(ErrorOf(Fixed("bool b = 1;\nfixed64 s = 2 [(weft.sequence) = true];")),
+            "line 6: a.M.s: the sequence word must be the first field");
+  EXPECT_EQ(ErrorOf(Fixed("fixed32 s = 1 [(weft.sequence) = true];")),
+            "line 5: a.M.s: the sequence word must be a fixed64");
+  EXPECT_EQ(ErrorOf(Fixed("N n = 1;",
+                          "message N { option (weft.fixed_layout) = true; fixed64 s = 1 "
+                          "[(weft.sequence) = true]; }")),
+            "line 5: a.M.n: its type a.N has a sequence word: only whole records can have one");
+}
+
+TEST_F(GeneratorTest, RefusesOptionsOfLayoutsElsewhere) {
+  EXPECT_EQ(ErrorOf("syntax = 'proto3'; import 'weft/options.proto';\n"
+                    "message P { bytes b = 1 [(weft.bytes) = 2]; }"),
+            "line 2: P.b: (weft.count), (weft.bytes) and (weft.sequence) belong to messages with "
+            "option (weft.fixed_layout) = true");
+}
+
+TEST_F(GeneratorTest, RefusesNamesThatAStructHasAlready) {
+  EXPECT_EQ(ErrorOf(Fixed("bool kChecked = 1;\nbool padding_0_ = 2;\nbool MLayout = 3;")),
+            "line 5: a.M.kChecked: 'kChecked' is a name in the generated struct; rename the field\n"
+            "line 6: a.M.padding_0_: names that end in '_' are the generator's; rename the field\n"
+            "line 7: a.M.MLayout: 'MLayout' is a name in the generated struct; rename the field");
+  EXPECT_EQ(ErrorOf(Fixed("bool b = 1;", "enum MLayout { ZERO = 0; }")),
+            "line 3: a.M: the name of its struct, MLayout, is taken in this file; rename one of "
+            "them");
+}
+
+TEST_F(GeneratorTest, Proto2RecordsHaveRequiredFields) {
+  const std::string start =
+      "syntax = 'proto2'; package a; import 'weft/options.proto';\n"
+      "message M { option (weft.fixed_layout) = true;\n";
+  EXPECT_EQ(ErrorOf(start + "required int32 x = 1; }"), "");
+  EXPECT_EQ(ErrorOf(start + "optional int32 x = 1; }"),
+            "line 3: a.M.x: memory does not tell whether a field is set; remove 'optional' (in "
+            "proto2: 'required')");
+  EXPECT_EQ(ErrorOf(start + "required int32 x = 1; extensions 10 to 20; }"),
+            "line 2: a.M: extensions have no fixed layout");
+}
+
+class LayoutTest : public testing::Test {
+ protected:
+  std::string TextOf(const std::string& fields) {
+    sources_.push_back(std::make_unique<Sources>());
+    const pb::FileDescriptor* file = sources_.back()->Parse(Fixed(fields));
+    return LayoutText(*file->FindMessageTypeByName("M"));
+  }
+  uint64_t HashOf(const std::string& fields) {
+    sources_.push_back(std::make_unique<Sources>());
+    const pb::FileDescriptor* file = sources_.back()->Parse(Fixed(fields));
+    return LayoutHash(*file->FindMessageTypeByName("M"));
+  }
+
+  std::vector<std::unique_ptr<Sources>> sources_;
+};
+
+TEST_F(LayoutTest, TextIsAsDocumented) {
+  EXPECT_EQ(TextOf("fixed64 version = 1 [(weft.sequence) = true];\n"
+                   "repeated fixed64 keys = 2 [(weft.count) = 4];\n"
+                   "bytes tag = 3 [(weft.bytes) = 5];\n"
+                   "bool used = 4;"),
+            "a.M{0 version u64 sequence;8 keys u64*4;40 tag bytes5;45 used bool;}56");
+}
+
+TEST_F(LayoutTest, HashIsFnv1aOfTheText) {
+  EXPECT_EQ(TextOf("fixed32 x = 1;"), "a.M{0 x u32;}4");
+  EXPECT_EQ(HashOf("fixed32 x = 1;"), 0x4DC94886998ADC2C);
+}
+
+// What a peer would misread changes the hash; what it would not, does not.
+TEST_F(LayoutTest, EveryChangeChangesTheHash) {
+  const char* const kLayouts[] = {
+      "fixed32 x = 1; fixed32 y = 2;",
+      "fixed32 y = 1; fixed32 x = 2;",   // order
+      "fixed32 x = 1; fixed32 z = 2;",   // a name
+      "fixed32 x = 1; sfixed32 y = 2;",  // a type
+      "fixed32 x = 1; float y = 2;",
+      "fixed32 x = 1; fixed64 y = 2;",
+      "fixed32 x = 1; bytes y = 2 [(weft.bytes) = 4];",
+      "fixed32 x = 1; repeated fixed32 y = 2 [(weft.count) = 1];",
+      "fixed32 x = 1; repeated fixed32 y = 2 [(weft.count) = 2];",
+      "fixed32 x = 1; fixed32 y = 2; bool more = 3;",
+      "fixed32 x = 1; I y = 2; message I { option (weft.fixed_layout) = true; fixed32 a = 1; }",
+      "fixed32 x = 1; I y = 2; message I { option (weft.fixed_layout) = true; fixed32 b = 1; }",
+      "fixed64 x = 1; fixed32 y = 2;",
+      "fixed64 x = 1 [(weft.sequence) = true]; fixed32 y = 2;",
+  };
+  std::set<uint64_t> hashes;
+  for (const char* layout : kLayouts) hashes.insert(HashOf(layout));
+  EXPECT_EQ(hashes.size(), std::size(kLayouts));
+  EXPECT_EQ(HashOf("fixed32 x = 1; fixed32 y = 2;"), HashOf("fixed32 x = 7; uint32 y = 9;"));
 }
 
 TEST(KeywordTest, KnowsFirstMiddleAndLast) {

@@ -6,21 +6,7 @@ namespace {
 
 using google::protobuf::FileDescriptor;
 using google::protobuf::ServiceDescriptor;
-using google::protobuf::SourceLocation;
 using google::protobuf::io::Printer;
-
-// The .proto file's own comment.
-template <class D>
-void WriteComment(const D& descriptor, Printer* printer) {
-  SourceLocation location;
-  if (!descriptor.GetSourceLocation(&location)) return;
-  const std::string& text = location.leading_comments;
-  for (size_t from = 0; from < text.size();) {
-    const size_t end = std::min(text.find('\n', from), text.size());
-    printer->Print("//$line$\n", "line", text.substr(from, end - from));
-    from = end + 1;
-  }
-}
 
 void WriteOuterClass(const ServiceDescriptor& service, Printer* printer) {
   WriteComment(service, printer);
@@ -105,10 +91,12 @@ void WriteHeader(const FileDescriptor& file, Printer* printer) {
       "#pragma once\n"
       "\n"
       "#include \"$base$.pb.h\"\n"
-      "#include \"rpc/generated.h\"\n"
-      "\n",
+      "#include \"rpc/generated.h\"\n",
       "file", Text(file.name()), "base", BaseName(file));
+  WriteLayoutIncludes(file, printer);
+  printer->Print("\n");
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);
+  WriteLayouts(file, printer);
   for (int i = 0; i < file.service_count(); ++i) {
     WriteOuterClass(*file.service(i), printer);
     WriteStub(*file.service(i), printer);

@@ -8,6 +8,7 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
 using google::protobuf::FileDescriptor;
 
 // Sorted.
@@ -61,15 +62,21 @@ std::string FlatName(const D& descriptor) {
   return Escaped(std::move(name));
 }
 
+template <class D>
+std::string Qualified(const D& descriptor) {
+  const std::string scope = Namespace(*descriptor.file());
+  return (scope.empty() ? "::" : "::" + scope + "::") + ClassName(descriptor);
+}
+
 }  // namespace
 
 std::string ClassName(const Descriptor& message) { return FlatName(message); }
 std::string ClassName(const EnumDescriptor& enumeration) { return FlatName(enumeration); }
 
-std::string QualifiedName(const Descriptor& message) {
-  const std::string scope = Namespace(*message.file());
-  return (scope.empty() ? "::" : "::" + scope + "::") + ClassName(message);
-}
+std::string QualifiedName(const Descriptor& message) { return Qualified(message); }
+std::string QualifiedName(const EnumDescriptor& enumeration) { return Qualified(enumeration); }
+
+std::string MemberName(const FieldDescriptor& field) { return Escaped(Text(field.name())); }
 
 std::string Namespace(const FileDescriptor& file) {
   std::string result;
@@ -84,6 +91,23 @@ std::string BaseName(const FileDescriptor& file) {
     name.resize(name.size() - kSuffix.size());
   }
   return name;
+}
+
+std::string KeywordInPackage(const FileDescriptor& file) {
+  const std::string package = Text(file.package());
+  for (size_t from = 0; from < package.size();) {
+    const size_t dot = std::min(package.find('.', from), package.size());
+    std::string part = package.substr(from, dot - from);
+    if (IsCppKeyword(part)) return part;
+    from = dot + 1;
+  }
+  return "";
+}
+
+std::string Hexadecimal(uint64_t number) {
+  std::string digits(16, '0');
+  for (size_t i = digits.size(); i-- > 0; number >>= 4) digits[i] = "0123456789abcdef"[number & 15];
+  return digits;
 }
 
 bool IsCppKeyword(std::string_view word) {

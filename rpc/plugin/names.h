@@ -7,6 +7,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,10 @@ std::string ClassName(const google::protobuf::EnumDescriptor& enumeration);
 
 // "::weft::examples::kv::GetRequest".
 std::string QualifiedName(const google::protobuf::Descriptor& message);
+std::string QualifiedName(const google::protobuf::EnumDescriptor& enumeration);
+
+// The field's own name; words of C++ get an underscore.
+std::string MemberName(const google::protobuf::FieldDescriptor& field);
 
 // "weft::examples::kv"; empty without a package. Keywords are not escaped: versions of protoc
 // differ there, and rules.h refuses them.
@@ -31,6 +36,12 @@ std::string Namespace(const google::protobuf::FileDescriptor& file);
 
 // The output files' common beginning: "examples/kv/kv" of "examples/kv/kv.proto".
 std::string BaseName(const google::protobuf::FileDescriptor& file);
+
+// The first part of the package that is a keyword; empty if none is.
+std::string KeywordInPackage(const google::protobuf::FileDescriptor& file);
+
+// 16 digits.
+std::string Hexadecimal(uint64_t number);
 
 // A word that C++ (up to C++20) keeps for itself.
 bool IsCppKeyword(std::string_view word);

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "rpc/plugin/errors.h"
+#include "rpc/plugin/layout_rules.h"
 #include "rpc/plugin/names.h"
 
 namespace weft::plugin {
@@ -16,28 +18,10 @@ using google::protobuf::Descriptor;
 using google::protobuf::FileDescriptor;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
-using google::protobuf::SourceLocation;
 
 // Members of the generated Stub and Service classes.
 constexpr std::string_view kMemberNames[] = {"Stub", "Service", "weft_descriptor", "channel_",
                                              "first_method_"};
-
-class Errors {
- public:
-  template <class D>
-  void Add(const D& where, const std::string& what) {
-    SourceLocation location;
-    if (!text_.empty()) text_ += "\n";
-    if (where.GetSourceLocation(&location)) {
-      text_ += "line " + std::to_string(location.start_line + 1) + ": ";
-    }
-    text_ += Text(where.full_name()) + ": " + what;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 // The classes that protoc writes for nested types, which alone can meet a service's name.
 void CollectNestedNames(const Descriptor& message, std::set<std::string>* names) {
@@ -90,18 +74,6 @@ void CheckService(const ServiceDescriptor& service, const std::set<std::string>&
   for (int i = 0; i < service.method_count(); ++i) CheckMethod(*service.method(i), errors);
 }
 
-// The first part of the package that is a keyword; empty if none is.
-std::string KeywordInPackage(const FileDescriptor& file) {
-  const std::string package = Text(file.package());
-  for (size_t from = 0; from < package.size();) {
-    const size_t dot = std::min(package.find('.', from), package.size());
-    std::string part = package.substr(from, dot - from);
-    if (IsCppKeyword(part)) return part;
-    from = dot + 1;
-  }
-  return "";
-}
-
 }  // namespace
 
 std::string FindErrors(const FileDescriptor& file) {
@@ -123,6 +95,7 @@ std::string FindErrors(const FileDescriptor& file) {
     }
     CheckService(service, nested_names, &errors);
   }
+  CheckLayouts(file, &errors);
   return errors.text();
 }
 

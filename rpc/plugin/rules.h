@@ -1,4 +1,4 @@
-// What a .proto file must keep to so that stubs can be written for it.
+// What a .proto file must keep to so that stubs and layouts can be written for it.
 //
 // Threads: pure functions.
 #pragma once
@@ -9,7 +9,8 @@
 
 namespace weft::plugin {
 
-// Everything that is wrong with the file's services, one "line N: ..." each; empty if nothing is.
+// Everything that is wrong with the file's services and fixed layouts, one "line N: ..." each;
+// empty if nothing is.
 std::string FindErrors(const google::protobuf::FileDescriptor& file);
 
 }  // namespace weft::plugin

@@ -6,6 +6,7 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/printer.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -15,7 +16,26 @@ namespace weft::plugin {
 using Variables = std::map<std::string, std::string>;
 Variables MethodVariables(const google::protobuf::MethodDescriptor& method);
 
-// NAME.weft.h: the classes.
+// The .proto file's own comment before a declaration.
+template <class D>
+void WriteComment(const D& descriptor, google::protobuf::io::Printer* printer) {
+  google::protobuf::SourceLocation location;
+  if (!descriptor.GetSourceLocation(&location)) return;
+  const std::string& text = location.leading_comments;
+  for (size_t from = 0; from < text.size();) {
+    const size_t end = std::min(text.find('\n', from), text.size());
+    printer->Print("//$line$\n", "line", text.substr(from, end - from));
+    from = end + 1;
+  }
+}
+
+// What NAME.weft.h needs for its structs, and the structs of fixed layout.
+void WriteLayoutIncludes(const google::protobuf::FileDescriptor& file,
+                         google::protobuf::io::Printer* printer);
+void WriteLayouts(const google::protobuf::FileDescriptor& file,
+                  google::protobuf::io::Printer* printer);
+
+// NAME.weft.h: the structs and classes.
 void WriteHeader(const google::protobuf::FileDescriptor& file,
                  google::protobuf::io::Printer* printer);
 
