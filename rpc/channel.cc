@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/bulk_call.h"
 #include "rpc/client_connection.h"
 #include "rpc/on_engine.h"
 
@@ -116,9 +117,19 @@ void Channel::Fill(ClientCall& call, uint32_t method, google::protobuf::MessageL
   call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
 }
 
+// Fails what could never be sent; else the call has what it lends.
+absl::Status Channel::Begin(ClientCall& call, const google::protobuf::MessageLite& request,
+                            const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckRequest(request));
+  if (options.bulk == nullptr) [[likely]]
+    return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
+  call.bulk = options.bulk;
+  return absl::OkStatus();
+}
+
 absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                            google::protobuf::MessageLite* reply, const CallOptions& options) {
-  WEFT_RETURN_IF_ERROR(CheckRequest(request));
   BlockingCall call(engine_);
   call.request = &request;
   Fill(call, method, reply, options);
@@ -127,6 +138,7 @@ absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite&
         "a blocking call inside a callback of its own engine would wait for itself: use the form "
         "with a callback");
   }
+  WEFT_RETURN_IF_ERROR(Begin(call, request, options));
   if (engine_.Enter()) {
     client_->Start(call);
     client_->FlushUnlessInTurn();
@@ -134,6 +146,7 @@ absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite&
     engine_.Leave();
   } else {
     if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
+      if (call.bulk != nullptr) call.bulk->NotStarted();
       return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
     }
     engine_.Wait(call.waiter());
@@ -150,7 +163,7 @@ void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request
   call->request = &request;
   call->done = std::move(done);
   Fill(*call, method, reply, options);
-  client_->StartFromCallback(*call, CheckRequest(request));
+  client_->StartFromCallback(*call, Begin(*call, request, options));
   // Who holds the engine may start more calls before the next turn sends them together.
   if (!on_engine) client_->FlushUnlessInTurn();
   engine_.Leave();
@@ -163,7 +176,7 @@ void Channel::PostCall(uint32_t method, const google::protobuf::MessageLite& req
   auto call = std::make_unique<CallbackCall>();
   call->done = std::move(done);
   Fill(*call, method, reply, options);
-  absl::Status valid = CheckRequest(request);
+  absl::Status valid = Begin(*call, request, options);
   if (valid.ok()) {
     call->request = &request;
     call->KeepRequest();
@@ -174,6 +187,7 @@ void Channel::PostCall(uint32_t method, const google::protobuf::MessageLite& req
   if (engine_.Post(start)) {
     call.release();
   } else {
+    if (call->bulk != nullptr) call->bulk->NotStarted();
     call->done(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"));
   }
 }

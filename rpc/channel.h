@@ -23,7 +23,7 @@
 //   RESOURCE_EXHAUSTED  the queue is full, or the message too large for this server or client.
 //   UNIMPLEMENTED       this server has no such service or method; nothing was sent.
 //   INVALID_ARGUMENT    a required field is missing; nothing was sent. Or the server could not
-//                       decode the request.
+//                       decode the request. (CallOptions::bulk has errors of its own: bulk_call.h.)
 //   DATA_LOSS           the reply cannot be decoded.
 //   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; or a server that
 //                       speaks another version of the protocol.
@@ -130,6 +130,8 @@ class Channel {
                                                        const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
+  absl::Status Begin(ClientCall& call, const google::protobuf::MessageLite& request,
+                     const CallOptions& options);
   void Fill(ClientCall& call, uint32_t method, google::protobuf::MessageLite* reply,
             const CallOptions& options);
   void PostCall(uint32_t method, const google::protobuf::MessageLite& request,

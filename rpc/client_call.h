@@ -3,7 +3,10 @@
 //   States, and who moves them (all on the engine's thread):
 //     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientConnection::Start
 //     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
-//     kSent    holds a slot of the connection. -> kDone: reply, deadline, loss of the connection
+//     kSent    holds a slot of the connection. -> kReclaiming: a reply, if the call has lent
+//     memory;
+//              -> kDone: reply, deadline, loss of the connection
+//     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
 //     kDone    Complete() has been called; the object is its owner's again.
 //
 // Threads: made and awaited on any; else the engine's.
@@ -29,11 +32,12 @@
 
 namespace weft {
 
+class BulkCall;
 class ClientConnection;
 
 class ClientCall : public ListNode<>, public Timer {
  public:
-  enum class State : uint8_t { kNew = 1, kQueued = 2, kSent = 3, kDone = 4 };
+  enum class State : uint8_t { kNew = 1, kQueued = 2, kSent = 3, kReclaiming = 4, kDone = 5 };
 
   // The end of the call; may destroy it.
   virtual void Complete(absl::Status status) = 0;
@@ -61,6 +65,7 @@ class ClientCall : public ListNode<>, public Timer {
   google::protobuf::MessageLite* reply = nullptr;
   uint64_t timeout_us = 0;  // 0: none
   uint64_t deadline_ns = kNever;
+  BulkCall* bulk = nullptr;  // what it lends; null: nothing
 
   // Written by ClientConnection.
   State state = State::kNew;

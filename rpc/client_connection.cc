@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/strings.h"
+#include "rpc/bulk_call.h"
 #include "rpc/hello.pb.h"
 #include "rpc/status_text.h"
 
@@ -46,6 +47,7 @@ std::string ClientConnection::Hello() const {
   hello.set_protocol(kRpcProtocolVersion);
   hello.set_max_outstanding_calls(options_.max_outstanding_calls);
   hello.set_max_reply_bytes(options_.max_reply_bytes);
+  hello.set_max_windows(kMaxWindows);
   return hello.SerializeAsString();
 }
 
@@ -91,12 +93,14 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
   }
   slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
+  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   return absl::OkStatus();
 }
 
 void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
   connection_ = nullptr;
   if (state_ == State::kEnded) {
+    ReclaimAll(connection);
     delete this;
     return;
   }
@@ -112,6 +116,7 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   } else {
     state_ = State::kIdle;
   }
+  ReclaimAll(connection);
   FailSlots(NotSentError(address_, reason), MayHaveRunError(address_, reason),
             connection.first_unsent());
   if (!queue_.empty() && state_ == State::kIdle) BeginAttempt();
@@ -158,6 +163,9 @@ void ClientConnection::Shutdown() {
   Report(gone);
   FailSlots(gone, gone, 0);
   FailQueue(gone, /*also_patient=*/true);
+  for (BulkCall& bulk : lent_) {
+    if (bulk.call_ != nullptr) End(*bulk.call_, gone);
+  }
   while (ClientCall* call = deferred_.Front()) OnCallTimer(*call);
   if (connection_ == nullptr) {
     delete this;
@@ -211,6 +219,7 @@ void ClientConnection::Recycle(CallbackCall* call) {
     return;
   }
   call->state = ClientCall::State::kNew;
+  call->bulk = nullptr;
   call->deadline_ns = kNever;
   spare_calls_.PushBack(call);
   ++spare_count_;

@@ -16,7 +16,7 @@
 // Threads: the engine's, but for Bind().
 // Lifetime: made by Channel; ends by Shutdown(), which completes every call, and deletes itself.
 // Invariants: slots in use = sent calls + abandoned slots; queued <= max_queued_calls; a call is in
-//   the queue, or in a slot, or complete.
+//   the queue, or in a slot, or waits for its memory (kReclaiming), or is complete.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,8 @@
 #include "transport/transport.h"
 
 namespace weft {
+
+class BulkCall;
 
 class ClientConnection final : private ConnectionHandler, private Timer {
  public:
@@ -83,6 +85,13 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   bool Defer(CallbackCall& call);
   void Recycle(CallbackCall* call);
 
+  // --- for the memory that calls lend (client_bulk.cc) ------------------------------------------
+
+  // Nothing can touch it any more; if its call waits for that, the call ends.
+  void OnReclaimed(BulkCall& bulk);
+  // Ends the connection of a server that does not do its part.
+  void GiveUp(std::string_view why);
+
  private:
   enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
 
@@ -119,11 +128,20 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();
   void End(ClientCall& call, absl::Status status);
+  absl::Status Lend(ClientCall& call, SlabHandle slot, std::byte* table);
+  void EndWithBulk(ClientCall& call, absl::Status status);
+  void LeaveBulk(ClientCall& call);
+  absl::Status LateReclaimError(const ClientCall& call) const;
+  BulkCall* FindLent(SlabHandle slot);
+  void ReleaseAbandoned(SlabHandle slot);
+  void OnReleased(ByteSpan frame);
+  void ReclaimAll(Connection& connection);
   void FailSlots(const absl::Status& not_sent, const absl::Status& may_have_run,
                  uint64_t first_unsent);
   void FailQueue(const absl::Status& status, bool also_patient);
   void Report(const absl::Status& connected);
   void ProtocolError(std::string_view what);
+  absl::Status CheckSize(size_t bytes, uint32_t windows) const;
   uint32_t RemainingUs(const ClientCall& call) const;
 
   // Constant after construction.
@@ -136,6 +154,8 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   MethodTable methods_;
   std::optional<Slab<Slot>> slots_;  // kOpen; as many as both sides allow
   uint64_t max_request_bytes_ = 0;
+  uint32_t max_windows_ = 0;      // in one request; as many as both sides allow
+  IntrusiveList<BulkCall> lent_;  // whose windows the server may use, or used until just now
   IntrusiveList<ClientCall> queue_;
   uint32_t queued_ = 0;
   uint32_t cancels_owed_ = 0;

@@ -1,8 +1,11 @@
 // The way of calls through a ClientConnection: out, back, and out of time.
+#include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "core/status.h"
 #include "core/strings.h"
+#include "rpc/bulk_call.h"
 #include "rpc/client_connection.h"
 #include "rpc/status_text.h"
 
@@ -42,28 +45,50 @@ ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
     }
     method = *resolved;
   }
+  const uint32_t windows = call.bulk == nullptr ? 0 : call.bulk->window_count();
+  const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
   const size_t bytes = call.RequestBytes();
-  if (bytes > max_request_bytes_) [[unlikely]] {
-    End(call, absl::ResourceExhaustedError(
-                  StrCat("the request has ", bytes, " bytes; the server at ", address_,
-                         " takes at most ", max_request_bytes_, " (not sent)")));
-    return Sent::kCompleted;
+  if (bytes > max_request_bytes_ || windows > 0) [[unlikely]] {
+    if (absl::Status possible = CheckSize(bytes, windows); !possible.ok()) {
+      End(call, std::move(possible));
+      return Sent::kCompleted;
+    }
   }
   SlabHandle handle;
   Slot* slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Sent::kNotNow;
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + bytes);
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
   if (!frame.ok()) {
     // No credit: OnWritable() follows. No connection any more: OnClosed() does.
     slots_->Free(handle);
     return Sent::kNotNow;
   }
-  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame);
-  call.EncodeRequestTo(*frame + kCallHeaderBytes);
-  *slot = {&call, connection_->Commit(kCallHeaderBytes + bytes), false};
+  if (windows > 0) [[unlikely]] {
+    if (absl::Status lent = Lend(call, handle, *frame + kCallHeaderBytes); !lent.ok()) {
+      connection_->Abandon();
+      slots_->Free(handle);
+      End(call, Annotate(std::move(lent), "not sent"));
+      return Sent::kCompleted;
+    }
+  }
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame, windows);
+  call.EncodeRequestTo(*frame + header_bytes);
+  *slot = {&call, connection_->Commit(header_bytes + bytes), false};
   call.slot = handle;
   call.state = ClientCall::State::kSent;
   return Sent::kYes;
+}
+
+absl::Status ClientConnection::CheckSize(size_t bytes, uint32_t windows) const {
+  if (windows > max_windows_) {
+    return absl::UnimplementedError(StrCat("the call lends ", windows, " windows; the server at ",
+                                           address_, " takes ", max_windows_, " (not sent)"));
+  }
+  const uint64_t most =
+      std::min<uint64_t>(max_request_bytes_, kMaxPayloadBytes - windows * kWindowBytes);
+  if (bytes <= most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
+                                             address_, " takes at most ", most, " (not sent)"));
 }
 
 uint32_t ClientConnection::RemainingUs(const ClientCall& call) const {
@@ -120,10 +145,11 @@ void ClientConnection::OnWritable(Connection&) {
 
 void ClientConnection::OnMessage(Connection&, ByteSpan message) {
   if (state_ != State::kOpen || !close_reason_.ok()) return;
-  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kReply)) {
-    return ProtocolError("not a reply");
-  }
-  OnReply(message);
+  const uint16_t kind = CallFrameKindOf(message);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kReply)) [[likely]]
+    return OnReply(message);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(message);
+  ProtocolError("neither a reply nor a release");
 }
 
 void ClientConnection::OnReply(ByteSpan frame) {
@@ -139,9 +165,17 @@ void ClientConnection::OnReply(ByteSpan frame) {
     ++stats_.late_replies;
     --stats_.abandoned;
     if (slot->cancel_owed) --cancels_owed_;
+    ReleaseAbandoned(handle);
   }
   slots_->Free(handle);
-  if (call != nullptr) End(*call, Decode(header, body, *call));
+  if (call != nullptr) {
+    absl::Status status = Decode(header, body, *call);
+    if (call->bulk != nullptr) [[unlikely]] {
+      EndWithBulk(*call, std::move(status));
+    } else {
+      End(*call, std::move(status));
+    }
+  }
   if (!queue_.empty()) Pump();
 }
 
@@ -169,6 +203,8 @@ absl::Status ClientConnection::Decode(const ReplyHeader& header, ByteSpan body, 
 
 void ClientConnection::End(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
+  if (call.bulk != nullptr) [[unlikely]]
+    LeaveBulk(call);
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));
@@ -188,6 +224,7 @@ void ClientConnection::Expire(ClientCall& call) {
     return End(call,
                absl::DeadlineExceededError(StrCat(after, ": ", why, " (not sent, safe to retry)")));
   }
+  if (call.state == ClientCall::State::kReclaiming) return End(call, LateReclaimError(call));
   WEFT_CHECK(call.state == ClientCall::State::kSent);
   Slot* slot = slots_->Get(call.slot);
   slot->call = nullptr;

@@ -2,21 +2,29 @@
 //
 // Each transport message is one frame: a header of 16 bytes, little-endian, and a body.
 //
-//   request  {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}  body: the request
-//   reply    {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}    body: status text,
+//   request   {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}  body: windows,
+//                                                                then the request
+//   reply     {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}    body: status
+//   text,
 //                                                                then (status OK only) the reply
-//   cancel   {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
+//   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
+//   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
-// is; the high byte is for features yet to come, and 0.
+// is; the high byte is the number of windows of a request, else 0.
+//
+// A window is client memory that the call lends to the server: 32 bytes,
+// {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/bytes.h"
+#include "transport/region_handle.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -36,7 +44,12 @@ inline constexpr size_t kMaxStatusText = 1024;
 // each slot costs the server one arena once it was used.
 inline constexpr uint32_t kMaxOutstandingCalls = 4096;
 
-enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3 };
+// Windows of one call. Eight payloads are more than a message has use for (what is scattered more
+// finely belongs in a RemoteRegion), and their table leaves an eager frame to the request.
+inline constexpr uint32_t kMaxWindows = 8;
+inline constexpr size_t kWindowBytes = 32;
+
+enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3, kReleased = 4 };
 
 // The name of one call on one connection.
 struct CallId {
@@ -50,6 +63,12 @@ struct RequestHeader {
   uint32_t remaining_us = 0;  // until the caller's deadline; 0: it has none
 };
 
+// Memory of the client that a call lends: to be read, or to be written.
+struct Window {
+  RemoteSpan span;
+  Rights rights = 0;  // kMayRead or kMayWrite
+};
+
 struct ReplyHeader {
   CallId id;
   uint16_t status = 0;  // absl::StatusCode
@@ -61,12 +80,17 @@ inline uint16_t CallFrameKindOf(ByteSpan frame) {
   return frame.size() < kCallHeaderBytes ? 0 : LoadLe16(frame.data() + 10);
 }
 
+// The kind of a request with `windows` windows.
+constexpr uint16_t RequestKind(uint32_t windows) {
+  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8);
+}
+
 // REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
-inline void EncodeRequest(const RequestHeader& header, std::byte* to) {
+inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t windows = 0) {
   StoreLe32(to, header.id.slot);
   StoreLe32(to + 4, header.id.generation);
   StoreLe16(to + 8, header.method);
-  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kRequest));
+  StoreLe16(to + 10, RequestKind(windows));
   StoreLe32(to + 12, header.remaining_us);
 }
 
@@ -78,15 +102,27 @@ inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
   StoreLe32(to + 12, header.text_bytes);
 }
 
-inline void EncodeCancel(CallId id, std::byte* to) {
+// A frame that says nothing but its kind: kCancel or kReleased.
+inline void EncodeNotice(CallFrameKind kind, CallId id, std::byte* to) {
   StoreLe32(to, id.slot);
   StoreLe32(to + 4, id.generation);
   StoreLe16(to + 8, 0);
-  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kCancel));
+  StoreLe16(to + 10, static_cast<uint16_t>(kind));
   StoreLe32(to + 12, 0);
 }
 
-// REQUIRES (all Decode*): CallFrameKindOf(frame) is that kind.
+inline void EncodeCancel(CallId id, std::byte* to) { EncodeNotice(CallFrameKind::kCancel, id, to); }
+
+// REQUIRES: kWindowBytes writable bytes at `to`.
+inline void EncodeWindow(const Window& window, std::byte* to) {
+  StoreLe64(to, window.span.key);
+  StoreLe64(to + 8, window.span.offset);
+  StoreLe64(to + 16, window.span.length);
+  StoreLe32(to + 24, window.rights);
+  StoreLe32(to + 28, 0);
+}
+
+// REQUIRES (all Decode*): CallFrameKindOf(frame) is that kind. `body` begins with the windows.
 inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   const std::byte* at = frame.data();
   *body = frame.subspan(kCallHeaderBytes);
@@ -105,8 +141,26 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
          header->text_bytes == body->size();
 }
 
-// False: fields that must be 0 are not, or there is a body.
-[[nodiscard]] inline bool DecodeCancel(ByteSpan frame, CallId* id) {
+// Takes `count` windows off the front of a request's body. False: there are fewer bytes, a window
+// ends beyond the last address, its rights are not exactly one, or a reserved field is not 0.
+// REQUIRES: count <= kMaxWindows.
+[[nodiscard]] inline bool DecodeWindows(uint32_t count, ByteSpan* body,
+                                        std::array<Window, kMaxWindows>* windows) {
+  if (body->size() < count * kWindowBytes) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    const std::byte* at = body->data() + i * kWindowBytes;
+    const RemoteSpan span = {LoadLe64(at), LoadLe64(at + 8), LoadLe64(at + 16)};
+    const uint32_t rights = LoadLe32(at + 24);
+    if (span.length > ~uint64_t{0} - span.offset) return false;
+    if ((rights != kMayRead && rights != kMayWrite) || LoadLe32(at + 28) != 0) return false;
+    (*windows)[i] = {span, static_cast<Rights>(rights)};
+  }
+  *body = body->subspan(count * kWindowBytes);
+  return true;
+}
+
+// Of cancel and released. False: fields that must be 0 are not, or there is a body.
+[[nodiscard]] inline bool DecodeNotice(ByteSpan frame, CallId* id) {
   const std::byte* at = frame.data();
   *id = {LoadLe32(at), LoadLe32(at + 4)};
   return frame.size() == kCallHeaderBytes && LoadLe16(at + 8) == 0 && LoadLe32(at + 12) == 0;

@@ -91,17 +91,17 @@ TEST(FrameTest, CancelsAreTakenOnlyIfTheyAreNothingElse) {
   Bytes frame(kCallHeaderBytes);
   CallId id;
   EncodeCancel({3, 5}, frame.data());
-  ASSERT_TRUE(DecodeCancel(frame, &id));
+  ASSERT_TRUE(DecodeNotice(frame, &id));
   EXPECT_EQ(id.slot, 3u);
   EXPECT_EQ(id.generation, 5u);
 
   for (size_t at : {8, 9, 12, 15}) {
     Bytes changed = frame;
     changed[at] = std::byte{1};
-    EXPECT_FALSE(DecodeCancel(changed, &id)) << at;
+    EXPECT_FALSE(DecodeNotice(changed, &id)) << at;
   }
   frame.push_back(std::byte{0});
-  EXPECT_FALSE(DecodeCancel(frame, &id)) << "a body";
+  EXPECT_FALSE(DecodeNotice(frame, &id)) << "a body";
 }
 
 }  // namespace

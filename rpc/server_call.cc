@@ -67,12 +67,27 @@ void ServerCall::Attach(ServerConnection* connection, const Clock* clock, const 
   path_ = path;
 }
 
+ServerBulk& ServerContext::bulk() {
+  auto& call = static_cast<ServerCall&>(*this);
+  if (call.bulk_ == nullptr) {
+    call.bulk_ = std::make_unique<ServerBulk>(call.connection_, &call);
+  }
+  return *call.bulk_;
+}
+
+void ServerCall::TakeWindows(std::span<const Window> windows) {
+  has_windows_ = true;
+  bulk().Begin(windows);
+}
+
 void ServerCall::Begin(CallId id) {
   id_ = id;
   used_ = true;
   state_ = State::kRunning;
   request_bytes_ = 0;
   reply_bytes_ = 0;
+  has_windows_ = released_ = false;
+  if (bulk_ != nullptr) bulk_->Begin({});
   cancelled_.store(early_cancel_ != 0 && early_cancel_ == id.generation, std::memory_order_relaxed);
   early_cancel_ = 0;
 }
@@ -92,6 +107,7 @@ void ServerCall::Cancel(uint32_t generation) {
     early_cancel_ = generation;
   } else if (generation == id_.generation) {
     cancelled_.store(true, std::memory_order_relaxed);
+    if (has_windows_) connection_->TakeBack(*this);
   }
 }
 

@@ -19,11 +19,13 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
 #include "rpc/frame.h"
+#include "rpc/server_bulk.h"
 #include "rpc/server_context.h"
 #include "rpc/service.h"
 
@@ -49,6 +51,7 @@ class ServerCall final : public ServerContext, private ListNode<> {
   void CompleteHandedOver();
 
  private:
+  friend class ServerContext;
   friend class ServerConnection;
   friend class FinishedCalls;
   friend class IntrusiveList<ServerCall>;
@@ -58,6 +61,8 @@ class ServerCall final : public ServerContext, private ListNode<> {
   void Attach(ServerConnection* connection, const Clock* clock, const PathInfo* path);
   // A request has taken the slot. kFree -> kRunning.
   void Begin(CallId id);
+  // It came with windows.
+  void TakeWindows(std::span<const Window> windows);
   // Sets the deadline, counted from `arrived_ns`; an error if it has passed.
   absl::Status StartClock(uint32_t remaining_us, uint64_t arrived_ns);
   // The client has given up on the call of that generation, which may not even be here yet: a
@@ -75,6 +80,9 @@ class ServerCall final : public ServerContext, private ListNode<> {
   CallId id_;                               // of the present or last call
   State state_ = State::kFree;
   bool used_ = false;          // id_ is of a real call
+  bool has_windows_ = false;   // the present call
+  bool released_ = false;      // the client has been, or will be, told so
+  bool release_owed_ = false;  // will be: there was no credit
   uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
   size_t request_bytes_ = 0;   // encoded; 0: refused
   size_t reply_bytes_ = 0;
@@ -83,7 +91,9 @@ class ServerCall final : public ServerContext, private ListNode<> {
   const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none
   absl::Status status_;                            // how it ended
   ServerCall* next_finished_ = nullptr;            // FinishedCalls
-  std::unique_ptr<char[]> first_block_;            // of arena_, kept for ever once used
+  // Made for the first call that has use for it. The engine's while has_windows_ or not running.
+  std::unique_ptr<ServerBulk> bulk_;
+  std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };
 

@@ -1,6 +1,7 @@
 #include "rpc/server_connection.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/log.h"
@@ -63,6 +64,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   }
   slots_ = std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
   max_reply_bytes_ = std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes);
+  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
   calls_ = std::make_unique<ServerCall[]>(slots_);
   for (uint32_t i = 0; i < slots_; ++i) calls_[i].Attach(this, &core_.engine().clock(), &path_);
@@ -89,6 +91,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     if (call.state_ == ServerCall::State::kReplying) Free(call);
     if (call.state_ == ServerCall::State::kRunning) {
       call.cancelled_.store(true, std::memory_order_relaxed);
+      if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
     }
   }
   if (--running_ == 0) core_.Retire(this);
@@ -104,15 +107,38 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
     case static_cast<uint16_t>(CallFrameKind::kCancel):
       return OnCancel(message);
     default:
-      return ProtocolError("neither a request nor a cancel");
+      break;
   }
+  const uint16_t kind = CallFrameKindOf(message);
+  const uint32_t windows = kind >> 8;
+  if (kind != RequestKind(windows) || windows > max_windows_) {
+    return ProtocolError("neither a request nor a cancel");
+  }
+  OnRequestWithWindows(message, windows);
 }
 
 void ServerConnection::OnRequest(ByteSpan frame) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(frame, &body);
+  Accept(header, body, {});
+}
+
+void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
+  ByteSpan body;
+  std::array<Window, kMaxWindows> windows;
+  const RequestHeader header = DecodeRequest(frame, &body);
+  if (!DecodeWindows(count, &body, &windows)) {
+    return ProtocolError("a request with windows that make no sense");
+  }
+  Accept(header, body, std::span(windows).first(count));
+}
+
+void ServerConnection::Accept(const RequestHeader& header, ByteSpan body,
+                              std::span<const Window> windows) {
   ServerCall* call = TakeSlot(header.id);
   if (call == nullptr) return;
+  if (!windows.empty()) [[unlikely]]
+    call->TakeWindows(windows);
   ++core_.stats().requests;
   const MethodEntry* entry = core_.methods().Find(header.method);
   absl::Status ready = Prepare(*call, entry, header, body);
@@ -193,7 +219,7 @@ void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
 
 void ServerConnection::OnCancel(ByteSpan frame) {
   CallId id;
-  if (!DecodeCancel(frame, &id) || id.slot >= slots_) {
+  if (!DecodeNotice(frame, &id) || id.slot >= slots_) {
     return ProtocolError("a cancel that names no call");
   }
   calls_[id.slot].Cancel(id.generation);
@@ -202,6 +228,9 @@ void ServerConnection::OnCancel(ByteSpan frame) {
 // --- replies ------------------------------------------------------------------------------------
 
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
+  // With transfers under way it comes here again.
+  if (call.bulk_ != nullptr && call.bulk_->Hold(&status)) [[unlikely]]
+    return;
   call.status_ = std::move(status);
   if (connection_ == nullptr) return Free(call);
   call.state_ = ServerCall::State::kReplying;
@@ -215,6 +244,8 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
 }
 
 void ServerConnection::OnWritable(Connection&) {
+  if (releases_owed_ > 0) SendOwedReleases();
+  if (connection_ != nullptr) transfers_.Pump(*connection_);
   while (connection_ != nullptr) {
     ServerCall* call = waiting_.Front();
     if (call == nullptr || !TrySend(*call)) return;
@@ -272,7 +303,49 @@ bool ServerConnection::TrySendError(ServerCall& call) {
   return true;
 }
 
+// --- lent memory --------------------------------------------------------------------------------
+
+absl::Status ServerConnection::Start(BulkTransfer& transfer) {
+  if (connection_ == nullptr) return absl::UnavailableError("the client is gone");
+  transfers_.Start(*connection_, transfer);
+  return absl::OkStatus();
+}
+
+void ServerConnection::TakeBack(ServerCall& call) {
+  call.bulk_->Stop(absl::CancelledError("nobody waits for the call any more"));
+  if (call.bulk_->quiet()) OnQuiet(call);
+}
+
+void ServerConnection::OnQuiet(ServerCall& call) {
+  // A reply says the same.
+  if (connection_ == nullptr || call.state_ != ServerCall::State::kRunning || call.released_)
+    return;
+  call.released_ = true;
+  if (TrySendReleased(call)) return;
+  call.release_owed_ = true;
+  ++releases_owed_;
+}
+
+bool ServerConnection::TrySendReleased(ServerCall& call) {
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
+  if (!frame.ok()) return false;
+  EncodeNotice(CallFrameKind::kReleased, call.id_, *frame);
+  connection_->Commit(kCallHeaderBytes);
+  return true;
+}
+
+void ServerConnection::SendOwedReleases() {
+  for (uint32_t i = 0; i < slots_ && connection_ != nullptr; ++i) {
+    if (!calls_[i].release_owed_ || !TrySendReleased(calls_[i])) continue;
+    calls_[i].release_owed_ = false;
+    --releases_owed_;
+  }
+}
+
+// --- the end of a call --------------------------------------------------------------------------
+
 void ServerConnection::Free(ServerCall& call) {
+  releases_owed_ -= std::exchange(call.release_owed_, false);
   IntrusiveList<ServerCall>::Remove(&call);
   core_.stats().running_bytes -= call.request_bytes_;
   call.End();
@@ -283,12 +356,15 @@ void ServerConnection::Free(ServerCall& call) {
 void ServerConnection::CheckInvariants() {
   uint32_t busy = 0;
   uint32_t replying = 0;
+  uint32_t owed = 0;
   for (uint32_t i = 0; i < slots_; ++i) {
     busy += calls_[i].state_ != ServerCall::State::kFree;
+    owed += calls_[i].release_owed_;
     replying += calls_[i].state_ == ServerCall::State::kReplying;
   }
   WEFT_CHECK(busy == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly());
+  WEFT_CHECK(owed == releases_owed_);
 }
 
 }  // namespace weft

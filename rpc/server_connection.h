@@ -15,10 +15,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
+#include "rpc/bulk_transfer.h"
 #include "rpc/dispatch.h"
 #include "rpc/frame.h"
 #include "rpc/server_call.h"
@@ -39,6 +41,14 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   // The call's handler has ended. Engine thread.
   void Complete(ServerCall& call, absl::Status status);
 
+  // Posts a transfer of a running call, now or when there is room. An error: it is not started.
+  absl::Status Start(BulkTransfer& transfer);
+  // The call was cancelled, and none of its transfers is under way: its client may have the memory
+  // back.
+  void OnQuiet(ServerCall& call);
+  // The client has given up on a call with windows.
+  void TakeBack(ServerCall& call);
+
   // Ends the connection; `why` is told to the client.
   void Close(std::string_view why);
 
@@ -55,6 +65,8 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   absl::Status AgreeWith(const std::string& client_hello);
 
   void OnRequest(ByteSpan frame);
+  void OnRequestWithWindows(ByteSpan frame, uint32_t count);
+  void Accept(const RequestHeader& header, ByteSpan body, std::span<const Window> windows);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
   absl::Status Prepare(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
@@ -65,6 +77,8 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
   bool TrySendError(ServerCall& call);
+  bool TrySendReleased(ServerCall& call);
+  void SendOwedReleases();
   void Free(ServerCall& call);
   void ProtocolError(std::string_view what);
 
@@ -75,12 +89,15 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   std::unique_ptr<ServerCall[]> calls_;
   uint32_t slots_ = 0;  // as many as both sides allow
   uint64_t max_reply_bytes_ = 0;
+  uint32_t max_windows_ = 0;  // of one request; as many as both sides allow
   PathInfo path_;
 
   Connection* connection_;  // null: gone, or given up
   bool closed_ = false;
   uint32_t running_ = 0;
   IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
+  uint32_t releases_owed_ = 0;         // calls with release_owed_
+  TransferQueue transfers_;
 };
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 // What a handler may know about the call it runs.
 //
-// Threads: cancelled() and remaining_us() from any thread; the rest is constant during a call.
+// Threads: cancelled() and remaining_us() from any thread; bulk() as it says; the rest is constant
+//   during a call.
 // Lifetime: valid until the call is finished: until a synchronous handler returns, or until
 //   UnaryCall::Finish().
 #pragma once
@@ -13,6 +14,8 @@
 #include "transport/path.h"
 
 namespace weft {
+
+class ServerBulk;
 
 class ServerContext {
  public:
@@ -36,6 +39,9 @@ class ServerContext {
 
   // How the caller is connected, with its address.
   const PathInfo& path() const { return *path_; }
+
+  // The payloads that travel beside request and reply (server_bulk.h).
+  ServerBulk& bulk();
 
  protected:
   ServerContext() = default;

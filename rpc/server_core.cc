@@ -32,6 +32,7 @@ ListenOptions ServerCore::MakeListenOptions() const {
   hello.set_max_outstanding_calls(options_.max_outstanding_calls);
   hello.set_max_request_bytes(options_.max_request_bytes);
   hello.set_name(options_.name);
+  hello.set_max_windows(kMaxWindows);
   methods_.Describe(&hello);
   ListenOptions listen;
   listen.link = options_.link;

@@ -1,0 +1,26 @@
+// What a weft.Bulk field says about a payload: length, window and checksum. The same at both ends.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+struct BulkOptions {
+  // A CRC32C over the payload, made by its sender and checked by its receiver, against whatever the
+  // links do not see. Costs each side what docs/performance_log.md says (about 40 us for 1 MiB).
+  bool crc32c = true;
+};
+
+// Fills `field` in for `payload`, which travels through window `window`; 0: it is empty.
+void DescribePayload(ByteSpan payload, uint32_t window, const BulkOptions& options, Bulk* field);
+
+// DATA_LOSS unless `payload`, as it was received, has the length and checksum that `field` says.
+absl::Status VerifyPayload(ByteSpan payload, const Bulk& field);
+
+}  // namespace weft
