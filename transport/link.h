@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/bytes.h"
 #include "transport/path.h"
 #include "transport/region.h"
@@ -91,6 +92,11 @@ class Link {
                             Operation* op) = 0;
   virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                              Operation* op) = 0;
+
+  // As Connection::ReadBatch and WriteBatch: all pieces are taken or none, and `op` completes once.
+  // The array may go when this returns. REQUIRES: 1..kMaxBatchTransfers pieces.
+  virtual absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
+  virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
 
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
   // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().

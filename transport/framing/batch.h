@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/bytes.h"
 
@@ -106,6 +107,11 @@ constexpr size_t FrameBytes(size_t payload_bytes) {
 // REQUIRES: batch_bytes >= kBatchHeaderBytes + kFrameHeaderBytes.
 constexpr size_t MaxPayloadBytes(size_t batch_bytes) {
   return ((batch_bytes - kBatchHeaderBytes) & ~(kFrameAlignment - 1)) - kFrameHeaderBytes;
+}
+
+// Padding travels as well: what stood in the slot before is nobody's business.
+inline void ClearPadding(std::byte* payload, size_t bytes) {
+  std::memset(payload + bytes, 0, FrameBytes(bytes) - kFrameHeaderBytes - bytes);
 }
 
 // REQUIRES: kBatchHeaderBytes (kFrameHeaderBytes, kBytes) of room at `to`.

@@ -29,12 +29,6 @@ absl::Status CheckAgreement(const LinkAgreement& agreement, uint32_t slot_bytes)
   return absl::OkStatus();
 }
 
-const absl::Status& TooManyOperations() {
-  static const auto* const status = new absl::Status(
-      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
-  return *status;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
@@ -215,11 +209,19 @@ absl::Status FramedConnection::Post(PostFunction post, const Region& local, size
                                     const RemoteSpan& remote, Operation* op) {
   WEFT_RETURN_IF_ERROR(CheckOperation(local, local_offset, remote));
   Operation* const taken = operations_.Take(op);
-  if (taken == nullptr) {
-    wants_writable_ = true;
-    return TooManyOperations();
-  }
-  absl::Status status = (link_.get()->*post)(local, local_offset, remote, taken);
+  if (taken == nullptr) return TooManyOperations();
+  return Posted((link_.get()->*post)(local, local_offset, remote, taken), taken);
+}
+
+absl::Status FramedConnection::TooManyOperations() {
+  static const auto* const status = new absl::Status(
+      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
+  wants_writable_ = true;
+  return *status;
+}
+
+// What the link made of an operation.
+absl::Status FramedConnection::Posted(const absl::Status& status, Operation* taken) {
   if (status.ok()) return status;
   operations_.Return(taken);
   // The domain's own bound: OnSlotsFree() tells.

@@ -213,6 +213,11 @@ class FramedConnection final : public Connection,
   using PostFunction = decltype(&Link::Read);
   absl::Status Post(PostFunction post, const Region& local, size_t local_offset,
                     const RemoteSpan& remote, Operation* op);
+  using PostBatchFunction = decltype(&Link::ReadBatch);
+  absl::Status PostBatch(PostBatchFunction post, absl::Span<const Transfer> transfers,
+                         Operation* op);
+  absl::Status Posted(const absl::Status& status, Operation* taken);
+  absl::Status TooManyOperations();
   absl::Status CheckOperation(const Region& local, size_t local_offset,
                               const RemoteSpan& remote) const;
 

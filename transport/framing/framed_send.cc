@@ -27,11 +27,6 @@ const absl::Status& TooLarge() {
   return *status;
 }
 
-// Padding travels as well: what stood in the slot before is nobody's business.
-void ClearPadding(std::byte* payload, size_t bytes) {
-  std::memset(payload + bytes, 0, FrameBytes(bytes) - kFrameHeaderBytes - bytes);
-}
-
 }  // namespace
 
 absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {

@@ -34,26 +34,30 @@ class OperationSlots {
   OperationSlots& operator=(const OperationSlots&) = delete;
 
   // What to give to the link in the place of `user`, who is told when it completes; nullptr: full.
-  Operation* Take(Operation* user) {
-    Slot* slot = first_free_;
-    if (slot == nullptr) return nullptr;
+  // `weight` >= 1: the operations that it counts for, as a batch counts for all its pieces.
+  Operation* Take(Operation* user, uint32_t weight = 1) {
+    if (weight > capacity() - in_use_) return nullptr;
+    Slot* slot = first_free_;  // there is one: no operation weighs less than one
     first_free_ = slot->next_free;
     slot->owner = this;
     slot->user = user;
-    ++in_use_;
+    slot->weight = weight;
+    in_use_ += weight;
     return slot;
   }
 
   // The link did not take it: its user is not told.
   void Return(Operation* taken) {
-    --in_use_;
-    PutBack(static_cast<Slot*>(taken));
+    Slot* const slot = static_cast<Slot*>(taken);
+    in_use_ -= slot->weight;
+    PutBack(slot);
   }
 
   // Operations that complete with an error from now on complete with `why`.
   void EndWith(const absl::Status& why) { why_ = why; }
 
   uint32_t in_use() const { return in_use_; }
+  uint32_t capacity() const { return static_cast<uint32_t>(slots_.size()); }
 
  private:
   struct Slot final : public Operation {
@@ -62,6 +66,7 @@ class OperationSlots {
     OperationSlots* owner = nullptr;
     Operation* user = nullptr;
     Slot* next_free = nullptr;
+    uint32_t weight = 1;
   };
 
   void PutBack(Slot* slot) {

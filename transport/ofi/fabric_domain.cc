@@ -26,7 +26,8 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
       max_key_(LargestKey(objects_->info->domain_attr->mr_key_size)),
       registrar_(objects_->domain.get(), *objects_->info, &stats_),
       pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
-      operations_(options.max_outstanding_operations) {
+      operations_(options.max_outstanding_operations),
+      joins_(options.max_outstanding_operations) {
   path_.kind = traits.kind;
   path_.link = traits.link;
   path_.provider = absl::StrCat(objects_->info->fabric_attr->prov_name, " (libfabric ",

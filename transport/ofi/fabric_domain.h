@@ -27,6 +27,7 @@
 #include "transport/ofi/fabric_link.h"
 #include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
+#include "transport/ofi/operation_join.h"
 #include "transport/ofi/operation_table.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/slot_pool.h"
@@ -151,6 +152,7 @@ class FabricDomain : public LinkDomain {
   Registrar registrar_;
   SlotPool pool_;
   OperationTable operations_;
+  OperationJoins joins_;  // of batches
   uint32_t send_target_ = 0;
   uint32_t receive_target_ = 0;
   uint32_t receives_posted_ = 0;  // with those kept for later connections

@@ -1,6 +1,7 @@
 #include "transport/ofi/fabric_link.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,28 +40,31 @@ absl::Status FabricLink::Send(SendSlot slot, uint32_t bytes) {
   }
   taken->link = this;
   taken->bytes = bytes;
-  return Submit(taken);
+  const absl::Status status = Submit(taken);
+  WakePeer();
+  return status;
 }
 
 absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                               Operation* op) {
-  return Transfer(/*is_read=*/true, local, local_offset, remote, op);
+  return PostOne(/*is_read=*/true, {&local, local_offset, remote}, op);
 }
 
 absl::Status FabricLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                                Operation* op) {
-  return Transfer(/*is_read=*/false, local, local_offset, remote, op);
+  return PostOne(/*is_read=*/false, {&local, local_offset, remote}, op);
 }
 
-absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t local_offset,
-                                  const RemoteSpan& remote, Operation* op) {
-  const auto* region = dynamic_cast<const FabricRegion*>(&local);
+// The local end's descriptor.
+absl::StatusOr<void*> FabricLink::Check(bool is_read, const Transfer& transfer) const {
+  const RemoteSpan& remote = transfer.remote;
+  const auto* region = dynamic_cast<const FabricRegion*>(transfer.local);
   if (region == nullptr || !region->BelongsTo(&domain_->registrar_)) {
     return absl::InvalidArgumentError("the local region was registered for another path or engine");
   }
-  const size_t room = local.memory().size();
-  if (local_offset > room || remote.length > room - local_offset) {
-    return absl::InvalidArgumentError(absl::StrCat("local range [", local_offset, ", +",
+  const size_t room = region->memory().size();
+  if (transfer.local_offset > room || remote.length > room - transfer.local_offset) {
+    return absl::InvalidArgumentError(absl::StrCat("local range [", transfer.local_offset, ", +",
                                                    remote.length, ") exceeds the region of ", room,
                                                    " bytes"));
   }
@@ -72,43 +76,85 @@ absl::Status FabricLink::Transfer(bool is_read, const Region& local, size_t loca
     return absl::InvalidArgumentError(
         absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
   }
-  if (absl::Status up = CheckUp(); !up.ok()) return up;
-  void* descriptor = region->source_descriptor();
-  if (is_read) {
-    WEFT_ASSIGN_OR_RETURN(descriptor, region->SinkDescriptor());
-  }
-  OperationRecord* record = domain_->operations_.Take();
-  if (record == nullptr) {
-    domain_->operations_ran_out_ = true;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
-  }
+  if (is_read) return region->SinkDescriptor();
+  return region->source_descriptor();
+}
+
+void FabricLink::Fill(OperationRecord* record, bool is_read, const Transfer& transfer,
+                      void* descriptor, Operation* op) {
   record->link = this;
   record->user = op;
-  record->local = local.memory().data() + local_offset;
+  record->local = transfer.local->memory().data() + transfer.local_offset;
   record->descriptor = descriptor;
-  record->remote_offset = remote.offset;
-  record->remote_key = remote.key;
-  record->bytes = remote.length;
+  record->remote_offset = transfer.remote.offset;
+  record->remote_key = transfer.remote.key;
+  record->bytes = transfer.remote.length;
   record->bytes_posted = 0;
   record->parts_in_flight = 0;
   record->is_read = is_read;
-  if (record->bytes == 0) {  // nothing to move, and providers differ in what they make of it
-    domain_->Defer(record, absl::OkStatus());
-    return absl::OkStatus();
-  }
-  // An accepted post reports through the operation, whatever becomes of the link.
-  Submit(record).IgnoreError();
+}
+
+absl::Status FabricLink::TooManyOperations() {
+  domain_->operations_ran_out_ = true;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
+}
+
+absl::Status FabricLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
+  WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(is_read, transfer));
+  if (absl::Status up = CheckUp(); !up.ok()) return up;
+  OperationRecord* const record = domain_->operations_.Take();
+  if (record == nullptr) return TooManyOperations();
+  Fill(record, is_read, transfer, descriptor, op);
+  SubmitOperation(record);
+  if (operations_need_peer_) WakePeer();
   return absl::OkStatus();
 }
 
+absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> transfers,
+                                   Operation* op) {
+  const size_t count = transfers.size();
+  WEFT_DCHECK(count >= 1 && count <= kMaxBatchTransfers);
+  std::array<void*, kMaxBatchTransfers> descriptors;
+  for (size_t i = 0; i < count; ++i) {
+    WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(is_read, transfers[i]));
+  }
+  if (absl::Status up = CheckUp(); !up.ok()) return up;
+  OperationTable& table = domain_->operations_;
+  if (table.capacity() - table.size() < count) return TooManyOperations();
+  if (waiting_.empty() && MoveAtOnce(is_read, transfers)) {
+    OperationRecord* const record = table.Take();
+    Fill(record, is_read, transfers[0], descriptors[0], op);
+    FinishLater(record, absl::OkStatus());
+    return absl::OkStatus();
+  }
+  // There are as many joins as records, so there is one.
+  Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(count));
+  for (size_t i = 0; i < count; ++i) {
+    OperationRecord* const record = table.Take();
+    Fill(record, is_read, transfers[i], descriptors[i], join);
+    SubmitOperation(record);
+  }
+  if (operations_need_peer_) WakePeer();
+  return absl::OkStatus();
+}
+
+// An accepted post reports through the operation, whatever becomes of the link.
+void FabricLink::SubmitOperation(OperationRecord* record) {
+  if (record->bytes == 0) {  // nothing to move, and providers differ in what they make of it
+    domain_->Defer(record, absl::OkStatus());
+  } else if (state_ != State::kUp) {  // since an earlier piece of the same batch
+    domain_->Defer(record, absl::UnavailableError("the link is down"));
+  } else {
+    Submit(record).IgnoreError();
+  }
+}
+
+// The caller wakes the peer, who has to take it or to make room.
 absl::Status FabricLink::Submit(Work* work) {
   if (waiting_.empty()) {
     const int result = Post(work);
-    if (result == 0) {
-      WakePeer();
-      return absl::OkStatus();
-    }
+    if (result == 0) return absl::OkStatus();
     if (result < 0 && result != -FI_EAGAIN) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
       domain_->TakeBackFailed(work, why);
@@ -116,7 +162,6 @@ absl::Status FabricLink::Submit(Work* work) {
       return why;
     }
     CountDelay(result);
-    WakePeer();  // it may have to make room
   }
   waiting_.PushBack(work);
   domain_->ScheduleRetry(this);

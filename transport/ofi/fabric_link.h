@@ -17,6 +17,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "transport/link.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/operation_table.h"
@@ -45,6 +47,12 @@ class FabricLink : public Link,
                     Operation* op) final;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) final;
+  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) final {
+    return PostBatch(/*is_read=*/true, transfers, op);
+  }
+  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) final {
+    return PostBatch(/*is_read=*/false, transfers, op);
+  }
   void Abandon() final;
 
   State state() const { return state_; }
@@ -69,6 +77,13 @@ class FabricLink : public Link,
 
   // Hands an operation, or what is left of it, to the provider.
   virtual int PostOperation(OperationRecord* record);
+  // Carries a whole batch out, before it returns; false: nothing was done, it goes piece by piece.
+  // Asked only when nothing waits.
+  virtual bool MoveAtOnce(bool /*is_read*/, absl::Span<const Transfer> /*transfers*/) {
+    return false;
+  }
+  // One-sided operations are done without the peer, who may sleep on.
+  void LetPeerSleep() { operations_need_peer_ = false; }
   // For operations that are complete without the provider: told from the next Poll().
   void FinishLater(OperationRecord* record, const absl::Status& status);
 
@@ -85,8 +100,13 @@ class FabricLink : public Link,
  private:
   friend class FabricDomain;
 
-  absl::Status Transfer(bool is_read, const Region& local, size_t local_offset,
-                        const RemoteSpan& remote, Operation* op);
+  absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
+  absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
+  absl::StatusOr<void*> Check(bool is_read, const Transfer& transfer) const;
+  void Fill(OperationRecord* record, bool is_read, const Transfer& transfer, void* descriptor,
+            Operation* op);
+  void SubmitOperation(OperationRecord* record);
+  absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
   int Post(Work* work);
   int PostSend(Slot* slot);
@@ -104,6 +124,7 @@ class FabricLink : public Link,
   fi_addr_t destination_ = FI_ADDR_UNSPEC;
   State state_ = State::kConnecting;
   bool detached_ = false;
+  bool operations_need_peer_ = true;
   bool up_pending_ = false;
   bool down_pending_ = false;
   absl::Status down_status_;

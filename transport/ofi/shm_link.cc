@@ -54,6 +54,7 @@ absl::Status ShmLink::MeetPeer() {
   int32_t process_id = peer_process_id_;
   if (regions.ok()) {
     regions_ = *std::move(regions);
+    LetPeerSleep();
     process_id = regions_->process_id();
   } else {
     WEFT_LOG(kInfo, "shm: one-sided operations go through the provider: ",
@@ -105,6 +106,17 @@ int ShmLink::PostOperation(OperationRecord* record) {
   if (status.ok() && !record->AllPosted()) return kMoreToDo;
   FinishLater(record, status);
   return 0;
+}
+
+// One system call for all pieces, as long as other connections need not wait for it.
+bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
+  if (regions_ == nullptr) return false;
+  uint64_t bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.remote.length > kCopyBytesAtOnce - bytes) return false;
+    bytes += transfer.remote.length;
+  }
+  return regions_->TransferAtOnce(is_read, transfers);
 }
 
 // fi_close() takes no lock that a peer could hold, and all that the provider touches of this link

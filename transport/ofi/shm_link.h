@@ -42,6 +42,7 @@ class ShmLink final : public FabricLink, public ListNode<GreetTag> {
 
  private:
   int PostOperation(OperationRecord* record) override;
+  bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) override;
   void StopProvider(bool peer_is_gone) override;
   absl::Status MeetPeer();
 

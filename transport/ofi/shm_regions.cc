@@ -205,23 +205,53 @@ absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
   return absl::OkStatus();
 }
 
-absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
-                                   uint64_t offset) {
-  if (ProcessIsGone()) return absl::UnavailableError("the peer's process is gone");
+void* PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
   entry.pins.fetch_add(1);
-  absl::Status status;
   const uint64_t length = entry.length.load();
   const uint64_t base = entry.base.load();
   const bool allowed = (entry.rights.load() & (is_read ? kMayRead : kMayWrite)) != 0;
   const bool inside = offset <= length && bytes <= length - offset;
-  if (key == 0 || entry.key.load() != key || !allowed || !inside) {
-    status = absl::PermissionDeniedError("the peer has no such region, range or right");
-  } else {
-    status = Copy(is_read, local, bytes, base + offset);
-  }
-  entry.pins.fetch_sub(1);
+  if (key == 0 || entry.key.load() != key || !allowed || !inside) return nullptr;
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(base + offset));
+}
+
+void PeerRegions::Unpin(uint64_t key) { table_->entries[PlaceOf(key)].pins.fetch_sub(1); }
+
+absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
+                                   uint64_t offset) {
+  if (ProcessIsGone()) return absl::UnavailableError("the peer's process is gone");
+  void* const remote = PinRange(is_read, key, offset, bytes);
+  const absl::Status status =
+      remote == nullptr ? absl::PermissionDeniedError("the peer has no such region, range or right")
+                        : Copy(is_read, local, bytes, reinterpret_cast<uintptr_t>(remote));
+  Unpin(key);
   return status;
+}
+
+bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
+  if (ProcessIsGone()) return false;
+  iovec here[kMaxBatchTransfers];
+  iovec there[kMaxBatchTransfers];
+  size_t pinned = 0;
+  size_t bytes = 0;
+  bool all_granted = true;
+  for (; pinned < pieces.size() && all_granted; ++pinned) {
+    const weft::Transfer& piece = pieces[pinned];
+    const RemoteSpan& remote = piece.remote;
+    here[pinned] = {piece.local->memory().data() + piece.local_offset, remote.length};
+    there[pinned] = {PinRange(is_read, remote.key, remote.offset, remote.length), remote.length};
+    all_granted = there[pinned].iov_base != nullptr;
+    bytes += remote.length;
+  }
+  ssize_t copied = -1;
+  if (all_granted) {
+    const auto count = static_cast<unsigned long>(pinned);
+    copied = is_read ? process_vm_readv(process_id_, here, count, there, count, 0)
+                     : process_vm_writev(process_id_, here, count, there, count, 0);
+  }
+  while (pinned > 0) Unpin(pieces[--pinned].remote.key);
+  return copied >= 0 && static_cast<size_t>(copied) == bytes;
 }
 
 }  // namespace weft

@@ -37,9 +37,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/bytes.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/shm_name.h"
+#include "transport/operation.h"
 #include "transport/region.h"
 
 namespace weft {
@@ -90,11 +92,19 @@ class PeerRegions {
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
 
+  // As many pieces as a batch has, in one system call: true when all were copied. False: ask for
+  // one after the other; some may have been copied already. REQUIRES: <= kMaxBatchTransfers.
+  bool TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces);
+
   // The peer's, proven by what was read from it.
   int32_t process_id() const { return process_id_; }
 
  private:
   PeerRegions() = default;
+  // Where a range of a region lies in the peer; nullptr: no such region, range or right. Pinned
+  // either way until Unpin().
+  void* PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
+  void Unpin(uint64_t key);
   bool ProcessIsGone() const;
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;

@@ -18,6 +18,24 @@ absl::Status Refused() {
       "remote access refused: unknown key, or outside of its bounds");
 }
 
+// The pieces of a batch: tells its user when all have completed, and is gone.
+class Join final : public Operation {
+ public:
+  Join(Operation* user, size_t pieces) : user_(user), pieces_left_(pieces) {}
+
+  void OnComplete(const absl::Status& status) override {
+    if (first_error_.ok()) first_error_ = status;
+    if (--pieces_left_ > 0) return;
+    const std::unique_ptr<Join> end(this);
+    user_->OnComplete(first_error_);
+  }
+
+ private:
+  Operation* const user_;
+  size_t pieces_left_;
+  absl::Status first_error_;
+};
+
 }  // namespace
 
 // --- domain -------------------------------------------------------------------------------------
@@ -246,9 +264,9 @@ absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status SimLink::CheckPost() const {
+absl::Status SimLink::CheckPost(size_t operations) const {
   if (state_ != State::kUp) return absl::UnavailableError("the link is not up");
-  if (pending_.size() < SimLinkDomain::kMaxOperations) return absl::OkStatus();
+  if (pending_.size() + operations <= SimLinkDomain::kMaxOperations) return absl::OkStatus();
   domain_->refused_ = true;
   return absl::ResourceExhaustedError(
       StrCat("sim: ", SimLinkDomain::kMaxOperations, " operations are outstanding on this link"));
@@ -256,7 +274,7 @@ absl::Status SimLink::CheckPost() const {
 
 absl::Status SimLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                            Operation* op) {
-  if (absl::Status status = CheckPost(); !status.ok()) return status;
+  if (absl::Status status = CheckPost(1); !status.ok()) return status;
   const uint64_t id = next_op_++;
   pending_[id] = {op, local.memory().subspan(local_offset, remote.length)};
   fabric_->Transmit(domain_->node_, peer_node_, kRequestBytes, "read", remote.length,
@@ -269,7 +287,7 @@ absl::Status SimLink::Read(const Region& local, size_t local_offset, const Remot
 
 absl::Status SimLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                             Operation* op) {
-  if (absl::Status status = CheckPost(); !status.ok()) return status;
+  if (absl::Status status = CheckPost(1); !status.ok()) return status;
   const uint64_t id = next_op_++;
   const MutableByteSpan from = local.memory().subspan(local_offset, remote.length);
   pending_[id] = {op, from};
@@ -281,6 +299,25 @@ absl::Status SimLink::Write(const Region& local, size_t local_offset, const Remo
         SimLink* const peer = fabric->FindLink(peer_link);
         if (peer != nullptr) peer->Serve(id, remote, /*write=*/true, std::move(data));
       });
+  return absl::OkStatus();
+}
+
+absl::Status SimLink::ReadBatch(absl::Span<const Transfer> transfers, Operation* op) {
+  return PostBatch(&SimLink::Read, transfers, op);
+}
+
+absl::Status SimLink::WriteBatch(absl::Span<const Transfer> transfers, Operation* op) {
+  return PostBatch(&SimLink::Write, transfers, op);
+}
+
+absl::Status SimLink::PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
+                                Operation* op) {
+  if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
+  auto* const join = new Join(op, transfers.size());
+  for (const Transfer& piece : transfers) {
+    const absl::Status posted = (this->*post)(*piece.local, piece.local_offset, piece.remote, join);
+    WEFT_CHECK(posted.ok());  // there is room, and nothing runs in between
+  }
   return absl::OkStatus();
 }
 

@@ -84,6 +84,8 @@ class SimLink final : public Link {
                     Operation* op) override;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) override;
+  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   void Abandon() override;
 
  private:
@@ -100,7 +102,9 @@ class SimLink final : public Link {
   void Down(const absl::Status& why);
   // In the node's Poll(), if the link still exists then.
   void Later(Function<void(SimLink&)> what);
-  absl::Status CheckPost() const;
+  absl::Status CheckPost(size_t operations) const;
+  absl::Status PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
+                         Operation* op);
   void Serve(uint64_t op, const RemoteSpan& remote, bool write, std::vector<std::byte> data);
   void OnReply(uint64_t op, bool allowed, const std::vector<std::byte>& data);
   void Complete(uint64_t op, const absl::Status& status);

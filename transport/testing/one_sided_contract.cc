@@ -1,67 +1,13 @@
 // One-sided reads and writes: what they move, in which order, and what they may not touch.
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <vector>
 
 #include "transport/testing/contract_test.h"
+#include "transport/testing/region_pair.h"
 
 namespace weft {
 namespace {
-
-constexpr size_t kRegionBytes = size_t{1} << 20;
-
-// Memory of both ends, registered; the server's can be used by the client. Destroyed before the
-// engines, because tests make it inside their body.
-class Regions {
- public:
-  Regions(Endpoint& client, Endpoint& server, Access access = Access::kRemoteReadWrite)
-      : server_memory(Pattern(1, kRegionBytes)),
-        client_memory(Pattern(2, kRegionBytes)),
-        client_(client) {
-    server_region = Register(server, server_memory, access);
-    client_region = Register(client, client_memory, Access::kLocalOnly);
-  }
-
-  absl::Status Read(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
-    return client_.connection().Read(*client_region, local_offset, remote, op);
-  }
-  absl::Status Write(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
-    return client_.connection().Write(*client_region, local_offset, remote, op);
-  }
-  RemoteSpan Remote(uint64_t from, uint64_t bytes) {
-    return server_region->remote().Slice(from, bytes);
-  }
-  // `bytes` bytes of both memories are the same.
-  bool Same(size_t client_from, size_t server_from, size_t bytes) const {
-    return std::memcmp(&client_memory[client_from], &server_memory[server_from], bytes) == 0;
-  }
-
-  std::vector<std::byte> server_memory;
-  std::vector<std::byte> client_memory;
-  std::unique_ptr<Region> server_region;
-  std::unique_ptr<Region> client_region;
-
- private:
-  static std::unique_ptr<Region> Register(Endpoint& end, std::vector<std::byte>& memory,
-                                          Access access) {
-    auto region = end.connection().Register({memory.data(), memory.size()}, access);
-    EXPECT_TRUE(region.ok()) << region.status();
-    return region.ok() ? *std::move(region) : nullptr;
-  }
-
-  Endpoint& client_;
-};
-
-bool AllDone(const std::vector<TestOperation>& operations) {
-  return std::all_of(operations.begin(), operations.end(), [](auto& op) { return op.done(); });
-}
-
-RemoteSpan WithWrongKey(RemoteSpan span) {
-  span.key ^= 0x5555;
-  return span;
-}
 
 RemoteSpan BeyondTheEnd(RemoteSpan span) {
   span.offset = kRegionBytes - span.length / 2;
@@ -70,7 +16,7 @@ RemoteSpan BeyondTheEnd(RemoteSpan span) {
 
 TEST_P(ContractTest, AReadBringsThePeersBytes) {
   Open();
-  Regions regions(client_, server_end());
+  RegionPair regions(client_, server_end());
   const std::vector<std::byte> before = regions.client_memory;
   for (size_t bytes : {size_t{1}, size_t{8}, size_t{4097}, kRegionBytes - 100}) {
     TestOperation read;
@@ -86,7 +32,7 @@ TEST_P(ContractTest, AReadBringsThePeersBytes) {
 
 TEST_P(ContractTest, AWriteIsSeenWithTheMessageThatFollowsIt) {
   Open();
-  Regions regions(client_, server_end());
+  RegionPair regions(client_, server_end());
   int seen = 0;
   server_end().on_message = [&](ByteSpan) { seen += regions.Same(0, 1000, 100'000); };
   for (int round = 0; round < 20; ++round) {
@@ -104,7 +50,7 @@ TEST_P(ContractTest, OperationsBeyondTheLimitAreRefusedAndTakenLater) {
   ConnectOptions options;
   options.link.max_outstanding_operations = 16;
   Open(options);
-  Regions regions(client_, server_end());
+  RegionPair regions(client_, server_end());
   std::vector<TestOperation> operations(200);
   size_t posted = 0;
   bool refused = false;
@@ -131,7 +77,7 @@ TEST_P(ContractTest, OperationsBeyondTheLimitAreRefusedAndTakenLater) {
 
 TEST_P(ContractTest, BadLocalRangesAreTheCallersFault) {
   Open();
-  Regions regions(client_, server_end());
+  RegionPair regions(client_, server_end());
   TestOperation op;
   EXPECT_TRUE(absl::IsInvalidArgument(regions.Read(kRegionBytes - 7, regions.Remote(0, 8), &op)));
   EXPECT_TRUE(absl::IsInvalidArgument(regions.Read(kRegionBytes + 1, regions.Remote(0, 8), &op)));
@@ -156,7 +102,7 @@ TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
                                       << (change == &WithWrongKey ? "with a wrong key" : "beyond"));
       client_ = Endpoint();
       Open();
-      Regions regions(client_, server_end());
+      RegionPair regions(client_, server_end());
       TestOperation op;
       const RemoteSpan remote = change(regions.Remote(0, 64));
       const absl::Status posted =
@@ -177,7 +123,7 @@ TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
 
 TEST_P(ContractTest, AReadOnlyRegionCannotBeWrittenAndAForgottenOneCannotBeRead) {
   Open();
-  Regions regions(client_, server_end(), Access::kRemoteRead);
+  RegionPair regions(client_, server_end(), Access::kRemoteRead);
   const std::vector<std::byte> before = regions.server_memory;
   TestOperation read;
   ASSERT_TRUE(regions.Read(0, regions.Remote(0, 64), &read).ok());
@@ -195,7 +141,7 @@ TEST_P(ContractTest, AReadOnlyRegionCannotBeWrittenAndAForgottenOneCannotBeRead)
 TEST_P(ContractTest, TransfersAndMessagesOfAllSizesShareTheConnection) {
   acceptor_.keep = client_.keep = false;
   Open();
-  Regions regions(client_, server_end());
+  RegionPair regions(client_, server_end());
   const size_t large = client_.connection().eager_bytes() + 1;
   std::vector<TestOperation> operations(64);
   for (size_t i = 0; i < operations.size(); ++i) {

@@ -40,6 +40,12 @@ class FaultyLink final : public Link {
   absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnavailableError("faulty");
   }
+  absl::Status ReadBatch(absl::Span<const Transfer>, Operation*) override {
+    return absl::UnavailableError("faulty");
+  }
+  absl::Status WriteBatch(absl::Span<const Transfer>, Operation*) override {
+    return absl::UnavailableError("faulty");
+  }
   absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnavailableError("faulty");
   }
