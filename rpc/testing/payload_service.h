@@ -1,0 +1,88 @@
+// The service of bulk payloads, as its tests want it, and memory that notices who writes beside it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "rpc/memory_slice.h"
+#include "rpc/server_bulk.h"
+#include "rpc/testing/payload_service.weft.h"
+#include "transport/local_memory.h"
+
+namespace weft::test {
+
+// `bytes` bytes between canaries.
+class GuardedMemory {
+ public:
+  explicit GuardedMemory(size_t bytes)
+      : all_(bytes + 2 * kGuardBytes, kCanary),
+        memory_(MutableByteSpan(all_).subspan(kGuardBytes, bytes)) {}
+
+  LocalMemory& memory() { return memory_; }
+  MutableByteSpan bytes() { return memory_.bytes(); }
+  MemorySlice Slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
+  MemorySlice all() { return Slice(0, bytes().size()); }
+
+  void Fill(uint8_t seed) {
+    for (size_t i = 0; i < bytes().size(); ++i) bytes()[i] = PatternAt(seed, i);
+  }
+  // Whether it holds what Fill(seed) would write, from `offset` on, in the order from `first` on.
+  bool Holds(uint8_t seed, size_t offset, size_t length, size_t first = 0) {
+    for (size_t i = 0; i < length; ++i) {
+      if (bytes()[offset + i] != PatternAt(seed, first + i)) return false;
+    }
+    return true;
+  }
+  bool Holds(uint8_t seed) { return Holds(seed, 0, bytes().size()); }
+  bool CanariesLive() const {
+    const auto lives = [](std::byte byte) { return byte == kCanary; };
+    return std::all_of(all_.begin(), all_.begin() + kGuardBytes, lives) &&
+           std::all_of(all_.end() - kGuardBytes, all_.end(), lives);
+  }
+
+ private:
+  static constexpr size_t kGuardBytes = 4096;
+  static constexpr std::byte kCanary{0xC5};
+
+  static std::byte PatternAt(uint8_t seed, size_t i) {
+    return static_cast<std::byte>(seed + i * 7 + (i >> 8));
+  }
+
+  std::vector<std::byte> all_;
+  LocalMemory memory_;
+};
+
+class PayloadService : public Payloads::Service {
+ public:
+  using HeldCall = UnaryCall<Parcel, Parcel>;
+
+  explicit PayloadService(size_t bytes) : memory_(bytes) {}
+
+  void StartExchange(HeldCall call) override {
+    auto* held = new HeldCall(std::move(call));
+    const uint64_t length = held->request().data().length();
+    held->context().bulk().Fetch(
+        held->request().data(), memory_.all(), [this, held, length](absl::Status fetched) {
+          HeldCall call = std::move(*held);
+          delete held;
+          if (fetched.ok()) {
+            call.context().bulk().Push(memory_.Slice(0, length), call.reply()->mutable_data(),
+                                       nullptr);
+          }
+          call.Finish(std::move(fetched));
+        });
+  }
+  void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
+
+  GuardedMemory& memory() { return memory_; }
+
+  std::deque<HeldCall> held;
+
+ private:
+  GuardedMemory memory_;
+};
+
+}  // namespace weft::test
