@@ -16,10 +16,15 @@ using State = BulkCall::State;
 // The wire takes 1 ms for 1 MB: a transfer of this size is under way for 4 ms.
 constexpr size_t kLong = 4'000'000;
 
-class BulkReclaimTest : public PayloadTest {
- protected:
-  BulkReclaimTest() : memory_(std::make_unique<GuardedMemory>(kLong)) {}
+// What a dead machine leaves behind: it goes after the network that this was on.
+struct Remains {
+  std::unique_ptr<GuardedMemory> memory_ = std::make_unique<GuardedMemory>(kLong);
+  std::unique_ptr<BulkCall> dead_bulk_;
+  ParcelOutcome dead_outcome_;
+};
 
+class BulkReclaimTest : protected Remains, public PayloadTest {
+ protected:
   // What is in the memory once it is reclaimed must stay there.
   void ExpectNobodyTouches(BulkCall& bulk) {
     ASSERT_EQ(bulk.state(), State::kReclaimed);
@@ -42,7 +47,6 @@ class BulkReclaimTest : public PayloadTest {
                                });
   }
 
-  std::unique_ptr<GuardedMemory> memory_;
   int pushes_ended_ = 0;
   absl::Status push_status_;
 };
@@ -173,9 +177,8 @@ TEST_F(BulkReclaimTest, AServerThatDiesInATransferLeavesTheMemoryToItsOwner) {
 
 TEST_F(BulkReclaimTest, AClientThatDiesInATransferCostsTheServerThatCallOnly) {
   Start();
-  auto bulk = std::make_unique<BulkCall>(*channel_);
-  ParcelOutcome outcome;
-  StartLongPush(*bulk, &outcome);
+  dead_bulk_ = std::make_unique<BulkCall>(*channel_);
+  StartLongPush(*dead_bulk_, &dead_outcome_);
   network_.RunFor(kNsPerMs);
   network_.Kill("client");
   ASSERT_TRUE(network_.RunUntil([&] { return pushes_ended_ == 1; }, 10 * kNsPerSec));
@@ -189,11 +192,6 @@ TEST_F(BulkReclaimTest, AClientThatDiesInATransferCostsTheServerThatCallOnly) {
   call.Finish(absl::OkStatus());
   ASSERT_TRUE(network_.RunUntil([&] { return server_->stats().connections == 0; }, kNsPerSec));
   EXPECT_EQ(server_->stats().running, 0u);
-  // The dead machine's objects go with its network, which is the test's last.
-  static_cast<void>(bulk.release());     // NOLINT
-  static_cast<void>(memory_.release());  // NOLINT
-  stub_.reset();
-  static_cast<void>(channel_.release());  // NOLINT
 }
 
 TEST_F(BulkReclaimTest, WaitingTransfersOfALostConnectionEndToo) {

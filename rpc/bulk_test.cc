@@ -102,7 +102,7 @@ TEST_F(BulkTest, CallbackCallsThatWaitForTheConnectionCarryPayloadsToo) {
   }
   ASSERT_TRUE(RunUntil([&] { return service_.held.size() == kCalls; }));
   for (int i = 0; i < kCalls; ++i) {
-    service_.memory().Fill(static_cast<uint8_t>(i));
+    service_.memory().Fill(static_cast<uint8_t>(i), 9000);
     PayloadService::HeldCall call = TakeHeld();
     call.context().bulk().Push(service_.memory().Slice(0, 9000), call.reply()->mutable_data(),
                                nullptr);

@@ -26,9 +26,10 @@ class GuardedMemory {
   MemorySlice Slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
   MemorySlice all() { return Slice(0, bytes().size()); }
 
-  void Fill(uint8_t seed) {
-    for (size_t i = 0; i < bytes().size(); ++i) bytes()[i] = PatternAt(seed, i);
+  void Fill(uint8_t seed, size_t length) {
+    for (size_t i = 0; i < length; ++i) bytes()[i] = PatternAt(seed, i);
   }
+  void Fill(uint8_t seed) { Fill(seed, bytes().size()); }
   // Whether it holds what Fill(seed) would write, from `offset` on, in the order from `first` on.
   bool Holds(uint8_t seed, size_t offset, size_t length, size_t first = 0) {
     for (size_t i = 0; i < length; ++i) {
