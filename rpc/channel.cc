@@ -64,6 +64,7 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::
       engine_(engine),
       address_(address),
       options_(options),
+      buffers_(&engine, options.buffers),
       client_(new ClientConnection(engine, address, options)) {}
 
 Channel::~Channel() {

@@ -40,6 +40,7 @@
 #include "core/function.h"
 #include "rpc/call_options.h"
 #include "rpc/service.h"
+#include "transport/buffer_pool.h"
 #include "transport/engine.h"
 #include "transport/path.h"
 #include "transport/transport.h"
@@ -63,6 +64,7 @@ struct ChannelOptions {
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
   uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
   uint64_t spin_ns = kDefaultSpinNs;     // own engine only: EngineOptions::spin_ns
+  BufferPoolOptions buffers;             // of AllocateBuffer()
 };
 
 // Counts since the channel was opened.
@@ -104,6 +106,18 @@ class Channel {
   std::string Explain();
   ChannelStats stats();
 
+  // --- buffers for what is read, written and sent in bulk (transport/buffer_pool.h)
+  // ---------------
+
+  // Memory out of the channel's pool, good for all channels and servers on this engine. It goes
+  // before the channel. RESOURCE_EXHAUSTED: the pool's bound.
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes) {
+    return buffers_.Allocate(bytes);
+  }
+
+  // The engine's side: for rpc/ itself.
+  ClientConnection& connection() { return *client_; }
+
   // --- for generated code -----------------------------------------------------------------------
 
   // Makes the service's methods callable; returns the number of its first method for Call(). The
@@ -143,6 +157,7 @@ class Channel {
   Engine& engine_;
   const std::string address_;
   const ChannelOptions options_;
+  BufferPool buffers_;
   ClientConnection* const client_;  // deletes itself when its connection is gone
 };
 

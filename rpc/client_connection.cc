@@ -38,6 +38,11 @@ void ClientConnection::Connect(Function<void(absl::Status)> done) {
   if (state_ == State::kIdle) BeginAttempt();
 }
 
+void ClientConnection::WantConnection() {
+  wanted_ = true;
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
 void ClientConnection::Report(const absl::Status& connected) {
   if (Function<void(absl::Status)> done = std::exchange(on_connected_, nullptr)) done(connected);
 }
@@ -53,6 +58,7 @@ std::string ClientConnection::Hello() const {
 
 void ClientConnection::BeginAttempt() {
   state_ = State::kConnecting;
+  wanted_ = false;
   close_reason_ = absl::OkStatus();
   ConnectOptions options;
   options.link = options_.link;
@@ -73,6 +79,7 @@ void ClientConnection::OnOpen(Connection& connection) {
   state_ = State::kOpen;
   ++stats_.connects;
   Report(absl::OkStatus());
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnConnected(connection);
   Pump();
 }
 
@@ -119,6 +126,7 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   ReclaimAll(connection);
   FailSlots(NotSentError(address_, reason), MayHaveRunError(address_, reason),
             connection.first_unsent());
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLost();
   if (!queue_.empty() && state_ == State::kIdle) BeginAttempt();
 }
 
@@ -130,6 +138,7 @@ void ClientConnection::AttemptFailed(const absl::Status& why) {
   const absl::Status status = NoServerError(address_, why);
   Report(status);
   FailQueue(status, /*also_patient=*/absl::IsInvalidArgument(why));
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
 }
 
 // Doubles with each failure; half of it is random, so that a crowd of clients does not come back at
@@ -145,7 +154,7 @@ void ClientConnection::Pause() {
 
 void ClientConnection::OnTimer() {
   state_ = State::kIdle;
-  if (!queue_.empty() || on_connected_) BeginAttempt();
+  if (!queue_.empty() || on_connected_ || wanted_) BeginAttempt();
 }
 
 void ClientConnection::ProtocolError(std::string_view what) {
@@ -158,6 +167,7 @@ void ClientConnection::ProtocolError(std::string_view what) {
 void ClientConnection::Shutdown() {
   const absl::Status gone =
       absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+  WEFT_CHECK(watchers_.empty());  // RemoteMemory goes before its channel
   state_ = State::kEnded;
   engine_.timers().Cancel(this);
   Report(gone);

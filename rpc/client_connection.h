@@ -19,6 +19,7 @@
 //   the queue, or in a slot, or waits for its memory (kReclaiming), or is complete.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/channel.h"
 #include "rpc/client_call.h"
+#include "rpc/connection_watcher.h"
 #include "rpc/frame.h"
 #include "rpc/method_table.h"
 #include "transport/engine.h"
@@ -71,6 +73,24 @@ class ClientConnection final : private ConnectionHandler, private Timer {
 
   // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
   void Shutdown();
+
+  // --- for remote memory ------------------------------------------------------------------------
+
+  const std::string& address() const { return address_; }
+  // `watcher` hears what becomes of the connection, until it is destroyed; before this is.
+  void Watch(ConnectionWatcher* watcher) { watchers_.PushBack(watcher); }
+  // Null: there is none now.
+  Connection* open_connection() { return state_ == State::kOpen ? connection_ : nullptr; }
+  // Starts to connect, if there is no connection and no attempt. Watchers hear, also inside.
+  void WantConnection();
+  // The peer is of use: the next loss of the connection is the first one again.
+  void PeerAnswered() { failures_ = 0; }
+  // Calls started after HoldCalls() are queued until as many ReleaseCalls() have come: so that they
+  // do not overtake a write that was accepted before. HoldCalls() on any thread.
+  void HoldCalls() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  void ReleaseCalls() {
+    if (holds_.fetch_sub(1, std::memory_order_relaxed) == 1) Pump();
+  }
 
   absl::StatusOr<PathInfo> path() const;
   const std::string& explanation() const { return explanation_; }
@@ -122,6 +142,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
 
   Sent TrySend(ClientCall& call);
   void Enqueue(ClientCall& call);
+  bool held() const { return holds_.load(std::memory_order_relaxed) != 0; }
   void Pump();
   void OnReply(ByteSpan frame);
   absl::Status Decode(const ReplyHeader& header, ByteSpan body, ClientCall& call);
@@ -159,6 +180,10 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   IntrusiveList<ClientCall> queue_;
   uint32_t queued_ = 0;
   uint32_t cancels_owed_ = 0;
+
+  IntrusiveList<ConnectionWatcher, ConnectionWatcherTag> watchers_;
+  bool wanted_ = false;              // kPausing: a watcher waits for the next attempt
+  std::atomic<uint32_t> holds_ = 0;  // any thread
 
   uint32_t failures_ = 0;  // attempts in a row without a reply
   Random jitter_;

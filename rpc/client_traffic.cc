@@ -17,7 +17,7 @@ void ClientConnection::Start(ClientCall& call) {
   ++stats_.calls_started;
   call.client = this;
   // Nobody overtakes those who wait.
-  if (state_ == State::kOpen && queue_.empty() && TrySend(call) != Sent::kNotNow) return;
+  if (state_ == State::kOpen && queue_.empty() && !held() && TrySend(call) != Sent::kNotNow) return;
   Enqueue(call);
 }
 
@@ -123,7 +123,7 @@ void ClientConnection::Enqueue(ClientCall& call) {
 
 void ClientConnection::Pump() {
   if (cancels_owed_ > 0) SendOwedCancels();
-  while (state_ == State::kOpen) {
+  while (state_ == State::kOpen && !held()) {
     ClientCall* call = queue_.Front();
     if (call == nullptr) return;
     // Off the queue first: if the call ends here, its callback may start others.
@@ -138,7 +138,9 @@ void ClientConnection::Pump() {
 }
 
 void ClientConnection::OnWritable(Connection&) {
-  if (state_ == State::kOpen) Pump();
+  if (state_ != State::kOpen) return;
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnRoom();
+  Pump();
 }
 
 // --- back ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // A piece of this process's memory as the near end of a one-sided transfer.
 //
 //   auto buffer = channel->AllocateBuffer(4096);
-//   memory.Read(0, SliceOf((*buffer)->memory(), 0, 64));
+//   memory.Read(0, SliceOf(**buffer, 0, 64));
 //
 // Threads: a value. Lifetime: whoever takes a slice says until when its bytes must stay untouched,
 //   and the LocalMemory alive.
@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "core/bytes.h"
+#include "transport/buffer_pool.h"
 #include "transport/local_memory.h"
 
 namespace weft {
@@ -28,10 +29,18 @@ struct MemorySlice {
   MutableByteSpan bytes() const { return memory->bytes().subspan(offset, length); }
 };
 
-// All of `memory`.
+// All of `memory`, or `length` bytes of it.
 inline MemorySlice SliceOf(LocalMemory& memory) { return {&memory, 0, memory.bytes().size()}; }
 inline MemorySlice SliceOf(LocalMemory& memory, size_t offset, size_t length) {
   return {&memory, offset, length};
+}
+
+// The same of a buffer.
+inline MemorySlice SliceOf(const Buffer& buffer) {
+  return {&buffer.memory(), buffer.offset(), buffer.bytes().size()};
+}
+inline MemorySlice SliceOf(const Buffer& buffer, size_t offset, size_t length) {
+  return {&buffer.memory(), buffer.offset() + offset, length};
 }
 
 }  // namespace weft

@@ -25,7 +25,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
 }
 
 Server::Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core)
-    : own_engine_(std::move(own_engine)), core_(std::move(core)) {}
+    : own_engine_(std::move(own_engine)),
+      buffers_(&core->engine(), core->options().buffers),
+      core_(std::move(core)) {}
 
 Server::~Server() = default;
 
@@ -36,6 +38,9 @@ absl::Status Server::Listen(const std::string& address) { return core_->Listen(a
 std::string Server::address() const { return core_->address(); }
 void Server::Wait() { core_->Wait(); }
 void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
+absl::StatusOr<std::unique_ptr<Buffer>> Server::AllocateBuffer(size_t bytes) {
+  return buffers_.Allocate(bytes);
+}
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
                                                                const ExportOptions& options) {
   return ExportedMemory::Create(core_->engine(), memory, options);

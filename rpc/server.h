@@ -28,6 +28,7 @@
 #include "rpc/executor.h"
 #include "rpc/exported_memory.h"
 #include "rpc/service.h"
+#include "transport/buffer_pool.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 
@@ -54,6 +55,7 @@ struct ServerOptions {
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
                                          // more memory per connection (an arena for each in use)
+  BufferPoolOptions buffers;             // of AllocateBuffer()
   // The server's own engine only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;
@@ -101,6 +103,10 @@ class Server {
   // context cancelled; returns when the last one has ended. Idempotent.
   void Shutdown(uint64_t grace_us);
 
+  // Memory for bulk data out of the server's pool, good for all its clients; it goes before the
+  // server. RESOURCE_EXHAUSTED: the pool's bound.
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
+
   // Lets clients use `memory` in place, each with a handle (rpc/exported_memory.h). It goes before
   // the server does.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
@@ -114,7 +120,8 @@ class Server {
                                                       Engine& engine, const ServerOptions& options);
 
   const std::unique_ptr<Engine> own_engine_;  // null: the application's
-  const std::unique_ptr<ServerCore> core_;    // goes first
+  BufferPool buffers_;
+  const std::unique_ptr<ServerCore> core_;  // goes first
 };
 
 }  // namespace weft
