@@ -1,0 +1,256 @@
+// Bulk payloads between real engines, over every path of this machine.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rpc/bulk_call.h"
+#include "rpc/channel.h"
+#include "rpc/on_engine.h"
+#include "rpc/server.h"
+#include "rpc/testing/payload_service.h"
+#include "rpc/testing/two_threads.h"
+#include "transport/network.h"
+
+namespace weft::test {
+namespace {
+
+using State = BulkCall::State;
+
+constexpr size_t kPayload = 1 << 20;
+
+// Handlers that block, as they may on an executor; each call has a place of its own.
+class BlockingService final : public Payloads::Service {
+ public:
+  explicit BlockingService(size_t places) : places_(places), memory_(places * kPayload) {}
+
+  absl::Status Exchange(ServerContext& context, const Parcel& request, Parcel* reply) override {
+    const size_t place = next_.fetch_add(1) % places_ * kPayload;
+    const size_t length = request.data().length();
+    if (absl::Status fetched = context.bulk().Fetch(request.data(), memory_.Slice(place, kPayload));
+        !fetched.ok()) {
+      return fetched;
+    }
+    return context.bulk().Push(memory_.Slice(place, length), reply->mutable_data());
+  }
+  // Holds the caller up until the test lets go, then pushes all the same.
+  absl::Status Hold(ServerContext& context, const Parcel&, Parcel* reply) override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++holding;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return released_; });
+    late = context.bulk().Push(memory_.Slice(0, kPayload), reply->mutable_data());
+    --holding;
+    changed_.notify_all();
+    return absl::OkStatus();
+  }
+
+  void WaitForHolding(int count) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return holding == count; });
+  }
+  void Release() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+  const size_t places_;
+  GuardedMemory memory_;
+  absl::Status late;
+  int holding = 0;
+
+ private:
+  std::atomic<size_t> next_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool released_ = false;
+};
+
+class BulkNetworkTest : public testing::TestWithParam<PathKind> {
+ protected:
+  static constexpr size_t kPlaces = 8;
+
+  void SetUp() override {
+    engine_ = *OpenNetworkEngine({});
+    service_ = std::make_unique<BlockingService>(kPlaces);
+    ServerOptions options;
+    options.executor = &executor_;
+    server_ = *Server::Create(*engine_, options);
+    ASSERT_TRUE(server_->AddService(service_.get()).ok());
+    ASSERT_TRUE(server_->Listen("127.0.0.1:0").ok());
+  }
+  void TearDown() override {
+    server_.reset();
+    EXPECT_TRUE(service_->memory_.CanariesLive());
+    // Registered memory goes on the engine that has registered it.
+    RunOnEngine(*engine_, [this] { service_.reset(); });
+  }
+
+  std::unique_ptr<Channel> Open() {
+    ChannelOptions options;
+    options.link.paths = {GetParam()};
+    auto channel = Channel::Open(server_->address(), options);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return *std::move(channel);
+  }
+
+  // One exchange, with memory of its own.
+  static absl::Status Exchange(Channel& channel, uint8_t seed, size_t bytes,
+                               const BulkOptions& options = {}) {
+    GuardedMemory sent(bytes);
+    GuardedMemory received(bytes);
+    sent.Fill(seed);
+    BulkCall bulk(channel);
+    Parcel request;
+    Parcel reply;
+    bulk.Send(sent.all(), request.mutable_data(), options);
+    bulk.Receive(received.all());
+    const absl::Status status = Payloads::Stub(channel).Exchange(request, &reply, {.bulk = &bulk});
+    if (!status.ok()) return status;
+    EXPECT_EQ(bulk.state(), State::kReclaimed);
+    const absl::StatusOr<MutableByteSpan> payload = bulk.Received(reply.data());
+    if (!payload.ok()) return payload.status();
+    EXPECT_EQ(payload->size(), bytes);
+    EXPECT_TRUE(received.Holds(seed) && sent.Holds(seed));
+    EXPECT_TRUE(received.CanariesLive() && sent.CanariesLive());
+    return absl::OkStatus();
+  }
+
+  TwoThreads executor_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<BlockingService> service_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_P(BulkNetworkTest, PayloadsOfEverySizeArriveUnchanged) {
+  auto channel = Open();
+  EXPECT_EQ(channel->path()->kind, GetParam());
+  for (size_t bytes : {0, 1, 63, 4096, 8193, 65'536, 262'145, 1 << 20}) {
+    SCOPED_TRACE(bytes);
+    const absl::Status status = Exchange(*channel, static_cast<uint8_t>(bytes + 1), bytes);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST_P(BulkNetworkTest, ThreadsShareAChannel) {
+  auto channel = Open();
+  std::vector<std::thread> threads;
+  for (uint8_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (uint8_t i = 0; i < 40; ++i) {
+        const absl::Status status =
+            Exchange(*channel, static_cast<uint8_t>(thread * 50 + i), 50'000);
+        EXPECT_TRUE(status.ok()) << status;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(channel->stats().connects, 1u);
+}
+
+TEST_P(BulkNetworkTest, ManyCallsOfOneEngineAreUnderWayAtOnce) {
+  auto channel = Open();
+  struct Lane {
+    explicit Lane(Channel& channel) : sent(20'000), received(20'000), bulk(channel) {}
+    GuardedMemory sent;
+    GuardedMemory received;
+    BulkCall bulk;
+    Parcel request;
+    Parcel reply;
+    uint8_t seed = 0;
+  };
+  constexpr int kCalls = 400;
+  std::vector<std::unique_ptr<Lane>> lanes;
+  for (size_t i = 0; i < kPlaces; ++i) lanes.push_back(std::make_unique<Lane>(*channel));
+  Payloads::Stub stub(*channel);
+  int started = 0;
+  int ended = 0;
+  Waiter all;
+  std::function<void(Lane&)> next = [&](Lane& lane) {
+    lane.seed = static_cast<uint8_t>(started++);
+    lane.sent.Fill(lane.seed);
+    lane.bulk.Clear();
+    lane.bulk.Send(lane.sent.all(), lane.request.mutable_data());
+    lane.bulk.Receive(lane.received.all());
+    stub.Exchange(lane.request, &lane.reply, {.bulk = &lane.bulk}, [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(lane.bulk.Received(lane.reply.data()).ok());
+      EXPECT_TRUE(lane.received.Holds(lane.seed));
+      if (++ended == kCalls) channel->engine().Finish(all);
+      if (started < kCalls) next(lane);
+    });
+  };
+  ASSERT_TRUE(channel->engine().Enter());
+  for (auto& lane : lanes) next(*lane);
+  EXPECT_TRUE(channel->engine().Wait(all));
+  channel->engine().Leave();
+}
+
+TEST_P(BulkNetworkTest, ALateWriterDoesNotTouchMemoryThatWasReclaimed) {
+  auto channel = Open();
+  GuardedMemory received(kPayload);
+  {
+    BulkCall bulk(*channel);
+    bulk.Receive(received.all());
+    Parcel reply;
+    CallOptions options;
+    options.timeout_us = 20'000;
+    options.bulk = &bulk;
+    const absl::Status status = Payloads::Stub(*channel).Hold(Parcel(), &reply, options);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    service_->WaitForHolding(1);
+    EXPECT_TRUE(bulk.WaitReclaimed(10'000'000)) << "though the handler goes on";
+    EXPECT_EQ(channel->stats().abandoned, 1u);
+  }
+  received.Fill(9);
+  service_->Release();
+  service_->WaitForHolding(0);
+  EXPECT_TRUE(absl::IsCancelled(service_->late)) << service_->late;
+  EXPECT_TRUE(Exchange(*channel, 1, 1000).ok()) << "the connection is as good as before";
+  EXPECT_TRUE(received.Holds(9));
+  EXPECT_TRUE(received.CanariesLive());
+  EXPECT_EQ(channel->stats().connects, 1u);
+}
+
+TEST_P(BulkNetworkTest, DeadlinesAtAnyMomentLeaveMemoryAndConnectionWhole) {
+  auto channel = Open();
+  Payloads::Stub stub(*channel);
+  GuardedMemory memory(kPayload);
+  int in_time = 0;
+  for (uint64_t timeout_us = 20; timeout_us < 1500; timeout_us += 17) {
+    memory.Fill(static_cast<uint8_t>(timeout_us), 1000);
+    {
+      BulkCall bulk(*channel);
+      Parcel request;
+      Parcel reply;
+      bulk.Send(memory.Slice(0, kPayload / 2), request.mutable_data(), {.crc32c = false});
+      bulk.Receive(memory.Slice(kPayload / 2, kPayload / 2));
+      CallOptions options;
+      options.timeout_us = timeout_us;
+      options.bulk = &bulk;
+      const absl::Status status = stub.Exchange(request, &reply, options);
+      EXPECT_TRUE(status.ok() || absl::IsDeadlineExceeded(status)) << status;
+      in_time += status.ok();
+    }
+    // Reclaimed: what is written here now, stays.
+    memory.Fill(200);
+    EXPECT_TRUE(Exchange(*channel, 3, 10'000).ok());
+    EXPECT_TRUE(memory.Holds(200)) << timeout_us;
+  }
+  EXPECT_TRUE(memory.CanariesLive());
+  EXPECT_EQ(channel->stats().connects, 1u);
+  RecordProperty("in_time", in_time);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, BulkNetworkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+}  // namespace
+}  // namespace weft::test
