@@ -85,7 +85,12 @@ class Exports {
   ~Exports() = default;
 };
 
-// Exports of one engine at one time: a table of about 64 bytes each.
+// Exports of one engine at one time. Each is an object of about 300 bytes.
 inline constexpr uint32_t kMaxExports = 4096;
+
+// Bytes of all exports of one engine together, unless NetworkOptions::max_exported_bytes says
+// otherwise. Exports take no memory of their own: the bound is there so that a mistaken length does
+// not offer the address space to peers. 1 TiB is more than one process serves.
+inline constexpr uint64_t kDefaultExportedBytes = uint64_t{1} << 40;
 
 }  // namespace weft

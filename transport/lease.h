@@ -34,7 +34,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "core/intrusive_list.h"
 #include "transport/region.h"
 #include "transport/region_handle.h"
 
@@ -51,9 +50,7 @@ inline constexpr uint32_t kMaxLeases = 256;
 // Bad handles, after which the owner ends the session.
 inline constexpr uint32_t kMaxBadHandles = 8;
 
-struct LeaseTag;
-
-class Lease : private ListNode<LeaseTag> {
+class Lease {
  public:
   enum class State : uint8_t { kIdle = 1, kAsked = 2, kHeld = 3 };
 
@@ -77,11 +74,10 @@ class Lease : private ListNode<LeaseTag> {
 
  private:
   friend class HeldLeases;
-  friend class IntrusiveList<Lease, LeaseTag>;
 
   State state_ = State::kIdle;
   Rights rights_ = 0;
-  uint32_t id_ = 0;
+  uint64_t id_ = 0;  // kAsked: of the question; kHeld: the owner's number
   RemoteSpan remote_;
   uint64_t usable_until_ns_ = 0;
 };

@@ -186,6 +186,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   NetworkTransportOptions network;
   network.providers = Providers(options, engine.may_start_threads, bind_address);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
+  network.max_exported_bytes = options.max_exported_bytes;
   return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(engine, std::move(network)));
 }
 

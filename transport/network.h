@@ -41,6 +41,9 @@ struct NetworkOptions {
   // Buffers of large messages, in bytes, for each path and direction; taken as needed. At least
   // kMaxMessageBytes. Lower: senders of large messages meet RESOURCE_EXHAUSTED sooner.
   uint64_t max_large_bytes = uint64_t{256} << 20;
+  // Bytes of all exports (Transport::exports()) together. They cost nothing: it bounds what a
+  // mistaken length can offer to peers.
+  uint64_t max_exported_bytes = kDefaultExportedBytes;
 };
 
 // An engine on the real network.

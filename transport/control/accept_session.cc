@@ -265,7 +265,8 @@ absl::Status AcceptSession::StartAttempt(const PathTry& wanted) {
                                 client_.limits.window_slots,
                                 server_.limits.window_slots,
                                 std::min(wanted.batch_bytes, domain->links().slot_bytes()),
-                                HasFeature(server_.features, kRequestsFeature)};
+                                HasFeature(server_.features, kRequestsFeature),
+                                HasFeature(server_.features, kLeasesFeature)};
   WEFT_RETURN_IF_ERROR(StartLink(candidate_, domain, peer, /*active=*/false, agreement));
   socket()->Send(ControlType::kPathReady,
                  Encode(PathReady{attempt_, domain->links().address(), peer.nonce,

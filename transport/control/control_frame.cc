@@ -27,6 +27,7 @@ constexpr TypeName kTypeNames[] = {
     {ControlType::kOpen, "Open"},
     {ControlType::kBye, "Bye"},
     {ControlType::kHeartbeat, "Heartbeat"},
+    {ControlType::kGrant, "Grant"},
 };
 
 // The first bytes of protocols that people send to the wrong port.
@@ -102,7 +103,9 @@ bool LooksLikeHttp(ByteSpan first_bytes) {
 size_t MaxBodyBytes(uint16_t type) {
   const bool hello = type == static_cast<uint16_t>(ControlType::kClientHello) ||
                      type == static_cast<uint16_t>(ControlType::kServerHello);
-  return hello ? kMaxHelloBodyBytes : kMaxOtherBodyBytes;
+  if (hello) return kMaxHelloBodyBytes;
+  return type == static_cast<uint16_t>(ControlType::kGrant) ? kMaxGrantBodyBytes
+                                                            : kMaxOtherBodyBytes;
 }
 
 std::array<std::byte, kPreambleBytes> EncodePreamble() {

@@ -27,8 +27,8 @@
 
 namespace weft {
 
-// The numbers stand on the wire: never reuse one. Reserved for what is to come: 17..31 for
-// liveness, draining and grants.
+// The numbers stand on the wire: never reuse one. Reserved for what is to come: 18..31 for
+// liveness and draining.
 enum class ControlType : uint16_t {
   kClientHello = 1,
   kServerHello = 2,
@@ -40,6 +40,7 @@ enum class ControlType : uint16_t {
   kOpen = 8,
   kBye = 9,
   kHeartbeat = 16,  // ignorable
+  kGrant = 17,      // transport/leases/grant_message.h; where both sides know leases
 };
 
 // "ClientHello"; "message type 77" for unknown ones.
@@ -58,6 +59,7 @@ inline constexpr size_t kControlHeaderBytes = 8;
 // numbers and one line of text.
 inline constexpr size_t kMaxHelloBodyBytes = (size_t{256} << 10) + (size_t{48} << 10);
 inline constexpr size_t kMaxOtherBodyBytes = size_t{4} << 10;
+inline constexpr size_t kMaxGrantBodyBytes = 160;
 
 // The largest body that a frame of this type may have.
 size_t MaxBodyBytes(uint16_t type);

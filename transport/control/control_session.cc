@@ -12,6 +12,8 @@
 namespace weft {
 namespace {
 
+static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
+
 uint32_t RandomToken() { return static_cast<uint32_t>(SecureRandom64()); }
 
 }  // namespace
@@ -73,6 +75,10 @@ void ControlSession::OnControlActivity() {
 void ControlSession::HearLifeline() {
   ControlFrame frame;
   while (!bye_heard_ && socket_->Receive(&frame)) {
+    if (frame.type == ControlType::kGrant) {
+      flooded_ = flooded_ || !grants_.Push(frame.body);
+      continue;
+    }
     flooded_ = flooded_ || !watch_.OnFrame();
     if (frame.type == ControlType::kPathTry || frame.type == ControlType::kPathFailed) {
       crossed_ = true;
@@ -82,6 +88,18 @@ void ControlSession::HearLifeline() {
     absl::StatusOr<std::string> reason = DecodeBye(frame.body);
     bye_reason_ = reason.ok() ? *std::move(reason) : "(no reason)";
   }
+}
+
+// What users are told may close the connection, which ends it later.
+void ControlSession::DeliverGrants() {
+  for (int count = 0; count < GrantQueue::kPerTurn && !grants_.empty(); ++count) {
+    connection_->OnGrant(grants_.Pop());
+  }
+  if (!grants_.empty()) Wake();
+}
+
+void ControlSession::SendGrant(FramedConnection&, ByteSpan grant) {
+  if (stage_ == Stage::kOpen) socket_->Send(ControlType::kGrant, grant);
 }
 
 // --- running -------------------------------------------------------------------------------------
@@ -123,6 +141,7 @@ void ControlSession::RunHandshake() {
 
 void ControlSession::RunOpen() {
   HearLifeline();
+  DeliverGrants();
   if (bye_heard_) {
     return Finish(absl::UnavailableError(StrCat("peer closed: ", bye_reason_)),
                   /*peer_dead=*/false, std::nullopt);

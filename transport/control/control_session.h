@@ -34,6 +34,7 @@
 #include "core/timer_wheel.h"
 #include "transport/control/control_socket.h"
 #include "transport/control/domain_set.h"
+#include "transport/control/grant_queue.h"
 #include "transport/control/hello.h"
 #include "transport/control/local_proof.h"
 #include "transport/control/path_counters.h"
@@ -160,6 +161,7 @@ class ControlSession : public ListNode<ReadyTag>,
   void OnLinkUp(FramedConnection& connection) final;
   void OnBroken(FramedConnection& connection, const absl::Status& why) final;
   void OnCloseRequested(FramedConnection& connection, std::string_view why) final;
+  void SendGrant(FramedConnection& connection, ByteSpan grant) final;
   // PeerWatch::Host
   void SendHeartbeat() final;
   bool HasUnread() final;
@@ -171,6 +173,7 @@ class ControlSession : public ListNode<ReadyTag>,
   void StartWatch(const ControlLimits& peer);
   void FailSilentPeer();
   void HearLifeline();
+  void DeliverGrants();
   bool lifeline_gone() const { return socket_ != nullptr && socket_->gone(); }
   // Lets the peer have the last words, then Retire().
   void Linger();
@@ -190,6 +193,7 @@ class ControlSession : public ListNode<ReadyTag>,
   bool crossed_ = false;  // the peer gave up the path while this side opened it
   bool counted_lingering_ = false;
   std::string bye_reason_;
+  GrantQueue grants_;
   absl::Status broken_;
   std::unique_ptr<ControlSocket> socket_;
   std::unique_ptr<FramedConnection> connection_;

@@ -241,7 +241,8 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
                                 server_.limits.window_slots,
                                 options_.link.window_slots,
                                 std::min(ready.batch_bytes, domain->links().slot_bytes()),
-                                HasFeature(server_.features, kRequestsFeature)};
+                                HasFeature(server_.features, kRequestsFeature),
+                                HasFeature(server_.features, kLeasesFeature)};
   state_ = State::kLinking;
   const absl::Status status = StartLink(candidate_, domain, peer, /*active=*/true, agreement);
   if (!status.ok()) GiveUpPath(StrCat("client: ", ToStd(status.message())));

@@ -259,7 +259,7 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
                                               ": update the older side"));
 }
 
-std::vector<std::string> OwnFeatures() { return {kRequestsFeature}; }
+std::vector<std::string> OwnFeatures() { return {kRequestsFeature, kLeasesFeature}; }
 
 bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
   return std::find(features.begin(), features.end(), name) != features.end();

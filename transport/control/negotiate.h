@@ -27,6 +27,7 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 // What is used only where both sides have it, by names that stand in the handshake: never reuse
 // one.
 inline constexpr char kRequestsFeature[] = "requests";  // frames of kind 4 and 5
+inline constexpr char kLeasesFeature[] = "leases";      // Grants
 
 // What this release has.
 std::vector<std::string> OwnFeatures();

@@ -11,7 +11,8 @@
 namespace weft {
 
 NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransportOptions options)
-    : table_(kMaxConnections),
+    : exports_(engine.clock, engine.timers, engine.counters, options.max_exported_bytes),
+      table_(kMaxConnections, &exports_),
       domains_(std::move(options.providers), options.framing, engine.poller, &table_),
       counters_(engine.counters) {
   context_.engine = engine;

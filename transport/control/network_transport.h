@@ -26,7 +26,7 @@
 #include "transport/control/network_listener.h"
 #include "transport/engine.h"
 #include "transport/framing/connection_table.h"
-#include "transport/framing/export_table.h"
+#include "transport/leases/export_table.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -34,6 +34,7 @@ namespace weft {
 struct NetworkTransportOptions {
   std::vector<PathProvider> providers;  // in default order of preference
   FramingOptions framing;
+  uint64_t max_exported_bytes = kDefaultExportedBytes;
 };
 
 class NetworkTransport final : public Transport {
@@ -66,8 +67,8 @@ class NetworkTransport final : public Transport {
   int RunReady();
   void DeleteRetired();
 
-  ConnectionTable table_;
   ExportTable exports_;
+  ConnectionTable table_;
   DomainSet domains_;
   PathCounters counters_;
   ControlContext context_;

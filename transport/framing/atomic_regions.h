@@ -18,6 +18,9 @@ class AtomicRegions {
   // REQUIRES: registered with kRemoteReadWrite.
   void Add(Region* region) { BucketOf(region->remote().key).PushBack(region); }
 
+  // Nothing to do if it is nowhere.
+  static void Remove(Region* region) { Bucket::Remove(region); }
+
   // The 8 bytes at `offset`, as RemoteSpan::offset counts, of the region with this key. nullptr:
   // there is no such region, or they do not lie in it, or not at a multiple of 8.
   uint64_t* Find(uint64_t key, uint64_t offset) {

@@ -9,15 +9,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/bytes.h"
 #include "transport/path.h"
 
 namespace weft {
 
 class FramedConnection;
 
-// Who brings a connection up and ends it. All calls come from ConnectionTable::RunEvents(), where
-// everything is allowed: StopLink(), StartLink(), Open(), End(), and deleting the connection after
-// End().
+// Who brings a connection up and ends it. All On...() calls come from ConnectionTable::RunEvents(),
+// where everything is allowed: StopLink(), StartLink(), Open(), End(), and deleting the connection
+// after End().
 class ConnectionOwner {
  public:
   // Batches can travel. The next step is Open(), when the peer says the same.
@@ -29,6 +30,11 @@ class ConnectionOwner {
 
   // The user called Close(). Tell the peer `why`, then End() with CANCELLED.
   virtual void OnCloseRequested(FramedConnection& connection, std::string_view why) = 0;
+
+  // From anywhere. Brings `grant` (at most kMaxGrantBytes) to the peer's
+  // OnGrant(), beside the data path and in order. What can't be sent any more is dropped: the end
+  // of the connection is near, and ends all leases.
+  virtual void SendGrant(FramedConnection& connection, ByteSpan grant) = 0;
 
  protected:
   ~ConnectionOwner() = default;
@@ -42,6 +48,7 @@ struct LinkAgreement {
   uint32_t receive_window_slots = 0;  // what is granted to the peer: the same bounds
   uint32_t batch_bytes = 0;           // the smaller of both slot_bytes(); >= kMinBatchBytes
   bool peer_answers = false;          // requests (requests.h)
+  bool peer_leases = false;           // grants (transport/leases/)
 };
 
 // Room for a LargeOffer beside a message or two. Checked in StartLink().

@@ -8,7 +8,8 @@
 
 namespace weft {
 
-ConnectionTable::ConnectionTable(uint32_t capacity) : entries_(capacity) {
+ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
+    : exports_(exports), entries_(capacity) {
   WEFT_CHECK(capacity >= 1);
   for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
 }

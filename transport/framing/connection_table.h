@@ -23,6 +23,7 @@
 
 namespace weft {
 
+class ExportTable;
 class FramedConnection;
 struct DirtyTag;  // has something to send
 struct EventTag;  // has something to tell
@@ -34,8 +35,9 @@ class ConnectionTable final : public BatchSink {
     uint64_t batches_malformed = 0;  // each ended its connection
   };
 
-  // REQUIRES: 1 <= capacity < 2^32. 16 bytes each.
-  explicit ConnectionTable(uint32_t capacity);
+  // REQUIRES: 1 <= capacity < 2^32. 16 bytes each. `exports` outlives this; without it there are
+  // no leases.
+  explicit ConnectionTable(uint32_t capacity, ExportTable* exports = nullptr);
   ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
@@ -66,6 +68,7 @@ class ConnectionTable final : public BatchSink {
   absl::StatusOr<uint32_t> Add(FramedConnection* connection, uint32_t token);
   void Remove(uint32_t index);
 
+  ExportTable* const exports_;
   std::vector<Entry> entries_;
   uint32_t first_free_ = 0;
   uint32_t size_ = 0;

@@ -48,7 +48,8 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       owner_(owner),
       token_(options.token),
       large_receiver_(this),
-      operations_(this, options.max_outstanding_operations) {}
+      operations_(this, options.max_outstanding_operations),
+      leases_(this, table->exports_) {}
 
 FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
 
@@ -80,8 +81,9 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   peer_token_ = agreement.peer_token;
   send_sequence_ = receive_sequence_ = 0;
   peer_answers_ = agreement.peer_answers;
+  peer_leases_ = agreement.peer_leases;
   request_sender_.Start();
-  request_answerer_.Start(&domain->atomic_regions());
+  request_answerer_.Start(&domain->atomic_regions(), &leases_.atomic_regions());
   large_sender_.Start(domain);
   large_receiver_.Start(domain, link_.get());
   return absl::OkStatus();
@@ -134,6 +136,7 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   ReleaseLink(peer_dead);
   WEFT_CHECK(operations_.in_use() == 0);
   request_sender_.End(why);
+  leases_.End(why);
   table_->Remove(index_);
   table_->dirty_.Remove(this);
   table_->events_.Remove(this);
@@ -156,6 +159,7 @@ void FramedConnection::RunEvents() {
   if (events & kLinkUp) return owner_->OnLinkUp(*this);
   if (state_ != State::kOpen) return;
   if (events & kRetryReads) large_receiver_.Advance();
+  if (events & kLeasesOverdue) leases_.EndOverdue();
   if ((events & kWritable) && std::exchange(wants_writable_, false)) handler_->OnWritable(*this);
 }
 

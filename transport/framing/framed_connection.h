@@ -42,6 +42,7 @@
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
 #include "transport/framing/batch.h"
+#include "transport/framing/connection_leases.h"
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/connection_table.h"
 #include "transport/framing/credit_window.h"
@@ -100,6 +101,10 @@ class FramedConnection final : public Connection,
   void AbandonLink() {
     if (link_ != nullptr) link_->Abandon();
   }
+
+  // What the peer's SendGrant() has sent. (While it is not open yet, or any more: nothing to do.)
+  // From Transport::Poll(), for it tells users.
+  void OnGrant(ByteSpan grant);
 
   // REQUIRES: OnLinkUp() has been called for the current link; a handler.
   // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.
@@ -160,6 +165,7 @@ class FramedConnection final : public Connection,
   void CheckInvariants() const;
 
  private:
+  friend class ConnectionLeases;
   friend class ConnectionTable;
 
   // What RunEvents() has to tell, as bits of events_.
@@ -169,6 +175,7 @@ class FramedConnection final : public Connection,
     kCloseRequested = 4,
     kWritable = 8,
     kRetryReads = 16,
+    kLeasesOverdue = 32,
   };
 
   FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
@@ -202,6 +209,8 @@ class FramedConnection final : public Connection,
   bool OnRequestFrame(const Frame& frame);
   bool OnReplyFrame(const Frame& frame);
   void AppendReplies();
+
+  absl::Status CheckLeases() const;  // framed_leases.cc
 
   // Life and events (framed_connection.cc).
   void Raise(Event event);
@@ -266,6 +275,7 @@ class FramedConnection final : public Connection,
   uint32_t index_ = 0;
   uint32_t tenant_ = kDefaultTenant;
   bool peer_answers_ = false;      // requests
+  bool peer_leases_ = false;       // grants
   bool reads_refused_ = false;     // of large messages, for want of room in the domain
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   LargeSender large_sender_;
@@ -273,6 +283,7 @@ class FramedConnection final : public Connection,
   OperationSlots operations_;
   RequestSender request_sender_;
   RequestAnswerer request_answerer_;
+  ConnectionLeases leases_;
   std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
   absl::Status broken_;                        // OK: not broken
   std::string close_reason_;

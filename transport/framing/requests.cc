@@ -59,8 +59,9 @@ void RequestSender::End(const absl::Status& why) {
 
 // --- answering ----------------------------------------------------------------------------------
 
-void RequestAnswerer::Start(AtomicRegions* regions) {
+void RequestAnswerer::Start(AtomicRegions* regions, AtomicRegions* leased) {
   regions_ = regions;
+  leased_ = leased;
   executed_ = replied_ = 0;
 }
 
@@ -73,13 +74,19 @@ bool RequestAnswerer::OnRequest(const Request& request) {
 
 RequestAnswerer::Result RequestAnswerer::Execute(const Request& request) {
   if (request.kind == RequestKind::kProbe) return {};
-  uint64_t* const word = regions_->Find(request.key, request.offset);
+  uint64_t* const word = Find(request);
   if (word == nullptr) return {0, ReplyStatus::kNotGranted};
   const std::atomic_ref<uint64_t> cell(*word);
   if (request.kind == RequestKind::kFetchAdd) return {cell.fetch_add(request.operand)};
   uint64_t before = request.expected;
   cell.compare_exchange_strong(before, request.operand);
   return {before};
+}
+
+uint64_t* RequestAnswerer::Find(const Request& request) const {
+  uint64_t* const word = regions_->Find(request.key, request.offset);
+  if (word != nullptr || leased_ == nullptr) return word;
+  return leased_->Find(request.key, request.offset);
 }
 
 bool RequestAnswerer::NextReply(Reply* reply) const {

@@ -63,8 +63,9 @@ class RequestAnswerer {
   RequestAnswerer(const RequestAnswerer&) = delete;
   RequestAnswerer& operator=(const RequestAnswerer&) = delete;
 
-  // `regions`: what peers may change; outlives the last request.
-  void Start(AtomicRegions* regions);
+  // `regions`: what all peers may change; `leased`: what this one may, or null. They outlive the
+  // last request.
+  void Start(AtomicRegions* regions, AtomicRegions* leased = nullptr);
 
   // Executes. False: out of order, more than may wait, or not a request at all.
   [[nodiscard]] bool OnRequest(const Request& request);
@@ -81,8 +82,10 @@ class RequestAnswerer {
   };
 
   Result Execute(const Request& request);
+  uint64_t* Find(const Request& request) const;
 
   AtomicRegions* regions_ = nullptr;
+  AtomicRegions* leased_ = nullptr;
   uint64_t executed_ = 0;
   uint64_t replied_ = 0;
   std::array<Result, kMaxRequests> ring_;  // [id % kMaxRequests]

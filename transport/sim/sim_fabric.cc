@@ -47,8 +47,9 @@ Engine& SimFabric::NodeEngine(const std::string& name) {
   options.name = name;
   options.clock = &clock_;
   auto engine = Engine::Create(
-      options, [this, id](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
-        return std::unique_ptr<Transport>(std::make_unique<SimTransport>(this, id));
+      options,
+      [this, id](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
+        return std::unique_ptr<Transport>(std::make_unique<SimTransport>(this, id, context));
       });
   WEFT_CHECK(engine.ok());
   nodes_.back()->engine = *std::move(engine);

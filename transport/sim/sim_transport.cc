@@ -69,11 +69,12 @@ class SimTransport::SimListener final : public Listener {
   Acceptor* const acceptor_;
 };
 
-SimTransport::SimTransport(SimFabric* fabric, SimFabric::NodeId node)
+SimTransport::SimTransport(SimFabric* fabric, SimFabric::NodeId node, const EngineContext& engine)
     : fabric_(fabric),
       node_(node),
       random_(fabric->random().Fork()),
-      table_(kMaxConnections),
+      exports_(engine.clock, engine.timers, engine.counters, kDefaultExportedBytes),
+      table_(kMaxConnections, &exports_),
       links_(fabric, node, &table_),
       framing_(&links_) {
   fabric_->SetTransport(node_, this);
@@ -253,6 +254,7 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
                                      LinkAgreement agreement) {
   agreement.batch_bytes = links_.slot_bytes();
   agreement.peer_answers = true;
+  agreement.peer_leases = true;
   ConnectionFacts& facts = peer.connection->facts();
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);
@@ -280,6 +282,20 @@ void SimTransport::OnReady(uint64_t id) {
 
 void SimTransport::OpenIfReady(Peer& peer) {
   if (peer.link_up && peer.remote_ready) peer.connection->Open();
+}
+
+// --- grants -------------------------------------------------------------------------------------
+
+void SimTransport::SendGrant(FramedConnection& connection, ByteSpan grant) {
+  const Peer& peer = Find(connection)->second;
+  Tell(peer.node, "grant", grant.size(),
+       [id = peer.remote_id, bytes = std::vector<std::byte>(grant.begin(), grant.end())](
+           SimTransport& other) { other.OnGrant(id, bytes); });
+}
+
+void SimTransport::OnGrant(uint64_t id, ByteSpan grant) {
+  const auto found = peers_.find(id);
+  if (found != peers_.end()) found->second.connection->OnGrant(grant);
 }
 
 // --- ending -------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@
 #include <memory>
 #include <string>
 
+#include "transport/engine.h"
 #include "transport/framing/connection_table.h"
-#include "transport/framing/export_table.h"
 #include "transport/framing/framed_connection.h"
 #include "transport/framing/framing_domain.h"
+#include "transport/leases/export_table.h"
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_link.h"
 #include "transport/transport.h"
@@ -27,7 +28,7 @@ namespace weft {
 
 class SimTransport final : public Transport, private ConnectionOwner {
  public:
-  SimTransport(SimFabric* fabric, SimFabric::NodeId node);
+  SimTransport(SimFabric* fabric, SimFabric::NodeId node, const EngineContext& engine);
   ~SimTransport() override;
 
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
@@ -91,6 +92,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
   absl::Status Admit(const Hello& hello);
   void OnWelcome(uint64_t id, const Welcome& welcome);
   void OnReady(uint64_t id);
+  void OnGrant(uint64_t id, ByteSpan grant);
   void OnGoodbye(uint64_t id, const absl::Status& why);
   absl::Status StartLink(Peer& peer, bool active, uint64_t nonce, LinkAgreement agreement);
   void OpenIfReady(Peer& peer);
@@ -101,12 +103,13 @@ class SimTransport final : public Transport, private ConnectionOwner {
   void OnLinkUp(FramedConnection& connection) override;
   void OnBroken(FramedConnection& connection, const absl::Status& why) override;
   void OnCloseRequested(FramedConnection& connection, std::string_view why) override;
+  void SendGrant(FramedConnection& connection, ByteSpan grant) override;
 
   SimFabric* const fabric_;
   const SimFabric::NodeId node_;
   Random random_;
-  ConnectionTable table_;
   ExportTable exports_;
+  ConnectionTable table_;
   SimLinkDomain links_;
   FramingDomain framing_;
   std::map<std::string, SimListener*> listeners_;
