@@ -78,9 +78,26 @@ class PayloadService : public Payloads::Service {
   }
   void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
 
+  absl::Status Load(ServerContext& context, const Part& request, Parcel* reply) override {
+    if (request.offset() == fail_at) return absl::AbortedError("as the test wants it");
+    const uint64_t end = memory_.bytes().size();
+    const uint64_t length = std::min(request.length(), end - std::min(end, request.offset()));
+    if (length > 0) {
+      context.bulk().Push(memory_.Slice(request.offset(), length), reply->mutable_data(), nullptr);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Store(ServerContext& context, const Part& request, Parcel*) override {
+    if (request.offset() == fail_at) return absl::AbortedError("as the test wants it");
+    context.bulk().Fetch(request.data(), memory_.Slice(request.offset(), request.data().length()),
+                         nullptr);
+    return absl::OkStatus();
+  }
+
   GuardedMemory& memory() { return memory_; }
 
   std::deque<HeldCall> held;
+  uint64_t fail_at = ~uint64_t{0};  // Load and Store of this offset fail
 
  private:
   GuardedMemory memory_;
