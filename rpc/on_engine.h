@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "absl/status/status.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -37,6 +38,31 @@ void RunOnEngine(Engine& engine, F&& task) {
     }
   }
   engine.Wait(waiter);
+}
+
+// What asynchronous operations end with that could not be handed over.
+inline absl::Status InboxFullError() {
+  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+}
+
+// `start` starts something on the engine that will finish `waiter`; returns when it has. If this
+// thread may drive the engine, it does. Errors: `start` has not run.
+template <class F>
+absl::Status StartAndWait(Engine& engine, Waiter& waiter, F&& start) {
+  if (engine.InTurn()) {
+    return absl::FailedPreconditionError(
+        "a blocking operation inside a callback of its own engine would wait for itself: use the "
+        "form with a callback");
+  }
+  if (engine.Enter()) {
+    start();
+    engine.Wait(waiter);
+    engine.Leave();
+    return absl::OkStatus();
+  }
+  if (!engine.Post([&] { start(); })) return InboxFullError();
+  engine.Wait(waiter);
+  return absl::OkStatus();
 }
 
 }  // namespace weft

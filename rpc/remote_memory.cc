@@ -34,27 +34,13 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status InboxFull() {
-  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
-}
-
 // Carries out a filled-in operation, and waits for its end.
 absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
-  if (engine.InTurn()) {
-    return absl::FailedPreconditionError(
-        "a blocking operation inside a callback of its own engine would wait for itself: use the "
-        "form with a callback");
-  }
-  if (engine.Enter()) {
+  WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), [&] {
     core.Start(operation, absl::OkStatus());
     core.Flush();
-    engine.Wait(operation.waiter());
-    engine.Leave();
-  } else {
-    if (!engine.Post([&] { core.Start(operation, absl::OkStatus()); })) return InboxFull();
-    engine.Wait(operation.waiter());
-  }
+  }));
   return std::move(operation.status());
 }
 
@@ -77,7 +63,7 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
     return;
   }
   if (holds) RunOnEngine(engine, [&] { core.ReleaseCalls(); });
-  operation->Abandon(InboxFull());
+  operation->Abandon(InboxFullError());
 }
 
 // Starts an operation that `fill` fills in.

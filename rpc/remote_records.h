@@ -69,11 +69,18 @@ class RemoteRecords {
   void Write(uint64_t index, const std::byte* record, Function<void(absl::Status)> done);
 
  private:
-  RemoteRecords(std::unique_ptr<RemoteMemory> memory, const RecordShape& shape);
+  RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer,
+                const RecordShape& shape);
+  Engine& engine() const;
   absl::Status Check(absl::Span<const uint64_t> indices) const;
+  template <class Fill>
+  absl::Status Run(Fill fill);
+  template <class Fill>
+  void Begin(Fill fill, Function<void(absl::Status)> done);
 
   // Constant after construction.
-  const std::unique_ptr<RemoteMemory> memory_;
+  std::unique_ptr<RemoteMemory> memory_;
+  const std::unique_ptr<Buffer> buffer_;  // of the slots
   const RecordShape shape_;
   const uint64_t size_;
   RecordSlots* const slots_;  // the engine's side; goes with this
