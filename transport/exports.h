@@ -38,7 +38,7 @@ struct ExportOptions {
   // What the memory holds: the version hash of a fixed-layout message, 0 for plain bytes. Who
   // resolves a handle says what it takes it for; different ones are an error.
   uint64_t layout = 0;
-  std::string layout_name;              // for that error's text; at most 128 bytes
+  std::string layout_name = {};         // for that error's text; at most 128 bytes
   uint64_t max_lease_ns = kMaxLeaseNs;  // kMinLeaseNs..kMaxLeaseNs; longer ones get this
 };
 
