@@ -25,7 +25,7 @@ ABSL_FLAG(std::string, server, "", "address of the server");
 ABSL_FLAG(std::string, paths, "", "which paths to try: shm,tcp; empty: all there are");
 ABSL_FLAG(uint32_t, outstanding, 8, "chunks of 1 MiB under way at once");
 ABSL_FLAG(uint64_t, timeout_ms, 30'000, "for each call");
-ABSL_FLAG(bool, crc, true, "a CRC32C over each chunk that is written");
+ABSL_FLAG(bool, crc, true, "a CRC32C over each chunk, both ways");
 
 namespace fileshare::client {
 namespace {

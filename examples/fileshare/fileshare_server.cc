@@ -30,7 +30,6 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "address to serve at: host:port, [v6]:port or unix:/path; port 0: any free one");
 ABSL_FLAG(std::string, paths, "", "paths that clients may use: shm,tcp; empty: all there are");
 ABSL_FLAG(bool, read_only, false, "refuse everything that writes");
-ABSL_FLAG(bool, crc, true, "a CRC32C over each chunk that is read");
 ABSL_FLAG(int, threads, 4, "handlers at once: each waits for the disk, then for its transfer");
 
 namespace fileshare {
@@ -72,7 +71,7 @@ absl::Status Serve() {
   WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, OptionsWith(&threads));
   WEFT_ASSIGN_OR_RETURN(const auto engine, weft::OpenNetworkEngine({}));
   weft::BufferPool buffers(engine.get());
-  FileShareService service(root, uploads.get(), &buffers, {absl::GetFlag(FLAGS_crc)});
+  FileShareService service(root, uploads.get(), &buffers);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server,
                         weft::Server::Create(*engine, options));
   WEFT_RETURN_IF_ERROR(server->AddService(&service));

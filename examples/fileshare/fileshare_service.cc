@@ -1,6 +1,5 @@
 #include "examples/fileshare/fileshare_service.h"
 
-#include <utility>
 #include <vector>
 
 #include "core/status.h"
@@ -39,10 +38,6 @@ absl::Status CheckChunkBytes(uint64_t bytes) {
 }
 
 }  // namespace
-
-FileShareService::FileShareService(const Folder& root, UploadTable* uploads,
-                                   weft::BufferPool* buffers, const Options& options)
-    : root_(root), uploads_(uploads), buffers_(buffers), options_(options) {}
 
 absl::Status FileShareService::Stat(weft::ServerContext&, const StatRequest& request,
                                     StatReply* reply) {
@@ -85,7 +80,7 @@ absl::Status FileShareService::Read(weft::ServerContext& context, const ReadRequ
   WEFT_ASSIGN_OR_RETURN(const size_t bytes,
                         file.ReadAt(request.offset(), buffer->bytes().data(), request.bytes()));
   weft::BulkOptions options;
-  options.crc32c = options_.crc32c;
+  options.crc32c = !request.without_crc32c();
   return context.bulk().Push(FrontOf(*buffer, bytes), reply->mutable_data(), options);
 }
 

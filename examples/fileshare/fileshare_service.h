@@ -31,13 +31,9 @@ inline constexpr size_t kMaxListEntries = 1024;
 
 class FileShareService final : public FileShare::Service {
  public:
-  struct Options {
-    bool crc32c = true;  // over what is read; of what is written clients decide
-  };
-
   // `uploads` null: reading only.
-  FileShareService(const Folder& root, UploadTable* uploads, weft::BufferPool* buffers,
-                   const Options& options);
+  FileShareService(const Folder& root, UploadTable* uploads, weft::BufferPool* buffers)
+      : root_(root), uploads_(uploads), buffers_(buffers) {}
 
   absl::Status Stat(weft::ServerContext& context, const StatRequest& request,
                     StatReply* reply) override;
@@ -67,7 +63,6 @@ class FileShareService final : public FileShare::Service {
   const Folder& root_;
   UploadTable* const uploads_;
   weft::BufferPool* const buffers_;
-  const Options options_;
 };
 
 }  // namespace fileshare

@@ -1,13 +1,11 @@
 // plain_tcp: copies a tree over plain TCP sockets (plain_stream.h), to compare fileshare with.
 //
-//   plain_tcp serve FOLDER               prints "listening on PORT"; ends when its input does
+//   plain_tcp serve FOLDER               prints "listening on PORT"; serves until it is killed
 //   plain_tcp get PORT FOLDER [STREAMS]  the server's tree into a local folder
 //   plain_tcp put PORT FOLDER [STREAMS]  a local tree into the server's folder
 //
 // Loopback only. Exit status: 0 done, 1 failed, 2 the command line is wrong.
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -71,19 +69,15 @@ absl::StatusOr<Descriptor> Listen() {
 
 absl::Status Serve(const Folder& root) {
   WEFT_ASSIGN_OR_RETURN(const Descriptor listener, Listen());
-  std::vector<std::thread> threads;
-  pollfd events[] = {{listener.get(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
-  while (poll(events, 2, -1) > 0 && events[1].revents == 0) {
+  while (true) {
     const int socket = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (socket < 0) continue;
-    threads.emplace_back([socket, &root] {
+    if (socket < 0) return weft::StatusFromErrno(errno, "accepting");
+    std::thread([socket, &root] {
       const Descriptor connection(socket);
       const absl::Status status = Carry(socket, root);
       if (!status.ok()) absl::FPrintF(stderr, "plain_tcp: %s\n", status.ToString());
-    });
+    }).detach();
   }
-  for (std::thread& thread : threads) thread.join();
-  return absl::OkStatus();
 }
 
 absl::Status Copy(uint16_t port, const Folder& root, const Order& order) {

@@ -89,6 +89,7 @@ absl::StatusOr<size_t> RemoteFolder::ReadChunk(Lane& lane, const std::string& pa
   request.set_version(info.version);
   request.set_offset(chunk * kChunkBytes);
   request.set_bytes(static_cast<uint32_t>(bytes));
+  request.set_without_crc32c(!options_.crc32c);
   lane.bulk.Clear();
   lane.bulk.Receive(lane.Front(bytes));
   WEFT_RETURN_IF_ERROR(weft::Annotate(stub_.Read(request, &reply, With(lane)), path));

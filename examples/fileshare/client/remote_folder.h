@@ -23,7 +23,7 @@ class RemoteFolder {
  public:
   struct Options {
     uint64_t timeout_us = 30'000'000;  // of each call
-    bool crc32c = true;                // over what is written; of what is read the server decides
+    bool crc32c = true;                // over each chunk, both ways
   };
 
   RemoteFolder(weft::Channel& channel, weft::BufferPool& buffers, const Options& options);
