@@ -43,6 +43,8 @@ std::vector<Sample> SamplesOf(const std::string& kind, const std::string& path,
     case Measurement::kBulk:
       return {
           {StrCat(path, is_raw ? ".raw_bulk_1MiB.GBps" : ".bulk_1MiB.GBps"), figures.gbytes_per_s}};
+    case Measurement::kBulkChecked:
+      return {{StrCat(path, ".bulk_1MiB_crc.GBps"), figures.gbytes_per_s}};
   }
   return {};
 }

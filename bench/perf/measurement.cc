@@ -18,6 +18,7 @@ constexpr struct {
     {Measurement::kReadRate, "read_rate"},
     {Measurement::kWrite, "write"},
     {Measurement::kBulk, "bulk"},
+    {Measurement::kBulkChecked, "bulk_checked"},
 };
 
 double Us(uint64_t ns) { return static_cast<double>(ns) / kNsPerUs; }

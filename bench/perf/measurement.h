@@ -12,6 +12,7 @@
 //   kBulk       calls whose reply carries 1 MiB, a few outstanding: the client lends memory, the
 //               server writes there and then replies. Raw has the same messages and the same
 //               one-sided write, by hand.
+//   kBulkChecked  kBulk with a CRC32C that the server makes and the client checks. (Weft only.)
 //
 // Threads: plain values.
 #pragma once
@@ -34,6 +35,7 @@ enum class Measurement : uint8_t {
   kReadRate = 5,
   kWrite = 6,
   kBulk = 7,
+  kBulkChecked = 8,
 };
 
 inline constexpr uint32_t kSmallBytes = 64;

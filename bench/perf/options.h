@@ -19,7 +19,7 @@ struct PerfOptions {
 };
 
 // Legs of one path: raw's and Weft's.
-inline constexpr int kLegsPerPath = 14;
+inline constexpr int kLegsPerPath = 15;
 
 // Without --quick or --seconds. Legs of this length or more are a patient run.
 inline constexpr double kPatientSeconds = 1;

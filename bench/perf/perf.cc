@@ -27,7 +27,7 @@ constexpr struct {
     {Measurement::kRoundTrip, true, true}, {Measurement::kRate, true, true},
     {Measurement::kOneWay, true, false},   {Measurement::kRead, true, true},
     {Measurement::kReadRate, true, true},  {Measurement::kWrite, true, true},
-    {Measurement::kBulk, true, false},
+    {Measurement::kBulk, true, true},      {Measurement::kBulkChecked, false, true},
 };
 
 // One line on the terminal, rewritten; nothing where the output goes elsewhere.

@@ -1,10 +1,10 @@
 #include "bench/perf/weft_ends.h"
 
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "bench/perf/bulk_calls.h"
 #include "bench/perf/one_sided.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
@@ -16,7 +16,9 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/channel.h"
+#include "rpc/exported_memory.h"
 #include "rpc/server.h"
+#include "rpc/server_bulk.h"
 #include "transport/engine.h"
 #include "transport/network.h"
 
@@ -60,6 +62,22 @@ class PerfService final : public Perf::Service {
     reply->set_payload(request.payload());
     return absl::OkStatus();
   }
+  absl::Status Lend(ServerContext& context, const LendRequest& request, LendReply* reply) override {
+    (void)context;
+    (void)request;
+    *reply->mutable_memory() = exported_->handle();
+    return absl::OkStatus();
+  }
+  // The reply leaves when the bytes are there.
+  absl::Status Fetch(ServerContext& context, const FetchRequest& request,
+                     FetchReply* reply) override {
+    const size_t offset = fetches_++ * kBulkBytes % kBulkRegionBytes;
+    BulkOptions options;
+    options.crc32c = request.with_crc32c();
+    context.bulk().Push(SliceOf(buffer_->memory(), buffer_->offset() + offset, kBulkBytes),
+                        reply->mutable_data(), options, nullptr);
+    return absl::OkStatus();
+  }
   absl::Status EndRun(ServerContext& context, const EndRunMessage& request,
                       EndRunMessage* reply) override {
     (void)context;
@@ -69,10 +87,27 @@ class PerfService final : public Perf::Service {
     return absl::OkStatus();
   }
 
+  // Memory for Lend() and Fetch().
+  absl::Status Prepare(Server& server) {
+    WEFT_ASSIGN_OR_RETURN(buffer_, server.AllocateBuffer(kBulkRegionBytes));
+    for (std::byte& byte : buffer_->bytes()) byte = std::byte{1};  // touches every page
+    ExportOptions options;
+    options.rights = kMayRead | kMayWrite;
+    WEFT_ASSIGN_OR_RETURN(exported_, server.Export(buffer_->bytes(), options));
+    return absl::OkStatus();
+  }
+  void GiveMemoryBack() {
+    exported_.reset();
+    buffer_.reset();
+  }
+
   // Whether a run has ended since this was asked last.
   bool TakeOver() { return std::exchange(over_, false); }
 
  private:
+  std::unique_ptr<Buffer> buffer_;
+  std::unique_ptr<ExportedMemory> exported_;
+  uint64_t fetches_ = 0;
   bool over_ = false;
 };
 
@@ -86,16 +121,12 @@ class WeftServer final : public ServerEnd {
     WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*engine_, server_options));
     WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
     WEFT_RETURN_IF_ERROR(server_->Listen(kAnyPort));
-    ListenOptions one_sided;
-    one_sided.link = link;
-    WEFT_ASSIGN_OR_RETURN(one_sided_listener_,
-                          engine_->transport().Listen(kAnyPort, one_sided, &one_sided_));
-    return WriteLine(options.peer_fd,
-                     StrCat(server_->address(), " ", one_sided_listener_->address()));
+    WEFT_RETURN_IF_ERROR(service_.Prepare(*server_));
+    return WriteLine(options.peer_fd, server_->address());
   }
   ~WeftServer() override {
+    service_.GiveMemoryBack();
     server_.reset();
-    one_sided_listener_.reset();
     engine_.reset();
   }
 
@@ -110,10 +141,8 @@ class WeftServer final : public ServerEnd {
 
  private:
   PerfService service_;
-  OneSidedTarget one_sided_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Server> server_;
-  std::unique_ptr<Listener> one_sided_listener_;
 };
 
 // --- client -------------------------------------------------------------------------------------
@@ -158,18 +187,21 @@ class CallLoop {
 class WeftClient final : public ClientEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
-    WEFT_ASSIGN_OR_RETURN(const std::string addresses, ReadLine(options.peer_fd));
-    std::istringstream words(addresses);
-    std::string address, one_sided_address;
-    words >> address >> one_sided_address;
+    WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
     channel_options.link = OnlyPath(options.path);
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
-    return one_sided_.Open(*engine_, one_sided_address, channel_options.link);
+    LendReply lent;
+    WEFT_RETURN_IF_ERROR(stub_->Lend({}, &lent, {.timeout_us = kPatienceUs}));
+    WEFT_ASSIGN_OR_RETURN(one_sided_, OneSided::Open(*channel_, lent.memory()));
+    WEFT_ASSIGN_OR_RETURN(bulk_, BulkCalls::Open(*channel_));
+    return absl::OkStatus();
   }
   ~WeftClient() override {
+    bulk_.reset();
+    one_sided_.reset();
     channel_.reset();
     engine_.reset();
   }
@@ -201,7 +233,9 @@ class WeftClient final : public ClientEnd {
       case Measurement::kWrite:
         return Writes(seconds);
       case Measurement::kBulk:
-        break;
+        return Bulk(/*with_crc32c=*/false, seconds);
+      case Measurement::kBulkChecked:
+        return Bulk(/*with_crc32c=*/true, seconds);
       case Measurement::kOneWay:
         break;
     }
@@ -244,32 +278,46 @@ class WeftClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Reads(double seconds) {
-    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency,
-                          one_sided_.ReadOneByOne(*engine_, seconds));
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency, one_sided_->ReadOneByOne(seconds));
     return RoundTripFigures(latency);
   }
 
   absl::StatusOr<Figures> ReadRate(double seconds) {
     Figures figures;
-    WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_.ReadRate(*engine_, seconds));
+    WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_->ReadRate(seconds));
     return figures;
   }
 
+  // The clock stops at a reply: by then the writes before the call have arrived.
   absl::StatusOr<Figures> Writes(double seconds) {
-    WEFT_RETURN_IF_ERROR(one_sided_.WriteFor(*engine_, seconds * kWarmUpShare).status());
+    WEFT_RETURN_IF_ERROR(WriteFor(seconds * kWarmUpShare).status());
     const uint64_t start_ns = Clock::Real().NowNs();
-    WEFT_ASSIGN_OR_RETURN(const uint64_t writes,
-                          one_sided_.WriteFor(*engine_, seconds * (1 - kWarmUpShare)));
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, WriteFor(seconds * (1 - kWarmUpShare)));
     const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
     Figures figures;
     figures.gbytes_per_s = static_cast<double>(writes) * kBulkBytes / elapsed_ns;
     return figures;
   }
 
-  OneSidedSource one_sided_;
+  absl::StatusOr<uint64_t> WriteFor(double seconds) {
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, one_sided_->WriteFor(seconds));
+    EchoMessage reply;
+    WEFT_RETURN_IF_ERROR(stub_->Echo({}, &reply, {.timeout_us = kPatienceUs}));
+    return writes;
+  }
+
+  absl::StatusOr<Figures> Bulk(bool with_crc32c, double seconds) {
+    WEFT_ASSIGN_OR_RETURN(const double per_s, bulk_->Rate(with_crc32c, seconds));
+    Figures figures;
+    figures.gbytes_per_s = per_s * kBulkBytes / kNsPerSec;
+    return figures;
+  }
+
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Perf::Stub> stub_;
+  std::unique_ptr<OneSided> one_sided_;
+  std::unique_ptr<BulkCalls> bulk_;
 };
 
 }  // namespace

@@ -58,6 +58,8 @@ class RawClient final : public ClientEnd {
       case Measurement::kBulk:
         figures.gbytes_per_s = Rate(seconds, RawKind::kBulk) * kBulkBytes / kNsPerSec;
         break;
+      case Measurement::kBulkChecked:
+        return absl::UnimplementedError("raw transfers have no checksum");
     }
     SendSurely(RawKind::kOver);
     WEFT_RETURN_IF_ERROR(fabric_->status());

@@ -11,7 +11,8 @@ _SHORT = ["--repeat=1", "--seconds=0.05"]
 # Round trips and rates, one-sided and bulk, each with its ratio, and its goal if it has one.
 ROWS = ("64 B round trip, p50", "64 B round trip, p99", "64 B round trip, p99.9",
         "64 B request and reply, 64 outstanding", "64 B one-sided read, p50",
-        "64 B one-sided reads, 64 outstanding", "1 MiB one-sided writes")
+        "64 B one-sided reads, 64 outstanding", "1 MiB one-sided writes",
+        "1 MiB bulk in a call, no CRC", "1 MiB bulk in a call, CRC32C (raw: no CRC)")
 
 
 def _is_row(path, row, line):
