@@ -98,6 +98,11 @@ class Link {
   virtual absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
   virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
 
+  // Closes a region that this link's peer was told of. True: nothing touches its memory any more.
+  // False: what the peer had begun may go on, until the peer has seen two later batches of this
+  // side and answered them, or the link is destroyed.
+  virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
+
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
   // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().
   virtual void Abandon() = 0;

@@ -49,7 +49,8 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       token_(options.token),
       large_receiver_(this),
       operations_(this, options.max_outstanding_operations),
-      leases_(this, table->exports_) {}
+      leases_(this, table->exports_),
+      reclaimer_(this) {}
 
 FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
 
@@ -137,6 +138,7 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   WEFT_CHECK(operations_.in_use() == 0);
   request_sender_.End(why);
   leases_.End(why);
+  reclaimer_.End();
   table_->Remove(index_);
   table_->dirty_.Remove(this);
   table_->events_.Remove(this);

@@ -50,6 +50,7 @@
 #include "transport/framing/large_receiver.h"
 #include "transport/framing/large_sender.h"
 #include "transport/framing/operation_slots.h"
+#include "transport/framing/reclaimer.h"
 #include "transport/framing/requests.h"
 #include "transport/link.h"
 #include "transport/transport.h"
@@ -62,7 +63,8 @@ class FramedConnection final : public Connection,
                                private LinkHandler,
                                private LargeReceiver::Host,
                                private LargeWatcher,
-                               private OperationSlots::Host {
+                               private OperationSlots::Host,
+                               private Reclaimer::Host {
  public:
   struct Options {
     // Unpredictable: it is all that keeps a stranger's batch from being taken for the peer's on a
@@ -243,6 +245,8 @@ class FramedConnection final : public Connection,
   void OnReleased() override;
   // OperationSlots::Host
   void OnOperationFree() override;
+  // Reclaimer::Host
+  absl::Status AskForReclaimer(Operation* probe) override;
 
   // The send path, in the order of use.
   State state_ = State::kConnecting;
@@ -284,6 +288,7 @@ class FramedConnection final : public Connection,
   RequestSender request_sender_;
   RequestAnswerer request_answerer_;
   ConnectionLeases leases_;
+  Reclaimer reclaimer_;
   std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
   absl::Status broken_;                        // OK: not broken
   std::string close_reason_;

@@ -1,6 +1,7 @@
 // Batches of one-sided operations, and reclaiming memory, of FramedConnection.
 
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "core/status.h"
@@ -59,9 +60,22 @@ absl::Status FramedConnection::WriteThenSend(absl::Span<const Transfer> transfer
   return posted;
 }
 
-bool FramedConnection::Reclaim(std::unique_ptr<Region> region, Operation*) {
-  region.reset();
-  return true;
+bool FramedConnection::Reclaim(std::unique_ptr<Region> region, Operation* op) {
+  if (link_ == nullptr || link_->Reclaim(std::move(region))) return true;
+  reclaimer_.Add(op);
+  return false;
+}
+
+// A reservation that is open keeps the batch: FlushTurn() comes back to it.
+absl::Status FramedConnection::AskForReclaimer(Operation* probe) {
+  if (reserved_ || state_ != State::kOpen) {
+    if (state_ == State::kOpen) MarkDirty();
+    return absl::UnavailableError("not now");
+  }
+  const bool wanted_writable = wants_writable_;
+  const absl::Status asked = Probe(probe);
+  wants_writable_ = wanted_writable;  // nobody who was refused waits for OnWritable()
+  return asked;
 }
 
 }  // namespace weft

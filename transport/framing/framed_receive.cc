@@ -18,7 +18,8 @@ void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& header) {
   window_.Owe();
   // What waited for credits has them now.
   if (wants_writable_ && window_.MaySendFrames()) Raise(kWritable);
-  if (window_.ShouldReturn() || large_receiver_.has_done() || request_answerer_.has_reply()) {
+  if (window_.ShouldReturn() || large_receiver_.has_done() || request_answerer_.has_reply() ||
+      reclaimer_.wants_probe()) {
     MarkDirty();
   }
 }

@@ -72,6 +72,7 @@ void FramedConnection::FlushTurn() {
   if (state_ != State::kOpen || reserved_) return;
   AppendDones();
   AppendReplies();
+  if (reclaimer_.wants_probe()) reclaimer_.Advance();
   if (frames_ > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
 }

@@ -337,7 +337,7 @@ void FabricDomain::Complete(OperationRecord* record) {
 // --- turns -------------------------------------------------------------------------------------
 
 int FabricDomain::Poll(int budget) {
-  int done = DeliverDeferred();
+  int done = DeliverDeferred(budget);
   if (!retries_.empty()) RetryLinks();
   done += ReadCompletions(budget);
   if (receives_posted_ < receive_target_) TopUpReceives();
@@ -352,11 +352,11 @@ bool FabricDomain::busy() const {
 }
 
 // A user that hears of one operation may post another, or destroy a link and with it what waits
-// here: so one at a time from the list itself, and a bound.
-int FabricDomain::DeliverDeferred() {
-  const int limit = static_cast<int>(operations_.capacity());
+// here: so one at a time from the list itself, and a bound. (On shm each that is posted is copied at
+// once: without the bound a user that posts the next from the last would be the whole turn.)
+int FabricDomain::DeliverDeferred(int budget) {
   int count = 0;
-  for (; count < limit && !deferred_.empty(); ++count) {
+  for (; count < budget && !deferred_.empty(); ++count) {
     Complete(static_cast<OperationRecord*>(deferred_.PopFront()));
   }
   return count;

@@ -47,6 +47,8 @@ struct FabricTraits {
   // one, which the provider swallows: it would take room in the queue that nobody counts. Short
   // sends are inlined there anyway.)
   bool injects = true;
+  // Closing a registration returns when nothing that a peer had begun touches the memory any more.
+  bool closing_reclaims = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
 };
@@ -133,7 +135,7 @@ class FabricDomain : public LinkDomain {
   void CountWithheld();
 
   int DeliverEvents();
-  int DeliverDeferred();
+  int DeliverDeferred(int budget);
   void RetryLinks();
   void TellSlotsFree();
   bool HasRoomAgain();

@@ -249,6 +249,15 @@ void FabricLink::WakePeer() {
   if (doorbell_ != nullptr) doorbell_->Ring();
 }
 
+// --- reclaiming --------------------------------------------------------------------------------
+
+bool FabricLink::Reclaim(std::unique_ptr<Region> region) {
+  auto* const own = dynamic_cast<FabricRegion*>(region.get());
+  return own != nullptr && own->Close() && closing_reclaims();
+}
+
+bool FabricLink::closing_reclaims() const { return domain_->traits_.closing_reclaims; }
+
 // --- events ------------------------------------------------------------------------------------
 
 void FabricLink::BecomeUp() {

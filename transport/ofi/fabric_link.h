@@ -53,6 +53,7 @@ class FabricLink : public Link,
   absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) final {
     return PostBatch(/*is_read=*/false, transfers, op);
   }
+  bool Reclaim(std::unique_ptr<Region> region) final;
   void Abandon() final;
 
   State state() const { return state_; }
@@ -82,6 +83,8 @@ class FabricLink : public Link,
   virtual bool MoveAtOnce(bool /*is_read*/, absl::Span<const Transfer> /*transfers*/) {
     return false;
   }
+  // When a region is closed, nothing that the peer has begun goes on.
+  virtual bool closing_reclaims() const;
   // One-sided operations are done without the peer, who may sleep on.
   void LetPeerSleep() { operations_need_peer_ = false; }
   // For operations that are complete without the provider: told from the next Poll().

@@ -64,11 +64,12 @@ absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint
                       absl::StrCat("registering ", memory.size(), " bytes", LockedMemoryHint()));
 }
 
-void Registrar::Close(RegistrationPtr registration, Access access) {
-  if (registration == nullptr) return;
-  if (Publishes(access)) keys_->Withdraw(fi_mr_key(registration.get()));
+bool Registrar::Close(RegistrationPtr registration, Access access) {
+  if (registration == nullptr) return true;
+  const bool withdrawn = !Publishes(access) || keys_->Withdraw(fi_mr_key(registration.get()));
   --stats_->registrations_open;
   registration.reset();
+  return withdrawn;
 }
 
 absl::StatusOr<std::unique_ptr<FabricRegion>> FabricRegion::Open(Registrar* registrar,
@@ -87,9 +88,12 @@ FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
       access_(access),
       registration_(std::move(registration)) {}
 
-FabricRegion::~FabricRegion() {
-  registrar_->Close(std::move(registration_), access_);
+FabricRegion::~FabricRegion() { Close(); }
+
+bool FabricRegion::Close() {
+  const bool withdrawn = registrar_->Close(std::move(registration_), access_);
   registrar_->Close(std::move(sink_), Access::kLocalOnly);
+  return withdrawn;
 }
 
 absl::StatusOr<void*> FabricRegion::SinkDescriptor() const {

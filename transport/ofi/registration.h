@@ -29,7 +29,8 @@ class KeySource {
   virtual absl::StatusOr<uint64_t> NewKey() = 0;
   virtual void Publish(uint64_t key, MutableByteSpan memory, Access access) = 0;
   virtual void Discard(uint64_t key) = 0;  // was not published
-  virtual void Withdraw(uint64_t key) = 0;
+  // False: a peer may be in the middle of a transfer, and does not come to an end.
+  virtual bool Withdraw(uint64_t key) = 0;
 
  protected:
   ~KeySource() = default;
@@ -61,8 +62,9 @@ class Registrar {
   bool NeedsSink(Access access) const {
     return sinks_are_writable_ && access == Access::kRemoteRead;
   }
+  // False: a peer holds on to the memory (KeySource::Withdraw()).
   // REQUIRES: `access` as it was opened with.
-  void Close(RegistrationPtr registration, Access access);
+  bool Close(RegistrationPtr registration, Access access);
 
  private:
   bool Publishes(Access access) const { return keys_ != nullptr && access != Access::kLocalOnly; }
@@ -88,6 +90,8 @@ class FabricRegion final : public Region {
   // read registers it once more where NeedsSink() says so.
   void* source_descriptor() const { return fi_mr_desc(registration_.get()); }
   absl::StatusOr<void*> SinkDescriptor() const;
+  // Ends all access, as the destructor does. False: a peer holds on (KeySource::Withdraw()).
+  bool Close();
   bool BelongsTo(const Registrar* registrar) const { return registrar_ == registrar; }
 
  private:

@@ -55,6 +55,7 @@ absl::Status ShmLink::MeetPeer() {
   if (regions.ok()) {
     regions_ = *std::move(regions);
     LetPeerSleep();
+    regions_->Announce(nonce_);
     process_id = regions_->process_id();
   } else {
     WEFT_LOG(kInfo, "shm: one-sided operations go through the provider: ",
@@ -119,6 +120,9 @@ bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
   return regions_->TransferAtOnce(is_read, transfers);
 }
 
+// Through the provider, what goes in several steps goes on after the region is closed.
+bool ShmLink::closing_reclaims() const { return shm_->regions_->IsReachedDirectly(nonce_); }
+
 // fi_close() takes no lock that a peer could hold, and all that the provider touches of this link
 // ends with the endpoint.
 void ShmLink::StopProvider(bool peer_is_gone) {
@@ -126,6 +130,7 @@ void ShmLink::StopProvider(bool peer_is_gone) {
   ListNode<GreetTag>::Unlink();
   shm_->Forget(this);
   regions_.reset();
+  shm_->regions_->ForgetLink(nonce_);
   if (endpoint_ != nullptr) {
     if (greeting && !peer_is_gone) {
       shm_->KeepUntilAnswered(std::move(endpoint_), peer_endpoint_, nonce_);

@@ -43,6 +43,7 @@ class ShmLink final : public FabricLink, public ListNode<GreetTag> {
  private:
   int PostOperation(OperationRecord* record) override;
   bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) override;
+  bool closing_reclaims() const override;
   void StopProvider(bool peer_is_gone) override;
   absl::Status MeetPeer();
 

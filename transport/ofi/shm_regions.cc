@@ -8,8 +8,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +25,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3147525446455721;  // "!WEFTRG1"
+constexpr uint64_t kMagic = 0x3247525446455721;  // "!WEFTRG2"
 constexpr std::chrono::milliseconds kPinPatience{100};
 
 struct RegionEntry {
@@ -53,6 +55,9 @@ uint32_t RightsOf(Access access) {
 
 }  // namespace
 
+// The provider has at most 256 peers. A link that finds no place is only not known to be direct.
+constexpr size_t kMaxDirectLinks = 256;
+
 struct SharedRegionTable {
   uint64_t magic;
   uint64_t identity;          // a random number...
@@ -60,6 +65,7 @@ struct SharedRegionTable {
   int64_t process_id;         // in its own namespace
   uint64_t padding[4];
   RegionEntry entries[RegionTable::kCapacity];
+  std::atomic<uint64_t> direct_links[kMaxDirectLinks];  // nonces; 0: free
 };
 
 namespace {
@@ -117,7 +123,7 @@ void RegionTable::Publish(uint64_t key, MutableByteSpan memory, Access access) {
 
 void RegionTable::Discard(uint64_t key) { free_.push_back(PlaceOf(key)); }
 
-void RegionTable::Withdraw(uint64_t key) {
+bool RegionTable::Withdraw(uint64_t key) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
   WEFT_CHECK(entry.key.load() == key);
   entry.key.store(0);
@@ -125,11 +131,24 @@ void RegionTable::Withdraw(uint64_t key) {
   while (entry.pins.load() != 0) {
     if (std::chrono::steady_clock::now() > give_up) {
       WEFT_LOG(kWarning, "a peer that died or stands still holds a region; its place is lost");
-      return;
+      return false;
     }
     std::this_thread::yield();
   }
   free_.push_back(PlaceOf(key));
+  return true;
+}
+
+bool RegionTable::IsReachedDirectly(uint64_t nonce) const {
+  return std::any_of(std::begin(table_->direct_links), std::end(table_->direct_links),
+                     [nonce](const auto& link) { return link.load() == nonce; });
+}
+
+void RegionTable::ForgetLink(uint64_t nonce) {
+  for (std::atomic<uint64_t>& link : table_->direct_links) {
+    uint64_t expected = nonce;
+    link.compare_exchange_strong(expected, 0);
+  }
 }
 
 // --- the initiator -----------------------------------------------------------------------------
@@ -203,6 +222,13 @@ absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
     bytes -= static_cast<uint64_t>(copied);
   }
   return absl::OkStatus();
+}
+
+void PeerRegions::Announce(uint64_t nonce) {
+  for (std::atomic<uint64_t>& link : table_->direct_links) {
+    uint64_t free = 0;
+    if (link.compare_exchange_strong(free, nonce)) return;
+  }
 }
 
 void* PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes) {

@@ -64,7 +64,13 @@ class RegionTable final : public KeySource {
   // REQUIRES: `key` is from NewKey(). Either Publish() and later Withdraw(), or Discard().
   void Publish(uint64_t key, MutableByteSpan memory, Access access) final;
   void Discard(uint64_t key) final;
-  void Withdraw(uint64_t key) final;
+  bool Withdraw(uint64_t key) final;
+
+  // Whether the peer of this link (LinkPeer::nonce) has said that it copies by itself
+  // (PeerRegions::Announce()): then nothing of it goes on after Withdraw() is true. Else it may
+  // come through the provider.
+  bool IsReachedDirectly(uint64_t nonce) const;
+  void ForgetLink(uint64_t nonce);
 
  private:
   RegionTable() = default;
@@ -91,6 +97,9 @@ class PeerRegions {
   // UNAVAILABLE when the process is gone.
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
+
+  // Lets the peer know that this end of the link `nonce` copies by itself, always.
+  void Announce(uint64_t nonce);
 
   // As many pieces as a batch has, in one system call: true when all were copied. False: ask for
   // one after the other; some may have been copied already. REQUIRES: <= kMaxBatchTransfers.

@@ -1,5 +1,7 @@
 #include "transport/ofi/verbs_domain.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,6 +14,13 @@ namespace {
 
 // "mlx5_0" of "mlx5_0:1".
 std::string DeviceName(const std::string& port) { return port.substr(0, port.rfind(':')); }
+
+// Soft-RoCE has no device behind it. Up to Linux 5.18 its registrations end while a write into them
+// goes on; later ones wait for it, but not for ever.
+bool IsHardware(const std::string& port) {
+  return access(("/sys/class/infiniband/" + DeviceName(port) + "/device/driver").c_str(), F_OK) ==
+         0;
+}
 
 }  // namespace
 
@@ -29,6 +38,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   traits.max_in_flight = objects->sizes.sends;
   traits.injects = false;
   traits.errors_end_links = true;
+  traits.closing_reclaims = options.link != LinkKind::kIwarp && IsHardware(options.device);
   std::unique_ptr<VerbsDomain> domain(new VerbsDomain(options, std::move(objects), traits));
   WEFT_RETURN_IF_ERROR(domain->Start());
   WEFT_ASSIGN_OR_RETURN(domain->bell_, ProbeBell::Create());

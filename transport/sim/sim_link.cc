@@ -248,7 +248,10 @@ absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
       domain_->node_, peer_node_, bytes + kRequestBytes, "batch", digest,
       [fabric = fabric_, peer_link = peer_link_, batch = std::move(batch)]() mutable {
         SimLink* const peer = fabric->FindLink(peer_link);
-        if (peer != nullptr) peer->domain_->Arrive(*peer, std::move(batch));
+        if (peer == nullptr) return;
+        peer->WhenPlaced([batch = std::move(batch)](SimLink& link) mutable {
+          link.domain_->Arrive(link, std::move(batch));
+        });
       });
   sending_.push_back(slot);
   fabric_->At(left_ns, [fabric = fabric_, id = id_] {
@@ -321,11 +324,29 @@ absl::Status SimLink::PostBatch(decltype(&SimLink::Read) post, absl::Span<const 
   return absl::OkStatus();
 }
 
-// The peer's network card does what `op` asks for, and answers.
+// The peer's network card does what `op` asks for, and answers. It looks the region up when the
+// request arrives, and never again.
 void SimLink::Serve(uint64_t op, const RemoteSpan& remote, bool write,
                     std::vector<std::byte> data) {
   const MutableByteSpan memory = domain_->Resolve(remote, write);
   const bool allowed = memory.size() == remote.length;
+  WhenPlaced([op, memory, allowed, write, data = std::move(data)](SimLink& link) mutable {
+    link.Place(op, memory, allowed, write, std::move(data));
+  });
+}
+
+void SimLink::WhenPlaced(Function<void(SimLink&)> what) {
+  const uint64_t late_ns = fabric_->options().late_placing_ns;
+  if (late_ns == 0) return what(*this);
+  fabric_->At(fabric_->now_ns() + late_ns, [fabric = fabric_, node = domain_->node_, id = id_,
+                                            what = std::move(what)]() mutable {
+    SimLink* const link = fabric->FindLink(id);
+    if (link != nullptr && fabric->alive(node)) what(*link);
+  });
+}
+
+void SimLink::Place(uint64_t op, MutableByteSpan memory, bool allowed, bool write,
+                    std::vector<std::byte> data) {
   if (allowed && write) std::memcpy(memory.data(), data.data(), data.size());
   data.clear();
   if (allowed && !write) data.assign(memory.begin(), memory.end());
@@ -357,6 +378,11 @@ void SimLink::Complete(uint64_t op, const absl::Status& status) {
 
 void SimLink::CompleteAll(const absl::Status& status) {
   while (!pending_.empty()) Complete(pending_.begin()->first, status);
+}
+
+bool SimLink::Reclaim(std::unique_ptr<Region> region) {
+  region.reset();
+  return fabric_->options().late_placing_ns == 0;
 }
 
 void SimLink::Abandon() {

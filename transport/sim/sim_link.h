@@ -86,6 +86,7 @@ class SimLink final : public Link {
                      Operation* op) override;
   absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;
 
  private:
@@ -106,6 +107,10 @@ class SimLink final : public Link {
   absl::Status PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
                          Operation* op);
   void Serve(uint64_t op, const RemoteSpan& remote, bool write, std::vector<std::byte> data);
+  void Place(uint64_t op, MutableByteSpan memory, bool allowed, bool write,
+             std::vector<std::byte> data);
+  // Runs `what` for this link when the network card is through with what came before.
+  void WhenPlaced(Function<void(SimLink&)> what);
   void OnReply(uint64_t op, bool allowed, const std::vector<std::byte>& data);
   void Complete(uint64_t op, const absl::Status& status);
   void CompleteAll(const absl::Status& status);

@@ -49,6 +49,10 @@ struct SimOptions {
   // One for the whole network, so that a test says it once; there are no heartbeats, for a machine
   // that nobody polls is not simulated.
   uint64_t lifeline_timeout_ns = kNsPerSec;
+  // As on tcp and iWARP: what has begun to arrive is put into memory, or taken from it, this much
+  // later, also when the region is closed meanwhile. Messages behind it wait for it. 0: at once,
+  // and a closed region is an untouched one, as on shm and InfiniBand.
+  uint64_t late_placing_ns = 0;
   uint32_t slot_bytes = 8192;  // one batch; a multiple of 8, 256..65536
   bool keep_trace = false;     // as text as well as hashed
 };

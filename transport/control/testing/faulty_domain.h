@@ -40,6 +40,10 @@ class FaultyLink final : public Link {
   absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnavailableError("faulty");
   }
+  bool Reclaim(std::unique_ptr<Region> region) override {
+    region.reset();
+    return true;
+  }
   absl::Status ReadBatch(absl::Span<const Transfer>, Operation*) override {
     return absl::UnavailableError("faulty");
   }
