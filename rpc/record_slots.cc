@@ -18,6 +18,10 @@ constexpr size_t kMostSlots = 4 * kMaxBatchTransfers;
 constexpr size_t kFewestSlots = 4;
 constexpr size_t kSlotBytes = size_t{4} << 20;
 
+// Spare operations that are kept: as many as a busy connection has outstanding. About 800 bytes
+// each.
+constexpr uint32_t kMaxSpareOperations = 128;
+
 absl::Status Cancelled() {
   return absl::CancelledError("the RemoteArray was destroyed (not sent)");
 }
@@ -34,7 +38,10 @@ RecordSlots::RecordSlots(Engine& engine, RemoteMemory& memory, const RecordShape
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
 }
 
-RecordSlots::~RecordSlots() { WEFT_CHECK(free_.size() == CountFor(shape_.bytes)); }
+RecordSlots::~RecordSlots() {
+  WEFT_CHECK(free_.size() == CountFor(shape_.bytes));
+  while (RecordOperation* spare = spare_.PopFront()) delete static_cast<CallbackRecords*>(spare);
+}
 
 void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
   operation.slots_ = this;
@@ -163,6 +170,30 @@ void RecordSlots::Shutdown() {
   }
 }
 
+// --- operations with callbacks ------------------------------------------------------------------
+
+CallbackRecords* RecordSlots::NewOperation() {
+  RecordOperation* spare = spare_.PopBack();
+  if (spare == nullptr) return new CallbackRecords;
+  --spare_count_;
+  return static_cast<CallbackRecords*>(spare);
+}
+
+void RecordSlots::Recycle(CallbackRecords* operation) {
+  if (spare_count_ >= kMaxSpareOperations) {
+    delete operation;
+    return;
+  }
+  spare_.PushBack(operation);
+  ++spare_count_;
+}
+
 void RecordOperation::OnTimer() { slots_->OnPauseOver(*this); }
+
+void CallbackRecords::Finish(absl::Status status) {
+  Function<void(absl::Status)> end = std::move(done);
+  slots_->Recycle(this);
+  end(std::move(status));
+}
 
 }  // namespace weft

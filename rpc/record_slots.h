@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -44,8 +45,8 @@ class RecordOperation : public ListNode<>, public Timer {
   }
   // Of one record, whose number is kept here.
   void SetOne(uint64_t index, std::byte* into, const std::byte* from) {
-    one = index;
-    SetRead(absl::Span<const uint64_t>(&one, 1), into);
+    one_ = index;
+    SetRead(absl::Span<const uint64_t>(&one_, 1), into);
     record = from;
   }
 
@@ -56,6 +57,8 @@ class RecordOperation : public ListNode<>, public Timer {
  protected:
   ~RecordOperation() override = default;
 
+  RecordSlots* slots_ = nullptr;
+
  private:
   friend class RecordSlots;
   struct Place {
@@ -65,8 +68,7 @@ class RecordOperation : public ListNode<>, public Timer {
 
   void OnTimer() final;
 
-  uint64_t one = 0;
-  RecordSlots* slots_ = nullptr;
+  uint64_t one_ = 0;
   size_t first_ = 0;     // records before this one are done
   size_t chunk_ = 0;     // of those from first_ on, how many belong to the chunk
   uint32_t moving_ = 0;  // places in use
@@ -74,6 +76,16 @@ class RecordOperation : public ListNode<>, public Timer {
   bool ending_ = false;  // the timer is for Finish()
   absl::Status end_;
   std::array<Place, kMaxBatchTransfers> places_;
+};
+
+// One that ends with a callback. Made by RecordSlots, which keeps finished ones for reuse.
+class CallbackRecords final : public RecordOperation {
+ public:
+  void Finish(absl::Status status) override;
+  // The end of one that was never handed to the engine.
+  void Abandon(absl::Status status) { done(std::move(status)); }
+
+  Function<void(absl::Status)> done;
 };
 
 class RecordSlots {
@@ -87,6 +99,9 @@ class RecordSlots {
   // Its Finish() does not come inside, but when everything is shutting down. `valid`: if not OK, it
   // ends with that.
   void Start(RecordOperation& operation, const absl::Status& valid);
+
+  CallbackRecords* NewOperation();
+  void Recycle(CallbackRecords* operation);
 
   // Ends what is not on its way with CANCELLED; what is, ends when its transfer has.
   void Shutdown();
@@ -118,6 +133,8 @@ class RecordSlots {
   IntrusiveList<RecordOperation> waiting_;
   IntrusiveList<RecordOperation> paused_;
   std::array<RemotePiece, kMaxBatchTransfers> pieces_;  // of the chunk that is being started
+  IntrusiveList<RecordOperation> spare_;
+  uint32_t spare_count_ = 0;
   bool closing_ = false;
   RecordStats stats_;
 };

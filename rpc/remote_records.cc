@@ -29,20 +29,6 @@ class BlockingRecords final : public RecordOperation {
   absl::Status status_;
 };
 
-// One that ends with a callback.
-class CallbackRecords final : public RecordOperation {
- public:
-  explicit CallbackRecords(Function<void(absl::Status)> done) : done_(std::move(done)) {}
-  void Finish(absl::Status status) override {
-    Function<void(absl::Status)> done = std::move(done_);
-    delete this;
-    done(std::move(status));
-  }
-
- private:
-  Function<void(absl::Status)> done_;
-};
-
 absl::Status CheckShape(const RecordShape& shape, uint64_t memory_bytes) {
   if (memory_bytes % shape.bytes == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("the remote memory has ", memory_bytes,
@@ -126,22 +112,33 @@ absl::Status RemoteRecords::Write(uint64_t index, const std::byte* record) {
 
 template <class Fill>
 void RemoteRecords::Begin(Fill fill, Function<void(absl::Status)> done) {
-  auto operation = std::make_unique<CallbackRecords>(std::move(done));
-  fill(*operation);
-  const absl::Status valid = Check(operation->indices);
   Engine& own = engine();
   const bool on_engine = own.OnEngine();
-  if (own.Enter()) {
-    slots_->Start(*operation.release(), valid);
-    if (!on_engine) memory_->channel().connection().FlushUnlessInTurn();
-    own.Leave();
-    return;
+  if (!own.Enter()) {
+    auto operation = std::make_unique<CallbackRecords>();
+    operation->done = std::move(done);
+    fill(*operation);
+    return PostOperation(std::move(operation));
   }
-  if (own.Post([slots = slots_, raw = operation.get(), valid] { slots->Start(*raw, valid); })) {
+  CallbackRecords* operation = slots_->NewOperation();
+  operation->done = std::move(done);
+  fill(*operation);
+  slots_->Start(*operation, Check(operation->indices));
+  // Who holds the engine may start more before the next turn sends them together.
+  if (!on_engine) memory_->channel().connection().FlushUnlessInTurn();
+  own.Leave();
+}
+
+// From another thread than the engine's.
+void RemoteRecords::PostOperation(std::unique_ptr<CallbackRecords> operation) {
+  const auto start = [slots = slots_, raw = operation.get(), valid = Check(operation->indices)] {
+    slots->Start(*raw, valid);
+  };
+  if (engine().Post(start)) {
     operation.release();
-    return;
+  } else {
+    operation->Abandon(InboxFullError());
   }
-  operation.release()->Finish(InboxFullError());
 }
 
 void RemoteRecords::Read(absl::Span<const uint64_t> indices, std::byte* out,

@@ -22,6 +22,7 @@
 
 namespace weft {
 
+class CallbackRecords;
 class RecordSlots;
 
 // A torn record is read again at once kTornTriesAtOnce times, then with pauses of kTornPauseUs: in
@@ -77,6 +78,7 @@ class RemoteRecords {
   absl::Status Run(Fill fill);
   template <class Fill>
   void Begin(Fill fill, Function<void(absl::Status)> done);
+  void PostOperation(std::unique_ptr<CallbackRecords> operation);
 
   // Constant after construction.
   std::unique_ptr<RemoteMemory> memory_;

@@ -1,0 +1,109 @@
+// The usual operation on remote memory takes nothing from the heap, down to the provider.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "rpc/application_memory.h"
+#include "rpc/channel.h"
+#include "rpc/exported_memory.h"
+#include "rpc/remote_array.h"
+#include "rpc/server.h"
+#include "rpc/testing/records.weft.h"
+
+namespace {
+// Of the thread that counts: it drives the client. The server's does not matter, its program
+// sleeps.
+thread_local uint64_t allocations = 0;
+}  // namespace
+
+void* operator new(size_t bytes) {
+  ++allocations;
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) std::abort();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace weft::test {
+namespace {
+
+class RemoteAllocationTest : public testing::Test {
+ protected:
+  RemoteAllocationTest() : accounts_(1000) {
+    server_ = *Server::Create();
+    EXPECT_TRUE(server_->Listen("127.0.0.1:0").ok());
+    exported_ = *server_->Export(BytesOf(accounts_), ExportAs<AccountLayout>(kAllRights));
+    ChannelOptions options;
+    options.link.paths = {PathKind::kShm};
+    channel_ = *Channel::Open(server_->address(), options);
+    arena_ = std::make_unique<ApplicationMemory>(channel_->engine(), bytes_);
+    // Renewals are not the usual operation.
+    array_ =
+        *RemoteArray<AccountLayout>::Open(*channel_, exported_->handle(), {.lease_us = 60'000'000});
+  }
+
+  // Allocations of `action`, after some runs of it.
+  uint64_t Count(const std::function<void()>& action) {
+    for (int i = 0; i < 100; ++i) action();
+    const uint64_t before = allocations;
+    for (int i = 0; i < 100; ++i) action();
+    return allocations - before;
+  }
+
+  RemoteMemory& memory() { return array_->memory(); }
+  MemorySlice Slice(size_t offset, size_t length) {
+    return SliceOf(arena_->memory(), offset, length);
+  }
+
+  std::array<std::byte, 8192> bytes_ = {};
+  std::vector<AccountLayout> accounts_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<ExportedMemory> exported_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<ApplicationMemory> arena_;
+  std::unique_ptr<RemoteArray<AccountLayout>> array_;
+};
+
+TEST_F(RemoteAllocationTest, BlockingOperationsAllocateNothing) {
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Read(64, Slice(0, 64)).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Write(64, Slice(0, 64)).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().FetchAdd(64, 1).ok()); }), 0u);
+  const RemotePiece pieces[] = {{0, Slice(0, 64)}, {512, Slice(64, 64)}};
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().ReadBatch(pieces).ok()); }), 0u);
+}
+
+TEST_F(RemoteAllocationTest, CallbackOperationsAllocateNothing) {
+  constexpr int kWindow = 32;
+  AccountLayout accounts[kWindow];
+  EXPECT_EQ(Count([&] {
+              int left = 2 * kWindow;
+              Waiter all;
+              const auto done = [&](const absl::Status& status) {
+                ASSERT_TRUE(status.ok());
+                if (--left == 0) channel_->engine().Finish(all);
+              };
+              for (int i = 0; i < kWindow; ++i) {
+                memory().Read(i * 64, Slice(i * 64, 64), done);
+                array_->Read(i, &accounts[i], done);
+              }
+              channel_->engine().Wait(all);
+            }),
+            0u);
+}
+
+TEST_F(RemoteAllocationTest, RecordsAllocateNothing) {
+  AccountLayout accounts[100];
+  uint64_t indices[100];
+  for (uint64_t i = 0; i < 100; ++i) indices[i] = i * 7;
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Read(9, accounts).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->ReadMany(indices, accounts).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Write(9, accounts[9]).ok()); }), 0u);
+}
+
+}  // namespace
+}  // namespace weft::test
