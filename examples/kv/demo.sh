@@ -2,7 +2,8 @@
 # demo.sh BIN_DIR [TEXT]: a key-value service between two processes, over shm and over tcp.
 #
 # Starts kv_server, loads a text of many lines through kv_client, compares every value, runs the
-# YCSB workloads A, B and C, and prints what was reached. TEXT is a word list by default.
+# YCSB workloads A, B and C, and prints what was reached. Then the same reads without the server: by
+# remote reads of its memory, beside calls. TEXT is a word list by default.
 # DEMO_SECONDS: how long each workload runs (2). Ends cleanly on Ctrl-C.
 set -euo pipefail
 (($# == 1 || $# == 2)) || { echo "usage: demo.sh BIN_DIR [TEXT]" >&2; exit 2; }
@@ -68,20 +69,27 @@ run_path() {
   client --paths="$path" explain
   client --paths="$path" load "$text"
   client --paths="$path" verify "$text"
+  client --paths="$path" verify "$text" --get=one-sided
   client --paths="$path" ycsb --workload=A,B,C --seconds="$seconds" \
     --outstanding="$outstanding" --results="$results"
   client --paths="$path" ycsb --workload=C --noload --seconds="$seconds" \
     --outstanding=1 --results="$results"
+  for outstanding_gets in "$outstanding" 1; do
+    client --paths="$path" ycsb --workload=C --noload --seconds="$seconds" --get=one-sided \
+      --outstanding="$outstanding_gets" --results="$results"
+  done
 }
 
+# Of awk: 1234567 -> 1,234,567.
+commas='function commas(n,   text) {
+  text = sprintf("%d", n)
+  while (match(text, /[0-9][0-9][0-9][0-9]($|,)/))
+    text = substr(text, 1, RSTART) "," substr(text, RSTART + 1)
+  return text
+}'
+
 summary() {
-  awk -F '\t' '
-    function commas(n,   text) {
-      text = sprintf("%d", n)
-      while (match(text, /[0-9][0-9][0-9][0-9]($|,)/))
-        text = substr(text, 1, RSTART) "," substr(text, RSTART + 1)
-      return text
-    }
+  awk -F '\t' "$commas"'
     BEGIN {
       mix["A"] = "50 % reads, 50 % updates"
       mix["B"] = "95 % reads, 5 % updates"
@@ -89,10 +97,23 @@ summary() {
       line = "%-5s %-4s %-26s %11s %12s %10s %10s %10s %7s\n"
       printf line, "path", "YCSB", "", "outstanding", "calls/s", "p50", "p99", "p99.9", "errors"
     }
-    {
+    $10 == "rpc" {
       printf line, $1, $2, mix[$2], $3, commas($5), sprintf("%.1f us", $6),
              sprintf("%.1f us", $7), sprintf("%.1f us", $8), $9
     }' "$results"
+}
+
+# Reads only, both ways.
+comparison() {
+  awk -F '\t' "$commas"'
+    BEGIN {
+      line = "%-5s %11s %-10s %12s %10s %10s %20s\n"
+      printf line, "path", "outstanding", "get", "gets/s", "p50", "p99", "server CPU each"
+    }
+    $2 == "C" {
+      printf line, $1, $3, $10, commas($4), sprintf("%.1f us", $6), sprintf("%.1f us", $7),
+             sprintf("%.2f us", $11)
+    }' "$results" | { read -r head; echo "$head"; sort -k1,1 -k2,2nr -k3,3r; }
 }
 
 text=${2:-$(word_list)}
@@ -111,3 +132,6 @@ stop_server
 
 title "summary: 100,000 records of 10 fields of 100 bytes, zipfian"
 summary
+
+title "a GET by one-sided reads, beside a GET by a call"
+comparison

@@ -46,7 +46,7 @@ std::set<std::string> SharedMemoryFiles() {
 // A running server, and clients of it over one path.
 class EndToEndTest : public testing::TestWithParam<const char*> {
  protected:
-  EndToEndTest() : server_({kServer, "--address_file=" + TempFile("address")}) {
+  EndToEndTest() : server_({kServer, "--index_mib=32", "--address_file=" + TempFile("address")}) {
     const std::string line = server_.ReadLine();
     EXPECT_THAT(line, StartsWith("listening on 127.0.0.1:"));
     address_ = line.substr(line.rfind(' ') + 1);
@@ -138,6 +138,41 @@ TEST_P(EndToEndTest, YcsbRunsAndReportsItsPath) {
   EXPECT_THAT(LeftBehind(), IsEmpty());
 }
 
+TEST_P(EndToEndTest, RecordsAreReadWithoutTheServer) {
+  const std::string file = FileOfLines(5000);
+  ASSERT_EQ(Client({"load", file}).status, 0);
+  EXPECT_EQ(Client({"get", "0000002000", "--get=one-sided"}).output, "value 14000\n");
+  EXPECT_EQ(Client({"get", "absent", "--get=one-sided"}).status, 1);
+  const Finished verify = Client({"verify", file, "--get=one-sided"});
+  EXPECT_EQ(verify.status, 0) << verify.output;
+  EXPECT_THAT(verify.output, HasSubstr("all 5,000 values are right"));
+  EXPECT_THAT(verify.output, HasSubstr("one-sided: 5,000 records read"));
+  StopServer();
+  EXPECT_THAT(LeftBehind(), IsEmpty());
+}
+
+TEST_P(EndToEndTest, ConcurrentWritersAndOneSidedReadersAreLinearizable) {
+  const Finished check = Client({"check", "--seconds=1", "--get=one-sided", "--outstanding=16"});
+  EXPECT_EQ(check.status, 0) << check.output;
+  EXPECT_THAT(check.output, HasSubstr("0 errors"));
+  EXPECT_THAT(check.output, HasSubstr("linearizable: "));
+  StopServer();
+}
+
+TEST_P(EndToEndTest, YcsbComparesBothWaysToGet) {
+  const std::vector<std::string> words = {"ycsb", "--workload=C", "--records=1000",
+                                          "--operations=3000"};
+  for (const std::string get : {"rpc", "one-sided"}) {
+    std::vector<std::string> command = words;
+    command.push_back("--get=" + get);
+    const Finished ycsb = Client(command);
+    EXPECT_EQ(ycsb.status, 0) << ycsb.output;
+    EXPECT_THAT(ycsb.output, HasSubstr("gets " + get + ": 3,000 operations"));
+    EXPECT_THAT(ycsb.output, HasSubstr("us of server CPU each"));
+  }
+  StopServer();
+}
+
 TEST_P(EndToEndTest, ExplainSaysWhichPathWasChosen) {
   const Finished explain = Client({"explain"});
   EXPECT_EQ(explain.status, 0);
@@ -185,6 +220,14 @@ INSTANTIATE_TEST_SUITE_P(Paths, EndToEndTest, testing::Values("shm", "tcp"),
 TEST(ClientTest, ACommandLineThatIsWrongIsSaidSo) {
   EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "fetch"}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kServer, "surplus"}).status, 2);
+}
+
+TEST(ClientTest, WithoutAnIndexOneSidedGetsAreRefused) {
+  ChildProcess server({kServer, "--index_mib=0"});
+  const std::string line = server.ReadLine();
+  const Finished get = examples::RunToEnd(
+      {kClient, "--server=" + line.substr(line.rfind(' ') + 1), "--get=one-sided", "get", "key"});
+  EXPECT_EQ(get.status, 1);
 }
 
 TEST(ClientTest, WithoutAServerItFails) {

@@ -11,6 +11,7 @@
 #include "examples/kv/client/command_line.h"
 #include "examples/kv/client/commands.h"
 #include "examples/kv/client/connect.h"
+#include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/client/session.h"
 
 namespace kv::client {
@@ -23,7 +24,7 @@ constexpr int kInterrupted = 130;  // as shells report SIGINT
 // Commands that take long: they end early on Ctrl-C, with what they have. The others just end.
 bool StopsEarly(CommandKind command) {
   return command == CommandKind::kLoad || command == CommandKind::kVerify ||
-         command == CommandKind::kYcsb;
+         command == CommandKind::kCheck || command == CommandKind::kYcsb;
 }
 
 absl::Status Dispatch(Session& session, const CommandLine& line) {
@@ -43,6 +44,8 @@ absl::Status Dispatch(Session& session, const CommandLine& line) {
       return Verify(session, arguments[0]);
     case CommandKind::kExplain:
       return Explain(session);
+    case CommandKind::kCheck:
+      return Check(session, line.ycsb.seconds);
     case CommandKind::kYcsb:
       return Ycsb(session, line.ycsb);
   }
@@ -57,6 +60,13 @@ absl::Status Run(const CommandLine& line) {
   call.timeout_us = line.timeout_us;
   Session session{*channel, Kv::Stub(*channel), call, line.outstanding,
                   stop.has_value() ? &*stop : nullptr};
+  BulkCalls bulk(*channel, call, line.outstanding);
+  session.bulk = &bulk;
+  std::unique_ptr<OneSidedGets> one_sided;
+  if (line.get == GetMode::kOneSided) {
+    WEFT_ASSIGN_OR_RETURN(one_sided, OpenOneSidedGets(session));
+    session.one_sided = one_sided.get();
+  }
   return Dispatch(session, line);
 }
 

@@ -15,6 +15,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
 #include "examples/kv/stop_signal.h"
 #include "examples/kv/store.h"
@@ -27,6 +28,9 @@ ABSL_FLAG(std::string, address_file, "", "write the address to this file once it
 ABSL_FLAG(std::string, paths, "",
           "paths that clients may use: shm,tcp; empty: WEFT_PATHS or all there are");
 ABSL_FLAG(uint64_t, max_mib, 4096, "memory for records, in MiB; beyond it puts are refused");
+ABSL_FLAG(uint64_t, index_mib, 256,
+          "memory for the index that clients read by themselves, in MiB; records beyond it are got "
+          "by calls; 0: none");
 ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
 ABSL_FLAG(uint32_t, max_outstanding, 256, "calls under way for each client");
 ABSL_FLAG(uint32_t, spin_us, 50,
@@ -82,12 +86,23 @@ absl::Status Announce(const std::string& address) {
   return absl::OkStatus();
 }
 
-void PrintSummary(const weft::ServerStats& stats, const Store& store) {
+void PrintSummary(const weft::ServerStats& stats, const Store& store,
+                  const index::ExportedIndex* index) {
   absl::PrintF("served %d requests: %d ok, %d failed, %d refused; %d broken connections\n",
                stats.requests, stats.replies_ok, stats.replies_failed - stats.refused,
                stats.refused, stats.protocol_errors);
   absl::PrintF("held %d records in %.1f MiB\n", store.size(),
                static_cast<double>(store.bytes()) / (1 << 20));
+  if (index == nullptr) return;
+  absl::PrintF("showed %d of them in an index, %.1f MiB\n", index->index().records(),
+               static_cast<double>(index->index().heap_used_bytes()) / (1 << 20));
+}
+
+// The index, where there is to be one.
+absl::StatusOr<std::unique_ptr<index::ExportedIndex>> MakeIndex(weft::Server& server) {
+  const uint64_t bytes = absl::GetFlag(FLAGS_index_mib) << 20;
+  if (bytes == 0) return nullptr;
+  return index::ExportedIndex::Create(server, bytes);
 }
 
 absl::Status Serve() {
@@ -96,13 +111,16 @@ absl::Status Serve() {
   Store store(LimitsFromFlags());
   KvService service(&store);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<index::ExportedIndex> index, MakeIndex(*server));
+  service.set_index(index.get());
+  service.set_server(server.get());
   WEFT_RETURN_IF_ERROR(server->AddService(&service));
   WEFT_RETURN_IF_ERROR(server->Listen(absl::GetFlag(FLAGS_listen)));
   WEFT_RETURN_IF_ERROR(Announce(server->address()));
   const int signal = stop.Wait();
   absl::PrintF("stopping on %s\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
   server->Shutdown(kGraceUs);
-  PrintSummary(server->stats(), store);
+  PrintSummary(server->stats(), store, index.get());
   return absl::OkStatus();
 }
 

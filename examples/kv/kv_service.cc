@@ -1,8 +1,15 @@
 #include "examples/kv/kv_service.h"
 
 #include <algorithm>
+#include <cstring>
+#include <ctime>
+#include <utility>
 
+#include "core/clock.h"
 #include "core/strings.h"
+#include "examples/kv/bulk_put.h"
+#include "examples/kv/bulk_size.h"
+#include "rpc/server_bulk.h"
 
 namespace kv {
 namespace {
@@ -16,11 +23,34 @@ void CopyFields(const Record& record, Message* to) {
   }
 }
 
+uint64_t ProcessCpuNs() {
+  timespec used = {};
+  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0;  // it can't fail on Linux
+  return static_cast<uint64_t>(used.tv_sec) * weft::kNsPerSec + static_cast<uint64_t>(used.tv_nsec);
+}
+
 }  // namespace
 
 absl::Status KvService::Put(weft::ServerContext&, const PutRequest& request, PutReply* reply) {
   fields_.clear();
   for (const Field& field : request.fields()) fields_.push_back({field.name(), field.value()});
+  return Write(request, reply);
+}
+
+void KvService::StartPut(weft::UnaryCall<PutRequest, PutReply> call) {
+  if (BulkPut::IsOne(call.request())) return BulkPut::Start(*this, std::move(call));
+  call.Finish(Put(call.context(), call.request(), call.reply()));
+}
+
+absl::Status KvService::Write(const PutRequest& request, PutReply* reply) {
+  const absl::Status status = Change(request, reply);
+  if (status.ok() && index_ != nullptr) {
+    index_->index().Put(request.key(), *store_.Get(request.key()), !reply->created());
+  }
+  return status;
+}
+
+absl::Status KvService::Change(const PutRequest& request, PutReply* reply) {
   switch (request.mode()) {
     case PutRequest::REPLACE: {
       const absl::StatusOr<bool> created = store_.Replace(request.key(), fields_);
@@ -35,16 +65,61 @@ absl::Status KvService::Put(weft::ServerContext&, const PutRequest& request, Put
   }
 }
 
-absl::Status KvService::Get(weft::ServerContext&, const GetRequest& request, GetReply* reply) {
+// False: it has to travel in the message.
+bool KvService::PushValue(weft::ServerContext& context, uint32_t window, const FieldView& field,
+                          Field* copy) {
+  const size_t bytes = field.value.size();
+  if (context.bulk().writable_bytes(window) < bytes) return false;
+  auto buffer = server_->AllocateBuffer(bytes);
+  if (!buffer.ok()) return false;
+  std::memcpy((*buffer)->bytes().data(), field.value.data(), bytes);
+  const weft::MemorySlice slice = weft::SliceOf((*buffer)->memory(), (*buffer)->offset(), bytes);
+  // The reply waits for it, and so does the buffer. What does not arrive, the client notices.
+  context.bulk().Push(slice, copy->mutable_bulk(), [buffer = *std::move(buffer)](absl::Status) {});
+  return true;
+}
+
+absl::Status KvService::Get(weft::ServerContext& context, const GetRequest& request,
+                            GetReply* reply) {
   const Record* record = store_.Get(request.key());
   if (record == nullptr) return absl::NotFoundError("no record has this key");
-  CopyFields(*record, reply);
+  if (server_ == nullptr || context.bulk().window_count() == 0) {
+    CopyFields(*record, reply);
+    return absl::OkStatus();
+  }
+  uint32_t window = 1;
+  for (const FieldView& field : *record) {
+    Field* copy = reply->add_fields();
+    copy->set_name(field.name.data(), field.name.size());
+    if (field.value.size() >= kMinBulkBytes && PushValue(context, window, field, copy)) {
+      ++window;
+    } else {
+      copy->set_value(field.value.data(), field.value.size());
+    }
+  }
   return absl::OkStatus();
 }
 
 absl::Status KvService::Delete(weft::ServerContext&, const DeleteRequest& request,
                                DeleteReply* reply) {
   reply->set_existed(store_.Delete(request.key()));
+  if (reply->existed() && index_ != nullptr) index_->index().Remove(request.key());
+  return absl::OkStatus();
+}
+
+absl::Status KvService::OpenIndex(weft::ServerContext&, const OpenIndexRequest&,
+                                  OpenIndexReply* reply) {
+  if (index_ == nullptr) {
+    return absl::FailedPreconditionError("this server keeps no index: kv_server --index_mib=0");
+  }
+  index_->Describe(reply);
+  return absl::OkStatus();
+}
+
+absl::Status KvService::Stats(weft::ServerContext&, const StatsRequest&, StatsReply* reply) {
+  reply->set_cpu_ns(ProcessCpuNs());
+  reply->set_records(store_.size());
+  if (index_ != nullptr) reply->set_indexed_records(index_->index().records());
   return absl::OkStatus();
 }
 

@@ -19,6 +19,10 @@ def steps(path, text):
         ("ChoosesThePath", ["explain"], r"(?m)^%s\b.* chosen " % path),
         ("LoadsEveryRecord", ["load", text], "loaded %d of %d" % (_RECORDS, _RECORDS)),
         ("FindsEveryValueRight", ["verify", text], "all %d values are right" % _RECORDS),
+        ("FindsEveryValueRightByItself", ["verify", text, "--get=one-sided"],
+         "one-sided: %d records read" % _RECORDS),
+        ("SeesALinearizableStore", ["check", "--seconds=1", "--get=one-sided",
+                                    "--outstanding=8"], "linearizable: "),
         ("AnswersConcurrentCalls", ["ycsb", "--workload=A,C", "--seconds=2", "--records=1000",
                                     "--outstanding=16"], "0 errors"),
     ]
@@ -31,7 +35,9 @@ def play(machine, programs, env, address, path):
         file.writelines("key %d\tvalue %d\n" % (n, n) for n in range(_RECORDS))
     env = dict(env, WEFT_PATHS=path)
     said = Transcript()
-    server = machine.agent.start([programs + "/kv_server", "--listen=%s:%d" % (address, _PORT)],
+    server = machine.agent.start([programs + "/kv_server", "--listen=%s:%d" % (address, _PORT),
+                                  # The memory of a small machine, all of it pinned for each lease.
+                                  "--index_mib=8"],
                                  env=env, on_output=said.sink("server"))
     try:
         started = said.wait(lambda: any("listening on" in line for _, line in said.of("server")),

@@ -28,28 +28,41 @@ struct Outcome {
   double PerSecond() const { return seconds > 0 ? static_cast<double>(completed) / seconds : 0; }
 };
 
-// Calls number 0 to total - 1 of `method`, started in this order.
+// Calls number 0 to total - 1 of `method`, of the stub or of whatever stands for it, started in
+// this order.
 //
 // `fill` writes the request of a call, over that of an earlier one. `check` looks at its result; an
 // error from it ends the whole: nothing more is started, what is under way is waited for.
 template <class Request, class Reply>
 class CallAll {
  public:
-  using Method = void (Kv::Stub::*)(const Request&, Reply*, const weft::CallOptions&,
-                                    weft::Function<void(absl::Status)>) const;
+  using StubMethod = void (Kv::Stub::*)(const Request&, Reply*, const weft::CallOptions&,
+                                        weft::Function<void(absl::Status)>) const;
+  // Starts one call; `lane` has no other.
+  using Method = std::function<void(uint32_t lane, const Request& request, Reply* reply,
+                                    weft::Function<void(absl::Status)> done)>;
   using Fill = std::function<void(uint64_t number, Request* request)>;
   using Check =
       std::function<absl::Status(uint64_t number, const absl::Status& status, const Reply& reply)>;
 
   CallAll(Session& session, Method method, uint64_t total, Fill fill, Check check)
       : session_(session),
-        method_(method),
+        method_(std::move(method)),
         total_(total),
         fill_(std::move(fill)),
         check_(std::move(check)),
         lanes_(session.outstanding),
         loop_(session.channel.engine(), session.outstanding,
               [this](uint32_t lane) { return Start(lane); }) {}
+
+  CallAll(Session& session, StubMethod method, uint64_t total, Fill fill, Check check)
+      : CallAll(
+            session,
+            [&session, method](uint32_t, const Request& request, Reply* reply,
+                               weft::Function<void(absl::Status)> done) {
+              (session.kv.*method)(request, reply, session.call, std::move(done));
+            },
+            total, std::move(fill), std::move(check)) {}
 
   // `label` and `unit` for the progress line.
   Outcome Run(const std::string& label, const std::string& unit) {
@@ -79,8 +92,8 @@ class CallAll {
     lane.number = next_++;
     fill_(lane.number, &lane.request);
     lane.start_ns = session_.NowNs();
-    (session_.kv.*method_)(lane.request, &lane.reply, session_.call,
-                           [this, index](absl::Status status) { Done(index, status); });
+    method_(index, lane.request, &lane.reply,
+            [this, index](absl::Status status) { Done(index, status); });
     return true;
   }
 

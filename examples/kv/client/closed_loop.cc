@@ -16,14 +16,14 @@ constexpr uint64_t kLookIntervalNs = 50 * weft::kNsPerMs;
 ClosedLoop::ClosedLoop(weft::Engine& engine, uint32_t lanes, StartTask start)
     : engine_(engine), lanes_(lanes), start_(std::move(start)) {}
 
-void ClosedLoop::StartAll() {
+void ClosedLoop::Start() {
   WEFT_CHECK(engine_.Enter());
   for (uint32_t lane = 0; lane < lanes_ && !stopped_ && start_(lane); ++lane) ++active_;
   engine_.Leave();
 }
 
 void ClosedLoop::Run(absl::FunctionRef<bool()> go_on) {
-  StartAll();
+  Start();
   if (active_ == 0) return;
   while (!engine_.Wait(all_ended_, engine_.clock().NowNs() + kLookIntervalNs)) {
     if (!go_on()) Stop();

@@ -24,6 +24,11 @@ class ClosedLoop {
   ClosedLoop(const ClosedLoop&) = delete;
   ClosedLoop& operator=(const ClosedLoop&) = delete;
 
+  // Starts the first tasks. Run() does it, and waits.
+  void Start();
+  // No task is under way.
+  bool ended() const { return active_ == 0; }
+
   // Until there is no further task and all have ended. Looks at `go_on` about every 50 ms; once it
   // returns false no further task is started.
   void Run(absl::FunctionRef<bool()> go_on);
@@ -35,8 +40,6 @@ class ClosedLoop {
   void Stop() { stopped_ = true; }
 
  private:
-  void StartAll();
-
   weft::Engine& engine_;
   const uint32_t lanes_;
   const StartTask start_;

@@ -14,19 +14,24 @@ ABSL_FLAG(std::string, server, "", "address of the server, as kv_server prints i
 ABSL_FLAG(std::string, paths, "",
           "paths that may be used, in this order: shm,tcp; empty: WEFT_PATHS or the best");
 ABSL_FLAG(uint32_t, timeout_ms, 5000, "deadline of each call");
-ABSL_FLAG(uint32_t, outstanding, 32, "load, verify, ycsb: calls under way at once");
+ABSL_FLAG(uint32_t, outstanding, 32, "load, verify, check, ycsb: under way at once");
+ABSL_FLAG(std::string, get, "rpc",
+          "get, verify, check, ycsb: how records are got: rpc; or one-sided, by reading the "
+          "server's memory");
 ABSL_FLAG(uint32_t, limit, 10, "scan: how many records; 0: as many as one reply holds");
 ABSL_FLAG(std::string, workload, "A", "ycsb: one or several of A to F, as in A,B,C");
 ABSL_FLAG(uint64_t, records, 100'000, "ycsb: records to store first");
 ABSL_FLAG(uint32_t, fields, 10, "ycsb: fields in a record");
 ABSL_FLAG(uint32_t, value_size, 100, "ycsb: bytes in a field");
 ABSL_FLAG(uint64_t, operations, 0, "ycsb: of each workload; 0: as many as fit into --seconds");
-ABSL_FLAG(double, seconds, 5, "ycsb: how long each workload runs");
+ABSL_FLAG(double, seconds, 5, "check, ycsb: how long (each workload) runs");
 ABSL_FLAG(uint64_t, seed, 1, "ycsb: the same seed gives the same operations");
 ABSL_FLAG(bool, load, true, "ycsb: store the records first; --noload: they are there");
-ABSL_FLAG(std::string, results, "",
-          "ycsb: append a line to this file for each workload: path, workload, outstanding, "
-          "operations/s, calls/s, p50, p99, p99.9 (microseconds) and errors, between tabs");
+ABSL_FLAG(
+    std::string, results, "",
+    "ycsb: append a line to this file for each workload: path, workload, outstanding, "
+    "operations/s, calls/s, p50, p99, p99.9 (microseconds), errors, how records were got, and "
+    "the server's processor time for each operation (microseconds), between tabs");
 
 namespace kv::client {
 namespace {
@@ -49,6 +54,8 @@ constexpr CommandRow kCommands[] = {
      "store each line: KEY<TAB>VALUE, or without a tab its number and the line"},
     {CommandKind::kVerify, "verify", "FILE", 1, 1, "compare each line with what is stored"},
     {CommandKind::kExplain, "explain", "", 0, 0, "say which path is taken, and why"},
+    {CommandKind::kCheck, "check", "", 0, 0,
+     "put, get and delete a few keys for --seconds; was what it saw linearizable?"},
     {CommandKind::kYcsb, "ycsb", "", 0, 0, "run --workload and print what it achieved"},
 };
 
@@ -88,6 +95,13 @@ absl::StatusOr<YcsbOptions> ReadYcsbFlags() {
   return options;
 }
 
+absl::StatusOr<GetMode> ReadGetFlag() {
+  const std::string mode = absl::GetFlag(FLAGS_get);
+  if (mode == "rpc") return GetMode::kRpc;
+  if (mode == "one-sided") return GetMode::kOneSided;
+  return absl::InvalidArgumentError(weft::StrCat("--get=", mode, " is neither rpc nor one-sided"));
+}
+
 absl::StatusOr<CommandLine> ReadFlags() {
   CommandLine line;
   line.server = absl::GetFlag(FLAGS_server);
@@ -103,6 +117,7 @@ absl::StatusOr<CommandLine> ReadFlags() {
   line.outstanding = absl::GetFlag(FLAGS_outstanding);
   WEFT_RETURN_IF_ERROR(CheckRange("outstanding", line.outstanding, 1, weft::kMaxOutstandingCalls));
   line.limit = absl::GetFlag(FLAGS_limit);
+  WEFT_ASSIGN_OR_RETURN(line.get, ReadGetFlag());
   WEFT_ASSIGN_OR_RETURN(line.ycsb, ReadYcsbFlags());
   return line;
 }

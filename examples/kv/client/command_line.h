@@ -23,6 +23,7 @@ enum class CommandKind : uint8_t {
   kLoad,
   kVerify,
   kExplain,
+  kCheck,
   kYcsb,
 };
 
@@ -38,6 +39,12 @@ struct YcsbOptions {
   std::string results;  // file that gets a line of figures for each workload; empty: none
 };
 
+// How records are got.
+enum class GetMode : uint8_t {
+  kRpc = 1,
+  kOneSided,  // by remote reads of the server's index
+};
+
 struct CommandLine {
   CommandKind command = CommandKind::kExplain;
   std::vector<std::string> arguments;  // as many as the command takes
@@ -45,7 +52,8 @@ struct CommandLine {
   std::vector<weft::PathKind> paths;  // empty: not restricted
   uint64_t timeout_us = 0;
   uint32_t outstanding = 0;  // load, verify, ycsb: calls under way at once
-  uint32_t limit = 0;        // scan
+  GetMode get = GetMode::kRpc;
+  uint32_t limit = 0;  // scan
   YcsbOptions ycsb;
 };
 

@@ -24,6 +24,10 @@ absl::Status Load(Session& session, const std::string& path);
 // DATA_LOSS when a value differs or is missing.
 absl::Status Verify(Session& session, const std::string& path);
 
+// Works on few keys for so long, and has what it saw checked for linearizability. DATA_LOSS: it is
+// not.
+absl::Status Check(Session& session, double seconds);
+
 // The workloads of the options, one after the other.
 absl::Status Ycsb(Session& session, const YcsbOptions& options);
 

@@ -237,7 +237,8 @@ TEST_F(CommandsTest, ResultsAreAppendedForScripts) {
   for (std::string line; std::getline(results, line);) lines.push_back(line);
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0],
-              testing::MatchesRegex("sim\tA\t8\t[0-9]+\t[0-9]+\t[0-9.]+\t[0-9.]+\t[0-9.]+\t0"));
+              testing::MatchesRegex(
+                  "sim\tA\t8\t[0-9]+\t[0-9]+\t[0-9.]+\t[0-9.]+\t[0-9.]+\t0\trpc\t[0-9.]+"));
   EXPECT_THAT(lines[1], testing::StartsWith("sim\tC\t8\t"));
 }
 

@@ -1,5 +1,7 @@
 // Every line of a file into the store, and every one compared with what came back.
+#include <algorithm>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -9,6 +11,7 @@
 #include "examples/kv/client/call_all.h"
 #include "examples/kv/client/commands.h"
 #include "examples/kv/client/dataset.h"
+#include "examples/kv/client/one_sided_report.h"
 #include "examples/kv/client/report.h"
 
 namespace kv::client {
@@ -25,6 +28,12 @@ std::vector<const Dataset::Pair*> PairsToStore(const Dataset& dataset) {
     if (!pair.replaced) pairs.push_back(&pair);
   }
   return pairs;
+}
+
+size_t LargestValue(const std::vector<const Dataset::Pair*>& pairs) {
+  size_t largest = 0;
+  for (const Dataset::Pair* pair : pairs) largest = std::max(largest, pair->value.size());
+  return largest;
 }
 
 std::string Shortened(std::string_view bytes) {
@@ -81,7 +90,11 @@ absl::Status Load(Session& session, const std::string& path) {
   const auto check = [&](uint64_t number, const absl::Status& status, const PutReply&) {
     return weft::Annotate(status, weft::StrCat("put ", Shortened(pairs[number]->key)));
   };
-  CallAll<PutRequest, PutReply> puts(session, &Kv::Stub::Put, pairs.size(), fill, check);
+  const auto put = [&](uint32_t lane, const PutRequest& request, PutReply* reply,
+                       weft::Function<void(absl::Status)> done) {
+    session.StartPut(lane, request, reply, std::move(done));
+  };
+  CallAll<PutRequest, PutReply> puts(session, put, pairs.size(), fill, check);
   const Outcome outcome = puts.Run("load", "puts");
   PrintOutcome("loaded", outcome, pairs.size(), PathName(session.channel));
   return StatusOf(outcome);
@@ -90,6 +103,7 @@ absl::Status Load(Session& session, const std::string& path) {
 absl::Status Verify(Session& session, const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Read(path));
   const std::vector<const Dataset::Pair*> pairs = PairsToStore(dataset);
+  if (session.bulk != nullptr) session.bulk->ExpectValues(1, LargestValue(pairs));
   Mismatches mismatches;
   const auto fill = [&](uint64_t number, GetRequest* request) {
     request->set_key(pairs[number]->key);
@@ -107,9 +121,14 @@ absl::Status Verify(Session& session, const std::string& path) {
     }
     return absl::OkStatus();
   };
-  CallAll<GetRequest, GetReply> gets(session, &Kv::Stub::Get, pairs.size(), fill, check);
+  const auto get = [&](uint32_t lane, const GetRequest& request, GetReply* reply,
+                       weft::Function<void(absl::Status)> done) {
+    session.StartGet(lane, request, reply, std::move(done));
+  };
+  CallAll<GetRequest, GetReply> gets(session, get, pairs.size(), fill, check);
   const Outcome outcome = gets.Run("verify", "gets");
   PrintOutcome("compared", outcome, pairs.size(), PathName(session.channel));
+  if (session.one_sided != nullptr) std::fputs(OneSidedLine(*session.one_sided).c_str(), stdout);
   WEFT_RETURN_IF_ERROR(StatusOf(outcome));
   if (mismatches.count() > 0) {
     return absl::DataLossError(weft::StrCat(WithCommas(mismatches.count()), " of ",

@@ -2,21 +2,48 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "core/function.h"
+#include "examples/kv/client/bulk_calls.h"
+#include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/kv/stop_signal.h"
 #include "rpc/channel.h"
 
 namespace kv::client {
 
-// Threads:   main()'s. Lifetime: channel and stop outlive it.
+// Threads:   main()'s. Lifetime: what it refers to outlives it.
 struct Session {
   weft::Channel& channel;
   Kv::Stub kv;
   weft::CallOptions call;
   uint32_t outstanding;
-  StopSignal* stop = nullptr;  // null: Ctrl-C ends the process as usual
+  StopSignal* stop = nullptr;         // null: Ctrl-C ends the process as usual
+  BulkCalls* bulk = nullptr;          // null: large values travel in messages, too
+  OneSidedGets* one_sided = nullptr;  // null: records are got by calls
+
+  // Starts a Put. As BulkCalls::Put().
+  void StartPut(uint32_t lane, const PutRequest& request, PutReply* reply,
+                weft::Function<void(absl::Status)> done) const {
+    if (bulk != nullptr) return bulk->Put(lane, request, reply, std::move(done));
+    kv.Put(request, reply, call, std::move(done));
+  }
+
+  // Starts a Get, the way that the user chose. As OneSidedGets::Get().
+  void StartGet(uint32_t lane, const GetRequest& request, GetReply* reply,
+                weft::Function<void(absl::Status)> done) const {
+    if (one_sided != nullptr) return one_sided->Get(lane, request, reply, std::move(done));
+    GetByCall(lane, request, reply, std::move(done));
+  }
+
+  void GetByCall(uint32_t lane, const GetRequest& request, GetReply* reply,
+                 weft::Function<void(absl::Status)> done) const {
+    if (bulk != nullptr) return bulk->Get(lane, request, reply, std::move(done));
+    kv.Get(request, reply, call, std::move(done));
+  }
 
   // On the engine's clock.
   uint64_t NowNs() const { return channel.engine().clock().NowNs(); }
@@ -25,5 +52,8 @@ struct Session {
 
 // "shm", "tcp"; "no path" when there is no connection.
 std::string PathName(weft::Channel& channel);
+
+// For session.one_sided; the session outlives it.
+absl::StatusOr<std::unique_ptr<OneSidedGets>> OpenOneSidedGets(const Session& session);
 
 }  // namespace kv::client

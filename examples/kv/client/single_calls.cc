@@ -1,13 +1,18 @@
 // The commands that make one call and print what it returned.
 #include <cstdio>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "examples/kv/client/closed_loop.h"
 #include "examples/kv/client/commands.h"
 
 namespace kv::client {
 namespace {
+
+// What a record holds at most (kv.proto).
+constexpr size_t kLargestValue = size_t{16} << 20;
 
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -28,13 +33,30 @@ std::string FieldList(const google::protobuf::RepeatedPtrField<Field>& fields) {
   return text;
 }
 
+// Drives the engine until it has ended.
+absl::Status GetAndWait(Session& session, const GetRequest& request, GetReply* reply) {
+  weft::Engine& engine = session.channel.engine();
+  absl::Status result;
+  ClosedLoop once(engine, /*lanes=*/1, [&, started = false](uint32_t lane) mutable {
+    if (std::exchange(started, true)) return false;
+    session.StartGet(lane, request, reply, [&](absl::Status status) {
+      result = std::move(status);
+      once.Done(lane);
+    });
+    return true;
+  });
+  once.Run([] { return true; });
+  return result;
+}
+
 }  // namespace
 
 absl::Status Get(Session& session, const std::string& key) {
   GetRequest request;
   GetReply reply;
   request.set_key(key);
-  WEFT_RETURN_IF_ERROR(session.kv.Get(request, &reply, session.call));
+  if (session.bulk != nullptr) session.bulk->ExpectValues(1, kLargestValue);
+  WEFT_RETURN_IF_ERROR(GetAndWait(session, request, &reply));
   // A plain value exactly as it is: it may go into a file.
   Print(IsPlainValue(reply.fields()) ? reply.fields(0).value() : FieldList(reply.fields()));
   Print("\n");

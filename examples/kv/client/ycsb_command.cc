@@ -7,20 +7,26 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "examples/kv/client/commands.h"
+#include "examples/kv/client/one_sided_report.h"
 #include "examples/kv/client/report.h"
 #include "examples/kv/client/ycsb_run.h"
 
 namespace kv::client {
 namespace {
 
+std::string GetName(const Session& session) {
+  return session.one_sided == nullptr ? "rpc" : "one-sided";
+}
+
 void Print(const Session& session, const std::string& path, const ycsb::Workload& workload,
            const YcsbResult& result) {
   absl::PrintF(
-      "YCSB %c over %s, %d outstanding: %s operations in %.2f s = %s/s, %s calls/s, %s "
-      "errors\n",
-      workload.name, path, session.outstanding, WithCommas(result.operations), result.seconds,
-      WithCommas(static_cast<uint64_t>(result.OperationsPerSecond())),
-      WithCommas(static_cast<uint64_t>(result.CallsPerSecond())), WithCommas(result.errors));
+      "YCSB %c over %s, %d outstanding, gets %s: %s operations in %.2f s = %s/s, %s calls/s, %s "
+      "errors, %.2f us of server CPU each\n",
+      workload.name, path, session.outstanding, GetName(session), WithCommas(result.operations),
+      result.seconds, WithCommas(static_cast<uint64_t>(result.OperationsPerSecond())),
+      WithCommas(static_cast<uint64_t>(result.CallsPerSecond())), WithCommas(result.errors),
+      result.ServerCpuUs());
   std::string table = LatencyHead();
   for (int kind = 0; kind < ycsb::kOperationKinds; ++kind) {
     const weft::LatencyHistogram& latency = result.latency_of[static_cast<size_t>(kind)];
@@ -28,6 +34,7 @@ void Print(const Session& session, const std::string& path, const ycsb::Workload
     table += LatencyLine(ycsb::OperationName(static_cast<ycsb::OperationKind>(kind)), latency);
   }
   std::fputs(table.c_str(), stdout);
+  if (session.one_sided != nullptr) std::fputs(OneSidedLine(*session.one_sided).c_str(), stdout);
   if (!result.first_error.ok()) {
     absl::PrintF("  first error: %s\n", result.first_error.ToString());
   }
@@ -40,9 +47,10 @@ std::string ResultLine(const Session& session, const std::string& path,
   const auto us = [&](double percent) {
     return static_cast<double>(result.latency.Percentile(percent)) / weft::kNsPerUs;
   };
-  return absl::StrFormat("%s\t%c\t%d\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%d\n", path, workload.name,
-                         session.outstanding, result.OperationsPerSecond(), result.CallsPerSecond(),
-                         us(50), us(99), us(99.9), result.errors);
+  return absl::StrFormat("%s\t%c\t%d\t%.0f\t%.0f\t%.2f\t%.2f\t%.2f\t%d\t%s\t%.3f\n", path,
+                         workload.name, session.outstanding, result.OperationsPerSecond(),
+                         result.CallsPerSecond(), us(50), us(99), us(99.9), result.errors,
+                         GetName(session), result.ServerCpuUs());
 }
 
 absl::Status AppendTo(const std::string& path, const std::string& line) {

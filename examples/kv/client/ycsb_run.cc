@@ -99,8 +99,8 @@ class WorkloadRun {
   void Read(uint32_t index) {
     Lane& lane = lanes_[index];
     lane.get.set_key(ycsb::RecordKey(lane.operation.record));
-    session_.kv.Get(lane.get, &lane.get_reply, session_.call,
-                    [this, index](absl::Status status) { OnRead(index, std::move(status)); });
+    session_.StartGet(index, lane.get, &lane.get_reply,
+                      [this, index](absl::Status status) { OnRead(index, std::move(status)); });
   }
 
   void OnRead(uint32_t index, absl::Status status) {
@@ -119,8 +119,8 @@ class WorkloadRun {
 
   void Write(uint32_t index) {
     Lane& lane = lanes_[index];
-    session_.kv.Put(lane.put, &lane.put_reply, session_.call,
-                    [this, index](absl::Status status) { OnWritten(index, status); });
+    session_.StartPut(index, lane.put, &lane.put_reply,
+                      [this, index](absl::Status status) { OnWritten(index, status); });
   }
 
   void OnWritten(uint32_t index, const absl::Status& status) {
@@ -189,6 +189,14 @@ class WorkloadRun {
   ClosedLoop loop_;
 };
 
+// What the server's process has used until now.
+absl::StatusOr<uint64_t> ServerCpuNs(Session& session) {
+  StatsReply reply;
+  const absl::Status status = session.kv.Stats({}, &reply, session.call);
+  if (!status.ok()) return status;
+  return reply.cpu_ns();
+}
+
 }  // namespace
 
 absl::Status StoreYcsbRecords(Session& session, const YcsbOptions& options) {
@@ -197,7 +205,11 @@ absl::Status StoreYcsbRecords(Session& session, const YcsbOptions& options) {
     records.FillInsert(number, request);
   };
   const auto check = [](uint64_t, const absl::Status& status, const PutReply&) { return status; };
-  CallAll<PutRequest, PutReply> puts(session, &Kv::Stub::Put, options.records, fill, check);
+  const auto put = [&](uint32_t lane, const PutRequest& request, PutReply* reply,
+                       weft::Function<void(absl::Status)> done) {
+    session.StartPut(lane, request, reply, std::move(done));
+  };
+  CallAll<PutRequest, PutReply> puts(session, put, options.records, fill, check);
   const Outcome outcome = puts.Run("ycsb load", "records");
   absl::PrintF("stored %s records of %d x %d bytes over %s in %.2f s: %s calls/s\n",
                WithCommas(outcome.completed), options.fields, options.value_bytes,
@@ -210,7 +222,12 @@ absl::Status StoreYcsbRecords(Session& session, const YcsbOptions& options) {
 
 std::unique_ptr<YcsbResult> RunYcsbWorkload(Session& session, const YcsbOptions& options,
                                             const ycsb::Workload& workload) {
-  return WorkloadRun(session, options, workload).Run();
+  if (session.bulk != nullptr) session.bulk->ExpectValues(options.fields, options.value_bytes);
+  const absl::StatusOr<uint64_t> before_ns = ServerCpuNs(session);
+  auto result = WorkloadRun(session, options, workload).Run();
+  const absl::StatusOr<uint64_t> after_ns = ServerCpuNs(session);
+  if (before_ns.ok() && after_ns.ok()) result->server_cpu_ns = *after_ns - *before_ns;
+  return result;
 }
 
 }  // namespace kv::client

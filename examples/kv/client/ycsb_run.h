@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/clock.h"
 #include "core/histogram.h"
 #include "examples/kv/client/command_line.h"
 #include "examples/kv/client/session.h"
@@ -23,10 +24,16 @@ struct YcsbResult {
   uint64_t errors = 0;      // operations that failed, or returned what can't be right
   absl::Status first_error;
   bool interrupted = false;
+  uint64_t server_cpu_ns = 0;      // that the server's process used meanwhile; 0: not known
   weft::LatencyHistogram latency;  // of operations that ended well, all kinds together
   std::array<weft::LatencyHistogram, ycsb::kOperationKinds> latency_of;
 
   double OperationsPerSecond() const { return static_cast<double>(operations) / seconds; }
+  double ServerCpuUs() const {  // for each operation
+    return operations == 0 ? 0
+                           : static_cast<double>(server_cpu_ns) / weft::kNsPerUs /
+                                 static_cast<double>(operations);
+  }
   double CallsPerSecond() const { return static_cast<double>(calls) / seconds; }
 };
 

@@ -1,0 +1,136 @@
+#include "examples/kv/client/one_sided_gets.h"
+
+#include <string_view>
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "examples/kv/index/key_hash.h"
+#include "examples/kv/record.h"
+
+namespace kv::client {
+namespace {
+
+// False: it is no record's block.
+bool CopyFields(std::string_view block, GetReply* to) {
+  BlockReader reader(block);
+  for (FieldView field; reader.Next(&field);) {
+    Field* copy = to->add_fields();
+    copy->set_name(field.name.data(), field.name.size());
+    copy->set_value(field.value.data(), field.value.size());
+  }
+  return reader.at_end();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<OneSidedGets>> OneSidedGets::Open(weft::Channel& channel,
+                                                                 const weft::CallOptions& call,
+                                                                 uint32_t lanes,
+                                                                 GetByCall get_by_call) {
+  std::unique_ptr<OneSidedGets> gets(new OneSidedGets(lanes, std::move(get_by_call)));
+  OpenIndexReply reply;
+  WEFT_RETURN_IF_ERROR(Kv::Stub(channel).OpenIndex({}, &reply, call));
+  gets->hash_seed_ = reply.hash_seed();
+  WEFT_ASSIGN_OR_RETURN(gets->table_,
+                        weft::RemoteArray<index::BucketLayout>::Open(channel, reply.table()));
+  WEFT_ASSIGN_OR_RETURN(gets->heap_, weft::RemoteMemory::Open(channel, reply.heap()));
+  WEFT_ASSIGN_OR_RETURN(gets->extents_,
+                        channel.AllocateBuffer(size_t{lanes} * index::kMaxExtentBytes));
+  if (gets->table_->size() == 0 || gets->table_->size() > ~uint32_t{0}) {
+    return absl::DataLossError("the server's index has no buckets, or too many");
+  }
+  return gets;
+}
+
+void OneSidedGets::Get(uint32_t index, const GetRequest& request, GetReply* reply,
+                       weft::Function<void(absl::Status)> done) {
+  Lane& lane = lanes_[index];
+  WEFT_DCHECK(!lane.done);
+  lane.request = &request;
+  lane.reply = reply;
+  lane.done = std::move(done);
+  lane.tries = 0;
+  lane.hash = index::HashKey(request.key(), hash_seed_);
+  reply->Clear();
+  ReadBucket(index);
+}
+
+void OneSidedGets::ReadBucket(uint32_t index) {
+  Lane& lane = lanes_[index];
+  ++lane.tries;
+  table_->Read(index::BucketOf(lane.hash, static_cast<uint32_t>(table_->size())), &lane.bucket,
+               [this, index](absl::Status status) { OnBucket(index, status); });
+}
+
+void OneSidedGets::OnBucket(uint32_t index, const absl::Status& status) {
+  Lane& lane = lanes_[index];
+  if (!status.ok()) return OnReadError(index, status);
+  switch (index::LookUp(lane.bucket, lane.hash, &lane.slot)) {
+    case index::Found::kAbsent:
+      ++stats_.absent;
+      return End(index, absl::NotFoundError("no record has this key"));
+    case index::Found::kRecord:
+      if (!index::InHeap(lane.slot, heap_->size())) return Call(index);
+      return ReadExtent(index);
+    case index::Found::kAsk:
+    case index::Found::kStale:
+      return Call(index);
+  }
+}
+
+weft::MemorySlice OneSidedGets::ExtentOf(uint32_t index) const {
+  return weft::SliceOf(extents_->memory(),
+                       extents_->offset() + size_t{index} * index::kMaxExtentBytes,
+                       lanes_[index].slot.length);
+}
+
+void OneSidedGets::ReadExtent(uint32_t index) {
+  heap_->Read(uint64_t{lanes_[index].slot.where} * index::kExtentUnitBytes, ExtentOf(index),
+              [this, index](absl::Status status) { OnExtent(index, status); });
+}
+
+void OneSidedGets::OnExtent(uint32_t index, const absl::Status& status) {
+  Lane& lane = lanes_[index];
+  if (!status.ok()) return OnReadError(index, status);
+  std::string_view block;
+  switch (index::OpenExtent(ExtentOf(index).bytes(), lane.slot, lane.request->key(), &block)) {
+    case index::Found::kRecord:
+      if (!CopyFields(block, lane.reply)) return Again(index);
+      ++stats_.records;
+      return End(index, absl::OkStatus());
+    case index::Found::kStale:
+      return Again(index);
+    case index::Found::kAbsent:
+    case index::Found::kAsk:
+      return Call(index);
+  }
+}
+
+void OneSidedGets::OnReadError(uint32_t index, const absl::Status& status) {
+  ++stats_.read_errors;
+  stats_.last_error = status;
+  Call(index);
+}
+
+void OneSidedGets::Again(uint32_t index) {
+  ++stats_.again;
+  lanes_[index].reply->Clear();
+  if (lanes_[index].tries >= kTries) return Call(index);
+  ReadBucket(index);
+}
+
+void OneSidedGets::Call(uint32_t index) {
+  ++stats_.calls;
+  Lane& lane = lanes_[index];
+  get_by_call_(index, *lane.request, lane.reply,
+               [this, index](absl::Status status) { End(index, status); });
+}
+
+void OneSidedGets::End(uint32_t index, const absl::Status& status) {
+  weft::Function<void(absl::Status)> done = std::move(lanes_[index].done);
+  lanes_[index].done = nullptr;
+  done(status);
+}
+
+}  // namespace kv::client

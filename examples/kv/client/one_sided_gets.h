@@ -1,0 +1,100 @@
+// Gets without the server: by one or two remote reads of its index (index/layout.h).
+//
+//   read the bucket  -> no such record: done, after one read
+//                    -> a slot: read the extent -> the record: done, after two reads
+//                                               -> changed meanwhile: from the start, kTries times
+//   anything else    -> a call, as if there were no index: the bucket says "ask", it changes too
+//                       often, a read failed (the server is another one: its handles are stale)
+//
+// What comes out is what Kv.Get would have said at one moment between start and end.
+//
+// Threads:   the channel's engine; Open() blocks and is for main().
+// Lifetime:  the session's channel outlives it; destroyed when no Get is under way.
+// Errors:    those of Kv.Get. Reads have no deadline of their own: a server that is gone ends them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/function.h"
+#include "examples/kv/index/layout.h"
+#include "examples/kv/index/lookup.h"
+#include "examples/kv/kv.weft.h"
+#include "rpc/channel.h"
+#include "rpc/remote_array.h"
+#include "rpc/remote_memory.h"
+
+namespace kv::client {
+
+struct OneSidedStats {
+  uint64_t records = 0;      // found by reads alone
+  uint64_t absent = 0;       // seen by a read alone that there is none
+  uint64_t again = 0;        // times that a record changed between the two reads
+  uint64_t calls = 0;        // gets that were made by a call in the end
+  uint64_t read_errors = 0;  // among them: because a read failed
+  absl::Status last_error;   // of a read
+};
+
+class OneSidedGets {
+ public:
+  // Changes between the two reads, until the server is asked: with so many writers on one record a
+  // call is no slower.
+  static constexpr uint32_t kTries = 8;
+
+  // How a record is got that can't be read: starts the call. As Get().
+  using GetByCall = std::function<void(uint32_t lane, const GetRequest& request, GetReply* reply,
+                                       weft::Function<void(absl::Status)> done)>;
+
+  // Asks the server for its index. As many Gets at a time as `lanes`.
+  static absl::StatusOr<std::unique_ptr<OneSidedGets>> Open(weft::Channel& channel,
+                                                            const weft::CallOptions& call,
+                                                            uint32_t lanes, GetByCall get_by_call);
+
+  // As Kv::Stub::Get(). REQUIRES: nothing is under way in `lane`; `request` stays until `done`.
+  void Get(uint32_t lane, const GetRequest& request, GetReply* reply,
+           weft::Function<void(absl::Status)> done);
+
+  const OneSidedStats& stats() const { return stats_; }
+  uint64_t torn_buckets() { return table_->stats().torn_reads; }
+
+ private:
+  struct Lane {
+    const GetRequest* request = nullptr;
+    GetReply* reply = nullptr;
+    weft::Function<void(absl::Status)> done;
+    uint64_t hash = 0;
+    uint32_t tries = 0;
+    index::BucketLayout bucket;
+    index::SlotLayout slot;
+  };
+
+  OneSidedGets(uint32_t lanes, GetByCall get_by_call)
+      : get_by_call_(std::move(get_by_call)), lanes_(lanes) {}
+
+  void ReadBucket(uint32_t index);
+  void OnBucket(uint32_t index, const absl::Status& status);
+  void ReadExtent(uint32_t index);
+  void OnExtent(uint32_t index, const absl::Status& status);
+  void OnReadError(uint32_t index, const absl::Status& status);
+  void Again(uint32_t index);
+  void Call(uint32_t index);
+  void End(uint32_t index, const absl::Status& status);
+  weft::MemorySlice ExtentOf(uint32_t index) const;
+
+  // Constant after Open().
+  const GetByCall get_by_call_;
+  uint64_t hash_seed_ = 0;
+  std::unique_ptr<weft::RemoteArray<index::BucketLayout>> table_;
+  std::unique_ptr<weft::Buffer> extents_;  // kMaxExtentBytes for each lane
+  std::unique_ptr<weft::RemoteMemory> heap_;
+
+  std::vector<Lane> lanes_;
+  OneSidedStats stats_;
+};
+
+}  // namespace kv::client
