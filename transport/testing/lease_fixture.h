@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <list>
 #include <memory>
 #include <utility>
@@ -59,16 +61,18 @@ class TestDerivation final : public Derivation {
   RegionHandle handle;
 };
 
-// Revokes in its destructor; by then it must be possible to reclaim at once: end the connections,
-// or the leases, first.
+// Memory of one engine, of a known pattern, and its export. Revokes in its destructor; by then the
+// connections of its holders, or their leases, have ended.
 class ExportedMemory {
  public:
-  ExportedMemory(Transport& owner, size_t bytes, const ExportOptions& options)
-      : memory(Pattern(7, bytes)) {
-    auto made = owner.exports().Add({memory.data(), memory.size()}, options);
+  ExportedMemory(Engine& owner, size_t bytes, const ExportOptions& options)
+      : memory_(Pattern(kPattern, bytes)) {
+    auto made = owner.transport().exports().Add({memory_.data(), memory_.size()}, options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (made.ok()) exported = *std::move(made);
   }
+  ExportedMemory(Engine& owner, size_t bytes, Rights rights)
+      : ExportedMemory(owner, bytes, WithRights(rights)) {}
   ~ExportedMemory() {
     if (exported != nullptr && exported->state() == Export::State::kOpen) {
       EXPECT_TRUE(exported->Revoke(/*grace_ns=*/0, nullptr));
@@ -85,9 +89,38 @@ class ExportedMemory {
     EXPECT_TRUE(part.ok()) << part.status();
     return part.ok() ? *part : RegionHandle();
   }
+  void RevokeAndWait(ContractWorld& world, uint64_t grace_ns) {
+    TestOperation reclaimed;
+    if (!exported->Revoke(grace_ns, &reclaimed)) {
+      EXPECT_FALSE(reclaimed.done());  // never from inside
+      EXPECT_TRUE(world.Run([&] { return reclaimed.done(); }));
+      EXPECT_TRUE(reclaimed.result.ok()) << reclaimed.result;
+    }
+    EXPECT_EQ(exported->state(), Export::State::kReclaimed);
+  }
 
-  std::vector<std::byte> memory;
+  bool Has(const std::vector<std::byte>& bytes, size_t at) const {
+    return std::equal(bytes.begin(), bytes.end(), memory_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  bool Untouched() const { return memory_ == Pattern(kPattern, memory_.size()); }
+  uint64_t WordAt(size_t at) const {
+    uint64_t word;
+    std::memcpy(&word, &memory_[at], sizeof(word));
+    return word;
+  }
+
   std::unique_ptr<Export> exported;
+
+ private:
+  static constexpr uint64_t kPattern = 7;
+
+  static ExportOptions WithRights(Rights rights) {
+    ExportOptions options;
+    options.rights = rights;
+    return options;
+  }
+
+  std::vector<std::byte> memory_;
 };
 
 // One client's end of a connection, which asks for leases. Closes the connection in its destructor:
