@@ -21,6 +21,8 @@ struct Remains {
   std::unique_ptr<GuardedMemory> memory_ = std::make_unique<GuardedMemory>(kLong);
   std::unique_ptr<BulkCall> dead_bulk_;
   ParcelOutcome dead_outcome_;
+  int pushes_ended_ = 0;
+  absl::Status push_status_;
 };
 
 class BulkReclaimTest : protected Remains, public PayloadTest {
@@ -46,9 +48,6 @@ class BulkReclaimTest : protected Remains, public PayloadTest {
                                  push_status_ = std::move(status);
                                });
   }
-
-  int pushes_ended_ = 0;
-  absl::Status push_status_;
 };
 
 CallOptions Within(uint64_t timeout_us) {

@@ -1,74 +1,17 @@
 // Peers that do not keep to the protocol: each loses its own connection, and nothing else happens.
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "rpc/frame.h"
 #include "rpc/hello.pb.h"
+#include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
 
 namespace weft::test {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-// One end of a connection that says whatever it is told to say.
-class RawPeer final : public ConnectionHandler {
- public:
-  void Send(const Bytes& message) {
-    absl::StatusOr<std::byte*> space = connection->Reserve(message.size());
-    ASSERT_TRUE(space.ok()) << space.status();
-    if (!message.empty()) std::memcpy(*space, message.data(), message.size());
-    connection->Commit(message.size());
-    connection->Flush();
-  }
-
-  Connection* connection = nullptr;
-  std::vector<Bytes> received;
-  absl::Status why;  // OK: not closed
-
- private:
-  void OnOpen(Connection& opened) override { connection = &opened; }
-  void OnMessage(Connection&, ByteSpan message) override {
-    received.emplace_back(message.begin(), message.end());
-  }
-  void OnClosed(Connection&, const absl::Status& status) override {
-    connection = nullptr;
-    why = status;
-  }
-};
-
-class RawAcceptor final : public Acceptor {
- public:
-  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection&) override { return &peer; }
-  RawPeer peer;
-};
-
-Bytes Request(CallId id, uint16_t method, const std::string& body = "", uint32_t remaining_us = 0) {
-  Bytes frame(kCallHeaderBytes + body.size());
-  EncodeRequest({id, method, remaining_us}, frame.data());
-  std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
-  return frame;
-}
-
-Bytes Cancel(CallId id) {
-  Bytes frame(kCallHeaderBytes);
-  EncodeCancel(id, frame.data());
-  return frame;
-}
-
-Bytes WithByte(Bytes frame, size_t at, uint8_t value) {
-  frame[at] = std::byte{value};
-  return frame;
-}
-
-Bytes Truncated(Bytes frame, size_t bytes) {
-  frame.resize(bytes);
-  return frame;
-}
 
 constexpr uint16_t kEcho = 0;
 constexpr uint16_t kHold = 2;
@@ -268,13 +211,6 @@ class HostileServerTest : public RpcTest {
     EXPECT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
     ByteSpan body;
     return DecodeRequest(acceptor_.peer.received.front(), &body).id;
-  }
-
-  static Bytes Reply(CallId id, uint16_t status, uint32_t text_bytes, const std::string& body) {
-    Bytes frame(kCallHeaderBytes + body.size());
-    EncodeReply({id, status, text_bytes}, frame.data());
-    std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
-    return frame;
   }
 
   RawAcceptor acceptor_;

@@ -44,7 +44,7 @@ class PayloadTest : public testing::Test {
     stub_.reset();
     channel_.reset();
     server_.reset();
-    network_.Settle();
+    network_.Settle();  // peers learn of it
     EXPECT_TRUE(service_.memory().CanariesLive());
   }
 

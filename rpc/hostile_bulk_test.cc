@@ -1,0 +1,397 @@
+// Peers that lie about windows: each harms itself, and its own calls at most.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.h"
+#include "rpc/frame.h"
+#include "rpc/hello.pb.h"
+#include "rpc/testing/payload_test.h"
+#include "rpc/testing/raw_peer.h"
+
+namespace weft::test {
+namespace {
+
+using State = BulkCall::State;
+
+constexpr uint16_t kExchange = 0;
+constexpr uint16_t kHold = 1;
+
+// --- clients -------------------------------------------------------------------------------------
+
+class HostileClientTest : public PayloadTest {
+ protected:
+  HostileClientTest() {
+    Start();
+    Dial(/*max_windows=*/2);
+  }
+  ~HostileClientTest() override {
+    service_.held.clear();
+    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    network_.Settle();
+  }
+
+  void Dial(uint32_t max_windows) {
+    rpc::ClientHello hello;
+    hello.set_protocol(kRpcProtocolVersion);
+    hello.set_max_outstanding_calls(4);
+    hello.set_max_reply_bytes(1000);
+    hello.set_max_windows(max_windows);
+    ConnectOptions options;
+    options.hello = hello.SerializeAsString();
+    peer_.why = absl::OkStatus();
+    peer_.received.clear();
+    EXPECT_TRUE(client().transport().Connect("sim:server", options, &peer_).ok());
+    EXPECT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
+  }
+
+  static std::string FieldOf(uint32_t window, uint64_t length) {
+    Parcel parcel;
+    parcel.mutable_data()->set_window(window);
+    parcel.mutable_data()->set_length(length);
+    return parcel.SerializeAsString();
+  }
+
+  // The code that the server answers to a request, or -1 if it closes the connection instead.
+  int StatusOf(const Bytes& request) {
+    peer_.received.clear();
+    peer_.Send(request);
+    EXPECT_TRUE(RunUntil([&] { return !peer_.received.empty() || !peer_.why.ok(); }));
+    if (peer_.received.empty()) return -1;
+    ReplyHeader header;
+    ByteSpan body;
+    EXPECT_TRUE(DecodeReply(peer_.received.back(), &header, &body));
+    return header.status;
+  }
+
+  // The other client, which behaves, has noticed nothing.
+  void ExpectOthersUnharmed() {
+    GuardedMemory memory(5000);
+    BulkCall bulk(*channel_);
+    Parcel request;
+    Parcel reply;
+    bulk.Send(memory.all(), request.mutable_data());
+    bulk.Receive(memory.all());
+    EXPECT_TRUE(stub_->Exchange(request, &reply, {.bulk = &bulk}).ok());
+    EXPECT_EQ(channel_->stats().connects, 1u);
+  }
+
+  RawPeer peer_;
+};
+
+TEST_F(HostileClientTest, MalformedWindowsEndTheirConnectionAndNoOther) {
+  const Window good = {{7, 0, 100}, kMayRead};
+  const Bytes one = RequestWithWindows({0, 1}, kHold, {good});
+  const Bytes cases[] = {
+      RequestWithWindows({0, 1}, kHold, {good, good, good}),  // two were agreed on
+      WithByte(one, 11, 9),                                   // more than there can be
+      WithByte(one, 11, 0xFF),
+      WithByte(one, 11, 2),  // the second would begin where the frame ends
+      Truncated(one, one.size() - 1),
+      Truncated(one, kCallHeaderBytes),
+      WithByte(one, kCallHeaderBytes + 24, 0),                     // no right
+      WithByte(one, kCallHeaderBytes + 24, kMayRead | kMayWrite),  // two
+      WithByte(one, kCallHeaderBytes + 24, 8),                     // an unknown one
+      WithByte(one, kCallHeaderBytes + 25, 1),
+      WithByte(one, kCallHeaderBytes + 28, 1),  // reserved
+      RequestWithWindows({0, 1}, kHold, {{{7, ~uint64_t{0} - 50, 100}, kMayRead}}),
+      RequestWithWindows({0, 1}, kHold, {{{7, 100, ~uint64_t{0}}, kMayWrite}}),
+      RequestWithWindows({4, 1}, kHold, {good}),  // a slot that was not agreed on
+      Notice(CallFrameKind::kReleased, {0, 1}),   // a server's
+  };
+  uint64_t errors = 0;
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(StatusOf(cases[i]), -1);
+    EXPECT_TRUE(absl::IsUnavailable(peer_.why)) << peer_.why;
+    EXPECT_EQ(server_->stats().protocol_errors, ++errors);
+    ExpectOthersUnharmed();
+    Dial(2);
+  }
+  EXPECT_TRUE(service_.held.empty());
+}
+
+TEST_F(HostileClientTest, WhoHasAgreedToNoWindowsMaySendNone) {
+  peer_.connection->Close("again");
+  ASSERT_TRUE(RunUntil([&] { return peer_.connection == nullptr; }));
+  Dial(0);
+  EXPECT_EQ(StatusOf(RequestWithWindows({0, 1}, kHold, {{{7, 0, 100}, kMayRead}})), -1);
+  ExpectOthersUnharmed();
+}
+
+TEST_F(HostileClientTest, InventedKeysFailTheirCallOnly) {
+  const std::vector<Window> windows = {{{0x1234567890, 0, 100}, kMayRead},
+                                       {{0x1234567891, 1 << 20, 100}, kMayWrite}};
+  const int status = StatusOf(RequestWithWindows({0, 1}, kExchange, windows, FieldOf(1, 100)));
+  EXPECT_NE(status, 0);
+  ExpectOthersUnharmed();
+}
+
+TEST_F(HostileClientTest, FieldsReachNoWindowOfAnotherCall) {
+  // The first call lends two windows, the second one: its field means one that only the first has.
+  const Window read = {{7, 0, 100}, kMayRead};
+  peer_.Send(RequestWithWindows({0, 1}, kHold, {read, read}));
+  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 1; }));
+  EXPECT_EQ(StatusOf(RequestWithWindows({1, 1}, kExchange, {read}, FieldOf(2, 100))),
+            static_cast<int>(absl::StatusCode::kInvalidArgument));
+  // Nor does the next call of a slot reach those of the one before.
+  service_.held.clear();
+  ASSERT_TRUE(RunUntil([&] { return peer_.received.size() == 2; }));
+  EXPECT_EQ(StatusOf(Request({0, 3}, kExchange, FieldOf(1, 100))),
+            static_cast<int>(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(HostileClientTest, CancelsInAnyOrderReleaseOnceAndReplyOnce) {
+  const Window write = {{7, 0, 100}, kMayWrite};
+  peer_.Send(RequestWithWindows({0, 1}, kHold, {write}));
+  peer_.Send(Cancel({0, 1}));
+  peer_.Send(Cancel({0, 1}));
+  peer_.Send(Cancel({0, 3}));
+  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 1; }));
+  network_.Settle();
+  ASSERT_EQ(peer_.received.size(), 1u);
+  EXPECT_EQ(peer_.received[0], Notice(CallFrameKind::kReleased, {0, 1}));
+  service_.held.clear();
+  network_.Settle();
+  ASSERT_EQ(peer_.received.size(), 2u);
+  // A call without windows has nothing to release.
+  peer_.Send(Request({1, 1}, kHold));
+  peer_.Send(Cancel({1, 1}));
+  network_.Settle();
+  EXPECT_EQ(peer_.received.size(), 2u);
+  EXPECT_TRUE(peer_.why.ok()) << peer_.why;
+}
+
+TEST_F(HostileClientTest, NoFramesHarmTheServerOrItsOtherClients) {
+  const uint64_t seed = 7;
+  Random random(seed);
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
+    for (uint64_t frames = 1 + random.Uniform(5); frames > 0 && peer_.why.ok(); --frames) {
+      std::vector<Window> windows(random.Uniform(4));
+      for (Window& window : windows) {
+        window.span = {random.Next64(), random.Uniform(1000), random.Uniform(100'000)};
+        window.rights = random.Chance(0.5) ? kMayRead : kMayWrite;
+      }
+      const CallId id{static_cast<uint32_t>(random.Uniform(4)),
+                      static_cast<uint32_t>(2 * random.Uniform(1000) + 1)};
+      Bytes frame = random.Chance(0.2)
+                        ? Cancel(id)
+                        : RequestWithWindows(id, static_cast<uint16_t>(random.Uniform(4)), windows,
+                                             FieldOf(static_cast<uint32_t>(random.Uniform(4)),
+                                                     random.Uniform(100'000)));
+      for (uint64_t changes = random.Uniform(3); changes > 0; --changes) {
+        frame[random.Uniform(frame.size())] = static_cast<std::byte>(random.Next64());
+      }
+      peer_.Send(frame);
+      if (random.Chance(0.5)) network_.Settle();
+    }
+    network_.Settle();
+    service_.held.clear();
+    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
+    ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 1; }));
+    EXPECT_EQ(server_->stats().running, 0u);
+    Dial(3);
+  }
+  ExpectOthersUnharmed();
+}
+
+// --- servers -------------------------------------------------------------------------------------
+
+class HostileServerTest : public PayloadTest {
+ protected:
+  HostileServerTest() : memory_(1000) { Serve(kMaxWindows); }
+  ~HostileServerTest() override {
+    stub_.reset();
+    channel_.reset();
+    network_.Settle();
+  }
+
+  void Serve(uint32_t max_windows) {
+    rpc::ServerHello hello;
+    hello.set_protocol(kRpcProtocolVersion);
+    hello.set_max_outstanding_calls(4);
+    hello.set_max_request_bytes(1000);
+    hello.set_max_windows(max_windows);
+    rpc::ServiceTable* table = hello.add_services();
+    table->set_name("weft.test.Payloads");
+    table->add_methods("Hold");
+    ListenOptions options;
+    options.hello = hello.SerializeAsString();
+    listener_.reset();
+    listener_ = *server_engine().transport().Listen("sim:server", options, &acceptor_);
+    OpenChannel();
+    EXPECT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));
+  }
+
+  // Calls, and waits until the server has the request.
+  CallId Call(BulkCall& bulk, CallOptions options = {}) {
+    acceptor_.peer.received.clear();
+    outcome_ = ParcelOutcome();
+    options.bulk = &bulk;
+    stub_->Hold(request_, &outcome_.reply, options, outcome_.Callback());
+    EXPECT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
+    ByteSpan body;
+    return DecodeRequest(acceptor_.peer.received.front(), &body).id;
+  }
+
+  static CallOptions Within(uint64_t timeout_us) {
+    CallOptions options;
+    options.timeout_us = timeout_us;
+    return options;
+  }
+
+  GuardedMemory memory_;
+  RawAcceptor acceptor_;
+  std::unique_ptr<Listener> listener_;
+  ParcelOutcome outcome_;
+};
+
+TEST_F(HostileServerTest, AServerThatKnowsNoWindowsIsSentNone) {
+  stub_.reset();
+  channel_.reset();
+  ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
+  Serve(0);
+  BulkCall bulk(*channel_);
+  bulk.Receive(memory_.all());
+  Parcel reply;
+  const absl::Status status = stub_->Hold(request_, &reply, {.bulk = &bulk});
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_EQ(bulk.state(), State::kReclaimed);
+  EXPECT_EQ(bulk.arrival(1), BulkCall::Arrival::kUntouched);
+  network_.Settle();
+  EXPECT_TRUE(acceptor_.peer.received.empty());
+}
+
+TEST_F(HostileServerTest, RequestsCarryOneWindowForEachSliceWithJustItsRight) {
+  BulkCall bulk(*channel_);
+  bulk.Send(memory_.Slice(0, 100), request_.mutable_data());
+  bulk.Receive(memory_.Slice(200, 50));
+  const CallId id = Call(bulk);
+  const Bytes& frame = acceptor_.peer.received.front();
+  EXPECT_EQ(CallFrameKindOf(frame), RequestKind(2));
+  ByteSpan body;
+  std::array<Window, kMaxWindows> windows;
+  DecodeRequest(frame, &body);
+  ASSERT_TRUE(DecodeWindows(2, &body, &windows));
+  EXPECT_EQ(windows[0].span.length, 100u);
+  EXPECT_EQ(windows[0].rights, kMayRead);
+  EXPECT_EQ(windows[1].span.length, 50u);
+  EXPECT_EQ(windows[1].rights, kMayWrite);
+  EXPECT_NE(windows[0].span.key, windows[1].span.key);
+  Parcel request;
+  ASSERT_TRUE(request.ParseFromArray(body.data(), static_cast<int>(body.size())));
+  EXPECT_EQ(request.data().length(), 100u);
+  acceptor_.peer.Send(Reply(id, 0, 0, ""));
+  ASSERT_TRUE(RunUntil([&] { return outcome_.done(); }));
+}
+
+TEST_F(HostileServerTest, AKeyIsWorthlessAfterItsCall) {
+  GuardedMemory thief(100);
+  BulkCall bulk(*channel_);
+  bulk.Receive(memory_.all());
+  const CallId id = Call(bulk);
+  ByteSpan body;
+  std::array<Window, kMaxWindows> windows;
+  DecodeRequest(acceptor_.peer.received.front(), &body);
+  ASSERT_TRUE(DecodeWindows(1, &body, &windows));
+  acceptor_.peer.Send(Reply(id, 0, 0, ""));
+  ASSERT_TRUE(RunUntil([&] { return outcome_.done(); }));
+  EXPECT_EQ(bulk.state(), State::kReclaimed);
+  memory_.Fill(5);
+
+  class Write final : public Operation {
+   public:
+    void OnComplete(const absl::Status& completed) override { status = completed, done = true; }
+    absl::Status status;
+    bool done = false;
+  } write;
+  Connection& connection = *acceptor_.peer.connection;
+  const Region* region = *thief.memory().For(connection);
+  ASSERT_TRUE(connection.Write(*region, 0, windows[0].span.Slice(0, 100), &write).ok());
+  ASSERT_TRUE(RunUntil([&] { return write.done; }));
+  EXPECT_FALSE(write.status.ok());
+  EXPECT_TRUE(memory_.Holds(5));
+  EXPECT_TRUE(memory_.CanariesLive());
+  stub_.reset();
+  channel_.reset();
+  network_.Settle();
+}
+
+TEST_F(HostileServerTest, AServerThatNeverAnswersLosesItsConnectionAndTheMemoryIsReclaimed) {
+  ParcelOutcome other;
+  stub_->Hold(Parcel(), &other.reply, {}, other.Callback());
+  auto bulk = std::make_unique<BulkCall>(*channel_);
+  bulk->Receive(memory_.all());
+  Call(*bulk, Within(1000));
+  ASSERT_TRUE(RunUntil([&] { return outcome_.done(); }));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(outcome_.status)) << outcome_.status;
+  EXPECT_FALSE(bulk->WaitReclaimed(1'000'000));
+  const uint64_t before_ns = network_.clock().NowNs();
+  bulk.reset();
+  EXPECT_LE(network_.clock().NowNs() - before_ns, (kReleasePatienceUs + 100'000) * kNsPerUs);
+  ASSERT_TRUE(RunUntil([&] { return other.done() && acceptor_.peer.connection == nullptr; }));
+  EXPECT_NE(std::string(other.status.message()).find("not given back the memory"),
+            std::string::npos)
+      << other.status;
+}
+
+TEST_F(HostileServerTest, ReleasesOfWhatWasNotCancelledEndTheConnection) {
+  using MakeFrames = std::vector<Bytes> (*)(CallId);
+  struct Case {
+    const char* what;
+    uint64_t timeout_us;
+    MakeFrames frames;
+  };
+  const Case cases[] = {
+      {"a call under way", 0,
+       [](CallId id) { return std::vector<Bytes>{Notice(CallFrameKind::kReleased, id)}; }},
+      {"no call", 0,
+       [](CallId id) {
+         return std::vector<Bytes>{Notice(CallFrameKind::kReleased, {id.slot + 1, id.generation})};
+       }},
+      {"a slot beyond", 0,
+       [](CallId id) {
+         return std::vector<Bytes>{Notice(CallFrameKind::kReleased, {400, id.generation})};
+       }},
+      {"another generation", 1000,
+       [](CallId id) {
+         return std::vector<Bytes>{Notice(CallFrameKind::kReleased, {id.slot, id.generation + 2})};
+       }},
+      {"a body", 1000,
+       [](CallId id) {
+         Bytes frame = Notice(CallFrameKind::kReleased, id);
+         frame.push_back(std::byte{0});
+         return std::vector<Bytes>{frame};
+       }},
+      {"flags", 1000,
+       [](CallId id) {
+         return std::vector<Bytes>{WithByte(Notice(CallFrameKind::kReleased, id), 11, 1)};
+       }},
+      {"after the reply", 1000,
+       [](CallId id) {
+         return std::vector<Bytes>{Reply(id, 0, 0, ""), Notice(CallFrameKind::kReleased, id)};
+       }},
+  };
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.what);
+    BulkCall bulk(*channel_);
+    bulk.Receive(memory_.all());
+    const CallId id = Call(bulk, Within(test.timeout_us));
+    if (test.timeout_us > 0) {
+      ASSERT_TRUE(RunUntil([&] { return outcome_.done(); }));
+      EXPECT_EQ(bulk.state(), State::kPinned);
+    }
+    for (const Bytes& frame : test.frames(id)) acceptor_.peer.Send(frame);
+    ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
+    EXPECT_EQ(bulk.state(), State::kReclaimed) << "with the connection";
+    EXPECT_EQ(outcome_.completions, 1);
+    network_.Settle();
+  }
+}
+
+}  // namespace
+}  // namespace weft::test
