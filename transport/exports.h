@@ -65,7 +65,8 @@ class Export {
   // Ends it, once. Holders are told at once and have `grace_ns` (0..kMaxLeaseNs) to come to an end;
   // then their registrations are closed. True: kReclaimed already. False: the memory is pinned, and
   // `reclaimed` completes with OK when it is not any more: at the latest when the connections of
-  // all that held a lease are gone.
+  // all that held a lease are gone. That comes in a turn of the engine, never from inside of this;
+  // the export may be destroyed there. Null: nobody is told. REQUIRES: kOpen.
   virtual bool Revoke(uint64_t grace_ns, Operation* reclaimed) = 0;
 
   virtual uint32_t leases() const = 0;  // open ones

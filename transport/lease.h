@@ -11,9 +11,10 @@
 //   kHeld        the owner's yes                               kIdle: OnEnded()
 //
 // The holder stops in time: usable_until_ns() lies before the owner's closing, on this side's
-// clock. An operation that comes too late is refused by the provider: PERMISSION_DENIED on shm and
-// sim; on verbs and tcp that ends the connection. Nobody has to come near it: rpc/remote_memory.h
-// renews in time, and refuses what is late.
+// clock: it counts from the question, and takes a tenth off, at most 1 s. An operation that comes
+// too late is refused by the provider: PERMISSION_DENIED on shm and sim; on verbs and tcp that ends
+// the connection. Nobody has to come near it: rpc/remote_memory.h renews in time, and refuses what
+// is late.
 //
 // Threads: engine thread. Lifetime: the caller's; untouched from Resolve() until OnEnded(), which
 //   comes before the connection's OnClosed() at the latest.
@@ -23,7 +24,9 @@
 //                        on one connection ends it.
 //   FAILED_PRECONDITION  the handle is good and the layouts differ: the text has both.
 //   INVALID_ARGUMENT     a length of time out of bounds; no handle at all.
-//   RESOURCE_EXHAUSTED   the owner's limit of leases or of registrations.
+//   RESOURCE_EXHAUSTED   the owner's limit of leases (those whose memory is still pinned included)
+//   or
+//                        of registrations.
 //   UNIMPLEMENTED        the peer's release knows no leases.
 //   ABORTED              the owner has revoked it.
 //   DEADLINE_EXCEEDED    its time is over.

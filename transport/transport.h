@@ -180,7 +180,8 @@ class Connection {
   // REQUIRES: lease->state() == kIdle.
   virtual absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
                                Lease* lease) = 0;
-  // Asks for more time. OnGranted() or OnEnded() follow. REQUIRES: kHeld on this connection.
+  // Asks for more time. OnGranted() or OnEnded() follow; a renewal never shortens a lease.
+  // FAILED_PRECONDITION: not open, or one is under way. REQUIRES: kHeld on this connection.
   virtual absl::Status Renew(uint64_t lease_ns, Lease* lease) = 0;
   // Gives it back: OnEnded(CANCELLED) comes from inside. What is outstanding may fail.
   // REQUIRES: not kIdle, on this connection.
