@@ -54,7 +54,7 @@ BulkCall::LentWindow* BulkCall::Add(const MemorySlice& slice, Rights rights) {
     return nullptr;
   }
   LentWindow& window = windows_[count_++];
-  window.memory = slice.bytes();
+  window.slice = slice;
   window.rights = rights;
   window.arrival = Arrival::kUntouched;
   return &window;
@@ -63,8 +63,8 @@ BulkCall::LentWindow* BulkCall::Add(const MemorySlice& slice, Rights rights) {
 void BulkCall::Send(const MemorySlice& from, Bulk* field, const BulkOptions& options) {
   field->Clear();
   if (from.valid() && from.length == 0) return DescribePayload({}, 0, options, field);
-  if (LentWindow* window = Add(from, kMayRead)) {
-    DescribePayload(window->memory, count_, options, field);
+  if (Add(from, kMayRead) != nullptr) {
+    DescribePayload(from.bytes(), count_, options, field);
   }
 }
 
@@ -109,11 +109,11 @@ absl::StatusOr<MutableByteSpan> BulkCall::Received(const Bulk& field) {
     return absl::DataLossError(StrCat("the reply's payload is said to be in window ",
                                       field.window(), ", which was lent to be read only"));
   }
-  if (field.length() > window.memory.size()) {
+  if (field.length() > window.slice.length) {
     return absl::DataLossError(StrCat("the reply's payload is said to have ", field.length(),
-                                      " bytes in a window of ", window.memory.size()));
+                                      " bytes in a window of ", window.slice.length));
   }
-  const MutableByteSpan payload = window.memory.first(field.length());
+  const MutableByteSpan payload = window.slice.bytes().first(field.length());
   WEFT_RETURN_IF_ERROR(VerifyPayload(payload, field));
   window.arrival = Arrival::kComplete;
   return payload;
@@ -156,13 +156,14 @@ absl::Status BulkCall::Lend(Connection& connection, std::byte* to) {
   for (uint32_t i = 0; i < count_; ++i) {
     LentWindow& window = windows_[i];
     Window entry = {{}, window.rights};
-    if (!window.memory.empty()) {
+    if (window.slice.length > 0) {
       absl::StatusOr<std::unique_ptr<Region>> region = connection.Register(
-          window.memory, window.rights == kMayRead ? Access::kRemoteRead : Access::kRemoteWrite);
+          window.slice.bytes(),
+          window.rights == kMayRead ? Access::kRemoteRead : Access::kRemoteWrite);
       if (!region.ok()) {
         // Nobody has heard of the others' keys.
         for (LentWindow& other : windows_) other.region.reset();
-        return Annotate(region.status(), StrCat("lend ", window.memory.size(), " bytes"));
+        return Annotate(region.status(), StrCat("lend ", window.slice.length, " bytes"));
       }
       window.region = *std::move(region);
       entry.span = window.region->remote();
@@ -170,7 +171,10 @@ absl::Status BulkCall::Lend(Connection& connection, std::byte* to) {
     EncodeWindow(entry, to + i * kWindowBytes);
   }
   for (uint32_t i = 0; i < count_; ++i) {
-    if (windows_[i].rights == kMayWrite) windows_[i].arrival = Arrival::kUndefined;
+    LentWindow& window = windows_[i];
+    if (window.rights == kMayWrite) window.arrival = Arrival::kUndefined;
+    window.slice.memory->Pin(window.slice.offset);
+    window.pinned = true;
   }
   releasing_ = false;
   return absl::OkStatus();
@@ -189,7 +193,11 @@ void BulkCall::Release(Connection& connection) {
 }
 
 void BulkCall::OnWindowReclaimed() {
-  if (--pinned_ == 0) client_->OnReclaimed(*this);
+  if (--pinned_ > 0) return;
+  for (LentWindow& window : windows_) {
+    if (std::exchange(window.pinned, false)) window.slice.memory->Unpin(window.slice.offset);
+  }
+  client_->OnReclaimed(*this);
 }
 
 void BulkCall::Reclaimed() {

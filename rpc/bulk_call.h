@@ -21,8 +21,9 @@
 // Threads: one at a time; state() from any. The call may be started on any thread.
 // Lifetime: outlives the call, and its memory outlives it: the destructor waits until the memory is
 //   reclaimed, and closes the connection of a server that does not answer for kReleasePatienceUs.
-//   The engine outlives the reclaim. REQUIRES: not destroyed while pinned on the thread that drives
-//   the engine from inside a callback (see WhenReclaimed()).
+//   (A pool's Buffer may be destroyed earlier: nobody else gets its bytes before they are
+//   reclaimed.) The engine outlives the reclaim. REQUIRES: not destroyed while pinned on the thread
+//   that drives the engine from inside a callback (see WhenReclaimed()).
 // Errors: a mistake in Send() or Receive() is what the call then fails with: INVALID_ARGUMENT,
 //   nothing was sent. UNIMPLEMENTED: the server's release knows no windows; nothing was sent.
 //   FAILED_PRECONDITION: used by another call, or still pinned by one.
@@ -122,10 +123,11 @@ class BulkCall : private ListNode<> {
     void OnComplete(const absl::Status&) override { owner->OnWindowReclaimed(); }
 
     BulkCall* owner = nullptr;
-    MutableByteSpan memory;
+    MemorySlice slice;
     Rights rights = 0;
     Arrival arrival = Arrival::kUntouched;
-    std::unique_ptr<Region> region;  // while lent
+    std::unique_ptr<Region> region;  // while the server may use it
+    bool pinned = false;             // kept out of other hands: LocalMemory::Pin()
   };
 
   void Mistake(absl::Status status);

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -102,6 +105,46 @@ TEST(FrameTest, CancelsAreTakenOnlyIfTheyAreNothingElse) {
   }
   frame.push_back(std::byte{0});
   EXPECT_FALSE(DecodeNotice(frame, &id)) << "a body";
+}
+
+TEST(Frame, WindowsAreLaidOutAsTheWireFormatSays) {
+  std::byte frame[kWindowBytes];
+  EncodeWindow({{0x0807060504030201, 0x10, 0x20}, kMayWrite}, frame);
+  EXPECT_EQ(std::to_integer<int>(frame[0]), 1);
+  EXPECT_EQ(std::to_integer<int>(frame[7]), 8);
+  EXPECT_EQ(std::to_integer<int>(frame[8]), 0x10);
+  EXPECT_EQ(std::to_integer<int>(frame[16]), 0x20);
+  EXPECT_EQ(std::to_integer<int>(frame[24]), kMayWrite);
+  EXPECT_EQ(RequestKind(0), static_cast<uint16_t>(CallFrameKind::kRequest));
+  EXPECT_EQ(RequestKind(8), 0x0801);
+}
+
+TEST(Frame, WindowsAreTakenOffTheFrontOfTheBody) {
+  std::byte frame[2 * kWindowBytes + 3] = {};
+  EncodeWindow({{1, 2, 3}, kMayRead}, frame);
+  EncodeWindow({{4, 5, ~uint64_t{0} - 5}, kMayWrite}, frame + kWindowBytes);
+  std::array<Window, kMaxWindows> windows;
+  ByteSpan body(frame);
+  ASSERT_TRUE(DecodeWindows(2, &body, &windows));
+  EXPECT_EQ(body.size(), 3u);
+  EXPECT_EQ(windows[0].span.key, 1u);
+  EXPECT_EQ(windows[0].span.offset, 2u);
+  EXPECT_EQ(windows[0].span.length, 3u);
+  EXPECT_EQ(windows[0].rights, kMayRead);
+  EXPECT_EQ(windows[1].span.key, 4u);
+  EXPECT_EQ(windows[1].rights, kMayWrite);
+
+  body = ByteSpan(frame);
+  EXPECT_FALSE(DecodeWindows(3, &body, &windows)) << "fewer bytes";
+  EXPECT_EQ(body.size(), sizeof(frame)) << "untouched";
+  for (const auto& [at, value] : {std::pair(8, 6), std::pair(24, 0), std::pair(24, 3),
+                                  std::pair(24, 4), std::pair(25, 1), std::pair(28, 1)}) {
+    std::byte wrong[2 * kWindowBytes + 3];
+    std::copy_n(frame, sizeof(frame), wrong);
+    wrong[kWindowBytes + at] = static_cast<std::byte>(value);
+    body = ByteSpan(wrong);
+    EXPECT_FALSE(DecodeWindows(2, &body, &windows)) << at;
+  }
 }
 
 }  // namespace
