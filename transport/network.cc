@@ -41,6 +41,11 @@ absl::Status CheckOptions(const NetworkOptions& options) {
                                              options.max_pool_bytes, "; it must be at least ",
                                              kMinPoolBytes));
   }
+  if (options.max_region_bytes < kMinPoolBytes) {
+    return absl::InvalidArgumentError(StrCat("NetworkOptions::max_region_bytes is ",
+                                             options.max_region_bytes, "; it must be at least ",
+                                             kMinPoolBytes));
+  }
   if (options.max_large_bytes < kMaxMessageBytes) {
     return absl::InvalidArgumentError(StrCat("NetworkOptions::max_large_bytes is ",
                                              options.max_large_bytes, "; it must be at least ",
@@ -186,6 +191,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   NetworkTransportOptions network;
   network.providers = Providers(options, engine.may_start_threads, bind_address);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
+  network.framing.max_region_bytes = options.max_region_bytes;
   network.max_exported_bytes = options.max_exported_bytes;
   return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(engine, std::move(network)));
 }

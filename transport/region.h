@@ -36,13 +36,27 @@ struct RemoteSpan {
 };
 
 struct AtomicRegionTag;
+class Region;
+
+// Told when a region is gone. Outlives it.
+class RegionWatcher {
+ protected:
+  ~RegionWatcher() = default;
+  void Watch(Region* region);
+
+ private:
+  friend class Region;
+  virtual void OnRegionGone(size_t bytes) = 0;
+};
 
 // Registered memory. Destroying it deregisters: no peer can reach the memory afterwards.
 // REQUIRES: the memory outlives the Region; no local operation on it is outstanding when it is
 // destroyed; it is destroyed before the Transport that made it.
 class Region : private ListNode<AtomicRegionTag> {
  public:
-  virtual ~Region() = default;
+  virtual ~Region() {
+    if (watcher_ != nullptr) watcher_->OnRegionGone(memory_.size());
+  }
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
@@ -54,10 +68,14 @@ class Region : private ListNode<AtomicRegionTag> {
 
  private:
   friend class IntrusiveList<Region, AtomicRegionTag>;
+  friend class RegionWatcher;
   friend class AtomicRegions;  // has those that peers may change by atomics
 
   const MutableByteSpan memory_;
   const RemoteSpan remote_;
+  RegionWatcher* watcher_ = nullptr;
 };
+
+inline void RegionWatcher::Watch(Region* region) { region->watcher_ = this; }
 
 }  // namespace weft

@@ -132,7 +132,8 @@ class Connection {
   // --- one-sided --------------------------------------------------------------------------------
 
   // Registers memory for this connection's path; good for every connection of the same path on
-  // the same engine. Not for the hot path.
+  // the same engine. Not for the hot path. RESOURCE_EXHAUSTED: NetworkOptions::max_region_bytes, or
+  // the system's limit on locked memory.
   virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
                                                            Access access) = 0;
 

@@ -13,8 +13,11 @@ namespace weft {
 NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransportOptions options)
     : exports_(engine.clock, engine.timers, engine.counters, options.max_exported_bytes),
       table_(kMaxConnections, &exports_),
-      domains_(std::move(options.providers), options.framing, engine.poller, &table_),
-      counters_(engine.counters) {
+      domains_(std::move(options.providers), WithCounters(options.framing), engine.poller, &table_),
+      counters_(engine.counters),
+      counter_set_(engine.counters) {
+  counter_set_->Register("memory.registrations", &region_counters_.registrations);
+  counter_set_->Register("memory.registered_bytes", &region_counters_.registered_bytes);
   context_.engine = engine;
   context_.domains = &domains_;
   context_.table = &table_;
@@ -26,6 +29,13 @@ NetworkTransport::~NetworkTransport() {
   while (NetworkListener* listener = listeners_.PopFront()) listener->Stop();
   while (ControlSession* session = context_.members.Front()) session->Shutdown();
   DeleteRetired();
+  counter_set_->Unregister(&region_counters_.registrations);
+  counter_set_->Unregister(&region_counters_.registered_bytes);
+}
+
+FramingOptions NetworkTransport::WithCounters(FramingOptions framing) {
+  framing.region_counters = &region_counters_;
+  return framing;
 }
 
 absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::string& address,

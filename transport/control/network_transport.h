@@ -63,14 +63,17 @@ class NetworkTransport final : public Transport {
   const ConnectionTable& table() const { return table_; }
 
  private:
+  FramingOptions WithCounters(FramingOptions framing);
   void OpenBest(const std::vector<PathOffer>& offers);
   int RunReady();
   void DeleteRetired();
 
   ExportTable exports_;
   ConnectionTable table_;
+  RegionCounters region_counters_;
   DomainSet domains_;
   PathCounters counters_;
+  CounterSet* const counter_set_;
   ControlContext context_;
   Strangers strangers_;
   IntrusiveList<NetworkListener, ListenerTag> listeners_;

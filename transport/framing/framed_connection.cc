@@ -194,7 +194,10 @@ void FramedConnection::OnOperationFree() {
 absl::StatusOr<std::unique_ptr<Region>> FramedConnection::Register(MutableByteSpan memory,
                                                                    Access access) {
   if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
+  RegionAccount& account = domain_->region_account();
+  WEFT_RETURN_IF_ERROR(account.Check(memory.size()));
   absl::StatusOr<std::unique_ptr<Region>> region = links_->Register(memory, access);
+  if (region.ok()) account.Charge(region->get());
   if (region.ok() && access == Access::kRemoteReadWrite) {
     domain_->atomic_regions().Add(region->get());
   }

@@ -12,6 +12,7 @@
 
 #include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
+#include "transport/framing/region_account.h"
 #include "transport/link.h"
 
 namespace weft {
@@ -21,6 +22,8 @@ struct FramingOptions {
   // Lower: senders meet RESOURCE_EXHAUSTED, and arriving messages wait for each other, sooner.
   size_t large_send_bytes = kDefaultLargePoolBytes;
   size_t large_receive_bytes = kDefaultLargePoolBytes;
+  uint64_t max_region_bytes = kDefaultRegionBytes;  // through Connection::Register()
+  RegionCounters* region_counters = nullptr;        // outlive the domain
 };
 
 class FramingDomain {
@@ -31,13 +34,15 @@ class FramingDomain {
       : links_(links),
         path_number_(path_number),
         send_pool_(nullptr, options.large_send_bytes),
-        receive_pool_(links, options.large_receive_bytes) {}
+        receive_pool_(links, options.large_receive_bytes),
+        region_account_(options.max_region_bytes, options.region_counters) {}
 
   LinkDomain& links() { return *links_; }
   uint32_t path_number() const { return path_number_; }
   LargePool& send_pool() { return send_pool_; }
   LargePool& receive_pool() { return receive_pool_; }
   AtomicRegions& atomic_regions() { return atomic_regions_; }
+  RegionAccount& region_account() { return region_account_; }
 
   void Promise(uint32_t receives) { promised_ += receives; }
   // A promised receive was used, or its connection is gone.
@@ -57,6 +62,7 @@ class FramingDomain {
   LargePool send_pool_;
   LargePool receive_pool_;
   AtomicRegions atomic_regions_;
+  RegionAccount region_account_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };
 
