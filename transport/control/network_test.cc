@@ -243,6 +243,36 @@ TEST_F(NetworkTest, CountsWhatBecameOfPathsOnBothSides) {
   }
 }
 
+TEST_F(NetworkTest, WhatTheApplicationRegistersIsCountedAndBoundedByName) {
+  NetworkOptions options;
+  options.max_region_bytes = uint64_t{1} << 20;
+  client_ = NewNetworkEngine(options);
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial();
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->opened()) << end->why();
+  std::vector<std::byte> memory(size_t{1} << 20);
+  const auto register_bytes = [&](size_t bytes) {
+    return end->connection().Register({memory.data(), bytes}, Access::kLocalOnly);
+  };
+  const auto count = [&](const std::string& wanted) {
+    uint64_t sum = 0;
+    for (const auto& [name, value] : client_->counters().Snapshot())
+      sum += name == wanted ? value : 0;
+    return sum;
+  };
+  auto most = register_bytes(memory.size() - 4096);
+  ASSERT_TRUE(most.ok()) << most.status();
+  const absl::Status refused = register_bytes(4097).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_TRUE(Contains(std::string(refused.message()), "max_region_bytes")) << refused;
+  EXPECT_TRUE(register_bytes(4096).ok());
+  EXPECT_EQ(count("memory.registrations"), 2u);
+  EXPECT_EQ(count("memory.registered_bytes"), memory.size() - 4096);
+  most->reset();
+  EXPECT_EQ(count("memory.registered_bytes"), 0u);
+}
+
 TEST_F(NetworkTest, VerbsAloneWorksWhereThereIsRdmaAndElseSaysWhyNot) {
   Listen("127.0.0.1:0");
   NetworkEnd* const end = Dial(Over({PathKind::kVerbs}));

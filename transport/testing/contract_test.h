@@ -54,6 +54,8 @@ class ContractWorld {
   // Lets both engines work until nothing is under way.
   virtual void Settle() = 0;
   virtual Resources Count() = 0;
+  // Of memory, made by both engines since they exist.
+  virtual uint64_t RegistrationsEver() = 0;
 };
 
 // Prints resources in failures.

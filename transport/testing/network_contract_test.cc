@@ -80,6 +80,13 @@ class NetworkWorld final : public ContractWorld {
     resources.shm_files = CountEntries("/dev/shm");
     return resources;
   }
+  uint64_t RegistrationsEver() override {
+    uint64_t sum = 0;
+    for (Engine* engine : {client_.get(), server_.get()}) {
+      sum += static_cast<NetworkTransport&>(engine->transport()).domain_stats().registrations;
+    }
+    return sum;
+  }
 
  private:
   static uint64_t Now() { return Clock::Real().NowNs(); }

@@ -43,6 +43,14 @@ class SimWorld final : public ContractWorld {
     }
     return resources;
   }
+  uint64_t RegistrationsEver() override {
+    uint64_t sum = 0;
+    for (const char* name : {"client", "server"}) {
+      SimFabric& fabric = network_.fabric();
+      sum += fabric.transport(fabric.IdOf(name))->links().stats().registrations;
+    }
+    return sum;
+  }
 
  private:
   SimNetwork network_;
