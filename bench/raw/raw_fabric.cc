@@ -119,6 +119,9 @@ RawFabric::~RawFabric() {
 
 absl::Status RawFabric::Discover(const RawFabricOptions& options) {
   const bool is_shm = options.provider == "shm";
+  // Copies through the provider's own segments are 2 to 3 times faster at 1 MiB than those by the
+  // kernel, in virtual machines at least. Read by the first fi_getinfo().
+  setenv("FI_SHM_DISABLE_CMA", "1", /*overwrite=*/0);
   fi_info* hints = Hints(options);
   const int result = fi_getinfo(kVersion, is_shm ? nullptr : options.host.c_str(), nullptr,
                                 is_shm ? 0 : FI_SOURCE | FI_NUMERICHOST, hints, &info_);

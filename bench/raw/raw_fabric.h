@@ -2,9 +2,9 @@
 //
 // One endpoint to one peer, of the type that Weft uses: reliable datagram on shm, connection-
 // oriented with a shared receive context on tcp and verbs. Everything is chosen for speed: no
-// completion for sends, injected messages (where the device takes them), busy polling, and on tcp
-// no wait object (cheaper than a descriptor as long as there is one endpoint). Messages are 64
-// bytes, and their first byte says what they are.
+// completion for sends, injected messages (where the device takes them), busy polling, on tcp no
+// wait object (cheaper than a descriptor as long as there is one endpoint), on shm no copies by the
+// kernel. Messages are 64 bytes, and their first byte says what they are.
 //
 // Threads: one.
 // Lifetime: both processes open at the same time; Open() returns when the path is up. Destroying it

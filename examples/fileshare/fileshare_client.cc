@@ -17,7 +17,6 @@
 #include "examples/fileshare/client/copy.h"
 #include "examples/fileshare/client/remote_folder.h"
 #include "rpc/channel.h"
-#include "transport/buffer_pool.h"
 #include "transport/network.h"
 #include "transport/path.h"
 
@@ -95,8 +94,7 @@ absl::Status Run(const std::vector<std::string>& words) {
   WEFT_ASSIGN_OR_RETURN(const auto engine, weft::OpenNetworkEngine({}));
   WEFT_ASSIGN_OR_RETURN(const auto channel,
                         weft::Channel::Open(*engine, absl::GetFlag(FLAGS_server), options));
-  weft::BufferPool buffers(engine.get());
-  const RemoteFolder remote(*channel, buffers,
+  const RemoteFolder remote(*channel,
                             {absl::GetFlag(FLAGS_timeout_ms) * 1000, absl::GetFlag(FLAGS_crc)});
   if (words[0] == "ls") return List(remote, words.size() > 1 ? words[1] : "");
   return Copy(remote, words[1], words[2]);

@@ -1,6 +1,6 @@
 // A tree of files to copy: the same for the same seed, of many sizes.
 //
-// Half of the bytes are in large files, of 1 to 64 MiB (less in small trees); the other half in
+// Half of the bytes are in large files, of 1/2 to 64 MiB (less in small trees); the other half in
 // files of 1 byte to 1 MiB, their logarithms evenly spread: some small ones of each size. Also
 // empty files, empty folders, names with blanks and beyond ASCII, and different modes.
 //

@@ -38,7 +38,7 @@ struct Incoming {
 class Download {
  public:
   Download(const RemoteFolder& remote, const CopyOptions& options)
-      : remote_(remote), lanes_(remote.channel(), remote.buffers(), options.outstanding) {}
+      : remote_(remote), lanes_(remote.channel(), options.outstanding) {}
 
   absl::Status Tree(const std::string& source, const Folder& root) {
     std::vector<std::string> paths = {""};  // relative to both, still to be listed

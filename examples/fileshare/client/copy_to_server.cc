@@ -47,7 +47,7 @@ absl::StatusOr<size_t> ReadLocal(Lane& lane, const OpenedFile& file, uint64_t ch
 class Upload {
  public:
   Upload(const RemoteFolder& remote, const CopyOptions& options)
-      : remote_(remote), lanes_(remote.channel(), remote.buffers(), options.outstanding) {}
+      : remote_(remote), lanes_(remote.channel(), options.outstanding) {}
 
   absl::Status Tree(const Folder& root, const std::string& destination) {
     return WalkTree(root, [&](const std::string& path, const FileInfo& info) {

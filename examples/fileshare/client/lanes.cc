@@ -6,9 +6,8 @@
 
 namespace fileshare::client {
 
-Lanes::Lanes(weft::Channel& channel, weft::BufferPool& buffers, uint32_t lanes) {
-  for (uint32_t i = 0; i < lanes; ++i)
-    threads_.emplace_back([this, &channel, &buffers] { Run(channel, buffers); });
+Lanes::Lanes(weft::Channel& channel, uint32_t lanes) {
+  for (uint32_t i = 0; i < lanes; ++i) threads_.emplace_back([this, &channel] { Run(channel); });
 }
 
 Lanes::~Lanes() { Finish().IgnoreError(); }
@@ -40,8 +39,8 @@ void Lanes::Fail(absl::Status status) {
   changed_.notify_all();
 }
 
-void Lanes::Run(weft::Channel& channel, weft::BufferPool& buffers) {
-  auto buffer = buffers.Allocate(kChunkBytes);
+void Lanes::Run(weft::Channel& channel) {
+  auto buffer = channel.AllocateBuffer(kChunkBytes);
   if (!buffer.ok()) return Fail(buffer.status());
   Lane lane(channel, *std::move(buffer));
   WorkWith(lane);

@@ -1,12 +1,13 @@
 // Threads that do a client's work, several pieces at once: each has a buffer, and one call under
 // way at a time. While one waits for its reply, another one has the disk.
 //
-//   Lanes lanes(channel, buffers, 8);
-//   for (...) lanes.Add([...](Lane& lane) { return ...; });    // waits while there is too much to
-//   do absl::Status status = lanes.Finish();
+//   Lanes lanes(channel, 8);
+//   for (...) lanes.Add([...](Lane& lane) { return ...; });  // waits while there is too much to do
+//   absl::Status status = lanes.Finish();
 //
-// Threads: Add() and Finish() from the one that created it. Lifetime: channel and buffers outlive
-// it. Errors: the first one is Finish()'s; pieces that have not begun by then are dropped.
+// Threads: Add() and Finish() from the one that created it.
+// Lifetime: the channel outlives it.
+// Errors: the first one is Finish()'s; pieces that have not begun by then are dropped.
 #pragma once
 
 #include <condition_variable>
@@ -46,7 +47,7 @@ class Lanes {
   // Pieces that wait: some milliseconds of work, and what open files of theirs cost.
   static constexpr size_t kMaxWaiting = 64;
 
-  Lanes(weft::Channel& channel, weft::BufferPool& buffers, uint32_t lanes);
+  Lanes(weft::Channel& channel, uint32_t lanes);
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
@@ -58,7 +59,7 @@ class Lanes {
   absl::Status Finish();
 
  private:
-  void Run(weft::Channel& channel, weft::BufferPool& buffers);
+  void Run(weft::Channel& channel);
   void WorkWith(Lane& lane);
   void Fail(absl::Status status);
 

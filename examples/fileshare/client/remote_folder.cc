@@ -25,9 +25,8 @@ absl::Status CheckInfo(const FileInfo& info, const std::string& path) {
 
 }  // namespace
 
-RemoteFolder::RemoteFolder(weft::Channel& channel, weft::BufferPool& buffers,
-                           const Options& options)
-    : channel_(channel), buffers_(buffers), stub_(channel), options_(options) {}
+RemoteFolder::RemoteFolder(weft::Channel& channel, const Options& options)
+    : channel_(channel), stub_(channel), options_(options) {}
 
 weft::CallOptions RemoteFolder::Plain() const {
   weft::CallOptions call;

@@ -1,7 +1,7 @@
 // The server's folder as a client sees it: the calls of fileshare.proto, with what comes back
 // checked as carefully as the server checks what we send.
 //
-// Threads: any, several at once; a lane is one thread's. Lifetime: channel and buffers outlive it.
+// Threads: any, several at once; a lane is one thread's. Lifetime: the channel outlives it.
 // Errors: as fileshare.proto says, with the path; DATA_LOSS for replies that no honest server
 // gives.
 #pragma once
@@ -26,11 +26,9 @@ class RemoteFolder {
     bool crc32c = true;                // over each chunk, both ways
   };
 
-  RemoteFolder(weft::Channel& channel, weft::BufferPool& buffers, const Options& options);
+  RemoteFolder(weft::Channel& channel, const Options& options);
 
-  // Of the same engine.
   weft::Channel& channel() const { return channel_; }
-  weft::BufferPool& buffers() const { return buffers_; }
 
   absl::StatusOr<FileInfo> Look(const std::string& path) const;
   // In the order of names.
@@ -55,7 +53,6 @@ class RemoteFolder {
   weft::CallOptions With(Lane& lane) const;
 
   weft::Channel& channel_;
-  weft::BufferPool& buffers_;
   const FileShare::Stub stub_;
   const Options options_;
 };
