@@ -17,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "examples/fileshare/descriptor.h"
 #include "examples/fileshare/folder.h"
@@ -95,6 +96,7 @@ absl::Status Copy(uint16_t port, const Folder& root, const Order& order) {
 }
 
 absl::Status CopyAll(uint16_t port, const Folder& root, bool puts, uint32_t streams) {
+  const uint64_t start_ns = weft::Clock::Real().NowNs();
   std::vector<absl::Status> results(streams);
   std::vector<std::thread> threads;
   for (uint32_t part = 0; part < streams; ++part) {
@@ -104,6 +106,8 @@ absl::Status CopyAll(uint16_t port, const Folder& root, bool puts, uint32_t stre
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& status : results) WEFT_RETURN_IF_ERROR(status);
+  const uint64_t took_ns = weft::Clock::Real().NowNs() - start_ns;
+  absl::PrintF("copied in %.3f s\n", static_cast<double>(took_ns) / weft::kNsPerSec);
   return absl::OkStatus();
 }
 
