@@ -159,6 +159,15 @@ TEST_P(EndToEndTest, ConcurrentWritersAndOneSidedReadersAreLinearizable) {
   StopServer();
 }
 
+TEST_P(EndToEndTest, AKilledServerLeavesALinearizableHistory) {
+  ChildProcess check(ClientCommand({"check", "--seconds=3600", "--get=one-sided"}));
+  EXPECT_THAT(check.ReadLine(), StartsWith("puts, deletes and gets"));
+  server_.Signal(SIGKILL);
+  EXPECT_EQ(server_.Wait(), -SIGKILL);
+  EXPECT_EQ(check.Wait(), 1);
+  EXPECT_THAT(check.output(), HasSubstr("linearizable: "));
+}
+
 TEST_P(EndToEndTest, YcsbComparesBothWaysToGet) {
   const std::vector<std::string> words = {"ycsb", "--workload=C", "--records=1000",
                                           "--operations=3000"};

@@ -35,9 +35,9 @@ class BulkCalls {
 
  private:
   struct Lane {
-    std::unique_ptr<weft::BulkCall> bulk;  // goes before its memory
     std::unique_ptr<weft::Buffer> buffer;
-    PutRequest put;  // what is sent, without its large values
+    std::unique_ptr<weft::BulkCall> bulk;  // goes before its memory, the buffer
+    PutRequest put;                        // what is sent, without its large values
     GetReply* reply = nullptr;
     weft::Function<void(absl::Status)> done;
   };

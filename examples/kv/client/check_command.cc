@@ -30,14 +30,17 @@ absl::Status StatusOf(const history::Verdict& verdict, const CheckCounts& counts
 absl::Status Check(Session& session, double seconds) {
   CheckPlan plan;
   plan.seed = weft::SecureRandom64();
+  plan.until_unavailable = true;
   plan.end_ns = session.NowNs() + static_cast<uint64_t>(seconds * weft::kNsPerSec);
   history::Recorder recorder(session.channel.engine().clock(), session.outstanding);
   CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
+  absl::PrintF("puts, deletes and gets of %d keys at a time, over %s\n", plan.keys,
+               PathName(session.channel));
+  std::fflush(stdout);
   load.Run();
   const CheckCounts& counts = load.counts();
-  absl::PrintF("%s gets and %s writes on %d keys at a time over %s, %s errors\n",
-               WithCommas(counts.gets), WithCommas(counts.writes), plan.keys,
-               PathName(session.channel), WithCommas(counts.errors));
+  absl::PrintF("%s gets and %s writes, %s errors\n", WithCommas(counts.gets),
+               WithCommas(counts.writes), WithCommas(counts.errors));
   if (!counts.first_error.ok()) {
     absl::PrintF("  first error: %s\n", counts.first_error.ToString());
   }
@@ -46,8 +49,9 @@ absl::Status Check(Session& session, double seconds) {
   const history::Verdict verdict = history::CheckHistory(recorder.Merge());
   if (!verdict.ok()) absl::FPrintF(stderr, "%s\n", verdict.text);
   const absl::Status status = StatusOf(verdict, counts);
-  if (status.ok()) absl::PrintF("linearizable: %s operations\n", WithCommas(verdict.operations));
-  return status;
+  if (!status.ok()) return status;
+  absl::PrintF("linearizable: %s operations\n", WithCommas(verdict.operations));
+  return counts.first_error;
 }
 
 }  // namespace kv::client

@@ -125,7 +125,10 @@ void CheckLoad::OnGot(uint32_t index, const absl::Status& status) {
 
 void CheckLoad::CountError(const absl::Status& status) {
   if (counts_.first_error.ok()) counts_.first_error = status;
-  if (++counts_.errors >= kMaxErrors) loop_.Stop();
+  ++counts_.errors;
+  if (counts_.errors >= kMaxErrors || (plan_.until_unavailable && absl::IsUnavailable(status))) {
+    loop_.Stop();
+  }
 }
 
 }  // namespace kv::client

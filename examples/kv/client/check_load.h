@@ -25,6 +25,7 @@
 namespace kv::client {
 
 struct CheckPlan {
+  bool until_unavailable = false;  // end when a call finds no server; else go on, it may come back
   uint32_t keys = 4;               // at a time
   uint64_t operations = 0;         // 0: until end_ns
   uint64_t end_ns = weft::kNever;  // on the engine's clock

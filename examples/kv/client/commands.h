@@ -25,7 +25,7 @@ absl::Status Load(Session& session, const std::string& path);
 absl::Status Verify(Session& session, const std::string& path);
 
 // Works on few keys for so long, and has what it saw checked for linearizability. DATA_LOSS: it is
-// not.
+// not. The first error of a call, if it is.
 absl::Status Check(Session& session, double seconds);
 
 // The workloads of the options, one after the other.
