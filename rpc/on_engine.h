@@ -46,15 +46,16 @@ inline absl::Status InboxFullError() {
 }
 
 // `start` starts something on the engine that will finish `waiter`; returns when it has. If this
-// thread may drive the engine, it does. Errors: `start` has not run.
+// thread may drive the engine, it does. `behind`: only after what has been posted before.
+// Errors: `start` has not run.
 template <class F>
-absl::Status StartAndWait(Engine& engine, Waiter& waiter, F&& start) {
+absl::Status StartAndWait(Engine& engine, Waiter& waiter, bool behind, F&& start) {
   if (engine.InTurn()) {
     return absl::FailedPreconditionError(
         "a blocking operation inside a callback of its own engine would wait for itself: use the "
         "form with a callback");
   }
-  if (engine.Enter()) {
+  if (!behind && engine.Enter()) {
     start();
     engine.Wait(waiter);
     engine.Leave();

@@ -37,24 +37,26 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
 // Carries out a filled-in operation, and waits for its end.
 absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
-  WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), [&] {
+  WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), core.handing_over(), [&] {
     core.Start(operation, absl::OkStatus());
     core.Flush();
   }));
   return std::move(operation.status());
 }
 
-// From another thread than the engine's: hands the operation over. Calls that this thread starts
-// later find another way to the engine, perhaps a shorter one: they are held until a write is
-// there.
+// From another thread than the engine's: hands the operation over. What this thread starts later
+// may find a shorter way to the engine: further operations take this one too, until all have
+// arrived; calls are held until a write is there.
 void PostOperation(Engine& engine, RemoteMemoryCore& core,
                    std::unique_ptr<CallbackOperation> operation) {
   operation->core = &core;
   operation->KeepPieces();
   const bool holds = operation->kind == Kind::kWrite;
+  core.BeginHandOver();
   if (holds) core.HoldCalls();
   const absl::Status valid = core.Check(*operation);
   const auto start = [&core, valid, holds, raw = operation.get()] {
+    core.EndHandOver();
     core.Start(*raw, valid);
     if (holds) core.ReleaseCalls();
   };
@@ -62,6 +64,7 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
     operation.release();
     return;
   }
+  core.EndHandOver();
   if (holds) RunOnEngine(engine, [&] { core.ReleaseCalls(); });
   operation->Abandon(InboxFullError());
 }
@@ -70,7 +73,7 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
 template <class Fill>
 void Begin(Engine& engine, RemoteMemoryCore& core, Fill fill) {
   const bool on_engine = engine.OnEngine();
-  if (!engine.Enter()) {
+  if (core.handing_over() || !engine.Enter()) {
     auto operation = std::make_unique<CallbackOperation>();
     fill(*operation);
     return PostOperation(engine, core, std::move(operation));
@@ -82,6 +85,34 @@ void Begin(Engine& engine, RemoteMemoryCore& core, Fill fill) {
   if (!on_engine) core.Flush();
   engine.Leave();
 }
+
+// The owner's answer to a question for a narrower handle, whose asker waits.
+class BlockingDerivation final : public Derivation {
+ public:
+  explicit BlockingDerivation(Engine& engine) : engine_(engine) {}
+
+  void OnDerived(const absl::Status& status, const RegionHandle& handle) override {
+    handle_ = handle;
+    End(status);
+  }
+  void End(absl::Status status) {
+    status_ = std::move(status);
+    engine_.Finish(waiter_);
+  }
+  Waiter& waiter() { return waiter_; }
+  absl::StatusOr<RemoteRegion> result() const {
+    if (!status_.ok()) return status_;
+    RemoteRegion region;
+    ToProto(handle_, &region);
+    return region;
+  }
+
+ private:
+  Engine& engine_;
+  Waiter waiter_;
+  absl::Status status_;
+  RegionHandle handle_;
+};
 
 void FillAtomic(RemoteOperation& operation, Kind kind, uint64_t offset, uint64_t operand,
                 uint64_t desired) {
@@ -135,6 +166,23 @@ RemoteMemory::~RemoteMemory() {
   // Behind everything that was posted: those operations get their callbacks.
   RunOnEngine(engine, [&] { core_->Shutdown(&gone); });
   engine.Wait(gone);
+}
+
+absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t length, Rights rights,
+                                                  uint64_t lifetime_us) {
+  Engine& engine = channel_.engine();
+  BlockingDerivation derivation(engine);
+  WEFT_RETURN_IF_ERROR(StartAndWait(engine, derivation.waiter(), /*behind=*/false, [&] {
+    Connection* connection = channel_.connection().open_connection();
+    if (connection == nullptr) {
+      return derivation.End(
+          absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")));
+    }
+    const absl::Status asked =
+        connection->Derive(handle_, offset, length, rights, lifetime_us * kNsPerUs, &derivation);
+    if (!asked.ok()) derivation.End(asked);
+  }));
+  return derivation.result();
 }
 
 // --- blocking -----------------------------------------------------------------------------------

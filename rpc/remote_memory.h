@@ -106,6 +106,12 @@ class RemoteMemory {
   Rights rights() const { return handle_.rights(); }
   Channel& channel() { return channel_; }
 
+  // Asks the owner for a handle to `length` bytes from `offset`, with fewer rights, for a time (0:
+  // as long as this one), to pass on to whoever is of the same tenant. Blocks. UNAVAILABLE: no
+  // connection now; PERMISSION_DENIED as above.
+  absl::StatusOr<RemoteRegion> Derive(uint64_t offset, uint64_t length, Rights rights,
+                                      uint64_t lifetime_us = 0);
+
   // --- blocking: return when it has ended -------------------------------------------------------
 
   absl::Status Read(uint64_t offset, const MemorySlice& into);

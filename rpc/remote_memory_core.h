@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -58,6 +59,12 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // the engine.
   void HoldCalls() { client_.HoldCalls(); }
   void ReleaseCalls() { client_.ReleaseCalls(); }
+
+  // Between the two, an operation is on its way here through the engine's inbox. Any thread.
+  void BeginHandOver() { handed_over_.fetch_add(1, std::memory_order_relaxed); }
+  void EndHandOver() { handed_over_.fetch_sub(1, std::memory_order_relaxed); }
+  bool handing_over() const { return handed_over_.load(std::memory_order_relaxed) != 0; }
+
   void Flush() { client_.FlushUnlessInTurn(); }
 
   // Ends what waits with CANCELLED, waits for what is posted, gives the lease back, deletes this,
@@ -115,6 +122,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   const uint64_t size_;
   const Rights rights_;
   const RemoteMemoryOptions options_;
+
+  std::atomic<uint32_t> handed_over_ = 0;  // any thread
 
   Connection* connection_ = nullptr;
   absl::Status refused_;  // OK: not

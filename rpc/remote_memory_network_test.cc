@@ -64,6 +64,10 @@ class RemoteMemoryNetworkTest : public testing::TestWithParam<PathKind> {
     return *std::move(memory);
   }
 
+  // What the server's thread did comes before what this one does next, and the other way round: a
+  // transfer itself orders nothing between the threads of one process.
+  void MeetServer() { (void)exported_->leases(); }
+
   void Fill(uint64_t seed) {
     for (size_t i = 0; i < kBytes; i += 8) {
       StoreLe64(buffer_->bytes().data() + i, (seed + i) * 0x9E3779B97F4A7C15);
@@ -88,6 +92,7 @@ TEST_P(RemoteMemoryNetworkTest, BytesOfEverySizeMoveBothWays) {
     ASSERT_TRUE(memory_->FetchAdd(0, 0).ok());
     ASSERT_EQ(memory_->Read(offset, SliceOf(*read)), absl::OkStatus());
     ASSERT_EQ(std::memcmp(read->bytes().data(), buffer_->bytes().data(), bytes), 0) << bytes;
+    MeetServer();
     ASSERT_EQ(std::memcmp(service_.memory.data() + offset, buffer_->bytes().data(), bytes), 0);
   }
 }
@@ -120,6 +125,7 @@ TEST_P(RemoteMemoryNetworkTest, BatchesMoveManyPieces) {
   }
   ASSERT_EQ(memory_->WriteBatch(pieces), absl::OkStatus());
   ASSERT_TRUE(memory_->FetchAdd(kBytes - 8, 0).ok());
+  MeetServer();
   for (const RemotePiece& piece : pieces) {
     ASSERT_EQ(std::memcmp(service_.memory.data() + piece.offset, piece.local.bytes().data(), 1000),
               0);
@@ -134,6 +140,7 @@ TEST_P(RemoteMemoryNetworkTest, BatchesMoveManyPieces) {
 TEST_P(RemoteMemoryNetworkTest, CallbacksKeepManyUnderWay) {
   constexpr uint64_t kReads = 20'000;
   for (size_t i = 0; i < kBytes; i += 64) StoreLe64(service_.memory.data() + i, i);
+  MeetServer();
   uint64_t started = 0, ended = 0;
   Waiter all;
   std::function<void(size_t)> next = [&](size_t lane) {
@@ -208,6 +215,7 @@ TEST_P(RemoteMemoryNetworkTest, ThreadsUseAnEngineThatDrivesItself) {
   memory.reset();
 }
 
+#if !defined(__SANITIZE_THREAD__)  // which sees the race that this is about, in the provider
 // A writer that never pauses, and a reader who must never see two of its states at once.
 TEST_P(RemoteMemoryNetworkTest, TornRecordsAreNeverReturned) {
   std::vector<SnapshotLayout> records(4);
@@ -248,6 +256,7 @@ TEST_P(RemoteMemoryNetworkTest, TornRecordsAreNeverReturned) {
   RecordProperty("torn_reads", std::to_string(array->stats().torn_reads));
   array.reset();
 }
+#endif
 
 TEST_P(RemoteMemoryNetworkTest, RevokingUnderFireEndsInReclaimedMemory) {
   std::atomic<bool> stop{false};

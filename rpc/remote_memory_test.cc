@@ -278,6 +278,20 @@ TEST_F(RemoteMemoryTest, DerivedHandlesReachTheirPartOnly) {
   EXPECT_TRUE(absl::IsInvalidArgument(exported_->Derive({.offset = kBytes, .length = 1}).status()));
 }
 
+TEST_F(RemoteMemoryTest, AHolderGetsNarrowerHandlesOfItsOwner) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const auto derived = memory_->Derive(512, 128, kMayRead);
+  ASSERT_TRUE(derived.ok()) << derived.status();
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Derive(0, kBytes + 1, kMayRead).status()) ||
+              absl::IsInvalidArgument(memory_->Derive(0, kBytes + 1, kMayRead).status()));
+  ASSERT_EQ(Open(*derived), absl::OkStatus());
+  EXPECT_EQ(memory_->size(), 128u);
+  ASSERT_EQ(memory_->Read(0, Slice(0, 128)), absl::OkStatus());
+  EXPECT_TRUE(Same(0, 512, 128));
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Write(0, Slice(0, 8))));
+}
+
 // --- time ----------------------------------------------------------------------------------------
 
 TEST_F(RemoteMemoryTest, ALeaseIsRenewedWhileItIsUsed) {

@@ -93,7 +93,7 @@ absl::Status RemoteRecords::Run(Fill fill) {
   BlockingRecords operation(engine());
   fill(operation);
   WEFT_RETURN_IF_ERROR(Check(operation.indices));
-  WEFT_RETURN_IF_ERROR(StartAndWait(engine(), operation.waiter(), [&] {
+  WEFT_RETURN_IF_ERROR(StartAndWait(engine(), operation.waiter(), /*behind=*/false, [&] {
     slots_->Start(operation, absl::OkStatus());
     memory_->channel().connection().FlushUnlessInTurn();
   }));

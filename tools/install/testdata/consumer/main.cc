@@ -1,9 +1,13 @@
-// Serves a greeter and calls it, over whatever path the two find. Prints the reply.
+// Serves a greeter and calls it, and reads a record of its memory, over whatever path the two find.
+// Prints the reply.
+#include <array>
 #include <iostream>
 #include <memory>
 
 #include "greeter.weft.h"
+#include "greeting.weft.h"
 #include "rpc/channel.h"
+#include "rpc/remote_array.h"
 #include "rpc/server.h"
 
 namespace {
@@ -16,6 +20,18 @@ class Greeter : public consumer::Greeter::Service {
     return absl::OkStatus();
   }
 };
+
+// Counts a visit in the server's memory, and looks.
+absl::Status Visit(weft::Channel& channel, const weft::RemoteRegion& region) {
+  auto visitors = weft::RemoteArray<consumer::VisitorLayout>::Open(channel, region);
+  if (!visitors.ok()) return visitors.status();
+  auto before = (*visitors)->FetchAdd(1, &consumer::VisitorLayout::visits, 1);
+  if (!before.ok()) return before.status();
+  consumer::VisitorLayout visitor;
+  if (auto status = (*visitors)->Read(1, &visitor); !status.ok()) return status;
+  return visitor.visits == *before + 1 ? absl::OkStatus()
+                                       : absl::InternalError("the visit was not counted");
+}
 
 absl::Status Run() {
   Greeter greeter;
@@ -33,6 +49,12 @@ absl::Status Run() {
   if (auto status = stub.Greet(request, &reply, {.timeout_us = 10'000'000}); !status.ok()) {
     return status;
   }
+
+  std::array<consumer::VisitorLayout, 3> visitors;
+  auto exported = (*server)->Export(
+      weft::BytesOf(visitors), weft::ExportAs<consumer::VisitorLayout>(weft::kAllRights));
+  if (!exported.ok()) return exported.status();
+  if (auto status = Visit(**channel, (*exported)->handle()); !status.ok()) return status;
   std::cout << reply.text() << "\n";
   return absl::OkStatus();
 }
