@@ -262,11 +262,13 @@ TEST_P(RemoteMemoryNetworkTest, RevokingUnderFireEndsInReclaimedMemory) {
   std::atomic<bool> stop{false};
   std::optional<absl::Status> end;
   std::thread user([&] {
+    Probe::Stub stub(*channel_);
+    Data reply;
     while (!stop) {
+      // Then it drives its engine all the same, so that the owner gets its answers.
+      if (end.has_value()) (void)stub.Echo(Data(), &reply);
       const absl::Status status = memory_->Write(0, SliceOf(*buffer_));
-      if (status.ok()) continue;
-      end = status;
-      break;
+      if (!status.ok() && !end.has_value()) end = status;
     }
   });
   while (exported_->leases() == 0) std::this_thread::yield();
