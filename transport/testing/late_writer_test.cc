@@ -179,12 +179,13 @@ class LateWriterTest : public testing::TestWithParam<PathKind> {
   ~LateWriterTest() override {
     writer_->Kill();
     EXPECT_EQ(writer_->Complaints(), "");
-    EXPECT_TRUE(Run([this] { return end().closed(); }));
+    EXPECT_TRUE(Run([this] { return lent_to_ == 0 || end().closed(); }));
     listener_.reset();
     engine_.reset();
   }
 
-  Endpoint& end() { return *acceptor_.endpoints.back(); }
+  // The connection that the slab is lent to. (The writer may have made the next one already.)
+  Endpoint& end() { return *acceptor_.endpoints[lent_to_ - 1]; }
   MutableByteSpan slab() { return MutableByteSpan(memory_).subspan(kCanaryBytes, kSlabBytes); }
 
   bool Run(Function<bool()> done) {
