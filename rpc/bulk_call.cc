@@ -173,8 +173,8 @@ absl::Status BulkCall::Lend(Connection& connection, std::byte* to) {
   for (uint32_t i = 0; i < count_; ++i) {
     LentWindow& window = windows_[i];
     if (window.rights == kMayWrite) window.arrival = Arrival::kUndefined;
-    window.slice.memory->Pin(window.slice.offset);
-    window.pinned = true;
+    window.pinned = window.region != nullptr;  // an empty one lies in no buffer
+    if (window.pinned) window.slice.memory->Pin(window.slice.offset);
   }
   releasing_ = false;
   return absl::OkStatus();

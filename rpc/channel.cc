@@ -121,9 +121,8 @@ void Channel::Fill(ClientCall& call, uint32_t method, google::protobuf::MessageL
 // Fails what could never be sent; else the call has what it lends.
 absl::Status Channel::Begin(ClientCall& call, const google::protobuf::MessageLite& request,
                             const CallOptions& options) {
+  if (options.bulk == nullptr) return CheckRequest(request);
   WEFT_RETURN_IF_ERROR(CheckRequest(request));
-  if (options.bulk == nullptr) [[likely]]
-    return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
   call.bulk = options.bulk;
   return absl::OkStatus();

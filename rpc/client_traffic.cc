@@ -170,13 +170,10 @@ void ClientConnection::OnReply(ByteSpan frame) {
     ReleaseAbandoned(handle);
   }
   slots_->Free(handle);
-  if (call != nullptr) {
-    absl::Status status = Decode(header, body, *call);
-    if (call->bulk != nullptr) [[unlikely]] {
-      EndWithBulk(*call, std::move(status));
-    } else {
-      End(*call, std::move(status));
-    }
+  if (call != nullptr && call->bulk == nullptr) {
+    End(*call, Decode(header, body, *call));
+  } else if (call != nullptr) {
+    EndWithBulk(*call, Decode(header, body, *call));
   }
   if (!queue_.empty()) Pump();
 }
