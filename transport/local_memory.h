@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "transport/region.h"
-#include "transport/transport.h"
+#include "transport/connection.h"
 
 namespace weft {
 

@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/engine.h"
-#include "transport/framing/region_account.h"
+#include "transport/region.h"
 #include "transport/transport.h"
 
 namespace weft {

@@ -35,6 +35,10 @@ struct RemoteSpan {
   RemoteSpan Slice(uint64_t from, uint64_t bytes) const { return {key, offset + from, bytes}; }
 };
 
+// 16 GiB: above what programs lend and receive into, below the memory of hosts that register much;
+// raise it for a database that registers all of its page cache.
+inline constexpr uint64_t kDefaultRegionBytes = uint64_t{16} << 30;
+
 struct AtomicRegionTag;
 class Region;
 

@@ -16,10 +16,6 @@
 
 namespace weft {
 
-// 16 GiB: above what programs lend and receive into, below the memory of hosts that register much;
-// raise it for a database that registers all of its page cache.
-inline constexpr uint64_t kDefaultRegionBytes = uint64_t{16} << 30;
-
 // Counters of an engine, over all its domains.
 struct RegionCounters {
   Counter registrations;     // memory.registrations: ever made for applications
