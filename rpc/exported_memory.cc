@@ -9,6 +9,13 @@
 #include "rpc/region_handle_proto.h"
 
 namespace weft {
+namespace {
+
+// How long the destructor waits for holders' answers before it closes their connections: many times
+// an answer's time between machines; peers that nobody drives never answer.
+constexpr uint64_t kHolderPatienceUs = 1'000'000;
+
+}  // namespace
 
 // Engine thread only, but for `reclaimed`.
 class ExportedMemory::Core final : private Operation {
@@ -21,6 +28,9 @@ class ExportedMemory::Core final : private Operation {
   void Revoke(uint64_t grace_ns) {
     if (export_->state() != Export::State::kOpen) return;
     if (export_->Revoke(grace_ns, this)) engine_.Finish(reclaimed_);
+  }
+  void EndHolders() {
+    if (export_->state() == Export::State::kRevoking) export_->EndHolders();
   }
   // Any thread.
   Waiter& reclaimed() { return reclaimed_; }
@@ -54,7 +64,10 @@ ExportedMemory::ExportedMemory(Engine& engine, MutableByteSpan memory, std::uniq
 
 ExportedMemory::~ExportedMemory() {
   WEFT_CHECK(!engine_.InTurn());
-  Revoke(0);
+  if (Revoke(0, kHolderPatienceUs) == Revoked::kPinned) {
+    RunOnEngine(engine_, [this] { core_->EndHolders(); });
+    Revoke(0);
+  }
   RunOnEngine(engine_, [this] { core_.reset(); });
 }
 

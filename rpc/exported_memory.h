@@ -18,7 +18,8 @@
 // engine
 //   is the server's own). The destructor revokes without grace and returns when the memory is
 //   reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the holders
-//   have answered, or their connections have ended (LinkOptions::peer_timeout_ns sees to that).
+//   have answered. Of those that have not within a second (their programs are stopped, or nobody
+//   drives their engines) it closes the connections.
 //   REQUIRES: not destroyed from inside a callback of its engine.
 #pragma once
 

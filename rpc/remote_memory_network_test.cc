@@ -286,6 +286,15 @@ TEST_P(RemoteMemoryNetworkTest, RevokingUnderFireEndsInReclaimedMemory) {
       << *end;
 }
 
+// Its engine is driven by its callers, and there are none: on tcp it never says that nothing of it
+// is on its way any more.
+TEST_P(RemoteMemoryNetworkTest, AHolderThatNobodyDrivesDoesNotKeepTheMemory) {
+  ASSERT_EQ(memory_->Read(0, SliceOf(*buffer_, 0, 64)), absl::OkStatus());
+  exported_.reset();
+  std::memset(service_.memory.data(), 0x5A, kBytes);
+  EXPECT_FALSE(memory_->Read(0, SliceOf(*buffer_, 0, 64)).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, RemoteMemoryNetworkTest,
                          testing::Values(PathKind::kShm, PathKind::kTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });

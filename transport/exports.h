@@ -69,6 +69,10 @@ class Export {
   // the export may be destroyed there. Null: nobody is told. REQUIRES: kOpen.
   virtual bool Revoke(uint64_t grace_ns, Operation* reclaimed) = 0;
 
+  // Closes the connections of those whose leases still pin the memory: of peers who do not answer,
+  // because nobody drives them. REQUIRES: kRevoking.
+  virtual void EndHolders() = 0;
+
   virtual uint32_t leases() const = 0;  // open ones
 
  protected:

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,6 +53,7 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
   void ForbidAtomics(Region* region) override { AtomicRegions::Remove(region); }
   bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override;
   uint32_t peer_tenant() const override;
+  void EndConnection(std::string_view why) override;
 
   FramedConnection* const connection_;
   ExportTable* const exports_;

@@ -130,4 +130,6 @@ bool ConnectionLeases::ReclaimLease(std::unique_ptr<Region> region, Operation* o
 
 uint32_t ConnectionLeases::peer_tenant() const { return connection_->tenant(); }
 
+void ConnectionLeases::EndConnection(std::string_view why) { connection_->Close(why); }
+
 }  // namespace weft

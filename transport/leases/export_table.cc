@@ -76,6 +76,10 @@ void TableExport::CloseLeases() {
   }
 }
 
+void TableExport::EndHolders() {
+  for (ExportedLease& lease : leases_) lease.EndHolder();
+}
+
 void TableExport::AddLease(ExportedLease* lease) {
   WEFT_DCHECK(state_ == State::kOpen);
   leases_.PushBack(lease);

@@ -37,6 +37,8 @@ class ExportedLease : public ListNode<ExportedLeaseTag> {
   virtual void Revoke(uint64_t grace_ns) = 0;
   // Ends the holder's access. May leave the list inside, or later. Once closed, nothing to do.
   virtual void Close() = 0;
+  // Closes the holder's connection, which ends the lease, later.
+  virtual void EndHolder() = 0;
 
  protected:
   ~ExportedLease() = default;
@@ -55,6 +57,7 @@ class TableExport final : public Export, private Timer {
   absl::StatusOr<RegionHandle> Derive(uint64_t offset, uint64_t length, Rights rights,
                                       uint32_t tenant, uint64_t lifetime_ns) const override;
   bool Revoke(uint64_t grace_ns, Operation* reclaimed) override;
+  void EndHolders() override;
   uint32_t leases() const override { return lease_count_; }
 
   const ExportOptions& options() const { return options_; }

@@ -165,6 +165,10 @@ void GrantedLeases::GrantedLease::Close() {
   if (owner_->host_->ReclaimLease(std::move(region_), this)) Finish();
 }
 
+void GrantedLeases::GrantedLease::EndHolder() {
+  owner_->host_->EndConnection("its memory was revoked, and this peer did not answer");
+}
+
 void GrantedLeases::GrantedLease::CloseWithoutLink() {
   if (state_ == State::kClosing) return;  // the connection tells when it is reclaimed
   Stop();

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,6 +51,8 @@ class GrantedLeases {
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
     // Connection::tenant().
     virtual uint32_t peer_tenant() const = 0;
+    // Connection::Close().
+    virtual void EndConnection(std::string_view why) = 0;
 
    protected:
     ~Host() = default;
@@ -89,6 +92,7 @@ class GrantedLeases {
     // ExportedLease
     void Revoke(uint64_t grace_ns) override;
     void Close() override;
+    void EndHolder() override;
 
    private:
     enum class State : uint8_t { kOpen = 1, kRevoked = 2, kClosing = 3 };

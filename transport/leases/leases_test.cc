@@ -62,6 +62,7 @@ class FakeConnection : public HeldLeases::Host, public GrantedLeases::Host {
   bool pins = false;                 // a closed registration is not yet reclaimed
   std::vector<Operation*> reclaims;  // of those
   uint32_t tenant = kDefaultTenant;
+  int connections_ended = 0;
 
  private:
   void SendGrant(const GrantMessage& message) override { sent.push_back(message); }
@@ -81,6 +82,7 @@ class FakeConnection : public HeldLeases::Host, public GrantedLeases::Host {
     return !pins;
   }
   uint32_t peer_tenant() const override { return tenant; }
+  void EndConnection(std::string_view) override { ++connections_ended; }
 };
 
 class TestLease final : public Lease {
