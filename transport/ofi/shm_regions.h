@@ -114,13 +114,14 @@ class PeerRegions {
   // either way until Unpin().
   void* PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
   void Unpin(uint64_t key);
-  bool ProcessIsGone() const;
+  bool ProcessIsGone();
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;
 
   SharedRegionTable* table_ = nullptr;
   int32_t process_id_ = 0;
-  int process_fd_ = -1;  // a pidfd: the number may be used again, this is not. -1: old kernel
+  int process_fd_ = -1;        // a pidfd: the number may be used again, this is not. -1: old kernel
+  uint64_t gone_look_ns_ = 0;  // when to look at process_fd_ again
 };
 
 }  // namespace weft
