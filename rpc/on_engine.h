@@ -48,6 +48,8 @@ inline absl::Status InboxFullError() {
 // `start` starts something on the engine that will finish `waiter`; returns when it has. If this
 // thread may drive the engine, it does. `behind`: only after what has been posted before.
 // Errors: `start` has not run.
+// REQUIRES: `start` touches nothing of its caller's once the waiter may be finished: on another
+// thread than the engine's the caller goes on at that moment, and with it what `start` captured.
 template <class F>
 absl::Status StartAndWait(Engine& engine, Waiter& waiter, bool behind, F&& start) {
   if (engine.InTurn()) {

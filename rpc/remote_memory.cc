@@ -38,8 +38,9 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
 absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), core.handing_over(), [&] {
+    RemoteMemoryCore& started = core;  // of what is captured nothing may be there any more
     core.Start(operation, absl::OkStatus());
-    core.Flush();
+    started.Flush();
   }));
   return std::move(operation.status());
 }

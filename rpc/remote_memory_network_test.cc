@@ -286,6 +286,28 @@ TEST_P(RemoteMemoryNetworkTest, RevokingUnderFireEndsInReclaimedMemory) {
       << *end;
 }
 
+// An operation that was handed over to the engine's thread and failed there at once: its caller
+// went on, out of the function, while the engine's thread still read what stood on the caller's
+// stack.
+TEST_P(RemoteMemoryNetworkTest, WhatFailsAtOnceOnAnotherThreadLeavesTheCallersStackAlone) {
+  memory_.reset();  // the only holder is the one below, which answers by itself
+  buffer_.reset();
+  channel_.reset();
+  auto engine = *OpenNetworkEngine({});
+  auto channel = *Channel::Open(*engine, server_->address(), Options());
+  auto memory = OpenMemory(*channel);
+  auto buffer = *channel->AllocateBuffer(64);
+  EXPECT_EQ(exported_->Revoke(0), ExportedMemory::Revoked::kReclaimed);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::thread> threads;  // a fresh stack, that goes away, now and then
+    const auto fail = [&] { ASSERT_FALSE(memory->Read(0, SliceOf(*buffer)).ok()); };
+    if (i % 20 == 0) threads.emplace_back(fail);
+    fail();
+    for (std::thread& thread : threads) thread.join();
+  }
+  memory.reset();
+}
+
 // Its engine is driven by its callers, and there are none: on tcp it never says that nothing of it
 // is on its way any more.
 TEST_P(RemoteMemoryNetworkTest, AHolderThatNobodyDrivesDoesNotKeepTheMemory) {

@@ -94,8 +94,9 @@ absl::Status RemoteRecords::Run(Fill fill) {
   fill(operation);
   WEFT_RETURN_IF_ERROR(Check(operation.indices));
   WEFT_RETURN_IF_ERROR(StartAndWait(engine(), operation.waiter(), /*behind=*/false, [&] {
+    ClientConnection& client = memory_->channel().connection();
     slots_->Start(operation, absl::OkStatus());
-    memory_->channel().connection().FlushUnlessInTurn();
+    client.FlushUnlessInTurn();
   }));
   return std::move(operation.status());
 }
