@@ -27,11 +27,9 @@
 // Lifetime: the memory outlives the stream, and the channel its calls. The destructor waits until
 //   the memory is reclaimed, as ~BulkCall() does.
 // Errors: those of the chunks' calls, of the consumer and of the producer, as they are. Those of
-// the
-//   chunks behind the first failed one are dropped.
+//   the chunks behind the first failed one are dropped.
 // Invariants: at most `slots` chunks are under way; no slot is used again before its bytes have
-// been
-//   consumed, or its call has ended, and its memory is reclaimed.
+//   been consumed, or its call has ended, and its memory is reclaimed.
 #pragma once
 
 #include <cstddef>

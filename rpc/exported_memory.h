@@ -15,12 +15,11 @@
 //
 // Threads: any, several at once. From handlers that run on the engine too, where marked.
 // Lifetime: the memory outlives this; this is destroyed before its engine (its Server, if the
-// engine
-//   is the server's own). The destructor revokes without grace and returns when the memory is
-//   reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the holders
-//   have answered. Of those that have not within a second (their programs are stopped, or nobody
-//   drives their engines) it closes the connections.
-//   REQUIRES: not destroyed from inside a callback of its engine.
+//   engine is the server's own). The destructor revokes without grace and returns when the memory
+//   is reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the
+//   holders have answered. Of those that have not within a second (their programs are stopped, or
+//   nobody drives their engines) it closes the connections. REQUIRES: not destroyed from inside a
+//   callback of its engine.
 #pragma once
 
 #include <cstddef>

@@ -26,9 +26,8 @@
 // Besides, the struct has
 //   kLayoutName   "kv.Bucket", the message's full name
 //   kLayoutHash   64 bits over names, types, sizes and offsets of all members: two sides whose
-//   hashes
-//                 differ get an error when they meet. Any change changes it, also one of a nested
-//                 message; values of enums don't count. (FNV-1a over the text that
+//                 hashes differ get an error when they meet. Any change changes it, also one of a
+//                 nested message; values of enums don't count. (FNV-1a over the text that
 //                 rpc/plugin/layout.h describes.)
 //   kChecked      whether it has a sequence word and a checksum (rpc/record.h)
 //

@@ -3,8 +3,8 @@
 //   message Account { option (weft.fixed_layout) = true; sfixed64 balance = 1; ... }
 //
 //   owner     std::vector<AccountLayout> accounts(1000);
-//             auto exported = server->Export(BytesOf(accounts),
-//             ExportAs<AccountLayout>(kAllRights));
+//             auto exported =
+//                 server->Export(BytesOf(accounts), ExportAs<AccountLayout>(kAllRights));
 //             (*exported)->handle(reply->mutable_accounts());
 //   holder    auto accounts = RemoteArray<AccountLayout>::Open(*channel, reply.accounts());
 //             AccountLayout account;

@@ -23,10 +23,9 @@
 //   An atomic sees every write that was accepted before it. A Read that has to see a Write is
 //   started after that one's end. (After the end of a Write the local memory may be reused; that
 //   it has arrived is proven by the reply to a call, or by an atomic's end.)
-// Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are
-// executed
-//   by the owner's engine on every path (transport/operation.h): atomic with each other and with
-//   std::atomic_ref in the owner's process, not with one-sided writes.
+// Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
+//   out by the owner's engine on every path (transport/operation.h): atomic with each other and
+//   with std::atomic_ref in the owner's process, not with one-sided writes.
 // Torn reads: a Read is not atomic against writes to the same bytes. rpc/remote_array.h detects
 // that.
 //
@@ -40,11 +39,9 @@
 //   PERMISSION_DENIED   the handle lacks the right (the text has both); or the owner does not know
 //                       the handle: forged, revoked, expired, another tenant's. For good.
 //   FAILED_PRECONDITION the layouts differ (the text has both); or a blocking form inside a
-//   callback
-//                       of the same engine.
+//                       callback of the same engine.
 //   ABORTED             the owner has revoked the handle. For good; what was under way may have
-//   been
-//                       carried out.
+//                       been carried out.
 //   UNAVAILABLE         no connection. The text says "not sent, safe to retry" or "may have been
 //                       carried out".
 //   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try

@@ -8,9 +8,8 @@
 //     refused            for good: every operation ends with the owner's answer
 //
 // Threads: the engine's, but for Check().
-// Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and then
-// deletes
-//   it.
+// Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
+//   then deletes it.
 // Invariants: an operation is waiting, posted, deferred or done; waiting_count_ <= max_waiting;
 //   operations that hold calls back are waiting ones.
 #pragma once

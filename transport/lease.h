@@ -25,8 +25,7 @@
 //   FAILED_PRECONDITION  the handle is good and the layouts differ: the text has both.
 //   INVALID_ARGUMENT     a length of time out of bounds; no handle at all.
 //   RESOURCE_EXHAUSTED   the owner's limit of leases (those whose memory is still pinned included)
-//   or
-//                        of registrations.
+//                        or of registrations.
 //   UNIMPLEMENTED        the peer's release knows no leases.
 //   ABORTED              the owner has revoked it.
 //   DEADLINE_EXCEEDED    its time is over.

@@ -38,9 +38,8 @@ class MappedMemory {
  public:
   enum class Pages : uint8_t {
     kSmall = 1,
-    kTransparentHuge =
-        2,      // aligned to huge pages and advised: huge as far as the kernel finds some
-    kHuge = 3,  // reserved
+    kTransparentHuge = 2,  // aligned and advised: huge as far as the kernel finds some
+    kHuge = 3,             // reserved
   };
 
   // At least `bytes` bytes of zeros; whole pages of the kind that came out.
