@@ -28,7 +28,7 @@
 #include "core/intrusive_list.h"
 #include "core/slab.h"
 #include "core/timer_wheel.h"
-#include "transport/engine.h"
+#include "rpc/blocked_caller.h"
 
 namespace weft {
 
@@ -80,21 +80,10 @@ class ClientCall : public ListNode<>, public Timer {
 };
 
 // A call whose caller waits for it.
-class BlockingCall final : public ClientCall {
+class BlockingCall final : public ClientCall, public BlockedCaller {
  public:
-  explicit BlockingCall(Engine& engine) : engine_(engine) {}
-
-  void Complete(absl::Status status) override {
-    status_ = std::move(status);
-    engine_.Finish(waiter_);  // the caller goes on: nothing may be touched from here on
-  }
-  Waiter& waiter() { return waiter_; }
-  absl::Status& status() { return status_; }
-
- private:
-  Engine& engine_;
-  Waiter waiter_;
-  absl::Status status_;
+  using BlockedCaller::BlockedCaller;
+  void Complete(absl::Status status) override { GoOn(std::move(status)); }
 };
 
 // A call that ends with a callback. Made by ClientConnection, which keeps finished ones for reuse.

@@ -88,30 +88,23 @@ void Begin(Engine& engine, RemoteMemoryCore& core, Fill fill) {
 }
 
 // The owner's answer to a question for a narrower handle, whose asker waits.
-class BlockingDerivation final : public Derivation {
+class BlockingDerivation final : public Derivation, public BlockedCaller {
  public:
-  explicit BlockingDerivation(Engine& engine) : engine_(engine) {}
+  using BlockedCaller::BlockedCaller;
 
   void OnDerived(const absl::Status& status, const RegionHandle& handle) override {
     handle_ = handle;
     End(status);
   }
-  void End(absl::Status status) {
-    status_ = std::move(status);
-    engine_.Finish(waiter_);
-  }
-  Waiter& waiter() { return waiter_; }
-  absl::StatusOr<RemoteRegion> result() const {
-    if (!status_.ok()) return status_;
+  void End(const absl::Status& status) { GoOn(status); }
+  absl::StatusOr<RemoteRegion> result() {
+    if (!status().ok()) return status();
     RemoteRegion region;
     ToProto(handle_, &region);
     return region;
   }
 
  private:
-  Engine& engine_;
-  Waiter waiter_;
-  absl::Status status_;
   RegionHandle handle_;
 };
 

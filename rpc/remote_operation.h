@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
+#include "rpc/blocked_caller.h"
 #include "rpc/remote_memory.h"
 #include "transport/engine.h"
 #include "transport/operation.h"
@@ -58,21 +59,10 @@ class RemoteOperation : public ListNode<>, public Operation, public AtomicOperat
 };
 
 // One whose caller waits for it.
-class BlockingOperation final : public RemoteOperation {
+class BlockingOperation final : public RemoteOperation, public BlockedCaller {
  public:
-  explicit BlockingOperation(Engine& engine) : engine_(engine) {}
-
-  void Finish(absl::Status status) override {
-    status_ = std::move(status);
-    engine_.Finish(waiter_);  // the caller goes on: nothing may be touched from here on
-  }
-  Waiter& waiter() { return waiter_; }
-  absl::Status& status() { return status_; }
-
- private:
-  Engine& engine_;
-  Waiter waiter_;
-  absl::Status status_;
+  using BlockedCaller::BlockedCaller;
+  void Finish(absl::Status status) override { GoOn(std::move(status)); }
 };
 
 // One that ends with a callback. Made by RemoteMemoryCore, which keeps finished ones for reuse.

@@ -5,6 +5,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/blocked_caller.h"
 #include "rpc/client_connection.h"
 #include "rpc/on_engine.h"
 #include "rpc/record_slots.h"
@@ -13,20 +14,10 @@ namespace weft {
 namespace {
 
 // One whose caller waits for it.
-class BlockingRecords final : public RecordOperation {
+class BlockingRecords final : public RecordOperation, public BlockedCaller {
  public:
-  explicit BlockingRecords(Engine& engine) : engine_(engine) {}
-  void Finish(absl::Status status) override {
-    status_ = std::move(status);
-    engine_.Finish(waiter_);  // the caller goes on: nothing may be touched from here on
-  }
-  Waiter& waiter() { return waiter_; }
-  absl::Status& status() { return status_; }
-
- private:
-  Engine& engine_;
-  Waiter waiter_;
-  absl::Status status_;
+  using BlockedCaller::BlockedCaller;
+  void Finish(absl::Status status) override { GoOn(std::move(status)); }
 };
 
 absl::Status CheckShape(const RecordShape& shape, uint64_t memory_bytes) {
