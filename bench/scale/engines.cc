@@ -1,0 +1,189 @@
+#include "bench/scale/engines.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/machine/cpu.h"
+#include "bench/perf/measurement.h"
+#include "bench/scale/call_loop.h"
+#include "bench/scale/echo_server.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "transport/network.h"
+
+namespace weft::bench {
+namespace {
+
+// Of twice one pair's rate.
+constexpr double kLeastScaling = 0.9;
+constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
+// Turns of both engines between two looks at the clock.
+constexpr int kTurnsPerLook = 64;
+
+class EchoService final : public Perf::Service {
+ public:
+  absl::Status Echo(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    (void)context;
+    reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+};
+
+// A client's and a server's engine, driven by the thread that opened them.
+class EnginePair {
+ public:
+  absl::Status Open(PathKind path) {
+    const EngineOptions engine = {.drive = EngineOptions::Drive::kExternal};
+    WEFT_ASSIGN_OR_RETURN(server_engine_, OpenNetworkEngine(engine));
+    WEFT_ASSIGN_OR_RETURN(client_engine_, OpenNetworkEngine(engine));
+    ServerOptions server;
+    server.link = OnlyPath(path);
+    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*server_engine_, server));
+    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
+    WEFT_RETURN_IF_ERROR(server_->Listen("127.0.0.1:0"));
+    ChannelOptions channel;
+    channel.link = OnlyPath(path);
+    channel.connect_at_once = false;
+    channel.link.connect_timeout_ns = kConnectWithinNs;
+    channel.link.path_timeout_ns = kConnectWithinNs / 2;
+    WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*client_engine_, server_->address(), channel));
+    stub_ = std::make_unique<Perf::Stub>(*channel_);
+    calls_ = std::make_unique<CallLoops>(stub_.get(), kOutstanding, kSmallBytes);
+    calls_->Start();
+    // The first calls wait for the connection.
+    while (calls_->finished() < kOutstanding && calls_->status().ok()) Turn();
+    return calls_->status();
+  }
+
+  // Calls per second.
+  absl::StatusOr<double> Run(double seconds) {
+    RunFor(seconds * kWarmUpShare);
+    const uint64_t start_ns = Clock::Real().NowNs();
+    const uint64_t before = calls_->finished();
+    RunFor(seconds);
+    const uint64_t elapsed_ns = Clock::Real().NowNs() - start_ns;
+    const uint64_t calls = calls_->finished() - before;
+    WEFT_RETURN_IF_ERROR(calls_->status());
+    return static_cast<double>(calls) * kNsPerSec / static_cast<double>(elapsed_ns);
+  }
+
+  void Close() {
+    if (calls_ == nullptr) return;
+    calls_->Stop();
+    while (!calls_->idle()) Turn();
+    channel_.reset();
+    server_.reset();
+  }
+
+ private:
+  void Turn() {
+    client_engine_->Poll();
+    server_engine_->Poll();
+  }
+  void RunFor(double seconds) {
+    const uint64_t end_ns =
+        Clock::Real().NowNs() + static_cast<uint64_t>(seconds * static_cast<double>(kNsPerSec));
+    while (Clock::Real().NowNs() < end_ns && calls_->status().ok()) {
+      for (int i = 0; i < kTurnsPerLook; ++i) Turn();
+    }
+  }
+
+  EchoService service_;
+  std::unique_ptr<Engine> server_engine_;
+  std::unique_ptr<Engine> client_engine_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Perf::Stub> stub_;
+  std::unique_ptr<CallLoops> calls_;
+};
+
+// Pairs that run at the same time, one for each of `cpus`; the sum of their rates.
+absl::StatusOr<double> RateOf(const std::vector<int>& cpus, PathKind path, double seconds) {
+  std::atomic<size_t> opened{0};
+  std::vector<absl::StatusOr<double>> rates(cpus.size(), 0.0);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < cpus.size(); ++i) {
+    threads.emplace_back([&, i] {
+      EnginePair pair;
+      absl::Status status = PinThisThread(cpus[i]);
+      if (status.ok()) status = pair.Open(path);
+      // All run, or none: the others' rates would be of an emptier machine.
+      ++opened;
+      while (opened.load() < cpus.size()) std::this_thread::yield();
+      if (status.ok()) {
+        rates[i] = pair.Run(seconds);
+      } else {
+        rates[i] = status;
+      }
+      pair.Close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  double sum = 0;
+  for (const absl::StatusOr<double>& rate : rates) {
+    WEFT_RETURN_IF_ERROR(rate.status());
+    sum += *rate;
+  }
+  return sum;
+}
+
+absl::Status MeasurePath(PathKind path, const std::vector<int>& cpus, const ScaleOptions& options,
+                         ScaleReport* report) {
+  std::vector<double> ones, twos, ratios;
+  for (int round = 0; round < options.rounds; ++round) {
+    // Each processor in turn: they need not be equally fast.
+    const std::vector<int> alone = {cpus[static_cast<size_t>(round) % cpus.size()]};
+    WEFT_ASSIGN_OR_RETURN(const double one, RateOf(alone, path, options.seconds));
+    WEFT_ASSIGN_OR_RETURN(const double two, RateOf(cpus, path, options.seconds));
+    ones.push_back(one / 1e6);
+    twos.push_back(two / 1e6);
+    ratios.push_back(two / (2 * one));
+  }
+  const std::string name(PathKindName(path));
+  const std::string stem = "scale." + name + ".";
+  report->Add({stem + "engines_1.Mper_s",
+               name + ": calls of one pair of engines, one processor",
+               MedianOf(ones),
+               "M/s",
+               {},
+               {}});
+  report->Add({stem + "engines_2.Mper_s",
+               name + ": calls of two pairs, two processors",
+               MedianOf(twos),
+               "M/s",
+               {},
+               {}});
+  report->Add({stem + "engines.scaling",
+               name + ": two pairs / twice one pair",
+               MedianOf(ratios),
+               "",
+               {},
+               kLeastScaling});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void MeasureEngines(const ScaleOptions& options, ScaleReport* report) {
+  if (options.client_cpu == options.server_cpu) {
+    report->Note("engines: skipped, there is one processor only");
+    return;
+  }
+  const std::vector<int> cpus = {options.client_cpu, options.server_cpu};
+  for (const PathKind path : options.paths) {
+    const absl::Status status = MeasurePath(path, cpus, options, report);
+    if (status.ok()) continue;
+    report->Fail(StrCat("engines, ", PathKindName(path), ": ", ToStd(status.message())));
+  }
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# weft_scale runs each program over both paths, names its metrics as documented, and leaves nothing
+# behind in /dev/shm.
+set -euo pipefail
+scale=$1
+json=$TEST_TMPDIR/scale.json
+
+"$scale" --connections 20 --repeat 1 --seconds 0.02 --json "$json"
+
+for path in shm tcp; do
+  for metric in one.p50_us many.p50_us many.p50_ratio server_resident_KiB server_mapped_KiB \
+    server_descriptors client_resident_KiB client_mapped_KiB client_descriptors engines_1.Mper_s \
+    engines_2.Mper_s engines.scaling idle.server_percent idle.client_percent wakeup.awake_us \
+    wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \
+    wakeup.ratio wakeup.both_ratio; do
+    [[ $metric != engines* || $(nproc) -gt 1 ]] || continue
+    line=$(grep "\"scale.$path.$metric\"" "$json") || { echo "no $path.$metric"; exit 1; }
+    [[ $line =~ ^\{\"metric\":\ \"[A-Za-z0-9_.]+\",\ \"value\":\ [-0-9.e+]+\}$ ]] ||
+      { echo "not JSON: $line"; exit 1; }
+  done
+done
+
+status=0
+"$scale" sideways 2>"$TEST_TMPDIR/said" || status=$?
+[[ $status == 2 ]] || { echo "status $status for an unknown program"; exit 1; }
+grep -q 'unknown argument sideways' "$TEST_TMPDIR/said" || { cat "$TEST_TMPDIR/said"; exit 1; }
+
+left=$(find /dev/shm -name 'weft*')
+[[ -z $left ]] || { echo "left in /dev/shm: $left"; exit 1; }
