@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "core/full_fence.h"
 #include "core/status.h"
 
 namespace weft {
@@ -19,18 +20,6 @@ constexpr size_t kPageBytes = 4096;
 // What peers must not be able to do with the page: resize it under us, or write to it. The seal
 // against writes leaves this process's own mapping, made before, writable.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-
-// Orders a store before a later load of another word, against the same two steps mirrored on the
-// other side (see doorbell.h).
-void FullFence() {
-#if defined(__SANITIZE_THREAD__)
-  // ThreadSanitizer does not model fences; a read-modify-write is one on every machine we run on.
-  static std::atomic<uint32_t> word{0};
-  word.fetch_add(1, std::memory_order_seq_cst);
-#else
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-#endif
-}
 
 void WriteEvent(int event_fd) {
   const uint64_t one = 1;
@@ -127,6 +116,10 @@ PeerDoorbell::~PeerDoorbell() {
 
 void PeerDoorbell::Ring() {
   FullFence();
+  RingAfterFence();
+}
+
+void PeerDoorbell::RingAfterFence() {
   if (armed_->load(std::memory_order_relaxed) != 0) WriteEvent(event_fd_);
 }
 

@@ -61,6 +61,8 @@ class PeerDoorbell {
   PeerDoorbell& operator=(const PeerDoorbell&) = delete;
 
   void Ring();
+  // The same for who has put a full fence (core/full_fence.h) behind the work already.
+  void RingAfterFence();
 
  private:
   PeerDoorbell() = default;

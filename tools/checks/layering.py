@@ -35,7 +35,8 @@ WITH_PROTOBUF_ALL_THE_SAME = ("transport/control/",)
 
 # Concrete networks: each knows the seams in transport/*.h, itself and core, and what stands here.
 # (The simulated one brings up its connections itself, as transport/control/ does for ofi/.)
-NETWORKS = {"transport/ofi/": (), "transport/sim/": ("transport/framing/", "transport/leases/")}
+NETWORKS = {"transport/ofi/": (), "transport/shm/": (),
+            "transport/sim/": ("transport/framing/", "transport/leases/")}
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"
 # Parts that are benchmarked by themselves.

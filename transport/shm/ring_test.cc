@@ -1,0 +1,407 @@
+// What the ring promises: every record once, whole and in order; no room is an answer; and nothing
+// that a peer writes there does more than end the link.
+
+#include "transport/shm/ring.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/test_seed.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using Written = RingWriter::Result;
+using Read = RingReader::Result;
+
+// A ring and both its ends; a small language to write and read it.
+class Road {
+ public:
+  explicit Road(uint32_t max_payload = kMaxRecordPayload)
+      : writer_(memory_->ring, &memory_->words),
+        reader_(memory_->ring, &memory_->words, max_payload) {}
+
+  Written Write(std::string_view text, RecordKind kind = RecordKind::kBatch) {
+    return writer_.TryWrite(kind, AsBytes(text));
+  }
+  Read ReadOne() { return reader_.Next(memory_->buffer, &record_); }
+  // The next record's payload; "-" where there is none, "!" for a broken ring.
+  std::string ReadText() {
+    const Read result = ReadOne();
+    if (result == Read::kBroken) return "!";
+    return result == Read::kNone ? "-" : std::string(AsStringView(record_.payload));
+  }
+  // Writes until there is no room; returns how many.
+  int Fill(std::string_view text) {
+    int count = 0;
+    while (Write(text) == Written::kWritten) ++count;
+    return count;
+  }
+  // Reads all there is, telling the writer as a link does; returns how many.
+  int Drain() {
+    int count = 0;
+    for (; ReadOne() == Read::kRecord; ++count) reader_.TellConsumed();
+    return count;
+  }
+  // Both ends move on by a record of these many bytes of the ring.
+  void Advance(uint32_t bytes) {
+    ASSERT_EQ(Write(std::string(bytes - kRecordHeaderBytes, 'a')), Written::kWritten);
+    ASSERT_EQ(ReadOne(), Read::kRecord);
+    reader_.TellConsumed();
+  }
+
+  void Scribble(uint32_t at, uint64_t word) { std::memcpy(memory_->ring + at, &word, 8); }
+  RingWriter& writer() { return writer_; }
+  RingReader& reader() { return reader_; }
+  RingWords& words() { return memory_->words; }
+  const RingReader::Record& record() const { return record_; }
+  std::byte* ring() { return memory_->ring; }
+
+ private:
+  struct Memory {
+    RingWords words{};
+    alignas(64) std::byte ring[kRingBytes] = {};
+    alignas(64) std::byte buffer[kMaxRecordBytes] = {};
+  };
+  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
+  RingWriter writer_;
+  RingReader reader_;
+  RingReader::Record record_;
+};
+
+std::string Pattern(size_t bytes, size_t seed) {
+  std::string text(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(seed * 31 + i * 7 + i / 253);
+  return text;
+}
+
+constexpr uint64_t Header(RecordKind kind, uint64_t length) {
+  return uint64_t{static_cast<uint8_t>(kind)} << 32 | length;
+}
+
+// --- records -------------------------------------------------------------------------------------
+
+TEST(RingTest, NothingIsThereAtFirst) {
+  Road road;
+  EXPECT_FALSE(road.reader().HasRecord());
+  EXPECT_EQ(road.ReadText(), "-");
+}
+
+TEST(RingTest, ARecordIsReadOnce) {
+  Road road;
+  ASSERT_EQ(road.Write("hello"), Written::kWritten);
+  EXPECT_TRUE(road.reader().HasRecord());
+  EXPECT_EQ(road.ReadText(), "hello");
+  EXPECT_FALSE(road.reader().HasRecord());
+  EXPECT_EQ(road.ReadText(), "-");
+}
+
+TEST(RingTest, RecordsKeepTheirOrderAndKind) {
+  Road road;
+  road.Write("1");
+  road.Write("22", RecordKind::kAsk);
+  road.Write("333", RecordKind::kAnswer);
+  EXPECT_EQ(road.ReadText(), "1");
+  EXPECT_EQ(road.record().kind, RecordKind::kBatch);
+  EXPECT_EQ(road.ReadText(), "22");
+  EXPECT_EQ(road.record().kind, RecordKind::kAsk);
+  EXPECT_EQ(road.ReadText(), "333");
+  EXPECT_EQ(road.record().kind, RecordKind::kAnswer);
+}
+
+// Rounds go on with every size, so each is met at many places of the ring.
+TEST(RingTest, EverySizeArrivesWhole) {
+  Road road;
+  for (uint32_t bytes = 1; bytes <= kMaxRecordPayload; ++bytes) {
+    const std::string text = Pattern(bytes, bytes);
+    ASSERT_EQ(road.Write(text), Written::kWritten) << bytes;
+    ASSERT_EQ(road.ReadText(), text) << bytes;
+    road.reader().TellConsumed();
+  }
+}
+
+TEST(RingTest, EverySizeFitsAtEveryPlace) {
+  for (uint32_t start = 0; start < kRingBytes; start += 64) {
+    for (const uint32_t bytes : {1u, 55u, 56u, 57u, 120u, 4000u, kMaxRecordPayload}) {
+      Road road;
+      for (uint32_t at = 0; at < start; at += 64) road.Advance(64);
+      const std::string text = Pattern(bytes, start);
+      ASSERT_EQ(road.Write(text), Written::kWritten) << start << " " << bytes;
+      ASSERT_EQ(road.Write("next"), Written::kWritten) << start << " " << bytes;
+      ASSERT_EQ(road.ReadText(), text) << start << " " << bytes;
+      ASSERT_EQ(road.ReadText(), "next");
+    }
+  }
+}
+
+// What a payload holds is never taken for a header in a later round, though it looks like one.
+TEST(RingTest, PayloadsFullOfHeadersAreNoHeaders) {
+  Road road;
+  const uint64_t header = Header(RecordKind::kBatch, 8);
+  std::string lies;
+  for (int i = 0; i < 500; ++i) lies.append(reinterpret_cast<const char*>(&header), 8);
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 2'000; ++round) {
+    const size_t bytes = 1 + random() % lies.size();
+    ASSERT_EQ(road.Write(lies.substr(0, bytes)), Written::kWritten);
+    ASSERT_EQ(road.ReadText(), lies.substr(0, bytes));
+    ASSERT_EQ(road.ReadText(), "-") << "in round " << round;
+    road.reader().TellConsumed();
+  }
+}
+
+TEST(RingTest, WhatStandsBehindThePayloadInItsSlotStaysPrivate) {
+  Road road;
+  std::string slot(64, 'S');
+  ASSERT_EQ(road.writer().TryWrite(RecordKind::kBatch, AsBytes(slot).first(5)), Written::kWritten);
+  const auto* from = reinterpret_cast<const char*>(road.ring()) + kRecordHeaderBytes;
+  EXPECT_EQ(std::string(from, 8), std::string("SSSSS\0\0\0", 8));
+}
+
+// --- room ----------------------------------------------------------------------------------------
+
+TEST(RingTest, AFullRingTakesNothingAndLosesNothing) {
+  Road road;
+  const int count = road.Fill("small");
+  EXPECT_EQ(count, static_cast<int>(kRingBytes / 64 - 1)) << "all lines but the last";
+  EXPECT_EQ(road.Write("small"), Written::kFull);
+  EXPECT_FALSE(road.writer().HasRoom());
+  EXPECT_EQ(road.Drain(), count);
+  EXPECT_TRUE(road.writer().HasRoom());
+  EXPECT_EQ(road.Write("again"), Written::kWritten);
+  EXPECT_EQ(road.ReadText(), "again");
+}
+
+TEST(RingTest, AFullRingCanBeClosed) {
+  for (uint32_t start = 0; start < 4096; start += 64) {
+    Road road;
+    for (uint32_t at = 0; at < start; at += 64) road.Advance(64);
+    const int count = road.Fill(std::string(1000, 'f'));
+    road.writer().Close();
+    for (int i = 0; i < count; ++i) ASSERT_EQ(road.ReadText().size(), 1000u);
+    ASSERT_EQ(road.ReadOne(), Read::kRecord);
+    ASSERT_EQ(road.record().kind, RecordKind::kClosed);
+  }
+}
+
+// The writer would wait for ever for what the reader keeps to itself.
+TEST(RingTest, WhoHasReadAllHasToldEnoughForTheLargest) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  Road road;
+  for (int round = 0; round < 20'000; ++round) {
+    const size_t bytes = 1 + random() % (round % 3 == 0 ? kMaxRecordPayload : 300);
+    road.Write(Pattern(bytes, bytes));
+    road.Drain();
+    ASSERT_TRUE(road.writer().HasRoom()) << "after round " << round;
+  }
+}
+
+TEST(RingTest, HavingRoomMeansThatTheLargestFits) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  Road road;
+  const std::string largest(kMaxRecordPayload, 'L');
+  for (int round = 0; round < 20'000; ++round) {
+    if (random() % 4 == 0) road.Drain();
+    if (road.writer().HasRoom() && random() % 2 == 0) {
+      ASSERT_EQ(road.Write(largest), Written::kWritten);
+    } else {
+      road.Write(std::string(1 + random() % 500, 's'));
+    }
+  }
+}
+
+TEST(RingTest, AWriterThatWantsRoomIsWokenWhenItIsTold) {
+  Road road;
+  road.Fill("small");
+  road.writer().WantRoom();
+  bool woken = false;
+  while (road.ReadOne() == Read::kRecord) woken = road.reader().TellConsumed() || woken;
+  EXPECT_TRUE(woken);
+  road.writer().StopWanting();
+  road.Fill("small");
+  woken = false;
+  while (road.ReadOne() == Read::kRecord) woken = road.reader().TellConsumed() || woken;
+  EXPECT_FALSE(woken);
+}
+
+TEST(RingTest, TheReaderTellsInQuarters) {
+  Road road;
+  uint64_t told = 0;
+  int times = 0;
+  for (uint32_t i = 0; i < kRingBytes / 64; ++i) {
+    road.Advance(64);
+    times += std::exchange(told, road.words().consumed.load()) != road.words().consumed.load();
+  }
+  EXPECT_EQ(times, 4);
+}
+
+// --- hostile peers -------------------------------------------------------------------------------
+
+TEST(RingTest, BadHeadersBreakTheRing) {
+  constexpr uint32_t kMaxPayload = 4096;
+  const uint64_t kBad[] = {
+      Header(RecordKind::kBatch, 0),
+      Header(RecordKind::kBatch, kMaxPayload + 1),
+      Header(RecordKind::kBatch, kRingBytes),
+      Header(RecordKind::kBatch, 0xffffffff),
+      Header(RecordKind::kAsk, 0),
+      Header(RecordKind::kAnswer, kMaxPayload + 1),
+      Header(RecordKind::kWrap, 0),  // at the beginning
+      Header(RecordKind::kWrap, 1),
+      Header(RecordKind::kClosed, 1),
+      Header(RecordKind{0}, 5),
+      Header(RecordKind{6}, 5),
+      Header(RecordKind{255}, 5),
+      Header(RecordKind::kBatch, 5) | uint64_t{1} << 40,
+      Header(RecordKind::kBatch, 5) | uint64_t{1} << 63,
+      ~uint64_t{0},
+  };
+  for (const uint64_t header : kBad) {
+    Road road(kMaxPayload);
+    road.Scribble(0, header);
+    EXPECT_EQ(road.ReadText(), "!") << std::hex << header;
+  }
+}
+
+TEST(RingTest, ARecordMustEndInsideTheRing) {
+  Road road;
+  for (uint32_t at = 0; at < kRingBytes - 64; at += 64) road.Advance(64);
+  road.Scribble(kRingBytes - 64, Header(RecordKind::kBatch, 57));
+  EXPECT_EQ(road.ReadText(), "!");
+}
+
+TEST(RingTest, AWrapMustLeadToARecord) {
+  for (const uint64_t first : {uint64_t{0}, Header(RecordKind::kWrap, 0)}) {
+    Road road;
+    road.Advance(64);
+    road.Scribble(0, first);
+    road.Scribble(64, Header(RecordKind::kWrap, 0));
+    EXPECT_EQ(road.ReadText(), "!");
+  }
+}
+
+TEST(RingTest, ImpossibleCountsBreakTheWriter) {
+  for (const uint64_t lie : {uint64_t{kRingBytes}, ~uint64_t{0}, uint64_t{1} << 63}) {
+    Road road;
+    const int count = road.Fill("small");
+    ASSERT_GT(count, 0);
+    road.words().consumed.store(lie);
+    EXPECT_EQ(road.Write("small"), Written::kBroken) << lie;
+    EXPECT_FALSE(road.writer().HasRoom());
+    EXPECT_TRUE(road.writer().broken());
+  }
+}
+
+TEST(RingTest, ACountThatGoesBackBreaksTheWriter) {
+  Road road;
+  road.Fill("small");
+  road.Drain();
+  road.Fill("small");
+  road.words().consumed.store(64);
+  EXPECT_EQ(road.Write("small"), Written::kBroken);
+}
+
+// Whatever stands in the ring, the reader reads inside of it (the sanitizers watch), comes to an
+// end, and hands out nothing that is longer than allowed.
+TEST(RingTest, AnyScribbleIsReadSafely) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 3'000; ++round) {
+    Road road(4096);
+    for (uint32_t at = 0; at < kRingBytes; at += 8) {
+      uint64_t word = random();
+      if (random() % 2 == 0)
+        word = Header(RecordKind{static_cast<uint8_t>(random() % 8)}, random() % 5000);
+      if (random() % 4 == 0) word = 0;
+      road.Scribble(at, word);
+    }
+    for (int i = 0; i < 1'000; ++i) {
+      const Read result = road.ReadOne();
+      if (result != Read::kRecord || road.record().kind == RecordKind::kClosed) break;
+      ASSERT_LE(road.record().payload.size(), 4096u);
+      ASSERT_GT(road.record().payload.size(), 0u);
+      road.reader().TellConsumed();
+    }
+  }
+}
+
+// --- two threads ---------------------------------------------------------------------------------
+
+// The reader looks on while the writer writes; sizes and bursts at random.
+TEST(RingTest, TwoThreadsExchangeEverythingInOrder) {
+  constexpr uint32_t kRecords = 100'000;
+  Road road;
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::thread writer([&] {
+    std::mt19937_64 random(seed);
+    for (uint32_t i = 0; i < kRecords; ++i) {
+      std::string text = Pattern(4 + random() % (i % 50 == 0 ? kMaxRecordPayload - 4 : 200), i);
+      std::memcpy(text.data(), &i, sizeof(i));
+      while (road.Write(text) != Written::kWritten) {
+        ASSERT_FALSE(road.writer().broken());
+        std::this_thread::yield();
+      }
+    }
+    road.writer().Close();
+  });
+  std::mt19937_64 random(seed);
+  for (uint32_t i = 0; i < kRecords; ++i) {
+    std::string wanted = Pattern(4 + random() % (i % 50 == 0 ? kMaxRecordPayload - 4 : 200), i);
+    std::memcpy(wanted.data(), &i, sizeof(i));
+    std::string got = "-";
+    while ((got = road.ReadText()) == "-") std::this_thread::yield();
+    road.reader().TellConsumed();
+    ASSERT_EQ(got, wanted) << "record " << i;
+  }
+  while (road.ReadOne() == Read::kNone) std::this_thread::yield();
+  EXPECT_EQ(road.record().kind, RecordKind::kClosed);
+  writer.join();
+}
+
+// A writer that only looks again after it was woken: the wake-up is never lost.
+TEST(RingTest, AWaitingWriterIsAlwaysWoken) {
+  constexpr int kRecords = 50'000;
+  Road road;
+  std::atomic<int> wakes{0};
+  std::thread writer([&] {
+    const std::string text(1000, 'w');
+    for (int i = 0; i < kRecords;) {
+      if (road.Write(text) == Written::kWritten) {
+        ++i;
+        continue;
+      }
+      const int before = wakes.load();
+      road.writer().WantRoom();
+      if (!road.writer().HasRoom()) {
+        while (wakes.load() == before) std::this_thread::yield();
+      }
+      road.writer().StopWanting();
+    }
+  });
+  for (int i = 0; i < kRecords;) {
+    if (road.ReadOne() != Read::kRecord) {
+      std::this_thread::yield();
+      continue;
+    }
+    ++i;
+    if (road.reader().TellConsumed()) wakes.fetch_add(1);
+  }
+  writer.join();
+}
+
+}  // namespace
+}  // namespace weft
