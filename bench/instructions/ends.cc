@@ -1,0 +1,193 @@
+#include "bench/instructions/ends.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bench/rpc/echo.pb.h"
+#include "bench/rpc/echo.weft.h"
+#include "core/check.h"
+#include "core/status.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "transport/engine.h"
+#include "transport/network.h"
+
+namespace weft::bench {
+namespace {
+
+using rpc::Echo;
+using rpc::EchoMessage;
+
+class EchoService final : public Echo::Service {
+ public:
+  absl::Status Call(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    (void)context;
+    reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+};
+
+// An engine's network, and who is polled when the engine has nothing to do: so that a thread that
+// waits for a call drives the server too.
+class SharedThread final : public Transport {
+ public:
+  SharedThread(std::unique_ptr<Transport> network, Function<void()> when_idle)
+      : network_(std::move(network)), when_idle_(std::move(when_idle)) {}
+
+  absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
+                                                   const ListenOptions& options,
+                                                   Acceptor* acceptor) override {
+    return network_->Listen(address, options, acceptor);
+  }
+  absl::StatusOr<Connection*> Connect(const std::string& address, const ConnectOptions& options,
+                                      ConnectionHandler* handler) override {
+    return network_->Connect(address, options, handler);
+  }
+  Exports& exports() override { return network_->exports(); }
+  int Poll(int budget, uint64_t now_ns) override { return network_->Poll(budget, now_ns); }
+  void FlushAll() override { network_->FlushAll(); }
+  bool Arm() override { return network_->Arm(); }
+  bool busy() const override { return network_->busy(); }
+  bool Idle(uint64_t until_ns) override {
+    (void)until_ns;
+    when_idle_();
+    return true;
+  }
+
+ private:
+  const std::unique_ptr<Transport> network_;
+  Function<void()> when_idle_;
+};
+
+}  // namespace
+
+class Ends::Impl {
+ public:
+  absl::Status Open(PathKind path) {
+    LinkOptions link;
+    link.paths = {path};
+    // Under valgrind everything takes fifty times as long.
+    link.connect_timeout_ns = 60 * kNsPerSec;
+    link.path_timeout_ns = 30 * kNsPerSec;
+    link.peer_timeout_ns = 0;
+    EngineOptions server_drive;
+    server_drive.drive = EngineOptions::Drive::kExternal;
+    WEFT_ASSIGN_OR_RETURN(server_engine_, OpenNetworkEngine(server_drive));
+    ServerOptions server_options;
+    server_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*server_engine_, server_options));
+    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
+    WEFT_RETURN_IF_ERROR(server_->Listen("127.0.0.1:0"));
+
+    EngineOptions client_drive;
+    client_drive.drive = EngineOptions::Drive::kCaller;
+    client_drive.spin_ns = kSpinForever;
+    WEFT_ASSIGN_OR_RETURN(
+        client_engine_,
+        Engine::Create(
+            client_drive,
+            [this](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
+              WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Transport> network,
+                                    MakeNetworkTransport(context, NetworkOptions()));
+              return std::unique_ptr<Transport>(
+                  std::make_unique<SharedThread>(std::move(network), [this] { OnClientIdle(); }));
+            }));
+    ChannelOptions channel_options;
+    channel_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(channel_,
+                          Channel::Open(*client_engine_, server_->address(), channel_options));
+    stub_ = std::make_unique<Echo::Stub>(*channel_);
+    request_.set_payload(std::string(kCallBytes, 'x'));
+    return absl::OkStatus();
+  }
+
+  ~Impl() {
+    channel_.reset();
+    client_engine_.reset();
+    server_.reset();
+  }
+
+  Turns CallBlocking(uint64_t calls) {
+    turns_ = {};
+    if (replies_.empty()) replies_.resize(1);
+    for (uint64_t i = 0; i < calls; ++i) {
+      WEFT_CHECK(stub_->Call(request_, &replies_[0]).ok());
+    }
+    turns_.all += calls;  // the client's that brought the replies
+    return turns_;
+  }
+
+  Turns CallByCallback(uint64_t calls, uint64_t outstanding) {
+    turns_ = {};
+    if (replies_.size() < outstanding) replies_.resize(outstanding);
+    to_start_ = calls;
+    to_end_ = calls;
+    WEFT_CHECK(client_engine_->Enter());
+    for (uint64_t i = 0; i < outstanding && to_start_ > 0; ++i) StartNext(&replies_[i]);
+    while (to_end_ > 0) PollBoth();
+    client_engine_->Leave();
+    return turns_;
+  }
+
+  Turns Idle(uint64_t turns) {
+    turns_ = {};
+    WEFT_CHECK(client_engine_->Enter());
+    while (turns_.all < turns) PollBoth();
+    client_engine_->Leave();
+    return turns_;
+  }
+
+ private:
+  void StartNext(EchoMessage* reply) {
+    --to_start_;
+    stub_->Call(request_, reply, {}, [this, reply](const absl::Status& status) {
+      WEFT_CHECK(status.ok());
+      --to_end_;
+      if (to_start_ > 0) StartNext(reply);
+    });
+  }
+
+  void PollBoth() {
+    Count(client_engine_->Poll());
+    Count(server_engine_->Poll());
+  }
+  void OnClientIdle() {
+    Count(0);
+    Count(server_engine_->Poll());
+  }
+  void Count(int work) {
+    ++turns_.all;
+    turns_.idle += work == 0;
+  }
+
+  EchoService service_;
+  std::unique_ptr<Engine> server_engine_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Engine> client_engine_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Echo::Stub> stub_;
+  EchoMessage request_;
+  std::vector<EchoMessage> replies_;
+  uint64_t to_start_ = 0;
+  uint64_t to_end_ = 0;
+  Turns turns_;
+};
+
+absl::StatusOr<std::unique_ptr<Ends>> Ends::Open(PathKind path) {
+  auto impl = std::make_unique<Impl>();
+  WEFT_RETURN_IF_ERROR(impl->Open(path));
+  return std::unique_ptr<Ends>(new Ends(std::move(impl)));
+}
+
+Ends::Ends(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Ends::~Ends() = default;
+Turns Ends::CallBlocking(uint64_t calls) { return impl_->CallBlocking(calls); }
+Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding) {
+  return impl_->CallByCallback(calls, outstanding);
+}
+Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }
+
+}  // namespace weft::bench

@@ -1,0 +1,43 @@
+// A client and a server in one thread, connected over a real path: each side's engine is polled in
+// turn, so that a call takes the same steps, and the same instructions, in every run.
+//
+// Threads: one. Errors: Open() says what cannot be had here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "transport/path.h"
+
+namespace weft::bench {
+
+// Bytes of payload in request and reply: what figures of small calls are quoted for.
+inline constexpr size_t kCallBytes = 64;
+
+// Turns of both engines, and those of them that found nothing to do.
+struct Turns {
+  uint64_t all = 0;
+  uint64_t idle = 0;
+};
+
+class Ends {
+ public:
+  static absl::StatusOr<std::unique_ptr<Ends>> Open(PathKind path);
+  ~Ends();
+
+  // `calls` calls, one after the other, by a thread that waits for each; it drives the client's
+  // engine meanwhile. Aborts if one fails.
+  Turns CallBlocking(uint64_t calls);
+  // `calls` calls by callbacks, `outstanding` at a time: each one that ends starts the next.
+  Turns CallByCallback(uint64_t calls, uint64_t outstanding);
+  // Turns of both engines without calls.
+  Turns Idle(uint64_t turns);
+
+ private:
+  class Impl;
+  explicit Ends(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::bench

@@ -1,0 +1,62 @@
+// measured_calls PATH blocking|callback|idle OUTSTANDING CALLS: what tools count the instructions
+// of. Warms up, then does CALLS calls (idle: turns) inside weft_measured_work(), the function in
+// which callgrind collects; prints one line of facts:
+//
+//   calls N turns N idle_turns N
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "bench/instructions/ends.h"
+
+namespace {
+
+struct Work {
+  const char* form;
+  uint64_t outstanding;
+  uint64_t calls;
+};
+
+weft::bench::Turns Do(weft::bench::Ends& ends, const Work& work) {
+  if (std::strcmp(work.form, "blocking") == 0) return ends.CallBlocking(work.calls);
+  if (std::strcmp(work.form, "idle") == 0) return ends.Idle(work.calls);
+  return ends.CallByCallback(work.calls, work.outstanding);
+}
+
+}  // namespace
+
+extern "C" __attribute__((noinline)) void weft_measured_work(weft::bench::Ends* ends,
+                                                             const Work* work,
+                                                             weft::bench::Turns* turns) {
+  *turns = Do(*ends, *work);
+}
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: %s PATH blocking|callback|idle OUTSTANDING CALLS\n", argv[0]);
+    return 2;
+  }
+  const auto path = weft::ParsePathKind(argv[1]);
+  if (!path.ok()) {
+    std::fprintf(stderr, "no path %s\n", argv[1]);
+    return 2;
+  }
+  auto ends = weft::bench::Ends::Open(*path);
+  if (!ends.ok()) {
+    std::fprintf(stderr, "%s\n", ends.status().ToString().c_str());
+    return 1;
+  }
+  Work work = {argv[2], std::strtoull(argv[3], nullptr, 10), std::strtoull(argv[4], nullptr, 10)};
+  const uint64_t calls = work.calls;
+  // As many as touch every slot, ring and message once.
+  work.calls = 2000;
+  Do(**ends, work);
+  work.calls = calls;
+  weft::bench::Turns turns;
+  weft_measured_work(ends->get(), &work, &turns);
+  std::printf("calls %llu turns %llu idle_turns %llu\n", static_cast<unsigned long long>(calls),
+              static_cast<unsigned long long>(turns.all),
+              static_cast<unsigned long long>(turns.idle));
+  return 0;
+}
