@@ -40,7 +40,6 @@ FabricDomain::~FabricDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 // --- slots -------------------------------------------------------------------------------------
 
 absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
-  const uint64_t send_target = uint64_t{send_target_} + send;
   const uint64_t receive_target = uint64_t{receive_target_} + receive;
   if (receive_target > traits_.max_receives) {
     return absl::ResourceExhaustedError(
@@ -48,15 +47,18 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
                      " more exceed what the provider takes: ", traits_.max_receives,
                      "; use fewer connections or smaller windows"));
   }
-  const uint64_t sends = stats_.send_slots_in_use;
-  const uint64_t sends_missing = send_target > sends ? send_target - sends : 0;
+  const uint64_t posted_target = std::min<uint64_t>(receive_target, traits_.most_posted);
   const uint64_t receives_missing =
-      receive_target > receives_posted_ ? receive_target - receives_posted_ : 0;
+      posted_target > receives_posted_ ? posted_target - receives_posted_ : 0;
+  const uint64_t kept = uint64_t{send_slots_kept_} + std::min(send, kFirstSendSlots);
+  const uint64_t sends_missing =
+      kept > stats_.send_slots_in_use ? kept - stats_.send_slots_in_use : 0;
   WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + receives_missing));
   send_target_ += send;
+  send_slots_kept_ += std::min(send, kFirstSendSlots);
   receive_target_ += receive;
   TopUpReceives();
-  if (receives_posted_ < receive_target_) {
+  if (receives_posted_ < receives_wanted()) {
     RemoveSlots(send, receive);
     return absl::ResourceExhaustedError("the provider does not take more receives now");
   }
@@ -66,18 +68,27 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
 void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   WEFT_DCHECK(send <= send_target_ && receive <= receive_target_);
   send_target_ -= send;
+  send_slots_kept_ -= std::min(send, kFirstSendSlots);
   receive_target_ -= receive;
   CountWithheld();
 }
 
 SendSlot FabricDomain::AcquireSlot() {
-  Slot* slot = stats_.send_slots_in_use < send_target_ ? pool_.Take(WorkKind::kSend) : nullptr;
+  Slot* slot = TakeSendSlot();
   if (slot == nullptr) {
     send_slots_ran_out_ = true;
     return {};
   }
   ++stats_.send_slots_in_use;
   return {slot->data, slot->index};
+}
+
+Slot* FabricDomain::TakeSendSlot() {
+  if (stats_.send_slots_in_use >= send_target_) return nullptr;
+  Slot* slot = pool_.Take(WorkKind::kSend);
+  if (slot != nullptr || !pool_.has_room()) return slot;
+  // More are in use than ever before.
+  return pool_.Reserve(1).ok() ? pool_.Take(WorkKind::kSend) : nullptr;
 }
 
 Slot* FabricDomain::SlotOf(SendSlot slot) {
@@ -125,7 +136,7 @@ bool FabricDomain::PostReceive(Slot* slot) {
 }
 
 void FabricDomain::TopUpReceives() {
-  while (receives_posted_ < receive_target_) {
+  while (receives_posted_ < receives_wanted()) {
     Slot* slot = pool_.Take(WorkKind::kReceive);
     if (slot == nullptr || !PostReceive(slot)) break;
   }
@@ -287,7 +298,7 @@ void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   CountReceives();
   const ByteSpan batch(slot->data, std::min<size_t>(bytes, options_.slot_bytes));
   if (bytes != kControlBatchBytes || !TakeControlBatch(batch)) options_.sink->OnReceived(batch);
-  if (receives_posted_ >= receive_target_) {
+  if (receives_posted_ >= receives_wanted()) {
     pool_.Give(slot);
   } else if (PostReceive(slot)) {
     CountReceives();
@@ -340,7 +351,7 @@ int FabricDomain::Poll(int budget) {
   int done = DeliverDeferred(budget);
   if (!retries_.empty()) RetryLinks();
   done += ReadCompletions(budget);
-  if (receives_posted_ < receive_target_) TopUpReceives();
+  if (receives_posted_ < receives_wanted()) TopUpReceives();
   done += PollConnections();
   done += DeliverEvents();
   if (HasRoomAgain()) TellSlotsFree();
@@ -352,8 +363,8 @@ bool FabricDomain::busy() const {
 }
 
 // A user that hears of one operation may post another, or destroy a link and with it what waits
-// here: so one at a time from the list itself, and a bound. (On shm each that is posted is copied at
-// once: without the bound a user that posts the next from the last would be the whole turn.)
+// here: so one at a time from the list itself, and a bound. (On shm each that is posted is copied
+// at once: without the bound a user that posts the next from the last would be the whole turn.)
 int FabricDomain::DeliverDeferred(int budget) {
   int count = 0;
   for (; count < budget && !deferred_.empty(); ++count) {
@@ -386,7 +397,8 @@ void FabricDomain::RetryLinks() {
 
 // After a refusal; true once for each.
 bool FabricDomain::HasRoomAgain() {
-  const bool slots = send_slots_ran_out_ && stats_.send_slots_in_use < send_target_;
+  const bool slots =
+      send_slots_ran_out_ && stats_.send_slots_in_use < send_target_ && pool_.has_room();
   const bool operations = operations_ran_out_ && operations_.size() < operations_.capacity();
   if (slots) send_slots_ran_out_ = false;
   if (operations) operations_ran_out_ = false;

@@ -11,11 +11,14 @@
 // Errors: a failed send ends its link, a failed operation itself, a failed receive is posted
 //   again; the process never ends for what a provider reports.
 // Invariants: stats().receives_posted = min(receives asked for, receives in the provider's hands).
-//   The two are equal but for receives that connections have left behind: those stay posted for
-//   the next one (taking them back would need fi_cancel, which 1.17's shm gets wrong for shared
-//   receives). Send slots in use <= send slots asked for, but for those given up while in use.
+//   The two are equal but for FabricTraits::most_posted, and for receives that connections have
+//   left behind: those stay posted for the next one (taking them back would need fi_cancel, which
+//   1.17's shm gets wrong for shared receives). Send slots in use <= send slots asked for, but for
+//   those given up while in use. Memory there is for send_slots_kept_ of them, kFirstSendSlots for
+//   each AddSlots(), and for more as soon as more are in use than ever before.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,7 +42,11 @@ namespace weft {
 struct FabricTraits {
   PathKind kind;
   LinkKind link;
-  uint32_t max_receives;  // posted at one time
+  uint32_t max_receives;  // asked for at one time
+  // Posted at one time. Fewer than are asked for only where a batch without a receive waits at its
+  // sender, and no more than that: memory for thousands of connections is then that of the busy
+  // ones.
+  uint32_t most_posted = ~uint32_t{0};
   // Sends and parts of operations in the provider's hands at one time, over all links: what its
   // completion queue has room for beside the receives.
   uint32_t max_in_flight = ~uint32_t{0};
@@ -100,6 +107,9 @@ class FabricDomain : public LinkDomain {
 
   // Entries read at once: a batch of 32 is half a kilobyte and amortizes the provider's locks.
   static constexpr int kBatchEntries = 32;
+  // Send slots that have memory before they are used, for each AddSlots(): a connection that is not
+  // pressed sends one batch a turn. With 8 KiB each, half of what a connection may cost in all.
+  static constexpr uint32_t kFirstSendSlots = 4;
   // Error entries handled in one Poll(): they come in bursts when an endpoint closes.
   static constexpr int kMaxErrorsAtOnce = 256;
 
@@ -128,7 +138,9 @@ class FabricDomain : public LinkDomain {
   void OnPartDone(WorkId id, const absl::Status& status);
   void Complete(OperationRecord* record);
 
-  // --- receives ---
+  // --- slots ---
+  Slot* TakeSendSlot();
+  uint32_t receives_wanted() const { return std::min(receive_target_, traits_.most_posted); }
   void CountReceives();
   bool PostReceive(Slot* slot);
   void TopUpReceives();
@@ -156,6 +168,7 @@ class FabricDomain : public LinkDomain {
   OperationTable operations_;
   OperationJoins joins_;  // of batches
   uint32_t send_target_ = 0;
+  uint32_t send_slots_kept_ = 0;
   uint32_t receive_target_ = 0;
   uint32_t receives_posted_ = 0;  // with those kept for later connections
   uint32_t in_flight_ = 0;        // sends and parts whose completions are still to come

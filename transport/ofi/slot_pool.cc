@@ -30,8 +30,7 @@ absl::Status SlotPool::Reserve(uint64_t count) {
 }
 
 absl::Status SlotPool::AddChunk() {
-  const uint64_t chunk_bytes = uint64_t{slot_bytes_} * kSlotsPerChunk;
-  if ((chunks_.size() + 1) * chunk_bytes > max_bytes_) {
+  if ((chunks_.size() + 1) * chunk_bytes() > max_bytes_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("slot pool: ", slots(), " slots of ", slot_bytes_,
                      " bytes, and no more fit into max_pool_bytes=", max_bytes_,
@@ -39,12 +38,12 @@ absl::Status SlotPool::AddChunk() {
   }
   auto chunk = std::make_unique<Chunk>();
   void* memory =
-      mmap(nullptr, chunk_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      mmap(nullptr, chunk_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return StatusFromErrno(errno, "mmap of a slot chunk");
   chunk->memory = static_cast<std::byte*>(memory);
-  chunk->bytes = chunk_bytes;
+  chunk->bytes = chunk_bytes();
   WEFT_ASSIGN_OR_RETURN(chunk->registration,
-                        registrar_->OpenForMessages({chunk->memory, chunk_bytes}));
+                        registrar_->OpenForMessages({chunk->memory, chunk->bytes}));
   void* descriptor = fi_mr_desc(chunk->registration.get());
   const uint32_t first = slots();
   free_.reserve(first + kSlotsPerChunk);

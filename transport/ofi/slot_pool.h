@@ -79,6 +79,11 @@ class SlotPool {
     return slot != nullptr && slot->generation == id.generation() ? slot : nullptr;
   }
 
+  // A slot is free, or one more chunk is within the bound.
+  bool has_room() const {
+    return !free_.empty() || (chunks_.size() + 1) * chunk_bytes() <= max_bytes_;
+  }
+
   uint32_t slot_bytes() const { return slot_bytes_; }
   uint32_t slots() const { return static_cast<uint32_t>(chunks_.size()) * kSlotsPerChunk; }
 
@@ -92,6 +97,7 @@ class SlotPool {
   };
 
   absl::Status AddChunk();
+  uint64_t chunk_bytes() const { return uint64_t{slot_bytes_} * kSlotsPerChunk; }
 
   // Constant after construction.
   Registrar* const registrar_;

@@ -8,8 +8,13 @@
 namespace weft {
 namespace {
 
-// The provider's bound of a receive context: a thousand connections with windows of 64.
-constexpr uint32_t kMaxReceives = 65536;
+// Windows of all connections together: a bound of what the handshake may promise, not of memory.
+constexpr uint32_t kMaxReceives = 1 << 22;
+
+// A message that finds no receive waits in the sender's socket, and the provider looks again. So
+// all connections share these: 4 MiB at 8 KiB each, and several times what one turn of the engine
+// takes, so that none has to wait.
+constexpr uint32_t kMostPosted = 512;
 
 }  // namespace
 
@@ -17,8 +22,8 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& op
   const std::string node = options.bind_address.empty() ? "0.0.0.0" : options.bind_address;
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"tcp", node}, TcpHints().get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
-                        FabricObjects::Open(std::move(info), FI_WAIT_FD, {kMaxReceives, 0}));
-  const FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives};
+                        FabricObjects::Open(std::move(info), FI_WAIT_FD, {kMostPosted, 0}));
+  const FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
   std::unique_ptr<TcpDomain> domain(new TcpDomain(options, std::move(objects), traits));
   WEFT_RETURN_IF_ERROR(domain->Start());
   return std::unique_ptr<LinkDomain>(std::move(domain));
