@@ -113,7 +113,8 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
 
 class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
  public:
-  explicit BufferPoolCore(const BufferPoolOptions& options) : options_(options) {}
+  explicit BufferPoolCore(const BufferPoolOptions& options)
+      : options_(options), arena_(options.memory, options.max_bytes) {}
   ~BufferPoolCore();
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
@@ -150,6 +151,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   const BufferPoolOptions options_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
+  MemoryArena arena_;
   std::array<SlabList, kClasses> open_;  // slabs with idle cells
   SlabList full_;
   uint64_t mapped_bytes_ = 0;
@@ -245,7 +247,7 @@ absl::StatusOr<BufferSlab*> BufferPoolCore::MapSlab(size_t bytes) {
         StrCat("a buffer pool of ", mapped_bytes_, " bytes, asked for ", bytes,
                " more, would exceed BufferPoolOptions::max_bytes, ", options_.max_bytes));
   }
-  WEFT_ASSIGN_OR_RETURN(MappedMemory mapping, MappedMemory::Map(bytes, options_.memory));
+  WEFT_ASSIGN_OR_RETURN(MappedMemory mapping, arena_.Map(bytes));
   mapped_bytes_ += mapping.bytes().size();
   pages_ = mapping.pages();
   return new BufferSlab(std::move(mapping));

@@ -7,14 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
-
-#ifndef MFD_HUGETLB
-#define MFD_HUGETLB 0x0004U
-#endif
 
 namespace weft {
 namespace {
@@ -39,23 +37,22 @@ const char* NameOf(Pages pages) {
   return "";
 }
 
-// Sealed: a file that shrinks under a mapping kills who touches it.
-int OpenMemfd(size_t bytes, Pages pages) {
-  const unsigned huge = pages == Pages::kHuge ? MFD_HUGETLB : 0;
-  const int fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING | huge);
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-    return fd;
-  }
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return -1;
+// Whether the kernel gives transparent huge pages to files in memory that ask for them.
+bool FilesMayBeHuge() {
+  static const bool may = [] {
+    char text[128] = {};
+    const int fd = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const ssize_t length = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    const std::string_view words(text, length > 0 ? static_cast<size_t>(length) : 0);
+    return words.find("[never]") == words.npos && words.find("[deny]") == words.npos;
+  }();
+  return may;
 }
 
 // Transparent huge pages begin at multiples of their size: what is mapped too much goes back.
-std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd) {
+std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd, uint64_t offset) {
   const size_t more = bytes + alignment;
   void* const reserved = mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
@@ -65,7 +62,8 @@ std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd) {
   std::byte* const aligned = first + skip;
   if (skip > 0) munmap(first, skip);
   munmap(aligned + bytes, more - skip - bytes);
-  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) != MAP_FAILED) {
+  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
+           static_cast<off_t>(offset)) != MAP_FAILED) {
     return aligned;
   }
   const int error = errno;
@@ -84,37 +82,59 @@ void PreferNode(MutableByteSpan memory, int node) {
 
 }  // namespace
 
+absl::Status MappedMemory::UseFile(size_t bytes, MemoryArena* arena) {
+  if (arena != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(std::shared_ptr<MemoryFile> file, arena->FileFor(pages_));
+    if (const std::optional<uint64_t> offset = file->Take(bytes, PageBytes(pages_));
+        offset.has_value()) {
+      file_ = std::move(file);
+      file_offset_ = *offset;
+      from_arena_ = true;
+      return absl::OkStatus();
+    }
+  }
+  WEFT_ASSIGN_OR_RETURN(file_, MemoryFile::Create(bytes, pages_ == Pages::kHuge));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
-                                                    MappedMemoryOptions::Source source) {
+                                                    MappedMemoryOptions::Source source,
+                                                    MemoryArena* arena) {
   const size_t page = PageBytes(pages);
   if (bytes > ~size_t{0} / 2)
     return absl::ResourceExhaustedError(StrCat("mapping ", bytes, " bytes"));
   bytes = RoundUp(bytes, page);
-  int fd = -1;
+  MappedMemory mapped;
+  mapped.pages_ = pages;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (source == MappedMemoryOptions::Source::kMemfd) {
-    fd = OpenMemfd(bytes, pages);
-    if (fd < 0) return StatusFromErrno(errno, StrCat("making a memfd of ", bytes, " bytes"));
+    WEFT_RETURN_IF_ERROR(mapped.UseFile(bytes, arena));
     flags = MAP_SHARED;
   } else if (pages == Pages::kHuge) {
     flags |= MAP_HUGETLB;
   }
-  std::byte* const memory = MapAligned(bytes, page, flags, fd);
+  std::byte* const memory =
+      MapAligned(bytes, page, flags, mapped.descriptor(), mapped.file_offset_);
   if (memory == nullptr) {
     const int error = errno;
-    if (fd >= 0) close(fd);
+    if (mapped.from_arena_) mapped.file_->Give(mapped.file_offset_, bytes);
     return absl::ResourceExhaustedError(
         StrCat("mapping ", bytes, " bytes of ", NameOf(pages),
                " pages: ", StatusFromErrno(error, "mmap").message(),
                pages == Pages::kHuge ? "; see vm.nr_hugepages" : ""));
   }
-  if (pages == Pages::kTransparentHuge && madvise(memory, bytes, MADV_HUGEPAGE) != 0) {
-    pages = Pages::kSmall;
+  mapped.memory_ = {memory, bytes};
+  if (mapped.file_ != nullptr) TellFileMapping(mapped.memory_, *mapped.file_, mapped.file_offset_);
+  if (pages == Pages::kTransparentHuge) {
+    const bool advised = madvise(memory, bytes, MADV_HUGEPAGE) == 0;
+    if (!advised || (mapped.file_ != nullptr && !FilesMayBeHuge())) mapped.pages_ = Pages::kSmall;
   }
-  return MappedMemory({memory, bytes}, pages, fd);
+  return mapped;
 }
 
-absl::StatusOr<MappedMemory> MappedMemory::Map(size_t bytes, const MappedMemoryOptions& options) {
+absl::StatusOr<MappedMemory> MappedMemory::MapAnyPages(size_t bytes,
+                                                       const MappedMemoryOptions& options,
+                                                       MemoryArena* arena) {
   using HugePages = MappedMemoryOptions::HugePages;
   if (bytes == 0) return absl::InvalidArgumentError("mapping 0 bytes");
   // Less than half of a huge page in use would waste more than it spares.
@@ -122,31 +142,58 @@ absl::StatusOr<MappedMemory> MappedMemory::Map(size_t bytes, const MappedMemoryO
   absl::StatusOr<MappedMemory> memory = absl::UnavailableError("not tried");
   if (options.huge_pages == HugePages::kRequire ||
       (options.huge_pages == HugePages::kTry && worth_it)) {
-    memory = MapPages(bytes, Pages::kHuge, options.source);
+    memory = MapPages(bytes, Pages::kHuge, options.source, arena);
   }
   if (!memory.ok() && options.huge_pages != HugePages::kRequire) {
     const bool transparent = options.huge_pages == HugePages::kTry && worth_it;
-    memory = MapPages(bytes, transparent ? Pages::kTransparentHuge : Pages::kSmall, options.source);
+    memory = MapPages(bytes, transparent ? Pages::kTransparentHuge : Pages::kSmall, options.source,
+                      arena);
   }
   if (memory.ok()) PreferNode(memory->bytes(), options.numa_node);
   return memory;
 }
 
-MappedMemory::MappedMemory(MappedMemory&& from) noexcept
-    : memory_(std::exchange(from.memory_, {})),
-      pages_(from.pages_),
-      descriptor_(std::exchange(from.descriptor_, -1)) {}
+absl::StatusOr<MappedMemory> MappedMemory::Map(size_t bytes, const MappedMemoryOptions& options) {
+  return MapAnyPages(bytes, options, /*arena=*/nullptr);
+}
+
+MappedMemory::MappedMemory(MappedMemory&& from) noexcept { *this = std::move(from); }
 
 MappedMemory& MappedMemory::operator=(MappedMemory&& from) noexcept {
   std::swap(memory_, from.memory_);
   std::swap(pages_, from.pages_);
-  std::swap(descriptor_, from.descriptor_);
+  std::swap(file_, from.file_);
+  std::swap(file_offset_, from.file_offset_);
+  std::swap(from_arena_, from.from_arena_);
   return *this;
 }
 
 MappedMemory::~MappedMemory() {
-  if (!memory_.empty()) munmap(memory_.data(), memory_.size());
-  if (descriptor_ >= 0) close(descriptor_);
+  if (memory_.empty()) return;
+  if (file_ != nullptr) ForgetFileMapping(memory_);
+  munmap(memory_.data(), memory_.size());
+  if (from_arena_) file_->Give(file_offset_, memory_.size());
+}
+
+// --- MemoryArena --------------------------------------------------------------------------------
+
+absl::StatusOr<MappedMemory> MemoryArena::Map(size_t bytes) {
+  absl::StatusOr<MappedMemory> memory = MappedMemory::MapAnyPages(bytes, options_, this);
+  if (memory.ok() || bytes == 0 || options_.source == MappedMemoryOptions::Source::kAnonymous) {
+    return memory;
+  }
+  MappedMemoryOptions anonymous = options_;
+  anonymous.source = MappedMemoryOptions::Source::kAnonymous;
+  return MappedMemory::Map(bytes, anonymous);
+}
+
+absl::StatusOr<std::shared_ptr<MemoryFile>> MemoryArena::FileFor(MappedMemory::Pages pages) {
+  const bool is_huge = pages == MappedMemory::Pages::kHuge;
+  std::shared_ptr<MemoryFile>& file = is_huge ? huge_ : small_;
+  if (file == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(file, MemoryFile::Create(RoundUp(max_bytes_, kHugePageBytes), is_huge));
+  }
+  return file;
 }
 
 }  // namespace weft

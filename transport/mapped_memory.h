@@ -1,9 +1,18 @@
 // Memory straight from the system, page by page: huge pages where there are some, on a NUMA node of
-// choice, or behind a descriptor that another process could map.
+// choice, or in a file that other processes can map.
 //
 // Huge pages (2 MiB) spare the processor's and the RDMA device's tables: one entry where small
 // pages take 512. Reserved ones (vm.nr_hugepages) are tried first, then transparent ones, then
 // small pages; pages() says what came out.
+//
+// Memory in a file (kMemfd) is what peers on the same host reach without a system call: they map
+// the file, and copy (transport/shm/). What is different about it:
+//   - a child of fork() shares it: what either writes the other sees. Programs that fork to keep a
+//     snapshot want kAnonymous.
+//   - its transparent huge pages have a switch of their own, which most systems leave off:
+//     /sys/kernel/mm/transparent_hugepage/shmem_enabled, wanted: "advise".
+//   - a peer that has the file mapped keeps its memory alive for a while after it was unmapped
+//     here. (Not that of a MemoryArena, which goes back at once.)
 //
 // Threads: any. Lifetime: unmapped at destruction, after every Region on it.
 // Errors: RESOURCE_EXHAUSTED: the system has no such pages left. INVALID_ARGUMENT: no bytes.
@@ -11,9 +20,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "transport/memory_file.h"
 
 namespace weft {
 
@@ -27,12 +38,14 @@ struct MappedMemoryOptions {
   };
   enum class Source : uint8_t {
     kAnonymous = 1,  // of this process alone
-    kMemfd = 2,      // a file without a name: descriptor() can be passed on
+    kMemfd = 2,      // a file without a name (memory_file.h): descriptor() can be passed on
   };
   HugePages huge_pages = HugePages::kTry;
   Source source = Source::kAnonymous;
   int numa_node = -1;  // preferred; -1: that of the thread that first touches a page. Best effort
 };
+
+class MemoryArena;
 
 class MappedMemory {
  public:
@@ -50,19 +63,53 @@ class MappedMemory {
 
   MutableByteSpan bytes() const { return memory_; }
   Pages pages() const { return pages_; }
-  // kMemfd: the file, of bytes().size() bytes, sealed against changes of its size. Else -1.
-  int descriptor() const { return descriptor_; }
+  // kMemfd: the file, of bytes().size() bytes, sealed against changes of its size; of an arena: the
+  // arena's file. Else -1.
+  int descriptor() const { return file_ == nullptr ? -1 : file_->descriptor(); }
 
  private:
-  MappedMemory(MutableByteSpan memory, Pages pages, int descriptor)
-      : memory_(memory), pages_(pages), descriptor_(descriptor) {}
+  friend class MemoryArena;
 
+  MappedMemory() = default;
+
+  static absl::StatusOr<MappedMemory> MapAnyPages(size_t bytes, const MappedMemoryOptions& options,
+                                                  MemoryArena* arena);
   static absl::StatusOr<MappedMemory> MapPages(size_t bytes, Pages pages,
-                                               MappedMemoryOptions::Source source);
+                                               MappedMemoryOptions::Source source,
+                                               MemoryArena* arena);
+  absl::Status UseFile(size_t bytes, MemoryArena* arena);
 
   MutableByteSpan memory_;
-  Pages pages_;
-  int descriptor_;
+  Pages pages_ = Pages::kSmall;
+  std::shared_ptr<MemoryFile> file_;  // null: anonymous
+  uint64_t file_offset_ = 0;
+  bool from_arena_ = false;
+};
+
+// Mappings out of few files: one for each kind of pages, as large as all mappings together may
+// become, and sparse. Where there can be no such file, memory is anonymous; that costs speed on the
+// shared-memory path, and nothing else.
+//
+// Threads: one at a time. Lifetime: mappings may outlive it.
+class MemoryArena {
+ public:
+  // `max_bytes`: of all mappings at one time. What is asked for beyond it (rounding to pages, or
+  // no room in one piece) gets files of its own.
+  MemoryArena(const MappedMemoryOptions& options, uint64_t max_bytes)
+      : options_(options), max_bytes_(max_bytes) {}
+
+  // As MappedMemory::Map().
+  absl::StatusOr<MappedMemory> Map(size_t bytes);
+
+ private:
+  friend class MappedMemory;
+
+  absl::StatusOr<std::shared_ptr<MemoryFile>> FileFor(MappedMemory::Pages pages);
+
+  MappedMemoryOptions options_;
+  const uint64_t max_bytes_;
+  std::shared_ptr<MemoryFile> small_;  // and transparent huge pages
+  std::shared_ptr<MemoryFile> huge_;
 };
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 namespace weft {
 namespace {
@@ -77,6 +78,63 @@ TEST(MappedMemoryTest, AMemfdCannotBeMadeSmallerUnderItsMapping) {
   const auto memory = MappedMemory::Map(10'000, With(HugePages::kNever, Source::kMemfd));
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_NE(ftruncate(memory->descriptor(), 0), 0);
+}
+
+TEST(MappedMemoryTest, PeersFindAMemfdsMemoryAsLongAsItIsMapped) {
+  auto memory = MappedMemory::Map(10'000, With(HugePages::kNever, Source::kMemfd));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const MutableByteSpan bytes = memory->bytes();
+  EXPECT_EQ(FindFile(bytes).descriptor, memory->descriptor());
+  EXPECT_EQ(FindFile(bytes.subspan(5000)).offset, 5000u);
+  {
+    const MappedMemory moved = *std::move(memory);
+    EXPECT_EQ(FindFile(bytes).descriptor, moved.descriptor());
+  }
+  EXPECT_EQ(FindFile(bytes).identity, 0u);
+}
+
+TEST(MemoryArenaTest, MappingsShareOneFileAndDoNotOverlap) {
+  MemoryArena arena(With(HugePages::kNever, Source::kMemfd), 4 * kHugePageBytes);
+  const auto first = arena.Map(kHugePageBytes);
+  const auto second = arena.Map(2 * kHugePageBytes);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->descriptor(), second->descriptor());
+  EXPECT_EQ(FindFile(second->bytes()).offset, kHugePageBytes);
+  first->bytes()[kHugePageBytes - 1] = std::byte{1};
+  EXPECT_TRUE(IsZero(second->bytes()));
+}
+
+TEST(MemoryArenaTest, WhatHasNoRoomThereGetsAFileOfItsOwn) {
+  MemoryArena arena(With(HugePages::kNever, Source::kMemfd), kHugePageBytes);
+  const auto first = arena.Map(kHugePageBytes);
+  const auto second = arena.Map(100);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(first->descriptor(), second->descriptor());
+  EXPECT_NE(second->descriptor(), -1);
+}
+
+// A slab that is mapped anew must not show what stood there before.
+TEST(MemoryArenaTest, MemoryThatIsMappedAgainIsZeroAndMayOutliveTheArena) {
+  auto arena = std::make_unique<MemoryArena>(With(HugePages::kTry, Source::kMemfd), kHugePageBytes);
+  auto memory = arena->Map(kHugePageBytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const int descriptor = memory->descriptor();
+  memory->bytes()[77] = std::byte{1};
+  memory = absl::CancelledError("unmapped");
+  memory = arena->Map(kHugePageBytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->descriptor(), descriptor);
+  EXPECT_TRUE(IsZero(memory->bytes()));
+  arena.reset();
+  memory->bytes()[77] = std::byte{1};
+}
+
+TEST(MemoryArenaTest, AnonymousMemoryHasNoFile) {
+  MemoryArena arena(With(HugePages::kTry, Source::kAnonymous), kHugePageBytes);
+  const auto memory = arena.Map(kHugePageBytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->descriptor(), -1);
+  EXPECT_EQ(FindFile(memory->bytes()).identity, 0u);
 }
 
 TEST(MappedMemoryTest, AnyNodeWillDoWhereThePreferredOneDoesNotExist) {
