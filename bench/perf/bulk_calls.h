@@ -1,5 +1,5 @@
-// Calls with 1 MiB of bulk in the reply, a few outstanding: the client lends memory for each, the
-// server writes there before it replies.
+// Calls with bulk in the reply: the client lends memory for each, the server writes there before it
+// replies.
 //
 // Threads: one, which drives the engine. Lifetime: the channel outlives it.
 #pragma once
@@ -7,12 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/perf/measurement.h"
+#include "bench/perf/cell.h"
+#include "bench/perf/figures.h"
 #include "bench/perf/perf.weft.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/places.h"
 #include "rpc/bulk_call.h"
 #include "rpc/channel.h"
 #include "transport/buffer_pool.h"
@@ -23,8 +26,8 @@ class BulkCalls {
  public:
   static absl::StatusOr<std::unique_ptr<BulkCalls>> Open(Channel& channel);
 
-  // Returns how many calls end in a second.
-  absl::StatusOr<double> Rate(bool with_crc32c, double seconds);
+  // For cells of kBulk and kBulkChecked.
+  absl::StatusOr<Figures> Run(const Cell& cell, double seconds);
 
  private:
   struct Lane {
@@ -34,20 +37,29 @@ class BulkCalls {
     FetchReply reply;
   };
 
-  BulkCalls(Channel& channel, std::unique_ptr<Buffer> buffer);
+  BulkCalls(Channel& channel, std::unique_ptr<Buffer> buffer)
+      : channel_(channel), engine_(channel.engine()), stub_(channel), buffer_(std::move(buffer)) {}
 
+  void Prepare(const Cell& cell);
+  absl::StatusOr<Figures> OneByOne(double seconds);
+  absl::StatusOr<double> Rate(double seconds);
+  // Lends the lane's memory of the next call.
+  void Lend(Lane& lane);
+  absl::Status Check(Lane& lane);
   void Start(Lane& lane);
   void Ended(Lane& lane, absl::Status status);
 
+  Channel& channel_;
   Engine& engine_;
   const Perf::Stub stub_;
   const std::unique_ptr<Buffer> buffer_;
-  std::unique_ptr<Lane> lanes_[kBulkOutstanding];
 
-  uint64_t started_ = 0;
+  Cell cell_;                                 // of the present run
+  std::vector<std::unique_ptr<Lane>> lanes_;  // as many as it has outstanding
+  Places places_;
+  uint64_t ended_ = 0;
   uint32_t outstanding_ = 0;
   bool running_ = false;
-  RateCounter* rate_ = nullptr;
   absl::Status status_;  // the first failure
 };
 

@@ -1,13 +1,18 @@
 // weft_perf: see kPerfUsage. Exit code 1: something could not be measured; 2: wrong arguments.
 
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "bench/machine/description.h"
+#include "bench/perf/document.h"
 #include "bench/perf/options.h"
 #include "bench/perf/perf.h"
+#include "bench/perf/summary.h"
 #include "bench/perf/worker.h"
+#include "bench/raw/raw_ends.h"
 
 namespace weft::bench {
 namespace {
@@ -23,6 +28,14 @@ bool WriteFile(const std::string& name, const std::string& text) {
   return static_cast<bool>(file.flush());
 }
 
+std::string UtcNow() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc));
+}
+
 int Main(const std::vector<std::string>& arguments) {
   WorkerOptions worker;
   if (ParseWorkerArguments(arguments, &worker)) return RunWorker(worker);
@@ -35,11 +48,13 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const absl::StatusOr<PerfReport> report = RunPerf(*options);
   if (!report.ok()) return FailWith(report.status(), 1);
-  std::fputs(report->results.ToTable(options->paths).c_str(), stdout);
+  std::fputs(ToTable(Summarize(report->results, options->paths)).c_str(), stdout);
   for (const std::string& note : report->notes) std::printf("%s\n", note.c_str());
-  if (!options->json_file.empty() &&
-      !WriteFile(options->json_file, report->results.ToJsonLines())) {
-    return FailWith(absl::UnavailableError("cannot write " + options->json_file), 1);
+  if (!options->json_file.empty()) {
+    const DocumentFacts facts = {DescribeMachine(), FabricLibraryVersion(), UtcNow()};
+    if (!WriteFile(options->json_file, ToDocument(*options, *report, facts))) {
+      return FailWith(absl::UnavailableError("cannot write " + options->json_file), 1);
+    }
   }
   return report->complete ? 0 : 1;
 }

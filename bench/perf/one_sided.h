@@ -1,5 +1,5 @@
-// One-sided reads of 64 bytes and writes of 1 MiB, as applications make them: through
-// rpc/remote_memory.h, on memory that the server has exported.
+// One-sided reads and writes as applications make them: through rpc/remote_memory.h, on memory that
+// the server has exported.
 //
 // Threads: one, which drives the engine. Lifetime: the channel outlives it.
 #pragma once
@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/perf/measurement.h"
-#include "bench/perf/run_clock.h"
-#include "core/histogram.h"
+#include "bench/perf/cell.h"
+#include "bench/perf/figures.h"
+#include "bench/perf/places.h"
 #include "rpc/channel.h"
 #include "rpc/remote_memory.h"
 #include "transport/buffer_pool.h"
@@ -25,24 +25,26 @@ class OneSided {
   static absl::StatusOr<std::unique_ptr<OneSided>> Open(Channel& channel,
                                                         const RemoteRegion& remote);
 
-  // Reads, one after the other, blocking. How long each took, in ns.
-  absl::StatusOr<LatencyHistogram> ReadOneByOne(double seconds);
+  // All for cells of kRead and kWrite.
 
-  // Reads, kOutstanding at once. Returns how many end in a second.
-  absl::StatusOr<double> ReadRate(double seconds);
+  // One after the other, blocking.
+  absl::StatusOr<Figures> OneByOne(const Cell& cell, double seconds);
 
-  // Writes, kBulkOutstanding at once, until all have ended. Returns their number. The reply to a
-  // call that is made then proves that they have arrived.
-  absl::StatusOr<uint64_t> WriteFor(double seconds);
+  // As many outstanding as the cell says. Returns how many end in a second.
+  absl::StatusOr<double> Rate(const Cell& cell, double seconds);
+
+  // The same, until all have ended. Returns their number. The reply to a call that is made then
+  // proves that writes have arrived.
+  absl::StatusOr<uint64_t> RunFor(const Cell& cell, double seconds);
 
  private:
   OneSided(Channel& channel, std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer);
 
-  size_t NextOffset(size_t bytes) { return started_++ * bytes % kBulkRegionBytes; }
-  MemorySlice Here(size_t offset, size_t bytes) const;
-  // Starts the next one whenever one ends, while running_.
-  void KeepReading();
-  void KeepWriting();
+  MemorySlice Here(size_t offset) const;
+  absl::Status Transfer();
+  // As many as the cell says; each starts the next one when it ends, while running_.
+  void StartAll(const Cell& cell);
+  void Start();
   void Ended(const absl::Status& status);
   absl::Status AwaitAll();
 
@@ -50,11 +52,12 @@ class OneSided {
   const std::unique_ptr<Buffer> buffer_;
   const std::unique_ptr<RemoteMemory> memory_;
 
-  uint64_t started_ = 0;
+  Cell cell_;  // of the present run
+  Places places_;
+  uint64_t ended_ = 0;
   uint32_t outstanding_ = 0;
   bool running_ = false;
-  RateCounter* rate_ = nullptr;  // of ReadRate()
-  absl::Status status_;          // the first failure
+  absl::Status status_;  // the first failure
 };
 
 }  // namespace weft::bench

@@ -1,6 +1,7 @@
 #include "bench/perf/options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -8,6 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "bench/perf/perf_path.h"
+#include "bench/perf/summary.h"
+#include "core/status.h"
 
 namespace weft::bench {
 namespace {
@@ -16,9 +19,6 @@ constexpr int kMaxRounds = 1000;
 constexpr double kMinSeconds = 0.01;  // below, start and end of a leg are most of it
 constexpr double kMaxSeconds = 600;
 constexpr int kQuickRounds = 3;
-// Quick: two paths with all their legs, three rounds, and what starting and ending takes, fit into
-// 30 s.
-constexpr double kQuickSeconds = 24;
 
 absl::Status SetPaths(const std::string& list, PerfOptions* options) {
   options->paths = absl::StrSplit(list, ',', absl::SkipEmpty());
@@ -30,6 +30,13 @@ absl::Status SetPaths(const std::string& list, PerfOptions* options) {
   }
   if (!options->paths.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError("--paths: no path given");
+}
+
+absl::Status SetCells(const std::string& filters, PerfOptions* options) {
+  absl::StatusOr<std::vector<Cell>> cells = CellsOnly(filters);
+  if (!cells.ok()) return Annotate(cells.status(), "--only");
+  options->cells = *std::move(cells);
+  return absl::OkStatus();
 }
 
 absl::Status SetRounds(const std::string& text, PerfOptions* options) {
@@ -52,6 +59,7 @@ absl::Status SetSeconds(const std::string& text, PerfOptions* options) {
 
 absl::Status SetValue(const std::string& name, const std::string& value, PerfOptions* options) {
   if (name == "--paths") return SetPaths(value, options);
+  if (name == "--only") return SetCells(value, options);
   if (name == "--repeat") return SetRounds(value, options);
   if (name == "--seconds") return SetSeconds(value, options);
   options->json_file = value;
@@ -59,20 +67,27 @@ absl::Status SetValue(const std::string& name, const std::string& value, PerfOpt
 }
 
 bool TakesValue(const std::string& name) {
-  return name == "--paths" || name == "--repeat" || name == "--seconds" || name == "--json";
+  return name == "--paths" || name == "--only" || name == "--repeat" || name == "--seconds" ||
+         name == "--json";
 }
 
 }  // namespace
 
 absl::StatusOr<PerfOptions> ParsePerfOptions(const std::vector<std::string>& arguments) {
   PerfOptions options;
-  const bool quick = std::find(arguments.begin(), arguments.end(), "--quick") != arguments.end();
-  if (quick) options.rounds = kQuickRounds;
+  const auto has = [&](const char* flag) {
+    return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+  };
+  options.quick = has("--quick");
+  options.cells = options.quick ? SummaryCells() : AllCells();
+  if (options.quick) options.rounds = kQuickRounds;
   for (size_t i = 0; i < arguments.size(); ++i) {
     std::vector<std::string> parts = absl::StrSplit(arguments[i], absl::MaxSplits('=', 1));
     const std::string name = parts[0];
     if (name == "--help" || name == "-h") {
       options.help = true;
+    } else if (name == "--peers") {
+      options.with_peers = true;
     } else if (TakesValue(name)) {
       if (parts.size() == 1 && i + 1 < arguments.size()) parts.push_back(arguments[++i]);
       if (parts.size() == 1 || parts[1].empty()) {
@@ -83,11 +98,6 @@ absl::StatusOr<PerfOptions> ParsePerfOptions(const std::vector<std::string>& arg
       return absl::InvalidArgumentError(absl::StrCat("unknown argument ", arguments[i]));
     }
   }
-  if (quick && options.seconds_per_leg == 0) {
-    const double legs = kLegsPerPath * static_cast<double>(options.paths.size());
-    options.seconds_per_leg = kQuickSeconds / (legs * options.rounds);
-  }
-  if (options.seconds_per_leg == 0) options.seconds_per_leg = kPatientSeconds;
   return options;
 }
 

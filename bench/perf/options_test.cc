@@ -1,36 +1,36 @@
 #include "bench/perf/options.h"
 
+#include <utility>
+
 #include "gtest/gtest.h"
 
 namespace weft::bench {
 namespace {
 
-TEST(PerfOptionsTest, WithoutArgumentsBothPathsAreMeasured) {
+TEST(PerfOptionsTest, WithoutArgumentsTheWholeMatrixIsMeasuredOnBothPaths) {
   const auto options = ParsePerfOptions({});
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->paths, (std::vector<std::string>{"shm", "tcp"}));
+  EXPECT_EQ(options->cells, AllCells());
+  EXPECT_EQ(options->rounds, 5);
   EXPECT_EQ(options->json_file, "");
+  EXPECT_FALSE(options->with_peers);
 }
 
-TEST(PerfOptionsTest, QuickFitsIntoThirtySecondsWhateverElseIsAsked) {
-  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--quick"},
-                                                    {"--quick", "--repeat", "5"},
-                                                    {"--paths=tcp", "--quick"}}) {
-    const auto options = ParsePerfOptions(arguments);
-    ASSERT_TRUE(options.ok());
-    const double legs = kLegsPerPath * static_cast<double>(options->paths.size());
-    EXPECT_LE(options->rounds * legs * options->seconds_per_leg, 24.01);
-  }
+TEST(PerfOptionsTest, QuickIsTheSummaryUnlessOtherCellsAreNamed) {
+  EXPECT_LT(ParsePerfOptions({"--quick"})->cells.size(), 15u);
+  EXPECT_EQ(ParsePerfOptions({"--quick", "--only", "read"})->cells, *CellsOnly("read"));
 }
 
 TEST(PerfOptionsTest, ValuesFollowTheirNameOrAnEqualsSign) {
   for (const std::vector<std::string>& arguments :
-       {std::vector<std::string>{"--json", "a.json", "--repeat", "2"},
-        {"--json=a.json", "--repeat=2"}}) {
+       {std::vector<std::string>{"--json", "a.json", "--repeat", "2", "--only", "unary:64:1"},
+        {"--json=a.json", "--repeat=2", "--only=unary:64:1"}}) {
     const auto options = ParsePerfOptions(arguments);
     ASSERT_TRUE(options.ok());
     EXPECT_EQ(options->json_file, "a.json");
     EXPECT_EQ(options->rounds, 2);
+    EXPECT_EQ(options->cells.size(), 1u);
   }
 }
 
@@ -48,15 +48,15 @@ TEST(PerfOptionsTest, AnUnknownPathIsToldWhichOnesThereAre) {
   }
 }
 
-TEST(PerfOptionsTest, SecondsAskedForHoldEvenIfQuick) {
-  const auto options = ParsePerfOptions({"--quick", "--seconds=0.05"});
-  ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options->seconds_per_leg, 0.05);
+TEST(PerfOptionsTest, RoundsAskedForHoldEvenIfQuick) {
+  EXPECT_EQ(ParsePerfOptions({"--quick"})->rounds, 3);
+  EXPECT_EQ(ParsePerfOptions({"--repeat=9", "--quick"})->rounds, 9);
 }
 
 TEST(PerfOptionsTest, WhatIsWrongIsNamed) {
   for (const auto& [argument, named] : {std::pair{"--paths=ib", "ib"},
                                         {"--paths=,", "--paths"},
+                                        {"--only=x", "--only"},
                                         {"--repeat=0", "0"},
                                         {"--seconds=0", "0"},
                                         {"--repeat=x", "x"},

@@ -4,49 +4,27 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "bench/machine/cpu.h"
-#include "bench/perf/leg.h"
 #include "bench/perf/perf_path.h"
 #include "bench/perf/process_pair.h"
+#include "bench/perf/progress.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 
 namespace weft::bench {
 namespace {
 
-constexpr struct {
-  Measurement measurement;
-  bool of_raw;
-  bool of_weft;
-} kMeasurements[] = {
-    {Measurement::kRoundTrip, true, true}, {Measurement::kRate, true, true},
-    {Measurement::kOneWay, true, false},   {Measurement::kRead, true, true},
-    {Measurement::kReadRate, true, true},  {Measurement::kWrite, true, true},
-    {Measurement::kBulk, true, true},      {Measurement::kBulkChecked, false, true},
-};
-
-// One line on the terminal, rewritten; nothing where the output goes elsewhere.
-class ProgressLine {
- public:
-  ~ProgressLine() { Print(""); }
-  void Print(const std::string& text) const {
-    if (terminal_) std::fprintf(stderr, "\r\033[K%s", text.c_str());
-  }
-
- private:
-  const bool terminal_ = isatty(STDERR_FILENO) == 1;
-};
-
-// The machine's state at one moment.
-struct Moment {
-  double core_to_core_ns = 0;
-  bool fit() const { return core_to_core_ns <= kFitCoreToCoreNs; }
-};
+// Repeated turns may take this share of the time that the rounds took. A machine that is unfit for
+// longer is what there is.
+constexpr double kRepeatShare = 0.2;
 
 class Run {
  public:
@@ -56,40 +34,37 @@ class Run {
   PerfReport Measure();
 
  private:
+  // The two processes of one kind on one path. Null: they have failed.
+  using PairName = std::pair<size_t, std::string>;
+
   absl::Status ChooseCpus();
   absl::Status FindPaths();
-  void StartPair(const std::string& kind, const PerfPath& path);
-  void AddLegs();
-  void RunRound(int round);
-  void RunLeg(size_t index, std::vector<Sample>* samples);
+  absl::Status StartPairs();
+  void RunRounds(Progress* progress);
+  void RepeatUnfitTurns(Progress* progress);
+  void RunTurn(size_t turn, int round);
+  void RunLeg(const Turn& turn, const std::string& kind, int round);
   void Note(const std::string& text) { report_.notes.push_back(text); }
   void Fail(const absl::Status& status);
-  void LookAtMachine();
+  bool LookAtMachine();
   void NoteMachine(uint64_t stolen_before);
-  int RoundsAtMost() const { return 2 * options_.rounds; }
+  std::string Title(const Turn& turn) const;
 
   const PerfOptions options_;
-  ProgressLine progress_;
   PerfReport report_;
   std::vector<PerfPath> paths_;
-  bool is_guarded_ = false;  // some path is not emulated: rounds count only on a fit machine
-  int server_cpu_ = 0;
-  int client_cpu_ = 0;
-  struct PairedLeg {
-    ProcessPair* pair;
-    std::unique_ptr<Leg> leg;  // null: its pair has failed
-  };
-  std::vector<std::unique_ptr<ProcessPair>> pairs_;
-  std::vector<PairedLeg> legs_;
-  Moment last_;
-  std::vector<double> core_to_core_ns_;
+  bool is_guarded_ = false;  // some path is not emulated: turns count only on a fit machine
+  bool was_fit_ = true;      // at the last look
+  std::map<PairName, std::unique_ptr<ProcessPair>> pairs_;
+  std::vector<std::pair<LegName, Outcome>> of_turn_;  // what the present turn has yielded
+  std::vector<int> fit_of_turn_;                      // how often each turn was fit
 };
 
 absl::Status Run::ChooseCpus() {
   const std::vector<int> cpus = AllowedCpus();
   if (cpus.empty()) return absl::UnavailableError("this process may run on no processor");
-  client_cpu_ = cpus[0];
-  server_cpu_ = cpus.size() > 1 ? cpus[1] : cpus[0];
+  report_.client_cpu = cpus[0];
+  report_.server_cpu = cpus.size() > 1 ? cpus[1] : cpus[0];
   if (cpus.size() == 1) Note("one processor only: both sides share it, and the figures say little");
   return absl::OkStatus();
 }
@@ -103,116 +78,143 @@ absl::Status Run::FindPaths() {
   for (const std::string& name : options_.paths) {
     WEFT_ASSIGN_OR_RETURN(PerfPath path, FindPerfPath(name));
     paths_.push_back(std::move(path));
-    if (IsEmulated(name)) {
-      report_.results.SetEmulated(name);
-    } else {
-      is_guarded_ = true;
-    }
+    if (!IsEmulated(name)) is_guarded_ = true;
   }
   return absl::OkStatus();
 }
 
-void Run::StartPair(const std::string& kind, const PerfPath& path) {
-  absl::StatusOr<std::unique_ptr<ProcessPair>> pair =
-      ProcessPair::Start({kind, path, server_cpu_, client_cpu_});
-  if (!pair.ok()) return Fail(pair.status());
-  pairs_.push_back(*std::move(pair));
+// All at once: each takes a while to look for its providers.
+absl::Status Run::StartPairs() {
+  for (const Turn& turn : report_.plan.turns) {
+    for (const std::string& kind : turn.kinds) {
+      std::unique_ptr<ProcessPair>& pair = pairs_[{turn.path, kind}];
+      if (pair != nullptr) continue;
+      WEFT_ASSIGN_OR_RETURN(pair, ProcessPair::Start({kind, paths_[turn.path], report_.server_cpu,
+                                                      report_.client_cpu}));
+    }
+  }
+  bool any = false;
+  for (auto& [unused, pair] : pairs_) {
+    const absl::Status ready = pair->AwaitReady();
+    any = any || ready.ok();
+    if (ready.ok()) continue;
+    Fail(ready);
+    pair.reset();
+  }
+  if (any) return absl::OkStatus();
+  if (report_.plan.turns.empty()) return absl::InvalidArgumentError("there is nothing to measure");
+  return absl::UnavailableError(
+      StrCat("no leg can be measured\n", absl::StrJoin(report_.notes, "\n")));
 }
 
 absl::Status Run::Prepare() {
   WEFT_RETURN_IF_ERROR(FindPaths());
   WEFT_RETURN_IF_ERROR(ChooseCpus());
-  progress_.Print("starting");
-  for (const PerfPath& path : paths_) {
-    for (const char* kind : {"raw", "weft"}) StartPair(kind, path);
-  }
-  for (std::unique_ptr<ProcessPair>& pair : pairs_) {
-    const absl::Status ready = pair->AwaitReady();
-    if (ready.ok()) continue;
-    Fail(ready);
-    pair.reset();
-  }
-  AddLegs();
-  if (legs_.empty()) return absl::UnavailableError("no leg can be measured");
-  return absl::OkStatus();
+  report_.plan = MakePlan(options_, paths_, EndKinds());
+  return StartPairs();
 }
 
-// By measurement first: what is compared runs right after one another.
-void Run::AddLegs() {
-  for (const auto& row : kMeasurements) {
-    for (const std::unique_ptr<ProcessPair>& pair : pairs_) {
-      if (pair == nullptr) continue;
-      const bool measured = pair->options().kind == "raw" ? row.of_raw : row.of_weft;
-      if (!measured) continue;
-      legs_.push_back({pair.get(), std::make_unique<PairLeg>(pair.get(), row.measurement)});
+void Run::RunLeg(const Turn& turn, const std::string& kind, int round) {
+  std::unique_ptr<ProcessPair>& pair = pairs_[{turn.path, kind}];
+  if (pair == nullptr) return;
+  const auto figures = pair->Run(turn.cell, report_.plan.seconds_per_leg);
+  if (!figures.ok()) {
+    Fail(Annotate(figures.status(), Title(turn)));
+    pair.reset();
+    return;
+  }
+  of_turn_.push_back({{paths_[turn.path].name, turn.cell, kind}, {round, true, *figures}});
+}
+
+void Run::RunTurn(size_t index, int round) {
+  const Turn& turn = report_.plan.turns[index];
+  of_turn_.clear();
+  for (const std::string& kind : turn.kinds) RunLeg(turn, kind, round);
+  const bool fit = was_fit_;
+  was_fit_ = LookAtMachine();
+  for (auto& [leg, outcome] : of_turn_) {
+    outcome.fit = fit && was_fit_;
+    report_.results.Add(leg, outcome);
+  }
+  ++report_.turns;
+  report_.fit_turns += fit && was_fit_;
+  fit_of_turn_[index] += fit && was_fit_;
+}
+
+std::string Run::Title(const Turn& turn) const {
+  return StrCat(paths_[turn.path].name, " ", NameOf(turn.cell));
+}
+
+void Run::RunRounds(Progress* progress) {
+  const size_t turns = report_.plan.turns.size();
+  for (int round = 1; round <= options_.rounds; ++round) {
+    for (size_t i = 0; i < turns; ++i) {
+      const double done =
+          (round - 1 + static_cast<double>(i) / static_cast<double>(turns)) / options_.rounds;
+      progress->Say(done, absl::StrFormat("round %d of %d, %s", round, options_.rounds,
+                                          Title(report_.plan.turns[i])));
+      RunTurn(i, round);
     }
   }
 }
 
-void Run::RunLeg(size_t index, std::vector<Sample>* samples) {
-  const absl::StatusOr<std::vector<Sample>> measured =
-      legs_[index].leg->Run(options_.seconds_per_leg);
-  if (measured.ok()) {
-    samples->insert(samples->end(), measured->begin(), measured->end());
-    return;
-  }
-  Fail(measured.status());
-  for (PairedLeg& other : legs_) {
-    if (other.pair == legs_[index].pair) other.leg.reset();
+// One more time for each in turn, until all have been fit as often as asked for.
+void Run::RepeatUnfitTurns(Progress* progress) {
+  if (options_.quick) return;
+  const double seconds = report_.plan.EstimatedSeconds(options_.rounds) * kRepeatShare;
+  const uint64_t until_ns =
+      Clock::Real().NowNs() + static_cast<uint64_t>(seconds * static_cast<double>(kNsPerSec));
+  for (int round = options_.rounds + 1; round <= 2 * options_.rounds; ++round) {
+    for (size_t i = 0; i < report_.plan.turns.size(); ++i) {
+      if (fit_of_turn_[i] >= options_.rounds) continue;
+      if (Clock::Real().NowNs() >= until_ns) return;
+      progress->Say(1, "once more, " + Title(report_.plan.turns[i]));
+      RunTurn(i, round);
+    }
   }
 }
 
-void Run::RunRound(int round) {
-  std::vector<Sample> samples;
-  for (size_t i = 0; i < legs_.size(); ++i) {
-    const Leg* leg = legs_[i].leg.get();
-    if (leg == nullptr) continue;
-    progress_.Print(absl::StrFormat("round %d of %d  %3d %%  %s %s", round, options_.rounds,
-                                    static_cast<int>(100 * i / legs_.size()), leg->path(),
-                                    leg->name()));
-    RunLeg(i, &samples);
-  }
-  const Moment before = last_;
-  LookAtMachine();
-  if (is_guarded_) samples.push_back({"machine.core_to_core_ns", last_.core_to_core_ns});
-  report_.results.AddRound(samples, before.fit() && last_.fit());
-}
-
-void Run::LookAtMachine() {
-  if (!is_guarded_) return;  // every moment is fit
-  last_.core_to_core_ns = CoreToCoreNs(client_cpu_, server_cpu_);
-  core_to_core_ns_.push_back(last_.core_to_core_ns);
+bool Run::LookAtMachine() {
+  if (!is_guarded_) return true;
+  report_.core_to_core_ns.push_back(CoreToCoreNs(report_.client_cpu, report_.server_cpu));
+  return report_.core_to_core_ns.back() <= kFitCoreToCoreNs;
 }
 
 PerfReport Run::Measure() {
+  const Plan& plan = report_.plan;
+  const double expected_seconds = plan.EstimatedSeconds(options_.rounds);
+  std::fprintf(stderr, "%zu legs of %.2f s in %d rounds: about %s\n", plan.legs(),
+               plan.seconds_per_leg, options_.rounds, DurationText(expected_seconds).c_str());
   const uint64_t stolen_before = StolenTicks();
-  LookAtMachine();
-  // Extra rounds only where time does not matter.
-  const bool patient = options_.seconds_per_leg >= kPatientSeconds;
-  for (int done = 0; done < (patient ? RoundsAtMost() : options_.rounds); ++done) {
-    if (report_.results.fit_rounds() >= options_.rounds) break;
-    RunRound(done + 1);
+  fit_of_turn_.assign(plan.turns.size(), 0);
+  was_fit_ = LookAtMachine();
+  {
+    Progress progress(expected_seconds);
+    RunRounds(&progress);
+    RepeatUnfitTurns(&progress);
   }
   NoteMachine(stolen_before);
   return std::move(report_);
 }
 
 void Run::NoteMachine(uint64_t stolen_before) {
+  report_.stolen_ms =
+      (StolenTicks() - stolen_before) * 1000 / static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
   for (const PerfPath& path : paths_) {
     if (!path.device.empty()) Note(StrCat(path.name, ": ", path.device, " at ", path.host));
   }
   if (!is_guarded_) {
-    Note(StrCat("emulated: ratios only, and rough ones; rounds: ", report_.results.rounds(),
-                ", on a machine that was not asked whether it is fit"));
+    Note(StrCat("emulated: ratios only, and rough ones; ", report_.turns,
+                " turns, on a machine that was not asked whether it is fit"));
     return;
   }
-  const auto [least, most] = std::minmax_element(core_to_core_ns_.begin(), core_to_core_ns_.end());
+  const std::vector<double>& looks = report_.core_to_core_ns;
+  const auto [least, most] = std::minmax_element(looks.begin(), looks.end());
   Note(absl::StrFormat(
-      "processors %d and %d: %.0f..%.0f ns apart; %d of %d rounds on a fit machine"
-      " (<= %.0f ns); %d ms stolen",
-      client_cpu_, server_cpu_, *least, *most, report_.results.fit_rounds(),
-      report_.results.rounds(), kFitCoreToCoreNs,
-      (StolenTicks() - stolen_before) * 1000 / static_cast<uint64_t>(sysconf(_SC_CLK_TCK))));
+      "processors %d and %d: %.0f..%.0f ns apart; %d of %d turns on a fit machine (<= %.0f ns);"
+      " %d ms stolen",
+      report_.client_cpu, report_.server_cpu, *least, *most, report_.fit_turns, report_.turns,
+      kFitCoreToCoreNs, report_.stolen_ms));
 }
 
 }  // namespace

@@ -92,9 +92,9 @@ absl::Status ProcessPair::AwaitReady() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Figures> ProcessPair::Run(Measurement measurement, double seconds) {
-  WEFT_RETURN_IF_ERROR(Tell(server_, "serve"));
-  WEFT_RETURN_IF_ERROR(Tell(client_, StrCat("run ", NameOf(measurement), " ", seconds)));
+absl::StatusOr<Figures> ProcessPair::Run(const Cell& cell, double seconds) {
+  WEFT_RETURN_IF_ERROR(Tell(server_, StrCat("serve ", NameOf(cell))));
+  WEFT_RETURN_IF_ERROR(Tell(client_, StrCat("run ", NameOf(cell), " ", seconds)));
   WEFT_ASSIGN_OR_RETURN(const std::string answer, Answer(client_, "ok", seconds + kRunSlackS));
   WEFT_RETURN_IF_ERROR(Answer(server_, "ok", kRunSlackS).status());
   const auto figures = FiguresFrom(answer);

@@ -17,13 +17,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/perf/measurement.h"
+#include "bench/perf/cell.h"
+#include "bench/perf/figures.h"
 #include "bench/perf/perf_path.h"
 
 namespace weft::bench {
 
 struct ProcessPairOptions {
-  std::string kind;  // "raw", "weft"
+  std::string kind;  // of EndKinds()
   PerfPath path;
   int server_cpu = 0;
   int client_cpu = 0;
@@ -41,7 +42,7 @@ class ProcessPair {
   absl::Status AwaitReady();
 
   // Both ends work for about `seconds`; nobody else of ours does meanwhile.
-  absl::StatusOr<Figures> Run(Measurement measurement, double seconds);
+  absl::StatusOr<Figures> Run(const Cell& cell, double seconds);
 
   const ProcessPairOptions& options() const { return options_; }
 

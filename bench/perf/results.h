@@ -1,53 +1,54 @@
-// Everything that was measured, and what it comes to.
+// Everything that was measured.
 //
-// A metric has one value per round. Its result is the median over the rounds in which the machine
-// was fit (bench/machine/cpu.h); if there was no such round, over all of them.
+// A leg (one kind's run of one cell on one path) has one outcome per round. Its result is the
+// median over the rounds in which the machine was fit (bench/machine/cpu.h); if there was no such
+// round, over all of them.
 //
 // Threads: one.
 #pragma once
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
-#include "bench/perf/leg.h"
+#include "bench/perf/cell.h"
+#include "bench/perf/figures.h"
 
 namespace weft::bench {
 
+struct LegName {
+  std::string path;  // "shm"
+  Cell cell;
+  std::string kind;  // "weft"
+};
+
+inline bool operator<(const LegName& a, const LegName& b) {
+  return std::tie(a.path, a.cell, a.kind) < std::tie(b.path, b.cell, b.kind);
+}
+
+// "shm.unary.64B.x1.weft.p50_us"
+std::string MetricName(const LegName& leg, std::string_view figure);
+
+struct Outcome {
+  int round = 0;  // from 1
+  bool fit = true;
+  Figures figures;
+};
+
 class Results {
  public:
-  // Of this path only ratios mean something: its figures are kept from tables, and marked in JSON.
-  void SetEmulated(const std::string& path) { emulated_.insert(path); }
+  void Add(const LegName& leg, const Outcome& outcome);
 
-  // The samples of one round.
-  void AddRound(const std::vector<Sample>& samples, bool fit);
+  // Of a figure (figures.h); nullopt for what was not measured.
+  std::optional<double> Median(const LegName& leg, std::string_view figure) const;
 
-  std::optional<double> Median(const std::string& metric) const;
-
-  int rounds() const { return rounds_; }
-  int fit_rounds() const { return fit_rounds_; }
-
-  // One line per metric: {"metric": "shm.unary_64B.p50_us", "value": 0.7}, on emulated paths with
-  // "emulated": true behind.
-  std::string ToJsonLines() const;
-
-  // Raw, Weft and their ratio, for these paths.
-  std::string ToTable(const std::vector<std::string>& paths) const;
+  const std::map<LegName, std::vector<Outcome>>& legs() const { return legs_; }
 
  private:
-  struct Values {
-    std::vector<double> fit;
-    std::vector<double> unfit;
-  };
-
-  bool IsEmulated(const std::string& metric) const;
-
-  std::map<std::string, Values> values_;
-  std::set<std::string> emulated_;  // paths
-  int rounds_ = 0;
-  int fit_rounds_ = 0;
+  std::map<LegName, std::vector<Outcome>> legs_;
 };
 
 }  // namespace weft::bench

@@ -8,10 +8,13 @@
 
 #include <cstdint>
 
-#include "bench/perf/measurement.h"
 #include "core/clock.h"
 
 namespace weft::bench {
+
+// At the start of each run, what is measured runs for this share of its time without being counted:
+// caches and branch predictors belong to the leg that ran before.
+inline constexpr double kWarmUpShare = 0.1;
 
 class RunClock {
  public:

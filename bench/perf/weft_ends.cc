@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "bench/perf/bulk_calls.h"
@@ -10,7 +11,9 @@
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/perf_path.h"
 #include "bench/perf/pipe.h"
+#include "bench/perf/places.h"
 #include "bench/perf/run_clock.h"
+#include "bench/perf/streams.h"
 #include "core/clock.h"
 #include "core/histogram.h"
 #include "core/status.h"
@@ -71,10 +74,11 @@ class PerfService final : public Perf::Service {
   // The reply leaves when the bytes are there.
   absl::Status Fetch(ServerContext& context, const FetchRequest& request,
                      FetchReply* reply) override {
-    const size_t offset = fetches_++ * kBulkBytes % kBulkRegionBytes;
+    if (request.bytes() > kRegionBytes) return absl::InvalidArgumentError("larger than the region");
+    const size_t offset = places_.Next(request.bytes());
     BulkOptions options;
     options.crc32c = request.with_crc32c();
-    context.bulk().Push(SliceOf(buffer_->memory(), buffer_->offset() + offset, kBulkBytes),
+    context.bulk().Push(SliceOf(buffer_->memory(), buffer_->offset() + offset, request.bytes()),
                         reply->mutable_data(), options, nullptr);
     return absl::OkStatus();
   }
@@ -89,7 +93,7 @@ class PerfService final : public Perf::Service {
 
   // Memory for Lend() and Fetch().
   absl::Status Prepare(Server& server) {
-    WEFT_ASSIGN_OR_RETURN(buffer_, server.AllocateBuffer(kBulkRegionBytes));
+    WEFT_ASSIGN_OR_RETURN(buffer_, server.AllocateBuffer(kRegionBytes));
     for (std::byte& byte : buffer_->bytes()) byte = std::byte{1};  // touches every page
     ExportOptions options;
     options.rights = kMayRead | kMayWrite;
@@ -107,7 +111,7 @@ class PerfService final : public Perf::Service {
  private:
   std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<ExportedMemory> exported_;
-  uint64_t fetches_ = 0;
+  Places places_;
   bool over_ = false;
 };
 
@@ -122,7 +126,10 @@ class WeftServer final : public ServerEnd {
     WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
     WEFT_RETURN_IF_ERROR(server_->Listen(kAnyPort));
     WEFT_RETURN_IF_ERROR(service_.Prepare(*server_));
-    return WriteLine(options.peer_fd, server_->address());
+    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kExternal));
+    WEFT_ASSIGN_OR_RETURN(streams_, StreamReceiver::Open(std::move(stream_engine), link));
+    WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, server_->address()));
+    return WriteLine(options.peer_fd, streams_->address());
   }
   ~WeftServer() override {
     service_.GiveMemoryBack();
@@ -130,32 +137,39 @@ class WeftServer final : public ServerEnd {
     engine_.reset();
   }
 
-  absl::Status Serve() override {
+  absl::Status Serve(const Cell& cell) override {
+    if (cell.pattern == Pattern::kStream) return streams_->Serve(cell);
     while (!service_.TakeOver()) engine_->Poll();
     return absl::OkStatus();
   }
   void Rest() override {
     while (engine_->Poll() > 0) {
     }
+    streams_->Rest();
   }
 
  private:
   PerfService service_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Server> server_;
+  std::unique_ptr<StreamReceiver> streams_;
 };
 
 // --- client -------------------------------------------------------------------------------------
 
-// One of the outstanding calls of a rate measurement; starts its next when it has ended.
+// One of the outstanding calls of a run; starts its next when it has ended.
 class CallLoop {
  public:
-  void Start(const Perf::Stub* stub, RateCounter* rate, bool* running, absl::Status* status) {
-    stub_ = stub;
-    rate_ = rate;
-    running_ = running;
-    status_ = status;
-    request_.set_payload(std::string(kSmallBytes, 'x'));
+  struct Run {
+    const Perf::Stub* stub = nullptr;
+    uint64_t ended = 0;
+    bool running = true;
+    absl::Status status;  // the first failure
+  };
+
+  void Start(Run* run, const EchoMessage& request) {
+    run_ = run;
+    request_ = request;
     Next();
   }
   bool busy() const { return busy_; }
@@ -163,22 +177,19 @@ class CallLoop {
  private:
   void Next() {
     busy_ = true;
-    stub_->Echo(request_, &reply_, {}, [this](const absl::Status& status) { Ended(status); });
+    run_->stub->Echo(request_, &reply_, {}, [this](const absl::Status& status) { Ended(status); });
   }
   void Ended(const absl::Status& status) {
     busy_ = false;
-    rate_->Add(1);
+    ++run_->ended;
     if (!status.ok()) {
-      *running_ = false;
-      *status_ = status;
+      run_->running = false;
+      run_->status = status;
     }
-    if (*running_) Next();
+    if (run_->running) Next();
   }
 
-  const Perf::Stub* stub_ = nullptr;
-  RateCounter* rate_ = nullptr;
-  bool* running_ = nullptr;
-  absl::Status* status_ = nullptr;
+  Run* run_ = nullptr;
   EchoMessage request_;
   EchoMessage reply_;
   bool busy_ = false;
@@ -187,27 +198,34 @@ class CallLoop {
 class WeftClient final : public ClientEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
+    const LinkOptions link = OnlyPath(options.path);
     WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
+    WEFT_ASSIGN_OR_RETURN(const std::string stream_address, ReadLine(options.peer_fd));
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
-    channel_options.link = OnlyPath(options.path);
+    channel_options.link = link;
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
     LendReply lent;
     WEFT_RETURN_IF_ERROR(stub_->Lend({}, &lent, {.timeout_us = kPatienceUs}));
     WEFT_ASSIGN_OR_RETURN(one_sided_, OneSided::Open(*channel_, lent.memory()));
     WEFT_ASSIGN_OR_RETURN(bulk_, BulkCalls::Open(*channel_));
+    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kCaller));
+    WEFT_ASSIGN_OR_RETURN(streams_,
+                          StreamSender::Open(std::move(stream_engine), stream_address, link));
     return absl::OkStatus();
   }
   ~WeftClient() override {
+    streams_.reset();
     bulk_.reset();
     one_sided_.reset();
     channel_.reset();
     engine_.reset();
   }
 
-  absl::StatusOr<Figures> Run(Measurement measurement, double seconds) override {
-    WEFT_ASSIGN_OR_RETURN(const Figures figures, Measure(measurement, seconds));
+  absl::StatusOr<Figures> Run(const Cell& cell, double seconds) override {
+    if (cell.pattern == Pattern::kStream) return streams_->Run(cell, seconds);
+    WEFT_ASSIGN_OR_RETURN(const Figures figures, RunCalls(cell, seconds));
     EndRunMessage reply;
     WEFT_RETURN_IF_ERROR(stub_->EndRun({}, &reply, {.timeout_us = kPatienceUs}));
     return figures;
@@ -217,36 +235,36 @@ class WeftClient final : public ClientEnd {
     while (engine_->Poll() > 0) {
     }
     engine_->Leave();
+    streams_->Rest();
   }
 
  private:
-  absl::StatusOr<Figures> Measure(Measurement measurement, double seconds) {
-    switch (measurement) {
-      case Measurement::kRoundTrip:
-        return RoundTrips(seconds);
-      case Measurement::kRate:
-        return Rate(seconds);
-      case Measurement::kRead:
-        return Reads(seconds);
-      case Measurement::kReadRate:
-        return ReadRate(seconds);
-      case Measurement::kWrite:
-        return Writes(seconds);
-      case Measurement::kBulk:
-        return Bulk(/*with_crc32c=*/false, seconds);
-      case Measurement::kBulkChecked:
-        return Bulk(/*with_crc32c=*/true, seconds);
-      case Measurement::kOneWay:
+  absl::StatusOr<Figures> RunCalls(const Cell& cell, double seconds) {
+    switch (cell.pattern) {
+      case Pattern::kUnary:
+        return cell.outstanding == 1 ? RoundTrips(cell, seconds) : Rate(cell, seconds);
+      case Pattern::kBulk:
+      case Pattern::kBulkChecked:
+        return bulk_->Run(cell, seconds);
+      case Pattern::kRead:
+      case Pattern::kWrite:
+        return Transfers(cell, seconds);
+      case Pattern::kStream:
         break;
     }
-    return absl::UnimplementedError("calls have a reply: there is no one-way rate");
+    return absl::UnimplementedError(StrCat("no calls make up ", NameOf(cell)));
   }
 
-  absl::StatusOr<Figures> RoundTrips(double seconds) {
-    LatencyHistogram latency;
+  static EchoMessage RequestOf(const Cell& cell) {
     EchoMessage request;
+    request.set_payload(std::string(cell.bytes, 'x'));
+    return request;
+  }
+
+  absl::StatusOr<Figures> RoundTrips(const Cell& cell, double seconds) {
+    LatencyHistogram latency;
+    const EchoMessage request = RequestOf(cell);
     EchoMessage reply;
-    request.set_payload(std::string(kSmallBytes, 'x'));
     const RunClock run(seconds);
     uint64_t start_ns = Clock::Real().NowNs();
     while (!(run.IsOver(start_ns) && latency.count() > 0)) {
@@ -255,62 +273,57 @@ class WeftClient final : public ClientEnd {
       if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
       start_ns = end_ns;
     }
-    return RoundTripFigures(latency);
+    return FiguresOf(latency);
   }
 
-  absl::StatusOr<Figures> Rate(double seconds) {
-    absl::Status status;
-    bool running = true;
+  absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
+    CallLoop::Run run;
+    run.stub = stub_.get();
     RateCounter rate(seconds);
-    CallLoop loops[kOutstanding];
+    std::vector<CallLoop> loops(cell.outstanding);
     engine_->Enter();
-    for (CallLoop& loop : loops) loop.Start(stub_.get(), &rate, &running, &status);
-    while (running && rate.Continue()) engine_->Poll();
-    running = false;
+    for (CallLoop& loop : loops) loop.Start(&run, RequestOf(cell));
+    while (run.running && rate.Continue()) {
+      const uint64_t ended_before = run.ended;
+      engine_->Poll();
+      rate.Add(run.ended - ended_before);
+    }
+    run.running = false;
     for (CallLoop& loop : loops) {
       while (loop.busy()) engine_->Poll();
     }
     engine_->Leave();
-    WEFT_RETURN_IF_ERROR(status);
+    WEFT_RETURN_IF_ERROR(run.status);
     Figures figures;
     figures.per_s = rate.PerSecond();
     return figures;
   }
 
-  absl::StatusOr<Figures> Reads(double seconds) {
-    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency, one_sided_->ReadOneByOne(seconds));
-    return RoundTripFigures(latency);
-  }
-
-  absl::StatusOr<Figures> ReadRate(double seconds) {
+  absl::StatusOr<Figures> Transfers(const Cell& cell, double seconds) {
+    if (cell.outstanding == 1) return one_sided_->OneByOne(cell, seconds);
     Figures figures;
-    WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_->ReadRate(seconds));
+    if (cell.pattern == Pattern::kRead) {
+      WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_->Rate(cell, seconds));
+    } else {
+      WEFT_ASSIGN_OR_RETURN(figures.per_s, WriteRate(cell, seconds));
+    }
     return figures;
   }
 
   // The clock stops at a reply: by then the writes before the call have arrived.
-  absl::StatusOr<Figures> Writes(double seconds) {
-    WEFT_RETURN_IF_ERROR(WriteFor(seconds * kWarmUpShare).status());
+  absl::StatusOr<double> WriteRate(const Cell& cell, double seconds) {
+    WEFT_RETURN_IF_ERROR(WriteFor(cell, seconds * kWarmUpShare).status());
     const uint64_t start_ns = Clock::Real().NowNs();
-    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, WriteFor(seconds * (1 - kWarmUpShare)));
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, WriteFor(cell, seconds * (1 - kWarmUpShare)));
     const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
-    Figures figures;
-    figures.gbytes_per_s = static_cast<double>(writes) * kBulkBytes / elapsed_ns;
-    return figures;
+    return static_cast<double>(writes) * kNsPerSec / elapsed_ns;
   }
 
-  absl::StatusOr<uint64_t> WriteFor(double seconds) {
-    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, one_sided_->WriteFor(seconds));
+  absl::StatusOr<uint64_t> WriteFor(const Cell& cell, double seconds) {
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, one_sided_->RunFor(cell, seconds));
     EchoMessage reply;
     WEFT_RETURN_IF_ERROR(stub_->Echo({}, &reply, {.timeout_us = kPatienceUs}));
     return writes;
-  }
-
-  absl::StatusOr<Figures> Bulk(bool with_crc32c, double seconds) {
-    WEFT_ASSIGN_OR_RETURN(const double per_s, bulk_->Rate(with_crc32c, seconds));
-    Figures figures;
-    figures.gbytes_per_s = per_s * kBulkBytes / kNsPerSec;
-    return figures;
   }
 
   std::unique_ptr<Engine> engine_;
@@ -318,6 +331,7 @@ class WeftClient final : public ClientEnd {
   std::unique_ptr<Perf::Stub> stub_;
   std::unique_ptr<OneSided> one_sided_;
   std::unique_ptr<BulkCalls> bulk_;
+  std::unique_ptr<StreamSender> streams_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/machine/cpu.h"
+#include "bench/perf/cell.h"
 #include "bench/perf/ends.h"
 #include "bench/perf/pipe.h"
 #include "bench/perf/workload.h"
@@ -35,16 +36,18 @@ absl::StatusOr<std::string> NextCommand(End& end, int driver_fd) {
   }
 }
 
+absl::Status NotACommand(const std::string& command) {
+  return absl::InternalError(StrCat("not a command: ", command));
+}
+
 absl::Status RunOnce(ClientEnd& client, const std::string& command, int driver_fd) {
   std::istringstream words(command);
   std::string run, name;
   double seconds = 0;
   words >> run >> name >> seconds;
-  const auto measurement = MeasurementNamed(name);
-  if (run != "run" || !measurement || seconds <= 0) {
-    return absl::InternalError(StrCat("not a command: ", command));
-  }
-  WEFT_ASSIGN_OR_RETURN(const Figures figures, client.Run(*measurement, seconds));
+  if (run != "run" || seconds <= 0) return NotACommand(command);
+  WEFT_ASSIGN_OR_RETURN(const Cell cell, CellNamed(name));
+  WEFT_ASSIGN_OR_RETURN(const Figures figures, client.Run(cell, seconds));
   return WriteLine(driver_fd, StrCat("ok ", ToLine(figures)));
 }
 
@@ -58,13 +61,21 @@ absl::Status WorkAsClient(const WorkerOptions& options) {
   }
 }
 
+absl::Status ServeOnce(ServerEnd& server, const std::string& command) {
+  constexpr std::string_view kServe = "serve ";
+  if (command.rfind(kServe, 0) != 0) return NotACommand(command);
+  WEFT_ASSIGN_OR_RETURN(const Cell cell,
+                        CellNamed(std::string_view(command).substr(kServe.size())));
+  return server.Serve(cell);
+}
+
 absl::Status WorkAsServer(const WorkerOptions& options) {
   WEFT_ASSIGN_OR_RETURN(auto server, OpenServerEnd(options.kind, {options.path, options.peer_fd}));
   WEFT_RETURN_IF_ERROR(WriteLine(options.driver_fd, "ready"));
   while (true) {
     const auto command = NextCommand(*server, options.driver_fd);
     if (!command.ok()) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(server->Serve());
+    WEFT_RETURN_IF_ERROR(ServeOnce(*server, *command));
     WEFT_RETURN_IF_ERROR(WriteLine(options.driver_fd, "ok"));
   }
 }

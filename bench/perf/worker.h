@@ -1,7 +1,7 @@
 // A worker process: one end of one kind of leg, told what to do by the driver through a socket.
 //
-//   driver -> client    "run <measurement> <seconds>"     client -> driver   "ok <figures>"
-//   driver -> server    "serve"                           server -> driver   "ok"
+//   driver -> client    "run <cell> <seconds>"     client -> driver   "ok <figures>"
+//   driver -> server    "serve <cell>"                     server -> driver   "ok"
 //   both, when they have opened                                              "ready"
 //   both, on failure, instead of any of these                                "error <text>"
 //
@@ -18,7 +18,7 @@
 namespace weft::bench {
 
 struct WorkerOptions {
-  std::string kind;  // "raw", "weft"
+  std::string kind;  // of EndKinds()
   PerfPath path;
   bool is_client = false;
   int cpu = 0;

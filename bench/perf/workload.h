@@ -1,4 +1,4 @@
-// The two ends of one kind of leg (raw libfabric, or Weft), as the worker processes see them.
+// The two ends of one kind of leg (raw libfabric, Weft, a peer), as the worker processes see them.
 //
 // Each end lives in a process of its own, so that nothing is shared but the wire. The ends find
 // each other through `peer_fd`, a connected stream socket between the two processes.
@@ -12,7 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/perf/measurement.h"
+#include "bench/perf/cell.h"
+#include "bench/perf/figures.h"
 #include "bench/perf/perf_path.h"
 
 namespace weft::bench {
@@ -26,8 +27,9 @@ struct WorkloadOptions {
 class ClientEnd {
  public:
   virtual ~ClientEnd() = default;
-  // Runs for about `seconds`, then tells the server's end that this run is over.
-  virtual absl::StatusOr<Figures> Run(Measurement measurement, double seconds) = 0;
+  // Runs for about `seconds`, then tells the server's end that this run is over. What has to be set
+  // up for such a cell comes first, and is not counted.
+  virtual absl::StatusOr<Figures> Run(const Cell& cell, double seconds) = 0;
   // Between runs, now and then: keeps the connection alive without using the processor.
   virtual void Rest() {}
 };
@@ -36,8 +38,9 @@ class ClientEnd {
 class ServerEnd {
  public:
   virtual ~ServerEnd() = default;
-  // Busy polls until the client's end says that the run is over.
-  virtual absl::Status Serve() = 0;
+  // Busy polls until the client's end says that the run is over; both run the same cell. The client
+  // starts the next run when this has returned.
+  virtual absl::Status Serve(const Cell& cell) = 0;
   virtual void Rest() {}
 };
 

@@ -2,12 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "bench/perf/places.h"
 #include "bench/perf/run_clock.h"
 #include "bench/raw/raw_fabric.h"
 #include "core/clock.h"
+#include "core/histogram.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -18,49 +22,55 @@ namespace {
 constexpr uint64_t kSilenceNs = 10 * kNsPerSec;
 constexpr uint32_t kLookEvery = 1 << 16;  // polls between two looks at the clock
 
-absl::StatusOr<std::unique_ptr<RawFabric>> OpenFabric(const WorkloadOptions& options,
-                                                      bool listens) {
-  RawFabricOptions fabric;
-  fabric.provider = PathKindName(options.path.kind());
-  fabric.host = options.path.host;
-  fabric.device = options.path.device.substr(0, options.path.device.rfind(':'));  // no port
-  fabric.peer_fd = options.peer_fd;
-  fabric.listens = listens;
-  fabric.region_bytes = kBulkRegionBytes;
-  return RawFabric::Open(fabric);
+// What the messages of a cell are as bare messages; of one-sided patterns, what asks for them.
+size_t MessageBytes(const Cell& cell) {
+  return std::max<size_t>(cell.bytes, 1);  // the first says what it is
 }
+
+// One fabric for each size of messages, so that receives are as large as what arrives and no
+// larger. Both ends open the same one at the same time: when they run the first cell of its size.
+class Fabrics {
+ public:
+  explicit Fabrics(const WorkloadOptions& options, bool listens)
+      : options_(options), listens_(listens) {}
+
+  absl::StatusOr<RawFabric*> For(const Cell& cell) {
+    const bool sends = cell.pattern == Pattern::kUnary || cell.pattern == Pattern::kStream;
+    return OfSize(sends ? std::max(cell.bytes, kControlBytes) : kControlBytes);
+  }
+
+  // The smallest also has the memory for transfers.
+  absl::StatusOr<RawFabric*> OfSize(uint32_t message_bytes) {
+    std::unique_ptr<RawFabric>& fabric = fabrics_[message_bytes];
+    if (fabric == nullptr) {
+      RawFabricOptions options;
+      options.provider = PathKindName(options_.path.kind());
+      options.host = options_.path.host;
+      options.device = options_.path.device.substr(0, options_.path.device.rfind(':'));  // no port
+      options.peer_fd = options_.peer_fd;
+      options.listens = listens_;
+      options.message_bytes = message_bytes;
+      options.has_region = message_bytes == kControlBytes;
+      WEFT_ASSIGN_OR_RETURN(fabric, RawFabric::Open(options));
+    }
+    return fabric.get();
+  }
+
+ private:
+  const WorkloadOptions options_;
+  const bool listens_;
+  std::map<uint32_t, std::unique_ptr<RawFabric>> fabrics_;
+};
 
 class RawClient final : public ClientEnd {
  public:
-  explicit RawClient(std::unique_ptr<RawFabric> fabric) : fabric_(std::move(fabric)) {}
+  explicit RawClient(const WorkloadOptions& options) : fabrics_(options, /*listens=*/false) {}
+  absl::Status Open() { return fabrics_.OfSize(kControlBytes).status(); }
 
-  absl::StatusOr<Figures> Run(Measurement measurement, double seconds) override {
-    Figures figures;
-    switch (measurement) {
-      case Measurement::kRoundTrip:
-        figures = RoundTrips(seconds);
-        break;
-      case Measurement::kRate:
-        figures.per_s = Rate(seconds, RawKind::kEcho);
-        break;
-      case Measurement::kOneWay:
-        figures.per_s = Rate(seconds, RawKind::kOneWay);
-        break;
-      case Measurement::kRead:
-        figures = Reads(seconds);
-        break;
-      case Measurement::kReadRate:
-        figures.per_s = ReadRate(seconds);
-        break;
-      case Measurement::kWrite:
-        figures.gbytes_per_s = Writes(seconds);
-        break;
-      case Measurement::kBulk:
-        figures.gbytes_per_s = Rate(seconds, RawKind::kBulk) * kBulkBytes / kNsPerSec;
-        break;
-      case Measurement::kBulkChecked:
-        return absl::UnimplementedError("raw transfers have no checksum");
-    }
+  absl::StatusOr<Figures> Run(const Cell& cell, double seconds) override {
+    WEFT_ASSIGN_OR_RETURN(fabric_, fabrics_.For(cell));
+    cell_ = cell;
+    const Figures figures = cell.outstanding == 1 ? OneByOne(seconds) : Together(seconds);
     SendSurely(RawKind::kOver);
     WEFT_RETURN_IF_ERROR(fabric_->status());
     return figures;
@@ -73,17 +83,46 @@ class RawClient final : public ClientEnd {
     while (!fabric_->Send(kind) && healthy()) fabric_->Poll([](RawKind) {});
   }
 
-  // Waits for one message.
-  void AwaitMessage() {
-    AwaitUntil([this] { return fabric_->Poll([](RawKind) {}) > 0; });
+  // Starts one of what the cell is made of. False: later.
+  bool Start() {
+    switch (cell_.pattern) {
+      case Pattern::kUnary:
+        return fabric_->SendData(RawKind::kEcho, MessageBytes(cell_));
+      case Pattern::kStream:
+        return fabric_->SendData(RawKind::kOneWay, MessageBytes(cell_));
+      case Pattern::kBulk:
+      case Pattern::kBulkChecked:
+        return fabric_->Send(RawKind::kBulk);
+      case Pattern::kRead:
+        return StartTransfer([this](size_t at) { return fabric_->Read(at, cell_.bytes); });
+      case Pattern::kWrite:
+        return StartTransfer([this](size_t at) { return fabric_->Write(at, cell_.bytes); });
+    }
+    return false;
+  }
+
+  template <class Transfer>
+  bool StartTransfer(Transfer&& transfer) {
+    const Places before = places_;
+    const bool started = transfer(places_.Next(cell_.bytes));
+    if (!started) places_ = before;
+    return started;
+  }
+
+  // How many have ended since it was asked last.
+  uint64_t Ended() {
+    uint64_t ended = 0;
+    const uint64_t transfers_before = fabric_->transfers_done();
+    fabric_->Poll(
+        [&](RawKind reply) { ended += reply == RawKind::kConfirm ? ConfirmEvery(cell_) : 1; });
+    return ended + fabric_->transfers_done() - transfers_before;
   }
 
   // Every wait is bounded by the peer's silence.
-  template <class Condition>
-  void AwaitUntil(Condition&& arrived) {
+  void AwaitOne() {
     uint64_t polls = 0;
     uint64_t give_up_ns = 0;
-    while (!arrived() && healthy()) {
+    while (Ended() == 0 && healthy()) {
       if (++polls % kLookEvery != 0) continue;
       const uint64_t now_ns = Clock::Real().NowNs();
       if (give_up_ns == 0) give_up_ns = now_ns + kSilenceNs;
@@ -91,121 +130,91 @@ class RawClient final : public ClientEnd {
     }
   }
 
-  Figures RoundTrips(double seconds) {
-    return Timed(seconds, [this] {
-      SendSurely(RawKind::kEcho);
-      AwaitMessage();
-    });
-  }
-
-  Figures Reads(double seconds) {
-    return Timed(seconds, [this] {
-      const uint64_t done = fabric_->transfers_done();
-      while (!StartRead() && healthy()) fabric_->Poll([](RawKind) {});
-      AwaitUntil([&] {
-        fabric_->Poll([](RawKind) {});
-        return fabric_->transfers_done() > done;
-      });
-    });
-  }
-
   // One reading of the clock for each: the end of one is the start of the next.
-  template <class RoundTrip>
-  Figures Timed(double seconds, RoundTrip&& round_trip) {
+  Figures OneByOne(double seconds) {
     LatencyHistogram latency;
     const RunClock run(seconds);
     uint64_t start_ns = Clock::Real().NowNs();
     while (healthy() && !(run.IsOver(start_ns) && latency.count() > 0)) {
-      round_trip();
+      while (!Start() && healthy()) fabric_->Poll([](RawKind) {});
+      AwaitOne();
       const uint64_t end_ns = Clock::Real().NowNs();
       if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
       start_ns = end_ns;
     }
-    return RoundTripFigures(latency);
+    return FiguresOf(latency);
   }
 
-  bool StartRead() {
-    const bool started = fabric_->Read(reads_ * kSmallBytes % kBulkRegionBytes, kSmallBytes);
-    reads_ += started;
+  Figures Together(double seconds) {
+    Figures figures;
+    figures.per_s = cell_.pattern == Pattern::kWrite ? WriteRate(seconds) : Rate(seconds);
+    return figures;
+  }
+
+  // How many end in a second, with as many on the way as there should be.
+  double Rate(double seconds) {
+    uint64_t outstanding = 0;
+    RateCounter rate(seconds);
+    const auto take = [&] {
+      const uint64_t ended = Ended();
+      outstanding -= ended;
+      rate.Add(ended);
+    };
+    while (healthy() && rate.Continue()) {
+      while (outstanding < cell_.outstanding && Start()) ++outstanding;
+      take();
+    }
+    const double per_second = rate.PerSecond();
+    // The last few messages of a stream are too few for a confirmation.
+    const uint64_t unconfirmed =
+        cell_.pattern == Pattern::kStream ? uint64_t{ConfirmEvery(cell_)} - 1 : 0;
+    while (healthy() && outstanding > unconfirmed) take();
+    return per_second;
+  }
+
+  // Until the peer has confirmed that everything has arrived.
+  double WriteRate(double seconds) {
+    WriteFor(seconds * kWarmUpShare);
+    const uint64_t start_ns = Clock::Real().NowNs();
+    const uint64_t writes = WriteFor(seconds * (1 - kWarmUpShare));
+    const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
+    return static_cast<double>(writes) * kNsPerSec / elapsed_ns;
+  }
+
+  uint64_t WriteFor(double seconds) {
+    const RunClock run(seconds);
+    uint64_t started = 0;
+    uint64_t outstanding = 0;
+    while (healthy() && !run.IsOver(Clock::Real().NowNs())) {
+      while (outstanding < cell_.outstanding && Start()) {
+        ++outstanding;
+        ++started;
+      }
+      outstanding -= Ended();
+    }
+    while (healthy() && outstanding > 0) outstanding -= Ended();
+    SendSurely(RawKind::kFence);
+    AwaitOne();
     return started;
   }
 
-  double ReadRate(double seconds) {
-    RateCounter rate(seconds);
-    uint64_t outstanding = 0;
-    const auto poll = [&] {
-      const uint64_t done_before = fabric_->transfers_done();
-      fabric_->Poll([](RawKind) {});
-      const uint64_t done = fabric_->transfers_done() - done_before;
-      outstanding -= done;
-      rate.Add(done);
-    };
-    while (healthy() && rate.Continue()) {
-      while (outstanding < kOutstanding && StartRead()) ++outstanding;
-      poll();
-    }
-    const double per_second = rate.PerSecond();
-    while (healthy() && outstanding > 0) poll();
-    return per_second;
-  }
-
-  // Messages answered per second, with as many on the way as there should be.
-  double Rate(double seconds, RawKind kind) {
-    const uint64_t most = kind == RawKind::kBulk ? kBulkOutstanding : kOutstanding;
-    uint64_t outstanding = 0;
-    RateCounter rate(seconds);
-    const auto take = [&](RawKind reply) {
-      const uint64_t answered = reply == RawKind::kConfirm ? kConfirmEvery : 1;
-      outstanding -= answered;
-      rate.Add(answered);
-    };
-    while (healthy() && rate.Continue()) {
-      while (outstanding < most && fabric_->Send(kind)) ++outstanding;
-      fabric_->Poll(take);
-    }
-    // The last few one-way messages are too few for a confirmation.
-    const uint64_t unanswered = kind == RawKind::kOneWay ? kConfirmEvery - 1 : 0;
-    const double per_second = rate.PerSecond();
-    while (healthy() && outstanding > unanswered) fabric_->Poll(take);
-    return per_second;
-  }
-
-  // GB/s, until the peer has confirmed that everything has arrived.
-  double Writes(double seconds) {
-    WriteUntil(seconds * kWarmUpShare);
-    const uint64_t start_ns = Clock::Real().NowNs();
-    const uint64_t writes = WriteUntil(seconds * (1 - kWarmUpShare));
-    const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
-    return static_cast<double>(writes) * kBulkBytes / elapsed_ns;  // bytes/ns are GB/s
-  }
-
-  uint64_t WriteUntil(double seconds) {
-    const RunClock run(seconds);
-    const uint64_t done_before = fabric_->transfers_done();
-    uint64_t posted = 0;
-    const auto in_flight = [&] { return posted - (fabric_->transfers_done() - done_before); };
-    while (healthy() && !run.IsOver(Clock::Real().NowNs())) {
-      while (in_flight() < kBulkOutstanding &&
-             fabric_->Write(posted * kBulkBytes % kBulkRegionBytes, kBulkBytes)) {
-        ++posted;
-      }
-      fabric_->Poll([](RawKind) {});
-    }
-    while (healthy() && in_flight() > 0) fabric_->Poll([](RawKind) {});
-    SendSurely(RawKind::kFence);
-    AwaitMessage();
-    return posted;
-  }
-
-  const std::unique_ptr<RawFabric> fabric_;
-  uint64_t reads_ = 0;
+  Fabrics fabrics_;
+  RawFabric* fabric_ = nullptr;  // of the present run
+  Cell cell_;
+  Places places_;
 };
 
 class RawServer final : public ServerEnd {
  public:
-  explicit RawServer(std::unique_ptr<RawFabric> fabric) : fabric_(std::move(fabric)) {}
+  explicit RawServer(const WorkloadOptions& options) : fabrics_(options, /*listens=*/true) {}
+  absl::Status Open() { return fabrics_.OfSize(kControlBytes).status(); }
 
-  absl::Status Serve() override {
+  absl::Status Serve(const Cell& cell) override {
+    WEFT_ASSIGN_OR_RETURN(fabric_, fabrics_.For(cell));
+    cell_ = cell;
+    writes_done_before_ = fabric_->transfers_done();
+    writes_answered_ = 0;
+    unconfirmed_ = 0;
     bool over = false;
     while (!over && fabric_->status().ok()) {
       fabric_->Poll([&](RawKind kind) { over = Take(kind) || over; });
@@ -217,38 +226,50 @@ class RawServer final : public ServerEnd {
  private:
   // True when the run is over.
   bool Take(RawKind kind) {
-    if (kind == RawKind::kEcho || kind == RawKind::kFence) ++echoes_owed_;
-    if (kind == RawKind::kOneWay && ++unconfirmed_ == kConfirmEvery) {
+    if (kind == RawKind::kEcho) ++echoes_owed_;
+    if (kind == RawKind::kFence) ++fences_owed_;
+    if (kind == RawKind::kOneWay && ++unconfirmed_ == ConfirmEvery(cell_)) {
       unconfirmed_ = 0;
       ++confirmations_owed_;
     }
-    if (kind == RawKind::kBulk) ++bulks_owed_;
-    if (kind == RawKind::kOver) unconfirmed_ = 0;
+    if (kind == RawKind::kBulk) ++writes_owed_;
     return kind == RawKind::kOver;
   }
 
   void Answer() {
-    while (echoes_owed_ > 0 && fabric_->Send(RawKind::kEcho)) --echoes_owed_;
-    AnswerBulk();
+    while (echoes_owed_ > 0 && fabric_->SendData(RawKind::kEcho, MessageBytes(cell_))) {
+      --echoes_owed_;
+    }
+    while (fences_owed_ > 0 && fabric_->Send(RawKind::kFence)) --fences_owed_;
     while (confirmations_owed_ > 0 && fabric_->Send(RawKind::kConfirm)) --confirmations_owed_;
+    AnswerBulk();
   }
 
-  // Each bulk request is a write into the client's memory, and its completion a reply.
+  // Each request for bulk is a write into the client's memory, and its completion a reply.
   void AnswerBulk() {
-    while (bulks_owed_ > 0 && fabric_->Write(bulks_ * kBulkBytes % kBulkRegionBytes, kBulkBytes)) {
-      --bulks_owed_;
-      ++bulks_;
+    while (writes_owed_ > 0) {
+      const Places before = places_;
+      if (!fabric_->Write(places_.Next(cell_.bytes), cell_.bytes)) {
+        places_ = before;
+        break;
+      }
+      --writes_owed_;
     }
-    while (bulks_answered_ < fabric_->transfers_done() && fabric_->Send(RawKind::kBulk)) {
-      ++bulks_answered_;
+    while (writes_answered_ < fabric_->transfers_done() - writes_done_before_ &&
+           fabric_->Send(RawKind::kBulk)) {
+      ++writes_answered_;
     }
   }
 
-  const std::unique_ptr<RawFabric> fabric_;
-  uint64_t bulks_ = 0;           // writes started
-  uint64_t bulks_answered_ = 0;  // of them
-  uint32_t bulks_owed_ = 0;      // not started yet
+  Fabrics fabrics_;
+  RawFabric* fabric_ = nullptr;  // of the present run
+  Cell cell_;
+  Places places_;
+  uint64_t writes_done_before_ = 0;
+  uint64_t writes_answered_ = 0;  // of those in this run
+  uint32_t writes_owed_ = 0;
   uint32_t echoes_owed_ = 0;
+  uint32_t fences_owed_ = 0;
   uint32_t confirmations_owed_ = 0;
   uint32_t unconfirmed_ = 0;
 };
@@ -256,13 +277,17 @@ class RawServer final : public ServerEnd {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ClientEnd>> OpenRawClient(const WorkloadOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(auto fabric, OpenFabric(options, /*listens=*/false));
-  return std::unique_ptr<ClientEnd>(std::make_unique<RawClient>(std::move(fabric)));
+  auto client = std::make_unique<RawClient>(options);
+  WEFT_RETURN_IF_ERROR(client->Open());
+  return std::unique_ptr<ClientEnd>(std::move(client));
 }
 
 absl::StatusOr<std::unique_ptr<ServerEnd>> OpenRawServer(const WorkloadOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(auto fabric, OpenFabric(options, /*listens=*/true));
-  return std::unique_ptr<ServerEnd>(std::make_unique<RawServer>(std::move(fabric)));
+  auto server = std::make_unique<RawServer>(options);
+  WEFT_RETURN_IF_ERROR(server->Open());
+  return std::unique_ptr<ServerEnd>(std::move(server));
 }
+
+std::string FabricLibraryVersion() { return RawFabric::LibraryVersion(); }
 
 }  // namespace weft::bench

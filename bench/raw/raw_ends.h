@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "bench/perf/workload.h"
@@ -12,5 +13,7 @@ namespace weft::bench {
 
 absl::StatusOr<std::unique_ptr<ClientEnd>> OpenRawClient(const WorkloadOptions& options);
 absl::StatusOr<std::unique_ptr<ServerEnd>> OpenRawServer(const WorkloadOptions& options);
+
+std::string FabricLibraryVersion();  // "1.17"
 
 }  // namespace weft::bench

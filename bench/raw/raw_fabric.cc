@@ -6,11 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 
-#include "bench/perf/measurement.h"
+#include "bench/perf/cell.h"
 #include "bench/perf/pipe.h"
 #include "core/clock.h"
 #include "core/random.h"
@@ -26,6 +27,9 @@ constexpr size_t kNameBytes = 256;  // longest address of any provider
 constexpr int kConnectTimeoutMs = 30'000;
 constexpr size_t kQueueEntries = 4096;  // receives, and transfers in flight, with room to spare
 constexpr size_t kKinds = static_cast<size_t>(RawKind::kOver) + 1;
+// Messages beyond it are sent from several places in turn, as what an application sends would be.
+// Smaller ones stay in a cache on both sides, and gain nothing.
+constexpr size_t kSamePlaceBytes = 4096;
 constexpr uint64_t kMessageAccess = FI_SEND | FI_RECV;
 constexpr uint64_t kRegionAccess = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
@@ -92,13 +96,19 @@ fi_info* Hints(const RawFabricOptions& options) {
 
 }  // namespace
 
+std::string RawFabric::LibraryVersion() {
+  return StrCat(FI_MAJOR(fi_version()), ".", FI_MINOR(fi_version()));
+}
+
 absl::StatusOr<std::unique_ptr<RawFabric>> RawFabric::Open(const RawFabricOptions& options) {
   std::unique_ptr<RawFabric> raw(new RawFabric);
+  raw->message_bytes_ = options.message_bytes;
+  raw->receives_ = std::min<size_t>(kMaxInFlight, kRegionBytes / options.message_bytes + 8);
   WEFT_RETURN_IF_ERROR(raw->Discover(options));
   WEFT_RETURN_IF_ERROR(raw->OpenDomain());
   WEFT_RETURN_IF_ERROR(raw->info_->ep_attr->type == FI_EP_RDM ? raw->OpenShm(options.peer_fd)
                                                               : raw->OpenMsg(options));
-  WEFT_RETURN_IF_ERROR(raw->PrepareRegion(options));
+  if (options.has_region) WEFT_RETURN_IF_ERROR(raw->PrepareRegion(options));
   return raw;
 }
 
@@ -130,7 +140,7 @@ absl::Status RawFabric::Discover(const RawFabricOptions& options) {
     return FabricError(result, StrCat("no provider \"", options.provider, "\" at ", options.device,
                                       " ", options.host));
   }
-  injects_ = info_->tx_attr->inject_size >= kSmallBytes;
+  inject_bytes_ = info_->tx_attr->inject_size;
   return absl::OkStatus();
 }
 
@@ -192,7 +202,7 @@ absl::Status RawFabric::OpenMsg(const RawFabricOptions& options) {
       Check(fi_eq_open(fabric_.get(), &attributes, &events, nullptr), "fi_eq_open"));
   events_.reset(events);
   fi_rx_attr receive_attributes = *info_->rx_attr;
-  receive_attributes.size = kMaxInFlight;
+  receive_attributes.size = receives_;
   fid_ep* shared_receive = nullptr;
   WEFT_RETURN_IF_ERROR(
       Check(fi_srx_context(domain_.get(), &receive_attributes, &shared_receive, nullptr),
@@ -280,22 +290,28 @@ absl::Status RawFabric::Register(std::vector<std::byte>& memory, uint64_t access
 }
 
 absl::Status RawFabric::PrepareMessages() {
-  messages_.resize((kMaxInFlight + kKinds) * kSmallBytes);
+  const size_t receive_bytes = receives_ * message_bytes_;
+  const size_t control_bytes = kKinds * kControlBytes;
+  const size_t data_bytes =
+      message_bytes_ <= kSamePlaceBytes ? message_bytes_ : size_t{kRegionBytes};
+  messages_.assign(receive_bytes + control_bytes + data_bytes, std::byte{0});
+  control_ = messages_.data() + receive_bytes;
+  data_ = next_data_ = control_ + control_bytes;
   for (size_t kind = 0; kind < kKinds; ++kind) {
-    messages_[(kMaxInFlight + kind) * kSmallBytes] = static_cast<std::byte>(kind);
+    control_[kind * kControlBytes] = static_cast<std::byte>(kind);
   }
   if (RegistersLocalMemory()) {
     WEFT_RETURN_IF_ERROR(Register(messages_, kMessageAccess, &messages_registration_));
     messages_descriptor_ = fi_mr_desc(messages_registration_.get());
   }
-  for (size_t slot = 0; slot < kMaxInFlight; ++slot) {
-    WEFT_RETURN_IF_ERROR(Check(PostReceive(messages_.data() + slot * kSmallBytes), "fi_recv"));
+  for (size_t slot = 0; slot < receives_; ++slot) {
+    WEFT_RETURN_IF_ERROR(Check(PostReceive(messages_.data() + slot * message_bytes_), "fi_recv"));
   }
   return absl::OkStatus();
 }
 
 absl::Status RawFabric::PrepareRegion(const RawFabricOptions& options) {
-  region_.assign(options.region_bytes, std::byte{1});  // touches every page
+  region_.assign(kRegionBytes, std::byte{1});  // touches every page
   WEFT_RETURN_IF_ERROR(Register(region_, kRegionAccess, &registration_));
   const bool counts_from_zero = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) == 0;
   const RegionName ours = {
@@ -310,17 +326,30 @@ absl::Status RawFabric::PrepareRegion(const RawFabricOptions& options) {
 }
 
 int RawFabric::PostReceive(std::byte* slot) {
-  return static_cast<int>(fi_recv(receive_endpoint_, slot, kSmallBytes, messages_descriptor_,
+  return static_cast<int>(fi_recv(receive_endpoint_, slot, message_bytes_, messages_descriptor_,
                                   FI_ADDR_UNSPEC, /*context=*/slot));
 }
 
-// What is sent never changes: it can be sent again before the first send is complete.
 bool RawFabric::Send(RawKind kind) {
-  const size_t slot = kMaxInFlight + static_cast<size_t>(kind);
-  const std::byte* message = messages_.data() + slot * kSmallBytes;
-  const ssize_t result = injects_ ? fi_inject(endpoint_.get(), message, kSmallBytes, peer_)
-                                  : fi_send(endpoint_.get(), message, kSmallBytes,
-                                            messages_descriptor_, peer_, nullptr);
+  return Post(control_ + static_cast<size_t>(kind) * kControlBytes, kControlBytes);
+}
+
+bool RawFabric::SendData(RawKind kind, size_t bytes) {
+  *next_data_ = static_cast<std::byte>(kind);
+  if (!Post(next_data_, bytes)) return false;
+  next_data_ += bytes;
+  if (bytes <= kSamePlaceBytes || next_data_ + bytes > messages_.data() + messages_.size()) {
+    next_data_ = data_;
+  }
+  return true;
+}
+
+// What is sent does not change while it is on the way: it can be sent again before the first send
+// is complete.
+bool RawFabric::Post(const std::byte* message, size_t bytes) {
+  const ssize_t result = bytes <= inject_bytes_ ? fi_inject(endpoint_.get(), message, bytes, peer_)
+                                                : fi_send(endpoint_.get(), message, bytes,
+                                                          messages_descriptor_, peer_, nullptr);
   return Posted(result, "sending");
 }
 

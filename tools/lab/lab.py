@@ -18,7 +18,7 @@ DEFAULT_MEMORY_MIB = 1024
 # Four processes for each device, each with its pools, and all of it registered in the kernel.
 PERF_MEMORY_MIB = 3072
 # Many short rounds: where an emulated processor has to wait for a real one, a whole leg is lost.
-PERF_OPTIONS = ["--quick", "--repeat=9"]
+PERF_OPTIONS = ["--quick", "--repeat=9", "--seconds=0.1"]
 # A patient run over two devices; a quick one takes half a minute, more where others work.
 PERF_TIMEOUT_SECONDS = 1800
 
@@ -36,7 +36,7 @@ Status: COMMAND's; 77 this host can't run the lab; 124 it took too long; 125 the
 PERF_USAGE = """./dev lab perf [--device rxe|siw|rxe,siw] [-- OPTION...]
 
 Measures raw libfabric and Weft in turns, over Soft-RoCE and Soft-iWARP in one machine. All of it is
-emulated: only ratios come out. OPTIONs are those of ./dev perf; --quick --repeat=9 if there are none."""
+emulated: only ratios come out. OPTIONs are those of ./dev perf; --quick --repeat=9 --seconds=0.1 if there are none."""
 
 
 def say(text):

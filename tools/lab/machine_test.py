@@ -86,7 +86,8 @@ class CommandLineOfTheLab(unittest.TestCase):
 
     def test_perf_runs_on_the_devices_that_the_machine_has(self):
         words = lab.perf_words(lab.parse_perf(["--program", "/bin/perf"]))
-        self.assertEqual(words, ["/bin/perf", "--paths=rxe,siw", "--quick", "--repeat=9"])
+        self.assertEqual(words, ["/bin/perf", "--paths=rxe,siw", "--quick", "--repeat=9",
+                                 "--seconds=0.1"])
         words = lab.perf_words(lab.parse_perf(["--program=/bin/perf", "--device", "siw", "--",
                                                "--seconds", "2"]))
         self.assertEqual(words, ["/bin/perf", "--paths=siw", "--seconds", "2"])

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/strings.h"
-#include "tools/weft/json.h"
+#include "core/json.h"
 #include "tools/weft/table.h"
 
 namespace weft::tools {

@@ -3,7 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/strings.h"
-#include "tools/weft/json.h"
+#include "core/json.h"
 #include "tools/weft/table.h"
 
 namespace weft::tools {

@@ -1,8 +1,8 @@
-#include "tools/weft/json.h"
+#include "core/json.h"
 
 #include <gtest/gtest.h>
 
-namespace weft::tools {
+namespace weft {
 namespace {
 
 TEST(Json, EscapesWhatWouldEndOrBreakAString) {
@@ -18,6 +18,14 @@ TEST(Json, WhatIsNotKnownIsNull) {
   object.AddOrNull("speed", 0.0);
   object.AddIndexOrNull("index", -1);
   EXPECT_EQ(object.text(), R"({"text": null, "number": null, "speed": null, "index": null})");
+}
+
+TEST(Json, NumbersKeepNineDigitsAndWhatIsNoNumberIsNull) {
+  JsonObject object;
+  object.Add("rate", 12345678.9);
+  object.Add("small", 1e-9);
+  object.Add("broken", 0.0 / 0.0);
+  EXPECT_EQ(object.text(), R"({"rate": 12345678.9, "small": 1e-09, "broken": null})");
 }
 
 TEST(Json, WhatIsKnownIsThere) {
@@ -37,4 +45,4 @@ TEST(Json, ArraysMayHaveAValueInEachLine) {
 }
 
 }  // namespace
-}  // namespace weft::tools
+}  // namespace weft

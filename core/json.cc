@@ -1,10 +1,12 @@
-#include "tools/weft/json.h"
+#include "core/json.h"
+
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "core/strings.h"
 
-namespace weft::tools {
+namespace weft {
 namespace {
 
 std::string Enclose(char open, const std::vector<std::string>& values, char close,
@@ -52,6 +54,10 @@ void JsonObject::Add(std::string_view name, bool value) { AddJson(name, value ? 
 
 void JsonObject::Add(std::string_view name, uint64_t value) { AddJson(name, StrCat(value)); }
 
+void JsonObject::Add(std::string_view name, double value) {
+  AddJson(name, std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null");
+}
+
 void JsonObject::AddOrNull(std::string_view name, std::string_view text) {
   AddJson(name, text.empty() ? "null" : JsonString(text));
 }
@@ -72,4 +78,4 @@ std::string JsonObject::text(std::string_view indent) const {
   return Enclose('{', members_, '}', indent);
 }
 
-}  // namespace weft::tools
+}  // namespace weft

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace weft::tools {
+namespace weft {
 
 // In quotes. Bytes that are not ASCII become U+FFFD: what we report are names of the kernel.
 std::string JsonString(std::string_view text);
@@ -27,6 +27,7 @@ class JsonObject {
   void Add(std::string_view name, const char* text) { Add(name, std::string_view(text)); }
   void Add(std::string_view name, bool value);
   void Add(std::string_view name, uint64_t value);
+  void Add(std::string_view name, double value);  // 9 digits; null for what is no number
   void AddJson(std::string_view name, std::string_view json);  // a value that is JSON already
 
   // null for what is not known: empty text, 0.
@@ -43,4 +44,4 @@ class JsonObject {
   std::vector<std::string> members_;
 };
 
-}  // namespace weft::tools
+}  // namespace weft
