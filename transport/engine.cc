@@ -132,14 +132,24 @@ int Engine::RunTurn(int budget) {
   turn_ns_ = clock_->NowNs();
   int work = DrainInbox(budget);
   work += transport_->Poll(budget, turn_ns_);
+  // Only this is worth to spin for: heartbeats and timers come one at a time.
+  if (work > 0) idle_since_ns_ = turn_ns_;
   work += timers_.Advance(turn_ns_);
   if (turn_ns_ >= next_descriptor_check_ns_) {
+    transport_->FlushAll();  // replies do not wait for system calls
     next_descriptor_check_ns_ = turn_ns_ + kDescriptorCheckNs;
-    work += poller_->Poll();
+    work += LookAtDescriptors();
   }
   transport_->FlushAll();
   in_turn_ = false;
   return work;
+}
+
+// What rang is taken late, after the work that it rang for: no one rings while the bell is not
+// armed, and who is about to sleep arms it first and then looks for work.
+int Engine::LookAtDescriptors() {
+  if (std::exchange(rang_, false)) doorbell_->Drain();
+  return poller_->Poll();
 }
 
 int Engine::DrainInbox(int budget) {
@@ -155,10 +165,7 @@ int Engine::DrainInbox(int budget) {
 
 // One turn, and where it found nothing: wait, first by spinning, then asleep.
 void Engine::Step(uint64_t until_ns) {
-  if (RunTurn(kDefaultBudget) > 0) {
-    idle_since_ns_ = turn_ns_;
-    return;
-  }
+  if (RunTurn(kDefaultBudget) > 0) return;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
   if (options_.spin_ns == kSpinForever) return;
@@ -179,7 +186,7 @@ bool Engine::Arm() {
 // After a sleep, or instead of one. What woke us may be a descriptor: the next turn looks.
 void Engine::Wake() {
   doorbell_->Disarm();
-  doorbell_->Drain();
+  rang_ = true;
   next_descriptor_check_ns_ = 0;
 }
 

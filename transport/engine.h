@@ -10,8 +10,8 @@
 //   kExternal   the application calls Poll() from its own loop, on one thread, and sleeps on fd()
 //               after Arm(). No thread is started.
 //
-// Waiting is adaptive: spin for EngineOptions::spin_ns without finding work, then arm the doorbell,
-// look once more, and sleep on the descriptors. A wake-up is never lost (doorbell.h).
+// Waiting is adaptive: spin for EngineOptions::spin_ns without traffic, then arm the doorbell, look
+// once more, and sleep on the descriptors. A wake-up is never lost (doorbell.h).
 //
 // Threads: as marked at each function. Lifetime: destroyed on any thread, after everything that
 //   uses it (a Post() whose task has run may still be returning), when nobody drives it; it stops
@@ -153,6 +153,7 @@ class Engine {
   void RunOwnThread();
   int RunTurn(int budget);
   int DrainInbox(int budget);
+  int LookAtDescriptors();
   void Step(uint64_t until_ns);
   void Sleep(uint64_t until_ns);
   void Wake();
@@ -180,6 +181,7 @@ class Engine {
   uint64_t next_descriptor_check_ns_ = 0;
   int depth_ = 0;  // nesting of Enter() on the driving thread
   bool in_turn_ = false;
+  bool rang_ = false;  // the doorbell may have: its event is to be taken
 
   // Any thread.
   MpscQueue<Function<void()>> inbox_;

@@ -56,6 +56,8 @@ class PeerWatch final : private Timer {
   // All that an honest peer can have sent during any pause of this side, four times over.
   static constexpr uint32_t kMaxFrames = 4 * kMaxUnanswered;
 
+  static constexpr uint64_t kBeatsTogether = 16;
+
   explicit PeerWatch(Host* host) : host_(host) {}
 
   // REQUIRES: timeouts are 0 or kMinPeerTimeoutNs..kMaxPeerTimeoutNs; stopped, or new.
@@ -74,6 +76,7 @@ class PeerWatch final : private Timer {
   // False: the peer is dead.
   bool Judge(uint64_t now_ns);
   void Beat(uint64_t now_ns);
+  uint64_t NextBeatNs(uint64_t now_ns) const;
   void ScheduleNext();
 
   Host* const host_;
