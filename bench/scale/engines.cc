@@ -1,5 +1,7 @@
 #include "bench/scale/engines.h"
 
+#include <time.h>
+
 #include <atomic>
 #include <memory>
 #include <string>
@@ -27,6 +29,22 @@ constexpr double kLeastScaling = 0.9;
 constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
 // Turns of both engines between two looks at the clock.
 constexpr int kTurnsPerLook = 64;
+
+// Of calls.
+struct Rates {
+  double per_s = 0;
+  double per_cpu_s = 0;  // of the thread's processor time: what others run does not count
+};
+
+double PerSecond(uint64_t calls, uint64_t ns) {
+  return static_cast<double>(calls) * kNsPerSec / static_cast<double>(ns);
+}
+
+uint64_t ThreadCpuNs() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * kNsPerSec + static_cast<uint64_t>(time.tv_nsec);
+}
 
 class EchoService final : public Perf::Service {
  public:
@@ -64,16 +82,17 @@ class EnginePair {
     return calls_->status();
   }
 
-  // Calls per second.
-  absl::StatusOr<double> Run(double seconds) {
+  absl::StatusOr<Rates> Run(double seconds) {
     RunFor(seconds * kWarmUpShare);
     const uint64_t start_ns = Clock::Real().NowNs();
+    const uint64_t start_cpu_ns = ThreadCpuNs();
     const uint64_t before = calls_->finished();
     RunFor(seconds);
     const uint64_t elapsed_ns = Clock::Real().NowNs() - start_ns;
+    const uint64_t cpu_ns = ThreadCpuNs() - start_cpu_ns;
     const uint64_t calls = calls_->finished() - before;
     WEFT_RETURN_IF_ERROR(calls_->status());
-    return static_cast<double>(calls) * kNsPerSec / static_cast<double>(elapsed_ns);
+    return Rates{PerSecond(calls, elapsed_ns), PerSecond(calls, cpu_ns)};
   }
 
   void Close() {
@@ -106,10 +125,11 @@ class EnginePair {
   std::unique_ptr<CallLoops> calls_;
 };
 
-// Pairs that run at the same time, one for each of `cpus`; the sum of their rates.
-absl::StatusOr<double> RateOf(const std::vector<int>& cpus, PathKind path, double seconds) {
+// Pairs that run at the same time, one for each of `cpus`: the sum of their rates, and the mean of
+// those by processor time.
+absl::StatusOr<Rates> RatesOf(const std::vector<int>& cpus, PathKind path, double seconds) {
   std::atomic<size_t> opened{0};
-  std::vector<absl::StatusOr<double>> rates(cpus.size(), 0.0);
+  std::vector<absl::StatusOr<Rates>> rates(cpus.size(), Rates{});
   std::vector<std::thread> threads;
   for (size_t i = 0; i < cpus.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -128,25 +148,27 @@ absl::StatusOr<double> RateOf(const std::vector<int>& cpus, PathKind path, doubl
     });
   }
   for (std::thread& thread : threads) thread.join();
-  double sum = 0;
-  for (const absl::StatusOr<double>& rate : rates) {
+  Rates all;
+  for (const absl::StatusOr<Rates>& rate : rates) {
     WEFT_RETURN_IF_ERROR(rate.status());
-    sum += *rate;
+    all.per_s += rate->per_s;
+    all.per_cpu_s += rate->per_cpu_s / static_cast<double>(rates.size());
   }
-  return sum;
+  return all;
 }
 
 absl::Status MeasurePath(PathKind path, const std::vector<int>& cpus, const ScaleOptions& options,
                          ScaleReport* report) {
-  std::vector<double> ones, twos, ratios;
+  std::vector<double> ones, twos, ratios, cpu_ratios;
   for (int round = 0; round < options.rounds; ++round) {
     // Each processor in turn: they need not be equally fast.
     const std::vector<int> alone = {cpus[static_cast<size_t>(round) % cpus.size()]};
-    WEFT_ASSIGN_OR_RETURN(const double one, RateOf(alone, path, options.seconds));
-    WEFT_ASSIGN_OR_RETURN(const double two, RateOf(cpus, path, options.seconds));
-    ones.push_back(one / 1e6);
-    twos.push_back(two / 1e6);
-    ratios.push_back(two / (2 * one));
+    WEFT_ASSIGN_OR_RETURN(const Rates one, RatesOf(alone, path, options.seconds));
+    WEFT_ASSIGN_OR_RETURN(const Rates two, RatesOf(cpus, path, options.seconds));
+    ones.push_back(one.per_s / 1e6);
+    twos.push_back(two.per_s / 1e6);
+    ratios.push_back(two.per_s / (2 * one.per_s));
+    cpu_ratios.push_back(two.per_cpu_s / one.per_cpu_s);
   }
   const std::string name(PathKindName(path));
   const std::string stem = "scale." + name + ".";
@@ -165,6 +187,12 @@ absl::Status MeasurePath(PathKind path, const std::vector<int>& cpus, const Scal
   report->Add({stem + "engines.scaling",
                name + ": two pairs / twice one pair",
                MedianOf(ratios),
+               "",
+               {},
+               {}});
+  report->Add({stem + "engines.cpu_scaling",
+               name + ": the same by processor time, where others run, too",
+               MedianOf(cpu_ratios),
                "",
                {},
                kLeastScaling});
