@@ -13,6 +13,9 @@
 
 namespace weft::bench {
 
+inline constexpr uint32_t kSmallBytes = 64;
+inline constexpr uint32_t kOutstanding = 64;
+
 class CallLoops {
  public:
   CallLoops(const Perf::Stub* stub, uint32_t outstanding, uint32_t payload_bytes)

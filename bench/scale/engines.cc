@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/machine/cpu.h"
-#include "bench/perf/measurement.h"
+#include "bench/perf/run_clock.h"
 #include "bench/scale/call_loop.h"
 #include "bench/scale/echo_server.h"
 #include "core/clock.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "bench/perf/measurement.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/run_clock.h"
+#include "bench/scale/call_loop.h"
 #include "bench/scale/echo_server.h"
 #include "core/clock.h"
 #include "core/status.h"
