@@ -55,7 +55,11 @@ choose() {
   names=$(installable_names "${lacking[@]}")
   chosen=() unknown=()
   for entry in "${lacking[@]}"; do
-    if name=$(first_of "$entry" "$names"); then chosen+=("$name"); else unknown+=("$entry"); fi
+    if name=$(first_of "$entry" "$names"); then
+      chosen+=("$name")
+    elif [[ $entry != *"|-" ]]; then
+      unknown+=("$entry")
+    fi
   done
 }
 
@@ -81,11 +85,12 @@ for entry in "${wanted[@]}"; do
 done
 ((${#lacking[@]})) || exit 0
 
+choose
+((${#chosen[@]} + ${#unknown[@]})) || exit 0
 if ((EUID != 0)) && ! command -v sudo >/dev/null; then
   stop "these packages are missing: ${lacking[*]}" \
     "They need root, and there is no sudo. As root: apt-get install ${lacking[*]%%|*}"
 fi
-choose
 if ((${#unknown[@]})); then
   echo "weft: apt doesn't know ${unknown[*]} yet: updating its lists" >&2
   apt_get update >&2 || echo "weft: apt-get update failed; going on with the lists there are" >&2

@@ -39,7 +39,9 @@ inline constexpr char kPerfUsage[] =
     "  --peers        also what others use instead, where it is installed\n"
     "  --repeat N     rounds; the results are medians over them (default: 5, with --quick 3)\n"
     "  --seconds S    how long each leg runs in a round (default: what fits into the time)\n"
-    "  --json FILE    write everything that was measured, and on what machine\n";
+    "  --json FILE    write everything that was measured, and on what machine\n"
+    "\n"
+    "./dev perf also knows --report DIR (a page of plots), and ends with plots in the terminal.\n";
 
 // `arguments` without the program's name. INVALID_ARGUMENT names the one that is wrong.
 absl::StatusOr<PerfOptions> ParsePerfOptions(const std::vector<std::string>& arguments);
