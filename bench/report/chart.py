@@ -45,11 +45,12 @@ class Axis:
 
 class Chart:
 
-    def __init__(self, title, x, y, series):
+    def __init__(self, title, x, y, series, reference=None):
         self.title = title
         self.x = x
         self.y = y
         self.series = series
+        self.reference = reference  # a value of y to which all others are compared
 
     def description(self):
         """The same in words."""
@@ -86,7 +87,7 @@ def percentile_axis():
 _MOST_MARKS = 7
 
 
-def value_axis(title, values, text):
+def value_axis(title, values, text, mark_text=None):
     """Base 10, from a mark below all values to one above: 1, 2, 5, 10, or 1, 10, 100."""
     low, high = min(values), max(values)
     for steps in ((1, 2, 5), (1, 3), (1,)):
@@ -97,4 +98,4 @@ def value_axis(title, values, text):
         marks = ladder[below:max(above, below + 1) + 1]
         if len(marks) <= _MOST_MARKS:
             break
-    return Axis(title + " (log)", math.log10, [(mark, text(mark)) for mark in marks], text)
+    return Axis(title + " (log)", math.log10, [(mark, (mark_text or text)(mark)) for mark in marks], text)

@@ -11,6 +11,8 @@ _DEEP = 8        # outstanding, where bandwidth is meant
 _PATTERN_TITLES = {
     "unary": "calls (unary)", "stream": "messages one way (stream)", "bulk": "bulk in calls",
     "read": "one-sided reads", "write": "one-sided writes"}
+# Numbers outstanding whose speed relative to raw is drawn, and how they are called.
+_COMPARED = ((1, ""), (64, "64 outstanding"))
 # Drawn into the chart of another pattern, as a variant.
 _VARIANTS = {"bulk": (("bulk_checked", "CRC32C"),)}
 
@@ -38,17 +40,18 @@ def _values(all_series):
             for value in (point.low, point.high)]
 
 
-def _row(title, note, by_pattern, x_axis, y_title, y_text):
+def _row(title, note, by_pattern, x_axis, y_title, y_text, reference=None, mark_text=None):
     """Leaves out charts of a single point per line: there is no line."""
     by_pattern = {pattern: series for pattern, series in by_pattern.items()
                   if any(len(one.points) > 1 for one in series)}
     if not by_pattern:
         return None
     everything = [one for series in by_pattern.values() for one in series]
-    y_axis = chart.value_axis(y_title, _values(everything), y_text)
+    values = _values(everything) + ([reference] if reference else [])
+    y_axis = chart.value_axis(y_title, values, y_text, mark_text)
     x_values = {point.x for one in everything for point in one.points}
     return Row(title, note, [chart.Chart(_PATTERN_TITLES.get(pattern, pattern), x_axis(x_values), y_axis,
-                                         series) for pattern, series in by_pattern.items()])
+                                         series, reference) for pattern, series in by_pattern.items()])
 
 
 def _latency_by_size(document, path):
@@ -87,11 +90,27 @@ def _bandwidth_by_size(document, path):
                 units.bandwidth)
 
 
+def _ratio_by_size(document, path):
+    lines = {}
+    for pattern in _PATTERN_TITLES:
+        for kind in document.kinds():
+            found = relative_to_raw(document, path, pattern, kind) if kind != "raw" else {}
+            for number, variant in _COMPARED:
+                points = [chart.Point(size, one.ratio, one.ratio, one.ratio)
+                          for (size, outstanding), one in found.items() if outstanding == number]
+                if points:
+                    lines.setdefault(pattern, []).append(chart.Series(kind, points, variant))
+    return _row("Speed relative to raw libfabric", "1 is as fast as raw, 2 twice as fast: of medians with "
+                "one outstanding, of rates with 64.", lines, chart.size_axis, "times as fast as raw",
+                units.ratio, reference=1.0, mark_text=units.round_ratio)
+
+
 def rows(document, path):
-    """Those for which there is something to draw."""
-    made = (_latency_by_size(document, path), _distribution(document, path),
-            _rate_by_outstanding(document, path), _bandwidth_by_size(document, path))
-    return [row for row in made if row]
+    """Those for which there is something to draw; of an emulated path only ratios."""
+    figures = () if document.is_emulated(path) else (
+        _latency_by_size(document, path), _distribution(document, path),
+        _rate_by_outstanding(document, path), _bandwidth_by_size(document, path))
+    return [row for row in (*figures, _ratio_by_size(document, path)) if row]
 
 
 # --- relative to raw ------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def _relative(document, path):
         tables = [_heat_table(pattern, found) for pattern, found in tables if found]
         if not tables:
             continue
-        yield node("h3", None, "Speed relative to raw libfabric: " + chart.name_of(kind))
+        yield node("h3", None, "%s relative to raw libfabric, cell by cell" % chart.name_of(kind))
         yield node("p", {"class": "note"},
-                   "1 is as fast as raw, 2 twice as fast: of medians with one outstanding, else of rates. ",
+                   "Times as fast: of medians with one outstanding, else of rates. ",
                    node("span", {"class": "scale", "style": "background:rgb(var(--faster) / .5)"}),
                    " faster, ",
                    node("span", {"class": "scale", "style": "background:rgb(var(--slower) / .5)"}), " slower.")
@@ -197,19 +197,24 @@ def _path(document, path, number):
     yield node("h2", None, path)
     if document.is_emulated(path):
         yield node("p", {"class": "note"}, "Emulated: only ratios mean something.")
-    else:
-        for i, row in enumerate(charts.rows(document, path)):
-            yield from _row(row, "chart-%d-%d" % (number, i))
+    for i, row in enumerate(charts.rows(document, path)):
+        yield from _row(row, "chart-%d-%d" % (number, i))
     yield from _relative(document, path)
+
+
+def _others(document):
+    names = [chart.name_of(kind) for kind in document.kinds() if kind != "weft"] or ["nothing"]
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 
 def to_html(document, json_name=None):
     """`json_name`: the document's file, beside the page."""
+    title = "Weft beside " + _others(document)
     with open(_CSS, encoding="utf-8") as css:
         style = css.read()
     body = node("body")
     parts = [
-        node("h1", None, "Weft beside raw libfabric"),
+        node("h1", None, title),
         node("p", {"class": "soft"}, "%s · %s · libfabric %s" % (
             document.taken_at[:10], document.machine.get("cpu") or "unknown processor",
             document.machine.get("libfabric"))),
@@ -231,5 +236,5 @@ def to_html(document, json_name=None):
         "head", None, node("meta", {"charset": "utf-8"}),
         node("meta", {"http-equiv": "Content-Security-Policy", "content": POLICY}),
         node("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        node("title", None, "Weft beside raw libfabric"), node("style", None, style)), body)
+        node("title", None, title), node("style", None, style)), body)
     return "<!DOCTYPE html>\n" + to_text(root) + "\n"

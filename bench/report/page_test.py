@@ -92,6 +92,13 @@ class AChart(unittest.TestCase):
         _, low = svg_chart.to_pixels(self.chart, point.x, point.low)
         self.assertAlmostEqual(float(spread.get("y1")), low, delta=0.1)
 
+    def test_of_ratios_has_a_line_at_one(self):
+        chart = first_chart(fixture.make(), "Speed relative to raw libfabric")
+        line = next(l for l in drawn(chart).iter("line") if l.get("class") == "reference")
+        self.assertAlmostEqual(float(line.get("y1")), svg_chart.to_pixels(chart, 64, 1.0)[1], delta=0.1)
+        marks = list(centers(next(g for g in drawn(chart).iter("g") if "kind-weft" in (g.get("class") or ""))))
+        self.assertTrue(all(y > float(line.get("y1")) for _, y in marks), "slower is below")
+
     def test_survives_hostile_names(self):
         hostile = first_chart(fixture.make(kinds=("raw", HOSTILE)), "Latency by size")
         texts = [t.text for t in drawn(hostile).iter("title")]
@@ -134,13 +141,14 @@ class ThePage(unittest.TestCase):
     def test_has_every_plot_for_every_path(self):
         text = page.to_html(fixture.make())
         for title in ("Latency by size", "Latency distribution", "Rate by outstanding",
-                      "Bandwidth by size", "Speed relative to raw libfabric: Weft"):
+                      "Bandwidth by size", "Speed relative to raw libfabric",
+                      "Weft relative to raw libfabric, cell by cell"):
             self.assertEqual(text.count("<h3>%s</h3>" % title), 2, title)
 
     def test_draws_peers_like_the_others(self):
         text = page.to_html(fixture.make(kinds=("raw", "weft", "grpc", "ucx", "sockets", "new one")))
         for name in ("gRPC", "UCX", "plain sockets", "new one"):
-            self.assertIn("<h3>Speed relative to raw libfabric: %s</h3>" % name, text)
+            self.assertIn("<h3>%s relative to raw libfabric, cell by cell</h3>" % name, text)
             self.assertIn(name + "</li>", text)
 
     def test_says_what_holds_and_what_falls_short(self):
@@ -161,6 +169,7 @@ class ThePage(unittest.TestCase):
         text = page.to_html(fixture.make(paths=("rxe",)))
         self.assertIn("Emulated", text)
         self.assertNotIn("Latency by size", text)
+        self.assertIn("Speed relative to raw libfabric", text)
         self.assertIn("0.77×", text)
 
     def test_survives_hostile_names_everywhere(self):

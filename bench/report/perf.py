@@ -44,8 +44,6 @@ def _plot(read):
     """Of each row the first chart: more do not fit on a screen."""
     look = text_chart.look_for(sys.stdout.encoding, sys.stdout.isatty())
     for path in read.paths():
-        if read.is_emulated(path):
-            continue
         for row in charts.rows(read, path):
             heading = "\n%s: %s, %s" % (path, row.title.lower(), row.charts[0].title)
             print("\n".join(text_chart.to_lines(row.charts[0], heading, look)))

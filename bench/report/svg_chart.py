@@ -8,7 +8,7 @@ import zlib
 
 from markup import node
 
-WIDTH, HEIGHT = 380, 250
+WIDTH, HEIGHT = 380, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 30, 44
 _INSET = 9   # between the vertical axis and the first mark
 _MARK = 3.6  # half the width of a mark
@@ -68,6 +68,9 @@ def _axes(chart):
         _, y = to_pixels(chart, chart.x.marks[0][0], value)
         yield _line(_LEFT, y, WIDTH - _RIGHT, y, **{"class": "grid"})
         yield _text(_LEFT - 7, y + 4, text, "end", **{"class": "tick"})
+    if chart.reference is not None:
+        _, y = to_pixels(chart, chart.x.marks[0][0], chart.reference)
+        yield _line(_LEFT, y, WIDTH - _RIGHT, y, **{"class": "reference"})
     for value, text in chart.x.marks:
         x, _ = to_pixels(chart, value, chart.y.marks[0][0])
         yield _line(x, bottom, x, bottom + 4, **{"class": "axis"})

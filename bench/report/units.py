@@ -49,5 +49,10 @@ def figure(name, value):
     return bandwidth(value) if name == "GBps" else rate(value)
 
 
+def round_ratio(value):
+    """Of a mark on an axis."""
+    return "%g×" % value
+
+
 def ratio(value):
     return ("%.2f×" if value < 10 else "%.1f×" if value < 100 else "%.0f×") % value
