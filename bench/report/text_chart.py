@@ -77,7 +77,8 @@ def _x_axis(chart, look):
         marks[start:start + len(text)] = text
         end = start + len(text)
     yield " " * _MARGIN + look.corner + look.across * (WIDTH + 1)
-    yield "".join(marks).rstrip() + "   " + chart.x.title
+    yield "".join(marks).rstrip()
+    yield " " * (_MARGIN + 1 + (WIDTH - len(chart.x.title)) // 2) + chart.x.title
 
 
 def to_lines(chart, heading, look):
