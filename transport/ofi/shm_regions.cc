@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <iterator>
 #include <thread>
 
@@ -20,13 +21,14 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "transport/memory_file.h"
 #include "transport/region_handle.h"
 
 namespace weft {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3247525446455721;  // "!WEFTRG2"
+constexpr uint64_t kMagic = 0x3347525446455721;  // "!WEFTRG3"
 constexpr std::chrono::milliseconds kPinPatience{100};
 // How long a process's number is its own after a look at its pidfd: numbers are given out in turn,
 // so one comes again only after all others, some 32,000 forks. (A look costs a system call, a
@@ -39,7 +41,11 @@ struct RegionEntry {
   std::atomic<uint64_t> length;
   std::atomic<uint32_t> rights;
   std::atomic<uint32_t> pins;  // initiators that are copying
-  uint64_t padding[4];
+  // The same memory in a file that peers may map (FilePlace); file_identity 0: in none.
+  std::atomic<uint64_t> file_identity;
+  std::atomic<uint64_t> file_offset;
+  std::atomic<int32_t> file_descriptor;
+  uint32_t padding[3];
 };
 static_assert(sizeof(RegionEntry) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -74,6 +80,14 @@ struct SharedRegionTable {
 };
 
 namespace {
+
+void Move(bool is_read, std::byte* local, std::byte* mapped, uint64_t bytes) {
+  if (is_read) {
+    std::memcpy(local, mapped, bytes);
+  } else {
+    std::memcpy(mapped, local, bytes);
+  }
+}
 
 uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable::kCapacity); }
 
@@ -123,6 +137,10 @@ void RegionTable::Publish(uint64_t key, MutableByteSpan memory, Access access) {
   entry.base.store(reinterpret_cast<uintptr_t>(memory.data()));
   entry.length.store(memory.size());
   entry.rights.store(RightsOf(access));
+  const FilePlace place = FindFile(memory);
+  entry.file_identity.store(place.identity);
+  entry.file_offset.store(place.offset);
+  entry.file_descriptor.store(place.descriptor);
   entry.key.store(key);
 }
 
@@ -170,13 +188,12 @@ absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string
   absl::StatusOr<SharedRegionTable*> table = MapTable(fd, name);
   close(fd);
   if (!table.ok()) return table.status();
-  std::unique_ptr<PeerRegions> regions(new PeerRegions);
+  if (process_id == 0) process_id = static_cast<int32_t>((*table)->process_id);
+  std::unique_ptr<PeerRegions> regions(new PeerRegions(process_id));
   regions->table_ = *table;
   if (regions->table_->magic != kMagic) {
     return absl::UnimplementedError("the peer's table of regions has another layout");
   }
-  regions->process_id_ =
-      process_id != 0 ? process_id : static_cast<int32_t>(regions->table_->process_id);
 #ifdef SYS_pidfd_open
   regions->process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, regions->process_id_, 0));
 #endif
@@ -240,53 +257,77 @@ void PeerRegions::Announce(uint64_t nonce) {
   }
 }
 
-void* PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes) {
+// Each word is read once: the peer could change it between a check and its use.
+PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset,
+                                         uint64_t bytes) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
   entry.pins.fetch_add(1);
   const uint64_t length = entry.length.load();
   const uint64_t base = entry.base.load();
+  FilePlace place;
+  place.identity = entry.file_identity.load();
+  place.offset = entry.file_offset.load() + offset;
+  place.descriptor = entry.file_descriptor.load();
   const bool allowed = (entry.rights.load() & (is_read ? kMayRead : kMayWrite)) != 0;
   const bool inside = offset <= length && bytes <= length - offset;
-  if (key == 0 || entry.key.load() != key || !allowed || !inside) return nullptr;
-  return reinterpret_cast<void*>(static_cast<uintptr_t>(base + offset));
+  if (key == 0 || entry.key.load() != key || !allowed || !inside) return {};
+  return {/*granted=*/true, files_.Find(place, bytes), base + offset};
 }
 
-void PeerRegions::Unpin(uint64_t key) { table_->entries[PlaceOf(key)].pins.fetch_sub(1); }
+// A copy's loads and stores are over before the target sees the pin gone.
+void PeerRegions::Unpin(uint64_t key) {
+  table_->entries[PlaceOf(key)].pins.fetch_sub(1, std::memory_order_release);
+}
 
 absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                                    uint64_t offset) {
   if (ProcessIsGone()) return absl::UnavailableError("the peer's process is gone");
-  void* const remote = PinRange(is_read, key, offset, bytes);
-  const absl::Status status =
-      remote == nullptr ? absl::PermissionDeniedError("the peer has no such region, range or right")
-                        : Copy(is_read, local, bytes, reinterpret_cast<uintptr_t>(remote));
+  const Range range = PinRange(is_read, key, offset, bytes);
+  absl::Status status;
+  if (range.mapped != nullptr) {
+    Move(is_read, local, range.mapped, bytes);
+  } else if (range.granted) {
+    status = Copy(is_read, local, bytes, range.address);
+  } else {
+    status = absl::PermissionDeniedError("the peer has no such region, range or right");
+  }
   Unpin(key);
   return status;
 }
 
 bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
   if (ProcessIsGone()) return false;
+  bool all_granted = true;
+  unsigned long left = 0;  // pieces for the system call, which stay pinned
+  size_t bytes_left = 0;
+  uint64_t keys[kMaxBatchTransfers];
   iovec here[kMaxBatchTransfers];
   iovec there[kMaxBatchTransfers];
-  size_t pinned = 0;
-  size_t bytes = 0;
-  bool all_granted = true;
-  for (; pinned < pieces.size() && all_granted; ++pinned) {
-    const weft::Transfer& piece = pieces[pinned];
+  for (const weft::Transfer& piece : pieces) {
     const RemoteSpan& remote = piece.remote;
-    here[pinned] = {piece.local->memory().data() + piece.local_offset, remote.length};
-    there[pinned] = {PinRange(is_read, remote.key, remote.offset, remote.length), remote.length};
-    all_granted = there[pinned].iov_base != nullptr;
-    bytes += remote.length;
+    std::byte* const local = piece.local->memory().data() + piece.local_offset;
+    const Range range = PinRange(is_read, remote.key, remote.offset, remote.length);
+    if (range.mapped == nullptr && range.granted) {
+      keys[left] = remote.key;
+      here[left] = {local, remote.length};
+      there[left] = {reinterpret_cast<void*>(static_cast<uintptr_t>(range.address)), remote.length};
+      ++left;
+      bytes_left += remote.length;
+      continue;
+    }
+    if (range.mapped != nullptr) Move(is_read, local, range.mapped, remote.length);
+    Unpin(remote.key);
+    all_granted = range.granted;
+    if (!all_granted) break;
   }
-  ssize_t copied = -1;
-  if (all_granted) {
-    const auto count = static_cast<unsigned long>(pinned);
-    copied = is_read ? process_vm_readv(process_id_, here, count, there, count, 0)
-                     : process_vm_writev(process_id_, here, count, there, count, 0);
+  bool copied = all_granted;
+  if (all_granted && left > 0) {
+    const ssize_t result = is_read ? process_vm_readv(process_id_, here, left, there, left, 0)
+                                   : process_vm_writev(process_id_, here, left, there, left, 0);
+    copied = result >= 0 && static_cast<size_t>(result) == bytes_left;
   }
-  while (pinned > 0) Unpin(pieces[--pinned].remote.key);
-  return copied >= 0 && static_cast<size_t>(copied) == bytes;
+  while (left > 0) Unpin(keys[--left]);
+  return copied;
 }
 
 }  // namespace weft

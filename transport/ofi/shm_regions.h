@@ -14,6 +14,10 @@
 // Where the kernel does not permit it (Yama's ptrace_scope, containers), PeerRegions::Open() says
 // so, and the provider's own way is taken.
 //
+// A region that lies in a file in memory (transport/memory_file.h), as those of pools do, is
+// published with the file and its place there. The initiator maps the file, once, and copies by
+// memcpy: no system call at all (transport/shm/peer_files.h). All else is the same.
+//
 //   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0
 //   initiator  Transfer() pins + 1, key still there?, copy, pins - 1
 //
@@ -43,6 +47,7 @@
 #include "transport/ofi/shm_name.h"
 #include "transport/operation.h"
 #include "transport/region.h"
+#include "transport/shm/peer_files.h"
 
 namespace weft {
 
@@ -101,25 +106,33 @@ class PeerRegions {
   // Lets the peer know that this end of the link `nonce` copies by itself, always.
   void Announce(uint64_t nonce);
 
-  // As many pieces as a batch has, in one system call: true when all were copied. False: ask for
-  // one after the other; some may have been copied already. REQUIRES: <= kMaxBatchTransfers.
+  // As many pieces as a batch has, with one system call for all that are not mapped: true when all
+  // were copied. False: ask for one after the other; some may have been copied already.
+  // REQUIRES: <= kMaxBatchTransfers.
   bool TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces);
 
   // The peer's, proven by what was read from it.
   int32_t process_id() const { return process_id_; }
 
  private:
-  PeerRegions() = default;
-  // Where a range of a region lies in the peer; nullptr: no such region, range or right. Pinned
-  // either way until Unpin().
-  void* PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
+  // Where a range of a region lies.
+  struct Range {
+    bool granted = false;         // false: no such region, range or right
+    std::byte* mapped = nullptr;  // here; null: it cannot be mapped
+    uint64_t address = 0;         // in the peer
+  };
+
+  explicit PeerRegions(int32_t process_id) : process_id_(process_id), files_(process_id) {}
+  // Pinned, granted or not, until Unpin().
+  Range PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
   void Unpin(uint64_t key);
   bool ProcessIsGone();
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;
 
   SharedRegionTable* table_ = nullptr;
-  int32_t process_id_ = 0;
+  const int32_t process_id_;
+  PeerFiles files_;
   int process_fd_ = -1;        // a pidfd: the number may be used again, this is not. -1: old kernel
   uint64_t gone_look_ns_ = 0;  // when to look at process_fd_ again
 };

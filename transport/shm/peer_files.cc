@@ -1,0 +1,138 @@
+#include "transport/shm/peer_files.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "core/strings.h"
+#include "transport/control/descriptor.h"
+
+namespace weft {
+namespace {
+
+// Huge pages can be mapped as such only where address and offset agree in their lower bits.
+constexpr uint64_t kAlignment = uint64_t{2} << 20;
+
+std::string PathOf(int32_t process_id, int descriptor) {
+  return StrCat("/proc/", process_id, "/fd/", descriptor);
+}
+
+bool IsFileOfIdentity(const std::string& path, uint64_t identity) {
+  char link[64];
+  const ssize_t length = readlink(path.c_str(), link, sizeof(link));
+  return length > 0 &&
+         std::string_view(link, static_cast<size_t>(length)) == MemoryFile::LinkOf(identity);
+}
+
+// Of a descriptor that was opened as a path only, so that nothing has happened to the file yet.
+bool IsInMemory(int path_descriptor) {
+  struct stat facts;
+  struct statfs system;
+  return fstat(path_descriptor, &facts) == 0 && S_ISREG(facts.st_mode) &&
+         facts.st_uid == geteuid() && fstatfs(path_descriptor, &system) == 0 &&
+         (system.f_type == TMPFS_MAGIC || system.f_type == HUGETLBFS_MAGIC);
+}
+
+// The bytes of a file that cannot become shorter; 0: it can, or does not consist of whole pages.
+uint64_t SealedBytes(int descriptor) {
+  struct stat facts;
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0) return 0;
+  const auto bytes = static_cast<uint64_t>(facts.st_size);
+  return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0 ? bytes : 0;
+}
+
+std::byte* MapWhole(int descriptor, uint64_t bytes) {
+  const uint64_t more = bytes + kAlignment;
+  void* const reserved =
+      mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(reserved);
+  const auto skip = static_cast<uint64_t>(-reinterpret_cast<intptr_t>(first)) % kAlignment;
+  std::byte* const begin = first + skip;
+  void* const mapped = mmap(begin, bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0);
+  const bool failed = mapped == MAP_FAILED;
+  if (skip > 0) munmap(first, skip);
+  if (more > skip + bytes) munmap(begin + bytes, more - skip - bytes);
+  if (failed) {
+    munmap(begin, bytes);
+    return nullptr;
+  }
+  madvise(begin, bytes, MADV_HUGEPAGE);
+  return begin;
+}
+
+}  // namespace
+
+PeerFiles::~PeerFiles() {
+  for (File& file : files_) Drop(&file);
+}
+
+void PeerFiles::Drop(File* file) {
+  if (file->begin != nullptr) munmap(file->begin, file->bytes);
+  *file = File();
+}
+
+size_t PeerFiles::count() const {
+  return static_cast<size_t>(std::count_if(files_.begin(), files_.end(),
+                                           [](const File& file) { return file.begin != nullptr; }));
+}
+
+PeerFiles::File* PeerFiles::Switch(const FilePlace& place) {
+  File* file = std::find_if(files_.begin(), files_.end(), [&place](const File& known) {
+    return known.identity == place.identity;
+  });
+  if (file == files_.end()) {
+    DropClosed();
+    file = MakeRoom();
+    file->identity = place.identity;
+    file->descriptor = place.descriptor;
+    Map(file);
+  }
+  file->used = ++turn_;
+  latest_ = static_cast<size_t>(file - files_.begin());
+  return file;
+}
+
+void PeerFiles::DropClosed() {
+  for (File& file : files_) {
+    if (file.identity == 0) continue;
+    if (IsFileOfIdentity(PathOf(process_id_, file.descriptor), file.identity)) continue;
+    mapped_bytes_ -= file.bytes;
+    Drop(&file);
+  }
+}
+
+PeerFiles::File* PeerFiles::MakeRoom() {
+  File* const file = std::min_element(files_.begin(), files_.end(),
+                                      [](const File& a, const File& b) { return a.used < b.used; });
+  mapped_bytes_ -= file->bytes;
+  Drop(file);
+  return file;
+}
+
+// Checks and use are of one file, whatever the peer does meanwhile to its descriptors.
+void PeerFiles::Map(File* file) {
+  const Descriptor path(open(PathOf(process_id_, file->descriptor).c_str(), O_PATH | O_CLOEXEC));
+  if (!path.valid() || !IsInMemory(path.get())) return;
+  const std::string own = PathOf(getpid(), path.get());
+  if (!IsFileOfIdentity(own, file->identity)) return;
+  const Descriptor opened(open(own.c_str(), O_RDWR | O_CLOEXEC));
+  if (!opened.valid()) return;
+  const uint64_t bytes = SealedBytes(opened.get());
+  if (bytes == 0 || bytes > kMaxMappedBytes - mapped_bytes_) return;
+  file->begin = MapWhole(opened.get(), bytes);
+  if (file->begin == nullptr) return;
+  file->bytes = bytes;
+  mapped_bytes_ += bytes;
+}
+
+}  // namespace weft

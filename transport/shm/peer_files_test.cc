@@ -1,0 +1,160 @@
+// Mapping a peer's files. The peer is this process: what counts is what /proc says of it.
+
+#include "transport/shm/peer_files.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/control/descriptor.h"
+#include "transport/mapped_memory.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kBytes = 64 << 10;
+
+MappedMemory NewMemory(uint64_t bytes = kBytes) {
+  MappedMemoryOptions options;
+  options.source = MappedMemoryOptions::Source::kMemfd;
+  auto memory = MappedMemory::Map(bytes, options);
+  EXPECT_TRUE(memory.ok()) << memory.status();
+  return *std::move(memory);
+}
+
+// A file that looks like one of ours, with the seals of choice.
+struct ForgedFile {
+  ForgedFile(uint64_t bytes, int seals) {
+    const std::string link = MemoryFile::LinkOf(identity);
+    const std::string name = link.substr(7, link.size() - 7 - 10);  // "/memfd:", " (deleted)"
+    descriptor.Reset(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(descriptor.get(), static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(fcntl(descriptor.get(), F_ADD_SEALS, seals), 0);
+  }
+  FilePlace place(uint64_t offset = 0) const { return {identity, offset, descriptor.get()}; }
+
+  uint64_t identity = 0x0123456789abcdef;
+  Descriptor descriptor;
+};
+
+class PeerFilesTest : public testing::Test {
+ protected:
+  PeerFiles files_{getpid()};
+};
+
+TEST_F(PeerFilesTest, TheSameMemoryIsSeenThroughTheMapping) {
+  const MappedMemory memory = NewMemory();
+  const FilePlace place = FindFile(memory.bytes().subspan(1000));
+  std::byte* const there = files_.Find(place, 100);
+  ASSERT_NE(there, nullptr);
+  EXPECT_NE(there, memory.bytes().data() + 1000);
+  memory.bytes()[1099] = std::byte{9};
+  EXPECT_EQ(there[99], std::byte{9});
+  there[0] = std::byte{8};
+  EXPECT_EQ(memory.bytes()[1000], std::byte{8});
+}
+
+TEST_F(PeerFilesTest, AFileIsMappedOnce) {
+  const MappedMemory one = NewMemory();
+  const MappedMemory other = NewMemory();
+  std::byte* const first = files_.Find(FindFile(one.bytes()), kBytes);
+  ASSERT_NE(first, nullptr);
+  EXPECT_NE(files_.Find(FindFile(other.bytes()), kBytes), nullptr);
+  EXPECT_EQ(files_.Find(FindFile(one.bytes().subspan(10)), 1), first + 10);
+  EXPECT_EQ(files_.count(), 2u);
+}
+
+TEST_F(PeerFilesTest, RangesOutsideOfTheFileAreRefused) {
+  const MappedMemory memory = NewMemory();
+  FilePlace place = FindFile(memory.bytes());
+  EXPECT_EQ(files_.Find(place, kBytes + 1), nullptr);
+  place.offset = kBytes;
+  EXPECT_EQ(files_.Find(place, 1), nullptr);
+  place.offset = ~uint64_t{0} - 7;
+  EXPECT_EQ(files_.Find(place, 16), nullptr);
+  EXPECT_EQ(files_.Find(place, ~uint64_t{0}), nullptr);
+}
+
+TEST_F(PeerFilesTest, ADescriptorThatIsAnotherFileByNowIsRefused) {
+  FilePlace place;
+  {
+    const MappedMemory memory = NewMemory();
+    place = FindFile(memory.bytes());
+  }
+  EXPECT_EQ(files_.Find(place, 1), nullptr) << "closed";
+  const MappedMemory other = NewMemory();
+  ASSERT_EQ(other.descriptor(), place.descriptor) << "the system did not use the number again";
+  EXPECT_EQ(files_.Find(place, 1), nullptr) << "another file";
+}
+
+TEST_F(PeerFilesTest, AFileThatCouldBecomeShorterIsRefused) {
+  const ForgedFile sealed(kBytes, F_SEAL_SHRINK);
+  EXPECT_NE(files_.Find(sealed.place(), kBytes), nullptr);
+  PeerFiles files(getpid());
+  const ForgedFile unsealed(kBytes, F_SEAL_GROW);
+  EXPECT_EQ(files.Find(unsealed.place(), kBytes), nullptr);
+}
+
+TEST_F(PeerFilesTest, AFileOfImpossibleSizeIsRefused) {
+  const ForgedFile huge(uint64_t{1} << 50, F_SEAL_SHRINK);
+  EXPECT_EQ(files_.Find(huge.place(), 1), nullptr);
+  PeerFiles files(getpid());
+  const ForgedFile odd(kBytes + 1, F_SEAL_SHRINK);
+  EXPECT_EQ(files.Find(odd.place(), 1), nullptr);
+}
+
+TEST_F(PeerFilesTest, WhatIsNoFileInMemoryIsRefused) {
+  const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  int pipe[2];
+  ASSERT_EQ(pipe2(pipe, O_CLOEXEC), 0);
+  const Descriptor reader(pipe[0]);
+  const Descriptor writer(pipe[1]);
+  uint64_t identity = 1;
+  for (const int descriptor : {null.get(), reader.get(), -1, 1 << 20}) {
+    EXPECT_EQ(files_.Find({identity++, 0, descriptor}, 1), nullptr) << descriptor;
+  }
+}
+
+TEST_F(PeerFilesTest, AProcessThatIsNotThereHasNoFiles) {
+  PeerFiles files(0x3fffffff);
+  const MappedMemory memory = NewMemory();
+  EXPECT_EQ(files.Find(FindFile(memory.bytes()), 1), nullptr);
+}
+
+// A cached mapping keeps memory alive that its owner has given up.
+TEST_F(PeerFilesTest, FilesThatTheirOwnerClosedGoWhenAnotherOneComes) {
+  {
+    const MappedMemory first = NewMemory();
+    ASSERT_NE(files_.Find(FindFile(first.bytes()), 1), nullptr);
+  }
+  EXPECT_EQ(files_.count(), 1u);
+  const MappedMemory second = NewMemory();
+  ASSERT_NE(files_.Find(FindFile(second.bytes()), 1), nullptr);
+  EXPECT_EQ(files_.count(), 1u);
+}
+
+TEST_F(PeerFilesTest, TheCountIsBoundedAndTheOneUnusedForLongestGoes) {
+  std::vector<MappedMemory> memories;
+  for (size_t i = 0; i <= PeerFiles::kMaxFiles; ++i) {
+    memories.push_back(NewMemory(4096));
+    memories.back().bytes()[0] = static_cast<std::byte>(i);
+    ASSERT_NE(files_.Find(FindFile(memories[i].bytes()), 1), nullptr);
+    ASSERT_NE(files_.Find(FindFile(memories[0].bytes()), 1), nullptr);
+  }
+  EXPECT_EQ(files_.count(), PeerFiles::kMaxFiles);
+  for (size_t i = 0; i <= PeerFiles::kMaxFiles; ++i) {
+    std::byte* const there = files_.Find(FindFile(memories[i].bytes()), 1);
+    ASSERT_NE(there, nullptr);
+    EXPECT_EQ(*there, static_cast<std::byte>(i));
+  }
+  EXPECT_EQ(files_.count(), PeerFiles::kMaxFiles);
+}
+
+}  // namespace
+}  // namespace weft
