@@ -1,7 +1,5 @@
 #include "transport/framing/large_pool.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -11,8 +9,19 @@
 
 namespace weft {
 
+namespace {
+
+MappedMemoryOptions MemoryOptions(const LinkDomain* domain) {
+  using Source = MappedMemoryOptions::Source;
+  MappedMemoryOptions options;
+  options.source = domain == nullptr ? Source::kMemfd : Source::kAnonymous;
+  return options;
+}
+
+}  // namespace
+
 LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
-    : domain_(domain), limit_bytes_(limit_bytes) {
+    : domain_(domain), limit_bytes_(limit_bytes), arena_(MemoryOptions(domain), limit_bytes) {
   WEFT_CHECK(limit_bytes >= kLargestBytes);
 }
 
@@ -88,10 +97,10 @@ LargeBuffer* LargePool::Take(size_t size_class) {
 
 LargeBuffer* LargePool::Make(size_t bytes) {
   if (!MakeRoom(bytes)) return nullptr;
-  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return nullptr;
-  auto* const buffer = new LargeBuffer;
-  buffer->memory = MutableByteSpan(static_cast<std::byte*>(at), bytes);
+  absl::StatusOr<MappedMemory> mapping = arena_.Map(bytes);
+  if (!mapping.ok()) return nullptr;
+  auto* const buffer = new LargeBuffer(*std::move(mapping));
+  buffer->memory = buffer->mapping.bytes().first(bytes);
   if (domain_ == nullptr) return buffer;
   auto region = domain_->Register(buffer->memory, Access::kLocalOnly);
   if (!region.ok()) {
@@ -117,7 +126,6 @@ bool LargePool::MakeRoom(size_t bytes) {
 void LargePool::Destroy(LargeBuffer* buffer) {
   buffer->local.reset();
   Unpoison(buffer->memory);
-  munmap(buffer->memory.data(), buffer->memory.size());
   delete buffer;
 }
 

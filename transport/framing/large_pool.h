@@ -1,7 +1,7 @@
 // Memory for large messages: page-aligned buffers in sizes of powers of two, reused, bounded.
 //
-// Buffers come from mmap and are kept when they are released, so that the next message of that size
-// meets pages that are already there. Everything the pool holds, in use or kept, counts towards
+// Buffers are mapped, and kept when they are released, so that the next message of that size meets
+// pages that are already there. Everything the pool holds, in use or kept, counts towards
 // `limit_bytes`; kept buffers make room before anybody is refused.
 //
 // Two ways to wait, for two kinds of users:
@@ -20,11 +20,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
 #include "transport/link.h"
+#include "transport/mapped_memory.h"
 #include "transport/region.h"
 
 namespace weft {
@@ -34,6 +36,9 @@ inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
 
 // One buffer. The local registration, where the pool makes one, lives as long as the memory.
 struct LargeBuffer {
+  explicit LargeBuffer(MappedMemory mapped) : mapping(std::move(mapped)) {}
+
+  const MappedMemory mapping;
   MutableByteSpan memory;         // the whole size class
   std::unique_ptr<Region> local;  // null in a pool without registration
   LargeBuffer* next = nullptr;    // while kept
@@ -73,7 +78,8 @@ class LargePool {
   static constexpr size_t kSmallestBytes = size_t{16} << 10;  // a class saves less than it costs
   static constexpr size_t kLargestBytes = kMaxMessageBytes;
 
-  // `domain`: registers each buffer for local use; null: buffers are not registered.
+  // `domain`: registers each buffer for local use; null: buffers are not registered, and lie where
+  // peers of the same host that read them can map them (mapped_memory.h).
   // REQUIRES: limit_bytes >= kLargestBytes, so that every message fits into an empty pool.
   LargePool(LinkDomain* domain, size_t limit_bytes);
   ~LargePool();
@@ -112,6 +118,7 @@ class LargePool {
 
   LinkDomain* const domain_;
   const size_t limit_bytes_;
+  MemoryArena arena_;
   size_t in_use_bytes_ = 0;
   size_t kept_bytes_ = 0;
   std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class

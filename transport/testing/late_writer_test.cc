@@ -24,6 +24,7 @@
 #include "transport/control/rdma_offers.h"
 #include "transport/network.h"
 #include "transport/testing/endpoint.h"
+#include "transport/testing/test_memory.h"
 
 namespace weft {
 namespace {
@@ -166,15 +167,22 @@ class WriterProcess {
   int said_ = -1;
 };
 
-class LateWriterTest : public testing::TestWithParam<PathKind> {
+struct LateWriterParam {
+  PathKind path;
+  bool memory_in_files = false;
+};
+
+class LateWriterTest : public testing::TestWithParam<LateWriterParam> {
  protected:
-  LateWriterTest() : engine_(NewEngine()), memory_(kSlabBytes + 2 * kCanaryBytes, kCanary) {
+  LateWriterTest() : engine_(NewEngine()) {
+    TestMemory::UseFiles(GetParam().memory_in_files);
+    memory_ = std::make_unique<TestMemory>(kSlabBytes + 2 * kCanaryBytes, kCanary);
     ListenOptions options;
-    options.link = Over(GetParam());
+    options.link = Over(GetParam().path);
     auto listener = engine_->transport().Listen("127.0.0.1:0", options, &acceptor_);
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
-    writer_ = std::make_unique<WriterProcess>(listener_->address(), GetParam());
+    writer_ = std::make_unique<WriterProcess>(listener_->address(), GetParam().path);
   }
   ~LateWriterTest() override {
     writer_->Kill();
@@ -186,7 +194,7 @@ class LateWriterTest : public testing::TestWithParam<PathKind> {
 
   // The connection that the slab is lent to. (The writer may have made the next one already.)
   Endpoint& end() { return *acceptor_.endpoints[lent_to_ - 1]; }
-  MutableByteSpan slab() { return MutableByteSpan(memory_).subspan(kCanaryBytes, kSlabBytes); }
+  MutableByteSpan slab() { return memory_->bytes().subspan(kCanaryBytes, kSlabBytes); }
 
   bool Run(Function<bool()> done) {
     const uint64_t give_up_ns = Clock::Real().NowNs() + 60 * kNsPerSec;
@@ -241,15 +249,15 @@ class LateWriterTest : public testing::TestWithParam<PathKind> {
              static_cast<size_t>(std::count(bytes.begin(), bytes.end(), expected));
     };
     EXPECT_EQ(strange(slab(), kFresh), 0u);
-    EXPECT_EQ(strange(MutableByteSpan(memory_).first(kCanaryBytes), kCanary), 0u);
-    EXPECT_EQ(strange(MutableByteSpan(memory_).last(kCanaryBytes), kCanary), 0u);
+    EXPECT_EQ(strange(memory_->bytes().first(kCanaryBytes), kCanary), 0u);
+    EXPECT_EQ(strange(memory_->bytes().last(kCanaryBytes), kCanary), 0u);
   }
 
   Random random_{7};
   size_t lent_to_ = 0;  // endpoints
   TestAcceptor acceptor_;
   std::unique_ptr<Engine> engine_;
-  std::vector<std::byte> memory_;
+  std::unique_ptr<TestMemory> memory_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Region> region_;
   std::unique_ptr<WriterProcess> writer_;
@@ -282,17 +290,19 @@ TEST_P(LateWriterTest, AKilledWritersMemoryIsReclaimedWithItsConnection) {
   ASSERT_NO_FATAL_FAILURE(ExpectUntouched());
 }
 
-std::vector<PathKind> Paths() {
-  std::vector<PathKind> paths = {PathKind::kShm, PathKind::kTcp};
+std::vector<LateWriterParam> Paths() {
+  std::vector<LateWriterParam> paths = {
+      {PathKind::kShm}, {PathKind::kShm, /*memory_in_files=*/true}, {PathKind::kTcp}};
   RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
   if (offers.Choose({}, Clock::Real().NowNs())[0].unavailable.empty()) {
-    paths.push_back(PathKind::kVerbs);
+    paths.push_back({PathKind::kVerbs});
   }
   return paths;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, LateWriterTest, testing::ValuesIn(Paths()),
-                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Paths, LateWriterTest, testing::ValuesIn(Paths()), [](const auto& info) {
+  return std::string(PathKindName(info.param.path)) + (info.param.memory_in_files ? "Mapped" : "");
+});
 
 // --- why there is a fence -----------------------------------------------------------------------
 

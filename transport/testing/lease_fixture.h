@@ -19,6 +19,7 @@
 #include "core/function.h"
 #include "transport/testing/contract_test.h"
 #include "transport/testing/endpoint.h"
+#include "transport/testing/test_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -67,7 +68,7 @@ class ExportedMemory {
  public:
   ExportedMemory(Engine& owner, size_t bytes, const ExportOptions& options)
       : memory_(Pattern(kPattern, bytes)) {
-    auto made = owner.transport().exports().Add({memory_.data(), memory_.size()}, options);
+    auto made = owner.transport().exports().Add(memory_.bytes(), options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (made.ok()) exported = *std::move(made);
   }
@@ -120,7 +121,7 @@ class ExportedMemory {
     return options;
   }
 
-  std::vector<std::byte> memory_;
+  TestMemory memory_;
 };
 
 // One client's end of a connection, which asks for leases. Closes the connection in its destructor:

@@ -10,6 +10,7 @@
 #include "transport/control/rdma_offers.h"
 #include "transport/network.h"
 #include "transport/testing/contract_test.h"
+#include "transport/testing/test_memory.h"
 
 namespace weft {
 namespace {
@@ -23,7 +24,8 @@ uint64_t CountEntries(const char* folder) {
 // Two engines of this process that meet over one kind of path.
 class NetworkWorld final : public ContractWorld {
  public:
-  explicit NetworkWorld(const char* paths) {
+  explicit NetworkWorld(const char* paths, bool memory_in_files = false) {
+    TestMemory::UseFiles(memory_in_files);
     setenv("WEFT_PATHS", paths, /*overwrite=*/1);
     client_ = NewEngine();
     server_ = NewEngine();
@@ -32,6 +34,7 @@ class NetworkWorld final : public ContractWorld {
     client_.reset();
     server_.reset();
     unsetenv("WEFT_PATHS");
+    TestMemory::UseFiles(false);
   }
 
   Engine& client() override { return *client_; }
@@ -104,6 +107,9 @@ class NetworkWorld final : public ContractWorld {
 };
 
 std::unique_ptr<ContractWorld> MakeShmWorld() { return std::make_unique<NetworkWorld>("shm"); }
+std::unique_ptr<ContractWorld> MakeMappedShmWorld() {
+  return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/true);
+}
 std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
 
 std::unique_ptr<ContractWorld> MakeVerbsWorld() { return std::make_unique<NetworkWorld>("verbs"); }
@@ -117,6 +123,7 @@ std::string WhyNoVerbs() {
 
 INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                          testing::Values(ContractParam{"shm", &MakeShmWorld},
+                                         ContractParam{"shm_mapped", &MakeMappedShmWorld},
                                          ContractParam{"tcp", &MakeTcpWorld}),
                          ContractName);
 // Only where there is RDMA: ./dev lab has it.

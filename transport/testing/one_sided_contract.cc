@@ -124,7 +124,7 @@ TEST_P(ContractTest, WhatIsNotGrantedIsNotTouched) {
 TEST_P(ContractTest, AReadOnlyRegionCannotBeWrittenAndAForgottenOneCannotBeRead) {
   Open();
   RegionPair regions(client_, server_end(), Access::kRemoteRead);
-  const std::vector<std::byte> before = regions.server_memory;
+  const std::vector<std::byte> before = regions.server_memory.Copy();
   TestOperation read;
   ASSERT_TRUE(regions.Read(0, regions.Remote(0, 64), &read).ok());
   ASSERT_TRUE(Run([&] { return read.done(); }));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/testing/endpoint.h"
+#include "transport/testing/test_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -25,7 +26,7 @@ class RegionPair {
       : server_memory(Pattern(1, kRegionBytes)),
         client_memory(Pattern(2, kRegionBytes)),
         client_(client) {
-    server_region = Register(server, server_memory, access);
+    server_region = Register(server, server_memory.bytes(), access);
     client_region = Register(client, client_memory, Access::kLocalOnly);
   }
 
@@ -43,15 +44,14 @@ class RegionPair {
     return std::memcmp(&client_memory[client_from], &server_memory[server_from], bytes) == 0;
   }
 
-  std::vector<std::byte> server_memory;
+  TestMemory server_memory;
   std::vector<std::byte> client_memory;
   std::unique_ptr<Region> server_region;
   std::unique_ptr<Region> client_region;
 
  private:
-  static std::unique_ptr<Region> Register(Endpoint& end, std::vector<std::byte>& memory,
-                                          Access access) {
-    auto region = end.connection().Register({memory.data(), memory.size()}, access);
+  static std::unique_ptr<Region> Register(Endpoint& end, MutableByteSpan memory, Access access) {
+    auto region = end.connection().Register(memory, access);
     EXPECT_TRUE(region.ok()) << region.status();
     return region.ok() ? *std::move(region) : nullptr;
   }
