@@ -86,7 +86,7 @@ struct ConnectionStats {
   uint64_t batches_received = 0;
   uint64_t large_sent = 0;  // messages moved by one-sided transfer
   uint64_t large_received = 0;
-  uint64_t credit_stalls = 0;  // times Reserve() found no credit
+  uint64_t credit_stalls = 0;  // times a batch found no credit, or no room in the link
 };
 
 // An ordered, reliable path to one peer.

@@ -47,7 +47,8 @@ class LinkHandler {
   // The path is broken (UNAVAILABLE) or never came up; at most once. Destroy the Link soon.
   virtual void OnLinkDown(const absl::Status& why) = 0;
   // The domain has room again after it had none: for a send (AcquireSlot() failed) or for an
-  // operation (Read() or Write() was RESOURCE_EXHAUSTED). Every link that is up is told.
+  // operation (Read() or Write() was RESOURCE_EXHAUSTED). Every link that is up is told. Or this
+  // link has (Link::HasRoom()).
   virtual void OnSlotsFree() = 0;
 
  protected:
@@ -66,11 +67,14 @@ class BatchSink {
 
 // Who is at the other end, as the handshake told.
 struct LinkPeer {
-  std::string address;     // LinkDomain::address() of the peer: opaque, at most 256 bytes
-  uint64_t nonce = 0;      // made by the passive side for this one link; proves that a provider's
-                           // connection request belongs to a handshake
-  int32_t process_id = 0;  // shm only: the peer's, as the kernel vouched for it; 0: unknown
-  PeerDoorbell* doorbell = nullptr;  // shm only: wakes the peer's engine; outlives the link
+  std::string address;  // LinkDomain::address() of the peer: opaque, at most 256 bytes
+  uint64_t nonce = 0;   // made by the passive side for this one link; proves that a provider's
+                        // connection request belongs to a handshake
+  // shm only, as handed over on this host:
+  int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown
+  PeerDoorbell* doorbell = nullptr;  // wakes the peer's engine; outlives the link
+  int host_descriptor = -1;    // LinkDomain::host_descriptor() of the peer; borrowed for the call
+  int memory_descriptor = -1;  // LinkDomain::NewLinkMemory() of the passive side; borrowed
 };
 
 // An ordered way to one peer. Destroying it closes it: afterwards no callback comes, nothing of
@@ -86,6 +90,11 @@ class Link {
   // the number of slots. An error means that the link is going down; the slot is taken all the
   // same.
   virtual absl::Status Send(SendSlot slot, uint32_t bytes) = 0;
+
+  // Whether a batch would leave now, or behind one-sided operations that are under way. False: a
+  // slot taken for it would only wait, for as long as the peer likes; OnSlotsFree() tells when to
+  // ask again. Who asks before AcquireSlot() holds one slot at most that way.
+  virtual bool HasRoom() { return true; }
 
   // As Connection::Read and Write. Bounded by LinkDomain's max_outstanding_operations.
   virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -147,6 +156,13 @@ class LinkDomain {
                                                         LinkHandler* handler) = 0;
   virtual absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer,
                                                        LinkHandler* handler) = 0;
+
+  // shm only. What peers on this host are handed before their links: of the domain, and, by the
+  // passive side, for one link (the caller closes it). -1 and UNIMPLEMENTED: nothing.
+  virtual int host_descriptor() const { return -1; }
+  virtual absl::StatusOr<int> NewLinkMemory() {
+    return absl::UnimplementedError("this path shares no memory");
+  }
 
   // Registers memory; random keys, offsets from 0.
   virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,

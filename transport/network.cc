@@ -17,6 +17,7 @@
 #include "transport/control/path_policy.h"
 #include "transport/control/rdma_offers.h"
 #include "transport/ofi/ofi.h"
+#include "transport/shm/shm.h"
 
 namespace weft {
 namespace {
@@ -25,9 +26,6 @@ constexpr uint32_t kMinSlotBytes = 1024;
 constexpr uint32_t kMaxSlotBytes = 65536;
 constexpr uint32_t kSlotStep = 64;
 constexpr uint64_t kMinPoolBytes = uint64_t{1} << 20;
-
-// Up to this size libfabric's shm copies through the receiver's memory and is done.
-constexpr uint32_t kMaxShmSlotBytes = 4096;
 
 absl::Status CheckOptions(const NetworkOptions& options) {
   if (options.slot_bytes < kMinSlotBytes || options.slot_bytes > kMaxSlotBytes ||
@@ -118,16 +116,17 @@ OfiOptions ForDomain(const NetworkOptions& options, uint32_t slot_bytes,
   return ofi;
 }
 
-PathProvider ShmProvider(const NetworkOptions& options, bool may_start_threads) {
+PathProvider ShmProvider(const NetworkOptions& options) {
   PathProvider shm;
   shm.kind = PathKind::kShm;
   shm.link = LinkKind::kSharedMemory;
   shm.provider = "shm";
-  shm.open = [options, may_start_threads](const PathOffer&, BatchSink* sink) {
-    const uint32_t slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
-    OfiOptions ofi = ForDomain(options, slot_bytes, "", sink);
-    ofi.may_start_threads = may_start_threads;
-    return OpenShmDomain(ofi);
+  shm.open = [options](const PathOffer&, BatchSink* sink) {
+    ShmOptions shm_options;
+    shm_options.sink = sink;
+    shm_options.slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
+    shm_options.max_pool_bytes = options.max_pool_bytes;
+    return OpenShmDomain(shm_options);
   };
   return shm;
 }
@@ -171,10 +170,12 @@ PathProvider TcpProvider(const NetworkOptions& options, const std::string& bind_
 std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_start_threads,
                                     const std::string& bind_address) {
   std::vector<PathProvider> providers;
-  providers.push_back(ShmProvider(options, may_start_threads));
+  providers.push_back(ShmProvider(options));
   providers.push_back(VerbsProvider(options, may_start_threads));
   providers.push_back(TcpProvider(options, bind_address));
-  for (PathProvider& provider : providers) provider.fabric_version = FabricLibraryVersion();
+  for (PathProvider& provider : providers) {
+    if (provider.kind != PathKind::kShm) provider.fabric_version = FabricLibraryVersion();
+  }
   return providers;
 }
 

@@ -33,8 +33,8 @@ struct NetworkOptions {
   // Performance.
   // Bytes of one batch, 1024..65536 in steps of 64: the largest message that travels without a
   // round trip of its own is a little smaller. Larger: more memory (each connection holds two
-  // windows of slots), fewer round trips for messages in between. Shared memory uses at most 4096
-  // of it, because libfabric needs the peer's answer for each larger send.
+  // windows of slots), fewer round trips for messages in between. Shared memory uses at most 8192
+  // of it, which is what its rings are made for.
   uint32_t slot_bytes = 8192;
   // Registered slots, in bytes, for each path: windows of new connections beyond it are refused
   // with RESOURCE_EXHAUSTED. At least 1 MiB.

@@ -23,7 +23,7 @@ constexpr std::string_view kHttpAnswer =
 
 }  // namespace
 
-absl::Status AcceptPolicy::OnNeighbour(const Nonce128& nonce, Neighbour neighbour) {
+absl::StatusOr<HandOver> AcceptPolicy::OnNeighbour(const Nonce128& nonce, Neighbour neighbour) {
   const auto found = expected.find(nonce.high);
   if (found == expected.end()) return absl::NotFoundError("no handshake waits for this nonce");
   return found->second->TakeNeighbour(nonce, std::move(neighbour));
@@ -214,14 +214,21 @@ void AcceptSession::Offer() {
   server_.hello.clear();
 }
 
-absl::Status AcceptSession::TakeNeighbour(const Nonce128& nonce, Neighbour neighbour) {
+absl::StatusOr<HandOver> AcceptSession::TakeNeighbour(const Nonce128& nonce, Neighbour neighbour) {
   if (!(nonce == server_.local_nonce) || stage() != Stage::kHandshake) {
     return absl::NotFoundError("no handshake waits for this nonce");
   }
   WEFT_RETURN_IF_ERROR(CheckProcessId(client_.host.process_id, neighbour.process_id));
   if (neighbour_.doorbell != nullptr) return absl::AlreadyExistsError("the nonce has been used");
+  const auto offer = std::find_if(server_.paths.begin(), server_.paths.end(),
+                                  [](const PathOffer& o) { return o.kind == PathKind::kShm; });
+  if (offer == server_.paths.end()) return absl::NotFoundError("shared memory is not offered");
+  WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
+                        context().domains->Open(*offer, context().now_ns()));
+  WEFT_ASSIGN_OR_RETURN(const int link, domain->links().NewLinkMemory());
+  neighbour.link.Reset(link);
   neighbour_ = std::move(neighbour);
-  return absl::OkStatus();
+  return HandOver{domain->links().host_descriptor(), link};
 }
 
 // --- paths ---------------------------------------------------------------------------------------
@@ -255,8 +262,7 @@ absl::Status AcceptSession::StartAttempt(const PathTry& wanted) {
     if (neighbour_.doorbell == nullptr) {
       return absl::FailedPreconditionError("the client has not shown that it is on this host");
     }
-    peer.process_id = neighbour_.process_id;
-    peer.doorbell = neighbour_.doorbell.get();
+    neighbour_.Describe(&peer);
   }
   WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain,
                         context().domains->Open(own_offer(), context().now_ns()));

@@ -31,7 +31,7 @@ class AcceptPolicy final : public LocalProofHandler {
       : acceptor(acceptor), options(options), paths(std::move(paths)) {}
 
   // LocalProofHandler: finds the session that gave this nonce out.
-  absl::Status OnNeighbour(const Nonce128& nonce, Neighbour neighbour) override;
+  absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) override;
 
   Acceptor* acceptor;  // null: the listener is gone
   const ListenOptions options;
@@ -57,7 +57,7 @@ class AcceptSession final : public ControlSession, public ListNode<GreetingTag> 
   void Evict();
 
   // The client has shown at the local socket that it is here.
-  absl::Status TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
+  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
 
  private:
   enum class State : uint8_t {

@@ -26,7 +26,7 @@ std::vector<std::string> Corpus() {
       {PathKind::kTcp, "tcp", 1u << 16 | 17, "lo", "denied"},
       {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2, "10.0.0.7", 24},
       {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_1:1", "", LinkKind::kRoceV2, "fd77::7", 64}};
-  client.host = {"5f3c", 1, 2, 3, 4};
+  client.host = {"5f3c", 1, 2};
   client.hello = "opaque";
   ServerHello server;
   server.version = 1;

@@ -213,6 +213,7 @@ void ControlSession::Opened(size_t index, const std::string& chosen_reason,
   context_->engine.timers->Cancel(&alarm_);
   alarm_rang_ = false;
   stage_ = Stage::kOpen;
+  neighbour_.CloseDescriptors();
   StartWatch(peer);
   connection_->Open();
 }
@@ -296,6 +297,7 @@ void ControlSession::Finish(const absl::Status& why, bool peer_dead,
     connection_.reset();
   }
   neighbour_.doorbell.reset();
+  neighbour_.CloseDescriptors();
   if (socket_ != nullptr && last_words.has_value()) {
     socket_->Send(last_words->type, last_words->body);
   }

@@ -178,7 +178,11 @@ void DialSession::TryNext() {
 
 void DialSession::TryAgainToProve() {
   retry_ns_ = kNever;
+  const absl::StatusOr<FramingDomain*> domain =
+      context().domains->Open(own_offer(), context().now_ns());
+  if (!domain.ok()) return GiveUpPath(StrCat("client: ", ToStd(domain.status().message())));
   proof_ = std::make_unique<LocalProofClient>(context().engine.poller, context().engine.doorbell,
+                                              (*domain)->links().host_descriptor(),
                                               static_cast<LocalProofResult*>(this));
   const absl::Status status =
       proof_->Start(server_.local_socket, server_.local_nonce, server_.host);
@@ -233,8 +237,7 @@ absl::Status DialSession::OnPathReady(ByteSpan body) {
   peer.address = context().domains->Complete(kind, ready.address, HostOf(address_, socket()->fd()));
   peer.nonce = ready.nonce;
   if (kind == PathKind::kShm) {
-    peer.process_id = neighbour_.process_id;
-    peer.doorbell = neighbour_.doorbell.get();
+    neighbour_.Describe(&peer);
   }
   const LinkAgreement agreement{server_.connection_index,
                                 server_.connection_token,

@@ -10,7 +10,7 @@
 #include "transport/control/testing/faulty_domain.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/two_path_engine.h"
-#include "transport/ofi/ofi.h"
+#include "transport/shm/shm.h"
 
 namespace weft {
 namespace {
@@ -21,9 +21,9 @@ std::unique_ptr<Engine> EngineWithFaultyShm(Fault fault) {
     shm.kind = PathKind::kShm;
     shm.open = [fault](const PathOffer&,
                        BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
-      OfiOptions ofi;
-      ofi.sink = sink;
-      if (fault == Fault::kNone) return OpenShmDomain(ofi);
+      ShmOptions shm_options;
+      shm_options.sink = sink;
+      if (fault == Fault::kNone) return OpenShmDomain(shm_options);
       if (fault == Fault::kCannotOpen) return absl::UnavailableError("provider not built in");
       return std::unique_ptr<LinkDomain>(std::make_unique<FaultyDomain>(fault));
     };

@@ -167,8 +167,6 @@ void Fill(const HostFacts& host, control::HostFacts* proto) {
   proto->set_boot_id(host.boot_id);
   proto->set_user_id(host.user_id);
   proto->set_process_id(host.process_id);
-  proto->set_shm_device(host.shm_device);
-  proto->set_shm_inode(host.shm_inode);
 }
 
 HostFacts Check(const control::HostFacts& proto) {
@@ -176,8 +174,6 @@ HostFacts Check(const control::HostFacts& proto) {
   host.boot_id = Printable(proto.boot_id(), kMaxBootIdBytes);
   host.user_id = proto.user_id();
   host.process_id = proto.process_id();
-  host.shm_device = proto.shm_device();
-  host.shm_inode = proto.shm_inode();
   return host;
 }
 

@@ -43,7 +43,7 @@ struct ControlLimits {
 struct PathOffer {
   PathKind kind = PathKind::kTcp;
   std::string provider;
-  uint32_t fabric_version = 0;  // major << 16 | minor
+  uint32_t fabric_version = 0;  // major << 16 | minor; shm: 0, it does without libfabric
   std::string device;           // verbs: "mlx5_0:1"
   std::string unavailable;      // why this side does not offer it; empty: it does
   LinkKind link = LinkKind::kUnknown;
@@ -64,8 +64,6 @@ struct HostFacts {
   std::string boot_id;
   uint32_t user_id = 0;
   int32_t process_id = 0;
-  uint64_t shm_device = 0;
-  uint64_t shm_inode = 0;
 };
 
 struct VersionRange {

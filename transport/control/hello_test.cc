@@ -27,7 +27,7 @@ ClientHello FullClientHello() {
                  {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2,
                   "10.0.0.7", 24}};
   hello.allow_routed = true;
-  hello.host = {"5f3c", 1000, 4711, 25, 1};
+  hello.host = {"5f3c", 1000, 4711};
   hello.hello = std::string("\0opaque\xff", 8);
   return hello;
 }

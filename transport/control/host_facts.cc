@@ -1,7 +1,6 @@
 #include "transport/control/host_facts.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "transport/control/descriptor.h"
@@ -26,11 +25,6 @@ HostFacts ReadHostFacts() {
   facts.boot_id = ReadBootId();
   facts.user_id = ::geteuid();
   facts.process_id = ::getpid();
-  struct stat shm {};
-  if (::stat("/dev/shm", &shm) == 0) {
-    facts.shm_device = shm.st_dev;
-    facts.shm_inode = shm.st_ino;
-  }
   return facts;
 }
 

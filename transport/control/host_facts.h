@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// The kernel's boot id, this process's effective user and number, and which folder /dev/shm is.
-// What cannot be read stays empty or 0, and shared memory is then ruled out with that reason.
+// The kernel's boot id, this process's effective user and number. What cannot be read stays
+// empty or 0, and shared memory is then ruled out with that reason.
 // Read anew at each call: the process may have forked.
 HostFacts ReadHostFacts();
 

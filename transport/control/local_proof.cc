@@ -7,7 +7,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/check.h"
@@ -19,7 +21,7 @@
 namespace weft {
 namespace {
 
-constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 1};
+constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 2};
 constexpr size_t kRequestBytes = sizeof(kMagic) + 16;
 constexpr size_t kMaxReasonBytes = 200;
 constexpr size_t kMaxAnswerBytes = sizeof(kMagic) + 1 + kMaxReasonBytes;
@@ -27,29 +29,40 @@ constexpr std::byte kYes{0};
 constexpr std::byte kNo{1};
 constexpr int kBacklog = 1024;
 
+// A request brings the first three, an answer all.
+constexpr size_t kEvent = 0;
+constexpr size_t kPage = 1;
+constexpr size_t kDomain = 2;
+constexpr size_t kLink = 3;
+constexpr size_t kRequestDescriptors = 3;
+constexpr size_t kAnswerDescriptors = 4;
+using Descriptors = std::array<Descriptor, kAnswerDescriptors>;
+
 // One message with the descriptors that came with it.
 struct Received {
   size_t bytes = 0;  // 0: the peer has left
-  Descriptor event;
-  Descriptor page;
+  Descriptors descriptors;
+  bool Has(size_t count) const {
+    return std::all_of(descriptors.begin(), descriptors.begin() + static_cast<ptrdiff_t>(count),
+                       [](const Descriptor& descriptor) { return descriptor.valid(); });
+  }
 };
 
-// Sends one message, with both descriptors unless event_fd is negative.
-absl::Status SendWithDescriptors(int socket, ByteSpan bytes, int event_fd, int page_fd) {
+// Sends one message with the descriptors, at most kAnswerDescriptors.
+absl::Status SendWithDescriptors(int socket, ByteSpan bytes, std::span<const int> descriptors) {
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
-  if (event_fd >= 0) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kAnswerDescriptors * sizeof(int))] = {};
+  if (!descriptors.empty()) {
     header.msg_control = control;
-    header.msg_controllen = sizeof(control);
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
     cmsghdr* rights = CMSG_FIRSTHDR(&header);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    const int descriptors[2] = {event_fd, page_fd};
-    std::memcpy(CMSG_DATA(rights), descriptors, sizeof(descriptors));
+    rights->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
   }
   if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
     return StatusFromErrno(errno, "send over the local socket");
@@ -59,17 +72,15 @@ absl::Status SendWithDescriptors(int socket, ByteSpan bytes, int event_fd, int p
 
 // Every descriptor that arrived is owned or closed, whatever the peer sent.
 void TakeDescriptors(msghdr* header, Received* received) {
+  size_t taken = 0;
   for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      if (!received->event.valid()) {
-        received->event.Reset(descriptor);
-      } else {
-        received->page.Reset(descriptor);
-      }
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      Descriptor descriptor(number);
+      if (taken < kAnswerDescriptors) received->descriptors[taken++] = std::move(descriptor);
     }
   }
 }
@@ -80,7 +91,7 @@ absl::StatusOr<Received> ReceiveWithDescriptors(int socket, MutableByteSpan byte
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(kAnswerDescriptors * sizeof(int))];
   header.msg_control = control;
   header.msg_controllen = sizeof(control);
   const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
@@ -188,7 +199,9 @@ void LocalProofServer::Serve(Visitor* visitor) {
       std::memcmp(request.data(), kMagic, sizeof(kMagic)) == 0) {
     const Nonce128 nonce{LoadLe64(request.data() + 8), LoadLe64(request.data() + 16)};
     Answer(visitor->fd(),
-           Examine(visitor->fd(), nonce, std::move(received->event), std::move(received->page)));
+           received->Has(kRequestDescriptors)
+               ? Examine(visitor->fd(), nonce, std::move(received->descriptors))
+               : absl::InvalidArgumentError("the request came without a doorbell or a domain"));
   }
   const auto found = std::find_if(visitors_.begin(), visitors_.end(),
                                   [visitor](const auto& entry) { return entry.get() == visitor; });
@@ -196,25 +209,28 @@ void LocalProofServer::Serve(Visitor* visitor) {
   visitors_.erase(found);
 }
 
-absl::Status LocalProofServer::Examine(int fd, const Nonce128& nonce, Descriptor event,
-                                       Descriptor page) {
-  if (!event.valid() || !page.valid()) {
-    return absl::InvalidArgumentError("the request came without a doorbell");
-  }
+absl::StatusOr<HandOver> LocalProofServer::Examine(int fd, const Nonce128& nonce,
+                                                   Descriptors descriptors) {
   Neighbour neighbour;
   WEFT_ASSIGN_OR_RETURN(neighbour.process_id, VouchedProcessId(fd));
-  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(event.Release(), page.Release()));
+  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(descriptors[kEvent].Release(),
+                                                               descriptors[kPage].Release()));
+  neighbour.domain = std::move(descriptors[kDomain]);
   return handler_->OnNeighbour(nonce, std::move(neighbour));
 }
 
-void LocalProofServer::Answer(int fd, const absl::Status& verdict) {
-  const std::string reason = Printable(ToStd(verdict.message()), kMaxReasonBytes - 3);
+void LocalProofServer::Answer(int fd, const absl::StatusOr<HandOver>& verdict) {
+  const std::string reason = Printable(ToStd(verdict.status().message()), kMaxReasonBytes - 3);
   std::string answer(kMagic, sizeof(kMagic));
   answer.push_back(static_cast<char>(verdict.ok() ? kYes : kNo));
   answer += reason;
-  const int event_fd = verdict.ok() ? doorbell_->event_fd() : -1;
+  std::vector<int> descriptors;
+  if (verdict.ok()) {
+    descriptors = {doorbell_->event_fd(), doorbell_->page_fd(), verdict->domain_descriptor,
+                   verdict->link_descriptor};
+  }
   // A client that does not take its answer has itself to blame.
-  SendWithDescriptors(fd, AsBytes(answer), event_fd, doorbell_->page_fd()).IgnoreError();
+  SendWithDescriptors(fd, AsBytes(answer), descriptors).IgnoreError();
 }
 
 // --- client --------------------------------------------------------------------------------------
@@ -247,8 +263,8 @@ absl::Status LocalProofClient::Start(const std::string& socket_name, const Nonce
   std::memcpy(request.data(), kMagic, sizeof(kMagic));
   StoreLe64(request.data() + 8, nonce.high);
   StoreLe64(request.data() + 16, nonce.low);
-  WEFT_RETURN_IF_ERROR(
-      SendWithDescriptors(socket.get(), request, doorbell_->event_fd(), doorbell_->page_fd()));
+  const int descriptors[] = {doorbell_->event_fd(), doorbell_->page_fd(), domain_descriptor_};
+  WEFT_RETURN_IF_ERROR(SendWithDescriptors(socket.get(), request, descriptors));
   WEFT_RETURN_IF_ERROR(poller_->Add(socket.get(), EPOLLIN, this));
   socket_ = std::move(socket);
   return absl::OkStatus();
@@ -273,13 +289,16 @@ absl::StatusOr<Neighbour> LocalProofClient::ReadAnswer() {
     return absl::FailedPreconditionError(
         StrCat("server: ", Printable(AsStringView(text), kMaxReasonBytes)));
   }
-  if (!received.event.valid() || !received.page.valid()) {
-    return absl::DataLossError("the server's answer came without a doorbell");
+  if (!received.Has(kAnswerDescriptors)) {
+    return absl::DataLossError("the server's answer came without a doorbell, a domain or a link");
   }
+  Descriptors& descriptors = received.descriptors;
   Neighbour neighbour;
   neighbour.process_id = server_process_id_;
-  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell,
-                        PeerDoorbell::Open(received.event.Release(), received.page.Release()));
+  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(descriptors[kEvent].Release(),
+                                                               descriptors[kPage].Release()));
+  neighbour.domain = std::move(descriptors[kDomain]);
+  neighbour.link = std::move(descriptors[kLink]);
   return neighbour;
 }
 

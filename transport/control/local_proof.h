@@ -1,13 +1,15 @@
 // The exchange by which two processes prove to each other that they run on one host, under one
-// user, and hand over their engines' doorbells.
+// user, and hand over what a link over shared memory is made of.
 //
 // Each listener has an abstract Unix socket with a random name, which its ServerHello tells. A
 // client with the same boot id connects to it and presents the nonce from that hello. Only a
 // process of the same host and network namespace can connect; the kernel says whose process it is
-// (SO_PEERCRED), on both sides. Then both pass two descriptors: their engine's doorbell.
+// (SO_PEERCRED), on both sides. Then both pass descriptors: of their engine's doorbell (event and
+// page), of their domain's memory, and, the server alone, of the memory of the link to come. What
+// is in those is the domains' business.
 //
-//   request   8 bytes "WEFTSHM\1", 16 bytes nonce (high, low; little-endian); 2 descriptors
-//   answer    8 bytes "WEFTSHM\1", 1 byte: 0 yes, 1 no; then text why not; 2 descriptors if yes
+//   request   8 bytes "WEFTSHM\2", 16 bytes nonce (high, low; little-endian); 3 descriptors
+//   answer    8 bytes "WEFTSHM\2", 1 byte: 0 yes, 1 no; then text why not; 4 descriptors if yes
 //
 // The socket is of the kind SOCK_SEQPACKET: request and answer are one message each.
 //
@@ -18,6 +20,7 @@
 //   oldest leaves when another comes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -28,6 +31,7 @@
 #include "transport/control/descriptor.h"
 #include "transport/control/hello.h"
 #include "transport/doorbell.h"
+#include "transport/link.h"
 #include "transport/poller.h"
 
 namespace weft {
@@ -36,13 +40,34 @@ namespace weft {
 struct Neighbour {
   int32_t process_id = 0;
   std::unique_ptr<PeerDoorbell> doorbell;
+  Descriptor domain;  // its LinkDomain::host_descriptor()
+  Descriptor link;    // LinkDomain::NewLinkMemory() of the server: the server's to fill in
+
+  void Describe(LinkPeer* peer) const {
+    peer->process_id = process_id;
+    peer->doorbell = doorbell.get();
+    peer->host_descriptor = domain.get();
+    peer->memory_descriptor = link.get();
+  }
+  // A link has been made of them.
+  void CloseDescriptors() {
+    domain.Reset();
+    link.Reset();
+  }
+};
+
+// What a server hands over, besides its doorbell. Borrowed until the answer is sent, that is: until
+// OnNeighbour()'s caller is back in the poller.
+struct HandOver {
+  int domain_descriptor = -1;
+  int link_descriptor = -1;
 };
 
 class LocalProofHandler {
  public:
-  // A client presents `nonce`. OK: it is expected, and `neighbour` (whose process number is the
-  // kernel's) has been taken; an error's text is the answer to the client.
-  virtual absl::Status OnNeighbour(const Nonce128& nonce, Neighbour neighbour) = 0;
+  // A client presents `nonce`. OK: it is expected, `neighbour` (whose process number is the
+  // kernel's) has been taken, and the client gets these; an error's text is the answer to it.
+  virtual absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) = 0;
 
  protected:
   ~LocalProofHandler() = default;
@@ -67,8 +92,9 @@ class LocalProofServer final : private PollHandler {
 
   void OnReady(uint32_t events) override;
   void Serve(Visitor* visitor);
-  absl::Status Examine(int fd, const Nonce128& nonce, Descriptor event, Descriptor page);
-  void Answer(int fd, const absl::Status& verdict);
+  absl::StatusOr<HandOver> Examine(int fd, const Nonce128& nonce,
+                                   std::array<Descriptor, 4> descriptors);
+  void Answer(int fd, const absl::StatusOr<HandOver>& verdict);
 
   const std::string name_;
   const Descriptor listener_;
@@ -89,8 +115,13 @@ class LocalProofResult {
 
 class LocalProofClient final : private PollHandler {
  public:
-  LocalProofClient(Poller* poller, Doorbell* doorbell, LocalProofResult* result)
-      : poller_(poller), doorbell_(doorbell), result_(result) {}
+  // `domain_descriptor`: of this side's domain; it stays open for as long as this lives.
+  LocalProofClient(Poller* poller, Doorbell* doorbell, int domain_descriptor,
+                   LocalProofResult* result)
+      : poller_(poller),
+        doorbell_(doorbell),
+        domain_descriptor_(domain_descriptor),
+        result_(result) {}
   ~LocalProofClient();
 
   // Connects to the server's socket and presents the nonce; the result follows from Poller::Poll().
@@ -105,6 +136,7 @@ class LocalProofClient final : private PollHandler {
 
   Poller* const poller_;
   Doorbell* const doorbell_;
+  const int domain_descriptor_;
   LocalProofResult* const result_;
   Descriptor socket_;
   int32_t server_process_id_ = 0;

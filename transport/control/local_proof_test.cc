@@ -1,7 +1,9 @@
 #include "transport/control/local_proof.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -37,15 +39,16 @@ class LocalProofTest : public ::testing::Test, protected LocalProofHandler, Loca
     auto server = LocalProofServer::Open(poller_.get(), server_bell_.get(), this);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    client_ = std::make_unique<LocalProofClient>(poller_.get(), client_bell_.get(),
-                                                 static_cast<LocalProofResult*>(this));
+    client_ =
+        std::make_unique<LocalProofClient>(poller_.get(), client_bell_.get(), client_domain_.get(),
+                                           static_cast<LocalProofResult*>(this));
   }
 
-  absl::Status OnNeighbour(const Nonce128& nonce, Neighbour neighbour) override {
+  absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) override {
     ++presented_;
     if (!(nonce == kNonce)) return absl::NotFoundError("no handshake waits for this nonce");
     visitor_ = std::move(neighbour);
-    return absl::OkStatus();
+    return HandOver{server_domain_.get(), link_.get()};
   }
   void OnLocalProof(absl::StatusOr<Neighbour> neighbour) override {
     EXPECT_FALSE(result_.has_value());
@@ -68,7 +71,7 @@ class LocalProofTest : public ::testing::Test, protected LocalProofHandler, Loca
     EXPECT_EQ(::connect(socket.get(), address.get(), address.length), 0);
     return socket;
   }
-  static std::string Request() { return std::string("WEFTSHM\1") + std::string(16, 'n'); }
+  static std::string Request() { return std::string("WEFTSHM\2") + std::string(16, 'n'); }
   // The server hung up, or answered: what.
   std::string AnswerTo(const Descriptor& socket) {
     std::string answer(1'000, '\0');
@@ -84,6 +87,10 @@ class LocalProofTest : public ::testing::Test, protected LocalProofHandler, Loca
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<Doorbell> client_bell_;
   std::unique_ptr<Doorbell> server_bell_;
+  // What the domains are made of does not matter here: anonymous files, told apart by their inodes.
+  const Descriptor client_domain_{memfd_create("client's domain", MFD_CLOEXEC)};
+  const Descriptor server_domain_{memfd_create("server's domain", MFD_CLOEXEC)};
+  const Descriptor link_{memfd_create("link", MFD_CLOEXEC)};
   std::unique_ptr<LocalProofServer> server_;
   std::unique_ptr<LocalProofClient> client_;
   int presented_ = 0;
@@ -106,6 +113,22 @@ TEST_F(LocalProofTest, NeighboursLearnWhoTheOtherIsAndCanWakeIt) {
   client_bell_->Arm();
   visitor_->doorbell->Ring();
   EXPECT_EQ(::read(client_bell_->event_fd(), &rings, sizeof(rings)), 8);
+}
+
+ino_t InodeOf(const Descriptor& descriptor) {
+  struct stat facts = {};
+  EXPECT_EQ(::fstat(descriptor.get(), &facts), 0);
+  return facts.st_ino;
+}
+
+TEST_F(LocalProofTest, NeighboursGetEachOthersDomainAndOneLinkForBoth) {
+  ASSERT_TRUE(client_->Start(server_->name(), kNonce, ReadHostFacts()).ok());
+  ASSERT_TRUE(Run([&] { return result_.has_value(); }));
+  ASSERT_TRUE(result_->ok()) << result_->status();
+  EXPECT_EQ(InodeOf((*result_)->domain), InodeOf(server_domain_));
+  EXPECT_EQ(InodeOf((*result_)->link), InodeOf(link_));
+  EXPECT_EQ(InodeOf(visitor_->domain), InodeOf(client_domain_));
+  EXPECT_FALSE(visitor_->link.valid()) << "the server's own to make";
 }
 
 TEST_F(LocalProofTest, AnUnknownNonceIsRefusedInWords) {
@@ -160,7 +183,7 @@ TEST_F(LocalProofTest, ARequestWithoutADoorbellIsRefused) {
 TEST_F(LocalProofTest, ForeignDescriptorsAreClosed) {
   poller_->Poll();
   const size_t before = OpenDescriptors();
-  for (const size_t count : {size_t{1}, size_t{2}, size_t{3}, size_t{50}}) {
+  for (const size_t count : {size_t{1}, size_t{2}, size_t{3}, size_t{4}, size_t{50}}) {
     const Descriptor socket = Raw();
     std::string request = Request();
     iovec part{request.data(), request.size()};

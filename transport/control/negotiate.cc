@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/strings.h"
-#include "transport/control/quirks.h"
 #include "transport/devices/subnet.h"
 
 namespace weft {
@@ -21,8 +20,7 @@ std::string BootIdText(const HostFacts& host) {
 }
 
 // Why shared memory cannot work between these two, or an empty text.
-std::string ShmObstacle(const HostFacts& client, const HostFacts& server,
-                        const PathOffer& client_offer, const PathOffer& server_offer) {
+std::string ShmObstacle(const HostFacts& client, const HostFacts& server) {
   if (client.boot_id.empty() || server.boot_id.empty()) {
     return StrCat("the ", client.boot_id.empty() ? "client" : "server",
                   " cannot read its kernel's boot id (/proc/sys/kernel/random/boot_id)");
@@ -34,16 +32,6 @@ std::string ShmObstacle(const HostFacts& client, const HostFacts& server,
   if (client.user_id != server.user_id) {
     return StrCat("different users (uid ", client.user_id, " at the client, ", server.user_id,
                   " at the server): shared memory belongs to one user");
-  }
-  if (client.shm_device != server.shm_device || client.shm_inode != server.shm_inode) {
-    return "/dev/shm is not the same folder on both sides (separate containers or mounts): share "
-           "it "
-           "between them";
-  }
-  if (client_offer.fabric_version != server_offer.fabric_version) {
-    return StrCat("different libfabric versions (", FabricVersionName(client_offer.fabric_version),
-                  " at the client, ", FabricVersionName(server_offer.fabric_version),
-                  " at the server) lay out shared memory differently: install the same one");
   }
   return "";
 }
@@ -153,7 +141,7 @@ class Pairing {
     if (s == kNone) return "the server does not know this path";
     if (!servers(s).unavailable.empty()) return StrCat("server: ", servers(s).unavailable);
     if (clients(c).kind != PathKind::kShm) return "";
-    return ShmObstacle(client_.host, server_.host, clients(c), servers(s));
+    return ShmObstacle(client_.host, server_.host);
   }
 
   void PairRdma() {
@@ -362,8 +350,8 @@ std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const Pat
                          const PathOffer& peer_offer) {
   std::string reason;
   if (own_offer.kind == PathKind::kShm) {
-    reason = StrCat("same host (kernel ", BootIdText(self), ", pid ", peer.process_id, ", uid ",
-                    peer.user_id, "), ");
+    return StrCat("same host (kernel ", BootIdText(self), ", pid ", peer.process_id, ", uid ",
+                  peer.user_id, ")");
   }
   if (own_offer.kind == PathKind::kVerbs) {
     const bool common = Fit(own_offer, peer_offer) == RdmaFit::kCommonSubnet;
@@ -378,8 +366,7 @@ std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const Pat
   } else {
     reason = StrCat(reason, "libfabric ", own_version, " here, ", peer_version, " at the peer");
   }
-  const std::string_view note = QuirkNote(own_offer.kind, own_offer.fabric_version);
-  return note.empty() ? reason : StrCat(reason, "; note: ", note);
+  return reason;
 }
 
 std::string FabricVersionName(uint32_t version) {

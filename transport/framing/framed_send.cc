@@ -95,6 +95,10 @@ bool FramedConnection::MakeRoom(size_t frame_bytes) {
 
 // Opens a slot. REQUIRES: there is none, and a credit for it.
 bool FramedConnection::TakeSlot() {
+  if (!link_->HasRoom()) {
+    ++stats_.credit_stalls;
+    return false;
+  }
   slot_ = links_->AcquireSlot();
   if (slot_.data == nullptr) return false;
   window_.Spend();

@@ -30,10 +30,10 @@
 #include "transport/ofi/fabric_link.h"
 #include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
-#include "transport/ofi/operation_join.h"
 #include "transport/ofi/operation_table.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/slot_pool.h"
+#include "transport/operation_join.h"
 
 namespace weft {
 

@@ -1,5 +1,4 @@
-// The libfabric objects that every domain has. Shared, because an shm endpoint may outlive its
-// domain for a while (shm_keeper.h), and needs them to be closed.
+// The libfabric objects that every domain has.
 //
 // Threads: the engine's; the last owner destroys them.
 // Queues have fixed sizes where `sends` is given (verbs, where an overrun ends every connection of

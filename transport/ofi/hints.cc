@@ -21,13 +21,6 @@ InfoPtr CommonHints(const char* provider) {
 
 }  // namespace
 
-InfoPtr ShmHints() {
-  InfoPtr hints = CommonHints("shm");
-  hints->ep_attr->type = FI_EP_RDM;
-  hints->domain_attr->threading = FI_THREAD_SAFE;  // an endpoint may be closed by another engine
-  return hints;
-}
-
 InfoPtr TcpHints() {
   InfoPtr hints = CommonHints("tcp");
   hints->ep_attr->type = FI_EP_MSG;

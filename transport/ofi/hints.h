@@ -1,9 +1,8 @@
 // What we ask of each provider.
 //
 // All: messages and one-sided operations, sends ordered after sends and after writes, and no
-// FI_CONTEXT mode bit: that is what allows integers as contexts. mr_mode is 0 for
-// shm and tcp: offsets from 0, our own 64-bit keys, no local registration needed. (FI_MR_VIRT_ADDR
-// must not be offered to shm: it then ignores the key.)
+// FI_CONTEXT mode bit: that is what allows integers as contexts. mr_mode is 0 for tcp: offsets from
+// 0, our own 64-bit keys, no local registration needed.
 //
 // Threads: any.
 #pragma once
@@ -14,7 +13,6 @@
 
 namespace weft {
 
-InfoPtr ShmHints();
 InfoPtr TcpHints();
 // verbs: memory is registered for local use too, addressed virtually, with keys of the device;
 // `device` as verbs names it ("mlx5_0": its XRC variant has another name, and is not asked for).

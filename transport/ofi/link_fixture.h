@@ -5,12 +5,15 @@
 #pragma once
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +21,7 @@
 #include "transport/devices/rdma_choice.h"
 #include "transport/link.h"
 #include "transport/ofi/ofi.h"
+#include "transport/shm/shm.h"
 
 namespace weft {
 
@@ -76,10 +80,38 @@ inline std::vector<PathKind> TestedPaths() {
   return kinds;
 }
 
+// The memory of the shm link that is being brought up in this process: both ends get it by the
+// link's nonce. RunUntil() closes it.
+class LinkMemoryInHand {
+ public:
+  static int Of(uint64_t nonce, LinkDomain* passive) {
+    if (fd_ < 0 || nonce != nonce_) {
+      Close();
+      nonce_ = nonce;
+      fd_ = passive->NewLinkMemory().value();
+    }
+    return fd_;
+  }
+  static void Close() {
+    if (fd_ >= 0) close(std::exchange(fd_, -1));
+  }
+
+ private:
+  static inline uint64_t nonce_ = 0;
+  static inline int fd_ = -1;
+};
+
 struct Side final : BatchSink {
   static absl::StatusOr<std::unique_ptr<LinkDomain>> OpenDomain(PathKind kind,
                                                                 const OfiOptions& options) {
-    if (kind == PathKind::kShm) return OpenShmDomain(options);
+    if (kind == PathKind::kShm) {
+      ShmOptions shm;
+      shm.sink = options.sink;
+      shm.slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
+      shm.max_outstanding_operations = options.max_outstanding_operations;
+      shm.max_pool_bytes = options.max_pool_bytes;
+      return OpenShmDomain(shm);
+    }
     return kind == PathKind::kTcp ? OpenTcpDomain(options) : OpenVerbsDomain(options);
   }
 
@@ -106,6 +138,10 @@ struct Side final : BatchSink {
     LinkPeer peer;
     peer.address = other.domain->address();
     peer.nonce = nonce;
+    if (domain->path().kind == PathKind::kShm) {
+      peer.host_descriptor = other.domain->host_descriptor();
+      peer.memory_descriptor = LinkMemoryInHand::Of(nonce, domain.get());
+    }
     return peer;
   }
 
@@ -127,6 +163,7 @@ struct Side final : BatchSink {
 // Polls all domains in turn until `done`. False: it did not come about.
 template <class Done>
 bool RunUntil(std::initializer_list<Side*> sides, Done done) {
+  LinkMemoryInHand::Close();
   const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
   while (!done()) {
     for (Side* side : sides) side->domain->Poll(64);
@@ -149,6 +186,6 @@ inline int CountEntries(const char* folder, const std::string& prefix = "") {
 
 // Without the one that counting itself takes.
 inline int OpenDescriptors() { return CountEntries("/proc/self/fd") - 1; }
-inline int ShmFiles() { return CountEntries("/dev/shm", "weft-"); }
+inline int ShmFiles() { return CountEntries("/dev/shm"); }
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include "core/status.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/options.h"
-#include "transport/ofi/shm_domain.h"
 #include "transport/ofi/signal_guard.h"
 #include "transport/ofi/tcp_domain.h"
 #include "transport/ofi/verbs_domain.h"
@@ -25,11 +24,6 @@ const std::string& FoundProviders() {
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const OfiOptions& options) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  return ShmDomain::Open(options);
-}
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));

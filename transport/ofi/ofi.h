@@ -1,11 +1,8 @@
-// libfabric as a provider of links: shared memory between processes of one host, and TCP.
+// libfabric as a provider of links: TCP and RDMA.
 //
 // A domain is one provider, opened by one engine (transport/link.h says what it does). This header
 // is all that the rest of Weft sees of libfabric.
 //
-//   shm   an endpoint in /dev/shm for each link. No descriptor to sleep on, no word when a peer
-//         dies: the caller brings peers together, watches over them, and calls Link::Abandon().
-//         Same user, same libfabric version. Accept() comes before the peer's Connect().
 //   tcp   one listening endpoint, and a connected endpoint for each link, all receiving into one
 //         shared queue. A link that breaks says so. libfabric's tcp is not hardened against a
 //         hostile peer: only peers that present the nonce of a handshake are accepted, and the
@@ -40,18 +37,17 @@ struct OfiOptions {
   // verbs: the RDMA device and its port, as in "mlx5_0:1", required; and what kind of link it has.
   std::string device;
   LinkKind link = LinkKind::kUnknown;
-  // shm: one thread for the whole process, asleep unless a peer dies, that frees this process from
-  // the dead peer's lock (shm_guard.h). Without it, libfabric 1.17 may then hang for ever.
+  // verbs: a thread of its own asks for the way to a peer (address_probe.h). Without it, Connect()
+  // may block for two seconds.
   bool may_start_threads = true;
 
   // Performance.
-  // Multiple of 64, 256..1 MiB. shm takes 4096 at most: see LinkDomain::slot_bytes().
+  // Multiple of 64, 256..1 MiB.
   uint32_t slot_bytes = 4096;
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
 };
 
-absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options);
 

@@ -1,4 +1,4 @@
-// Reads and writes of a peer's memory over shm and tcp.
+// Reads and writes of a peer's memory over every kind of link.
 
 #include <algorithm>
 #include <memory>
@@ -163,8 +163,7 @@ TEST_P(OneSidedTest, AWriteIsVisibleWhenALaterMessageArrives) {
 
 // --- what a peer must not reach ----------------------------------------------------------------
 
-// On shm the provider never answers a bad key, and later operations of all links would wait behind
-// it for ever. On tcp the provider ends the connection.
+// On tcp the provider ends the connection.
 TEST_P(OneSidedTest, BadKeyFailsItsOperationAndOtherLinksGoOn) {
   Endpoint a2, b2;
   Open(a2, b2);

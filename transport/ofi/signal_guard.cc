@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <csignal>
 #include <cstring>
 
 namespace weft {
@@ -39,14 +40,6 @@ void RemoveForeignSignalHandlers() {
     fresh.sa_handler = SIG_DFL;
     sigaction(signal_number, &fresh, nullptr);
   }
-}
-
-SignalGuard::SignalGuard() {
-  for (int i = 0; i < kCount; ++i) sigaction(kKept[i], nullptr, &before_[i]);
-}
-
-SignalGuard::~SignalGuard() {
-  for (int i = 0; i < kCount; ++i) sigaction(kKept[i], &before_[i], nullptr);
 }
 
 }  // namespace weft

@@ -3,11 +3,15 @@
 // Threads: the engine's.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "core/status.h"
+#include "transport/control/descriptor.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/link.h"
 
@@ -85,6 +89,9 @@ class FaultyDomain final : public LinkDomain {
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
     return absl::UnavailableError("faulty");
   }
+  // Nobody looks into them.
+  int host_descriptor() const override { return nothing_.get(); }
+  absl::StatusOr<int> NewLinkMemory() override { return dup(nothing_.get()); }
   int Poll(int) override {
     if (newest_ == nullptr) return 0;
     std::exchange(newest_, nullptr)->Poll();
@@ -112,6 +119,7 @@ class FaultyDomain final : public LinkDomain {
   std::string address_ = "faulty";
   LinkDomainStats stats_;
   FaultyLink* newest_ = nullptr;
+  const Descriptor nothing_{open("/dev/null", O_RDWR | O_CLOEXEC)};
 };
 
 // Short, so that the tests are; what they claim does not depend on it.

@@ -1,18 +1,13 @@
-#include "transport/ofi/shm_regions.h"
+#include "transport/shm/shm_regions.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -66,9 +61,6 @@ uint32_t RightsOf(Access access) {
 
 }  // namespace
 
-// The provider has at most 256 peers. A link that finds no place is only not known to be direct.
-constexpr size_t kMaxDirectLinks = 256;
-
 struct SharedRegionTable {
   uint64_t magic;
   uint64_t identity;          // a random number...
@@ -76,8 +68,8 @@ struct SharedRegionTable {
   int64_t process_id;         // in its own namespace
   uint64_t padding[4];
   RegionEntry entries[RegionTable::kCapacity];
-  std::atomic<uint64_t> direct_links[kMaxDirectLinks];  // nonces; 0: free
 };
+static_assert(sizeof(SharedRegionTable) == RegionTable::kBytes);
 
 namespace {
 
@@ -91,33 +83,19 @@ void Move(bool is_read, std::byte* local, std::byte* mapped, uint64_t bytes) {
 
 uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable::kCapacity); }
 
-absl::StatusOr<SharedRegionTable*> MapTable(int fd, const std::string& name) {
-  void* memory =
-      mmap(nullptr, sizeof(SharedRegionTable), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return StatusFromErrno(errno, absl::StrCat("mapping /dev/shm/", name));
-  return static_cast<SharedRegionTable*>(memory);
-}
-
 }  // namespace
 
 // --- the target --------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<RegionTable>> RegionTable::Create(const std::string& name) {
-  std::unique_ptr<RegionTable> regions(new RegionTable);
-  WEFT_ASSIGN_OR_RETURN(regions->ownership_, ShmOwnership::Create(name, sizeof(SharedRegionTable)));
-  WEFT_ASSIGN_OR_RETURN(regions->table_, MapTable(regions->ownership_->descriptor(), name));
-  regions->identity_ = std::make_unique<uint64_t>(SecureRandom64());
-  regions->table_->identity = *regions->identity_;
-  regions->table_->identity_address = reinterpret_cast<uintptr_t>(regions->identity_.get());
-  regions->table_->process_id = getpid();
-  regions->table_->magic = kMagic;
-  regions->free_.reserve(kCapacity);
-  for (uint32_t place = kCapacity; place-- > 0;) regions->free_.push_back(place);
-  return regions;
-}
-
-RegionTable::~RegionTable() {
-  if (table_ != nullptr) munmap(table_, sizeof(SharedRegionTable));
+RegionTable::RegionTable(std::byte* shared)
+    : table_(reinterpret_cast<SharedRegionTable*>(shared)),
+      identity_(std::make_unique<uint64_t>(SecureRandom64())) {
+  table_->identity = *identity_;
+  table_->identity_address = reinterpret_cast<uintptr_t>(identity_.get());
+  table_->process_id = getpid();
+  table_->magic = kMagic;
+  free_.reserve(kCapacity);
+  for (uint32_t place = kCapacity; place-- > 0;) free_.push_back(place);
 }
 
 absl::StatusOr<uint64_t> RegionTable::NewKey() {
@@ -144,8 +122,6 @@ void RegionTable::Publish(uint64_t key, MutableByteSpan memory, Access access) {
   entry.key.store(key);
 }
 
-void RegionTable::Discard(uint64_t key) { free_.push_back(PlaceOf(key)); }
-
 bool RegionTable::Withdraw(uint64_t key) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
   WEFT_CHECK(entry.key.load() == key);
@@ -162,38 +138,17 @@ bool RegionTable::Withdraw(uint64_t key) {
   return true;
 }
 
-bool RegionTable::IsReachedDirectly(uint64_t nonce) const {
-  return std::any_of(std::begin(table_->direct_links), std::end(table_->direct_links),
-                     [nonce](const auto& link) { return link.load() == nonce; });
-}
-
-void RegionTable::ForgetLink(uint64_t nonce) {
-  for (std::atomic<uint64_t>& link : table_->direct_links) {
-    uint64_t expected = nonce;
-    link.compare_exchange_strong(expected, 0);
-  }
-}
-
 // --- the initiator -----------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string& name,
+absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(std::byte* shared,
                                                                int32_t process_id) {
-  const int fd = shm_open(StrCat("/", name).c_str(), O_RDWR | O_CLOEXEC, 0);
-  if (fd < 0) return StatusFromErrno(errno, absl::StrCat("opening /dev/shm/", name));
-  struct stat status;
-  if (fstat(fd, &status) != 0 || status.st_size != sizeof(SharedRegionTable)) {
-    close(fd);
+  auto* const table = reinterpret_cast<SharedRegionTable*>(shared);
+  if (table->magic != kMagic) {
     return absl::UnimplementedError("the peer's table of regions has another layout");
   }
-  absl::StatusOr<SharedRegionTable*> table = MapTable(fd, name);
-  close(fd);
-  if (!table.ok()) return table.status();
-  if (process_id == 0) process_id = static_cast<int32_t>((*table)->process_id);
+  if (process_id == 0) process_id = static_cast<int32_t>(table->process_id);
   std::unique_ptr<PeerRegions> regions(new PeerRegions(process_id));
-  regions->table_ = *table;
-  if (regions->table_->magic != kMagic) {
-    return absl::UnimplementedError("the peer's table of regions has another layout");
-  }
+  regions->table_ = table;
 #ifdef SYS_pidfd_open
   regions->process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, regions->process_id_, 0));
 #endif
@@ -203,7 +158,6 @@ absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::string
 
 PeerRegions::~PeerRegions() {
   if (process_fd_ >= 0) close(process_fd_);
-  if (table_ != nullptr) munmap(table_, sizeof(SharedRegionTable));
 }
 
 bool PeerRegions::ProcessIsGone() {
@@ -248,13 +202,6 @@ absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
     bytes -= static_cast<uint64_t>(copied);
   }
   return absl::OkStatus();
-}
-
-void PeerRegions::Announce(uint64_t nonce) {
-  for (std::atomic<uint64_t>& link : table_->direct_links) {
-    uint64_t free = 0;
-    if (link.compare_exchange_strong(free, nonce)) return;
-  }
 }
 
 // Each word is read once: the peer could change it between a check and its use.

@@ -1,18 +1,15 @@
 // One-sided access between processes of one host, without the target's processor.
 //
-// libfabric's shm provider carries out a read or write on the target's side, when the target next
-// progresses; it answers nothing at all for an unknown key, and in 1.17 one operation that is never
-// answered (bad key, dead peer) holds up all later ones of the same endpoint for ever. The kernel
-// can do better: process_vm_readv(2) and process_vm_writev(2) copy between two processes of one
-// user in one system call, at once, whether the other sleeps or not. All that is needed is to know
-// where a key's memory lies.
+// process_vm_readv(2) and process_vm_writev(2) copy between two processes of one user in one system
+// call, at once, whether the other sleeps or not. All that is needed is to know where a key's
+// memory lies.
 //
 // So each shm domain publishes the regions that it registered for remote access in a table in
-// shared memory (the domain's own file, for the same user only), and peers look keys up there. A
-// key's low bits are its place in the table, the others are random.
+// memory that its peers map (domain_memory.h), and peers look keys up there. A key's low bits are
+// its place in the table, the others are random.
 //
 // Where the kernel does not permit it (Yama's ptrace_scope, containers), PeerRegions::Open() says
-// so, and the provider's own way is taken.
+// so.
 //
 // A region that lies in a file in memory (transport/memory_file.h), as those of pools do, is
 // published with the file and its place there. The initiator maps the file, once, and copies by
@@ -43,8 +40,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
-#include "transport/ofi/registration.h"
-#include "transport/ofi/shm_name.h"
 #include "transport/operation.h"
 #include "transport/region.h"
 #include "transport/shm/peer_files.h"
@@ -53,35 +48,28 @@ namespace weft {
 
 struct SharedRegionTable;  // layout: shm_regions.cc
 
-class RegionTable final : public KeySource {
+class RegionTable final {
  public:
   // Regions open for remote access at once, in one domain. A table of 256 KiB.
   static constexpr uint32_t kCapacity = 4096;
+  // Of shared memory, at a multiple of 64.
+  static constexpr size_t kBytes = 64 + size_t{kCapacity} * 64;
 
-  // Publishes as the file of the domain `name`.
-  static absl::StatusOr<std::unique_ptr<RegionTable>> Create(const std::string& name);
-  virtual ~RegionTable();
+  // Publishes in `shared`, which is kBytes of zeros and outlives this.
+  explicit RegionTable(std::byte* shared);
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
 
   // A fresh random key with a place of its own. RESOURCE_EXHAUSTED when the table is full.
-  absl::StatusOr<uint64_t> NewKey() final;
-  // REQUIRES: `key` is from NewKey(). Either Publish() and later Withdraw(), or Discard().
-  void Publish(uint64_t key, MutableByteSpan memory, Access access) final;
-  void Discard(uint64_t key) final;
-  bool Withdraw(uint64_t key) final;
-
-  // Whether the peer of this link (LinkPeer::nonce) has said that it copies by itself
-  // (PeerRegions::Announce()): then nothing of it goes on after Withdraw() is true. Else it may
-  // come through the provider.
-  bool IsReachedDirectly(uint64_t nonce) const;
-  void ForgetLink(uint64_t nonce);
+  absl::StatusOr<uint64_t> NewKey();
+  // REQUIRES: `key` is from NewKey(). Publish() and later Withdraw().
+  void Publish(uint64_t key, MutableByteSpan memory, Access access);
+  // Nobody reaches the memory any more. False: a peer may be in the middle of a transfer, and does
+  // not come to an end.
+  bool Withdraw(uint64_t key);
 
  private:
-  RegionTable() = default;
-
-  std::unique_ptr<ShmOwnership> ownership_;
-  SharedRegionTable* table_ = nullptr;
+  SharedRegionTable* const table_;
   std::unique_ptr<uint64_t> identity_;  // a number at an address of ours: who can read it there
                                         // has the right process and the right to read
   std::vector<uint32_t> free_;
@@ -89,11 +77,10 @@ class RegionTable final : public KeySource {
 
 class PeerRegions {
  public:
-  // Finds the table of the domain `name` and tries to read from its process. `process_id`: as
+  // Tries to read from the process whose table `shared` is; it outlives this. `process_id`: as
   // the kernel vouched for it; 0: as the peer says. UNIMPLEMENTED with the reason when memory
   // cannot be reached this way.
-  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(const std::string& name,
-                                                           int32_t process_id);
+  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(std::byte* shared, int32_t process_id);
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
   PeerRegions& operator=(const PeerRegions&) = delete;
@@ -102,9 +89,6 @@ class PeerRegions {
   // UNAVAILABLE when the process is gone.
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
-
-  // Lets the peer know that this end of the link `nonce` copies by itself, always.
-  void Announce(uint64_t nonce);
 
   // As many pieces as a batch has, with one system call for all that are not mapped: true when all
   // were copied. False: ask for one after the other; some may have been copied already.

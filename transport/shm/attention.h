@@ -1,0 +1,126 @@
+// How an engine with very many links finds those that have something for it, without a look at
+// each.
+//
+// A domain has one byte for each of its links, in memory that its peers map. A writer that has
+// published a record sets its link's byte, if it is 0. The domain polls the rings of links that
+// were active lately in every turn, and leaves their bytes at 1: so their writers find them set and
+// store nothing. Of the others, the cold ones, it looks at the bytes only, eight at a time.
+//
+//   writer                              domain, when a link goes cold
+//   publish the record                  byte := 0
+//   full fence                          full fence
+//   byte is 0? byte := 1                a record in the ring after all? then it stays hot
+//
+// One of the two sees the other (core/full_fence.h): no record is left behind a byte of 0.
+//
+// A hostile peer can set any byte: the domain looks at some rings for nothing. It can clear the
+// bytes of other peers' links: those are delayed, not lost, for the domain looks at one cold ring
+// in each turn anyway, and at all of them before it sleeps.
+//
+// Threads: the domain's engine; the bytes any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "core/check.h"
+
+namespace weft {
+
+// Links of one domain: as many connections as an engine can have. Two pages.
+inline constexpr uint32_t kMaxShmLinks = 8192;
+
+using AttentionByte = std::atomic<uint8_t>;
+static_assert(sizeof(AttentionByte) == 1 && AttentionByte::is_always_lock_free);
+
+struct AttentionBytes {
+  AttentionByte of[kMaxShmLinks];
+};
+
+class Attention {
+ public:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  // `bytes` is all zeros and outlives this.
+  explicit Attention(AttentionBytes* bytes) : bytes_(bytes), hot_(kMaxShmLinks, 0) {}
+
+  // An index of its own for a link, cold; kNone when all are taken.
+  uint32_t Take() {
+    uint32_t index = end_;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else if (end_ == kMaxShmLinks) {
+      return kNone;
+    } else {
+      ++end_;
+      free_.reserve(end_);
+    }
+    bytes_->of[index].store(0, std::memory_order_relaxed);
+    return index;
+  }
+  void Give(uint32_t index) {
+    WEFT_DCHECK(index < end_);
+    hot_[index] = 0;
+    free_.push_back(index);
+  }
+
+  // The link is polled in every turn from now on.
+  void MakeHot(uint32_t index) {
+    hot_[index] = 1;
+    bytes_->of[index].store(1, std::memory_order_relaxed);
+  }
+  // It is not any more. Look into its ring once more after this.
+  void MakeCold(uint32_t index) {
+    hot_[index] = 0;
+    bytes_->of[index].exchange(0, std::memory_order_seq_cst);
+  }
+
+  // Calls found(index) for each cold link whose byte is set. `found` may make any link hot.
+  template <class Found>
+  void ForEachCalling(Found&& found) {
+    for (uint32_t first = 0; first < end_; first += kStride) {
+      const uint64_t set = Load(first);
+      uint64_t hot;
+      std::memcpy(&hot, hot_.data() + first, kStride);
+      if (set == hot) continue;
+      LookAt(first, found);
+    }
+  }
+
+  // Indices that were ever given out end here.
+  uint32_t end() const { return end_; }
+
+ private:
+  static constexpr uint32_t kStride = 8;
+  static_assert(kMaxShmLinks % kStride == 0);
+
+  uint64_t Load(uint32_t first) const {
+    // Eight bytes at once: that they are of several writers does no harm to a load.
+    return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(&bytes_->of[first]))
+        .load(std::memory_order_relaxed);
+  }
+
+  // Hostile values are put right here, or every turn would come this way.
+  template <class Found>
+  void LookAt(uint32_t first, Found&& found) {
+    for (uint32_t index = first; index < first + kStride; ++index) {
+      const uint8_t set = bytes_->of[index].load(std::memory_order_acquire);
+      if (set == hot_[index]) continue;
+      bytes_->of[index].store(hot_[index], std::memory_order_relaxed);
+      if (hot_[index] == 0) found(index);
+    }
+  }
+
+  AttentionBytes* const bytes_;
+  std::vector<uint8_t> hot_;  // what the bytes are when nobody calls
+  std::vector<uint32_t> free_;
+  uint32_t end_ = 0;
+};
+
+}  // namespace weft

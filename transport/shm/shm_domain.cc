@@ -1,0 +1,346 @@
+#include "transport/shm/shm_domain.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/cache_line.h"
+#include "core/check.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/shm/shm_region.h"
+
+namespace weft {
+namespace {
+
+std::byte* Aligned(std::byte* memory) {
+  return reinterpret_cast<std::byte*>(
+      AlignUp(reinterpret_cast<uintptr_t>(memory), uintptr_t{kCacheLineBytes}));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkDomain>> ShmDomain::Open(const ShmOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<DomainMemory> memory, DomainMemory::Create());
+  return std::unique_ptr<LinkDomain>(new ShmDomain(options, std::move(memory)));
+}
+
+ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> memory)
+    : options_(options),
+      memory_(std::move(memory)),
+      buffer_memory_(std::make_unique<std::byte[]>(kMaxRecordBytes + kCacheLineBytes)),
+      buffer_(Aligned(buffer_memory_.get())),
+      slots_(options.slot_bytes),
+      operations_(options.max_outstanding_operations),
+      joins_(options.max_outstanding_operations) {
+  path_.kind = PathKind::kShm;
+  path_.link = LinkKind::kSharedMemory;
+  path_.provider = "rings";
+  path_.device = "memory";
+  path_.local = StrCat("process ", getpid());
+}
+
+ShmDomain::~ShmDomain() { WEFT_DCHECK(stats_.links_open == 0); }
+
+// --- slots ---------------------------------------------------------------------------------------
+
+absl::Status ShmDomain::AddSlots(uint32_t send, uint32_t receive) {
+  const uint64_t bytes = (slots_.connections() + 1) * sizeof(SharedLinkMemory) +
+                         slots_.LimitWith(send) * options_.slot_bytes;
+  if (bytes > options_.max_pool_bytes) {
+    return absl::ResourceExhaustedError(
+        StrCat(slots_.connections(),
+               " connections over shared memory have their rings and slots, and "
+               "no more fit into max_pool_bytes=",
+               options_.max_pool_bytes, "; raise it"));
+  }
+  WEFT_RETURN_IF_ERROR(slots_.Add(send));
+  receive_target_ += receive;
+  stats_.receives_posted = receive_target_;
+  return absl::OkStatus();
+}
+
+void ShmDomain::RemoveSlots(uint32_t send, uint32_t receive) {
+  slots_.Remove(send);
+  WEFT_DCHECK(receive <= receive_target_);
+  receive_target_ -= receive;
+  stats_.receives_posted = receive_target_;
+}
+
+SendSlot ShmDomain::AcquireSlot() {
+  ShmSlot* const slot = slots_.Take();
+  if (slot == nullptr) {
+    slots_ran_out_ = true;
+    return {};
+  }
+  stats_.send_slots_in_use = slots_.in_use();
+  return {slot->data, slot->index};
+}
+
+void ShmDomain::TakeBack(ShmSlot* slot) {
+  slots_.Give(slot);
+  stats_.send_slots_in_use = slots_.in_use();
+}
+
+// --- links ---------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Connect(const LinkPeer& peer,
+                                                         LinkHandler* handler) {
+  return Open(peer, handler, ShmRole::kActive);
+}
+
+absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Accept(const LinkPeer& peer,
+                                                        LinkHandler* handler) {
+  return Open(peer, handler, ShmRole::kPassive);
+}
+
+absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Open(const LinkPeer& peer, LinkHandler* handler,
+                                                      ShmRole role) {
+  if (peer.memory_descriptor < 0 || peer.host_descriptor < 0) {
+    return absl::InvalidArgumentError("no shared memory was handed over for this link");
+  }
+  WEFT_ASSIGN_OR_RETURN(LinkMemory memory, LinkMemory::Open(peer.memory_descriptor));
+  WEFT_ASSIGN_OR_RETURN(std::shared_ptr<PeerDomain> domain,
+                        peers_.Open(peer.host_descriptor, peer.process_id));
+  auto link = std::make_unique<ShmLink>(this, handler, role, peer.doorbell);
+  WEFT_RETURN_IF_ERROR(link->Start(std::move(memory), std::move(domain)));
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+absl::Status ShmDomain::Join(ShmLink* link) {
+  const uint32_t index = memory_->attention().Take();
+  if (index == Attention::kNone) {
+    return absl::ResourceExhaustedError(
+        StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
+  }
+  if (index >= links_.size()) links_.resize(index + 1);
+  links_[index] = link;
+  link->attention_index_ = index;
+  hot_.reserve(links_.size());
+  members_.PushBack(link);
+  ++stats_.links_open;
+  MakeHot(link);
+  return absl::OkStatus();
+}
+
+void ShmDomain::Leave(ShmLink* link) {
+  links_[link->attention_index_] = nullptr;
+  memory_->attention().Give(link->attention_index_);
+  members_.Remove(link);
+  --stats_.links_open;
+}
+
+void ShmDomain::ScheduleRetry(ShmLink* link) {
+  if (!retries_.IsLinked(link)) retries_.PushBack(link);
+}
+
+void ShmDomain::ScheduleEvent(ShmLink* link) {
+  if (!events_.IsLinked(link)) events_.PushBack(link);
+}
+
+// --- hot and cold --------------------------------------------------------------------------------
+
+void ShmDomain::MakeHot(ShmLink* link) {
+  if (link->hot_place_ != ShmLink::kCold) return;
+  if (hot_.size() == hot_.capacity()) CloseHoles();
+  link->hot_place_ = hot_.size();
+  link->quiet_turns_ = 0;
+  hot_.push_back(link);
+  memory_->attention().MakeHot(link->attention_index_);
+}
+
+// A hole, because the list may be being walked.
+void ShmDomain::MakeCold(ShmLink* link) {
+  if (link->hot_place_ == ShmLink::kCold) return;
+  hot_[link->hot_place_] = nullptr;
+  ++hot_holes_;
+  link->hot_place_ = ShmLink::kCold;
+  memory_->attention().MakeCold(link->attention_index_);
+}
+
+void ShmDomain::CloseHoles() {
+  size_t end = 0;
+  for (ShmLink* const link : hot_) {
+    if (link == nullptr) continue;
+    link->hot_place_ = end;
+    hot_[end++] = link;
+  }
+  hot_.resize(end);
+  hot_holes_ = 0;
+}
+
+// Those whose bytes call, and one more: see attention.h.
+void ShmDomain::WakeCold() {
+  const auto wake = [this](uint32_t index) {
+    ShmLink* const link = index < links_.size() ? links_[index] : nullptr;
+    if (link != nullptr && link->state() != ShmLink::State::kDown) MakeHot(link);
+  };
+  memory_->attention().ForEachCalling(wake);
+  if (next_cold_ >= links_.size()) next_cold_ = 0;
+  ShmLink* const link = links_[next_cold_];
+  if (link != nullptr && link->HasInput()) MakeHot(link);
+  ++next_cold_;
+}
+
+int ShmDomain::ReceiveHot(int budget) {
+  int done = 0;
+  size_t left = hot_.size();
+  const bool may_cool = left > kAlwaysHot;
+  for (; left > 0 && done < budget; --left) {
+    if (next_hot_ >= hot_.size()) next_hot_ = 0;  // also where callbacks have moved what is behind
+    ShmLink* const link = hot_[next_hot_++];
+    if (link == nullptr) continue;
+    polled_ = link;
+    const int received = link->Receive(std::min(budget - done, kRecordsAtOnce));
+    done += received;
+    if (!IsPolled(link)) continue;  // gone
+    if (received > 0) {
+      link->quiet_turns_ = 0;
+    } else if (may_cool && ++link->quiet_turns_ > kQuietTurns) {
+      MakeCold(link);
+      if (link->HasInput()) MakeHot(link);
+    }
+  }
+  polled_ = nullptr;
+  if (hot_holes_ > 0) CloseHoles();
+  return done;
+}
+
+bool ShmDomain::AnyHasInput() {
+  bool any = false;
+  for (ShmLink* const link : links_) {
+    if (link == nullptr || !link->HasInput()) continue;
+    MakeHot(link);
+    any = true;
+  }
+  return any;
+}
+
+// --- turns ---------------------------------------------------------------------------------------
+
+int ShmDomain::Poll(int budget) {
+  int done = 0;
+  if (!deferred_.empty()) done += DeliverDeferred(budget);
+  more_to_do_ = false;
+  if (!retries_.empty()) RetryLinks();
+  if (stats_.links_open > hot_links()) WakeCold();
+  done += ReceiveHot(budget);
+  if (!events_.empty()) done += DeliverEvents();
+  if ((slots_ran_out_ || operations_ran_out_) && HasRoomAgain()) TellSlotsFree();
+  return done;
+}
+
+// The caller has armed its doorbell. A record that is published from here on rings it; one that was
+// published before is found here, in whichever ring it is.
+bool ShmDomain::Arm() {
+  if (!deferred_.empty() || !events_.empty() || more_to_do_) return false;
+  for (ShmLink& link : retries_) {
+    if (link.CanRetry()) return false;
+  }
+  return !AnyHasInput();
+}
+
+void ShmDomain::RetryLinks() {
+  IntrusiveList<ShmLink, ShmRetryTag> now;
+  now.SpliceBack(retries_);
+  while (ShmLink* const link = now.PopFront()) link->Retry();
+}
+
+int ShmDomain::DeliverEvents() {
+  IntrusiveList<ShmLink, ShmEventTag> now;
+  now.SpliceBack(events_);
+  int count = 0;
+  for (; ShmLink* const link = now.PopFront(); ++count) link->DeliverEvent();
+  return count;
+}
+
+// After a refusal; true once for each.
+bool ShmDomain::HasRoomAgain() {
+  const bool slots = slots_ran_out_ && slots_.in_use() < slots_.limit();
+  const bool operations = operations_ran_out_ && operations_.room() > 0;
+  if (slots) slots_ran_out_ = false;
+  if (operations) operations_ran_out_ = false;
+  return slots || operations;
+}
+
+void ShmDomain::TellSlotsFree() {
+  IntrusiveList<ShmLink, ShmMemberTag> now;
+  now.SpliceBack(members_);
+  while (ShmLink* const link = now.PopFront()) {
+    members_.PushBack(link);
+    if (link->state() == ShmLink::State::kUp) link->handler()->OnSlotsFree();
+  }
+}
+
+// --- operations ----------------------------------------------------------------------------------
+
+void ShmDomain::Defer(ShmOperation* record, const absl::Status& status) {
+  if (!status.ok()) record->status = status;
+  deferred_.PushBack(record);
+}
+
+// The record is free before the user hears of it, and may post again.
+void ShmDomain::Complete(ShmOperation* record) {
+  Operation* const user = record->user;
+  const absl::Status result = record->status;
+  operations_.Give(record);
+  user->OnComplete(result);
+}
+
+// A user that hears of one operation may post another, or destroy a link and with it what waits
+// here: so one at a time from the list itself, and a bound. (Each that is posted is copied at once:
+// without the bound a user that posts the next from the last would be the whole turn.)
+int ShmDomain::DeliverDeferred(int budget) {
+  int count = 0;
+  for (; count < budget && !deferred_.empty(); ++count) {
+    Complete(static_cast<ShmOperation*>(deferred_.PopFront()));
+  }
+  return count;
+}
+
+void ShmDomain::CompleteDeferredOf(const ShmLink* link) {
+  ShmWorkList mine;
+  for (ShmWork& work : deferred_) {
+    if (static_cast<ShmOperation&>(work).link != link) continue;
+    ShmWorkList::Remove(&work);
+    mine.PushBack(&work);
+  }
+  while (ShmWork* const work = mine.PopFront()) Complete(static_cast<ShmOperation*>(work));
+}
+
+absl::Status ShmDomain::TooManyOperations() {
+  operations_ran_out_ = true;
+  return absl::ResourceExhaustedError(
+      StrCat(operations_.capacity(), " one-sided operations are outstanding in this domain"));
+}
+
+// --- regions -------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Region>> ShmDomain::Register(MutableByteSpan memory, Access access) {
+  if (memory.empty()) return absl::InvalidArgumentError("a region of 0 bytes cannot be registered");
+  return ShmRegion::Open(this, memory, access);
+}
+
+absl::StatusOr<std::unique_ptr<ShmRegion>> ShmRegion::Open(ShmDomain* domain,
+                                                           MutableByteSpan memory, Access access) {
+  uint64_t key = 0;
+  if (access != Access::kLocalOnly) {
+    RegionTable& table = domain->memory_->regions();
+    WEFT_ASSIGN_OR_RETURN(key, table.NewKey());
+    table.Publish(key, memory, access);
+  }
+  ++domain->stats_.registrations;
+  ++domain->stats_.registrations_open;
+  return std::unique_ptr<ShmRegion>(new ShmRegion(domain, memory, access, key));
+}
+
+bool ShmRegion::Close() {
+  if (!std::exchange(open_, false)) return true;
+  --domain_->stats_.registrations_open;
+  return access_ == Access::kLocalOnly || domain_->memory_->regions().Withdraw(remote().key);
+}
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+// The domain of shm links: which rings to look into, slots, regions, and what is told later.
+//
+// A turn (Poll()) looks into the rings of the links that are hot: new ones, and those that had
+// something lately. Few links are always hot. With more, a link that stays quiet goes cold, and is
+// found again by its attention byte (attention.h).
+//
+// Threads: the engine's.
+// Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
+//   Poll() may destroy any link, open new ones and post; they do not call Poll().
+// Errors: what a peer does ends its link at most, with DATA_LOSS or UNAVAILABLE.
+// Invariants: receives_posted is an account: a ring takes what fits, and OnReceived() copies
+// nothing
+//   that has to be posted again. A link is in hot_ at hot_place(), or cold.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "transport/link.h"
+#include "transport/operation_join.h"
+#include "transport/shm/domain_memory.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/shm_link.h"
+#include "transport/shm/shm_work.h"
+#include "transport/shm/slot_stock.h"
+
+namespace weft {
+
+class ShmDomain final : public LinkDomain {
+ public:
+  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const ShmOptions& options);
+  ~ShmDomain() override;
+
+  const PathInfo& path() const override { return path_; }
+  const std::string& address() const override { return path_.local; }
+  uint32_t slot_bytes() const override { return options_.slot_bytes; }
+  absl::Status AddSlots(uint32_t send, uint32_t receive) override;
+  void RemoveSlots(uint32_t send, uint32_t receive) override;
+  SendSlot AcquireSlot() override;
+  void ReleaseSlot(SendSlot slot) override { TakeBack(slots_.Of(slot)); }
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
+  int Poll(int budget) override;
+  bool Arm() override;
+  int descriptor() const override { return -1; }
+  bool busy() const override { return operations_.size() > 0 || !retries_.empty(); }
+  const LinkDomainStats& stats() const override { return stats_; }
+
+  int host_descriptor() const override { return memory_->descriptor(); }
+  absl::StatusOr<int> NewLinkMemory() override { return LinkMemory::Create(); }
+
+  // How many links are polled in every turn. For tests.
+  size_t hot_links() const { return hot_.size() - hot_holes_; }
+
+ private:
+  friend class ShmLink;
+  friend class ShmRegion;
+
+  // Links that are polled in every turn however quiet they are: an empty look costs some 1 ns.
+  static constexpr size_t kAlwaysHot = 8;
+  // Turns without a record after which a link goes cold, if there are more. Some 50 us of spinning.
+  static constexpr uint32_t kQuietTurns = 512;
+  // Records of one link in one turn: others do not wait for a flood.
+  static constexpr int kRecordsAtOnce = 32;
+
+  ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> memory);
+
+  absl::StatusOr<std::unique_ptr<Link>> Open(const LinkPeer& peer, LinkHandler* handler,
+                                             ShmRole role);
+
+  // --- for links --------------------------------------------------------------------------------
+  absl::Status Join(ShmLink* link);
+  void Leave(ShmLink* link);
+  void TakeBack(ShmSlot* slot);
+  void ScheduleRetry(ShmLink* link);
+  void ScheduleEvent(ShmLink* link);
+  void Defer(ShmOperation* record, const absl::Status& status);
+  void CompleteDeferredOf(const ShmLink* link);
+  absl::Status TooManyOperations();
+  // True while the link that is being polled lives.
+  bool IsPolled(const ShmLink* link) const { return polled_ == link; }
+
+  void Complete(ShmOperation* record);
+  void MakeHot(ShmLink* link);
+  void MakeCold(ShmLink* link);
+  void CloseHoles();
+  void WakeCold();
+  int ReceiveHot(int budget);
+  int DeliverDeferred(int budget);
+  int DeliverEvents();
+  void RetryLinks();
+  bool HasRoomAgain();
+  void TellSlotsFree();
+  bool AnyHasInput();
+
+  // Constant after construction.
+  const ShmOptions options_;
+  PathInfo path_;
+  const std::unique_ptr<DomainMemory> memory_;
+  // Where records are copied to before anybody looks at them.
+  const std::unique_ptr<std::byte[]> buffer_memory_;
+  std::byte* const buffer_;  // in it, at a multiple of 64
+
+  // Engine thread only.
+  LinkDomainStats stats_;
+  SlotStock slots_;
+  ShmOperations operations_;
+  OperationJoins joins_;  // of batches
+  PeerDomains peers_;
+  uint32_t receive_target_ = 0;
+  bool slots_ran_out_ = false;
+  bool operations_ran_out_ = false;
+  bool more_to_do_ = false;  // a link has work that waits for its next turn only
+
+  std::vector<ShmLink*> links_;  // by attention index; null: free
+  std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
+  size_t hot_holes_ = 0;
+  size_t next_hot_ = 0;     // whose turn it is when the budget was used up
+  uint32_t next_cold_ = 0;  // to be looked at in this turn
+  ShmLink* polled_ = nullptr;
+
+  IntrusiveList<ShmLink, ShmMemberTag> members_;
+  IntrusiveList<ShmLink, ShmRetryTag> retries_;
+  IntrusiveList<ShmLink, ShmEventTag> events_;
+  ShmWorkList deferred_;  // operations to be told of by the next Poll()
+};
+
+}  // namespace weft

@@ -1,0 +1,407 @@
+#include "transport/shm/shm_link.h"
+
+#include <algorithm>
+#include <typeinfo>
+#include <utility>
+
+#include "core/check.h"
+#include "core/full_fence.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/doorbell.h"
+#include "transport/shm/shm_domain.h"
+#include "transport/shm/shm_region.h"
+
+namespace weft {
+namespace {
+
+// What is copied between processes in one turn of the engine: some 50 us. Larger operations go on
+// in the next turn, so that other connections do not wait.
+constexpr uint64_t kCopyBytesAtOnce = 256 << 10;
+
+}  // namespace
+
+ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell)
+    : domain_(domain), handler_(handler), doorbell_(doorbell), role_(role) {}
+
+ShmLink::~ShmLink() {
+  if (!memory_.valid() && !detached_) return;  // not started
+  Detach(absl::CancelledError("the link was closed"), /*peer_is_gone=*/false);
+  domain_->CompleteDeferredOf(this);
+  domain_->Leave(this);
+}
+
+// --- up ------------------------------------------------------------------------------------------
+
+absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer) {
+  const bool passive = role_ == ShmRole::kPassive;
+  SharedSide& own = passive ? memory->passive : memory->active;
+  if (own.state.load(std::memory_order_relaxed) != SideState::kAbsent) {
+    return absl::InvalidArgumentError("the memory handed over belongs to another link already");
+  }
+  if (!passive && memory->passive.state.load(std::memory_order_acquire) != SideState::kHere) {
+    return absl::UnavailableError("the peer does not wait for this link");
+  }
+  WEFT_RETURN_IF_ERROR(domain_->Join(this));
+  memory_ = std::move(memory);
+  peer_ = std::move(peer);
+  std::byte* const to_passive = memory_->to_passive;
+  std::byte* const to_active = memory_->to_active;
+  reader_ = passive ? RingReader(to_passive, &memory_->to_passive_words, domain_->slot_bytes())
+                    : RingReader(to_active, &memory_->to_active_words, domain_->slot_bytes());
+  writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
+                    : RingWriter(to_passive, &memory_->to_passive_words);
+  SharedSide& mine = passive ? memory_->passive : memory_->active;
+  mine.attention_index.store(attention_index_, std::memory_order_relaxed);
+  mine.state.store(SideState::kHere, std::memory_order_release);
+  if (!passive) MeetPeer();
+  return absl::OkStatus();
+}
+
+// Whether the peer's side has said anything.
+bool ShmLink::MeetPeer() {
+  SharedSide& other = role_ == ShmRole::kPassive ? memory_->active : memory_->passive;
+  const SideState state = other.state.load(std::memory_order_acquire);
+  if (state == SideState::kAbsent) return false;
+  const uint32_t index = other.attention_index.load(std::memory_order_relaxed);
+  if (state != SideState::kHere) {
+    Fail(absl::UnavailableError("the peer gave up connecting"));
+  } else if (index >= kMaxShmLinks) {
+    Fail(absl::DataLossError("the peer's shared memory makes no sense"));
+  } else {
+    peer_attention_ = peer_->attention(index);
+    BecomeUp();
+    TellPeer();
+  }
+  return true;
+}
+
+void ShmLink::BecomeUp() {
+  state_ = State::kUp;
+  up_pending_ = true;
+  domain_->ScheduleEvent(this);
+}
+
+void ShmLink::Fail(const absl::Status& why) {
+  if (state_ == State::kDown) return;
+  state_ = State::kDown;
+  down_status_ = why;
+  down_pending_ = true;
+  domain_->ScheduleEvent(this);
+}
+
+absl::Status ShmLink::CheckUp() const {
+  if (state_ == State::kUp) return absl::OkStatus();
+  if (state_ == State::kDown) return absl::UnavailableError("the link is down");
+  return absl::FailedPreconditionError("the link is not up yet");
+}
+
+// The handler may destroy this link: nothing is touched after a call to it.
+void ShmLink::DeliverEvent() {
+  if (std::exchange(up_pending_, false)) {
+    if (down_pending_) domain_->ScheduleEvent(this);
+    handler_->OnLinkUp();
+  } else if (std::exchange(down_pending_, false)) {
+    const absl::Status why = down_status_;
+    handler_->OnLinkDown(why);
+  }
+}
+
+// --- sending -------------------------------------------------------------------------------------
+
+absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
+  ShmSlot* const taken = domain_->slots_.Of(slot);
+  WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
+  if (state_ != State::kUp) {
+    domain_->TakeBack(taken);
+    return CheckUp();
+  }
+  taken->bytes = bytes;
+  if (waiting_.empty()) {
+    const Progress progress = CarrySend(taken);
+    if (progress == Progress::kDone) {
+      TellPeer();
+      return absl::OkStatus();
+    }
+    if (progress == Progress::kFailed) return down_status_;
+  }
+  ++waiting_sends_;
+  WaitInLine(taken);
+  return absl::OkStatus();
+}
+
+// Publishing comes first. The attention byte of a link that the peer polls anyway is set already.
+void ShmLink::TellPeer() {
+  FullFence();
+  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
+    peer_attention_->store(1, std::memory_order_release);
+  }
+  WakePeer();
+}
+
+// REQUIRES: a full fence behind what the peer is to see.
+void ShmLink::WakePeer() {
+  if (doorbell_ != nullptr) doorbell_->RingAfterFence();
+}
+
+bool ShmLink::HasRoom() {
+  if (state_ != State::kUp || waiting_sends_ > 0) return false;
+  if (!waiting_.empty() || writer_.HasRoom()) return true;
+  if (writer_.broken()) {
+    Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
+    return false;
+  }
+  ++domain_->stats_.eagain;
+  writer_.WantRoom();
+  domain_->ScheduleRetry(this);
+  return false;
+}
+
+void ShmLink::WaitInLine(ShmWork* work) {
+  waiting_.PushBack(work);
+  domain_->ScheduleRetry(this);
+}
+
+// Takes the work unless it has to wait.
+ShmLink::Progress ShmLink::Carry(ShmWork* work) {
+  return work->is_send ? CarrySend(static_cast<ShmSlot*>(work))
+                       : CarryOperation(static_cast<ShmOperation*>(work));
+}
+
+ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
+  const RingWriter::Result result =
+      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes));
+  if (result == RingWriter::Result::kFull) {
+    ++domain_->stats_.eagain;
+    writer_.WantRoom();
+    return Progress::kNoRoom;
+  }
+  domain_->TakeBack(slot);
+  if (result == RingWriter::Result::kWritten) return Progress::kDone;
+  Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
+  return Progress::kFailed;
+}
+
+void ShmLink::Retry() {
+  bool sent = false;
+  Progress progress = Progress::kDone;
+  while (progress == Progress::kDone && state_ == State::kUp && !waiting_.empty()) {
+    ShmWork* const work = waiting_.PopFront();
+    progress = Carry(work);
+    if (progress == Progress::kNoRoom || progress == Progress::kMoreToDo) {
+      waiting_.PushFront(work);
+    } else if (work->is_send) {
+      --waiting_sends_;
+      sent = true;
+    }
+  }
+  if (state_ != State::kUp) return;
+  if (sent) TellPeer();
+  if (progress == Progress::kMoreToDo) domain_->more_to_do_ = true;
+  if (waiting_.empty() && HasRoom()) {
+    writer_.StopWanting();
+    handler_->OnSlotsFree();
+  } else if (state_ == State::kUp) {
+    domain_->ScheduleRetry(this);
+  }
+}
+
+// --- receiving -----------------------------------------------------------------------------------
+
+bool ShmLink::HasInput() const {
+  if (state_ == State::kUp) return reader_.HasRecord();
+  if (state_ != State::kConnecting) return false;
+  return memory_->active.state.load(std::memory_order_acquire) != SideState::kAbsent;
+}
+
+int ShmLink::Receive(int budget) {
+  if (state_ == State::kConnecting) return MeetPeer() ? 1 : 0;
+  ShmDomain* const domain = domain_;
+  int count = 0;
+  RingReader::Record record;
+  while (count < budget && state_ == State::kUp) {
+    const RingReader::Result result = reader_.Next(domain->buffer_, &record);
+    if (result == RingReader::Result::kNone) break;
+    if (result == RingReader::Result::kBroken) {
+      Fail(absl::DataLossError("the peer broke the rules of the ring: a bad record"));
+      break;
+    }
+    ++count;
+    OnRecord(record);
+    if (!domain->IsPolled(this)) return count;
+  }
+  if (count > 0 && state_ == State::kUp && reader_.TellConsumed()) WakePeer();
+  return count;
+}
+
+// `this` may be gone, or detached, when this returns.
+void ShmLink::OnRecord(const RingReader::Record& record) {
+  switch (record.kind) {
+    case RecordKind::kBatch:
+      return domain_->options_.sink->OnReceived(record.payload);
+    case RecordKind::kClosed:
+      return Fail(absl::UnavailableError("the peer closed the link"));
+    // Access that this side is to carry out because the peer cannot: nobody asks for it yet.
+    case RecordKind::kAsk:
+    case RecordKind::kAnswer:
+    case RecordKind::kWrap:
+      break;
+  }
+  Fail(absl::DataLossError("the peer broke the rules of the ring: a record nobody waits for"));
+}
+
+// --- one-sided -----------------------------------------------------------------------------------
+
+absl::Status ShmLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                           Operation* op) {
+  return PostOne(/*is_read=*/true, {&local, local_offset, remote}, op);
+}
+
+absl::Status ShmLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                            Operation* op) {
+  return PostOne(/*is_read=*/false, {&local, local_offset, remote}, op);
+}
+
+absl::Status ShmLink::ReadBatch(absl::Span<const Transfer> transfers, Operation* op) {
+  return PostBatch(/*is_read=*/true, transfers, op);
+}
+
+absl::Status ShmLink::WriteBatch(absl::Span<const Transfer> transfers, Operation* op) {
+  return PostBatch(/*is_read=*/false, transfers, op);
+}
+
+absl::Status ShmLink::Check(const Transfer& transfer) const {
+  const RemoteSpan& remote = transfer.remote;
+  const Region& local = *transfer.local;
+  if (typeid(local) != typeid(ShmRegion) ||
+      !static_cast<const ShmRegion&>(local).BelongsTo(domain_)) {
+    return absl::InvalidArgumentError("the local region was registered for another path or engine");
+  }
+  const size_t room = local.memory().size();
+  if (transfer.local_offset > room || remote.length > room - transfer.local_offset) {
+    return absl::InvalidArgumentError(StrCat("local range [", transfer.local_offset, ", +",
+                                             remote.length, ") exceeds the region of ", room,
+                                             " bytes"));
+  }
+  if (remote.offset + remote.length < remote.offset) {
+    return absl::InvalidArgumentError(
+        StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
+  }
+  return CheckUp();
+}
+
+void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op) {
+  record->link = this;
+  record->user = op;
+  record->local = transfer.local->memory().data() + transfer.local_offset;
+  record->remote_offset = transfer.remote.offset;
+  record->remote_key = transfer.remote.key;
+  record->bytes = transfer.remote.length;
+  record->bytes_done = 0;
+  record->is_read = is_read;
+}
+
+absl::Status ShmLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
+  WEFT_RETURN_IF_ERROR(Check(transfer));
+  ShmOperation* const record = domain_->operations_.Take();
+  if (record == nullptr) return domain_->TooManyOperations();
+  Fill(record, is_read, transfer, op);
+  Submit(record);
+  return absl::OkStatus();
+}
+
+absl::Status ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op) {
+  WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
+  for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(Check(transfer));
+  ShmOperations& table = domain_->operations_;
+  if (table.room() < transfers.size()) return domain_->TooManyOperations();
+  if (waiting_.empty() && MoveAtOnce(is_read, transfers)) {
+    ShmOperation* const record = table.Take();
+    Fill(record, is_read, transfers[0], op);
+    domain_->Defer(record, absl::OkStatus());
+    return absl::OkStatus();
+  }
+  // There are as many joins as records, so there is one.
+  Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(transfers.size()));
+  for (const Transfer& transfer : transfers) {
+    ShmOperation* const record = table.Take();
+    Fill(record, is_read, transfer, join);
+    Submit(record);
+  }
+  return absl::OkStatus();
+}
+
+void ShmLink::Submit(ShmOperation* record) {
+  if (!waiting_.empty()) return WaitInLine(record);
+  if (CarryOperation(record) != Progress::kMoreToDo) return;
+  domain_->more_to_do_ = true;
+  WaitInLine(record);
+}
+
+// A bad key fails the operation, not the link.
+ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
+  PeerRegions* const regions = peer_->regions();
+  absl::Status status = peer_->regions_status();
+  if (regions != nullptr && record->bytes > 0) {
+    const uint64_t part = std::min(record->bytes - record->bytes_done, kCopyBytesAtOnce);
+    status = regions->Transfer(record->is_read, record->local + record->bytes_done, part,
+                               record->remote_key, record->remote_offset + record->bytes_done);
+    record->bytes_done += part;
+    if (status.ok() && record->bytes_done < record->bytes) return Progress::kMoreToDo;
+  }
+  domain_->Defer(record, status);
+  return Progress::kDone;
+}
+
+// One system call for all pieces, as long as other connections need not wait for it.
+bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
+  if (peer_->regions() == nullptr) return false;
+  uint64_t bytes = 0;
+  for (const Transfer& transfer : transfers) {
+    if (transfer.remote.length > kCopyBytesAtOnce - bytes) return false;
+    bytes += transfer.remote.length;
+  }
+  return peer_->regions()->TransferAtOnce(is_read, transfers);
+}
+
+// Peers copy by themselves, under pins, or ask this engine, which looks at the table first: nothing
+// goes on behind a Close() that found no pins.
+bool ShmLink::Reclaim(std::unique_ptr<Region> region) {
+  if (typeid(*region) != typeid(ShmRegion)) return false;
+  return static_cast<ShmRegion&>(*region).Close();
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void ShmLink::Abandon() {
+  Detach(absl::UnavailableError("the peer is gone"), /*peer_is_gone=*/true);
+}
+
+void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
+  if (std::exchange(detached_, true)) return;
+  if (!peer_is_gone) {
+    SharedSide& own = role_ == ShmRole::kPassive ? memory_->passive : memory_->active;
+    own.state.store(SideState::kLeft, std::memory_order_release);
+    writer_.Close();
+    if (peer_attention_ != nullptr) TellPeer();
+  }
+  state_ = State::kDown;
+  up_pending_ = down_pending_ = false;
+  ListNode<ShmRetryTag>::Unlink();
+  ListNode<ShmEventTag>::Unlink();
+  domain_->MakeCold(this);
+  if (domain_->IsPolled(this)) domain_->polled_ = nullptr;
+  while (ShmWork* const work = waiting_.PopFront()) {
+    if (work->is_send) {
+      domain_->TakeBack(static_cast<ShmSlot*>(work));
+    } else {
+      domain_->Defer(static_cast<ShmOperation*>(work), status);
+    }
+  }
+  waiting_sends_ = 0;
+  peer_attention_ = nullptr;
+  memory_.Reset();
+  peer_.reset();
+}
+
+}  // namespace weft

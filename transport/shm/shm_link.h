@@ -1,0 +1,131 @@
+// A link through shared memory: two rings, and the peer's table of regions.
+//
+//   State        entered by                                        left to
+//   kConnecting  construction                                      kUp, kDown
+//   kUp          both sides have marked themselves (link_memory.h)  kDown
+//   kDown        the peer closed; it broke the rules; Abandon()    (destroyed)
+//
+// A batch is copied into the ring by Send() itself, and its slot is free again. Where there is no
+// room, it waits in line, and what comes behind it; so does an operation that is larger than one
+// turn's share. Operations are carried out at once, by this process, in the order of the line: so a
+// Write is there before a later batch is.
+//
+// Threads: the engine's. Handlers are called by ShmDomain::Poll() only.
+// Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
+//   came.
+// Invariants: a link with waiting works, or whose HasRoom() was false, is in the domain's list of
+//   retries until it can go on. After Detach() the rings are unmapped: a peer writes into its own
+//   memory only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "transport/link.h"
+#include "transport/shm/domain_memory.h"
+#include "transport/shm/link_memory.h"
+#include "transport/shm/shm_work.h"
+
+namespace weft {
+
+class ShmDomain;
+
+struct ShmRetryTag;
+struct ShmEventTag;
+struct ShmMemberTag;
+
+enum class ShmRole : uint8_t { kPassive = 0, kActive = 1 };
+
+class ShmLink final : public Link,
+                      public ListNode<ShmRetryTag>,
+                      public ListNode<ShmEventTag>,
+                      public ListNode<ShmMemberTag> {
+ public:
+  enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
+
+  ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell);
+  ~ShmLink() override;
+
+  // Takes its place and marks itself. REQUIRES: once, before anything else.
+  absl::Status Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer);
+
+  // --- Link -------------------------------------------------------------------------------------
+  absl::Status Send(SendSlot slot, uint32_t bytes) override;
+  bool HasRoom() override;
+  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                    Operation* op) override;
+  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                     Operation* op) override;
+  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region) override;
+  void Abandon() override;
+
+  // --- for the domain ---------------------------------------------------------------------------
+  State state() const { return state_; }
+  // Takes what the peer has sent, up to `budget` records; returns how many. `this` may be gone
+  // then.
+  int Receive(int budget);
+  // Whether Receive() would find something.
+  bool HasInput() const;
+  // Goes on with what waits. `this` may be gone then.
+  void Retry();
+  // Whether Retry() would get further.
+  bool CanRetry() { return writer_.HasRoom() || writer_.broken(); }
+  void DeliverEvent();
+  LinkHandler* handler() const { return handler_; }
+
+ private:
+  friend class ShmDomain;
+
+  bool MeetPeer();
+  void BecomeUp();
+  void Fail(const absl::Status& why);
+  void Detach(const absl::Status& status, bool peer_is_gone);
+  absl::Status CheckUp() const;
+
+  void OnRecord(const RingReader::Record& record);
+
+  absl::Status Check(const Transfer& transfer) const;
+  absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
+  absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
+  void Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op);
+  void Submit(ShmOperation* record);
+  bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers);
+  enum class Progress : uint8_t { kDone = 1, kNoRoom = 2, kMoreToDo = 3, kFailed = 4 };
+  Progress Carry(ShmWork* work);
+  Progress CarrySend(ShmSlot* slot);
+  Progress CarryOperation(ShmOperation* record);
+  void WaitInLine(ShmWork* work);
+
+  void TellPeer();
+  void WakePeer();
+
+  // Constant after Start().
+  ShmDomain* const domain_;
+  LinkHandler* const handler_;
+  PeerDoorbell* const doorbell_;  // null: somebody else sees to it that the peer looks
+  const ShmRole role_;
+  LinkMemory memory_;
+  std::shared_ptr<PeerDomain> peer_;
+  uint32_t attention_index_ = 0;
+  AttentionByte* peer_attention_ = nullptr;  // null: not known yet
+
+  State state_ = State::kConnecting;
+  bool detached_ = false;
+  bool up_pending_ = false;
+  bool down_pending_ = false;
+  uint32_t waiting_sends_ = 0;
+  uint32_t quiet_turns_ = 0;
+  static constexpr size_t kCold = ~size_t{0};
+  size_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
+  RingWriter writer_;
+  RingReader reader_;
+  ShmWorkList waiting_;
+  absl::Status down_status_;
+};
+
+}  // namespace weft
