@@ -248,12 +248,33 @@ def _benchmark_impl(ctx):
 
 _benchmark = _installed(_benchmark_impl, "BENCHMARK_ROOT")
 
+# --- gRPC: something to compare with, never needed ---------------------------
+
+def _grpc_impl(ctx):
+    # Not even looked for unless it is asked for: what is installed by chance must not change a build.
+    plugin = ctx.which("grpc_cpp_plugin")
+    header = ctx.path("/usr/include/grpcpp/grpcpp.h")
+    installed = bool(ctx.os.environ.get("WEFT_PEERS", "") and plugin and header.exists)
+    ctx.file("installed.bzl", "INSTALLED = %s\n" % installed)
+    if not installed:
+        write_package(ctx, "", [])
+        return
+    ctx.symlink(plugin, "grpc_cpp_plugin")
+    link_headers(ctx, struct(include = "/usr/include"), ["grpc", "grpc++", "grpcpp"])
+    write_package(ctx, "", [
+        "exports_files([\"grpc_cpp_plugin\"])",
+        headers_rule("grpc++", ["-lgrpc++", "-lgrpc", "-lgpr"]),
+    ])
+
+_grpc = _installed(_grpc_impl, "WEFT_PEERS")
+
 def installed_repositories():
     """Makes those that the workspace hasn't defined itself."""
     for name, repository in {
         "com_google_absl": _absl,
         "com_google_benchmark": _benchmark,
         "com_google_googletest": _googletest,
+        "grpc": _grpc,
         "isal": _isal,
         "libfabric": _libfabric,
         "openssl": _openssl,

@@ -93,6 +93,7 @@ std::string FiguresObject(const Cell& cell, const Figures& figures, JsonObject o
   if (figures.is_timed()) {
     JsonObject latency;
     for (size_t i = 0; i < kPercentiles.size(); ++i) {
+      if (figures.latency_us[i] == 0) continue;
       latency.Add(PercentileName(kPercentiles[i]), figures.latency_us[i]);
     }
     object.AddJson("latency_us", latency.text());

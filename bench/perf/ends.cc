@@ -1,6 +1,9 @@
 #include "bench/perf/ends.h"
 
 #include "absl/status/status.h"
+#include "bench/peers/grpc_ends.h"
+#include "bench/peers/socket_ends.h"
+#include "bench/peers/ucx_ends.h"
 #include "bench/perf/weft_ends.h"
 #include "bench/raw/raw_ends.h"
 #include "core/status.h"
@@ -22,12 +25,25 @@ absl::StatusOr<EndKind> Find(const std::string& name) {
   return absl::InvalidArgumentError(StrCat("no kind of leg is called \"", name, "\""));
 }
 
+template <SocketStyle kStyle>
+EndKind Sockets(std::string_view name) {
+  return {name, /*is_peer=*/true,
+          [](const Cell& cell, const PerfPath& path) { return WhyNotSockets(kStyle, cell, path); },
+          [](const WorkloadOptions& options) { return OpenSocketClient(kStyle, options); },
+          [](const WorkloadOptions& options) { return OpenSocketServer(kStyle, options); }};
+}
+
 }  // namespace
 
 const std::vector<EndKind>& EndKinds() {
   static const auto* kinds = new std::vector<EndKind>{
       {"raw", /*is_peer=*/false, WhyNotRaw, OpenRawClient, OpenRawServer},
       {"weft", /*is_peer=*/false, WhyNotWeft, OpenWeftClient, OpenWeftServer},
+      {"grpc", /*is_peer=*/true, WhyNotGrpc, OpenGrpcClient, OpenGrpcServer},
+      {"ucx", /*is_peer=*/true, WhyNotUcx, OpenUcxClient, OpenUcxServer},
+      Sockets<SocketStyle::kCoalescing>("sockets"),
+      Sockets<SocketStyle::kSingle>("sockets_single"),
+      Sockets<SocketStyle::kBlocking>("sockets_blocking"),
   };
   return *kinds;
 }

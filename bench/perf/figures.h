@@ -18,13 +18,17 @@ namespace weft::bench {
 inline constexpr std::array<double, 11> kPercentiles = {1,  5,  10, 25,   50,   75,
                                                         90, 95, 99, 99.9, 99.99};
 
+inline constexpr size_t kMedianIndex = 4;
+static_assert(kPercentiles[kMedianIndex] == 50);
+
 struct Figures {
   double per_s = 0;
-  // Of cells with one outstanding, in us, one for each of kPercentiles; else all 0. For what ran
-  // too seldom to have such a percentile it is the largest value.
+  // Of cells with one outstanding, in us, one for each of kPercentiles; else all 0. (A
+  // peer's program may tell the median only: the others are 0, then.) For what ran too seldom to
+  // have such a percentile it is the largest value.
   std::array<double, kPercentiles.size()> latency_us = {};
 
-  bool is_timed() const { return latency_us.back() > 0; }
+  bool is_timed() const { return latency_us[kMedianIndex] > 0; }
 };
 
 Figures FiguresOf(const LatencyHistogram& latency);

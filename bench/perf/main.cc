@@ -8,7 +8,9 @@
 
 #include "bench/machine/description.h"
 #include "bench/perf/document.h"
+#include "bench/perf/ends.h"
 #include "bench/perf/options.h"
+#include "bench/perf/peers_table.h"
 #include "bench/perf/perf.h"
 #include "bench/perf/summary.h"
 #include "bench/perf/worker.h"
@@ -20,6 +22,14 @@ namespace {
 int FailWith(const absl::Status& status, int code) {
   std::fprintf(stderr, "weft_perf: %s\n", std::string(status.message()).c_str());
   return code;
+}
+
+std::vector<std::string> PeerNames() {
+  std::vector<std::string> names;
+  for (const EndKind& kind : EndKinds()) {
+    if (kind.is_peer) names.emplace_back(kind.name);
+  }
+  return names;
 }
 
 bool WriteFile(const std::string& name, const std::string& text) {
@@ -49,6 +59,8 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<PerfReport> report = RunPerf(*options);
   if (!report.ok()) return FailWith(report.status(), 1);
   std::fputs(ToTable(Summarize(report->results, options->paths)).c_str(), stdout);
+  std::fputs(PeersTable(report->results, PeerNames()).c_str(), stdout);
+  std::fputs(PeerGoals(report->results).c_str(), stdout);
   for (const std::string& note : report->notes) std::printf("%s\n", note.c_str());
   if (!options->json_file.empty()) {
     const DocumentFacts facts = {DescribeMachine(), FabricLibraryVersion(), UtcNow()};
