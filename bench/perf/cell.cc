@@ -151,9 +151,9 @@ std::string WhyNoCell(const Cell& cell) {
 std::vector<Cell> AllCells() { return *CellsOf("*"); }
 
 absl::StatusOr<std::vector<Cell>> CellsOnly(std::string_view filters) {
+  const std::vector<std::string> parts = absl::StrSplit(ToAbsl(filters), ',');
   std::vector<Cell> cells;
-  for (const std::string& filter :
-       absl::StrSplit(ToAbsl(filters), ',').operator std::vector<std::string>()) {
+  for (const std::string& filter : parts) {
     WEFT_ASSIGN_OR_RETURN(const std::vector<Cell> some, CellsOf(filter));
     cells.insert(cells.end(), some.begin(), some.end());
   }

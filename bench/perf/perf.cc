@@ -22,9 +22,10 @@
 namespace weft::bench {
 namespace {
 
-// Repeated turns may take this share of the time that the rounds took. A machine that is unfit for
-// longer is what there is.
+// Repeated turns may take this share of the time that the rounds took, but so many seconds at any
+// rate. A machine that is unfit for longer is what there is.
 constexpr double kRepeatShare = 0.2;
+constexpr double kRepeatSeconds = 15;
 
 class Run {
  public:
@@ -161,7 +162,8 @@ void Run::RunRounds(Progress* progress) {
 // One more time for each in turn, until all have been fit as often as asked for.
 void Run::RepeatUnfitTurns(Progress* progress) {
   if (options_.quick) return;
-  const double seconds = report_.plan.EstimatedSeconds(options_.rounds) * kRepeatShare;
+  const double seconds =
+      std::max(report_.plan.EstimatedSeconds(options_.rounds) * kRepeatShare, kRepeatSeconds);
   const uint64_t until_ns =
       Clock::Real().NowNs() + static_cast<uint64_t>(seconds * static_cast<double>(kNsPerSec));
   for (int round = options_.rounds + 1; round <= 2 * options_.rounds; ++round) {

@@ -2,17 +2,11 @@
 import collections
 import math
 
+import kinds
 import units
 
 # `low` and `high`: the smallest and largest of the rounds; equal to y where there is but one value.
 Point = collections.namedtuple("Point", "x y low high")
-
-
-NAMES = {"raw": "raw libfabric", "weft": "Weft", "grpc": "gRPC", "ucx": "UCX", "sockets": "plain sockets"}
-
-
-def name_of(kind):
-    return NAMES.get(kind, kind)
 
 
 class Series:
@@ -25,7 +19,7 @@ class Series:
 
     @property
     def label(self):
-        return name_of(self.kind) + (", " + self.variant if self.variant else "")
+        return kinds.label(self.kind) + (", " + self.variant if self.variant else "")
 
 
 class Axis:

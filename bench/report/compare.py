@@ -19,6 +19,9 @@ SLOWER = "slower"
 SAME = "no difference seen"
 TOO_FEW = "too few rounds to tell"
 
+# What five rounds and three can give. With less nothing is said.
+LEAST_CONFIDENCE = 0.95
+
 Settings = collections.namedtuple("Settings", "confidence at_least relative")
 DEFAULTS = Settings(confidence=0.99, at_least=0.03, relative=False)
 
@@ -61,8 +64,9 @@ def compare(before, after, settings=DEFAULTS):
     """A Difference for each cell that both have."""
     differences = []
     for key in _keys(before, after, settings):
-        ratio = statistics_of_ratios.ratio(_speeds(after, key, settings),
-                                           _speeds(before, key, settings), settings.confidence)
+        ratio = statistics_of_ratios.ratio(
+            _speeds(after, key, settings), _speeds(before, key, settings), settings.confidence,
+            min(settings.confidence, LEAST_CONFIDENCE))
         cells = before.cells[key], after.cells[key]
         figure = cells[0].leading
         differences.append(Difference(key, figure, cells[0].median(figure), cells[1].median(figure),
@@ -104,11 +108,12 @@ def _remarks(before, after, differences, settings):
     told = [d.ratio.coverage for d in differences if d.ratio]
     if told:
         chance = len(told) * (1 - sum(told) / len(told))
-        yield ("intervals of %.0f %% confidence; of %d cells, about %.1f would miss the truth by chance, "
-               "and differences below %.0f %% are not called any" % (
-                   settings.confidence * 100, len(told), chance, settings.at_least * 100))
+        yield ("intervals of %.0f %% to %.0f %% confidence: of %d, about %.1f miss the truth by chance; "
+               "differences below %.0f %% are not called any" % (
+                   min(told) * 100, max(told) * 100, len(told), chance, settings.at_least * 100))
     if _count(differences, TOO_FEW):
-        yield "more rounds (--repeat), or --confidence below %.2f, would tell more" % settings.confidence
+        yield ("more rounds (--repeat), a machine that is fit more often, or a --confidence below %.2f "
+               "would tell more" % LEAST_CONFIDENCE)
 
 
 def report(before, after, settings=DEFAULTS, show_all=False):

@@ -7,14 +7,15 @@ import collections
 import json
 import statistics
 
+import kinds
+
 FORMAT = "weft-perf"
 VERSION = 1
 
 # Of one leg: one kind of end, one pattern of traffic, one path.
 Key = collections.namedtuple("Key", "path pattern bytes outstanding kind")
 
-# In this order wherever there is a choice; others follow as they come.
-KINDS = ("raw", "weft", "grpc", "ucx", "sockets")
+# In this order wherever there is a choice; others follow as they come. (So it is with kinds.KNOWN.)
 PATTERNS = ("unary", "stream", "bulk", "bulk_checked", "read", "write")
 
 
@@ -88,7 +89,7 @@ class Document:
         return [k for k in known if k in there] + [k for k in there if k not in known]
 
     def kinds(self):
-        return self._ordered("kind", KINDS)
+        return self._ordered("kind", kinds.KNOWN)
 
     def patterns(self):
         return self._ordered("pattern", PATTERNS)

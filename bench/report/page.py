@@ -2,8 +2,8 @@
 import math
 import os
 
-import chart
 import charts
+import kinds
 import svg_chart
 import units
 from markup import node, to_text
@@ -130,7 +130,7 @@ def _relative(document, path):
         tables = [_heat_table(pattern, found) for pattern, found in tables if found]
         if not tables:
             continue
-        yield node("h3", None, "%s relative to raw libfabric, cell by cell" % chart.name_of(kind))
+        yield node("h3", None, "%s relative to raw libfabric, cell by cell" % kinds.label(kind))
         yield node("p", {"class": "note"},
                    "Times as fast: of medians with one outstanding, else of rates. ",
                    node("span", {"class": "scale", "style": "background:rgb(var(--faster) / .5)"}),
@@ -203,7 +203,7 @@ def _path(document, path, number):
 
 
 def _others(document):
-    names = [chart.name_of(kind) for kind in document.kinds() if kind != "weft"] or ["nothing"]
+    names = [kinds.label(kind) for kind in document.kinds() if kind != "weft"] or ["nothing"]
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 

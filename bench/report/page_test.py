@@ -9,6 +9,7 @@ import xml.etree.ElementTree as xml
 import charts
 import document
 import fixture
+import kinds
 import page
 import svg_chart
 import units
@@ -111,6 +112,23 @@ class AChart(unittest.TestCase):
             self.assertLessEqual(2, len(chart.marks))
             self.assertTrue(len(chart.marks) <= 7 or slowest > 1e6)
             self.assertEqual(len({text for _, text in chart.marks}), len(chart.marks))
+
+
+class Kinds(unittest.TestCase):
+
+    def test_have_a_colour_each_on_light_and_on_dark_pages(self):
+        text = page.to_html(fixture.make())
+        for kind in kinds.KNOWN:
+            self.assertIn(".%s { color: var(" % kinds.css_class(kind), text)
+            name = "--%s: #" % kind.replace("_", "-")
+            self.assertEqual(text.count(name), 2, kind)
+        colours = re.findall(r"--(?:%s): (#\w+)" % "|".join(kinds.KNOWN).replace("_", "-"), text)
+        self.assertEqual(len(colours), len(set(colours)))
+
+    def test_have_a_mark_each(self):
+        for of_kind in ("corners", "mark", "ascii", "colour", "label"):
+            values = [getattr(look, of_kind) for look in kinds.KNOWN.values()]
+            self.assertEqual(len(values), len(set(values)), of_kind)
 
 
 class Reader(html.parser.HTMLParser):

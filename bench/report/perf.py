@@ -101,7 +101,7 @@ def main_compare(arguments):
     parser.add_argument("before", help="a document of ./dev perf --json")
     parser.add_argument("after", help="another one")
     parser.add_argument("--confidence", type=float, default=compare.DEFAULTS.confidence,
-                        help="of the intervals; %(default)s")
+                        help="of the intervals, as far as the rounds can give it; %(default)s")
     parser.add_argument("--at-least", type=float, default=compare.DEFAULTS.at_least * 100,
                         metavar="PERCENT", help="what is less is no difference; %(default)s")
     parser.add_argument("--relative", action="store_true",

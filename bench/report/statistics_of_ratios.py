@@ -43,11 +43,12 @@ def best_coverage(first, second):
     return 1 - 2 * _below(first, second, 1) if first and second else 0.0
 
 
-def ratio(numerators, denominators, confidence):
-    """The Ratio, or None where so few values cannot give such confidence.
+def ratio(numerators, denominators, confidence, at_least=None):
+    """The Ratio with that confidence; with the best that there is, where so few values cannot give it;
+    None where even that is below `at_least` (by default: the same).
     REQUIRES: positive values."""
     first, second = len(numerators), len(denominators)
-    if best_coverage(first, second) < confidence:
+    if best_coverage(first, second) < (confidence if at_least is None else at_least):
         return None
     # As narrow as the confidence allows.
     k = 1

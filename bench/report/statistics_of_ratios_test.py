@@ -48,6 +48,12 @@ class TheRatio(unittest.TestCase):
         self.assertIsNone(ratio([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], 0.99))
         self.assertIsNone(ratio([], [1.0], 0.5))
 
+    def test_is_told_with_less_confidence_where_that_is_allowed(self):
+        found = ratio([4.0, 5.0, 6.0, 7.0, 8.0], [1.0, 2.0, 3.0], 0.99, at_least=0.95)
+        self.assertAlmostEqual(found.coverage, 1 - 2 / 56)
+        self.assertEqual((found.low, found.high), (4 / 3, 8.0))
+        self.assertIsNone(ratio([4.0, 5.0, 6.0], [1.0, 2.0, 3.0], 0.99, at_least=0.95))
+
     def test_is_inside_of_its_interval_as_often_as_promised(self):
         draw = random.Random(7)
         inside, runs = 0, 1000

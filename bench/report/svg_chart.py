@@ -1,27 +1,16 @@
 """A chart as SVG: lines through marks, a mark of its own shape for each kind, a thin bar from the
 smallest to the largest round.
 
-Colours come from the page: everything of a kind has its class (kind_class) and is drawn in
+Colours come from the page: everything of a kind has its class (kinds.py) and is drawn in
 currentColor.
 """
-import zlib
-
+import kinds
 from markup import node
 
 WIDTH, HEIGHT = 380, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 30, 44
 _INSET = 9   # between the vertical axis and the first mark
 _MARK = 3.6  # half the width of a mark
-
-# Further kinds share what is left over, by their names.
-_KNOWN = ("raw", "weft", "grpc", "ucx", "sockets")
-OTHER_KINDS = 3
-
-
-def kind_class(kind):
-    if kind in _KNOWN:
-        return "kind-" + kind
-    return "kind-other%d" % (zlib.crc32(kind.encode()) % OTHER_KINDS)
 
 
 def to_pixels(chart, x, y):
@@ -48,17 +37,10 @@ def _polygon(x, y, corners):
                                for dx, dy in corners)}
 
 
-_SHAPES = {
-    "raw": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
-    "grpc": ((0, -1.3), (1.2, 0.9), (-1.2, 0.9)),
-    "ucx": ((0, -1.4), (1.4, 0), (0, 1.4), (-1.4, 0)),
-    "sockets": ((0, 1.3), (1.2, -0.9), (-1.2, -0.9)),
-}
-
-
 def mark(kind, x, y, *children):
-    if kind in _SHAPES:
-        return node("polygon", {"class": "mark", **_polygon(x, y, _SHAPES[kind])}, *children)
+    corners = kinds.corners(kind)
+    if corners:
+        return node("polygon", {"class": "mark", **_polygon(x, y, corners)}, *children)
     return node("circle", {"class": "mark", "cx": _number(x), "cy": _number(y), "r": _MARK}, *children)
 
 
@@ -81,7 +63,7 @@ def _axes(chart):
 
 
 def _series(chart, series):
-    group = node("g", {"class": "series " + kind_class(series.kind)
+    group = node("g", {"class": "series " + kinds.css_class(series.kind)
                                 + (" variant" if series.variant else "")})
     pixels = [to_pixels(chart, point.x, point.y) for point in series.points]
     if len(pixels) > 1:
@@ -109,7 +91,7 @@ def to_svg(chart, identity):
 
 
 def legend_mark(kind, is_variant):
-    return node("svg", {"viewBox": "0 0 26 12", "class": "key " + kind_class(kind)
+    return node("svg", {"viewBox": "0 0 26 12", "class": "key " + kinds.css_class(kind)
                                                          + (" variant" if is_variant else ""),
                         "aria-hidden": "true"},
                 _line(1, 6, 25, 6, **{"class": "line"}), mark(kind, 13, 6))

@@ -4,16 +4,14 @@ Each kind has a mark of its own, so that nothing is lost without colours or with
 """
 import collections
 
+import kinds
+
 Look = collections.namedtuple("Look", "marks others line corner up across colours")
 
-_COLOURS = {"raw": "\033[90m", "weft": "\033[94m", "grpc": "\033[33m", "ucx": "\033[32m",
-            "sockets": "\033[35m"}
 _PLAIN = "\033[0m"
 
-ASCII = Look({"raw": "o", "weft": "*", "grpc": "^", "ucx": "#", "sockets": "x"}, "+%@", ".", "+", "|", "-",
-             False)
-UTF8 = Look({"raw": "□", "weft": "●", "grpc": "▲", "ucx": "◆", "sockets": "▼"}, "◇△▽", "·", "└", "│", "─",
-            False)
+ASCII = Look({kind: look.ascii for kind, look in kinds.KNOWN.items()}, "+%@", ".", "+", "|", "-", False)
+UTF8 = Look({kind: look.mark for kind, look in kinds.KNOWN.items()}, "◇△▽", "·", "└", "│", "─", False)
 
 WIDTH, HEIGHT = 62, 14
 _MARGIN = 11  # for the marks of the vertical axis
@@ -39,7 +37,7 @@ class _Canvas:
         text = ""
         for column in range(WIDTH + 1):
             character, kind = self._cells.get((column, row), (" ", None))
-            colour = _COLOURS.get(kind) if self._colours else None
+            colour = kinds.KNOWN[kind].colour if self._colours and kind in kinds.KNOWN else None
             text += colour + character + _PLAIN if colour else character
         return text.rstrip(" ")
 
