@@ -26,7 +26,8 @@ std::vector<int> AllowedCpus();
 absl::Status PinThisThread(int cpu);
 
 // The time that a cache line takes from `first` to `second`, one way, in ns: the median of several
-// short runs. Takes about 20 ms. 0 when both are the same, or a thread cannot be pinned.
+// short runs. Takes about 20 ms, on a busy machine some times that. 0 when both are the same, or a
+// thread cannot be pinned.
 double CoreToCoreNs(int first, int second);
 
 // Processor time since boot that the hypervisor gave to others, in clock ticks of all processors.

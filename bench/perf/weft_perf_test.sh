@@ -6,7 +6,7 @@ perf=$1
 json=$TEST_TMPDIR/perf.json
 
 "$perf" --only 'unary:64,unary:64Ki:8,stream:300,stream:1Mi:8,bulk:64Ki:1,bulk_checked:1Mi:8,read:64,write:64:1,write:1Mi:8' \
-  --repeat 1 --seconds 0.02 --json "$json"
+  --quick --repeat 1 --seconds 0.02 --json "$json"
 
 for path in shm tcp; do
   for cell in unary.64B.x1 unary.64B.x8 unary.64B.x64 unary.64KiB.x8 stream.300B.x1 \
