@@ -24,10 +24,11 @@ DomainMemory::DomainMemory(SealedMemory memory)
   shared()->magic = kMagic;
 }
 
-PeerDomain::PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id)
+PeerDomain::PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id,
+                       const CopyWays& ways)
     : identity_(identity), memory_(std::move(memory)) {
   absl::StatusOr<std::unique_ptr<PeerRegions>> regions =
-      PeerRegions::Open(shared()->regions, process_id);
+      PeerRegions::Open(shared()->regions, process_id, ways);
   regions_status_ = regions.status();
   if (regions.ok()) {
     regions_ = *std::move(regions);
@@ -48,7 +49,7 @@ absl::StatusOr<std::shared_ptr<PeerDomain>> PeerDomains::Open(int descriptor, in
   if (reinterpret_cast<const SharedDomainMemory*>(memory.data())->magic != kMagic) {
     return absl::InvalidArgumentError("a peer's memory for its domain has another layout");
   }
-  auto peer = std::make_shared<PeerDomain>(identity, std::move(memory), process_id);
+  auto peer = std::make_shared<PeerDomain>(identity, std::move(memory), process_id, ways_);
   known_.push_back(peer);
   return peer;
 }

@@ -55,7 +55,7 @@ class DomainMemory {
 // A peer's, shared by all links that lead there.
 class PeerDomain {
  public:
-  PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id);
+  PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id, const CopyWays& ways);
 
   const FileIdentity& identity() const { return identity_; }
   // The byte of the peer's link with that index. REQUIRES: index < kMaxShmLinks.
@@ -78,10 +78,13 @@ class PeerDomain {
 // The peers that links of one domain lead to.
 class PeerDomains {
  public:
+  explicit PeerDomains(const CopyWays& ways) : ways_(ways) {}
+
   // Borrows the descriptor. `process_id`: as the kernel vouched for it.
   absl::StatusOr<std::shared_ptr<PeerDomain>> Open(int descriptor, int32_t process_id);
 
  private:
+  const CopyWays ways_;
   std::vector<std::weak_ptr<PeerDomain>> known_;
 };
 

@@ -5,8 +5,8 @@
 //   link_memory.h    the memory of one link: two rings, and who is there
 //   attention.h      which of very many links have something to read
 //   domain_memory.h  what a domain shows to all its peers
-//   shm_regions.h    one-sided access
-//   shm_link.h, shm_domain.h   Link and LinkDomain of these
+//   shm_regions.h    one-sided access: peer_files.h by mapped memory, asked_copies.h through the
+//   peer shm_link.h, shm_domain.h   Link and LinkDomain of these
 //
 // The caller brings both ends together: it hands LinkDomain::host_descriptor() of each to the
 // other, and the memory of the link, which the passive side makes (LinkDomain::NewLinkMemory()), to
@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/link.h"
+#include "transport/shm/copy_ways.h"
 
 namespace weft {
 
@@ -40,6 +41,7 @@ struct ShmOptions {
   uint32_t slot_bytes = kMaxShmSlotBytes;         // multiple of 64, 256..kMaxShmSlotBytes
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings and slots at most; taken as needed
+  CopyWays copies = CopyWays::FromEnvironment();
 };
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const ShmOptions& options);

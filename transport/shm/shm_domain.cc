@@ -35,7 +35,8 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       buffer_(Aligned(buffer_memory_.get())),
       slots_(options.slot_bytes),
       operations_(options.max_outstanding_operations),
-      joins_(options.max_outstanding_operations) {
+      joins_(options.max_outstanding_operations),
+      peers_(options.copies) {
   path_.kind = PathKind::kShm;
   path_.link = LinkKind::kSharedMemory;
   path_.provider = "rings";

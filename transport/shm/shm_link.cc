@@ -22,7 +22,11 @@ constexpr uint64_t kCopyBytesAtOnce = 256 << 10;
 }  // namespace
 
 ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell)
-    : domain_(domain), handler_(handler), doorbell_(doorbell), role_(role) {}
+    : domain_(domain),
+      handler_(handler),
+      doorbell_(doorbell),
+      role_(role),
+      answerer_(&domain->memory_->regions()) {}
 
 ShmLink::~ShmLink() {
   if (!memory_.valid() && !detached_) return;  // not started
@@ -47,8 +51,8 @@ absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer)
   peer_ = std::move(peer);
   std::byte* const to_passive = memory_->to_passive;
   std::byte* const to_active = memory_->to_active;
-  reader_ = passive ? RingReader(to_passive, &memory_->to_passive_words, domain_->slot_bytes())
-                    : RingReader(to_active, &memory_->to_active_words, domain_->slot_bytes());
+  reader_ = passive ? RingReader(to_passive, &memory_->to_passive_words, kMaxRecordPayload)
+                    : RingReader(to_active, &memory_->to_active_words, kMaxRecordPayload);
   writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
                     : RingWriter(to_passive, &memory_->to_passive_words);
   SharedSide& mine = passive ? memory_->passive : memory_->active;
@@ -182,7 +186,13 @@ ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
   return Progress::kFailed;
 }
 
+bool ShmLink::CanRetry() {
+  const bool only_asks = !waiting_.empty() && !waiting_.Front()->is_send && asker_.full();
+  return (writer_.HasRoom() && (!only_asks || answerer_.owes())) || writer_.broken();
+}
+
 void ShmLink::Retry() {
+  if (answerer_.owes() && state_ == State::kUp) Answer();
   bool sent = false;
   Progress progress = Progress::kDone;
   while (progress == Progress::kDone && state_ == State::kUp && !waiting_.empty()) {
@@ -238,12 +248,14 @@ int ShmLink::Receive(int budget) {
 void ShmLink::OnRecord(const RingReader::Record& record) {
   switch (record.kind) {
     case RecordKind::kBatch:
+      if (record.payload.size() > domain_->slot_bytes()) break;
       return domain_->options_.sink->OnReceived(record.payload);
     case RecordKind::kClosed:
       return Fail(absl::UnavailableError("the peer closed the link"));
-    // Access that this side is to carry out because the peer cannot: nobody asks for it yet.
     case RecordKind::kAsk:
+      return OnAsk(record.payload);
     case RecordKind::kAnswer:
+      return OnAnswer(record.payload);
     case RecordKind::kWrap:
       break;
   }
@@ -299,6 +311,8 @@ void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer,
   record->bytes = transfer.remote.length;
   record->bytes_done = 0;
   record->is_read = is_read;
+  record->asks = record->all_asked = false;
+  record->pieces_asked = 0;
 }
 
 absl::Status ShmLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
@@ -333,24 +347,74 @@ absl::Status ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfe
 
 void ShmLink::Submit(ShmOperation* record) {
   if (!waiting_.empty()) return WaitInLine(record);
-  if (CarryOperation(record) != Progress::kMoreToDo) return;
-  domain_->more_to_do_ = true;
+  const Progress progress = CarryOperation(record);
+  if (progress == Progress::kDone || progress == Progress::kFailed) return;
+  if (progress == Progress::kMoreToDo) domain_->more_to_do_ = true;
   WaitInLine(record);
 }
 
 // A bad key fails the operation, not the link.
 ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
+  if (record->asks) return CarryAsked(record);
   PeerRegions* const regions = peer_->regions();
   absl::Status status = peer_->regions_status();
   if (regions != nullptr && record->bytes > 0) {
     const uint64_t part = std::min(record->bytes - record->bytes_done, kCopyBytesAtOnce);
     status = regions->Transfer(record->is_read, record->local + record->bytes_done, part,
                                record->remote_key, record->remote_offset + record->bytes_done);
+    if (absl::IsUnimplemented(status)) {
+      record->asks = true;
+      return CarryAsked(record);
+    }
     record->bytes_done += part;
     if (status.ok() && record->bytes_done < record->bytes) return Progress::kMoreToDo;
   }
   domain_->Defer(record, status);
   return Progress::kDone;
+}
+
+// --- one-sided, through the peer -----------------------------------------------------------------
+
+ShmLink::Progress ShmLink::CarryAsked(ShmOperation* record) {
+  const uint64_t done_before = record->bytes_done;
+  const CopyAsker::Result result = asker_.Ask(writer_, record);
+  if (result == CopyAsker::Result::kBroken) {
+    record->all_asked = true;
+    const absl::Status why =
+        absl::DataLossError("the peer broke the rules of the ring: an impossible count");
+    Fail(why);
+    if (record->pieces_asked == 0) domain_->Defer(record, why);  // else with the link
+    return Progress::kFailed;
+  }
+  if (record->bytes_done > done_before) TellPeer();
+  if (result == CopyAsker::Result::kNoRoom) return Progress::kNoRoom;
+  if (record->pieces_asked == 0) domain_->Defer(record, record->status);
+  return Progress::kDone;
+}
+
+void ShmLink::OnAsk(ByteSpan ask) {
+  if (!answerer_.OnAsk(ask)) {
+    return Fail(absl::DataLossError("the peer asked for access against the rules"));
+  }
+  Answer();
+}
+
+void ShmLink::Answer() {
+  const CopyAnswerer::Result result = answerer_.Answer(writer_);
+  if (result == CopyAnswerer::Result::kBroken) {
+    return Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
+  }
+  if (result == CopyAnswerer::Result::kNoRoom) domain_->ScheduleRetry(this);
+  TellPeer();
+}
+
+// What waits for room to ask goes on in this turn's or the next turn's Retry().
+void ShmLink::OnAnswer(ByteSpan answer) {
+  ShmOperation* ended = nullptr;
+  if (!asker_.OnAnswer(answer, &ended)) {
+    return Fail(absl::DataLossError("the peer answered what it was not asked"));
+  }
+  if (ended != nullptr) domain_->Defer(ended, ended->status);
 }
 
 // One system call for all pieces, as long as other connections need not wait for it.
@@ -391,6 +455,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
   ListNode<ShmEventTag>::Unlink();
   domain_->MakeCold(this);
   if (domain_->IsPolled(this)) domain_->polled_ = nullptr;
+  asker_.Clear([&](ShmOperation* operation) { domain_->Defer(operation, status); });
   while (ShmWork* const work = waiting_.PopFront()) {
     if (work->is_send) {
       domain_->TakeBack(static_cast<ShmSlot*>(work));

@@ -8,7 +8,8 @@
 // A batch is copied into the ring by Send() itself, and its slot is free again. Where there is no
 // room, it waits in line, and what comes behind it; so does an operation that is larger than one
 // turn's share. Operations are carried out at once, by this process, in the order of the line: so a
-// Write is there before a later batch is.
+// Write is there before a later batch is. Where this process cannot, the peer is asked, in the same
+// order (asked_copies.h).
 //
 // Threads: the engine's. Handlers are called by ShmDomain::Poll() only.
 // Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
@@ -25,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "transport/link.h"
+#include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/link_memory.h"
 #include "transport/shm/shm_work.h"
@@ -74,7 +76,7 @@ class ShmLink final : public Link,
   // Goes on with what waits. `this` may be gone then.
   void Retry();
   // Whether Retry() would get further.
-  bool CanRetry() { return writer_.HasRoom() || writer_.broken(); }
+  bool CanRetry();
   void DeliverEvent();
   LinkHandler* handler() const { return handler_; }
 
@@ -99,6 +101,10 @@ class ShmLink final : public Link,
   Progress Carry(ShmWork* work);
   Progress CarrySend(ShmSlot* slot);
   Progress CarryOperation(ShmOperation* record);
+  Progress CarryAsked(ShmOperation* record);
+  void OnAsk(ByteSpan ask);
+  void OnAnswer(ByteSpan answer);
+  void Answer();
   void WaitInLine(ShmWork* work);
 
   void TellPeer();
@@ -124,6 +130,8 @@ class ShmLink final : public Link,
   size_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
   RingWriter writer_;
   RingReader reader_;
+  CopyAsker asker_;
+  CopyAnswerer answerer_;
   ShmWorkList waiting_;
   absl::Status down_status_;
 };

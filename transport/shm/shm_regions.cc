@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "transport/memory_file.h"
 #include "transport/region_handle.h"
 
@@ -89,7 +90,8 @@ uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable:
 
 RegionTable::RegionTable(std::byte* shared)
     : table_(reinterpret_cast<SharedRegionTable*>(shared)),
-      identity_(std::make_unique<uint64_t>(SecureRandom64())) {
+      identity_(std::make_unique<uint64_t>(SecureRandom64())),
+      own_(kCapacity) {
   table_->identity = *identity_;
   table_->identity_address = reinterpret_cast<uintptr_t>(identity_.get());
   table_->process_id = getpid();
@@ -119,12 +121,21 @@ void RegionTable::Publish(uint64_t key, MutableByteSpan memory, Access access) {
   entry.file_identity.store(place.identity);
   entry.file_offset.store(place.offset);
   entry.file_descriptor.store(place.descriptor);
+  own_[PlaceOf(key)] = {key, memory, RightsOf(access)};
   entry.key.store(key);
+}
+
+std::byte* RegionTable::Find(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes) const {
+  const Own& own = own_[PlaceOf(key)];
+  const bool allowed = (own.rights & (is_read ? kMayRead : kMayWrite)) != 0;
+  const bool inside = offset <= own.memory.size() && bytes <= own.memory.size() - offset;
+  return key != 0 && own.key == key && allowed && inside ? own.memory.data() + offset : nullptr;
 }
 
 bool RegionTable::Withdraw(uint64_t key) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
-  WEFT_CHECK(entry.key.load() == key);
+  WEFT_CHECK(own_[PlaceOf(key)].key == key);
+  own_[PlaceOf(key)] = {};
   entry.key.store(0);
   const auto give_up = std::chrono::steady_clock::now() + kPinPatience;
   while (entry.pins.load() != 0) {
@@ -141,18 +152,24 @@ bool RegionTable::Withdraw(uint64_t key) {
 // --- the initiator -----------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(std::byte* shared,
-                                                               int32_t process_id) {
+                                                               int32_t process_id,
+                                                               const CopyWays& ways) {
   auto* const table = reinterpret_cast<SharedRegionTable*>(shared);
   if (table->magic != kMagic) {
     return absl::UnimplementedError("the peer's table of regions has another layout");
   }
   if (process_id == 0) process_id = static_cast<int32_t>(table->process_id);
-  std::unique_ptr<PeerRegions> regions(new PeerRegions(process_id));
-  regions->table_ = table;
+  std::unique_ptr<PeerRegions> regions(new PeerRegions(table, process_id, ways.mappings));
 #ifdef SYS_pidfd_open
   regions->process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, regions->process_id_, 0));
 #endif
-  WEFT_RETURN_IF_ERROR(regions->CheckIdentity());
+  regions->system_calls_ = ways.system_calls
+                               ? regions->CheckIdentity()
+                               : absl::UnimplementedError("system calls are not to be used");
+  if (!regions->system_calls_.ok()) {
+    WEFT_LOG(kInfo, "shm: memory that is not mapped is copied by the peer: ",
+             ToStd(regions->system_calls_.message()));
+  }
   return regions;
 }
 
@@ -218,7 +235,7 @@ PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t of
   const bool allowed = (entry.rights.load() & (is_read ? kMayRead : kMayWrite)) != 0;
   const bool inside = offset <= length && bytes <= length - offset;
   if (key == 0 || entry.key.load() != key || !allowed || !inside) return {};
-  return {/*granted=*/true, files_.Find(place, bytes), base + offset};
+  return {/*granted=*/true, may_map_ ? files_.Find(place, bytes) : nullptr, base + offset};
 }
 
 // A copy's loads and stores are over before the target sees the pin gone.
@@ -234,7 +251,7 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   if (range.mapped != nullptr) {
     Move(is_read, local, range.mapped, bytes);
   } else if (range.granted) {
-    status = Copy(is_read, local, bytes, range.address);
+    status = system_calls_.ok() ? Copy(is_read, local, bytes, range.address) : system_calls_;
   } else {
     status = absl::PermissionDeniedError("the peer has no such region, range or right");
   }
@@ -267,8 +284,8 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
     all_granted = range.granted;
     if (!all_granted) break;
   }
-  bool copied = all_granted;
-  if (all_granted && left > 0) {
+  bool copied = all_granted && (left == 0 || system_calls_.ok());
+  if (copied && left > 0) {
     const ssize_t result = is_read ? process_vm_readv(process_id_, here, left, there, left, 0)
                                    : process_vm_writev(process_id_, here, left, there, left, 0);
     copied = result >= 0 && static_cast<size_t>(result) == bytes_left;

@@ -8,12 +8,13 @@
 // memory that its peers map (domain_memory.h), and peers look keys up there. A key's low bits are
 // its place in the table, the others are random.
 //
-// Where the kernel does not permit it (Yama's ptrace_scope, containers), PeerRegions::Open() says
-// so.
-//
 // A region that lies in a file in memory (transport/memory_file.h), as those of pools do, is
 // published with the file and its place there. The initiator maps the file, once, and copies by
 // memcpy: no system call at all (transport/shm/peer_files.h). All else is the same.
+//
+// Where neither works (the kernel does not permit it: Yama's ptrace_scope, containers), Transfer()
+// says UNIMPLEMENTED, and the target is asked (asked_copies.h); it looks into its own notes
+// (Find()).
 //
 //   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0
 //   initiator  Transfer() pins + 1, key still there?, copy, pins - 1
@@ -42,6 +43,7 @@
 #include "core/bytes.h"
 #include "transport/operation.h"
 #include "transport/region.h"
+#include "transport/shm/copy_ways.h"
 #include "transport/shm/peer_files.h"
 
 namespace weft {
@@ -68,25 +70,37 @@ class RegionTable final {
   // not come to an end.
   bool Withdraw(uint64_t key);
 
+  // Where a range of a region lies, for a peer that asks; null: no such region, range or right.
+  std::byte* Find(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes) const;
+
  private:
+  // What was published, where no peer can write.
+  struct Own {
+    uint64_t key = 0;
+    MutableByteSpan memory;
+    uint32_t rights = 0;
+  };
+
   SharedRegionTable* const table_;
   std::unique_ptr<uint64_t> identity_;  // a number at an address of ours: who can read it there
                                         // has the right process and the right to read
+  std::vector<Own> own_;                // by place
   std::vector<uint32_t> free_;
 };
 
 class PeerRegions {
  public:
   // Tries to read from the process whose table `shared` is; it outlives this. `process_id`: as
-  // the kernel vouched for it; 0: as the peer says. UNIMPLEMENTED with the reason when memory
-  // cannot be reached this way.
-  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(std::byte* shared, int32_t process_id);
+  // the kernel vouched for it; 0: as the peer says. UNIMPLEMENTED: another layout.
+  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(std::byte* shared, int32_t process_id,
+                                                           const CopyWays& ways);
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
   PeerRegions& operator=(const PeerRegions&) = delete;
 
   // Copies now. PERMISSION_DENIED for a bad key, range or right, without saying which;
-  // UNAVAILABLE when the process is gone.
+  // UNAVAILABLE when the process is gone; UNIMPLEMENTED when nothing was copied because this memory
+  // cannot be reached from here.
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
 
@@ -106,7 +120,8 @@ class PeerRegions {
     uint64_t address = 0;         // in the peer
   };
 
-  explicit PeerRegions(int32_t process_id) : process_id_(process_id), files_(process_id) {}
+  PeerRegions(SharedRegionTable* table, int32_t process_id, bool may_map)
+      : table_(table), process_id_(process_id), may_map_(may_map), files_(process_id) {}
   // Pinned, granted or not, until Unpin().
   Range PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
   void Unpin(uint64_t key);
@@ -114,8 +129,10 @@ class PeerRegions {
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;
 
-  SharedRegionTable* table_ = nullptr;
+  SharedRegionTable* const table_;
   const int32_t process_id_;
+  const bool may_map_;
+  absl::Status system_calls_;  // OK: they work
   PeerFiles files_;
   int process_fd_ = -1;        // a pidfd: the number may be used again, this is not. -1: old kernel
   uint64_t gone_look_ns_ = 0;  // when to look at process_fd_ again

@@ -45,6 +45,10 @@ struct ShmOperation : ShmWork {
   uint64_t bytes = 0;
   uint64_t bytes_done = 0;
   bool is_read = false;
+  // Of one that the peer is asked for (asked_copies.h).
+  bool asks = false;
+  bool all_asked = false;     // it has left the line, and ends with its last answer
+  uint32_t pieces_asked = 0;  // and not answered
   absl::Status status;
 };
 

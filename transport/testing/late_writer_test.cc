@@ -170,13 +170,16 @@ class WriterProcess {
 struct LateWriterParam {
   PathKind path;
   bool memory_in_files = false;
+  const char* copies = "";  // as WEFT_SHM_COPIES, for both processes
 };
 
 class LateWriterTest : public testing::TestWithParam<LateWriterParam> {
  protected:
-  LateWriterTest() : engine_(NewEngine()) {
+  LateWriterTest() {
     TestMemory::UseFiles(GetParam().memory_in_files);
+    setenv("WEFT_SHM_COPIES", GetParam().copies, /*overwrite=*/1);
     memory_ = std::make_unique<TestMemory>(kSlabBytes + 2 * kCanaryBytes, kCanary);
+    engine_ = NewEngine();
     ListenOptions options;
     options.link = Over(GetParam().path);
     auto listener = engine_->transport().Listen("127.0.0.1:0", options, &acceptor_);
@@ -292,7 +295,10 @@ TEST_P(LateWriterTest, AKilledWritersMemoryIsReclaimedWithItsConnection) {
 
 std::vector<LateWriterParam> Paths() {
   std::vector<LateWriterParam> paths = {
-      {PathKind::kShm}, {PathKind::kShm, /*memory_in_files=*/true}, {PathKind::kTcp}};
+      {PathKind::kShm},
+      {PathKind::kShm, /*memory_in_files=*/true},
+      {PathKind::kShm, /*memory_in_files=*/false, /*copies=*/"asked"},
+      {PathKind::kTcp}};
   RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
   if (offers.Choose({}, Clock::Real().NowNs())[0].unavailable.empty()) {
     paths.push_back({PathKind::kVerbs});
@@ -301,7 +307,8 @@ std::vector<LateWriterParam> Paths() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, LateWriterTest, testing::ValuesIn(Paths()), [](const auto& info) {
-  return std::string(PathKindName(info.param.path)) + (info.param.memory_in_files ? "Mapped" : "");
+  return std::string(PathKindName(info.param.path)) + (info.param.memory_in_files ? "Mapped" : "") +
+         info.param.copies;
 });
 
 // --- why there is a fence -----------------------------------------------------------------------

@@ -24,8 +24,10 @@ uint64_t CountEntries(const char* folder) {
 // Two engines of this process that meet over one kind of path.
 class NetworkWorld final : public ContractWorld {
  public:
-  explicit NetworkWorld(const char* paths, bool memory_in_files = false) {
+  // `copies`: as WEFT_SHM_COPIES.
+  explicit NetworkWorld(const char* paths, bool memory_in_files = false, const char* copies = "") {
     TestMemory::UseFiles(memory_in_files);
+    setenv("WEFT_SHM_COPIES", copies, /*overwrite=*/1);
     setenv("WEFT_PATHS", paths, /*overwrite=*/1);
     client_ = NewEngine();
     server_ = NewEngine();
@@ -34,6 +36,7 @@ class NetworkWorld final : public ContractWorld {
     client_.reset();
     server_.reset();
     unsetenv("WEFT_PATHS");
+    unsetenv("WEFT_SHM_COPIES");
     TestMemory::UseFiles(false);
   }
 
@@ -110,6 +113,9 @@ std::unique_ptr<ContractWorld> MakeShmWorld() { return std::make_unique<NetworkW
 std::unique_ptr<ContractWorld> MakeMappedShmWorld() {
   return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/true);
 }
+std::unique_ptr<ContractWorld> MakeAskingShmWorld() {
+  return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/false, /*copies=*/"asked");
+}
 std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
 
 std::unique_ptr<ContractWorld> MakeVerbsWorld() { return std::make_unique<NetworkWorld>("verbs"); }
@@ -124,6 +130,7 @@ std::string WhyNoVerbs() {
 INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                          testing::Values(ContractParam{"shm", &MakeShmWorld},
                                          ContractParam{"shm_mapped", &MakeMappedShmWorld},
+                                         ContractParam{"shm_asking", &MakeAskingShmWorld},
                                          ContractParam{"tcp", &MakeTcpWorld}),
                          ContractName);
 // Only where there is RDMA: ./dev lab has it.
