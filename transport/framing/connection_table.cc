@@ -3,6 +3,7 @@
 #include "absl/status/status.h"
 #include "core/check.h"
 #include "core/strings.h"
+#include "core/trace.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framed_connection.h"
 
@@ -17,6 +18,7 @@ ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
 ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 
 void ConnectionTable::OnReceived(ByteSpan batch) {
+  Trace(TracePoint::kSeen);
   BatchHeader header;
   if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) {
     ++stats_.batches_unknown;

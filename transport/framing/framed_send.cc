@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/trace.h"
 #include "transport/framing/framed_connection.h"
 
 namespace weft {
@@ -53,6 +54,7 @@ uint64_t FramedConnection::Commit(size_t bytes) {
     if (bytes != reserved_bytes_) ClearPadding(payload, bytes);
   }
   MarkDirty();
+  Trace(TracePoint::kWritten);
   return committed_++;
 }
 
@@ -113,8 +115,10 @@ void FramedConnection::SendOpenSlot() {
   domain_->CheckInvariants();
 #endif
   EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, frames_, send_sequence_++});
+  Trace(TracePoint::kSending);
   // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
   link_->Send(slot_, fill_).IgnoreError();
+  Trace(TracePoint::kSent);
   CloseSlot();
   ++stats_.batches_sent;
   stats_.messages_sent = first_unsent_ = committed_;

@@ -1,0 +1,281 @@
+// weft_breakdown: where the nanoseconds of one 64 B call go, by time stamps on both sides.
+//
+//   weft_breakdown [--calls N] [PATH...]     (built with --config=trace: ./dev breakdown)
+//
+// A client and a server process on two processors, one call at a time, both spinning. Each point
+// that a call passes stores the time stamp counter; both processors' counters are compared first.
+// Exit code 1: something could not be measured; 2: wrong arguments, or built without time stamps.
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/breakdown/segments.h"
+#include "bench/machine/cpu.h"
+#include "bench/perf/perf.pb.h"
+#include "bench/perf/perf.weft.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "core/trace.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "transport/network.h"
+
+namespace weft::bench {
+namespace {
+
+#ifdef WEFT_TRACE
+
+constexpr uint32_t kMostCalls = 200'000;
+constexpr uint32_t kWarmUpCalls = 20'000;
+constexpr uint32_t kOffsetTrials = 20'000;
+constexpr size_t kAddressBytes = 64;
+
+// What both processes see. Zero-filled memory is its first state.
+struct Shared {
+  char address[kAddressBytes];
+  std::atomic<uint32_t> listening;  // 1: `address` is set; 2: the server has failed
+  std::atomic<uint32_t> tracing;    // 1: wanted; 2: the server does
+  std::atomic<uint32_t> over;
+  alignas(64) std::atomic<uint64_t> ping;  // for comparing the counters
+  alignas(64) std::atomic<uint64_t> pong;
+  TracedCall calls[kMostCalls + 1];
+};
+
+uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
+
+// --- server -------------------------------------------------------------------------------------
+
+class TracedService final : public Perf::Service {
+ public:
+  absl::Status Echo(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    (void)context;
+    Trace(TracePoint::kHandler);
+    handled_ = true;
+    reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+  // Whether a call was handled since this was asked last.
+  bool TakeHandled() { return std::exchange(handled_, false); }
+
+ private:
+  bool handled_ = false;
+};
+
+void AnswerPings(Shared& shared) {
+  for (uint64_t i = 1; i <= kOffsetTrials; ++i) {
+    while (shared.ping.load(std::memory_order_acquire) != i) {
+    }
+    shared.calls[0].server.at[0] = Ticks();
+    shared.pong.store(i, std::memory_order_release);
+  }
+}
+
+absl::Status Serve(Shared& shared, PathKind path, int cpu) {
+  WEFT_RETURN_IF_ERROR(PinThisThread(cpu));
+  AnswerPings(shared);
+  WEFT_ASSIGN_OR_RETURN(const auto engine,
+                        OpenNetworkEngine({.drive = EngineOptions::Drive::kExternal}));
+  ServerOptions options;
+  options.link.paths = {path};
+  TracedService service;
+  WEFT_ASSIGN_OR_RETURN(const auto server, Server::Create(*engine, options));
+  WEFT_RETURN_IF_ERROR(server->AddService(&service));
+  WEFT_RETURN_IF_ERROR(server->Listen("127.0.0.1:0"));
+  std::snprintf(shared.address, kAddressBytes, "%s", server->address().c_str());
+  shared.listening.store(1, std::memory_order_release);
+  uint32_t call = 0;
+  while (shared.over.load(std::memory_order_relaxed) == 0) {
+    if (shared.tracing.load(std::memory_order_relaxed) == 1) {
+      TraceInto(&shared.calls[0].server);
+      service.TakeHandled();
+      shared.tracing.store(2, std::memory_order_release);
+    }
+    engine->Poll();
+    // The turn has sent the reply, too.
+    if (service.TakeHandled() && shared.tracing.load(std::memory_order_relaxed) == 2) {
+      call = std::min(call + 1, kMostCalls);
+      TraceInto(&shared.calls[call].server);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// --- client -------------------------------------------------------------------------------------
+
+// How far the server's counter is ahead of this one, at most as wrong as half of the fastest round
+// trip of a cache line.
+struct Offset {
+  double ahead_ticks = 0;
+  uint64_t round_trip_ticks = ~uint64_t{0};
+};
+
+Offset CompareCounters(Shared& shared) {
+  Offset best;
+  for (uint64_t i = 1; i <= kOffsetTrials; ++i) {
+    const uint64_t before = Ticks();
+    shared.ping.store(i, std::memory_order_release);
+    while (shared.pong.load(std::memory_order_acquire) != i) {
+    }
+    const uint64_t after = Ticks();
+    if (after - before >= best.round_trip_ticks) continue;
+    best.round_trip_ticks = after - before;
+    best.ahead_ticks =
+        static_cast<double>(shared.calls[0].server.at[0]) - static_cast<double>(before + after) / 2;
+  }
+  return best;
+}
+
+absl::Status Echo(Perf::Stub& stub, const EchoMessage& request, EchoMessage* reply) {
+  return stub.Echo(request, reply, {.timeout_us = 10'000'000});
+}
+
+absl::Status Call(Shared& shared, PathKind path, uint32_t calls) {
+  while (shared.listening.load(std::memory_order_acquire) == 0) usleep(1000);
+  if (shared.listening.load() != 1) return absl::UnavailableError("the server does not start");
+  WEFT_ASSIGN_OR_RETURN(
+      const auto engine,
+      OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller, .spin_ns = kSpinForever}));
+  ChannelOptions options;
+  options.link.paths = {path};
+  options.link.connect_timeout_ns = 20 * kNsPerSec;
+  options.link.path_timeout_ns = 10 * kNsPerSec;
+  WEFT_ASSIGN_OR_RETURN(const auto channel, Channel::Open(*engine, shared.address, options));
+  Perf::Stub stub(*channel);
+  EchoMessage request, reply;
+  request.set_payload(std::string(64, 'x'));
+  for (uint32_t i = 0; i < kWarmUpCalls; ++i) WEFT_RETURN_IF_ERROR(Echo(stub, request, &reply));
+  shared.tracing.store(1, std::memory_order_release);
+  while (shared.tracing.load(std::memory_order_acquire) != 2) {
+  }
+  for (uint32_t i = 0; i < calls; ++i) {
+    TraceInto(&shared.calls[i].client);
+    Trace(TracePoint::kStarted);
+    const absl::Status status = Echo(stub, request, &reply);
+    Trace(TracePoint::kReturned);
+    WEFT_RETURN_IF_ERROR(status);
+  }
+  TraceInto(nullptr);
+  return absl::OkStatus();
+}
+
+// --- both ---------------------------------------------------------------------------------------
+
+double TicksPerNs() {
+  const uint64_t start_ns = Clock::Real().NowNs();
+  const uint64_t start = Ticks();
+  usleep(50'000);
+  return static_cast<double>(Ticks() - start) /
+         static_cast<double>(Clock::Real().NowNs() - start_ns);
+}
+
+// What storing a time stamp costs, in ns.
+double TraceCostNs(double ticks_per_ns) {
+  constexpr int kTraces = 100'000;
+  TraceRow row;
+  TraceInto(&row);
+  const uint64_t start = Ticks();
+  for (int i = 0; i < kTraces; ++i) Trace(TracePoint::kStarted);
+  const uint64_t end = Ticks();
+  TraceInto(nullptr);
+  return static_cast<double>(end - start) / kTraces / ticks_per_ns;
+}
+
+absl::Status Measure(PathKind path, uint32_t calls, const std::vector<int>& cpus) {
+  if (cpus.size() < 2) return absl::UnavailableError("two processors are needed");
+  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) return absl::ResourceExhaustedError("no memory for the time stamps");
+  auto* const shared = new (memory) Shared;
+  const pid_t server = fork();
+  if (server < 0) return absl::ResourceExhaustedError("fork");
+  if (server == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const absl::Status status = Serve(*shared, path, cpus.back());
+    if (!status.ok()) std::fprintf(stderr, "server: %s\n", std::string(status.message()).c_str());
+    shared->listening.store(2);
+    _exit(0);
+  }
+  absl::Status status = PinThisThread(cpus.front());
+  const Offset offset = CompareCounters(*shared);
+  if (status.ok()) status = Call(*shared, path, calls);
+  shared->over.store(1);
+  waitpid(server, nullptr, 0);
+  if (status.ok()) {
+    const double ticks_per_ns = TicksPerNs();
+    const Breakdown breakdown = Divide({shared->calls, calls}, ticks_per_ns);
+    std::printf("%s: 64 B call, one outstanding, %zu calls (%zu left out)\n",
+                std::string(PathKindName(path)).c_str(), breakdown.calls, breakdown.incomplete);
+    std::fputs(ToTable(breakdown).c_str(), stdout);
+    std::printf("counters: the server's is %.0f ns ahead, +- %.0f; a time stamp costs %.1f ns\n\n",
+                offset.ahead_ticks / ticks_per_ns,
+                static_cast<double>(offset.round_trip_ticks) / 2 / ticks_per_ns,
+                TraceCostNs(ticks_per_ns));
+  }
+  munmap(memory, sizeof(Shared));
+  return status;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  uint32_t calls = 100'000;
+  std::vector<PathKind> paths;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--calls" && i + 1 < arguments.size()) {
+      calls = static_cast<uint32_t>(std::atoi(arguments[++i].c_str()));
+      continue;
+    }
+    const auto path = ParsePathKind(arguments[i]);
+    if (!path.ok()) {
+      std::fprintf(stderr, "weft_breakdown: %s\n", std::string(path.status().message()).c_str());
+      return 2;
+    }
+    paths.push_back(*path);
+  }
+  if (calls < 1 || calls > kMostCalls) {
+    std::fprintf(stderr, "weft_breakdown: --calls: a number from 1 to %u\n", kMostCalls);
+    return 2;
+  }
+  if (paths.empty()) paths = {PathKind::kShm, PathKind::kTcp};
+  const std::vector<int> cpus = AllowedCpus();  // before this thread is pinned
+  for (const PathKind path : paths) {
+    const absl::Status status = Measure(path, calls, cpus);
+    if (!status.ok()) {
+      std::fprintf(stderr, "weft_breakdown: %s\n", std::string(status.message()).c_str());
+      return 1;
+    }
+  }
+  return 0;
+}
+
+#else
+
+int Main(const std::vector<std::string>&) {
+  std::fputs("weft_breakdown: built without time stamps; ./dev breakdown builds it with them\n",
+             stderr);
+  return 2;
+}
+
+#endif
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::bench::Main(std::vector<std::string>(argv + 1, argv + argc));
+}
