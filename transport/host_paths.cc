@@ -1,7 +1,6 @@
 #include "transport/host_paths.h"
 
-#include <sys/statvfs.h>
-#include <unistd.h>
+#include <sys/sysinfo.h>
 
 #include "core/status.h"
 #include "transport/control/path_policy.h"
@@ -13,15 +12,13 @@
 namespace weft {
 namespace {
 
-constexpr PathKind kKinds[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
+// Those that libfabric drives.
+constexpr PathKind kKinds[] = {PathKind::kVerbs, PathKind::kTcp};
 
-SharedMemoryFacts ReadSharedMemoryFacts() {
-  SharedMemoryFacts facts;
-  struct statvfs space {};
-  facts.exists = ::statvfs(facts.folder.c_str(), &space) == 0;
-  facts.writable = ::access(facts.folder.c_str(), R_OK | W_OK | X_OK) == 0;
-  facts.free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
-  return facts;
+// What the kernel could hand out; without its caches, which it could give up.
+uint64_t FreeMemoryBytes() {
+  struct sysinfo facts {};
+  return ::sysinfo(&facts) == 0 ? uint64_t{facts.freeram} * facts.mem_unit : 0;
 }
 
 KindFacts AskFabric(PathKind kind) {
@@ -44,7 +41,7 @@ absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
   InventoryFacts facts;
   facts.ports = ReadRdmaPorts(sources);
   facts.interfaces = ReadNetInterfaces(sources);
-  facts.shared_memory = ReadSharedMemoryFacts();
+  facts.available_memory_bytes = FreeMemoryBytes();
   facts.process =
       ReadRdmaProcessFacts(WantedLockBytes(options.window_slots, NetworkOptions().slot_bytes));
   for (const PathKind kind : kKinds) {

@@ -22,7 +22,7 @@ namespace weft {
 struct HostPath {
   PathKind kind = PathKind::kTcp;
   LinkKind link = LinkKind::kUnknown;
-  std::string device;     // "mlx5_0", "eth0", "/dev/shm"
+  std::string device;     // "mlx5_0", "eth0", "memory"
   uint32_t port = 0;      // verbs: from 1
   std::string interface;  // the network interface that has the address
   std::string address;    // "192.168.77.1/24"
@@ -39,7 +39,7 @@ struct HostPath {
   std::string firmware;
   std::string vendor_id;  // as libfabric has them: "0x02c9"
   std::string device_id;
-  uint64_t free_bytes = 0;  // shm: what /dev/shm has left
+  uint64_t free_bytes = 0;  // shm: memory that is free
 
   // In which place connections would try it, from 1; 0: not at all. Paths that are one offer (all
   // addresses of tcp) share a place.

@@ -16,7 +16,7 @@ namespace weft {
 // What the bytes travel over. The order is the default preference among paths that both sides
 // have. The numbers stand in the handshake: never reuse one.
 enum class PathKind : uint8_t {
-  kShm = 1,    // shared memory on one host (libfabric "shm", RDM endpoints)
+  kShm = 1,    // shared memory on one host (rings, no libfabric)
   kVerbs = 2,  // RDMA over InfiniBand, RoCE or iWARP (libfabric "verbs", MSG endpoints)
   kTcp = 5,    // kernel TCP (libfabric "tcp", MSG endpoints)
   kSim = 9,    // the simulated network; never offered to another process
@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text);
 struct PathInfo {
   PathKind kind = PathKind::kTcp;
   LinkKind link = LinkKind::kUnknown;
-  std::string provider;  // libfabric's name and version: "tcp (libfabric 1.17)"
+  std::string provider;  // libfabric's name and version: "tcp (libfabric 1.17)"; "rings"
   std::string device;    // the provider's domain, with the port on verbs: "lo", "shm", "mlx5_0:1"
   std::string local;     // addresses as a person reads them
   std::string peer;

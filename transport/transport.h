@@ -81,8 +81,7 @@ struct LinkOptions {
 struct ListenOptions {
   LinkOptions link;
   std::string hello;  // opaque to the transport, given to every client; <= kMaxHelloBytes
-  uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED; on shm
-                                    // the provider itself holds at most 256 peers
+  uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED
 };
 
 struct ConnectOptions {

@@ -34,8 +34,9 @@ WITHOUT_PROTOBUF = ("core/", "transport/")
 WITH_PROTOBUF_ALL_THE_SAME = ("transport/control/",)
 
 # Concrete networks: each knows the seams in transport/*.h, itself and core, and what stands here.
-# (The simulated one brings up its connections itself, as transport/control/ does for ofi/.)
-NETWORKS = {"transport/ofi/": (), "transport/shm/": (),
+# (The simulated one brings up its connections itself, as transport/control/ does for ofi/.
+# transport/shm/ owns file descriptors, by the plain value type that control/ has for that.)
+NETWORKS = {"transport/ofi/": (), "transport/shm/": ("transport/control/descriptor.h",),
             "transport/sim/": ("transport/framing/", "transport/leases/")}
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"

@@ -24,10 +24,10 @@ says 2 'no command "nonsense"' nonsense
 says 2 '^usage: weft COMMAND$'
 
 says 0 '^use +path +device +link +address +mtu +Gb/s +state +node$' devices
-says 0 '^[1-9] +shm +/dev/shm +shared memory ' devices
+says 0 '^[1-9] +shm +memory +shared memory ' devices
 says 0 '^registration limit \(memlock\): ' devices
 says 2 'is not understood' devices --xml
-WEFT_PATHS=tcp says 0 '^no +shm +/dev/shm ' devices
+WEFT_PATHS=tcp says 0 '^no +shm +memory ' devices
 WEFT_PATHS=tcp says 0 '^ +denied by WEFT_PATHS=tcp$' devices
 WEFT_PATHS=nonsense says 1 'WEFT_PATHS=nonsense' devices
 

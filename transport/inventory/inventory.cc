@@ -66,22 +66,14 @@ void MergeFabric(const KindFacts& kind, size_t port_count, HostPath* path) {
 
 // --- shared memory ------------------------------------------------------------------------------
 
-std::string WhyNoSharedMemory(const SharedMemoryFacts& facts) {
-  if (!facts.exists) return StrCat(facts.folder, " is not there: mount a tmpfs on it");
-  if (!facts.writable) return StrCat("no permission to write to ", facts.folder, ": chmod 1777");
-  return "";
-}
-
 HostPath DescribeSharedMemory(const InventoryFacts& facts) {
   HostPath path;
   path.kind = PathKind::kShm;
   path.link = LinkKind::kSharedMemory;
-  path.device = facts.shared_memory.folder;
-  path.free_bytes = facts.shared_memory.free_bytes;
-  path.state = facts.shared_memory.exists ? "up" : "down";
-  const KindFacts& kind = FactsOf(facts, PathKind::kShm);
-  path.reason = !kind.denied.empty() ? kind.denied : WhyNoSharedMemory(facts.shared_memory);
-  if (path.reason.empty()) path.reason = kind.missing;
+  path.device = "memory";
+  path.free_bytes = facts.available_memory_bytes;
+  path.state = "up";
+  path.reason = FactsOf(facts, PathKind::kShm).denied;
   return path;
 }
 

@@ -15,13 +15,6 @@
 
 namespace weft {
 
-struct SharedMemoryFacts {
-  std::string folder = "/dev/shm";
-  bool exists = false;
-  bool writable = false;
-  uint64_t free_bytes = 0;
-};
-
 // One kind of path, as this process has it.
 struct KindFacts {
   std::string denied;  // why the policy leaves it out; empty: it does not
@@ -33,14 +26,14 @@ struct KindFacts {
 struct InventoryFacts {
   std::vector<PathKind> order;  // in which kinds are tried
   std::map<PathKind, KindFacts> kinds;
-  SharedMemoryFacts shared_memory;
+  uint64_t available_memory_bytes = 0;
   std::vector<RdmaPort> ports;
   RdmaFilter filter;
   RdmaProcessFacts process;
   std::vector<NetInterface> interfaces;
 };
 
-// One path for /dev/shm, one for each address of each port and interface, and one for each of them
+// One path for shared memory, one for each address of each port and interface, and one for each of them
 // that has no address.
 std::vector<HostPath> DescribeHost(const InventoryFacts& facts);
 

@@ -19,7 +19,7 @@ using ::testing::StartsWith;
 InventoryFacts FactsOf(const RecordedTree& tree) {
   InventoryFacts facts;
   facts.order = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
-  facts.shared_memory = {"/dev/shm", /*exists=*/true, /*writable=*/true, uint64_t{1} << 30};
+  facts.available_memory_bytes = uint64_t{1} << 30;
   facts.ports = tree.Ports();
   facts.process.memlock_bytes = ~uint64_t{0};
   facts.interfaces = ReadNetInterfaces(tree.sources());
@@ -54,7 +54,7 @@ FabricDevice DeviceOfFabric(const std::string& name) {
 
 TEST(Inventory, AHostWithoutRdmaOffersTheOthers) {
   const auto paths = DescribeHost(FactsOf(RecordedTree("no_rdma")));
-  EXPECT_THAT(Lines(paths), ElementsAre("1 shm /dev/shm", "2 tcp eth0 10.0.2.15/24"));
+  EXPECT_THAT(Lines(paths), ElementsAre("1 shm memory", "2 tcp eth0 10.0.2.15/24"));
   EXPECT_EQ(paths[0].free_bytes, uint64_t{1} << 30);
   EXPECT_EQ(paths[1].driver, "virtio_net");
   EXPECT_EQ(paths[1].mtu_bytes, 1500u);
@@ -65,7 +65,7 @@ TEST(Inventory, EachAddressOfAPortHasAPlaceAndTcpAltogetherHasOne) {
   const auto paths = DescribeHost(FactsOf(RecordedTree("roce_v2")));
   EXPECT_THAT(
       Lines(paths),
-      ElementsAre("1 shm /dev/shm", "2 verbs mlx5_2:1 10.2.0.3/24", "4 verbs mlx5_2:1 fd00:2::3/64",
+      ElementsAre("1 shm memory", "2 verbs mlx5_2:1 10.2.0.3/24", "4 verbs mlx5_2:1 fd00:2::3/64",
                   "3 verbs mlx5_2:1 10.100.0.3/24", "5 tcp enp65s0f0 10.2.0.3/24",
                   "5 tcp enp65s0f0 fd00:2::3/64", "5 tcp enp65s0f0.100 10.100.0.3/24"));
   EXPECT_EQ(paths[1].link, LinkKind::kRoceV2);
@@ -77,7 +77,7 @@ TEST(Inventory, EachAddressOfAPortHasAPlaceAndTcpAltogetherHasOne) {
 
 TEST(Inventory, APortThatIsDownHasItsReasonAndNoPlace) {
   const auto paths = DescribeHost(FactsOf(RecordedTree("dual_port")));
-  EXPECT_THAT(Lines(paths), ElementsAre("1 shm /dev/shm", "0 verbs mlx4_0:1 10.40.0.9/16",
+  EXPECT_THAT(Lines(paths), ElementsAre("1 shm memory", "0 verbs mlx4_0:1 10.40.0.9/16",
                                         "2 verbs mlx4_0:2 10.3.0.9/24", "3 tcp ens2d1 10.3.0.9/24",
                                         "0 tcp ib0 10.40.0.9/16"));
   EXPECT_THAT(paths[1].reason, HasSubstr("opensm"));
@@ -89,7 +89,7 @@ TEST(Inventory, TheOrderIsThatOfThePolicyAndWhatIsDeniedSaysSo) {
   facts.order = {PathKind::kTcp, PathKind::kShm};
   facts.kinds[PathKind::kVerbs].denied = "denied by WEFT_PATHS=tcp,shm";
   const auto paths = DescribeHost(facts);
-  EXPECT_THAT(Lines(paths), ElementsAre("2 shm /dev/shm", "0 verbs siw0:1 192.168.77.1/24",
+  EXPECT_THAT(Lines(paths), ElementsAre("2 shm memory", "0 verbs siw0:1 192.168.77.1/24",
                                         "0 verbs siw0:1 fd77::1/64", "1 tcp eth0 192.168.77.1/24",
                                         "1 tcp eth0 fd77::1/64"));
   EXPECT_EQ(paths[1].reason, "denied by WEFT_PATHS=tcp,shm");
@@ -170,14 +170,6 @@ TEST(Inventory, AUsablePortSaysWhetherItIsNear) {
   EXPECT_THAT(First(PathKind::kVerbs, DescribeHost(facts)).reason, HasSubstr("near to"));
   facts.process.near_nodes = {0};
   EXPECT_THAT(First(PathKind::kVerbs, DescribeHost(facts)).reason, HasSubstr("far from"));
-}
-
-TEST(Inventory, SharedMemoryThatIsMissingSaysWhatToDo) {
-  InventoryFacts facts = FactsOf(RecordedTree("no_rdma"));
-  facts.shared_memory.writable = false;
-  EXPECT_THAT(DescribeHost(facts)[0].reason, HasSubstr("chmod 1777"));
-  facts.shared_memory.exists = false;
-  EXPECT_THAT(DescribeHost(facts)[0].reason, HasSubstr("mount a tmpfs"));
 }
 
 TEST(Inventory, ACardWithoutAnAddressIsShown) {

@@ -108,7 +108,7 @@ class FaultyDomain final : public LinkDomain {
  private:
   absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
     WEFT_RETURN_IF_ERROR(usable());
-    if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("256 peers reached");
+    if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("no slots left");
     auto link = std::make_unique<FaultyLink>(fault_, handler, &newest_);
     if (fault_ == Fault::kLinkFails) newest_ = link.get();
     return std::unique_ptr<Link>(std::move(link));

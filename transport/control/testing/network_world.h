@@ -100,7 +100,6 @@ inline std::unique_ptr<Engine> NewNetworkEngine(const NetworkOptions& options = 
                                                 Clock* clock = nullptr) {
   EngineOptions engine_options;
   engine_options.clock = clock;
-  // Not kExternal: that would do without the guard against locks of the dead (docs/quirks.md).
   engine_options.drive = EngineOptions::Drive::kCaller;
   auto engine = OpenNetworkEngine(engine_options, options);
   EXPECT_TRUE(engine.ok()) << engine.status();

@@ -1,0 +1,355 @@
+// Links over shared memory beyond what all links promise: hostile peers, very many links, sleepers.
+
+#include "transport/shm/shm_domain.h"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/test_seed.h"
+#include "gtest/gtest.h"
+#include "transport/doorbell.h"
+#include "transport/shm/shm.h"
+
+namespace weft {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};  // bounds a hang, decides nothing
+
+class OwnDescriptor {
+ public:
+  explicit OwnDescriptor(int fd) : fd_(fd) {}
+  ~OwnDescriptor() { close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+struct End final : LinkHandler {
+  void OnLinkUp() override { ++ups; }
+  void OnLinkDown(const absl::Status& why) override {
+    ++downs;
+    status = why;
+  }
+  void OnSlotsFree() override { ++slots_free; }
+  std::unique_ptr<Link> link;
+  int ups = 0;
+  int downs = 0;
+  int slots_free = 0;
+  absl::Status status;
+};
+
+// A domain with a doorbell, and what it received.
+struct Host final : BatchSink {
+  Host() {
+    ShmOptions options;
+    options.sink = this;
+    options.slot_bytes = 1024;
+    domain = OpenShmDomain(options).value();
+  }
+  void OnReceived(ByteSpan batch) override { received.emplace_back(AsStringView(batch)); }
+
+  absl::Status Send(End& end, std::string_view text) {
+    const SendSlot slot = domain->AcquireSlot();
+    if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
+    std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
+    return end.link->Send(slot, static_cast<uint32_t>(text.size()));
+  }
+  // Sleeps until the bell rings, if there is nothing to do. False: it did not ring in time.
+  bool SleepOnce() {
+    bell->Arm();
+    bool rang = true;
+    if (domain->Arm()) {
+      pollfd event = {bell->event_fd(), POLLIN, 0};
+      rang = ::poll(&event, 1, /*ms=*/20'000) == 1;
+    }
+    bell->Disarm();
+    bell->Drain();
+    return rang;
+  }
+  std::unique_ptr<PeerDoorbell> NewPeerBell() {
+    return PeerDoorbell::Open(dup(bell->event_fd()), dup(bell->page_fd())).value();
+  }
+  ShmDomain& shm() { return static_cast<ShmDomain&>(*domain); }
+
+  std::unique_ptr<Doorbell> bell = Doorbell::Create().value();
+  std::unique_ptr<LinkDomain> domain;
+  std::vector<std::string> received;
+};
+
+class ShmDomainTest : public testing::Test {
+ protected:
+  ShmDomainTest() : bell_of_a_(a_.NewPeerBell()), bell_of_b_(b_.NewPeerBell()) {
+    EXPECT_TRUE(a_.domain->AddSlots(64, 64).ok());
+    EXPECT_TRUE(b_.domain->AddSlots(64, 64).ok());
+  }
+
+  // Brings a link up, from a to b; returns its memory, mapped once more: a hostile peer's view.
+  LinkMemory Open(End& a, End& b) {
+    const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
+    LinkPeer peer;
+    peer.memory_descriptor = memory.get();
+    peer.process_id = getpid();
+    peer.host_descriptor = a_.domain->host_descriptor();
+    peer.doorbell = bell_of_a_.get();
+    b.link = b_.domain->Accept(peer, &b).value();
+    peer.host_descriptor = b_.domain->host_descriptor();
+    peer.doorbell = bell_of_b_.get();
+    a.link = a_.domain->Connect(peer, &a).value();
+    EXPECT_TRUE(Run([&] { return a.ups == 1 && b.ups == 1; })) << a.status << b.status;
+    return LinkMemory::Open(memory.get()).value();
+  }
+
+  template <class Done>
+  bool Run(Done done) {
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    while (!done()) {
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+      if (std::chrono::steady_clock::now() > give_up) return false;
+    }
+    return true;
+  }
+  bool Delivers(End& from, std::string_view text) {
+    b_.received.clear();
+    if (!a_.Send(from, text).ok()) return false;
+    return Run([&] { return !b_.received.empty(); }) && b_.received[0] == text;
+  }
+
+  Host a_;
+  Host b_;
+  std::unique_ptr<PeerDoorbell> bell_of_a_;
+  std::unique_ptr<PeerDoorbell> bell_of_b_;
+};
+
+// --- hostile peers -------------------------------------------------------------------------------
+
+TEST_F(ShmDomainTest, AScribbledRingEndsItsLinkOnly) {
+  End a1, b1, a2, b2;
+  const LinkMemory scribbled = Open(a1, b1);
+  const LinkMemory other = Open(a2, b2);
+  for (size_t i = 0; i < kRingBytes; ++i) scribbled->to_passive[i] = std::byte{0xee};
+  ASSERT_TRUE(Run([&] { return b1.downs == 1; }));
+  EXPECT_EQ(b1.status.code(), absl::StatusCode::kDataLoss) << b1.status;
+  EXPECT_TRUE(Delivers(a2, "the other link goes on"));
+  EXPECT_EQ(b2.downs, 0);
+}
+
+TEST_F(ShmDomainTest, AnImpossibleCountEndsItsLinkOnly) {
+  End a1, b1, a2, b2;
+  const LinkMemory scribbled = Open(a1, b1);
+  const LinkMemory other = Open(a2, b2);
+  scribbled->to_passive_words.consumed.store(~uint64_t{0} / 2);
+  const std::string text(1000, 't');
+  for (int i = 0; i < 100 && a1.link->HasRoom(); ++i) a_.Send(a1, text).IgnoreError();
+  ASSERT_TRUE(Run([&] { return a1.downs == 1; }));
+  EXPECT_EQ(a1.status.code(), absl::StatusCode::kDataLoss) << a1.status;
+  EXPECT_TRUE(Delivers(a2, "the other link goes on"));
+  a1.link.reset();
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+TEST_F(ShmDomainTest, AnImpossibleAttentionIndexIsNoLink) {
+  const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
+  LinkPeer peer;
+  peer.memory_descriptor = memory.get();
+  peer.host_descriptor = a_.domain->host_descriptor();
+  End b;
+  b.link = b_.domain->Accept(peer, &b).value();
+  const LinkMemory view = LinkMemory::Open(memory.get()).value();
+  view->active.attention_index.store(kMaxShmLinks);
+  view->active.state.store(SideState::kHere);
+  ASSERT_TRUE(Run([&] { return b.downs == 1; }));
+  EXPECT_EQ(b.ups, 0);
+  EXPECT_EQ(b.status.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ShmDomainTest, RandomScribblesNeverDoMoreThanEndTheLink) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    End a, b;
+    const LinkMemory view = Open(a, b);
+    auto* const words = reinterpret_cast<uint64_t*>(&*view.operator->());
+    for (int i = 0; i < 300; ++i) {
+      words[random() % (sizeof(SharedLinkMemory) / 8)] = random() % 3 == 0 ? 0 : random();
+      if (a.link->HasRoom()) a_.Send(a, "from a").IgnoreError();
+      if (b.link->HasRoom()) b_.Send(b, "from b").IgnoreError();
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+    }
+  }
+  EXPECT_EQ(a_.domain->stats().links_open, 0u);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+  End a, b;
+  const LinkMemory view = Open(a, b);
+  EXPECT_TRUE(Delivers(a, "still here"));
+}
+
+TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {
+  const OwnDescriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(unsealed.get(), sizeof(SharedLinkMemory)), 0);
+  const OwnDescriptor short_one(SealedMemory::Create("short", 4096)->ReleaseDescriptor());
+  const OwnDescriptor no_magic(
+      SealedMemory::Create("no magic", sizeof(SharedLinkMemory))->ReleaseDescriptor());
+  const OwnDescriptor good(b_.domain->NewLinkMemory().value());
+  for (const int bad : {unsealed.get(), short_one.get(), no_magic.get(), a_.bell->event_fd(), -1}) {
+    End end;
+    LinkPeer peer;
+    peer.memory_descriptor = bad;
+    peer.host_descriptor = a_.domain->host_descriptor();
+    EXPECT_FALSE(b_.domain->Accept(peer, &end).ok());
+    peer.memory_descriptor = good.get();
+    peer.host_descriptor = bad;
+    EXPECT_FALSE(b_.domain->Accept(peer, &end).ok());
+  }
+  EXPECT_EQ(b_.domain->stats().links_open, 0u);
+}
+
+TEST_F(ShmDomainTest, WhatWasHandedOverCannotBeMadeShorter) {
+  const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
+  EXPECT_NE(ftruncate(memory.get(), 0), 0);
+  EXPECT_NE(ftruncate(a_.domain->host_descriptor(), 0), 0);
+}
+
+// --- very many links -----------------------------------------------------------------------------
+
+TEST_F(ShmDomainTest, AConnectionCostsAtMost64KiB) {
+  EXPECT_LE(sizeof(SharedLinkMemory) + kMaxShmSlotBytes, size_t{64} << 10);
+}
+
+TEST_F(ShmDomainTest, QuietLinksGoColdAndAreFoundAgain) {
+  constexpr size_t kLinks = 300;
+  std::vector<End> as(kLinks), bs(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
+  ASSERT_TRUE(Run([&] { return a_.shm().hot_links() <= 8 && b_.shm().hot_links() <= 8; }));
+  for (size_t i = 0; i < kLinks; ++i) {
+    ASSERT_TRUE(Delivers(as[(i * 7) % kLinks], "link " + std::to_string(i)));
+  }
+  for (size_t i = 0; i < kLinks; i += 2) as[i].link.reset();
+  ASSERT_TRUE(Run([&] {
+    for (size_t i = 0; i < kLinks; i += 2) {
+      if (bs[i].downs != 1) return false;
+    }
+    return true;
+  }));
+  EXPECT_EQ(bs[1].downs, 0);
+  EXPECT_TRUE(Delivers(as[1], "the others stay"));
+}
+
+// Somebody who maps the attention bytes clears them all the time: nothing is lost.
+TEST_F(ShmDomainTest, ClearedAttentionBytesOnlyDelay) {
+  constexpr size_t kLinks = 50;
+  std::vector<End> as(kLinks), bs(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
+  ASSERT_TRUE(Run([&] { return b_.shm().hot_links() <= 8; }));
+  SealedMemory view =
+      SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
+  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->attention;
+  std::atomic<bool> stop{false};
+  std::thread hostile([&] {
+    while (!stop.load()) {
+      for (size_t i = 0; i < kLinks; ++i) bytes->of[i].store(0);
+    }
+  });
+  for (size_t i = 0; i < 3 * kLinks; ++i) {
+    EXPECT_TRUE(Delivers(as[(i * 7) % kLinks], "call " + std::to_string(i)));
+  }
+  stop.store(true);
+  hostile.join();
+}
+
+// --- room ----------------------------------------------------------------------------------------
+
+TEST_F(ShmDomainTest, AFullLinkHasNoRoomAndIsToldWhenItHas) {
+  End a, b;
+  Open(a, b);
+  const std::string text(1000, 'r');
+  int sent = 0;
+  for (; a.link->HasRoom(); ++sent) ASSERT_TRUE(a_.Send(a, text).ok());
+  EXPECT_GT(sent, 4);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u) << "nothing waits in a slot";
+  a_.domain->Poll(64);
+  EXPECT_EQ(a.slots_free, 0);
+  ASSERT_TRUE(Run([&] { return a.slots_free == 1; }));
+  EXPECT_EQ(b_.received.size(), static_cast<size_t>(sent));
+}
+
+// --- sleepers ------------------------------------------------------------------------------------
+
+// One side sleeps whenever it has nothing to do, with nothing but its doorbell to wake it; the
+// other sends, over links that are hot and links that are cold, and waits for the echo.
+TEST_F(ShmDomainTest, NoWakeUpIsLost) {
+  constexpr size_t kLinks = 20;
+  constexpr int kRounds = 3'000;
+  std::vector<End> as(kLinks), bs(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
+  std::atomic<bool> stop{false};
+  std::thread sleeper([&] {
+    while (!stop.load()) {
+      EXPECT_TRUE(b_.SleepOnce());
+      b_.domain->Poll(64);
+      for (const std::string& text : std::exchange(b_.received, {})) {
+        EXPECT_TRUE(b_.Send(bs[std::stoul(text)], text).ok());
+      }
+    }
+  });
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < kRounds; ++round) {
+    const size_t i = random() % (round % 2 == 0 ? kLinks : 2);
+    ASSERT_TRUE(a_.Send(as[i], std::to_string(i)).ok());
+    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    while (a_.received.empty()) {
+      a_.domain->Poll(64);
+      ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "in round " << round;
+    }
+    ASSERT_EQ(a_.received[0], std::to_string(i));
+    a_.received.clear();
+  }
+  stop.store(true);
+  b_.bell->Ring();
+  sleeper.join();
+}
+
+// A sender without room sleeps until its peer has made some.
+TEST_F(ShmDomainTest, ABlockedSenderIsWokenByItsReader) {
+  End a, b;
+  Open(a, b);
+  constexpr int kBatches = 5'000;
+  std::thread sender([&] {
+    const std::string text(1000, 's');
+    for (int sent = 0; sent < kBatches;) {
+      if (a.link->HasRoom()) {
+        EXPECT_TRUE(a_.Send(a, text).ok());
+        ++sent;
+      } else {
+        EXPECT_TRUE(a_.SleepOnce());
+        a_.domain->Poll(64);
+      }
+    }
+  });
+  size_t received = 0;
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (received < kBatches && std::chrono::steady_clock::now() < give_up) {
+    b_.domain->Poll(64);
+    received += std::exchange(b_.received, {}).size();
+  }
+  sender.join();
+  EXPECT_EQ(received, static_cast<size_t>(kBatches));
+}
+
+}  // namespace
+}  // namespace weft
