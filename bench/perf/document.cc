@@ -15,6 +15,7 @@ constexpr char kIndent[] = "  ";
 
 std::string Strings(const std::vector<std::string>& texts) {
   std::vector<std::string> values;
+  values.reserve(texts.size());
   for (const std::string& text : texts) values.push_back(JsonString(text));
   return JsonArray(values);
 }
