@@ -203,7 +203,9 @@ def _path(document, path, number):
 
 
 def _others(document):
-    names = [kinds.label(kind) for kind in document.kinds() if kind != "weft"] or ["nothing"]
+    """Ways to use the same thing are one: "plain sockets"."""
+    names = list(dict.fromkeys(kinds.label(kind).split(",")[0] for kind in document.kinds()
+                               if kind != "weft")) or ["nothing"]
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 

@@ -87,7 +87,8 @@ def to_svg(chart, identity):
         node("title", {"id": title}, chart.title),
         node("desc", {"id": description}, chart.description()),
         node("g", {"aria-hidden": "true"}, *_axes(chart)),
-        *(_series(chart, series) for series in chart.series))
+        # Weft over the others.
+        *(_series(chart, series) for series in sorted(chart.series, key=lambda s: s.kind == "weft")))
 
 
 def legend_mark(kind, is_variant):
