@@ -5,13 +5,14 @@ set -euo pipefail
 perf=$1
 json=$TEST_TMPDIR/perf.json
 
-"$perf" --only 'unary:64,unary:64Ki:8,stream:300,stream:1Mi:8,bulk:64Ki:1,bulk_checked:1Mi:8,read:64,write:64:1,write:1Mi:8' \
-  --quick --repeat 1 --seconds 0.02 --json "$json"
+cells=(unary.64B.x1 unary.64B.x64 unary.64KiB.x8 stream.300B.x64 stream.1MiB.x8 bulk.64KiB.x1
+  bulk_checked.1MiB.x8 read.64B.x1 read.64B.x64 write.1MiB.x8)
+only=$(printf ',%s' "${cells[@]}" | sed 's/\./:/g; s/:x/:/g')
+
+"$perf" --only "${only#,}" --quick --repeat 1 --seconds 0.02 --json "$json"
 
 for path in shm tcp; do
-  for cell in unary.64B.x1 unary.64B.x8 unary.64B.x64 unary.64KiB.x8 stream.300B.x1 \
-    stream.300B.x64 stream.1MiB.x8 bulk.64KiB.x1 bulk_checked.1MiB.x8 read.64B.x1 read.64B.x64 \
-    write.64B.x1 write.1MiB.x8; do
+  for cell in "${cells[@]}"; do
     for kind in raw weft; do
       [[ $cell.$kind != bulk_checked.*.raw ]] || continue
       line=$(grep -F "\"metric\": \"$path.$cell.$kind\"" "$json") ||
