@@ -1,0 +1,201 @@
+// One-sided access through a table of regions: mapped memory, memory reached by system calls, and
+// what a region's end, a reused slab and a killed owner mean for both.
+
+#include "transport/shm/shm_regions.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "transport/mapped_memory.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kBytes = 64 << 10;
+
+MappedMemory Map(MappedMemoryOptions::Source source) {
+  MappedMemoryOptions options;
+  options.source = source;
+  auto memory = MappedMemory::Map(kBytes, options);
+  EXPECT_TRUE(memory.ok()) << memory.status();
+  return *std::move(memory);
+}
+
+// Where a table lives: zeros that children of this process share.
+class SharedZeros {
+ public:
+  SharedZeros()
+      : begin_(static_cast<std::byte*>(mmap(nullptr, RegionTable::kBytes, PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedZeros() { munmap(begin_, RegionTable::kBytes); }
+  std::byte* get() const { return begin_; }
+
+ private:
+  std::byte* const begin_;
+};
+
+struct Way {
+  const char* name;
+  MappedMemoryOptions::Source source;
+  CopyWays ways;
+};
+
+class ShmRegionsTest : public testing::TestWithParam<Way> {
+ protected:
+  ShmRegionsTest() : table_(zeros_.get()), memory_(Map(GetParam().source)) {
+    std::fill(memory_.bytes().begin(), memory_.bytes().end(), std::byte{1});
+    peer_ = *PeerRegions::Open(zeros_.get(), getpid(), GetParam().ways);
+  }
+
+  uint64_t Publish(MutableByteSpan memory, Access access) {
+    const uint64_t key = *table_.NewKey();
+    table_.Publish(key, memory, access);
+    return key;
+  }
+  absl::Status Read(uint64_t key, uint64_t offset, uint64_t bytes) {
+    return peer_->Transfer(/*is_read=*/true, here_.data(), bytes, key, offset);
+  }
+  absl::Status Write(uint64_t key, uint64_t offset, uint64_t bytes) {
+    return peer_->Transfer(/*is_read=*/false, here_.data(), bytes, key, offset);
+  }
+
+  SharedZeros zeros_;
+  RegionTable table_;
+  MappedMemory memory_;
+  std::vector<std::byte> here_ = std::vector<std::byte>(kBytes, std::byte{2});
+  std::unique_ptr<PeerRegions> peer_;
+};
+
+TEST_P(ShmRegionsTest, ReadsAndWritesMoveWhatWasAskedForAndNoMore) {
+  const uint64_t key = Publish(memory_.bytes().subspan(100, 1000), Access::kRemoteReadWrite);
+  ASSERT_TRUE(Write(key, 10, 64).ok());
+  for (size_t i = 0; i < kBytes; ++i) {
+    ASSERT_EQ(memory_.bytes()[i], (std::byte{i >= 110 && i < 174 ? uint8_t{2} : uint8_t{1}})) << i;
+  }
+  ASSERT_TRUE(Read(key, 0, 1000).ok());
+  EXPECT_TRUE(std::equal(here_.begin(), here_.begin() + 1000, memory_.bytes().begin() + 100));
+  EXPECT_EQ(here_[1000], std::byte{2});
+}
+
+TEST_P(ShmRegionsTest, RightsAndBoundsHold) {
+  const std::vector<std::byte> before = here_;
+  const uint64_t readable = Publish(memory_.bytes().first(1000), Access::kRemoteRead);
+  const uint64_t writable = Publish(memory_.bytes().subspan(4096), Access::kRemoteWrite);
+  for (const absl::Status& status :
+       {Write(readable, 0, 8), Read(writable, 0, 8), Read(readable, 993, 8),
+        Read(readable, 1001, 0), Read(readable, ~uint64_t{0} - 3, 8),
+        Write(writable, kBytes - 4096, 1), Read(0, 0, 8),
+        Read(readable + RegionTable::kCapacity, 0, 8)}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  }
+  EXPECT_EQ(here_, before);
+  EXPECT_EQ(std::count(memory_.bytes().begin(), memory_.bytes().end(), std::byte{1}), kBytes);
+}
+
+TEST_P(ShmRegionsTest, WhatIsWithdrawnIsOutOfReachThoughItIsStillMapped) {
+  const uint64_t key = Publish(memory_.bytes(), Access::kRemoteReadWrite);
+  ASSERT_TRUE(Read(key, 0, kBytes).ok());
+  ASSERT_TRUE(table_.Withdraw(key));
+  std::fill(here_.begin(), here_.end(), std::byte{2});
+  EXPECT_TRUE(absl::IsPermissionDenied(Write(key, 0, 8)));
+  EXPECT_TRUE(absl::IsPermissionDenied(Read(key, 0, 8)));
+  EXPECT_EQ(memory_.bytes()[0], std::byte{1});
+  EXPECT_EQ(here_[0], std::byte{2});
+}
+
+// Peers can write into the table. An owner that believed it would end, or write where it should
+// not.
+TEST_P(ShmRegionsTest, AnOwnerDoesNotBelieveItsOwnTable) {
+  const uint64_t key = Publish(memory_.bytes(), Access::kRemoteRead);
+  const std::vector<std::byte> saved(zeros_.get() + 64, zeros_.get() + RegionTable::kBytes);
+  std::fill(zeros_.get() + 64, zeros_.get() + RegionTable::kBytes, std::byte{0xee});
+  EXPECT_EQ(table_.Find(/*is_read=*/true, key, 0, 8), memory_.bytes().data());
+  EXPECT_EQ(table_.Find(/*is_read=*/false, key, 0, 8), nullptr);
+  std::copy(saved.begin(), saved.end(), zeros_.get() + 64);
+  EXPECT_TRUE(table_.Withdraw(key));
+  EXPECT_EQ(table_.Find(/*is_read=*/true, key, 0, 8), nullptr);
+}
+
+TEST_P(ShmRegionsTest, ASlabThatWasFreedAndMappedAgainIsAnotherRegion) {
+  MappedMemoryOptions options;
+  options.source = GetParam().source;
+  MemoryArena arena(options, kBytes);
+  auto slab = arena.Map(kBytes);
+  ASSERT_TRUE(slab.ok());
+  slab->bytes()[7] = std::byte{71};
+  const uint64_t old_key = Publish(slab->bytes(), Access::kRemoteRead);
+  ASSERT_TRUE(Read(old_key, 7, 1).ok());
+  EXPECT_EQ(here_[0], std::byte{71});
+  ASSERT_TRUE(table_.Withdraw(old_key));
+  slab = absl::CancelledError("freed");
+  slab = arena.Map(kBytes);
+  ASSERT_TRUE(slab.ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Read(old_key, 7, 1)));
+  const uint64_t new_key = Publish(slab->bytes(), Access::kRemoteRead);
+  ASSERT_TRUE(Read(new_key, 7, 1).ok());
+  EXPECT_EQ(here_[0], std::byte{0}) << "fresh memory";
+  slab->bytes()[7] = std::byte{72};
+  ASSERT_TRUE(Read(new_key, 7, 1).ok());
+  EXPECT_EQ(here_[0], std::byte{72});
+}
+
+// A mapping outlives the process. Reads from it would go on for ever, and tell nobody.
+TEST_P(ShmRegionsTest, AKilledOwnersMemoryIsUnavailable) {
+  const uint64_t key = Publish(memory_.bytes(), Access::kRemoteReadWrite);
+  SharedZeros zeros;
+  std::byte* const ready = zeros.get() + RegionTable::kBytes - 1;
+  const pid_t child = fork();
+  if (child == 0) {
+    RegionTable table(zeros.get());
+    MappedMemory own = Map(GetParam().source);
+    own.bytes()[5] = std::byte{55};
+    table.Publish(key, own.bytes(), Access::kRemoteRead);
+    std::atomic_ref<uint8_t>(*reinterpret_cast<uint8_t*>(ready)).store(1);
+    for (;;) pause();
+  }
+  while (std::atomic_ref<uint8_t>(*reinterpret_cast<uint8_t*>(ready)).load() == 0) usleep(100);
+  auto opened = PeerRegions::Open(zeros.get(), child, GetParam().ways);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  peer_ = *std::move(opened);
+  ASSERT_TRUE(Read(key, 5, 1).ok());
+  EXPECT_EQ(here_[0], std::byte{55});
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const uint64_t give_up_ns = Clock::Real().NowNs() + 10 * kNsPerSec;
+  absl::Status status;
+  while (status.ok() && Clock::Real().NowNs() < give_up_ns) status = Read(key, 5, 1);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ShmRegionsTest,
+    testing::Values(Way{"mapped", MappedMemoryOptions::Source::kMemfd, {true, false}},
+                    Way{"calls", MappedMemoryOptions::Source::kAnonymous, {true, true}},
+                    Way{"callsOnly", MappedMemoryOptions::Source::kMemfd, {false, true}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CopyWaysTest, MemoryThatCannotBeReachedIsLeftToItsOwner) {
+  const SharedZeros zeros;
+  RegionTable table(zeros.get());
+  const MappedMemory memory = Map(MappedMemoryOptions::Source::kAnonymous);
+  const uint64_t key = *table.NewKey();
+  table.Publish(key, memory.bytes(), Access::kRemoteRead);
+  const auto peer = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  std::byte here[8];
+  EXPECT_TRUE(absl::IsUnimplemented(peer->Transfer(/*is_read=*/true, here, 8, key, 0)));
+  EXPECT_TRUE(absl::IsPermissionDenied(peer->Transfer(/*is_read=*/false, here, 8, key, 0)));
+}
+
+}  // namespace
+}  // namespace weft
