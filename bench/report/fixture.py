@@ -1,4 +1,5 @@
 """A run that never was: for tests of what reads documents."""
+import functools
 import json
 
 import document
@@ -69,5 +70,7 @@ def value(paths=("shm", "tcp"), kinds=("raw", "weft"), noise=(1.0, 1.01, 0.99, 1
     }
 
 
+@functools.lru_cache(maxsize=None)
 def make(**changes):
+    """The same document for the same changes: not to be changed."""
     return document.parse(json.dumps(value(**changes)), "fixture")

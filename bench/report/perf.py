@@ -49,6 +49,16 @@ def _plot(read):
             print("\n".join(text_chart.to_lines(row.charts[0], heading, look)))
 
 
+def _for(encoding, text):
+    """What an output in that encoding can take."""
+    for fancy, plain in (("µ", "u"), ("×", "x")):
+        try:
+            fancy.encode(encoding or "ascii")
+        except UnicodeEncodeError:
+            text = text.replace(fancy, plain)
+    return text
+
+
 def _take(arguments, name):
     """(value of the option, the others); None if it is not there."""
     for i, argument in enumerate(arguments):
@@ -113,7 +123,7 @@ def main_compare(arguments):
     settings = compare.Settings(options.confidence, options.at_least / 100, options.relative)
     lines, status = compare.report(document.read(options.before), document.read(options.after), settings,
                                    options.all)
-    print("\n".join(lines))
+    print(_for(sys.stdout.encoding, "\n".join(lines)))
     return status
 
 

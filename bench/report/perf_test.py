@@ -5,6 +5,8 @@ import io
 import json
 import os
 import stat
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -88,6 +90,13 @@ class Perf(unittest.TestCase):
         status, said = self.perf("compare", self.document, self.document)
         self.assertEqual(status, 0)
         self.assertIn("no difference seen", said)
+
+    def test_two_documents_are_compared_where_there_is_only_ascii(self):
+        ended = subprocess.run(
+            [sys.executable, perf.__file__, "compare", self.document, self.document, "--all"],
+            env=dict(os.environ, PYTHONIOENCODING="ascii"), stdout=subprocess.PIPE, check=False)
+        self.assertEqual(ended.returncode, 0)
+        self.assertIn(b"9 us", ended.stdout)
 
     def test_what_is_not_a_document_is_named(self):
         for text in ("", "[]", "{}", '{"format": "weft-perf", "version": 99}',
