@@ -19,25 +19,32 @@ std::atomic_ref<uint64_t> WordAt(std::byte* place) {
 // The position behind a record that ends at `end`: the ring's end is its beginning.
 constexpr uint32_t Behind(uint32_t end) { return end == kRingBytes ? 0 : end; }
 
-// Up to this length a loop over 16 bytes costs less than a call of memcpy().
-constexpr uint32_t kShortBytes = 256;
+// Up to this length a loop costs less than a call of memcpy().
+constexpr size_t kShortBytes = 256;
 
 // REQUIRES: a multiple of 8.
-inline void CopyWords(std::byte* to, const std::byte* from, uint32_t bytes) {
+inline void CopyWords(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes > kShortBytes) {
     std::memcpy(to, from, bytes);
     return;
   }
-  uint32_t at = 0;
-  for (; at + 16 <= bytes; at += 16) std::memcpy(to + at, from + at, 16);
-  if (at < bytes) std::memcpy(to + at, from + at, 8);
+  size_t at = 0;
+  for (; at + 32 <= bytes; at += 32) std::memcpy(to + at, from + at, 32);
+  if ((bytes & 16) != 0) {
+    std::memcpy(to + at, from + at, 16);
+    at += 16;
+  }
+  if ((bytes & 8) != 0) std::memcpy(to + at, from + at, 8);
 }
 
-// No byte more than `bytes`: what stands behind them is not the peer's to see.
-inline void CopyExactly(std::byte* to, const std::byte* from, uint32_t bytes) {
-  const uint32_t words = bytes & ~7u;
+// No byte more than `bytes`: what stands behind them is not the peer's to see. (Batches are whole
+// words.)
+inline void CopyExactly(std::byte* to, const std::byte* from, size_t bytes) {
+  const size_t words = bytes & ~size_t{7};
   CopyWords(to, from, words);
-  for (uint32_t at = words; at < bytes; ++at) to[at] = from[at];
+  if (words != bytes) [[unlikely]] {
+    std::memcpy(to + words, from + words, bytes - words);
+  }
 }
 
 }  // namespace
@@ -126,7 +133,7 @@ RingReader::Result RingReader::Take(uint64_t header, std::byte* buffer, Record* 
   const uint32_t bytes = RecordBytes(length);
   if (bytes > kRingBytes - position_) return Result::kBroken;
   // Whole words: a record ends at a full line, and so has them.
-  CopyWords(buffer, ring_ + position_ + kRecordHeaderBytes, (length + 7) & ~7u);
+  CopyWords(buffer, ring_ + position_ + kRecordHeaderBytes, (size_t{length} + 7) & ~size_t{7});
   *record = {static_cast<RecordKind>(kind), ByteSpan(buffer, length)};
   position_ = Behind(position_ + bytes);
   consumed_ += bytes;
