@@ -212,22 +212,60 @@ void FabricDomain::CompleteDeferredOf(const FabricLink* link) {
 // --- completions -------------------------------------------------------------------------------
 
 bool FabricDomain::HasCompletions() {
-  return fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
+  bool found = fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
+  if (objects_->near_queue != nullptr) {
+    found = fi_cq_read(objects_->near_queue.get(), nullptr, 0) != -FI_EAGAIN || found;
+  }
+  return found;
 }
 
+void FabricDomain::ExpectCompletions() {
+  look_.Expect();
+  near_look_.Expect();
+}
+
+fid_cq* FabricDomain::JoinQueue() {
+  const bool near =
+      objects_->near_queue != nullptr && near_look_.endpoints() < FabricObjects::kNearLinks;
+  (near ? near_look_ : look_).Join();
+  return near ? objects_->near_queue.get() : objects_->queue.get();
+}
+
+void FabricDomain::LeaveQueue(const fid_cq* queue) {
+  (queue == objects_->queue.get() ? look_ : near_look_).Leave();
+}
+
+// What peers read and write here goes on without a word.
+bool FabricDomain::MayNeedProgress() const { return busy() || registrar_.remote_open() > 0; }
+
 int FabricDomain::ReadCompletions(int budget) {
+  const bool awaited = MayNeedProgress();
+  int done = 0;
+  if (!traits_.looks_cost || look_.IsDue(awaited)) {
+    done = ReadQueue(objects_->queue.get(), budget);
+    look_.Looked(done > 0);
+  }
+  if (objects_->near_queue != nullptr && near_look_.IsDue(awaited)) {
+    const int near = ReadQueue(objects_->near_queue.get(), budget);
+    near_look_.Looked(near > 0);
+    done += near;
+  }
+  finds_ += done > 0;
+  return done;
+}
+
+int FabricDomain::ReadQueue(fid_cq* queue, int budget) {
   fi_cq_msg_entry entries[kBatchEntries];
   int done = 0;
   while (done < budget) {
     const int limit = std::min(budget - done, kBatchEntries);
-    const auto count =
-        static_cast<int>(fi_cq_read(objects_->queue.get(), entries, static_cast<size_t>(limit)));
+    const auto count = static_cast<int>(fi_cq_read(queue, entries, static_cast<size_t>(limit)));
     if (count > 0) {
       for (int i = 0; i < count; ++i) HandleEntry(entries[i]);
       done += count;
       if (count < limit) break;
     } else if (count == -FI_EAVAIL) {
-      const int errors = ReadErrors();
+      const int errors = ReadErrors(queue);
       if (errors == 0) break;
       done += errors;
     } else {
@@ -251,7 +289,7 @@ void FabricDomain::HandleEntry(const fi_cq_msg_entry& entry) {
   }
 }
 
-int FabricDomain::ReadErrors() {
+int FabricDomain::ReadErrors(fid_cq* queue) {
   OnCompletionError();
   int count = 0;
   for (; count < kMaxErrorsAtOnce; ++count) {
@@ -259,26 +297,25 @@ int FabricDomain::ReadErrors() {
     fi_cq_err_entry entry = {};
     entry.err_data = details;
     entry.err_data_size = sizeof(details);
-    if (fi_cq_readerr(objects_->queue.get(), &entry, 0) <= 0) break;
-    HandleError(entry);
+    if (fi_cq_readerr(queue, &entry, 0) <= 0) break;
+    HandleError(queue, entry);
   }
   return count;
 }
 
 // The provider's own words, where it has more of them: "transport retry counter exceeded".
-std::string FabricDomain::DetailOf(const fi_cq_err_entry& entry) {
+std::string FabricDomain::DetailOf(fid_cq* queue, const fi_cq_err_entry& entry) {
   if (entry.prov_errno == 0 || entry.prov_errno == entry.err) return "";
   char text[128] = {};
-  const char* words =
-      fi_cq_strerror(objects_->queue.get(), entry.prov_errno, nullptr, text, sizeof(text) - 1);
+  const char* words = fi_cq_strerror(queue, entry.prov_errno, nullptr, text, sizeof(text) - 1);
   if (words == nullptr || *words == '\0') return "";
   return absl::StrCat(" (", words, ")");
 }
 
-void FabricDomain::HandleError(const fi_cq_err_entry& entry) {
+void FabricDomain::HandleError(fid_cq* queue, const fi_cq_err_entry& entry) {
   const WorkId id(entry.op_context);
   const absl::Status why = absl::UnavailableError(
-      absl::StrCat("the provider reports: ", fi_strerror(entry.err), DetailOf(entry)));
+      absl::StrCat("the provider reports: ", fi_strerror(entry.err), DetailOf(queue, entry)));
   if (id.Is(WorkKind::kReceive)) {
     OnReceiveFailed(id);
   } else if (id.Is(WorkKind::kSend)) {

@@ -31,6 +31,7 @@
 #include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
 #include "transport/ofi/operation_table.h"
+#include "transport/ofi/queue_look.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/slot_pool.h"
 #include "transport/operation_join.h"
@@ -58,6 +59,8 @@ struct FabricTraits {
   bool closing_reclaims = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
+  // Looking at the completion queue is a system call, also when it is empty.
+  bool looks_cost = false;
 };
 
 class FabricDomain : public LinkDomain {
@@ -90,8 +93,15 @@ class FabricDomain : public LinkDomain {
   static constexpr size_t kControlBatchBytes = 24;
   virtual bool TakeControlBatch(ByteSpan /*batch*/) { return false; }
 
-  // Whether the queue has entries; makes the provider progress without taking any.
+  // Whether a queue has entries; makes the provider progress without taking any.
   bool HasCompletions();
+  // How often there were completions, which is how busy the links are.
+  uint64_t finds() const { return finds_; }
+  // Something may come soon.
+  void ExpectCompletions();
+  // The queue for one more endpoint, until LeaveQueue().
+  fid_cq* JoinQueue();
+  void LeaveQueue(const fid_cq* queue);
   // Whether Poll() would have something to do besides the queue.
   bool HasPending() const { return !events_.empty() || !deferred_.empty() || more_to_do_; }
 
@@ -127,11 +137,13 @@ class FabricDomain : public LinkDomain {
   void CompleteDeferredOf(const FabricLink* link);
 
   // --- completions ---
+  bool MayNeedProgress() const;
   int ReadCompletions(int budget);
+  int ReadQueue(fid_cq* queue, int budget);
   void HandleEntry(const fi_cq_msg_entry& entry);
-  int ReadErrors();
-  void HandleError(const fi_cq_err_entry& entry);
-  std::string DetailOf(const fi_cq_err_entry& entry);
+  int ReadErrors(fid_cq* queue);
+  void HandleError(fid_cq* queue, const fi_cq_err_entry& entry);
+  static std::string DetailOf(fid_cq* queue, const fi_cq_err_entry& entry);
   void OnReceiveDone(WorkId id, size_t bytes);
   void OnReceiveFailed(WorkId id);
   void OnSendDone(WorkId id, const absl::Status& status);
@@ -174,6 +186,9 @@ class FabricDomain : public LinkDomain {
   uint32_t in_flight_ = 0;        // sends and parts whose completions are still to come
   bool send_slots_ran_out_ = false;
   bool operations_ran_out_ = false;
+  uint64_t finds_ = 0;
+  QueueLook look_;           // at the queue
+  QueueLook near_look_;      // at the near queue
   bool more_to_do_ = false;  // a link has work that waits for its next turn, not for the provider
 
   IntrusiveList<FabricLink, MemberTag> members_;

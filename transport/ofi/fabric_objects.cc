@@ -49,6 +49,15 @@ bool FabricObjects::MayShrink() {
   return true;
 }
 
+void FabricObjects::OpenNearQueue() {
+  fi_cq_attr attributes = {};
+  attributes.size = kQueueEntries;
+  attributes.format = FI_CQ_FORMAT_MSG;
+  attributes.wait_obj = FI_WAIT_POLLFD;
+  fid_cq* opened = nullptr;
+  if (fi_cq_open(domain.get(), &attributes, &opened, nullptr) == 0) near_queue.reset(opened);
+}
+
 int FabricObjects::OpenQueues(fi_wait_obj wait_object) {
   fi_cq_attr queue_attributes = {};
   queue_attributes.size = sizes.sends == 0 ? kQueueEntries : size_t{sizes.receives} + sizes.sends;

@@ -27,12 +27,19 @@ struct FabricObjects {
   FabricPtr fabric;
   DomainPtr domain;
   QueuePtr queue;
+  QueuePtr near_queue;  // null: there is none; see OpenNearQueue()
   EndpointPtr shared_receive;
   QueueSizes sizes;  // as they came out
 
   // Opens all that `info` describes.
   static absl::StatusOr<std::shared_ptr<FabricObjects>> Open(InfoPtr info, fi_wait_obj wait_object,
                                                              const QueueSizes& wanted);
+
+  // A second completion queue, for few endpoints, which the provider asks one by one: with up to
+  // kNearLinks of them that is faster than the descriptor that `queue` waits on, for both ends.
+  // Without it all goes on as before.
+  static constexpr uint32_t kNearLinks = 8;
+  void OpenNearQueue();
 
  private:
   int OpenQueues(fi_wait_obj wait_object);

@@ -86,15 +86,31 @@ absl::Status MsgDomain::OpenListener() {
 absl::Status MsgDomain::OpenDescriptor() {
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (wait_fd_ < 0) return StatusFromErrno(errno, "epoll_create1");
+  sleepers_.Use(wait_fd_);
   for (fid_t object : {&objects()->queue->fid, &events_->fid}) {
-    const int fd = WaitDescriptor(object);
-    if (fd < 0) {
-      return absl::UnavailableError(
-          absl::StrCat("the provider of ", name(), " has no descriptor to wait on"));
-    }
-    WEFT_RETURN_IF_ERROR(WatchDescriptor(fd));
+    if (WaitDescriptor(object) >= 0) continue;
+    return absl::UnavailableError(
+        absl::StrCat("the provider of ", name(), " has no descriptor to wait on"));
   }
-  return absl::OkStatus();
+  return WatchDescriptor(WaitDescriptor(&events_->fid));
+}
+
+// What to sleep on. Of the near queue those are its sockets, and what the provider signals to
+// itself.
+absl::Status MsgDomain::WatchQueues() {
+  queue_fds_.clear();
+  fi_wait_pollfd near = {};
+  if (objects()->near_queue != nullptr) {
+    fid_t const queue = &objects()->near_queue->fid;
+    fi_control(queue, FI_GETWAIT, &near);  // says how many there are
+    queue_fds_.resize(near.nfds);
+    near.fd = queue_fds_.data();
+    if (const int result = fi_control(queue, FI_GETWAIT, &near); result != 0) {
+      return FabricStatus(result, "asking for descriptors to wait on");
+    }
+  }
+  queue_fds_.push_back({WaitDescriptor(&objects()->queue->fid), POLLIN, 0});
+  return sleepers_.Watch(queue_fds_, near.change_index);
 }
 
 absl::Status MsgDomain::WatchDescriptor(int fd) {
@@ -106,20 +122,30 @@ absl::Status MsgDomain::WatchDescriptor(int fd) {
 
 // --- links -------------------------------------------------------------------------------------
 
-absl::StatusOr<EndpointPtr> MsgDomain::MakeEndpoint(fi_info* info) {
+absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   fid_ep* opened = nullptr;
-  int result = fi_endpoint(objects()->domain.get(), info, &opened, nullptr);
+  const int result = fi_endpoint(objects()->domain.get(), info, &opened, nullptr);
   if (result != 0)
     return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
   EndpointPtr endpoint(opened);
-  result = fi_ep_bind(opened, &events_->fid, 0);
-  if (result == 0) result = fi_ep_bind(opened, &objects()->queue->fid, FI_TRANSMIT | FI_RECV);
-  if (result == 0) result = fi_ep_bind(opened, &objects()->shared_receive->fid, 0);
-  if (result == 0) result = fi_enable(opened);
-  if (result != 0)
-    return FabricStatus(result,
-                        absl::StrCat("enabling an endpoint (", name(), ")", LockedMemoryHint()));
-  return endpoint;
+  fid_cq* const queue = JoinQueue();
+  if (absl::Status status = PrepareEndpoint(opened, queue); !status.ok()) {
+    LeaveQueue(queue);
+    return status;
+  }
+  link->Take(std::move(endpoint), queue);
+  by_endpoint_[&opened->fid] = link;
+  return absl::OkStatus();
+}
+
+absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, fid_cq* queue) {
+  int result = fi_ep_bind(endpoint, &events_->fid, 0);
+  if (result == 0) result = fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV);
+  if (result == 0) result = fi_ep_bind(endpoint, &objects()->shared_receive->fid, 0);
+  if (result == 0) result = fi_enable(endpoint);
+  if (result == 0) return absl::OkStatus();
+  return FabricStatus(result,
+                      absl::StrCat("enabling an endpoint (", name(), ")", LockedMemoryHint()));
 }
 
 // What the endpoint connects from and to. (The provider's own search for it would look names up.)
@@ -141,12 +167,9 @@ absl::StatusOr<InfoPtr> MsgDomain::InfoFor(SocketAddress& remote) const {
 
 absl::Status MsgDomain::BeginConnect(MsgLink* link, SocketAddress remote) {
   WEFT_ASSIGN_OR_RETURN(const InfoPtr info, InfoFor(remote));
-  WEFT_ASSIGN_OR_RETURN(EndpointPtr endpoint, MakeEndpoint(info.get()));
-  fid_ep* const connecting = endpoint.get();
-  link->Take(std::move(endpoint));
-  by_endpoint_[&connecting->fid] = link;
+  WEFT_RETURN_IF_ERROR(MakeEndpoint(link, info.get()));
   const Hello hello(link->nonce());
-  if (int result = fi_connect(connecting, remote.get(), hello.bytes, sizeof(hello.bytes));
+  if (int result = fi_connect(link->endpoint(), remote.get(), hello.bytes, sizeof(hello.bytes));
       result != 0) {
     return FabricStatus(result, absl::StrCat("connecting to ", FormatAddress(remote)));
   }
@@ -187,6 +210,7 @@ MsgLink* MsgDomain::LinkOf(fid_t endpoint) const {
 // --- events ------------------------------------------------------------------------------------
 
 int MsgDomain::PollConnections() {
+  if (sleepers_.watching() && finds() - finds_before_sleep_ >= kBusyFinds) sleepers_.Release();
   if (!look_now_ && connecting_ == 0 && ++turns_ < kEventInterval) return 0;
   turns_ = 0;
   look_now_ = false;
@@ -238,15 +262,11 @@ void MsgDomain::OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes) {
     WEFT_LOG_EVERY_N_SEC(kWarning, 1, name(), ": a connection without a handshake was rejected");
     return Reject(*info);
   }
-  absl::StatusOr<EndpointPtr> endpoint = MakeEndpoint(info.get());
-  if (!endpoint.ok()) {
-    link->OnDisconnected(endpoint.status());
+  if (absl::Status made = MakeEndpoint(link, info.get()); !made.ok()) {
+    link->OnDisconnected(made);
     return;
   }
-  fid_ep* const accepted = endpoint->get();
-  link->Take(*std::move(endpoint));
-  by_endpoint_[&accepted->fid] = link;
-  if (int result = fi_accept(accepted, nullptr, 0); result != 0) {
+  if (int result = fi_accept(link->endpoint(), nullptr, 0); result != 0) {
     link->OnDisconnected(FabricStatus(result, absl::StrCat("fi_accept (", name(), ")")));
   }
 }
@@ -295,9 +315,17 @@ bool MsgDomain::Arm() {
     look_now_ = true;
     return false;
   }
-  fid_t objects_to_wait[] = {&objects()->queue->fid, &events_->fid};
+  fid_t objects_to_wait[] = {&objects()->queue->fid, &events_->fid, nullptr};
+  if (objects()->near_queue != nullptr) objects_to_wait[2] = &objects()->near_queue->fid;
   look_now_ = true;  // the first turn after the sleep looks at the events
-  return fi_trywait(objects()->fabric.get(), objects_to_wait, 2) == FI_SUCCESS;
+  ExpectCompletions();
+  const size_t count = objects()->near_queue == nullptr ? 2 : 3;
+  if (fi_trywait(objects()->fabric.get(), objects_to_wait, count) != FI_SUCCESS) return false;
+  finds_before_sleep_ = finds();
+  const absl::Status watched = WatchQueues();
+  if (watched.ok()) return true;
+  WEFT_LOG_EVERY_N_SEC(kError, 1, name(), ": cannot sleep: ", ToStd(watched.message()));
+  return false;
 }
 
 }  // namespace weft

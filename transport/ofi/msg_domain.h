@@ -19,9 +19,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "transport/ofi/fabric_domain.h"
+#include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
 
 namespace weft {
@@ -74,11 +76,16 @@ class MsgDomain : public FabricDomain {
   static constexpr uint32_t kEventInterval = 64;
   // Events handled in one turn; more wait for the next.
   static constexpr int kMaxEventsAtOnce = 16;
+  // So many turns with completions since the last sleep mean that there is no sleep between two
+  // messages. Watching and letting go costs 1 us, a message to who is watched 0.5 us and more.
+  static constexpr uint64_t kBusyFinds = 8;
 
   absl::Status OpenListener();
   absl::Status OpenDescriptor();
-  // A bound and enabled endpoint for `info`.
-  absl::StatusOr<EndpointPtr> MakeEndpoint(fi_info* info);
+  // Gives `link` a bound and enabled endpoint for `info`. An error leaves the link alone.
+  absl::Status MakeEndpoint(MsgLink* link, fi_info* info);
+  absl::Status PrepareEndpoint(fid_ep* endpoint, fid_cq* queue);
+  absl::Status WatchQueues();
 
   int ReadEvents();
   void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);
@@ -90,7 +97,10 @@ class MsgDomain : public FabricDomain {
   EventQueuePtr events_;
   PassiveEndpointPtr listener_;
   absl::Status lost_;  // the device is gone: no more links
-  int wait_fd_ = -1;   // an epoll over the descriptors of both queues
+  int wait_fd_ = -1;   // an epoll over the event queue's descriptor, and over sleepers_
+  SleepSet sleepers_;  // the descriptors of the completion queues
+  std::vector<pollfd> queue_fds_;
+  uint64_t finds_before_sleep_ = 0;
   uint32_t turns_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;

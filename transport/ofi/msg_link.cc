@@ -13,8 +13,9 @@ MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
 
 MsgLink::~MsgLink() { Detach(absl::CancelledError("the link was closed"), false); }
 
-void MsgLink::Take(EndpointPtr endpoint) {
+void MsgLink::Take(EndpointPtr endpoint, const fid_cq* queue) {
   endpoint_ = std::move(endpoint);
+  queue_ = queue;
   UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC);
 }
 
@@ -38,6 +39,7 @@ void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   EndConnecting();
   domain_->Forget(this);
   endpoint_.reset();
+  if (queue_ != nullptr) domain_->LeaveQueue(std::exchange(queue_, nullptr));
 }
 
 }  // namespace weft

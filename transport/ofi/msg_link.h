@@ -16,14 +16,15 @@ class MsgLink final : public FabricLink {
   MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~MsgLink() override;
 
-  // Owns the endpoint from here on.
-  void Take(EndpointPtr endpoint);
+  // Owns the endpoint from here on, and the place in the queue that it completes to.
+  void Take(EndpointPtr endpoint, const fid_cq* queue);
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);
 
   uint64_t nonce() const { return nonce_; }
   bool connecting() const { return connecting_; }
+  fid_ep* endpoint() const { return endpoint_.get(); }
   fid_t endpoint_fid() const { return endpoint_ == nullptr ? nullptr : &endpoint_->fid; }
 
  private:
@@ -33,6 +34,7 @@ class MsgLink final : public FabricLink {
   MsgDomain* const domain_;
   const uint64_t nonce_;
   EndpointPtr endpoint_;
+  const fid_cq* queue_ = nullptr;  // of endpoint_
   bool connecting_ = true;
 };
 

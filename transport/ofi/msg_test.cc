@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/ofi/link_fixture.h"
@@ -122,12 +123,97 @@ TEST_P(MsgTest, AnArmedDomainWakesForConnectionsAndMessages) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Providers, MsgTest, testing::ValuesIn([] {
-                           std::vector<PathKind> kinds = TestedPaths();
-                           kinds.erase(kinds.begin());  // shm
-                           return kinds;
-                         }()),
-                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+// Many links use another queue of the provider than the first few, and sleep on another descriptor.
+// Each of them wakes a sleeper, also after a time in which nothing slept, and after others have
+// gone.
+class ManyLinksTest : public MsgTest {
+ protected:
+  static constexpr size_t kLinks = 12;
+
+  void Open(size_t i) {
+    active_[i].ups = passive_[i].ups = passive_[i].downs = 0;
+    auto accepted = b_.domain->Accept(b_.PeerOf(a_, i + 1), &passive_[i]);
+    auto connected = a_.domain->Connect(a_.PeerOf(b_, i + 1), &active_[i]);
+    ASSERT_TRUE(accepted.ok() && connected.ok());
+    passive_[i].link = *std::move(accepted);
+    active_[i].link = *std::move(connected);
+    ASSERT_TRUE(Run([&] { return active_[i].ups == 1 && passive_[i].ups == 1; }));
+  }
+  void Close(size_t i) {
+    active_[i].link.reset();
+    ASSERT_TRUE(Run([&] { return passive_[i].downs == 1; }));
+    passive_[i].link.reset();
+  }
+  void Send(size_t i) {
+    b_.received.clear();
+    ASSERT_TRUE(Run([&] { return a_.Send(active_[i], "hello").ok(); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 1; }));
+  }
+  void Wake(size_t i) {
+    b_.received.clear();
+    while (!b_.domain->Arm()) b_.domain->Poll(16);
+    ASSERT_TRUE(a_.Send(active_[i], "wake up").ok());
+    while (b_.received.empty()) {
+      ASSERT_TRUE(Readable(b_)) << "link " << i;
+      b_.domain->Poll(16);
+    }
+  }
+
+  Endpoint active_[kLinks];
+  Endpoint passive_[kLinks];
+};
+
+TEST_P(ManyLinksTest, AnyOfThemWakesASleeper) {
+  for (size_t i = 0; i < kLinks; ++i) Open(i);
+  for (int round = 0; round < 3; ++round) {
+    for (size_t i = 0; i < kLinks; ++i) Wake(i);
+    for (size_t i = 0; i < kLinks; ++i) Send(i);
+    for (size_t i = 1; i < kLinks; i += 2) Close(i);
+    for (size_t i = 0; i < kLinks; i += 2) Wake(i);
+    for (size_t i = 1; i < kLinks; i += 2) Open(i);
+  }
+}
+
+// An engine that has not heard of a path for long looks at it now and then only: it must not miss
+// what comes then, nor what a peer reads, of which it never hears.
+TEST_P(MsgTest, AQuietLinkIsHeardAndServes) {
+  Accept(1);
+  Connect(1);
+  ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+  const auto be_quiet = [&] {
+    for (int i = 0; i < 5000; ++i) {
+      a_.domain->Poll(16);
+      b_.domain->Poll(16);
+    }
+  };
+  be_quiet();
+  ASSERT_TRUE(a_.Send("after a long time").ok());
+  ASSERT_TRUE(Run([&] { return b_.received.size() == 1; }));
+  std::vector<std::byte> memory(100, std::byte{7});
+  std::vector<std::byte> sink(100);
+  auto lent = b_.domain->Register({memory.data(), memory.size()}, Access::kRemoteRead);
+  auto local = a_.domain->Register({sink.data(), sink.size()}, Access::kLocalOnly);
+  ASSERT_TRUE(lent.ok() && local.ok());
+  be_quiet();
+  CountedOperation read;
+  ASSERT_TRUE(a_.endpoint.link->Read(**local, 0, (*lent)->remote(), &read).ok());
+  ASSERT_TRUE(Run([&] { return read.completions == 1; }));
+  EXPECT_TRUE(read.status.ok()) << read.status;
+  EXPECT_EQ(sink, memory);
+}
+
+std::vector<PathKind> ConnectedPaths() {
+  std::vector<PathKind> kinds = TestedPaths();
+  std::erase(kinds, PathKind::kShm);
+  return kinds;
+}
+
+std::string NameOf(const testing::TestParamInfo<PathKind>& info) {
+  return std::string(PathKindName(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, ManyLinksTest, testing::ValuesIn(ConnectedPaths()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Providers, MsgTest, testing::ValuesIn(ConnectedPaths()), NameOf);
 
 TEST(TcpDomain, OnAllInterfacesHasAnAddressWithoutHost) {
   OfiOptions options;

@@ -55,6 +55,7 @@ absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint
       if (Publishes(access)) keys_->Publish(key, memory, access);
       ++stats_->registrations;
       ++stats_->registrations_open;
+      if (access != Access::kLocalOnly) ++remote_open_;
       return RegistrationPtr(opened);
     }
     if (Publishes(access)) keys_->Discard(key);
@@ -68,6 +69,7 @@ bool Registrar::Close(RegistrationPtr registration, Access access) {
   if (registration == nullptr) return true;
   const bool withdrawn = !Publishes(access) || keys_->Withdraw(fi_mr_key(registration.get()));
   --stats_->registrations_open;
+  if (access != Access::kLocalOnly) --remote_open_;
   registration.reset();
   return withdrawn;
 }

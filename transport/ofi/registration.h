@@ -65,6 +65,8 @@ class Registrar {
   // False: a peer holds on to the memory (KeySource::Withdraw()).
   // REQUIRES: `access` as it was opened with.
   bool Close(RegistrationPtr registration, Access access);
+  // Registrations open by which peers may read or write.
+  uint64_t remote_open() const { return remote_open_; }
 
  private:
   bool Publishes(Access access) const { return keys_ != nullptr && access != Access::kLocalOnly; }
@@ -77,6 +79,7 @@ class Registrar {
   const bool sinks_are_writable_;
   LinkDomainStats* const stats_;
   KeySource* keys_ = nullptr;
+  uint64_t remote_open_ = 0;
 };
 
 // The Region of libfabric's domains.

@@ -16,6 +16,10 @@ constexpr uint32_t kMaxReceives = 1 << 22;
 // takes, so that none has to wait.
 constexpr uint32_t kMostPosted = 512;
 
+// Up to 1.17 each completion queue has its own way to ask the kernel for news. Later the domain has
+// one for all its queues, always the same.
+bool NearQueuesPay() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& options) {
@@ -23,7 +27,9 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& op
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"tcp", node}, TcpHints().get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, {kMostPosted, 0}));
-  const FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
+  if (NearQueuesPay()) objects->OpenNearQueue();
+  FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
+  traits.looks_cost = true;
   std::unique_ptr<TcpDomain> domain(new TcpDomain(options, std::move(objects), traits));
   WEFT_RETURN_IF_ERROR(domain->Start());
   return std::unique_ptr<LinkDomain>(std::move(domain));
