@@ -96,6 +96,16 @@ class Link {
   // ask again. Who asks before AcquireSlot() holds one slot at most that way.
   virtual bool HasRoom() { return true; }
 
+  // Whether there is SendFence().
+  virtual bool has_fence() const { return false; }
+  // As Send(). `passed` is told (with OK) when nothing can touch the memory any more of regions for
+  // which Reclaim() was false before this: by the provider's word, whatever the peer says or does.
+  // If the link ends first, `passed` is not told: the end reclaims. REQUIRES: has_fence().
+  virtual absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
+    (void)passed;
+    return Send(slot, bytes);
+  }
+
   // As Connection::Read and Write. Bounded by LinkDomain's max_outstanding_operations.
   virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                             Operation* op) = 0;
@@ -108,8 +118,8 @@ class Link {
   virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
 
   // Closes a region that this link's peer was told of. True: nothing touches its memory any more.
-  // False: what the peer had begun may go on, until the peer has seen two later batches of this
-  // side and answered them, or the link is destroyed.
+  // False: what the peer had begun may go on, until a later SendFence() has passed, until the peer
+  // has seen two later batches of this side and answered them, or the link is destroyed.
   virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
 
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call

@@ -47,6 +47,7 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       table_(table),
       owner_(owner),
       token_(options.token),
+      large_sender_(this),
       large_receiver_(this),
       operations_(this, options.max_outstanding_operations),
       leases_(this, table->exports_),
@@ -181,6 +182,10 @@ void FramedConnection::OnSlotsFree() {
   MarkDirty();
   if (wants_writable_) Raise(kWritable);
   if (std::exchange(reads_refused_, false)) Raise(kRetryReads);
+}
+
+void FramedConnection::OnLargeReclaimed() {
+  if (wants_writable_) Raise(kWritable);
 }
 
 void FramedConnection::OnReleased() { Raise(kWritable); }

@@ -62,6 +62,7 @@ class FramedConnection final : public Connection,
                                public ListNode<EventTag>,
                                private LinkHandler,
                                private LargeReceiver::Host,
+                               private LargeSender::Host,
                                private LargeWatcher,
                                private OperationSlots::Host,
                                private Reclaimer::Host {
@@ -186,7 +187,7 @@ class FramedConnection final : public Connection,
   // Sending (framed_send.cc).
   bool MakeRoom(size_t frame_bytes);
   bool TakeSlot();
-  void SendOpenSlot();
+  void SendOpenSlot(Operation* fence = nullptr);
   void CancelOpenSlot();
   void CloseSlot();
   std::byte* AppendFrame(size_t payload_bytes, FrameKind kind);
@@ -241,12 +242,18 @@ class FramedConnection final : public Connection,
   void OnLargeDelivered() override;
   void OnReadRefused() override;
   void OnReadFailed(const absl::Status& why) override;
+  // LargeSender::Host
+  bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
+  void OnLargeReclaimed() override;
   // LargeWatcher
   void OnReleased() override;
   // OperationSlots::Host
   void OnOperationFree() override;
   // Reclaimer::Host
+  bool HasFence() const override;
+  absl::Status SendFenceForReclaimer(Operation* passed) override;
   absl::Status AskForReclaimer(Operation* probe) override;
+  void AdvanceSoon() override;
 
   // The send path, in the order of use.
   State state_ = State::kConnecting;

@@ -66,6 +66,30 @@ bool FramedConnection::Reclaim(std::unique_ptr<Region> region, Operation* op) {
   return false;
 }
 
+// A peer of a release that answers no probes is trusted where there is no fence: without, its large
+// messages would come to a stand.
+bool FramedConnection::ReclaimLarge(std::unique_ptr<Region> region, Operation* op) {
+  if (!peer_answers_ && !HasFence()) return true;
+  return Reclaim(std::move(region), op);
+}
+
+bool FramedConnection::HasFence() const { return link_ != nullptr && link_->has_fence(); }
+
+void FramedConnection::AdvanceSoon() {
+  if (state_ == State::kOpen) MarkDirty();
+}
+
+// What the turn has to send, or a batch of nothing.
+absl::Status FramedConnection::SendFenceForReclaimer(Operation* passed) {
+  const bool has_slot = slot_.data != nullptr;
+  if (reserved_ || state_ != State::kOpen ||
+      (!has_slot && !(window_.MaySendFrames() && TakeSlot()))) {
+    return absl::UnavailableError("not now");
+  }
+  SendOpenSlot(passed);
+  return absl::OkStatus();
+}
+
 // A reservation that is open keeps the batch: FlushTurn() comes back to it.
 absl::Status FramedConnection::AskForReclaimer(Operation* probe) {
   if (reserved_ || state_ != State::kOpen) {

@@ -19,7 +19,7 @@ void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& header) {
   // What waited for credits has them now.
   if (wants_writable_ && window_.MaySendFrames()) Raise(kWritable);
   if (window_.ShouldReturn() || large_receiver_.has_done() || request_answerer_.has_reply() ||
-      reclaimer_.wants_probe()) {
+      reclaimer_.wants_advance()) {
     MarkDirty();
   }
 }

@@ -74,7 +74,7 @@ void FramedConnection::FlushTurn() {
   if (state_ != State::kOpen || reserved_) return;
   AppendDones();
   AppendReplies();
-  if (reclaimer_.wants_probe()) reclaimer_.Advance();
+  if (reclaimer_.wants_advance()) reclaimer_.Advance();
   if (frames_ > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
 }
@@ -108,7 +108,7 @@ bool FramedConnection::TakeSlot() {
   return true;
 }
 
-void FramedConnection::SendOpenSlot() {
+void FramedConnection::SendOpenSlot(Operation* fence) {
   const uint16_t credits = window_.TakeOwed();
   domain_->Promise(credits);
 #ifndef NDEBUG
@@ -117,7 +117,11 @@ void FramedConnection::SendOpenSlot() {
   EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, frames_, send_sequence_++});
   Trace(TracePoint::kSending);
   // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
-  link_->Send(slot_, fill_).IgnoreError();
+  if (fence == nullptr) {
+    link_->Send(slot_, fill_).IgnoreError();
+  } else {
+    link_->SendFence(slot_, fill_, fence).IgnoreError();
+  }
   Trace(TracePoint::kSent);
   CloseSlot();
   ++stats_.batches_sent;

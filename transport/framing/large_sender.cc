@@ -7,6 +7,10 @@
 
 namespace weft {
 
+LargeSender::LargeSender(Host* host) : host_(host) {
+  for (Offered& offered : ring_) offered.sender = this;
+}
+
 void LargeSender::Start(FramingDomain* domain) {
   WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);
   domain_ = domain;
@@ -29,19 +33,32 @@ absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
     return Annotate(region.status(), "register a large message");
   }
   const RemoteSpan remote = (*region)->remote();
-  ring_[offered_ % kLargeOutstanding] = {std::exchange(reserved_, nullptr), *std::move(region)};
+  Offered& offered = ring_[offered_ % kLargeOutstanding];
+  offered.buffer = std::exchange(reserved_, nullptr);
+  offered.region = *std::move(region);
   return LargeOffer{offered_++, remote.key, remote.offset, remote.length};
 }
 
 bool LargeSender::OnDone(const LargeDone& done) {
   if (outstanding() == 0 || done.id != acknowledged_ || done.status != 0) return false;
-  Free(ring_[acknowledged_++ % kLargeOutstanding]);
+  Offered& offered = ring_[acknowledged_++ % kLargeOutstanding];
+  if (host_->ReclaimLarge(std::move(offered.region), &offered)) Free(offered);
   return true;
+}
+
+// If Stop() has not come first.
+void LargeSender::OnReclaimed(Offered& offered) {
+  if (offered.buffer == nullptr) return;
+  Free(offered);
+  host_->OnLargeReclaimed();
 }
 
 void LargeSender::Stop() {
   if (reserved_ != nullptr) Abandon();
-  while (outstanding() > 0) Free(ring_[acknowledged_++ % kLargeOutstanding]);
+  acknowledged_ = offered_;
+  for (Offered& offered : ring_) {
+    if (offered.buffer != nullptr) Free(offered);
+  }
 }
 
 void LargeSender::Free(Offered& offered) {

@@ -1,9 +1,14 @@
 // The sending half of large messages: buffers that wait, registered, for the peer to read them.
 //
+// A buffer is used again when nothing can read it any more, and not when the peer says that it has:
+// one that says so in the middle of its read would get the next message, which may be another
+// peer's.
+//
 // Threads: one engine's. Lifetime: a member of its connection.
 // Errors: a full ring or pool is nullptr from Reserve(); a peer's done that answers no offer is
 //   false from OnDone().
-// Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding.
+// Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding; of the messages with one
+//   place in the ring, at most the last has not been reclaimed.
 #pragma once
 
 #include <array>
@@ -15,6 +20,7 @@
 #include "transport/framing/batch.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/link.h"
+#include "transport/operation.h"
 #include "transport/region.h"
 
 namespace weft {
@@ -25,15 +31,25 @@ inline constexpr uint32_t kLargeOutstanding = 16;
 
 class LargeSender {
  public:
-  LargeSender() = default;
+  class Host {
+   public:
+    // As Connection::Reclaim().
+    virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
+    // There may be room again.
+    virtual void OnLargeReclaimed() = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  explicit LargeSender(Host* host);
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
   // REQUIRES: nothing offered or reserved.
   void Start(FramingDomain* domain);
 
-  // Memory for a message of up to `bytes`, page-aligned; nullptr: kLargeOutstanding are on their
-  // way, or the pool is full.
+  // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is.
   // REQUIRES: started; no open reservation; bytes <= kMaxMessageBytes.
   std::byte* Reserve(size_t bytes);
   bool reserved() const { return reserved_ != nullptr; }
@@ -51,17 +67,26 @@ class LargeSender {
   // Forgets everything. REQUIRES: the link is gone: nobody can read any more.
   void Stop();
 
-  bool full() const { return offered_ - acknowledged_ == kLargeOutstanding; }
+  // kLargeOutstanding are on their way, or not yet reclaimed.
+  bool full() const {
+    return outstanding() == kLargeOutstanding ||
+           ring_[offered_ % kLargeOutstanding].buffer != nullptr;
+  }
   uint64_t outstanding() const { return offered_ - acknowledged_; }
 
  private:
-  struct Offered {
-    LargeBuffer* buffer = nullptr;
+  struct Offered final : public Operation {
+    void OnComplete(const absl::Status&) override { sender->OnReclaimed(*this); }
+
+    LargeSender* sender = nullptr;
+    LargeBuffer* buffer = nullptr;  // null: reclaimed
     std::unique_ptr<Region> region;
   };
 
+  void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
 
+  Host* const host_;
   FramingDomain* domain_ = nullptr;
   LargeBuffer* reserved_ = nullptr;
   uint64_t offered_ = 0;

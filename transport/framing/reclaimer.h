@@ -1,10 +1,15 @@
 // Regions that are closed, but whose memory something that had begun may still touch: waits until
 // nothing can.
 //
-// The fence is two probes, one after the other. When the peer answers the first, all that it sent
-// before has arrived, its writes among it, and what it then asked to read has been looked up, or
-// refused, here; when it answers the second, the answers to those reads have arrived there. Regions
-// that come while a pair is under way wait for the next pair, and share it.
+// Where the link has a fence (Link::SendFence), that is one batch, of whatever there is to send. Up
+// to kFences are under way; regions that come meanwhile wait for the next one, and share it.
+//
+// Elsewhere it is two probes, one after the other. When the peer answers the first, all that it
+// sent before has arrived, its writes among it, and what it then asked to read has been looked up,
+// or refused, here; when it answers the second, the answers to those reads have arrived there.
+// Regions that come while a pair is under way wait for the next pair, and share it. (That takes the
+// peer's word: one that answers before it is asked, by another of its connections say, is
+// believed.)
 //
 // Where the peer answers no probes, or not any more, the end of the connection is the fence.
 //
@@ -20,6 +25,7 @@
 //   which are bounded (NetworkOptions::max_region_bytes), and keep their room.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -33,39 +39,62 @@ class Reclaimer final : private Operation {
  public:
   class Host {
    public:
-    // Sends a probe. An error: not now, or not any more; Advance() tries again.
+    // Whether the link has a fence.
+    virtual bool HasFence() const = 0;
+    // Sends a batch as a fence; an error: not now, or not any more.
+    virtual absl::Status SendFenceForReclaimer(Operation* passed) = 0;
+    // Sends a probe. An error: as above.
     virtual absl::Status AskForReclaimer(Operation* probe) = 0;
+    // Calls Advance() before the turn ends.
+    virtual void AdvanceSoon() = 0;
 
    protected:
     ~Host() = default;
   };
 
-  explicit Reclaimer(Host* host) : host_(host) {}
+  explicit Reclaimer(Host* host);
   Reclaimer(const Reclaimer&) = delete;
   Reclaimer& operator=(const Reclaimer&) = delete;
 
   // A region was closed; `op` is told when its memory is untouched for good.
   void Add(Operation* op);
 
-  // There may be room for a probe that could not be sent.
-  bool wants_probe() const { return phase_ == Phase::kAskFirst || phase_ == Phase::kAskSecond; }
+  // There is something to ask or send, for which there may be room now.
+  bool wants_advance() const {
+    return phase_ == Phase::kAskFirst || phase_ == Phase::kAskSecond ||
+           (!waiting_.empty() && phase_ == Phase::kIdle);
+  }
   void Advance();
 
   // Tells all. REQUIRES: the link is gone, and every probe has completed.
   void End();
 
-  size_t pinned() const { return waiting_.size() + fenced_.size(); }
+  size_t pinned() const;
 
  private:
   enum class Phase : uint8_t { kIdle = 1, kAskFirst = 2, kFirst = 3, kAskSecond = 4, kSecond = 5 };
 
+  // So many calls with lent memory can end one after the other within a fence's round trip without
+  // waiting for one another's.
+  static constexpr size_t kFences = 4;
+
+  struct Fence final : public Operation {
+    void OnComplete(const absl::Status& status) override;
+
+    Reclaimer* owner = nullptr;
+    std::vector<Operation*> fenced;  // empty: not under way
+  };
+
   void OnComplete(const absl::Status& status) override;
+  void AdvanceProbes();
+  void SendFence();
   static void Tell(std::vector<Operation*>& ops);
 
   Host* const host_;
-  Phase phase_ = Phase::kIdle;
-  std::vector<Operation*> waiting_;  // for the next pair
+  Phase phase_ = Phase::kIdle;       // of the probes
+  std::vector<Operation*> waiting_;  // for the next fence, or pair
   std::vector<Operation*> fenced_;   // by the pair that is under way
+  std::array<Fence, kFences> fences_;
 };
 
 }  // namespace weft

@@ -355,11 +355,13 @@ void FabricDomain::OnReceiveFailed(WorkId id) {
 void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
   Slot* slot = pool_.Find(id);
   if (slot == nullptr || slot->link == nullptr) return;
-  FabricLink* link = slot->link;
+  FabricLink* const link = slot->link;
+  Operation* const fence = slot->fence;
   WorkList::Remove(slot);
   --in_flight_;
   TakeBack(slot);
-  if (!status.ok()) link->Fail(status);
+  if (!status.ok()) return link->Fail(status);
+  if (fence != nullptr) fence->OnComplete(absl::OkStatus());
 }
 
 void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {

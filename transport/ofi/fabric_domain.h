@@ -57,6 +57,9 @@ struct FabricTraits {
   bool injects = true;
   // Closing a registration returns when nothing that a peer had begun touches the memory any more.
   bool closing_reclaims = false;
+  // A send may wait for the word of the peer's provider that it has arrived (FI_DELIVERY_COMPLETE),
+  // and that is a fence (FabricLink::SendFence).
+  bool fences = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
   // Looking at the completion queue is a system call, also when it is empty.

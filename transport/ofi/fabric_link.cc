@@ -30,7 +30,7 @@ absl::Status FabricLink::CheckUp() const {
   return absl::FailedPreconditionError("the link is not up yet");
 }
 
-absl::Status FabricLink::Send(SendSlot slot, uint32_t bytes) {
+absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
   Slot* taken = domain_->SlotOf(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
   const absl::Status up = CheckUp();
@@ -40,6 +40,7 @@ absl::Status FabricLink::Send(SendSlot slot, uint32_t bytes) {
   }
   taken->link = this;
   taken->bytes = bytes;
+  taken->fence = passed;
   const absl::Status status = Submit(taken);
   WakePeer();
   return status;
@@ -202,21 +203,40 @@ int FabricLink::Post(Work* work) {
 // slot is free again. (After a shutdown tcp loses an injected message silently. So would a sent
 // one be lost; the link's end covers both.)
 int FabricLink::PostSend(Slot* slot) {
-  if (slot->bytes <= domain_->inject_bytes_) {
+  if (slot->fence == nullptr && slot->bytes <= domain_->inject_bytes_) {
     const auto result =
         static_cast<int>(fi_inject(endpoint_, slot->data, slot->bytes, destination_));
     if (result == 0) domain_->TakeBack(slot);
     return result;
   }
   if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
-  const auto result = static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
-                                               destination_, slot->id().context()));
+  const int result =
+      slot->fence != nullptr
+          ? PostFence(slot)
+          : static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
+                                     destination_, slot->id().context()));
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
     ++domain_->in_flight_;
   }
   return result;
+}
+
+// The peer's provider acknowledges the message on the stream that its writes come by, and ours
+// takes what comes by it one after the other: so a write that had found its region before that was
+// closed has come to its end when the acknowledgement is here. And answers to what the peer had
+// asked to read are on their way before this message is. Neither depends on what the peer's program
+// does.
+int FabricLink::PostFence(Slot* slot) {
+  const iovec memory = {slot->data, slot->bytes};
+  fi_msg message = {};
+  message.msg_iov = &memory;
+  message.desc = &slot->descriptor;
+  message.iov_count = 1;
+  message.addr = destination_;
+  message.context = slot->id().context();
+  return static_cast<int>(fi_sendmsg(endpoint_, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 }
 
 int FabricLink::PostOperation(OperationRecord* record) {
@@ -255,6 +275,8 @@ bool FabricLink::Reclaim(std::unique_ptr<Region> region) {
   auto* const own = dynamic_cast<FabricRegion*>(region.get());
   return own != nullptr && own->Close() && closing_reclaims();
 }
+
+bool FabricLink::has_fence() const { return domain_->traits_.fences; }
 
 bool FabricLink::closing_reclaims() const { return domain_->traits_.closing_reclaims; }
 

@@ -42,7 +42,11 @@ class FabricLink : public Link,
 
   ~FabricLink() override;
 
-  absl::Status Send(SendSlot slot, uint32_t bytes) final;
+  absl::Status Send(SendSlot slot, uint32_t bytes) final {
+    return SendFence(slot, bytes, /*passed=*/nullptr);
+  }
+  bool has_fence() const final;
+  absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                     Operation* op) final;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -113,6 +117,7 @@ class FabricLink : public Link,
   absl::Status Submit(Work* work);
   int Post(Work* work);
   int PostSend(Slot* slot);
+  int PostFence(Slot* slot);
   void RetryWaiting();
   void CountDelay(int result);
   void DeliverEvent();

@@ -234,6 +234,75 @@ TEST_P(OneSidedTest, RegionsReturnTheirRegistrations) {
   EXPECT_EQ(b_.domain->stats().registrations_open, before);
 }
 
+// --- fences ------------------------------------------------------------------------------------
+
+class FenceTest : public OneSidedTest {
+ protected:
+  // Enough that it is in no socket's buffers: it goes on while both sides look after it.
+  static constexpr size_t kLong = 64 << 20;
+
+  bool HasFence() const { return b_.endpoint.link->has_fence(); }
+  bool BeginsToCome(const std::vector<std::byte>& memory) {
+    return Run([&] { return memory[0] != std::byte{0}; });
+  }
+  // Sent by the owner of a region that is closed; the other side's program does not answer.
+  void SendFence() {
+    const SendSlot slot = b_.domain->AcquireSlot();
+    ASSERT_NE(slot.data, nullptr);
+    slot.data[0] = std::byte{1};
+    ASSERT_TRUE(b_.endpoint.link->SendFence(slot, 1, &fence_).ok());
+  }
+
+  CountedOperation fence_;
+};
+
+TEST_P(FenceTest, BehindItNoWriteThatHadBegunGoesOn) {
+  if (!HasFence()) GTEST_SKIP() << "this path has none";
+  std::vector<std::byte> here(kLong, std::byte{1}), there(kLong);
+  auto local = Register(a_, here, Access::kLocalOnly);
+  auto remote = Register(b_, there, Access::kRemoteWrite);
+  CountedOperation write;
+  ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, remote->remote(), &write).ok());
+  ASSERT_TRUE(BeginsToCome(there));
+  ASSERT_EQ(there.back(), std::byte{0}) << "the write is over already";
+  ASSERT_FALSE(b_.endpoint.link->Reclaim(std::move(remote)));
+  SendFence();
+  ASSERT_TRUE(Run([&] { return fence_.completions == 1; }));
+  EXPECT_EQ(there.back(), std::byte{1}) << "what had begun has come to its end before";
+  std::fill(there.begin(), there.end(), std::byte{2});
+  CountedOperation late;
+  ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, RemoteSpan{1, 0, kLong}, &late).ok());
+  ASSERT_TRUE(Run([&] { return b_.endpoint.downs + a_.endpoint.downs > 0; }));
+  EXPECT_EQ(std::count(there.begin(), there.end(), std::byte{2}), static_cast<ptrdiff_t>(kLong));
+}
+
+TEST_P(FenceTest, BehindItNoReadThatHadBegunGoesOn) {
+  if (!HasFence()) GTEST_SKIP() << "this path has none";
+  std::vector<std::byte> here(kLong), there(kLong, std::byte{1});
+  auto local = Register(a_, here, Access::kLocalOnly);
+  auto remote = Register(b_, there, Access::kRemoteRead);
+  CountedOperation read;
+  ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &read).ok());
+  ASSERT_TRUE(BeginsToCome(here));
+  ASSERT_FALSE(b_.endpoint.link->Reclaim(std::move(remote)));
+  SendFence();
+  ASSERT_TRUE(Run([&] { return fence_.completions == 1; }));
+  std::fill(there.begin(), there.end(), std::byte{2});  // the next message, another peer's
+  ASSERT_TRUE(Run([&] { return read.completions == 1; }));
+  EXPECT_EQ(std::count(here.begin(), here.end(), std::byte{2}), 0);
+}
+
+TEST_P(FenceTest, ALinkThatEndsTellsNobody) {
+  if (!HasFence()) GTEST_SKIP() << "this path has none";
+  SendFence();
+  b_.endpoint.link.reset();
+  b_.domain->Poll(16);
+  EXPECT_EQ(fence_.completions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, FenceTest, testing::ValuesIn(TestedPaths()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
 // --- closing -----------------------------------------------------------------------------------
 
 TEST_P(OneSidedTest, ClosingCompletesOutstandingOperationsInside) {

@@ -20,6 +20,7 @@
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/work.h"
+#include "transport/operation.h"
 
 namespace weft {
 
@@ -31,9 +32,10 @@ struct Slot : Work {
   std::byte* data = nullptr;
   void* descriptor = nullptr;  // of the chunk's registration
   uint32_t index = 0;
-  uint32_t generation = 0;  // changes whenever the slot is given back
-  uint32_t bytes = 0;       // kSend: how many to send
-  bool posted = false;      // in the provider's hands
+  uint32_t generation = 0;     // changes whenever the slot is given back
+  uint32_t bytes = 0;          // kSend: how many to send
+  bool posted = false;         // in the provider's hands
+  Operation* fence = nullptr;  // kSend: Link::SendFence()
 };
 
 class SlotPool {
@@ -65,6 +67,7 @@ class SlotPool {
     ++slot->generation;
     slot->link = nullptr;
     slot->posted = false;
+    slot->fence = nullptr;
     free_.push_back(slot);
   }
 

@@ -1,0 +1,139 @@
+#include "transport/framing/large_sender.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft {
+namespace {
+
+struct FakeRegion final : public Region {
+  explicit FakeRegion(MutableByteSpan memory) : Region(memory, {7, 0, memory.size()}) {}
+};
+
+// Registers, and does nothing else.
+class FakeDomain final : public LinkDomain {
+ public:
+  const PathInfo& path() const override { return path_; }
+  const std::string& address() const override { return address_; }
+  uint32_t slot_bytes() const override { return 4096; }
+  absl::Status AddSlots(uint32_t, uint32_t) override { return absl::OkStatus(); }
+  void RemoveSlots(uint32_t, uint32_t) override {}
+  SendSlot AcquireSlot() override { return {}; }
+  void ReleaseSlot(SendSlot) override {}
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler*) override {
+    return absl::UnimplementedError("fake");
+  }
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler*) override {
+    return absl::UnimplementedError("fake");
+  }
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
+    return std::unique_ptr<Region>(std::make_unique<FakeRegion>(memory));
+  }
+  int Poll(int) override { return 0; }
+  bool Arm() override { return true; }
+  int descriptor() const override { return -1; }
+  bool busy() const override { return false; }
+  const LinkDomainStats& stats() const override { return stats_; }
+
+ private:
+  PathInfo path_;
+  std::string address_;
+  LinkDomainStats stats_;
+};
+
+// Says of each region whether closing it reclaims; if not, it is reclaimed by the test.
+class LargeSenderTest : public testing::Test, private LargeSender::Host {
+ protected:
+  LargeSenderTest() { sender_.Start(&framing_); }
+  ~LargeSenderTest() override {
+    sender_.Stop();
+    EXPECT_EQ(framing_.send_pool().in_use_bytes(), 0u);
+  }
+
+  // Where the message is, until it is reclaimed.
+  const std::byte* Send() {
+    std::byte* const data = sender_.Reserve(kBytes);
+    if (data != nullptr) {
+      EXPECT_TRUE(sender_.Commit(kBytes).ok());
+    }
+    return data;
+  }
+  bool Done(uint64_t id) { return sender_.OnDone({id, 0}); }
+  void Reclaimed(size_t index) { pinned_[index]->OnComplete(absl::OkStatus()); }
+
+  static constexpr size_t kBytes = 100'000;
+
+  FakeDomain domain_;
+  FramingDomain framing_{&domain_};
+  LargeSender sender_{this};
+  bool closing_reclaims_ = false;
+  std::vector<Operation*> pinned_;
+  int told_ = 0;
+
+ private:
+  bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override {
+    EXPECT_NE(region, nullptr);
+    if (!closing_reclaims_) pinned_.push_back(op);
+    return closing_reclaims_;
+  }
+  void OnLargeReclaimed() override { ++told_; }
+};
+
+// A peer said "done" in the middle of its read, and went on reading: what it got was the next
+// message, of whomever that was.
+TEST_F(LargeSenderTest, ABufferThatMayStillBeReadIsNotUsedAgain) {
+  const std::byte* const first = Send();
+  ASSERT_TRUE(Done(0));
+  EXPECT_NE(Send(), first);
+  EXPECT_GE(framing_.send_pool().in_use_bytes(), 2 * kBytes);
+  Reclaimed(0);
+  EXPECT_EQ(told_, 1);
+  EXPECT_EQ(Send(), first);
+}
+
+TEST_F(LargeSenderTest, WhereClosingReclaimsABufferIsUsedAgainAtOnce) {
+  closing_reclaims_ = true;
+  const std::byte* const first = Send();
+  ASSERT_TRUE(Done(0));
+  EXPECT_EQ(Send(), first);
+}
+
+TEST_F(LargeSenderTest, WhatIsNotReclaimedTakesRoom) {
+  for (uint64_t id = 0; id < kLargeOutstanding; ++id) {
+    ASSERT_NE(Send(), nullptr);
+    ASSERT_TRUE(Done(id));
+  }
+  EXPECT_EQ(sender_.outstanding(), 0u);
+  EXPECT_TRUE(sender_.full());
+  EXPECT_EQ(Send(), nullptr);
+  Reclaimed(0);
+  EXPECT_NE(Send(), nullptr);
+  EXPECT_TRUE(sender_.full());
+}
+
+TEST_F(LargeSenderTest, DonesAreForTheOldestThatIsOffered) {
+  EXPECT_FALSE(Done(0));
+  Send();
+  Send();
+  EXPECT_FALSE(Done(1));
+  EXPECT_TRUE(Done(0));
+  EXPECT_FALSE(Done(0));
+  EXPECT_TRUE(Done(1));
+}
+
+// The end of the connection reclaims all: what is told afterwards finds nothing to do.
+TEST_F(LargeSenderTest, TheEndGivesBackWhatIsPinned) {
+  Send();
+  Send();
+  ASSERT_TRUE(Done(0));
+  sender_.Stop();
+  EXPECT_EQ(framing_.send_pool().in_use_bytes(), 0u);
+  Reclaimed(0);
+  EXPECT_EQ(told_, 0);
+}
+
+}  // namespace
+}  // namespace weft
