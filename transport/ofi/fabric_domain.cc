@@ -14,6 +14,11 @@ uint64_t LargestKey(size_t key_bytes) {
   return key_bytes >= sizeof(uint64_t) ? ~uint64_t{0} : (uint64_t{1} << (8 * key_bytes)) - 1;
 }
 
+uint32_t MostPieces(const fi_tx_attr& attributes) {
+  const size_t least = std::min(attributes.iov_limit, attributes.rma_iov_limit);
+  return static_cast<uint32_t>(std::clamp(least, size_t{1}, size_t{FabricLink::kMostPieces}));
+}
+
 }  // namespace
 
 FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
@@ -24,6 +29,7 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
       inject_bytes_(traits.injects ? objects_->info->tx_attr->inject_size : 0),
       max_transfer_bytes_(objects_->info->ep_attr->max_msg_size),
       max_key_(LargestKey(objects_->info->domain_attr->mr_key_size)),
+      max_pieces_(traits.groups_operations ? MostPieces(*objects_->info->tx_attr) : 1),
       registrar_(objects_->domain.get(), *objects_->info, &stats_),
       pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
       operations_(options.max_outstanding_operations),
@@ -194,6 +200,7 @@ void FabricDomain::FinishAll(WorkList& works, const absl::Status& status) {
     } else {
       auto* record = static_cast<OperationRecord*>(work);
       in_flight_ -= std::exchange(record->parts_in_flight, 0);
+      record->next_piece = nullptr;  // all of them are here
       Defer(record, status);
     }
   }
@@ -372,6 +379,10 @@ void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {
   --in_flight_;
   if (!status.ok() && traits_.errors_end_links) record->link->Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
+  record->Separate([&](OperationRecord* piece) {
+    WorkList::Remove(piece);
+    Defer(piece, status);
+  });
   WorkList::Remove(record);
   Complete(record);
 }
@@ -390,6 +401,7 @@ int FabricDomain::Poll(int budget) {
   int done = DeliverDeferred(budget);
   if (!retries_.empty()) RetryLinks();
   done += ReadCompletions(budget);
+  if (max_pieces_ > 1) done += DeliverDeferred(budget);  // the pieces of what has completed
   if (receives_posted_ < receives_wanted()) TopUpReceives();
   done += PollConnections();
   done += DeliverEvents();

@@ -60,6 +60,9 @@ struct FabricTraits {
   // A send may wait for the word of the peer's provider that it has arrived (FI_DELIVERY_COMPLETE),
   // and that is a fence (FabricLink::SendFence).
   bool fences = false;
+  // Small operations cost as much as the call to the provider: several share one, as far as it
+  // takes several pieces.
+  bool groups_operations = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
   // Looking at the completion queue is a system call, also when it is empty.
@@ -175,6 +178,7 @@ class FabricDomain : public LinkDomain {
   const size_t inject_bytes_;
   const uint64_t max_transfer_bytes_;
   const uint64_t max_key_;
+  const uint32_t max_pieces_;  // of one provider call
 
   // Engine thread only.
   LinkDomainStats stats_;

@@ -131,13 +131,27 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
   }
   // There are as many joins as records, so there is one.
   Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(count));
+  gathering_ = domain_->max_pieces_ > 1;
   for (size_t i = 0; i < count; ++i) {
     OperationRecord* const record = table.Take();
     Fill(record, is_read, transfers[i], descriptors[i], join);
     SubmitOperation(record);
   }
+  if (std::exchange(gathering_, false)) RetryWaiting();
   if (operations_need_peer_) WakePeer();
   return absl::OkStatus();
+}
+
+bool FabricLink::MayShare(const OperationRecord& record) const {
+  return record.bytes <= kSharedBytes && record.bytes_posted == 0;
+}
+
+// A small operation behind others that are under way waits for the next turn, and whoever comes
+// until then leaves with it. A lone one leaves at once.
+bool FabricLink::AwaitsOthers(const Work& work) const {
+  if (domain_->max_pieces_ == 1 || work.kind != WorkKind::kOperation) return false;
+  if (!MayShare(static_cast<const OperationRecord&>(work))) return false;
+  return gathering_ || (!posted_.empty() && posted_.Front() != posted_.Back());
 }
 
 // An accepted post reports through the operation, whatever becomes of the link.
@@ -153,7 +167,9 @@ void FabricLink::SubmitOperation(OperationRecord* record) {
 
 // The caller wakes the peer, who has to take it or to make room.
 absl::Status FabricLink::Submit(Work* work) {
-  if (waiting_.empty()) {
+  if (waiting_.empty() && AwaitsOthers(*work)) {
+    CountDelay(kMoreToDo);
+  } else if (waiting_.empty()) {
     const int result = Post(work);
     if (result == 0) return absl::OkStatus();
     if (result < 0 && result != -FI_EAGAIN) {
@@ -195,8 +211,54 @@ void FabricLink::CountDelay(int result) {
 }
 
 int FabricLink::Post(Work* work) {
-  return work->kind == WorkKind::kSend ? PostSend(static_cast<Slot*>(work))
-                                       : PostOperation(static_cast<OperationRecord*>(work));
+  if (work->kind == WorkKind::kSend) return PostSend(static_cast<Slot*>(work));
+  auto* const record = static_cast<OperationRecord*>(work);
+  const bool together = domain_->max_pieces_ > 1 && !waiting_.empty() && MayShare(*record);
+  return together ? PostTogether(record) : PostOperation(record);
+}
+
+// With those like it that wait right behind it.
+int FabricLink::PostTogether(OperationRecord* first) {
+  if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
+  std::array<OperationRecord*, kMostPieces> pieces = {first};
+  uint32_t count = 1;
+  for (Work& next : waiting_) {
+    if (count == domain_->max_pieces_ || next.kind != WorkKind::kOperation) break;
+    auto& record = static_cast<OperationRecord&>(next);
+    if (record.is_read != first->is_read || !MayShare(record)) break;
+    pieces[count++] = &record;
+  }
+  std::array<iovec, kMostPieces> local;
+  std::array<void*, kMostPieces> descriptors;
+  std::array<fi_rma_iov, kMostPieces> remote;
+  for (uint32_t i = 0; i < count; ++i) {
+    const OperationRecord& piece = *pieces[i];
+    local[i] = {piece.local, piece.bytes};
+    descriptors[i] = piece.descriptor;
+    remote[i] = {piece.remote_offset, piece.bytes, piece.remote_key};
+  }
+  fi_msg_rma message = {};
+  message.msg_iov = local.data();
+  message.desc = descriptors.data();
+  message.iov_count = count;
+  message.addr = destination_;
+  message.rma_iov = remote.data();
+  message.rma_iov_count = count;
+  message.context = domain_->operations_.IdOf(first).context();
+  const ssize_t result = first->is_read ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
+                                        : fi_writemsg(endpoint_, &message, FI_COMPLETION);
+  if (result != 0) return static_cast<int>(result);
+  ++first->parts_in_flight;
+  ++domain_->in_flight_;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i > 0) {
+      WorkList::Remove(pieces[i]);
+      pieces[i - 1]->next_piece = pieces[i];
+    }
+    pieces[i]->bytes_posted = pieces[i]->bytes;
+    posted_.PushBack(pieces[i]);
+  }
+  return 0;
 }
 
 // Up to the provider's inject size the bytes are copied at once: no completion to read, and the

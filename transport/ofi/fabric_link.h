@@ -62,6 +62,9 @@ class FabricLink : public Link,
 
   State state() const { return state_; }
 
+  // Operations in one call to the provider: tcp takes 4.
+  static constexpr uint32_t kMostPieces = 4;
+
  protected:
   // `doorbell` may be null: the peer then needs no waking.
   FabricLink(FabricDomain* domain, LinkHandler* handler, PeerDoorbell* doorbell);
@@ -107,12 +110,18 @@ class FabricLink : public Link,
  private:
   friend class FabricDomain;
 
+  // Above, the bytes cost more than the call that brings them.
+  static constexpr uint64_t kSharedBytes = 4096;
+
   absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
   absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
   absl::StatusOr<void*> Check(bool is_read, const Transfer& transfer) const;
   void Fill(OperationRecord* record, bool is_read, const Transfer& transfer, void* descriptor,
             Operation* op);
   void SubmitOperation(OperationRecord* record);
+  bool MayShare(const OperationRecord& record) const;
+  bool AwaitsOthers(const Work& work) const;
+  int PostTogether(OperationRecord* first);
   absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
   int Post(Work* work);
@@ -133,6 +142,7 @@ class FabricLink : public Link,
   State state_ = State::kConnecting;
   bool detached_ = false;
   bool operations_need_peer_ = true;
+  bool gathering_ = false;  // a batch: its pieces wait for one another
   bool up_pending_ = false;
   bool down_pending_ = false;
   absl::Status down_status_;

@@ -234,6 +234,126 @@ TEST_P(OneSidedTest, RegionsReturnTheirRegistrations) {
   EXPECT_EQ(b_.domain->stats().registrations_open, before);
 }
 
+// --- several at once ---------------------------------------------------------------------------
+
+class SeveralAtOnceTest : public OneSidedTest {
+ protected:
+  static constexpr size_t kPiece = 50;
+
+  SeveralAtOnceTest() : here_(kOperations * kPiece), there_(Pattern(kOperations * 100)) {
+    local_ = Register(a_, here_, Access::kLocalOnly);
+    remote_ = Register(b_, there_, Access::kRemoteReadWrite);
+  }
+
+  absl::Status Read(size_t i) {
+    return a_.endpoint.link->Read(*local_, i * kPiece, Remote(i), &ops_[i]);
+  }
+  absl::Status Write(size_t i) {
+    return a_.endpoint.link->Write(*local_, i * kPiece, Remote(i), &ops_[i]);
+  }
+  RemoteSpan Remote(size_t i) const { return remote_->remote().Slice(i * 100, kPiece); }
+  bool AreEqual(size_t i) const {
+    const auto at = here_.begin() + static_cast<ptrdiff_t>(i * kPiece);
+    return std::equal(at, at + kPiece, there_.begin() + static_cast<ptrdiff_t>(i * 100));
+  }
+  bool AllComplete() {
+    return Run([&] {
+      return std::all_of(ops_.begin(), ops_.end(), [](const auto& op) { return op.completions; });
+    });
+  }
+  void ExpectEachOnce() {
+    for (const CountedOperation& op : ops_) EXPECT_EQ(op.completions, 1);
+  }
+
+  std::vector<std::byte> here_;
+  std::vector<std::byte> there_;
+  std::unique_ptr<Region> local_;
+  std::unique_ptr<Region> remote_;
+  std::vector<CountedOperation> ops_{kOperations};
+};
+
+TEST_P(SeveralAtOnceTest, EachReadBringsItsOwn) {
+  for (int round = 0; round < 20; ++round) {
+    std::fill(here_.begin(), here_.end(), std::byte{0});
+    ops_.assign(kOperations, {});
+    for (size_t i = 0; i < kOperations; ++i) ASSERT_TRUE(Read(i).ok());
+    ASSERT_TRUE(AllComplete());
+    ExpectEachOnce();
+    for (size_t i = 0; i < kOperations; ++i) EXPECT_TRUE(ops_[i].status.ok() && AreEqual(i));
+    EXPECT_FALSE(a_.domain->busy());
+  }
+}
+
+TEST_P(SeveralAtOnceTest, ReadsAndWritesMayTakeTurns) {
+  std::fill(here_.begin(), here_.end(), std::byte{3});
+  for (size_t i = 0; i < kOperations; ++i) {
+    ASSERT_TRUE((i / 3 % 2 == 0 ? Write(i) : Read(i)).ok());
+  }
+  ASSERT_TRUE(AllComplete());
+  ASSERT_TRUE(a_.Send("behind them").ok());
+  ASSERT_TRUE(Run([&] { return b_.received.size() == 1; }));
+  ExpectEachOnce();
+  for (size_t i = 0; i < kOperations; ++i) EXPECT_TRUE(AreEqual(i)) << i;
+}
+
+// A message waits with the writes before it.
+TEST_P(SeveralAtOnceTest, AMessageBehindWritesFindsThemAll) {
+  std::fill(here_.begin(), here_.end(), std::byte{4});
+  for (size_t i = 0; i < kOperations; ++i) ASSERT_TRUE(Write(i).ok());
+  ASSERT_TRUE(a_.Send("notify").ok());
+  bool all = false;
+  b_.on_received = [&] {
+    all = true;
+    for (size_t i = 0; i < kOperations; ++i) all = all && AreEqual(i);
+  };
+  ASSERT_TRUE(Run([&] { return b_.received.size() == 1; }));
+  EXPECT_TRUE(all);
+  ASSERT_TRUE(AllComplete());
+}
+
+// Whoever hears of the first may end the link: the others have been told when that returns.
+TEST_P(SeveralAtOnceTest, ALinkThatEndsWithTheFirstEndsTheOthersOnce) {
+  struct Closing final : Operation {
+    void OnComplete(const absl::Status&) override {
+      link->reset();
+      for (const CountedOperation& other : *others) ended += other.completions;
+    }
+    std::unique_ptr<Link>* link = nullptr;
+    std::vector<CountedOperation>* others = nullptr;
+    int ended = 0;
+  } first;
+  first.link = &a_.endpoint.link;
+  first.others = &ops_;
+  ASSERT_TRUE(Read(0).ok());
+  ASSERT_TRUE(Read(1).ok());
+  ASSERT_TRUE(a_.endpoint.link->Read(*local_, 0, Remote(0), &first).ok());
+  for (size_t i = 2; i < kOperations - 1; ++i) ASSERT_TRUE(Read(i).ok());
+  ASSERT_TRUE(Run([&] { return first.ended > 0; }));
+  EXPECT_EQ(first.ended, static_cast<int>(kOperations) - 1);
+  a_.domain->Poll(16);
+  for (size_t i = 0; i < kOperations - 1; ++i) EXPECT_EQ(ops_[i].completions, 1) << i;
+  EXPECT_FALSE(a_.domain->busy());
+}
+
+TEST_P(SeveralAtOnceTest, ABatchGoesAsOne) {
+  std::vector<Transfer> pieces;
+  for (size_t i = 0; i < kOperations; ++i) {
+    Transfer piece;
+    piece.local = local_.get();
+    piece.local_offset = i * kPiece;
+    piece.remote = Remote(i);
+    pieces.push_back(piece);
+  }
+  ASSERT_TRUE(a_.endpoint.link->ReadBatch(pieces, &ops_[0]).ok());
+  ASSERT_TRUE(Run([&] { return ops_[0].completions == 1; }));
+  EXPECT_TRUE(ops_[0].status.ok()) << ops_[0].status;
+  for (size_t i = 0; i < kOperations; ++i) EXPECT_TRUE(AreEqual(i));
+  EXPECT_FALSE(a_.domain->busy());
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, SeveralAtOnceTest, testing::ValuesIn(TestedPaths()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
 // --- fences ------------------------------------------------------------------------------------
 
 class FenceTest : public OneSidedTest {

@@ -2,7 +2,8 @@
 //
 // An operation is one record, however many provider calls it takes: a provider with a largest
 // transfer gets it in parts, which share one context {slot, generation}. The record is done when
-// every part is posted and every posted part has completed.
+// every part is posted and every posted part has completed. Or several small operations are one
+// provider call, under the context of the first, and are done when that is.
 //
 // Threads: the engine's.
 // Invariants: bytes_posted <= bytes; parts_in_flight counts the completions still to come.
@@ -10,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/slab.h"
@@ -21,6 +23,18 @@ namespace weft {
 struct OperationRecord : Work {
   OperationRecord() : Work(WorkKind::kOperation) {}
 
+  // Calls `then(piece)` for the others of the provider call that this is the first of, which are
+  // then on their own.
+  template <class Then>
+  void Separate(Then&& then) {
+    OperationRecord* piece = std::exchange(next_piece, nullptr);
+    while (piece != nullptr) {
+      OperationRecord* const next = std::exchange(piece->next_piece, nullptr);
+      then(piece);
+      piece = next;
+    }
+  }
+
   bool AllPosted() const { return bytes_posted == bytes; }
 
   Operation* user = nullptr;
@@ -31,6 +45,7 @@ struct OperationRecord : Work {
   uint64_t bytes = 0;
   uint64_t bytes_posted = 0;
   uint32_t parts_in_flight = 0;
+  OperationRecord* next_piece = nullptr;  // of the same provider call
   bool is_read = false;
   bool finished = false;  // only the user has still to hear of it
   absl::Status status;    // the first part that failed decides
@@ -52,6 +67,7 @@ class OperationTable {
     record->link = nullptr;
     record->user = nullptr;
     record->finished = false;
+    record->next_piece = nullptr;
     record->status = absl::OkStatus();
     records_.Free(records_.HandleOf(record));
   }

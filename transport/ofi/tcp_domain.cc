@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& op
   FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
   traits.looks_cost = true;
   traits.fences = true;
+  traits.groups_operations = true;
   std::unique_ptr<TcpDomain> domain(new TcpDomain(options, std::move(objects), traits));
   WEFT_RETURN_IF_ERROR(domain->Start());
   return std::unique_ptr<LinkDomain>(std::move(domain));
