@@ -14,8 +14,8 @@
 // One of the two sees the other (core/full_fence.h): no record is left behind a byte of 0.
 //
 // A hostile peer can set any byte: the domain looks at some rings for nothing. It can clear the
-// bytes of other peers' links: those are delayed, not lost, for the domain looks at one cold ring
-// in each turn anyway, and at all of them before it sleeps.
+// bytes of other peers' links: those are delayed, not lost, for the domain looks at a cold ring
+// now and then anyway, and at all of them before it sleeps.
 //
 // Threads: the domain's engine; the bytes any.
 #pragma once

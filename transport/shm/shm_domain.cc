@@ -173,13 +173,19 @@ void ShmDomain::CloseHoles() {
   hot_holes_ = 0;
 }
 
-// Those whose bytes call, and one more: see attention.h.
+// Those whose bytes call, and now and then one more: see attention.h.
 void ShmDomain::WakeCold() {
   const auto wake = [this](uint32_t index) {
     ShmLink* const link = index < links_.size() ? links_[index] : nullptr;
     if (link != nullptr && link->state() != ShmLink::State::kDown) MakeHot(link);
   };
   memory_->attention().ForEachCalling(wake);
+  if (turns_to_cold_look_-- > 0) return;
+  turns_to_cold_look_ = kTurnsPerColdLook;
+  LookAtNextCold();
+}
+
+void ShmDomain::LookAtNextCold() {
   if (next_cold_ >= links_.size()) next_cold_ = 0;
   ShmLink* const link = links_[next_cold_];
   if (link != nullptr && link->HasInput()) MakeHot(link);

@@ -65,8 +65,12 @@ class ShmDomain final : public LinkDomain {
 
   // Links that are polled in every turn however quiet they are: an empty look costs some 1 ns.
   static constexpr size_t kAlwaysHot = 8;
-  // Turns without a record after which a link goes cold, if there are more. Some 50 us of spinning.
-  static constexpr uint32_t kQuietTurns = 512;
+  // Turns without a record after which a link goes cold, if there are more. Calls that go round a
+  // thousand links leave each hot for so many turns: with 512 of them each turn looked at so many
+  // rings that a call took 10 times as long as with one link.
+  static constexpr uint32_t kQuietTurns = 16;
+  // One turn of so many looks at a cold ring without being called: that is a cache miss.
+  static constexpr uint32_t kTurnsPerColdLook = 64;
   // Records of one link in one turn: others do not wait for a flood.
   static constexpr int kRecordsAtOnce = 32;
 
@@ -92,6 +96,7 @@ class ShmDomain final : public LinkDomain {
   void MakeCold(ShmLink* link);
   void CloseHoles();
   void WakeCold();
+  void LookAtNextCold();
   int ReceiveHot(int budget);
   int DeliverDeferred(int budget);
   int DeliverEvents();
@@ -124,6 +129,7 @@ class ShmDomain final : public LinkDomain {
   size_t hot_holes_ = 0;
   size_t next_hot_ = 0;     // whose turn it is when the budget was used up
   uint32_t next_cold_ = 0;  // to be looked at in this turn
+  uint32_t turns_to_cold_look_ = 0;
   ShmLink* polled_ = nullptr;
 
   IntrusiveList<ShmLink, ShmMemberTag> members_;
