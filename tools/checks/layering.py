@@ -41,7 +41,7 @@ NETWORKS = {"transport/ofi/": (), "transport/shm/": ("transport/control/descript
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"
 # Parts that are benchmarked by themselves.
-BENCHED = ("transport/framing/", "transport/sim/")
+BENCHED = ("transport/framing/", "transport/shm/", "transport/sim/")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
 _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"\s*;')
