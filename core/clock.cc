@@ -2,7 +2,10 @@
 
 #include <time.h>
 
+#include <memory>
+
 #include "core/check.h"
+#include "core/counter_clock.h"
 
 namespace weft {
 namespace {
@@ -16,11 +19,16 @@ class MonotonicClock final : public Clock {
   }
 };
 
+Clock* MakeRealClock() {
+  if (std::unique_ptr<Clock> counter = CounterClock::Create()) return counter.release();
+  return new MonotonicClock;
+}
+
 }  // namespace
 
 Clock& Clock::Real() {
   // Never destroyed: threads may still ask for the time while the process exits.
-  static Clock& clock = *new MonotonicClock;
+  static Clock& clock = *MakeRealClock();
   return clock;
 }
 
