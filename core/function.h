@@ -151,6 +151,7 @@ class Function<R(Args...), kInlineBytes> {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC unroll 8
 #endif
     for (std::size_t i = 0; i < kStorageBytes; i += sizeof(uint64_t)) {
       uint64_t word;

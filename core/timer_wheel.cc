@@ -4,9 +4,7 @@
 
 namespace weft {
 
-Timer::~Timer() {
-  if (armed()) wheel_->Cancel(this);
-}
+void Timer::Disarm() { wheel_->Cancel(this); }
 
 TimerWheel::~TimerWheel() {
   WEFT_CHECK(!advancing_);

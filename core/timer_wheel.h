@@ -38,7 +38,9 @@ struct TimerWheelTag;
 // One deadline at a time. Derive, implement OnTimer, and schedule it on a wheel.
 class Timer : private ListNode<TimerWheelTag> {
  public:
-  virtual ~Timer();
+  virtual ~Timer() {
+    if (armed()) Disarm();
+  }
 
   // From Schedule until just before OnTimer, or until cancelled.
   bool armed() const { return wheel_ != nullptr; }
@@ -56,6 +58,8 @@ class Timer : private ListNode<TimerWheelTag> {
  private:
   friend class TimerWheel;
   friend class IntrusiveList<Timer, TimerWheelTag>;
+
+  void Disarm();
 
   uint64_t deadline_ns_ = 0;
   TimerWheel* wheel_ = nullptr;

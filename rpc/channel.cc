@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/bulk_call.h"
@@ -29,9 +30,7 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   return Bounded("min_backoff_us", options.min_backoff_us, 1, options.max_backoff_us);
 }
 
-// Fails what could never be sent, before anything is touched.
-absl::Status CheckRequest(const google::protobuf::MessageLite& request) {
-  if (request.IsInitialized()) return absl::OkStatus();
+WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& request) {
   return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
                                            std::string(request.GetTypeName()), ": ",
                                            request.InitializationErrorString(), " (not sent)"));
@@ -106,8 +105,8 @@ ChannelStats Channel::stats() {
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->Bind(service); }
 
-void Channel::Fill(ClientCall& call, uint32_t method, google::protobuf::MessageLite* reply,
-                   const CallOptions& options) {
+WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method,
+                               google::protobuf::MessageLite* reply, const CallOptions& options) {
   call.method = method;
   call.reply = reply;
   call.wait_for_server = options.wait_for_server;
@@ -118,69 +117,83 @@ void Channel::Fill(ClientCall& call, uint32_t method, google::protobuf::MessageL
   call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
 }
 
-// Fails what could never be sent; else the call has what it lends.
-absl::Status Channel::Begin(ClientCall& call, const google::protobuf::MessageLite& request,
-                            const CallOptions& options) {
-  if (options.bulk == nullptr) return CheckRequest(request);
-  WEFT_RETURN_IF_ERROR(CheckRequest(request));
-  WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
-  call.bulk = options.bulk;
+// Fails what could never be sent; else the call has its request, and what it lends.
+WEFT_INLINE absl::Status Channel::Begin(ClientCall& call,
+                                        const google::protobuf::MessageLite& request,
+                                        const CallOptions& options) {
+  if (!request.IsInitialized()) [[unlikely]]
+    return IncompleteError(request);
+  if (options.bulk != nullptr) [[unlikely]] {
+    WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
+    call.bulk = options.bulk;
+  }
+  call.request = &request;
   return absl::OkStatus();
 }
 
 absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                            google::protobuf::MessageLite* reply, const CallOptions& options) {
   BlockingCall call(engine_);
-  call.request = &request;
   Fill(call, method, reply, options);
-  if (engine_.InTurn()) {
-    return absl::FailedPreconditionError(
-        "a blocking call inside a callback of its own engine would wait for itself: use the form "
-        "with a callback");
-  }
-  WEFT_RETURN_IF_ERROR(Begin(call, request, options));
-  if (engine_.Enter()) {
-    client_->Start(call);
-    client_->FlushUnlessInTurn();
-    if (!engine_.Wait(call.waiter(), call.deadline_ns)) client_->Expire(call);
+  if (absl::Status begun = Begin(call, request, options); !begun.ok()) [[unlikely]]
+    return begun;
+  if (!engine_.Enter()) [[unlikely]]
+    return CallElsewhere(call);
+  if (engine_.in_turn()) [[unlikely]] {
     engine_.Leave();
-  } else {
-    if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
-      if (call.bulk != nullptr) call.bulk->NotStarted();
-      return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
-    }
-    engine_.Wait(call.waiter());
+    return CallInTurn(call);
   }
+  client_->Start(call);
+  client_->Flush();
+  if (!engine_.Drive(call.waiter(), call.deadline_ns)) [[unlikely]]
+    client_->Expire(call);
+  engine_.Leave();
   return std::move(call.status());
+}
+
+// For a thread that may not drive the engine.
+WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call) {
+  if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
+    return NotStarted(call, absl::ResourceExhaustedError("the engine's inbox is full (not sent)"));
+  }
+  engine_.Wait(call.waiter());
+  return std::move(call.status());
+}
+
+WEFT_COLD absl::Status Channel::CallInTurn(ClientCall& call) {
+  return NotStarted(call, absl::FailedPreconditionError(
+                              "a blocking call inside a callback of its own engine would wait for "
+                              "itself: use the form with a callback"));
+}
+
+absl::Status Channel::NotStarted(ClientCall& call, absl::Status why) {
+  if (call.bulk != nullptr) call.bulk->NotStarted();
+  return why;
 }
 
 void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                    google::protobuf::MessageLite* reply, const CallOptions& options,
-                   Function<void(absl::Status)> done) {
-  const bool on_engine = engine_.OnEngine();
-  if (!engine_.Enter()) return PostCall(method, request, reply, options, std::move(done));
+                   Function<void(absl::Status)>&& done) {
+  if (!engine_.Enter()) [[unlikely]]
+    return PostCall(method, request, reply, options, std::move(done));
   CallbackCall* call = client_->NewCallbackCall();
-  call->request = &request;
   call->done = std::move(done);
   Fill(*call, method, reply, options);
   client_->StartFromCallback(*call, Begin(*call, request, options));
-  // Who holds the engine may start more calls before the next turn sends them together.
-  if (!on_engine) client_->FlushUnlessInTurn();
+  // Who held the engine before may start more calls, which the next turn sends together.
+  if (engine_.entered_once()) client_->Flush();
   engine_.Leave();
 }
 
 // From another thread than the engine's: the request is encoded here, and handed over.
 void Channel::PostCall(uint32_t method, const google::protobuf::MessageLite& request,
                        google::protobuf::MessageLite* reply, const CallOptions& options,
-                       Function<void(absl::Status)> done) {
+                       Function<void(absl::Status)>&& done) {
   auto call = std::make_unique<CallbackCall>();
   call->done = std::move(done);
   Fill(*call, method, reply, options);
   absl::Status valid = Begin(*call, request, options);
-  if (valid.ok()) {
-    call->request = &request;
-    call->KeepRequest();
-  }
+  if (valid.ok()) call->KeepRequest();
   const auto start = [client = client_, raw = call.get(), valid] {
     client->StartTimed(*raw, valid);
   };

@@ -47,6 +47,7 @@
 
 namespace weft {
 
+class BlockingCall;
 class ClientCall;
 class ClientConnection;
 
@@ -134,7 +135,7 @@ class Channel {
   // failed at once wait for theirs) does it run here.
   void Call(uint32_t method, const google::protobuf::MessageLite& request,
             google::protobuf::MessageLite* reply, const CallOptions& options,
-            Function<void(absl::Status)> done);
+            Function<void(absl::Status)>&& done);
 
  private:
   Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
@@ -150,7 +151,10 @@ class Channel {
             const CallOptions& options);
   void PostCall(uint32_t method, const google::protobuf::MessageLite& request,
                 google::protobuf::MessageLite* reply, const CallOptions& options,
-                Function<void(absl::Status)> done);
+                Function<void(absl::Status)>&& done);
+  absl::Status CallElsewhere(BlockingCall& call);
+  absl::Status CallInTurn(ClientCall& call);
+  absl::Status NotStarted(ClientCall& call, absl::Status why);
 
   // Constant after construction.
   const std::unique_ptr<Engine> own_engine_;  // null: the application's

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "core/clock.h"
@@ -61,7 +62,7 @@ class ClientCall : public ListNode<>, public Timer {
   uint32_t method = 0;
   bool wait_for_server = false;
   const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
-  std::string encoded;                                     // the request, serialized aside
+  std::string_view encoded;                                // the request, serialized aside
   google::protobuf::MessageLite* reply = nullptr;
   uint64_t timeout_us = 0;  // 0: none
   uint64_t deadline_ns = kNever;
@@ -92,6 +93,7 @@ class CallbackCall final : public ClientCall {
   void Complete(absl::Status status) override;
   void KeepRequest() override;
 
+  std::string storage;  // of `encoded`
   Function<void(absl::Status)> done;
   absl::Status early_status;  // of a call that ended while it was started; `done` is still due
 };

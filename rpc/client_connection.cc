@@ -11,13 +11,6 @@
 #include "rpc/status_text.h"
 
 namespace weft {
-namespace {
-
-// Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
-// each.
-constexpr uint32_t kMaxSpareCalls = 1024;
-
-}  // namespace
 
 ClientConnection::ClientConnection(Engine& engine, const std::string& address,
                                    const ChannelOptions& options)
@@ -216,27 +209,9 @@ void ClientConnection::CheckInvariants() {
 
 // --- callback calls -----------------------------------------------------------------------------
 
-CallbackCall* ClientConnection::NewCallbackCall() {
-  ClientCall* spare = spare_calls_.PopBack();
-  if (spare == nullptr) return new CallbackCall;
-  --spare_count_;
-  return static_cast<CallbackCall*>(spare);
-}
-
-void ClientConnection::Recycle(CallbackCall* call) {
-  if (spare_count_ >= kMaxSpareCalls || call->encoded.capacity() > kMaxStatusText) {
-    delete call;
-    return;
-  }
-  call->state = ClientCall::State::kNew;
-  call->bulk = nullptr;
-  call->deadline_ns = kNever;
-  spare_calls_.PushBack(call);
-  ++spare_count_;
-}
-
-bool ClientConnection::Defer(CallbackCall& call) {
-  if (starting_ != &call || deferred_count_ >= options_.max_queued_calls) return false;
+bool ClientConnection::Defer(CallbackCall& call, absl::Status* status) {
+  if (deferred_count_ >= options_.max_queued_calls) return false;
+  call.early_status = std::move(*status);
   deferred_.PushBack(&call);
   ++deferred_count_;
   engine_.timers().Schedule(&call, 0);  // due at the next look

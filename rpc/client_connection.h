@@ -63,13 +63,23 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   // The call's deadline has passed: completes it. REQUIRES: not kDone.
   void Expire(ClientCall& call);
 
+  // Sends what was committed.
+  void Flush() {
+    if (connection_ != nullptr) connection_->Flush();
+  }
   // Sends what was committed, unless the turn's end will do it.
   void FlushUnlessInTurn() {
     if (connection_ != nullptr && !engine_.InTurn()) connection_->Flush();
   }
 
   // A callback call to fill in. It comes back by itself when it is complete.
-  CallbackCall* NewCallbackCall();
+  CallbackCall* NewCallbackCall() {
+    ClientCall* const spare = spare_calls_.PopBack();
+    if (spare == nullptr) [[unlikely]]
+      return new CallbackCall;
+    --spare_count_;
+    return static_cast<CallbackCall*>(spare);
+  }
 
   // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
   void Shutdown();
@@ -101,9 +111,21 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   // --- for calls --------------------------------------------------------------------------------
 
   void OnCallTimer(ClientCall& call);
-  // True: `call` has ended too early for its callback, which will come from a timer.
-  bool Defer(CallbackCall& call);
-  void Recycle(CallbackCall* call);
+  // `call`, which ends, may be inside the function that starts it.
+  bool MayDefer(const CallbackCall& call) const { return starting_ == &call; }
+  // True: it has ended too early for its callback, which will come from a timer, with `*status`.
+  bool Defer(CallbackCall& call, absl::Status* status);
+  void Recycle(CallbackCall* call) {
+    if (spare_count_ >= kMaxSpareCalls || call->storage.capacity() > kMaxStatusText) [[unlikely]] {
+      delete call;
+      return;
+    }
+    call->state = ClientCall::State::kNew;
+    call->bulk = nullptr;
+    call->deadline_ns = kNever;
+    spare_calls_.PushBack(call);
+    ++spare_count_;
+  }
 
   // --- for the memory that calls lend (client_bulk.cc) ------------------------------------------
 
@@ -113,6 +135,10 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void GiveUp(std::string_view why);
 
  private:
+  // Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
+  // each.
+  static constexpr uint32_t kMaxSpareCalls = 1024;
+
   enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
 
   // What the client keeps for a request under way.
@@ -140,15 +166,24 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void Pause();
   std::string Hello() const;
 
+  void StartNow(ClientCall& call);
   Sent TrySend(ClientCall& call);
+  Sent TrySendWithWindows(ClientCall& call, uint16_t method);
+  Sent ResolveAndSend(ClientCall& call);
+  Sent Send(ClientCall& call, uint16_t method);
+  Sent Refuse(ClientCall& call, absl::Status why);
   void Enqueue(ClientCall& call);
   bool held() const { return holds_.load(std::memory_order_relaxed) != 0; }
   void Pump();
   void OnReply(ByteSpan frame);
-  absl::Status Decode(const ReplyHeader& header, ByteSpan body, ClientCall& call);
+  void OnLateReply(SlabHandle handle, const Slot& slot);
+  void OnOtherFrame(ByteSpan frame);
+  bool IsDecoded(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
+  absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();
   void End(ClientCall& call, absl::Status status);
+  void EndWith(ClientCall& call, absl::Status status);
   absl::Status Lend(ClientCall& call, SlabHandle slot, std::byte* table);
   void EndWithBulk(ClientCall& call, absl::Status status);
   void LeaveBulk(ClientCall& call);
@@ -163,7 +198,10 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void Report(const absl::Status& connected);
   void ProtocolError(std::string_view what);
   absl::Status CheckSize(size_t bytes, uint32_t windows) const;
-  uint32_t RemainingUs(const ClientCall& call) const;
+  uint32_t RemainingUs(const ClientCall& call) const {
+    return call.deadline_ns == kNever ? 0 : TimeLeftUs(call);
+  }
+  uint32_t TimeLeftUs(const ClientCall& call) const;
 
   // Constant after construction.
   Engine& engine_;

@@ -3,8 +3,10 @@
 #include <limits>
 #include <utility>
 
+#include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/trace.h"
 #include "rpc/bulk_call.h"
 #include "rpc/client_connection.h"
 #include "rpc/status_text.h"
@@ -13,20 +15,26 @@ namespace weft {
 
 // --- out ----------------------------------------------------------------------------------------
 
-void ClientConnection::Start(ClientCall& call) {
+void ClientConnection::Start(ClientCall& call) { StartNow(call); }
+
+WEFT_INLINE void ClientConnection::StartNow(ClientCall& call) {
   ++stats_.calls_started;
   call.client = this;
   // Nobody overtakes those who wait.
-  if (state_ == State::kOpen && queue_.empty() && !held() && TrySend(call) != Sent::kNotNow) return;
+  if (state_ == State::kOpen && queue_.empty() && !held() && TrySend(call) != Sent::kNotNow)
+      [[likely]]
+    return;
   Enqueue(call);
 }
 
 void ClientConnection::StartTimed(ClientCall& call, const absl::Status& valid) {
-  call.client = this;
-  if (!valid.ok()) return End(call, valid);
+  if (!valid.ok()) [[unlikely]] {
+    call.client = this;
+    return End(call, valid);
+  }
   // Before the start: afterwards the call may be gone.
   if (call.deadline_ns != kNever) engine_.timers().Schedule(&call, call.deadline_ns);
-  Start(call);
+  StartNow(call);
 }
 
 void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status& valid) {
@@ -35,41 +43,64 @@ void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status&
   starting_ = nullptr;
 }
 
-ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
-  uint16_t method = methods_.Find(call.method);
-  if (method == MethodTable::kUnknown) [[unlikely]] {
-    absl::StatusOr<uint16_t> resolved = methods_.Resolve(call.method, address_);
-    if (!resolved.ok()) {
-      End(call, resolved.status());
-      return Sent::kCompleted;
-    }
-    method = *resolved;
-  }
-  const uint32_t windows = call.bulk == nullptr ? 0 : call.bulk->window_count();
-  const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
+WEFT_INLINE ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
+  const uint16_t method = methods_.Find(call.method);
+  if (method == MethodTable::kUnknown) [[unlikely]]
+    return ResolveAndSend(call);
+  return Send(call, method);
+}
+
+WEFT_COLD ClientConnection::Sent ClientConnection::ResolveAndSend(ClientCall& call) {
+  const absl::StatusOr<uint16_t> method = methods_.Resolve(call.method, address_);
+  return method.ok() ? Send(call, *method) : Refuse(call, method.status());
+}
+
+WEFT_INLINE ClientConnection::Sent ClientConnection::Send(ClientCall& call, uint16_t method) {
+  if (call.bulk != nullptr) [[unlikely]]
+    return TrySendWithWindows(call, method);
   const size_t bytes = call.RequestBytes();
-  if (bytes > max_request_bytes_ || windows > 0) [[unlikely]] {
-    if (absl::Status possible = CheckSize(bytes, windows); !possible.ok()) {
-      End(call, std::move(possible));
-      return Sent::kCompleted;
-    }
-  }
+  if (bytes > max_request_bytes_) [[unlikely]]
+    return Refuse(call, CheckSize(bytes, 0));
   SlabHandle handle;
-  Slot* slot = slots_->Allocate(&handle);
-  if (slot == nullptr) return Sent::kNotNow;
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
-  if (!frame.ok()) {
+  Slot* const slot = slots_->Allocate(&handle);
+  if (slot == nullptr) [[unlikely]]
+    return Sent::kNotNow;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]] {
     // No credit: OnWritable() follows. No connection any more: OnClosed() does.
     slots_->Free(handle);
     return Sent::kNotNow;
   }
-  if (windows > 0) [[unlikely]] {
-    if (absl::Status lent = Lend(call, handle, *frame + kCallHeaderBytes); !lent.ok()) {
-      connection_->Abandon();
-      slots_->Free(handle);
-      End(call, Annotate(std::move(lent), "not sent"));
-      return Sent::kCompleted;
-    }
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, frame.data);
+  call.EncodeRequestTo(frame.data + kCallHeaderBytes);
+  Trace(TracePoint::kWritten);
+  *slot = {&call, frame.number, false};
+  call.slot = handle;
+  call.state = ClientCall::State::kSent;
+  return Sent::kYes;
+}
+
+// As Send(), for a call that lends memory: that can fail after room was made.
+WEFT_COLD ClientConnection::Sent ClientConnection::TrySendWithWindows(ClientCall& call,
+                                                                      uint16_t method) {
+  const uint32_t windows = call.bulk->window_count();
+  const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
+  const size_t bytes = call.RequestBytes();
+  if (absl::Status possible = CheckSize(bytes, windows); !possible.ok()) {
+    return Refuse(call, std::move(possible));
+  }
+  SlabHandle handle;
+  Slot* const slot = slots_->Allocate(&handle);
+  if (slot == nullptr) return Sent::kNotNow;
+  const absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
+  if (!frame.ok()) {
+    slots_->Free(handle);
+    return Sent::kNotNow;
+  }
+  if (absl::Status lent = Lend(call, handle, *frame + kCallHeaderBytes); !lent.ok()) {
+    connection_->Abandon();
+    slots_->Free(handle);
+    return Refuse(call, Annotate(std::move(lent), "not sent"));
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame, windows);
   call.EncodeRequestTo(*frame + header_bytes);
@@ -77,6 +108,11 @@ ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
   call.slot = handle;
   call.state = ClientCall::State::kSent;
   return Sent::kYes;
+}
+
+WEFT_COLD ClientConnection::Sent ClientConnection::Refuse(ClientCall& call, absl::Status why) {
+  End(call, std::move(why));
+  return Sent::kCompleted;
 }
 
 absl::Status ClientConnection::CheckSize(size_t bytes, uint32_t windows) const {
@@ -91,8 +127,7 @@ absl::Status ClientConnection::CheckSize(size_t bytes, uint32_t windows) const {
                                              address_, " takes at most ", most, " (not sent)"));
 }
 
-uint32_t ClientConnection::RemainingUs(const ClientCall& call) const {
-  if (call.deadline_ns == kNever) return 0;
+WEFT_COLD uint32_t ClientConnection::TimeLeftUs(const ClientCall& call) const {
   uint64_t remaining_us = call.timeout_us;
   if (call.state == ClientCall::State::kQueued) {
     const uint64_t now_ns = engine_.clock().NowNs();
@@ -146,39 +181,66 @@ void ClientConnection::OnWritable(Connection&) {
 // --- back ---------------------------------------------------------------------------------------
 
 void ClientConnection::OnMessage(Connection&, ByteSpan message) {
-  if (state_ != State::kOpen || !close_reason_.ok()) return;
-  const uint16_t kind = CallFrameKindOf(message);
-  if (kind == static_cast<uint16_t>(CallFrameKind::kReply)) [[likely]]
-    return OnReply(message);
-  if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(message);
+  if (state_ != State::kOpen || !close_reason_.ok()) [[unlikely]]
+    return;
+  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kReply)) [[unlikely]]
+    return OnOtherFrame(message);
+  OnReply(message);
+}
+
+WEFT_COLD void ClientConnection::OnOtherFrame(ByteSpan frame) {
+  if (CallFrameKindOf(frame) == static_cast<uint16_t>(CallFrameKind::kReleased)) {
+    return OnReleased(frame);
+  }
   ProtocolError("neither a reply nor a release");
 }
 
-void ClientConnection::OnReply(ByteSpan frame) {
+WEFT_INLINE void ClientConnection::OnReply(ByteSpan frame) {
   ReplyHeader header;
   ByteSpan body;
-  if (!DecodeReply(frame, &header, &body)) return ProtocolError("a reply whose fields disagree");
+  if (!DecodeReply(frame, &header, &body)) [[unlikely]]
+    return ProtocolError("a reply whose fields disagree");
   const SlabHandle handle{header.id.slot, header.id.generation};
-  Slot* slot = slots_->Get(handle);
-  if (slot == nullptr) return ProtocolError("a reply to no call");
+  const Slot* const slot = slots_->Get(handle);
+  if (slot == nullptr) [[unlikely]]
+    return ProtocolError("a reply to no call");
   failures_ = 0;
-  ClientCall* call = slot->call;
-  if (call == nullptr) {
-    ++stats_.late_replies;
-    --stats_.abandoned;
-    if (slot->cancel_owed) --cancels_owed_;
-    ReleaseAbandoned(handle);
-  }
+  ClientCall* const call = slot->call;
+  if (call == nullptr) [[unlikely]]
+    OnLateReply(handle, *slot);
   slots_->Free(handle);
-  if (call != nullptr && call->bulk == nullptr) {
-    End(*call, Decode(header, body, *call));
+  if (call != nullptr && call->bulk == nullptr) [[likely]] {
+    if (IsDecoded(header, body, *call)) [[likely]] {
+      EndWith(*call, absl::OkStatus());
+    } else {
+      End(*call, OutcomeOf(header, body, *call));
+    }
   } else if (call != nullptr) {
-    EndWithBulk(*call, Decode(header, body, *call));
+    EndWithBulk(*call, OutcomeOf(header, body, *call));
   }
-  if (!queue_.empty()) Pump();
+  if (!queue_.empty()) [[unlikely]]
+    Pump();
 }
 
-absl::Status ClientConnection::Decode(const ReplyHeader& header, ByteSpan body, ClientCall& call) {
+// The call has ended before.
+WEFT_COLD void ClientConnection::OnLateReply(SlabHandle handle, const Slot& slot) {
+  ++stats_.late_replies;
+  --stats_.abandoned;
+  if (slot.cancel_owed) --cancels_owed_;
+  ReleaseAbandoned(handle);
+}
+
+// True: the reply is OK, and the call has it. Else OutcomeOf() has the error.
+WEFT_INLINE bool ClientConnection::IsDecoded(const ReplyHeader& header, ByteSpan body,
+                                             ClientCall& call) const {
+  return header.status == 0 && body.size() <= options_.max_reply_bytes &&
+         call.reply->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         call.reply->IsInitialized();
+}
+
+// Reads the reply; the call's status.
+WEFT_COLD absl::Status ClientConnection::OutcomeOf(const ReplyHeader& header, ByteSpan body,
+                                                   ClientCall& call) const {
   if (header.status != 0) {
     return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
   }
@@ -201,6 +263,10 @@ absl::Status ClientConnection::Decode(const ReplyHeader& header, ByteSpan body, 
 }
 
 void ClientConnection::End(ClientCall& call, absl::Status status) {
+  EndWith(call, std::move(status));
+}
+
+WEFT_INLINE void ClientConnection::EndWith(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
   if (call.bulk != nullptr) [[unlikely]]
     LeaveBulk(call);

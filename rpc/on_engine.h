@@ -5,18 +5,19 @@
 #pragma once
 
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "core/function.h"
 #include "transport/engine.h"
 
 namespace weft {
 
 // Hands `task` over, however full the inbox is. Waits for room, which the engine makes with each
-// turn. `task` is copied for each attempt: one that does not fit is gone.
+// turn.
 // REQUIRES: not on the engine's thread.
-template <class F>
-void PostSurely(Engine& engine, const F& task) {
-  while (!engine.Post(task)) std::this_thread::yield();
+inline void PostSurely(Engine& engine, Function<void()> task) {
+  while (!engine.Post(std::move(task))) std::this_thread::yield();
 }
 
 // `task` runs after everything that this thread has posted before; inside a turn at once.

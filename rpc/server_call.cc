@@ -13,17 +13,11 @@ namespace {
 // The arena's own first block: both messages of most methods, without a heap block.
 constexpr size_t kFirstBlockBytes = 1024;
 
-// What a free slot may keep for its next call, in bytes of encoded messages and of arena. Higher
-// saves allocations of larger calls, and costs up to twice this for each slot that was ever used.
-constexpr size_t kKeepBytes = 16 << 10;
-
 }  // namespace
 
-void ServerCall::Finish(absl::Status status) {
-  ServerCore& core = connection_->core();
-  if (core.engine().OnEngine()) return connection_->Complete(*this, std::move(status));
+void ServerCall::FinishElsewhere(absl::Status status) {
   status_ = std::move(status);
-  core.FinishElsewhere(this);
+  connection_->core().FinishElsewhere(this);
 }
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }
@@ -32,12 +26,7 @@ void ServerCall::FinishDropped() {
   Finish(absl::InternalError(StrCat("the handler of ", method().name, " dropped the call")));
 }
 
-void ServerCall::PrepareMessages(const MethodDescriptor& method) {
-  method_ = &method;
-  if (messages_of_ == &method) {
-    reply_->Clear();  // parsing clears the request
-    return;
-  }
+void ServerCall::MakeMessages(const MethodDescriptor& method) {
   if (arena_) {
     arena_->Reset();
   } else {
@@ -52,11 +41,6 @@ void ServerCall::PrepareMessages(const MethodDescriptor& method) {
 }
 
 void ServerCall::Trim() {
-  if (messages_of_ == nullptr) return;
-  if (request_bytes_ <= kKeepBytes && reply_bytes_ <= kKeepBytes &&
-      arena_->SpaceAllocated() <= kKeepBytes) {
-    return;
-  }
   arena_->Reset();
   messages_of_ = nullptr;
 }
@@ -80,28 +64,6 @@ void ServerCall::TakeWindows(std::span<const Window> windows) {
   bulk().Begin(windows);
 }
 
-void ServerCall::Begin(CallId id) {
-  id_ = id;
-  used_ = true;
-  state_ = State::kRunning;
-  request_bytes_ = 0;
-  reply_bytes_ = 0;
-  has_windows_ = released_ = false;
-  if (bulk_ != nullptr) bulk_->Begin({});
-  cancelled_.store(early_cancel_ != 0 && early_cancel_ == id.generation, std::memory_order_relaxed);
-  early_cancel_ = 0;
-}
-
-absl::Status ServerCall::StartClock(uint32_t remaining_us, uint64_t arrived_ns) {
-  if (remaining_us == 0) {
-    deadline_ns_ = kNever;
-    return absl::OkStatus();
-  }
-  deadline_ns_ = arrived_ns + remaining_us * kNsPerUs;
-  if (clock_->NowNs() < deadline_ns_) return absl::OkStatus();
-  return absl::DeadlineExceededError("the call expired before its handler could run");
-}
-
 void ServerCall::Cancel(uint32_t generation) {
   if (state_ == State::kFree) {
     early_cancel_ = generation;
@@ -109,12 +71,6 @@ void ServerCall::Cancel(uint32_t generation) {
     cancelled_.store(true, std::memory_order_relaxed);
     if (has_windows_) connection_->TakeBack(*this);
   }
-}
-
-void ServerCall::End() {
-  state_ = State::kFree;
-  status_ = absl::OkStatus();
-  Trim();
 }
 
 namespace internal {

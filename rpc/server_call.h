@@ -60,19 +60,56 @@ class ServerCall final : public ServerContext, private ListNode<> {
 
   void Attach(ServerConnection* connection, const Clock* clock, const PathInfo* path);
   // A request has taken the slot. kFree -> kRunning.
-  void Begin(CallId id);
+  void Begin(CallId id) {
+    id_ = id;
+    used_ = true;
+    state_ = State::kRunning;
+    request_bytes_ = reply_bytes_ = 0;
+    has_windows_ = released_ = false;
+    if (bulk_ != nullptr) [[unlikely]]
+      bulk_->Begin({});
+    cancelled_.store(early_cancel_ != 0 && early_cancel_ == id.generation,
+                     std::memory_order_relaxed);
+    early_cancel_ = 0;
+  }
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
-  // Sets the deadline, counted from `arrived_ns`; an error if it has passed.
-  absl::Status StartClock(uint32_t remaining_us, uint64_t arrived_ns);
+  // Sets the deadline, counted from `arrived_ns`; false if it has passed.
+  bool StartClock(uint32_t remaining_us, uint64_t arrived_ns) {
+    deadline_ns_ = remaining_us == 0 ? kNever : arrived_ns + remaining_us * kNsPerUs;
+    return remaining_us == 0 || clock_->NowNs() < deadline_ns_;
+  }
+  // Finish() on another thread than the engine's.
+  void FinishElsewhere(absl::Status status);
   // The client has given up on the call of that generation, which may not even be here yet: a
   // large request is overtaken by the small frames behind it.
   void Cancel(uint32_t generation);
   // The slot is free again.
-  void End();
+  void End() {
+    state_ = State::kFree;
+    status_ = absl::OkStatus();
+    if (messages_of_ != nullptr && IsLarge()) [[unlikely]]
+      Trim();
+  }
 
   // Empty messages of `method`, reused where possible.
-  void PrepareMessages(const MethodDescriptor& method);
+  void PrepareMessages(const MethodDescriptor& method) {
+    method_ = &method;
+    if (messages_of_ == &method) [[likely]] {
+      reply_->Clear();  // parsing clears the request
+    } else {
+      MakeMessages(method);
+    }
+  }
+  void MakeMessages(const MethodDescriptor& method);
+
+  // What a free slot may keep for its next call, in bytes of encoded messages and of arena. Higher
+  // saves allocations of larger calls, and costs up to twice this for each slot that was ever used.
+  static constexpr size_t kKeepBytes = 16 << 10;
+  bool IsLarge() const {
+    return request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes ||
+           arena_->SpaceAllocated() > kKeepBytes;
+  }
   // After a call: gives back what a large one has taken.
   void Trim();
 

@@ -4,14 +4,20 @@
 #include <array>
 #include <utility>
 
+#include "core/inline.h"
 #include "core/log.h"
 #include "core/strings.h"
+#include "core/trace.h"
 #include "rpc/hello.pb.h"
 #include "rpc/server_core.h"
 #include "rpc/status_text.h"
 
 namespace weft {
 namespace {
+
+absl::Status ExpiredError() {
+  return absl::DeadlineExceededError("the call expired before its handler could run");
+}
 
 // A handler on its way through an executor. Finishes the call also when it is dropped unrun.
 class HandlerTask {
@@ -29,8 +35,7 @@ class HandlerTask {
   void operator()() {
     ServerCall& call = *std::exchange(call_, nullptr);
     if (call.cancelled() || call.remaining_us() == 0) {
-      return call.Finish(
-          absl::DeadlineExceededError("the call expired before its handler could run"));
+      return call.Finish(ExpiredError());
     }
     entry_->method->start(*entry_->service, call);
   }
@@ -100,30 +105,26 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
 // --- requests -----------------------------------------------------------------------------------
 
 void ServerConnection::OnMessage(Connection&, ByteSpan message) {
-  if (connection_ == nullptr) return;
-  switch (CallFrameKindOf(message)) {
-    case static_cast<uint16_t>(CallFrameKind::kRequest):
-      return OnRequest(message);
-    case static_cast<uint16_t>(CallFrameKind::kCancel):
-      return OnCancel(message);
-    default:
-      break;
-  }
-  const uint16_t kind = CallFrameKindOf(message);
+  if (connection_ == nullptr) [[unlikely]]
+    return;
+  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
+    return OnOtherFrame(message);
+  ByteSpan body;
+  const RequestHeader header = DecodeRequest(message, &body);
+  Accept(header, body, {});
+}
+
+WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
   const uint32_t windows = kind >> 8;
   if (kind != RequestKind(windows) || windows > max_windows_) {
     return ProtocolError("neither a request nor a cancel");
   }
-  OnRequestWithWindows(message, windows);
+  OnRequestWithWindows(frame, windows);
 }
 
-void ServerConnection::OnRequest(ByteSpan frame) {
-  ByteSpan body;
-  const RequestHeader header = DecodeRequest(frame, &body);
-  Accept(header, body, {});
-}
-
-void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
+WEFT_COLD void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
   ByteSpan body;
   std::array<Window, kMaxWindows> windows;
   const RequestHeader header = DecodeRequest(frame, &body);
@@ -133,44 +134,75 @@ void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
   Accept(header, body, std::span(windows).first(count));
 }
 
-void ServerConnection::Accept(const RequestHeader& header, ByteSpan body,
-                              std::span<const Window> windows) {
-  ServerCall* call = TakeSlot(header.id);
-  if (call == nullptr) return;
+WEFT_INLINE void ServerConnection::Accept(const RequestHeader& header, ByteSpan body,
+                                          std::span<const Window> windows) {
+  ServerCall* const call = TakeSlot(header.id);
+  if (call == nullptr) [[unlikely]]
+    return;
   if (!windows.empty()) [[unlikely]]
     call->TakeWindows(windows);
   ++core_.stats().requests;
-  const MethodEntry* entry = core_.methods().Find(header.method);
-  absl::Status ready = Prepare(*call, entry, header, body);
-  if (ready.ok()) return Run(*call, *entry);
-  ++core_.stats().refused;
-  Complete(*call, std::move(ready));
+  const MethodEntry* const entry = core_.methods().Find(header.method);
+  if (IsAdmitted(*call, entry, header, body) && IsDecoded(*call, *entry, body)) [[likely]]
+    return Run(*call, *entry);
+  Refuse(*call, entry, header, body);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
-ServerCall* ServerConnection::TakeSlot(CallId id) {
-  if (id.slot >= slots_) {
-    ProtocolError("a call slot that was not agreed on");
+WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
+  // Generations may wrap around: newer is what lies in the half circle ahead.
+  const bool allowed = id.slot < slots_ && calls_[id.slot].state_ == ServerCall::State::kFree &&
+                       (!calls_[id.slot].used_ ||
+                        static_cast<int32_t>(id.generation - calls_[id.slot].id_.generation) > 0);
+  if (!allowed) [[unlikely]] {
+    RefuseSlot(id);
     return nullptr;
   }
   ServerCall& call = calls_[id.slot];
-  if (call.state_ != ServerCall::State::kFree) {
-    ProtocolError("a call slot that is in use");
-    return nullptr;
-  }
-  // Generations may wrap around: newer is what lies in the half circle ahead.
-  if (call.used_ && static_cast<int32_t>(id.generation - call.id_.generation) <= 0) {
-    ProtocolError("a call slot's generation that is not new");
-    return nullptr;
-  }
   call.Begin(id);
   ++running_;
   ++core_.stats().running;
   return &call;
 }
 
-absl::Status ServerConnection::Prepare(ServerCall& call, const MethodEntry* entry,
-                                       const RequestHeader& header, ByteSpan body) {
+WEFT_COLD void ServerConnection::RefuseSlot(CallId id) {
+  if (id.slot >= slots_) return ProtocolError("a call slot that was not agreed on");
+  if (calls_[id.slot].state_ != ServerCall::State::kFree) {
+    return ProtocolError("a call slot that is in use");
+  }
+  ProtocolError("a call slot's generation that is not new");
+}
+
+// Whether a request may take what it needs, and takes it. Else WhyRefused() knows why.
+WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntry* entry,
+                                              const RequestHeader& header, ByteSpan body) {
+  ServerStats& stats = core_.stats();
+  const ServerOptions& options = core_.options();
+  if (entry == nullptr || core_.draining() || body.size() > options.max_request_bytes ||
+      body.size() > options.max_running_bytes - stats.running_bytes) [[unlikely]] {
+    return false;
+  }
+  call.request_bytes_ = body.size();
+  stats.running_bytes += body.size();
+  return !call.cancelled() && call.StartClock(header.remaining_us, core_.engine().turn_ns());
+}
+
+WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
+                                             ByteSpan body) {
+  call.PrepareMessages(*entry.method);
+  return call.request_->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         call.request_->IsInitialized();
+}
+
+// Nothing of the call has run.
+WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry,
+                                        const RequestHeader& header, ByteSpan body) {
+  ++core_.stats().refused;
+  Complete(call, WhyRefused(call, entry, header, body));
+}
+
+absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
+                                          const RequestHeader& header, ByteSpan body) const {
   if (entry == nullptr) {
     return absl::UnimplementedError(StrCat("no method has the number ", header.method,
                                            "; this server has ", core_.methods().size(),
@@ -184,36 +216,28 @@ absl::Status ServerConnection::Prepare(ServerCall& call, const MethodEntry* entr
                                                " bytes; this server takes at most ",
                                                core_.options().max_request_bytes, " (not run)"));
   }
-  if (body.size() > core_.options().max_running_bytes - core_.stats().running_bytes) {
+  if (call.request_bytes_ == 0 && !body.empty()) {
     return absl::ResourceExhaustedError(StrCat(
         "requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
         core_.options().max_running_bytes, " at most (not run, safe to retry)"));
   }
-  call.request_bytes_ = body.size();
-  core_.stats().running_bytes += body.size();
   if (call.cancelled()) {
     return absl::CancelledError("the caller cancelled before the request arrived");
   }
-  if (absl::Status in_time = call.StartClock(header.remaining_us, core_.engine().turn_ns());
-      !in_time.ok()) {
-    return in_time;
-  }
-  call.PrepareMessages(*entry->method);
+  if (call.remaining_us() == 0) return ExpiredError();
   if (!call.request_->ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
     return absl::InvalidArgumentError(StrCat("the request of ", body.size(), " bytes for method ",
                                              entry->method->name, " cannot be decoded as ",
                                              entry->method->request_type));
   }
-  if (!call.request_->IsInitialized()) {
-    return absl::InvalidArgumentError(
-        StrCat("the request for method ", entry->method->name, " lacks required fields of ",
-               entry->method->request_type, ": ", call.request_->InitializationErrorString()));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("the request for method ", entry->method->name, " lacks required fields of ",
+             entry->method->request_type, ": ", call.request_->InitializationErrorString()));
 }
 
-void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor == nullptr) return entry.method->start(*entry.service, call);
+WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
+  if (entry.executor == nullptr) [[likely]]
+    return entry.method->start(*entry.service, call);
   entry.executor->Run(HandlerTask(&call, &entry));
 }
 
@@ -227,20 +251,39 @@ void ServerConnection::OnCancel(ByteSpan frame) {
 
 // --- replies ------------------------------------------------------------------------------------
 
+void ServerCall::Finish(absl::Status status) {
+  if (connection_->core().engine().OnEngine()) [[likely]]
+    return connection_->Answer(*this, std::move(status));
+  FinishElsewhere(std::move(status));
+}
+
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
+  Answer(call, std::move(status));
+}
+
+WEFT_INLINE void ServerConnection::Answer(ServerCall& call, absl::Status status) {
   // With transfers under way it comes here again.
   if (call.bulk_ != nullptr && call.bulk_->Hold(&status)) [[unlikely]]
     return;
-  call.status_ = std::move(status);
-  if (connection_ == nullptr) return Free(call);
-  call.state_ = ServerCall::State::kReplying;
   // Replies that wait for credit are not overtaken.
+  if (connection_ != nullptr && status.ok() && waiting_.empty() && TrySendReply(call)) [[likely]] {
+    if (!core_.engine().in_turn()) connection_->Flush();
+    return Free(call);
+  }
+  AnswerSlowly(call, std::move(status));
+}
+
+// An error, a reply that must wait, or one that cannot be sent.
+WEFT_COLD void ServerConnection::AnswerSlowly(ServerCall& call, absl::Status status) {
+  if (connection_ == nullptr) return Free(call);
+  call.status_ = std::move(status);
+  call.state_ = ServerCall::State::kReplying;
   if (!waiting_.empty() || !TrySend(call)) {
     waiting_.PushBack(&call);
     return;
   }
   Free(call);
-  if (!core_.engine().InTurn()) connection_->Flush();
+  if (!core_.engine().in_turn()) connection_->Flush();
 }
 
 void ServerConnection::OnWritable(Connection&) {
@@ -254,28 +297,33 @@ void ServerConnection::OnWritable(Connection&) {
 }
 
 bool ServerConnection::TrySend(ServerCall& call) {
-  if (call.status_.ok() && TrySendReply(call)) return true;
-  return !call.status_.ok() && TrySendError(call);
+  if (call.status_.ok()) {
+    call.status_ = CheckReply(call);
+    if (call.status_.ok()) return TrySendReply(call);
+  }
+  return TrySendError(call);
 }
 
-// False: no credit, or the reply cannot be sent at all and status_ now says why.
-bool ServerConnection::TrySendReply(ServerCall& call) {
+// False: no credit, or the reply cannot be sent at all: CheckReply() knows.
+WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
   const size_t bytes = call.reply_->ByteSizeLong();
-  call.status_ = CheckReply(call, bytes);
-  if (!call.status_.ok()) return false;
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + bytes);
-  if (!frame.ok()) return false;
-  EncodeReply({call.id_, 0, 0}, *frame);
+  if (call.cancelled() || bytes > max_reply_bytes_ || !call.reply_->IsInitialized()) [[unlikely]]
+    return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return false;
+  EncodeReply({call.id_, 0, 0}, frame.data);
   call.reply_->SerializeWithCachedSizesToArray(
-      reinterpret_cast<uint8_t*>(*frame + kCallHeaderBytes));
-  connection_->Commit(kCallHeaderBytes + bytes);
+      reinterpret_cast<uint8_t*>(frame.data + kCallHeaderBytes));
+  Trace(TracePoint::kWritten);
   call.reply_bytes_ = bytes;
   ++core_.stats().replies_ok;
   return true;
 }
 
-absl::Status ServerConnection::CheckReply(const ServerCall& call, size_t bytes) const {
+absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
   if (call.cancelled()) return absl::CancelledError();  // nobody reads it
+  const size_t bytes = call.reply_->ByteSizeLong();
   if (bytes > max_reply_bytes_) {
     return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
                                                bytes, " bytes; this client takes at most ",
@@ -344,7 +392,7 @@ void ServerConnection::SendOwedReleases() {
 
 // --- the end of a call --------------------------------------------------------------------------
 
-void ServerConnection::Free(ServerCall& call) {
+WEFT_INLINE void ServerConnection::Free(ServerCall& call) {
   releases_owed_ -= std::exchange(call.release_owed_, false);
   IntrusiveList<ServerCall>::Remove(&call);
   core_.stats().running_bytes -= call.request_bytes_;

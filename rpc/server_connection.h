@@ -56,6 +56,7 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
 
  private:
   friend class IntrusiveList<ServerConnection>;
+  friend class ServerCall;
 
   void OnOpen(Connection& connection) override;
   void OnMessage(Connection& connection, ByteSpan message) override;
@@ -64,16 +65,24 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
 
   absl::Status AgreeWith(const std::string& client_hello);
 
-  void OnRequest(ByteSpan frame);
+  void OnOtherFrame(ByteSpan frame);
   void OnRequestWithWindows(ByteSpan frame, uint32_t count);
   void Accept(const RequestHeader& header, ByteSpan body, std::span<const Window> windows);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
-  absl::Status Prepare(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
-                       ByteSpan body);
+  void RefuseSlot(CallId id);
+  bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+                  ByteSpan body);
+  bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
+  void Refuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+              ByteSpan body);
+  absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+                          ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
 
-  absl::Status CheckReply(const ServerCall& call, size_t bytes) const;
+  void Answer(ServerCall& call, absl::Status status);
+  void AnswerSlowly(ServerCall& call, absl::Status status);
+  absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
   bool TrySendError(ServerCall& call);

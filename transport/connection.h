@@ -89,6 +89,12 @@ struct ConnectionStats {
   uint64_t credit_stalls = 0;  // times a batch found no credit, or no room in the link
 };
 
+// Where a message that is already queued is to be written, and its number (Commit()).
+struct MessageSpace {
+  std::byte* data = nullptr;  // null: refused
+  uint64_t number = 0;
+};
+
 // An ordered, reliable path to one peer.
 class Connection {
  public:
@@ -113,6 +119,16 @@ class Connection {
 
   // Gives the reservation back; nothing is sent.
   virtual void Abandon() = 0;
+
+  // Reserve() and Commit() in one, for a message of `bytes` bytes, no less: the caller writes them
+  // before it asks anything else of this connection and before it returns to the engine. Refused
+  // (data == nullptr) where Reserve() would be; what it would say is then of no interest.
+  // REQUIRES: no open reservation.
+  virtual MessageSpace Append(size_t bytes) {
+    const absl::StatusOr<std::byte*> space = Reserve(bytes);
+    if (!space.ok()) return {};
+    return {*space, Commit(bytes)};
+  }
 
   // Sends what is committed now instead of at the end of the turn.
   virtual void Flush() = 0;

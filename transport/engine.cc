@@ -31,11 +31,7 @@ constexpr uint64_t kLongestBusySleepNs = 10'000'000;
 
 constexpr size_t kThreadNameBytes = 15;  // the kernel's limit, without the final zero
 
-// Unique among the threads that live; never 0.
-uint64_t ThreadNumber() {
-  thread_local char place;
-  return reinterpret_cast<uint64_t>(&place);
-}
+using internal::ThreadNumber;
 
 absl::Status CheckOptions(const EngineOptions& options) {
   const uint32_t slots = options.inbox_slots;
@@ -128,14 +124,15 @@ int Engine::Poll(int budget) {
 int Engine::RunTurn(int budget) {
   WEFT_DCHECK(!in_turn_);
   in_turn_ = true;
-  if (doorbell_->armed()) Wake();
+  if (doorbell_->armed()) [[unlikely]]
+    Wake();
   turn_ns_ = clock_->NowNs();
-  int work = DrainInbox(budget);
+  int work = inbox_.empty() ? 0 : DrainInbox(budget);
   work += transport_->Poll(budget, turn_ns_);
   // Only this is worth to spin for: heartbeats and timers come one at a time.
   if (work > 0) idle_since_ns_ = turn_ns_;
   work += timers_.Advance(turn_ns_);
-  if (turn_ns_ >= next_descriptor_check_ns_) {
+  if (turn_ns_ >= next_descriptor_check_ns_) [[unlikely]] {
     transport_->FlushAll();  // replies do not wait for system calls
     next_descriptor_check_ns_ = turn_ns_ + kDescriptorCheckNs;
     work += LookAtDescriptors();
@@ -166,6 +163,7 @@ int Engine::DrainInbox(int budget) {
 // One turn, and where it found nothing: wait, first by spinning, then asleep.
 void Engine::Step(uint64_t until_ns) {
   if (RunTurn(kDefaultBudget) > 0) return;
+  if (idle_since_ns_ == 0) idle_since_ns_ = turn_ns_;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
   if (options_.spin_ns == kSpinForever) return;
@@ -201,8 +199,6 @@ void Engine::Sleep(uint64_t until_ns) {
 
 // --- who drives ---------------------------------------------------------------------------------
 
-bool Engine::OnEngine() const { return driver_.load(std::memory_order_relaxed) == ThreadNumber(); }
-
 bool Engine::MayDrive() const {
   switch (options_.drive) {
     case EngineOptions::Drive::kCaller:
@@ -231,21 +227,11 @@ void Engine::DropRole() {
   NotifySleepers();
 }
 
-bool Engine::Enter() {
-  if (OnEngine()) {
-    ++depth_;
-    return true;
-  }
-  return MayDrive() && TakeRole();
-}
-
-void Engine::Leave() {
-  if (--depth_ == 0) DropRole();
-}
+bool Engine::BecomeDriver() { return MayDrive() && TakeRole(); }
 
 // --- other threads ------------------------------------------------------------------------------
 
-bool Engine::Post(Function<void()> task) {
+bool Engine::Post(Function<void()>&& task) {
   posters_.fetch_add(1, std::memory_order_relaxed);
   const bool posted = inbox_.TryPush(std::move(task));
   if (posted) doorbell_->Ring();
@@ -279,7 +265,7 @@ void Engine::NotifySleepers() {
 }
 
 void Engine::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
-  idle_since_ns_ = clock_->NowNs();
+  idle_since_ns_ = 0;
   while (!waiter.done()) {
     Step(deadline_ns);
     if (turn_ns_ >= deadline_ns) return;

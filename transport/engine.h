@@ -73,6 +73,15 @@ struct EngineContext {
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
 
+namespace internal {
+
+inline constinit thread_local char thread_place = 0;
+
+// Unique among the threads that live; never 0.
+inline uint64_t ThreadNumber() { return reinterpret_cast<uint64_t>(&thread_place); }
+
+}  // namespace internal
+
 // Something that a thread waits for and an engine finishes, once.
 class Waiter {
  public:
@@ -94,20 +103,28 @@ class Engine {
   // --- any thread -------------------------------------------------------------------------------
 
   // This thread drives the engine now: engine-thread functions may be called directly.
-  bool OnEngine() const;
+  bool OnEngine() const {
+    return driver_.load(std::memory_order_relaxed) == internal::ThreadNumber();
+  }
 
   // What this engine has done: path.opened.shm, ... (the transport's header says which there are).
   const CounterSet& counters() const { return counters_; }
 
-  // Runs `task` on the engine soon. False: the inbox is full (RESOURCE_EXHAUSTED for the caller).
-  // In kCaller mode it runs when somebody next drives.
-  bool Post(Function<void()> task);
+  // Runs `task` on the engine soon. False: the inbox is full (RESOURCE_EXHAUSTED for the caller),
+  // and `task` is as it was. In kCaller mode it runs when somebody next drives.
+  bool Post(Function<void()>&& task);
 
   // Becomes the driver if nobody is. kCaller: any thread. kExternal: its owner, that is the thread
   // that created the engine or, later, called Adopt(). kOwnThread: only the engine's own thread.
   // Pair with Leave(); nests.
-  bool Enter();
-  void Leave();
+  bool Enter() {
+    if (!OnEngine()) return BecomeDriver();
+    ++depth_;
+    return true;
+  }
+  void Leave() {
+    if (--depth_ == 0) DropRole();
+  }
 
   // Blocks until the waiter is finished or the engine's clock passes `deadline_ns`
   // (kNoDeadline: never). Drives where this thread may; else sleeps, and takes over as driver when
@@ -115,6 +132,13 @@ class Engine {
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
   // REQUIRES: not InTurn(): a callback that blocks its own engine would wait for itself.
   bool Wait(Waiter& waiter, uint64_t deadline_ns = kNoDeadline);
+
+  // The same for the driver, who knows that it is.
+  // REQUIRES: OnEngine(), !InTurn().
+  bool Drive(Waiter& waiter, uint64_t deadline_ns = kNoDeadline) {
+    DriveUntil(waiter, deadline_ns);
+    return waiter.done();
+  }
 
   // This thread is inside Poll() of this engine, that is: in a callback.
   bool InTurn() const { return OnEngine() && in_turn_; }
@@ -140,6 +164,11 @@ class Engine {
   bool Arm();
   uint64_t NextTimerNs() const { return timers_.NextDeadlineNs(); }
 
+  // InTurn(), for the driver.
+  bool in_turn() const { return in_turn_; }
+  // The driver became it with its last Enter(), and not before.
+  bool entered_once() const { return depth_ == 1; }
+
   Transport& transport() { return *transport_; }
   TimerWheel& timers() { return timers_; }
   Clock& clock() { return *clock_; }
@@ -157,6 +186,7 @@ class Engine {
   void Step(uint64_t until_ns);
   void Sleep(uint64_t until_ns);
   void Wake();
+  bool BecomeDriver();
   bool MayDrive() const;
   bool TakeRole();
   void DropRole();
@@ -177,7 +207,7 @@ class Engine {
   // Engine thread only.
   TimerWheel timers_;
   uint64_t turn_ns_ = 0;
-  uint64_t idle_since_ns_ = 0;
+  uint64_t idle_since_ns_ = 0;  // since when there is no traffic; 0: since the next turn without
   uint64_t next_descriptor_check_ns_ = 0;
   int depth_ = 0;  // nesting of Enter() on the driving thread
   bool in_turn_ = false;

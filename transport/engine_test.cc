@@ -207,5 +207,25 @@ TEST(Engine, BadOptionsAreNamed) {
   EXPECT_NE(engine.status().message().find("1000"), absl::string_view::npos);
 }
 
+// Post() once took the task also when it had no room for it: who tried again posted nothing.
+TEST(EngineTest, ATaskThatFindsNoRoomStaysItsPosters) {
+  EngineOptions options = Options(Drive::kExternal);
+  options.inbox_slots = 16;
+  const auto engine = MakeEngine(options);
+  int ran = 0;
+  Function<void()> task;
+  for (bool posted = true; posted;) {
+    task = [&ran] { ++ran; };
+    posted = engine->Post(std::move(task));
+  }
+  ASSERT_TRUE(static_cast<bool>(task));
+  while (engine->Poll() > 0) {
+  }
+  EXPECT_EQ(ran, 16);
+  EXPECT_TRUE(engine->Post(std::move(task)));
+  engine->Poll();
+  EXPECT_EQ(ran, 17);
+}
+
 }  // namespace
 }  // namespace weft

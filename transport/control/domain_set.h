@@ -71,7 +71,7 @@ class DomainSet {
   // A callback may open further domains: by index, therefore.
   int Poll(int budget) {
     int done = 0;
-    for (size_t i = 0; i < open_.size(); ++i) done += open_[i].links->Poll(budget);
+    for (size_t i = 0; i < polled_.size(); ++i) done += polled_[i]->Poll(budget);
     return done;
   }
   bool Arm();
@@ -109,7 +109,8 @@ class DomainSet {
   Poller* const poller_;
   BatchSink* const sink_;
   std::vector<PathProvider> providers_;
-  std::vector<Entry> open_;  // a handful: a loop is faster than any map
+  std::vector<Entry> open_;          // a handful: a loop is faster than any map
+  std::vector<LinkDomain*> polled_;  // of open_, close together
   std::vector<Failure> failures_;
 };
 

@@ -3,7 +3,6 @@
 #include "absl/status/status.h"
 #include "core/check.h"
 #include "core/strings.h"
-#include "core/trace.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framed_connection.h"
 
@@ -17,23 +16,7 @@ ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
 
 ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 
-void ConnectionTable::OnReceived(ByteSpan batch) {
-  Trace(TracePoint::kSeen);
-  BatchHeader header;
-  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) {
-    ++stats_.batches_unknown;
-    return;
-  }
-  const Entry& entry = entries_[header.connection];
-  if (entry.connection == nullptr || entry.token != header.token) {
-    ++stats_.batches_unknown;
-    return;
-  }
-  entry.connection->OnBatch(batch, header);
-}
-
-int ConnectionTable::RunEvents() {
-  if (events_.empty()) return 0;
+int ConnectionTable::RunRaised() {
   // Those raised meanwhile wait for the next turn, so that this always ends.
   IntrusiveList<FramedConnection, EventTag> now;
   now.SpliceBack(events_);
@@ -42,7 +25,7 @@ int ConnectionTable::RunEvents() {
   return count;
 }
 
-void ConnectionTable::FlushAll() {
+void ConnectionTable::FlushDirty() {
   while (FramedConnection* connection = dirty_.PopFront()) connection->FlushTurn();
 }
 

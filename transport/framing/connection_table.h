@@ -47,11 +47,13 @@ class ConnectionTable final : public BatchSink {
   // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
   // brought about: link up, broken, close requested, writable. Connections may be ended and
   // deleted inside. Returns how many had something.
-  int RunEvents();
+  int RunEvents() { return events_.empty() ? 0 : RunRaised(); }
   bool has_events() const { return !events_.empty(); }
 
   // Sends what connections have committed, and the credits that are due.
-  void FlushAll();
+  void FlushAll() {
+    if (!dirty_.empty()) FlushDirty();
+  }
 
   uint32_t size() const { return size_; }
   const Stats& stats() const { return stats_; }
@@ -65,6 +67,8 @@ class ConnectionTable final : public BatchSink {
     uint32_t next_free = 0;
   };
 
+  int RunRaised();
+  void FlushDirty();
   absl::StatusOr<uint32_t> Add(FramedConnection* connection, uint32_t token);
   void Remove(uint32_t index);
 

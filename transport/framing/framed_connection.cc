@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/framing/framed_steps.h"
 
 namespace weft {
 namespace {

@@ -20,11 +20,9 @@
 // the turn. Opening a slot takes its credit, so sending never fails for want of one.
 // Messages above eager_bytes() are written to a buffer of the send pool; Commit() registers exactly
 // the committed bytes for remote reading, with a fresh key for this one transfer, and puts an offer
-// into the batch; the peer reads, delivers, and answers done; then the registration ends. (On
-// software providers a registration costs less than 1 us. Nothing old stays readable.)
+// into the batch; the peer reads, delivers, answers done; then the registration ends (1 us or so).
 //
-// Threads: one engine's. Lifetime: as above; the owner, the handler, the table and the domains
-//   outlive it.
+// Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
 // Invariants: credit_window.h; first_unsent() <= messages committed; at most kLargeOutstanding
 //   large messages each way.
@@ -80,8 +78,7 @@ class FramedConnection final : public Connection,
                                                                   ConnectionOwner* owner,
                                                                   ConnectionHandler* handler,
                                                                   const Options& options);
-  // REQUIRES: End() was called.
-  ~FramedConnection() override;
+  ~FramedConnection() override;  // REQUIRES: End() was called.
 
   // --- for the owner ----------------------------------------------------------------------------
 
@@ -109,8 +106,8 @@ class FramedConnection final : public Connection,
   // From Transport::Poll(), for it tells users.
   void OnGrant(ByteSpan grant);
 
-  // REQUIRES: OnLinkUp() has been called for the current link; a handler.
   // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.
+  // REQUIRES: OnLinkUp() has been called for the current link; a handler.
   void Open();
 
   // Ends everything: the link, with Link::Abandon() first if `peer_dead`; outstanding operations
@@ -123,6 +120,7 @@ class FramedConnection final : public Connection,
   absl::StatusOr<std::byte*> Reserve(size_t bytes) override;
   uint64_t Commit(size_t bytes) override;
   void Abandon() override;
+  MessageSpace Append(size_t bytes) override;
   void Flush() override;
   uint64_t first_unsent() const override { return first_unsent_; }
 
@@ -170,7 +168,6 @@ class FramedConnection final : public Connection,
  private:
   friend class ConnectionLeases;
   friend class ConnectionTable;
-
   // What RunEvents() has to tell, as bits of events_.
   enum Event : uint8_t {
     kLinkUp = 1,
@@ -186,35 +183,36 @@ class FramedConnection final : public Connection,
 
   // Sending (framed_send.cc).
   bool MakeRoom(size_t frame_bytes);
+  bool OpenNextSlot();
   bool TakeSlot();
   void SendOpenSlot(Operation* fence = nullptr);
   void CancelOpenSlot();
   void CloseSlot();
   std::byte* AppendFrame(size_t payload_bytes, FrameKind kind);
   absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
+  MessageSpace AppendLarge(size_t bytes);
   void CommitLarge(size_t bytes);
   absl::StatusOr<std::byte*> Refuse();
   void AppendDones();
+  void AppendDue();
+  bool HasDue() const;
   void FlushTurn();
   void MarkDirty();
-
   // Receiving (framed_receive.cc).
   void OnBatch(ByteSpan batch, const BatchHeader& header);
+  const char* Account(const BatchHeader& header);
   void KeepEarly(ByteSpan batch);
   void DeliverEarly();
   bool DispatchFrames(ByteSpan batch, uint16_t frames);
   bool OnOtherFrame(const Frame& frame);
   void Malformed(std::string_view what);
-
   // Requests (framed_requests.cc).
   absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
   absl::Status Ask(Request request, Operation* probe, AtomicOperation* atomic);
   bool OnRequestFrame(const Frame& frame);
   bool OnReplyFrame(const Frame& frame);
   void AppendReplies();
-
   absl::Status CheckLeases() const;  // framed_leases.cc
-
   // Life and events (framed_connection.cc).
   void Raise(Event event);
   void RunEvents();
@@ -233,11 +231,10 @@ class FramedConnection final : public Connection,
   absl::Status CheckOperation(const Region& local, size_t local_offset,
                               const RemoteSpan& remote) const;
 
-  // LinkHandler
+  // LinkHandler, LargeReceiver::Host, LargeWatcher, OperationSlots::Host, Reclaimer::Host.
   void OnLinkUp() override;
   void OnLinkDown(const absl::Status& why) override;
   void OnSlotsFree() override;
-  // LargeReceiver::Host
   void DeliverLarge(ByteSpan message) override;
   void OnLargeDelivered() override;
   void OnReadRefused() override;
@@ -245,11 +242,8 @@ class FramedConnection final : public Connection,
   // LargeSender::Host
   bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
   void OnLargeReclaimed() override;
-  // LargeWatcher
   void OnReleased() override;
-  // OperationSlots::Host
   void OnOperationFree() override;
-  // Reclaimer::Host
   bool HasFence() const override;
   absl::Status SendFenceForReclaimer(Operation* passed) override;
   absl::Status AskForReclaimer(Operation* probe) override;

@@ -5,7 +5,7 @@
 
 #include "core/status.h"
 #include "transport/framing/connection_leases.h"
-#include "transport/framing/framed_connection.h"
+#include "transport/framing/framed_steps.h"
 #include "transport/leases/grant_message.h"
 
 namespace weft {

@@ -1,47 +1,75 @@
 // The receiving half of FramedConnection.
 
 #include "core/check.h"
+#include "core/inline.h"
 #include "core/strings.h"
-#include "transport/framing/framed_connection.h"
+#include "core/trace.h"
+#include "transport/framing/framed_steps.h"
 
 namespace weft {
 
-void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& header) {
-  if (state_ != State::kOpen) return KeepEarly(batch);
-  if (header.sequence != receive_sequence_) return Malformed("a batch out of sequence");
-  ++receive_sequence_;
-  if (!window_.Arrive()) return Malformed("a batch without a credit");
-  domain_->Settle(1);
-  if (!window_.Regain(header.credits)) return Malformed("more credits than were ever granted");
-  ++stats_.batches_received;
-  if (!DispatchFrames(batch, header.frames)) return;
+void ConnectionTable::OnReceived(ByteSpan batch) {
+  Trace(TracePoint::kSeen);
+  BatchHeader header;
+  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) [[unlikely]] {
+    ++stats_.batches_unknown;
+    return;
+  }
+  const Entry& entry = entries_[header.connection];
+  if (entry.connection == nullptr || entry.token != header.token) [[unlikely]] {
+    ++stats_.batches_unknown;
+    return;
+  }
+  entry.connection->OnBatch(batch, header);
+}
+
+WEFT_INLINE void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& header) {
+  if (state_ != State::kOpen) [[unlikely]]
+    return KeepEarly(batch);
+  if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
+    return Malformed(wrong);
+  if (!DispatchFrames(batch, header.frames)) [[unlikely]]
+    return;
   window_.Owe();
   // What waited for credits has them now.
-  if (wants_writable_ && window_.MaySendFrames()) Raise(kWritable);
-  if (window_.ShouldReturn() || large_receiver_.has_done() || request_answerer_.has_reply() ||
-      reclaimer_.wants_advance()) {
+  if (wants_writable_ && window_.MaySendFrames()) [[unlikely]]
+    Raise(kWritable);
+  if (window_.ShouldReturn() || HasDue()) [[unlikely]]
     MarkDirty();
-  }
+}
+
+// Takes note of what the header says; else what is wrong with it.
+WEFT_INLINE const char* FramedConnection::Account(const BatchHeader& header) {
+  if (header.sequence != receive_sequence_) return "a batch out of sequence";
+  ++receive_sequence_;
+  if (!window_.Arrive()) return "a batch without a credit";
+  domain_->Settle(1);
+  if (!window_.Regain(header.credits)) return "more credits than were ever granted";
+  ++stats_.batches_received;
+  return nullptr;
 }
 
 // False: the connection is not open any more.
-bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frames) {
+WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frames) {
   BatchReader reader(batch, frames);
   Frame frame;
   while (reader.Next(&frame)) {
-    if (frame.kind == FrameKind::kMessage) {
+    if (frame.kind == FrameKind::kMessage) [[likely]] {
       ++stats_.messages_received;
       handler_->OnMessage(*this, frame.payload);
     } else if (!OnOtherFrame(frame)) {
       Malformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
     }
-    if (state_ != State::kOpen) return false;
+    if (state_ != State::kOpen) [[unlikely]]
+      return false;
   }
-  if (!reader.complete()) Malformed("frames that do not fill their batch");
-  return state_ == State::kOpen;
+  if (reader.complete()) [[likely]]
+    return true;
+  Malformed("frames that do not fill their batch");
+  return false;
 }
 
-bool FramedConnection::OnOtherFrame(const Frame& frame) {
+WEFT_COLD bool FramedConnection::OnOtherFrame(const Frame& frame) {
   LargeOffer offer;
   LargeDone done;
   switch (frame.kind) {
@@ -61,13 +89,13 @@ bool FramedConnection::OnOtherFrame(const Frame& frame) {
 }
 
 // The peer may have opened already, and have sent something before its word of that has come here.
-void FramedConnection::KeepEarly(ByteSpan batch) {
+WEFT_COLD void FramedConnection::KeepEarly(ByteSpan batch) {
   if (state_ != State::kConnecting || link_ == nullptr) return;
   if (early_.size() == window_.receive_window()) return Malformed("a batch without a credit");
   early_.emplace_back(batch.begin(), batch.end());
 }
 
-void FramedConnection::DeliverEarly() {
+WEFT_COLD void FramedConnection::DeliverEarly() {
   const auto batches = std::move(early_);
   early_.clear();
   for (const std::vector<std::byte>& batch : batches) {
@@ -77,7 +105,7 @@ void FramedConnection::DeliverEarly() {
   }
 }
 
-void FramedConnection::Malformed(std::string_view what) {
+WEFT_COLD void FramedConnection::Malformed(std::string_view what) {
   ++table_->stats_.batches_malformed;
   Break(absl::DataLossError(StrCat("the peer broke the protocol: ", what)));
 }

@@ -1,7 +1,7 @@
 // Atomics and probes of FramedConnection.
 
 #include "core/check.h"
-#include "transport/framing/framed_connection.h"
+#include "transport/framing/framed_steps.h"
 
 namespace weft {
 

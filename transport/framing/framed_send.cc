@@ -3,8 +3,9 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/inline.h"
 #include "core/trace.h"
-#include "transport/framing/framed_connection.h"
+#include "transport/framing/framed_steps.h"
 
 namespace weft {
 namespace {
@@ -65,27 +66,45 @@ void FramedConnection::Abandon() {
   if (frames_ == 0) CancelOpenSlot();
 }
 
+MessageSpace FramedConnection::Append(size_t bytes) {
+  WEFT_DCHECK(!reserved_);
+  if (bytes > eager_bytes_) [[unlikely]]
+    return AppendLarge(bytes);
+  const size_t frame_bytes = FrameBytes(bytes);
+  if (!MakeRoom(frame_bytes)) [[unlikely]] {
+    wants_writable_ = true;
+    return {};
+  }
+  // The padding in one store; without payload this hits the frame header, which comes after.
+  StoreLe64(slot_.data + fill_ + frame_bytes - kFrameAlignment, 0);
+  MarkDirty();
+  return {AppendFrame(bytes, FrameKind::kMessage), committed_++};
+}
+
 void FramedConnection::Flush() {
-  if (state_ == State::kOpen && frames_ > 0 && !reserved_) SendOpenSlot();
+  if (state_ != State::kOpen || frames_ == 0 || reserved_) return;
+  SendOpenSlot();
+  if (!window_.ShouldReturn() && !HasDue()) table_->dirty_.Remove(this);
 }
 
 // Where credits or slots are wanting, OnBatch() or OnSlotsFree() marks the connection again.
 void FramedConnection::FlushTurn() {
   if (state_ != State::kOpen || reserved_) return;
-  AppendDones();
-  AppendReplies();
-  if (reclaimer_.wants_advance()) reclaimer_.Advance();
+  if (HasDue()) [[unlikely]]
+    AppendDue();
   if (frames_ > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
 }
 
-void FramedConnection::MarkDirty() {
-  if (!table_->dirty_.IsLinked(this)) table_->dirty_.PushBack(this);
+// What this side's framing itself has to say.
+WEFT_COLD void FramedConnection::AppendDue() {
+  AppendDones();
+  AppendReplies();
+  if (reclaimer_.wants_advance()) reclaimer_.Advance();
 }
 
-// Makes sure that a frame of `frame_bytes` fits into the open slot.
-bool FramedConnection::MakeRoom(size_t frame_bytes) {
-  if (fill_ + frame_bytes <= batch_bytes_) return true;
+// The rest of MakeRoom(): the open slot is full, or there is none.
+bool FramedConnection::OpenNextSlot() {
   if (state_ != State::kOpen) return false;
   if (slot_.data != nullptr) SendOpenSlot();
   if (!window_.MaySendFrames()) {
@@ -140,16 +159,7 @@ void FramedConnection::CloseSlot() {
   frames_ = 0;
 }
 
-// Completes a frame in the open slot. REQUIRES: MakeRoom() for it.
-std::byte* FramedConnection::AppendFrame(size_t payload_bytes, FrameKind kind) {
-  std::byte* const frame = slot_.data + fill_;
-  EncodeFrameHeader(frame, static_cast<uint32_t>(payload_bytes), kind);
-  fill_ += static_cast<uint32_t>(FrameBytes(payload_bytes));
-  ++frames_;
-  return frame + kFrameHeaderBytes;
-}
-
-absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
+WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
   if (bytes > kMaxMessageBytes) return TooLarge();
   // The offer's place is taken first: Commit() cannot be refused.
   if (state_ != State::kOpen || large_sender_.full() || !MakeRoom(FrameBytes(LargeOffer::kBytes))) {
@@ -181,7 +191,15 @@ void FramedConnection::CommitLarge(size_t bytes) {
   ++stats_.large_sent;
 }
 
-absl::StatusOr<std::byte*> FramedConnection::Refuse() {
+WEFT_COLD MessageSpace FramedConnection::AppendLarge(size_t bytes) {
+  const absl::StatusOr<std::byte*> space = Reserve(bytes);
+  if (!space.ok()) return {};
+  const uint64_t number = Commit(bytes);
+  if (state_ != State::kOpen) return {};
+  return {*space, number};
+}
+
+WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::Refuse() {
   if (state_ != State::kOpen) return NotOpen();
   wants_writable_ = true;
   return NoRoomNow();
