@@ -1,30 +1,15 @@
-// The usual call takes nothing from the heap, at neither end, protobuf included.
+// The usual call takes nothing from the heap and no lock, at neither end, protobuf included.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 
+#include "core/testing/hot_path_meter.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/probe_service.h"
-
-namespace {
-std::atomic<uint64_t> allocations{0};
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace weft::test {
 namespace {
@@ -39,12 +24,12 @@ class AllocationTest : public testing::Test {
     channel_ = *Channel::Open(*engine_, "loopback");
   }
 
-  // Allocations of `action`, after `warm_up` runs of it.
-  uint64_t Count(const std::function<void()>& action, int warm_up = 100) {
-    for (int i = 0; i < warm_up; ++i) action();
-    const uint64_t before = allocations;
+  // What 100 runs of `action` take, after some to warm up.
+  HotPathCounts Count(const std::function<void()>& action) {
     for (int i = 0; i < 100; ++i) action();
-    return allocations - before;
+    const HotPathMeter meter;
+    for (int i = 0; i < 100; ++i) action();
+    return meter.counts();
   }
 
   std::unique_ptr<Engine> engine_;
@@ -57,7 +42,7 @@ TEST_F(AllocationTest, ABlockingCallAllocatesNothing) {
   Probe::Stub stub(*channel_);
   const Data request = MakeData(1, 64);
   Data reply;
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Echo(request, &reply).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Echo(request, &reply).ok()); }), HotPathCounts());
   EXPECT_EQ(reply.payload(), request.payload());
 }
 
@@ -66,7 +51,8 @@ TEST_F(AllocationTest, ADeadlineAllocatesNothing) {
   const Data request = MakeData(1, 64);
   Data reply;
   EXPECT_EQ(
-      Count([&] { ASSERT_TRUE(stub.Echo(request, &reply, {.timeout_us = 60'000'000}).ok()); }), 0u);
+      Count([&] { ASSERT_TRUE(stub.Echo(request, &reply, {.timeout_us = 60'000'000}).ok()); }),
+      HotPathCounts());
 }
 
 TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
@@ -85,7 +71,7 @@ TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
               }
               engine_->Wait(all);
             }),
-            0u);
+            HotPathCounts());
 }
 
 }  // namespace

@@ -1,33 +1,18 @@
-// The usual operation on remote memory takes nothing from the heap, down to the provider.
+// The usual operation on remote memory takes nothing from the heap and no lock. (The thread that
+// counts drives the client. The server's does not matter, its program sleeps.)
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "core/testing/hot_path_meter.h"
 #include "rpc/application_memory.h"
 #include "rpc/channel.h"
 #include "rpc/exported_memory.h"
 #include "rpc/remote_array.h"
 #include "rpc/server.h"
 #include "rpc/testing/records.weft.h"
-
-namespace {
-// Of the thread that counts: it drives the client. The server's does not matter, its program
-// sleeps.
-thread_local uint64_t allocations = 0;
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace weft::test {
 namespace {
@@ -47,12 +32,12 @@ class RemoteAllocationTest : public testing::Test {
         *RemoteArray<AccountLayout>::Open(*channel_, exported_->handle(), {.lease_us = 60'000'000});
   }
 
-  // Allocations of `action`, after some runs of it.
-  uint64_t Count(const std::function<void()>& action) {
+  // What 100 runs of `action` take, after some to warm up.
+  HotPathCounts Count(const std::function<void()>& action) {
     for (int i = 0; i < 100; ++i) action();
-    const uint64_t before = allocations;
+    const HotPathMeter meter;
     for (int i = 0; i < 100; ++i) action();
-    return allocations - before;
+    return meter.counts();
   }
 
   RemoteMemory& memory() { return array_->memory(); }
@@ -70,11 +55,11 @@ class RemoteAllocationTest : public testing::Test {
 };
 
 TEST_F(RemoteAllocationTest, BlockingOperationsAllocateNothing) {
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Read(64, Slice(0, 64)).ok()); }), 0u);
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Write(64, Slice(0, 64)).ok()); }), 0u);
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().FetchAdd(64, 1).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Read(64, Slice(0, 64)).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Write(64, Slice(0, 64)).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().FetchAdd(64, 1).ok()); }), HotPathCounts());
   const RemotePiece pieces[] = {{0, Slice(0, 64)}, {512, Slice(64, 64)}};
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().ReadBatch(pieces).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().ReadBatch(pieces).ok()); }), HotPathCounts());
 }
 
 TEST_F(RemoteAllocationTest, CallbackOperationsAllocateNothing) {
@@ -93,16 +78,16 @@ TEST_F(RemoteAllocationTest, CallbackOperationsAllocateNothing) {
               }
               channel_->engine().Wait(all);
             }),
-            0u);
+            HotPathCounts());
 }
 
 TEST_F(RemoteAllocationTest, RecordsAllocateNothing) {
   AccountLayout accounts[100];
   uint64_t indices[100];
   for (uint64_t i = 0; i < 100; ++i) indices[i] = i * 7;
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Read(9, accounts).ok()); }), 0u);
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->ReadMany(indices, accounts).ok()); }), 0u);
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Write(9, accounts[9]).ok()); }), 0u);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Read(9, accounts).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->ReadMany(indices, accounts).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(array_->Write(9, accounts[9]).ok()); }), HotPathCounts());
 }
 
 }  // namespace

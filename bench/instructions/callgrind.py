@@ -31,6 +31,12 @@ _FILES = [
     (re.compile(r"absl/"), "abseil"),
 ]
 
+# The maps of the standard library and of Abseil: their functions, and the files they are made of.
+_MAP_FUNCTION = re.compile(r"_Hashtable|_Hash_bytes|_Rb_tree|std::map<|unordered_map|unordered_set|"
+                           r"raw_hash_set|flat_hash|node_hash|btree")
+_MAP_FILE = re.compile(r"/(hashtable|hashtable_policy|unordered_map|stl_tree|stl_map|stl_set)\.h$|"
+                       r"/absl/container/")
+
 _SETTING = re.compile(r"(fl|fi|fe|fn|ob|c\w+)=(.*)")
 
 
@@ -39,6 +45,8 @@ def part_of(obj, path, function):
     for pattern, part in _OBJECTS:
         if pattern.search(obj):
             return part
+    if "weft::bench::Ends" in function:
+        return "benchmark"  # its callbacks, inside of our wrapper for callables
     path = re.sub(r"^/proc/self/cwd/(\./)?(bazel-out/[^/]+/bin/)?", "", path)
     for pattern, part in _FILES:
         if pattern.search(path):
@@ -51,9 +59,18 @@ def part_of(obj, path, function):
     return "core" if "weft::" in function or path == "???" else "C++ library"
 
 
+class Profile(collections.Counter):
+    """Self cost by (object, file, function); `files` has the files that each one's code is from,
+    with what it has inlined."""
+
+    def __init__(self):
+        super().__init__()
+        self.files = collections.defaultdict(set)
+
+
 def read_profile(lines):
-    """Self cost by (object, file, function). Written with --compress-strings=no."""
-    costs = collections.Counter()
+    """A Profile. The lines were written with --compress-strings=no."""
+    costs = Profile()
     obj = path = function = "???"
     skip_cost = False
     for line in lines:
@@ -72,6 +89,7 @@ def read_profile(lines):
             fields = line.split()
             if not skip_cost and len(fields) > 1 and isinstance(function, tuple):
                 costs[function] += int(fields[1])
+                costs.files[function].add(path)
             skip_cost = False
     return costs
 
@@ -90,3 +108,16 @@ def by_function(costs):
     for (obj, path, function), cost in costs.items():
         functions[(part_of(obj, path, function), function)] += cost
     return [(cost, part, function) for (part, function), cost in functions.most_common()]
+
+
+def map_functions(costs):
+    """The functions of ours that are, or have inlined, a map's."""
+    found = []
+    for key in costs:
+        obj, path, function = key
+        if part_of(obj, path, function) in ("libfabric", "protobuf", "C library"):
+            continue
+        if _MAP_FUNCTION.search(function) or any(
+                _MAP_FILE.search(file) for file in costs.files[key]):
+            found.append(function)
+    return sorted(set(found))

@@ -51,6 +51,25 @@ class Profile(unittest.TestCase):
                          [(5000, "libfabric"), (16, "engine"), (6, "core"), (1, "C++ library")])
 
 
+class Maps(unittest.TestCase):
+
+    def functions(self, lines):
+        profile = ["ob=/bin/measured_calls", "fl=/proc/self/cwd/rpc/channel.cc"] + lines
+        return callgrind.map_functions(callgrind.read_profile(profile))
+
+    def test_code_without_maps_has_none(self):
+        self.assertEqual(callgrind.map_functions(callgrind.read_profile(PROFILE)), [])
+
+    def test_a_map_that_is_called_is_seen(self):
+        name = "std::_Hashtable<int, weft::Call>::find(int const&)"
+        self.assertEqual(self.functions(["fn=" + name, "1 3"]), [name])
+
+    def test_a_map_that_is_inlined_is_seen(self):
+        self.assertEqual(
+            self.functions(["fn=f", "1 3", "fi=/usr/include/c++/12/bits/hashtable.h", "7 2"]),
+            ["f"])
+
+
 class Parts(unittest.TestCase):
 
     def part(self, path, function="f"):

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "bench/instructions/registrations.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
 #include "core/check.h"
@@ -92,6 +93,7 @@ class Ends::Impl {
             [this](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
               WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Transport> network,
                                     MakeNetworkTransport(context, NetworkOptions()));
+              client_network_ = network.get();
               return std::unique_ptr<Transport>(
                   std::make_unique<SharedThread>(std::move(network), [this] { OnClientIdle(); }));
             }));
@@ -132,6 +134,10 @@ class Ends::Impl {
     return turns_;
   }
 
+  uint64_t registrations() const {
+    return RegistrationsOf(server_engine_->transport()) + RegistrationsOf(*client_network_);
+  }
+
   Turns Idle(uint64_t turns) {
     turns_ = {};
     WEFT_CHECK(client_engine_->Enter());
@@ -167,6 +173,7 @@ class Ends::Impl {
   std::unique_ptr<Engine> server_engine_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Engine> client_engine_;
+  Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Echo::Stub> stub_;
   EchoMessage request_;
@@ -189,5 +196,6 @@ Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding) {
   return impl_->CallByCallback(calls, outstanding);
 }
 Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }
+uint64_t Ends::registrations() const { return impl_->registrations(); }
 
 }  // namespace weft::bench

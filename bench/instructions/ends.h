@@ -34,6 +34,9 @@ class Ends {
   // Turns of both engines without calls.
   Turns Idle(uint64_t turns);
 
+  // Memory registered with providers until now, by both ends.
+  uint64_t registrations() const;
+
  private:
   class Impl;
   explicit Ends(std::unique_ptr<Impl> impl);

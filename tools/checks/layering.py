@@ -41,7 +41,8 @@ NETWORKS = {"transport/ofi/": (), "transport/shm/": ("transport/control/descript
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"
 # Parts that are benchmarked by themselves.
-BENCHED = ("transport/framing/", "transport/shm/", "transport/sim/")
+BENCHED = ("transport/framing/", "transport/leases/", "transport/shm/", "transport/sim/",
+           "transport/control/network_transport.h")
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
 _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"\s*;')
