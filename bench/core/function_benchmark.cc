@@ -2,6 +2,7 @@
 #include <functional>
 #include <utility>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/function.h"
 
@@ -17,6 +18,7 @@ void CallbackLife(benchmark::State& state) {
   uint64_t b = 2;
   uint64_t c = 3;
   // clang-tidy does not see that std::function frees what it allocates.
+  const Counted counted(state);
   for (auto _ : state) {  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
     Callback made = [&sum, a, b, c](uint64_t n) { sum += a + b + c + n; };
     Callback stored = std::move(made);

@@ -1,6 +1,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/clock.h"
 #include "core/histogram.h"
@@ -24,6 +25,7 @@ void HistogramRecord(benchmark::State& state) {
   LatencyHistogram histogram;
   const std::vector<uint64_t> latencies = Latencies();
   std::size_t i = 0;
+  const Counted counted(state);
   for (auto _ : state) histogram.Record(latencies[i++ % latencies.size()]);
   benchmark::DoNotOptimize(histogram);
 }
@@ -32,6 +34,7 @@ BENCHMARK(HistogramRecord);
 void HistogramPercentile(benchmark::State& state) {
   LatencyHistogram histogram;
   for (const uint64_t ns : Latencies()) histogram.Record(ns);
+  const Counted counted(state);
   for (auto _ : state) benchmark::DoNotOptimize(histogram.Percentile(99.9));
 }
 BENCHMARK(HistogramPercentile);
@@ -40,6 +43,7 @@ void HistogramMerge(benchmark::State& state) {
   LatencyHistogram histogram;
   LatencyHistogram sum;
   for (const uint64_t ns : Latencies()) histogram.Record(ns);
+  const Counted counted(state);
   for (auto _ : state) {
     sum.Merge(histogram);
     benchmark::DoNotOptimize(sum);
@@ -50,6 +54,7 @@ BENCHMARK(HistogramMerge);
 // The other half of measuring a latency.
 void ClockNow(benchmark::State& state) {
   const Clock& clock = Clock::Real();
+  const Counted counted(state);
   for (auto _ : state) benchmark::DoNotOptimize(clock.NowNs());
 }
 BENCHMARK(ClockNow);

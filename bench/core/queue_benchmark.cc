@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/mpsc_queue.h"
 #include "core/spsc_queue.h"
@@ -42,6 +43,7 @@ template <class Queue>
 void PushPop(benchmark::State& state) {
   Queue queue(1024);
   uint64_t value = 0;
+  const Counted counted(state);
   for (auto _ : state) {
     benchmark::DoNotOptimize(queue.TryPush(uint64_t{value}));
     benchmark::DoNotOptimize(queue.TryPop(&value));
@@ -67,6 +69,7 @@ void BetweenThreads(benchmark::State& state) {
     }
   });
   uint64_t value = 0;
+  const Counted counted(state);
   for (auto _ : state) {
     while (!queue.TryPop(&value)) std::this_thread::yield();
     benchmark::DoNotOptimize(value);

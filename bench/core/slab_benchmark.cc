@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/random.h"
 #include "core/slab.h"
@@ -38,6 +39,7 @@ void SlabCall(benchmark::State& state) {
   }
   const std::vector<uint32_t> order = CompletionOrder();
   std::size_t i = 0;
+  const Counted counted(state);
   for (auto _ : state) {
     uint64_t& id = in_flight[order[i++ % order.size()]];
     CallState* call = slab.Get(SlabHandle::FromPacked(id));
@@ -59,6 +61,7 @@ void UnorderedMapCall(benchmark::State& state) {
   }
   const std::vector<uint32_t> order = CompletionOrder();
   std::size_t i = 0;
+  const Counted counted(state);
   for (auto _ : state) {
     uint64_t& id = in_flight[order[i++ % order.size()]];
     const auto call = calls.find(id);
@@ -76,6 +79,7 @@ void SlabGet(benchmark::State& state) {
   for (SlabHandle& handle : in_flight) benchmark::DoNotOptimize(slab.Allocate(&handle));
   const std::vector<uint32_t> order = CompletionOrder();
   std::size_t i = 0;
+  const Counted counted(state);
   for (auto _ : state) benchmark::DoNotOptimize(slab.Get(in_flight[order[i++ % order.size()]]));
 }
 BENCHMARK(SlabGet);

@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/clock.h"
 #include "core/random.h"
@@ -31,6 +32,7 @@ void TimerWheelScheduleCancel(benchmark::State& state) {
   const std::vector<uint64_t> waits = Waits();
   std::size_t i = 0;
   for (NullTimer& timer : timers) wheel.Schedule(&timer, kNsPerSec + waits[i++ % waits.size()]);
+  const Counted counted(state);
   for (auto _ : state) {
     NullTimer& timer = timers[i % timers.size()];
     wheel.Cancel(&timer);
@@ -47,6 +49,7 @@ void MultimapScheduleCancel(benchmark::State& state) {
   for (int64_t n = 0; n < state.range(0); ++n) {
     timers.push_back(deadlines.emplace(waits[i++ % waits.size()], 0));
   }
+  const Counted counted(state);
   for (auto _ : state) {
     auto& timer = timers[i % timers.size()];
     deadlines.erase(timer);
@@ -60,6 +63,7 @@ void TimerWheelAdvanceNothingDue(benchmark::State& state) {
   NullTimer timer;
   wheel.Schedule(&timer, 1'000'000 * kNsPerSec);
   uint64_t now_ns = kNsPerSec;
+  const Counted counted(state);
   for (auto _ : state) benchmark::DoNotOptimize(wheel.Advance(now_ns += 100));
 }
 BENCHMARK(TimerWheelAdvanceNothingDue);
@@ -71,6 +75,7 @@ void TimerWheelFire(benchmark::State& state) {
   std::vector<NullTimer> timers(1024);
   Random random(1);
   int64_t fired = 0;
+  const Counted counted(state);
   for (auto _ : state) {
     for (NullTimer& timer : timers) {
       if (!timer.armed()) {

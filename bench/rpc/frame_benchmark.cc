@@ -1,6 +1,7 @@
 // Headers of calls: a few stores and loads each. They must stay that.
 #include <array>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
 #include "rpc/frame.h"
@@ -13,6 +14,7 @@ using HeaderBytes = std::array<std::byte, kCallHeaderBytes>;
 void EncodeRequestFrame(benchmark::State& state) {
   HeaderBytes frame;
   RequestHeader header = {{7, 11}, 3, 1'000'000};
+  const Counted counted(state);
   for (auto _ : state) {
     benchmark::DoNotOptimize(header);
     EncodeRequest(header, frame.data());
@@ -25,6 +27,7 @@ void DecodeRequestFrame(benchmark::State& state) {
   HeaderBytes frame;
   EncodeRequest({{7, 11}, 3, 1'000'000}, frame.data());
   ByteSpan body;
+  const Counted counted(state);
   for (auto _ : state) {
     benchmark::DoNotOptimize(frame);
     if (CallFrameKindOf(frame) != static_cast<uint16_t>(CallFrameKind::kRequest)) {
@@ -38,6 +41,7 @@ BENCHMARK(DecodeRequestFrame);
 void EncodeReplyFrame(benchmark::State& state) {
   HeaderBytes frame;
   ReplyHeader header = {{7, 11}, 0, 0};
+  const Counted counted(state);
   for (auto _ : state) {
     benchmark::DoNotOptimize(header);
     EncodeReply(header, frame.data());
@@ -51,6 +55,7 @@ void DecodeReplyFrame(benchmark::State& state) {
   EncodeReply({{7, 11}, 0, 0}, frame.data());
   ReplyHeader header;
   ByteSpan body;
+  const Counted counted(state);
   for (auto _ : state) {
     benchmark::DoNotOptimize(frame);
     if (CallFrameKindOf(frame) != static_cast<uint16_t>(CallFrameKind::kReply) ||

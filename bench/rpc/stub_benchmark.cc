@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "bench/counted.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
 #include "benchmark/benchmark.h"
@@ -58,6 +59,7 @@ void UnaryCall(benchmark::State& state) {
   EchoMessage request;
   EchoMessage reply;
   request.set_payload(std::string(static_cast<size_t>(state.range(0)), 'x'));
+  const Counted counted(state);
   for (auto _ : state) {
     if (!stub.Call(request, &reply).ok()) state.SkipWithError("a call failed");
   }
@@ -106,6 +108,7 @@ void BareMessage(benchmark::State& state) {
     return state.SkipWithError("no connection");
   }
   const std::vector<std::byte> message(static_cast<size_t>(state.range(0)), std::byte{1});
+  const Counted counted(state);
   for (auto _ : state) {
     const uint64_t wanted = asker.replies + 1;
     if (!Send(*asker.connection, message) ||

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <vector>
 
+#include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
 #include "transport/framing/batch.h"
@@ -30,6 +31,7 @@ size_t BatchBytes(int64_t frames) {
 
 void WriteBatch(benchmark::State& state) {
   std::vector<std::byte> batch(BatchBytes(state.range(0)));
+  const Counted counted(state);
   for (auto _ : state) {
     batch = EncodeBatch(std::move(batch), static_cast<uint16_t>(state.range(0)));
     benchmark::DoNotOptimize(batch.data());
@@ -43,6 +45,7 @@ void ReadBatch(benchmark::State& state) {
   const auto frames = static_cast<uint16_t>(state.range(0));
   const std::vector<std::byte> batch =
       EncodeBatch(std::vector<std::byte>(BatchBytes(state.range(0))), frames);
+  const Counted counted(state);
   for (auto _ : state) {
     BatchHeader header;
     if (!DecodeBatchHeader(batch, &header)) state.SkipWithError("not a batch");
