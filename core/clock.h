@@ -26,8 +26,8 @@ class Clock {
   // Never smaller than an earlier result that the same thread has seen.
   virtual uint64_t NowNs() const = 0;
 
-  // CLOCK_MONOTONIC, or what follows it to within CounterClock::kMaxOffsetNs (1 ms) and costs a
-  // quarter: core/counter_clock.h. No system call either way.
+  // CLOCK_MONOTONIC, or what follows it to within CounterClock::kMaxOffsetNs (1 ms) and costs
+  // less: core/counter_clock.h. No system call either way.
   static Clock& Real();
 
  protected:
