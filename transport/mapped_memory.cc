@@ -51,6 +51,13 @@ bool FilesMayBeHuge() {
   return may;
 }
 
+// Where the kernel likes: with reserved huge pages at a multiple of their size.
+std::byte* MapAnywhere(size_t bytes, int flags, int fd, uint64_t offset) {
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
 // Transparent huge pages begin at multiples of their size: what is mapped too much goes back.
 std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd, uint64_t offset) {
   const size_t more = bytes + alignment;
@@ -66,9 +73,8 @@ std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd, uint64_
            static_cast<off_t>(offset)) != MAP_FAILED) {
     return aligned;
   }
-  const int error = errno;
-  munmap(aligned, bytes);
-  errno = error;
+  // Not unmapped: the failed call may have done that already, and another thread have got the place
+  // since. (Where it has not, some addresses are lost, and no memory.)
   return nullptr;
 }
 
@@ -114,7 +120,9 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
     flags |= MAP_HUGETLB;
   }
   std::byte* const memory =
-      MapAligned(bytes, page, flags, mapped.descriptor(), mapped.file_offset_);
+      pages == Pages::kTransparentHuge
+          ? MapAligned(bytes, page, flags, mapped.descriptor(), mapped.file_offset_)
+          : MapAnywhere(bytes, flags, mapped.descriptor(), mapped.file_offset_);
   if (memory == nullptr) {
     const int error = errno;
     if (mapped.from_arena_) mapped.file_->Give(mapped.file_offset_, bytes);

@@ -59,13 +59,11 @@ std::byte* MapWhole(int descriptor, uint64_t bytes) {
   std::byte* const begin = first + skip;
   void* const mapped = mmap(begin, bytes, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0);
-  const bool failed = mapped == MAP_FAILED;
   if (skip > 0) munmap(first, skip);
   if (more > skip + bytes) munmap(begin + bytes, more - skip - bytes);
-  if (failed) {
-    munmap(begin, bytes);
-    return nullptr;
-  }
+  // What failed is not unmapped: the failed call may have done that already, and another thread
+  // have got the place since.
+  if (mapped == MAP_FAILED) return nullptr;
   madvise(begin, bytes, MADV_HUGEPAGE);
   return begin;
 }
