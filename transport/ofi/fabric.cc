@@ -1,7 +1,6 @@
 #include "transport/ofi/fabric.h"
 
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -57,16 +56,6 @@ bool IsBuiltIn(const std::string& provider) {
   return false;
 }
 
-std::string WhySharedMemoryDoesNotFit() {
-  struct statvfs space;
-  if (statvfs("/dev/shm", &space) != 0) {
-    return "/dev/shm is not there: mount a tmpfs on it";
-  }
-  const uint64_t free_mib = uint64_t{space.f_bavail} * space.f_frsize >> 20;
-  return absl::StrCat("/dev/shm has ", free_mib,
-                      " MiB free; the provider wants about 16 MiB for each processor");
-}
-
 // FI_PROVIDER is a list of the providers that are wanted, or, after ^, of those that are not.
 bool IsExcluded(const std::string& provider, absl::string_view filter) {
   if (filter.empty()) return false;
@@ -87,7 +76,6 @@ std::string WhyNotUsable(const DiscoveryQuery& query) {
     return absl::StrCat("it is not in this library", no_device, " (present: ", ListProviders(),
                         ")");
   }
-  if (query.provider == "shm") return WhySharedMemoryDoesNotFit();
   if (!query.node.empty()) {
     return absl::StrCat("no interface with address ", query.node, " that it can use");
   }

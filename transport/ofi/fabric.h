@@ -60,7 +60,7 @@ std::string FabricVersionText();
 
 // What to ask for. `node` is a numeric host to bind to, or empty.
 struct DiscoveryQuery {
-  std::string provider;  // "shm", "tcp"
+  std::string provider;  // "tcp", "verbs"
   std::string node;
 };
 

@@ -341,7 +341,7 @@ void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   --receives_posted_;
   CountReceives();
   const ByteSpan batch(slot->data, std::min<size_t>(bytes, options_.slot_bytes));
-  if (bytes != kControlBatchBytes || !TakeControlBatch(batch)) options_.sink->OnReceived(batch);
+  options_.sink->OnReceived(batch);
   if (receives_posted_ >= receives_wanted()) {
     pool_.Give(slot);
   } else if (PostReceive(slot)) {

@@ -94,11 +94,6 @@ class FabricDomain : public LinkDomain {
   // An error completion has been seen: there may be a connection event behind it.
   virtual void OnCompletionError() {}
 
-  // Batches of the domain's own, which the sink does not see; true when it was one. Asked only for
-  // batches of kControlBatchBytes.
-  static constexpr size_t kControlBatchBytes = 24;
-  virtual bool TakeControlBatch(ByteSpan /*batch*/) { return false; }
-
   // Whether a queue has entries; makes the provider progress without taking any.
   bool HasCompletions();
   // How often there were completions, which is how busy the links are.
@@ -110,9 +105,6 @@ class FabricDomain : public LinkDomain {
   void LeaveQueue(const fid_cq* queue);
   // Whether Poll() would have something to do besides the queue.
   bool HasPending() const { return !events_.empty() || !deferred_.empty() || more_to_do_; }
-
-  // Keys of regions for remote access come from `keys`; before the first one.
-  void UseKeys(KeySource* keys) { registrar_.UseKeys(keys); }
 
   const OfiOptions& options() const { return options_; }
   const std::shared_ptr<FabricObjects>& objects() const { return objects_; }

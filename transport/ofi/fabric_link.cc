@@ -6,13 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "transport/doorbell.h"
 #include "transport/ofi/fabric_domain.h"
 
 namespace weft {
 
-FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler, PeerDoorbell* doorbell)
-    : domain_(domain), handler_(handler), doorbell_(doorbell) {
+FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler)
+    : domain_(domain), handler_(handler) {
   domain_->Join(this);
 }
 
@@ -41,9 +40,7 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
   taken->link = this;
   taken->bytes = bytes;
   taken->fence = passed;
-  const absl::Status status = Submit(taken);
-  WakePeer();
-  return status;
+  return Submit(taken);
 }
 
 absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -108,7 +105,6 @@ absl::Status FabricLink::PostOne(bool is_read, const Transfer& transfer, Operati
   if (record == nullptr) return TooManyOperations();
   Fill(record, is_read, transfer, descriptor, op);
   SubmitOperation(record);
-  if (operations_need_peer_) WakePeer();
   return absl::OkStatus();
 }
 
@@ -123,12 +119,6 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
   if (absl::Status up = CheckUp(); !up.ok()) return up;
   OperationTable& table = domain_->operations_;
   if (table.capacity() - table.size() < count) return TooManyOperations();
-  if (waiting_.empty() && MoveAtOnce(is_read, transfers)) {
-    OperationRecord* const record = table.Take();
-    Fill(record, is_read, transfers[0], descriptors[0], op);
-    FinishLater(record, absl::OkStatus());
-    return absl::OkStatus();
-  }
   // There are as many joins as records, so there is one.
   Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(count));
   gathering_ = domain_->max_pieces_ > 1;
@@ -138,7 +128,6 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
     SubmitOperation(record);
   }
   if (std::exchange(gathering_, false)) RetryWaiting();
-  if (operations_need_peer_) WakePeer();
   return absl::OkStatus();
 }
 
@@ -165,7 +154,6 @@ void FabricLink::SubmitOperation(OperationRecord* record) {
   }
 }
 
-// The caller wakes the peer, who has to take it or to make room.
 absl::Status FabricLink::Submit(Work* work) {
   if (waiting_.empty() && AwaitsOthers(*work)) {
     CountDelay(kMoreToDo);
@@ -199,7 +187,6 @@ void FabricLink::RetryWaiting() {
       Fail(why);
     }
   }
-  WakePeer();
 }
 
 void FabricLink::CountDelay(int result) {
@@ -323,24 +310,16 @@ int FabricLink::PostOperation(OperationRecord* record) {
   return 0;
 }
 
-void FabricLink::FinishLater(OperationRecord* record, const absl::Status& status) {
-  domain_->Defer(record, status);
-}
-
-void FabricLink::WakePeer() {
-  if (doorbell_ != nullptr) doorbell_->Ring();
-}
-
 // --- reclaiming --------------------------------------------------------------------------------
 
 bool FabricLink::Reclaim(std::unique_ptr<Region> region) {
   auto* const own = dynamic_cast<FabricRegion*>(region.get());
-  return own != nullptr && own->Close() && closing_reclaims();
+  if (own == nullptr) return false;
+  own->Close();
+  return domain_->traits_.closing_reclaims;
 }
 
 bool FabricLink::has_fence() const { return domain_->traits_.fences; }
-
-bool FabricLink::closing_reclaims() const { return domain_->traits_.closing_reclaims; }
 
 // --- events ------------------------------------------------------------------------------------
 

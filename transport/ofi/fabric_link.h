@@ -1,4 +1,4 @@
-// What links over shm and tcp have in common: posting in order, waiting when the provider is busy,
+// What links over libfabric have in common: posting in order, waiting when the provider is busy,
 // and getting everything back at the end.
 //
 //   State        entered by                                        left to
@@ -66,8 +66,7 @@ class FabricLink : public Link,
   static constexpr uint32_t kMostPieces = 4;
 
  protected:
-  // `doorbell` may be null: the peer then needs no waking.
-  FabricLink(FabricDomain* domain, LinkHandler* handler, PeerDoorbell* doorbell);
+  FabricLink(FabricDomain* domain, LinkHandler* handler);
 
   // From here on works are posted to `endpoint`, addressed to `destination`.
   void UseEndpoint(fid_ep* endpoint, fi_addr_t destination) {
@@ -79,24 +78,6 @@ class FabricLink : public Link,
   void BecomeUp();
   void Fail(const absl::Status& why);
 
-  // What posting came to, besides 0 and the provider's negative errors: more is to be done, though
-  // the provider is not busy.
-  static constexpr int kMoreToDo = 1;
-
-  // Hands an operation, or what is left of it, to the provider.
-  virtual int PostOperation(OperationRecord* record);
-  // Carries a whole batch out, before it returns; false: nothing was done, it goes piece by piece.
-  // Asked only when nothing waits.
-  virtual bool MoveAtOnce(bool /*is_read*/, absl::Span<const Transfer> /*transfers*/) {
-    return false;
-  }
-  // When a region is closed, nothing that the peer has begun goes on.
-  virtual bool closing_reclaims() const;
-  // One-sided operations are done without the peer, who may sleep on.
-  void LetPeerSleep() { operations_need_peer_ = false; }
-  // For operations that are complete without the provider: told from the next Poll().
-  void FinishLater(OperationRecord* record, const absl::Status& status);
-
   // Makes sure that the provider touches nothing of this link's works any more. Called once,
   // before they are taken back; derived destructors call Detach() first thing.
   virtual void StopProvider(bool peer_is_gone) = 0;
@@ -105,13 +86,15 @@ class FabricLink : public Link,
   // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
   void Detach(const absl::Status& status, bool peer_is_gone);
 
-  void WakePeer();
-
  private:
   friend class FabricDomain;
 
   // Above, the bytes cost more than the call that brings them.
   static constexpr uint64_t kSharedBytes = 4096;
+
+  // What posting came to, besides 0 and the provider's negative errors: more is to be done, though
+  // the provider is not busy.
+  static constexpr int kMoreToDo = 1;
 
   absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
   absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
@@ -122,6 +105,7 @@ class FabricLink : public Link,
   bool MayShare(const OperationRecord& record) const;
   bool AwaitsOthers(const Work& work) const;
   int PostTogether(OperationRecord* first);
+  int PostOperation(OperationRecord* record);
   absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
   int Post(Work* work);
@@ -135,13 +119,11 @@ class FabricLink : public Link,
   // Constant after construction.
   FabricDomain* const domain_;
   LinkHandler* const handler_;
-  PeerDoorbell* const doorbell_;
 
   fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
   fi_addr_t destination_ = FI_ADDR_UNSPEC;
   State state_ = State::kConnecting;
   bool detached_ = false;
-  bool operations_need_peer_ = true;
   bool gathering_ = false;  // a batch: its pieces wait for one another
   bool up_pending_ = false;
   bool down_pending_ = false;

@@ -7,7 +7,7 @@
 namespace weft {
 
 MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
-    : FabricLink(domain, handler, /*doorbell=*/nullptr), domain_(domain), nonce_(nonce) {
+    : FabricLink(domain, handler), domain_(domain), nonce_(nonce) {
   ++domain_->connecting_;
 }
 

@@ -29,11 +29,6 @@ uint64_t RightsOf(Access access) {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> Registrar::NewKey(Access access) {
-  if (Publishes(access)) return keys_->NewKey();
-  return SecureRandom64();
-}
-
 absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access access) {
   const uint64_t withheld = NeedsSink(access) ? FI_READ : 0;
   return OpenWith(memory, RightsOf(access) & ~withheld, access);
@@ -47,31 +42,26 @@ absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint
                                                     Access access) {
   int result = 0;
   for (int draw = 0; draw < kMaxKeyDraws; ++draw) {
-    WEFT_ASSIGN_OR_RETURN(const uint64_t key, NewKey(access));
     fid_mr* opened = nullptr;
-    result = fi_mr_reg(domain_, memory.data(), memory.size(), rights, /*offset=*/0, key,
-                       /*flags=*/0, &opened, /*context=*/nullptr);
+    result = fi_mr_reg(domain_, memory.data(), memory.size(), rights, /*offset=*/0,
+                       SecureRandom64(), /*flags=*/0, &opened, /*context=*/nullptr);
     if (result == 0) {
-      if (Publishes(access)) keys_->Publish(key, memory, access);
       ++stats_->registrations;
       ++stats_->registrations_open;
       if (access != Access::kLocalOnly) ++remote_open_;
       return RegistrationPtr(opened);
     }
-    if (Publishes(access)) keys_->Discard(key);
     if (result != -FI_ENOKEY) break;
   }
   return FabricStatus(result,
                       absl::StrCat("registering ", memory.size(), " bytes", LockedMemoryHint()));
 }
 
-bool Registrar::Close(RegistrationPtr registration, Access access) {
-  if (registration == nullptr) return true;
-  const bool withdrawn = !Publishes(access) || keys_->Withdraw(fi_mr_key(registration.get()));
+void Registrar::Close(RegistrationPtr registration, Access access) {
+  if (registration == nullptr) return;
   --stats_->registrations_open;
   if (access != Access::kLocalOnly) --remote_open_;
   registration.reset();
-  return withdrawn;
 }
 
 absl::StatusOr<std::unique_ptr<FabricRegion>> FabricRegion::Open(Registrar* registrar,
@@ -92,10 +82,9 @@ FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
 
 FabricRegion::~FabricRegion() { Close(); }
 
-bool FabricRegion::Close() {
-  const bool withdrawn = registrar_->Close(std::move(registration_), access_);
+void FabricRegion::Close() {
+  registrar_->Close(std::move(registration_), access_);
   registrar_->Close(std::move(sink_), Access::kLocalOnly);
-  return withdrawn;
 }
 
 absl::StatusOr<void*> FabricRegion::SinkDescriptor() const {

@@ -4,9 +4,6 @@
 // providers would otherwise hand out 1, 2, 3...) A collision is answered by libfabric with
 // -FI_ENOKEY and a new draw. RDMA devices choose their keys themselves: 32 bits, and guessable.
 //
-// A key source can be plugged in: it makes the keys of regions for remote access, and is told when
-// they come and go.
-//
 // Threads: the engine's. Lifetime: the registrar outlives what it opened, and its domain outlives
 // it.
 #pragma once
@@ -24,18 +21,6 @@
 
 namespace weft {
 
-class KeySource {
- public:
-  virtual absl::StatusOr<uint64_t> NewKey() = 0;
-  virtual void Publish(uint64_t key, MutableByteSpan memory, Access access) = 0;
-  virtual void Discard(uint64_t key) = 0;  // was not published
-  // False: a peer may be in the middle of a transfer, and does not come to an end.
-  virtual bool Withdraw(uint64_t key) = 0;
-
- protected:
-  ~KeySource() = default;
-};
-
 class Registrar {
  public:
   Registrar(fid_domain* domain, const fi_info& info, LinkDomainStats* stats)
@@ -43,9 +28,6 @@ class Registrar {
         counts_from_address_((info.domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0),
         sinks_are_writable_(info.ep_attr->protocol == FI_PROTO_IWARP),
         stats_(stats) {}
-
-  // Before the first region; outlives them all.
-  void UseKeys(KeySource* keys) { keys_ = keys; }
 
   // RESOURCE_EXHAUSTED when the system's limit on locked memory is in the way.
   absl::StatusOr<RegistrationPtr> Open(MutableByteSpan memory, Access access);
@@ -62,23 +44,18 @@ class Registrar {
   bool NeedsSink(Access access) const {
     return sinks_are_writable_ && access == Access::kRemoteRead;
   }
-  // False: a peer holds on to the memory (KeySource::Withdraw()).
-  // REQUIRES: `access` as it was opened with.
-  bool Close(RegistrationPtr registration, Access access);
+  // Nothing to do for null. REQUIRES: `access` as it was opened with.
+  void Close(RegistrationPtr registration, Access access);
   // Registrations open by which peers may read or write.
   uint64_t remote_open() const { return remote_open_; }
 
  private:
-  bool Publishes(Access access) const { return keys_ != nullptr && access != Access::kLocalOnly; }
-  absl::StatusOr<uint64_t> NewKey(Access access);
-
   absl::StatusOr<RegistrationPtr> OpenWith(MutableByteSpan memory, uint64_t rights, Access access);
 
   fid_domain* const domain_;
   const bool counts_from_address_;
   const bool sinks_are_writable_;
   LinkDomainStats* const stats_;
-  KeySource* keys_ = nullptr;
   uint64_t remote_open_ = 0;
 };
 
@@ -93,8 +70,8 @@ class FabricRegion final : public Region {
   // read registers it once more where NeedsSink() says so.
   void* source_descriptor() const { return fi_mr_desc(registration_.get()); }
   absl::StatusOr<void*> SinkDescriptor() const;
-  // Ends all access, as the destructor does. False: a peer holds on (KeySource::Withdraw()).
-  bool Close();
+  // Ends all access, as the destructor does.
+  void Close();
   bool BelongsTo(const Registrar* registrar) const { return registrar_ == registrar; }
 
  private:
