@@ -35,7 +35,8 @@ inline constexpr uint32_t kCopyPieceBytes = 4096;  // a page; a ring holds four,
 inline constexpr uint32_t kMaxAsked = 4;
 inline constexpr uint32_t kAskHeaderBytes = 32;
 inline constexpr uint32_t kAnswerHeaderBytes = 8;
-static_assert(kAskHeaderBytes + kCopyPieceBytes <= kMaxRecordPayload);
+inline constexpr uint32_t kMaxAskPayload = kAskHeaderBytes + kCopyPieceBytes;  // answers are less
+static_assert(kMaxAskPayload <= kMaxRecordPayload);
 
 // The initiator's side of a link.
 class CopyAsker {

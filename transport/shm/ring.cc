@@ -67,8 +67,8 @@ RingWriter::Result RingWriter::TryWrite(RecordKind kind, ByteSpan payload) {
   WEFT_DCHECK(payload.size() <= kMaxRecordPayload);
   const auto length = static_cast<uint32_t>(payload.size());
   const uint32_t bytes = RecordBytes(length);
-  const uint32_t skipped = bytes > kRingBytes - position_ ? kRingBytes - position_ : 0;
-  const uint32_t needed = skipped + bytes + static_cast<uint32_t>(kCacheLineBytes);
+  const uint32_t skipped = Skipped(bytes);
+  const uint32_t needed = Needed(bytes);
   if (needed > FreeBytes()) {
     if (!Refresh()) return Result::kBroken;
     if (needed > FreeBytes()) return Result::kFull;

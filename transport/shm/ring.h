@@ -27,10 +27,12 @@
 // consumed
 // <= kRingBytes always, and the difference is what the writer must not touch. The reader stores its
 // count with release only now and then, when it has moved on by a quarter of the ring; the writer
-// loads it with acquire only when its last copy of it leaves too little room. A record of at most
-// kMaxRecordBytes, with what a wrap skips before it and the line behind it, takes less than the
-// three quarters that are free for sure when the reader has seen everything: so a writer that waits
-// is always waiting for something that the reader will still tell.
+// loads it with acquire only when its last copy of it leaves too little room. A record takes its
+// own bytes; what a wrap skips before it, which is less than that, where it would end beyond the
+// ring; and the line behind it. For the largest, of kMaxRecordBytes, that is less than the three
+// quarters that are free for sure when the reader has seen everything: so a writer that waits for
+// room, for a record of whatever size, is always waiting for something that the reader will still
+// tell.
 //
 // Waking. A writer that finds no room sets wants_room, and looks again; a reader that has told its
 // count looks at wants_room. With a full fence between the steps on both sides, neither misses the
@@ -109,9 +111,11 @@ class RingWriter {
   // REQUIRES: payload.size() <= kMaxRecordPayload.
   Result TryWrite(RecordKind kind, ByteSpan payload);
 
-  // Whether a record of the largest size would find room now. False also for a broken ring.
-  bool HasRoom() {
-    return FreeBytes() >= kNeededForAny || (Refresh() && FreeBytes() >= kNeededForAny);
+  // Whether TryWrite() of so long a payload, or a shorter one, would find room now. False also for
+  // a broken ring. REQUIRES: as TryWrite().
+  bool HasRoom(uint32_t payload) {
+    const uint32_t needed = Needed(RecordBytes(payload));
+    return FreeBytes() >= needed || (Refresh() && FreeBytes() >= needed);
   }
   // The peer broke the rules.
   bool broken() const { return broken_; }
@@ -127,9 +131,14 @@ class RingWriter {
   uint64_t produced() const { return produced_; }
 
  private:
-  // With the longest wrap before it and the line behind it.
-  static constexpr uint32_t kNeededForAny = 2 * kMaxRecordBytes + kCacheLineBytes;
-
+  // What a wrap before a record of so many bytes skips; 0: none.
+  uint32_t Skipped(uint32_t bytes) const {
+    return bytes > kRingBytes - position_ ? kRingBytes - position_ : 0;
+  }
+  // With that, and the line behind the record.
+  uint32_t Needed(uint32_t bytes) const {
+    return Skipped(bytes) + bytes + static_cast<uint32_t>(kCacheLineBytes);
+  }
   uint64_t FreeBytes() const { return kRingBytes - (produced_ - consumed_); }
   bool Refresh();
 

@@ -173,9 +173,9 @@ TEST(RingTest, AFullRingTakesNothingAndLosesNothing) {
   const int count = road.Fill("small");
   EXPECT_EQ(count, static_cast<int>(kRingBytes / 64 - 1)) << "all lines but the last";
   EXPECT_EQ(road.Write("small"), Written::kFull);
-  EXPECT_FALSE(road.writer().HasRoom());
+  EXPECT_FALSE(road.writer().HasRoom(kMaxRecordPayload));
   EXPECT_EQ(road.Drain(), count);
-  EXPECT_TRUE(road.writer().HasRoom());
+  EXPECT_TRUE(road.writer().HasRoom(kMaxRecordPayload));
   EXPECT_EQ(road.Write("again"), Written::kWritten);
   EXPECT_EQ(road.ReadText(), "again");
 }
@@ -202,7 +202,7 @@ TEST(RingTest, WhoHasReadAllHasToldEnoughForTheLargest) {
     const size_t bytes = 1 + random() % (round % 3 == 0 ? kMaxRecordPayload : 300);
     road.Write(Pattern(bytes, bytes));
     road.Drain();
-    ASSERT_TRUE(road.writer().HasRoom()) << "after round " << round;
+    ASSERT_TRUE(road.writer().HasRoom(kMaxRecordPayload)) << "after round " << round;
   }
 }
 
@@ -214,11 +214,39 @@ TEST(RingTest, HavingRoomMeansThatTheLargestFits) {
   const std::string largest(kMaxRecordPayload, 'L');
   for (int round = 0; round < 20'000; ++round) {
     if (random() % 4 == 0) road.Drain();
-    if (road.writer().HasRoom() && random() % 2 == 0) {
+    if (road.writer().HasRoom(kMaxRecordPayload) && random() % 2 == 0) {
       ASSERT_EQ(road.Write(largest), Written::kWritten);
     } else {
       road.Write(std::string(1 + random() % 500, 's'));
     }
+  }
+}
+
+// Room was asked for the largest record and the longest wrap before it, whatever was to be sent:
+// two thirds of the ring. So calls of 1,000 bytes had a third of it on their way at most, the
+// writer waited for the reader in between, and shm was slower than tcp.
+TEST(RingTest, RoomIsAskedForWhatIsSentOnly) {
+  for (const uint32_t payload : {1u, 1000u, 4096u, kMaxRecordPayload}) {
+    Road road;
+    const std::string text(payload, 's');
+    uint32_t sent = 0;
+    for (; road.writer().HasRoom(payload); ++sent) ASSERT_EQ(road.Write(text), Written::kWritten);
+    EXPECT_EQ(sent, (kRingBytes - kCacheLineBytes) / RecordBytes(payload)) << payload;
+    EXPECT_EQ(road.Write(text), Written::kFull) << payload;
+  }
+}
+
+// At every place, for every length that is sent.
+TEST(RingTest, HavingRoomIsWhatAWriteFinds) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  Road road;
+  for (int round = 0; round < 20'000; ++round) {
+    const auto payload = static_cast<uint32_t>(1 + random() % kMaxRecordPayload);
+    const bool had_room = road.writer().HasRoom(payload);
+    ASSERT_EQ(road.Write(std::string(payload, 's')) == Written::kWritten, had_room) << payload;
+    if (random() % 2 == 0) road.Drain();
   }
 }
 
@@ -299,7 +327,7 @@ TEST(RingTest, ImpossibleCountsBreakTheWriter) {
     ASSERT_GT(count, 0);
     road.words().consumed.store(lie);
     EXPECT_EQ(road.Write("small"), Written::kBroken) << lie;
-    EXPECT_FALSE(road.writer().HasRoom());
+    EXPECT_FALSE(road.writer().HasRoom(kMaxRecordPayload));
     EXPECT_TRUE(road.writer().broken());
   }
 }
@@ -386,7 +414,7 @@ TEST(RingTest, AWaitingWriterIsAlwaysWoken) {
       }
       const int before = wakes.load();
       road.writer().WantRoom();
-      if (!road.writer().HasRoom()) {
+      if (!road.writer().HasRoom(kMaxRecordPayload)) {
         while (wakes.load() == before) std::this_thread::yield();
       }
       road.writer().StopWanting();

@@ -150,7 +150,7 @@ void ShmLink::WakePeer() {
 
 bool ShmLink::HasRoom() {
   if (state_ != State::kUp || waiting_sends_ > 0) return false;
-  if (!waiting_.empty() || writer_.HasRoom()) return true;
+  if (!waiting_.empty() || writer_.HasRoom(domain_->slot_bytes())) return true;
   if (writer_.broken()) {
     Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
     return false;
@@ -188,7 +188,8 @@ ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
 
 bool ShmLink::CanRetry() {
   const bool only_asks = !waiting_.empty() && !waiting_.Front()->is_send && asker_.full();
-  return (writer_.HasRoom() && (!only_asks || answerer_.owes())) || writer_.broken();
+  const uint32_t most = std::max(domain_->slot_bytes(), kMaxAskPayload);
+  return (writer_.HasRoom(most) && (!only_asks || answerer_.owes())) || writer_.broken();
 }
 
 void ShmLink::Retry() {
