@@ -12,10 +12,10 @@
 
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/descriptor.h"
 #include "transport/control/network_transport.h"
 #include "transport/control/path_policy.h"
 #include "transport/control/rdma_offers.h"
+#include "transport/descriptor.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
 

@@ -15,15 +15,15 @@
 
 namespace fileshare {
 
-AtomicFile::AtomicFile(const Folder& folder, std::string name, Descriptor descriptor)
+AtomicFile::AtomicFile(const Folder& folder, std::string name, weft::Descriptor descriptor)
     : folder_(folder), name_(std::move(name)), descriptor_(std::move(descriptor)) {}
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const Folder& folder,
                                                                const std::string& prefix) {
   std::string name = absl::StrFormat("%s%016x", prefix, weft::SecureRandom64());
-  Descriptor made(
+  weft::Descriptor made(
       openat(folder.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!made.ok()) return weft::StatusFromErrno(errno, weft::StrCat("creating ", name));
+  if (!made.valid()) return weft::StatusFromErrno(errno, weft::StrCat("creating ", name));
   return std::unique_ptr<AtomicFile>(new AtomicFile(folder, std::move(name), std::move(made)));
 }
 

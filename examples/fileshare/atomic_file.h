@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "examples/fileshare/descriptor.h"
 #include "examples/fileshare/folder.h"
+#include "transport/descriptor.h"
 
 namespace fileshare {
 
@@ -38,11 +38,11 @@ class AtomicFile {
   int fd() const { return descriptor_.get(); }
 
  private:
-  AtomicFile(const Folder& folder, std::string name, Descriptor descriptor);
+  AtomicFile(const Folder& folder, std::string name, weft::Descriptor descriptor);
 
   const Folder& folder_;
   const std::string name_;
-  const Descriptor descriptor_;
+  const weft::Descriptor descriptor_;
   bool committed_ = false;
 };
 

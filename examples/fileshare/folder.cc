@@ -41,8 +41,8 @@ bool IsServed(const struct stat& status) {
 
 absl::StatusOr<std::vector<std::string>> NamesIn(int folder_fd) {
   // A description of its own: the position in the folder belongs to it.
-  Descriptor again(openat(folder_fd, ".", kFolderFlags));
-  if (!again.ok()) return Failed(errno, "opening", ".");
+  weft::Descriptor again(openat(folder_fd, ".", kFolderFlags));
+  if (!again.valid()) return Failed(errno, "opening", ".");
   const std::unique_ptr<DIR, FolderCloser> folder(fdopendir(again.get()));
   if (folder == nullptr) return Failed(errno, "listing", ".");
   (void)again.Release();
@@ -85,19 +85,19 @@ absl::StatusOr<size_t> OpenedFile::ReadAt(uint64_t offset, std::byte* to, size_t
 }
 
 absl::StatusOr<Folder> Folder::Open(const std::string& path) {
-  Descriptor descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!descriptor.ok()) return weft::StatusFromErrno(errno, weft::StrCat("folder ", path));
+  weft::Descriptor descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!descriptor.valid()) return weft::StatusFromErrno(errno, weft::StrCat("folder ", path));
   return Folder(std::move(descriptor));
 }
 
 absl::StatusOr<Folder> Folder::Walk(std::string_view path) const {
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> names, SplitPath(path));
-  Descriptor at(openat(fd(), ".", kFolderFlags));
+  weft::Descriptor at(openat(fd(), ".", kFolderFlags));
   for (const std::string& name : names) {
-    if (!at.ok()) break;
-    at = Descriptor(openat(at.get(), name.c_str(), kFolderFlags));
+    if (!at.valid()) break;
+    at = weft::Descriptor(openat(at.get(), name.c_str(), kFolderFlags));
   }
-  if (!at.ok()) return Failed(errno, "opening folder", path);
+  if (!at.valid()) return Failed(errno, "opening folder", path);
   return Folder(std::move(at));
 }
 
@@ -112,8 +112,8 @@ absl::StatusOr<Place> FindPlace(const Folder& root, std::string_view path) {
 
 absl::StatusOr<OpenedFile> Folder::OpenFile(std::string_view path) const {
   WEFT_ASSIGN_OR_RETURN(const Place place, FindPlace(*this, path));
-  OpenedFile file{Descriptor(openat(place.folder.fd(), place.name.c_str(), kFileFlags)), {}};
-  if (!file.descriptor.ok()) return Failed(errno, "opening", path);
+  OpenedFile file{weft::Descriptor(openat(place.folder.fd(), place.name.c_str(), kFileFlags)), {}};
+  if (!file.descriptor.valid()) return Failed(errno, "opening", path);
   struct stat status = {};
   if (fstat(file.descriptor.get(), &status) != 0) return Failed(errno, "looking at", path);
   if (!S_ISREG(status.st_mode)) {
@@ -145,8 +145,8 @@ absl::Status Folder::MakeFolder(std::string_view path, uint32_t mode) const {
   if (mkdirat(place.folder.fd(), place.name.c_str(), 0700) != 0 && errno != EEXIST) {
     return Failed(errno, "making folder", path);
   }
-  const Descriptor made(openat(place.folder.fd(), place.name.c_str(), kFolderFlags));
-  if (!made.ok()) return Failed(errno, "opening folder", path);
+  const weft::Descriptor made(openat(place.folder.fd(), place.name.c_str(), kFolderFlags));
+  if (!made.valid()) return Failed(errno, "opening folder", path);
   if (fchmod(made.get(), mode & kModeBits) != 0) return Failed(errno, "setting the mode of", path);
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "examples/fileshare/descriptor.h"
+#include "transport/descriptor.h"
 
 namespace fileshare {
 
@@ -40,7 +40,7 @@ struct Entry {
 
 // An open regular file, for reading.
 struct OpenedFile {
-  Descriptor descriptor;
+  weft::Descriptor descriptor;
   FileInfo info;
 
   // Up to `bytes` from `offset` on; fewer only at the file's end.
@@ -66,9 +66,9 @@ class Folder {
   int fd() const { return descriptor_.get(); }
 
  private:
-  explicit Folder(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  explicit Folder(weft::Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
 
-  Descriptor descriptor_;
+  weft::Descriptor descriptor_;
 };
 
 // The folder that a path's last name is in. INVALID_ARGUMENT for the empty path.

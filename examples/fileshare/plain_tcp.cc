@@ -19,9 +19,9 @@
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "examples/fileshare/descriptor.h"
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/plain_stream.h"
+#include "transport/descriptor.h"
 
 namespace fileshare {
 namespace {
@@ -54,11 +54,12 @@ absl::Status Carry(int socket, const Folder& root) {
   return SendAll(socket, &kDone, 1);
 }
 
-absl::StatusOr<Descriptor> Listen() {
-  Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+absl::StatusOr<weft::Descriptor> Listen() {
+  weft::Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = Loopback(0);
   socklen_t bytes = sizeof(address);
-  if (!listener.ok() || bind(listener.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
+  if (!listener.valid() ||
+      bind(listener.get(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
       listen(listener.get(), kMaxStreams) != 0 ||
       getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
     return weft::StatusFromErrno(errno, "listening");
@@ -69,12 +70,12 @@ absl::StatusOr<Descriptor> Listen() {
 }
 
 absl::Status Serve(const Folder& root) {
-  WEFT_ASSIGN_OR_RETURN(const Descriptor listener, Listen());
+  WEFT_ASSIGN_OR_RETURN(const weft::Descriptor listener, Listen());
   while (true) {
     const int socket = accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC);
     if (socket < 0) return weft::StatusFromErrno(errno, "accepting");
     std::thread([socket, &root] {
-      const Descriptor connection(socket);
+      const weft::Descriptor connection(socket);
       const absl::Status status = Carry(socket, root);
       if (!status.ok()) absl::FPrintF(stderr, "plain_tcp: %s\n", status.ToString());
     }).detach();
@@ -82,7 +83,7 @@ absl::Status Serve(const Folder& root) {
 }
 
 absl::Status Copy(uint16_t port, const Folder& root, const Order& order) {
-  const Descriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const weft::Descriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in address = Loopback(port);
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
       0) {

@@ -34,9 +34,8 @@ WITHOUT_PROTOBUF = ("core/", "transport/")
 WITH_PROTOBUF_ALL_THE_SAME = ("transport/control/",)
 
 # Concrete networks: each knows the seams in transport/*.h, itself and core, and what stands here.
-# (The simulated one brings up its connections itself, as transport/control/ does for ofi/.
-# transport/shm/ owns file descriptors, by the plain value type that control/ has for that.)
-NETWORKS = {"transport/ofi/": (), "transport/shm/": ("transport/control/descriptor.h",),
+# (The simulated one brings up its connections itself, as transport/control/ does for the others.)
+NETWORKS = {"transport/ofi/": (), "transport/shm/": (),
             "transport/sim/": ("transport/framing/", "transport/leases/")}
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"

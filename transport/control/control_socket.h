@@ -21,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "transport/control/control_frame.h"
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 #include "transport/poller.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 namespace {

@@ -28,8 +28,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/control/descriptor.h"
 #include "transport/control/hello.h"
+#include "transport/descriptor.h"
 #include "transport/doorbell.h"
 #include "transport/link.h"
 #include "transport/poller.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/control/address.h"
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 

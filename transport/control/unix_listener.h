@@ -17,7 +17,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "core/strings.h"
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 namespace {

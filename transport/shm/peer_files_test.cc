@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/control/descriptor.h"
+#include "transport/descriptor.h"
 #include "transport/mapped_memory.h"
 
 namespace weft {

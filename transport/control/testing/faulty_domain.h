@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/status.h"
-#include "transport/control/descriptor.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/descriptor.h"
 #include "transport/link.h"
 
 namespace weft {

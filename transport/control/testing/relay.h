@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "transport/control/address.h"
-#include "transport/control/descriptor.h"
 #include "transport/control/socket.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 
