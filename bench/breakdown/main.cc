@@ -26,8 +26,10 @@
 #include "absl/status/statusor.h"
 #include "bench/breakdown/segments.h"
 #include "bench/machine/cpu.h"
+#include "bench/perf/echo_service.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
+#include "bench/perf/polled_server.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -61,15 +63,13 @@ uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
 
 // --- server -------------------------------------------------------------------------------------
 
-class TracedService final : public Perf::Service {
+class TracedService final : public EchoService {
  public:
   absl::Status Echo(ServerContext& context, const EchoMessage& request,
                     EchoMessage* reply) override {
-    (void)context;
     Trace(TracePoint::kHandler);
     handled_ = true;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
+    return EchoService::Echo(context, request, reply);
   }
   // Whether a call was handled since this was asked last.
   bool TakeHandled() { return std::exchange(handled_, false); }
@@ -90,15 +90,11 @@ void AnswerPings(Shared& shared) {
 absl::Status Serve(Shared& shared, PathKind path, int cpu) {
   WEFT_RETURN_IF_ERROR(PinThisThread(cpu));
   AnswerPings(shared);
-  WEFT_ASSIGN_OR_RETURN(const auto engine,
-                        OpenNetworkEngine({.drive = EngineOptions::Drive::kExternal}));
   ServerOptions options;
-  options.link.paths = {path};
+  options.link = OnlyPath(path);
   TracedService service;
-  WEFT_ASSIGN_OR_RETURN(const auto server, Server::Create(*engine, options));
-  WEFT_RETURN_IF_ERROR(server->AddService(&service));
-  WEFT_RETURN_IF_ERROR(server->Listen("127.0.0.1:0"));
-  std::snprintf(shared.address, kAddressBytes, "%s", server->address().c_str());
+  WEFT_ASSIGN_OR_RETURN(PolledServer server, PolledServer::Open(&service, options));
+  std::snprintf(shared.address, kAddressBytes, "%s", server.address().c_str());
   shared.listening.store(1, std::memory_order_release);
   uint32_t call = 0;
   while (shared.over.load(std::memory_order_relaxed) == 0) {
@@ -107,7 +103,7 @@ absl::Status Serve(Shared& shared, PathKind path, int cpu) {
       service.TakeHandled();
       shared.tracing.store(2, std::memory_order_release);
     }
-    engine->Poll();
+    server.Poll();
     // The turn has sent the reply, too.
     if (service.TakeHandled() && shared.tracing.load(std::memory_order_relaxed) == 2) {
       call = std::min(call + 1, kMostCalls);
@@ -153,9 +149,7 @@ absl::Status Call(Shared& shared, PathKind path, uint32_t calls) {
       const auto engine,
       OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller, .spin_ns = kSpinForever}));
   ChannelOptions options;
-  options.link.paths = {path};
-  options.link.connect_timeout_ns = 20 * kNsPerSec;
-  options.link.path_timeout_ns = 10 * kNsPerSec;
+  options.link = OnlyPath(path);
   WEFT_ASSIGN_OR_RETURN(const auto channel, Channel::Open(*engine, shared.address, options));
   Perf::Stub stub(*channel);
   EchoMessage request, reply;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "bench/perf/polled_server.h"
 #include "bench/perf/run_clock.h"
 #include "core/clock.h"
 #include "core/histogram.h"
@@ -9,8 +10,6 @@
 
 namespace weft::bench {
 namespace {
-
-constexpr char kAnyPort[] = "127.0.0.1:0";
 
 // A size that no message of the cell has.
 size_t OverBytes(const Cell& cell) { return cell.bytes == 1 ? 2 : 1; }

@@ -6,12 +6,15 @@
 
 #include "absl/status/status.h"
 #include "bench/perf/bulk_calls.h"
+#include "bench/perf/call_loops.h"
+#include "bench/perf/echo_service.h"
 #include "bench/perf/one_sided.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/perf_path.h"
 #include "bench/perf/pipe.h"
 #include "bench/perf/places.h"
+#include "bench/perf/polled_server.h"
 #include "bench/perf/run_clock.h"
 #include "bench/perf/streams.h"
 #include "core/clock.h"
@@ -28,19 +31,12 @@
 namespace weft::bench {
 namespace {
 
-constexpr char kAnyPort[] = "127.0.0.1:0";
 // Of a call that should take microseconds: an end of the wait for a peer that hangs.
 constexpr uint64_t kPatienceUs = 10'000'000;
-// No path but the one, so there is nothing to gain from giving up early. Emulated, each step of a
-// connection may take seconds.
-constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
 
 // Over RDMA: from the very address that the raw leg has.
-LinkOptions OnlyPath(const PerfPath& path) {
-  LinkOptions link;
-  link.paths = {path.kind()};
-  link.connect_timeout_ns = kConnectWithinNs;
-  link.path_timeout_ns = kConnectWithinNs / 2;
+LinkOptions LinkOver(const PerfPath& path) {
+  LinkOptions link = OnlyPath(path.kind());
   if (path.kind() != PathKind::kVerbs) return link;
   const bool is_v6 = path.host.find(':') != std::string::npos;
   link.devices = {path.device};
@@ -57,14 +53,8 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(EngineOptions::Drive drive) {
 
 // --- server -------------------------------------------------------------------------------------
 
-class PerfService final : public Perf::Service {
+class PerfService final : public EchoService {
  public:
-  absl::Status Echo(ServerContext& context, const EchoMessage& request,
-                    EchoMessage* reply) override {
-    (void)context;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
-  }
   absl::Status Lend(ServerContext& context, const LendRequest& request, LendReply* reply) override {
     (void)context;
     (void)request;
@@ -82,14 +72,6 @@ class PerfService final : public Perf::Service {
                         reply->mutable_data(), options, nullptr);
     return absl::OkStatus();
   }
-  absl::Status EndRun(ServerContext& context, const EndRunMessage& request,
-                      EndRunMessage* reply) override {
-    (void)context;
-    (void)request;
-    (void)reply;
-    over_ = true;
-    return absl::OkStatus();
-  }
 
   // Memory for Lend() and Fetch().
   absl::Status Prepare(Server& server) {
@@ -105,100 +87,50 @@ class PerfService final : public Perf::Service {
     buffer_.reset();
   }
 
-  // Whether a run has ended since this was asked last.
-  bool TakeOver() { return std::exchange(over_, false); }
-
  private:
   std::unique_ptr<Buffer> buffer_;
   std::unique_ptr<ExportedMemory> exported_;
   Places places_;
-  bool over_ = false;
 };
 
 class WeftServer final : public ServerEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
-    const LinkOptions link = OnlyPath(options.path);
-    WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kExternal));
+    const LinkOptions link = LinkOver(options.path);
     ServerOptions server_options;
     server_options.link = link;
-    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*engine_, server_options));
-    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
-    WEFT_RETURN_IF_ERROR(server_->Listen(kAnyPort));
-    WEFT_RETURN_IF_ERROR(service_.Prepare(*server_));
+    WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
+    WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server));
     WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kExternal));
     WEFT_ASSIGN_OR_RETURN(streams_, StreamReceiver::Open(std::move(stream_engine), link));
-    WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, server_->address()));
+    WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, polled_.address()));
     return WriteLine(options.peer_fd, streams_->address());
   }
-  ~WeftServer() override {
-    service_.GiveMemoryBack();
-    server_.reset();
-    engine_.reset();
-  }
+  ~WeftServer() override { service_.GiveMemoryBack(); }
 
   absl::Status Serve(const Cell& cell) override {
     if (cell.pattern == Pattern::kStream) return streams_->Serve(cell);
-    while (!service_.TakeOver()) engine_->Poll();
+    while (!service_.TakeOver()) polled_.Poll();
     return absl::OkStatus();
   }
   void Rest() override {
-    while (engine_->Poll() > 0) {
+    while (polled_.Poll() > 0) {
     }
     streams_->Rest();
   }
 
  private:
   PerfService service_;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Server> server_;
+  PolledServer polled_;
   std::unique_ptr<StreamReceiver> streams_;
 };
 
 // --- client -------------------------------------------------------------------------------------
 
-// One of the outstanding calls of a run; starts its next when it has ended.
-class CallLoop {
- public:
-  struct Run {
-    const Perf::Stub* stub = nullptr;
-    uint64_t ended = 0;
-    bool running = true;
-    absl::Status status;  // the first failure
-  };
-
-  void Start(Run* run, const EchoMessage& request) {
-    run_ = run;
-    request_ = request;
-    Next();
-  }
-  bool busy() const { return busy_; }
-
- private:
-  void Next() {
-    busy_ = true;
-    run_->stub->Echo(request_, &reply_, {}, [this](const absl::Status& status) { Ended(status); });
-  }
-  void Ended(const absl::Status& status) {
-    busy_ = false;
-    ++run_->ended;
-    if (!status.ok()) {
-      run_->running = false;
-      run_->status = status;
-    }
-    if (run_->running) Next();
-  }
-
-  Run* run_ = nullptr;
-  EchoMessage request_;
-  EchoMessage reply_;
-  bool busy_ = false;
-};
-
 class WeftClient final : public ClientEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
-    const LinkOptions link = OnlyPath(options.path);
+    const LinkOptions link = LinkOver(options.path);
     WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
     WEFT_ASSIGN_OR_RETURN(const std::string stream_address, ReadLine(options.peer_fd));
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
@@ -255,16 +187,10 @@ class WeftClient final : public ClientEnd {
     return absl::UnimplementedError(StrCat("no calls make up ", NameOf(cell)));
   }
 
-  static EchoMessage RequestOf(const Cell& cell) {
-    EchoMessage request;
-    request.set_payload(std::string(cell.bytes, 'x'));
-    return request;
-  }
-
   absl::StatusOr<Figures> RoundTrips(const Cell& cell, double seconds) {
     LatencyHistogram latency;
-    const EchoMessage request = RequestOf(cell);
-    EchoMessage reply;
+    EchoMessage request, reply;
+    request.set_payload(std::string(cell.bytes, 'x'));
     const RunClock run(seconds);
     uint64_t start_ns = Clock::Real().NowNs();
     while (!(run.IsOver(start_ns) && latency.count() > 0)) {
@@ -277,23 +203,19 @@ class WeftClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
-    CallLoop::Run run;
-    run.stub = stub_.get();
+    CallLoops calls(stub_.get(), cell.outstanding, cell.bytes);
     RateCounter rate(seconds);
-    std::vector<CallLoop> loops(cell.outstanding);
     engine_->Enter();
-    for (CallLoop& loop : loops) loop.Start(&run, RequestOf(cell));
-    while (run.running && rate.Continue()) {
-      const uint64_t ended_before = run.ended;
+    calls.Start();
+    while (calls.status().ok() && rate.Continue()) {
+      const uint64_t finished_before = calls.finished();
       engine_->Poll();
-      rate.Add(run.ended - ended_before);
+      rate.Add(calls.finished() - finished_before);
     }
-    run.running = false;
-    for (CallLoop& loop : loops) {
-      while (loop.busy()) engine_->Poll();
-    }
+    calls.Stop();
+    while (!calls.idle()) engine_->Poll();
     engine_->Leave();
-    WEFT_RETURN_IF_ERROR(run.status);
+    WEFT_RETURN_IF_ERROR(calls.status());
     Figures figures;
     figures.per_s = rate.PerSecond();
     return figures;

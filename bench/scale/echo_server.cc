@@ -13,20 +13,20 @@
 #include <utility>
 
 #include "bench/machine/cpu.h"
+#include "bench/perf/echo_service.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/pipe.h"
+#include "bench/perf/polled_server.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server.h"
-#include "transport/network.h"
 
 namespace weft::bench {
 namespace {
 
 constexpr char kServerFlag[] = "--echo-server";
 constexpr int kArguments = 7;
-constexpr char kAnyPort[] = "127.0.0.1:0";
 // How long it rests between two looks after its connections.
 constexpr int kRestMs = 10;
 constexpr int kPatienceMs = 60'000;
@@ -42,29 +42,6 @@ std::vector<std::string> ToArguments(const EchoServerOptions& options, int fd) {
           std::to_string(options.max_connections)};
 }
 
-class EchoService final : public Perf::Service {
- public:
-  absl::Status Echo(ServerContext& context, const EchoMessage& request,
-                    EchoMessage* reply) override {
-    (void)context;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
-  }
-  absl::Status EndRun(ServerContext& context, const EndRunMessage& request,
-                      EndRunMessage* reply) override {
-    (void)context;
-    (void)request;
-    (void)reply;
-    over_ = true;
-    return absl::OkStatus();
-  }
-  // Whether a run has ended since this was asked last.
-  bool TakeOver() { return std::exchange(over_, false); }
-
- private:
-  bool over_ = false;
-};
-
 // The process's side.
 class Role {
  public:
@@ -74,7 +51,7 @@ class Role {
     RaiseDescriptorLimit();
     WEFT_RETURN_IF_ERROR(PinThisThread(options_.cpu));
     WEFT_RETURN_IF_ERROR(Open());
-    WEFT_RETURN_IF_ERROR(WriteLine(fd_, "ok " + server_->address()));
+    WEFT_RETURN_IF_ERROR(WriteLine(fd_, "ok " + polled_.address()));
     while (true) {
       const absl::StatusOr<std::string> command = NextCommand();
       if (!command.ok()) return absl::OkStatus();  // nobody needs it any more
@@ -92,20 +69,19 @@ class Role {
     options.spin_ns = options_.spin_ns;
     options.cpu = options_.cpu;
     if (polls()) {
-      WEFT_ASSIGN_OR_RETURN(engine_, OpenNetworkEngine({.drive = EngineOptions::Drive::kExternal}));
-      WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*engine_, options));
-    } else {
-      WEFT_ASSIGN_OR_RETURN(server_, Server::Create(options));
+      WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, options));
+      return absl::OkStatus();
     }
-    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
-    return server_->Listen(kAnyPort);
+    WEFT_ASSIGN_OR_RETURN(polled_.server, Server::Create(options));
+    WEFT_RETURN_IF_ERROR(polled_.server->AddService(&service_));
+    return polled_.server->Listen(kAnyPort);
   }
 
   absl::StatusOr<std::string> NextCommand() {
     while (true) {
       absl::StatusOr<std::string> line = ReadLine(fd_, polls() ? kRestMs : -1);
       if (line.ok() || !absl::IsDeadlineExceeded(line.status())) return line;
-      while (engine_->Poll() > 0) {
+      while (polled_.Poll() > 0) {
       }
     }
   }
@@ -116,16 +92,15 @@ class Role {
       return WriteLine(fd_, "ok " + ToLine(usage));
     }
     if (command != "serve" || !polls()) return absl::InternalError("not a command: " + command);
-    while (!service_.TakeOver()) engine_->Poll();
-    engine_->Poll();  // the last reply
+    while (!service_.TakeOver()) polled_.Poll();
+    polled_.Poll();  // the last reply
     return WriteLine(fd_, "ok");
   }
 
   const EchoServerOptions options_;
   const int fd_;
   EchoService service_;
-  std::unique_ptr<Engine> engine_;  // null: the server's own
-  std::unique_ptr<Server> server_;
+  PolledServer polled_;  // without an engine: the server drives its own
 };
 
 void Exec(const std::vector<std::string>& arguments) {
@@ -138,12 +113,6 @@ void Exec(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-
-LinkOptions OnlyPath(PathKind path) {
-  LinkOptions link;
-  link.paths = {path};
-  return link;
-}
 
 absl::StatusOr<std::unique_ptr<EchoServer>> EchoServer::Start(const EchoServerOptions& options) {
   int fds[2];

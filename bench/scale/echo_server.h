@@ -1,11 +1,9 @@
 // A server that answers Perf.Echo, in a process of its own, and can be asked what it costs.
 //
-//   the other process -> it   "serve"   until Perf.EndRun is called: busy polls       -> "ok"
-//                             "usage"                                                 -> "ok
-//                             <usage>"
-//   it, when it has opened                                                            -> "ok
-//   <address>" it, on failure                                                                    ->
-//   "error <text>"
+//   when it has opened                                        it answers "ok <address>"
+//   "serve": it busy polls until Perf.EndRun is called                   "ok"
+//   "usage"                                                              "ok <usage>"
+//   on failure, instead of any of these                                  "error <text>"
 //
 // It ends with the other process, or when the EchoServer is destroyed.
 //
@@ -64,9 +62,6 @@ class EchoServer {
   int fd_ = -1;
   std::string address_;
 };
-
-// Connections over `path` only.
-LinkOptions OnlyPath(PathKind path);
 
 // In the new process: true if `arguments` (without the program's name) are those of an EchoServer,
 // which has then run, and *exit_code is the process's.

@@ -11,9 +11,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/machine/cpu.h"
+#include "bench/perf/call_loops.h"
+#include "bench/perf/echo_service.h"
+#include "bench/perf/polled_server.h"
 #include "bench/perf/run_clock.h"
-#include "bench/scale/call_loop.h"
-#include "bench/scale/echo_server.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -26,7 +27,8 @@ namespace {
 
 // Of twice one pair's rate.
 constexpr double kLeastScaling = 0.9;
-constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
+constexpr uint32_t kCallBytes = 64;
+constexpr uint32_t kOutstanding = 64;
 // Turns of both engines between two looks at the clock.
 constexpr int kTurnsPerLook = 64;
 
@@ -46,36 +48,21 @@ uint64_t ThreadCpuNs() {
   return static_cast<uint64_t>(time.tv_sec) * kNsPerSec + static_cast<uint64_t>(time.tv_nsec);
 }
 
-class EchoService final : public Perf::Service {
- public:
-  absl::Status Echo(ServerContext& context, const EchoMessage& request,
-                    EchoMessage* reply) override {
-    (void)context;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
-  }
-};
-
 // A client's and a server's engine, driven by the thread that opened them.
 class EnginePair {
  public:
   absl::Status Open(PathKind path) {
-    const EngineOptions engine = {.drive = EngineOptions::Drive::kExternal};
-    WEFT_ASSIGN_OR_RETURN(server_engine_, OpenNetworkEngine(engine));
-    WEFT_ASSIGN_OR_RETURN(client_engine_, OpenNetworkEngine(engine));
     ServerOptions server;
     server.link = OnlyPath(path);
-    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*server_engine_, server));
-    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
-    WEFT_RETURN_IF_ERROR(server_->Listen("127.0.0.1:0"));
+    WEFT_ASSIGN_OR_RETURN(server_, PolledServer::Open(&service_, server));
+    WEFT_ASSIGN_OR_RETURN(client_engine_,
+                          OpenNetworkEngine({.drive = EngineOptions::Drive::kExternal}));
     ChannelOptions channel;
     channel.link = OnlyPath(path);
     channel.connect_at_once = false;
-    channel.link.connect_timeout_ns = kConnectWithinNs;
-    channel.link.path_timeout_ns = kConnectWithinNs / 2;
-    WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*client_engine_, server_->address(), channel));
+    WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*client_engine_, server_.address(), channel));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
-    calls_ = std::make_unique<CallLoops>(stub_.get(), kOutstanding, kSmallBytes);
+    calls_ = std::make_unique<CallLoops>(stub_.get(), kOutstanding, kCallBytes);
     calls_->Start();
     // The first calls wait for the connection.
     while (calls_->finished() < kOutstanding && calls_->status().ok()) Turn();
@@ -100,13 +87,13 @@ class EnginePair {
     calls_->Stop();
     while (!calls_->idle()) Turn();
     channel_.reset();
-    server_.reset();
+    server_.server.reset();
   }
 
  private:
   void Turn() {
     client_engine_->Poll();
-    server_engine_->Poll();
+    server_.Poll();
   }
   void RunFor(double seconds) {
     const uint64_t end_ns =
@@ -117,9 +104,8 @@ class EnginePair {
   }
 
   EchoService service_;
-  std::unique_ptr<Engine> server_engine_;
+  PolledServer server_;
   std::unique_ptr<Engine> client_engine_;
-  std::unique_ptr<Server> server_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Perf::Stub> stub_;
   std::unique_ptr<CallLoops> calls_;

@@ -5,9 +5,8 @@
 
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
+#include "bench/perf/polled_server.h"
 #include "bench/perf/run_clock.h"
-#include "bench/scale/call_loop.h"
-#include "bench/scale/echo_server.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -16,8 +15,7 @@
 namespace weft::bench {
 namespace {
 
-// A thousand connections are opened one after the other, and on a busy machine.
-constexpr uint64_t kConnectWithinNs = 20 * kNsPerSec;
+constexpr uint32_t kCallBytes = 64;
 // Of a call that should take microseconds: an end of the wait for a peer that hangs.
 constexpr uint64_t kPatienceUs = 10'000'000;
 
@@ -40,8 +38,6 @@ absl::StatusOr<Clients> Clients::Open(const EngineOptions& engine, PathKind path
 absl::Status Clients::Connect(const std::string& address, uint32_t connections) {
   ChannelOptions options;
   options.link = OnlyPath(path_);
-  options.link.connect_timeout_ns = kConnectWithinNs;
-  options.link.path_timeout_ns = kConnectWithinNs / 2;
   for (uint32_t i = 0; i < connections; ++i) {
     absl::StatusOr<std::unique_ptr<Channel>> channel = Channel::Open(*engine_, address, options);
     if (!channel.ok()) return Annotate(channel.status(), StrCat("connection ", i + 1));
@@ -54,7 +50,7 @@ absl::StatusOr<LatencyHistogram> Clients::RoundTrips(double seconds, uint32_t pa
   std::vector<Perf::Stub> stubs;
   for (const auto& channel : channels_) stubs.emplace_back(*channel);
   EchoMessage request, reply;
-  request.set_payload(std::string(kSmallBytes, 'x'));
+  request.set_payload(std::string(kCallBytes, 'x'));
   LatencyHistogram latency;
   const RunClock run(seconds);
   uint64_t now_ns = 0;

@@ -1,4 +1,5 @@
-// Calls of 64 bytes that keep a number of them outstanding: each starts the next when it has ended.
+// Calls that keep a number of them outstanding: each starts the next when it has ended, until one
+// fails.
 //
 // Threads: the engine's. Lifetime: outlives its calls: Stop(), then poll until idle().
 #pragma once
@@ -12,9 +13,6 @@
 #include "bench/perf/perf.weft.h"
 
 namespace weft::bench {
-
-inline constexpr uint32_t kSmallBytes = 64;
-inline constexpr uint32_t kOutstanding = 64;
 
 class CallLoops {
  public:
