@@ -4,9 +4,11 @@
 // later, or forged: `Get` finds the object only if exactly this allocation is still live. This
 // replaces both maps from id to object and pointers in completion contexts.
 //
-// Objects are constructed once, when the slab is, and reused: Allocate and Free run neither
-// constructor nor destructor. The caller resets what must not survive from the previous use. So
-// vectors keep their capacity and registered memory its registration.
+// Objects are constructed once, when an allocation first needs one more than there ever were, and
+// reused: otherwise Allocate and Free run neither constructor nor destructor. The caller resets
+// what must not survive from the previous use. So vectors keep their capacity and registered memory
+// its registration; and a slab that is made for the most that could be costs the memory of the most
+// that there was.
 //
 // The free list is last-in, first-out: the next Allocate returns the slot that is most likely still
 // in cache. Slot and object share their first cache line (no second array is touched), and no
@@ -17,21 +19,23 @@
 //              yours is what the handle knows.
 // Errors:      a full slab returns nullptr from Allocate, a stale or forged handle from Get.
 //              Freeing what is not live is a bug of the caller, and aborts.
-// Invariants:  0 <= size <= capacity; capacity - size slots are on the free list, each once; the
-//              generation of a live slot is odd, of a free slot even.
+// Invariants:  0 <= size <= constructed <= capacity; constructed - size slots are on the free list,
+//              each once; the generation of a live slot is odd, of a free slot even.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <new>
 #include <type_traits>
 #include <utility>
 
 #include "core/cache_line.h"
 #include "core/check.h"
+#include "core/function.h"
+#include "core/grown_array.h"
+#include "core/inline.h"
 
 namespace weft {
 
@@ -52,24 +56,19 @@ struct SlabHandle {
 template <class T>
 class Slab {
  public:
-  // All memory that the slab will ever use is taken here: capacity * sizeof(cell).
+  // Address space for all that the slab will ever use is taken here: capacity * sizeof(cell).
   // REQUIRES: 1 <= capacity < 2^32 - 1.
   explicit Slab(std::size_t capacity) : Slab(capacity, [](uint32_t) { return T(); }) {}
 
-  // Object i is constructed in place from make(i); T need not be movable.
+  // Object i is constructed in place from make(i), when it is first needed; T need not be movable.
+  // What `make` refers to outlives the slab.
   template <class Make>
-  Slab(std::size_t capacity, Make&& make) : capacity_(static_cast<uint32_t>(capacity)) {
+  Slab(std::size_t capacity, Make&& make)
+      : construct_([make = std::forward<Make>(make)](void* place, uint32_t slot) {
+          ::new (place) Cell(slot, make);
+        }) {
     WEFT_CHECK(capacity >= 1 && capacity < kEnd);
-    cells_ = std::allocator<Cell>().allocate(capacity);
-    for (uint32_t slot = 0; slot < capacity_; ++slot) {
-      ::new (static_cast<void*>(&cells_[slot]))
-          Cell(slot, slot + 1 < capacity_ ? slot + 1 : kEnd, make);
-    }
-  }
-
-  ~Slab() {
-    std::destroy_n(cells_, capacity_);
-    std::allocator<Cell>().deallocate(cells_, capacity_);
+    cells_.Reserve(capacity);
   }
 
   Slab(const Slab&) = delete;
@@ -77,7 +76,8 @@ class Slab {
 
   // A free object and its handle, or nullptr (and *handle untouched) when all are in use.
   [[nodiscard]] T* Allocate(SlabHandle* handle) {
-    if (first_free_ == kEnd) return nullptr;
+    if (first_free_ == kEnd && !ConstructNext()) [[unlikely]]
+      return nullptr;
     Cell& cell = cells_[first_free_];
     ++cell.generation;  // even to odd: live
     *handle = {first_free_, cell.generation};
@@ -89,7 +89,7 @@ class Slab {
   // The object, or nullptr if the handle is stale, out of range or invented: safe for handles from
   // a peer.
   [[nodiscard]] T* Get(SlabHandle handle) {
-    if (handle.slot >= capacity_) return nullptr;
+    if (handle.slot >= cells_.size()) return nullptr;
     Cell& cell = cells_[handle.slot];
     // A free slot has an even generation: without the second test, a forged even handle would
     // match.
@@ -115,19 +115,19 @@ class Slab {
   // REQUIRES: `object` came from this slab and is live.
   SlabHandle HandleOf(const T* object) const {
     const auto offset =
-        reinterpret_cast<std::uintptr_t>(object) - reinterpret_cast<std::uintptr_t>(cells_);
+        reinterpret_cast<std::uintptr_t>(object) - reinterpret_cast<std::uintptr_t>(cells_.begin());
     const auto slot = static_cast<uint32_t>(offset / sizeof(Cell));
-    WEFT_DCHECK(slot < capacity_ && &cells_[slot].value == object);
+    WEFT_DCHECK(slot < cells_.size() && &cells_[slot].value == object);
     WEFT_DCHECK(IsLive(cells_[slot].generation));
     return {slot, cells_[slot].generation};
   }
 
   // Calls visit(T&) or visit(SlabHandle, T&) for every live object, in slot order; `visit` may free
-  // any object, and may allocate (whether it then meets the new one is unspecified). O(capacity):
-  // for teardown and diagnosis.
+  // any object, and may allocate (whether it then meets the new one is unspecified).
+  // O(constructed): for teardown and diagnosis.
   template <class Visit>
   void ForEach(Visit&& visit) {
-    for (uint32_t slot = 0; slot < capacity_ && size_ > 0; ++slot) {
+    for (uint32_t slot = 0; slot < cells_.size() && size_ > 0; ++slot) {
       Cell& cell = cells_[slot];
       if (!IsLive(cell.generation)) continue;
       if constexpr (std::is_invocable_v<Visit&, SlabHandle, T&>) {
@@ -139,22 +139,24 @@ class Slab {
   }
 
   std::size_t size() const { return size_; }
-  std::size_t capacity() const { return capacity_; }
+  std::size_t capacity() const { return cells_.capacity(); }
+  // How many objects there are, live or free.
+  std::size_t constructed() const { return cells_.size(); }
   bool empty() const { return size_ == 0; }
-  bool full() const { return size_ == capacity_; }
+  bool full() const { return size_ == cells_.capacity(); }
 
-  // Aborts unless the invariants in the file comment hold. O(capacity).
+  // Aborts unless the invariants in the file comment hold. O(constructed).
   void CheckInvariants() const {
-    WEFT_CHECK(size_ <= capacity_);
+    WEFT_CHECK(size_ <= cells_.size());
     std::size_t live = 0;
-    for (uint32_t slot = 0; slot < capacity_; ++slot) live += IsLive(cells_[slot].generation);
+    for (const Cell& cell : cells_) live += IsLive(cell.generation);
     WEFT_CHECK(live == size_);
     std::size_t free = 0;
     for (uint32_t slot = first_free_; slot != kEnd; slot = cells_[slot].next_free) {
-      WEFT_CHECK(slot < capacity_ && !IsLive(cells_[slot].generation));
-      WEFT_CHECK(++free <= capacity_);  // else the list has a cycle
+      WEFT_CHECK(slot < cells_.size() && !IsLive(cells_[slot].generation));
+      WEFT_CHECK(++free <= cells_.size());  // else the list has a cycle
     }
-    WEFT_CHECK(free == capacity_ - size_);
+    WEFT_CHECK(free == cells_.size() - size_);
   }
 
  private:
@@ -170,19 +172,27 @@ class Slab {
 
   struct alignas(kCellAlignment) Cell {
     template <class Make>
-    Cell(uint32_t slot, uint32_t next, Make& make) : next_free(next), value(make(slot)) {}
+    Cell(uint32_t slot, Make& make) : value(make(slot)) {}
 
     uint32_t generation = 0;
-    uint32_t next_free;  // Only meaningful while free.
+    uint32_t next_free = kEnd;  // Only meaningful while free.
     T value;
   };
 
-  // Constant after construction.
-  const uint32_t capacity_;
-  Cell* cells_ = nullptr;  // capacity_ of them, all constructed
+  // One more free slot. False: there are as many as may be.
+  WEFT_COLD bool ConstructNext() {
+    if (cells_.size() == cells_.capacity()) return false;
+    const auto slot = static_cast<uint32_t>(cells_.size());
+    cells_.GrowBy([&](void* place) { construct_(place, slot); });
+    first_free_ = slot;
+    return true;
+  }
 
-  uint32_t first_free_ = 0;
+  uint32_t first_free_ = kEnd;
   uint32_t size_ = 0;
+  GrownArray<Cell> cells_;
+  // A Cell at a place, with the object for a slot. Room for a pointer or two in what makes it.
+  Function<void(void*, uint32_t), 2 * sizeof(void*)> construct_;
 };
 
 }  // namespace weft

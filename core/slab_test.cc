@@ -97,8 +97,10 @@ TEST(Slab, ForgedHandleFindsNothing) {
 
 TEST(Slab, GenerationWrapsPastZero) {
   Slab<int> slab(1);
-  SlabTestPeer::SetGeneration(slab, 0, 0xFFFFFFFE);
   SlabHandle last;
+  ASSERT_NE(slab.Allocate(&last), nullptr);
+  slab.Free(last);
+  SlabTestPeer::SetGeneration(slab, 0, 0xFFFFFFFE);
   ASSERT_NE(slab.Allocate(&last), nullptr);
   EXPECT_EQ(last.generation, 0xFFFFFFFF);
   slab.Free(last);
@@ -118,20 +120,58 @@ TEST(SlabHandle, PacksIntoOneIntegerThatIsZeroOnlyWhenInvalid) {
   EXPECT_EQ(SlabHandle().packed(), 0u);
 }
 
+// Counts how many there are.
+struct Counted {
+  explicit Counted(int* count) : living(count) { ++*living; }
+  Counted(const Counted&) = delete;
+  ~Counted() { --*living; }
+  int* const living;
+  std::string text;
+};
+
 TEST(Slab, ObjectsAreConstructedOnceAndReused) {
-  struct Counted {
-    explicit Counted(int* constructions) { ++*constructions; }
-    Counted(const Counted&) = delete;
-    std::string text;
-  };
-  int constructions = 0;
-  Slab<Counted> slab(3, [&](uint32_t) { return Counted(&constructions); });
-  EXPECT_EQ(constructions, 3);
+  int living = 0;
+  Slab<Counted> slab(3, [&](uint32_t) { return Counted(&living); });
   SlabHandle handle;
   slab.Allocate(&handle)->text = "from the previous use";
   slab.Free(handle);
   EXPECT_EQ(slab.Allocate(&handle)->text, "from the previous use");
-  EXPECT_EQ(constructions, 3);
+  EXPECT_EQ(living, 1);
+}
+
+// A connection may have 256 calls under way, and most have one: all 256 slots were constructed at
+// its beginning, 52 KiB of a server's memory for each connection.
+TEST(Slab, ConstructsNoMoreThanWereEverLiveAtATime) {
+  int living = 0;
+  {
+    Slab<Counted> slab(256, [&](uint32_t) { return Counted(&living); });
+    EXPECT_EQ(living, 0);
+    SlabHandle handles[3];
+    for (int round = 0; round < 100; ++round) {
+      for (SlabHandle& handle : handles) ASSERT_NE(slab.Allocate(&handle), nullptr);
+      for (const SlabHandle& handle : handles) slab.Free(handle);
+    }
+    EXPECT_EQ(living, 3);
+    EXPECT_EQ(slab.constructed(), 3u);
+    EXPECT_EQ(slab.capacity(), 256u);
+    slab.CheckInvariants();
+  }
+  EXPECT_EQ(living, 0);
+}
+
+// What a peer names may never have been constructed: memory that holds anything.
+TEST(Slab, HandlesBeyondWhatIsConstructedFindNothing) {
+  Slab<int> slab(1000);
+  SlabHandle live;
+  *slab.Allocate(&live) = 7;
+  for (uint32_t slot = 1; slot < 1000; ++slot) {
+    for (uint32_t generation = 0; generation < 3; ++generation) {
+      ASSERT_EQ(slab.Get({slot, generation}), nullptr) << slot << " " << generation;
+    }
+  }
+  int visited = 0;
+  slab.ForEach([&](int&) { ++visited; });
+  EXPECT_EQ(visited, 1);
 }
 
 TEST(Slab, MakeLearnsTheSlot) {

@@ -67,12 +67,12 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
                                                 " of the call protocol, this server version ",
                                                 kRpcProtocolVersion));
   }
-  slots_ = std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
+  const uint32_t slots =
+      std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
   max_reply_bytes_ = std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
-  calls_ = std::make_unique<ServerCall[]>(slots_);
-  for (uint32_t i = 0; i < slots_; ++i) calls_[i].Attach(this, &core_.engine().clock(), &path_);
+  calls_.Reserve(slots);
   return absl::OkStatus();
 }
 
@@ -91,8 +91,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   connection_ = nullptr;
   closed_ = true;
   ++running_;  // keeps this alive for now
-  for (uint32_t i = 0; i < slots_; ++i) {
-    ServerCall& call = calls_[i];
+  for (ServerCall& call : calls_) {
     if (call.state_ == ServerCall::State::kReplying) Free(call);
     if (call.state_ == ServerCall::State::kRunning) {
       call.cancelled_.store(true, std::memory_order_relaxed);
@@ -150,8 +149,11 @@ WEFT_INLINE void ServerConnection::Accept(const RequestHeader& header, ByteSpan 
 
 // The slot of a new call, if the client may use it; else ends the connection.
 WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
+  if (id.slot >= calls_.size()) [[unlikely]]
+    ReachSlot(id.slot);
   // Generations may wrap around: newer is what lies in the half circle ahead.
-  const bool allowed = id.slot < slots_ && calls_[id.slot].state_ == ServerCall::State::kFree &&
+  const bool allowed = id.slot < calls_.size() &&
+                       calls_[id.slot].state_ == ServerCall::State::kFree &&
                        (!calls_[id.slot].used_ ||
                         static_cast<int32_t>(id.generation - calls_[id.slot].id_.generation) > 0);
   if (!allowed) [[unlikely]] {
@@ -165,8 +167,16 @@ WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
   return &call;
 }
 
+// Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
+WEFT_COLD void ServerConnection::ReachSlot(uint32_t slot) {
+  if (slot >= calls_.capacity()) return;
+  while (slot >= calls_.size()) {
+    calls_.Grow().Attach(this, &core_.engine().clock(), &path_);
+  }
+}
+
 WEFT_COLD void ServerConnection::RefuseSlot(CallId id) {
-  if (id.slot >= slots_) return ProtocolError("a call slot that was not agreed on");
+  if (id.slot >= calls_.size()) return ProtocolError("a call slot that was not agreed on");
   if (calls_[id.slot].state_ != ServerCall::State::kFree) {
     return ProtocolError("a call slot that is in use");
   }
@@ -243,9 +253,9 @@ WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entr
 
 void ServerConnection::OnCancel(ByteSpan frame) {
   CallId id;
-  if (!DecodeNotice(frame, &id) || id.slot >= slots_) {
-    return ProtocolError("a cancel that names no call");
-  }
+  const bool decoded = DecodeNotice(frame, &id);
+  if (decoded) ReachSlot(id.slot);  // its request may come behind
+  if (!decoded || id.slot >= calls_.size()) return ProtocolError("a cancel that names no call");
   calls_[id.slot].Cancel(id.generation);
 }
 
@@ -383,9 +393,10 @@ bool ServerConnection::TrySendReleased(ServerCall& call) {
 }
 
 void ServerConnection::SendOwedReleases() {
-  for (uint32_t i = 0; i < slots_ && connection_ != nullptr; ++i) {
-    if (!calls_[i].release_owed_ || !TrySendReleased(calls_[i])) continue;
-    calls_[i].release_owed_ = false;
+  for (ServerCall& call : calls_) {
+    if (connection_ == nullptr) return;
+    if (!call.release_owed_ || !TrySendReleased(call)) continue;
+    call.release_owed_ = false;
     --releases_owed_;
   }
 }
@@ -405,10 +416,10 @@ void ServerConnection::CheckInvariants() {
   uint32_t busy = 0;
   uint32_t replying = 0;
   uint32_t owed = 0;
-  for (uint32_t i = 0; i < slots_; ++i) {
-    busy += calls_[i].state_ != ServerCall::State::kFree;
-    owed += calls_[i].release_owed_;
-    replying += calls_[i].state_ == ServerCall::State::kReplying;
+  for (const ServerCall& call : calls_) {
+    busy += call.state_ != ServerCall::State::kFree;
+    owed += call.release_owed_;
+    replying += call.state_ == ServerCall::State::kReplying;
   }
   WEFT_CHECK(busy == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly());

@@ -14,11 +14,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/grown_array.h"
 #include "core/intrusive_list.h"
 #include "rpc/bulk_transfer.h"
 #include "rpc/dispatch.h"
@@ -70,6 +70,7 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   void Accept(const RequestHeader& header, ByteSpan body, std::span<const Window> windows);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
+  void ReachSlot(uint32_t slot);
   void RefuseSlot(CallId id);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
@@ -95,8 +96,7 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   ServerCore& core_;
 
   // Constant once open; empty before.
-  std::unique_ptr<ServerCall[]> calls_;
-  uint32_t slots_ = 0;  // as many as both sides allow
+  GrownArray<ServerCall> calls_;  // room for as many as both sides allow; made as they are used
   uint64_t max_reply_bytes_ = 0;
   uint32_t max_windows_ = 0;  // of one request; as many as both sides allow
   PathInfo path_;

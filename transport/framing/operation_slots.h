@@ -7,10 +7,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "core/grown_array.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -27,9 +27,7 @@ class OperationSlots {
   };
 
   // REQUIRES: capacity >= 1.
-  OperationSlots(Host* host, uint32_t capacity) : host_(host), slots_(capacity) {
-    for (Slot& slot : slots_) PutBack(&slot);
-  }
+  OperationSlots(Host* host, uint32_t capacity) : host_(host), slots_(capacity) {}
   OperationSlots(const OperationSlots&) = delete;
   OperationSlots& operator=(const OperationSlots&) = delete;
 
@@ -37,7 +35,8 @@ class OperationSlots {
   // `weight` >= 1: the operations that it counts for, as a batch counts for all its pieces.
   Operation* Take(Operation* user, uint32_t weight = 1) {
     if (weight > capacity() - in_use_) return nullptr;
-    Slot* slot = first_free_;  // there is one: no operation weighs less than one
+    // There is one, or one more: no operation weighs less than one.
+    Slot* const slot = first_free_ != nullptr ? first_free_ : &slots_.Grow();
     first_free_ = slot->next_free;
     slot->owner = this;
     slot->user = user;
@@ -57,7 +56,7 @@ class OperationSlots {
   void EndWith(const absl::Status& why) { why_ = why; }
 
   uint32_t in_use() const { return in_use_; }
-  uint32_t capacity() const { return static_cast<uint32_t>(slots_.size()); }
+  uint32_t capacity() const { return static_cast<uint32_t>(slots_.capacity()); }
 
  private:
   struct Slot final : public Operation {
@@ -82,7 +81,7 @@ class OperationSlots {
   }
 
   Host* const host_;
-  std::vector<Slot> slots_;  // never resized
+  GrownArray<Slot> slots_;
   Slot* first_free_ = nullptr;
   uint32_t in_use_ = 0;
   absl::Status why_;
