@@ -17,7 +17,7 @@
 #include "examples/fileshare/fileshare.weft.h"
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/tree_maker.h"
-#include "examples/testing/child_process.h"
+#include "examples/testing/server_process.h"
 #include "rpc/bulk_call.h"
 #include "rpc/channel.h"
 #include "transport/network.h"
@@ -26,11 +26,10 @@ namespace fileshare {
 namespace {
 
 namespace fs = std::filesystem;
-using examples::ChildProcess;
 using examples::Finished;
+using examples::ServerProcess;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 
 constexpr char kServer[] = "examples/fileshare/fileshare_server";
 constexpr char kClient[] = "examples/fileshare/fileshare_client";
@@ -59,12 +58,6 @@ std::map<std::string, std::string> Manifest(const fs::path& root) {
   return manifest;
 }
 
-std::string AddressOf(ChildProcess& server) {
-  const std::string line = server.ReadLine();
-  EXPECT_THAT(line, StartsWith("listening on "));
-  return line.substr(line.rfind(' ') + 1);
-}
-
 // Folders of a test: one that is shared, and others.
 class SharedFolderTest : public testing::Test {
  protected:
@@ -85,18 +78,11 @@ class SharedFolderTest : public testing::Test {
   void StartServer(const std::vector<std::string>& flags = {}) {
     std::vector<std::string> argv = {kServer, weft::StrCat("--root=", shared().string())};
     argv.insert(argv.end(), flags.begin(), flags.end());
-    server_ = std::make_unique<ChildProcess>(argv);
-    address_ = AddressOf(*server_);
-  }
-  void StopServer() {
-    server_->Signal(SIGTERM);
-    EXPECT_EQ(server_->Wait(), 0) << server_->output();
-    EXPECT_THAT(server_->output(), HasSubstr("0 broken connections"));
+    server_ = std::make_unique<ServerProcess>(argv);
   }
 
   const fs::path base_;
-  std::unique_ptr<ChildProcess> server_;
-  std::string address_;
+  std::unique_ptr<ServerProcess> server_;
 };
 
 // --- the programs -------------------------------------------------------------------------------
@@ -104,10 +90,7 @@ class SharedFolderTest : public testing::Test {
 class CopyTest : public SharedFolderTest, public testing::WithParamInterface<const char*> {
  protected:
   Finished Client(const std::vector<std::string>& words) const {
-    std::vector<std::string> argv = {kClient, "--server=" + address_,
-                                     weft::StrCat("--paths=", GetParam())};
-    argv.insert(argv.end(), words.begin(), words.end());
-    return examples::RunToEnd(argv);
+    return examples::RunToEnd(server_->ClientCommand(kClient, GetParam(), words));
   }
 };
 
@@ -126,7 +109,7 @@ TEST_P(CopyTest, ATreeGoesInAndOutUnchanged) {
   EXPECT_EQ(Client({"cp", "remote:some", back}).status, 0) << "over what is there";
   EXPECT_EQ(Manifest(back), expected);
   EXPECT_EQ(Client({"--crc=false", "cp", tree, "remote:"}).status, 0);
-  StopServer();
+  server_->Stop();
   fs::remove_all(shared() / "some");
   fs::remove_all(shared() / ".fileshare-uploads");
   EXPECT_EQ(Manifest(shared()), expected);
@@ -143,7 +126,7 @@ TEST_P(CopyTest, AFileIsCopiedUnderTheNameThatIsGiven) {
   EXPECT_THAT(list.output, testing::Not(HasSubstr("uploads")));
   EXPECT_EQ(Client({"cp", "remote:gone", base_ / "four"}).status, 1);
   EXPECT_FALSE(fs::exists(base_ / "four"));
-  StopServer();
+  server_->Stop();
 }
 
 TEST_P(CopyTest, LinksAreLeftOutOnBothSides) {
@@ -160,7 +143,7 @@ TEST_P(CopyTest, LinksAreLeftOutOnBothSides) {
   EXPECT_EQ(Client({"cp", base_ / "secret", "remote:there"}).status, 0)
       << "the link is replaced, not followed";
   EXPECT_FALSE(fs::is_symlink(shared() / "there"));
-  StopServer();
+  server_->Stop();
 }
 
 TEST_P(CopyTest, AServerForReadingOnlyTakesNothing) {
@@ -170,7 +153,7 @@ TEST_P(CopyTest, AServerForReadingOnlyTakesNothing) {
   EXPECT_EQ(Client({"cp", base_ / "copy", "remote:file"}).status, 1);
   EXPECT_EQ(Client({"cp", base_ / "local", "remote:folder"}).status, 1);
   EXPECT_EQ(Manifest(shared()).size(), 1);
-  StopServer();
+  server_->Stop();
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, CopyTest, testing::Values("shm", "tcp"),
@@ -193,13 +176,13 @@ class ServiceTest : public SharedFolderTest {
     stub_.reset();
     channel_.reset();
     engine_.reset();
-    if (server_ != nullptr) StopServer();
+    if (server_ != nullptr) server_->Stop();
   }
   void Connect() {
     weft::EngineOptions options;
     options.drive = weft::EngineOptions::Drive::kCaller;
     engine_ = *weft::OpenNetworkEngine(options);
-    channel_ = *weft::Channel::Open(*engine_, address_);
+    channel_ = *weft::Channel::Open(*engine_, server_->address());
     stub_ = std::make_unique<FileShare::Stub>(*channel_);
   }
 
@@ -340,8 +323,8 @@ class PlainTcpTest : public SharedFolderTest {};
 TEST_F(PlainTcpTest, ATreeGoesInAndOutUnchanged) {
   const fs::path tree = Tree();
   const auto expected = Manifest(tree);
-  ChildProcess server({kPlainTcp, "serve", shared()});
-  const std::string port = AddressOf(server);
+  const ServerProcess server({kPlainTcp, "serve", shared()});
+  const std::string& port = server.address();
   EXPECT_EQ(examples::RunToEnd({kPlainTcp, "put", port, tree}).status, 0);
   EXPECT_EQ(Manifest(shared()), expected);
   EXPECT_EQ(examples::RunToEnd({kPlainTcp, "get", port, base_ / "local", "2"}).status, 0);

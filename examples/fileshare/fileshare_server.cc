@@ -1,7 +1,7 @@
 // fileshare_server: serves the files below a folder, until SIGINT or SIGTERM.
 //
-// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write but
-// for
+// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write
+// unless
 // --read_only, whatever this process's user may below that folder: serve loopback and networks that
 // you trust. Exit status: 0 stopped by a signal, 1 could not start, 2 the command line is wrong.
 #include <csignal>
@@ -19,7 +19,7 @@
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/thread_pool.h"
 #include "examples/fileshare/upload_table.h"
-#include "examples/kv/stop_signal.h"
+#include "examples/process/stop_signal.h"
 #include "rpc/server.h"
 #include "transport/buffer_pool.h"
 #include "transport/network.h"
@@ -64,7 +64,7 @@ absl::StatusOr<std::unique_ptr<UploadTable>> UploadsFor(const Folder& root) {
 }
 
 absl::Status Serve() {
-  kv::StopSignal stop;  // before the server: before any thread
+  examples::StopSignal stop;  // before the server: before any thread
   WEFT_ASSIGN_OR_RETURN(const Folder root, Folder::Open(absl::GetFlag(FLAGS_root)));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<UploadTable> uploads, UploadsFor(root));
   ThreadPool threads(absl::GetFlag(FLAGS_threads));

@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "core/strings.h"
-#include "examples/testing/child_process.h"
+#include "examples/testing/server_process.h"
 
 namespace kv {
 namespace {
 
 using examples::ChildProcess;
 using examples::Finished;
+using examples::ServerProcess;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
@@ -46,17 +47,10 @@ std::set<std::string> SharedMemoryFiles() {
 // A running server, and clients of it over one path.
 class EndToEndTest : public testing::TestWithParam<const char*> {
  protected:
-  EndToEndTest() : server_({kServer, "--index_mib=32", "--address_file=" + TempFile("address")}) {
-    const std::string line = server_.ReadLine();
-    EXPECT_THAT(line, StartsWith("listening on 127.0.0.1:"));
-    address_ = line.substr(line.rfind(' ') + 1);
-  }
+  EndToEndTest() : server_({kServer, "--index_mib=32", "--address_file=" + TempFile("address")}) {}
 
   std::vector<std::string> ClientCommand(const std::vector<std::string>& words) const {
-    std::vector<std::string> argv = {kClient, "--server=" + address_,
-                                     weft::StrCat("--paths=", GetParam())};
-    argv.insert(argv.end(), words.begin(), words.end());
-    return argv;
+    return server_.ClientCommand(kClient, GetParam(), words);
   }
   Finished Client(const std::vector<std::string>& words) const {
     return examples::RunToEnd(ClientCommand(words));
@@ -72,13 +66,6 @@ class EndToEndTest : public testing::TestWithParam<const char*> {
     EXPECT_THAT(client->ReadLine(), StartsWith("stored 1,000 records"));
     return client;
   }
-  void StopServer() {
-    server_.Signal(SIGTERM);
-    EXPECT_EQ(server_.Wait(), 0) << server_.output();
-    EXPECT_THAT(server_.output(), HasSubstr("stopping on SIGTERM"));
-    EXPECT_THAT(server_.output(), HasSubstr("0 broken connections"));
-  }
-
   // What is in /dev/shm now and was not when the test began.
   std::vector<std::string> LeftBehind() const {
     std::vector<std::string> names;
@@ -89,8 +76,7 @@ class EndToEndTest : public testing::TestWithParam<const char*> {
   }
 
   const std::set<std::string> shared_memory_before_ = SharedMemoryFiles();
-  ChildProcess server_;
-  std::string address_;
+  ServerProcess server_;
 };
 
 TEST_P(EndToEndTest, ALoadedFileVerifiesLineByLine) {
@@ -107,7 +93,7 @@ TEST_P(EndToEndTest, ALoadedFileVerifiesLineByLine) {
             "0000002000\tvalue 14000\n0000002001\tvalue 14007\n");
   EXPECT_EQ(Client({"delete", "0000002000"}).status, 0);
   EXPECT_EQ(Client({"verify", file}).status, 1) << "a value is missing";
-  StopServer();
+  server_.Stop();
   EXPECT_THAT(LeftBehind(), IsEmpty());
 }
 
@@ -119,7 +105,7 @@ TEST_P(EndToEndTest, AValueOfSixteenMebibytesComesBackAsItWas) {
   std::ofstream(path, std::ios::binary) << text;
   EXPECT_EQ(Client({"load", path}).status, 0);
   EXPECT_EQ(Client({"verify", path}).status, 0);
-  StopServer();
+  server_.Stop();
 }
 
 TEST_P(EndToEndTest, YcsbRunsAndReportsItsPath) {
@@ -134,7 +120,7 @@ TEST_P(EndToEndTest, YcsbRunsAndReportsItsPath) {
   std::string line;
   ASSERT_TRUE(std::getline(lines, line));
   EXPECT_THAT(line, StartsWith(weft::StrCat(GetParam(), "\tA\t32\t")));
-  StopServer();
+  server_.Stop();
   EXPECT_THAT(LeftBehind(), IsEmpty());
 }
 
@@ -147,7 +133,7 @@ TEST_P(EndToEndTest, RecordsAreReadWithoutTheServer) {
   EXPECT_EQ(verify.status, 0) << verify.output;
   EXPECT_THAT(verify.output, HasSubstr("all 5,000 values are right"));
   EXPECT_THAT(verify.output, HasSubstr("one-sided: 5,000 records read"));
-  StopServer();
+  server_.Stop();
   EXPECT_THAT(LeftBehind(), IsEmpty());
 }
 
@@ -156,7 +142,7 @@ TEST_P(EndToEndTest, ConcurrentWritersAndOneSidedReadersAreLinearizable) {
   EXPECT_EQ(check.status, 0) << check.output;
   EXPECT_THAT(check.output, HasSubstr("0 errors"));
   EXPECT_THAT(check.output, HasSubstr("linearizable: "));
-  StopServer();
+  server_.Stop();
 }
 
 TEST_P(EndToEndTest, AKilledServerLeavesALinearizableHistory) {
@@ -179,7 +165,7 @@ TEST_P(EndToEndTest, YcsbComparesBothWaysToGet) {
     EXPECT_THAT(ycsb.output, HasSubstr("gets " + get + ": 3,000 operations"));
     EXPECT_THAT(ycsb.output, HasSubstr("us of server CPU each"));
   }
-  StopServer();
+  server_.Stop();
 }
 
 TEST_P(EndToEndTest, ExplainSaysWhichPathWasChosen) {
@@ -195,7 +181,7 @@ TEST_P(EndToEndTest, AKilledClientLeavesTheServerServingOthers) {
     EXPECT_EQ(client->Wait(), -SIGKILL);
     ExpectServing();
   }
-  StopServer();
+  server_.Stop();
 }
 
 TEST_P(EndToEndTest, CtrlCEndsAClientWithWhatItHas) {
@@ -204,13 +190,14 @@ TEST_P(EndToEndTest, CtrlCEndsAClientWithWhatItHas) {
   EXPECT_EQ(client->Wait(), kInterrupted);
   EXPECT_THAT(client->output(), HasSubstr("YCSB A over"));
   ExpectServing();
-  StopServer();
+  server_.Stop();
   EXPECT_THAT(LeftBehind(), IsEmpty());
 }
 
 TEST_P(EndToEndTest, AStoppedServerEndsItsClients) {
   const auto client = RunningYcsb();
-  StopServer();
+  server_.Stop();
+  EXPECT_THAT(server_.output(), HasSubstr("stopping on SIGTERM"));
   EXPECT_EQ(client->Wait(), 1);
   EXPECT_THAT(client->output(), HasSubstr("UNAVAILABLE"));
   EXPECT_THAT(LeftBehind(), IsEmpty());
@@ -220,7 +207,8 @@ TEST_P(EndToEndTest, TheAddressStandsInItsFileToo) {
   std::ifstream file(TempFile("address"));
   std::string address;
   std::getline(file, address);
-  EXPECT_EQ(address, address_);
+  EXPECT_EQ(address, server_.address());
+  EXPECT_THAT(address, StartsWith("127.0.0.1:"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, EndToEndTest, testing::Values("shm", "tcp"),
@@ -232,10 +220,9 @@ TEST(ClientTest, ACommandLineThatIsWrongIsSaidSo) {
 }
 
 TEST(ClientTest, WithoutAnIndexOneSidedGetsAreRefused) {
-  ChildProcess server({kServer, "--index_mib=0"});
-  const std::string line = server.ReadLine();
-  const Finished get = examples::RunToEnd(
-      {kClient, "--server=" + line.substr(line.rfind(' ') + 1), "--get=one-sided", "get", "key"});
+  const ServerProcess server({kServer, "--index_mib=0"});
+  const Finished get =
+      examples::RunToEnd(server.ClientCommand(kClient, "shm", {"--get=one-sided", "get", "key"}));
   EXPECT_EQ(get.status, 1);
 }
 

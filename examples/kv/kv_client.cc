@@ -53,7 +53,7 @@ absl::Status Dispatch(Session& session, const CommandLine& line) {
 }
 
 absl::Status Run(const CommandLine& line) {
-  std::optional<StopSignal> stop;  // before the channel: before any thread
+  std::optional<examples::StopSignal> stop;  // before the channel: before any thread
   if (StopsEarly(line.command)) stop.emplace();
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Channel> channel, Connect(line));
   weft::CallOptions call;

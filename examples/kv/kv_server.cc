@@ -17,8 +17,8 @@
 #include "core/strings.h"
 #include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
-#include "examples/kv/stop_signal.h"
 #include "examples/kv/store.h"
+#include "examples/process/stop_signal.h"
 #include "rpc/server.h"
 #include "transport/path.h"
 
@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<index::ExportedIndex>> MakeIndex(weft::Server& se
 }
 
 absl::Status Serve() {
-  StopSignal stop;  // before the server: before any thread
+  examples::StopSignal stop;  // before the server: before any thread
   WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, ServerOptionsFromFlags());
   Store store(LimitsFromFlags());
   KvService service(&store);

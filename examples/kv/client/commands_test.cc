@@ -141,7 +141,7 @@ TEST_F(CommandsTest, ADyingServerEndsALoadWithWhatIsDone) {
 }
 
 TEST_F(CommandsTest, CtrlCEndsALoadEarly) {
-  StopSignal stop;
+  examples::StopSignal stop;
   session_->stop = &stop;
   ASSERT_EQ(raise(SIGINT), 0);  // blocked since StopSignal: it waits to be looked at
   const std::string path = FileWith(ManyLines(100'000));

@@ -10,7 +10,7 @@
 #include "examples/kv/client/bulk_calls.h"
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/kv.weft.h"
-#include "examples/kv/stop_signal.h"
+#include "examples/process/stop_signal.h"
 #include "rpc/channel.h"
 
 namespace kv::client {
@@ -21,9 +21,9 @@ struct Session {
   Kv::Stub kv;
   weft::CallOptions call;
   uint32_t outstanding;
-  StopSignal* stop = nullptr;         // null: Ctrl-C ends the process as usual
-  BulkCalls* bulk = nullptr;          // null: large values travel in messages, too
-  OneSidedGets* one_sided = nullptr;  // null: records are got by calls
+  examples::StopSignal* stop = nullptr;  // null: Ctrl-C ends the process as usual
+  BulkCalls* bulk = nullptr;             // null: large values travel in messages, too
+  OneSidedGets* one_sided = nullptr;     // null: records are got by calls
 
   // Starts a Put. As BulkCalls::Put().
   void StartPut(uint32_t lane, const PutRequest& request, PutReply* reply,

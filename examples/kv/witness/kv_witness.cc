@@ -20,9 +20,9 @@
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "examples/kv/stop_signal.h"
 #include "examples/kv/witness/load.h"
 #include "examples/kv/witness/process_facts.h"
+#include "examples/process/stop_signal.h"
 #include "rpc/channel.h"
 #include "transport/network.h"
 
@@ -67,7 +67,7 @@ std::string FactsAsJson() {
 
 class Witness {
  public:
-  Witness(weft::Channel& channel, StopSignal& stop)
+  Witness(weft::Channel& channel, examples::StopSignal& stop)
       : channel_(channel),
         stop_(stop),
         load_(channel, absl::GetFlag(FLAGS_timeout_ms) * (weft::kNsPerMs / weft::kNsPerUs)) {}
@@ -149,13 +149,13 @@ class Witness {
   }
 
   weft::Channel& channel_;
-  StopSignal& stop_;
+  examples::StopSignal& stop_;
   Load load_;
   uint64_t longest_stall_ns_ = 0;  // of this program's own loop: the machine's fault, not Weft's
 };
 
 absl::Status Testify() {
-  StopSignal stop;  // before the engine: before any thread
+  examples::StopSignal stop;  // before the engine: before any thread
   weft::ChannelOptions options;
   const std::string paths = absl::GetFlag(FLAGS_paths);
   if (!paths.empty()) {

@@ -1,10 +1,10 @@
-#include "examples/kv/stop_signal.h"
+#include "examples/process/stop_signal.h"
 
 #include <pthread.h>
 
 #include "core/check.h"
 
-namespace kv {
+namespace examples {
 
 StopSignal::StopSignal() {
   sigemptyset(&signals_);
@@ -30,4 +30,4 @@ bool StopSignal::Requested() {
   return received_ != 0;
 }
 
-}  // namespace kv
+}  // namespace examples

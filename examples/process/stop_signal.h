@@ -8,7 +8,7 @@
 
 #include <csignal>
 
-namespace kv {
+namespace examples {
 
 class StopSignal {
  public:
@@ -27,4 +27,4 @@ class StopSignal {
   int received_ = 0;  // 0: none yet
 };
 
-}  // namespace kv
+}  // namespace examples
