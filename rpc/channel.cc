@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "rpc/bulk_call.h"
 #include "rpc/client_connection.h"
+#include "rpc/method_layouts.h"
 #include "rpc/on_engine.h"
 
 namespace weft {
@@ -105,10 +106,36 @@ ChannelStats Channel::stats() {
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->Bind(service); }
 
-WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method,
-                               google::protobuf::MessageLite* reply, const CallOptions& options) {
+// A call of protobuf messages.
+struct Channel::MessageCall {
+  const google::protobuf::MessageLite& request;
+  google::protobuf::MessageLite* reply;
+};
+
+// Fails what could never be sent.
+WEFT_INLINE absl::Status Channel::SetBodies(ClientCall& call, const MessageCall& bodies) {
+  if (!bodies.request.IsInitialized()) [[unlikely]]
+    return IncompleteError(bodies.request);
+  call.request = &bodies.request;
+  call.reply.message = bodies.reply;
+  return absl::OkStatus();
+}
+
+WEFT_INLINE absl::Status Channel::SetBodies(ClientCall& call, const LayoutCall& bodies) {
+  if (bodies.request != nullptr && !bodies.request->IsInitialized()) [[unlikely]]
+    return IncompleteError(*bodies.request);
+  call.request = bodies.request;
+  if (bodies.request == nullptr) {
+    call.encoded = {static_cast<const char*>(bodies.request_record),
+                    bodies.layouts->request.type->bytes};
+  }
+  call.reply = bodies.reply;
+  call.layouts = bodies.layouts;
+  return absl::OkStatus();
+}
+
+WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method, const CallOptions& options) {
   call.method = method;
-  call.reply = reply;
   call.wait_for_server = options.wait_for_server;
   call.timeout_us = options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
   // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
@@ -117,25 +144,25 @@ WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method,
   call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
 }
 
-// Fails what could never be sent; else the call has its request, and what it lends.
-WEFT_INLINE absl::Status Channel::Begin(ClientCall& call,
-                                        const google::protobuf::MessageLite& request,
+// The call gets its request and reply, and what it lends.
+template <class Bodies>
+WEFT_INLINE absl::Status Channel::Begin(ClientCall& call, const Bodies& bodies,
                                         const CallOptions& options) {
-  if (!request.IsInitialized()) [[unlikely]]
-    return IncompleteError(request);
+  if (absl::Status set = SetBodies(call, bodies); !set.ok()) [[unlikely]]
+    return set;
   if (options.bulk != nullptr) [[unlikely]] {
     WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
     call.bulk = options.bulk;
   }
-  call.request = &request;
   return absl::OkStatus();
 }
 
-absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
-                           google::protobuf::MessageLite* reply, const CallOptions& options) {
+template <class Bodies>
+WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bodies,
+                                               const CallOptions& options) {
   BlockingCall call(engine_);
-  Fill(call, method, reply, options);
-  if (absl::Status begun = Begin(call, request, options); !begun.ok()) [[unlikely]]
+  Fill(call, method, options);
+  if (absl::Status begun = Begin(call, bodies, options); !begun.ok()) [[unlikely]]
     return begun;
   if (!engine_.Enter()) [[unlikely]]
     return CallElsewhere(call);
@@ -149,6 +176,15 @@ absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite&
     client_->Expire(call);
   engine_.Leave();
   return std::move(call.status());
+}
+
+absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                           google::protobuf::MessageLite* reply, const CallOptions& options) {
+  return CallBlocking(method, MessageCall{request, reply}, options);
+}
+
+absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options) {
+  return CallBlocking(form, bodies, options);
 }
 
 // For a thread that may not drive the engine.
@@ -171,28 +207,40 @@ absl::Status Channel::NotStarted(ClientCall& call, absl::Status why) {
   return why;
 }
 
-void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
-                   google::protobuf::MessageLite* reply, const CallOptions& options,
-                   Function<void(absl::Status)>&& done) {
+template <class Bodies>
+WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
+                                   const CallOptions& options,
+                                   Function<void(absl::Status)>&& done) {
   if (!engine_.Enter()) [[unlikely]]
-    return PostCall(method, request, reply, options, std::move(done));
+    return PostCall(method, bodies, options, std::move(done));
   CallbackCall* call = client_->NewCallbackCall();
   call->done = std::move(done);
-  Fill(*call, method, reply, options);
-  client_->StartFromCallback(*call, Begin(*call, request, options));
+  Fill(*call, method, options);
+  client_->StartFromCallback(*call, Begin(*call, bodies, options));
   // Who held the engine before may start more calls, which the next turn sends together.
   if (engine_.entered_once()) client_->Flush();
   engine_.Leave();
 }
 
+void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                   google::protobuf::MessageLite* reply, const CallOptions& options,
+                   Function<void(absl::Status)>&& done) {
+  CallBack(method, MessageCall{request, reply}, options, std::move(done));
+}
+
+void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+                   Function<void(absl::Status)>&& done) {
+  CallBack(form, bodies, options, std::move(done));
+}
+
 // From another thread than the engine's: the request is encoded here, and handed over.
-void Channel::PostCall(uint32_t method, const google::protobuf::MessageLite& request,
-                       google::protobuf::MessageLite* reply, const CallOptions& options,
-                       Function<void(absl::Status)>&& done) {
+template <class Bodies>
+WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                                 Function<void(absl::Status)>&& done) {
   auto call = std::make_unique<CallbackCall>();
   call->done = std::move(done);
-  Fill(*call, method, reply, options);
-  absl::Status valid = Begin(*call, request, options);
+  Fill(*call, method, options);
+  absl::Status valid = Begin(*call, bodies, options);
   if (valid.ok()) call->KeepRequest();
   const auto start = [client = client_, raw = call.get(), valid] {
     client->StartTimed(*raw, valid);

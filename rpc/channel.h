@@ -50,6 +50,7 @@ namespace weft {
 class BlockingCall;
 class ClientCall;
 class ClientConnection;
+struct LayoutCall;
 
 struct ChannelOptions {
   // Behaviour.
@@ -137,6 +138,12 @@ class Channel {
             google::protobuf::MessageLite* reply, const CallOptions& options,
             Function<void(absl::Status)>&& done);
 
+  // The same for the forms of methods that take structs of fixed layout; all that is said of
+  // `request` and `reply` holds for the structs.
+  absl::Status Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
+  void Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+            Function<void(absl::Status)>&& done);
+
  private:
   Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
           const ChannelOptions& options);
@@ -145,12 +152,20 @@ class Channel {
                                                        const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
-  absl::Status Begin(ClientCall& call, const google::protobuf::MessageLite& request,
-                     const CallOptions& options);
-  void Fill(ClientCall& call, uint32_t method, google::protobuf::MessageLite* reply,
-            const CallOptions& options);
-  void PostCall(uint32_t method, const google::protobuf::MessageLite& request,
-                google::protobuf::MessageLite* reply, const CallOptions& options,
+  // What a call sends and where its reply goes: `Bodies` is MessageCall (channel.cc) or LayoutCall.
+  struct MessageCall;
+  static absl::Status SetBodies(ClientCall& call, const MessageCall& bodies);
+  static absl::Status SetBodies(ClientCall& call, const LayoutCall& bodies);
+  template <class Bodies>
+  absl::Status CallBlocking(uint32_t method, const Bodies& bodies, const CallOptions& options);
+  template <class Bodies>
+  void CallBack(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                Function<void(absl::Status)>&& done);
+  template <class Bodies>
+  absl::Status Begin(ClientCall& call, const Bodies& bodies, const CallOptions& options);
+  void Fill(ClientCall& call, uint32_t method, const CallOptions& options);
+  template <class Bodies>
+  void PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);
   absl::Status CallElsewhere(BlockingCall& call);
   absl::Status CallInTurn(ClientCall& call);

@@ -17,8 +17,8 @@ void CallbackCall::Complete(absl::Status status) {
 }
 
 void CallbackCall::KeepRequest() {
-  if (request == nullptr) return;
-  storage.resize(request->ByteSizeLong());
+  if (request == nullptr && encoded.data() == storage.data()) return;  // kept
+  storage.resize(RequestBytes());
   EncodeRequestTo(reinterpret_cast<std::byte*>(storage.data()));
   encoded = storage;
   request = nullptr;

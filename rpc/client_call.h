@@ -30,6 +30,7 @@
 #include "core/slab.h"
 #include "core/timer_wheel.h"
 #include "rpc/blocked_caller.h"
+#include "rpc/service.h"
 
 namespace weft {
 
@@ -62,15 +63,17 @@ class ClientCall : public ListNode<>, public Timer {
   uint32_t method = 0;
   bool wait_for_server = false;
   const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
-  std::string_view encoded;                                // the request, serialized aside
-  google::protobuf::MessageLite* reply = nullptr;
+  std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
+  CallBody reply;
+  const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
   uint64_t timeout_us = 0;  // 0: none
   uint64_t deadline_ns = kNever;
   BulkCall* bulk = nullptr;  // what it lends; null: nothing
 
   // Written by ClientConnection.
   State state = State::kNew;
-  SlabHandle slot;  // kSent
+  bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
+  SlabHandle slot;               // kSent
   ClientConnection* client = nullptr;
 
  protected:

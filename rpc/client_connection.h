@@ -122,6 +122,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
     }
     call->state = ClientCall::State::kNew;
     call->bulk = nullptr;
+    call->layouts = nullptr;
     call->deadline_ns = kNever;
     spare_calls_.PushBack(call);
     ++spare_count_;
@@ -170,6 +171,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   Sent TrySend(ClientCall& call);
   Sent TrySendWithWindows(ClientCall& call, uint16_t method);
   Sent ResolveAndSend(ClientCall& call);
+  Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent Send(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
   void Enqueue(ClientCall& call);

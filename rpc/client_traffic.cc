@@ -9,9 +9,20 @@
 #include "core/trace.h"
 #include "rpc/bulk_call.h"
 #include "rpc/client_connection.h"
+#include "rpc/method_layouts.h"
 #include "rpc/status_text.h"
 
 namespace weft {
+namespace {
+
+// How the reply travels. REQUIRES: call.layouts.
+LayoutSide ReplySide(const ClientCall& call) {
+  LayoutSide side = call.layouts->reply;
+  if (call.reply_converted) side.fixed = false;
+  return side;
+}
+
+}  // namespace
 
 // --- out ----------------------------------------------------------------------------------------
 
@@ -51,8 +62,27 @@ WEFT_INLINE ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
 }
 
 WEFT_COLD ClientConnection::Sent ClientConnection::ResolveAndSend(ClientCall& call) {
-  const absl::StatusOr<uint16_t> method = methods_.Resolve(call.method, address_);
-  return method.ok() ? Send(call, *method) : Refuse(call, method.status());
+  const absl::StatusOr<MethodTable::Agreed> agreed = methods_.Resolve(call.method, address_);
+  if (!agreed.ok()) return Refuse(call, agreed.status());
+  return agreed->as_wanted ? Send(call, agreed->number) : SendConverted(call, *agreed);
+}
+
+// For a server that takes less in fixed layouts than the caller has.
+WEFT_COLD ClientConnection::Sent ClientConnection::SendConverted(
+    ClientCall& call, const MethodTable::Agreed& agreed) {
+  const std::string_view record = call.encoded;
+  const LayoutSide& request = call.layouts->request;
+  std::string encoded;
+  if (request.fixed && !agreed.request_fixed) {
+    encoded = request.type->to_protobuf(record.data());
+    call.encoded = encoded;
+  }
+  call.reply_converted = call.layouts->reply.fixed && !agreed.reply_fixed;
+  const Sent sent = Send(call, agreed.number);
+  if (sent != Sent::kCompleted) call.encoded = record;
+  // The next server may take the layout.
+  if (sent == Sent::kNotNow) call.reply_converted = false;
+  return sent;
 }
 
 WEFT_INLINE ClientConnection::Sent ClientConnection::Send(ClientCall& call, uint16_t method) {
@@ -233,9 +263,11 @@ WEFT_COLD void ClientConnection::OnLateReply(SlabHandle handle, const Slot& slot
 // True: the reply is OK, and the call has it. Else OutcomeOf() has the error.
 WEFT_INLINE bool ClientConnection::IsDecoded(const ReplyHeader& header, ByteSpan body,
                                              ClientCall& call) const {
-  return header.status == 0 && body.size() <= options_.max_reply_bytes &&
-         call.reply->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
-         call.reply->IsInitialized();
+  if (header.status != 0 || body.size() > options_.max_reply_bytes) [[unlikely]]
+    return false;
+  if (call.layouts != nullptr) return DecodeBody(ReplySide(call), body, call.reply);
+  return call.reply.message->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         call.reply.message->IsInitialized();
 }
 
 // Reads the reply; the call's status.
@@ -244,12 +276,18 @@ WEFT_COLD absl::Status ClientConnection::OutcomeOf(const ReplyHeader& header, By
   if (header.status != 0) {
     return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
   }
-  google::protobuf::MessageLite& reply = *call.reply;
   if (body.size() > options_.max_reply_bytes) {
     return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
                                                " bytes; ChannelOptions::max_reply_bytes is ",
                                                options_.max_reply_bytes, " (the request has run)"));
   }
+  if (call.layouts != nullptr && call.layouts->reply.type != nullptr) {
+    const LayoutSide side = ReplySide(call);
+    if (DecodeBody(side, body, call.reply)) return absl::OkStatus();
+    return absl::DataLossError(StrCat("the reply from ", address_, " cannot be decoded: ",
+                                      WhyNotDecoded(side, body, call.reply)));
+  }
+  google::protobuf::MessageLite& reply = *call.reply.message;
   if (!reply.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
     return absl::DataLossError(StrCat("the reply of ", body.size(), " bytes from ", address_,
                                       " cannot be decoded as ", std::string(reply.GetTypeName())));

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/strings.h"
+#include "rpc/method_layouts.h"
 
 namespace weft {
 
@@ -15,15 +16,29 @@ absl::Status DispatchTable::Add(Service* service, Executor* executor) {
           StrCat("service ", descriptor.full_name, " has been added before"));
     }
   }
-  if (descriptor.methods.size() > kMaxMethods - entries_.size()) {
+  if (descriptor.methods.size() + descriptor.forms.size() > kMaxMethods - entries_.size()) {
     return absl::ResourceExhaustedError(StrCat("service ", descriptor.full_name,
                                                ": a server has at most ", kMaxMethods, " methods"));
   }
   services_.push_back(&descriptor);
   for (const MethodDescriptor& method : descriptor.methods) {
-    entries_.push_back({&method, service, executor});
+    entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(methods_++),
+                    {&method, service, executor});
+  }
+  for (const MethodDescriptor& form : descriptor.forms) {
+    entries_.push_back({&form, service, executor});
   }
   return absl::OkStatus();
+}
+
+// Of the method itself.
+size_t DispatchTable::NumberOf(const MethodEntry& form) const {
+  size_t number = 0;
+  while (entries_[number].service != form.service ||
+         entries_[number].method->name != form.method->name) {
+    ++number;
+  }
+  return number;
 }
 
 void DispatchTable::Describe(rpc::ServerHello* hello) const {
@@ -33,6 +48,13 @@ void DispatchTable::Describe(rpc::ServerHello* hello) const {
     for (const MethodDescriptor& method : descriptor->methods) {
       service->add_methods(std::string(method.name));
     }
+  }
+  const auto hash = [](const LayoutSide& side) { return side.fixed ? side.type->hash : 0; };
+  for (size_t i = methods_; i < entries_.size(); ++i) {
+    rpc::MethodForm* form = hello->add_forms();
+    form->set_method(static_cast<uint32_t>(NumberOf(entries_[i])));
+    form->set_request_layout(hash(entries_[i].method->layouts->request));
+    form->set_reply_layout(hash(entries_[i].method->layouts->reply));
   }
 }
 

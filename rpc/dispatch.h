@@ -22,21 +22,25 @@ struct MethodEntry {
 
 class DispatchTable {
  public:
-  // ALREADY_EXISTS: a service of that name is there. RESOURCE_EXHAUSTED: more methods than 16 bits
-  // can number.
+  // ALREADY_EXISTS: a service of that name is there. RESOURCE_EXHAUSTED: more methods and forms of
+  // methods than 16 bits can number.
   absl::Status Add(Service* service, Executor* executor);
 
   // Null: no method has this number.
   const MethodEntry* Find(uint16_t number) const {
     return number < entries_.size() ? &entries_[number] : nullptr;
   }
-  size_t size() const { return entries_.size(); }
+  // Methods, each counted once.
+  size_t size() const { return methods_; }
 
-  // The services and methods in their order, as clients will number them.
+  // The services, methods and forms in their order, as clients will number them.
   void Describe(rpc::ServerHello* hello) const;
 
  private:
-  std::vector<MethodEntry> entries_;
+  size_t NumberOf(const MethodEntry& form) const;
+
+  std::vector<MethodEntry> entries_;  // the methods of all services, then the forms of all
+  size_t methods_ = 0;
   std::vector<const ServiceDescriptor*> services_;
 };
 

@@ -10,6 +10,9 @@
 #include "core/function.h"
 #include "rpc/call_options.h"
 #include "rpc/channel.h"
+#include "rpc/fixed_layout.h"
+#include "rpc/layout_copy.h"
+#include "rpc/method_layouts.h"
 #include "rpc/server_context.h"
 #include "rpc/service.h"
 #include "rpc/unary_call.h"
@@ -28,18 +31,63 @@ M* MakeOnArena(google::protobuf::Arena* arena) {
 // What a method answers that nobody has overridden: UNIMPLEMENTED, naming it.
 absl::Status NotImplemented(const ServerContext& context);
 
+template <class M>
+CallBody MakeBody(google::protobuf::Arena* arena) {
+  CallBody body;
+  if constexpr (FixedLayout<M>) {
+    body.record = google::protobuf::Arena::Create<M>(arena);
+  } else {
+    body.message = MakeOnArena<M>(arena);
+  }
+  return body;
+}
+
 // MethodDescriptor::make_messages.
 template <class Request, class Reply>
-void MakeMessages(google::protobuf::Arena* arena, google::protobuf::MessageLite** request,
-                  google::protobuf::MessageLite** reply) {
-  *request = MakeOnArena<Request>(arena);
-  *reply = MakeOnArena<Reply>(arena);
+void MakeMessages(google::protobuf::Arena* arena, CallBody* request, CallBody* reply) {
+  *request = MakeBody<Request>(arena);
+  *reply = MakeBody<Reply>(arena);
 }
 
 // MethodDescriptor::start. kStart is `&Kv::Service::StartGet`.
 template <class S, class Request, class Reply, void (S::*kStart)(UnaryCall<Request, Reply>)>
 void StartUnary(Service& service, ServerCall& call) {
   (static_cast<S&>(service).*kStart)(UnaryCall<Request, Reply>(call));
+}
+
+// --- structs of fixed layout (method_layouts.h) -------------------------------------------------
+
+template <class M>
+constexpr LayoutSide SideOf(bool fixed) {
+  if constexpr (FixedLayout<M>) {
+    return {&kLayoutType<M>, fixed};
+  } else {
+    return {};
+  }
+}
+
+// Of a method whose request and reply are kept as these; those that are structs travel as such, or
+// as protobuf.
+template <class Request, class Reply, bool kFixedRequest, bool kFixedReply>
+inline constexpr MethodLayouts kMethodLayouts = {SideOf<Request>(kFixedRequest),
+                                                 SideOf<Reply>(kFixedReply)};
+
+// The call of a stub's form that takes structs.
+template <class Request, class Reply>
+LayoutCall LayoutCallOf(const Request& request, Reply* reply) {
+  LayoutCall call;
+  call.layouts = &kMethodLayouts<Request, Reply, true, true>;
+  if constexpr (FixedLayout<Request>) {
+    call.request_record = &request;
+  } else {
+    call.request = &request;
+  }
+  if constexpr (FixedLayout<Reply>) {
+    call.reply.record = reply;
+  } else {
+    call.reply.message = reply;
+  }
+  return call;
 }
 
 }  // namespace weft::internal

@@ -4,6 +4,7 @@
 
 #include "core/strings.h"
 #include "rpc/generated.h"
+#include "rpc/method_layouts.h"
 #include "rpc/server_connection.h"
 #include "rpc/server_core.h"
 
@@ -38,6 +39,16 @@ void ServerCall::MakeMessages(const MethodDescriptor& method) {
   }
   method.make_messages(&*arena_, &request_, &reply_);
   messages_of_ = &method;
+}
+
+bool ServerCall::DecodeLayouts(const MethodDescriptor& method, ByteSpan body) {
+  method_ = &method;
+  if (messages_of_ == &method) [[likely]] {
+    ClearBody(method.layouts->reply, reply_);
+  } else {
+    MakeMessages(method);
+  }
+  return DecodeBody(method.layouts->request, body, request_);
 }
 
 void ServerCall::Trim() {

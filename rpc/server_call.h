@@ -37,8 +37,9 @@ class ServerCall final : public ServerContext, private ListNode<> {
  public:
   ServerCall() = default;
 
-  const google::protobuf::MessageLite& request() const { return *request_; }
-  google::protobuf::MessageLite* reply() { return reply_; }
+  // Which of the two each is: the method knows.
+  const CallBody& request() const { return request_; }
+  const CallBody& reply() const { return reply_; }
 
   // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
   // handed over; never waits for the network.
@@ -96,12 +97,14 @@ class ServerCall final : public ServerContext, private ListNode<> {
   void PrepareMessages(const MethodDescriptor& method) {
     method_ = &method;
     if (messages_of_ == &method) [[likely]] {
-      reply_->Clear();  // parsing clears the request
+      reply_.message->Clear();  // parsing clears the request
     } else {
       MakeMessages(method);
     }
   }
   void MakeMessages(const MethodDescriptor& method);
+  // The same, and reads the request, for a method with structs of fixed layout.
+  bool DecodeLayouts(const MethodDescriptor& method, ByteSpan body);
 
   // What a free slot may keep for its next call, in bytes of encoded messages and of arena. Higher
   // saves allocations of larger calls, and costs up to twice this for each slot that was ever used.
@@ -123,8 +126,8 @@ class ServerCall final : public ServerContext, private ListNode<> {
   uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
   size_t request_bytes_ = 0;   // encoded; 0: refused
   size_t reply_bytes_ = 0;
-  google::protobuf::MessageLite* request_ = nullptr;  // on arena_
-  google::protobuf::MessageLite* reply_ = nullptr;
+  CallBody request_;           // on arena_
+  CallBody reply_;
   const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none
   absl::Status status_;                            // how it ended
   ServerCall* next_finished_ = nullptr;            // FinishedCalls

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "core/inline.h"
@@ -9,6 +10,7 @@
 #include "core/strings.h"
 #include "core/trace.h"
 #include "rpc/hello.pb.h"
+#include "rpc/method_layouts.h"
 #include "rpc/server_core.h"
 #include "rpc/status_text.h"
 
@@ -17,6 +19,12 @@ namespace {
 
 absl::Status ExpiredError() {
   return absl::DeadlineExceededError("the call expired before its handler could run");
+}
+
+// How the reply is kept and travels; without a type: as a message.
+LayoutSide ReplyLayout(const ServerCall& call) {
+  const MethodLayouts* const layouts = call.method().layouts;
+  return layouts == nullptr ? LayoutSide() : layouts->reply;
 }
 
 // A handler on its way through an executor. Finishes the call also when it is dropped unrun.
@@ -199,9 +207,11 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
 
 WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
                                              ByteSpan body) {
+  if (entry.method->layouts != nullptr) return call.DecodeLayouts(*entry.method, body);
   call.PrepareMessages(*entry.method);
-  return call.request_->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
-         call.request_->IsInitialized();
+  google::protobuf::MessageLite& request = *call.request_.message;
+  return request.ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         request.IsInitialized();
 }
 
 // Nothing of the call has run.
@@ -235,14 +245,21 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
     return absl::CancelledError("the caller cancelled before the request arrived");
   }
   if (call.remaining_us() == 0) return ExpiredError();
-  if (!call.request_->ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+  if (const MethodLayouts* layouts = entry->method->layouts;
+      layouts != nullptr && layouts->request.type != nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("the request for method ", entry->method->name, " cannot be decoded: ",
+               WhyNotDecoded(layouts->request, body, call.request_)));
+  }
+  google::protobuf::MessageLite& request = *call.request_.message;
+  if (!request.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
     return absl::InvalidArgumentError(StrCat("the request of ", body.size(), " bytes for method ",
                                              entry->method->name, " cannot be decoded as ",
                                              entry->method->request_type));
   }
   return absl::InvalidArgumentError(
       StrCat("the request for method ", entry->method->name, " lacks required fields of ",
-             entry->method->request_type, ": ", call.request_->InitializationErrorString()));
+             entry->method->request_type, ": ", request.InitializationErrorString()));
 }
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
@@ -316,15 +333,36 @@ bool ServerConnection::TrySend(ServerCall& call) {
 
 // False: no credit, or the reply cannot be sent at all: CheckReply() knows.
 WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
-  const size_t bytes = call.reply_->ByteSizeLong();
-  if (call.cancelled() || bytes > max_reply_bytes_ || !call.reply_->IsInitialized()) [[unlikely]]
+  if (ReplyLayout(call).type != nullptr) return TrySendRecord(call, ReplyLayout(call));
+  const google::protobuf::MessageLite& reply = *call.reply_.message;
+  const size_t bytes = reply.ByteSizeLong();
+  return reply.IsInitialized() && TrySendBody(call, bytes, [&reply](std::byte* to) {
+           reply.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+         });
+}
+
+// The same for a struct of fixed layout.
+bool ServerConnection::TrySendRecord(ServerCall& call, const LayoutSide& side) {
+  if (side.fixed) {
+    return TrySendBody(call, side.type->bytes, [&](std::byte* to) {
+      std::memcpy(to, call.reply_.record, side.type->bytes);
+    });
+  }
+  const std::string encoded = side.type->to_protobuf(call.reply_.record);
+  return TrySendBody(call, encoded.size(), [&](std::byte* to) {
+    std::memcpy(to, encoded.data(), encoded.size());
+  });
+}
+
+template <class Write>
+WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, Write write) {
+  if (call.cancelled() || bytes > max_reply_bytes_) [[unlikely]]
     return false;
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return false;
   EncodeReply({call.id_, 0, 0}, frame.data);
-  call.reply_->SerializeWithCachedSizesToArray(
-      reinterpret_cast<uint8_t*>(frame.data + kCallHeaderBytes));
+  write(frame.data + kCallHeaderBytes);
   Trace(TracePoint::kWritten);
   call.reply_bytes_ = bytes;
   ++core_.stats().replies_ok;
@@ -333,16 +371,19 @@ WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
 
 absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
   if (call.cancelled()) return absl::CancelledError();  // nobody reads it
-  const size_t bytes = call.reply_->ByteSizeLong();
+  const LayoutSide side = ReplyLayout(call);
+  const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
+                       : side.fixed         ? side.type->bytes
+                                            : side.type->to_protobuf(call.reply_.record).size();
   if (bytes > max_reply_bytes_) {
     return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
                                                bytes, " bytes; this client takes at most ",
                                                max_reply_bytes_, " (the request has run)"));
   }
-  if (!call.reply_->IsInitialized()) {
+  if (side.type == nullptr && !call.reply_.message->IsInitialized()) {
     return absl::InternalError(
         StrCat("the reply of method ", call.method().name,
-               " lacks required fields: ", call.reply_->InitializationErrorString()));
+               " lacks required fields: ", call.reply_.message->InitializationErrorString()));
   }
   return absl::OkStatus();
 }

@@ -30,6 +30,7 @@
 namespace weft {
 
 class ServerCore;
+struct LayoutSide;
 
 class ServerConnection final : public ConnectionHandler, private ListNode<> {
  public:
@@ -86,6 +87,9 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
+  bool TrySendRecord(ServerCall& call, const LayoutSide& side);
+  template <class Write>
+  bool TrySendBody(ServerCall& call, size_t bytes, Write write);
   bool TrySendError(ServerCall& call);
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();

@@ -15,6 +15,13 @@ namespace weft {
 
 class Service;
 class ServerCall;
+struct MethodLayouts;
+
+// A request or a reply in memory, whichever its method says.
+union CallBody {
+  google::protobuf::MessageLite* message = nullptr;
+  void* record;  // a struct of fixed layout (method_layouts.h)
+};
 
 // One method, as the generator wrote it down.
 struct MethodDescriptor {
@@ -23,17 +30,21 @@ struct MethodDescriptor {
   std::string_view reply_type;
 
   // Makes an empty request and an empty reply on `arena`.
-  void (*make_messages)(google::protobuf::Arena* arena, google::protobuf::MessageLite** request,
-                        google::protobuf::MessageLite** reply);
+  void (*make_messages)(google::protobuf::Arena* arena, CallBody* request, CallBody* reply);
 
   // Runs the method on `service`, which is of the generated class; ends with ServerCall::Finish(),
   // now or later.
   void (*start)(Service& service, ServerCall& call);
+
+  // Null: request and reply are protobuf messages, in memory and on the wire.
+  const MethodLayouts* layouts = nullptr;
 };
 
 struct ServiceDescriptor {
   std::string_view full_name;                 // "weft.examples.kv.Kv"
   std::span<const MethodDescriptor> methods;  // in the order of the .proto file
+  // Methods of these names again, with other `layouts`.
+  std::span<const MethodDescriptor> forms = {};
 };
 
 // Base of all generated services.

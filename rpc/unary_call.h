@@ -21,9 +21,23 @@
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "rpc/fixed_layout.h"
 #include "rpc/server_call.h"
 
 namespace weft {
+namespace internal {
+
+// A request or reply as what it is.
+template <class T>
+T* BodyAs(const CallBody& body) {
+  if constexpr (FixedLayout<T>) {
+    return static_cast<T*>(body.record);
+  } else {
+    return static_cast<T*>(body.message);
+  }
+}
+
+}  // namespace internal
 
 template <class Request, class Reply>
 class UnaryCall {
@@ -43,9 +57,9 @@ class UnaryCall {
 
   // REQUIRES (all of these): not finished and not moved from.
   ServerContext& context() const { return *call_; }
-  const Request& request() const { return static_cast<const Request&>(call_->request()); }
+  const Request& request() const { return *internal::BodyAs<Request>(call_->request()); }
   // Empty when the handler starts. On the call's arena: do not take parts of it elsewhere.
-  Reply* reply() const { return static_cast<Reply*>(call_->reply()); }
+  Reply* reply() const { return internal::BodyAs<Reply>(call_->reply()); }
 
   // Sends the reply if `status` is OK, else the error (the code and the text; texts are cut at
   // kMaxStatusText bytes). The call's objects are not touched by this handle any more.

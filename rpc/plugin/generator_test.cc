@@ -122,6 +122,12 @@ TEST_F(GeneratorTest, WritesFilesEvenWithoutServices) { ExpectGolden("no_service
 
 TEST_F(GeneratorTest, WritesStructsOfFixedLayouts) { ExpectGolden("layouts.proto"); }
 
+TEST_F(GeneratorTest, WritesStructsWithClosedEnums) { ExpectGolden("layouts_proto2.proto"); }
+
+TEST_F(GeneratorTest, WritesSecondFormsOfMethodsWithFixedLayouts) {
+  ExpectGolden("layout_calls.proto");
+}
+
 TEST_F(GeneratorTest, OutputDependsOnTheFileAlone) {
   MemoryOutput first, second;
   std::string error;
@@ -167,6 +173,9 @@ TEST_F(GeneratorTest, RefusesKeywordsInPackages) {
 TEST_F(GeneratorTest, RefusesNamesOfGeneratedClasses) {
   EXPECT_EQ(ErrorOf(File("service Stub {}")),
             "line 4: a.b.Stub: 'Stub' is a name in the generated class; rename the service");
+  EXPECT_EQ(ErrorOf(File("service LayoutService {}")),
+            "line 4: a.b.LayoutService: 'LayoutService' is a name in the generated class; rename "
+            "the service");
   EXPECT_EQ(ErrorOf(File("service S { rpc Service(M) returns (M); }")),
             "line 4: a.b.S.Service: 'Service' is a name in the generated classes; rename the "
             "method");
@@ -283,6 +292,8 @@ TEST_F(GeneratorTest, RefusesNamesThatAStructHasAlready) {
             "line 5: a.M.kChecked: 'kChecked' is a name in the generated struct; rename the field\n"
             "line 6: a.M.padding_0_: names that end in '_' are the generator's; rename the field\n"
             "line 7: a.M.MLayout: 'MLayout' is a name in the generated struct; rename the field");
+  EXPECT_EQ(ErrorOf(Fixed("bool CopyTo = 1;")),
+            "line 5: a.M.CopyTo: 'CopyTo' is a name in the generated struct; rename the field");
   EXPECT_EQ(ErrorOf(Fixed("bool b = 1;", "enum MLayout { ZERO = 0; }")),
             "line 3: a.M: the name of its struct, MLayout, is taken in this file; rename one of "
             "them");

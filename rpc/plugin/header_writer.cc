@@ -1,3 +1,4 @@
+#include "rpc/plugin/layout.h"
 #include "rpc/plugin/names.h"
 #include "rpc/plugin/writers.h"
 
@@ -5,6 +6,7 @@ namespace weft::plugin {
 namespace {
 
 using google::protobuf::FileDescriptor;
+using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 using google::protobuf::io::Printer;
 
@@ -14,13 +16,35 @@ void WriteOuterClass(const ServiceDescriptor& service, Printer* printer) {
       "class $service$ final {\n"
       " public:\n"
       "  class Stub;     // calls it\n"
-      "  class Service;  // implements it\n"
+      "  class Service;  // implements it\n",
+      "service", Text(service.name()));
+  if (HasLayouts(service)) {
+    printer->Print("  class LayoutService;  // implements it, with structs of fixed layout\n");
+  }
+  printer->Print(
       "\n"
-      "  static const ::weft::ServiceDescriptor& descriptor();\n"
+      "  static const ::weft::ServiceDescriptor& descriptor();\n");
+  if (HasLayouts(service)) {
+    printer->Print("  static const ::weft::ServiceDescriptor& layout_descriptor();\n");
+  }
+  printer->Print(
       "\n"
       "  $service$() = delete;\n"
       "};\n\n",
       "service", Text(service.name()));
+}
+
+void WriteCalls(const Variables& variables, Printer* printer) {
+  printer->Print(variables,
+                 "::absl::Status $Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options = {}) const;\n"
+                 "void $Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options,\n"
+                 "    ::weft::Function<void(::absl::Status)> done) const;\n");
 }
 
 void WriteStub(const ServiceDescriptor& service, Printer* printer) {
@@ -36,16 +60,10 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
     WriteComment(*service.method(i), printer);
-    printer->Print(MethodVariables(*service.method(i)),
-                   "::absl::Status $Method$(\n"
-                   "    const $Request$& request,\n"
-                   "    $Reply$* reply,\n"
-                   "    const ::weft::CallOptions& options = {}) const;\n"
-                   "void $Method$(\n"
-                   "    const $Request$& request,\n"
-                   "    $Reply$* reply,\n"
-                   "    const ::weft::CallOptions& options,\n"
-                   "    ::weft::Function<void(::absl::Status)> done) const;\n");
+    WriteCalls(MethodVariables(*service.method(i)), printer);
+    if (!HasLayouts(*service.method(i))) continue;
+    printer->Print("// With structs of fixed layout (rpc/method_layouts.h).\n");
+    WriteCalls(LayoutVariables(*service.method(i)), printer);
   }
   printer->Outdent();
   printer->Print(
@@ -56,19 +74,19 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
       "};\n\n");
 }
 
-void WriteService(const ServiceDescriptor& service, Printer* printer) {
+// `variables`: MethodVariables or LayoutVariables.
+void WriteServiceClass(const ServiceDescriptor& service, const char* name,
+                       Variables (*variables)(const MethodDescriptor&), Printer* printer) {
   printer->Print(
-      "// Override, for each method, the synchronous form, or the asynchronous one (Start...) to\n"
-      "// finish the call later (rpc/unary_call.h). What is not overridden is UNIMPLEMENTED.\n"
-      "class $service$::Service : public ::weft::Service {\n"
+      "class $service$::$name$ : public ::weft::Service {\n"
       " public:\n"
       "  const ::weft::ServiceDescriptor& weft_descriptor() const final;\n",
-      "service", Text(service.name()));
+      "service", Text(service.name()), "name", name);
   printer->Indent();
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
     WriteComment(*service.method(i), printer);
-    printer->Print(MethodVariables(*service.method(i)),
+    printer->Print(variables(*service.method(i)),
                    "virtual ::absl::Status $Method$(\n"
                    "    ::weft::ServerContext& context,\n"
                    "    const $Request$& request,\n"
@@ -80,6 +98,18 @@ void WriteService(const ServiceDescriptor& service, Printer* printer) {
   }
   printer->Outdent();
   printer->Print("};\n\n");
+}
+
+void WriteServices(const ServiceDescriptor& service, Printer* printer) {
+  printer->Print(
+      "// Override, for each method, the synchronous form, or the asynchronous one (Start...) to\n"
+      "// finish the call later (rpc/unary_call.h). What is not overridden is UNIMPLEMENTED.\n");
+  WriteServiceClass(service, "Service", &MethodVariables, printer);
+  if (!HasLayouts(service)) return;
+  printer->Print(
+      "// The same, with structs in place of messages of fixed layout: a server has one or the\n"
+      "// other (rpc/method_layouts.h). Callers with messages are served as well.\n");
+  WriteServiceClass(service, "LayoutService", &LayoutVariables, printer);
 }
 
 }  // namespace
@@ -100,7 +130,7 @@ void WriteHeader(const FileDescriptor& file, Printer* printer) {
   for (int i = 0; i < file.service_count(); ++i) {
     WriteOuterClass(*file.service(i), printer);
     WriteStub(*file.service(i), printer);
-    WriteService(*file.service(i), printer);
+    WriteServices(*file.service(i), printer);
   }
   if (!scope.empty()) printer->Print("}  // namespace $scope$\n", "scope", scope);
 }

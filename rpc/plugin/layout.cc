@@ -52,7 +52,7 @@ Element ElementOf(const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_MESSAGE: {
       const Descriptor& message = *field.message_type();
       const Layout layout = LayOut(message);
-      return {QualifiedName(message) + "Layout",
+      return {QualifiedLayoutName(message),
               Text(message.full_name()) + "#" + Hexadecimal(LayoutHash(message)), layout.bytes,
               layout.alignment};
     }
@@ -149,5 +149,20 @@ uint64_t LayoutHash(const Descriptor& message) {
 }
 
 std::string LayoutName(const Descriptor& message) { return ClassName(message) + "Layout"; }
+
+std::string QualifiedLayoutName(const Descriptor& message) {
+  return QualifiedName(message) + "Layout";
+}
+
+bool HasLayouts(const google::protobuf::MethodDescriptor& method) {
+  return HasFixedLayout(*method.input_type()) || HasFixedLayout(*method.output_type());
+}
+
+bool HasLayouts(const google::protobuf::ServiceDescriptor& service) {
+  for (int i = 0; i < service.method_count(); ++i) {
+    if (HasLayouts(*service.method(i))) return true;
+  }
+  return false;
+}
 
 }  // namespace weft::plugin

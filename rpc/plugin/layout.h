@@ -51,4 +51,11 @@ uint64_t LayoutHash(const google::protobuf::Descriptor& message);
 // "BucketLayout" of message Bucket, "Outer_InnerLayout" of a nested one.
 std::string LayoutName(const google::protobuf::Descriptor& message);
 
+// "::kv::BucketLayout".
+std::string QualifiedLayoutName(const google::protobuf::Descriptor& message);
+
+// Whether request or reply of a method has a fixed layout; and of any method of a service.
+bool HasLayouts(const google::protobuf::MethodDescriptor& method);
+bool HasLayouts(const google::protobuf::ServiceDescriptor& service);
+
 }  // namespace weft::plugin

@@ -20,7 +20,8 @@ using google::protobuf::FileDescriptor;
 using Messages = std::vector<const Descriptor*>;
 
 // Members that every struct has.
-constexpr std::string_view kMemberNames[] = {"kLayoutName", "kLayoutHash", "kChecked"};
+constexpr std::string_view kMemberNames[] = {"kLayoutName", "kLayoutHash", "kChecked",
+                                             "Message",     "CopyTo",      "CopyFrom"};
 
 void VisitMessages(const FileDescriptor& file,
                    const std::function<void(const Descriptor&)>& visit) {

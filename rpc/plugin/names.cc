@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace weft::plugin {
 namespace {
@@ -77,6 +78,14 @@ std::string QualifiedName(const Descriptor& message) { return Qualified(message)
 std::string QualifiedName(const EnumDescriptor& enumeration) { return Qualified(enumeration); }
 
 std::string MemberName(const FieldDescriptor& field) { return Escaped(Text(field.name())); }
+
+std::string AccessorName(const FieldDescriptor& field) {
+  std::string name = Text(field.name());
+  for (char& c : name) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return Escaped(std::move(name));
+}
 
 std::string Namespace(const FileDescriptor& file) {
   std::string result;

@@ -30,6 +30,9 @@ std::string QualifiedName(const google::protobuf::EnumDescriptor& enumeration);
 // The field's own name; words of C++ get an underscore.
 std::string MemberName(const google::protobuf::FieldDescriptor& field);
 
+// What protoc's accessors are called: "x" of x(), set_x() and mutable_x().
+std::string AccessorName(const google::protobuf::FieldDescriptor& field);
+
 // "weft::examples::kv"; empty without a package. Keywords are not escaped: versions of protoc
 // differ there, and rules.h refuses them.
 std::string Namespace(const google::protobuf::FileDescriptor& file);

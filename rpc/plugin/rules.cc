@@ -20,8 +20,8 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
 // Members of the generated Stub and Service classes.
-constexpr std::string_view kMemberNames[] = {"Stub", "Service", "weft_descriptor", "channel_",
-                                             "first_method_"};
+constexpr std::string_view kMemberNames[] = {"Stub",     "Service",      "LayoutService",
+                                             "channel_", "first_method_", "weft_descriptor"};
 
 // The classes that protoc writes for nested types, which alone can meet a service's name.
 void CollectNestedNames(const Descriptor& message, std::set<std::string>* names) {
@@ -65,7 +65,7 @@ void CheckService(const ServiceDescriptor& service, const std::set<std::string>&
   if (IsCppKeyword(name)) {
     errors->Add(service, "'" + name + "' is a C++ keyword; rename the service");
   }
-  if (name == "Stub" || name == "Service") {
+  if (name == "Stub" || name == "Service" || name == "LayoutService") {
     errors->Add(service, "'" + name + "' is a name in the generated class; rename the service");
   }
   if (nested_names.count(name) != 0) {

@@ -1,37 +1,48 @@
+#include "rpc/plugin/layout.h"
+#include "rpc/plugin/layout_rules.h"
 #include "rpc/plugin/names.h"
 #include "rpc/plugin/writers.h"
 
 namespace weft::plugin {
 namespace {
 
+using google::protobuf::Descriptor;
 using google::protobuf::FileDescriptor;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 using google::protobuf::io::Printer;
 
+// One method of a table, up to `layouts`.
+void WriteTableEntry(const Variables& variables, const char* service_class, Printer* printer) {
+  Variables all = variables;
+  all["Service"] = service_class;
+  printer->Print(all,
+                 "      {\"$Method$\",\n"
+                 "       \"$request_name$\",\n"
+                 "       \"$reply_name$\",\n"
+                 "       &::weft::internal::MakeMessages<\n"
+                 "           $Request$,\n"
+                 "           $Reply$>,\n"
+                 "       &::weft::internal::StartUnary<\n"
+                 "           $service$::$Service$,\n"
+                 "           $Request$,\n"
+                 "           $Reply$,\n"
+                 "           &$service$::$Service$::Start$Method$>");
+}
+
 void WriteMethodTable(const ServiceDescriptor& service, Printer* printer) {
   printer->Print("  static constexpr ::weft::MethodDescriptor kMethods[] = {\n");
   for (int i = 0; i < service.method_count(); ++i) {
-    printer->Print(MethodVariables(*service.method(i)),
-                   "      {\"$Method$\",\n"
-                   "       \"$request_name$\",\n"
-                   "       \"$reply_name$\",\n"
-                   "       &::weft::internal::MakeMessages<\n"
-                   "           $Request$,\n"
-                   "           $Reply$>,\n"
-                   "       &::weft::internal::StartUnary<\n"
-                   "           $service$::Service,\n"
-                   "           $Request$,\n"
-                   "           $Reply$,\n"
-                   "           &$service$::Service::Start$Method$>},\n");
+    WriteTableEntry(MethodVariables(*service.method(i)), "Service", printer);
+    printer->Print("},\n");
   }
   printer->Print("  };\n");
 }
 
 void WriteDescriptor(const ServiceDescriptor& service, Printer* printer) {
   const bool has_methods = service.method_count() > 0;
-  const std::string name = Text(service.name());
-  printer->Print("const ::weft::ServiceDescriptor& $service$::descriptor() {\n", "service", name);
+  printer->Print("const ::weft::ServiceDescriptor& $service$::descriptor() {\n", "service",
+                 Text(service.name()));
   if (has_methods) WriteMethodTable(service, printer);
   printer->Print(
       "  static constexpr ::weft::ServiceDescriptor kService = {\n"
@@ -39,19 +50,84 @@ void WriteDescriptor(const ServiceDescriptor& service, Printer* printer) {
       "  return kService;\n"
       "}\n\n",
       "full_name", Text(service.full_name()), "methods", has_methods ? "kMethods" : "{}");
-  printer->Print(
-      "$service$::Stub::Stub(::weft::Channel& channel)\n"
-      "    : channel_(&channel), first_method_(channel.Bind($service$::descriptor())) {}\n"
-      "\n"
-      "const ::weft::ServiceDescriptor& $service$::Service::weft_descriptor() const {\n"
-      "  return $service$::descriptor();\n"
-      "}\n\n",
-      "service", name);
 }
 
-void WriteMethod(const MethodDescriptor& method, Printer* printer) {
-  const Variables variables = MethodVariables(method);
+// A method with structs, travelling as they do or as protobuf.
+void WriteForm(const MethodDescriptor& method, bool fixed_request, bool fixed_reply,
+               Printer* printer) {
+  Variables variables = LayoutVariables(method);
+  variables["fixed_request"] = fixed_request ? "true" : "false";
+  variables["fixed_reply"] = fixed_reply ? "true" : "false";
+  WriteTableEntry(variables, "LayoutService", printer);
   printer->Print(variables,
+                 ",\n"
+                 "       &::weft::internal::kMethodLayouts<\n"
+                 "           $Request$,\n"
+                 "           $Reply$,\n"
+                 "           $fixed_request$, $fixed_reply$>},\n");
+}
+
+// The methods as LayoutService has them, and behind them their forms: first, for stubs, each with
+// all that is fixed; then, for stubs that mean another layout in one direction, those with the
+// other alone.
+void WriteLayoutDescriptor(const ServiceDescriptor& service, Printer* printer) {
+  printer->Print(
+      "const ::weft::ServiceDescriptor& $service$::layout_descriptor() {\n"
+      "  static constexpr ::weft::MethodDescriptor kMethods[] = {\n",
+      "service", Text(service.name()));
+  for (int i = 0; i < service.method_count(); ++i) {
+    const MethodDescriptor& method = *service.method(i);
+    if (HasLayouts(method)) {
+      WriteForm(method, false, false, printer);
+    } else {
+      WriteTableEntry(LayoutVariables(method), "LayoutService", printer);
+      printer->Print("},\n");
+    }
+  }
+  printer->Print(
+      "  };\n"
+      "  static constexpr ::weft::MethodDescriptor kForms[] = {\n");
+  for (bool whole : {true, false}) {
+    for (int i = 0; i < service.method_count(); ++i) {
+      const MethodDescriptor& method = *service.method(i);
+      const bool request = HasFixedLayout(*method.input_type());
+      const bool reply = HasFixedLayout(*method.output_type());
+      if (whole && (request || reply)) WriteForm(method, request, reply, printer);
+      if (!whole && request && reply) {
+        WriteForm(method, true, false, printer);
+        WriteForm(method, false, true, printer);
+      }
+    }
+  }
+  printer->Print(
+      "  };\n"
+      "  static constexpr ::weft::ServiceDescriptor kService = {\n"
+      "      \"$full_name$\", kMethods, kForms};\n"
+      "  return kService;\n"
+      "}\n\n",
+      "full_name", Text(service.full_name()));
+}
+
+void WriteStubConstructor(const ServiceDescriptor& service, Printer* printer) {
+  printer->Print(
+      "$service$::Stub::Stub(::weft::Channel& channel)\n"
+      "    : channel_(&channel), first_method_(channel.Bind($service$::$descriptor$())) {}\n"
+      "\n",
+      "service", Text(service.name()), "descriptor",
+      HasLayouts(service) ? "layout_descriptor" : "descriptor");
+}
+
+void WriteDescriptorOf(const ServiceDescriptor& service, const char* service_class,
+                       const char* descriptor, Printer* printer) {
+  printer->Print(
+      "const ::weft::ServiceDescriptor& $service$::$Service$::weft_descriptor() const {\n"
+      "  return $service$::$descriptor$();\n"
+      "}\n\n",
+      "service", Text(service.name()), "Service", service_class, "descriptor", descriptor);
+}
+
+void WriteCalls(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(MethodVariables(method),
                  "::absl::Status $service$::Stub::$Method$(\n"
                  "    const $Request$& request,\n"
                  "    $Reply$* reply,\n"
@@ -66,19 +142,77 @@ void WriteMethod(const MethodDescriptor& method, Printer* printer) {
                  "  channel_->Call(first_method_ + $index$, request, reply, options,\n"
                  "                 ::std::move(done));\n"
                  "}\n\n");
+}
+
+void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(LayoutVariables(method),
+                 "::absl::Status $service$::Stub::$Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options) const {\n"
+                 "  return channel_->Call(first_method_ + $index$,\n"
+                 "                        ::weft::internal::LayoutCallOf(request, reply), options);\n"
+                 "}\n\n"
+                 "void $service$::Stub::$Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options,\n"
+                 "    ::weft::Function<void(::absl::Status)> done) const {\n"
+                 "  channel_->Call(first_method_ + $index$,\n"
+                 "                 ::weft::internal::LayoutCallOf(request, reply), options,\n"
+                 "                 ::std::move(done));\n"
+                 "}\n\n");
+}
+
+void WriteHandlers(Variables variables, const char* service_class, Printer* printer) {
+  variables["Service"] = service_class;
   printer->Print(variables,
-                 "::absl::Status $service$::Service::$Method$(\n"
+                 "::absl::Status $service$::$Service$::$Method$(\n"
                  "    ::weft::ServerContext& context,\n"
                  "    const $Request$&,\n"
                  "    $Reply$*) {\n"
                  "  return ::weft::internal::NotImplemented(context);\n"
                  "}\n\n"
-                 "void $service$::Service::Start$Method$(\n"
+                 "void $service$::$Service$::Start$Method$(\n"
                  "    ::weft::UnaryCall<\n"
                  "        $Request$,\n"
                  "        $Reply$> call) {\n"
                  "  call.Finish($Method$(call.context(), call.request(), call.reply()));\n"
                  "}\n\n");
+}
+
+void WriteService(const ServiceDescriptor& service, Printer* printer) {
+  WriteDescriptor(service, printer);
+  WriteStubConstructor(service, printer);
+  WriteDescriptorOf(service, "Service", "descriptor", printer);
+  for (int i = 0; i < service.method_count(); ++i) {
+    WriteCalls(*service.method(i), printer);
+    WriteHandlers(MethodVariables(*service.method(i)), "Service", printer);
+  }
+}
+
+void WriteLayoutService(const ServiceDescriptor& service, Printer* printer) {
+  WriteLayoutDescriptor(service, printer);
+  WriteDescriptorOf(service, "LayoutService", "layout_descriptor", printer);
+  for (int i = 0; i < service.method_count(); ++i) {
+    const MethodDescriptor& method = *service.method(i);
+    if (HasLayouts(method)) WriteLayoutCalls(method, printer);
+    WriteHandlers(LayoutVariables(method), "LayoutService", printer);
+  }
+}
+
+// The stub's number of the form with all that is fixed: behind all methods, in their order.
+int FormIndex(const MethodDescriptor& method) {
+  int index = method.service()->method_count();
+  for (int i = 0; i < method.index(); ++i) index += HasLayouts(*method.service()->method(i));
+  return index;
+}
+
+bool HasCheckedLayouts(const FileDescriptor& file) {
+  for (const Descriptor* message : LayoutsInOrder(file)) {
+    if (LayOut(*message).checked) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -95,6 +229,17 @@ Variables MethodVariables(const MethodDescriptor& method) {
   };
 }
 
+Variables LayoutVariables(const MethodDescriptor& method) {
+  const auto type = [](const Descriptor& message) {
+    return HasFixedLayout(message) ? QualifiedLayoutName(message) : QualifiedName(message);
+  };
+  Variables variables = MethodVariables(method);
+  if (HasLayouts(method)) variables["index"] = std::to_string(FormIndex(method));
+  variables["Request"] = type(*method.input_type());
+  variables["Reply"] = type(*method.output_type());
+  return variables;
+}
+
 void WriteSource(const FileDescriptor& file, Printer* printer) {
   const std::string scope = Namespace(file);
   printer->Print(
@@ -102,11 +247,12 @@ void WriteSource(const FileDescriptor& file, Printer* printer) {
       "#include \"$base$.weft.h\"\n"
       "\n",
       "file", Text(file.name()), "base", BaseName(file));
+  if (HasCheckedLayouts(file)) printer->Print("#include \"rpc/record.h\"\n\n");
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);
+  WriteLayoutFunctions(file, printer);
   for (int i = 0; i < file.service_count(); ++i) {
-    const ServiceDescriptor& service = *file.service(i);
-    WriteDescriptor(service, printer);
-    for (int j = 0; j < service.method_count(); ++j) WriteMethod(*service.method(j), printer);
+    WriteService(*file.service(i), printer);
+    if (HasLayouts(*file.service(i))) WriteLayoutService(*file.service(i), printer);
   }
   if (!scope.empty()) printer->Print("}  // namespace $scope$\n", "scope", scope);
 }

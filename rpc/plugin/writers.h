@@ -15,6 +15,8 @@ namespace weft::plugin {
 // What templates call a method's parts: $service$, $Method$, $Request$, $Reply$, ...
 using Variables = std::map<std::string, std::string>;
 Variables MethodVariables(const google::protobuf::MethodDescriptor& method);
+// The same of the form with structs: $Request$ and $Reply$ are those, where there are such.
+Variables LayoutVariables(const google::protobuf::MethodDescriptor& method);
 
 // The .proto file's own comment before a declaration.
 template <class D>
@@ -34,6 +36,9 @@ void WriteLayoutIncludes(const google::protobuf::FileDescriptor& file,
                          google::protobuf::io::Printer* printer);
 void WriteLayouts(const google::protobuf::FileDescriptor& file,
                   google::protobuf::io::Printer* printer);
+// Between the structs and their messages.
+void WriteLayoutFunctions(const google::protobuf::FileDescriptor& file,
+                          google::protobuf::io::Printer* printer);
 
 // NAME.weft.h: the structs and classes.
 void WriteHeader(const google::protobuf::FileDescriptor& file,

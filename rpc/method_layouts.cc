@@ -1,0 +1,15 @@
+#include "rpc/method_layouts.h"
+
+#include "core/strings.h"
+
+namespace weft {
+
+std::string WhyNotDecoded(const LayoutSide& side, ByteSpan from, CallBody to) {
+  if (side.fixed) {
+    return StrCat("it has ", from.size(), " bytes; the layout of ", side.type->name, " has ",
+                  side.type->bytes);
+  }
+  return std::string(ToStd(side.type->from_protobuf(AsStringView(from), to.record).message()));
+}
+
+}  // namespace weft
