@@ -66,7 +66,7 @@ class ClientCall : public ListNode<>, public Timer {
   std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
   CallBody reply;
   const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
-  uint64_t timeout_us = 0;  // 0: none
+  uint64_t timeout_us = 0;                 // 0: none
   uint64_t deadline_ns = kNever;
   BulkCall* bulk = nullptr;  // what it lends; null: nothing
 

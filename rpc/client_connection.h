@@ -181,6 +181,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void OnLateReply(SlabHandle handle, const Slot& slot);
   void OnOtherFrame(ByteSpan frame);
   bool IsDecoded(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
+  bool IsDecodedInLayout(ByteSpan body, ClientCall& call) const;
   absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();

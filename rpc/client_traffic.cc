@@ -265,9 +265,14 @@ WEFT_INLINE bool ClientConnection::IsDecoded(const ReplyHeader& header, ByteSpan
                                              ClientCall& call) const {
   if (header.status != 0 || body.size() > options_.max_reply_bytes) [[unlikely]]
     return false;
-  if (call.layouts != nullptr) return DecodeBody(ReplySide(call), body, call.reply);
+  if (call.layouts != nullptr) [[unlikely]]
+    return IsDecodedInLayout(body, call);
   return call.reply.message->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
          call.reply.message->IsInitialized();
+}
+
+bool ClientConnection::IsDecodedInLayout(ByteSpan body, ClientCall& call) const {
+  return DecodeBody(ReplySide(call), body, call.reply);
 }
 
 // Reads the reply; the call's status.

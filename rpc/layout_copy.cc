@@ -11,8 +11,7 @@ absl::Status LayoutFiller::TooLong(std::string_view message, std::string_view fi
 }
 
 absl::Status CannotParse(std::string_view message, size_t bytes) {
-  return absl::InvalidArgumentError(
-      StrCat("the ", bytes, " bytes cannot be decoded as ", message));
+  return absl::InvalidArgumentError(StrCat("the ", bytes, " bytes cannot be decoded as ", message));
 }
 
 }  // namespace weft::internal

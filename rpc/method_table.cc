@@ -86,8 +86,8 @@ absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
   const std::vector<std::string>& methods = served->second.methods;
   const auto at = std::find(methods.begin(), methods.end(), name);
   if (at == methods.end()) {
-    return absl::UnimplementedError(StrCat("service ", service, " of server ", ServerText(address),
-                                           " has no method ", name));
+    return absl::UnimplementedError(
+        StrCat("service ", service, " of server ", ServerText(address), " has no method ", name));
   }
   Agreed agreed;
   agreed.number = static_cast<uint16_t>(served->second.first + (at - methods.begin()));
@@ -140,9 +140,8 @@ void MethodTable::LogConversions(const MethodLayouts& wanted, const Agreed& agre
                ServerText(address), " has no fixed layout of it");
     } else {
       WEFT_LOG(kWarning, "the ", which, " of ", method, " travels as protobuf: the layout of ",
-               side.type->name, " is ", absl::Hex(side.type->hash, absl::kZeroPad16),
-               " here and ", absl::Hex(theirs, absl::kZeroPad16), " at server ",
-               ServerText(address));
+               side.type->name, " is ", absl::Hex(side.type->hash, absl::kZeroPad16), " here and ",
+               absl::Hex(theirs, absl::kZeroPad16), " at server ", ServerText(address));
     }
   };
   log("request", wanted.request, agreed.request_fixed, &ServedForm::request_layout);

@@ -126,7 +126,7 @@ class ServerCall final : public ServerContext, private ListNode<> {
   uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
   size_t request_bytes_ = 0;   // encoded; 0: refused
   size_t reply_bytes_ = 0;
-  CallBody request_;           // on arena_
+  CallBody request_;  // on arena_
   CallBody reply_;
   const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none
   absl::Status status_;                            // how it ended

@@ -207,7 +207,8 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
 
 WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
                                              ByteSpan body) {
-  if (entry.method->layouts != nullptr) return call.DecodeLayouts(*entry.method, body);
+  if (entry.method->layouts != nullptr) [[unlikely]]
+    return call.DecodeLayouts(*entry.method, body);
   call.PrepareMessages(*entry.method);
   google::protobuf::MessageLite& request = *call.request_.message;
   return request.ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
@@ -248,8 +249,8 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
   if (const MethodLayouts* layouts = entry->method->layouts;
       layouts != nullptr && layouts->request.type != nullptr) {
     return absl::InvalidArgumentError(
-        StrCat("the request for method ", entry->method->name, " cannot be decoded: ",
-               WhyNotDecoded(layouts->request, body, call.request_)));
+        StrCat("the request for method ", entry->method->name,
+               " cannot be decoded: ", WhyNotDecoded(layouts->request, body, call.request_)));
   }
   google::protobuf::MessageLite& request = *call.request_.message;
   if (!request.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
@@ -333,25 +334,31 @@ bool ServerConnection::TrySend(ServerCall& call) {
 
 // False: no credit, or the reply cannot be sent at all: CheckReply() knows.
 WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
-  if (ReplyLayout(call).type != nullptr) return TrySendRecord(call, ReplyLayout(call));
-  const google::protobuf::MessageLite& reply = *call.reply_.message;
-  const size_t bytes = reply.ByteSizeLong();
-  return reply.IsInitialized() && TrySendBody(call, bytes, [&reply](std::byte* to) {
-           reply.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
-         });
+  if (call.method().layouts != nullptr) [[unlikely]]
+    return TrySendInLayout(call);
+  return TrySendMessage(call);
 }
 
-// The same for a struct of fixed layout.
-bool ServerConnection::TrySendRecord(ServerCall& call, const LayoutSide& side) {
+// For a method with structs of fixed layout.
+bool ServerConnection::TrySendInLayout(ServerCall& call) {
+  const LayoutSide& side = call.method().layouts->reply;
+  if (side.type == nullptr) return TrySendMessage(call);
   if (side.fixed) {
     return TrySendBody(call, side.type->bytes, [&](std::byte* to) {
       std::memcpy(to, call.reply_.record, side.type->bytes);
     });
   }
   const std::string encoded = side.type->to_protobuf(call.reply_.record);
-  return TrySendBody(call, encoded.size(), [&](std::byte* to) {
-    std::memcpy(to, encoded.data(), encoded.size());
-  });
+  return TrySendBody(call, encoded.size(),
+                     [&](std::byte* to) { std::memcpy(to, encoded.data(), encoded.size()); });
+}
+
+WEFT_INLINE bool ServerConnection::TrySendMessage(ServerCall& call) {
+  const google::protobuf::MessageLite& reply = *call.reply_.message;
+  const size_t bytes = reply.ByteSizeLong();
+  return reply.IsInitialized() && TrySendBody(call, bytes, [&reply](std::byte* to) {
+           reply.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+         });
 }
 
 template <class Write>

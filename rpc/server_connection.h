@@ -30,7 +30,6 @@
 namespace weft {
 
 class ServerCore;
-struct LayoutSide;
 
 class ServerConnection final : public ConnectionHandler, private ListNode<> {
  public:
@@ -87,7 +86,8 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
-  bool TrySendRecord(ServerCall& call, const LayoutSide& side);
+  bool TrySendInLayout(ServerCall& call);
+  bool TrySendMessage(ServerCall& call);
   template <class Write>
   bool TrySendBody(ServerCall& call, size_t bytes, Write write);
   bool TrySendError(ServerCall& call);

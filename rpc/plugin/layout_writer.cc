@@ -115,8 +115,7 @@ const char* CopyToTemplate(const FieldDescriptor& field) {
 }
 
 const char* CopyFromTemplate(const FieldDescriptor& field) {
-  const bool plain = !field.is_repeated() &&
-                     field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+  const bool plain = !field.is_repeated() && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
                      field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE;
   return plain ? "this->$member$ = message_.$field$();\n"
                : "filler_.Copy(\"$name$\", message_.$field$(), &this->$member$);\n";

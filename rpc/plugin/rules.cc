@@ -20,7 +20,7 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
 // Members of the generated Stub and Service classes.
-constexpr std::string_view kMemberNames[] = {"Stub",     "Service",      "LayoutService",
+constexpr std::string_view kMemberNames[] = {"Stub",     "Service",       "LayoutService",
                                              "channel_", "first_method_", "weft_descriptor"};
 
 // The classes that protoc writes for nested types, which alone can meet a service's name.

@@ -145,23 +145,24 @@ void WriteCalls(const MethodDescriptor& method, Printer* printer) {
 }
 
 void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
-  printer->Print(LayoutVariables(method),
-                 "::absl::Status $service$::Stub::$Method$(\n"
-                 "    const $Request$& request,\n"
-                 "    $Reply$* reply,\n"
-                 "    const ::weft::CallOptions& options) const {\n"
-                 "  return channel_->Call(first_method_ + $index$,\n"
-                 "                        ::weft::internal::LayoutCallOf(request, reply), options);\n"
-                 "}\n\n"
-                 "void $service$::Stub::$Method$(\n"
-                 "    const $Request$& request,\n"
-                 "    $Reply$* reply,\n"
-                 "    const ::weft::CallOptions& options,\n"
-                 "    ::weft::Function<void(::absl::Status)> done) const {\n"
-                 "  channel_->Call(first_method_ + $index$,\n"
-                 "                 ::weft::internal::LayoutCallOf(request, reply), options,\n"
-                 "                 ::std::move(done));\n"
-                 "}\n\n");
+  printer->Print(
+      LayoutVariables(method),
+      "::absl::Status $service$::Stub::$Method$(\n"
+      "    const $Request$& request,\n"
+      "    $Reply$* reply,\n"
+      "    const ::weft::CallOptions& options) const {\n"
+      "  return channel_->Call(first_method_ + $index$,\n"
+      "                        ::weft::internal::LayoutCallOf(request, reply), options);\n"
+      "}\n\n"
+      "void $service$::Stub::$Method$(\n"
+      "    const $Request$& request,\n"
+      "    $Reply$* reply,\n"
+      "    const ::weft::CallOptions& options,\n"
+      "    ::weft::Function<void(::absl::Status)> done) const {\n"
+      "  channel_->Call(first_method_ + $index$,\n"
+      "                 ::weft::internal::LayoutCallOf(request, reply), options,\n"
+      "                 ::std::move(done));\n"
+      "}\n\n");
 }
 
 void WriteHandlers(Variables variables, const char* service_class, Printer* printer) {
