@@ -23,6 +23,9 @@
 // alignment; what is skipped is a member too, of zeros, so that no byte of a record is undefined.
 // All of it is little-endian: a host of another order does not compile this, rather than misread.
 //
+// Such a struct can be memory that peers read and write in place (remote_array.h), and the request or
+// reply of a call (method_layouts.h).
+//
 // Besides, the struct has
 //   kLayoutName   "kv.Bucket", the message's full name
 //   kLayoutHash   64 bits over names, types, sizes and offsets of all members: two sides whose
@@ -30,6 +33,12 @@
 //                 nested message; values of enums don't count. (FNV-1a over the text that
 //                 rpc/plugin/layout.h describes.)
 //   kChecked      whether it has a sequence word and a checksum (rpc/record.h)
+//   Message       the class of protobuf that it is the layout of
+//   CopyTo()      fills a message with what the struct holds. A number that a closed enum (proto2)
+//                 does not name becomes that field's default
+//   CopyFrom()    the other way. Bytes and repeated fields that are shorter than here are filled up
+//                 with zeros, so an empty message gives a struct of zeros. INVALID_ARGUMENT, naming
+//                 the field: one is longer. A checksum is made new
 //
 // Threads: values.
 #pragma once
