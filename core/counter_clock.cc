@@ -98,11 +98,11 @@ void CounterClock::Write(uint64_t number, uint64_t start, uint64_t ns, uint64_t 
   const auto length =
       static_cast<uint64_t>((static_cast<unsigned __int128>(length_ns_) << kFractionBits) / rate_);
   Segment& segment = segments_[number % kSegments];
-  segment.start.store(start, std::memory_order_relaxed);
-  segment.ns.store(ns, std::memory_order_relaxed);
-  segment.rate.store(rate, std::memory_order_relaxed);
-  segment.length.store(length, std::memory_order_relaxed);
-  segment.limit.store(length / kLimitDenominator * kLimitNumerator, std::memory_order_relaxed);
+  segment.start.store(start, std::memory_order_release);
+  segment.ns.store(ns, std::memory_order_release);
+  segment.rate.store(rate, std::memory_order_release);
+  segment.length.store(length, std::memory_order_release);
+  segment.limit.store(length / kLimitDenominator * kLimitNumerator, std::memory_order_release);
   laid_out_.store(number, std::memory_order_release);
   length_ns_ = std::min(length_ns_ * kGrowth, kLastLengthNs);
 }
@@ -111,10 +111,9 @@ uint64_t CounterClock::NowSlowly() {
   for (;;) {
     uint64_t number = number_.load(std::memory_order_acquire);
     const Segment& segment = segments_[number % kSegments];
-    const uint64_t since = ReadCounter() - segment.start.load(std::memory_order_relaxed);
-    const uint64_t length = segment.length.load(std::memory_order_relaxed);
+    const uint64_t since = ReadCounter() - segment.start.load(std::memory_order_acquire);
+    const uint64_t length = segment.length.load(std::memory_order_acquire);
     const uint64_t now_ns = segment.At(since);
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (number_.load(std::memory_order_relaxed) != number) continue;
     if (since < length) {
       if (since >= segment.limit.load(std::memory_order_relaxed)) LayOutNext(number);

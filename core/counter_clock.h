@@ -39,10 +39,9 @@ class CounterClock final : public Clock {
   uint64_t NowNs() const override {
     const uint64_t number = number_.load(std::memory_order_acquire);
     const Segment& segment = segments_[number % kSegments];
-    const uint64_t since = ReadCounter() - segment.start.load(std::memory_order_relaxed);
-    const uint64_t limit = segment.limit.load(std::memory_order_relaxed);
+    const uint64_t since = ReadCounter() - segment.start.load(std::memory_order_acquire);
+    const uint64_t limit = segment.limit.load(std::memory_order_acquire);
     const uint64_t now_ns = segment.At(since);
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (since < limit && number_.load(std::memory_order_relaxed) == number) [[likely]]
       return now_ns;
     return const_cast<CounterClock*>(this)->NowSlowly();
@@ -72,6 +71,8 @@ class CounterClock final : public Clock {
   };
 
   // Good for counters in [start, start + length). Constant while it is `number_`'s, but for limit.
+  // A reader may come upon parts of a later one; then it finds another number_ behind them, for
+  // they are stored with release and read with acquire.
   struct Segment {
     std::atomic<uint64_t> start{0};
     std::atomic<uint64_t> ns{0};      // at start
@@ -80,9 +81,9 @@ class CounterClock final : public Clock {
     std::atomic<uint64_t> limit{0};   // since start: somebody has to do something then
 
     uint64_t At(uint64_t since) const {
-      return ns.load(std::memory_order_relaxed) +
+      return ns.load(std::memory_order_acquire) +
              static_cast<uint64_t>(static_cast<unsigned __int128>(since) *
-                                       rate.load(std::memory_order_relaxed) >>
+                                       rate.load(std::memory_order_acquire) >>
                                    kFractionBits);
     }
   };
