@@ -24,9 +24,24 @@ absl::Status Malformed(const char* what, std::string_view why) {
 }
 
 template <class Proto>
-absl::Status Parse(ByteSpan body, const char* what, Proto* proto) {
-  if (proto->ParseFromArray(body.data(), static_cast<int>(body.size()))) return absl::OkStatus();
+absl::StatusOr<Proto> Parse(ByteSpan body, const char* what) {
+  Proto proto;
+  if (proto.ParseFromArray(body.data(), static_cast<int>(body.size()))) return proto;
   return Malformed(what, "not the protobuf message that it should be");
+}
+
+// Of messages that have nothing but the attempt that they are about.
+template <class Proto>
+std::string EncodeAttempt(uint32_t attempt) {
+  Proto proto;
+  proto.set_attempt(attempt);
+  return proto.SerializeAsString();
+}
+
+template <class Proto>
+absl::StatusOr<uint32_t> DecodeAttempt(ByteSpan body, const char* what) {
+  WEFT_ASSIGN_OR_RETURN(const Proto proto, Parse<Proto>(body, what));
+  return proto.attempt();
 }
 
 // kUnknownPath for what this release has never heard of.
@@ -316,17 +331,8 @@ std::string Encode(const PathFailed& message) {
   return proto.SerializeAsString();
 }
 
-std::string EncodePathUp(uint32_t attempt) {
-  control::PathUp proto;
-  proto.set_attempt(attempt);
-  return proto.SerializeAsString();
-}
-
-std::string EncodeOpen(uint32_t attempt) {
-  control::Open proto;
-  proto.set_attempt(attempt);
-  return proto.SerializeAsString();
-}
+std::string EncodePathUp(uint32_t attempt) { return EncodeAttempt<control::PathUp>(attempt); }
+std::string EncodeOpen(uint32_t attempt) { return EncodeAttempt<control::Open>(attempt); }
 
 std::string EncodeRefusal(const absl::Status& why) {
   control::Refusal proto;
@@ -343,8 +349,7 @@ std::string EncodeBye(std::string_view reason) {
 
 absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body) {
   constexpr char kWhat[] = "ClientHello";
-  control::ClientHello proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  WEFT_ASSIGN_OR_RETURN(auto proto, Parse<control::ClientHello>(body, kWhat));
   ClientHello hello;
   hello.versions = {proto.version_min(), proto.version_max()};
   if (hello.versions.min > hello.versions.max) return Malformed(kWhat, "version_min > version_max");
@@ -355,8 +360,7 @@ absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body) {
 
 absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body) {
   constexpr char kWhat[] = "ServerHello";
-  control::ServerHello proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  WEFT_ASSIGN_OR_RETURN(auto proto, Parse<control::ServerHello>(body, kWhat));
   ServerHello hello;
   hello.version = proto.version();
   WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
@@ -371,8 +375,7 @@ absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body) {
 
 absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
   constexpr char kWhat[] = "PathTry";
-  control::PathTry proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathTry>(body, kWhat));
   PathTry message;
   message.attempt = proto.attempt();
   WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
@@ -384,8 +387,7 @@ absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
 
 absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
   constexpr char kWhat[] = "PathReady";
-  control::PathReady proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathReady>(body, kWhat));
   PathReady message;
   message.attempt = proto.attempt();
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
@@ -397,8 +399,7 @@ absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
 
 absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
   constexpr char kWhat[] = "PathFailed";
-  control::PathFailed proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, kWhat, &proto));
+  WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathFailed>(body, kWhat));
   PathFailed message;
   message.attempt = proto.attempt();
   WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
@@ -407,20 +408,15 @@ absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
 }
 
 absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body) {
-  control::PathUp proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, "PathUp", &proto));
-  return proto.attempt();
+  return DecodeAttempt<control::PathUp>(body, "PathUp");
 }
 
 absl::StatusOr<uint32_t> DecodeOpen(ByteSpan body) {
-  control::Open proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, "Open", &proto));
-  return proto.attempt();
+  return DecodeAttempt<control::Open>(body, "Open");
 }
 
 absl::Status DecodeRefusal(ByteSpan body) {
-  control::Refusal proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, "Refusal", &proto));
+  WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::Refusal>(body, "Refusal"));
   constexpr uint32_t kLastCode = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
   if (proto.code() == 0 || proto.code() > kLastCode) {
     return Malformed("Refusal", StrCat("code ", proto.code()));
@@ -430,8 +426,7 @@ absl::Status DecodeRefusal(ByteSpan body) {
 }
 
 absl::StatusOr<std::string> DecodeBye(ByteSpan body) {
-  control::Bye proto;
-  WEFT_RETURN_IF_ERROR(Parse(body, "Bye", &proto));
+  WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::Bye>(body, "Bye"));
   return Printable(proto.reason());
 }
 
