@@ -37,7 +37,7 @@ class Borrowed {
 };
 
 // Connects to the parent and works until it is killed or told to stop.
-void RunChild(PathKind kind, Load load, uint64_t nonce, const Channel& parent) {
+void RunChild(PathKind kind, Load load, uint64_t nonce, const Pipes& parent) {
   Side side(kind);
   if (side.domain == nullptr || !side.domain->AddSlots(kWindow, kWindow).ok()) return;
   parent.Tell(side.domain->address());
@@ -77,8 +77,8 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
   // Forks a child and returns its number. All before Start().
   void Fork(Load load) {
     const uint64_t nonce = 1000 + children_.size();
-    children_.push_back(std::make_unique<ChildProcess>(
-        [this, load, nonce](const Channel& parent) { RunChild(GetParam(), load, nonce, parent); }));
+    children_.push_back(std::make_unique<ForkedProcess>(
+        [this, load, nonce](const Pipes& parent) { RunChild(GetParam(), load, nonce, parent); }));
   }
 
   void Start() {
@@ -89,7 +89,7 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
   // Brings the link to child `i` up.
   void Join(size_t i) {
     ASSERT_TRUE(side_->domain->AddSlots(kWindow, kWindow).ok());
-    const Channel& child = children_[i]->channel();
+    const Pipes& child = children_[i]->pipes();
     LinkPeer peer;
     peer.address = child.Hear();
     peer.nonce = 1000 + i;
@@ -134,7 +134,7 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
     }));
   }
 
-  std::vector<std::unique_ptr<ChildProcess>> children_;
+  std::vector<std::unique_ptr<ForkedProcess>> children_;
   std::unique_ptr<Side> side_;
   std::vector<std::unique_ptr<Endpoint>> links_;
 };

@@ -16,9 +16,9 @@
 
 namespace weft {
 
-class Channel {
+class Pipes {
  public:
-  Channel(int in, int out) : in_(in), out_(out) {}
+  Pipes(int in, int out) : in_(in), out_(out) {}
 
   void Tell(const std::string& line) const {
     const std::string bytes = line + "\n";
@@ -43,28 +43,28 @@ class Channel {
 
 // REQUIRES: no libfabric call in this process before. Children of a process that has used it must
 // not use it; so a test that needs several starts them first.
-class ChildProcess {
+class ForkedProcess {
  public:
-  explicit ChildProcess(const std::function<void(const Channel&)>& body) {
+  explicit ForkedProcess(const std::function<void(const Pipes&)>& body) {
     int to_child[2], from_child[2];
     if (pipe2(to_child, O_CLOEXEC) != 0 || pipe2(from_child, O_CLOEXEC) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
       close(to_child[1]);
       close(from_child[0]);
-      body(Channel(to_child[0], from_child[1]));
+      body(Pipes(to_child[0], from_child[1]));
       _exit(testing::Test::HasFailure() ? 1 : 0);
     }
     close(to_child[0]);
     close(from_child[1]);
-    channel_ = Channel(from_child[0], to_child[1]);
+    pipes_ = Pipes(from_child[0], to_child[1]);
   }
-  ~ChildProcess() {
+  ~ForkedProcess() {
     if (pid_ > 0) Kill();
-    channel_.Close();
+    pipes_.Close();
   }
 
-  const Channel& channel() const { return channel_; }
+  const Pipes& pipes() const { return pipes_; }
   int pid() const { return pid_; }
 
   void Kill() {
@@ -81,7 +81,7 @@ class ChildProcess {
 
  private:
   pid_t pid_ = -1;
-  Channel channel_{-1, -1};
+  Pipes pipes_{-1, -1};
 };
 
 }  // namespace weft
