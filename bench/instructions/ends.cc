@@ -6,8 +6,10 @@
 
 #include "absl/status/status.h"
 #include "bench/instructions/registrations.h"
+#include "bench/perf/polled_server.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
+#include "bench/rpc/echo_service.h"
 #include "core/check.h"
 #include "core/status.h"
 #include "rpc/channel.h"
@@ -20,16 +22,7 @@ namespace {
 
 using rpc::Echo;
 using rpc::EchoMessage;
-
-class EchoService final : public Echo::Service {
- public:
-  absl::Status Call(ServerContext& context, const EchoMessage& request,
-                    EchoMessage* reply) override {
-    (void)context;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
-  }
-};
+using rpc::EchoService;
 
 // An engine's network, and who is polled when the engine has nothing to do: so that a thread that
 // waits for a call drives the server too.
@@ -68,20 +61,14 @@ class SharedThread final : public Transport {
 class Ends::Impl {
  public:
   absl::Status Open(PathKind path) {
-    LinkOptions link;
-    link.paths = {path};
+    LinkOptions link = OnlyPath(path);
     // Under valgrind everything takes fifty times as long.
     link.connect_timeout_ns = 60 * kNsPerSec;
     link.path_timeout_ns = 30 * kNsPerSec;
     link.peer_timeout_ns = 0;
-    EngineOptions server_drive;
-    server_drive.drive = EngineOptions::Drive::kExternal;
-    WEFT_ASSIGN_OR_RETURN(server_engine_, OpenNetworkEngine(server_drive));
     ServerOptions server_options;
     server_options.link = link;
-    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(*server_engine_, server_options));
-    WEFT_RETURN_IF_ERROR(server_->AddService(&service_));
-    WEFT_RETURN_IF_ERROR(server_->Listen("127.0.0.1:0"));
+    WEFT_ASSIGN_OR_RETURN(server_, PolledServer::Open(&service_, server_options));
 
     EngineOptions client_drive;
     client_drive.drive = EngineOptions::Drive::kCaller;
@@ -100,7 +87,7 @@ class Ends::Impl {
     ChannelOptions channel_options;
     channel_options.link = link;
     WEFT_ASSIGN_OR_RETURN(channel_,
-                          Channel::Open(*client_engine_, server_->address(), channel_options));
+                          Channel::Open(*client_engine_, server_.address(), channel_options));
     stub_ = std::make_unique<Echo::Stub>(*channel_);
     request_.set_payload(std::string(kCallBytes, 'x'));
     return absl::OkStatus();
@@ -109,7 +96,6 @@ class Ends::Impl {
   ~Impl() {
     channel_.reset();
     client_engine_.reset();
-    server_.reset();
   }
 
   Turns CallBlocking(uint64_t calls) {
@@ -135,7 +121,7 @@ class Ends::Impl {
   }
 
   uint64_t registrations() const {
-    return RegistrationsOf(server_engine_->transport()) + RegistrationsOf(*client_network_);
+    return RegistrationsOf(server_.engine->transport()) + RegistrationsOf(*client_network_);
   }
 
   Turns Idle(uint64_t turns) {
@@ -158,11 +144,11 @@ class Ends::Impl {
 
   void PollBoth() {
     Count(client_engine_->Poll());
-    Count(server_engine_->Poll());
+    Count(server_.Poll());
   }
   void OnClientIdle() {
     Count(0);
-    Count(server_engine_->Poll());
+    Count(server_.Poll());
   }
   void Count(int work) {
     ++turns_.all;
@@ -170,8 +156,7 @@ class Ends::Impl {
   }
 
   EchoService service_;
-  std::unique_ptr<Engine> server_engine_;
-  std::unique_ptr<Server> server_;
+  PolledServer server_;
   std::unique_ptr<Engine> client_engine_;
   Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;

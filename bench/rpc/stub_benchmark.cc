@@ -11,6 +11,7 @@
 #include "bench/counted.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
+#include "bench/rpc/echo_service.h"
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
 #include "rpc/channel.h"
@@ -23,6 +24,7 @@ namespace {
 
 using bench::rpc::Echo;
 using bench::rpc::EchoMessage;
+using bench::rpc::EchoService;
 
 constexpr uint64_t kLimitNs = 1'000'000'000;  // of simulated time: ends a run that hangs
 
@@ -35,16 +37,6 @@ SimOptions NoDelay() {
 }
 
 // --- as a call ----------------------------------------------------------------------------------
-
-class EchoService final : public Echo::Service {
- public:
-  absl::Status Call(ServerContext& context, const EchoMessage& request,
-                    EchoMessage* reply) override {
-    (void)context;
-    reply->set_payload(request.payload());
-    return absl::OkStatus();
-  }
-};
 
 void UnaryCall(benchmark::State& state) {
   SimNetwork network(1, NoDelay());
