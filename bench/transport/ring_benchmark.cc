@@ -27,7 +27,7 @@ void RingRecord(benchmark::State& state) {
   RingReader::Record record;
   const Counted counted(state);
   for (auto _ : state) {
-    if (writer.TryWrite(RecordKind::kBatch, payload) != RingWriter::Result::kWritten ||
+    if (writer.TryWrite(RecordKind::kBatch, payload, /*told=*/0) != RingWriter::Result::kWritten ||
         reader.Next(copy, &record) != RingReader::Result::kRecord) {
       state.SkipWithError("the ring is stuck");
     }

@@ -21,7 +21,7 @@
 namespace weft {
 namespace {
 
-constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 2};
+constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 3};
 constexpr size_t kRequestBytes = sizeof(kMagic) + 16;
 constexpr size_t kMaxReasonBytes = 200;
 constexpr size_t kMaxAnswerBytes = sizeof(kMagic) + 1 + kMaxReasonBytes;

@@ -8,8 +8,8 @@
 // page), of their domain's memory, and, the server alone, of the memory of the link to come. What
 // is in those is the domains' business.
 //
-//   request   8 bytes "WEFTSHM\2", 16 bytes nonce (high, low; little-endian); 3 descriptors
-//   answer    8 bytes "WEFTSHM\2", 1 byte: 0 yes, 1 no; then text why not; 4 descriptors if yes
+//   request   8 bytes "WEFTSHM\3", 16 bytes nonce (high, low; little-endian); 3 descriptors
+//   answer    8 bytes "WEFTSHM\3", 1 byte: 0 yes, 1 no; then text why not; 4 descriptors if yes
 //
 // The socket is of the kind SOCK_SEQPACKET: request and answer are one message each.
 //

@@ -71,7 +71,7 @@ class LocalProofTest : public ::testing::Test, protected LocalProofHandler, Loca
     EXPECT_EQ(::connect(socket.get(), address.get(), address.length), 0);
     return socket;
   }
-  static std::string Request() { return std::string("WEFTSHM\2") + std::string(16, 'n'); }
+  static std::string Request() { return std::string("WEFTSHM\3") + std::string(16, 'n'); }
   // The server hung up, or answered: what.
   std::string AnswerTo(const Descriptor& socket) {
     std::string answer(1'000, '\0');

@@ -49,7 +49,7 @@ class Payload {
 
 // --- the initiator -------------------------------------------------------------------------------
 
-CopyAsker::Result CopyAsker::Ask(RingWriter& writer, ShmOperation* operation) {
+CopyAsker::Result CopyAsker::Ask(RingWriter& writer, uint32_t told, ShmOperation* operation) {
   ShmOperation& op = *operation;
   while (op.bytes_done < op.bytes && op.status.ok()) {
     if (full()) return Result::kNoRoom;
@@ -59,7 +59,7 @@ CopyAsker::Result CopyAsker::Ask(RingWriter& writer, ShmOperation* operation) {
     Payload<AskHeader> ask({asked_, op.is_read ? kAskRead : kAskWrite, op.remote_key,
                             op.remote_offset + op.bytes_done, bytes, 0});
     if (!op.is_read) ask.Append(local, bytes);
-    const RingWriter::Result written = writer.TryWrite(RecordKind::kAsk, ask.bytes());
+    const RingWriter::Result written = writer.TryWrite(RecordKind::kAsk, ask.bytes(), told);
     if (written == RingWriter::Result::kBroken) return Result::kBroken;
     if (written == RingWriter::Result::kFull) {
       writer.WantRoom();
@@ -119,7 +119,7 @@ bool CopyAnswerer::OnAsk(ByteSpan ask) {
 }
 
 // A region that was closed since the ask is not read any more.
-CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer) {
+CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer, uint32_t told) {
   for (; answered_ != asked_; ++answered_) {
     const Debt& debt = debts_[answered_ % kMaxAsked];
     const bool is_read = debt.bytes > 0;
@@ -128,7 +128,7 @@ CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer) {
     const bool granted = is_read ? from != nullptr : debt.granted;
     Payload<AnswerHeader> answer({answered_, granted ? kDone : kRefused});
     if (from != nullptr) answer.Append(from, debt.bytes);
-    switch (writer.TryWrite(RecordKind::kAnswer, answer.bytes())) {
+    switch (writer.TryWrite(RecordKind::kAnswer, answer.bytes(), told)) {
       case RingWriter::Result::kWritten:
         break;
       case RingWriter::Result::kFull:

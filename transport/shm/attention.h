@@ -4,7 +4,7 @@
 // A domain has one byte for each of its links, in memory that its peers map. A writer that has
 // published a record sets its link's byte, if it is 0. The domain polls the rings of links that
 // were active lately in every turn, and leaves their bytes at 1: so their writers find them set and
-// store nothing. Of the others, the cold ones, it looks at the bytes only, eight at a time.
+// store nothing. Of the others, the cold ones, it looks at the bytes only, a line at a time.
 //
 //   writer                              domain, when a link goes cold
 //   publish the record                  byte := 0
@@ -28,6 +28,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/cache_line.h"
 #include "core/check.h"
 
 namespace weft {
@@ -84,12 +85,14 @@ class Attention {
   // Calls found(index) for each cold link whose byte is set. `found` may make any link hot.
   template <class Found>
   void ForEachCalling(Found&& found) {
-    for (uint32_t first = 0; first < end_; first += kStride) {
-      const uint64_t set = Load(first);
-      uint64_t hot;
-      std::memcpy(&hot, hot_.data() + first, kStride);
-      if (set == hot) continue;
-      LookAt(first, found);
+    for (uint32_t first = 0; first < end_; first += kCacheLineBytes) {
+      uint64_t difference = 0;  // of a line: one branch for 64 links
+      for (uint32_t i = 0; i < kCacheLineBytes; i += kStride) difference |= Difference(first + i);
+      if (difference == 0) [[likely]]
+        continue;
+      for (uint32_t i = 0; i < kCacheLineBytes; i += kStride) {
+        if (Difference(first + i) != 0) LookAt(first + i, found);
+      }
     }
   }
 
@@ -98,7 +101,14 @@ class Attention {
 
  private:
   static constexpr uint32_t kStride = 8;
-  static_assert(kMaxShmLinks % kStride == 0);
+  static_assert(kCacheLineBytes % kStride == 0 && kMaxShmLinks % kCacheLineBytes == 0);
+
+  // 0: eight bytes are as they should be when nobody calls.
+  uint64_t Difference(uint32_t first) const {
+    uint64_t hot;
+    std::memcpy(&hot, hot_.data() + first, kStride);
+    return Load(first) ^ hot;
+  }
 
   uint64_t Load(uint32_t first) const {
     // Eight bytes at once: that they are of several writers does no harm to a load.

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr uint64_t kMagic = 0x31474e4954464557;  // "WEFTING1"
+constexpr uint64_t kMagic = 0x32474e4954464557;  // "WEFTING2"
 
 }  // namespace
 

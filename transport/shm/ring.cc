@@ -1,5 +1,6 @@
 #include "transport/shm/ring.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
@@ -8,9 +9,17 @@
 namespace weft {
 namespace {
 
-constexpr uint64_t HeaderOf(RecordKind kind, uint32_t length) {
-  return uint64_t{static_cast<uint8_t>(kind)} << 32 | length;
+// Of a header; ring.h has the layout.
+constexpr int kKindShift = 16;
+constexpr int kNumberShift = 24;
+constexpr int kToldShift = 40;
+
+constexpr uint32_t LengthOf(uint64_t header) { return static_cast<uint16_t>(header); }
+constexpr auto KindOf(uint64_t header) {
+  return static_cast<RecordKind>(static_cast<uint8_t>(header >> kKindShift));
 }
+constexpr auto NumberOf(uint64_t header) { return static_cast<uint16_t>(header >> kNumberShift); }
+constexpr auto ToldOf(uint64_t header) { return static_cast<uint32_t>(header >> kToldShift); }
 
 std::atomic_ref<uint64_t> WordAt(std::byte* place) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(place));
@@ -37,11 +46,30 @@ inline void CopyWords(std::byte* to, const std::byte* from, size_t bytes) {
   if ((bytes & 8) != 0) std::memcpy(to + at, from + at, 8);
 }
 
+// Between a header at the beginning and what is written behind it, perhaps over the place that the
+// reader still looks at: see "Publishing" in ring.h. In ThreadSanitizer's eyes such stores have to
+// be atomic, and fences are nothing.
+#if defined(__SANITIZE_THREAD__)
+void FenceBeforePayload() {}
+void CopyToRing(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, from + at, sizeof(word));
+    WordAt(to + at).store(word, std::memory_order_relaxed);
+  }
+}
+#else
+inline void FenceBeforePayload() { std::atomic_thread_fence(std::memory_order_release); }
+inline void CopyToRing(std::byte* to, const std::byte* from, size_t bytes) {
+  CopyWords(to, from, bytes);
+}
+#endif
+
 // No byte more than `bytes`: what stands behind them is not the peer's to see. (Batches are whole
 // words.)
 inline void CopyExactly(std::byte* to, const std::byte* from, size_t bytes) {
   const size_t words = bytes & ~size_t{7};
-  CopyWords(to, from, words);
+  CopyToRing(to, from, words);
   if (words != bytes) [[unlikely]] {
     std::memcpy(to + words, from + words, bytes - words);
   }
@@ -51,38 +79,53 @@ inline void CopyExactly(std::byte* to, const std::byte* from, size_t bytes) {
 
 // --- the writer ----------------------------------------------------------------------------------
 
-// False: the reader's count is impossible.
+uint64_t RingWriter::HeaderOf(RecordKind kind, uint32_t length, uint32_t told) const {
+  return length | uint64_t{static_cast<uint8_t>(kind)} << kKindShift |
+         uint64_t{number_} << kNumberShift | uint64_t{told} << kToldShift;
+}
+
+// False: the reader's count is impossible. (What it said by a record may be more than the word
+// says.)
 bool RingWriter::Refresh() {
   if (broken_) return false;
   const uint64_t told = words_->consumed.load(std::memory_order_acquire);
-  if (told - consumed_ > produced_ - consumed_) {
+  if (told > produced_) {
     broken_ = true;
     return false;
   }
-  consumed_ = told;
+  consumed_ = std::max(consumed_, told);
   return true;
 }
 
-RingWriter::Result RingWriter::TryWrite(RecordKind kind, ByteSpan payload) {
-  WEFT_DCHECK(payload.size() <= kMaxRecordPayload);
+// Where all was consumed, what is skipped is free.
+void RingWriter::StepToBeginning() {
+  const uint32_t skipped = kRingBytes - position_;
+  if (KnowsAllConsumed()) consumed_ += skipped;
+  produced_ += skipped;
+  position_ = 0;
+}
+
+RingWriter::Result RingWriter::TryWrite(RecordKind kind, ByteSpan payload, uint32_t told) {
+  WEFT_DCHECK(payload.size() <= kMaxRecordPayload && told < kToldModulus);
   const auto length = static_cast<uint32_t>(payload.size());
   const uint32_t bytes = RecordBytes(length);
-  const uint32_t skipped = Skipped(bytes);
-  const uint32_t needed = Needed(bytes);
-  if (needed > FreeBytes()) {
+  if (Needed(bytes) > FreeBytes()) {
     if (!Refresh()) return Result::kBroken;
-    if (needed > FreeBytes()) return Result::kFull;
+    if (Needed(bytes) > FreeBytes()) return Result::kFull;
   }
-  const uint32_t start = skipped != 0 ? 0 : position_;
-  const uint32_t next = Behind(start + bytes);
-  CopyExactly(ring_ + start + kRecordHeaderBytes, payload.data(), length);
-  WordAt(ring_ + next).store(0, std::memory_order_relaxed);
-  WordAt(ring_ + start).store(HeaderOf(kind, length), std::memory_order_release);
-  if (skipped != 0) {
-    WordAt(ring_ + position_).store(HeaderOf(RecordKind::kWrap, 0), std::memory_order_release);
+  if (BeginsAgain(bytes)) StepToBeginning();
+  std::byte* const start = ring_ + position_;
+  const uint32_t next = Behind(position_ + bytes);
+  FenceBeforePayload();
+  CopyExactly(start + kRecordHeaderBytes, payload.data(), length);
+  if (next != zero_at_) {
+    if (next != 0) WordAt(ring_ + next).store(0, std::memory_order_relaxed);
+    zero_at_ = next;
   }
+  WordAt(start).store(HeaderOf(kind, length, told), std::memory_order_release);
+  ++number_;
   position_ = next;
-  produced_ += skipped + bytes;
+  produced_ += bytes;
   return Result::kWritten;
 }
 
@@ -93,56 +136,65 @@ void RingWriter::WantRoom() {
 
 void RingWriter::StopWanting() { words_->wants_room.store(0, std::memory_order_relaxed); }
 
-void RingWriter::Close() {
-  WordAt(ring_ + position_).store(HeaderOf(RecordKind::kClosed, 0), std::memory_order_release);
+void RingWriter::Close(uint32_t told) {
+  WordAt(ring_ + position_)
+      .store(HeaderOf(RecordKind::kClosed, /*length=*/0, told), std::memory_order_release);
 }
 
 // --- the reader ----------------------------------------------------------------------------------
 
-uint64_t RingReader::LoadHeader() const {
+uint64_t RingReader::LoadHeader(uint32_t position) const {
   // Only ever loaded; atomic_ref wants to be able to store.
-  return WordAt(const_cast<std::byte*>(ring_ + position_)).load(std::memory_order_acquire);
+  return WordAt(const_cast<std::byte*>(ring_ + position)).load(std::memory_order_acquire);
 }
 
-bool RingReader::HasRecord() const { return LoadHeader() != 0; }
+// Of a header at the beginning of the ring, where an old one may stand.
+bool RingReader::IsNext(uint64_t header) const {
+  return header != 0 && NumberOf(header) == number_;
+}
 
+bool RingReader::HasRecord() const {
+  return (position_ != 0 && LoadHeader(position_) != 0) || IsNext(LoadHeader(0));
+}
+
+// In this order: see "Publishing".
 RingReader::Result RingReader::Next(std::byte* buffer, Record* record) {
-  uint64_t header = LoadHeader();
-  if (header == 0) return Result::kNone;
-  if (header == HeaderOf(RecordKind::kWrap, 0)) {
-    if (position_ == 0) return Result::kBroken;
-    consumed_ += kRingBytes - position_;
+  const uint64_t behind = LoadHeader(position_);
+  const uint64_t first = LoadHeader(0);
+  if (IsNext(first)) {
+    if (position_ != 0) consumed_ += kRingBytes - position_;
     position_ = 0;
-    header = LoadHeader();
-    if (header == 0 || header == HeaderOf(RecordKind::kWrap, 0)) return Result::kBroken;
+    return Take(first, buffer, record);
   }
-  return Take(header, buffer, record);
+  if (behind == 0 || position_ == 0) return Result::kNone;
+  if (NumberOf(behind) != number_) return Result::kBroken;
+  return Take(behind, buffer, record);
 }
 
 RingReader::Result RingReader::Take(uint64_t header, std::byte* buffer, Record* record) {
-  const auto length = static_cast<uint32_t>(header);
-  const uint64_t kind = header >> 32;
-  if (kind == static_cast<uint64_t>(RecordKind::kClosed) && length == 0) {
-    *record = {RecordKind::kClosed, {}};
+  const uint32_t length = LengthOf(header);
+  const RecordKind kind = KindOf(header);
+  if (kind == RecordKind::kClosed && length == 0) {
+    *record = {kind, {}, ToldOf(header)};
     return Result::kRecord;
   }
-  const bool known = kind == static_cast<uint64_t>(RecordKind::kBatch) ||
-                     kind == static_cast<uint64_t>(RecordKind::kAsk) ||
-                     kind == static_cast<uint64_t>(RecordKind::kAnswer);
+  const bool known =
+      kind == RecordKind::kBatch || kind == RecordKind::kAsk || kind == RecordKind::kAnswer;
   if (!known || length == 0 || length > max_payload_) return Result::kBroken;
   const uint32_t bytes = RecordBytes(length);
   if (bytes > kRingBytes - position_) return Result::kBroken;
   // Whole words: a record ends at a full line, and so has them.
   CopyWords(buffer, ring_ + position_ + kRecordHeaderBytes, (size_t{length} + 7) & ~size_t{7});
-  *record = {static_cast<RecordKind>(kind), ByteSpan(buffer, length)};
+  *record = {kind, ByteSpan(buffer, length), ToldOf(header)};
+  ++number_;
   position_ = Behind(position_ + bytes);
   consumed_ += bytes;
+  untold_ += bytes;
   return Result::kRecord;
 }
 
-bool RingReader::TellConsumed() {
-  if (consumed_ - published_ < kTellConsumedBytes) return false;
-  published_ = consumed_;
+bool RingReader::Tell() {
+  untold_ = 0;
   words_->consumed.store(consumed_, std::memory_order_release);
   FullFence();
   return words_->wants_room.load(std::memory_order_relaxed) != 0;

@@ -118,7 +118,7 @@ absl::Status ShmDomain::Join(ShmLink* link) {
         StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
   }
   if (index >= links_.size()) links_.resize(index + 1);
-  links_[index] = link;
+  links_[index].link = link;
   link->attention_index_ = index;
   hot_.reserve(links_.size());
   members_.PushBack(link);
@@ -128,10 +128,14 @@ absl::Status ShmDomain::Join(ShmLink* link) {
 }
 
 void ShmDomain::Leave(ShmLink* link) {
-  links_[link->attention_index_] = nullptr;
+  links_[link->attention_index_] = {};
   memory_->attention().Give(link->attention_index_);
   members_.Remove(link);
   --stats_.links_open;
+}
+
+void ShmDomain::KnowBeginning(const ShmLink* link, const std::byte* ring) {
+  links_[link->attention_index_].beginning = ring;
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {
@@ -145,9 +149,9 @@ void ShmDomain::ScheduleEvent(ShmLink* link) {
 // --- hot and cold --------------------------------------------------------------------------------
 
 void ShmDomain::MakeHot(ShmLink* link) {
-  if (link->hot_place_ != ShmLink::kCold) return;
+  if (!link->is_cold()) return;
   if (hot_.size() == hot_.capacity()) CloseHoles();
-  link->hot_place_ = hot_.size();
+  link->hot_place_ = static_cast<uint32_t>(hot_.size());
   link->quiet_turns_ = 0;
   hot_.push_back(link);
   memory_->attention().MakeHot(link->attention_index_);
@@ -155,7 +159,7 @@ void ShmDomain::MakeHot(ShmLink* link) {
 
 // A hole, because the list may be being walked.
 void ShmDomain::MakeCold(ShmLink* link) {
-  if (link->hot_place_ == ShmLink::kCold) return;
+  if (link->is_cold()) return;
   hot_[link->hot_place_] = nullptr;
   ++hot_holes_;
   link->hot_place_ = ShmLink::kCold;
@@ -163,7 +167,7 @@ void ShmDomain::MakeCold(ShmLink* link) {
 }
 
 void ShmDomain::CloseHoles() {
-  size_t end = 0;
+  uint32_t end = 0;
   for (ShmLink* const link : hot_) {
     if (link == nullptr) continue;
     link->hot_place_ = end;
@@ -176,8 +180,13 @@ void ShmDomain::CloseHoles() {
 // Those whose bytes call, and now and then one more: see attention.h.
 void ShmDomain::WakeCold() {
   const auto wake = [this](uint32_t index) {
-    ShmLink* const link = index < links_.size() ? links_[index] : nullptr;
-    if (link != nullptr && link->state() != ShmLink::State::kDown) MakeHot(link);
+    ShmLink* const link = index < links_.size() ? links_[index].link : nullptr;
+    if (link == nullptr) return;
+    // All at once, what would be missed one after the other.
+    __builtin_prefetch(links_[index].beginning);
+    __builtin_prefetch(links_[index].beginning + kCacheLineBytes);
+    link->Prefetch();
+    if (link->state() != ShmLink::State::kDown) MakeHot(link);
   };
   memory_->attention().ForEachCalling(wake);
   if (turns_to_cold_look_-- > 0) return;
@@ -187,7 +196,7 @@ void ShmDomain::WakeCold() {
 
 void ShmDomain::LookAtNextCold() {
   if (next_cold_ >= links_.size()) next_cold_ = 0;
-  ShmLink* const link = links_[next_cold_];
+  ShmLink* const link = links_[next_cold_].link;
   if (link != nullptr && link->HasInput()) MakeHot(link);
   ++next_cold_;
 }
@@ -218,9 +227,9 @@ int ShmDomain::ReceiveHot(int budget) {
 
 bool ShmDomain::AnyHasInput() {
   bool any = false;
-  for (ShmLink* const link : links_) {
-    if (link == nullptr || !link->HasInput()) continue;
-    MakeHot(link);
+  for (const Member& member : links_) {
+    if (member.link == nullptr || !member.link->HasInput()) continue;
+    MakeHot(member.link);
     any = true;
   }
   return any;

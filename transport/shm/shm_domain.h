@@ -82,6 +82,7 @@ class ShmDomain final : public LinkDomain {
   // --- for links --------------------------------------------------------------------------------
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
+  void KnowBeginning(const ShmLink* link, const std::byte* ring);
   void TakeBack(ShmSlot* slot);
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
@@ -124,8 +125,14 @@ class ShmDomain final : public LinkDomain {
   bool operations_ran_out_ = false;
   bool more_to_do_ = false;  // a link has work that waits for its next turn only
 
-  std::vector<ShmLink*> links_;  // by attention index; null: free
-  std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
+  // By attention index; null: free. Where the ring begins that the link reads: a record of a link
+  // that was not used lately mostly stands there.
+  struct Member {
+    ShmLink* link = nullptr;
+    const std::byte* beginning = nullptr;
+  };
+  std::vector<Member> links_;
+  std::vector<ShmLink*> hot_;  // capacity for all links; null: left since CloseHoles()
   size_t hot_holes_ = 0;
   size_t next_hot_ = 0;     // whose turn it is when the budget was used up
   uint32_t next_cold_ = 0;  // to be looked at in this turn

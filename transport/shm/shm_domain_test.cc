@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -138,6 +139,7 @@ TEST_F(ShmDomainTest, AScribbledRingEndsItsLinkOnly) {
   End a1, b1, a2, b2;
   const LinkMemory scribbled = Open(a1, b1);
   const LinkMemory other = Open(a2, b2);
+  ASSERT_TRUE(Delivers(a1, "behind this"));
   for (size_t i = 0; i < kRingBytes; ++i) scribbled->to_passive[i] = std::byte{0xee};
   ASSERT_TRUE(Run([&] { return b1.downs == 1; }));
   EXPECT_EQ(b1.status.code(), absl::StatusCode::kDataLoss) << b1.status;
@@ -268,6 +270,41 @@ TEST_F(ShmDomainTest, ClearedAttentionBytesOnlyDelay) {
   }
   stop.store(true);
   hostile.join();
+}
+
+// A call and its reply, round all of many links: each link's rings began again with each call, or
+// they would walk through 48 KiB of memory each.
+TEST_F(ShmDomainTest, LoneCallsTouchFewLinesOfTheirRings) {
+  constexpr size_t kLinks = 20;
+  constexpr size_t kTouched = 3 * kCacheLineBytes;
+  std::vector<End> as(kLinks), bs(kLinks);
+  std::vector<LinkMemory> views;
+  for (size_t i = 0; i < kLinks; ++i) views.push_back(Open(as[i], bs[i]));
+  for (int round = 0; round < 300; ++round) {
+    for (size_t i = 0; i < kLinks; ++i) {
+      ASSERT_TRUE(Delivers(as[i], std::string(100, 'c')));
+      ASSERT_TRUE(b_.Send(bs[i], std::string(100, 'r')).ok());
+      ASSERT_TRUE(Run([&] { return !std::exchange(a_.received, {}).empty(); }));
+    }
+  }
+  for (const LinkMemory& view : views) {
+    for (const std::byte* ring : {view->to_passive, view->to_active}) {
+      EXPECT_TRUE(std::all_of(ring + kTouched, ring + kRingBytes,
+                              [](std::byte byte) { return byte == std::byte{0}; }));
+    }
+  }
+}
+
+// Who sends awaits an answer: it is found without the attention byte.
+TEST_F(ShmDomainTest, ALinkThatSendsIsPolled) {
+  constexpr size_t kLinks = 50;
+  std::vector<End> as(kLinks), bs(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
+  ASSERT_TRUE(Run([&] { return a_.shm().hot_links() <= 8; }));
+  const size_t hot = a_.shm().hot_links();
+  // At least one of these is cold.
+  for (size_t i = 0; i < hot + 1; ++i) ASSERT_TRUE(a_.Send(as[i], "text").ok());
+  EXPECT_GT(a_.shm().hot_links(), hot);
 }
 
 // --- room ----------------------------------------------------------------------------------------

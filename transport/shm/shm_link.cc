@@ -23,8 +23,8 @@ constexpr uint64_t kCopyBytesAtOnce = 512 << 10;
 
 ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell)
     : domain_(domain),
-      handler_(handler),
       doorbell_(doorbell),
+      handler_(handler),
       role_(role),
       answerer_(&domain->memory_->regions()) {}
 
@@ -55,6 +55,7 @@ absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer)
                     : RingReader(to_active, &memory_->to_active_words, kMaxRecordPayload);
   writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
                     : RingWriter(to_passive, &memory_->to_passive_words);
+  domain_->KnowBeginning(this, passive ? to_passive : to_active);
   SharedSide& mine = passive ? memory_->passive : memory_->active;
   mine.attention_index.store(attention_index_, std::memory_order_relaxed);
   mine.state.store(SideState::kHere, std::memory_order_release);
@@ -125,6 +126,7 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
     const Progress progress = CarrySend(taken);
     if (progress == Progress::kDone) {
       TellPeer();
+      if (is_cold()) domain_->MakeHot(this);  // who sends awaits an answer
       return absl::OkStatus();
     }
     if (progress == Progress::kFailed) return down_status_;
@@ -134,13 +136,21 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
   return absl::OkStatus();
 }
 
-// Publishing comes first. The attention byte of a link that the peer polls anyway is set already.
+// Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
+// have: so the byte's line is called for before it, together with the record's. Behind it the byte
+// is looked at once more, for the reason in attention.h.
 void ShmLink::TellPeer() {
+  CallPeer();
   FullFence();
+  CallPeer();
+  WakePeer();
+}
+
+// The attention byte of a link that the peer polls anyway is set already.
+void ShmLink::CallPeer() {
   if (peer_attention_->load(std::memory_order_relaxed) == 0) {
     peer_attention_->store(1, std::memory_order_release);
   }
-  WakePeer();
 }
 
 // REQUIRES: a full fence behind what the peer is to see.
@@ -174,7 +184,7 @@ ShmLink::Progress ShmLink::Carry(ShmWork* work) {
 
 ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
   const RingWriter::Result result =
-      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes));
+      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes), reader_.told());
   if (result == RingWriter::Result::kFull) {
     ++domain_->stats_.eagain;
     writer_.WantRoom();
@@ -238,10 +248,13 @@ int ShmLink::Receive(int budget) {
       break;
     }
     ++count;
+    writer_.OnTold(record.told);
     OnRecord(record);
     if (!domain->IsPolled(this)) return count;
   }
-  if (count > 0 && state_ == State::kUp && reader_.TellConsumed()) WakePeer();
+  if (count == 0 || state_ != State::kUp) return count;
+  if (count < budget) writer_.OnHeardAll();
+  if (reader_.TellConsumed()) WakePeer();
   return count;
 }
 
@@ -257,8 +270,6 @@ void ShmLink::OnRecord(const RingReader::Record& record) {
       return OnAsk(record.payload);
     case RecordKind::kAnswer:
       return OnAnswer(record.payload);
-    case RecordKind::kWrap:
-      break;
   }
   Fail(absl::DataLossError("the peer broke the rules of the ring: a record nobody waits for"));
 }
@@ -378,7 +389,7 @@ ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
 
 ShmLink::Progress ShmLink::CarryAsked(ShmOperation* record) {
   const uint64_t done_before = record->bytes_done;
-  const CopyAsker::Result result = asker_.Ask(writer_, record);
+  const CopyAsker::Result result = asker_.Ask(writer_, reader_.told(), record);
   if (result == CopyAsker::Result::kBroken) {
     record->all_asked = true;
     const absl::Status why =
@@ -401,7 +412,7 @@ void ShmLink::OnAsk(ByteSpan ask) {
 }
 
 void ShmLink::Answer() {
-  const CopyAnswerer::Result result = answerer_.Answer(writer_);
+  const CopyAnswerer::Result result = answerer_.Answer(writer_, reader_.told());
   if (result == CopyAnswerer::Result::kBroken) {
     return Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
   }
@@ -447,7 +458,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (!peer_is_gone) {
     SharedSide& own = role_ == ShmRole::kPassive ? memory_->passive : memory_->active;
     own.state.store(SideState::kLeft, std::memory_order_release);
-    writer_.Close();
+    writer_.Close(reader_.told());
     if (peer_attention_ != nullptr) TellPeer();
   }
   state_ = State::kDown;

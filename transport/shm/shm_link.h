@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/cache_line.h"
 #include "transport/link.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
@@ -41,10 +42,10 @@ struct ShmMemberTag;
 
 enum class ShmRole : uint8_t { kPassive = 0, kActive = 1 };
 
-class ShmLink final : public Link,
-                      public ListNode<ShmRetryTag>,
-                      public ListNode<ShmEventTag>,
-                      public ListNode<ShmMemberTag> {
+class alignas(kCacheLineBytes) ShmLink final : public Link,
+                                               public ListNode<ShmRetryTag>,
+                                               public ListNode<ShmEventTag>,
+                                               public ListNode<ShmMemberTag> {
  public:
   enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
 
@@ -79,6 +80,14 @@ class ShmLink final : public Link,
   bool CanRetry();
   void DeliverEvent();
   LinkHandler* handler() const { return handler_; }
+  // Neither polled in every turn nor about to be.
+  bool is_cold() const { return hot_place_ == kCold; }
+  // Calls for what Receive() will touch of this object, for a link that was not used lately.
+  void Prefetch() const {
+    for (size_t line = 0; line < kLinesInUse; ++line) {
+      __builtin_prefetch(reinterpret_cast<const std::byte*>(this) + line * kCacheLineBytes);
+    }
+  }
 
  private:
   friend class ShmDomain;
@@ -108,31 +117,36 @@ class ShmLink final : public Link,
   void WaitInLine(ShmWork* work);
 
   void TellPeer();
+  void CallPeer();
   void WakePeer();
 
-  // Constant after Start().
-  ShmDomain* const domain_;
-  LinkHandler* const handler_;
-  PeerDoorbell* const doorbell_;  // null: somebody else sees to it that the peer looks
-  const ShmRole role_;
-  LinkMemory memory_;
-  std::shared_ptr<PeerDomain> peer_;
-  uint32_t attention_index_ = 0;
-  AttentionByte* peer_attention_ = nullptr;  // null: not known yet
+  static constexpr uint32_t kCold = ~uint32_t{0};
+  static constexpr size_t kLinesInUse = 4;  // the base classes, and the first group below
 
+  // What each record touches. Constant after Start(): the first three.
+  ShmDomain* const domain_;
+  PeerDoorbell* const doorbell_;             // null: somebody else sees to it that the peer looks
+  AttentionByte* peer_attention_ = nullptr;  // null: not known yet
   State state_ = State::kConnecting;
   bool detached_ = false;
   bool up_pending_ = false;
   bool down_pending_ = false;
   uint32_t waiting_sends_ = 0;
   uint32_t quiet_turns_ = 0;
-  static constexpr size_t kCold = ~size_t{0};
-  size_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
-  RingWriter writer_;
+  uint32_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
   RingReader reader_;
+  RingWriter writer_;
+  ShmWorkList waiting_;
+
+  // The rest. Constant after Start():
+  LinkHandler* const handler_;
+  const ShmRole role_;
+  LinkMemory memory_;
+  std::shared_ptr<PeerDomain> peer_;
+  uint32_t attention_index_ = 0;
+
   CopyAsker asker_;
   CopyAnswerer answerer_;
-  ShmWorkList waiting_;
   absl::Status down_status_;
 };
 
