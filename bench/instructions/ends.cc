@@ -22,7 +22,15 @@ namespace {
 
 using rpc::Echo;
 using rpc::EchoMessage;
+using rpc::EchoRecordLayout;
 using rpc::EchoService;
+
+// What calls send and fill.
+template <class Body>
+struct Exchange {
+  Body request;
+  std::vector<Body> replies;
+};
 
 // An engine's network, and who is polled when the engine has nothing to do: so that a thread that
 // waits for a call drives the server too.
@@ -89,7 +97,9 @@ class Ends::Impl {
     WEFT_ASSIGN_OR_RETURN(channel_,
                           Channel::Open(*client_engine_, server_.address(), channel_options));
     stub_ = std::make_unique<Echo::Stub>(*channel_);
-    request_.set_payload(std::string(kCallBytes, 'x'));
+    messages_.request.set_payload(std::string(kCallBytes, 'x'));
+    static_assert(sizeof(EchoRecordLayout) == kCallBytes);
+    structs_.request.payload.fill(std::byte{'x'});
     return absl::OkStatus();
   }
 
@@ -98,26 +108,13 @@ class Ends::Impl {
     client_engine_.reset();
   }
 
-  Turns CallBlocking(uint64_t calls) {
-    turns_ = {};
-    if (replies_.empty()) replies_.resize(1);
-    for (uint64_t i = 0; i < calls; ++i) {
-      WEFT_CHECK(stub_->Call(request_, &replies_[0]).ok());
-    }
-    turns_.all += calls;  // the client's that brought the replies
-    return turns_;
+  Turns CallBlocking(uint64_t calls, Bodies bodies) {
+    return bodies == Bodies::kMessages ? CallBlocking(messages_, calls)
+                                       : CallBlocking(structs_, calls);
   }
-
-  Turns CallByCallback(uint64_t calls, uint64_t outstanding) {
-    turns_ = {};
-    if (replies_.size() < outstanding) replies_.resize(outstanding);
-    to_start_ = calls;
-    to_end_ = calls;
-    WEFT_CHECK(client_engine_->Enter());
-    for (uint64_t i = 0; i < outstanding && to_start_ > 0; ++i) StartNext(&replies_[i]);
-    while (to_end_ > 0) PollBoth();
-    client_engine_->Leave();
-    return turns_;
+  Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
+    return bodies == Bodies::kMessages ? CallByCallback(messages_, calls, outstanding)
+                                       : CallByCallback(structs_, calls, outstanding);
   }
 
   uint64_t registrations() const {
@@ -133,12 +130,49 @@ class Ends::Impl {
   }
 
  private:
-  void StartNext(EchoMessage* reply) {
+  // The method for these: blocking, or with a callback.
+  template <class... Rest>
+  auto Call(const EchoMessage& request, EchoMessage* reply, Rest&&... rest) {
+    return stub_->Call(request, reply, {}, std::forward<Rest>(rest)...);
+  }
+  template <class... Rest>
+  auto Call(const EchoRecordLayout& request, EchoRecordLayout* reply, Rest&&... rest) {
+    return stub_->CallStruct(request, reply, {}, std::forward<Rest>(rest)...);
+  }
+
+  template <class Body>
+  Turns CallBlocking(Exchange<Body>& exchange, uint64_t calls) {
+    turns_ = {};
+    if (exchange.replies.empty()) exchange.replies.resize(1);
+    for (uint64_t i = 0; i < calls; ++i) {
+      WEFT_CHECK(Call(exchange.request, &exchange.replies[0]).ok());
+    }
+    turns_.all += calls;  // the client's that brought the replies
+    return turns_;
+  }
+
+  template <class Body>
+  Turns CallByCallback(Exchange<Body>& exchange, uint64_t calls, uint64_t outstanding) {
+    turns_ = {};
+    if (exchange.replies.size() < outstanding) exchange.replies.resize(outstanding);
+    to_start_ = calls;
+    to_end_ = calls;
+    WEFT_CHECK(client_engine_->Enter());
+    for (uint64_t i = 0; i < outstanding && to_start_ > 0; ++i) {
+      StartNext(exchange, &exchange.replies[i]);
+    }
+    while (to_end_ > 0) PollBoth();
+    client_engine_->Leave();
+    return turns_;
+  }
+
+  template <class Body>
+  void StartNext(Exchange<Body>& exchange, Body* reply) {
     --to_start_;
-    stub_->Call(request_, reply, {}, [this, reply](const absl::Status& status) {
+    Call(exchange.request, reply, [this, &exchange, reply](const absl::Status& status) {
       WEFT_CHECK(status.ok());
       --to_end_;
-      if (to_start_ > 0) StartNext(reply);
+      if (to_start_ > 0) StartNext(exchange, reply);
     });
   }
 
@@ -161,8 +195,8 @@ class Ends::Impl {
   Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Echo::Stub> stub_;
-  EchoMessage request_;
-  std::vector<EchoMessage> replies_;
+  Exchange<EchoMessage> messages_;
+  Exchange<EchoRecordLayout> structs_;
   uint64_t to_start_ = 0;
   uint64_t to_end_ = 0;
   Turns turns_;
@@ -176,9 +210,11 @@ absl::StatusOr<std::unique_ptr<Ends>> Ends::Open(PathKind path) {
 
 Ends::Ends(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Ends::~Ends() = default;
-Turns Ends::CallBlocking(uint64_t calls) { return impl_->CallBlocking(calls); }
-Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding) {
-  return impl_->CallByCallback(calls, outstanding);
+Turns Ends::CallBlocking(uint64_t calls, Bodies bodies) {
+  return impl_->CallBlocking(calls, bodies);
+}
+Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
+  return impl_->CallByCallback(calls, outstanding, bodies);
 }
 Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }
 uint64_t Ends::registrations() const { return impl_->registrations(); }

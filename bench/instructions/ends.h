@@ -15,6 +15,9 @@ namespace weft::bench {
 // Bytes of payload in request and reply: what figures of small calls are quoted for.
 inline constexpr size_t kCallBytes = 64;
 
+// Protobuf both ways, or structs of fixed layout (rpc/method_layouts.h) with the same payload.
+enum class Bodies : uint8_t { kMessages = 1, kStructs = 2 };
+
 // Turns of both engines, and those of them that found nothing to do.
 struct Turns {
   uint64_t all = 0;
@@ -28,9 +31,9 @@ class Ends {
 
   // `calls` calls, one after the other, by a thread that waits for each; it drives the client's
   // engine meanwhile. Aborts if one fails.
-  Turns CallBlocking(uint64_t calls);
+  Turns CallBlocking(uint64_t calls, Bodies bodies = Bodies::kMessages);
   // `calls` calls by callbacks, `outstanding` at a time: each one that ends starts the next.
-  Turns CallByCallback(uint64_t calls, uint64_t outstanding);
+  Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies = Bodies::kMessages);
   // Turns of both engines without calls.
   Turns Idle(uint64_t turns);
 

@@ -50,6 +50,17 @@ TEST_P(HotPathTest, CallsByCallbackTakeNothing) {
   }
 }
 
+TEST_P(HotPathTest, CallsWithStructsTakeNothing) {
+  ends_->CallBlocking(kWarmUpCalls, Bodies::kStructs);
+  ends_->CallByCallback(kWarmUpCalls, 64, Bodies::kStructs);
+  const uint64_t registrations = ends_->registrations();
+  const HotPathMeter meter;
+  ends_->CallBlocking(kCalls, Bodies::kStructs);
+  ends_->CallByCallback(kCalls, 64, Bodies::kStructs);
+  EXPECT_EQ(meter.counts(), HotPathCounts());
+  EXPECT_EQ(ends_->registrations(), registrations);
+}
+
 TEST_P(HotPathTest, TurnsWithoutCallsTakeNothing) {
   ends_->Idle(kWarmUpCalls);
   const HotPathMeter meter;

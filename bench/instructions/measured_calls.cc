@@ -1,6 +1,7 @@
-// measured_calls PATH blocking|callback|idle OUTSTANDING CALLS: what tools count the instructions
-// of. Warms up, then does CALLS calls (idle: turns) inside weft_measured_work(), the function in
-// which callgrind collects; prints one line of facts:
+// measured_calls PATH FORM OUTSTANDING CALLS: what tools count the instructions of. FORM is
+// blocking, callback, either with "_struct" for structs of fixed layout, or idle. Warms up, then
+// does CALLS calls (idle: turns) inside weft_measured_work(), the function in which callgrind
+// collects; prints one line of facts:
 //
 //   calls N turns N idle_turns N
 #include <cstdint>
@@ -19,9 +20,12 @@ struct Work {
 };
 
 weft::bench::Turns Do(weft::bench::Ends& ends, const Work& work) {
-  if (std::strcmp(work.form, "blocking") == 0) return ends.CallBlocking(work.calls);
+  using weft::bench::Bodies;
   if (std::strcmp(work.form, "idle") == 0) return ends.Idle(work.calls);
-  return ends.CallByCallback(work.calls, work.outstanding);
+  const bool structs = std::strstr(work.form, "_struct") != nullptr;
+  const Bodies bodies = structs ? Bodies::kStructs : Bodies::kMessages;
+  if (std::strncmp(work.form, "blocking", 8) == 0) return ends.CallBlocking(work.calls, bodies);
+  return ends.CallByCallback(work.calls, work.outstanding, bodies);
 }
 
 }  // namespace
@@ -34,7 +38,7 @@ extern "C" __attribute__((noinline)) void weft_measured_work(weft::bench::Ends* 
 
 int main(int argc, char** argv) {
   if (argc != 5) {
-    std::fprintf(stderr, "usage: %s PATH blocking|callback|idle OUTSTANDING CALLS\n", argv[0]);
+    std::fprintf(stderr, "usage: %s PATH FORM OUTSTANDING CALLS\n", argv[0]);
     return 2;
   }
   const auto path = weft::ParsePathKind(argv[1]);

@@ -10,10 +10,15 @@
 
 namespace weft::bench::rpc {
 
-class EchoService final : public Echo::Service {
+class EchoService final : public Echo::LayoutService {
  public:
   absl::Status Call(ServerContext&, const EchoMessage& request, EchoMessage* reply) override {
     reply->set_payload(request.payload());
+    return absl::OkStatus();
+  }
+  absl::Status CallStruct(ServerContext&, const EchoRecordLayout& request,
+                          EchoRecordLayout* reply) override {
+    reply->payload = request.payload;
     return absl::OkStatus();
   }
 };

@@ -24,6 +24,7 @@ namespace {
 
 using bench::rpc::Echo;
 using bench::rpc::EchoMessage;
+using bench::rpc::EchoRecordLayout;
 using bench::rpc::EchoService;
 
 constexpr uint64_t kLimitNs = 1'000'000'000;  // of simulated time: ends a run that hangs
@@ -38,7 +39,9 @@ SimOptions NoDelay() {
 
 // --- as a call ----------------------------------------------------------------------------------
 
-void UnaryCall(benchmark::State& state) {
+// What `call` does with a stub, again and again.
+template <class Call>
+void CallEcho(benchmark::State& state, Call call) {
   SimNetwork network(1, NoDelay());
   EchoService service;
   auto server = Server::Create(network.Node("server"));
@@ -48,17 +51,27 @@ void UnaryCall(benchmark::State& state) {
   auto channel = Channel::Open(network.Node("client"), "sim:server");
   if (!channel.ok()) return state.SkipWithError("no channel");
   const Echo::Stub stub(**channel);
-  EchoMessage request;
-  EchoMessage reply;
-  request.set_payload(std::string(static_cast<size_t>(state.range(0)), 'x'));
   const Counted counted(state);
   for (auto _ : state) {
-    if (!stub.Call(request, &reply).ok()) state.SkipWithError("a call failed");
+    if (!call(stub).ok()) state.SkipWithError("a call failed");
   }
   channel->reset();
   server->reset();
 }
+
+void UnaryCall(benchmark::State& state) {
+  EchoMessage request, reply;
+  request.set_payload(std::string(static_cast<size_t>(state.range(0)), 'x'));
+  CallEcho(state, [&](const Echo::Stub& stub) { return stub.Call(request, &reply); });
+}
 BENCHMARK(UnaryCall)->Arg(64)->Arg(1024)->Arg(4096);
+
+// Without protobuf.
+void UnaryCallWithStructs(benchmark::State& state) {
+  EchoRecordLayout request, reply;
+  CallEcho(state, [&](const Echo::Stub& stub) { return stub.CallStruct(request, &reply); });
+}
+BENCHMARK(UnaryCallWithStructs)->Arg(sizeof(EchoRecordLayout));
 
 // --- as a bare message --------------------------------------------------------------------------
 
