@@ -8,6 +8,7 @@
 #include "core/testing/hot_path_meter.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
+#include "rpc/testing/ledger_service.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/probe_service.h"
 
@@ -20,6 +21,7 @@ class AllocationTest : public testing::Test {
     engine_ = *OpenLoopbackEngine();
     server_ = *Server::Create(*engine_);
     EXPECT_TRUE(server_->AddService(&service_).ok());
+    EXPECT_TRUE(server_->AddService(&ledger_).ok());
     EXPECT_TRUE(server_->Listen("loopback").ok());
     channel_ = *Channel::Open(*engine_, "loopback");
   }
@@ -34,6 +36,7 @@ class AllocationTest : public testing::Test {
 
   std::unique_ptr<Engine> engine_;
   ProbeService service_;
+  LayoutLedger ledger_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Channel> channel_;
 };
@@ -72,6 +75,23 @@ TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
               engine_->Wait(all);
             }),
             HotPathCounts());
+}
+
+TEST_F(AllocationTest, CallsWithStructsAllocateNothing) {
+  Ledger::Stub stub(*channel_);
+  BalanceLayout balance;
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Move(MakeTransfer(2, 3), &balance).ok()); }),
+            HotPathCounts());
+  EXPECT_EQ(Count([&] {
+              Waiter done;
+              stub.Move(MakeTransfer(2, 4), &balance, {}, [&](const absl::Status& status) {
+                ASSERT_TRUE(status.ok());
+                engine_->Finish(done);
+              });
+              engine_->Wait(done);
+            }),
+            HotPathCounts());
+  EXPECT_EQ(balance.amount, 6);
 }
 
 }  // namespace

@@ -160,6 +160,18 @@ TEST_F(LayoutCallTest, StructsLargerThanAFrameTravel) {
   }
 }
 
+TEST_F(LayoutCallTest, RepliesLargerThanTheClientTakesAreRefusedInEveryForm) {
+  for (Service* service : {static_cast<Service*>(&messages_), static_cast<Service*>(&layouts_)}) {
+    Serve(service);
+    ChannelOptions options;
+    options.max_reply_bytes = 8;
+    OpenChannel(options);
+    BalanceLayout balance;
+    const absl::Status status = stub_->Move(MakeTransfer(1, 2), &balance);
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  }
+}
+
 TEST_F(LayoutCallTest, MethodsThatNobodyImplementsAreUnimplemented) {
   class Empty final : public Ledger::LayoutService {
   } empty;
@@ -447,6 +459,173 @@ TEST_F(HostileLayoutTest, NumbersBeyondTheFormsAreUnimplemented) {
                  ""),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(body_, "no method has the number 17; this server has 6 methods");
+}
+
+// A server that says what it is told to say.
+class RawServerTest : public LayoutCallTest {
+ protected:
+  using Forms = std::vector<std::array<uint64_t, 3>>;  // method, request's and reply's hash
+
+  // Lists Move alone, number 0, and `forms`.
+  absl::Status Serve(const Forms& forms, uint32_t slots = 4) {
+    rpc::ServerHello hello;
+    hello.set_protocol(kRpcProtocolVersion);
+    hello.set_max_outstanding_calls(slots);
+    hello.set_max_request_bytes(1000);
+    rpc::ServiceTable* table = hello.add_services();
+    table->set_name("weft.test.Ledger");
+    table->add_methods("Move");
+    for (const auto& [method, request_layout, reply_layout] : forms) {
+      rpc::MethodForm* form = hello.add_forms();
+      form->set_method(static_cast<uint32_t>(method));
+      form->set_request_layout(request_layout);
+      form->set_reply_layout(reply_layout);
+    }
+    ListenOptions options;
+    options.hello = hello.SerializeAsString();
+    listener_ = *server_engine().transport().Listen("sim:server", options, &acceptor_);
+    auto channel = Channel::Open(client(), "sim:server");
+    if (!channel.ok()) return channel.status();
+    channel_ = *std::move(channel);
+    stub_.emplace(*channel_);
+    EXPECT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));
+    return absl::OkStatus();
+  }
+  ~RawServerTest() override {
+    stub_.reset();
+    channel_.reset();
+    network_.Settle();
+  }
+
+  // Calls with MakeTransfer(1, 2), and waits until the server has the request.
+  RequestHeader Call() {
+    acceptor_.peer.received.clear();
+    status_.reset();
+    stub_->Move(MakeTransfer(1, 2), &balance_, {},
+                [this](absl::Status result) { status_ = std::move(result); });
+    EXPECT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
+    ByteSpan body;
+    const RequestHeader header = DecodeRequest(acceptor_.peer.received.front(), &body);
+    body_ = std::string(AsStringView(body));
+    return header;
+  }
+  void Answer(CallId id, const std::string& body) {
+    acceptor_.peer.Send(Reply(id, 0, 0, body));
+    ASSERT_TRUE(RunUntil([&] { return status_.has_value(); }));
+  }
+
+  const TransferLayout transfer_ = MakeTransfer(1, 2);
+  BalanceLayout balance_;
+  std::optional<absl::Status> status_;
+  std::string body_;  // of the last request
+  RawAcceptor acceptor_;
+  std::unique_ptr<Listener> listener_;
+};
+
+constexpr uint64_t kTransferHash = TransferLayout::kLayoutHash;
+constexpr uint64_t kBalanceHash = BalanceLayout::kLayoutHash;
+
+BalanceLayout MakeBalance(int64_t amount) {
+  BalanceLayout balance;
+  balance.amount = amount;
+  return balance;
+}
+
+std::string AsMessage(const BalanceLayout& balance) {
+  Balance message;
+  balance.CopyTo(&message);
+  return message.SerializeAsString();
+}
+
+TEST_F(RawServerTest, TheFormWithBothLayoutsIsPreferred) {
+  ASSERT_TRUE(
+      Serve({{0, 0, kBalanceHash}, {0, kTransferHash, 0}, {0, kTransferHash, kBalanceHash}}).ok());
+  const RequestHeader header = Call();
+  EXPECT_EQ(header.method, 3);
+  EXPECT_EQ(body_, BytesOfRecord(transfer_));
+  Answer(header.id, std::string(BytesOfRecord(MakeBalance(4))));
+  EXPECT_TRUE(status_->ok());
+  EXPECT_EQ(balance_.amount, 4);
+}
+
+TEST_F(RawServerTest, EitherDirectionMayBeAgreedOnAlone) {
+  ASSERT_TRUE(Serve({{0, kTransferHash, 0}}).ok());
+  const RequestHeader header = Call();
+  EXPECT_EQ(header.method, 1);
+  EXPECT_EQ(body_, BytesOfRecord(transfer_));
+  Answer(header.id, AsMessage(MakeBalance(5)));
+  EXPECT_TRUE(status_->ok());
+  EXPECT_EQ(balance_.amount, 5);
+}
+
+TEST_F(RawServerTest, FormsThatMeanNothingAreNotUsed) {
+  ASSERT_TRUE(Serve({{7, kTransferHash, kBalanceHash},
+                     {0xFFFFFFFF, kTransferHash, kBalanceHash},
+                     {0, 0, 0},
+                     {0, kTransferHash + 1, kBalanceHash},
+                     {0, kBalanceHash, kTransferHash}})
+                  .ok());
+  const RequestHeader header = Call();
+  EXPECT_EQ(header.method, 0);
+  Transfer message;
+  EXPECT_TRUE(message.ParseFromString(body_));
+  EXPECT_EQ(message.amount(), 2);
+  Answer(header.id, AsMessage(MakeBalance(6)));
+  EXPECT_TRUE(status_->ok());
+  EXPECT_EQ(balance_.amount, 6);
+}
+
+TEST_F(RawServerTest, MoreFormsThanCanBeNumberedMakeNoSense) {
+  const absl::Status status = Serve(Forms(0xFFFE));
+  EXPECT_NE(status.message().find("the server's hello makes no sense"), absl::string_view::npos)
+      << status;
+}
+
+TEST_F(RawServerTest, AReplyOfAnotherLengthFailsItsCallOnly) {
+  ASSERT_TRUE(Serve({{0, kTransferHash, kBalanceHash}}).ok());
+  const std::string good(BytesOfRecord(MakeBalance(4)));
+  for (size_t bytes : {size_t{0}, good.size() - 1, good.size() + 1, size_t{4000}}) {
+    std::string bad = good;
+    bad.resize(bytes, 'x');
+    Answer(Call().id, bad);
+    EXPECT_EQ(*status_, absl::DataLossError("the reply from sim:server cannot be decoded: it has " +
+                                            std::to_string(bytes) +
+                                            " bytes; the layout of weft.test.Balance has 16"));
+  }
+  Answer(Call().id, good);
+  EXPECT_TRUE(status_->ok());
+  EXPECT_EQ(channel_->stats().connects, 1u);
+}
+
+TEST_F(RawServerTest, AReplyInProtobufWithTooLongFieldsFailsItsCallOnly) {
+  ASSERT_TRUE(Serve({}).ok());
+  Answer(Call().id, "\xFF\xFF");
+  EXPECT_EQ(*status_, absl::DataLossError(
+                          "the reply from sim:server cannot be decoded: the 2 bytes cannot be "
+                          "decoded as weft.test.Balance"));
+  Answer(Call().id, AsMessage(MakeBalance(8)));
+  EXPECT_TRUE(status_->ok());
+  EXPECT_EQ(balance_.amount, 8);
+}
+
+// A call was converted for one server, found no slot there, and was queued: what the next server
+// gets is the struct again, and not what the first one would have got.
+TEST_F(RawServerTest, AConvertedCallThatWasNotSentIsNotConvertedForTheNextServer) {
+  ASSERT_TRUE(Serve({}, /*slots=*/1).ok());
+  Call();
+  BalanceLayout second;
+  std::optional<absl::Status> status;
+  stub_->Move(MakeTransfer(1, 41), &second, {.wait_for_server = true},
+              [&](absl::Status result) { status = std::move(result); });
+  EXPECT_EQ(channel_->stats().queued, 1u);
+  listener_.reset();
+  LayoutCallTest::Serve(&layouts_);
+  acceptor_.peer.connection->Close("gone");
+  ASSERT_TRUE(RunUntil([&] { return status.has_value() && status_.has_value(); }));
+  EXPECT_TRUE(absl::IsUnavailable(*status_)) << *status_;
+  EXPECT_TRUE(status->ok()) << *status;
+  EXPECT_EQ(second.amount, 42);
+  EXPECT_TRUE(SameBytes(layouts_.last, MakeTransfer(1, 41)));
 }
 
 }  // namespace
