@@ -80,11 +80,11 @@ TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
 TEST_F(AllocationTest, CallsWithStructsAllocateNothing) {
   Ledger::Stub stub(*channel_);
   BalanceLayout balance;
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Move(MakeTransfer(2, 3), &balance).ok()); }),
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Move(MakePayment(2, 3), &balance).ok()); }),
             HotPathCounts());
   EXPECT_EQ(Count([&] {
               Waiter done;
-              stub.Move(MakeTransfer(2, 4), &balance, {}, [&](const absl::Status& status) {
+              stub.Move(MakePayment(2, 4), &balance, {}, [&](const absl::Status& status) {
                 ASSERT_TRUE(status.ok());
                 engine_->Finish(done);
               });

@@ -17,9 +17,8 @@ namespace {
 
 // How the reply travels. REQUIRES: call.layouts.
 LayoutSide ReplySide(const ClientCall& call) {
-  LayoutSide side = call.layouts->reply;
-  if (call.reply_converted) side.fixed = false;
-  return side;
+  const LayoutSide& side = call.layouts->reply;
+  return call.reply_converted ? LayoutSide{side.type, 0} : side;
 }
 
 }  // namespace
@@ -73,11 +72,11 @@ WEFT_COLD ClientConnection::Sent ClientConnection::SendConverted(
   const std::string_view record = call.encoded;
   const LayoutSide& request = call.layouts->request;
   std::string encoded;
-  if (request.fixed && !agreed.request_fixed) {
+  if (request.fixed() && !agreed.request_fixed) {
     encoded = request.type->to_protobuf(record.data());
     call.encoded = encoded;
   }
-  call.reply_converted = call.layouts->reply.fixed && !agreed.reply_fixed;
+  call.reply_converted = call.layouts->reply.fixed() && !agreed.reply_fixed;
   const Sent sent = Send(call, agreed.number);
   if (sent != Sent::kCompleted) call.encoded = record;
   // The next server may take the layout.
@@ -272,7 +271,9 @@ WEFT_INLINE bool ClientConnection::IsDecoded(const ReplyHeader& header, ByteSpan
 }
 
 bool ClientConnection::IsDecodedInLayout(ByteSpan body, ClientCall& call) const {
-  return DecodeBody(ReplySide(call), body, call.reply);
+  if (call.reply_converted) [[unlikely]]
+    return DecodeProtobuf(call.layouts->reply.type, body, call.reply);
+  return DecodeBody(call.layouts->reply, body, call.reply);
 }
 
 // Reads the reply; the call's status.

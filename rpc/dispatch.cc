@@ -49,7 +49,7 @@ void DispatchTable::Describe(rpc::ServerHello* hello) const {
       service->add_methods(std::string(method.name));
     }
   }
-  const auto hash = [](const LayoutSide& side) { return side.fixed ? side.type->hash : 0; };
+  const auto hash = [](const LayoutSide& side) { return side.fixed() ? side.type->hash : 0; };
   for (size_t i = methods_; i < entries_.size(); ++i) {
     rpc::MethodForm* form = hello->add_forms();
     form->set_method(static_cast<uint32_t>(NumberOf(entries_[i])));

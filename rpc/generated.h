@@ -60,7 +60,7 @@ void StartUnary(Service& service, ServerCall& call) {
 template <class M>
 constexpr LayoutSide SideOf(bool fixed) {
   if constexpr (FixedLayout<M>) {
-    return {&kLayoutType<M>, fixed};
+    return {&kLayoutType<M>, fixed ? sizeof(M) : 0};
   } else {
     return {};
   }

@@ -120,7 +120,7 @@ TEST_F(LayoutCallTest, ADirectionMayHaveALayoutAlone) {
   for (Service* service : {static_cast<Service*>(&messages_), static_cast<Service*>(&layouts_)}) {
     Start(service);
     Words words;
-    ASSERT_TRUE(stub_->Explain(MakeTransfer(1, -4), &words).ok());
+    ASSERT_TRUE(stub_->Explain(MakePayment(1, -4), &words).ok());
     EXPECT_EQ(words.text(), "-4 nnnnnnnnnnnnn");
     BalanceLayout balance;
     ASSERT_TRUE(stub_->Find(MakeWords("seven77"), &balance).ok());
@@ -132,8 +132,7 @@ TEST_F(LayoutCallTest, ADirectionMayHaveALayoutAlone) {
 
 TEST_F(LayoutCallTest, RepliesStartEmptyInEveryCall) {
   class Silent final : public Ledger::LayoutService {
-    absl::Status Move(ServerContext&, const TransferLayout& request,
-                      BalanceLayout* reply) override {
+    absl::Status Move(ServerContext&, const PaymentLayout& request, BalanceLayout* reply) override {
       if (request.from != 0) *reply = {5, 6, {}};
       return absl::OkStatus();
     }
@@ -141,7 +140,7 @@ TEST_F(LayoutCallTest, RepliesStartEmptyInEveryCall) {
   Start(&silent);
   for (uint64_t from : {1u, 0u, 1u, 0u}) {
     BalanceLayout balance{9, 9, {}};
-    ASSERT_TRUE(stub_->Move(MakeTransfer(from, 1), &balance).ok());
+    ASSERT_TRUE(stub_->Move(MakePayment(from, 1), &balance).ok());
     EXPECT_EQ(balance.amount, from == 0 ? 0 : 5);
     EXPECT_EQ(balance.moves, from == 0 ? 0u : 6u);
   }
@@ -167,7 +166,7 @@ TEST_F(LayoutCallTest, RepliesLargerThanTheClientTakesAreRefusedInEveryForm) {
     options.max_reply_bytes = 8;
     OpenChannel(options);
     BalanceLayout balance;
-    const absl::Status status = stub_->Move(MakeTransfer(1, 2), &balance);
+    const absl::Status status = stub_->Move(MakePayment(1, 2), &balance);
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   }
 }
@@ -177,8 +176,8 @@ TEST_F(LayoutCallTest, MethodsThatNobodyImplementsAreUnimplemented) {
   } empty;
   Start(&empty);
   BalanceLayout balance;
-  EXPECT_EQ(stub_->Move(MakeTransfer(1, 2), &balance),
-            absl::UnimplementedError("method Move (weft.test.Transfer to weft.test.Balance) is not "
+  EXPECT_EQ(stub_->Move(MakePayment(1, 2), &balance),
+            absl::UnimplementedError("method Move (weft.test.Payment to weft.test.Balance) is not "
                                      "implemented by this server"));
 }
 
@@ -192,9 +191,9 @@ TEST_F(LayoutCallTest, AServerHasOneOfTheTwoServices) {
 // --- conversions ---------------------------------------------------------------------------------
 
 TEST(LayoutCopyTest, AnEmptyMessageIsAStructOfZeros) {
-  TransferLayout transfer = MakeTransfer(1, 2);
-  ASSERT_TRUE(transfer.CopyFrom(Transfer()).ok());
-  EXPECT_TRUE(SameBytes(transfer, TransferLayout()));
+  PaymentLayout payment = MakePayment(1, 2);
+  ASSERT_TRUE(payment.CopyFrom(Payment()).ok());
+  EXPECT_TRUE(SameBytes(payment, PaymentLayout()));
 }
 
 TEST(LayoutCopyTest, ShorterFieldsAreFilledUpWithZeros) {
@@ -259,7 +258,7 @@ class LaterLedger final : public Service {
     static const ServiceDescriptor kService = {"weft.test.Ledger", kMethods, kForms};
     return kService;
   }
-  void StartMove(UnaryCall<NextTransferLayout, BalanceLayout> call) {
+  void StartMove(UnaryCall<NextPaymentLayout, BalanceLayout> call) {
     call.reply()->amount = call.request().amount * 10;
     formats = call.context().method().layouts;
     note = reinterpret_cast<const char*>(call.request().note.data());
@@ -275,12 +274,12 @@ class LaterLedger final : public Service {
   static constexpr MethodDescriptor Describe() {
     return {
         "Move",
-        "weft.test.Transfer",
+        "weft.test.Payment",
         "weft.test.Balance",
-        &internal::MakeMessages<NextTransferLayout, BalanceLayout>,
-        &internal::StartUnary<LaterLedger, NextTransferLayout, BalanceLayout,
+        &internal::MakeMessages<NextPaymentLayout, BalanceLayout>,
+        &internal::StartUnary<LaterLedger, NextPaymentLayout, BalanceLayout,
                               &LaterLedger::StartMove>,
-        &internal::kMethodLayouts<NextTransferLayout, BalanceLayout, kFixedRequest, kFixedReply>};
+        &internal::kMethodLayouts<NextPaymentLayout, BalanceLayout, kFixedRequest, kFixedReply>};
   }
 };
 
@@ -289,7 +288,7 @@ TEST_F(LayoutCallTest, AServerWithoutLayoutsIsSpokenToInProtobuf) {
   Start(&messages_);
   for (uint32_t i = 1; i < 4; ++i) {
     BalanceLayout balance;
-    ASSERT_TRUE(stub_->Move(MakeTransfer(3, 4), &balance).ok());
+    ASSERT_TRUE(stub_->Move(MakePayment(3, 4), &balance).ok());
     EXPECT_EQ(balance.amount, 7);
     EXPECT_EQ(balance.moves, 1000 + i);
   }
@@ -306,15 +305,15 @@ TEST_F(LayoutCallTest, ADifferentLayoutFallsBackInItsDirectionAlone) {
   Start(&later);
   BalanceLayout balance;
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(stub_->Move(MakeTransfer(1, 7), &balance).ok());
+    ASSERT_TRUE(stub_->Move(MakePayment(1, 7), &balance).ok());
     EXPECT_EQ(balance.amount, 70);
     EXPECT_EQ(later.note, "nnnnnnnnnnnnn");
-    EXPECT_FALSE(later.formats->request.fixed);
-    EXPECT_TRUE(later.formats->reply.fixed);
+    EXPECT_FALSE(later.formats->request.fixed());
+    EXPECT_TRUE(later.formats->reply.fixed());
   }
   ASSERT_EQ(log.lines.size(), 1u);
   EXPECT_EQ(log.lines[0].find("the request of weft.test.Ledger.Move travels as protobuf: the "
-                              "layout of weft.test.Transfer is "),
+                              "layout of weft.test.Payment is "),
             0u)
       << log.lines[0];
 }
@@ -322,7 +321,7 @@ TEST_F(LayoutCallTest, ADifferentLayoutFallsBackInItsDirectionAlone) {
 TEST_F(LayoutCallTest, WhatAnotherLayoutHasNoRoomForIsAnError) {
   LaterLedger later;
   Start(&later);
-  Transfer message;
+  Payment message;
   Balance reply;
   message.set_amount(7);
   message.set_note(std::string(16, 'n'));
@@ -332,7 +331,7 @@ TEST_F(LayoutCallTest, WhatAnotherLayoutHasNoRoomForIsAnError) {
   EXPECT_EQ(stub_->Move(message, &reply),
             absl::InvalidArgumentError(
                 "the request for method Move cannot be decoded: field note of "
-                "weft.test.NextTransfer has 17 bytes; its fixed layout has room for 16"));
+                "weft.test.NextPayment has 17 bytes; its fixed layout has room for 16"));
 }
 
 // --- queues and threads --------------------------------------------------------------------------
@@ -346,10 +345,10 @@ TEST_F(LayoutCallTest, AQueuedCallKeepsItsStruct) {
     BalanceLayout balance;
     std::optional<absl::Status> status;
     {
-      auto transfer = std::make_unique<TransferLayout>(MakeTransfer(1, 41));
-      stub_->Move(*transfer, &balance, {.wait_for_server = true},
+      auto payment = std::make_unique<PaymentLayout>(MakePayment(1, 41));
+      stub_->Move(*payment, &balance, {.wait_for_server = true},
                   [&](absl::Status result) { status = std::move(result); });
-      transfer->amount = 0;
+      payment->amount = 0;
     }
     network_.Settle();
     EXPECT_FALSE(status.has_value());
@@ -404,22 +403,22 @@ class HostileLayoutTest : public LayoutCallTest {
 };
 
 TEST_F(HostileLayoutTest, OnTheWireAStructIsItsBytes) {
-  ASSERT_EQ(Send(kMoveForm, BytesOfRecord(MakeTransfer(5, 6))), absl::StatusCode::kOk);
+  ASSERT_EQ(Send(kMoveForm, BytesOfRecord(MakePayment(5, 6))), absl::StatusCode::kOk);
   BalanceLayout expected;
   expected.amount = 11;
   expected.moves = 1001;
   EXPECT_EQ(body_, BytesOfRecord(expected));
-  EXPECT_TRUE(SameBytes(layouts_.last, MakeTransfer(5, 6)));
+  EXPECT_TRUE(SameBytes(layouts_.last, MakePayment(5, 6)));
 }
 
 TEST_F(HostileLayoutTest, AnotherLengthFailsThatCallAlone) {
-  const std::string good(BytesOfRecord(MakeTransfer(5, 6)));
+  const std::string good(BytesOfRecord(MakePayment(5, 6)));
   for (size_t bytes : {size_t{0}, size_t{1}, good.size() - 1, good.size() + 1, size_t{4000}}) {
     std::string bad = good;
     bad.resize(bytes, 'x');
     EXPECT_EQ(Send(kMoveForm, bad), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(body_, "the request for method Move cannot be decoded: it has " +
-                         std::to_string(bytes) + " bytes; the layout of weft.test.Transfer has 48");
+                         std::to_string(bytes) + " bytes; the layout of weft.test.Payment has 48");
   }
   EXPECT_EQ(layouts_.moves, 0u);
   EXPECT_EQ(Send(kMoveForm, good), absl::StatusCode::kOk);
@@ -427,14 +426,14 @@ TEST_F(HostileLayoutTest, AnotherLengthFailsThatCallAlone) {
 }
 
 TEST_F(HostileLayoutTest, ProtobufInPlaceOfTheStructIsRefusedAndTheOtherWayRound) {
-  Transfer message;
-  MakeTransfer(5, 6).CopyTo(&message);
+  Payment message;
+  MakePayment(5, 6).CopyTo(&message);
   EXPECT_EQ(Send(kMoveForm, message.SerializeAsString()), absl::StatusCode::kInvalidArgument);
-  std::string record(BytesOfRecord(MakeTransfer(5, 6)));
+  std::string record(BytesOfRecord(MakePayment(5, 6)));
   EXPECT_EQ(Send(kMove, record), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(body_,
             "the request for method Move cannot be decoded: the 48 bytes cannot be decoded as "
-            "weft.test.Transfer");
+            "weft.test.Payment");
   EXPECT_EQ(layouts_.moves, 0u);
 }
 
@@ -497,11 +496,11 @@ class RawServerTest : public LayoutCallTest {
     network_.Settle();
   }
 
-  // Calls with MakeTransfer(1, 2), and waits until the server has the request.
+  // Calls with MakePayment(1, 2), and waits until the server has the request.
   RequestHeader Call() {
     acceptor_.peer.received.clear();
     status_.reset();
-    stub_->Move(MakeTransfer(1, 2), &balance_, {},
+    stub_->Move(MakePayment(1, 2), &balance_, {},
                 [this](absl::Status result) { status_ = std::move(result); });
     EXPECT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
     ByteSpan body;
@@ -514,7 +513,7 @@ class RawServerTest : public LayoutCallTest {
     ASSERT_TRUE(RunUntil([&] { return status_.has_value(); }));
   }
 
-  const TransferLayout transfer_ = MakeTransfer(1, 2);
+  const PaymentLayout payment_ = MakePayment(1, 2);
   BalanceLayout balance_;
   std::optional<absl::Status> status_;
   std::string body_;  // of the last request
@@ -522,7 +521,7 @@ class RawServerTest : public LayoutCallTest {
   std::unique_ptr<Listener> listener_;
 };
 
-constexpr uint64_t kTransferHash = TransferLayout::kLayoutHash;
+constexpr uint64_t kPaymentHash = PaymentLayout::kLayoutHash;
 constexpr uint64_t kBalanceHash = BalanceLayout::kLayoutHash;
 
 BalanceLayout MakeBalance(int64_t amount) {
@@ -539,35 +538,35 @@ std::string AsMessage(const BalanceLayout& balance) {
 
 TEST_F(RawServerTest, TheFormWithBothLayoutsIsPreferred) {
   ASSERT_TRUE(
-      Serve({{0, 0, kBalanceHash}, {0, kTransferHash, 0}, {0, kTransferHash, kBalanceHash}}).ok());
+      Serve({{0, 0, kBalanceHash}, {0, kPaymentHash, 0}, {0, kPaymentHash, kBalanceHash}}).ok());
   const RequestHeader header = Call();
   EXPECT_EQ(header.method, 3);
-  EXPECT_EQ(body_, BytesOfRecord(transfer_));
+  EXPECT_EQ(body_, BytesOfRecord(payment_));
   Answer(header.id, std::string(BytesOfRecord(MakeBalance(4))));
   EXPECT_TRUE(status_->ok());
   EXPECT_EQ(balance_.amount, 4);
 }
 
 TEST_F(RawServerTest, EitherDirectionMayBeAgreedOnAlone) {
-  ASSERT_TRUE(Serve({{0, kTransferHash, 0}}).ok());
+  ASSERT_TRUE(Serve({{0, kPaymentHash, 0}}).ok());
   const RequestHeader header = Call();
   EXPECT_EQ(header.method, 1);
-  EXPECT_EQ(body_, BytesOfRecord(transfer_));
+  EXPECT_EQ(body_, BytesOfRecord(payment_));
   Answer(header.id, AsMessage(MakeBalance(5)));
   EXPECT_TRUE(status_->ok());
   EXPECT_EQ(balance_.amount, 5);
 }
 
 TEST_F(RawServerTest, FormsThatMeanNothingAreNotUsed) {
-  ASSERT_TRUE(Serve({{7, kTransferHash, kBalanceHash},
-                     {0xFFFFFFFF, kTransferHash, kBalanceHash},
+  ASSERT_TRUE(Serve({{7, kPaymentHash, kBalanceHash},
+                     {0xFFFFFFFF, kPaymentHash, kBalanceHash},
                      {0, 0, 0},
-                     {0, kTransferHash + 1, kBalanceHash},
-                     {0, kBalanceHash, kTransferHash}})
+                     {0, kPaymentHash + 1, kBalanceHash},
+                     {0, kBalanceHash, kPaymentHash}})
                   .ok());
   const RequestHeader header = Call();
   EXPECT_EQ(header.method, 0);
-  Transfer message;
+  Payment message;
   EXPECT_TRUE(message.ParseFromString(body_));
   EXPECT_EQ(message.amount(), 2);
   Answer(header.id, AsMessage(MakeBalance(6)));
@@ -582,7 +581,7 @@ TEST_F(RawServerTest, MoreFormsThanCanBeNumberedMakeNoSense) {
 }
 
 TEST_F(RawServerTest, AReplyOfAnotherLengthFailsItsCallOnly) {
-  ASSERT_TRUE(Serve({{0, kTransferHash, kBalanceHash}}).ok());
+  ASSERT_TRUE(Serve({{0, kPaymentHash, kBalanceHash}}).ok());
   const std::string good(BytesOfRecord(MakeBalance(4)));
   for (size_t bytes : {size_t{0}, good.size() - 1, good.size() + 1, size_t{4000}}) {
     std::string bad = good;
@@ -615,7 +614,7 @@ TEST_F(RawServerTest, AConvertedCallThatWasNotSentIsNotConvertedForTheNextServer
   Call();
   BalanceLayout second;
   std::optional<absl::Status> status;
-  stub_->Move(MakeTransfer(1, 41), &second, {.wait_for_server = true},
+  stub_->Move(MakePayment(1, 41), &second, {.wait_for_server = true},
               [&](absl::Status result) { status = std::move(result); });
   EXPECT_EQ(channel_->stats().queued, 1u);
   listener_.reset();
@@ -625,7 +624,7 @@ TEST_F(RawServerTest, AConvertedCallThatWasNotSentIsNotConvertedForTheNextServer
   EXPECT_TRUE(absl::IsUnavailable(*status_)) << *status_;
   EXPECT_TRUE(status->ok()) << *status;
   EXPECT_EQ(second.amount, 42);
-  EXPECT_TRUE(SameBytes(layouts_.last, MakeTransfer(1, 41)));
+  EXPECT_TRUE(SameBytes(layouts_.last, MakePayment(1, 41)));
 }
 
 }  // namespace

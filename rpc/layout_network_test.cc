@@ -51,7 +51,7 @@ TEST_P(LayoutNetworkTest, StructsArriveUnchanged) {
     Ledger::Stub stub(*channel);
     for (uint64_t i = 0; i < 500; ++i) {
       BalanceLayout balance;
-      const absl::Status status = stub.Move(MakeTransfer(i, 5), &balance);
+      const absl::Status status = stub.Move(MakePayment(i, 5), &balance);
       ASSERT_TRUE(status.ok()) << status;
       ASSERT_EQ(balance.amount, static_cast<int64_t>(i + 5));
       ASSERT_EQ(balance.moves, i + 1 + (i % 2) * 1000);
@@ -84,7 +84,7 @@ TEST_P(LayoutNetworkTest, SixtyFourOutstandingCallsKeepTheirReplies) {
   Waiter all;
   std::function<void(BalanceLayout*)> next = [&](BalanceLayout* reply) {
     const int amount = started++;
-    stub.Move(MakeTransfer(2, amount), reply, {}, [&, reply, amount](const absl::Status& status) {
+    stub.Move(MakePayment(2, amount), reply, {}, [&, reply, amount](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(reply->amount, amount + 2);
       if (++ended == kCalls) channel->engine().Finish(all);
@@ -114,11 +114,11 @@ TEST_P(LayoutNetworkTest, ThreadsShareAChannelOnAnotherThreadsEngine) {
         for (int i = 0; i < 200; ++i) {
           const int amount = t * 1000 + i;
           BalanceLayout blocking;
-          EXPECT_TRUE(stub.Move(MakeTransfer(2, amount), &blocking).ok());
+          EXPECT_TRUE(stub.Move(MakePayment(2, amount), &blocking).ok());
           EXPECT_EQ(blocking.amount, amount + 2);
           BalanceLayout later;
           Waiter done;
-          stub.Move(MakeTransfer(4, amount), &later, {}, [&](const absl::Status& status) {
+          stub.Move(MakePayment(4, amount), &later, {}, [&](const absl::Status& status) {
             EXPECT_TRUE(status.ok()) << status;
             engine->Finish(done);
           });
@@ -131,8 +131,7 @@ TEST_P(LayoutNetworkTest, ThreadsShareAChannelOnAnotherThreadsEngine) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, LayoutNetworkTest,
-                         testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, LayoutNetworkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

@@ -4,8 +4,14 @@
 
 namespace weft {
 
+bool DecodeProtobuf(const LayoutType* type, ByteSpan from, CallBody to) {
+  if (type != nullptr) return type->from_protobuf(AsStringView(from), to.record).ok();
+  return to.message->ParsePartialFromArray(from.data(), static_cast<int>(from.size())) &&
+         to.message->IsInitialized();
+}
+
 std::string WhyNotDecoded(const LayoutSide& side, ByteSpan from, CallBody to) {
-  if (side.fixed) {
+  if (side.fixed()) {
     return StrCat("it has ", from.size(), " bytes; the layout of ", side.type->name, " has ",
                   side.type->bytes);
   }

@@ -62,7 +62,10 @@ struct LayoutType {
 // One direction of a method.
 struct LayoutSide {
   const LayoutType* type = nullptr;  // null: a protobuf message, in memory and on the wire
-  bool fixed = false;                // on the wire: the struct's bytes; else protobuf, converted
+  // On the wire: the struct's bytes, so many; 0: protobuf, converted.
+  size_t fixed_bytes = 0;
+
+  bool fixed() const { return fixed_bytes != 0; }
 };
 
 // MethodDescriptor::layouts.
@@ -71,14 +74,14 @@ struct MethodLayouts {
   LayoutSide reply;
 };
 
+// Reads `from`, which is protobuf, into `to`.
+[[nodiscard]] bool DecodeProtobuf(const LayoutType* type, ByteSpan from, CallBody to);
+
 // Reads `from` into `to`; false: it cannot be read, and WhyNotDecoded() says why.
 [[nodiscard]] inline bool DecodeBody(const LayoutSide& side, ByteSpan from, CallBody to) {
-  if (side.type == nullptr) {
-    return to.message->ParsePartialFromArray(from.data(), static_cast<int>(from.size())) &&
-           to.message->IsInitialized();
-  }
-  if (!side.fixed) return side.type->from_protobuf(AsStringView(from), to.record).ok();
-  if (from.size() != side.type->bytes) return false;
+  if (!side.fixed()) return DecodeProtobuf(side.type, from, to);
+  if (from.size() != side.fixed_bytes) [[unlikely]]
+    return false;
   std::memcpy(to.record, from.data(), from.size());
   return true;
 }

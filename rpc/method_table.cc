@@ -106,9 +106,9 @@ absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
 // need be.
 MethodTable::Agreed MethodTable::BestForm(const MethodLayouts& wanted, uint16_t method) const {
   const auto fits = [](const LayoutSide& side, uint64_t hash) {
-    return hash == 0 || (side.fixed && side.type->hash == hash);
+    return hash == 0 || (side.fixed() && side.type->hash == hash);
   };
-  Agreed best{method, !wanted.request.fixed && !wanted.reply.fixed, false, false};
+  Agreed best{method, !wanted.request.fixed() && !wanted.reply.fixed(), false, false};
   for (size_t i = 0; i < forms_.size(); ++i) {
     const ServedForm& form = forms_[i];
     if (form.method != method || !fits(wanted.request, form.request_layout) ||
@@ -119,7 +119,7 @@ MethodTable::Agreed MethodTable::BestForm(const MethodLayouts& wanted, uint16_t 
     const bool reply_fixed = form.reply_layout != 0;
     if (request_fixed + reply_fixed <= best.request_fixed + best.reply_fixed) continue;
     best = {static_cast<uint16_t>(first_form_ + i),
-            request_fixed == wanted.request.fixed && reply_fixed == wanted.reply.fixed,
+            request_fixed == wanted.request.fixed() && reply_fixed == wanted.reply.fixed(),
             request_fixed, reply_fixed};
   }
   return best;
@@ -130,7 +130,7 @@ void MethodTable::LogConversions(const MethodLayouts& wanted, const Agreed& agre
                                  const std::string& address) const {
   const auto log = [&](std::string_view which, const LayoutSide& side, bool fixed,
                        uint64_t ServedForm::*hash) {
-    if (!side.fixed || fixed) return;
+    if (!side.fixed() || fixed) return;
     uint64_t theirs = 0;
     for (const ServedForm& form : forms_) {
       if (form.method == number && form.*hash != 0) theirs = form.*hash;

@@ -342,13 +342,16 @@ WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
 // For a method with structs of fixed layout.
 bool ServerConnection::TrySendInLayout(ServerCall& call) {
   const LayoutSide& side = call.method().layouts->reply;
-  if (side.type == nullptr) return TrySendMessage(call);
-  if (side.fixed) {
-    return TrySendBody(call, side.type->bytes, [&](std::byte* to) {
-      std::memcpy(to, call.reply_.record, side.type->bytes);
-    });
-  }
-  const std::string encoded = side.type->to_protobuf(call.reply_.record);
+  if (!side.fixed()) return TrySendProtobuf(call);
+  return TrySendBody(call, side.fixed_bytes,
+                     [&](std::byte* to) { std::memcpy(to, call.reply_.record, side.fixed_bytes); });
+}
+
+// The same, where the reply is a message, or its struct must be converted into one.
+bool ServerConnection::TrySendProtobuf(ServerCall& call) {
+  const LayoutType* const type = call.method().layouts->reply.type;
+  if (type == nullptr) return TrySendMessage(call);
+  const std::string encoded = type->to_protobuf(call.reply_.record);
   return TrySendBody(call, encoded.size(),
                      [&](std::byte* to) { std::memcpy(to, encoded.data(), encoded.size()); });
 }
@@ -380,7 +383,7 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
   if (call.cancelled()) return absl::CancelledError();  // nobody reads it
   const LayoutSide side = ReplyLayout(call);
   const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
-                       : side.fixed         ? side.type->bytes
+                       : side.fixed()       ? side.fixed_bytes
                                             : side.type->to_protobuf(call.reply_.record).size();
   if (bytes > max_reply_bytes_) {
     return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",

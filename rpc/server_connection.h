@@ -87,6 +87,7 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
   bool TrySendInLayout(ServerCall& call);
+  bool TrySendProtobuf(ServerCall& call);
   bool TrySendMessage(ServerCall& call);
   template <class Write>
   bool TrySendBody(ServerCall& call, size_t bytes, Write write);

@@ -14,14 +14,14 @@
 namespace weft::test {
 
 // A struct whose every byte of payload is something.
-inline TransferLayout MakeTransfer(uint64_t from, int64_t amount) {
-  TransferLayout transfer;
-  transfer.urgent = from % 2 != 0;
-  transfer.from = from;
-  transfer.to = from + 1;
-  transfer.amount = amount;
-  transfer.note.fill(std::byte{'n'});
-  return transfer;
+inline PaymentLayout MakePayment(uint64_t from, int64_t amount) {
+  PaymentLayout payment;
+  payment.urgent = from % 2 != 0;
+  payment.from = from;
+  payment.to = from + 1;
+  payment.amount = amount;
+  payment.note.fill(std::byte{'n'});
+  return payment;
 }
 
 inline Words MakeWords(std::string text) {
@@ -43,12 +43,12 @@ std::string_view BytesOfRecord(const T& record) {
 
 class MessageLedger final : public Ledger::Service {
  public:
-  absl::Status Move(ServerContext&, const Transfer& request, Balance* reply) override {
+  absl::Status Move(ServerContext&, const Payment& request, Balance* reply) override {
     reply->set_amount(request.amount() + static_cast<int64_t>(request.from()));
     reply->set_moves(++moves + (request.urgent() ? 1000 : 0));
     return absl::OkStatus();
   }
-  absl::Status Explain(ServerContext&, const Transfer& request, Words* reply) override {
+  absl::Status Explain(ServerContext&, const Payment& request, Words* reply) override {
     reply->set_text(std::to_string(request.amount()) + " " + request.note());
     return absl::OkStatus();
   }
@@ -74,13 +74,13 @@ class MessageLedger final : public Ledger::Service {
 
 class LayoutLedger final : public Ledger::LayoutService {
  public:
-  absl::Status Move(ServerContext&, const TransferLayout& request, BalanceLayout* reply) override {
+  absl::Status Move(ServerContext&, const PaymentLayout& request, BalanceLayout* reply) override {
     reply->amount = request.amount + static_cast<int64_t>(request.from);
     reply->moves = ++moves + (request.urgent ? 1000 : 0);
     last = request;
     return absl::OkStatus();
   }
-  absl::Status Explain(ServerContext&, const TransferLayout& request, Words* reply) override {
+  absl::Status Explain(ServerContext&, const PaymentLayout& request, Words* reply) override {
     reply->set_text(std::to_string(request.amount) + " " +
                     std::string(reinterpret_cast<const char*>(request.note.data()), 13));
     return absl::OkStatus();
@@ -103,7 +103,7 @@ class LayoutLedger final : public Ledger::LayoutService {
   }
 
   uint32_t moves = 0;
-  TransferLayout last;
+  PaymentLayout last;
 };
 
 }  // namespace weft::test
