@@ -23,8 +23,8 @@
 // alignment; what is skipped is a member too, of zeros, so that no byte of a record is undefined.
 // All of it is little-endian: a host of another order does not compile this, rather than misread.
 //
-// Such a struct can be memory that peers read and write in place (remote_array.h), and the request or
-// reply of a call (method_layouts.h).
+// Such a struct can be memory that peers read and write in place (remote_array.h), and the request
+// or reply of a call (method_layouts.h).
 //
 // Besides, the struct has
 //   kLayoutName   "kv.Bucket", the message's full name
