@@ -8,6 +8,7 @@
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/check.h"
+#include "core/prefetch.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -135,7 +136,9 @@ void ShmDomain::Leave(ShmLink* link) {
 }
 
 void ShmDomain::KnowBeginning(const ShmLink* link, const std::byte* ring) {
-  links_[link->attention_index_].beginning = ring;
+  Member& member = links_[link->attention_index_];
+  member.beginning = ring;
+  member.handler = link->handler_;
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {
@@ -180,13 +183,13 @@ void ShmDomain::CloseHoles() {
 // Those whose bytes call, and now and then one more: see attention.h.
 void ShmDomain::WakeCold() {
   const auto wake = [this](uint32_t index) {
-    ShmLink* const link = index < links_.size() ? links_[index].link : nullptr;
-    if (link == nullptr) return;
+    if (index >= links_.size() || links_[index].link == nullptr) return;
+    const Member& member = links_[index];
     // All at once, what would be missed one after the other.
-    __builtin_prefetch(links_[index].beginning);
-    __builtin_prefetch(links_[index].beginning + kCacheLineBytes);
-    link->Prefetch();
-    if (link->state() != ShmLink::State::kDown) MakeHot(link);
+    PrefetchLines(member.beginning, 2 * kCacheLineBytes);
+    member.link->Prefetch();
+    PrefetchLines(member.handler, kHandlerBytes);
+    if (member.link->state() != ShmLink::State::kDown) MakeHot(member.link);
   };
   memory_->attention().ForEachCalling(wake);
   if (turns_to_cold_look_-- > 0) return;

@@ -130,7 +130,11 @@ class ShmDomain final : public LinkDomain {
   struct Member {
     ShmLink* link = nullptr;
     const std::byte* beginning = nullptr;
+    const LinkHandler* handler = nullptr;
   };
+  // Of a handler, what taking a batch touches: a connection's hot fields are at its beginning.
+  static constexpr size_t kHandlerBytes = 6 * kCacheLineBytes;
+
   std::vector<Member> links_;
   std::vector<ShmLink*> hot_;  // capacity for all links; null: left since CloseHoles()
   size_t hot_holes_ = 0;

@@ -160,6 +160,13 @@ void ShmLink::WakePeer() {
 
 bool ShmLink::HasRoom() {
   if (state_ != State::kUp || waiting_sends_ > 0) return false;
+  // Who asks is about to fill a slot, and to send it. Of a ring that the peer does not poll, the
+  // lines come meanwhile, and that of the byte that calls it.
+  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
+    PrefetchForWrite(peer_attention_);
+    PrefetchForWrite(writer_.place());
+    PrefetchForWrite(writer_.place() + kCacheLineBytes);
+  }
   if (!waiting_.empty() || writer_.HasRoom(domain_->slot_bytes())) return true;
   if (writer_.broken()) {
     Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));

@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/cache_line.h"
+#include "core/prefetch.h"
 #include "transport/link.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
@@ -83,11 +84,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // Neither polled in every turn nor about to be.
   bool is_cold() const { return hot_place_ == kCold; }
   // Calls for what Receive() will touch of this object, for a link that was not used lately.
-  void Prefetch() const {
-    for (size_t line = 0; line < kLinesInUse; ++line) {
-      __builtin_prefetch(reinterpret_cast<const std::byte*>(this) + line * kCacheLineBytes);
-    }
-  }
+  void Prefetch() const { PrefetchLines(this, kLinesInUse * kCacheLineBytes); }
 
  private:
   friend class ShmDomain;
