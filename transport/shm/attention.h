@@ -11,7 +11,10 @@
 //   full fence                          full fence
 //   byte is 0? byte := 1                a record in the ring after all? then it stays hot
 //
-// One of the two sees the other (core/full_fence.h): no record is left behind a byte of 0.
+// One of the two sees the other (core/full_fence.h): no record is left behind a byte of 0. (A
+// writer that finds 0 before its fence sets the byte there and then, which costs the domain a look
+// for nothing at most: so the byte's line and the record's come from the peer's cache together.) A
+// link that sends becomes hot: the answer is found by polling.
 //
 // A hostile peer can set any byte: the domain looks at some rings for nothing. It can clear the
 // bytes of other peers' links: those are delayed, not lost, for the domain looks at a cold ring

@@ -93,7 +93,8 @@
 namespace weft {
 
 // 24 KiB each way: two rings, their words, and a send slot make less than the 64 KiB that a
-// connection may cost. Room for 190 small batches, or two of the largest.
+// connection may cost, even if all of it was touched. Room for 190 small batches, or two of the
+// largest.
 inline constexpr uint32_t kRingBytes = 24 << 10;
 inline constexpr uint32_t kRecordHeaderBytes = 8;
 // A payload of 8 KiB. With a wrap, two records' worth and a line: 66 % of the ring.
