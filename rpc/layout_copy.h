@@ -9,6 +9,9 @@
 #pragma once
 
 #include <google/protobuf/repeated_field.h>
+#if __has_include(<google/protobuf/repeated_ptr_field.h>)
+#include <google/protobuf/repeated_ptr_field.h>
+#endif
 
 #include <array>
 #include <cstddef>
