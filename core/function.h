@@ -76,6 +76,13 @@ class Function<R(Args...), kInlineBytes> {
   Function& operator=(const Function&) = delete;
   ~Function() { Reset(); }
 
+  // The same as an assignment, for an object that is empty already.
+  // REQUIRES: empty; `other` is not this.
+  void TakeFrom(Function& other) noexcept {
+    WEFT_DCHECK(invoke_ == nullptr && manage_ == nullptr && this != &other);
+    MoveFrom(other);
+  }
+
   explicit operator bool() const { return invoke_ != nullptr; }
 
   // REQUIRES: not empty.
@@ -168,11 +175,11 @@ class Function<R(Args...), kInlineBytes> {
   void MoveFrom(Function& other) noexcept {
     if (other.manage_ != nullptr) {
       other.manage_(other.storage_, storage_);
+      manage_ = std::exchange(other.manage_, nullptr);
     } else {
       CopyWords(storage_, other.storage_);
     }
     invoke_ = std::exchange(other.invoke_, nullptr);
-    manage_ = std::exchange(other.manage_, nullptr);
   }
 
   void Reset() noexcept {

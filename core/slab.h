@@ -111,6 +111,19 @@ class Slab {
     --size_;
   }
 
+  // Get() and Free() in one: the object, which stays as it is until the next Allocate(), or nullptr
+  // if the handle is not live.
+  [[nodiscard]] T* Release(SlabHandle handle) {
+    T* const object = Get(handle);
+    if (object == nullptr) return nullptr;
+    Cell& cell = cells_[handle.slot];
+    cell.generation = handle.generation + 1;
+    cell.next_free = first_free_;
+    first_free_ = handle.slot;
+    --size_;
+    return object;
+  }
+
   // The handle under which `object` is live now.
   // REQUIRES: `object` came from this slab and is live.
   SlabHandle HandleOf(const T* object) const {

@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/bulk_call.h"
-#include "rpc/client_connection.h"
+#include "rpc/client_steps.h"
 #include "rpc/method_layouts.h"
 #include "rpc/on_engine.h"
 
@@ -35,6 +35,20 @@ WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& requ
   return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
                                            std::string(request.GetTypeName()), ": ",
                                            request.InitializationErrorString(), " (not sent)"));
+}
+
+absl::Status InboxFull() {
+  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+}
+
+WEFT_COLD absl::Status CalledInTurn() {
+  return absl::FailedPreconditionError(
+      "a blocking call inside a callback of its own engine would wait for itself: use the form "
+      "with a callback");
+}
+
+std::string_view RecordOf(const LayoutCall& bodies) {
+  return {static_cast<const char*>(bodies.request_record), bodies.layouts->request.type->bytes};
 }
 
 }  // namespace
@@ -112,31 +126,43 @@ struct Channel::MessageCall {
   google::protobuf::MessageLite* reply;
 };
 
-// Fails what could never be sent.
-WEFT_INLINE absl::Status Channel::SetBodies(ClientCall& call, const MessageCall& bodies) {
-  if (!bodies.request.IsInitialized()) [[unlikely]]
-    return IncompleteError(bodies.request);
-  call.request = &bodies.request;
+WEFT_INLINE void Channel::SetReply(ClientCall& call, const MessageCall& bodies) {
   call.reply.message = bodies.reply;
-  return absl::OkStatus();
 }
 
-WEFT_INLINE absl::Status Channel::SetBodies(ClientCall& call, const LayoutCall& bodies) {
-  if (bodies.request != nullptr && !bodies.request->IsInitialized()) [[unlikely]]
-    return IncompleteError(*bodies.request);
-  call.request = bodies.request;
-  if (bodies.request == nullptr) {
-    call.encoded = {static_cast<const char*>(bodies.request_record),
-                    bodies.layouts->request.type->bytes};
-  }
+WEFT_INLINE void Channel::SetReply(ClientCall& call, const LayoutCall& bodies) {
   call.reply = bodies.reply;
   call.layouts = bodies.layouts;
+  call.reply_converted = false;
+}
+
+// The way of most calls. False: nothing has happened; Begin() has the call.
+WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies) {
+  return bodies.request.IsInitialized() && client_->SendAtOnce(call, method, bodies.request);
+}
+
+WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies) {
+  if (bodies.request == nullptr) return client_->SendAtOnce(call, form, RecordOf(bodies));
+  return bodies.request->IsInitialized() && client_->SendAtOnce(call, form, *bodies.request);
+}
+
+// Fails what could never be sent.
+absl::Status Channel::SetRequest(ClientCall& call, const MessageCall& bodies) {
+  if (!bodies.request.IsInitialized()) return IncompleteError(bodies.request);
+  call.request = &bodies.request;
   return absl::OkStatus();
 }
 
-WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method, const CallOptions& options) {
-  call.method = method;
-  call.wait_for_server = options.wait_for_server;
+absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
+  if (bodies.request != nullptr && !bodies.request->IsInitialized()) {
+    return IncompleteError(*bodies.request);
+  }
+  call.request = bodies.request;
+  if (bodies.request == nullptr) call.encoded = RecordOf(bodies);
+  return absl::OkStatus();
+}
+
+WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
   call.timeout_us = options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
   // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
   constexpr uint64_t kLongestUs = uint64_t{1} << 54;
@@ -144,33 +170,39 @@ WEFT_INLINE void Channel::Fill(ClientCall& call, uint32_t method, const CallOpti
   call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
 }
 
-// The call gets its request and reply, and what it lends.
+// A call that does not leave at once gets all it was given, and what it lends.
 template <class Bodies>
-WEFT_INLINE absl::Status Channel::Begin(ClientCall& call, const Bodies& bodies,
-                                        const CallOptions& options) {
-  if (absl::Status set = SetBodies(call, bodies); !set.ok()) [[unlikely]]
-    return set;
-  if (options.bulk != nullptr) [[unlikely]] {
+WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
+                                      const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
+  if (options.bulk != nullptr) {
     WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
     call.bulk = options.bulk;
   }
+  call.method = method;
+  call.wait_for_server = options.wait_for_server;
   return absl::OkStatus();
 }
 
 template <class Bodies>
 WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bodies,
                                                const CallOptions& options) {
-  BlockingCall call(engine_);
-  Fill(call, method, options);
-  if (absl::Status begun = Begin(call, bodies, options); !begun.ok()) [[unlikely]]
-    return begun;
+  BlockingCall call(*client_, engine_);
+  SetReply(call, bodies);
+  SetDeadline(call, options);
   if (!engine_.Enter()) [[unlikely]]
-    return CallElsewhere(call);
+    return CallElsewhere(call, method, bodies, options);
   if (engine_.in_turn()) [[unlikely]] {
     engine_.Leave();
-    return CallInTurn(call);
+    return CalledInTurn();
   }
-  client_->Start(call);
+  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+    if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
+      engine_.Leave();
+      return begun;
+    }
+    client_->Start(call);
+  }
   client_->Flush();
   if (!engine_.Drive(call.waiter(), call.deadline_ns)) [[unlikely]]
     client_->Expire(call);
@@ -188,23 +220,16 @@ absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOp
 }
 
 // For a thread that may not drive the engine.
-WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call) {
+template <class Bodies>
+WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
+                                              const Bodies& bodies, const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
-    return NotStarted(call, absl::ResourceExhaustedError("the engine's inbox is full (not sent)"));
+    if (call.bulk != nullptr) call.bulk->NotStarted();
+    return InboxFull();
   }
   engine_.Wait(call.waiter());
   return std::move(call.status());
-}
-
-WEFT_COLD absl::Status Channel::CallInTurn(ClientCall& call) {
-  return NotStarted(call, absl::FailedPreconditionError(
-                              "a blocking call inside a callback of its own engine would wait for "
-                              "itself: use the form with a callback"));
-}
-
-absl::Status Channel::NotStarted(ClientCall& call, absl::Status why) {
-  if (call.bulk != nullptr) call.bulk->NotStarted();
-  return why;
 }
 
 template <class Bodies>
@@ -213,10 +238,15 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
                                    Function<void(absl::Status)>&& done) {
   if (!engine_.Enter()) [[unlikely]]
     return PostCall(method, bodies, options, std::move(done));
-  CallbackCall* call = client_->NewCallbackCall();
-  call->done = std::move(done);
-  Fill(*call, method, options);
-  client_->StartFromCallback(*call, Begin(*call, bodies, options));
+  CallbackCall& call = client_->NewCallbackCall();
+  call.done.TakeFrom(done);
+  SetReply(call, bodies);
+  SetDeadline(call, options);
+  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+    client_->StartFromCallback(call, Begin(call, method, bodies, options));
+  } else if (call.deadline_ns != kNever) {
+    engine_.timers().Schedule(&call, call.deadline_ns);
+  }
   // Who held the engine before may start more calls, which the next turn sends together.
   if (engine_.entered_once()) client_->Flush();
   engine_.Leave();
@@ -237,10 +267,11 @@ void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& o
 template <class Bodies>
 WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                                  Function<void(absl::Status)>&& done) {
-  auto call = std::make_unique<CallbackCall>();
+  auto call = std::make_unique<CallbackCall>(*client_);
   call->done = std::move(done);
-  Fill(*call, method, options);
-  absl::Status valid = Begin(*call, bodies, options);
+  SetReply(*call, bodies);
+  SetDeadline(*call, options);
+  absl::Status valid = Begin(*call, method, bodies, options);
   if (valid.ok()) call->KeepRequest();
   const auto start = [client = client_, raw = call.get(), valid] {
     client->StartTimed(*raw, valid);
@@ -249,7 +280,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
     call.release();
   } else {
     if (call->bulk != nullptr) call->bulk->NotStarted();
-    call->done(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"));
+    call->done(InboxFull());
   }
 }
 

@@ -154,22 +154,27 @@ class Channel {
   absl::Status ConnectAtOnce();
   // What a call sends and where its reply goes: `Bodies` is MessageCall (channel.cc) or LayoutCall.
   struct MessageCall;
-  static absl::Status SetBodies(ClientCall& call, const MessageCall& bodies);
-  static absl::Status SetBodies(ClientCall& call, const LayoutCall& bodies);
+  static void SetReply(ClientCall& call, const MessageCall& bodies);
+  static void SetReply(ClientCall& call, const LayoutCall& bodies);
+  static absl::Status SetRequest(ClientCall& call, const MessageCall& bodies);
+  static absl::Status SetRequest(ClientCall& call, const LayoutCall& bodies);
+  bool SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies);
+  bool SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies);
+  void SetDeadline(ClientCall& call, const CallOptions& options);
+  template <class Bodies>
+  absl::Status Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
+                     const CallOptions& options);
   template <class Bodies>
   absl::Status CallBlocking(uint32_t method, const Bodies& bodies, const CallOptions& options);
+  template <class Bodies>
+  absl::Status CallElsewhere(BlockingCall& call, uint32_t method, const Bodies& bodies,
+                             const CallOptions& options);
   template <class Bodies>
   void CallBack(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);
   template <class Bodies>
-  absl::Status Begin(ClientCall& call, const Bodies& bodies, const CallOptions& options);
-  void Fill(ClientCall& call, uint32_t method, const CallOptions& options);
-  template <class Bodies>
   void PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);
-  absl::Status CallElsewhere(BlockingCall& call);
-  absl::Status CallInTurn(ClientCall& call);
-  absl::Status NotStarted(ClientCall& call, absl::Status why);
 
   // Constant after construction.
   const std::unique_ptr<Engine> own_engine_;  // null: the application's

@@ -19,11 +19,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/cache_line.h"
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
@@ -40,6 +40,7 @@ class ClientConnection;
 class ClientCall : public ListNode<>, public Timer {
  public:
   enum class State : uint8_t { kNew = 1, kQueued = 2, kSent = 3, kReclaiming = 4, kDone = 5 };
+  enum class Kind : uint8_t { kBlocking = 1, kCallback = 2 };
 
   // The end of the call; may destroy it.
   virtual void Complete(absl::Status status) = 0;
@@ -47,36 +48,27 @@ class ClientCall : public ListNode<>, public Timer {
   // The request will not outlive the call that started this one: encodes it aside if need be.
   virtual void KeepRequest() {}
 
-  // Encodes the request. Size first, then exactly that many bytes.
-  size_t RequestBytes() const {
-    return request != nullptr ? request->ByteSizeLong() : encoded.size();
-  }
-  void EncodeRequestTo(std::byte* to) const {
-    if (request != nullptr) {
-      request->SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
-    } else {
-      std::memcpy(to, encoded.data(), encoded.size());
-    }
-  }
-
-  // What Channel::Call was given.
-  uint32_t method = 0;
-  bool wait_for_server = false;
-  const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
-  std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
+  // What every call has: one cache line.
+  alignas(kCacheLineBytes) ClientConnection* const client;
   CallBody reply;
   const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
-  uint64_t timeout_us = 0;                 // 0: none
   uint64_t deadline_ns = kNever;
   BulkCall* bulk = nullptr;  // what it lends; null: nothing
-
-  // Written by ClientConnection.
+  SlabHandle slot;           // kSent
   State state = State::kNew;
+  const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
-  SlabHandle slot;               // kSent
-  ClientConnection* client = nullptr;
+  bool wait_for_server = false;
+  uint32_t method = 0;               // with wait_for_server, `request` and `encoded`: what
+                                     // Channel::Call was given, of a call that does not leave at
+                                     // once
+  ClientCall* next_spare = nullptr;  // of one that is kept for reuse
+  const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
+  std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
+  uint64_t timeout_us = 0;   // 0: none
 
  protected:
+  ClientCall(ClientConnection& connection, Kind its_kind) : client(&connection), kind(its_kind) {}
   ~ClientCall() override = default;
 
  private:
@@ -86,19 +78,28 @@ class ClientCall : public ListNode<>, public Timer {
 // A call whose caller waits for it.
 class BlockingCall final : public ClientCall, public BlockedCaller {
  public:
-  using BlockedCaller::BlockedCaller;
+  BlockingCall(ClientConnection& connection, Engine& engine)
+      : ClientCall(connection, Kind::kBlocking), BlockedCaller(engine) {}
   void Complete(absl::Status status) override { GoOn(std::move(status)); }
 };
 
 // A call that ends with a callback. Made by ClientConnection, which keeps finished ones for reuse.
 class CallbackCall final : public ClientCall {
  public:
+  explicit CallbackCall(ClientConnection& connection) : ClientCall(connection, Kind::kCallback) {}
+
   void Complete(absl::Status status) override;
   void KeepRequest() override;
+  // What KeepRequest() has kept is not needed any more.
+  void ForgetRequest();
 
   std::string storage;  // of `encoded`
-  Function<void(absl::Status)> done;
+  alignas(kCacheLineBytes) Function<void(absl::Status)> done;
   absl::Status early_status;  // of a call that ended while it was started; `done` is still due
+
+ private:
+  // Of `storage`, for the next call.
+  static constexpr size_t kKeepBytes = 1024;
 };
 
 }  // namespace weft

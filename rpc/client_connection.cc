@@ -17,10 +17,11 @@ ClientConnection::ClientConnection(Engine& engine, const std::string& address,
     : engine_(engine),
       address_(address),
       options_(options),
+      max_reply_bytes_(options.max_reply_bytes),
       jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
 
 ClientConnection::~ClientConnection() {
-  while (ClientCall* call = spare_calls_.PopFront()) delete static_cast<CallbackCall*>(call);
+  while (spare_calls_ != nullptr) delete &NewCallbackCall();
 }
 
 // --- connecting ---------------------------------------------------------------------------------

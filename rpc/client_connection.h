@@ -27,6 +27,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/cache_line.h"
 #include "core/intrusive_list.h"
 #include "core/random.h"
 #include "core/slab.h"
@@ -52,6 +53,11 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   // Starts to connect if there is no connection. `done` is called once with the outcome.
   void Connect(Function<void(absl::Status)> done);
 
+  // Sends the request of a call that lends nothing, if nothing stands in its way (client_steps.h).
+  // False: nothing has happened, and Start...() has the call.
+  template <class Request>
+  bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
+
   // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
   // the deadline, and calls Expire().
   void Start(ClientCall& call);
@@ -73,12 +79,13 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   }
 
   // A callback call to fill in. It comes back by itself when it is complete.
-  CallbackCall* NewCallbackCall() {
-    ClientCall* const spare = spare_calls_.PopBack();
-    if (spare == nullptr) [[unlikely]]
-      return new CallbackCall;
+  CallbackCall& NewCallbackCall() {
+    if (spare_calls_ == nullptr) [[unlikely]]
+      return *new CallbackCall(*this);
+    auto& call = static_cast<CallbackCall&>(*spare_calls_);
+    spare_calls_ = call.next_spare;
     --spare_count_;
-    return static_cast<CallbackCall*>(spare);
+    return call;
   }
 
   // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
@@ -115,16 +122,17 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   bool MayDefer(const CallbackCall& call) const { return starting_ == &call; }
   // True: it has ended too early for its callback, which will come from a timer, with `*status`.
   bool Defer(CallbackCall& call, absl::Status* status);
-  void Recycle(CallbackCall* call) {
-    if (spare_count_ >= kMaxSpareCalls || call->storage.capacity() > kMaxStatusText) [[unlikely]] {
-      delete call;
+  // `call` is complete, and as good as new but for its deadline.
+  void Recycle(CallbackCall& call) {
+    if (spare_count_ >= kMaxSpareCalls) [[unlikely]] {
+      delete &call;
       return;
     }
-    call->state = ClientCall::State::kNew;
-    call->bulk = nullptr;
-    call->layouts = nullptr;
-    call->deadline_ns = kNever;
-    spare_calls_.PushBack(call);
+    call.state = ClientCall::State::kNew;
+    call.layouts = nullptr;
+    call.deadline_ns = kNever;
+    call.next_spare = spare_calls_;
+    spare_calls_ = &call;
     ++spare_count_;
   }
 
@@ -167,10 +175,12 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void Pause();
   std::string Hello() const;
 
-  void StartNow(ClientCall& call);
+  // Nobody waits who must not be overtaken.
+  bool MaySend() const { return state_ == State::kOpen && queued_ == 0 && !held(); }
+  template <class Request>
+  bool SendRequest(ClientCall& call, uint16_t method, const Request& request);
   Sent TrySend(ClientCall& call);
   Sent TrySendWithWindows(ClientCall& call, uint16_t method);
-  Sent ResolveAndSend(ClientCall& call);
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent Send(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
@@ -178,15 +188,16 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   bool held() const { return holds_.load(std::memory_order_relaxed) != 0; }
   void Pump();
   void OnReply(ByteSpan frame);
+  void OnOtherReply(ByteSpan frame, Slot slot);
   void OnLateReply(SlabHandle handle, const Slot& slot);
   void OnOtherFrame(ByteSpan frame);
-  bool IsDecoded(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
+  bool IsDecoded(ByteSpan body, ClientCall& call) const;
   bool IsDecodedInLayout(ByteSpan body, ClientCall& call) const;
   absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();
   void End(ClientCall& call, absl::Status status);
-  void EndWith(ClientCall& call, absl::Status status);
+  void EndWell(ClientCall& call);
   absl::Status Lend(ClientCall& call, SlabHandle slot, std::byte* table);
   void EndWithBulk(ClientCall& call, absl::Status status);
   void LeaveBulk(ClientCall& call);
@@ -211,34 +222,38 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   const std::string address_;
   const ChannelOptions options_;
 
-  State state_ = State::kIdle;
+  // What every call touches: two cache lines, and one of methods_.
+  alignas(kCacheLineBytes) State state_ = State::kIdle;
+  uint32_t queued_ = 0;
+  std::atomic<uint32_t> holds_ = 0;   // any thread
+  uint32_t failures_ = 0;             // attempts in a row without a reply
   Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until OnClosed
-  MethodTable methods_;
-  std::optional<Slab<Slot>> slots_;  // kOpen; as many as both sides allow
   uint64_t max_request_bytes_ = 0;
+  std::optional<Slab<Slot>> slots_;    // kOpen; as many as both sides allow
+  ClientCall* spare_calls_ = nullptr;  // CallbackCalls, one after the other
+  uint32_t spare_count_ = 0;
+  const uint64_t max_reply_bytes_;
+  absl::Status close_reason_;  // why this side has closed; OK: it has not
+  ChannelStats stats_;
+
+  // The rest.
+  MethodTable methods_;
   uint32_t max_windows_ = 0;      // in one request; as many as both sides allow
   IntrusiveList<BulkCall> lent_;  // whose windows the server may use, or used until just now
   IntrusiveList<ClientCall> queue_;
-  uint32_t queued_ = 0;
   uint32_t cancels_owed_ = 0;
 
   IntrusiveList<ConnectionWatcher, ConnectionWatcherTag> watchers_;
-  bool wanted_ = false;              // kPausing: a watcher waits for the next attempt
-  std::atomic<uint32_t> holds_ = 0;  // any thread
+  bool wanted_ = false;  // kPausing: a watcher waits for the next attempt
 
-  uint32_t failures_ = 0;  // attempts in a row without a reply
   Random jitter_;
   absl::Status last_failure_;
-  absl::Status close_reason_;  // why this side has closed; OK: it has not
   std::string explanation_;
   Function<void(absl::Status)> on_connected_;
 
   const CallbackCall* starting_ = nullptr;  // inside StartFromCallback()
   IntrusiveList<ClientCall> deferred_;      // complete, callback due
   uint32_t deferred_count_ = 0;             // <= max_queued_calls
-  IntrusiveList<ClientCall> spare_calls_;
-  uint32_t spare_count_ = 0;
-  ChannelStats stats_;
 };
 
 }  // namespace weft

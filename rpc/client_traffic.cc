@@ -6,14 +6,17 @@
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "core/trace.h"
 #include "rpc/bulk_call.h"
-#include "rpc/client_connection.h"
+#include "rpc/client_steps.h"
 #include "rpc/method_layouts.h"
 #include "rpc/status_text.h"
 
 namespace weft {
 namespace {
+
+size_t BytesOf(const ClientCall& call) {
+  return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
+}
 
 // How the reply travels. REQUIRES: call.layouts.
 LayoutSide ReplySide(const ClientCall& call) {
@@ -25,26 +28,17 @@ LayoutSide ReplySide(const ClientCall& call) {
 
 // --- out ----------------------------------------------------------------------------------------
 
-void ClientConnection::Start(ClientCall& call) { StartNow(call); }
-
-WEFT_INLINE void ClientConnection::StartNow(ClientCall& call) {
+void ClientConnection::Start(ClientCall& call) {
   ++stats_.calls_started;
-  call.client = this;
-  // Nobody overtakes those who wait.
-  if (state_ == State::kOpen && queue_.empty() && !held() && TrySend(call) != Sent::kNotNow)
-      [[likely]]
-    return;
+  if (MaySend() && TrySend(call) != Sent::kNotNow) return;
   Enqueue(call);
 }
 
 void ClientConnection::StartTimed(ClientCall& call, const absl::Status& valid) {
-  if (!valid.ok()) [[unlikely]] {
-    call.client = this;
-    return End(call, valid);
-  }
+  if (!valid.ok()) return End(call, valid);
   // Before the start: afterwards the call may be gone.
   if (call.deadline_ns != kNever) engine_.timers().Schedule(&call, call.deadline_ns);
-  StartNow(call);
+  Start(call);
 }
 
 void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status& valid) {
@@ -53,14 +47,10 @@ void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status&
   starting_ = nullptr;
 }
 
-WEFT_INLINE ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
+ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {
   const uint16_t method = methods_.Find(call.method);
-  if (method == MethodTable::kUnknown) [[unlikely]]
-    return ResolveAndSend(call);
-  return Send(call, method);
-}
-
-WEFT_COLD ClientConnection::Sent ClientConnection::ResolveAndSend(ClientCall& call) {
+  if (method != MethodTable::kUnknown) [[likely]]
+    return Send(call, method);
   const absl::StatusOr<MethodTable::Agreed> agreed = methods_.Resolve(call.method, address_);
   if (!agreed.ok()) return Refuse(call, agreed.status());
   return agreed->as_wanted ? Send(call, agreed->number) : SendConverted(call, *agreed);
@@ -84,29 +74,13 @@ WEFT_COLD ClientConnection::Sent ClientConnection::SendConverted(
   return sent;
 }
 
-WEFT_INLINE ClientConnection::Sent ClientConnection::Send(ClientCall& call, uint16_t method) {
-  if (call.bulk != nullptr) [[unlikely]]
-    return TrySendWithWindows(call, method);
-  const size_t bytes = call.RequestBytes();
-  if (bytes > max_request_bytes_) [[unlikely]]
-    return Refuse(call, CheckSize(bytes, 0));
-  SlabHandle handle;
-  Slot* const slot = slots_->Allocate(&handle);
-  if (slot == nullptr) [[unlikely]]
-    return Sent::kNotNow;
-  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
-  if (frame.data == nullptr) [[unlikely]] {
-    // No credit: OnWritable() follows. No connection any more: OnClosed() does.
-    slots_->Free(handle);
-    return Sent::kNotNow;
-  }
-  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, frame.data);
-  call.EncodeRequestTo(frame.data + kCallHeaderBytes);
-  Trace(TracePoint::kWritten);
-  *slot = {&call, frame.number, false};
-  call.slot = handle;
-  call.state = ClientCall::State::kSent;
-  return Sent::kYes;
+ClientConnection::Sent ClientConnection::Send(ClientCall& call, uint16_t method) {
+  if (call.bulk != nullptr) return TrySendWithWindows(call, method);
+  const size_t bytes = BytesOf(call);
+  if (bytes > max_request_bytes_) return Refuse(call, CheckSize(bytes, 0));
+  const bool sent = call.request != nullptr ? SendRequest(call, method, *call.request)
+                                            : SendRequest(call, method, call.encoded);
+  return sent ? Sent::kYes : Sent::kNotNow;
 }
 
 // As Send(), for a call that lends memory: that can fail after room was made.
@@ -114,7 +88,7 @@ WEFT_COLD ClientConnection::Sent ClientConnection::TrySendWithWindows(ClientCall
                                                                       uint16_t method) {
   const uint32_t windows = call.bulk->window_count();
   const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
-  const size_t bytes = call.RequestBytes();
+  const size_t bytes = BytesOf(call);
   if (absl::Status possible = CheckSize(bytes, windows); !possible.ok()) {
     return Refuse(call, std::move(possible));
   }
@@ -132,7 +106,11 @@ WEFT_COLD ClientConnection::Sent ClientConnection::TrySendWithWindows(ClientCall
     return Refuse(call, Annotate(std::move(lent), "not sent"));
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame, windows);
-  call.EncodeRequestTo(*frame + header_bytes);
+  if (call.request != nullptr) {
+    EncodeRequestTo(*call.request, *frame + header_bytes);
+  } else {
+    EncodeRequestTo(call.encoded, *frame + header_bytes);
+  }
   *slot = {&call, connection_->Commit(header_bytes + bytes), false};
   call.slot = handle;
   call.state = ClientCall::State::kSent;
@@ -193,10 +171,15 @@ void ClientConnection::Pump() {
     // Off the queue first: if the call ends here, its callback may start others.
     IntrusiveList<ClientCall>::Remove(call);
     --queued_;
-    if (TrySend(*call) == Sent::kNotNow) {
+    // It may be gone after this, unless it was sent.
+    const Sent sent = TrySend(*call);
+    if (sent == Sent::kNotNow) {
       queue_.PushFront(call);
       ++queued_;
       return;
+    }
+    if (sent == Sent::kYes && call->kind == ClientCall::Kind::kCallback) {
+      static_cast<CallbackCall*>(call)->ForgetRequest();
     }
   }
 }
@@ -229,26 +212,33 @@ WEFT_INLINE void ClientConnection::OnReply(ByteSpan frame) {
   ByteSpan body;
   if (!DecodeReply(frame, &header, &body)) [[unlikely]]
     return ProtocolError("a reply whose fields disagree");
-  const SlabHandle handle{header.id.slot, header.id.generation};
-  const Slot* const slot = slots_->Get(handle);
+  const Slot* const slot = slots_->Release({header.id.slot, header.id.generation});
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");
   failures_ = 0;
   ClientCall* const call = slot->call;
-  if (call == nullptr) [[unlikely]]
-    OnLateReply(handle, *slot);
-  slots_->Free(handle);
-  if (call != nullptr && call->bulk == nullptr) [[likely]] {
-    if (IsDecoded(header, body, *call)) [[likely]] {
-      EndWith(*call, absl::OkStatus());
-    } else {
-      End(*call, OutcomeOf(header, body, *call));
-    }
-  } else if (call != nullptr) {
-    EndWithBulk(*call, OutcomeOf(header, body, *call));
+  if (header.status == 0 && call != nullptr && call->bulk == nullptr && IsDecoded(body, *call))
+      [[likely]] {
+    EndWell(*call);
+  } else {
+    OnOtherReply(frame, *slot);
   }
-  if (!queue_.empty()) [[unlikely]]
+  if (queued_ > 0) [[unlikely]]
     Pump();
+}
+
+// An error, one that cannot be decoded, one with memory to reclaim, or one that comes too late.
+WEFT_COLD void ClientConnection::OnOtherReply(ByteSpan frame, Slot slot) {
+  ReplyHeader header;
+  ByteSpan body;
+  if (!DecodeReply(frame, &header, &body)) return;  // it was decoded before
+  if (slot.call == nullptr) {
+    OnLateReply({header.id.slot, header.id.generation}, slot);
+  } else if (slot.call->bulk != nullptr) {
+    EndWithBulk(*slot.call, OutcomeOf(header, body, *slot.call));
+  } else {
+    End(*slot.call, OutcomeOf(header, body, *slot.call));
+  }
 }
 
 // The call has ended before.
@@ -259,10 +249,9 @@ WEFT_COLD void ClientConnection::OnLateReply(SlabHandle handle, const Slot& slot
   ReleaseAbandoned(handle);
 }
 
-// True: the reply is OK, and the call has it. Else OutcomeOf() has the error.
-WEFT_INLINE bool ClientConnection::IsDecoded(const ReplyHeader& header, ByteSpan body,
-                                             ClientCall& call) const {
-  if (header.status != 0 || body.size() > options_.max_reply_bytes) [[unlikely]]
+// True: the call has the reply. Else OutcomeOf() has the error.
+WEFT_INLINE bool ClientConnection::IsDecoded(ByteSpan body, ClientCall& call) const {
+  if (body.size() > max_reply_bytes_) [[unlikely]]
     return false;
   if (call.layouts != nullptr) [[unlikely]]
     return IsDecodedInLayout(body, call);
@@ -306,14 +295,21 @@ WEFT_COLD absl::Status ClientConnection::OutcomeOf(const ReplyHeader& header, By
   return absl::OkStatus();
 }
 
-void ClientConnection::End(ClientCall& call, absl::Status status) {
-  EndWith(call, std::move(status));
+// A call that was sent, and lends nothing, has its reply.
+WEFT_INLINE void ClientConnection::EndWell(ClientCall& call) {
+  if (call.deadline_ns != kNever) engine_.timers().Cancel(&call);
+  call.state = ClientCall::State::kDone;
+  ++stats_.calls_ok;
+  if (call.kind != ClientCall::Kind::kCallback) return call.Complete(absl::OkStatus());
+  auto& by_callback = static_cast<CallbackCall&>(call);
+  by_callback.done(absl::OkStatus());
+  by_callback.done = nullptr;
+  Recycle(by_callback);
 }
 
-WEFT_INLINE void ClientConnection::EndWith(ClientCall& call, absl::Status status) {
+void ClientConnection::End(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
-  if (call.bulk != nullptr) [[unlikely]]
-    LeaveBulk(call);
+  if (call.bulk != nullptr) LeaveBulk(call);
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));

@@ -28,6 +28,8 @@ absl::Status DispatchTable::Add(Service* service, Executor* executor) {
   for (const MethodDescriptor& form : descriptor.forms) {
     entries_.push_back({&form, service, executor});
   }
+  first_ = entries_.data();
+  count_ = entries_.size();
   return absl::OkStatus();
 }
 

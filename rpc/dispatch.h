@@ -28,7 +28,7 @@ class DispatchTable {
 
   // Null: no method has this number.
   const MethodEntry* Find(uint16_t number) const {
-    return number < entries_.size() ? &entries_[number] : nullptr;
+    return number < count_ ? first_ + number : nullptr;
   }
   // Methods, each counted once.
   size_t size() const { return methods_; }
@@ -40,6 +40,9 @@ class DispatchTable {
   size_t NumberOf(const MethodEntry& form) const;
 
   std::vector<MethodEntry> entries_;  // the methods of all services, then the forms of all
+  // The same, as every request asks for it: a vector divides to know its size.
+  const MethodEntry* first_ = nullptr;
+  size_t count_ = 0;
   size_t methods_ = 0;
   std::vector<const ServiceDescriptor*> services_;
 };

@@ -85,30 +85,25 @@ constexpr uint16_t RequestKind(uint32_t windows) {
   return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8);
 }
 
-// REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
+// A header in two words. REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
+inline void EncodeCallHeader(CallId id, uint16_t number, uint16_t kind, uint32_t last,
+                             std::byte* to) {
+  StoreLe64(to, uint64_t{id.generation} << 32 | id.slot);
+  StoreLe64(to + 8, uint64_t{last} << 32 | uint32_t{kind} << 16 | number);
+}
+
 inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t windows = 0) {
-  StoreLe32(to, header.id.slot);
-  StoreLe32(to + 4, header.id.generation);
-  StoreLe16(to + 8, header.method);
-  StoreLe16(to + 10, RequestKind(windows));
-  StoreLe32(to + 12, header.remaining_us);
+  EncodeCallHeader(header.id, header.method, RequestKind(windows), header.remaining_us, to);
 }
 
 inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
-  StoreLe32(to, header.id.slot);
-  StoreLe32(to + 4, header.id.generation);
-  StoreLe16(to + 8, header.status);
-  StoreLe16(to + 10, static_cast<uint16_t>(CallFrameKind::kReply));
-  StoreLe32(to + 12, header.text_bytes);
+  EncodeCallHeader(header.id, header.status, static_cast<uint16_t>(CallFrameKind::kReply),
+                   header.text_bytes, to);
 }
 
 // A frame that says nothing but its kind: kCancel or kReleased.
 inline void EncodeNotice(CallFrameKind kind, CallId id, std::byte* to) {
-  StoreLe32(to, id.slot);
-  StoreLe32(to + 4, id.generation);
-  StoreLe16(to + 8, 0);
-  StoreLe16(to + 10, static_cast<uint16_t>(kind));
-  StoreLe32(to + 12, 0);
+  EncodeCallHeader(id, 0, static_cast<uint16_t>(kind), 0, to);
 }
 
 inline void EncodeCancel(CallId id, std::byte* to) { EncodeNotice(CallFrameKind::kCancel, id, to); }

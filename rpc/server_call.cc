@@ -16,9 +16,29 @@ constexpr size_t kFirstBlockBytes = 1024;
 
 }  // namespace
 
-void ServerCall::FinishElsewhere(absl::Status status) {
+uint64_t ServerContext::remaining_us() const {
+  if (deadline_ns_ == kNever) return kNoDeadline;
+  const auto& call = static_cast<const ServerCall&>(*this);
+  const uint64_t now_ns = call.connection_->core().engine().clock().NowNs();
+  return now_ns >= deadline_ns_ ? 0 : (deadline_ns_ - now_ns) / kNsPerUs;
+}
+
+const PathInfo& ServerContext::path() const {
+  return static_cast<const ServerCall&>(*this).connection_->path();
+}
+
+void ServerCall::FinishLater(absl::Status status) {
+  if (connection_->core().engine().OnEngine()) {
+    return connection_->Complete(*this, std::move(status));
+  }
   status_ = std::move(status);
   connection_->core().FinishElsewhere(this);
+}
+
+bool ServerCall::StartDeadline(uint32_t remaining_us) {
+  Engine& engine = connection_->core().engine();
+  deadline_ns_ = engine.turn_ns() + remaining_us * kNsPerUs;
+  return engine.clock().NowNs() < deadline_ns_;
 }
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }
@@ -38,12 +58,11 @@ void ServerCall::MakeMessages(const MethodDescriptor& method) {
     arena_.emplace(options);
   }
   method.make_messages(&*arena_, &request_, &reply_);
-  messages_of_ = &method;
+  method_ = &method;
 }
 
 bool ServerCall::DecodeLayouts(const MethodDescriptor& method, ByteSpan body) {
-  method_ = &method;
-  if (messages_of_ == &method) [[likely]] {
+  if (method_ == &method) [[likely]] {
     ClearBody(method.layouts->reply, reply_);
   } else {
     MakeMessages(method);
@@ -51,15 +70,14 @@ bool ServerCall::DecodeLayouts(const MethodDescriptor& method, ByteSpan body) {
   return DecodeBody(method.layouts->request, body, request_);
 }
 
-void ServerCall::Trim() {
+void ServerCall::TrimIfLarge() {
+  calls_to_look_ = kCallsPerLook;
+  const bool large = request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes ||
+                     (arena_ && arena_->SpaceAllocated() > kKeepBytes);
+  reply_bytes_ = 0;
+  if (!large || !arena_) return;
   arena_->Reset();
-  messages_of_ = nullptr;
-}
-
-void ServerCall::Attach(ServerConnection* connection, const Clock* clock, const PathInfo* path) {
-  connection_ = connection;
-  clock_ = clock;
-  path_ = path;
+  method_ = nullptr;
 }
 
 ServerBulk& ServerContext::bulk() {
@@ -73,6 +91,12 @@ ServerBulk& ServerContext::bulk() {
 void ServerCall::TakeWindows(std::span<const Window> windows) {
   has_windows_ = true;
   bulk().Begin(windows);
+}
+
+// A large request is overtaken by the small frames behind it.
+void ServerCall::TakeEarlyCancel() {
+  cancelled_.store(early_cancel_ == id_.generation, std::memory_order_relaxed);
+  early_cancel_ = 0;
 }
 
 void ServerCall::Cancel(uint32_t generation) {

@@ -17,23 +17,27 @@
 #include <google/protobuf/arena.h>
 #include <google/protobuf/message_lite.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/cache_line.h"
 #include "core/intrusive_list.h"
 #include "rpc/frame.h"
 #include "rpc/server_bulk.h"
 #include "rpc/server_context.h"
 #include "rpc/service.h"
+#include "transport/engine.h"
 
 namespace weft {
 
 class ServerConnection;
 
-class ServerCall final : public ServerContext, private ListNode<> {
+class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private ListNode<> {
  public:
   ServerCall() = default;
 
@@ -43,7 +47,13 @@ class ServerCall final : public ServerContext, private ListNode<> {
 
   // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
   // handed over; never waits for the network.
-  void Finish(absl::Status status);
+  void Finish(absl::Status status) {
+    if (handled_by_.load(std::memory_order_relaxed) != internal::ThreadNumber()) [[unlikely]]
+      return FinishLater(std::move(status));
+    // The connection, which is below on the stack, answers when the handler has returned.
+    finished_ = true;
+    if (!status.ok()) status_ = std::move(status);
+  }
 
   // Finish() for a handler that forgot it.
   void FinishDropped();
@@ -59,44 +69,58 @@ class ServerCall final : public ServerContext, private ListNode<> {
 
   enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
 
-  void Attach(ServerConnection* connection, const Clock* clock, const PathInfo* path);
-  // A request has taken the slot. kFree -> kRunning.
+  void Attach(ServerConnection* connection) { connection_ = connection; }
+  // A request may take the slot: it is free, and the generation is newer than that of its last
+  // call. (Generations may wrap around: newer is what lies in the half circle ahead.)
+  bool IsFreeFor(uint32_t generation) const {
+    return state_ == State::kFree &&
+           (static_cast<int32_t>(generation - id_.generation) > 0 || !used_);
+  }
+  // It has. kFree -> kRunning.
   void Begin(CallId id) {
     id_ = id;
     used_ = true;
     state_ = State::kRunning;
-    request_bytes_ = reply_bytes_ = 0;
-    has_windows_ = released_ = false;
+    request_bytes_ = 0;
+    has_windows_ = released_ = finished_ = false;
     if (bulk_ != nullptr) [[unlikely]]
       bulk_->Begin({});
-    cancelled_.store(early_cancel_ != 0 && early_cancel_ == id.generation,
-                     std::memory_order_relaxed);
-    early_cancel_ = 0;
+    cancelled_.store(false, std::memory_order_relaxed);
+    if (early_cancel_ != 0) [[unlikely]]
+      TakeEarlyCancel();
   }
+  void TakeEarlyCancel();
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
-  // Sets the deadline, counted from `arrived_ns`; false if it has passed.
-  bool StartClock(uint32_t remaining_us, uint64_t arrived_ns) {
-    deadline_ns_ = remaining_us == 0 ? kNever : arrived_ns + remaining_us * kNsPerUs;
-    return remaining_us == 0 || clock_->NowNs() < deadline_ns_;
+  // Sets the deadline, counted from the start of the turn; false if it has passed.
+  bool StartClock(uint32_t remaining_us) {
+    deadline_ns_ = kNever;
+    return remaining_us == 0 || StartDeadline(remaining_us);
   }
-  // Finish() on another thread than the engine's.
-  void FinishElsewhere(absl::Status status);
+  bool StartDeadline(uint32_t remaining_us);
+  // Runs the handler on the engine's thread. True: it has finished the call, which is not answered
+  // yet.
+  bool RunHere(const MethodDescriptor& method, Service& service) {
+    handled_by_.store(internal::ThreadNumber(), std::memory_order_relaxed);
+    method.start(service, *this);
+    handled_by_.store(0, std::memory_order_relaxed);
+    return finished_;
+  }
+  // Finish() elsewhere than in a handler that runs on the engine's thread.
+  void FinishLater(absl::Status status);
   // The client has given up on the call of that generation, which may not even be here yet: a
   // large request is overtaken by the small frames behind it.
   void Cancel(uint32_t generation);
   // The slot is free again.
   void End() {
     state_ = State::kFree;
-    status_ = absl::OkStatus();
-    if (messages_of_ != nullptr && IsLarge()) [[unlikely]]
-      Trim();
+    if (MayBeLarge()) [[unlikely]]
+      TrimIfLarge();
   }
 
   // Empty messages of `method`, reused where possible.
   void PrepareMessages(const MethodDescriptor& method) {
-    method_ = &method;
-    if (messages_of_ == &method) [[likely]] {
+    if (method_ == &method) [[likely]] {
       reply_.message->Clear();  // parsing clears the request
     } else {
       MakeMessages(method);
@@ -108,31 +132,38 @@ class ServerCall final : public ServerContext, private ListNode<> {
 
   // What a free slot may keep for its next call, in bytes of encoded messages and of arena. Higher
   // saves allocations of larger calls, and costs up to twice this for each slot that was ever used.
-  static constexpr size_t kKeepBytes = 16 << 10;
-  bool IsLarge() const {
-    return request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes ||
-           arena_->SpaceAllocated() > kKeepBytes;
+  static constexpr uint32_t kKeepBytes = 16 << 10;
+  // An arena may also grow by little in each call. It is looked at after so many: that is some
+  // cache lines, and what small calls add meanwhile is bounded by kKeepBytes for each.
+  static constexpr uint8_t kCallsPerLook = 16;
+  bool MayBeLarge() {
+    return request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes || --calls_to_look_ == 0;
   }
   // After a call: gives back what a large one has taken.
-  void Trim();
+  void TrimIfLarge();
 
-  ServerConnection* connection_ = nullptr;  // constant once attached
-  CallId id_;                               // of the present or last call
+  // Constant once attached.
+  alignas(kCacheLineBytes / 2) ServerConnection* connection_ = nullptr;
+  CallId id_;  // of the present or last call
   State state_ = State::kFree;
   bool used_ = false;          // id_ is of a real call
   bool has_windows_ = false;   // the present call
   bool released_ = false;      // the client has been, or will be, told so
+  bool finished_ = false;      // by its handler, which has not returned
   bool release_owed_ = false;  // will be: there was no credit
-  uint32_t early_cancel_ = 0;  // generation cancelled before it arrived; 0: none
-  size_t request_bytes_ = 0;   // encoded; 0: refused
-  size_t reply_bytes_ = 0;
-  CallBody request_;  // on arena_
+  uint8_t calls_to_look_ = kCallsPerLook;
+  // The engine's thread, while it runs the handler; else 0.
+  std::atomic<uint64_t> handled_by_{0};
+  CallBody request_;  // on arena_, of method_, as reply_
   CallBody reply_;
-  const MethodDescriptor* messages_of_ = nullptr;  // whose messages they are; null: none
-  absl::Status status_;                            // how it ended
-  ServerCall* next_finished_ = nullptr;            // FinishedCalls
   // Made for the first call that has use for it. The engine's while has_windows_ or not running.
   std::unique_ptr<ServerBulk> bulk_;
+  uint32_t request_bytes_ = 0;  // encoded; 0: refused
+  uint32_t reply_bytes_ = 0;    // of the last call that was answered
+  uint32_t early_cancel_ = 0;   // generation cancelled before it arrived; 0: none
+  absl::Status status_;         // how it ended
+  // The rest.
+  ServerCall* next_finished_ = nullptr;  // FinishedCalls
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };

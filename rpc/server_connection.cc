@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "core/inline.h"
@@ -55,6 +56,10 @@ class HandlerTask {
 
 }  // namespace
 
+// What a call touches of its slot, but for its messages, and of its connection.
+static_assert(sizeof(ServerCall) % kCacheLineBytes == 0);
+static_assert(kMaxOutstandingCalls <= std::numeric_limits<uint16_t>::max() - 1);
+
 // --- life ---------------------------------------------------------------------------------------
 
 void ServerConnection::OnOpen(Connection& connection) {
@@ -77,7 +82,8 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   }
   const uint32_t slots =
       std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
-  max_reply_bytes_ = std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes);
+  max_reply_bytes_ =
+      static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
   calls_.Reserve(slots);
@@ -118,7 +124,8 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
     return OnOtherFrame(message);
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
-  Accept(header, body, {});
+  if (ServerCall* const call = TakeSlot(header.id); call != nullptr) [[likely]]
+    Accept(*call, header, body);
 }
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
@@ -138,33 +145,26 @@ WEFT_COLD void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t c
   if (!DecodeWindows(count, &body, &windows)) {
     return ProtocolError("a request with windows that make no sense");
   }
-  Accept(header, body, std::span(windows).first(count));
+  ServerCall* const call = TakeSlot(header.id);
+  if (call == nullptr) return;
+  call->TakeWindows(std::span(windows).first(count));
+  Accept(*call, header, body);
 }
 
-WEFT_INLINE void ServerConnection::Accept(const RequestHeader& header, ByteSpan body,
-                                          std::span<const Window> windows) {
-  ServerCall* const call = TakeSlot(header.id);
-  if (call == nullptr) [[unlikely]]
-    return;
-  if (!windows.empty()) [[unlikely]]
-    call->TakeWindows(windows);
+WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
+                                          ByteSpan body) {
   ++core_.stats().requests;
   const MethodEntry* const entry = core_.methods().Find(header.method);
-  if (IsAdmitted(*call, entry, header, body) && IsDecoded(*call, *entry, body)) [[likely]]
-    return Run(*call, *entry);
-  Refuse(*call, entry, header, body);
+  if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
+    return Run(call, *entry);
+  Refuse(call, entry, header, body);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
 WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
   if (id.slot >= calls_.size()) [[unlikely]]
     ReachSlot(id.slot);
-  // Generations may wrap around: newer is what lies in the half circle ahead.
-  const bool allowed = id.slot < calls_.size() &&
-                       calls_[id.slot].state_ == ServerCall::State::kFree &&
-                       (!calls_[id.slot].used_ ||
-                        static_cast<int32_t>(id.generation - calls_[id.slot].id_.generation) > 0);
-  if (!allowed) [[unlikely]] {
+  if (id.slot >= calls_.size() || !calls_[id.slot].IsFreeFor(id.generation)) [[unlikely]] {
     RefuseSlot(id);
     return nullptr;
   }
@@ -178,9 +178,7 @@ WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
 // Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
 WEFT_COLD void ServerConnection::ReachSlot(uint32_t slot) {
   if (slot >= calls_.capacity()) return;
-  while (slot >= calls_.size()) {
-    calls_.Grow().Attach(this, &core_.engine().clock(), &path_);
-  }
+  while (slot >= calls_.size()) calls_.Grow().Attach(this);
 }
 
 WEFT_COLD void ServerConnection::RefuseSlot(CallId id) {
@@ -200,9 +198,9 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
       body.size() > options.max_running_bytes - stats.running_bytes) [[unlikely]] {
     return false;
   }
-  call.request_bytes_ = body.size();
+  call.request_bytes_ = static_cast<uint32_t>(body.size());
   stats.running_bytes += body.size();
-  return !call.cancelled() && call.StartClock(header.remaining_us, core_.engine().turn_ns());
+  return !call.cancelled() && call.StartClock(header.remaining_us);
 }
 
 WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
@@ -264,9 +262,11 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
 }
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor == nullptr) [[likely]]
-    return entry.method->start(*entry.service, call);
-  entry.executor->Run(HandlerTask(&call, &entry));
+  if (entry.executor != nullptr) [[unlikely]] {
+    entry.executor->Run(HandlerTask(&call, &entry));
+  } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
+    AnswerInTurn(call);
+  }
 }
 
 void ServerConnection::OnCancel(ByteSpan frame) {
@@ -279,35 +279,29 @@ void ServerConnection::OnCancel(ByteSpan frame) {
 
 // --- replies ------------------------------------------------------------------------------------
 
-void ServerCall::Finish(absl::Status status) {
-  if (connection_->core().engine().OnEngine()) [[likely]]
-    return connection_->Answer(*this, std::move(status));
-  FinishElsewhere(std::move(status));
+// Of a call that its handler has finished before it returned: most calls.
+WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
+  // Replies that wait for credit are not overtaken.
+  if (connection_ != nullptr && call.bulk_ == nullptr && call.status_.ok() &&
+      waiting_replies_ == 0 && TrySendReply(call)) [[likely]]
+    return FreeAnswered(call);
+  Complete(call, std::move(call.status_));
 }
 
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
-  Answer(call, std::move(status));
-}
-
-WEFT_INLINE void ServerConnection::Answer(ServerCall& call, absl::Status status) {
   // With transfers under way it comes here again.
-  if (call.bulk_ != nullptr && call.bulk_->Hold(&status)) [[unlikely]]
-    return;
-  // Replies that wait for credit are not overtaken.
-  if (connection_ != nullptr && status.ok() && waiting_.empty() && TrySendReply(call)) [[likely]] {
-    if (!core_.engine().in_turn()) connection_->Flush();
-    return Free(call);
-  }
-  AnswerSlowly(call, std::move(status));
+  if (call.bulk_ != nullptr && call.bulk_->Hold(&status)) return;
+  call.status_ = std::move(status);
+  AnswerSlowly(call);
 }
 
-// An error, a reply that must wait, or one that cannot be sent.
-WEFT_COLD void ServerConnection::AnswerSlowly(ServerCall& call, absl::Status status) {
+// One of an asynchronous handler, an error, a reply that must wait, or one that cannot be sent.
+void ServerConnection::AnswerSlowly(ServerCall& call) {
   if (connection_ == nullptr) return Free(call);
-  call.status_ = std::move(status);
   call.state_ = ServerCall::State::kReplying;
-  if (!waiting_.empty() || !TrySend(call)) {
+  if (waiting_replies_ > 0 || !TrySend(call)) {
     waiting_.PushBack(&call);
+    ++waiting_replies_;
     return;
   }
   Free(call);
@@ -374,7 +368,7 @@ WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, W
   EncodeReply({call.id_, 0, 0}, frame.data);
   write(frame.data + kCallHeaderBytes);
   Trace(TracePoint::kWritten);
-  call.reply_bytes_ = bytes;
+  call.reply_bytes_ = static_cast<uint32_t>(bytes);
   ++core_.stats().replies_ok;
   return true;
 }
@@ -454,9 +448,18 @@ void ServerConnection::SendOwedReleases() {
 
 // --- the end of a call --------------------------------------------------------------------------
 
-WEFT_INLINE void ServerConnection::Free(ServerCall& call) {
+void ServerConnection::Free(ServerCall& call) {
   releases_owed_ -= std::exchange(call.release_owed_, false);
-  IntrusiveList<ServerCall>::Remove(&call);
+  if (IntrusiveList<ServerCall>::IsLinked(&call)) {
+    IntrusiveList<ServerCall>::Remove(&call);
+    --waiting_replies_;
+  }
+  call.status_ = absl::OkStatus();
+  FreeAnswered(call);
+}
+
+// Free() for a call that had no windows, no error, and has not waited.
+WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
   core_.stats().running_bytes -= call.request_bytes_;
   call.End();
   core_.OnCallEnded();
@@ -473,7 +476,7 @@ void ServerConnection::CheckInvariants() {
     replying += call.state_ == ServerCall::State::kReplying;
   }
   WEFT_CHECK(busy == running_);
-  WEFT_CHECK(replying == waiting_.CountSlowly());
+  WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
   WEFT_CHECK(owed == releases_owed_);
 }
 

@@ -10,7 +10,8 @@
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
 //   connection has closed and the last handler has finished.
-// Invariants: running_ = slots that are not kFree; waiting_ holds exactly the kReplying ones.
+// Invariants: running_ = slots that are not kFree; waiting_ holds exactly the kReplying ones, which
+//   waiting_replies_ counts.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/cache_line.h"
 #include "core/grown_array.h"
 #include "core/intrusive_list.h"
 #include "rpc/bulk_transfer.h"
@@ -31,12 +33,14 @@ namespace weft {
 
 class ServerCore;
 
-class ServerConnection final : public ConnectionHandler, private ListNode<> {
+class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
+                                                        private ListNode<> {
  public:
   ServerConnection(ServerCore& core, Connection& connection)
       : core_(core), connection_(&connection) {}
 
   ServerCore& core() { return core_; }
+  const PathInfo& path() const { return path_; }
 
   // The call's handler has ended. Engine thread.
   void Complete(ServerCall& call, absl::Status status);
@@ -67,7 +71,7 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
 
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithWindows(ByteSpan frame, uint32_t count);
-  void Accept(const RequestHeader& header, ByteSpan body, std::span<const Window> windows);
+  void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
   void ReachSlot(uint32_t slot);
@@ -81,8 +85,8 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
 
-  void Answer(ServerCall& call, absl::Status status);
-  void AnswerSlowly(ServerCall& call, absl::Status status);
+  void AnswerInTurn(ServerCall& call);
+  void AnswerSlowly(ServerCall& call);
   absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
@@ -95,23 +99,25 @@ class ServerConnection final : public ConnectionHandler, private ListNode<> {
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
   void Free(ServerCall& call);
+  void FreeAnswered(ServerCall& call);
   void ProtocolError(std::string_view what);
 
-  // Constant after construction.
+  // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
+  // is constant after construction, calls_ and max_..._ once open.
   ServerCore& core_;
-
-  // Constant once open; empty before.
+  Connection* connection_;        // null: gone, or given up
   GrownArray<ServerCall> calls_;  // room for as many as both sides allow; made as they are used
-  uint64_t max_reply_bytes_ = 0;
-  uint32_t max_windows_ = 0;  // of one request; as many as both sides allow
-  PathInfo path_;
-
-  Connection* connection_;  // null: gone, or given up
+  uint16_t running_ = 0;
+  uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;
-  uint32_t running_ = 0;
+  uint32_t max_reply_bytes_ = 0;
+
+  // The rest.
+  uint32_t max_windows_ = 0;           // of one request; as many as both sides allow
   IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
   uint32_t releases_owed_ = 0;         // calls with release_owed_
   TransferQueue transfers_;
+  PathInfo path_;
 };
 
 }  // namespace weft

@@ -28,17 +28,13 @@ class ServerContext {
 
   // Time left until the caller's deadline: 0 when it has passed, kNoDeadline when there is none.
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
-  uint64_t remaining_us() const {
-    if (deadline_ns_ == kNever) return kNoDeadline;
-    const uint64_t now_ns = clock_->NowNs();
-    return now_ns >= deadline_ns_ ? 0 : (deadline_ns_ - now_ns) / kNsPerUs;
-  }
+  uint64_t remaining_us() const;
 
   // The method that runs.
   const MethodDescriptor& method() const { return *method_; }
 
   // How the caller is connected, with its address.
-  const PathInfo& path() const { return *path_; }
+  const PathInfo& path() const;
 
   // The payloads that travel beside request and reply (server_bulk.h).
   ServerBulk& bulk();
@@ -48,9 +44,7 @@ class ServerContext {
   ~ServerContext() = default;
 
   // Written on the engine's thread between calls; `cancelled_` also during one.
-  const Clock* clock_ = nullptr;
   const MethodDescriptor* method_ = nullptr;
-  const PathInfo* path_ = nullptr;
   uint64_t deadline_ns_ = kNever;
   std::atomic<bool> cancelled_{false};
 };

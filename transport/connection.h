@@ -38,6 +38,7 @@
 #include "absl/types/span.h"
 #include "core/bytes.h"
 #include "transport/lease.h"
+#include "transport/open_batch.h"
 #include "transport/operation.h"
 #include "transport/path.h"
 #include "transport/region.h"
@@ -123,11 +124,13 @@ class Connection {
   // Reserve() and Commit() in one, for a message of `bytes` bytes, no less: the caller writes them
   // before it asks anything else of this connection and before it returns to the engine. Refused
   // (data == nullptr) where Reserve() would be; what it would say is then of no interest.
-  // REQUIRES: no open reservation.
-  virtual MessageSpace Append(size_t bytes) {
-    const absl::StatusOr<std::byte*> space = Reserve(bytes);
-    if (!space.ok()) return {};
-    return {*space, Commit(bytes)};
+  // REQUIRES: no open reservation; bytes < 2^63.
+  MessageSpace Append(size_t bytes) {
+    const size_t frame_bytes = FrameBytes(bytes);
+    if (!batch_.Fits(frame_bytes)) [[unlikely]]
+      return AppendSlowly(bytes);
+    batch_.ClearPaddingOfNext(frame_bytes);
+    return {batch_.Append(bytes, FrameKind::kMessage), committed_++};
   }
 
   // Sends what is committed now instead of at the end of the turn.
@@ -251,6 +254,17 @@ class Connection {
  protected:
   Connection() = default;
   virtual ~Connection() = default;
+
+  // Append() of what does not fit into the open batch.
+  virtual MessageSpace AppendSlowly(size_t bytes) {
+    const absl::StatusOr<std::byte*> space = Reserve(bytes);
+    if (!space.ok()) return {};
+    return {*space, Commit(bytes)};
+  }
+
+  // Of who makes batches; others leave it closed. What is in it leaves at the end of the turn.
+  OpenBatch batch_;
+  uint64_t committed_ = 0;  // messages
 };
 
 }  // namespace weft

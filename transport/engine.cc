@@ -29,6 +29,10 @@ constexpr uint64_t kYieldAfterNs = 5'000;
 // announces.
 constexpr uint64_t kLongestBusySleepNs = 10'000'000;
 
+// Looks at the transport between two turns of an engine that spins. The turn's own look included,
+// timers and descriptors wait for so many: some 0.2 us over shm, 10 us over tcp.
+constexpr int kLooks = 7;
+
 constexpr size_t kThreadNameBytes = 15;  // the kernel's limit, without the final zero
 
 using internal::ThreadNumber;
@@ -67,12 +71,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
 }
 
 Engine::Engine(const EngineOptions& options)
-    : options_(options),
-      clock_(options.clock != nullptr ? options.clock : &Clock::Real()),
+    : clock_(options.clock != nullptr ? options.clock : &Clock::Real()),
+      options_(options),
       timers_(clock_->NowNs()),
-      turn_ns_(clock_->NowNs()),
       inbox_(options.inbox_slots),
-      owner_(ThreadNumber()) {}
+      owner_(ThreadNumber()) {
+  turn_ns_ = clock_->NowNs();
+}
 
 absl::Status Engine::Start(TransportFactory make_transport) {
   WEFT_ASSIGN_OR_RETURN(doorbell_, Doorbell::Create());
@@ -142,6 +147,24 @@ int Engine::RunTurn(int budget) {
   return work;
 }
 
+// After a turn that found nothing: a few looks at the transport alone. What arrives is found sooner
+// than by whole turns, in which the clock alone costs as much as a look. True: there was something,
+// or there is in the inbox.
+bool Engine::LookAgain() {
+  in_turn_ = true;
+  bool found = false;
+  for (int look = 0; look < kLooks && !found; ++look) {
+    if (transport_->Poll(kDefaultBudget, turn_ns_) > 0) {
+      found = true;
+      idle_since_ns_ = turn_ns_;
+    }
+    transport_->FlushAll();
+    found = found || !inbox_.empty();
+  }
+  in_turn_ = false;
+  return found;
+}
+
 // What rang is taken late, after the work that it rang for: no one rings while the bell is not
 // armed, and who is about to sleep arms it first and then looks for work.
 int Engine::LookAtDescriptors() {
@@ -166,6 +189,7 @@ void Engine::Step(uint64_t until_ns) {
   if (idle_since_ns_ == 0) idle_since_ns_ = turn_ns_;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
+  if (LookAgain()) return;
   if (options_.spin_ns == kSpinForever) return;
   if (turn_ns_ >= idle_since_ns_ + options_.spin_ns) {
     Sleep(wake_ns);
@@ -252,6 +276,7 @@ bool Engine::Wait(Waiter& waiter, uint64_t deadline_ns) {
 }
 
 void Engine::Finish(Waiter& waiter) {
+  if (waiter.driven_) return waiter.done_.store(true, std::memory_order_relaxed);
   // Sequentially consistent with the look at sleepers_: a follower raises sleepers_ first and looks
   // at done_ afterwards, so one of the two sees the other.
   waiter.done_.store(true, std::memory_order_seq_cst);
@@ -266,10 +291,12 @@ void Engine::NotifySleepers() {
 
 void Engine::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
   idle_since_ns_ = 0;
+  waiter.driven_ = true;
   while (!waiter.done()) {
     Step(deadline_ns);
-    if (turn_ns_ >= deadline_ns) return;
+    if (turn_ns_ >= deadline_ns) break;
   }
+  waiter.driven_ = false;
 }
 
 // Spins for as long as the engine itself would. True: something changed, look again.

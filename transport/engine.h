@@ -29,6 +29,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/cache_line.h"
 #include "core/clock.h"
 #include "core/counters.h"
 #include "core/function.h"
@@ -90,6 +91,7 @@ class Waiter {
  private:
   friend class Engine;
   std::atomic<bool> done_{false};
+  bool driven_ = false;  // the engine's: who waits drives it, and so nobody sleeps for this
 };
 
 class Engine {
@@ -181,6 +183,7 @@ class Engine {
   absl::Status Start(TransportFactory make_transport);
   void RunOwnThread();
   int RunTurn(int budget);
+  bool LookAgain();
   int DrainInbox(int budget);
   int LookAtDescriptors();
   void Step(uint64_t until_ns);
@@ -195,31 +198,33 @@ class Engine {
   void FollowUntil(Waiter& waiter, uint64_t deadline_ns);
   bool SpinUntil(const Waiter& waiter, uint64_t deadline_ns);
 
-  // Constant after construction.
-  const EngineOptions options_;
-  Clock* const clock_;
-  CounterSet counters_;  // any thread
-  std::unique_ptr<Doorbell> doorbell_;
-  std::unique_ptr<Poller> poller_;
-  std::unique_ptr<Transport> transport_;
-  std::thread thread_;
-
-  // Engine thread only.
-  TimerWheel timers_;
-  uint64_t turn_ns_ = 0;
-  uint64_t idle_since_ns_ = 0;  // since when there is no traffic; 0: since the next turn without
-  uint64_t next_descriptor_check_ns_ = 0;
+  // What every turn and every call touches, in one cache line. The driver's, but for driver_, which
+  // any thread looks at; pointers are constant after construction.
+  alignas(kCacheLineBytes) std::atomic<uint64_t> driver_{0};  // a thread's number; 0: nobody
   int depth_ = 0;  // nesting of Enter() on the driving thread
   bool in_turn_ = false;
   bool rang_ = false;  // the doorbell may have: its event is to be taken
+  std::atomic<bool> stop_{false};
+  uint64_t turn_ns_ = 0;
+  uint64_t idle_since_ns_ = 0;  // since when there is no traffic; 0: since the next turn without
+  uint64_t next_descriptor_check_ns_ = 0;
+  Clock* const clock_;
+  std::unique_ptr<Doorbell> doorbell_;
+  std::unique_ptr<Transport> transport_;
+
+  // Constant after construction.
+  const EngineOptions options_;
+  CounterSet counters_;  // any thread
+  std::unique_ptr<Poller> poller_;
+  std::thread thread_;
+
+  TimerWheel timers_;  // engine thread only
 
   // Any thread.
   MpscQueue<Function<void()>> inbox_;
-  std::atomic<bool> stop_{false};
-  std::atomic<uint64_t> driver_{0};    // the driving thread's number; 0: nobody
   std::atomic<uint64_t> owner_;        // kExternal: whose engine this is
-  std::atomic<uint32_t> posters_{0};   // threads inside Post()
   std::atomic<uint32_t> sleepers_{0};  // threads inside FollowUntil()
+  std::atomic<uint32_t> posters_{0};   // threads inside Post()
   std::mutex mutex_;
   std::condition_variable changed_;  // a waiter is done, or the driver's role fell free
 };

@@ -28,22 +28,11 @@
 #include <cstring>
 
 #include "core/bytes.h"
+#include "transport/open_batch.h"
 
 namespace weft {
 
 inline constexpr size_t kBatchHeaderBytes = 16;
-inline constexpr size_t kFrameHeaderBytes = 8;
-// Frames and payloads start at multiples of this: messages can be read in place as 64-bit words.
-inline constexpr size_t kFrameAlignment = 8;
-
-// The numbers stand on the wire: never reuse one.
-enum class FrameKind : uint8_t {
-  kMessage = 1,     // payload: the message
-  kLargeOffer = 2,  // payload: LargeOffer
-  kLargeDone = 3,   // payload: LargeDone
-  kRequest = 4,     // payload: Request
-  kReply = 5,       // payload: Reply
-};
 
 struct BatchHeader {
   uint32_t connection = 0;
@@ -97,12 +86,6 @@ struct Reply {
   ReplyStatus status = ReplyStatus::kDone;
 };
 
-// The room that a payload takes in a batch, header and padding included.
-// REQUIRES: payload_bytes < 2^63.
-constexpr size_t FrameBytes(size_t payload_bytes) {
-  return kFrameHeaderBytes + ((payload_bytes + (kFrameAlignment - 1)) & ~(kFrameAlignment - 1));
-}
-
 // The largest payload of a batch of `batch_bytes`.
 // REQUIRES: batch_bytes >= kBatchHeaderBytes + kFrameHeaderBytes.
 constexpr size_t MaxPayloadBytes(size_t batch_bytes) {
@@ -114,18 +97,13 @@ inline void ClearPadding(std::byte* payload, size_t bytes) {
   std::memset(payload + bytes, 0, FrameBytes(bytes) - kFrameHeaderBytes - bytes);
 }
 
-// REQUIRES: kBatchHeaderBytes (kFrameHeaderBytes, kBytes) of room at `to`.
+// REQUIRES: kBatchHeaderBytes (kBytes) of room at `to`.
 inline void EncodeBatchHeader(std::byte* to, const BatchHeader& header) {
   StoreLe32(to, header.connection);
   StoreLe32(to + 4, header.token);
   StoreLe16(to + 8, header.credits);
   StoreLe16(to + 10, header.frames);
   StoreLe32(to + 12, header.sequence);
-}
-
-inline void EncodeFrameHeader(std::byte* to, uint32_t length, FrameKind kind) {
-  StoreLe32(to, length);
-  StoreLe32(to + 4, static_cast<uint32_t>(kind));  // flags and reserved are 0
 }
 
 inline void EncodeLargeOffer(std::byte* to, const LargeOffer& offer) {

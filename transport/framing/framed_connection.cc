@@ -78,7 +78,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   added_send_slots_ = send_slots;
   window_.Start(agreement.send_window_slots, receive_slots);
   domain_->Promise(receive_slots);
-  batch_bytes_ = fill_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
+  batch_bytes_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
@@ -111,7 +111,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   early_.clear();
   domain_->Settle(window_.granted());
   links_->RemoveSlots(added_send_slots_, window_.receive_window());
-  fill_ = batch_bytes_ = 0;
+  batch_bytes_ = 0;
   eager_bytes_ = 0;
 }
 
@@ -262,7 +262,10 @@ void FramedConnection::CheckInvariants() const {
   window_.CheckInvariants();
   large_receiver_.CheckInvariants();
   WEFT_CHECK(first_unsent_ <= committed_);
-  WEFT_CHECK(slot_.data != nullptr || (fill_ == batch_bytes_ && frames_ == 0));
+  WEFT_CHECK(due_ || !IsDue());
+  WEFT_CHECK(slot_.data != nullptr || (batch_.room() == 0 && batch_.frames() == 0));
+  WEFT_CHECK(slot_.data == nullptr || reserved_ || state_ != State::kOpen ||
+             table_->dirty_.IsLinked(this));
   if (link_ != nullptr) domain_->CheckInvariants();
 }
 

@@ -16,8 +16,10 @@
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
 // Sending. The open slot is a batch in the making: Reserve() makes room for a frame in it, Commit()
-// completes the frame. It is sent when the next frame does not fit, at Flush(), and at the end of
-// the turn. Opening a slot takes its credit, so sending never fails for want of one.
+// completes the frame; Append() does both. It is sent when the next frame does not fit, at Flush(),
+// and at the end of the turn. Opening a slot takes its credit, so sending never fails for want of
+// one, and puts the connection on the table's list of those to be flushed, where it stays while the
+// slot is open: so adding to an open batch looks at nothing but the batch.
 // Messages above eager_bytes() are written to a buffer of the send pool; Commit() registers exactly
 // the committed bytes for remote reading, with a fresh key for this one transfer, and puts an offer
 // into the batch; the peer reads, delivers, answers done; then the registration ends (1 us or so).
@@ -120,7 +122,6 @@ class FramedConnection final : public Connection,
   absl::StatusOr<std::byte*> Reserve(size_t bytes) override;
   uint64_t Commit(size_t bytes) override;
   void Abandon() override;
-  MessageSpace Append(size_t bytes) override;
   void Flush() override;
   uint64_t first_unsent() const override { return first_unsent_; }
 
@@ -188,14 +189,14 @@ class FramedConnection final : public Connection,
   void SendOpenSlot(Operation* fence = nullptr);
   void CancelOpenSlot();
   void CloseSlot();
-  std::byte* AppendFrame(size_t payload_bytes, FrameKind kind);
   absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
+  MessageSpace AppendSlowly(size_t bytes) override;
   MessageSpace AppendLarge(size_t bytes);
   void CommitLarge(size_t bytes);
   absl::StatusOr<std::byte*> Refuse();
   void AppendDones();
   void AppendDue();
-  bool HasDue() const;
+  bool IsDue() const;
   void FlushTurn();
   void MarkDirty();
   // Receiving (framed_receive.cc).
@@ -204,7 +205,8 @@ class FramedConnection final : public Connection,
   void KeepEarly(ByteSpan batch);
   void DeliverEarly();
   bool DispatchFrames(ByteSpan batch, uint16_t frames);
-  bool OnOtherFrame(const Frame& frame);
+  void OnOtherFrame(Frame frame);
+  bool IsTaken(const Frame& frame);
   void Malformed(std::string_view what);
   // Requests (framed_requests.cc).
   absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
@@ -253,14 +255,12 @@ class FramedConnection final : public Connection,
   State state_ = State::kConnecting;
   uint8_t events_ = 0;
   bool wants_writable_ = false;
-  uint32_t fill_ = 0;            // bytes of the open slot in use; 0: no open slot
+  bool due_ = false;  // this side's framing itself may have something to say: IsDue() knows
+  bool reserved_ = false;
   uint32_t batch_bytes_ = 0;     // a multiple of kFrameAlignment
   uint32_t reserved_bytes_ = 0;  // by the open reservation
-  SendSlot slot_;
-  uint16_t frames_ = 0;  // in the open slot
-  bool reserved_ = false;
+  SendSlot slot_;                // of batch_
   CreditWindow window_;
-  uint64_t committed_ = 0;  // messages
   uint64_t first_unsent_ = 0;
   std::unique_ptr<Link> link_;
   LinkDomain* links_ = nullptr;  // of link_

@@ -49,10 +49,10 @@ absl::Status FramedConnection::WriteThenSend(absl::Span<const Transfer> transfer
   if (!MakeRoom(FrameBytes(message.size()))) return Refuse().status();
   absl::Status posted = PostBatch(&Link::WriteBatch, transfers, op);
   if (!posted.ok()) {
-    if (frames_ == 0) CancelOpenSlot();
+    if (batch_.frames() == 0) CancelOpenSlot();
     return posted;
   }
-  std::byte* const payload = AppendFrame(message.size(), FrameKind::kMessage);
+  std::byte* const payload = batch_.Append(message.size(), FrameKind::kMessage);
   std::memcpy(payload, message.data(), message.size());
   ClearPadding(payload, message.size());
   ++committed_;
@@ -76,6 +76,7 @@ bool FramedConnection::ReclaimLarge(std::unique_ptr<Region> region, Operation* o
 bool FramedConnection::HasFence() const { return link_ != nullptr && link_->has_fence(); }
 
 void FramedConnection::AdvanceSoon() {
+  due_ = true;
   if (state_ == State::kOpen) MarkDirty();
 }
 
@@ -92,6 +93,7 @@ absl::Status FramedConnection::SendFenceForReclaimer(Operation* passed) {
 
 // A reservation that is open keeps the batch: FlushTurn() comes back to it.
 absl::Status FramedConnection::AskForReclaimer(Operation* probe) {
+  due_ = true;  // until there is room for it
   if (reserved_ || state_ != State::kOpen) {
     if (state_ == State::kOpen) MarkDirty();
     return absl::UnavailableError("not now");

@@ -34,7 +34,7 @@ WEFT_INLINE void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& he
   // What waited for credits has them now.
   if (wants_writable_ && window_.MaySendFrames()) [[unlikely]]
     Raise(kWritable);
-  if (window_.ShouldReturn() || HasDue()) [[unlikely]]
+  if (window_.ShouldReturn() || due_) [[unlikely]]
     MarkDirty();
 }
 
@@ -57,8 +57,8 @@ WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frame
     if (frame.kind == FrameKind::kMessage) [[likely]] {
       ++stats_.messages_received;
       handler_->OnMessage(*this, frame.payload);
-    } else if (!OnOtherFrame(frame)) {
-      Malformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
+    } else {
+      OnOtherFrame(frame);
     }
     if (state_ != State::kOpen) [[unlikely]]
       return false;
@@ -69,7 +69,12 @@ WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frame
   return false;
 }
 
-WEFT_COLD bool FramedConnection::OnOtherFrame(const Frame& frame) {
+WEFT_COLD void FramedConnection::OnOtherFrame(Frame frame) {
+  if (!IsTaken(frame)) Malformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
+}
+
+// False: no peer of this protocol sends it.
+bool FramedConnection::IsTaken(const Frame& frame) {
   LargeOffer offer;
   LargeDone done;
   switch (frame.kind) {
@@ -119,7 +124,10 @@ void FramedConnection::DeliverLarge(ByteSpan message) {
   handler_->OnMessage(*this, message);
 }
 
-void FramedConnection::OnLargeDelivered() { MarkDirty(); }
+void FramedConnection::OnLargeDelivered() {
+  due_ = true;
+  MarkDirty();
+}
 
 void FramedConnection::OnReadRefused() { reads_refused_ = true; }
 

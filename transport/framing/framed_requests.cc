@@ -37,13 +37,14 @@ absl::Status FramedConnection::Ask(Request request, Operation* probe, AtomicOper
     return Refuse().status();
   }
   request_sender_.Ask(&request, probe, atomic);
-  EncodeRequest(AppendFrame(Request::kBytes, FrameKind::kRequest), request);
+  EncodeRequest(batch_.Append(Request::kBytes, FrameKind::kRequest), request);
   MarkDirty();
   return absl::OkStatus();
 }
 
 bool FramedConnection::OnRequestFrame(const Frame& frame) {
   Request request;
+  due_ = true;
   return DecodeRequest(frame.payload, &request) && request_answerer_.OnRequest(request);
 }
 
@@ -57,7 +58,7 @@ bool FramedConnection::OnReplyFrame(const Frame& frame) {
 void FramedConnection::AppendReplies() {
   Reply reply;
   while (request_answerer_.NextReply(&reply) && MakeRoom(FrameBytes(Reply::kBytes))) {
-    EncodeReply(AppendFrame(Reply::kBytes, FrameKind::kReply), reply);
+    EncodeReply(batch_.Append(Reply::kBytes, FrameKind::kReply), reply);
     request_answerer_.Replied();
   }
 }

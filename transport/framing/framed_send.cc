@@ -36,13 +36,10 @@ absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
   if (bytes > eager_bytes_) return ReserveLarge(bytes);
   const size_t frame_bytes = FrameBytes(bytes);
   if (!MakeRoom(frame_bytes)) return Refuse();
-  std::byte* const frame = slot_.data + fill_;
-  // The padding, if the message will be as long as announced, in one store. (Without payload this
-  // hits the frame header, which Commit() writes.)
-  StoreLe64(frame + frame_bytes - kFrameAlignment, 0);
+  batch_.ClearPaddingOfNext(frame_bytes);
   reserved_ = true;
   reserved_bytes_ = static_cast<uint32_t>(bytes);
-  return frame + kFrameHeaderBytes;
+  return batch_.next() + kFrameHeaderBytes;
 }
 
 uint64_t FramedConnection::Commit(size_t bytes) {
@@ -51,7 +48,7 @@ uint64_t FramedConnection::Commit(size_t bytes) {
   if (large_sender_.reserved()) {
     CommitLarge(bytes);
   } else {
-    std::byte* const payload = AppendFrame(bytes, FrameKind::kMessage);
+    std::byte* const payload = batch_.Append(bytes, FrameKind::kMessage);
     if (bytes != reserved_bytes_) ClearPadding(payload, bytes);
   }
   MarkDirty();
@@ -63,44 +60,47 @@ void FramedConnection::Abandon() {
   WEFT_DCHECK(reserved_);
   reserved_ = false;
   if (large_sender_.reserved()) large_sender_.Abandon();
-  if (frames_ == 0) CancelOpenSlot();
+  if (batch_.frames() == 0) return CancelOpenSlot();
+  MarkDirty();  // a turn that ended meanwhile has left the batch alone
 }
 
-MessageSpace FramedConnection::Append(size_t bytes) {
+MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   WEFT_DCHECK(!reserved_);
   if (bytes > eager_bytes_) [[unlikely]]
     return AppendLarge(bytes);
-  const size_t frame_bytes = FrameBytes(bytes);
-  if (!MakeRoom(frame_bytes)) [[unlikely]] {
+  if (!OpenNextSlot()) [[unlikely]] {
     wants_writable_ = true;
     return {};
   }
-  // The padding in one store; without payload this hits the frame header, which comes after.
-  StoreLe64(slot_.data + fill_ + frame_bytes - kFrameAlignment, 0);
-  MarkDirty();
-  return {AppendFrame(bytes, FrameKind::kMessage), committed_++};
+  batch_.ClearPaddingOfNext(FrameBytes(bytes));
+  return {batch_.Append(bytes, FrameKind::kMessage), committed_++};
 }
 
 void FramedConnection::Flush() {
-  if (state_ != State::kOpen || frames_ == 0 || reserved_) return;
+  if (state_ != State::kOpen || batch_.frames() == 0 || reserved_) return;
   SendOpenSlot();
-  if (!window_.ShouldReturn() && !HasDue()) table_->dirty_.Remove(this);
+  if (!window_.ShouldReturn() && !due_) table_->dirty_.Remove(this);
 }
 
 // Where credits or slots are wanting, OnBatch() or OnSlotsFree() marks the connection again.
 void FramedConnection::FlushTurn() {
   if (state_ != State::kOpen || reserved_) return;
-  if (HasDue()) [[unlikely]]
+  if (due_) [[unlikely]]
     AppendDue();
-  if (frames_ > 0) SendOpenSlot();
+  if (batch_.frames() > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
 }
 
-// What this side's framing itself has to say.
+// What this side's framing itself has to say. What finds no room stays due.
 WEFT_COLD void FramedConnection::AppendDue() {
   AppendDones();
   AppendReplies();
   if (reclaimer_.wants_advance()) reclaimer_.Advance();
+  due_ = IsDue();
+}
+
+bool FramedConnection::IsDue() const {
+  return large_receiver_.has_done() || request_answerer_.has_reply() || reclaimer_.wants_advance();
 }
 
 // The rest of MakeRoom(): the open slot is full, or there is none.
@@ -111,7 +111,10 @@ bool FramedConnection::OpenNextSlot() {
     ++stats_.credit_stalls;
     return false;
   }
-  return TakeSlot();
+  if (!TakeSlot()) return false;
+  // For all that will be appended.
+  MarkDirty();
+  return true;
 }
 
 // Opens a slot. REQUIRES: there is none, and a credit for it.
@@ -123,7 +126,7 @@ bool FramedConnection::TakeSlot() {
   slot_ = links_->AcquireSlot();
   if (slot_.data == nullptr) return false;
   window_.Spend();
-  fill_ = kBatchHeaderBytes;
+  batch_.Open(slot_.data + kBatchHeaderBytes, batch_bytes_ - kBatchHeaderBytes);
   return true;
 }
 
@@ -133,13 +136,15 @@ void FramedConnection::SendOpenSlot(Operation* fence) {
 #ifndef NDEBUG
   domain_->CheckInvariants();
 #endif
-  EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, frames_, send_sequence_++});
+  EncodeBatchHeader(slot_.data,
+                    {peer_index_, peer_token_, credits, batch_.frames(), send_sequence_++});
+  const auto bytes = static_cast<uint32_t>(batch_.next() - slot_.data);
   Trace(TracePoint::kSending);
   // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
   if (fence == nullptr) {
-    link_->Send(slot_, fill_).IgnoreError();
+    link_->Send(slot_, bytes).IgnoreError();
   } else {
-    link_->SendFence(slot_, fill_, fence).IgnoreError();
+    link_->SendFence(slot_, bytes, fence).IgnoreError();
   }
   Trace(TracePoint::kSent);
   CloseSlot();
@@ -155,8 +160,7 @@ void FramedConnection::CancelOpenSlot() {
 
 void FramedConnection::CloseSlot() {
   slot_ = {};
-  fill_ = batch_bytes_;
-  frames_ = 0;
+  batch_.Close();
 }
 
 WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
@@ -167,7 +171,7 @@ WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes
   }
   std::byte* const data = large_sender_.Reserve(bytes);
   if (data == nullptr) {
-    if (frames_ == 0) CancelOpenSlot();
+    if (batch_.frames() == 0) CancelOpenSlot();
     domain_->send_pool().Watch(this);
     return Refuse();
   }
@@ -179,7 +183,7 @@ WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes
 void FramedConnection::CommitLarge(size_t bytes) {
   // What came out no longer than the offer takes the offer's place.
   if (bytes <= LargeOffer::kBytes) {
-    std::byte* const payload = AppendFrame(bytes, FrameKind::kMessage);
+    std::byte* const payload = batch_.Append(bytes, FrameKind::kMessage);
     std::memcpy(payload, large_sender_.reserved_data(), bytes);
     ClearPadding(payload, bytes);
     large_sender_.Abandon();
@@ -187,7 +191,7 @@ void FramedConnection::CommitLarge(size_t bytes) {
   }
   const absl::StatusOr<LargeOffer> offer = large_sender_.Commit(bytes);
   if (!offer.ok()) return Break(offer.status());
-  EncodeLargeOffer(AppendFrame(LargeOffer::kBytes, FrameKind::kLargeOffer), *offer);
+  EncodeLargeOffer(batch_.Append(LargeOffer::kBytes, FrameKind::kLargeOffer), *offer);
   ++stats_.large_sent;
 }
 
@@ -208,7 +212,7 @@ WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::Refuse() {
 void FramedConnection::AppendDones() {
   LargeDone done;
   while (large_receiver_.NextDone(&done) && MakeRoom(FrameBytes(LargeDone::kBytes))) {
-    EncodeLargeDone(AppendFrame(LargeDone::kBytes, FrameKind::kLargeDone), done);
+    EncodeLargeDone(batch_.Append(LargeDone::kBytes, FrameKind::kLargeDone), done);
     large_receiver_.SentDone();
   }
 }
