@@ -82,11 +82,14 @@ void Poller::Remove(int descriptor) {
 int Poller::Poll() {
   epoll_event ready[kEventsPerRound];
   const int count = epoll_wait(epoll_fd_, ready, kEventsPerRound, /*timeout=*/0);
+  int called = 0;
   for (int i = 0; i < count; ++i) {
     const Watch* watch = watches_.Get(SlabHandle::FromPacked(ready[i].data.u64));
-    if (watch != nullptr && watch->handler != nullptr) watch->handler->OnReady(ready[i].events);
+    if (watch == nullptr || watch->handler == nullptr) continue;
+    watch->handler->OnReady(ready[i].events);
+    ++called;
   }
-  return std::max(count, 0);
+  return called;
 }
 
 void Poller::Wait(uint64_t timeout_ns) {

@@ -38,7 +38,7 @@ class Poller {
   absl::Status Modify(int descriptor, uint32_t events);
   void Remove(int descriptor);
 
-  // Calls the handlers of what is ready now. Returns how many descriptors were.
+  // Calls the handlers of what is ready now. Returns how many it called.
   int Poll();
 
   // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds). Calls

@@ -51,6 +51,17 @@ TEST_F(PollerTest, ReadyDescriptorsReachTheirHandlers) {
   EXPECT_EQ(quiet.ready, 0);
 }
 
+// A completion queue's descriptor stays readable until somebody is about to sleep and looks at the
+// queue. It counted as work, so that over tcp Engine::Poll() found something to do for ever, and
+// who waited for it to be idle waited in vain.
+TEST_F(PollerTest, WhatOnlyEndsASleepIsNoWork) {
+  const Bell bell;
+  ASSERT_TRUE(poller_->Add(bell.descriptor, EPOLLIN, /*handler=*/nullptr).ok());
+  bell.Ring();
+  EXPECT_EQ(poller_->Poll(), 0);
+  poller_->Wait(/*timeout_ns=*/3'600'000'000'000);  // ends at once
+}
+
 TEST_F(PollerTest, ARemovedDescriptorIsSilent) {
   Bell bell;
   Watch(bell);
