@@ -208,6 +208,8 @@ class RingWriter {
   void StepToBeginning();
   uint64_t HeaderOf(RecordKind kind, uint32_t length, uint32_t told) const;
 
+  friend class RingTestPeer;
+
   // What each record touches, in one line.
   std::byte* ring_ = nullptr;
   RingWords* words_ = nullptr;
@@ -256,6 +258,8 @@ class RingReader {
   bool IsNext(uint64_t header) const;
   Result Take(uint64_t header, std::byte* buffer, Record* record);
   bool Tell();
+
+  friend class RingTestPeer;
 
   const std::byte* ring_ = nullptr;
   RingWords* words_ = nullptr;
