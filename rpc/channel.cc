@@ -163,11 +163,14 @@ absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
 }
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
-  call.timeout_us = options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
+  const uint64_t timeout_us =
+      options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
+  if (timeout_us == 0) return;
   // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
   constexpr uint64_t kLongestUs = uint64_t{1} << 54;
-  if (call.timeout_us == 0 || call.timeout_us > kLongestUs) return;
-  call.deadline_ns = engine_.clock().NowNs() + call.timeout_us * kNsPerUs;
+  if (timeout_us > kLongestUs) return;
+  call.timeout_us = timeout_us;
+  call.deadline_ns = engine_.clock().NowNs() + timeout_us * kNsPerUs;
 }
 
 // A call that does not leave at once gets all it was given, and what it lends.
@@ -236,8 +239,10 @@ template <class Bodies>
 WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
                                    const CallOptions& options,
                                    Function<void(absl::Status)>&& done) {
-  if (!engine_.Enter()) [[unlikely]]
-    return PostCall(method, bodies, options, std::move(done));
+  // Who holds the engine may start more calls: the turn's end, or the next turn, sends them
+  // together.
+  if (!engine_.OnEngine()) [[unlikely]]
+    return EnterAndCall(method, bodies, options, std::move(done));
   CallbackCall& call = client_->NewCallbackCall();
   call.done.TakeFrom(done);
   SetReply(call, bodies);
@@ -247,8 +252,15 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);
   }
-  // Who held the engine before may start more calls, which the next turn sends together.
-  if (engine_.entered_once()) client_->Flush();
+}
+
+template <class Bodies>
+WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
+                                     const CallOptions& options,
+                                     Function<void(absl::Status)>&& done) {
+  if (!engine_.Enter()) return PostCall(method, bodies, options, std::move(done));
+  CallBack(method, bodies, options, std::move(done));  // which finds itself on the engine
+  client_->Flush();
   engine_.Leave();
 }
 

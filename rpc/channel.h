@@ -173,6 +173,9 @@ class Channel {
   void CallBack(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);
   template <class Bodies>
+  void EnterAndCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                    Function<void(absl::Status)>&& done);
+  template <class Bodies>
   void PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);
 

@@ -187,7 +187,7 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void Enqueue(ClientCall& call);
   bool held() const { return holds_.load(std::memory_order_relaxed) != 0; }
   void Pump();
-  void OnReply(ByteSpan frame);
+  void OnOkReply(ByteSpan frame);
   void OnOtherReply(ByteSpan frame, Slot slot);
   void OnLateReply(SlabHandle handle, const Slot& slot);
   void OnOtherFrame(ByteSpan frame);

@@ -18,6 +18,11 @@ size_t BytesOf(const ClientCall& call) {
   return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
 }
 
+SlabHandle HandleOf(ByteSpan frame) {
+  const CallId id = CallIdOf(frame);
+  return {id.slot, id.generation};
+}
+
 // How the reply travels. REQUIRES: call.layouts.
 LayoutSide ReplySide(const ClientCall& call) {
   const LayoutSide& side = call.layouts->reply;
@@ -195,29 +200,36 @@ void ClientConnection::OnWritable(Connection&) {
 void ClientConnection::OnMessage(Connection&, ByteSpan message) {
   if (state_ != State::kOpen || !close_reason_.ok()) [[unlikely]]
     return;
-  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kReply)) [[unlikely]]
+  if (!IsOkReply(message)) [[unlikely]]
     return OnOtherFrame(message);
-  OnReply(message);
+  OnOkReply(message);
 }
 
 WEFT_COLD void ClientConnection::OnOtherFrame(ByteSpan frame) {
-  if (CallFrameKindOf(frame) == static_cast<uint16_t>(CallFrameKind::kReleased)) {
-    return OnReleased(frame);
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
+  if (kind != static_cast<uint16_t>(CallFrameKind::kReply)) {
+    return ProtocolError("neither a reply nor a release");
   }
-  ProtocolError("neither a reply nor a release");
-}
-
-WEFT_INLINE void ClientConnection::OnReply(ByteSpan frame) {
   ReplyHeader header;
   ByteSpan body;
-  if (!DecodeReply(frame, &header, &body)) [[unlikely]]
+  if (!DecodeReply(frame, &header, &body)) {
     return ProtocolError("a reply whose fields disagree");
-  const Slot* const slot = slots_->Release({header.id.slot, header.id.generation});
+  }
+  const Slot* const slot = slots_->Release(HandleOf(frame));
+  if (slot == nullptr) return ProtocolError("a reply to no call");
+  failures_ = 0;
+  OnOtherReply(frame, *slot);
+  if (queued_ > 0) Pump();
+}
+
+WEFT_INLINE void ClientConnection::OnOkReply(ByteSpan frame) {
+  const Slot* const slot = slots_->Release(HandleOf(frame));
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");
   failures_ = 0;
   ClientCall* const call = slot->call;
-  if (header.status == 0 && call != nullptr && call->bulk == nullptr && IsDecoded(body, *call))
+  if (call != nullptr && call->bulk == nullptr && IsDecoded(frame.subspan(kCallHeaderBytes), *call))
       [[likely]] {
     EndWell(*call);
   } else {
@@ -227,11 +239,12 @@ WEFT_INLINE void ClientConnection::OnReply(ByteSpan frame) {
     Pump();
 }
 
-// An error, one that cannot be decoded, one with memory to reclaim, or one that comes too late.
+// An error, one that cannot be decoded, one with memory to reclaim, or one that comes too late. The
+// slot is free already.
 WEFT_COLD void ClientConnection::OnOtherReply(ByteSpan frame, Slot slot) {
   ReplyHeader header;
   ByteSpan body;
-  if (!DecodeReply(frame, &header, &body)) return;  // it was decoded before
+  if (!DecodeReply(frame, &header, &body)) return;  // it was looked at before
   if (slot.call == nullptr) {
     OnLateReply({header.id.slot, header.id.generation}, slot);
   } else if (slot.call->bulk != nullptr) {

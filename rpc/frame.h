@@ -136,6 +136,18 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
          header->text_bytes == body->size();
 }
 
+// An OK reply, as it must be: DecodeReply() finds nothing wrong with it. Its body begins at
+// kCallHeaderBytes.
+inline bool IsOkReply(ByteSpan frame) {
+  constexpr uint64_t kWord = uint64_t{static_cast<uint16_t>(CallFrameKind::kReply)} << 16;
+  return frame.size() >= kCallHeaderBytes && LoadLe64(frame.data() + 8) == kWord;
+}
+
+// The call that a frame names. REQUIRES: frame.size() >= kCallHeaderBytes.
+inline CallId CallIdOf(ByteSpan frame) {
+  return {LoadLe32(frame.data()), LoadLe32(frame.data() + 4)};
+}
+
 // Takes `count` windows off the front of a request's body. False: there are fewer bytes, a window
 // ends beyond the last address, its rights are not exactly one, or a reserved field is not 0.
 // REQUIRES: count <= kMaxWindows.

@@ -47,7 +47,7 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
 
   // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
   // handed over; never waits for the network.
-  void Finish(absl::Status status) {
+  void Finish(absl::Status&& status) {
     if (handled_by_.load(std::memory_order_relaxed) != internal::ThreadNumber()) [[unlikely]]
       return FinishLater(std::move(status));
     // The connection, which is below on the stack, answers when the handler has returned.

@@ -157,7 +157,7 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
   const MethodEntry* const entry = core_.methods().Find(header.method);
   if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
     return Run(call, *entry);
-  Refuse(call, entry, header, body);
+  Refuse(call, entry, header.method, body);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
@@ -165,7 +165,7 @@ WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
   if (id.slot >= calls_.size()) [[unlikely]]
     ReachSlot(id.slot);
   if (id.slot >= calls_.size() || !calls_[id.slot].IsFreeFor(id.generation)) [[unlikely]] {
-    RefuseSlot(id);
+    RefuseSlot(id.slot);
     return nullptr;
   }
   ServerCall& call = calls_[id.slot];
@@ -181,9 +181,9 @@ WEFT_COLD void ServerConnection::ReachSlot(uint32_t slot) {
   while (slot >= calls_.size()) calls_.Grow().Attach(this);
 }
 
-WEFT_COLD void ServerConnection::RefuseSlot(CallId id) {
-  if (id.slot >= calls_.size()) return ProtocolError("a call slot that was not agreed on");
-  if (calls_[id.slot].state_ != ServerCall::State::kFree) {
+WEFT_COLD void ServerConnection::RefuseSlot(uint32_t slot) {
+  if (slot >= calls_.size()) return ProtocolError("a call slot that was not agreed on");
+  if (calls_[slot].state_ != ServerCall::State::kFree) {
     return ProtocolError("a call slot that is in use");
   }
   ProtocolError("a call slot's generation that is not new");
@@ -214,16 +214,16 @@ WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry
 }
 
 // Nothing of the call has run.
-WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry,
-                                        const RequestHeader& header, ByteSpan body) {
+WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method,
+                                        ByteSpan body) {
   ++core_.stats().refused;
-  Complete(call, WhyRefused(call, entry, header, body));
+  Complete(call, WhyRefused(call, entry, method, body));
 }
 
 absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
-                                          const RequestHeader& header, ByteSpan body) const {
+                                          uint16_t method, ByteSpan body) const {
   if (entry == nullptr) {
-    return absl::UnimplementedError(StrCat("no method has the number ", header.method,
+    return absl::UnimplementedError(StrCat("no method has the number ", method,
                                            "; this server has ", core_.methods().size(),
                                            " methods"));
   }
@@ -326,6 +326,21 @@ bool ServerConnection::TrySend(ServerCall& call) {
   return TrySendError(call);
 }
 
+template <class Write>
+WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, Write write) {
+  if (call.cancelled() || bytes > max_reply_bytes_) [[unlikely]]
+    return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return false;
+  EncodeReply({call.id_, 0, 0}, frame.data);
+  write(frame.data + kCallHeaderBytes);
+  Trace(TracePoint::kWritten);
+  call.reply_bytes_ = static_cast<uint32_t>(bytes);
+  ++core_.stats().replies_ok;
+  return true;
+}
+
 // False: no credit, or the reply cannot be sent at all: CheckReply() knows.
 WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
   if (call.method().layouts != nullptr) [[unlikely]]
@@ -356,21 +371,6 @@ WEFT_INLINE bool ServerConnection::TrySendMessage(ServerCall& call) {
   return reply.IsInitialized() && TrySendBody(call, bytes, [&reply](std::byte* to) {
            reply.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
          });
-}
-
-template <class Write>
-WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, Write write) {
-  if (call.cancelled() || bytes > max_reply_bytes_) [[unlikely]]
-    return false;
-  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
-  if (frame.data == nullptr) [[unlikely]]
-    return false;
-  EncodeReply({call.id_, 0, 0}, frame.data);
-  write(frame.data + kCallHeaderBytes);
-  Trace(TracePoint::kWritten);
-  call.reply_bytes_ = static_cast<uint32_t>(bytes);
-  ++core_.stats().replies_ok;
-  return true;
 }
 
 absl::Status ServerConnection::CheckReply(const ServerCall& call) const {

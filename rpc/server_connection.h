@@ -75,13 +75,12 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
   void ReachSlot(uint32_t slot);
-  void RefuseSlot(CallId id);
+  void RefuseSlot(uint32_t slot);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
-  void Refuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
-              ByteSpan body);
-  absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+  void Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method, ByteSpan body);
+  absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
 

@@ -56,9 +56,10 @@ WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frame
   while (reader.Next(&frame)) {
     if (frame.kind == FrameKind::kMessage) [[likely]] {
       ++stats_.messages_received;
-      handler_->OnMessage(*this, frame.payload);
+      // (A span of its own, and a copy below: GCC keeps in memory what it passes as it is.)
+      handler_->OnMessage(*this, ByteSpan(frame.payload.data(), frame.payload.size()));
     } else {
-      OnOtherFrame(frame);
+      OnOtherFrame(Frame{frame.kind, frame.payload});
     }
     if (state_ != State::kOpen) [[unlikely]]
       return false;
