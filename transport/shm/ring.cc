@@ -109,7 +109,7 @@ RingWriter::Result RingWriter::TryWrite(RecordKind kind, ByteSpan payload, uint3
   WEFT_DCHECK(payload.size() <= kMaxRecordPayload && told < kToldModulus);
   const auto length = static_cast<uint32_t>(payload.size());
   const uint32_t bytes = RecordBytes(length);
-  if (Needed(bytes) > FreeBytes()) {
+  if (!KnowsAllConsumed() && Needed(bytes) > FreeBytes()) {
     if (!Refresh()) return Result::kBroken;
     if (Needed(bytes) > FreeBytes()) return Result::kFull;
   }

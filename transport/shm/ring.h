@@ -151,9 +151,11 @@ class RingWriter {
   // REQUIRES: payload.size() <= kMaxRecordPayload.
   Result TryWrite(RecordKind kind, ByteSpan payload, uint32_t told);
 
-  // Whether TryWrite() of so long a payload, or a shorter one, would find room now. False also for
-  // a broken ring. REQUIRES: as TryWrite().
+  // Whether TryWrite() of so long a payload, or a shorter one, would find room now: always where
+  // all was consumed. False also where that is not so and the ring is broken. REQUIRES: as
+  // TryWrite().
   bool HasRoom(uint32_t payload) {
+    if (KnowsAllConsumed()) return true;
     const uint32_t bytes = RecordBytes(payload);
     return FreeBytes() >= Needed(bytes) || (Refresh() && FreeBytes() >= Needed(bytes));
   }
