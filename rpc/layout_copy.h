@@ -35,22 +35,22 @@ Enum KnownEnum(Enum value, bool (*is_valid)(int), Enum otherwise) {
 
 // --- to messages --------------------------------------------------------------------------------
 
-template <size_t N>
-void CopyOut(const std::array<std::byte, N>& from, std::string* to) {
-  to->assign(reinterpret_cast<const char*>(from.data()), N);
+template <size_t kN>
+void CopyOut(const std::array<std::byte, kN>& from, std::string* to) {
+  to->assign(reinterpret_cast<const char*>(from.data()), kN);
 }
-template <class T, size_t N, class U>
-void CopyOut(const std::array<T, N>& from, google::protobuf::RepeatedField<U>* to) {
-  to->Reserve(static_cast<int>(N));
+template <class T, size_t kN, class U>
+void CopyOut(const std::array<T, kN>& from, google::protobuf::RepeatedField<U>* to) {
+  to->Reserve(static_cast<int>(kN));
   for (const T& element : from) to->Add(static_cast<U>(element));
 }
-template <size_t M, size_t N>
-void CopyOut(const std::array<std::array<std::byte, M>, N>& from,
+template <size_t kM, size_t kN>
+void CopyOut(const std::array<std::array<std::byte, kM>, kN>& from,
              google::protobuf::RepeatedPtrField<std::string>* to) {
-  for (const std::array<std::byte, M>& element : from) CopyOut(element, to->Add());
+  for (const std::array<std::byte, kM>& element : from) CopyOut(element, to->Add());
 }
-template <FixedLayout T, size_t N, class Message>
-void CopyOut(const std::array<T, N>& from, google::protobuf::RepeatedPtrField<Message>* to) {
+template <FixedLayout T, size_t kN, class Message>
+void CopyOut(const std::array<T, kN>& from, google::protobuf::RepeatedPtrField<Message>* to) {
   for (const T& element : from) element.CopyTo(to->Add());
 }
 
@@ -65,24 +65,24 @@ class LayoutFiller {
     std::memset(static_cast<void*>(record), 0, sizeof(T));
   }
 
-  template <size_t N>
-  void Copy(std::string_view field, std::string_view from, std::array<std::byte, N>* to) {
-    if (Fits(field, from.size(), N, " bytes")) std::memcpy(to->data(), from.data(), from.size());
+  template <size_t kN>
+  void Copy(std::string_view field, std::string_view from, std::array<std::byte, kN>* to) {
+    if (Fits(field, from.size(), kN, " bytes")) std::memcpy(to->data(), from.data(), from.size());
   }
-  template <class U, class T, size_t N>
+  template <class U, class T, size_t kN>
   void Copy(std::string_view field, const google::protobuf::RepeatedField<U>& from,
-            std::array<T, N>* to) {
-    if (!Fits(field, static_cast<size_t>(from.size()), N, " elements")) return;
+            std::array<T, kN>* to) {
+    if (!Fits(field, static_cast<size_t>(from.size()), kN, " elements")) return;
     for (int i = 0; i < from.size(); ++i) (*to)[static_cast<size_t>(i)] = static_cast<T>(from[i]);
   }
-  template <size_t M, size_t N>
+  template <size_t kM, size_t kN>
   void Copy(std::string_view field, const google::protobuf::RepeatedPtrField<std::string>& from,
-            std::array<std::array<std::byte, M>, N>* to) {
+            std::array<std::array<std::byte, kM>, kN>* to) {
     CopyEach(field, from, to);
   }
-  template <class Message, FixedLayout T, size_t N>
+  template <class Message, FixedLayout T, size_t kN>
   void Copy(std::string_view field, const google::protobuf::RepeatedPtrField<Message>& from,
-            std::array<T, N>* to) {
+            std::array<T, kN>* to) {
     CopyEach(field, from, to);
   }
   template <FixedLayout T>

@@ -21,8 +21,8 @@ namespace {
 
 // One server with a thread of its own; channels over the path that the parameter names.
 //
-// Neither side gives the other up for its silence: with ThreadSanitizer on a busy machine, an engine
-// that parsed 64 MiB was silent for longer than 3 s, and the largest message failed.
+// Neither side gives the other up for its silence: with ThreadSanitizer on a busy machine, an
+// engine that parsed 64 MiB was silent for longer than 3 s, and the largest message failed.
 class NetworkTest : public testing::TestWithParam<PathKind> {
  protected:
   void SetUp() override {

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "core/strings.h"
 #include "core/json.h"
+#include "core/strings.h"
 #include "tools/weft/table.h"
 
 namespace weft::tools {

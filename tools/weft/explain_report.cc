@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
-#include "core/strings.h"
 #include "core/json.h"
+#include "core/strings.h"
 #include "tools/weft/table.h"
 
 namespace weft::tools {

@@ -103,7 +103,7 @@ inline constexpr uint32_t kMaxRecordPayload = kMaxRecordBytes - kCacheLineBytes;
 // What the reader has consumed and not told: see "Room" above.
 inline constexpr uint32_t kTellConsumedBytes = kRingBytes / 4;
 
-static_assert(2 * kMaxRecordBytes + kCacheLineBytes <= kRingBytes - kTellConsumedBytes);
+static_assert(size_t{2} * kMaxRecordBytes + kCacheLineBytes <= kRingBytes - kTellConsumedBytes);
 static_assert(kTellConsumedBytes + kMaxRecordBytes + kCacheLineBytes <= kRingBytes);
 static_assert(2 * kMaxRecordBytes <= kRingBytes);  // see RingWriter::Skipped()
 static_assert(kRingBytes % kCacheLineBytes == 0 && kMaxRecordBytes % kCacheLineBytes == 0);

@@ -450,8 +450,9 @@ bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
 // Peers copy by themselves, under pins, or ask this engine, which looks at the table first: nothing
 // goes on behind a Close() that found no pins.
 bool ShmLink::Reclaim(std::unique_ptr<Region> region) {
-  if (typeid(*region) != typeid(ShmRegion)) return false;
-  return static_cast<ShmRegion&>(*region).Close();
+  Region& given = *region;
+  if (typeid(given) != typeid(ShmRegion)) return false;
+  return static_cast<ShmRegion&>(given).Close();
 }
 
 // --- the end -------------------------------------------------------------------------------------
