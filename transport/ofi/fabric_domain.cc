@@ -195,11 +195,11 @@ void FabricDomain::FinishAll(WorkList& works, const absl::Status& status) {
   while (Work* work = works.PopFront()) {
     if (work->kind == WorkKind::kSend) {
       auto* slot = static_cast<Slot*>(work);
-      if (slot->posted) --in_flight_;
+      if (slot->posted) CountFlight(slot->link, -1);
       TakeBack(slot);
     } else {
       auto* record = static_cast<OperationRecord*>(work);
-      in_flight_ -= std::exchange(record->parts_in_flight, 0);
+      CountFlight(record->link, -static_cast<int>(std::exchange(record->parts_in_flight, 0)));
       record->next_piece = nullptr;  // all of them are here
       Defer(record, status);
     }
@@ -219,7 +219,8 @@ void FabricDomain::CompleteDeferredOf(const FabricLink* link) {
 // --- completions -------------------------------------------------------------------------------
 
 bool FabricDomain::HasCompletions() {
-  bool found = fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
+  bool found =
+      objects_->groups == nullptr && fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
   if (objects_->near_queue != nullptr) {
     found = fi_cq_read(objects_->near_queue.get(), nullptr, 0) != -FI_EAGAIN || found;
   }
@@ -231,15 +232,25 @@ void FabricDomain::ExpectCompletions() {
   near_look_.Expect();
 }
 
-fid_cq* FabricDomain::JoinQueue() {
-  const bool near =
-      objects_->near_queue != nullptr && near_look_.endpoints() < FabricObjects::kNearLinks;
-  (near ? near_look_ : look_).Join();
-  return near ? objects_->near_queue.get() : objects_->queue.get();
+absl::StatusOr<EndpointQueues> FabricDomain::JoinQueues() {
+  if (objects_->near_queue != nullptr && near_look_.endpoints() < options_.near_links) {
+    near_look_.Join();
+    return EndpointQueues{objects_->near_queue.get(), objects_->near_queue.get(), nullptr};
+  }
+  EndpointQueues queues = {objects_->queue.get(), objects_->queue.get(), nullptr};
+  if (objects_->groups != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(queues.group, objects_->groups->Join());
+    queues.receives = queues.group->receives.get();
+    queues.sends = queues.group->sends->queue.get();
+  }
+  look_.Join();
+  return queues;
 }
 
-void FabricDomain::LeaveQueue(const fid_cq* queue) {
-  (queue == objects_->queue.get() ? look_ : near_look_).Leave();
+void FabricDomain::LeaveQueues(const EndpointQueues& queues) {
+  const bool near = queues.receives == objects_->near_queue.get();
+  (near ? near_look_ : look_).Leave();
+  if (queues.group != nullptr) objects_->groups->Leave(queues.group);
 }
 
 // What peers read and write here goes on without a word.
@@ -249,7 +260,8 @@ int FabricDomain::ReadCompletions(int budget) {
   const bool awaited = MayNeedProgress();
   int done = 0;
   if (!traits_.looks_cost || look_.IsDue(awaited)) {
-    done = ReadQueue(objects_->queue.get(), budget);
+    done =
+        objects_->groups != nullptr ? ReadGroups(budget) : ReadQueue(objects_->queue.get(), budget);
     look_.Looked(done > 0);
   }
   if (objects_->near_queue != nullptr && near_look_.IsDue(awaited)) {
@@ -259,6 +271,13 @@ int FabricDomain::ReadCompletions(int budget) {
   }
   finds_ += done > 0;
   return done;
+}
+
+int FabricDomain::ReadGroups(int budget) {
+  if (look_.endpoints() == 0) return 0;
+  objects_->groups->FindReady();
+  return objects_->groups->ReadDue(
+      budget, [this](fid_cq* queue, int limit) { return ReadQueue(queue, limit); });
 }
 
 int FabricDomain::ReadQueue(fid_cq* queue, int budget) {
@@ -365,7 +384,7 @@ void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
   FabricLink* const link = slot->link;
   Operation* const fence = slot->fence;
   WorkList::Remove(slot);
-  --in_flight_;
+  CountFlight(link, -1);
   TakeBack(slot);
   if (!status.ok()) return link->Fail(status);
   if (fence != nullptr) fence->OnComplete(absl::OkStatus());
@@ -376,7 +395,7 @@ void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {
   if (record == nullptr || record->finished) return;
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
-  --in_flight_;
+  CountFlight(record->link, -1);
   if (!status.ok() && traits_.errors_end_links) record->link->Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
   record->Separate([&](OperationRecord* piece) {

@@ -69,6 +69,13 @@ struct FabricTraits {
   bool looks_cost = false;
 };
 
+// What an endpoint completes to.
+struct EndpointQueues {
+  fid_cq* receives = nullptr;
+  fid_cq* sends = nullptr;
+  QueueGroup* group = nullptr;  // whose queues they are, if they are a group's
+};
+
 class FabricDomain : public LinkDomain {
  public:
   ~FabricDomain() override;
@@ -100,9 +107,9 @@ class FabricDomain : public LinkDomain {
   uint64_t finds() const { return finds_; }
   // Something may come soon.
   void ExpectCompletions();
-  // The queue for one more endpoint, until LeaveQueue().
-  fid_cq* JoinQueue();
-  void LeaveQueue(const fid_cq* queue);
+  // The queues for one more endpoint, until LeaveQueues().
+  absl::StatusOr<EndpointQueues> JoinQueues();
+  void LeaveQueues(const EndpointQueues& queues);
   // Whether Poll() would have something to do besides the queue.
   bool HasPending() const { return !events_.empty() || !deferred_.empty() || more_to_do_; }
 
@@ -126,6 +133,13 @@ class FabricDomain : public LinkDomain {
   void Leave(FabricLink* link);
   Slot* SlotOf(SendSlot slot);
   bool HasFlightRoom() const { return in_flight_ < traits_.max_in_flight; }
+  // Completions to come of `link`: so many more or fewer.
+  void CountFlight(const FabricLink* link, int change) {
+    in_flight_ += static_cast<uint32_t>(change);
+    if (link->group_ != nullptr) {
+      link->group_->sends->in_flight += static_cast<uint32_t>(change);
+    }
+  }
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void Defer(OperationRecord* record, const absl::Status& status);
@@ -137,6 +151,7 @@ class FabricDomain : public LinkDomain {
   // --- completions ---
   bool MayNeedProgress() const;
   int ReadCompletions(int budget);
+  int ReadGroups(int budget);
   int ReadQueue(fid_cq* queue, int budget);
   void HandleEntry(const fi_cq_msg_entry& entry);
   int ReadErrors(fid_cq* queue);
@@ -186,7 +201,7 @@ class FabricDomain : public LinkDomain {
   bool send_slots_ran_out_ = false;
   bool operations_ran_out_ = false;
   uint64_t finds_ = 0;
-  QueueLook look_;           // at the queue
+  QueueLook look_;           // at the queue, or at the groups
   QueueLook near_look_;      // at the near queue
   bool more_to_do_ = false;  // a link has work that waits for its next turn, not for the provider
 

@@ -198,6 +198,7 @@ void FabricLink::CountDelay(int result) {
 }
 
 int FabricLink::Post(Work* work) {
+  if (group_ != nullptr) domain_->objects_->groups->Posted(group_);
   if (work->kind == WorkKind::kSend) return PostSend(static_cast<Slot*>(work));
   auto* const record = static_cast<OperationRecord*>(work);
   const bool together = domain_->max_pieces_ > 1 && !waiting_.empty() && MayShare(*record);
@@ -236,7 +237,7 @@ int FabricLink::PostTogether(OperationRecord* first) {
                                         : fi_writemsg(endpoint_, &message, FI_COMPLETION);
   if (result != 0) return static_cast<int>(result);
   ++first->parts_in_flight;
-  ++domain_->in_flight_;
+  domain_->CountFlight(this, +1);
   for (uint32_t i = 0; i < count; ++i) {
     if (i > 0) {
       WorkList::Remove(pieces[i]);
@@ -267,7 +268,7 @@ int FabricLink::PostSend(Slot* slot) {
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
-    ++domain_->in_flight_;
+    domain_->CountFlight(this, +1);
   }
   return result;
 }
@@ -304,7 +305,7 @@ int FabricLink::PostOperation(OperationRecord* record) {
     if (result != 0) return static_cast<int>(result);
     record->bytes_posted += part;
     ++record->parts_in_flight;
-    ++domain_->in_flight_;
+    domain_->CountFlight(this, +1);
   }
   posted_.PushBack(record);
   return 0;

@@ -22,6 +22,7 @@
 #include "transport/link.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/operation_table.h"
+#include "transport/ofi/queue_groups.h"
 #include "transport/ofi/slot_pool.h"
 #include "transport/ofi/work.h"
 
@@ -68,11 +69,14 @@ class FabricLink : public Link,
  protected:
   FabricLink(FabricDomain* domain, LinkHandler* handler);
 
-  // From here on works are posted to `endpoint`, addressed to `destination`.
-  void UseEndpoint(fid_ep* endpoint, fi_addr_t destination) {
+  // From here on works are posted to `endpoint`, addressed to `destination`. `group`: that the
+  // endpoint is in, if any.
+  void UseEndpoint(fid_ep* endpoint, fi_addr_t destination, QueueGroup* group) {
     endpoint_ = endpoint;
     destination_ = destination;
+    group_ = group;
   }
+  QueueGroup* group() const { return group_; }
 
   // The provider's news. The handler hears of it from the next Poll().
   void BecomeUp();
@@ -122,6 +126,7 @@ class FabricLink : public Link,
 
   fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
   fi_addr_t destination_ = FI_ADDR_UNSPEC;
+  QueueGroup* group_ = nullptr;
   State state_ = State::kConnecting;
   bool detached_ = false;
   bool gathering_ = false;  // a batch: its pieces wait for one another

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/status.h"
 
 namespace weft {
 namespace {
@@ -56,6 +57,11 @@ void FabricObjects::OpenNearQueue() {
   attributes.wait_obj = FI_WAIT_POLLFD;
   fid_cq* opened = nullptr;
   if (fi_cq_open(domain.get(), &attributes, &opened, nullptr) == 0) near_queue.reset(opened);
+}
+
+absl::Status FabricObjects::OpenGroups() {
+  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(fabric.get(), domain.get()));
+  return absl::OkStatus();
 }
 
 int FabricObjects::OpenQueues(fi_wait_obj wait_object) {

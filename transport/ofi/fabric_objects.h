@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/ofi/fabric.h"
+#include "transport/ofi/queue_groups.h"
 
 namespace weft {
 
@@ -27,7 +28,8 @@ struct FabricObjects {
   FabricPtr fabric;
   DomainPtr domain;
   QueuePtr queue;
-  QueuePtr near_queue;  // null: there is none; see OpenNearQueue()
+  QueuePtr near_queue;                  // null: there is none; see OpenNearQueue()
+  std::unique_ptr<QueueGroups> groups;  // null: there are none; see OpenGroups()
   EndpointPtr shared_receive;
   QueueSizes sizes;  // as they came out
 
@@ -35,11 +37,12 @@ struct FabricObjects {
   static absl::StatusOr<std::shared_ptr<FabricObjects>> Open(InfoPtr info, fi_wait_obj wait_object,
                                                              const QueueSizes& wanted);
 
-  // A second completion queue, for few endpoints, which the provider asks one by one: with up to
-  // kNearLinks of them that is faster than the descriptor that `queue` waits on, for both ends.
-  // Without it all goes on as before.
-  static constexpr uint32_t kNearLinks = 8;
+  // A second completion queue, for few endpoints, which the provider asks one by one: that is
+  // faster than the descriptor that `queue` waits on, for both ends. Without it all goes on as
+  // before.
   void OpenNearQueue();
+  // Queues for all further endpoints, instead of `queue`.
+  absl::Status OpenGroups();
 
  private:
   int OpenQueues(fi_wait_obj wait_object);

@@ -109,7 +109,9 @@ absl::Status MsgDomain::WatchQueues() {
       return FabricStatus(result, "asking for descriptors to wait on");
     }
   }
-  queue_fds_.push_back({WaitDescriptor(&objects()->queue->fid), POLLIN, 0});
+  const int others = objects()->groups != nullptr ? objects()->groups->descriptor()
+                                                  : WaitDescriptor(&objects()->queue->fid);
+  queue_fds_.push_back({others, POLLIN, 0});
   return sleepers_.Watch(queue_fds_, near.change_index);
 }
 
@@ -128,19 +130,29 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   if (result != 0)
     return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
   EndpointPtr endpoint(opened);
-  fid_cq* const queue = JoinQueue();
-  if (absl::Status status = PrepareEndpoint(opened, queue); !status.ok()) {
-    LeaveQueue(queue);
+  WEFT_ASSIGN_OR_RETURN(const EndpointQueues queues, JoinQueues());
+  if (absl::Status status = PrepareEndpoint(opened, queues); !status.ok()) {
+    endpoint.reset();
+    LeaveQueues(queues);
     return status;
   }
-  link->Take(std::move(endpoint), queue);
+  link->Take(std::move(endpoint), queues);
   by_endpoint_[&opened->fid] = link;
   return absl::OkStatus();
 }
 
-absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, fid_cq* queue) {
+absl::Status MsgDomain::OnSocketKnown(QueueGroup* group) {
+  return group == nullptr ? absl::OkStatus() : objects()->groups->Connected(group);
+}
+
+absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);
-  if (result == 0) result = fi_ep_bind(endpoint, &queue->fid, FI_TRANSMIT | FI_RECV);
+  if (queues.sends == queues.receives) {
+    if (result == 0) result = fi_ep_bind(endpoint, &queues.sends->fid, FI_TRANSMIT | FI_RECV);
+  } else {
+    if (result == 0) result = fi_ep_bind(endpoint, &queues.sends->fid, FI_TRANSMIT);
+    if (result == 0) result = fi_ep_bind(endpoint, &queues.receives->fid, FI_RECV);
+  }
   if (result == 0) result = fi_ep_bind(endpoint, &objects()->shared_receive->fid, 0);
   if (result == 0) result = fi_enable(endpoint);
   if (result == 0) return absl::OkStatus();
@@ -315,12 +327,14 @@ bool MsgDomain::Arm() {
     look_now_ = true;
     return false;
   }
-  fid_t objects_to_wait[] = {&objects()->queue->fid, &events_->fid, nullptr};
-  if (objects()->near_queue != nullptr) objects_to_wait[2] = &objects()->near_queue->fid;
+  fid_t objects_to_wait[3] = {&events_->fid};
+  size_t count = 1;
+  if (objects()->near_queue != nullptr) objects_to_wait[count++] = &objects()->near_queue->fid;
+  if (objects()->groups == nullptr) objects_to_wait[count++] = &objects()->queue->fid;
   look_now_ = true;  // the first turn after the sleep looks at the events
   ExpectCompletions();
-  const size_t count = objects()->near_queue == nullptr ? 2 : 3;
   if (fi_trywait(objects()->fabric.get(), objects_to_wait, count) != FI_SUCCESS) return false;
+  if (objects()->groups != nullptr && !objects()->groups->Settle()) return false;
   finds_before_sleep_ = finds();
   const absl::Status watched = WatchQueues();
   if (watched.ok()) return true;

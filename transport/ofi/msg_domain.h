@@ -84,8 +84,10 @@ class MsgDomain : public FabricDomain {
   absl::Status OpenDescriptor();
   // Gives `link` a bound and enabled endpoint for `info`. An error leaves the link alone.
   absl::Status MakeEndpoint(MsgLink* link, fi_info* info);
-  absl::Status PrepareEndpoint(fid_ep* endpoint, fid_cq* queue);
+  absl::Status PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues);
   absl::Status WatchQueues();
+  // An endpoint of the group (or of none) is connected.
+  absl::Status OnSocketKnown(QueueGroup* group);
 
   int ReadEvents();
   void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);

@@ -13,15 +13,16 @@ MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
 
 MsgLink::~MsgLink() { Detach(absl::CancelledError("the link was closed"), false); }
 
-void MsgLink::Take(EndpointPtr endpoint, const fid_cq* queue) {
+void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
   endpoint_ = std::move(endpoint);
-  queue_ = queue;
-  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC);
+  queues_ = queues;
+  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC, queues.group);
 }
 
 void MsgLink::OnConnected() {
   EndConnecting();
-  BecomeUp();
+  const absl::Status watched = domain_->OnSocketKnown(group());
+  watched.ok() ? BecomeUp() : Fail(watched);
 }
 
 void MsgLink::OnDisconnected(const absl::Status& why) {
@@ -39,7 +40,7 @@ void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   EndConnecting();
   domain_->Forget(this);
   endpoint_.reset();
-  if (queue_ != nullptr) domain_->LeaveQueue(std::exchange(queue_, nullptr));
+  if (queues_.receives != nullptr) domain_->LeaveQueues(std::exchange(queues_, {}));
 }
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/fabric_link.h"
 
 namespace weft {
@@ -16,8 +17,8 @@ class MsgLink final : public FabricLink {
   MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~MsgLink() override;
 
-  // Owns the endpoint from here on, and the place in the queue that it completes to.
-  void Take(EndpointPtr endpoint, const fid_cq* queue);
+  // Owns the endpoint from here on, and its place in the queues that it completes to.
+  void Take(EndpointPtr endpoint, const EndpointQueues& queues);
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);
@@ -34,7 +35,7 @@ class MsgLink final : public FabricLink {
   MsgDomain* const domain_;
   const uint64_t nonce_;
   EndpointPtr endpoint_;
-  const fid_cq* queue_ = nullptr;  // of endpoint_
+  EndpointQueues queues_;  // of endpoint_
   bool connecting_ = true;
 };
 

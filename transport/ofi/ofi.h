@@ -46,6 +46,9 @@ struct OfiOptions {
   uint32_t slot_bytes = 4096;
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
+  // tcp: links whose sockets are asked one by one, which is fastest for few; an epoll finds the
+  // others. At most 64.
+  uint32_t near_links = 8;
 };
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options);

@@ -16,9 +16,9 @@ constexpr uint32_t kMaxReceives = 1 << 22;
 // takes, so that none has to wait.
 constexpr uint32_t kMostPosted = 512;
 
-// Up to 1.17 each completion queue has its own way to ask the kernel for news. Later the domain has
-// one for all its queues, always the same.
-bool NearQueuesPay() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
+// Up to 1.17 each completion queue has its own way to ask the kernel for news, and goes over all
+// its endpoints. Later the domain has one for all its queues, always the same.
+bool SeveralQueuesPay() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
 
 }  // namespace
 
@@ -27,7 +27,10 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& op
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"tcp", node}, TcpHints().get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, {kMostPosted, 0}));
-  if (NearQueuesPay()) objects->OpenNearQueue();
+  if (SeveralQueuesPay()) {
+    objects->OpenNearQueue();
+    WEFT_RETURN_IF_ERROR(objects->OpenGroups());
+  }
   FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
   traits.looks_cost = true;
   traits.fences = true;

@@ -1,0 +1,148 @@
+// Completion queues for many tcp endpoints, few to a queue, found by their sockets.
+//
+// Up to libfabric 1.17 whoever reads a completion queue goes over all endpoints of that queue, with
+// a lock for each: 20 us and more for a thousand. So endpoints are spread over *groups*, each with
+// a queue of its own for what is received, and one epoll watches the sockets of all groups. Only
+// groups are read in which something is ready, where something was just sent (an answer may be on
+// its way), and now and then each other, for what no socket tells: a message that is held up inside
+// of the provider.
+//
+// What is sent completes to other queues, each for a number of groups, as the provider allocates
+// half a megabyte for each queue that is sent by. These are read while completions of theirs are to
+// come. Reading one moves its endpoints on, whatever their groups; what is then received sets the
+// group's own signal, which the epoll watches as well.
+//
+//   a group is on due_   by MarkDue(): it is ready, was sent to, or is its turn
+//   and leaves it        when a read has found nothing
+//
+// Threads: the engine's.
+// Lifetime: groups and their queues stay until the end; endpoints are closed before.
+// Errors: those of libfabric, and of the descriptors that a process may have.
+// Invariants: a group that is not on due_ has no completions that its signal has not told of.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "transport/descriptor.h"
+#include "transport/ofi/fabric.h"
+
+namespace weft {
+
+// What several groups send by.
+struct SendQueue {
+  QueuePtr queue;
+  uint32_t groups = 0;
+  uint32_t in_flight = 0;  // completions to come
+};
+
+struct QueueGroup : ListNode<> {
+  QueuePtr receives;
+  SendQueue* sends = nullptr;
+  uint32_t endpoints = 0;
+  bool settled = false;         // nothing was done here since fi_trywait() said that it may sleep
+  uint64_t version = 0;         // of `watched`, in the provider's counting
+  std::vector<pollfd> watched;  // as the epoll knows them
+};
+
+class QueueGroups {
+ public:
+  // Balances the cost of a read (60 ns for each endpoint, much of it in poll(2)) against
+  // descriptors (four for each queue) and memory.
+  static constexpr uint32_t kEndpoints = 4;
+  // Groups that send by one queue: 64 endpoints share the provider's half a megabyte.
+  static constexpr uint32_t kGroupsPerSendQueue = 16;
+
+  static absl::StatusOr<std::unique_ptr<QueueGroups>> Create(fid_fabric* fabric,
+                                                             fid_domain* domain);
+  ~QueueGroups();
+
+  // A group with room for one more endpoint, until Leave().
+  absl::StatusOr<QueueGroup*> Join();
+  void Leave(QueueGroup* group) { --group->endpoints; }
+  // An endpoint of the group has its socket now.
+  absl::Status Connected(QueueGroup* group);
+
+  // Something was posted to an endpoint of the group.
+  void Posted(QueueGroup* group) {
+    group->settled = false;
+    awaited_ = group;
+    awaited_looks_ = 0;
+    MarkDue(group);
+  }
+
+  // In each turn: what is ready is due.
+  void FindReady();
+  // Reads what is due: `read(fid_cq*, int limit)` returns how many completions it found; it may
+  // post, and endpoints may come and go meanwhile. Returns how many there were in all.
+  template <class Read>
+  int ReadDue(int budget, Read read);
+
+  // Before a sleep. False: there is something to be read.
+  bool Settle();
+  // Readable when something is ready, after Settle().
+  int descriptor() const { return ready_.get(); }
+
+ private:
+  // Looks without a find until nobody expects an answer any more: longer than a round trip.
+  static constexpr uint32_t kAwaitedLooks = 32;
+  // Turns until one more group is read that nothing is known of.
+  static constexpr uint32_t kTurnsPerVisit = 16;
+  // Ready descriptors taken at once; more stay ready.
+  static constexpr int kReadyAtOnce = 64;
+
+  QueueGroups(fid_fabric* fabric, fid_domain* domain) : fabric_(fabric), domain_(domain) {}
+
+  absl::StatusOr<QueueGroup*> AddGroup();
+  absl::StatusOr<SendQueue*> SendQueueForGroup();
+  absl::StatusOr<QueuePtr> OpenQueue(size_t entries, fi_wait_obj wait_object);
+  absl::Status Watch(QueueGroup* group);
+  int TakeReady();
+  void MarkDue(QueueGroup* group) {
+    if (!group->linked()) due_.PushBack(group);
+  }
+  // Whether to look once more at a group in which nothing was found.
+  bool IsAwaited(const QueueGroup* group) {
+    return group == awaited_ && ++awaited_looks_ < kAwaitedLooks;
+  }
+
+  fid_fabric* const fabric_;
+  fid_domain* const domain_;
+  Descriptor ready_;  // an epoll over the descriptors of all groups
+  std::vector<std::unique_ptr<SendQueue>> send_queues_;
+  std::vector<std::unique_ptr<QueueGroup>> groups_;
+  IntrusiveList<QueueGroup> due_;
+  const QueueGroup* awaited_ = nullptr;  // sent to last
+  uint32_t awaited_looks_ = 0;
+  uint32_t turns_ = 0;
+  size_t next_visit_ = 0;
+};
+
+template <class Read>
+int QueueGroups::ReadDue(int budget, Read read) {
+  int done = 0;
+  IntrusiveList<QueueGroup> now;
+  now.SpliceBack(due_);
+  while (QueueGroup* group = now.PopFront()) {
+    if (done >= budget) {
+      MarkDue(group);
+      continue;
+    }
+    group->settled = false;
+    const int found = read(group->receives.get(), budget - done);
+    done += found;
+    if (found > 0 || IsAwaited(group)) MarkDue(group);
+  }
+  for (const auto& sends : send_queues_) {
+    if (sends->in_flight > 0) done += read(sends->queue.get(), budget);
+  }
+  return done;
+}
+
+}  // namespace weft
