@@ -152,13 +152,16 @@ PathProvider VerbsProvider(const NetworkOptions& options, bool may_start_threads
   return verbs;
 }
 
-PathProvider TcpProvider(const NetworkOptions& options, const std::string& bind_address) {
+PathProvider TcpProvider(const NetworkOptions& options, int sleep_epoll,
+                         const std::string& bind_address) {
   PathProvider tcp;
   tcp.kind = PathKind::kTcp;
   tcp.link = LinkKind::kIp;
   tcp.provider = "tcp";
-  tcp.open = [options, bind_address](const PathOffer&, BatchSink* sink) {
-    return OpenTcpDomain(ForDomain(options, options.slot_bytes, bind_address, sink));
+  tcp.open = [options, sleep_epoll, bind_address](const PathOffer&, BatchSink* sink) {
+    OfiOptions ofi = ForDomain(options, options.slot_bytes, bind_address, sink);
+    ofi.sleep_epoll = sleep_epoll;
+    return OpenTcpDomain(ofi);
   };
   tcp.with_host = [](const std::string& address, const std::string& host) {
     return WithHost(address, host);
@@ -167,12 +170,12 @@ PathProvider TcpProvider(const NetworkOptions& options, const std::string& bind_
 }
 
 // In default order of preference.
-std::vector<PathProvider> Providers(const NetworkOptions& options, bool may_start_threads,
+std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineContext& engine,
                                     const std::string& bind_address) {
   std::vector<PathProvider> providers;
   providers.push_back(ShmProvider(options));
-  providers.push_back(VerbsProvider(options, may_start_threads));
-  providers.push_back(TcpProvider(options, bind_address));
+  providers.push_back(VerbsProvider(options, engine.may_start_threads));
+  providers.push_back(TcpProvider(options, engine.poller->descriptor(), bind_address));
   for (PathProvider& provider : providers) {
     if (provider.kind != PathKind::kShm) provider.fabric_version = FabricLibraryVersion();
   }
@@ -190,7 +193,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   // Later it would count against the limits of the first handshake, here and at the peer.
   StartProviders();
   NetworkTransportOptions network;
-  network.providers = Providers(options, engine.may_start_threads, bind_address);
+  network.providers = Providers(options, engine, bind_address);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
   network.framing.max_region_bytes = options.max_region_bytes;
   network.max_exported_bytes = options.max_exported_bytes;

@@ -419,10 +419,11 @@ void FabricDomain::Complete(OperationRecord* record) {
 int FabricDomain::Poll(int budget) {
   int done = DeliverDeferred(budget);
   if (!retries_.empty()) RetryLinks();
-  done += ReadCompletions(budget);
+  const int completions = ReadCompletions(budget);
+  done += completions;
   if (max_pieces_ > 1) done += DeliverDeferred(budget);  // the pieces of what has completed
   if (receives_posted_ < receives_wanted()) TopUpReceives();
-  done += PollConnections();
+  done += PollConnections(completions > 0);
   done += DeliverEvents();
   if (HasRoomAgain()) TellSlotsFree();
   return done;

@@ -96,8 +96,12 @@ class FabricDomain : public LinkDomain {
   FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
                const FabricTraits& traits);
 
-  // Connection events of the provider, from Poll(). Returns how many there were.
-  virtual int PollConnections() { return 0; }
+  // Connection events of the provider, from Poll(). Returns how many there were. `found`: there
+  // were completions in this turn, and what they brought about is not to wait.
+  virtual int PollConnections(bool found) {
+    (void)found;
+    return 0;
+  }
   // An error completion has been seen: there may be a connection event behind it.
   virtual void OnCompletionError() {}
 

@@ -37,6 +37,12 @@ struct CountedOperation final : Operation {
   absl::Status status = absl::UnknownError("not complete");
 };
 
+// Links that go to the near queue of tcp; 0 in the tests whose links all go to queue groups.
+#ifndef WEFT_TEST_NEAR_LINKS
+#define WEFT_TEST_NEAR_LINKS 8
+#endif
+inline constexpr uint32_t kTestNearLinks = WEFT_TEST_NEAR_LINKS;
+
 // One link as its user sees it.
 struct Endpoint final : LinkHandler {
   void OnLinkUp() override { ++ups; }
@@ -118,6 +124,7 @@ struct Side final : BatchSink {
   explicit Side(PathKind kind, OfiOptions options = {}) {
     options.sink = this;
     options.bind_address = "127.0.0.1";
+    options.near_links = kTestNearLinks;
     if (kind == PathKind::kVerbs) {
       const TestRdmaPort port = *FindTestRdmaPort();
       options.bind_address = port.host;

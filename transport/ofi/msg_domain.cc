@@ -49,6 +49,7 @@ MsgDomain::MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> o
     : FabricDomain(options, std::move(objects), traits) {}
 
 MsgDomain::~MsgDomain() {
+  sleepers_.Release();  // the engine's epoll lives on
   if (wait_fd_ >= 0) close(wait_fd_);
 }
 
@@ -86,7 +87,7 @@ absl::Status MsgDomain::OpenListener() {
 absl::Status MsgDomain::OpenDescriptor() {
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (wait_fd_ < 0) return StatusFromErrno(errno, "epoll_create1");
-  sleepers_.Use(wait_fd_);
+  sleepers_.Use(options().sleep_epoll >= 0 ? options().sleep_epoll : wait_fd_);
   for (fid_t object : {&objects()->queue->fid, &events_->fid}) {
     if (WaitDescriptor(object) >= 0) continue;
     return absl::UnavailableError(
@@ -221,9 +222,10 @@ MsgLink* MsgDomain::LinkOf(fid_t endpoint) const {
 
 // --- events ------------------------------------------------------------------------------------
 
-int MsgDomain::PollConnections() {
+int MsgDomain::PollConnections(bool found) {
   if (sleepers_.watching() && finds() - finds_before_sleep_ >= kBusyFinds) sleepers_.Release();
-  if (!look_now_ && connecting_ == 0 && ++turns_ < kEventInterval) return 0;
+  const bool urgent = connecting_ > 0 || (look_now_ && !found);
+  if (!urgent && ++turns_ < kEventInterval) return 0;
   turns_ = 0;
   look_now_ = false;
   return ReadEvents();

@@ -8,8 +8,8 @@
 //   either side    FI_SHUTDOWN, an error event, a failed completion -> down
 //
 // Connection events come through an event queue of their own. Looking at it costs a system call, so
-// Poll() does it every kEventInterval turns, on every turn while a link is connecting, after an
-// error completion, and before sleeping.
+// Poll() does it every kEventInterval turns, on every turn while a link is connecting, before
+// sleeping, and, in the next turn without completions, after a sleep or an error completion.
 //
 // Threads: the engine's.
 // Invariants: every link is in by_endpoint_ (it has one), in expected_ (it waits for a peer), or
@@ -62,7 +62,7 @@ class MsgDomain : public FabricDomain {
   // Whether the address to connect from is the listener's (with any port), or the system's choice.
   virtual bool connects_from_listener() const { return false; }
 
-  int PollConnections() override;
+  int PollConnections(bool found) override;
   void OnCompletionError() final { look_now_ = true; }
 
   fid_pep* listener() const { return listener_.get(); }
@@ -99,7 +99,7 @@ class MsgDomain : public FabricDomain {
   EventQueuePtr events_;
   PassiveEndpointPtr listener_;
   absl::Status lost_;  // the device is gone: no more links
-  int wait_fd_ = -1;   // an epoll over the event queue's descriptor, and over sleepers_
+  int wait_fd_ = -1;   // an epoll over the event queue's descriptor, and maybe over sleepers_
   SleepSet sleepers_;  // the descriptors of the completion queues
   std::vector<pollfd> queue_fds_;
   uint64_t finds_before_sleep_ = 0;

@@ -86,6 +86,9 @@ TEST_P(MsgTest, ClosingTellsThePeer) {
   EXPECT_EQ(b_.endpoint.down_status.code(), absl::StatusCode::kUnavailable);
 }
 
+// Of the two queues of one group, at most.
+constexpr int kQueueDescriptors = 8;
+
 TEST_P(MsgTest, HalfOpenLinksCloseCleanly) {
   const int descriptors = OpenDescriptors();
   for (int i = 0; i < 20; ++i) {
@@ -94,7 +97,9 @@ TEST_P(MsgTest, HalfOpenLinksCloseCleanly) {
     a_.endpoint.link.reset();
     b_.endpoint.link.reset();
   }
-  EXPECT_TRUE(Run([&] { return OpenDescriptors() == descriptors; }));
+  // The queues of a group are kept for later links.
+  const int kept = kTestNearLinks > 0 ? 0 : kQueueDescriptors;
+  EXPECT_TRUE(Run([&] { return OpenDescriptors() <= descriptors + kept; }));
   EXPECT_EQ(a_.domain->stats().links_open + b_.domain->stats().links_open, 0u);
 }
 

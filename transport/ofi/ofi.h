@@ -41,6 +41,10 @@ struct OfiOptions {
   // may block for two seconds.
   bool may_start_threads = true;
 
+  // An epoll that the engine sleeps on. tcp puts there, for the time of a sleep, what the sleep
+  // waits for: each epoll around another makes a wake-up longer. -1: descriptor() tells of all.
+  int sleep_epoll = -1;
+
   // Performance.
   // Multiple of 64, 256..1 MiB.
   uint32_t slot_bytes = 4096;

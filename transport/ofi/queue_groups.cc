@@ -141,7 +141,11 @@ void QueueGroups::FindReady() {
 int QueueGroups::TakeReady() {
   epoll_event ready[kReadyAtOnce];
   const int count = epoll_wait(ready_.get(), ready, kReadyAtOnce, /*timeout=*/0);
-  for (int i = 0; i < count; ++i) MarkDue(static_cast<QueueGroup*>(ready[i].data.ptr));
+  for (int i = 0; i < count; ++i) {
+    auto* const group = static_cast<QueueGroup*>(ready[i].data.ptr);
+    if ((ready[i].events & EPOLLOUT) != 0) group->awaits_room = true;
+    MarkDue(group);
+  }
   return count;
 }
 

@@ -84,9 +84,9 @@ void VerbsDomain::StartProbes() {
   }
 }
 
-int VerbsDomain::PollConnections() {
+int VerbsDomain::PollConnections(bool found_completions) {
   const int found = probes_.empty() ? 0 : FinishProbes();
-  return found + MsgDomain::PollConnections();
+  return found + MsgDomain::PollConnections(found_completions);
 }
 
 // Those that are done. The bell is silenced first: one that rings meanwhile is heard next time.

@@ -42,7 +42,7 @@ class VerbsDomain final : public MsgDomain {
                                                 LinkHandler* handler) override;
 
  protected:
-  int PollConnections() override;
+  int PollConnections(bool found_completions) override;
   void Forget(MsgLink* link) override;
   void Reject(const fi_info& request) override;
   bool connects_from_listener() const override { return true; }
