@@ -1,5 +1,6 @@
 #include "bench/scale/connections.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "bench/scale/echo_server.h"
 #include "bench/scale/process_usage.h"
 #include "bench/scale/round_trips.h"
+#include "bench/scale/socket_ping.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -49,9 +51,12 @@ absl::Status Connect(Group& group, uint32_t connections) {
   return group.server->Rest(group.clients->channel(0));
 }
 
-absl::StatusOr<LatencyHistogram> Measure(Group& group, double seconds) {
+// Round all connections, or over one of them.
+absl::StatusOr<LatencyHistogram> Measure(Group& group, double seconds, bool only_one) {
   WEFT_RETURN_IF_ERROR(group.server->Serve());
-  WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency, group.clients->RoundTrips(seconds));
+  WEFT_ASSIGN_OR_RETURN(
+      const LatencyHistogram latency,
+      only_one ? group.clients->RoundTripsOverOne(seconds) : group.clients->RoundTrips(seconds));
   WEFT_RETURN_IF_ERROR(group.server->Rest(group.clients->channel(0)));
   return latency;
 }
@@ -102,38 +107,75 @@ absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport
   WEFT_ASSIGN_OR_RETURN(const ProcessUsage server_after, many.server->Usage());
   WEFT_ASSIGN_OR_RETURN(const ProcessUsage client_after, UsageOfThisProcess());
 
-  std::vector<double> one_us, many_us, ratios;
+  std::vector<double> one_us, many_us, active_us, ratios, active_ratios;
   for (int round = 0; round < options.rounds; ++round) {
-    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram of_one, Measure(one, options.seconds));
-    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram of_many, Measure(many, options.seconds));
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram of_one, Measure(one, options.seconds, false));
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram of_many, Measure(many, options.seconds, false));
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram active, Measure(many, options.seconds, true));
     one_us.push_back(P50Us(of_one));
     many_us.push_back(P50Us(of_many));
+    active_us.push_back(P50Us(active));
     ratios.push_back(many_us.back() / one_us.back());
+    active_ratios.push_back(active_us.back() / one_us.back());
   }
   const std::string stem = "scale." + name + ".";
   const std::string count = StrCat(options.connections, " connections");
-  report->Add({stem + "one.p50_us",
-               name + ": 64 B call, p50, one connection",
-               MedianOf(one_us),
-               "us",
-               {},
-               {}});
-  report->Add({stem + "many.p50_us",
-               name + ": 64 B call, p50, round " + count,
-               MedianOf(many_us),
-               "us",
-               {},
-               {}});
+  const auto add_us = [&](const char* metric, const std::string& what,
+                          const std::vector<double>& values) {
+    report->Add(
+        {stem + metric, name + ": 64 B call, p50, " + what, MedianOf(values), "us", {}, {}});
+  };
+  add_us("one.p50_us", "one connection", one_us);
+  add_us("many.p50_us", "round " + count, many_us);
+  add_us("active.p50_us", "one that is used among " + count, active_us);
   report->Add({stem + "many.p50_ratio",
                name + ": the second / the first",
                MedianOf(ratios),
                "",
                kMostRatio,
                {}});
+  report->Add({stem + "active.p50_ratio",
+               name + ": the third / the first",
+               MedianOf(active_ratios),
+               "",
+               {},
+               {}});
   AddUsage(stem + "server", name + ": each connection, server", server_before, server_after,
            further, report);
   AddUsage(stem + "client", name + ": each connection, client", client_before, client_after,
            further, report);
+  return absl::OkStatus();
+}
+
+// The same with nothing but sockets: what of it the kernel takes.
+absl::Status MeasureSockets(const ScaleOptions& options, ScaleReport* report) {
+  WEFT_ASSIGN_OR_RETURN(const auto one, SocketPing::Start(options.server_cpu, 1));
+  WEFT_ASSIGN_OR_RETURN(const auto many,
+                        SocketPing::Start(options.server_cpu, options.connections));
+  const auto ask = [&](SocketPing& ping) -> absl::StatusOr<double> {
+    ping.Serve();
+    WEFT_ASSIGN_OR_RETURN(const LatencyHistogram latency, ping.Ask(options.seconds));
+    ping.Rest();
+    return P50Us(latency);
+  };
+  std::vector<double> one_us, many_us, ratios;
+  for (int round = 0; round < options.rounds; ++round) {
+    WEFT_ASSIGN_OR_RETURN(const double of_one, ask(*one));
+    WEFT_ASSIGN_OR_RETURN(const double of_many, ask(*many));
+    one_us.push_back(of_one);
+    many_us.push_back(of_many);
+    ratios.push_back(of_many / of_one);
+  }
+  const std::string many_sockets = StrCat("tcp sockets: 64 B, p50, round ", options.connections);
+  report->Add(
+      {"scale.sockets.one.p50_us", "tcp sockets: 64 B, p50, one", MedianOf(one_us), "us", {}, {}});
+  report->Add({"scale.sockets.many.p50_us", many_sockets, MedianOf(many_us), "us", {}, {}});
+  report->Add({"scale.sockets.many.p50_ratio",
+               "tcp sockets: the second / the first",
+               MedianOf(ratios),
+               "",
+               {},
+               {}});
   return absl::OkStatus();
 }
 
@@ -144,6 +186,11 @@ void MeasureConnections(const ScaleOptions& options, ScaleReport* report) {
     const absl::Status status = MeasurePath(path, options, report);
     if (status.ok()) continue;
     report->Fail(StrCat("connections, ", PathKindName(path), ": ", ToStd(status.message())));
+  }
+  if (std::find(options.paths.begin(), options.paths.end(), PathKind::kTcp) == options.paths.end())
+    return;
+  if (const absl::Status status = MeasureSockets(options, report); !status.ok()) {
+    report->Fail(StrCat("connections, sockets: ", ToStd(status.message())));
   }
 }
 

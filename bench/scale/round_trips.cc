@@ -47,8 +47,17 @@ absl::Status Clients::Connect(const std::string& address, uint32_t connections) 
 }
 
 absl::StatusOr<LatencyHistogram> Clients::RoundTrips(double seconds, uint32_t pause_us) {
+  return RoundTripsOver(channels_, seconds, pause_us);
+}
+
+absl::StatusOr<LatencyHistogram> Clients::RoundTripsOverOne(double seconds) {
+  return RoundTripsOver(absl::MakeConstSpan(channels_).last(1), seconds, /*pause_us=*/0);
+}
+
+absl::StatusOr<LatencyHistogram> Clients::RoundTripsOver(
+    absl::Span<const std::unique_ptr<Channel>> channels, double seconds, uint32_t pause_us) {
   std::vector<Perf::Stub> stubs;
-  for (const auto& channel : channels_) stubs.emplace_back(*channel);
+  for (const auto& channel : channels) stubs.emplace_back(*channel);
   EchoMessage request, reply;
   request.set_payload(std::string(kCallBytes, 'x'));
   LatencyHistogram latency;

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "core/histogram.h"
 #include "rpc/channel.h"
 #include "transport/engine.h"
@@ -28,11 +29,16 @@ class Clients {
 
   // For about `seconds`, after a warm-up; over each channel in turn. `pause_us` between two calls.
   absl::StatusOr<LatencyHistogram> RoundTrips(double seconds, uint32_t pause_us = 0);
+  // Over the last channel alone, while the others are idle.
+  absl::StatusOr<LatencyHistogram> RoundTripsOverOne(double seconds);
 
   // Answers what the server asks of idle clients.
   void LookAfter();
 
  private:
+  absl::StatusOr<LatencyHistogram> RoundTripsOver(
+      absl::Span<const std::unique_ptr<Channel>> channels, double seconds, uint32_t pause_us);
+
   PathKind path_ = PathKind::kShm;
   std::unique_ptr<Engine> engine_;
   std::vector<std::unique_ptr<Channel>> channels_;  // go before the engine

@@ -8,7 +8,7 @@ json=$TEST_TMPDIR/scale.json
 "$scale" --connections 20 --repeat 1 --seconds 0.02 --json "$json"
 
 for path in shm tcp; do
-  for metric in one.p50_us many.p50_us many.p50_ratio server_resident_KiB server_mapped_KiB \
+  for metric in one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
     server_descriptors client_resident_KiB client_mapped_KiB client_descriptors engines_1.Mper_s \
     engines_2.Mper_s engines.scaling engines.cpu_scaling idle.server_percent idle.client_percent wakeup.awake_us \
     wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \
@@ -18,6 +18,10 @@ for path in shm tcp; do
     [[ $line =~ ^\{\"metric\":\ \"[A-Za-z0-9_.]+\",\ \"value\":\ [-0-9.e+]+\}$ ]] ||
       { echo "not JSON: $line"; exit 1; }
   done
+done
+
+for metric in one.p50_us many.p50_us many.p50_ratio; do
+  grep -q "\"scale.sockets.$metric\"" "$json" || { echo "no sockets.$metric"; exit 1; }
 done
 
 status=0

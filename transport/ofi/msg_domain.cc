@@ -209,7 +209,10 @@ absl::StatusOr<std::unique_ptr<Link>> MsgDomain::Accept(const LinkPeer& peer,
   return std::unique_ptr<Link>(std::move(link));
 }
 
+// Its socket is about to be closed, and another descriptor of the engine's may get the number: that
+// one is not to leave the engine's epoll in the place of the socket.
 void MsgDomain::Forget(MsgLink* link) {
+  sleepers_.Release();
   if (link->endpoint_fid() != nullptr) by_endpoint_.erase(link->endpoint_fid());
   const auto found = expected_.find(link->nonce());
   if (found != expected_.end() && found->second == link) expected_.erase(found);

@@ -2,12 +2,16 @@
 // descriptor.
 
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "transport/descriptor.h"
 #include "transport/ofi/link_fixture.h"
 
 namespace weft {
@@ -101,6 +105,48 @@ TEST_P(MsgTest, HalfOpenLinksCloseCleanly) {
   const int kept = kTestNearLinks > 0 ? 0 : kQueueDescriptors;
   EXPECT_TRUE(Run([&] { return OpenDescriptors() <= descriptors + kept; }));
   EXPECT_EQ(a_.domain->stats().links_open + b_.domain->stats().links_open, 0u);
+}
+
+// The engine watches control sockets in the epoll that tcp sleeps on. One that gets the number of a
+// socket that a link has closed would leave the epoll with the next sleep.
+TEST(SleepEpollTest, ADescriptorWithTheNumberOfAClosedSocketStaysWatched) {
+  const Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
+  OfiOptions options;
+  options.sleep_epoll = epoll.get();
+  Side a(PathKind::kTcp, options);
+  Side b(PathKind::kTcp);
+  ASSERT_TRUE(a.domain->AddSlots(16, 16).ok() && b.domain->AddSlots(16, 16).ok());
+  auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
+  auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
+  ASSERT_TRUE(passive.ok() && active.ok());
+  b.endpoint.link = *std::move(passive);
+  a.endpoint.link = *std::move(active);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }));
+
+  epoll_event events[64];
+  const int patience_ms = static_cast<int>(1000 * kTestPatience.count());
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.domain->Arm(); }));
+  ASSERT_TRUE(b.Send("wake up").ok());
+  ASSERT_GE(epoll_wait(epoll.get(), events, 64, patience_ms), 1);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.received.size() == 1 && a.domain->Arm(); }));
+
+  a.endpoint.link.reset();
+  constexpr size_t kLater = 32;
+  constexpr uint64_t kMark = 7;
+  std::vector<Descriptor> later;
+  for (size_t i = 0; i < kLater; ++i) {
+    later.emplace_back(eventfd(0, EFD_CLOEXEC));
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = kMark;
+    ASSERT_EQ(epoll_ctl(epoll.get(), EPOLL_CTL_ADD, later.back().get(), &event), 0);
+  }
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.domain->Arm(); }));
+  for (const Descriptor& fd : later) ASSERT_EQ(eventfd_write(fd.get(), 1), 0);
+  const int ready = epoll_wait(epoll.get(), events, 64, /*timeout=*/0);
+  EXPECT_EQ(std::count_if(events, events + std::max(ready, 0),
+                          [](const epoll_event& event) { return event.data.u64 == kMark; }),
+            static_cast<ptrdiff_t>(kLater));
 }
 
 TEST_P(MsgTest, AnArmedDomainWakesForConnectionsAndMessages) {

@@ -95,8 +95,8 @@ class QueueGroups {
  private:
   // Looks without a find until nobody expects an answer any more: longer than a round trip.
   static constexpr uint32_t kAwaitedLooks = 32;
-  // Turns until one more group is read that nothing is known of. Its endpoints and sockets are cold
-  // then, 5 us and more: at every 16th turn such visits took half of the time of a lone call.
+  // Turns until one more group is read that nothing is known of. It is cold then: with 16 turns,
+  // a call round 1,000 connections took 30 us instead of 21.
   static constexpr uint32_t kTurnsPerVisit = 1024;
   // Ready descriptors taken at once; more stay ready.
   static constexpr int kReadyAtOnce = 64;

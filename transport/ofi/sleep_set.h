@@ -6,9 +6,9 @@
 // the owner has seen so much traffic since that it will hardly sleep soon.
 //
 // Threads: one at a time.
-// Lifetime: the epoll outlives it. Descriptors may be closed while they are watched: the kernel
-// lets
-//   go of them.
+// Lifetime: the epoll outlives it. A descriptor may be closed while it is watched (the kernel lets
+//   go of it) where the epoll watches nothing else: in a shared one, another of its descriptors may
+//   get the number. So Release() first.
 #pragma once
 
 #include <poll.h>
