@@ -21,8 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
-#include "transport/region.h"
 #include "transport/connection.h"
+#include "transport/region.h"
 
 namespace weft {
 

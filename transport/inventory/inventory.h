@@ -33,8 +33,8 @@ struct InventoryFacts {
   std::vector<NetInterface> interfaces;
 };
 
-// One path for shared memory, one for each address of each port and interface, and one for each of them
-// that has no address.
+// One path for shared memory, one for each address of each port and interface, and one for each of
+// them that has no address.
 std::vector<HostPath> DescribeHost(const InventoryFacts& facts);
 
 }  // namespace weft
