@@ -13,6 +13,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/huge_mapping.h"
 
 namespace weft {
 namespace {
@@ -58,26 +59,6 @@ std::byte* MapAnywhere(size_t bytes, int flags, int fd, uint64_t offset) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-// Transparent huge pages begin at multiples of their size: what is mapped too much goes back.
-std::byte* MapAligned(size_t bytes, size_t alignment, int flags, int fd, uint64_t offset) {
-  const size_t more = bytes + alignment;
-  void* const reserved = mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (reserved == MAP_FAILED) return nullptr;
-  auto* const first = static_cast<std::byte*>(reserved);
-  const size_t skip =
-      RoundUp(reinterpret_cast<uintptr_t>(first), alignment) - reinterpret_cast<uintptr_t>(first);
-  std::byte* const aligned = first + skip;
-  if (skip > 0) munmap(first, skip);
-  munmap(aligned + bytes, more - skip - bytes);
-  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd,
-           static_cast<off_t>(offset)) != MAP_FAILED) {
-    return aligned;
-  }
-  // Not unmapped: the failed call may have done that already, and another thread have got the place
-  // since. (Where it has not, some addresses are lost, and no memory.)
-  return nullptr;
-}
-
 // Best effort: without it the memory is only farther away.
 void PreferNode(MutableByteSpan memory, int node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
@@ -103,8 +84,16 @@ absl::Status MappedMemory::UseFile(size_t bytes, MemoryArena* arena) {
   return absl::OkStatus();
 }
 
+// The kernel does it when the pages are touched, where its administrator lets it; else it is done
+// now.
+bool MappedMemory::MakeHuge() {
+  const bool advised = madvise(memory_.data(), memory_.size(), MADV_HUGEPAGE) == 0;
+  if (file_ == nullptr || FilesMayBeHuge()) return advised;
+  return memory_.size() <= MappedMemory::kMostMadeHugeBytes && CollapseToHugePages(memory_);
+}
+
 absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
-                                                    MappedMemoryOptions::Source source,
+                                                    const MappedMemoryOptions& options,
                                                     MemoryArena* arena) {
   const size_t page = PageBytes(pages);
   if (bytes > ~size_t{0} / 2)
@@ -113,7 +102,7 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   MappedMemory mapped;
   mapped.pages_ = pages;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  if (source == MappedMemoryOptions::Source::kMemfd) {
+  if (options.source == MappedMemoryOptions::Source::kMemfd) {
     WEFT_RETURN_IF_ERROR(mapped.UseFile(bytes, arena));
     flags = MAP_SHARED;
   } else if (pages == Pages::kHuge) {
@@ -121,7 +110,7 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   }
   std::byte* const memory =
       pages == Pages::kTransparentHuge
-          ? MapAligned(bytes, page, flags, mapped.descriptor(), mapped.file_offset_)
+          ? MapForHugePages(bytes, flags, mapped.descriptor(), mapped.file_offset_)
           : MapAnywhere(bytes, flags, mapped.descriptor(), mapped.file_offset_);
   if (memory == nullptr) {
     const int error = errno;
@@ -133,10 +122,8 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   }
   mapped.memory_ = {memory, bytes};
   if (mapped.file_ != nullptr) TellFileMapping(mapped.memory_, *mapped.file_, mapped.file_offset_);
-  if (pages == Pages::kTransparentHuge) {
-    const bool advised = madvise(memory, bytes, MADV_HUGEPAGE) == 0;
-    if (!advised || (mapped.file_ != nullptr && !FilesMayBeHuge())) mapped.pages_ = Pages::kSmall;
-  }
+  PreferNode(mapped.memory_, options.numa_node);
+  if (pages == Pages::kTransparentHuge && !mapped.MakeHuge()) mapped.pages_ = Pages::kSmall;
   return mapped;
 }
 
@@ -150,14 +137,12 @@ absl::StatusOr<MappedMemory> MappedMemory::MapAnyPages(size_t bytes,
   absl::StatusOr<MappedMemory> memory = absl::UnavailableError("not tried");
   if (options.huge_pages == HugePages::kRequire ||
       (options.huge_pages == HugePages::kTry && worth_it)) {
-    memory = MapPages(bytes, Pages::kHuge, options.source, arena);
+    memory = MapPages(bytes, Pages::kHuge, options, arena);
   }
   if (!memory.ok() && options.huge_pages != HugePages::kRequire) {
     const bool transparent = options.huge_pages == HugePages::kTry && worth_it;
-    memory = MapPages(bytes, transparent ? Pages::kTransparentHuge : Pages::kSmall, options.source,
-                      arena);
+    memory = MapPages(bytes, transparent ? Pages::kTransparentHuge : Pages::kSmall, options, arena);
   }
-  if (memory.ok()) PreferNode(memory->bytes(), options.numa_node);
   return memory;
 }
 

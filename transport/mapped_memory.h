@@ -9,8 +9,10 @@
 // the file, and copy (transport/shm/). What is different about it:
 //   - a child of fork() shares it: what either writes the other sees. Programs that fork to keep a
 //     snapshot want kAnonymous.
-//   - its transparent huge pages have a switch of their own, which most systems leave off:
-//     /sys/kernel/mm/transparent_hugepage/shmem_enabled, wanted: "advise".
+//   - its transparent huge pages have a switch of their own, which most systems leave off
+//     (/sys/kernel/mm/transparent_hugepage/shmem_enabled). There they are made when the memory is
+//     mapped, from Linux 6.1 on (huge_mapping.h): all of it exists from then on, used or not. More
+//     than kMostMadeHugeBytes in one piece has small pages.
 //   - a peer that has the file mapped keeps its memory alive for a while after it was unmapped
 //     here. (Not that of a MemoryArena, which goes back at once.)
 //
@@ -24,11 +26,10 @@
 
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "transport/huge_mapping.h"
 #include "transport/memory_file.h"
 
 namespace weft {
-
-inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 struct MappedMemoryOptions {
   enum class HugePages : uint8_t {
@@ -42,7 +43,8 @@ struct MappedMemoryOptions {
   };
   HugePages huge_pages = HugePages::kTry;
   Source source = Source::kAnonymous;
-  int numa_node = -1;  // preferred; -1: that of the thread that first touches a page. Best effort
+  int numa_node = -1;  // preferred; -1: that of the thread that first touches a page, or that maps
+                       // huge pages of a file. Best effort
 };
 
 class MemoryArena;
@@ -51,9 +53,12 @@ class MappedMemory {
  public:
   enum class Pages : uint8_t {
     kSmall = 1,
-    kTransparentHuge = 2,  // aligned and advised: huge as far as the kernel finds some
+    kTransparentHuge = 2,  // made huge, or advised: as far as the kernel finds some
     kHuge = 3,             // reserved
   };
+
+  // Takes 0.3 s. What is larger may be meant to be sparse.
+  static constexpr size_t kMostMadeHugeBytes = size_t{1} << 30;
 
   // At least `bytes` bytes of zeros; whole pages of the kind that came out.
   static absl::StatusOr<MappedMemory> Map(size_t bytes, const MappedMemoryOptions& options = {});
@@ -75,9 +80,10 @@ class MappedMemory {
   static absl::StatusOr<MappedMemory> MapAnyPages(size_t bytes, const MappedMemoryOptions& options,
                                                   MemoryArena* arena);
   static absl::StatusOr<MappedMemory> MapPages(size_t bytes, Pages pages,
-                                               MappedMemoryOptions::Source source,
+                                               const MappedMemoryOptions& options,
                                                MemoryArena* arena);
   absl::Status UseFile(size_t bytes, MemoryArena* arena);
+  bool MakeHuge();
 
   MutableByteSpan memory_;
   Pages pages_ = Pages::kSmall;

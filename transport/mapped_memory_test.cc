@@ -7,7 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <sstream>
+#include <string>
+
+#include "transport/huge_mapping.h"
 
 namespace weft {
 namespace {
@@ -49,6 +54,48 @@ TEST(MappedMemoryTest, SaysWhichPagesItGot) {
   }
   // A few bytes are not worth a huge page.
   EXPECT_EQ(MappedMemory::Map(100)->pages(), MappedMemory::Pages::kSmall);
+}
+
+// In kB, of the mapping that begins there: as /proc/self/smaps names it.
+uint64_t Smaps(const std::byte* begin, const std::string& field) {
+  std::ifstream smaps("/proc/self/smaps");
+  std::ostringstream first;
+  first << std::hex << reinterpret_cast<uintptr_t>(begin) << '-';
+  bool found = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.compare(0, first.str().size(), first.str()) == 0) found = true;
+    if (found && line.compare(0, field.size(), field) == 0) {
+      return std::stoull(line.substr(field.size() + 1));
+    }
+  }
+  return 0;
+}
+
+// Files in memory have small pages on most systems: their switch for transparent huge pages is off.
+// That cost bulk over tcp a tenth.
+TEST(MappedMemoryTest, AMemfdHasHugePagesWhereItSaysSo) {
+  const auto memory = MappedMemory::Map(4 * kHugePageBytes, With(HugePages::kTry, Source::kMemfd));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  if (memory->pages() != MappedMemory::Pages::kTransparentHuge) {
+    GTEST_SKIP() << "the kernel gives files in memory no huge pages";
+  }
+  memset(memory->bytes().data(), 1, memory->bytes().size());
+  const size_t bytes = memory->bytes().size();
+  EXPECT_EQ(Smaps(memory->bytes().data(), "ShmemPmdMapped:"), bytes >> 10);
+
+  // And so at whoever maps the file.
+  std::byte* const other = MapForHugePages(bytes, MAP_SHARED, memory->descriptor(), 0);
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(other[bytes - 1], std::byte{1});
+  EXPECT_EQ(Smaps(other, "ShmemPmdMapped:"), kHugePageBytes >> 10);
+  munmap(other, bytes);
+}
+
+TEST(MappedMemoryTest, WhatMayBeMeantToBeSparseIsNotMadeHuge) {
+  const size_t bytes = MappedMemory::kMostMadeHugeBytes + kHugePageBytes;
+  const auto memory = MappedMemory::Map(bytes, With(HugePages::kTry, Source::kMemfd));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(Smaps(memory->bytes().data(), "Rss:"), 0u);
 }
 
 TEST(MappedMemoryTest, RequiredHugePagesAreThoseThatAreReservedOrAnError) {

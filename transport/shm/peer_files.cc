@@ -13,12 +13,10 @@
 
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/huge_mapping.h"
 
 namespace weft {
 namespace {
-
-// Huge pages can be mapped as such only where address and offset agree in their lower bits.
-constexpr uint64_t kAlignment = uint64_t{2} << 20;
 
 std::string PathOf(int32_t process_id, int descriptor) {
   return StrCat("/proc/", process_id, "/fd/", descriptor);
@@ -47,25 +45,6 @@ uint64_t SealedBytes(int descriptor) {
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0) return 0;
   const auto bytes = static_cast<uint64_t>(facts.st_size);
   return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0 ? bytes : 0;
-}
-
-std::byte* MapWhole(int descriptor, uint64_t bytes) {
-  const uint64_t more = bytes + kAlignment;
-  void* const reserved =
-      mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED) return nullptr;
-  auto* const first = static_cast<std::byte*>(reserved);
-  const auto skip = static_cast<uint64_t>(-reinterpret_cast<intptr_t>(first)) % kAlignment;
-  std::byte* const begin = first + skip;
-  void* const mapped = mmap(begin, bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_FIXED | MAP_NORESERVE, descriptor, 0);
-  if (skip > 0) munmap(first, skip);
-  if (more > skip + bytes) munmap(begin + bytes, more - skip - bytes);
-  // What failed is not unmapped: the failed call may have done that already, and another thread
-  // have got the place since.
-  if (mapped == MAP_FAILED) return nullptr;
-  madvise(begin, bytes, MADV_HUGEPAGE);
-  return begin;
 }
 
 }  // namespace
@@ -127,8 +106,9 @@ void PeerFiles::Map(File* file) {
   if (!opened.valid()) return;
   const uint64_t bytes = SealedBytes(opened.get());
   if (bytes == 0 || bytes > kMaxMappedBytes - mapped_bytes_) return;
-  file->begin = MapWhole(opened.get(), bytes);
+  file->begin = MapForHugePages(bytes, MAP_SHARED | MAP_NORESERVE, opened.get(), /*offset=*/0);
   if (file->begin == nullptr) return;
+  madvise(file->begin, bytes, MADV_HUGEPAGE);
   file->bytes = bytes;
   mapped_bytes_ += bytes;
 }
