@@ -237,15 +237,21 @@ void ServerBulk::Stop(absl::Status why) {
 
 void ServerBulk::OnEnded(Slot& slot, bool posted, const absl::Status& status) {
   posted_ -= posted;
-  if (!status.ok()) {
-    return Finish(slot, Annotate(status, StrCat(slot.push ? "push " : "fetch ", slot.local.length,
-                                                " bytes, window ", slot.window)));
-  }
+  Finish(slot, status.ok() ? Verify(slot) : Explain(slot, status));
+}
+
+absl::Status ServerBulk::Explain(const Slot& slot, const absl::Status& status) {
+  return Annotate(status, StrCat(slot.push ? "push " : "fetch ", slot.local.length,
+                                 " bytes, window ", slot.window));
+}
+
+absl::Status ServerBulk::Verify(const Slot& slot) {
+  if (!slot.verify) return absl::OkStatus();
   Bulk field;
   field.set_length(slot.local.length);
   field.set_crc32c(slot.crc32c);
-  field.set_has_crc32c(slot.verify);
-  Finish(slot, slot.verify ? VerifyPayload(slot.local.bytes(), field) : absl::OkStatus());
+  field.set_has_crc32c(true);
+  return VerifyPayload(slot.local.bytes(), field);
 }
 
 void ServerBulk::Finish(Slot& slot, absl::Status status) {

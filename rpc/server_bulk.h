@@ -148,6 +148,8 @@ class ServerBulk {
   void Post(Slot& slot);
   void OnEnded(Slot& slot, bool posted, const absl::Status& status);
   void Finish(Slot& slot, absl::Status status);
+  static absl::Status Explain(const Slot& slot, const absl::Status& status);
+  static absl::Status Verify(const Slot& slot);
   Engine& engine() const;
 
   // Constant after construction.

@@ -86,6 +86,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
       static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
+  transfers_.SetPace(PaceOf(path_.kind));
   calls_.Reserve(slots);
   return absl::OkStatus();
 }
@@ -310,7 +311,7 @@ void ServerConnection::AnswerSlowly(ServerCall& call) {
 
 void ServerConnection::OnWritable(Connection&) {
   if (releases_owed_ > 0) SendOwedReleases();
-  if (connection_ != nullptr) transfers_.Pump(*connection_);
+  transfers_.Pump();
   while (connection_ != nullptr) {
     ServerCall* call = waiting_.Front();
     if (call == nullptr || !TrySend(*call)) return;
@@ -410,8 +411,12 @@ bool ServerConnection::TrySendError(ServerCall& call) {
 
 absl::Status ServerConnection::Start(BulkTransfer& transfer) {
   if (connection_ == nullptr) return absl::UnavailableError("the client is gone");
-  transfers_.Start(*connection_, transfer);
+  transfers_.Start(transfer);
   return absl::OkStatus();
+}
+
+void ServerConnection::FinishEnd() {
+  if (--running_ == 0 && closed_) core_.Retire(this);
 }
 
 void ServerConnection::TakeBack(ServerCall& call) {

@@ -34,7 +34,8 @@ namespace weft {
 class ServerCore;
 
 class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
-                                                        private ListNode<> {
+                                                        private ListNode<>,
+                                                        private TransferQueue::Host {
  public:
   ServerConnection(ServerCore& core, Connection& connection)
       : core_(core), connection_(&connection) {}
@@ -66,6 +67,11 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
+
+  // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
+  void BeginEnd() override { ++running_; }
+  void FinishEnd() override;
+  Connection* connection() override { return connection_; }
 
   absl::Status AgreeWith(const std::string& client_hello);
 
@@ -115,7 +121,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_windows_ = 0;           // of one request; as many as both sides allow
   IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
   uint32_t releases_owed_ = 0;         // calls with release_owed_
-  TransferQueue transfers_;
+  TransferQueue transfers_{this};
   PathInfo path_;
 };
 

@@ -20,7 +20,7 @@
 
 namespace weft::test {
 
-class LoopbackConnection final : public Connection {
+class LoopbackConnection : public Connection {
  public:
   static constexpr size_t kSlots = 64;
   static constexpr size_t kSlotBytes = 8192;
