@@ -1,5 +1,4 @@
 // What generated CopyTo() and CopyFrom() do with fields that need care.
-#include "rpc/layout_copy.h"
 
 #include <gtest/gtest.h>
 
