@@ -481,7 +481,7 @@ void FabricDomain::TellSlotsFree() {
   now.SpliceBack(members_);
   while (FabricLink* link = now.PopFront()) {
     members_.PushBack(link);
-    if (link->state() == FabricLink::State::kUp) link->handler_->OnSlotsFree();
+    if (link->state() == FabricLink::State::kUp) link->life_.handler()->OnSlotsFree();
   }
 }
 

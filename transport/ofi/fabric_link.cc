@@ -11,7 +11,7 @@
 namespace weft {
 
 FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler)
-    : domain_(domain), handler_(handler) {
+    : domain_(domain), life_(handler) {
   domain_->Join(this);
 }
 
@@ -23,16 +23,10 @@ FabricLink::~FabricLink() {
 
 // --- posting -----------------------------------------------------------------------------------
 
-absl::Status FabricLink::CheckUp() const {
-  if (state_ == State::kUp) return absl::OkStatus();
-  if (state_ == State::kDown) return absl::UnavailableError("the link is down");
-  return absl::FailedPreconditionError("the link is not up yet");
-}
-
 absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
   Slot* taken = domain_->SlotOf(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  const absl::Status up = CheckUp();
+  const absl::Status up = life_.CheckUp();
   if (!up.ok()) {
     domain_->TakeBack(taken);
     return up;
@@ -100,7 +94,7 @@ absl::Status FabricLink::TooManyOperations() {
 
 absl::Status FabricLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
   WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(is_read, transfer));
-  if (absl::Status up = CheckUp(); !up.ok()) return up;
+  if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
   OperationRecord* const record = domain_->operations_.Take();
   if (record == nullptr) return TooManyOperations();
   Fill(record, is_read, transfer, descriptor, op);
@@ -116,7 +110,7 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
   for (size_t i = 0; i < count; ++i) {
     WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(is_read, transfers[i]));
   }
-  if (absl::Status up = CheckUp(); !up.ok()) return up;
+  if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
   OperationTable& table = domain_->operations_;
   if (table.capacity() - table.size() < count) return TooManyOperations();
   // There are as many joins as records, so there is one.
@@ -147,7 +141,7 @@ bool FabricLink::AwaitsOthers(const Work& work) const {
 void FabricLink::SubmitOperation(OperationRecord* record) {
   if (record->bytes == 0) {  // nothing to move, and providers differ in what they make of it
     domain_->Defer(record, absl::OkStatus());
-  } else if (state_ != State::kUp) {  // since an earlier piece of the same batch
+  } else if (!life_.up()) {  // since an earlier piece of the same batch
     domain_->Defer(record, absl::UnavailableError("the link is down"));
   } else {
     Submit(record).IgnoreError();
@@ -175,7 +169,7 @@ absl::Status FabricLink::Submit(Work* work) {
 
 void FabricLink::RetryWaiting() {
   int result = 0;
-  while (result == 0 && state_ == State::kUp && !waiting_.empty()) {
+  while (result == 0 && life_.up() && !waiting_.empty()) {
     Work* const work = waiting_.PopFront();
     result = Post(work);
     if (result == -FI_EAGAIN || result == kMoreToDo) {
@@ -325,42 +319,26 @@ bool FabricLink::has_fence() const { return domain_->traits_.fences; }
 // --- events ------------------------------------------------------------------------------------
 
 void FabricLink::BecomeUp() {
-  if (state_ != State::kConnecting) return;
-  state_ = State::kUp;
-  up_pending_ = true;
-  domain_->ScheduleEvent(this);
+  if (life_.BecomeUp()) domain_->ScheduleEvent(this);
 }
 
 void FabricLink::Fail(const absl::Status& why) {
-  if (state_ == State::kDown) return;
-  state_ = State::kDown;
-  down_status_ = absl::UnavailableError(why.message());
-  down_pending_ = true;
-  domain_->ScheduleEvent(this);
+  if (life_.Fail(absl::UnavailableError(why.message()))) domain_->ScheduleEvent(this);
 }
 
-// The handler may destroy this link: nothing is touched after a call to it.
 void FabricLink::DeliverEvent() {
-  if (std::exchange(up_pending_, false)) {
-    if (down_pending_) domain_->ScheduleEvent(this);
-    handler_->OnLinkUp();
-  } else if (std::exchange(down_pending_, false)) {
-    const absl::Status why = down_status_;
-    handler_->OnLinkDown(why);
-  }
+  life_.Deliver([this] { domain_->ScheduleEvent(this); });
 }
 
 // --- the end -----------------------------------------------------------------------------------
 
 void FabricLink::Abandon() {
-  state_ = State::kDown;
   Detach(absl::UnavailableError("the peer is gone"), /*peer_is_gone=*/true);
 }
 
 void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (std::exchange(detached_, true)) return;
-  state_ = State::kDown;
-  up_pending_ = down_pending_ = false;
+  life_.End();
   ListNode<RetryTag>::Unlink();
   ListNode<EventTag>::Unlink();
   StopProvider(peer_is_gone);

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "transport/link.h"
+#include "transport/link_life.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/operation_table.h"
 #include "transport/ofi/queue_groups.h"
@@ -39,7 +40,7 @@ class FabricLink : public Link,
                    public ListNode<EventTag>,
                    public ListNode<MemberTag> {
  public:
-  enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
+  using State = LinkLife::State;
 
   ~FabricLink() override;
 
@@ -61,7 +62,7 @@ class FabricLink : public Link,
   bool Reclaim(std::unique_ptr<Region> region) final;
   void Abandon() final;
 
-  State state() const { return state_; }
+  State state() const { return life_.state(); }
 
   // Operations in one call to the provider: tcp takes 4.
   static constexpr uint32_t kMostPieces = 4;
@@ -118,21 +119,16 @@ class FabricLink : public Link,
   void RetryWaiting();
   void CountDelay(int result);
   void DeliverEvent();
-  absl::Status CheckUp() const;
 
   // Constant after construction.
   FabricDomain* const domain_;
-  LinkHandler* const handler_;
 
   fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
   fi_addr_t destination_ = FI_ADDR_UNSPEC;
   QueueGroup* group_ = nullptr;
-  State state_ = State::kConnecting;
+  LinkLife life_;
   bool detached_ = false;
   bool gathering_ = false;  // a batch: its pieces wait for one another
-  bool up_pending_ = false;
-  bool down_pending_ = false;
-  absl::Status down_status_;
 
   WorkList waiting_;
   WorkList posted_;

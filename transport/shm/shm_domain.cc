@@ -138,7 +138,7 @@ void ShmDomain::Leave(ShmLink* link) {
 void ShmDomain::KnowBeginning(const ShmLink* link, const std::byte* ring) {
   Member& member = links_[link->attention_index_];
   member.beginning = ring;
-  member.handler = link->handler_;
+  member.handler = link->handler();
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {

@@ -24,7 +24,7 @@ constexpr uint64_t kCopyBytesAtOnce = 512 << 10;
 ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell)
     : domain_(domain),
       doorbell_(doorbell),
-      handler_(handler),
+      life_(handler),
       role_(role),
       answerer_(&domain->memory_->regions()) {}
 
@@ -82,34 +82,15 @@ bool ShmLink::MeetPeer() {
 }
 
 void ShmLink::BecomeUp() {
-  state_ = State::kUp;
-  up_pending_ = true;
-  domain_->ScheduleEvent(this);
+  if (life_.BecomeUp()) domain_->ScheduleEvent(this);
 }
 
 void ShmLink::Fail(const absl::Status& why) {
-  if (state_ == State::kDown) return;
-  state_ = State::kDown;
-  down_status_ = why;
-  down_pending_ = true;
-  domain_->ScheduleEvent(this);
+  if (life_.Fail(why)) domain_->ScheduleEvent(this);
 }
 
-absl::Status ShmLink::CheckUp() const {
-  if (state_ == State::kUp) return absl::OkStatus();
-  if (state_ == State::kDown) return absl::UnavailableError("the link is down");
-  return absl::FailedPreconditionError("the link is not up yet");
-}
-
-// The handler may destroy this link: nothing is touched after a call to it.
 void ShmLink::DeliverEvent() {
-  if (std::exchange(up_pending_, false)) {
-    if (down_pending_) domain_->ScheduleEvent(this);
-    handler_->OnLinkUp();
-  } else if (std::exchange(down_pending_, false)) {
-    const absl::Status why = down_status_;
-    handler_->OnLinkDown(why);
-  }
+  life_.Deliver([this] { domain_->ScheduleEvent(this); });
 }
 
 // --- sending -------------------------------------------------------------------------------------
@@ -117,9 +98,9 @@ void ShmLink::DeliverEvent() {
 absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
   ShmSlot* const taken = domain_->slots_.Of(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  if (state_ != State::kUp) {
+  if (!life_.up()) {
     domain_->TakeBack(taken);
-    return CheckUp();
+    return life_.CheckUp();
   }
   taken->bytes = bytes;
   if (waiting_.empty()) {
@@ -129,7 +110,7 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
       if (is_cold()) domain_->MakeHot(this);  // who sends awaits an answer
       return absl::OkStatus();
     }
-    if (progress == Progress::kFailed) return down_status_;
+    if (progress == Progress::kFailed) return life_.why_down();
   }
   ++waiting_sends_;
   WaitInLine(taken);
@@ -159,7 +140,7 @@ void ShmLink::WakePeer() {
 }
 
 bool ShmLink::HasRoom() {
-  if (state_ != State::kUp || waiting_sends_ > 0) return false;
+  if (!life_.up() || waiting_sends_ > 0) return false;
   // Who asks is about to fill a slot, and to send it. Of a ring that the peer does not poll, the
   // lines come meanwhile, and that of the byte that calls it.
   if (peer_attention_->load(std::memory_order_relaxed) == 0) {
@@ -210,10 +191,10 @@ bool ShmLink::CanRetry() {
 }
 
 void ShmLink::Retry() {
-  if (answerer_.owes() && state_ == State::kUp) Answer();
+  if (answerer_.owes() && life_.up()) Answer();
   bool sent = false;
   Progress progress = Progress::kDone;
-  while (progress == Progress::kDone && state_ == State::kUp && !waiting_.empty()) {
+  while (progress == Progress::kDone && life_.up() && !waiting_.empty()) {
     ShmWork* const work = waiting_.PopFront();
     progress = Carry(work);
     if (progress == Progress::kNoRoom || progress == Progress::kMoreToDo) {
@@ -223,13 +204,13 @@ void ShmLink::Retry() {
       sent = true;
     }
   }
-  if (state_ != State::kUp) return;
+  if (!life_.up()) return;
   if (sent) TellPeer();
   if (progress == Progress::kMoreToDo) domain_->more_to_do_ = true;
   if (waiting_.empty() && HasRoom()) {
     writer_.StopWanting();
-    handler_->OnSlotsFree();
-  } else if (state_ == State::kUp) {
+    life_.handler()->OnSlotsFree();
+  } else if (life_.up()) {
     domain_->ScheduleRetry(this);
   }
 }
@@ -237,17 +218,17 @@ void ShmLink::Retry() {
 // --- receiving -----------------------------------------------------------------------------------
 
 bool ShmLink::HasInput() const {
-  if (state_ == State::kUp) return reader_.HasRecord();
-  if (state_ != State::kConnecting) return false;
+  if (life_.up()) return reader_.HasRecord();
+  if (state() != State::kConnecting) return false;
   return memory_->active.state.load(std::memory_order_acquire) != SideState::kAbsent;
 }
 
 int ShmLink::Receive(int budget) {
-  if (state_ == State::kConnecting) return MeetPeer() ? 1 : 0;
+  if (state() == State::kConnecting) return MeetPeer() ? 1 : 0;
   ShmDomain* const domain = domain_;
   int count = 0;
   RingReader::Record record;
-  while (count < budget && state_ == State::kUp) {
+  while (count < budget && life_.up()) {
     const RingReader::Result result = reader_.Next(domain->buffer_, &record);
     if (result == RingReader::Result::kNone) break;
     if (result == RingReader::Result::kBroken) {
@@ -259,7 +240,7 @@ int ShmLink::Receive(int budget) {
     OnRecord(record);
     if (!domain->IsPolled(this)) return count;
   }
-  if (count == 0 || state_ != State::kUp) return count;
+  if (count == 0 || !life_.up()) return count;
   if (count < budget) writer_.OnHeardAll();
   if (reader_.TellConsumed()) WakePeer();
   return count;
@@ -318,7 +299,7 @@ absl::Status ShmLink::Check(const Transfer& transfer) const {
     return absl::InvalidArgumentError(
         StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
   }
-  return CheckUp();
+  return life_.CheckUp();
 }
 
 void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op) {
@@ -469,8 +450,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
     writer_.Close(reader_.told());
     if (peer_attention_ != nullptr) TellPeer();
   }
-  state_ = State::kDown;
-  up_pending_ = down_pending_ = false;
+  life_.End();
   ListNode<ShmRetryTag>::Unlink();
   ListNode<ShmEventTag>::Unlink();
   domain_->MakeCold(this);

@@ -28,6 +28,7 @@
 #include "core/cache_line.h"
 #include "core/prefetch.h"
 #include "transport/link.h"
+#include "transport/link_life.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/link_memory.h"
@@ -48,7 +49,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
                                                public ListNode<ShmEventTag>,
                                                public ListNode<ShmMemberTag> {
  public:
-  enum class State : uint8_t { kConnecting = 1, kUp = 2, kDown = 3 };
+  using State = LinkLife::State;
 
   ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoorbell* doorbell);
   ~ShmLink() override;
@@ -69,7 +70,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void Abandon() override;
 
   // --- for the domain ---------------------------------------------------------------------------
-  State state() const { return state_; }
+  State state() const { return life_.state(); }
   // Takes what the peer has sent, up to `budget` records; returns how many. `this` may be gone
   // then.
   int Receive(int budget);
@@ -80,7 +81,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // Whether Retry() would get further.
   bool CanRetry();
   void DeliverEvent();
-  LinkHandler* handler() const { return handler_; }
+  LinkHandler* handler() const { return life_.handler(); }
   // Neither polled in every turn nor about to be.
   bool is_cold() const { return hot_place_ == kCold; }
   // Calls for what Receive() will touch of this object, for a link that was not used lately.
@@ -93,7 +94,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void BecomeUp();
   void Fail(const absl::Status& why);
   void Detach(const absl::Status& status, bool peer_is_gone);
-  absl::Status CheckUp() const;
 
   void OnRecord(const RingReader::Record& record);
 
@@ -124,10 +124,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   ShmDomain* const domain_;
   PeerDoorbell* const doorbell_;             // null: somebody else sees to it that the peer looks
   AttentionByte* peer_attention_ = nullptr;  // null: not known yet
-  State state_ = State::kConnecting;
+  LinkLife life_;
   bool detached_ = false;
-  bool up_pending_ = false;
-  bool down_pending_ = false;
   uint32_t waiting_sends_ = 0;
   uint32_t quiet_turns_ = 0;
   uint32_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
@@ -136,7 +134,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   ShmWorkList waiting_;
 
   // The rest. Constant after Start():
-  LinkHandler* const handler_;
   const ShmRole role_;
   LinkMemory memory_;
   std::shared_ptr<PeerDomain> peer_;
@@ -144,7 +141,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   CopyAsker asker_;
   CopyAnswerer answerer_;
-  absl::Status down_status_;
 };
 
 }  // namespace weft
