@@ -250,6 +250,8 @@ std::optional<UcxResult> ParseUcxResult(const std::string& output) {
 }
 
 std::string WhyNotUcx(const Cell& cell, const PerfPath& path) {
+  // First: without the program there is one reason for all cells.
+  if (!IsInstalled()) return "ucx_perftest is not installed (Debian's ucx-utils)";
   if (path.kind() == PathKind::kVerbs) return "UCX is compared on shm and tcp only";
   if (cell.pattern == Pattern::kBulk || cell.pattern == Pattern::kBulkChecked) {
     return "ucx_perftest has no calls";
@@ -261,7 +263,7 @@ std::string WhyNotUcx(const Cell& cell, const PerfPath& path) {
     return "ucx_perftest confirms no message of a stream";
   }
   if (cell.bytes == 0) return "ucx_perftest has no empty messages in all its tests";
-  return IsInstalled() ? "" : "ucx_perftest is not installed (Debian's ucx-utils)";
+  return "";
 }
 
 absl::StatusOr<std::unique_ptr<ClientEnd>> OpenUcxClient(const WorkloadOptions& options) {

@@ -88,6 +88,8 @@ TEST(PlanTest, SecondsAskedForHold) {
 }
 
 // A peer may not be installed, or not be built in: then it says the same of every cell.
+// It failed where no UCX was installed: its cells had several reasons, of which that was one, and
+// the report named the others for a peer that was not there at all.
 TEST(PlanTest, OfTheKindsThatThereAreEachMeasuresSomethingSomewhere) {
   for (const EndKind& kind : EndKinds()) {
     std::set<std::string> reasons;
