@@ -1,7 +1,6 @@
 // Bulk payloads between real engines, over every path of this machine.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/check.h"
 #include "rpc/bulk_call.h"
 #include "rpc/channel.h"
 #include "rpc/on_engine.h"
@@ -28,16 +28,24 @@ constexpr size_t kPayload = 1 << 20;
 // Handlers that block, as they may on an executor; each call has a place of its own.
 class BlockingService final : public Payloads::Service {
  public:
-  explicit BlockingService(size_t places) : places_(places), memory_(places * kPayload) {}
+  explicit BlockingService(size_t places) : memory_(places * kPayload) {
+    for (size_t place = 0; place < places; ++place) free_.push_back(place);
+  }
 
+  // Places went round once, one call after the other: on a busy machine a handler that was not run
+  // for a while found that the one beside it had come round to its place, and sent the bytes of
+  // another call. So a place is a call's until it has ended.
   absl::Status Exchange(ServerContext& context, const Parcel& request, Parcel* reply) override {
-    const size_t place = next_.fetch_add(1) % places_ * kPayload;
-    const size_t length = request.data().length();
-    if (absl::Status fetched = context.bulk().Fetch(request.data(), memory_.Slice(place, kPayload));
-        !fetched.ok()) {
-      return fetched;
+    const size_t place = TakePlace();
+    const MemorySlice memory = memory_.Slice(place * kPayload, kPayload);
+    absl::Status status = context.bulk().Fetch(request.data(), memory);
+    if (status.ok()) {
+      status = context.bulk().Push({memory.memory, memory.offset, request.data().length()},
+                                   reply->mutable_data());
     }
-    return context.bulk().Push(memory_.Slice(place, length), reply->mutable_data());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(place);
+    return status;
   }
   // Holds the caller up until the test lets go, then pushes all the same.
   absl::Status Hold(ServerContext& context, const Parcel&, Parcel* reply) override {
@@ -61,14 +69,21 @@ class BlockingService final : public Payloads::Service {
     changed_.notify_all();
   }
 
-  const size_t places_;
   GuardedMemory memory_;
   absl::Status late;
   int holding = 0;
 
  private:
-  std::atomic<size_t> next_{0};
+  size_t TakePlace() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    WEFT_CHECK(!free_.empty());  // there are fewer threads than places
+    const size_t place = free_.back();
+    free_.pop_back();
+    return place;
+  }
+
   std::mutex mutex_;
+  std::vector<size_t> free_;
   std::condition_variable changed_;
   bool released_ = false;
 };
