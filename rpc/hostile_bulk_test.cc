@@ -34,16 +34,7 @@ class HostileClientTest : public PayloadTest {
   }
 
   void Dial(uint32_t max_windows) {
-    rpc::ClientHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_reply_bytes(1000);
-    hello.set_max_windows(max_windows);
-    ConnectOptions options;
-    options.hello = hello.SerializeAsString();
-    peer_.why = absl::OkStatus();
-    peer_.received.clear();
-    EXPECT_TRUE(client().transport().Connect("sim:server", options, &peer_).ok());
+    peer_.Dial(client().transport(), max_windows);
     EXPECT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
   }
 

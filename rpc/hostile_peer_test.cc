@@ -27,14 +27,7 @@ class HostileClientTest : public RpcTest {
 
   // Another client than channel_'s, on the same engine.
   void Dial() {
-    rpc::ClientHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_reply_bytes(1000);
-    ConnectOptions options;
-    options.hello = hello.SerializeAsString();
-    peer_.why = absl::OkStatus();
-    EXPECT_TRUE(client().transport().Connect("sim:server", options, &peer_).ok());
+    peer_.Dial(client().transport());
     EXPECT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
   }
 
@@ -300,13 +293,7 @@ class FuzzWorld final : public RpcTest {
   // Sends frames, each preceded by its length in a byte, to the server.
   void Feed(const uint8_t* data, size_t size) {
     RawPeer peer;
-    rpc::ClientHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_reply_bytes(1000);
-    ConnectOptions options;
-    options.hello = hello.SerializeAsString();
-    ASSERT_TRUE(client().transport().Connect("sim:server", options, &peer).ok());
+    peer.Dial(client().transport());
     ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
     for (size_t at = 0; at < size && peer.connection != nullptr;) {
       const size_t bytes = std::min<size_t>(data[at], size - at - 1);

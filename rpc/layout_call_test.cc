@@ -370,13 +370,7 @@ class HostileLayoutTest : public LayoutCallTest {
  protected:
   HostileLayoutTest() {
     Start(&layouts_);
-    rpc::ClientHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_reply_bytes(1000);
-    ConnectOptions options;
-    options.hello = hello.SerializeAsString();
-    EXPECT_TRUE(client().transport().Connect("sim:server", options, &peer_).ok());
+    peer_.Dial(client().transport());
     EXPECT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
   }
   ~HostileLayoutTest() override {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rpc/frame.h"
+#include "rpc/hello.pb.h"
 #include "transport/transport.h"
 
 namespace weft::test {
@@ -17,6 +18,22 @@ using Bytes = std::vector<std::byte>;
 // One end of a connection that says whatever it is told to say.
 class RawPeer final : public ConnectionHandler {
  public:
+  // Begins to connect to "sim:server", as a client of four calls at a time whose replies have 1,000
+  // bytes at the most; `connection` is there when it is open. Forgets an earlier connection.
+  void Dial(Transport& transport, uint32_t max_windows = 0) {
+    rpc::ClientHello hello;
+    hello.set_protocol(kRpcProtocolVersion);
+    hello.set_max_outstanding_calls(4);
+    hello.set_max_reply_bytes(1000);
+    hello.set_max_windows(max_windows);
+    ConnectOptions options;
+    options.hello = hello.SerializeAsString();
+    received.clear();
+    why = absl::OkStatus();
+    const absl::Status status = transport.Connect("sim:server", options, this).status();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
   void Send(const Bytes& message) {
     absl::StatusOr<std::byte*> space = connection->Reserve(message.size());
     ASSERT_TRUE(space.ok()) << space.status();

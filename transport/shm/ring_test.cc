@@ -91,6 +91,15 @@ class Road {
   uint32_t told_ = 0;
 };
 
+// Tests that take another way in every run, and print the seed that takes it again.
+class RandomRingTest : public testing::Test {
+ protected:
+  const uint64_t seed_ = TestSeed();
+  const testing::ScopedTrace trace_{__FILE__, __LINE__, SeedTrace(seed_)};
+  std::mt19937_64 random_{seed_};
+  Road road_;
+};
+
 std::string Pattern(size_t bytes, size_t seed) {
   std::string text(bytes, '\0');
   for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(seed * 31 + i * 7 + i / 253);
@@ -213,32 +222,24 @@ TEST(RingTest, AFullRingCanBeClosed) {
 }
 
 // The writer would wait for ever for what the reader keeps to itself.
-TEST(RingTest, WhoHasReadAllHasToldEnoughForTheLargest) {
-  const uint64_t seed = TestSeed();
-  SCOPED_TRACE(SeedTrace(seed));
-  std::mt19937_64 random(seed);
-  Road road;
+TEST_F(RandomRingTest, WhoHasReadAllHasToldEnoughForTheLargest) {
   for (int round = 0; round < 20'000; ++round) {
-    const size_t bytes = 1 + random() % (round % 3 == 0 ? kMaxRecordPayload : 300);
-    road.Write(Pattern(bytes, bytes));
-    road.Drain();
-    ASSERT_TRUE(road.writer().HasRoom(kMaxRecordPayload)) << "after round " << round;
-    if (random() % 5 == 0) road.HearAll();  // and so begins again somewhere
+    const size_t bytes = 1 + random_() % (round % 3 == 0 ? kMaxRecordPayload : 300);
+    road_.Write(Pattern(bytes, bytes));
+    road_.Drain();
+    ASSERT_TRUE(road_.writer().HasRoom(kMaxRecordPayload)) << "after round " << round;
+    if (random_() % 5 == 0) road_.HearAll();  // and so begins again somewhere
   }
 }
 
-TEST(RingTest, HavingRoomMeansThatTheLargestFits) {
-  const uint64_t seed = TestSeed();
-  SCOPED_TRACE(SeedTrace(seed));
-  std::mt19937_64 random(seed);
-  Road road;
+TEST_F(RandomRingTest, HavingRoomMeansThatTheLargestFits) {
   const std::string largest(kMaxRecordPayload, 'L');
   for (int round = 0; round < 20'000; ++round) {
-    if (random() % 4 == 0) road.Drain();
-    if (road.writer().HasRoom(kMaxRecordPayload) && random() % 2 == 0) {
-      ASSERT_EQ(road.Write(largest), Written::kWritten);
+    if (random_() % 4 == 0) road_.Drain();
+    if (road_.writer().HasRoom(kMaxRecordPayload) && random_() % 2 == 0) {
+      ASSERT_EQ(road_.Write(largest), Written::kWritten);
     } else {
-      road.Write(std::string(1 + random() % 500, 's'));
+      road_.Write(std::string(1 + random_() % 500, 's'));
     }
   }
 }
@@ -258,16 +259,12 @@ TEST(RingTest, RoomIsAskedForWhatIsSentOnly) {
 }
 
 // At every place, for every length that is sent.
-TEST(RingTest, HavingRoomIsWhatAWriteFinds) {
-  const uint64_t seed = TestSeed();
-  SCOPED_TRACE(SeedTrace(seed));
-  std::mt19937_64 random(seed);
-  Road road;
+TEST_F(RandomRingTest, HavingRoomIsWhatAWriteFinds) {
   for (int round = 0; round < 20'000; ++round) {
-    const auto payload = static_cast<uint32_t>(1 + random() % kMaxRecordPayload);
-    const bool had_room = road.writer().HasRoom(payload);
-    ASSERT_EQ(road.Write(std::string(payload, 's')) == Written::kWritten, had_room) << payload;
-    if (random() % 2 == 0) road.Drain();
+    const auto payload = static_cast<uint32_t>(1 + random_() % kMaxRecordPayload);
+    const bool had_room = road_.writer().HasRoom(payload);
+    ASSERT_EQ(road_.Write(std::string(payload, 's')) == Written::kWritten, had_room) << payload;
+    if (random_() % 2 == 0) road_.Drain();
   }
 }
 
@@ -336,21 +333,17 @@ TEST(RingTest, AZeroThatStandsThereIsNotStoredAgain) {
 
 // Every step to the beginning leaves what stood behind: lengths at random, so that zeros are stored
 // again where they are needed.
-TEST(RingTest, LoneRecordsOfAnyLengthArrive) {
-  const uint64_t seed = TestSeed();
-  SCOPED_TRACE(SeedTrace(seed));
-  std::mt19937_64 random(seed);
-  Road road;
+TEST_F(RandomRingTest, LoneRecordsOfAnyLengthArrive) {
   for (int round = 0; round < 20'000; ++round) {
-    const int records = 1 + static_cast<int>(random() % 3);
+    const int records = 1 + static_cast<int>(random_() % 3);
     for (int i = 0; i < records; ++i) {
-      const std::string text = Pattern(1 + random() % 600, random());
-      ASSERT_EQ(road.Write(text), Written::kWritten);
-      ASSERT_EQ(road.ReadText(), text);
-      ASSERT_EQ(road.ReadText(), "-");
+      const std::string text = Pattern(1 + random_() % 600, random_());
+      ASSERT_EQ(road_.Write(text), Written::kWritten);
+      ASSERT_EQ(road_.ReadText(), text);
+      ASSERT_EQ(road_.ReadText(), "-");
     }
-    if (random() % 4 != 0) road.HearAll();
-    road.reader().TellConsumed();
+    if (random_() % 4 != 0) road_.HearAll();
+    road_.reader().TellConsumed();
   }
 }
 
