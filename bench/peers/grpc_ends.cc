@@ -304,7 +304,7 @@ class GrpcClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Rate(double seconds) {
-    RateCounter rate(seconds);
+    RateCounter rate(seconds, calls_.size());
     for (const auto& call : calls_) call->Start();
     absl::Status status;
     size_t running = calls_.size();

@@ -281,7 +281,7 @@ class SocketClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
-    RateCounter rate(seconds);
+    RateCounter rate(seconds, cell.outstanding);
     do {
       Post(cell.outstanding - (sent_ - confirmed()));
       const uint64_t before = confirmed();

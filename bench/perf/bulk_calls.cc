@@ -59,7 +59,7 @@ absl::StatusOr<Figures> BulkCalls::OneByOne(double seconds) {
 }
 
 absl::StatusOr<double> BulkCalls::Rate(double seconds) {
-  RateCounter rate(seconds);
+  RateCounter rate(seconds, cell_.outstanding);
   running_ = true;
   engine_.Enter();
   for (uint32_t i = 0; i < cell_.outstanding; ++i) Start(*lanes_[i]);

@@ -80,7 +80,7 @@ absl::Status OneSided::AwaitAll() {
 }
 
 absl::StatusOr<double> OneSided::Rate(const Cell& cell, double seconds) {
-  RateCounter rate(seconds);
+  RateCounter rate(seconds, cell.outstanding);
   engine_.Enter();
   StartAll(cell);
   while (running_ && rate.Continue()) {

@@ -144,7 +144,7 @@ Figures StreamSender::OneByOne(const Cell& cell, double seconds) {
 }
 
 double StreamSender::Rate(const Cell& cell, double seconds) {
-  RateCounter rate(seconds);
+  RateCounter rate(seconds, cell.outstanding);
   const uint32_t group = ConfirmEvery(cell);
   uint64_t outstanding = 0;
   uint64_t sent = 0;

@@ -204,7 +204,7 @@ class WeftClient final : public ClientEnd {
 
   absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
     CallLoops calls(stub_.get(), cell.outstanding, cell.bytes);
-    RateCounter rate(seconds);
+    RateCounter rate(seconds, cell.outstanding);
     engine_->Enter();
     calls.Start();
     while (calls.status().ok() && rate.Continue()) {

@@ -154,7 +154,7 @@ class RawClient final : public ClientEnd {
   // How many end in a second, with as many on the way as there should be.
   double Rate(double seconds) {
     uint64_t outstanding = 0;
-    RateCounter rate(seconds);
+    RateCounter rate(seconds, cell_.outstanding);
     const auto take = [&] {
       const uint64_t ended = Ended();
       outstanding -= ended;
