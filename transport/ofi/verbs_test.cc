@@ -161,7 +161,9 @@ TEST_F(VerbsTest, RejectedRequestsLeaveNothingBehind) {
     ASSERT_TRUE(RunUntil({&a, &b}, [&] { return stranger.downs == 1; }));
     EXPECT_EQ(stranger.down_status.code(), absl::StatusCode::kUnavailable) << stranger.down_status;
   }
-  EXPECT_EQ(CountConnectionIds(), ids);
+  // The kernel takes down the passive side's ids in its own time: on a busy machine, after this.
+  EXPECT_TRUE(RunUntil({&a, &b}, [&] { return CountConnectionIds() <= ids; }))
+      << CountConnectionIds() << " connection ids, " << ids << " before";
 }
 
 // One entry more than a completion queue holds ends every connection of it: what does not fit has
