@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(
                     FaultCase{Fault::kLinkFails, Fault::kLinkHangs, "client: the cable is cut"},
                     FaultCase{Fault::kLinkHangs, Fault::kLinkFails, "server: the cable is cut"},
                     FaultCase{Fault::kLinkHangs, Fault::kLinkHangs,
-                              "did not come up within 200 ms"},
+                              "did not come up within 1000 ms"},
                     FaultCase{Fault::kLinkFails, Fault::kLinkFails, "the cable is cut"}));
 
 }  // namespace
