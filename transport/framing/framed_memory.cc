@@ -99,7 +99,7 @@ absl::Status FramedConnection::AskForReclaimer(Operation* probe) {
     return absl::UnavailableError("not now");
   }
   const bool wanted_writable = wants_writable_;
-  const absl::Status asked = Probe(probe);
+  absl::Status asked = Probe(probe);
   wants_writable_ = wanted_writable;  // nobody who was refused waits for OnWritable()
   return asked;
 }

@@ -28,6 +28,7 @@ class WorkId {
                 (index & kIndexMask)) {}
   explicit WorkId(const void* context) : packed_(reinterpret_cast<uintptr_t>(context)) {}
 
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): never dereferenced
   void* context() const { return reinterpret_cast<void*>(static_cast<uintptr_t>(packed_)); }
   // 0 for contexts that are not ours.
   uint8_t raw_kind() const { return static_cast<uint8_t>(packed_ >> kIndexBits & 3); }

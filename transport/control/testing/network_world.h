@@ -111,8 +111,7 @@ template <class Done>
 bool RunEngines(const std::vector<Engine*>& engines, Done done) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!done()) {
-    int work = 0;
-    for (Engine* engine : engines) work += engine->Poll();
+    for (Engine* engine : engines) engine->Poll();
     if (std::chrono::steady_clock::now() > give_up) return false;
   }
   return true;
