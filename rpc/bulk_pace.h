@@ -7,7 +7,7 @@
 // replies leave in the middle of a turn. On shm that lets the two ends' checksums overlap.
 //
 // To measure: ./dev perf --only bulk:65536:64,bulk:1048576:8,bulk_checked:1048576:8 --paths shm,tcp
-// (docs/performance_log.md has what came out). On tcp a push is posted in pieces: bulk_transfer.cc.
+// (docs/performance_log.md has what came out). Pieces: transport/transfer_table.h.
 //
 // Threads: plain values.
 #pragma once

@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include "transport/transfer_table.h"
+
 namespace weft {
 namespace {
 
-// What is pushed over tcp goes in pieces, posted one right behind the other: the kernel takes a
-// piece while the receiver copies the one before. Of 64 KiB to 1 MiB this was the fastest, 20 %
-// above payloads of 1 MiB in one (docs/performance_log.md).
-constexpr size_t kTcpPieceBytes = size_t{512} << 10;
-
 absl::Status PostPieces(Connection& connection, const Region& region, const MemorySlice& local,
-                        const RemoteSpan& remote, Operation* op) {
-  const size_t piece_bytes =
-      std::max(kTcpPieceBytes, (local.length + kMaxBatchTransfers - 1) / kMaxBatchTransfers);
+                        const RemoteSpan& remote, uint64_t piece_bytes, Operation* op) {
+  piece_bytes = std::max(piece_bytes, (local.length + kMaxBatchTransfers - 1) / kMaxBatchTransfers);
   std::array<Transfer, kMaxBatchTransfers> pieces;
   size_t count = 0;
   for (size_t at = 0; at < local.length; at += piece_bytes) {
@@ -26,8 +22,9 @@ absl::Status PostPieces(Connection& connection, const Region& region, const Memo
 
 absl::Status PostPush(Connection& connection, const Region& region, const MemorySlice& local,
                       const RemoteSpan& remote, Operation* op) {
-  if (local.length > kTcpPieceBytes && connection.path().kind == PathKind::kTcp) {
-    absl::Status posted = PostPieces(connection, region, local, remote, op);
+  const uint64_t piece_bytes = TransfersOf(connection.path().kind).push_piece_bytes;
+  if (piece_bytes != 0 && local.length > piece_bytes) {
+    absl::Status posted = PostPieces(connection, region, local, remote, piece_bytes, op);
     // Else the connection is one of very few operations (LinkOptions::max_outstanding_operations).
     if (!absl::IsInvalidArgument(posted)) return posted;
   }

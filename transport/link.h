@@ -6,9 +6,10 @@
 // credits, large messages. A Link knows nothing of those.
 //
 // Threads: one engine's; on the thread that drives it.
-// Slots: fixed-size cells of registered memory, `slot_bytes()` each. Send slots are acquired,
-//   filled, and given to Link::Send(), which takes them: the domain takes each one back when the
-//   provider no longer touches it. Receive slots are posted by the domain itself; received bytes
+// Slots: fixed-size cells of registered memory, `slot_bytes()` each; send slots are of two sizes
+//   where small batches are not to hold memory of the larger. They are acquired, filled, and given
+//   to Link::Send(), which takes them: the domain takes each one back when the provider no longer
+//   touches it. Receive slots are posted by the domain itself; received bytes
 //   are valid during OnReceived() only, and the slot is posted again right after it, before
 //   anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
 // Ordering: batches of one Link arrive in order; a Write posted before a Send is visible when
@@ -147,7 +148,10 @@ class LinkDomain {
   virtual const PathInfo& path() const = 0;
   // Given to peers in the handshake. At most 256 bytes.
   virtual const std::string& address() const = 0;
+  // Of receive slots, so the largest batch.
   virtual uint32_t slot_bytes() const = 0;
+  // Of most send slots: what a batch is filled up to. A message that is larger takes a wide slot.
+  virtual uint32_t usual_slot_bytes() const { return slot_bytes(); }
 
   // Makes room for one more connection: `send` more send slots, `receive` more posted receives.
   // Registers memory, so never on the hot path. RESOURCE_EXHAUSTED names the bound that was hit.
@@ -157,6 +161,8 @@ class LinkDomain {
 
   // An empty send slot, or none (data == nullptr): OnSlotsFree() will tell.
   virtual SendSlot AcquireSlot() = 0;
+  // The same, with slot_bytes(). Only where usual_slot_bytes() is less.
+  virtual SendSlot AcquireWideSlot() { return AcquireSlot(); }
   // Gives an unsent slot back.
   virtual void ReleaseSlot(SendSlot slot) = 0;
 

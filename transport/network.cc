@@ -18,6 +18,7 @@
 #include "transport/descriptor.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
+#include "transport/transfer_table.h"
 
 namespace weft {
 namespace {
@@ -25,6 +26,9 @@ namespace {
 constexpr uint32_t kMinSlotBytes = 1024;
 constexpr uint32_t kMaxSlotBytes = 65536;
 constexpr uint32_t kSlotStep = 64;
+// A quarter of the pool is for wide batches: this leaves room for the receives, and for a dozen
+// connections that send as many as they may.
+constexpr uint64_t kLeastPoolForWide = uint64_t{64} << 20;
 constexpr uint64_t kMinPoolBytes = uint64_t{1} << 20;
 
 absl::Status CheckOptions(const NetworkOptions& options) {
@@ -161,6 +165,9 @@ PathProvider TcpProvider(const NetworkOptions& options, int sleep_epoll,
   tcp.open = [options, sleep_epoll, bind_address](const PathOffer&, BatchSink* sink) {
     OfiOptions ofi = ForDomain(options, options.slot_bytes, bind_address, sink);
     ofi.sleep_epoll = sleep_epoll;
+    if (options.max_pool_bytes >= kLeastPoolForWide) {
+      ofi.wide_slot_bytes = TransfersOf(PathKind::kTcp).widest_bytes;
+    }
     return OpenTcpDomain(ofi);
   };
   tcp.with_host = [](const std::string& address, const std::string& host) {

@@ -34,10 +34,12 @@ struct NetworkOptions {
   // Bytes of one batch, 1024..65536 in steps of 64: the largest message that travels without a
   // round trip of its own is a little smaller. Larger: more memory (each connection holds two
   // windows of slots), fewer round trips for messages in between. Shared memory uses at most 8192
-  // of it, which is what its rings are made for.
+  // of it, which is what its rings are made for; tcp sends messages of up to 64 KiB without a round
+  // trip whatever this is (transfer_table.h).
   uint32_t slot_bytes = 8192;
   // Registered slots, in bytes, for each path: windows of new connections beyond it are refused
-  // with RESOURCE_EXHAUSTED. At least 1 MiB.
+  // with RESOURCE_EXHAUSTED. At least 1 MiB. On tcp a quarter is for messages above slot_bytes;
+  // below 64 MiB there is none, and they are fetched.
   uint64_t max_pool_bytes = uint64_t{256} << 20;
   // Buffers of large messages, in bytes, for each path and direction; taken as needed. At least
   // kMaxMessageBytes. Lower: senders of large messages meet RESOURCE_EXHAUSTED sooner.

@@ -13,6 +13,10 @@
 namespace weft {
 namespace {
 
+// What a peer that dials may have kept here before the connection is open. (It has no reason to
+// send that early, but the side that listens has: the dialling side keeps a whole window.)
+constexpr size_t kMostEarlyBytes = size_t{1} << 20;
+
 absl::Status CheckAgreement(const LinkAgreement& agreement, uint32_t slot_bytes) {
   const auto window_ok = [](uint32_t slots) {
     return slots >= kMinWindowSlots && slots <= kMaxWindowSlots;
@@ -79,7 +83,11 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   window_.Start(agreement.send_window_slots, receive_slots);
   domain_->Promise(receive_slots);
   batch_bytes_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
+  usual_bytes_ = std::min(batch_bytes_,
+                          links.usual_slot_bytes() & ~static_cast<uint32_t>(kFrameAlignment - 1));
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
+  most_early_bytes_ = std::max<size_t>(receive_slots * usual_bytes_,
+                                       active ? receive_slots * batch_bytes_ : kMostEarlyBytes);
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
   send_sequence_ = receive_sequence_ = 0;
@@ -109,9 +117,10 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   large_receiver_.Stop();
   large_sender_.Stop();
   early_.clear();
+  early_bytes_ = 0;
   domain_->Settle(window_.granted());
   links_->RemoveSlots(added_send_slots_, window_.receive_window());
-  batch_bytes_ = 0;
+  batch_bytes_ = usual_bytes_ = 0;
   eager_bytes_ = 0;
 }
 

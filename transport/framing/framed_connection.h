@@ -17,12 +17,13 @@
 //
 // Sending. The open slot is a batch in the making: Reserve() makes room for a frame in it, Commit()
 // completes the frame; Append() does both. It is sent when the next frame does not fit, at Flush(),
-// and at the end of the turn. Opening a slot takes its credit, so sending never fails for want of
-// one, and puts the connection on the table's list of those to be flushed, where it stays while the
-// slot is open: so adding to an open batch looks at nothing but the batch.
-// Messages above eager_bytes() are written to a buffer of the send pool; Commit() registers exactly
-// the committed bytes for remote reading, with a fresh key for this one transfer, and puts an offer
-// into the batch; the peer reads, delivers, answers done; then the registration ends (1 us or so).
+// and at the end of the turn. A message that is larger than a usual slot opens a wide one, where
+// the link has them. Opening a slot takes its credit, so sending never fails for want of one, and
+// puts the connection on the table's list of those to be flushed, where it stays while the slot is
+// open: so adding to an open batch looks at nothing but the batch. Messages above eager_bytes() are
+// written to a buffer of the send pool; Commit() registers exactly the committed bytes for remote
+// reading, with a fresh key for this one transfer, and puts an offer into the batch; the peer
+// reads, delivers, answers done; then the registration ends (1 us or so).
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
@@ -184,8 +185,8 @@ class FramedConnection final : public Connection,
 
   // Sending (framed_send.cc).
   bool MakeRoom(size_t frame_bytes);
-  bool OpenNextSlot();
-  bool TakeSlot();
+  bool OpenNextSlot(size_t frame_bytes);
+  bool TakeSlot(size_t frame_bytes = 0);
   void SendOpenSlot(Operation* fence = nullptr);
   void CancelOpenSlot();
   void CloseSlot();
@@ -257,7 +258,8 @@ class FramedConnection final : public Connection,
   bool wants_writable_ = false;
   bool due_ = false;  // this side's framing itself may have something to say: IsDue() knows
   bool reserved_ = false;
-  uint32_t batch_bytes_ = 0;     // a multiple of kFrameAlignment
+  uint32_t batch_bytes_ = 0;     // of the largest batch; a multiple of kFrameAlignment
+  uint32_t usual_bytes_ = 0;     // what most are filled up to; the same
   uint32_t reserved_bytes_ = 0;  // by the open reservation
   SendSlot slot_;                // of batch_
   CreditWindow window_;
@@ -291,7 +293,9 @@ class FramedConnection final : public Connection,
   ConnectionLeases leases_;
   Reclaimer reclaimer_;
   std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
-  absl::Status broken_;                        // OK: not broken
+  size_t early_bytes_ = 0;                     // of these
+  size_t most_early_bytes_ = 0;
+  absl::Status broken_;  // OK: not broken
   std::string close_reason_;
   bool ended_ = true;  // until Create() succeeds
   ConnectionFacts facts_;

@@ -98,12 +98,15 @@ bool FramedConnection::IsTaken(const Frame& frame) {
 WEFT_COLD void FramedConnection::KeepEarly(ByteSpan batch) {
   if (state_ != State::kConnecting || link_ == nullptr) return;
   if (early_.size() == window_.receive_window()) return Malformed("a batch without a credit");
+  early_bytes_ += batch.size();
+  if (early_bytes_ > most_early_bytes_) return Malformed("too much before it was open");
   early_.emplace_back(batch.begin(), batch.end());
 }
 
 WEFT_COLD void FramedConnection::DeliverEarly() {
   const auto batches = std::move(early_);
   early_.clear();
+  early_bytes_ = 0;
   for (const std::vector<std::byte>& batch : batches) {
     BatchHeader header;
     if (state_ != State::kOpen || !DecodeBatchHeader(batch, &header)) return;

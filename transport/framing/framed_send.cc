@@ -68,7 +68,7 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   WEFT_DCHECK(!reserved_);
   if (bytes > eager_bytes_) [[unlikely]]
     return AppendLarge(bytes);
-  if (!OpenNextSlot()) [[unlikely]] {
+  if (!OpenNextSlot(FrameBytes(bytes))) [[unlikely]] {
     wants_writable_ = true;
     return {};
   }
@@ -104,29 +104,36 @@ bool FramedConnection::IsDue() const {
 }
 
 // The rest of MakeRoom(): the open slot is full, or there is none.
-bool FramedConnection::OpenNextSlot() {
+bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
   if (state_ != State::kOpen) return false;
   if (slot_.data != nullptr) SendOpenSlot();
   if (!window_.MaySendFrames()) {
     ++stats_.credit_stalls;
     return false;
   }
-  if (!TakeSlot()) return false;
+  if (!TakeSlot(frame_bytes)) return false;
   // For all that will be appended.
   MarkDirty();
   return true;
 }
 
 // Opens a slot. REQUIRES: there is none, and a credit for it.
-bool FramedConnection::TakeSlot() {
+bool FramedConnection::TakeSlot(size_t frame_bytes) {
   if (!link_->HasRoom()) {
     ++stats_.credit_stalls;
     return false;
   }
-  slot_ = links_->AcquireSlot();
+  uint32_t bytes = usual_bytes_;
+  if (frame_bytes <= bytes - kBatchHeaderBytes) [[likely]] {
+    slot_ = links_->AcquireSlot();
+  } else {
+    // For this one, and what else comes in this turn.
+    slot_ = links_->AcquireWideSlot();
+    bytes = batch_bytes_;
+  }
   if (slot_.data == nullptr) return false;
   window_.Spend();
-  batch_.Open(slot_.data + kBatchHeaderBytes, batch_bytes_ - kBatchHeaderBytes);
+  batch_.Open(slot_.data + kBatchHeaderBytes, bytes - kBatchHeaderBytes);
   return true;
 }
 

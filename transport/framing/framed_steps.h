@@ -7,7 +7,7 @@ namespace weft {
 
 // Makes sure that a frame of `frame_bytes` fits into the open slot.
 inline bool FramedConnection::MakeRoom(size_t frame_bytes) {
-  return batch_.Fits(frame_bytes) || OpenNextSlot();
+  return batch_.Fits(frame_bytes) || OpenNextSlot(frame_bytes);
 }
 
 // The turn's end looks at this connection.

@@ -30,8 +30,12 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
       max_transfer_bytes_(objects_->info->ep_attr->max_msg_size),
       max_key_(LargestKey(objects_->info->domain_attr->mr_key_size)),
       max_pieces_(traits.groups_operations ? MostPieces(*objects_->info->tx_attr) : 1),
+      has_wide_(options.wide_slot_bytes > options.slot_bytes),
       registrar_(objects_->domain.get(), *objects_->info, &stats_),
-      pool_(&registrar_, options.slot_bytes, options.max_pool_bytes),
+      pool_(&registrar_, options.slot_bytes,
+            options.max_pool_bytes - (has_wide_ ? options.max_pool_bytes / kWideShare : 0)),
+      wide_(&registrar_, has_wide_ ? options.wide_slot_bytes : options.slot_bytes,
+            has_wide_ ? options.max_pool_bytes / kWideShare : 0, kFirstWideIndex),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations) {
   path_.kind = traits.kind;
@@ -59,7 +63,8 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
   const uint64_t kept = uint64_t{send_slots_kept_} + std::min(send, kFirstSendSlots);
   const uint64_t sends_missing =
       kept > stats_.send_slots_in_use ? kept - stats_.send_slots_in_use : 0;
-  WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + receives_missing));
+  if (has_wide_) WEFT_RETURN_IF_ERROR(wide_.Reserve(receives_missing));
+  WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + (has_wide_ ? 0 : receives_missing)));
   send_target_ += send;
   send_slots_kept_ += std::min(send, kFirstSendSlots);
   receive_target_ += receive;
@@ -79,32 +84,37 @@ void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   CountWithheld();
 }
 
-SendSlot FabricDomain::AcquireSlot() {
-  Slot* slot = TakeSendSlot();
+SendSlot FabricDomain::AcquireFrom(SlotPool& pool) {
+  Slot* slot = TakeSendSlot(pool);
   if (slot == nullptr) {
-    send_slots_ran_out_ = true;
+    (&pool == &wide_ ? wide_slots_ran_out_ : send_slots_ran_out_) = true;
     return {};
   }
   ++stats_.send_slots_in_use;
   return {slot->data, slot->index};
 }
 
-Slot* FabricDomain::TakeSendSlot() {
+Slot* FabricDomain::TakeSendSlot(SlotPool& pool) {
   if (stats_.send_slots_in_use >= send_target_) return nullptr;
-  Slot* slot = pool_.Take(WorkKind::kSend);
-  if (slot != nullptr || !pool_.has_room()) return slot;
+  Slot* slot = pool.Take(WorkKind::kSend);
+  if (slot != nullptr || !pool.has_room()) return slot;
   // More are in use than ever before.
-  return pool_.Reserve(1).ok() ? pool_.Take(WorkKind::kSend) : nullptr;
+  return pool.Reserve(1).ok() ? pool.Take(WorkKind::kSend) : nullptr;
 }
 
 Slot* FabricDomain::SlotOf(SendSlot slot) {
-  Slot* found = pool_.At(slot.index);
+  Slot* found = PoolOf(slot.index).At(slot.index);
   WEFT_CHECK(found != nullptr && found->data == slot.data && found->kind == WorkKind::kSend);
   return found;
 }
 
 void FabricDomain::TakeBack(Slot* slot) {
-  pool_.Give(slot);
+  if (IsWide(slot->index)) [[unlikely]] {
+    if (slot->link != nullptr && slot->link->WideSent()) link_has_room_ = true;
+    wide_.Give(slot);
+  } else {
+    pool_.Give(slot);
+  }
   --stats_.send_slots_in_use;
 }
 
@@ -123,7 +133,7 @@ void FabricDomain::CountWithheld() {
 // The slot goes back to the pool when the provider has no room; TopUpReceives() tries again.
 // The flag is asked for each time: plain fi_recv() on 1.17's shm never completes (quirks.h).
 bool FabricDomain::PostReceive(Slot* slot) {
-  const iovec memory = {slot->data, options_.slot_bytes};
+  const iovec memory = {slot->data, slot_bytes()};
   fi_msg message = {};
   message.msg_iov = &memory;
   message.desc = &slot->descriptor;
@@ -133,7 +143,7 @@ bool FabricDomain::PostReceive(Slot* slot) {
   const ssize_t result = fi_recvmsg(objects_->shared_receive.get(), &message, FI_COMPLETION);
   if (result != 0) {
     ++stats_.eagain;
-    pool_.Give(slot);
+    receive_pool().Give(slot);
     return false;
   }
   slot->posted = true;
@@ -143,7 +153,7 @@ bool FabricDomain::PostReceive(Slot* slot) {
 
 void FabricDomain::TopUpReceives() {
   while (receives_posted_ < receives_wanted()) {
-    Slot* slot = pool_.Take(WorkKind::kReceive);
+    Slot* slot = receive_pool().Take(WorkKind::kReceive);
     if (slot == nullptr || !PostReceive(slot)) break;
   }
   CountWithheld();
@@ -354,15 +364,15 @@ void FabricDomain::HandleError(fid_cq* queue, const fi_cq_err_entry& entry) {
 // Receives are posted again right after the sink has seen them, before anything is sent that the
 // sink queued: a credit never runs ahead of its receive.
 void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
-  Slot* slot = pool_.Find(id);
+  Slot* slot = receive_pool().Find(id);
   if (slot == nullptr || !slot->posted) return;
   slot->posted = false;
   --receives_posted_;
   CountReceives();
-  const ByteSpan batch(slot->data, std::min<size_t>(bytes, options_.slot_bytes));
+  const ByteSpan batch(slot->data, std::min<size_t>(bytes, slot_bytes()));
   options_.sink->OnReceived(batch);
   if (receives_posted_ >= receives_wanted()) {
-    pool_.Give(slot);
+    receive_pool().Give(slot);
   } else if (PostReceive(slot)) {
     CountReceives();
   } else {
@@ -371,15 +381,15 @@ void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
 }
 
 void FabricDomain::OnReceiveFailed(WorkId id) {
-  Slot* slot = pool_.Find(id);
+  Slot* slot = receive_pool().Find(id);
   if (slot == nullptr || !slot->posted) return;
   --receives_posted_;
-  pool_.Give(slot);
+  receive_pool().Give(slot);
   CountWithheld();  // Poll() posts another one, if it is still wanted
 }
 
 void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
-  Slot* slot = pool_.Find(id);
+  Slot* slot = PoolOf(id.index()).Find(id);
   if (slot == nullptr || slot->link == nullptr) return;
   FabricLink* const link = slot->link;
   Operation* const fence = slot->fence;
@@ -470,10 +480,13 @@ void FabricDomain::RetryLinks() {
 bool FabricDomain::HasRoomAgain() {
   const bool slots =
       send_slots_ran_out_ && stats_.send_slots_in_use < send_target_ && pool_.has_room();
+  const bool wide =
+      wide_slots_ran_out_ && stats_.send_slots_in_use < send_target_ && wide_.has_room();
   const bool operations = operations_ran_out_ && operations_.size() < operations_.capacity();
   if (slots) send_slots_ran_out_ = false;
+  if (wide) wide_slots_ran_out_ = false;
   if (operations) operations_ran_out_ = false;
-  return slots || operations;
+  return std::exchange(link_has_room_, false) || slots || wide || operations;
 }
 
 void FabricDomain::TellSlotsFree() {

@@ -82,10 +82,12 @@ class FabricDomain : public LinkDomain {
 
   const PathInfo& path() const final { return path_; }
   const std::string& address() const final { return path_.local; }
-  uint32_t slot_bytes() const final { return options_.slot_bytes; }
+  uint32_t slot_bytes() const final { return has_wide_ ? wide_.slot_bytes() : pool_.slot_bytes(); }
+  uint32_t usual_slot_bytes() const final { return pool_.slot_bytes(); }
   absl::Status AddSlots(uint32_t send, uint32_t receive) final;
   void RemoveSlots(uint32_t send, uint32_t receive) final;
-  SendSlot AcquireSlot() final;
+  SendSlot AcquireSlot() final { return AcquireFrom(pool_); }
+  SendSlot AcquireWideSlot() final { return AcquireFrom(has_wide_ ? wide_ : pool_); }
   void ReleaseSlot(SendSlot slot) final { TakeBack(SlotOf(slot)); }
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) final;
   int Poll(int budget) final;
@@ -129,12 +131,20 @@ class FabricDomain : public LinkDomain {
   // Send slots that have memory before they are used, for each AddSlots(): a connection that is not
   // pressed sends one batch a turn. With 8 KiB each, half of what a connection may cost in all.
   static constexpr uint32_t kFirstSendSlots = 4;
+  // Wide slots are those from this index on.
+  static constexpr uint32_t kFirstWideIndex = 1 << 29;
+  // Of the pool's bytes, those for wide slots: one part of so many.
+  static constexpr uint64_t kWideShare = 4;
   // Error entries handled in one Poll(): they come in bursts when an endpoint closes.
   static constexpr int kMaxErrorsAtOnce = 256;
 
   // --- for links ---
   void Join(FabricLink* link);
   void Leave(FabricLink* link);
+  SendSlot AcquireFrom(SlotPool& pool);
+  static bool IsWide(uint32_t index) { return index >= kFirstWideIndex; }
+  SlotPool& PoolOf(uint32_t index) { return IsWide(index) ? wide_ : pool_; }
+  SlotPool& receive_pool() { return has_wide_ ? wide_ : pool_; }
   Slot* SlotOf(SendSlot slot);
   bool HasFlightRoom() const { return in_flight_ < traits_.max_in_flight; }
   // Completions to come of `link`: so many more or fewer.
@@ -168,7 +178,7 @@ class FabricDomain : public LinkDomain {
   void Complete(OperationRecord* record);
 
   // --- slots ---
-  Slot* TakeSendSlot();
+  Slot* TakeSendSlot(SlotPool& pool);
   uint32_t receives_wanted() const { return std::min(receive_target_, traits_.most_posted); }
   void CountReceives();
   bool PostReceive(Slot* slot);
@@ -190,11 +200,13 @@ class FabricDomain : public LinkDomain {
   const uint64_t max_transfer_bytes_;
   const uint64_t max_key_;
   const uint32_t max_pieces_;  // of one provider call
+  const bool has_wide_;
 
   // Engine thread only.
   LinkDomainStats stats_;
   Registrar registrar_;
   SlotPool pool_;
+  SlotPool wide_;  // empty without has_wide_
   OperationTable operations_;
   OperationJoins joins_;  // of batches
   uint32_t send_target_ = 0;
@@ -203,7 +215,9 @@ class FabricDomain : public LinkDomain {
   uint32_t receives_posted_ = 0;  // with those kept for later connections
   uint32_t in_flight_ = 0;        // sends and parts whose completions are still to come
   bool send_slots_ran_out_ = false;
+  bool wide_slots_ran_out_ = false;
   bool operations_ran_out_ = false;
+  bool link_has_room_ = false;  // one that had none (FabricLink::HasRoom())
   uint64_t finds_ = 0;
   QueueLook look_;           // at the queue, or at the groups
   QueueLook near_look_;      // at the near queue

@@ -32,6 +32,7 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
     return up;
   }
   taken->link = this;
+  wide_sends_ += FabricDomain::IsWide(taken->index);
   taken->bytes = bytes;
   taken->fence = passed;
   return Submit(taken);

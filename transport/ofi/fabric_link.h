@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,7 @@ class FabricLink : public Link,
   absl::Status Send(SendSlot slot, uint32_t bytes) final {
     return SendFence(slot, bytes, /*passed=*/nullptr);
   }
+  bool HasRoom() final { return wide_sends_ < kMostWide || !(refused_ = true); }
   bool has_fence() const final;
   absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -96,6 +98,9 @@ class FabricLink : public Link,
 
   // Above, the bytes cost more than the call that brings them.
   static constexpr uint64_t kSharedBytes = 4096;
+  // Wide sends under way: 1 MiB at 64 KiB each, 200 us of a fast wire, and what a peer that does
+  // not read can hold of them.
+  static constexpr uint32_t kMostWide = 16;
 
   // What posting came to, besides 0 and the provider's negative errors: more is to be done, though
   // the provider is not busy.
@@ -117,6 +122,8 @@ class FabricLink : public Link,
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
   void RetryWaiting();
+  // One is back. True: there is room again, and somebody waits for it.
+  bool WideSent() { return --wide_sends_ < kMostWide && std::exchange(refused_, false); }
   void CountDelay(int result);
   void DeliverEvent();
 
@@ -127,6 +134,8 @@ class FabricLink : public Link,
   fi_addr_t destination_ = FI_ADDR_UNSPEC;
   QueueGroup* group_ = nullptr;
   LinkLife life_;
+  uint32_t wide_sends_ = 0;  // that are not back yet
+  bool refused_ = false;     // HasRoom() was false
   bool detached_ = false;
   bool gathering_ = false;  // a batch: its pieces wait for one another
 

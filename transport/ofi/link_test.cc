@@ -191,6 +191,107 @@ TEST_P(LinkTest, ConnectionsOverTcpShareReceivesAndSendMemory) {
   SendAll(kWindow * 5, 100);
 }
 
+// Messages of a few pages have slots of their own: memory for them is not each connection's.
+class WideSlotsTest : public testing::Test {
+ protected:
+  static constexpr uint32_t kWideBytes = 66'112;
+
+  static OfiOptions Options() {
+    OfiOptions options;
+    options.slot_bytes = 8192;
+    options.wide_slot_bytes = kWideBytes;
+    return options;
+  }
+
+  void Open(uint32_t window) {
+    ASSERT_TRUE(a_.domain->AddSlots(window, window).ok());
+    ASSERT_TRUE(b_.domain->AddSlots(window, window).ok());
+    auto passive = b_.domain->Accept(b_.PeerOf(a_, 1), &b_.endpoint);
+    ASSERT_TRUE(passive.ok()) << passive.status();
+    b_.endpoint.link = *std::move(passive);
+    auto active = a_.domain->Connect(a_.PeerOf(b_, 1), &a_.endpoint);
+    ASSERT_TRUE(active.ok()) << active.status();
+    a_.endpoint.link = *std::move(active);
+    ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+  }
+
+  absl::Status SendWide(const std::string& text) {
+    const SendSlot slot = a_.domain->AcquireWideSlot();
+    if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
+    std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
+    return a_.endpoint.link->Send(slot, static_cast<uint32_t>(text.size()));
+  }
+
+  Side a_{PathKind::kTcp, Options()};
+  Side b_{PathKind::kTcp, Options()};
+};
+
+TEST_F(WideSlotsTest, WideAndUsualBatchesArriveInOrder) {
+  Open(64);
+  EXPECT_EQ(a_.domain->slot_bytes(), kWideBytes);
+  EXPECT_EQ(a_.domain->usual_slot_bytes(), 8192u);
+  std::vector<std::string> sent;
+  for (int i = 0; i < 8; ++i) {
+    sent.emplace_back(kWideBytes - 8 * static_cast<size_t>(i), static_cast<char>('A' + i));
+    ASSERT_TRUE(SendWide(sent.back()).ok());
+    sent.emplace_back(8192, static_cast<char>('a' + i));
+    ASSERT_TRUE(a_.Send(sent.back()).ok());
+  }
+  sent.emplace_back(5, 'x');  // injected
+  ASSERT_TRUE(SendWide(sent.back()).ok());
+  ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return b_.received.size() == sent.size(); }));
+  EXPECT_TRUE(b_.received == sent);
+  ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return !a_.domain->busy(); }));
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+// Else a few such peers would hold all memory for wide sends, and everybody else would wait.
+TEST_F(WideSlotsTest, APeerThatDoesNotReadHoldsFewOfThem) {
+  Open(1024);
+  uint64_t sent = 0;
+  while (a_.endpoint.link->HasRoom() && sent < 1000) {
+    ASSERT_TRUE(SendWide(std::string(kWideBytes, 'w')).ok());
+    ++sent;
+    a_.domain->Poll(64);
+  }
+  ASSERT_LT(sent, 1000u) << "the sockets take it all: nothing was tested";
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 16u);
+  EXPECT_EQ(a_.endpoint.slots_free, 0);
+  ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return a_.endpoint.slots_free > 0; }));
+  EXPECT_TRUE(a_.endpoint.link->HasRoom());
+  ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return b_.received.size() == sent; }));
+}
+
+// The pool's bound holds for both sizes together, whoever takes them.
+TEST_F(WideSlotsTest, TheirMemoryIsBounded) {
+  Open(1 << 16);
+  uint64_t bytes = a_.domain->stats().receives_posted * kWideBytes;
+  std::vector<SendSlot> held;
+  for (SendSlot slot; (slot = a_.domain->AcquireWideSlot()).data != nullptr;) {
+    held.push_back(slot);
+    bytes += kWideBytes;
+  }
+  EXPECT_GT(held.size(), 100u);
+  EXPECT_LE(bytes, Options().max_pool_bytes / 4);
+  // Small batches have their own.
+  const SendSlot usual = a_.domain->AcquireSlot();
+  EXPECT_NE(usual.data, nullptr);
+  a_.domain->ReleaseSlot(usual);
+  a_.domain->Poll(1);
+  EXPECT_EQ(a_.endpoint.slots_free, 0);
+  for (const SendSlot slot : held) a_.domain->ReleaseSlot(slot);
+  a_.domain->Poll(1);
+  EXPECT_EQ(a_.endpoint.slots_free, 1);
+}
+
+TEST_F(WideSlotsTest, ALinkThatEndsGivesThemBack) {
+  Open(1024);
+  while (a_.endpoint.link->HasRoom()) ASSERT_TRUE(SendWide(std::string(kWideBytes, 'w')).ok());
+  EXPECT_GT(a_.domain->stats().send_slots_in_use, 0u);
+  a_.endpoint.link.reset();
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
 TEST_P(LinkTest, PoolBoundIsNamed) {
   OfiOptions options = Options();
   options.max_pool_bytes = uint64_t{64} * a_.domain->slot_bytes();

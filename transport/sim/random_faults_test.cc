@@ -297,6 +297,7 @@ class RandomFaultsTest : public SimTest {
   void RunSeed(uint64_t seed) {
     SimOptions options;
     options.slot_bytes = 1024;
+    if (seed % 2 == 1) options.usual_slot_bytes = 320;
     Clear();
     Reset(seed, options);
     dead_.clear();

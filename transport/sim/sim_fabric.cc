@@ -26,6 +26,8 @@ constexpr int kMaxRoundsWithoutTime = 1'000'000;
 SimFabric::SimFabric(uint64_t seed, const SimOptions& options) : options_(options), random_(seed) {
   WEFT_CHECK(options.slot_bytes >= kMinBatchBytes && options.slot_bytes <= 65536 &&
              options.slot_bytes % kFrameAlignment == 0);
+  WEFT_CHECK(options.usual_slot_bytes == 0 || (options.usual_slot_bytes >= kMinBatchBytes &&
+                                               options.usual_slot_bytes <= options.slot_bytes));
 }
 
 SimFabric::~SimFabric() {

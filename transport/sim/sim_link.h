@@ -31,6 +31,10 @@ class SimLinkDomain final : public LinkDomain {
   const PathInfo& path() const override { return path_; }
   const std::string& address() const override { return path_.local; }
   uint32_t slot_bytes() const override { return fabric_->options().slot_bytes; }
+  uint32_t usual_slot_bytes() const override {
+    const uint32_t usual = fabric_->options().usual_slot_bytes;
+    return usual == 0 ? slot_bytes() : usual;
+  }
   absl::Status AddSlots(uint32_t send, uint32_t receive) override;
   void RemoveSlots(uint32_t send, uint32_t receive) override;
   SendSlot AcquireSlot() override;

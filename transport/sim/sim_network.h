@@ -54,7 +54,10 @@ struct SimOptions {
   // and a closed region is an untouched one, as on shm and InfiniBand.
   uint64_t late_placing_ns = 0;
   uint32_t slot_bytes = 8192;  // one batch; a multiple of 8, 256..65536
-  bool keep_trace = false;     // as text as well as hashed
+  // Of the batches that small messages fill; 0: slot_bytes. Larger messages have batches of their
+  // own, as on tcp.
+  uint32_t usual_slot_bytes = 0;
+  bool keep_trace = false;  // as text as well as hashed
 };
 
 class SimNetwork {

@@ -25,7 +25,10 @@ TEST_P(ContractTest, EverySizeArrivesIntactBothWays) {
   const size_t eager = client_.connection().eager_bytes();
   const size_t slot = eager + 24;  // the headers of a batch and a frame
   std::vector<size_t> sizes = {0, 1, 2, 7, 8, 9, 63, 64, 65};
-  for (size_t edge : {eager, slot, size_t{64} << 10, size_t{1} << 20}) {
+  // A usual batch, where there are wider ones; a database's page; what has a batch of its own.
+  constexpr size_t kUsual = 8192;
+  for (size_t edge :
+       {kUsual - 24, kUsual, size_t{16} << 10, eager, slot, size_t{64} << 10, size_t{1} << 20}) {
     for (size_t size : {edge - 1, edge, edge + 1}) sizes.push_back(size);
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -86,6 +89,27 @@ TEST_P(ContractTest, SmallMessagesOfOneTurnShareBatches) {
   // As few as their bytes allow: a frame is the message and 8 bytes.
   EXPECT_LE(batches, 1 + kCount * 40 / client_.connection().eager_bytes());
   EXPECT_EQ(client_.connection().stats().messages_sent, kCount);
+}
+
+// Those in between have a batch each, and small ones wait for them in the order of commits.
+TEST_P(ContractTest, MessagesUpToEagerBytesArriveInTheOrderOfTheirCommits) {
+  Open();
+  const size_t eager = client_.connection().eager_bytes();
+  constexpr uint64_t kCount = 300;
+  const auto bytes_of = [&](uint64_t i) {
+    return i % 4 == 0 ? eager - i : i % 4 == 1 ? eager / 4 + i : i % 100;
+  };
+  for (uint64_t i = 0; i < kCount; ++i) {
+    client_.Send(Pattern(i, bytes_of(i)));
+    server_end().Send(Pattern(i, bytes_of(i)));
+  }
+  ASSERT_TRUE(Run(
+      [&] { return server_end().received.size() == kCount && client_.received.size() == kCount; }));
+  for (uint64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(server_end().received[i] == Pattern(i, bytes_of(i))) << "message " << i;
+    ASSERT_TRUE(client_.received[i] == Pattern(i, bytes_of(i))) << "message " << i;
+  }
+  EXPECT_EQ(client_.connection().stats().large_sent, 0u);
 }
 
 TEST_P(ContractTest, FlushSendsBeforeTheEndOfTheTurn) {

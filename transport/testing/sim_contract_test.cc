@@ -12,7 +12,7 @@ namespace {
 
 class SimWorld final : public ContractWorld {
  public:
-  SimWorld() : network_(/*seed=*/1) {}
+  explicit SimWorld(const SimOptions& options = {}) : network_(/*seed=*/1, options) {}
 
   Engine& client() override { return network_.Node("client"); }
   Engine& server() override { return network_.Node("server"); }
@@ -59,7 +59,17 @@ class SimWorld final : public ContractWorld {
 
 std::unique_ptr<ContractWorld> MakeSimWorld() { return std::make_unique<SimWorld>(); }
 
-INSTANTIATE_TEST_SUITE_P(Sim, ContractTest, testing::Values(ContractParam{"sim", &MakeSimWorld}),
+// Two sizes of batches, as tcp has.
+std::unique_ptr<ContractWorld> MakeWideSimWorld() {
+  SimOptions options;
+  options.slot_bytes = 65536;
+  options.usual_slot_bytes = 8192;
+  return std::make_unique<SimWorld>(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, ContractTest,
+                         testing::Values(ContractParam{"sim", &MakeSimWorld},
+                                         ContractParam{"wide", &MakeWideSimWorld}),
                          ContractName);
 
 }  // namespace

@@ -1,0 +1,60 @@
+// How a payload of each size goes, by path: one table for everybody who has to choose.
+//
+//   a message    up to batch_bytes   shares a batch with others of its turn
+//                up to widest_bytes  has a batch of its own: eager as well, in the order of commits
+//                above               is offered, and fetched by the peer (large_sender.h)
+//   a payload    moved one-sided (weft.Bulk): whole, or in pieces of push_piece_bytes
+//
+// Batches of both sizes hold their headers too, so that a payload fits that is a few dozen bytes
+// shorter. Both ends agree on the smaller of their widest_bytes in the handshake.
+//
+// To measure: ./dev perf --only unary:16384:1,unary:65536:8,bulk:1048576:8 and the like
+// (docs/performance_log.md has what came out).
+//
+// Threads: plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/path.h"
+
+namespace weft {
+
+struct TransferTable {
+  // What messages of one turn are gathered into. Larger: fewer messages of the provider's, and more
+  // memory in each send slot. NetworkOptions::slot_bytes overrides it.
+  uint32_t batch_bytes;
+  // At least batch_bytes; equal: there are no wider ones. Larger: memory of receives. A multiple of
+  // 64.
+  uint32_t widest_bytes;
+  // Posted one right behind the other. 0: whole.
+  uint64_t push_piece_bytes;
+};
+
+constexpr TransferTable TransfersOf(PathKind kind) {
+  constexpr uint32_t kKiB = 1 << 10;
+  // 100 calls of 64 B; and a page of 8,000 B.
+  constexpr uint32_t kBatch = 8 * kKiB;
+  switch (kind) {
+    case PathKind::kShm:
+      // A ring has 24 KiB, made for records of this size. What is larger lies in memory that the
+      // peer has mapped: fetching it is one copy, of which a record would be two.
+      return {.batch_bytes = kBatch, .widest_bytes = kBatch, .push_piece_bytes = 0};
+    case PathKind::kTcp:
+      // A fetch is a message there and one back, whatever its size, and the kernel copies a message
+      // just as well: 16 KiB take 22 us eagerly and 55 us fetched, 64 KiB 53 and 97. 64 KiB with
+      // room for headers and windows; an odd number of cache lines, so that neighbouring slots do
+      // not meet in the same sets of the cache.
+      // A push goes in pieces, for the kernel takes one while the receiver copies the one before:
+      // of 64 KiB to 1 MiB this was the fastest, 20 % above 1 MiB in one.
+      return {.batch_bytes = kBatch,
+              .widest_bytes = 64 * kKiB + 9 * 64,
+              .push_piece_bytes = uint64_t{512} * kKiB};
+    case PathKind::kVerbs:  // A card reads by itself; nobody has measured wider batches.
+    case PathKind::kSim:
+      break;
+  }
+  return {.batch_bytes = kBatch, .widest_bytes = kBatch, .push_piece_bytes = 0};
+}
+
+}  // namespace weft
