@@ -43,6 +43,10 @@ TEST_NETWORK = "transport/sim/"
 BENCHED = ("transport/framing/", "transport/leases/", "transport/shm/", "transport/sim/",
            "transport/control/network_transport.h")
 
+# Includers of it are compiled in another way where time stamps are asked for.
+TRACE = "core/trace.h"
+
+_TRACED = re.compile(r"^build:trace --per_file_copt=(\S+)@-DWEFT_TRACE")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
 _IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"\s*;')
 
@@ -126,9 +130,43 @@ def check_line(root, source, line):
     return [wrong for wrong in (rule(source, target) for rule in RULES) if wrong]
 
 
+def with_time_stamps(root):
+    """Patterns of the files that --config=trace compiles with time stamps; none where it is unknown."""
+    try:
+        with open(os.path.join(root, ".bazelrc"), encoding="utf-8") as lines:
+            found = (_TRACED.match(line) for line in lines)
+            return [re.compile(part) for match in found if match for part in match[1].split(",")]
+    except FileNotFoundError:
+        return []
+
+
+def without_time_stamps(root):
+    """Files that use core/trace.h, by themselves or by a header that does, and have no time stamps:
+    `./dev breakdown` would then leave out every call as incomplete."""
+    patterns = with_time_stamps(root)
+    if not patterns:
+        return
+    uses = {}  # path: (line, header that it includes)
+    for source in source_tree.files(root, (".h", ".cc")):
+        with open(os.path.join(root, source), encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                match = _INCLUDE.match(line)
+                if match:
+                    uses.setdefault(source, []).append((number, match[2]))
+    headers = {TRACE} | {source for source in uses if source.endswith(".h")
+                         and any(target == TRACE for _, target in uses[source])}
+    for source, includes in uses.items():
+        if not source.endswith(".cc") or any(pattern.match(source) for pattern in patterns):
+            continue
+        for number, target in includes:
+            if target in headers:
+                yield "%s:%d: has time stamps: .bazelrc (build:trace) has to name it" % (
+                    source, number)
+
+
 def check(root):
     """All violations in the tree, as lines."""
-    found = []
+    found = list(without_time_stamps(root))
     for source in source_tree.files(root, (".h", ".cc", ".c", ".inc", ".proto")):
         with open(os.path.join(root, source), encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
