@@ -44,8 +44,11 @@ constexpr BulkPace PaceOf(PathKind kind) {
       // reply is a system call of 4 us, as much as 24 KiB.
       return {.pushed_bytes = 512 * kKiB, .fetched_bytes = 4 * kMiB, .replied_bytes = 512 * kKiB};
     case PathKind::kVerbs:
-      // 50 bytes/ns for 300 us: any delay of a network of cards.
-      return {.pushed_bytes = 16 * kMiB, .fetched_bytes = 16 * kMiB, .replied_bytes = 64 * kKiB};
+      // A reply is sent behind everything that was posted before it, and a device in software
+      // copies as it is posted to. So no more is pushed than keeps a card busy, 50 bytes/ns for 40
+      // us: the next is posted while the one before is on its way. Fetches hold up no replies: 50
+      // bytes/ns for 300 us, any delay of a network of cards.
+      return {.pushed_bytes = 2 * kMiB, .fetched_bytes = 16 * kMiB, .replied_bytes = 64 * kKiB};
     case PathKind::kSim:
       break;
   }

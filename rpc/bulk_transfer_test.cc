@@ -111,6 +111,16 @@ TEST_F(BulkTransferTest, TheReplyOfALargeTransferLeavesBeforeTheNextIsPosted) {
   EXPECT_EQ(Events(), "flush");
 }
 
+// On RDMA all that is posted goes one behind the other, messages too: the reply to the first of
+// eight payloads of 1 MiB, and the answers that its memory waits for, left behind the eighth.
+TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
+  queue_.SetPace(PaceOf(PathKind::kVerbs));
+  for (int i = 0; i < 4; ++i) Push(1 << 20);
+  EXPECT_EQ(Events(), "write 1048576, write 1048576");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 1048576");
+}
+
 TEST_F(BulkTransferTest, SmallTransfersGoTogetherAndSoDoTheirReplies) {
   for (int i = 0; i < 6; ++i) Push(25);
   EXPECT_EQ(Events(), "write 25, write 25, write 25, write 25");

@@ -1,5 +1,6 @@
 #include "transport/ofi/verbs_domain.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,8 +39,10 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   traits.max_in_flight = objects->sizes.sends;
   traits.injects = false;
   traits.errors_end_links = true;
-  traits.closing_reclaims = options.link != LinkKind::kIwarp && IsHardware(options.device);
-  std::unique_ptr<VerbsDomain> domain(new VerbsDomain(options, std::move(objects), traits));
+  const bool is_hardware = IsHardware(options.device);
+  traits.closing_reclaims = options.link != LinkKind::kIwarp && is_hardware;
+  std::unique_ptr<VerbsDomain> domain(
+      new VerbsDomain(options, std::move(objects), traits, is_hardware));
   WEFT_RETURN_IF_ERROR(domain->Start());
   WEFT_ASSIGN_OR_RETURN(domain->bell_, ProbeBell::Create());
   WEFT_RETURN_IF_ERROR(domain->WatchDescriptor(domain->bell_->fd()));
@@ -47,8 +50,8 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
 }
 
 VerbsDomain::VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
-                         const FabricTraits& traits)
-    : MsgDomain(options, std::move(objects), traits) {
+                         const FabricTraits& traits, bool is_hardware)
+    : MsgDomain(options, std::move(objects), traits), is_hardware_(is_hardware) {
   mutable_path().device = options.device;
 }
 
@@ -85,8 +88,12 @@ void VerbsDomain::StartProbes() {
 }
 
 int VerbsDomain::PollConnections(bool found_completions) {
-  const int found = probes_.empty() ? 0 : FinishProbes();
-  return found + MsgDomain::PollConnections(found_completions);
+  int found = probes_.empty() ? 0 : FinishProbes();
+  found += MsgDomain::PollConnections(found_completions);
+  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(found_completions || found > 0)) {
+    sched_yield();
+  }
+  return found;
 }
 
 // Those that are done. The bell is silenced first: one that rings meanwhile is heard next time.

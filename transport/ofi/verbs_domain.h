@@ -13,6 +13,8 @@
 //     made when the way is known.
 //   - A peer whose host is gone is reported late or never: LinkPeer's lifeline decides.
 //   - A failed operation breaks its connection. On iWARP it may even be reported as done before.
+//   - Devices in software work on the processors that engines spin on: who looks in vain yields
+//     (yield_pace.h).
 //
 // Threads: the engine's; one short-lived thread for each link that connects, unless
 //   OfiOptions::may_start_threads is false: then Connect() may block for two seconds.
@@ -23,6 +25,7 @@
 
 #include "transport/ofi/address_probe.h"
 #include "transport/ofi/msg_domain.h"
+#include "transport/ofi/yield_pace.h"
 
 namespace weft {
 
@@ -60,11 +63,13 @@ class VerbsDomain final : public MsgDomain {
   };
 
   VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
-              const FabricTraits& traits);
+              const FabricTraits& traits, bool is_hardware);
 
   int FinishProbes();
   void StartProbes();
 
+  const bool is_hardware_;
+  YieldPace yields_;  // in software
   std::unique_ptr<ProbeBell> bell_;
   std::list<Pending> probes_;  // in the order of connects; bounded by the number of links
   size_t probing_ = 0;         // of these, with a thread
