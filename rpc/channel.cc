@@ -289,7 +289,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
     client->StartTimed(*raw, valid);
   };
   if (engine_.Post(start)) {
-    call.release();
+    static_cast<void>(call.release());
   } else {
     if (call->bulk != nullptr) call->bulk->NotStarted();
     call->done(InboxFull());

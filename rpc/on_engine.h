@@ -17,6 +17,7 @@ namespace weft {
 // turn.
 // REQUIRES: not on the engine's thread.
 inline void PostSurely(Engine& engine, Function<void()> task) {
+  // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
   while (!engine.Post(std::move(task))) std::this_thread::yield();
 }
 

@@ -62,7 +62,7 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
     if (holds) core.ReleaseCalls();
   };
   if (engine.Post(start)) {
-    operation.release();
+    static_cast<void>(operation.release());
     return;
   }
   core.EndHandOver();

@@ -127,7 +127,7 @@ void RemoteRecords::PostOperation(std::unique_ptr<CallbackRecords> operation) {
     slots->Start(*raw, valid);
   };
   if (engine().Post(start)) {
-    operation.release();
+    static_cast<void>(operation.release());
   } else {
     operation->Abandon(InboxFullError());
   }

@@ -26,7 +26,7 @@ FabricLink::~FabricLink() {
 absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
   Slot* taken = domain_->SlotOf(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  const absl::Status up = life_.CheckUp();
+  absl::Status up = life_.CheckUp();
   if (!up.ok()) {
     domain_->TakeBack(taken);
     return up;
@@ -156,7 +156,7 @@ absl::Status FabricLink::Submit(Work* work) {
     const int result = Post(work);
     if (result == 0) return absl::OkStatus();
     if (result < 0 && result != -FI_EAGAIN) {
-      const absl::Status why = FabricStatus(result, "posting to the provider");
+      absl::Status why = FabricStatus(result, "posting to the provider");
       domain_->TakeBackFailed(work, why);
       Fail(why);
       return why;
