@@ -205,11 +205,12 @@ void FabricDomain::FinishAll(WorkList& works, const absl::Status& status) {
   while (Work* work = works.PopFront()) {
     if (work->kind == WorkKind::kSend) {
       auto* slot = static_cast<Slot*>(work);
-      if (slot->posted) CountFlight(slot->link, -1);
+      if (slot->posted) CountFlight(slot->link, IsAwaited(*slot), -1);
       TakeBack(slot);
     } else {
       auto* record = static_cast<OperationRecord*>(work);
-      CountFlight(record->link, -static_cast<int>(std::exchange(record->parts_in_flight, 0)));
+      const auto parts = static_cast<int>(std::exchange(record->parts_in_flight, 0));
+      CountFlight(record->link, /*awaited=*/true, -parts);
       record->next_piece = nullptr;  // all of them are here
       Defer(record, status);
     }
@@ -277,6 +278,7 @@ int FabricDomain::ReadCompletions(int budget) {
   if (objects_->near_queue != nullptr && near_look_.IsDue(awaited)) {
     const int near = ReadQueue(objects_->near_queue.get(), budget);
     near_look_.Looked(near > 0);
+    near_backlog_ = near >= budget;
     done += near;
   }
   finds_ += done > 0;
@@ -286,8 +288,10 @@ int FabricDomain::ReadCompletions(int budget) {
 int FabricDomain::ReadGroups(int budget) {
   if (look_.endpoints() == 0) return 0;
   objects_->groups->FindReady();
-  return objects_->groups->ReadDue(
-      budget, [this](fid_cq* queue, int limit) { return ReadQueue(queue, limit); });
+  const bool hurry = send_slots_ran_out_ || wide_slots_ran_out_ || !HasFlightRoom();
+  return objects_->groups->ReadDue(budget, hurry, near_backlog_, [this](fid_cq* queue, int limit) {
+    return ReadQueue(queue, limit);
+  });
 }
 
 int FabricDomain::ReadQueue(fid_cq* queue, int budget) {
@@ -394,7 +398,7 @@ void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
   FabricLink* const link = slot->link;
   Operation* const fence = slot->fence;
   WorkList::Remove(slot);
-  CountFlight(link, -1);
+  CountFlight(link, IsAwaited(*slot), -1);
   TakeBack(slot);
   if (!status.ok()) return link->Fail(status);
   if (fence != nullptr) fence->OnComplete(absl::OkStatus());
@@ -405,7 +409,7 @@ void FabricDomain::OnPartDone(WorkId id, const absl::Status& status) {
   if (record == nullptr || record->finished) return;
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
-  CountFlight(record->link, -1);
+  CountFlight(record->link, /*awaited=*/true, -1);
   if (!status.ok() && traits_.errors_end_links) record->link->Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
   record->Separate([&](OperationRecord* piece) {

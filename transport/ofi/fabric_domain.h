@@ -147,13 +147,16 @@ class FabricDomain : public LinkDomain {
   SlotPool& receive_pool() { return has_wide_ ? wide_ : pool_; }
   Slot* SlotOf(SendSlot slot);
   bool HasFlightRoom() const { return in_flight_ < traits_.max_in_flight; }
-  // Completions to come of `link`: so many more or fewer.
-  void CountFlight(const FabricLink* link, int change) {
+  // Completions to come of `link`: so many more or fewer. `awaited`: somebody waits for them.
+  void CountFlight(const FabricLink* link, bool awaited, int change) {
     in_flight_ += static_cast<uint32_t>(change);
-    if (link->group_ != nullptr) {
-      link->group_->sends->in_flight += static_cast<uint32_t>(change);
-    }
+    if (link->group_ == nullptr) return;
+    SendQueue& sends = *link->group_->sends;
+    sends.in_flight += static_cast<uint32_t>(change);
+    if (awaited) sends.awaited += static_cast<uint32_t>(change);
   }
+  // Behind a plain send nobody waits. A link has few wide slots, so that the next waits for them.
+  static bool IsAwaited(const Slot& slot) { return slot.fence != nullptr || IsWide(slot.index); }
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void Defer(OperationRecord* record, const absl::Status& status);
@@ -219,9 +222,10 @@ class FabricDomain : public LinkDomain {
   bool operations_ran_out_ = false;
   bool link_has_room_ = false;  // one that had none (FabricLink::HasRoom())
   uint64_t finds_ = 0;
-  QueueLook look_;           // at the queue, or at the groups
-  QueueLook near_look_;      // at the near queue
-  bool more_to_do_ = false;  // a link has work that waits for its next turn, not for the provider
+  QueueLook look_;             // at the queue, or at the groups
+  QueueLook near_look_;        // at the near queue
+  bool near_backlog_ = false;  // there may be more in the near queue than was read
+  bool more_to_do_ = false;    // a link has work that waits for its next turn, not for the provider
 
   IntrusiveList<FabricLink, MemberTag> members_;
   IntrusiveList<FabricLink, RetryTag> retries_;

@@ -232,7 +232,7 @@ int FabricLink::PostTogether(OperationRecord* first) {
                                         : fi_writemsg(endpoint_, &message, FI_COMPLETION);
   if (result != 0) return static_cast<int>(result);
   ++first->parts_in_flight;
-  domain_->CountFlight(this, +1);
+  domain_->CountFlight(this, /*awaited=*/true, +1);
   for (uint32_t i = 0; i < count; ++i) {
     if (i > 0) {
       WorkList::Remove(pieces[i]);
@@ -263,7 +263,7 @@ int FabricLink::PostSend(Slot* slot) {
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
-    domain_->CountFlight(this, +1);
+    domain_->CountFlight(this, FabricDomain::IsAwaited(*slot), +1);
   }
   return result;
 }
@@ -300,7 +300,7 @@ int FabricLink::PostOperation(OperationRecord* record) {
     if (result != 0) return static_cast<int>(result);
     record->bytes_posted += part;
     ++record->parts_in_flight;
-    domain_->CountFlight(this, +1);
+    domain_->CountFlight(this, /*awaited=*/true, +1);
   }
   posted_.PushBack(record);
   return 0;

@@ -60,7 +60,7 @@ void FabricObjects::OpenNearQueue() {
 }
 
 absl::Status FabricObjects::OpenGroups() {
-  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(fabric.get(), domain.get()));
+  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(domain.get()));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "core/log.h"
 #include "core/status.h"
 
 namespace weft {
@@ -33,11 +34,58 @@ uint32_t EpollEvents(const pollfd& entry) {
 
 bool IsSame(const pollfd& a, const pollfd& b) { return a.fd == b.fd && a.events == b.events; }
 
+// What a queue waits on.
+struct Descriptors {
+  // Each endpoint of the queue has one, and the provider has two of its own.
+  static constexpr size_t kMost = QueueGroups::kEndpoints * QueueGroups::kGroupsPerSendQueue + 2;
+
+  absl::Status AskFor(fid_cq* queue) {
+    fi_wait_pollfd wanted = {};
+    wanted.nfds = kMost;
+    wanted.fd = fds;
+    const int result = fi_control(&queue->fid, FI_GETWAIT, &wanted);
+    if (result != 0) return FabricStatus(result, "asking for descriptors to wait on");
+    count = wanted.nfds;
+    version = wanted.change_index;
+    return absl::OkStatus();
+  }
+  absl::Span<pollfd> all() { return absl::MakeSpan(fds, count); }
+
+  pollfd fds[kMost];
+  size_t count = 0;
+  uint64_t version = 0;
+};
+
+// The only descriptor that fi_cq_signal() makes readable; -1: there is none, or more.
+int FindSignal(fid_cq* queue) {
+  Descriptors descriptors;
+  if (!descriptors.AskFor(queue).ok() || poll(descriptors.fds, descriptors.count, 0) < 0) return -1;
+  const Descriptors before = descriptors;
+  if (fi_cq_signal(queue) != 0 || poll(descriptors.fds, descriptors.count, 0) < 0) return -1;
+  int found = -1;
+  for (size_t i = 0; i < descriptors.count; ++i) {
+    if (descriptors.fds[i].revents == before.fds[i].revents) continue;
+    if (found >= 0 || descriptors.fds[i].revents != POLLIN) return -1;
+    found = descriptors.fds[i].fd;
+  }
+  return found >= 0 && IsSignal(found) ? found : -1;
+}
+
+// Takes the byte of the provider's signal in its place. The provider, which has written it and not
+// read it, writes no other; and as nothing is there to be read, it does not try. That holds as long
+// as nobody calls fi_trywait() or fi_cq_sread() for this queue, which wait for the byte. False: the
+// queue is as it was, and costs more.
+bool Mute(fid_cq* queue) {
+  fi_cq_read(queue, nullptr, 0);  // the provider takes note of its signal's descriptor
+  const int signal = FindSignal(queue);
+  char byte;
+  return signal >= 0 && recv(signal, &byte, sizeof(byte), MSG_DONTWAIT) == sizeof(byte);
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<QueueGroups>> QueueGroups::Create(fid_fabric* fabric,
-                                                                 fid_domain* domain) {
-  std::unique_ptr<QueueGroups> groups(new QueueGroups(fabric, domain));
+absl::StatusOr<std::unique_ptr<QueueGroups>> QueueGroups::Create(fid_domain* domain) {
+  std::unique_ptr<QueueGroups> groups(new QueueGroups(domain));
   groups->ready_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   if (groups->ready_.get() < 0) return StatusFromErrno(errno, "epoll_create1");
   return groups;
@@ -60,31 +108,36 @@ absl::StatusOr<QueueGroup*> QueueGroups::Join() {
 
 absl::StatusOr<QueueGroup*> QueueGroups::AddGroup() {
   auto group = std::make_unique<QueueGroup>();
-  WEFT_ASSIGN_OR_RETURN(group->receives, OpenQueue(kReceiveEntries, FI_WAIT_POLLFD));
+  WEFT_ASSIGN_OR_RETURN(group->receives, OpenQueue(kReceiveEntries));
   WEFT_ASSIGN_OR_RETURN(group->sends, SendQueueForGroup());
-  ++group->sends->groups;
+  group->sends->groups.push_back(group.get());
   groups_.push_back(std::move(group));
   return groups_.back().get();
 }
 
 absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
-  if (!send_queues_.empty() && send_queues_.back()->groups < kGroupsPerSendQueue) {
+  if (!send_queues_.empty() && send_queues_.back()->groups.size() < kGroupsPerSendQueue) {
     return send_queues_.back().get();
   }
   auto sends = std::make_unique<SendQueue>();
-  WEFT_ASSIGN_OR_RETURN(sends->queue, OpenQueue(kSendEntries, FI_WAIT_FD));
+  WEFT_ASSIGN_OR_RETURN(sends->queue, OpenQueue(kSendEntries));
   send_queues_.push_back(std::move(sends));
   return send_queues_.back().get();
 }
 
-absl::StatusOr<QueuePtr> QueueGroups::OpenQueue(size_t entries, fi_wait_obj wait_object) {
+// It asks its sockets, and has no epoll of its own: one that watches them costs who sends to them.
+absl::StatusOr<QueuePtr> QueueGroups::OpenQueue(size_t entries) {
   fi_cq_attr attributes = {};
   attributes.size = entries;
   attributes.format = FI_CQ_FORMAT_MSG;
-  attributes.wait_obj = wait_object;
+  attributes.wait_obj = FI_WAIT_POLLFD;
   fid_cq* opened = nullptr;
   const int result = fi_cq_open(domain_, &attributes, &opened, nullptr);
   if (result != 0) return FabricStatus(result, "opening a completion queue for more connections");
+  if (!Mute(opened)) {
+    WEFT_LOG_EVERY_N_SEC(kWarning, 60, "tcp: a completion queue could not be muted: calls over ",
+                         "more than a few connections take longer");
+  }
   return QueuePtr(opened);
 }
 
@@ -99,21 +152,19 @@ absl::Status QueueGroups::Connected(QueueGroup* group) {
 // Closed descriptors have left the epoll, and a new one may have the number of one before: so after
 // a change all are given to it.
 absl::Status QueueGroups::Watch(QueueGroup* group) {
-  fid_t const queue = &group->receives->fid;
-  fi_wait_pollfd wanted = {};
-  fi_control(queue, FI_GETWAIT, &wanted);  // says how many there are
-  pollfd fds[2 * kEndpoints + 2];
-  if (wanted.nfds > std::size(fds)) return absl::InternalError("more descriptors than endpoints");
-  wanted.fd = fds;
-  if (const int result = fi_control(queue, FI_GETWAIT, &wanted); result != 0) {
-    return FabricStatus(result, "asking for descriptors to wait on");
+  Descriptors wanted;
+  WEFT_RETURN_IF_ERROR(wanted.AskFor(group->receives.get()));
+  const bool is_news = wanted.version != group->version;
+  const auto all = wanted.all();
+  if (!is_news &&
+      std::equal(all.begin(), all.end(), group->watched.begin(), group->watched.end(), IsSame)) {
+    return absl::OkStatus();
   }
-  const bool is_news = wanted.change_index != group->version;
   const auto knows = [&](const pollfd& entry) {
     return !is_news && std::any_of(group->watched.begin(), group->watched.end(),
                                    [&](const pollfd& old) { return IsSame(old, entry); });
   };
-  for (const pollfd& entry : absl::MakeSpan(fds, wanted.nfds)) {
+  for (const pollfd& entry : all) {
     if (knows(entry)) continue;
     epoll_event event = {};
     event.events = EpollEvents(entry);
@@ -123,8 +174,8 @@ absl::Status QueueGroups::Watch(QueueGroup* group) {
       return StatusFromErrno(errno, "watching a descriptor of the provider");
     }
   }
-  group->version = wanted.change_index;
-  group->watched.assign(fds, fds + wanted.nfds);
+  group->version = wanted.version;
+  group->watched.assign(all.begin(), all.end());
   return absl::OkStatus();
 }
 
@@ -143,30 +194,61 @@ int QueueGroups::TakeReady() {
   const int count = epoll_wait(ready_.get(), ready, kReadyAtOnce, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     auto* const group = static_cast<QueueGroup*>(ready[i].data.ptr);
-    if ((ready[i].events & EPOLLOUT) != 0) group->awaits_room = true;
+    group->is_ready = true;
     MarkDue(group);
   }
   return count;
 }
 
+// Some have entries before anybody looks, others get theirs while their groups are read.
+bool QueueGroups::MustRead(SendQueue* sends, bool hurry) {
+  const bool moved = std::exchange(sends->moved, false) && sends->awaited > 0;
+  return hurry || moved || sends->has_entries || sends->in_flight >= kSendsAtOnce ||
+         ++sends->turns >= kTurnsPerSendRead;
+}
+
+void QueueGroups::OnSendsRead(SendQueue* sends) {
+  sends->turns = 0;
+  sends->has_entries = false;
+  sends->looks_owed = static_cast<uint32_t>(sends->groups.size());
+}
+
+// One for each queue and turn: a message that has gone by its socket's news is rare, and waits for
+// kGroupsPerSendQueue turns at most.
+void QueueGroups::PayLooks() {
+  for (const auto& sends : send_queues_) {
+    if (sends->looks_owed == 0) continue;
+    --sends->looks_owed;
+    if (++sends->next_look >= sends->groups.size()) sends->next_look = 0;
+    MarkDue(sends->groups[sends->next_look]);
+  }
+}
+
 // Only groups where something was done since the last sleep: the others' descriptors are as they
-// were.
+// were. None is settled before all are known to be empty: until then one may hold the receives that
+// another needs.
 bool QueueGroups::Settle() {
   awaited_ = nullptr;
+  for (const auto& sends : send_queues_) {
+    if (sends->in_flight == 0 && sends->looks_owed == 0) continue;
+    sends->looks_owed = 0;
+    if (fi_cq_read(sends->queue.get(), nullptr, 0) != -FI_EAGAIN) sends->has_entries = true;
+    for (QueueGroup* group : sends->groups) group->settled = false;
+    if (sends->has_entries && sends->in_flight > 0) return false;
+  }
+  for (const auto& group : groups_) {
+    if (group->settled || fi_cq_read(group->receives.get(), nullptr, 0) == -FI_EAGAIN) continue;
+    MarkDue(group.get());
+    return false;
+  }
   for (const auto& group : groups_) {
     if (group->settled) continue;
-    fid_t queue = &group->receives->fid;
-    if (fi_trywait(fabric_, &queue, 1) != FI_SUCCESS || !Watch(group.get()).ok()) {
+    if (!Watch(group.get()).ok()) {
       MarkDue(group.get());
       return false;
     }
     group->settled = true;
     group->Unlink();
-  }
-  for (const auto& sends : send_queues_) {
-    if (sends->in_flight > 0 && fi_cq_read(sends->queue.get(), nullptr, 0) != -FI_EAGAIN) {
-      return false;
-    }
   }
   return TakeReady() <= 0;
 }

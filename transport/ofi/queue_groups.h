@@ -4,21 +4,28 @@
 // a lock for each: 20 us and more for a thousand. So endpoints are spread over *groups*, each with
 // a queue of its own for what is received, and one epoll watches the sockets of all groups. Only
 // groups are read in which something is ready, where something was just sent (an answer may be on
-// its way), and now and then each other, for what no socket tells: a message that is held up inside
-// of the provider.
+// its way), and now and then each other.
 //
 // What is sent completes to other queues, each for a number of groups, as the provider allocates
-// half a megabyte for each queue that is sent by. These are read while completions of theirs are to
-// come. Reading one moves its endpoints on, whatever their groups; what is then received sets the
-// group's own signal, which the epoll watches as well.
+// half a megabyte for each queue that is sent by. Nobody waits for a plain send's completion, so
+// these are read when several have come together. Reading one moves its endpoints on, whatever
+// their groups, and may leave what they receive in the groups' queues, with nothing at their
+// sockets any more: so its groups are read in the turns behind it.
+//
+// The provider tells sleepers of each completion by a byte to a socket of its own, and takes it
+// back with the next read: two system calls for each message, for nobody. So the queues are muted:
+// see Mute().
 //
 //   a group is on due_   by MarkDue(): it is ready, was sent to, or is its turn
-//   and leaves it        when a read has found nothing
+//   and leaves it        when a read has found nothing, for news that the read before has seen.
+//                        What the provider holds back for want of room is known then, and the
+//                        epoll waits for the room.
 //
 // Threads: the engine's.
 // Lifetime: groups and their queues stay until the end; endpoints are closed before.
 // Errors: those of libfabric, and of the descriptors that a process may have.
-// Invariants: a group that is not on due_ has no completions that its signal has not told of.
+// Invariants: a group that is not on due_ has no completions, but for those that a read of its
+//   SendQueue has left there, which owes it a look.
 #pragma once
 
 #include <poll.h>
@@ -36,19 +43,27 @@
 
 namespace weft {
 
+struct QueueGroup;
+
 // What several groups send by.
 struct SendQueue {
   QueuePtr queue;
-  uint32_t groups = 0;
-  uint32_t in_flight = 0;  // completions to come
+  std::vector<QueueGroup*> groups;
+  uint32_t in_flight = 0;    // completions to come
+  uint32_t awaited = 0;      // of these, such as somebody waits for: no plain sends
+  uint32_t turns = 0;        // since it was last read
+  uint32_t looks_owed = 0;   // to its groups, one after the other
+  size_t next_look = 0;      // of groups
+  bool moved = false;        // a group of it was read, and may have completed something here
+  bool has_entries = false;  // for sure
 };
 
 struct QueueGroup : ListNode<> {
   QueuePtr receives;
   SendQueue* sends = nullptr;
   uint32_t endpoints = 0;
-  bool awaits_room = false;     // a socket had no room for all that was sent, and has some now
-  bool settled = false;         // nothing was done here since fi_trywait() said that it may sleep
+  bool is_ready = false;        // the epoll has named it since it was last read
+  bool settled = false;         // nothing was done here since it was found empty before a sleep
   uint64_t version = 0;         // of `watched`, in the provider's counting
   std::vector<pollfd> watched;  // as the epoll knows them
 };
@@ -62,8 +77,7 @@ class QueueGroups {
   // Groups that send by one queue: 64 endpoints share the provider's half a megabyte.
   static constexpr uint32_t kGroupsPerSendQueue = 8;
 
-  static absl::StatusOr<std::unique_ptr<QueueGroups>> Create(fid_fabric* fabric,
-                                                             fid_domain* domain);
+  static absl::StatusOr<std::unique_ptr<QueueGroups>> Create(fid_domain* domain);
   ~QueueGroups();
 
   // A group with room for one more endpoint, until Leave().
@@ -83,9 +97,11 @@ class QueueGroups {
   // In each turn: what is ready is due.
   void FindReady();
   // Reads what is due: `read(fid_cq*, int limit)` returns how many completions it found; it may
-  // post, and endpoints may come and go meanwhile. Returns how many there were in all.
+  // post, and endpoints may come and go meanwhile. `hurry`: completions of sends are wanted now.
+  // `receives_held`: another queue may hold the receives that messages here need. Returns how many
+  // there were in all.
   template <class Read>
-  int ReadDue(int budget, Read read);
+  int ReadDue(int budget, bool hurry, bool receives_held, Read read);
 
   // Before a sleep. False: there is something to be read.
   bool Settle();
@@ -100,12 +116,17 @@ class QueueGroups {
   static constexpr uint32_t kTurnsPerVisit = 1024;
   // Ready descriptors taken at once; more stay ready.
   static constexpr int kReadyAtOnce = 64;
+  // Sends whose completions are taken together. Their slots wait meanwhile: few against a
+  // connection's window.
+  static constexpr uint32_t kSendsAtOnce = 8;
+  // Turns, 1 us each, that the completion of a send waits at most.
+  static constexpr uint32_t kTurnsPerSendRead = 64;
 
-  QueueGroups(fid_fabric* fabric, fid_domain* domain) : fabric_(fabric), domain_(domain) {}
+  explicit QueueGroups(fid_domain* domain) : domain_(domain) {}
 
   absl::StatusOr<QueueGroup*> AddGroup();
   absl::StatusOr<SendQueue*> SendQueueForGroup();
-  absl::StatusOr<QueuePtr> OpenQueue(size_t entries, fi_wait_obj wait_object);
+  absl::StatusOr<QueuePtr> OpenQueue(size_t entries);
   absl::Status Watch(QueueGroup* group);
   int TakeReady();
   void MarkDue(QueueGroup* group) {
@@ -115,8 +136,10 @@ class QueueGroups {
   bool IsAwaited(const QueueGroup* group) {
     return group == awaited_ && ++awaited_looks_ < kAwaitedLooks;
   }
+  void PayLooks();
+  static bool MustRead(SendQueue* sends, bool hurry);
+  static void OnSendsRead(SendQueue* sends);
 
-  fid_fabric* const fabric_;
   fid_domain* const domain_;
   Descriptor ready_;  // an epoll over the descriptors of all groups
   std::vector<std::unique_ptr<SendQueue>> send_queues_;
@@ -126,26 +149,37 @@ class QueueGroups {
   uint32_t awaited_looks_ = 0;
   uint32_t turns_ = 0;
   size_t next_visit_ = 0;
+  bool backlog_ = false;  // a read has found all that it was to find: there may be more
 };
 
 template <class Read>
-int QueueGroups::ReadDue(int budget, Read read) {
+int QueueGroups::ReadDue(int budget, bool hurry, bool receives_held, Read read) {
+  PayLooks();
+  // What is unread holds receives. Who has found none of them has messages that no socket tells of.
+  receives_held = std::exchange(backlog_, false) || receives_held;
   int done = 0;
   IntrusiveList<QueueGroup> now;
   now.SpliceBack(due_);
   while (QueueGroup* group = now.PopFront()) {
     if (done >= budget) {
+      backlog_ = true;
       MarkDue(group);
       continue;
     }
     group->settled = false;
+    group->sends->moved = true;
+    const bool was_ready = std::exchange(group->is_ready, false);
     const int found = read(group->receives.get(), budget - done);
     done += found;
-    if (std::exchange(group->awaits_room, false)) Watch(group).IgnoreError();
-    if (found > 0 || IsAwaited(group)) MarkDue(group);
+    backlog_ = backlog_ || done >= budget;
+    const bool stays =
+        found > 0 || was_ready || receives_held || backlog_ || IsAwaited(group) || group->linked();
+    if (stays || !Watch(group).ok()) MarkDue(group);
   }
   for (const auto& sends : send_queues_) {
-    if (sends->in_flight > 0) done += read(sends->queue.get(), budget);
+    if (sends->in_flight == 0 || !MustRead(sends.get(), hurry)) continue;
+    done += read(sends->queue.get(), budget);
+    OnSendsRead(sends.get());
   }
   return done;
 }

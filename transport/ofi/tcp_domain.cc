@@ -14,6 +14,7 @@ constexpr uint32_t kMaxReceives = 1 << 22;
 // A message that finds no receive waits in the sender's socket, and the provider looks again. So
 // all connections share these: 8 MiB at 65 KiB each where peers send as much (of a small message
 // one page is touched), and more than one read of a queue brings, so that none has to wait.
+// They are used one after the other: the more there are, the colder is the next.
 constexpr uint32_t kMostPosted = 128;
 
 // Up to 1.17 each completion queue has its own way to ask the kernel for news, and goes over all

@@ -1,0 +1,183 @@
+// What queue groups promise beyond what every link does: many links at once, over tcp.
+
+#include "transport/ofi/queue_groups.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/ofi/link_fixture.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kWindow = 64;
+// Three groups that share a queue to send by.
+constexpr size_t kLinks = 2 * QueueGroups::kEndpoints + 1;
+// Longer than the provider takes with its fi_inject(): such a send has a completion.
+constexpr size_t kSentBytes = 300;
+
+bool HasGroups() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
+
+// write(2) and the like of this process; the tcp provider moves messages by sendto(2).
+uint64_t WriteCalls() {
+  std::ifstream file("/proc/self/io");
+  std::string name;
+  uint64_t count = 0;
+  while (file >> name >> count) {
+    if (name == "syscw:") return count;
+  }
+  return 0;
+}
+
+class QueueGroupsTest : public testing::Test {
+ protected:
+  QueueGroupsTest() : a_(PathKind::kTcp, Options()), b_(PathKind::kTcp, Options()) {
+    EXPECT_TRUE(a_.domain->AddSlots(kWindow * kLinks, kWindow * kLinks).ok());
+    EXPECT_TRUE(b_.domain->AddSlots(kWindow * kLinks, kWindow * kLinks).ok());
+    for (size_t i = 0; i < kLinks; ++i) Open(i);
+  }
+
+  static OfiOptions Options() {
+    OfiOptions options;
+    options.slot_bytes = 8192;
+    return options;
+  }
+
+  void Open(size_t i) {
+    const uint64_t nonce = 0x1234 + i;
+    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &of_b_[i]);
+    ASSERT_TRUE(passive.ok()) << passive.status();
+    of_b_[i].link = *std::move(passive);
+    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &of_a_[i]);
+    ASSERT_TRUE(active.ok()) << active.status();
+    of_a_[i].link = *std::move(active);
+    ASSERT_TRUE(Run([&] { return of_a_[i].ups == 1 && of_b_[i].ups == 1; }));
+  }
+
+  template <class Done>
+  bool Run(Done done) {
+    return RunUntil({&a_, &b_}, done);
+  }
+
+  static bool Readable(const Side& side) {
+    pollfd fd = {side.domain->descriptor(), POLLIN, 0};
+    return poll(&fd, 1, 0) == 1;
+  }
+
+  // While `a_` reads a message on the first link: it sends so many there that the completions are
+  // to be read in this very turn, and a message comes for it by the last link, in another group.
+  // That read takes the message off its socket.
+  void LetASendQueueTakeAMessage() {
+    a_.on_received = [&] {
+      a_.on_received = nullptr;
+      for (int i = 0; i < 16; ++i)
+        ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 's')).ok());
+      ASSERT_TRUE(b_.Send(of_b_[kLinks - 1], "taken").ok());
+    };
+    a_.received.clear();
+    ASSERT_TRUE(b_.Send(of_b_[0], "go on").ok());
+    while (a_.received.empty()) a_.domain->Poll(64);
+  }
+
+  Side a_;
+  Side b_;
+  Endpoint of_a_[kLinks];
+  Endpoint of_b_[kLinks];
+};
+
+// The provider wrote a byte to itself for each message that came, and read it back: 1.5 us of 17.
+TEST_F(QueueGroupsTest, NoMessageIsSignalled) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  const uint64_t before = WriteCalls();
+  constexpr size_t kMessages = 20 * kLinks;
+  for (size_t i = 0; i < kMessages; ++i) {
+    const size_t bytes = i % 2 == 0 ? 64 : kSentBytes;
+    ASSERT_TRUE(Run([&] { return a_.Send(of_a_[i % kLinks], std::string(bytes, 'm')).ok(); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == i + 1; }));
+  }
+  EXPECT_LT(WriteCalls() - before, kMessages / 10);
+}
+
+// Reading what has been sent moves all endpoints that send by the same queue: a message of another
+// group was then in that group's queue, its socket was silent, and it waited for the group's turn,
+// which came after 1,024 turns for each group.
+TEST_F(QueueGroupsTest, AMessageThatASendQueueHasTakenIsFound) {
+  for (int round = 0; round < 20; ++round) {
+    LetASendQueueTakeAMessage();
+    for (uint32_t turn = 0; a_.received.size() < 2; ++turn) {
+      ASSERT_LT(turn, 4 * QueueGroups::kGroupsPerSendQueue) << "round " << round;
+      a_.domain->Poll(64);
+    }
+    EXPECT_EQ(a_.received.back(), "taken");
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 16u * (round + 1); }));
+  }
+}
+
+TEST_F(QueueGroupsTest, NobodySleepsOverAMessageThatASendQueueHasTaken) {
+  for (int round = 0; round < 20; ++round) {
+    LetASendQueueTakeAMessage();
+    while (a_.received.size() < 2) {
+      ASSERT_TRUE(!a_.domain->Arm() || Readable(a_)) << "round " << round;
+      a_.domain->Poll(64);
+    }
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 16u * (round + 1); }));
+  }
+}
+
+// What the provider has taken from fi_inject() and its socket had no room for: nobody hears of it
+// again. It went on with the group's turn, 1,024 turns for each group.
+TEST_F(QueueGroupsTest, HeldUpMessagesGoOnAsSoonAsThereIsRoom) {
+  constexpr size_t kMessages = 150'000;  // more than two sockets and the provider's buffers hold
+  const std::string text(100, 'h');
+  for (size_t i = 0; i < kMessages; ++i) {
+    ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], text).ok());
+    if (i % 1000 == 0) a_.domain->Poll(64);
+  }
+  // It was awaited for a while, and read in each turn: that is over now.
+  for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);
+  uint32_t longest = 0;
+  uint32_t without = 0;
+  while (b_.received.size() < kMessages) {
+    const size_t had = b_.received.size();
+    a_.domain->Poll(64);
+    b_.domain->Poll(64);
+    without = b_.received.size() == had ? without + 1 : 0;
+    longest = std::max(longest, without);
+    ASSERT_LT(longest, 4096u) << b_.received.size() << " have come";
+  }
+  EXPECT_LT(longest, 64u);
+}
+
+// Completions of sends are taken several at once: one that is not followed by others is taken, too.
+TEST_F(QueueGroupsTest, ALoneSendGivesItsSlotBack) {
+  const uint32_t before = a_.domain->stats().send_slots_in_use;
+  ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 'l')).ok());
+  ASSERT_TRUE(Run([&] { return a_.domain->stats().send_slots_in_use == before; }));
+  EXPECT_FALSE(a_.domain->busy());
+}
+
+// Who has used all his slots gets them back without a wait for others.
+TEST_F(QueueGroupsTest, SendsAreTakenBackWhenSlotsHaveRunOut) {
+  const std::string text(kSentBytes, 'r');
+  for (int round = 0; round < 100; ++round) {
+    b_.received.clear();
+    size_t sent = 0;
+    while (a_.Send(of_a_[sent % kLinks], text).ok()) ++sent;
+    EXPECT_EQ(sent, kWindow * kLinks);
+    for (int turn = 0; a_.domain->stats().send_slots_in_use > 0; ++turn) {
+      ASSERT_LT(turn, 1000);
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+    }
+    ASSERT_TRUE(Run([&] { return b_.received.size() == sent; }));
+  }
+}
+
+}  // namespace
+}  // namespace weft
