@@ -3,7 +3,8 @@
 //
 // Without WEFT_TRACE, as in every build but --config=trace, Trace() is empty and leaves nothing
 // behind: no code, no data. With it, it stores the processor's time stamp counter into the present
-// row, if there is one: about 8 ns.
+// row, if there is one: about 8 ns. (In a namespace of its own: the other files of that build have
+// the empty one.)
 //
 // Threads: one per process, which does everything that is traced. Only code that --config=trace
 // compiles with WEFT_TRACE (.bazelrc names the files) may include this.
@@ -22,8 +23,9 @@ enum class TracePoint : uint8_t {
   kSeen = 4,      // a batch has been received
   kHandler = 5,   // the handler begins
   kReturned = 6,  // the caller has its reply
+  kCalled = 7,    // a link that is not polled in every turn has called for attention (shm)
 };
-inline constexpr int kTracePoints = 7;
+inline constexpr int kTracePoints = 8;
 
 // What one side of one call has passed, by TracePoint; the last time counts. 0: not passed.
 struct TraceRow {
@@ -32,12 +34,16 @@ struct TraceRow {
 
 #ifdef WEFT_TRACE
 
+inline namespace traced {
+
 inline TraceRow* trace_row = nullptr;
 
 inline void TraceInto(TraceRow* row) { trace_row = row; }
 inline void Trace(TracePoint point) {
   if (trace_row != nullptr) trace_row->at[static_cast<int>(point)] = __builtin_ia32_rdtsc();
 }
+
+}  // namespace traced
 
 #else
 

@@ -1,10 +1,12 @@
 // weft_breakdown: where the nanoseconds of one 64 B call go, by time stamps on both sides.
 //
-//   weft_breakdown [--calls N] [PATH...]     (built with --config=trace: ./dev breakdown)
+//   weft_breakdown [--calls N] [--connections N] [PATH...]
+//                                            (built with --config=trace: ./dev breakdown)
 //
 // A client and a server process on two processors, one call at a time, both spinning. Each point
 // that a call passes stores the time stamp counter; both processors' counters are compared first.
-// Exit code 1: something could not be measured; 2: wrong arguments, or built without time stamps.
+// With more than one connection, each call goes over the next. Exit code 1: something could not be
+// measured; 2: wrong arguments, or built without time stamps.
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -30,6 +32,7 @@
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/polled_server.h"
+#include "bench/scale/process_usage.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -47,6 +50,13 @@ constexpr uint32_t kMostCalls = 200'000;
 constexpr uint32_t kWarmUpCalls = 20'000;
 constexpr uint32_t kOffsetTrials = 20'000;
 constexpr size_t kAddressBytes = 64;
+constexpr uint32_t kMostConnections = 4000;  // two descriptors each, and Poller::kMaxDescriptors
+
+struct Options {
+  uint32_t calls = 100'000;
+  uint32_t connections = 1;
+  std::vector<PathKind> paths;
+};
 
 // What both processes see. Zero-filled memory is its first state.
 struct Shared {
@@ -56,7 +66,7 @@ struct Shared {
   std::atomic<uint32_t> over;
   alignas(64) std::atomic<uint64_t> ping;  // for comparing the counters
   alignas(64) std::atomic<uint64_t> pong;
-  TracedCall calls[kMostCalls + 1];
+  alignas(64) TracedCall calls[kMostCalls + 1];
 };
 
 uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
@@ -87,11 +97,12 @@ void AnswerPings(Shared& shared) {
   }
 }
 
-absl::Status Serve(Shared& shared, PathKind path, int cpu) {
+absl::Status Serve(Shared& shared, PathKind path, uint32_t connections, int cpu) {
   WEFT_RETURN_IF_ERROR(PinThisThread(cpu));
   AnswerPings(shared);
   ServerOptions options;
   options.link = OnlyPath(path);
+  options.max_connections = connections;
   TracedService service;
   WEFT_ASSIGN_OR_RETURN(PolledServer server, PolledServer::Open(&service, options));
   std::snprintf(shared.address, kAddressBytes, "%s", server.address().c_str());
@@ -142,7 +153,7 @@ absl::Status Echo(Perf::Stub& stub, const EchoMessage& request, EchoMessage* rep
   return stub.Echo(request, reply, {.timeout_us = 10'000'000});
 }
 
-absl::Status Call(Shared& shared, PathKind path, uint32_t calls) {
+absl::Status Call(Shared& shared, PathKind path, const Options& asked) {
   while (shared.listening.load(std::memory_order_acquire) == 0) usleep(1000);
   if (shared.listening.load() != 1) return absl::UnavailableError("the server does not start");
   WEFT_ASSIGN_OR_RETURN(
@@ -150,15 +161,27 @@ absl::Status Call(Shared& shared, PathKind path, uint32_t calls) {
       OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller, .spin_ns = kSpinForever}));
   ChannelOptions options;
   options.link = OnlyPath(path);
-  WEFT_ASSIGN_OR_RETURN(const auto channel, Channel::Open(*engine, shared.address, options));
-  Perf::Stub stub(*channel);
+  std::vector<std::unique_ptr<Channel>> channels;
+  std::vector<Perf::Stub> stubs;
+  for (uint32_t i = 0; i < asked.connections; ++i) {
+    WEFT_ASSIGN_OR_RETURN(auto channel, Channel::Open(*engine, shared.address, options));
+    stubs.emplace_back(*channel);
+    channels.push_back(std::move(channel));
+  }
+  auto next_stub = [&, next = size_t{0}]() mutable -> Perf::Stub& {
+    if (++next >= stubs.size()) next = 0;
+    return stubs[next];
+  };
   EchoMessage request, reply;
   request.set_payload(std::string(64, 'x'));
-  for (uint32_t i = 0; i < kWarmUpCalls; ++i) WEFT_RETURN_IF_ERROR(Echo(stub, request, &reply));
+  for (uint32_t i = 0; i < kWarmUpCalls; ++i) {
+    WEFT_RETURN_IF_ERROR(Echo(next_stub(), request, &reply));
+  }
   shared.tracing.store(1, std::memory_order_release);
   while (shared.tracing.load(std::memory_order_acquire) != 2) {
   }
-  for (uint32_t i = 0; i < calls; ++i) {
+  for (uint32_t i = 0; i < asked.calls; ++i) {
+    Perf::Stub& stub = next_stub();
     TraceInto(&shared.calls[i].client);
     Trace(TracePoint::kStarted);
     const absl::Status status = Echo(stub, request, &reply);
@@ -191,7 +214,7 @@ double TraceCostNs(double ticks_per_ns) {
   return static_cast<double>(end - start) / kTraces / ticks_per_ns;
 }
 
-absl::Status Measure(PathKind path, uint32_t calls, const std::vector<int>& cpus) {
+absl::Status Measure(PathKind path, const Options& asked, const std::vector<int>& cpus) {
   if (cpus.size() < 2) return absl::UnavailableError("two processors are needed");
   void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -201,21 +224,22 @@ absl::Status Measure(PathKind path, uint32_t calls, const std::vector<int>& cpus
   if (server < 0) return absl::ResourceExhaustedError("fork");
   if (server == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const absl::Status status = Serve(*shared, path, cpus.back());
+    const absl::Status status = Serve(*shared, path, asked.connections, cpus.back());
     if (!status.ok()) std::fprintf(stderr, "server: %s\n", std::string(status.message()).c_str());
     shared->listening.store(2);
     _exit(0);
   }
   absl::Status status = PinThisThread(cpus.front());
   const Offset offset = CompareCounters(*shared);
-  if (status.ok()) status = Call(*shared, path, calls);
+  if (status.ok()) status = Call(*shared, path, asked);
   shared->over.store(1);
   waitpid(server, nullptr, 0);
   if (status.ok()) {
     const double ticks_per_ns = TicksPerNs();
-    const Breakdown breakdown = Divide({shared->calls, calls}, ticks_per_ns);
-    std::printf("%s: 64 B call, one outstanding, %zu calls (%zu left out)\n",
-                std::string(PathKindName(path)).c_str(), breakdown.calls, breakdown.incomplete);
+    const Breakdown breakdown = Divide({shared->calls, asked.calls}, ticks_per_ns);
+    std::printf("%s: 64 B call, one outstanding, connections: %u, %zu calls (%zu left out)\n",
+                std::string(PathKindName(path)).c_str(), asked.connections, breakdown.calls,
+                breakdown.incomplete);
     std::fputs(ToTable(breakdown).c_str(), stdout);
     std::printf("counters: the server's is %.0f ns ahead, +- %.0f; a time stamp costs %.1f ns\n\n",
                 offset.ahead_ticks / ticks_per_ns,
@@ -226,29 +250,44 @@ absl::Status Measure(PathKind path, uint32_t calls, const std::vector<int>& cpus
   return status;
 }
 
-int Main(const std::vector<std::string>& arguments) {
-  uint32_t calls = 100'000;
-  std::vector<PathKind> paths;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--calls" && i + 1 < arguments.size()) {
-      calls = static_cast<uint32_t>(std::atoi(arguments[++i].c_str()));
-      continue;
-    }
-    const auto path = ParsePathKind(arguments[i]);
-    if (!path.ok()) {
-      std::fprintf(stderr, "weft_breakdown: %s\n", std::string(path.status().message()).c_str());
-      return 2;
-    }
-    paths.push_back(*path);
+absl::Status SetNumber(const std::string& name, const std::string& value, uint32_t most,
+                       uint32_t* number) {
+  const int given = std::atoi(value.c_str());
+  if (given < 1 || static_cast<uint32_t>(given) > most) {
+    return absl::InvalidArgumentError(StrCat(name, ": a number from 1 to ", most));
   }
-  if (calls < 1 || calls > kMostCalls) {
-    std::fprintf(stderr, "weft_breakdown: --calls: a number from 1 to %u\n", kMostCalls);
+  *number = static_cast<uint32_t>(given);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Options> Parse(const std::vector<std::string>& arguments) {
+  Options options;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string value = i + 1 < arguments.size() ? arguments[i + 1] : "";
+    if (arguments[i] == "--calls") {
+      WEFT_RETURN_IF_ERROR(SetNumber(arguments[i++], value, kMostCalls, &options.calls));
+    } else if (arguments[i] == "--connections") {
+      WEFT_RETURN_IF_ERROR(
+          SetNumber(arguments[i++], value, kMostConnections, &options.connections));
+    } else {
+      WEFT_ASSIGN_OR_RETURN(const PathKind path, ParsePathKind(arguments[i]));
+      options.paths.push_back(path);
+    }
+  }
+  if (options.paths.empty()) options.paths = {PathKind::kShm, PathKind::kTcp};
+  return options;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<Options> options = Parse(arguments);
+  if (!options.ok()) {
+    std::fprintf(stderr, "weft_breakdown: %s\n", std::string(options.status().message()).c_str());
     return 2;
   }
-  if (paths.empty()) paths = {PathKind::kShm, PathKind::kTcp};
+  RaiseDescriptorLimit();
   const std::vector<int> cpus = AllowedCpus();  // before this thread is pinned
-  for (const PathKind path : paths) {
-    const absl::Status status = Measure(path, calls, cpus);
+  for (const PathKind path : options->paths) {
+    const absl::Status status = Measure(path, *options, cpus);
     if (!status.ok()) {
       std::fprintf(stderr, "weft_breakdown: %s\n", std::string(status.message()).c_str());
       return 1;

@@ -7,15 +7,18 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "core/cache_line.h"
 #include "core/trace.h"
 
 namespace weft::bench {
 
 // One call, as both sides saw it. The two counters are one: TscOffset() has looked.
+// (A row is a line: the two sides fill theirs at the same time.)
 struct TracedCall {
   TraceRow client;
   TraceRow server;
 };
+static_assert(sizeof(TraceRow) == kCacheLineBytes);
 
 struct Segment {
   std::string name;
@@ -25,7 +28,8 @@ struct Segment {
 
 struct Breakdown {
   std::vector<Segment> segments;  // in the order of time; they cover the call without a gap
-  std::vector<Segment> inside;    // parts of those: the provider's send on either side
+  // Parts of those: the provider's send on either side, and what only some calls have.
+  std::vector<Segment> inside;
   Segment whole;
   size_t calls = 0;
   size_t incomplete = 0;  // a point is missing or out of order: left out

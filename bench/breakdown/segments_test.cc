@@ -52,6 +52,19 @@ TEST(SegmentsTest, CallsWithoutAPointOrOutOfOrderAreLeftOut) {
   EXPECT_EQ(breakdown.incomplete, 2u);
 }
 
+// Only links that the server does not poll in every turn have to call it.
+TEST(SegmentsTest, PartsOfCallsThatCalledTheServerAreOfThoseOnly) {
+  TracedCall called = Steady(1000, 20);
+  called.server.at[static_cast<int>(TracePoint::kCalled)] = 1050;
+  const TracedCall most[] = {called, called, Steady(1000, 20)};
+  const Breakdown of_most = Divide(most, 1);
+  ASSERT_EQ(of_most.inside.size(), 4u);
+  EXPECT_DOUBLE_EQ(of_most.inside[2].p50_ns, 50);
+  EXPECT_DOUBLE_EQ(of_most.inside[3].p50_ns, 10);
+  const TracedCall few[] = {called, Steady(1000, 20), Steady(1000, 20)};
+  EXPECT_EQ(Divide(few, 1).inside.size(), 2u);
+}
+
 TEST(SegmentsTest, TheTableHasALineForEachPart) {
   const TracedCall calls[] = {Steady(1000, 20)};
   const std::string table = ToTable(Divide(calls, 1));
