@@ -190,10 +190,14 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
 template <class Bodies>
 WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bodies,
                                                const CallOptions& options) {
+  client_->PrefetchFirst();  // nothing behind an atomic exchange begins before it is done
+  const bool entered = engine_.Enter();
+  if (entered) [[likely]]
+    client_->WarmUpIfWanted();
   BlockingCall call(*client_, engine_);
   SetReply(call, bodies);
   SetDeadline(call, options);
-  if (!engine_.Enter()) [[unlikely]]
+  if (!entered) [[unlikely]]
     return CallElsewhere(call, method, bodies, options);
   if (engine_.in_turn()) [[unlikely]] {
     engine_.Leave();
@@ -243,6 +247,7 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   // together.
   if (!engine_.OnEngine()) [[unlikely]]
     return EnterAndCall(method, bodies, options, std::move(done));
+  client_->WarmUpIfWanted();
   CallbackCall& call = client_->NewCallbackCall();
   call.done.TakeFrom(done);
   SetReply(call, bodies);

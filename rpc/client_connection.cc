@@ -71,6 +71,10 @@ void ClientConnection::OnOpen(Connection& connection) {
     return;
   }
   state_ = State::kOpen;
+  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) {
+    warm_up_ = &cold->warm_up();
+    cold->AskForLines(this);
+  }
   ++stats_.connects;
   Report(absl::OkStatus());
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnected(connection);
@@ -100,6 +104,7 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
 
 void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
   connection_ = nullptr;
+  warm_up_ = &WarmUp::None();
   if (state_ == State::kEnded) {
     ReclaimAll(connection);
     delete this;
@@ -175,6 +180,23 @@ void ClientConnection::Shutdown() {
     delete this;
   } else {
     connection_->Close("the client has closed its channel");
+  }
+}
+
+// --- lines ---------------------------------------------------------------------------------------
+
+void ClientConnection::ListLines(WarmUp* lines) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(&state_);
+  const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
+  lines->Add(this, 1);  // what virtual calls go by, and the engine
+  lines->Add(begin, static_cast<size_t>(end - begin));
+  lines->Add(&methods_, 1);  // the first methods' numbers
+  if (!slots_) return;
+  // The slot that the next call takes: taken, and given back.
+  SlabHandle handle;
+  if (Slot* const slot = slots_->Allocate(&handle); slot != nullptr) {
+    lines->Add(slot, sizeof(*slot));
+    slots_->Free(handle);
   }
 }
 

@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "core/cache_line.h"
 #include "core/intrusive_list.h"
+#include "core/prefetch.h"
 #include "core/random.h"
 #include "core/slab.h"
 #include "core/timer_wheel.h"
@@ -39,12 +40,13 @@
 #include "rpc/method_table.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
 class BulkCall;
 
-class ClientConnection final : private ConnectionHandler, private Timer {
+class ClientConnection final : private ConnectionHandler, private ListsLines, private Timer {
  public:
   ClientConnection(Engine& engine, const std::string& address, const ChannelOptions& options);
 
@@ -57,6 +59,16 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   // False: nothing has happened, and Start...() has the call.
   template <class Request>
   bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
+
+  // Of a connection that was not used lately: calls for its memory, and tells the server that a
+  // call comes.
+  void WarmUpIfWanted() {
+    if (warm_up_->wanted()) [[unlikely]]
+      warm_up_->Run();
+  }
+
+  // Calls for what a call touches first. On any thread.
+  void PrefetchFirst() const { PrefetchLines(&state_, kCacheLineBytes); }
 
   // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
   // the deadline, and calls Expire().
@@ -166,6 +178,8 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
+  // ListsLines.
+  void ListLines(WarmUp* lines) override;
   // Timer: the pause between attempts is over.
   void OnTimer() override;
 
@@ -225,9 +239,10 @@ class ClientConnection final : private ConnectionHandler, private Timer {
   // What every call touches: two cache lines, and one of methods_.
   alignas(kCacheLineBytes) State state_ = State::kIdle;
   uint32_t queued_ = 0;
-  std::atomic<uint32_t> holds_ = 0;   // any thread
-  uint32_t failures_ = 0;             // attempts in a row without a reply
-  Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until OnClosed
+  std::atomic<uint32_t> holds_ = 0;    // any thread
+  uint32_t failures_ = 0;              // attempts in a row without a reply
+  Connection* connection_ = nullptr;   // kConnecting, kOpen; kEnded until OnClosed
+  WarmUp* warm_up_ = &WarmUp::None();  // of connection_, if it can go cold
   uint64_t max_request_bytes_ = 0;
   std::optional<Slab<Slot>> slots_;    // kOpen; as many as both sides allow
   ClientCall* spare_calls_ = nullptr;  // CallbackCalls, one after the other

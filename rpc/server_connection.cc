@@ -68,6 +68,23 @@ void ServerConnection::OnOpen(Connection& connection) {
   }
   if (core_.options().tenant_of) connection.set_tenant(core_.options().tenant_of(path_));
   if (core_.draining()) Close("the server is shutting down");
+  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) cold->AskForLines(this);
+}
+
+// Clients with one call at a time have it in slot 0.
+void ServerConnection::ListLines(WarmUp* lines) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(this);
+  const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
+  lines->Add(begin, static_cast<size_t>(end - begin));
+  if (calls_.size() == 0) return;
+  const ServerCall& call = calls_[0];
+  const auto* const slot = reinterpret_cast<const std::byte*>(&call);
+  const auto* const rest = reinterpret_cast<const std::byte*>(&call.next_finished_);
+  lines->Add(slot, static_cast<size_t>(rest - slot));
+  if (call.method_ == nullptr) return;
+  // Of messages, what most have.
+  lines->Add(call.request_.message, kCacheLineBytes);
+  lines->Add(call.reply_.message, kCacheLineBytes);
 }
 
 absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {

@@ -28,12 +28,14 @@
 #include "rpc/server_call.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
 class ServerCore;
 
 class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
+                                                        private ListsLines,
                                                         private ListNode<>,
                                                         private TransferQueue::Host {
  public:
@@ -67,6 +69,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
+
+  // ListsLines.
+  void ListLines(WarmUp* lines) override;
 
   // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
   void BeginEnd() override { ++running_; }

@@ -77,6 +77,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
     return link.status();
   }
   link_ = *std::move(link);
+  TakeWarmUpOf(link_.get());
   links_ = &links;
   domain_ = domain;
   added_send_slots_ = send_slots;
@@ -113,6 +114,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   if (slot_.data != nullptr) CancelOpenSlot();
   large_receiver_.Cease();
   if (peer_dead) link_->Abandon();
+  LeaveWarmUp();
   link_.reset();
   large_receiver_.Stop();
   large_sender_.Stop();
@@ -155,6 +157,13 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   table_->events_.Remove(this);
   ended_ = true;
   if (handler_ != nullptr) handler_->OnClosed(*this, why);
+}
+
+void FramedConnection::ListLines(WarmUp* lines) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(this);
+  const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
+  lines->Add(begin, static_cast<size_t>(end - begin));
+  ListAbove(lines);
 }
 
 // --- events -------------------------------------------------------------------------------------

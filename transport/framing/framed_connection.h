@@ -55,10 +55,12 @@
 #include "transport/framing/requests.h"
 #include "transport/link.h"
 #include "transport/transport.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
 class FramedConnection final : public Connection,
+                               public HandsOnWarmUp,
                                public ListNode<DirtyTag>,
                                public ListNode<EventTag>,
                                private LinkHandler,
@@ -238,6 +240,7 @@ class FramedConnection final : public Connection,
   void OnLinkUp() override;
   void OnLinkDown(const absl::Status& why) override;
   void OnSlotsFree() override;
+  void ListLines(WarmUp* lines) override;
   void DeliverLarge(ByteSpan message) override;
   void OnLargeDelivered() override;
   void OnReadRefused() override;

@@ -252,6 +252,8 @@ class RingReader {
   bool TellConsumed() { return untold_ >= kTellConsumedBytes && Tell(); }
 
   uint64_t consumed() const { return consumed_; }
+  // Behind the last record.
+  const std::byte* place() const { return ring_ + position_; }
   // For RingWriter::TryWrite() on the road back.
   uint32_t told() const { return ToldLines(consumed_); }
 

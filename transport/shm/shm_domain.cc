@@ -8,10 +8,10 @@
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/check.h"
-#include "core/prefetch.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "core/trace.h"
 #include "transport/shm/shm_region.h"
 
 namespace weft {
@@ -37,7 +37,8 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       slots_(options.slot_bytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
-      peers_(options.copies) {
+      peers_(options.copies),
+      warm_ups_(kMaxShmLinks) {
   path_.kind = PathKind::kShm;
   path_.link = LinkKind::kSharedMemory;
   path_.provider = "rings";
@@ -119,7 +120,8 @@ absl::Status ShmDomain::Join(ShmLink* link) {
         StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
   }
   if (index >= links_.size()) links_.resize(index + 1);
-  links_[index].link = link;
+  while (index >= warm_ups_.size()) warm_ups_.Grow();
+  links_[index] = link;
   link->attention_index_ = index;
   hot_.reserve(links_.size());
   members_.PushBack(link);
@@ -129,16 +131,11 @@ absl::Status ShmDomain::Join(ShmLink* link) {
 }
 
 void ShmDomain::Leave(ShmLink* link) {
-  links_[link->attention_index_] = {};
+  links_[link->attention_index_] = nullptr;
+  warm_ups_[link->attention_index_].Clear();
   memory_->attention().Give(link->attention_index_);
   members_.Remove(link);
   --stats_.links_open;
-}
-
-void ShmDomain::KnowBeginning(const ShmLink* link, const std::byte* ring) {
-  Member& member = links_[link->attention_index_];
-  member.beginning = ring;
-  member.handler = link->handler();
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {
@@ -158,6 +155,7 @@ void ShmDomain::MakeHot(ShmLink* link) {
   link->quiet_turns_ = 0;
   hot_.push_back(link);
   memory_->attention().MakeHot(link->attention_index_);
+  WarmUpOf(link).Drop();
 }
 
 // A hole, because the list may be being walked.
@@ -166,7 +164,22 @@ void ShmDomain::MakeCold(ShmLink* link) {
   hot_[link->hot_place_] = nullptr;
   ++hot_holes_;
   link->hot_place_ = ShmLink::kCold;
+  if (awaited_ == link) awaited_ = nullptr;
   memory_->attention().MakeCold(link->attention_index_);
+}
+
+// Who sends over a cold link awaits an answer there.
+void ShmDomain::AwaitAnswer(ShmLink* link) {
+  MakeHot(link);
+  awaited_ = link;
+}
+
+// While everything that the next record will touch is known, and in the near caches, it is written
+// down.
+void ShmDomain::LetCool(ShmLink* link) {
+  MakeCold(link);
+  if (link->HasInput()) return MakeHot(link);
+  link->ListLines(&WarmUpOf(link));
 }
 
 void ShmDomain::CloseHoles() {
@@ -180,34 +193,44 @@ void ShmDomain::CloseHoles() {
   hot_holes_ = 0;
 }
 
-// Those whose bytes call, and now and then one more: see attention.h.
-void ShmDomain::WakeCold() {
-  const auto wake = [this](uint32_t index) {
-    if (index >= links_.size() || links_[index].link == nullptr) return;
-    const Member& member = links_[index];
-    // All at once, what would be missed one after the other.
-    PrefetchLines(member.beginning, 2 * kCacheLineBytes);
-    member.link->Prefetch();
-    PrefetchLines(member.handler, kHandlerBytes);
-    if (member.link->state() != ShmLink::State::kDown) MakeHot(member.link);
-  };
-  memory_->attention().ForEachCalling(wake);
-  if (turns_to_cold_look_-- > 0) return;
+bool ShmDomain::IsTimeToScan() {
+  if (stats_.links_open == hot_links()) return false;
+  if (awaited_ == nullptr) return true;
+  if (turns_to_scan_-- > 0) return false;
+  turns_to_scan_ = kAwaitedTurnsPerScan - 1;
+  return true;
+}
+
+// Those whose bytes call, and now and then one more: see attention.h. True: one has called.
+bool ShmDomain::WakeCold() {
+  bool called = false;
+  memory_->attention().ForEachCalling([&](uint32_t index) {
+    if (index >= links_.size() || links_[index] == nullptr) return;
+    Trace(TracePoint::kCalled);
+    WarmUp& lines = warm_ups_[index];
+    if (lines.wanted()) lines.Fetch();
+    ShmLink* const link = links_[index];
+    if (link->state() == ShmLink::State::kDown) return;
+    MakeHot(link);
+    called = true;
+  });
+  if (turns_to_cold_look_-- > 0) return called;
   turns_to_cold_look_ = kTurnsPerColdLook;
   LookAtNextCold();
+  return called;
 }
 
 void ShmDomain::LookAtNextCold() {
   if (next_cold_ >= links_.size()) next_cold_ = 0;
-  ShmLink* const link = links_[next_cold_].link;
+  ShmLink* const link = links_[next_cold_];
   if (link != nullptr && link->HasInput()) MakeHot(link);
   ++next_cold_;
 }
 
-int ShmDomain::ReceiveHot(int budget) {
+int ShmDomain::ReceiveHot(int budget, Cooling cooling) {
   int done = 0;
   size_t left = hot_.size();
-  const bool may_cool = left > kAlwaysHot;
+  const bool may_cool = cooling == Cooling::kYes && stats_.links_open > kAlwaysHot;
   for (; left > 0 && done < budget; --left) {
     if (next_hot_ >= hot_.size()) next_hot_ = 0;  // also where callbacks have moved what is behind
     ShmLink* const link = hot_[next_hot_++];
@@ -218,9 +241,10 @@ int ShmDomain::ReceiveHot(int budget) {
     if (!IsPolled(link)) continue;  // gone
     if (received > 0) {
       link->quiet_turns_ = 0;
-    } else if (may_cool && ++link->quiet_turns_ > kQuietTurns) {
-      MakeCold(link);
-      if (link->HasInput()) MakeHot(link);
+      if (awaited_ == link) awaited_ = nullptr;
+    } else if (may_cool &&
+               ++link->quiet_turns_ > (link == awaited_ ? kAwaitedTurns : kQuietTurns)) {
+      LetCool(link);
     }
   }
   polled_ = nullptr;
@@ -230,9 +254,9 @@ int ShmDomain::ReceiveHot(int budget) {
 
 bool ShmDomain::AnyHasInput() {
   bool any = false;
-  for (const Member& member : links_) {
-    if (member.link == nullptr || !member.link->HasInput()) continue;
-    MakeHot(member.link);
+  for (ShmLink* const link : links_) {
+    if (link == nullptr || !link->HasInput()) continue;
+    MakeHot(link);
     any = true;
   }
   return any;
@@ -245,8 +269,14 @@ int ShmDomain::Poll(int budget) {
   if (!deferred_.empty()) done += DeliverDeferred(budget);
   more_to_do_ = false;
   if (!retries_.empty()) RetryLinks();
-  if (stats_.links_open > hot_links()) WakeCold();
-  done += ReceiveHot(budget);
+  const bool called = IsTimeToScan() && WakeCold();
+  done += ReceiveHot(budget, Cooling::kYes);
+  if (called) {
+    for (size_t looks = hot_.size(); done == 0 && looks < kLooksForCaller; looks += hot_.size()) {
+      done += ReceiveHot(budget, Cooling::kNo);
+      if (hot_.empty()) break;
+    }
+  }
   if (!events_.empty()) done += DeliverEvents();
   if ((slots_ran_out_ || operations_ran_out_) && HasRoomAgain()) TellSlotsFree();
   return done;

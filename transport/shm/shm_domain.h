@@ -2,7 +2,8 @@
 //
 // A turn (Poll()) looks into the rings of the links that are hot: new ones, and those that had
 // something lately. Few links are always hot. With more, a link that stays quiet goes cold, and is
-// found again by its attention byte (attention.h).
+// found again by its attention byte (attention.h). What such a link and all above it touch with a
+// record is called for at once then, from a list that was made when it went cold (warm_up.h).
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
@@ -20,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/grown_array.h"
 #include "core/intrusive_list.h"
 #include "transport/link.h"
 #include "transport/operation_join.h"
@@ -28,6 +30,7 @@
 #include "transport/shm/shm_link.h"
 #include "transport/shm/shm_work.h"
 #include "transport/shm/slot_stock.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -56,21 +59,31 @@ class ShmDomain final : public LinkDomain {
   int host_descriptor() const override { return memory_->descriptor(); }
   absl::StatusOr<int> NewLinkMemory() override { return LinkMemory::Create(); }
 
-  // How many links are polled in every turn. For tests.
+  // How many links are polled in every turn. For tests and diagnosis.
   size_t hot_links() const { return hot_.size() - hot_holes_; }
 
  private:
   friend class ShmLink;
   friend class ShmRegion;
 
-  // Links that are polled in every turn however quiet they are: an empty look costs some 1 ns.
+  // Where there are no more links than this, all are polled in every turn however quiet they are:
+  // an empty look costs some 3 ns.
   static constexpr size_t kAlwaysHot = 8;
   // Turns without a record after which a link goes cold, if there are more. Calls that go round a
   // thousand links leave each hot for so many turns: with 512 of them each turn looked at so many
   // rings that a call took 10 times as long as with one link.
   static constexpr uint32_t kQuietTurns = 16;
+  // The same for the link that was cold when this side sent: its answer takes a round trip, some 30
+  // turns, and the handler's time.
+  static constexpr uint32_t kAwaitedTurns = 1024;
+  // While one is awaited, one turn of so many looks for calls of cold links: the scan takes longer
+  // than all else in a turn, and the answer arrives meanwhile. Others wait for 0.1 us at most.
+  static constexpr uint32_t kAwaitedTurnsPerScan = 4;
+  // Looks at rings of hot links after a cold one has called, until there is a record: most calls
+  // come ahead of theirs, by 0.1 to 0.3 us. A peer that calls for nothing costs the others as much.
+  static constexpr size_t kLooksForCaller = 64;
   // One turn of so many looks at a cold ring without being called: that is a cache miss.
-  static constexpr uint32_t kTurnsPerColdLook = 64;
+  static constexpr uint32_t kTurnsPerColdLook = 256;
   // Records of one link in one turn: others do not wait for a flood.
   static constexpr int kRecordsAtOnce = 32;
 
@@ -82,7 +95,7 @@ class ShmDomain final : public LinkDomain {
   // --- for links --------------------------------------------------------------------------------
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
-  void KnowBeginning(const ShmLink* link, const std::byte* ring);
+  WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->attention_index_]; }
   void TakeBack(ShmSlot* slot);
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
@@ -95,10 +108,14 @@ class ShmDomain final : public LinkDomain {
   void Complete(ShmOperation* record);
   void MakeHot(ShmLink* link);
   void MakeCold(ShmLink* link);
+  void AwaitAnswer(ShmLink* link);
+  void LetCool(ShmLink* link);
   void CloseHoles();
-  void WakeCold();
+  bool IsTimeToScan();
+  bool WakeCold();
   void LookAtNextCold();
-  int ReceiveHot(int budget);
+  enum class Cooling : bool { kNo = false, kYes = true };
+  int ReceiveHot(int budget, Cooling cooling);
   int DeliverDeferred(int budget);
   int DeliverEvents();
   void RetryLinks();
@@ -125,23 +142,17 @@ class ShmDomain final : public LinkDomain {
   bool operations_ran_out_ = false;
   bool more_to_do_ = false;  // a link has work that waits for its next turn only
 
-  // By attention index; null: free. Where the ring begins that the link reads: a record of a link
-  // that was not used lately mostly stands there.
-  struct Member {
-    ShmLink* link = nullptr;
-    const std::byte* beginning = nullptr;
-    const LinkHandler* handler = nullptr;
-  };
-  // Of a handler, what taking a batch touches: a connection's hot fields are at its beginning.
-  static constexpr size_t kHandlerBytes = 6 * kCacheLineBytes;
-
-  std::vector<Member> links_;
-  std::vector<ShmLink*> hot_;  // capacity for all links; null: left since CloseHoles()
+  // By attention index.
+  std::vector<ShmLink*> links_;  // null: free
+  GrownArray<WarmUp> warm_ups_;  // of cold links: wanted
+  std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
   size_t hot_holes_ = 0;
   size_t next_hot_ = 0;     // whose turn it is when the budget was used up
   uint32_t next_cold_ = 0;  // to be looked at in this turn
   uint32_t turns_to_cold_look_ = 0;
   ShmLink* polled_ = nullptr;
+  ShmLink* awaited_ = nullptr;  // was cold when this side sent, and has not been heard since
+  uint32_t turns_to_scan_ = 0;  // while one is awaited
 
   IntrusiveList<ShmLink, ShmMemberTag> members_;
   IntrusiveList<ShmLink, ShmRetryTag> retries_;

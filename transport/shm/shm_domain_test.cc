@@ -307,6 +307,120 @@ TEST_F(ShmDomainTest, ALinkThatSendsIsPolled) {
   EXPECT_GT(a_.shm().hot_links(), hot);
 }
 
+// A handler may take its time: the link that was woken for a call stays hot for its answer.
+TEST_F(ShmDomainTest, TheAnswerOfTheLastLinkThatWasWokenIsAwaitedForLong) {
+  constexpr size_t kLinks = 50;
+  std::vector<End> as(kLinks), bs(kLinks);
+  for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
+  ASSERT_TRUE(Run([&] { return a_.shm().hot_links() == 0; }));
+  ASSERT_TRUE(a_.Send(as[0], "a call").ok());
+  for (int turn = 0; turn < 200; ++turn) a_.domain->Poll(64);
+  EXPECT_EQ(a_.shm().hot_links(), 1u);
+  // Others that call meanwhile are heard.
+  ASSERT_TRUE(b_.Send(bs[9], "another's").ok());
+  for (int turn = 0; turn < 8; ++turn) a_.domain->Poll(64);
+  EXPECT_EQ(a_.received, (std::vector<std::string>{"another's"}));
+  // It is not awaited for ever.
+  EXPECT_TRUE(Run([&] { return a_.shm().hot_links() == 0; }));
+}
+
+// --- calls ahead of their records ----------------------------------------------------------------
+
+class CallAheadTest : public ShmDomainTest {
+ protected:
+  static constexpr size_t kLinks = 20;
+
+  // Links that are all cold, at both sides.
+  void SetUp() override {
+    for (size_t i = 0; i < kLinks; ++i) Open(as_[i], bs_[i]);
+    ASSERT_TRUE(Run([&] { return AllCold(a_) && AllCold(b_); }));
+  }
+  static bool AllCold(Host& host) { return host.shm().hot_links() == 0; }
+  static WarmUp& WarmUpOf(const End& end) { return CanGoCold::Of(end.link.get())->warm_up(); }
+
+  End as_[kLinks], bs_[kLinks];
+};
+
+TEST_F(CallAheadTest, ALinkThatIsCalledForIsPolledBeforeItsRecord) {
+  WarmUp& warm_up = WarmUpOf(as_[7]);
+  ASSERT_TRUE(warm_up.wanted());
+  warm_up.Run();
+  EXPECT_EQ(b_.domain->Poll(64), 0);
+  EXPECT_EQ(b_.shm().hot_links(), 1u);
+  EXPECT_FALSE(WarmUpOf(bs_[7]).wanted()) << "its lines have been called for";
+  EXPECT_TRUE(Delivers(as_[7], "the record"));
+}
+
+// The domain has seen the call, and has given up: the record calls once more.
+TEST_F(CallAheadTest, ARecordThatComesLongAfterItsCallIsFound) {
+  for (int round = 0; round < 3; ++round) {
+    WarmUpOf(as_[3]).Run();
+    b_.domain->Poll(64);
+    EXPECT_EQ(b_.shm().hot_links(), 1u);
+    ASSERT_TRUE(Run([&] { return AllCold(b_); }));
+    EXPECT_TRUE(Delivers(as_[3], "late"));
+    ASSERT_TRUE(Run([&] { return AllCold(a_) && AllCold(b_); }));
+  }
+}
+
+TEST_F(CallAheadTest, OnlyLinksThatAreColdWantIt) {
+  ASSERT_TRUE(Delivers(as_[5], "text"));
+  EXPECT_FALSE(WarmUpOf(as_[5]).wanted());
+  EXPECT_TRUE(WarmUpOf(as_[6]).wanted());
+  ASSERT_TRUE(Run([&] { return AllCold(a_); }));
+  EXPECT_TRUE(WarmUpOf(as_[5]).wanted());
+}
+
+// Who keeps the pointer calls nobody, whose memory may be unmapped.
+TEST_F(CallAheadTest, ALinkThatIsGoneWantsNothing) {
+  WarmUp& of_closed = WarmUpOf(as_[1]);
+  WarmUp& of_abandoned = WarmUpOf(as_[2]);
+  as_[2].link->Abandon();
+  EXPECT_FALSE(of_abandoned.wanted());
+  as_[1].link.reset();
+  as_[2].link.reset();
+  EXPECT_FALSE(of_closed.wanted());
+  EXPECT_FALSE(of_abandoned.wanted());
+}
+
+// The list has what is above the link, too.
+TEST_F(CallAheadTest, WhoIsAboveTheLinkAddsItsLines) {
+  struct Above final : ListsLines {
+    void ListLines(WarmUp* lines) override { lines->Add(own, 1); }
+    alignas(kCacheLineBytes) char own[kCacheLineBytes] = {};
+  } above;
+  CanGoCold::Of(as_[4].link.get())->AskForLines(&above);
+  ASSERT_TRUE(Delivers(as_[4], "text"));
+  ASSERT_TRUE(Run([&] { return AllCold(a_); }));
+  ASSERT_TRUE(WarmUpOf(as_[4]).wanted());
+  std::vector<const void*> lines;
+  WarmUpOf(as_[4]).ForEachLine([&](const void* line, bool) { lines.push_back(line); });
+  const auto has = [&](const void* line) {
+    return std::find(lines.begin(), lines.end(), line) != lines.end();
+  };
+  EXPECT_TRUE(has(above.own));
+  EXPECT_TRUE(has(as_[4].link.get()));
+}
+
+// A peer that calls all the time and sends nothing: others are served, and it goes cold again.
+TEST_F(CallAheadTest, CallsForNothingCostLooksOnly) {
+  SealedMemory view =
+      SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
+  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->attention;
+  std::atomic<bool> stop{false};
+  std::thread hostile([&] {
+    while (!stop.load()) {
+      for (size_t i = 0; i < kLinks; i += 2) bytes->of[i].store(1);
+    }
+  });
+  for (size_t i = 0; i < 10 * kLinks; ++i) {
+    EXPECT_TRUE(Delivers(as_[i % kLinks], "call " + std::to_string(i)));
+  }
+  stop.store(true);
+  hostile.join();
+  EXPECT_TRUE(Run([&] { return AllCold(b_); }));
+}
+
 // --- room ----------------------------------------------------------------------------------------
 
 TEST_F(ShmDomainTest, AFullLinkHasNoRoomAndIsToldWhenItHas) {

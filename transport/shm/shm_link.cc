@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/full_fence.h"
+#include "core/prefetch.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/doorbell.h"
@@ -55,7 +56,6 @@ absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer)
                     : RingReader(to_active, &memory_->to_active_words, kMaxRecordPayload);
   writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
                     : RingWriter(to_passive, &memory_->to_passive_words);
-  domain_->KnowBeginning(this, passive ? to_passive : to_active);
   SharedSide& mine = passive ? memory_->passive : memory_->active;
   mine.attention_index.store(attention_index_, std::memory_order_relaxed);
   mine.state.store(SideState::kHere, std::memory_order_release);
@@ -93,6 +93,24 @@ void ShmLink::DeliverEvent() {
   life_.Deliver([this] { domain_->ScheduleEvent(this); });
 }
 
+// --- lines ---------------------------------------------------------------------------------------
+
+WarmUp& ShmLink::warm_up() { return domain_->WarmUpOf(this); }
+
+// The lines to be written first: they come from the peer's cache. Then in the order of a receiver's
+// need: the link, and the ring, where the reader looks at two places.
+void ShmLink::ListLines(WarmUp* lines) const {
+  const std::byte* const beginning =
+      role_ == ShmRole::kPassive ? memory_->to_passive : memory_->to_active;
+  lines->Begin(peer_attention_);
+  lines->AddForWrite(writer_.place(), kLinesOfRecord * kCacheLineBytes);
+  lines->Add(this, kLinesInUse * kCacheLineBytes);
+  lines->Add(reader_.place(), 1);
+  lines->Add(beginning, kLinesOfRecord * kCacheLineBytes);
+  if (above_ != nullptr) above_->ListLines(lines);
+  lines->Add(doorbell_, doorbell_ != nullptr);
+}
+
 // --- sending -------------------------------------------------------------------------------------
 
 absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
@@ -107,7 +125,7 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
     const Progress progress = CarrySend(taken);
     if (progress == Progress::kDone) {
       TellPeer();
-      if (is_cold()) domain_->MakeHot(this);  // who sends awaits an answer
+      if (is_cold()) domain_->AwaitAnswer(this);
       return absl::OkStatus();
     }
     if (progress == Progress::kFailed) return life_.why_down();
@@ -141,10 +159,10 @@ void ShmLink::WakePeer() {
 
 bool ShmLink::HasRoom() {
   if (!life_.up() || waiting_sends_ > 0) return false;
-  // Who asks is about to fill a slot, and to send it. Of a ring that the peer does not poll, the
-  // lines come meanwhile, and that of the byte that calls it.
-  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
-    PrefetchForWrite(peer_attention_);
+  // Who asks is about to fill a slot, and to send it: the lines of a ring that was not used lately
+  // come meanwhile. (Whether the peer polls it is not asked: its byte is in the peer's cache, and
+  // what is stored behind a load is not seen before the load has come back.)
+  if (is_cold()) {
     PrefetchForWrite(writer_.place());
     PrefetchForWrite(writer_.place() + kCacheLineBytes);
   }
@@ -451,6 +469,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
     if (peer_attention_ != nullptr) TellPeer();
   }
   life_.End();
+  domain_->WarmUpOf(this).Clear();
   ListNode<ShmRetryTag>::Unlink();
   ListNode<ShmEventTag>::Unlink();
   domain_->MakeCold(this);

@@ -26,13 +26,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/cache_line.h"
-#include "core/prefetch.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/link_memory.h"
 #include "transport/shm/shm_work.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -45,6 +45,7 @@ struct ShmMemberTag;
 enum class ShmRole : uint8_t { kPassive = 0, kActive = 1 };
 
 class alignas(kCacheLineBytes) ShmLink final : public Link,
+                                               public CanGoCold,
                                                public ListNode<ShmRetryTag>,
                                                public ListNode<ShmEventTag>,
                                                public ListNode<ShmMemberTag> {
@@ -69,6 +70,10 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;
 
+  // --- CanGoCold --------------------------------------------------------------------------------
+  WarmUp& warm_up() override;
+  void AskForLines(ListsLines* above) override { above_ = above; }
+
   // --- for the domain ---------------------------------------------------------------------------
   State state() const { return life_.state(); }
   // Takes what the peer has sent, up to `budget` records; returns how many. `this` may be gone
@@ -84,8 +89,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   LinkHandler* handler() const { return life_.handler(); }
   // Neither polled in every turn nor about to be.
   bool is_cold() const { return hot_place_ == kCold; }
-  // Calls for what Receive() will touch of this object, for a link that was not used lately.
-  void Prefetch() const { PrefetchLines(this, kLinesInUse * kCacheLineBytes); }
+  // Writes down what the next record will touch, either way.
+  void ListLines(WarmUp* lines) const;
 
  private:
   friend class ShmDomain;
@@ -119,6 +124,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   static constexpr uint32_t kCold = ~uint32_t{0};
   static constexpr size_t kLinesInUse = 4;  // the base classes, and the first group below
+  // Of the next record, in lines: a call of 64 B, or its reply.
+  static constexpr size_t kLinesOfRecord = 2;
 
   // What each record touches. Constant after Start(): the first three.
   ShmDomain* const domain_;
@@ -138,6 +145,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   LinkMemory memory_;
   std::shared_ptr<PeerDomain> peer_;
   uint32_t attention_index_ = 0;
+  ListsLines* above_ = nullptr;  // may be null
 
   CopyAsker asker_;
   CopyAnswerer answerer_;
