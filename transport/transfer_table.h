@@ -1,7 +1,8 @@
 // How a payload of each size goes, by path: one table for everybody who has to choose.
 //
 //   a message    up to batch_bytes   shares a batch with others of its turn
-//                up to widest_bytes  has a batch of its own: eager as well, in the order of commits
+//                up to widest_bytes  opens a wide batch: eager as well, in the order of commits. So
+//                                    does what a turn sends beyond its first batch
 //                above               is offered, and fetched by the peer (large_sender.h)
 //   a payload    moved one-sided (weft.Bulk): whole, or in pieces of push_piece_bytes
 //
@@ -27,34 +28,54 @@ struct TransferTable {
   // At least batch_bytes; equal: there are no wider ones. Larger: memory of receives. A multiple of
   // 64.
   uint32_t widest_bytes;
+  // Of large messages, fetched at one time on one connection; a message of any size, if no other
+  // is. Each has a buffer from when its fetch is posted until it is delivered: with eight of 1 MiB
+  // all at once none of them is in a cache when its turn comes. Less than the wire holds costs
+  // time.
+  uint64_t fetched_bytes;
   // Posted one right behind the other. 0: whole.
   uint64_t push_piece_bytes;
 };
 
 constexpr TransferTable TransfersOf(PathKind kind) {
   constexpr uint32_t kKiB = 1 << 10;
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
   // 100 calls of 64 B; and a page of 8,000 B.
   constexpr uint32_t kBatch = 8 * kKiB;
   switch (kind) {
     case PathKind::kShm:
       // A ring has 24 KiB, made for records of this size. What is larger lies in memory that the
       // peer has mapped: fetching it is one copy, of which a record would be two.
-      return {.batch_bytes = kBatch, .widest_bytes = kBatch, .push_piece_bytes = 0};
+      // The engine copies, and has done one before it begins the next.
+      return {.batch_bytes = kBatch,
+              .widest_bytes = kBatch,
+              .fetched_bytes = kMiB,
+              .push_piece_bytes = 0};
     case PathKind::kTcp:
       // A fetch is a message there and one back, whatever its size, and the kernel copies a message
-      // just as well: 16 KiB take 22 us eagerly and 55 us fetched, 64 KiB 53 and 97. 64 KiB with
+      // just as well: 16 KiB take 25 us eagerly and 64 us fetched, 64 KiB 62 and 80. 64 KiB with
       // room for headers and windows; an odd number of cache lines, so that neighbouring slots do
       // not meet in the same sets of the cache.
       // A push goes in pieces, for the kernel takes one while the receiver copies the one before:
       // of 64 KiB to 1 MiB this was the fastest, 20 % above 1 MiB in one.
       return {.batch_bytes = kBatch,
               .widest_bytes = 64 * kKiB + 9 * 64,
-              .push_piece_bytes = uint64_t{512} * kKiB};
-    case PathKind::kVerbs:  // A card reads by itself; nobody has measured wider batches.
+              .fetched_bytes = 2 * kMiB,  // 6 bytes/ns for 350 us
+              .push_piece_bytes = kMiB / 2};
+    case PathKind::kVerbs:
+      // A card reads by itself; nobody has measured wider batches.
+      return {.batch_bytes = kBatch,
+              .widest_bytes = kBatch,
+              .fetched_bytes = 16 * kMiB,  // 50 bytes/ns for 300 us
+              .push_piece_bytes = 0};
     case PathKind::kSim:
       break;
   }
-  return {.batch_bytes = kBatch, .widest_bytes = kBatch, .push_piece_bytes = 0};
+  // So little that tests meet the bound.
+  return {.batch_bytes = kBatch,
+          .widest_bytes = kBatch,
+          .fetched_bytes = 16 * kKiB,
+          .push_piece_bytes = 0};
 }
 
 }  // namespace weft

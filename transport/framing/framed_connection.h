@@ -188,7 +188,7 @@ class FramedConnection final : public Connection,
   // Sending (framed_send.cc).
   bool MakeRoom(size_t frame_bytes);
   bool OpenNextSlot(size_t frame_bytes);
-  bool TakeSlot(size_t frame_bytes = 0);
+  bool TakeSlot(size_t frame_bytes = 0, bool more = false);
   void SendOpenSlot(Operation* fence = nullptr);
   void CancelOpenSlot();
   void CloseSlot();

@@ -106,30 +106,31 @@ bool FramedConnection::IsDue() const {
 // The rest of MakeRoom(): the open slot is full, or there is none.
 bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
   if (state_ != State::kOpen) return false;
-  if (slot_.data != nullptr) SendOpenSlot();
+  const bool more = slot_.data != nullptr;
+  if (more) SendOpenSlot();
   if (!window_.MaySendFrames()) {
     ++stats_.credit_stalls;
     return false;
   }
-  if (!TakeSlot(frame_bytes)) return false;
+  if (!TakeSlot(frame_bytes, more)) return false;
   // For all that will be appended.
   MarkDirty();
   return true;
 }
 
-// Opens a slot. REQUIRES: there is none, and a credit for it.
-bool FramedConnection::TakeSlot(size_t frame_bytes) {
+// Opens a slot. `more`: this turn has filled one already, and may have as much again.
+// REQUIRES: there is none, and a credit for it.
+bool FramedConnection::TakeSlot(size_t frame_bytes, bool more) {
   if (!link_->HasRoom()) {
     ++stats_.credit_stalls;
     return false;
   }
-  uint32_t bytes = usual_bytes_;
-  if (frame_bytes <= bytes - kBatchHeaderBytes) [[likely]] {
+  const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
+  uint32_t bytes = batch_bytes_;
+  if (!fits || (more && batch_bytes_ > usual_bytes_)) slot_ = links_->AcquireWideSlot();
+  if (slot_.data == nullptr && fits) {
     slot_ = links_->AcquireSlot();
-  } else {
-    // For this one, and what else comes in this turn.
-    slot_ = links_->AcquireWideSlot();
-    bytes = batch_bytes_;
+    bytes = usual_bytes_;
   }
   if (slot_.data == nullptr) return false;
   window_.Spend();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "transport/transfer_table.h"
 
 namespace weft {
 
@@ -15,6 +16,8 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link) {
   domain_ = domain;
   link_ = link;
   offered_ = reading_ = delivered_ = done_ = 0;
+  reading_bytes_ = 0;
+  most_reading_bytes_ = TransfersOf(domain->links().path().kind).fetched_bytes;
   active_ = true;
 }
 
@@ -33,6 +36,7 @@ void LargeReceiver::Advance() {
   LargePool& pool = domain_->receive_pool();
   while (active_ && reading_ != offered_ && !linked()) {
     Incoming& incoming = At(reading_);
+    if (!MayRead(incoming.offer.length)) return;  // OnRead() comes back
     if (incoming.buffer == nullptr) {
       incoming.buffer = pool.AcquireOrWait(incoming.offer.length, this);
       if (incoming.buffer == nullptr) {
@@ -43,6 +47,7 @@ void LargeReceiver::Advance() {
     }
     if (!PostRead(incoming)) return;
     ++reading_;
+    reading_bytes_ += incoming.offer.length;
   }
 }
 
@@ -112,6 +117,7 @@ void LargeReceiver::Deliver() {
     Incoming& incoming = At(delivered_++);
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length));
     ReturnBuffer(incoming);
+    reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
 }

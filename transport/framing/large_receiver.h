@@ -3,13 +3,14 @@
 //
 //   offered -> (a buffer from the pool) -> reading -> read -> delivered -> done is sent
 //
-// Several are read at a time. Each stage is a counter into one ring; a message is in the stage
-// whose counter it has not passed.
+// Several are read at a time, so many as transfer_table.h says. Each stage is a counter into one
+// ring; a message is in the stage whose counter it has not passed.
 //
 // Threads: one engine's. Lifetime: a member of its connection, which is the host.
 // Errors: an offer against the rules is false from OnOffer(); a read that fails ends the connection
 //   (Host::OnReadFailed), because a message that was promised cannot be delivered.
-// Invariants: done <= delivered <= reading <= offered <= done + kLargeOutstanding.
+// Invariants: done <= delivered <= reading <= offered <= done + kLargeOutstanding. Bytes of the
+//   messages from delivered to reading <= TransferTable::fetched_bytes, or it is one message.
 #pragma once
 
 #include <array>
@@ -83,6 +84,10 @@ class LargeReceiver : private LargeClaim {
 
   // LargeClaim: the buffer is for the message at reading_.
   void OnBuffer(LargeBuffer* buffer) override;
+  bool MayRead(uint64_t bytes) const {
+    return reading_bytes_ == 0 ||
+           (reading_bytes_ < most_reading_bytes_ && bytes <= most_reading_bytes_ - reading_bytes_);
+  }
   bool PostRead(Incoming& incoming);
   void OnRead(Incoming& incoming, const absl::Status& status);
   void Deliver();
@@ -93,6 +98,8 @@ class LargeReceiver : private LargeClaim {
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   bool active_ = false;
+  uint64_t most_reading_bytes_ = 0;
+  uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_
   uint64_t offered_ = 0;
   uint64_t reading_ = 0;
   uint64_t delivered_ = 0;

@@ -2,10 +2,14 @@
 
 #include "transport/sim/sim_network.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_fixture.h"
+#include "transport/sim/sim_transport.h"
+#include "transport/transfer_table.h"
 
 namespace weft {
 namespace {
@@ -192,6 +196,30 @@ TEST_F(SimNetworkTest, ASlowReceiverHoldsItsSendersBack) {
   ASSERT_TRUE(Run([server = server] { return server->received.size() == 500; }));
   EXPECT_GE(now_ns() - start_ns, 500 * kNsPerMs);
   for (uint64_t i = 0; i < 500; ++i) ASSERT_EQ(server->received[i], Pattern(i, eager));
+}
+
+// Eight messages of 1 MiB were once fetched at a time, each into a buffer that no cache held any
+// more when its turn came.
+TEST_F(SimNetworkTest, LargeMessagesAreFetchedFewAtATime) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  constexpr size_t kBytes = 10'000;
+  constexpr uint64_t kCount = 100;
+  const uint64_t most = TransfersOf(PathKind::kSim).fetched_bytes;
+  ASSERT_LT(most, 2 * kBytes) << "room for two: nothing is tested";
+  SimFabric& fabric = network_->fabric();
+  LargePool& pool = fabric.transport(fabric.IdOf("db"))->framing().receive_pool();
+  for (uint64_t i = 0; i < kCount; ++i) client->Send(Pattern(i, kBytes));
+  size_t most_in_use = 0;
+  ASSERT_TRUE(Run([&, server = server] {
+    most_in_use = std::max(most_in_use, pool.in_use_bytes());
+    return server->received.size() == kCount;
+  }));
+  EXPECT_EQ(most_in_use, LargePool::kSmallestBytes);
+  for (uint64_t i = 0; i < kCount; ++i) ASSERT_EQ(server->received[i], Pattern(i, kBytes));
+  // One that is larger than all of it comes as well.
+  client->Send(Pattern(1, 5 * most));
+  ASSERT_TRUE(Run([server = server] { return server->received.size() == kCount + 1; }));
 }
 
 // --- repetition ---------------------------------------------------------------------------------
