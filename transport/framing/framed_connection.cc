@@ -87,8 +87,9 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   usual_bytes_ = std::min(batch_bytes_,
                           links.usual_slot_bytes() & ~static_cast<uint32_t>(kFrameAlignment - 1));
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
-  most_early_bytes_ = std::max<size_t>(receive_slots * usual_bytes_,
-                                       active ? receive_slots * batch_bytes_ : kMostEarlyBytes);
+  const size_t usual_window = size_t{receive_slots} * usual_bytes_;
+  early_.Start(receive_slots, active ? size_t{receive_slots} * batch_bytes_
+                                     : std::max(usual_window, kMostEarlyBytes));
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
   send_sequence_ = receive_sequence_ = 0;
@@ -118,8 +119,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   link_.reset();
   large_receiver_.Stop();
   large_sender_.Stop();
-  early_.clear();
-  early_bytes_ = 0;
+  early_.Clear();
   domain_->Settle(window_.granted());
   links_->RemoveSlots(added_send_slots_, window_.receive_window());
   batch_bytes_ = usual_bytes_ = 0;

@@ -21,9 +21,7 @@
 // the link has them. Opening a slot takes its credit, so sending never fails for want of one, and
 // puts the connection on the table's list of those to be flushed, where it stays while the slot is
 // open: so adding to an open batch looks at nothing but the batch. Messages above eager_bytes() are
-// written to a buffer of the send pool; Commit() registers exactly the committed bytes for remote
-// reading, with a fresh key for this one transfer, and puts an offer into the batch; the peer
-// reads, delivers, answers done; then the registration ends (1 us or so).
+// written to a buffer of the send pool; Commit() puts an offer into the batch (large_sender.h).
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
@@ -47,6 +45,7 @@
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/connection_table.h"
 #include "transport/framing/credit_window.h"
+#include "transport/framing/early_batches.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_receiver.h"
 #include "transport/framing/large_sender.h"
@@ -97,8 +96,7 @@ class FramedConnection final : public Connection,
   // REQUIRES: state() == kConnecting, and no link.
   absl::Status StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
                          const LinkAgreement& agreement);
-  // Drops a path that is not open yet; nothing to do if there is none. `peer_dead`:
-  // Link::Abandon().
+  // Drops a path that is not open yet, if there is one. `peer_dead`: Link::Abandon() first.
   void StopLink(bool peer_dead = false);
   bool has_link() const { return link_ != nullptr; }
   // The peer's process or host is gone: from now on no provider call is made on its behalf. End()
@@ -133,14 +131,12 @@ class FramedConnection final : public Connection,
                     Operation* op) override;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) override;
-
   absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
                              Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
   uint32_t path_number() const override { return domain_->path_number(); }
-
   absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
                        Lease* lease) override;
   absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
@@ -223,7 +219,6 @@ class FramedConnection final : public Connection,
   void RunEvents();
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
-
   // One-sided (framed_connection.cc).
   using PostFunction = decltype(&Link::Read);
   absl::Status Post(PostFunction post, const Region& local, size_t local_offset,
@@ -236,7 +231,8 @@ class FramedConnection final : public Connection,
   absl::Status CheckOperation(const Region& local, size_t local_offset,
                               const RemoteSpan& remote) const;
 
-  // LinkHandler, LargeReceiver::Host, LargeWatcher, OperationSlots::Host, Reclaimer::Host.
+  // LinkHandler, ListsLines, LargeReceiver::Host, LargeSender::Host, LargeWatcher,
+  // OperationSlots::Host, Reclaimer::Host.
   void OnLinkUp() override;
   void OnLinkDown(const absl::Status& why) override;
   void OnSlotsFree() override;
@@ -245,7 +241,6 @@ class FramedConnection final : public Connection,
   void OnLargeDelivered() override;
   void OnReadRefused() override;
   void OnReadFailed(const absl::Status& why) override;
-  // LargeSender::Host
   bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
   void OnLargeReclaimed() override;
   void OnReleased() override;
@@ -295,9 +290,7 @@ class FramedConnection final : public Connection,
   RequestAnswerer request_answerer_;
   ConnectionLeases leases_;
   Reclaimer reclaimer_;
-  std::vector<std::vector<std::byte>> early_;  // batches before Open(); <= receive window
-  size_t early_bytes_ = 0;                     // of these
-  size_t most_early_bytes_ = 0;
+  EarlyBatches early_;
   absl::Status broken_;  // OK: not broken
   std::string close_reason_;
   bool ended_ = true;  // until Create() succeeds

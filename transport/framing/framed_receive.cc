@@ -94,20 +94,13 @@ bool FramedConnection::IsTaken(const Frame& frame) {
   }
 }
 
-// The peer may have opened already, and have sent something before its word of that has come here.
 WEFT_COLD void FramedConnection::KeepEarly(ByteSpan batch) {
   if (state_ != State::kConnecting || link_ == nullptr) return;
-  if (early_.size() == window_.receive_window()) return Malformed("a batch without a credit");
-  early_bytes_ += batch.size();
-  if (early_bytes_ > most_early_bytes_) return Malformed("too much before it was open");
-  early_.emplace_back(batch.begin(), batch.end());
+  if (const char* const wrong = early_.Keep(batch); wrong != nullptr) Malformed(wrong);
 }
 
 WEFT_COLD void FramedConnection::DeliverEarly() {
-  const auto batches = std::move(early_);
-  early_.clear();
-  early_bytes_ = 0;
-  for (const std::vector<std::byte>& batch : batches) {
+  for (const std::vector<std::byte>& batch : early_.Take()) {
     BatchHeader header;
     if (state_ != State::kOpen || !DecodeBatchHeader(batch, &header)) return;
     OnBatch(batch, header);
