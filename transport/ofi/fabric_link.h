@@ -48,7 +48,11 @@ class FabricLink : public Link,
   absl::Status Send(SendSlot slot, uint32_t bytes) final {
     return SendFence(slot, bytes, /*passed=*/nullptr);
   }
-  bool HasRoom() final { return wide_sends_ < kMostWide || !(refused_ = true); }
+  bool HasRoom() final {
+    const bool has_room = wide_sends_ < kMostWide;
+    refused_ = refused_ || !has_room;
+    return has_room;
+  }
   bool has_fence() const final;
   absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,

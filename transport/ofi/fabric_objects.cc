@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
+#include "transport/ofi/muted_queue.h"
 
 namespace weft {
 namespace {
@@ -56,7 +57,9 @@ void FabricObjects::OpenNearQueue() {
   attributes.format = FI_CQ_FORMAT_MSG;
   attributes.wait_obj = FI_WAIT_POLLFD;
   fid_cq* opened = nullptr;
-  if (fi_cq_open(domain.get(), &attributes, &opened, nullptr) == 0) near_queue.reset(opened);
+  if (fi_cq_open(domain.get(), &attributes, &opened, nullptr) != 0) return;
+  near_queue.reset(opened);
+  near_is_muted = Mute(opened);
 }
 
 absl::Status FabricObjects::OpenGroups() {

@@ -29,6 +29,7 @@ struct FabricObjects {
   DomainPtr domain;
   QueuePtr queue;
   QueuePtr near_queue;                  // null: there is none; see OpenNearQueue()
+  bool near_is_muted = false;           // muted_queue.h
   std::unique_ptr<QueueGroups> groups;  // null: there are none; see OpenGroups()
   EndpointPtr shared_receive;
   QueueSizes sizes;  // as they came out

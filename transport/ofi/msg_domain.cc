@@ -324,8 +324,9 @@ void MsgDomain::OnListenerLost(const absl::Status& why) {
   for (const auto& [nonce, link] : expected_) link->OnDisconnected(lost_);
 }
 
-// The queues are looked at once more by fi_trywait(): what came in since the last turn is not
-// slept over.
+// What came in since the last turn is not slept over: fi_trywait() looks at the queues once more.
+// It is not for a muted queue, which is read twice instead: the provider waits for room in a socket
+// after the read that found none.
 bool MsgDomain::Arm() {
   if (HasPending() || look_now_ || HasCompletions()) return false;
   if (ReadEvents() > 0) {
@@ -334,7 +335,11 @@ bool MsgDomain::Arm() {
   }
   fid_t objects_to_wait[3] = {&events_->fid};
   size_t count = 1;
-  if (objects()->near_queue != nullptr) objects_to_wait[count++] = &objects()->near_queue->fid;
+  if (objects()->near_is_muted) {
+    if (HasCompletions()) return false;
+  } else if (objects()->near_queue != nullptr) {
+    objects_to_wait[count++] = &objects()->near_queue->fid;
+  }
   if (objects()->groups == nullptr) objects_to_wait[count++] = &objects()->queue->fid;
   look_now_ = true;  // the first turn after the sleep looks at the events
   ExpectCompletions();

@@ -49,8 +49,8 @@ struct OfiOptions {
   // Multiple of 64, 256..1 MiB.
   uint32_t slot_bytes = 4096;
   // tcp: of receives, and of the sends for messages that need more than slot_bytes. Multiple of 64,
-  // up to 1 MiB; not more than slot_bytes (0): there are none. Receives are shared by all links, and
-  // wide sends under way few for each, so that this is memory of the busy links.
+  // up to 1 MiB; not more than slot_bytes (0): there are none. Receives are shared by all links,
+  // and wide sends under way few for each, so that this is memory of the busy links.
   uint32_t wide_slot_bytes = 0;
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed

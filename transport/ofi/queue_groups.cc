@@ -1,7 +1,6 @@
 #include "transport/ofi/queue_groups.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include "absl/types/span.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "transport/ofi/muted_queue.h"
 
 namespace weft {
 namespace {
@@ -18,13 +18,6 @@ namespace {
 // limit.
 constexpr size_t kReceiveEntries = 128;
 constexpr size_t kSendEntries = 1024;
-
-// A provider's signal to its own threads. It may stay set, so only news of it count.
-bool IsSignal(int fd) {
-  int family = AF_UNSPEC;
-  socklen_t bytes = sizeof(family);
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
-}
 
 uint32_t EpollEvents(const pollfd& entry) {
   return ((entry.events & POLLIN) != 0 ? uint32_t{EPOLLIN} : 0) |
@@ -55,32 +48,6 @@ struct Descriptors {
   size_t count = 0;
   uint64_t version = 0;
 };
-
-// The only descriptor that fi_cq_signal() makes readable; -1: there is none, or more.
-int FindSignal(fid_cq* queue) {
-  Descriptors descriptors;
-  if (!descriptors.AskFor(queue).ok() || poll(descriptors.fds, descriptors.count, 0) < 0) return -1;
-  const Descriptors before = descriptors;
-  if (fi_cq_signal(queue) != 0 || poll(descriptors.fds, descriptors.count, 0) < 0) return -1;
-  int found = -1;
-  for (size_t i = 0; i < descriptors.count; ++i) {
-    if (descriptors.fds[i].revents == before.fds[i].revents) continue;
-    if (found >= 0 || descriptors.fds[i].revents != POLLIN) return -1;
-    found = descriptors.fds[i].fd;
-  }
-  return found >= 0 && IsSignal(found) ? found : -1;
-}
-
-// Takes the byte of the provider's signal in its place. The provider, which has written it and not
-// read it, writes no other; and as nothing is there to be read, it does not try. That holds as long
-// as nobody calls fi_trywait() or fi_cq_sread() for this queue, which wait for the byte. False: the
-// queue is as it was, and costs more.
-bool Mute(fid_cq* queue) {
-  fi_cq_read(queue, nullptr, 0);  // the provider takes note of its signal's descriptor
-  const int signal = FindSignal(queue);
-  char byte;
-  return signal >= 0 && recv(signal, &byte, sizeof(byte), MSG_DONTWAIT) == sizeof(byte);
-}
 
 }  // namespace
 

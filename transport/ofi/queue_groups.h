@@ -12,9 +12,8 @@
 // their groups, and may leave what they receive in the groups' queues, with nothing at their
 // sockets any more: so its groups are read in the turns behind it.
 //
-// The provider tells sleepers of each completion by a byte to a socket of its own, and takes it
-// back with the next read: two system calls for each message, for nobody. So the queues are muted:
-// see Mute().
+// The queues are muted (muted_queue.h): they cost no system calls for those who sleep in the
+// provider.
 //
 //   a group is on due_   by MarkDue(): it is ready, was sent to, or is its turn
 //   and leaves it        when a read has found nothing, for news that the read before has seen.

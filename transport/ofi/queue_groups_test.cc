@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/ofi/link_fixture.h"
+#include "transport/ofi/write_calls.h"
 
 namespace weft {
 namespace {
@@ -23,17 +23,6 @@ constexpr size_t kLinks = 2 * QueueGroups::kEndpoints + 1;
 constexpr size_t kSentBytes = 300;
 
 bool HasGroups() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
-
-// write(2) and the like of this process; the tcp provider moves messages by sendto(2).
-uint64_t WriteCalls() {
-  std::ifstream file("/proc/self/io");
-  std::string name;
-  uint64_t count = 0;
-  while (file >> name >> count) {
-    if (name == "syscw:") return count;
-  }
-  return 0;
-}
 
 class QueueGroupsTest : public testing::Test {
  protected:
