@@ -1,12 +1,12 @@
 #include "transport/ofi/sleep_set.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "core/status.h"
+#include "transport/ofi/muted_queue.h"
 
 namespace weft {
 namespace {
@@ -14,12 +14,6 @@ namespace {
 uint32_t EpollEvents(short events) {
   return ((events & POLLIN) != 0 ? uint32_t{EPOLLIN} : 0) |
          ((events & POLLOUT) != 0 ? uint32_t{EPOLLOUT} : 0);
-}
-
-bool IsUnixSocket(int fd) {
-  int family = AF_UNSPEC;
-  socklen_t bytes = sizeof(family);
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
 }
 
 bool IsSame(const pollfd& a, const pollfd& b) { return a.fd == b.fd && a.events == b.events; }
@@ -37,7 +31,7 @@ absl::Status SleepSet::Watch(absl::Span<const pollfd> wanted, uint64_t version) 
   version_ = version;
   wanted_.assign(wanted.begin(), wanted.end());
   for (const pollfd& entry : wanted) {
-    if (IsUnixSocket(entry.fd)) continue;
+    if (IsSignal(entry.fd)) continue;
     epoll_event event = {};
     event.events = EpollEvents(entry.events);
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, entry.fd, &event) != 0) {
