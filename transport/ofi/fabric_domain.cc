@@ -232,9 +232,7 @@ void FabricDomain::CompleteDeferredOf(const FabricLink* link) {
 bool FabricDomain::HasCompletions() {
   bool found =
       objects_->groups == nullptr && fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
-  if (objects_->near_queue != nullptr) {
-    found = fi_cq_read(objects_->near_queue.get(), nullptr, 0) != -FI_EAGAIN || found;
-  }
+  if (objects_->near_queue.get() != nullptr) found = !objects_->near_queue.IsEmpty() || found;
   return found;
 }
 
@@ -244,7 +242,7 @@ void FabricDomain::ExpectCompletions() {
 }
 
 absl::StatusOr<EndpointQueues> FabricDomain::JoinQueues() {
-  if (objects_->near_queue != nullptr && near_look_.endpoints() < options_.near_links) {
+  if (objects_->near_queue.get() != nullptr && near_look_.endpoints() < options_.near_links) {
     near_look_.Join();
     return EndpointQueues{objects_->near_queue.get(), objects_->near_queue.get(), nullptr};
   }
@@ -275,7 +273,7 @@ int FabricDomain::ReadCompletions(int budget) {
         objects_->groups != nullptr ? ReadGroups(budget) : ReadQueue(objects_->queue.get(), budget);
     look_.Looked(done > 0);
   }
-  if (objects_->near_queue != nullptr && near_look_.IsDue(awaited)) {
+  if (objects_->near_queue.get() != nullptr && near_look_.IsDue(awaited)) {
     const int near = ReadQueue(objects_->near_queue.get(), budget);
     near_look_.Looked(near > 0);
     near_backlog_ = near >= budget;

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
-#include "transport/ofi/muted_queue.h"
 
 namespace weft {
 namespace {
@@ -52,14 +51,9 @@ bool FabricObjects::MayShrink() {
 }
 
 void FabricObjects::OpenNearQueue() {
-  fi_cq_attr attributes = {};
-  attributes.size = kQueueEntries;
-  attributes.format = FI_CQ_FORMAT_MSG;
-  attributes.wait_obj = FI_WAIT_POLLFD;
-  fid_cq* opened = nullptr;
-  if (fi_cq_open(domain.get(), &attributes, &opened, nullptr) != 0) return;
-  near_queue.reset(opened);
-  near_is_muted = Mute(opened);
+  if (auto opened = MutedQueue::Open(domain.get(), kQueueEntries); opened.ok()) {
+    near_queue = *std::move(opened);
+  }
 }
 
 absl::Status FabricObjects::OpenGroups() {

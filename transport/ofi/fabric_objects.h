@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/ofi/fabric.h"
+#include "transport/ofi/muted_queue.h"
 #include "transport/ofi/queue_groups.h"
 
 namespace weft {
@@ -28,8 +29,7 @@ struct FabricObjects {
   FabricPtr fabric;
   DomainPtr domain;
   QueuePtr queue;
-  QueuePtr near_queue;                  // null: there is none; see OpenNearQueue()
-  bool near_is_muted = false;           // muted_queue.h
+  MutedQueue near_queue;                // null: there is none; see OpenNearQueue()
   std::unique_ptr<QueueGroups> groups;  // null: there are none; see OpenGroups()
   EndpointPtr shared_receive;
   QueueSizes sizes;  // as they came out

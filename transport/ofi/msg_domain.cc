@@ -99,21 +99,15 @@ absl::Status MsgDomain::OpenDescriptor() {
 // What to sleep on. Of the near queue those are its sockets, and what the provider signals to
 // itself.
 absl::Status MsgDomain::WatchQueues() {
-  queue_fds_.clear();
-  fi_wait_pollfd near = {};
-  if (objects()->near_queue != nullptr) {
-    fid_t const queue = &objects()->near_queue->fid;
-    fi_control(queue, FI_GETWAIT, &near);  // says how many there are
-    queue_fds_.resize(near.nfds);
-    near.fd = queue_fds_.data();
-    if (const int result = fi_control(queue, FI_GETWAIT, &near); result != 0) {
-      return FabricStatus(result, "asking for descriptors to wait on");
-    }
+  QueueDescriptors near;
+  if (objects()->near_queue.get() != nullptr) {
+    WEFT_RETURN_IF_ERROR(objects()->near_queue.GetDescriptors(&near));
   }
+  queue_fds_.assign(near.all().begin(), near.all().end());
   const int others = objects()->groups != nullptr ? objects()->groups->descriptor()
                                                   : WaitDescriptor(&objects()->queue->fid);
   queue_fds_.push_back({others, POLLIN, 0});
-  return sleepers_.Watch(queue_fds_, near.change_index);
+  return sleepers_.Watch(queue_fds_, near.version);
 }
 
 absl::Status MsgDomain::WatchDescriptor(int fd) {
@@ -324,27 +318,25 @@ void MsgDomain::OnListenerLost(const absl::Status& why) {
   for (const auto& [nonce, link] : expected_) link->OnDisconnected(lost_);
 }
 
-// What came in since the last turn is not slept over: fi_trywait() looks at the queues once more.
-// It is not for a muted queue, which is read twice instead: the provider waits for room in a socket
-// after the read that found none.
+// What came in since the last turn is not slept over: each queue is looked at once more.
+bool MsgDomain::SettleQueues() {
+  FabricObjects& all = *objects();
+  fid_t waits[2] = {&events_->fid, &all.queue->fid};
+  const size_t count = all.groups == nullptr ? 2 : 1;
+  if (fi_trywait(all.fabric.get(), waits, static_cast<int>(count)) != FI_SUCCESS) return false;
+  if (all.near_queue.get() != nullptr && !all.near_queue.Settle()) return false;
+  return all.groups == nullptr || all.groups->Settle();
+}
+
 bool MsgDomain::Arm() {
   if (HasPending() || look_now_ || HasCompletions()) return false;
   if (ReadEvents() > 0) {
     look_now_ = true;
     return false;
   }
-  fid_t objects_to_wait[3] = {&events_->fid};
-  size_t count = 1;
-  if (objects()->near_is_muted) {
-    if (HasCompletions()) return false;
-  } else if (objects()->near_queue != nullptr) {
-    objects_to_wait[count++] = &objects()->near_queue->fid;
-  }
-  if (objects()->groups == nullptr) objects_to_wait[count++] = &objects()->queue->fid;
   look_now_ = true;  // the first turn after the sleep looks at the events
   ExpectCompletions();
-  if (fi_trywait(objects()->fabric.get(), objects_to_wait, count) != FI_SUCCESS) return false;
-  if (objects()->groups != nullptr && !objects()->groups->Settle()) return false;
+  if (!SettleQueues()) return false;
   finds_before_sleep_ = finds();
   const absl::Status watched = WatchQueues();
   if (watched.ok()) return true;

@@ -4,45 +4,43 @@
 
 #include <cstddef>
 
+#include "core/log.h"
+#include "transport/ofi/poll_entry.h"
+
 namespace weft {
 namespace {
 
-// Without endpoints a queue waits for two descriptors of the provider's own.
-constexpr size_t kMostDescriptors = 8;
+absl::Status Ask(fid_cq* queue, QueueDescriptors* descriptors) {
+  fi_wait_pollfd wanted = {};
+  wanted.nfds = QueueDescriptors::kMost;
+  wanted.fd = descriptors->fds;
+  const int result = fi_control(&queue->fid, FI_GETWAIT, &wanted);
+  if (result != 0) return FabricStatus(result, "asking for descriptors to wait on");
+  descriptors->count = wanted.nfds;
+  descriptors->version = wanted.change_index;
+  return absl::OkStatus();
+}
 
-struct Descriptors {
-  // False: there is no asking for them, or there are too many.
-  bool Ask(fid_cq* queue) {
-    fi_wait_pollfd wanted = {};
-    wanted.nfds = kMostDescriptors;
-    wanted.fd = fds;
-    if (fi_control(&queue->fid, FI_GETWAIT, &wanted) != 0) return false;
-    count = wanted.nfds;
-    return true;
-  }
-  bool Poll() { return poll(fds, count, 0) >= 0; }
-
-  pollfd fds[kMostDescriptors];
-  size_t count = 0;
-};
+bool Poll(QueueDescriptors* descriptors) {
+  return poll(descriptors->fds, descriptors->count, /*timeout=*/0) >= 0;
+}
 
 // The only descriptor that fi_cq_signal() makes readable; -1: there is none, or more.
 int FindSignal(fid_cq* queue) {
-  Descriptors descriptors;
-  if (!descriptors.Ask(queue) || !descriptors.Poll()) return -1;
-  const Descriptors before = descriptors;
-  if (fi_cq_signal(queue) != 0 || !descriptors.Poll()) return -1;
+  QueueDescriptors after;
+  if (!Ask(queue, &after).ok() || !Poll(&after)) return -1;
+  const QueueDescriptors before = after;
+  if (fi_cq_signal(queue) != 0 || !Poll(&after)) return -1;
   int found = -1;
-  for (size_t i = 0; i < descriptors.count; ++i) {
-    if (descriptors.fds[i].revents == before.fds[i].revents) continue;
-    if (found >= 0 || descriptors.fds[i].revents != POLLIN) return -1;
-    found = descriptors.fds[i].fd;
+  for (size_t i = 0; i < after.count; ++i) {
+    if (after.fds[i].revents == before.fds[i].revents) continue;
+    if (found >= 0 || after.fds[i].revents != POLLIN) return -1;
+    found = after.fds[i].fd;
   }
   return found >= 0 && IsSignal(found) ? found : -1;
 }
 
-}  // namespace
-
+// False: the queue is as it was. REQUIRES: no endpoint has the queue yet.
 bool Mute(fid_cq* queue) {
   fi_cq_read(queue, nullptr, 0);  // the provider takes note of its signal's descriptor
   const int signal = FindSignal(queue);
@@ -50,10 +48,29 @@ bool Mute(fid_cq* queue) {
   return signal >= 0 && recv(signal, &byte, sizeof(byte), MSG_DONTWAIT) == sizeof(byte);
 }
 
-bool IsSignal(int fd) {
-  int family = AF_UNSPEC;
-  socklen_t bytes = sizeof(family);
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
+}  // namespace
+
+// It asks its sockets, and has no epoll of its own: one that watches them costs who sends to them.
+absl::StatusOr<MutedQueue> MutedQueue::Open(fid_domain* domain, size_t entries) {
+  fi_cq_attr attributes = {};
+  attributes.size = entries;
+  attributes.format = FI_CQ_FORMAT_MSG;
+  attributes.wait_obj = FI_WAIT_POLLFD;
+  fid_cq* opened = nullptr;
+  const int result = fi_cq_open(domain, &attributes, &opened, nullptr);
+  if (result != 0) return FabricStatus(result, "opening a completion queue that tells its sockets");
+  if (!Mute(opened)) {
+    WEFT_LOG_EVERY_N_SEC(kWarning, 60, "tcp: a completion queue could not be muted: each message ",
+                         "takes 1 us longer");
+  }
+  return MutedQueue(opened);
+}
+
+// The provider waits for room in a socket after the read that found none, so a second read tells.
+bool MutedQueue::Settle() { return IsEmpty() && IsEmpty(); }
+
+absl::Status MutedQueue::GetDescriptors(QueueDescriptors* descriptors) const {
+  return Ask(queue_.get(), descriptors);
 }
 
 }  // namespace weft

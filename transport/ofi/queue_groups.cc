@@ -6,10 +6,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/types/span.h"
-#include "core/log.h"
 #include "core/status.h"
-#include "transport/ofi/muted_queue.h"
+#include "transport/ofi/poll_entry.h"
 
 namespace weft {
 namespace {
@@ -19,35 +17,8 @@ namespace {
 constexpr size_t kReceiveEntries = 128;
 constexpr size_t kSendEntries = 1024;
 
-uint32_t EpollEvents(const pollfd& entry) {
-  return ((entry.events & POLLIN) != 0 ? uint32_t{EPOLLIN} : 0) |
-         ((entry.events & POLLOUT) != 0 ? uint32_t{EPOLLOUT} : 0) |
-         (IsSignal(entry.fd) ? uint32_t{EPOLLET} : 0);
-}
-
-bool IsSame(const pollfd& a, const pollfd& b) { return a.fd == b.fd && a.events == b.events; }
-
-// What a queue waits on.
-struct Descriptors {
-  // Each endpoint of the queue has one, and the provider has two of its own.
-  static constexpr size_t kMost = QueueGroups::kEndpoints * QueueGroups::kGroupsPerSendQueue + 2;
-
-  absl::Status AskFor(fid_cq* queue) {
-    fi_wait_pollfd wanted = {};
-    wanted.nfds = kMost;
-    wanted.fd = fds;
-    const int result = fi_control(&queue->fid, FI_GETWAIT, &wanted);
-    if (result != 0) return FabricStatus(result, "asking for descriptors to wait on");
-    count = wanted.nfds;
-    version = wanted.change_index;
-    return absl::OkStatus();
-  }
-  absl::Span<pollfd> all() { return absl::MakeSpan(fds, count); }
-
-  pollfd fds[kMost];
-  size_t count = 0;
-  uint64_t version = 0;
-};
+static_assert(QueueGroups::kEndpoints * QueueGroups::kGroupsPerSendQueue <=
+              QueueDescriptors::kMostEndpoints);
 
 }  // namespace
 
@@ -75,7 +46,7 @@ absl::StatusOr<QueueGroup*> QueueGroups::Join() {
 
 absl::StatusOr<QueueGroup*> QueueGroups::AddGroup() {
   auto group = std::make_unique<QueueGroup>();
-  WEFT_ASSIGN_OR_RETURN(group->receives, OpenQueue(kReceiveEntries));
+  WEFT_ASSIGN_OR_RETURN(group->receives, MutedQueue::Open(domain_, kReceiveEntries));
   WEFT_ASSIGN_OR_RETURN(group->sends, SendQueueForGroup());
   group->sends->groups.push_back(group.get());
   groups_.push_back(std::move(group));
@@ -87,40 +58,24 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
     return send_queues_.back().get();
   }
   auto sends = std::make_unique<SendQueue>();
-  WEFT_ASSIGN_OR_RETURN(sends->queue, OpenQueue(kSendEntries));
+  WEFT_ASSIGN_OR_RETURN(sends->queue, MutedQueue::Open(domain_, kSendEntries));
   send_queues_.push_back(std::move(sends));
   return send_queues_.back().get();
-}
-
-// It asks its sockets, and has no epoll of its own: one that watches them costs who sends to them.
-absl::StatusOr<QueuePtr> QueueGroups::OpenQueue(size_t entries) {
-  fi_cq_attr attributes = {};
-  attributes.size = entries;
-  attributes.format = FI_CQ_FORMAT_MSG;
-  attributes.wait_obj = FI_WAIT_POLLFD;
-  fid_cq* opened = nullptr;
-  const int result = fi_cq_open(domain_, &attributes, &opened, nullptr);
-  if (result != 0) return FabricStatus(result, "opening a completion queue for more connections");
-  if (!Mute(opened)) {
-    WEFT_LOG_EVERY_N_SEC(kWarning, 60, "tcp: a completion queue could not be muted: calls over ",
-                         "more than a few connections take longer");
-  }
-  return QueuePtr(opened);
 }
 
 // The provider takes note of new descriptors when the queue is read.
 absl::Status QueueGroups::Connected(QueueGroup* group) {
   group->settled = false;
   MarkDue(group);
-  fi_cq_read(group->receives.get(), nullptr, 0);
+  group->receives.IsEmpty();
   return Watch(group);
 }
 
 // Closed descriptors have left the epoll, and a new one may have the number of one before: so after
 // a change all are given to it.
 absl::Status QueueGroups::Watch(QueueGroup* group) {
-  Descriptors wanted;
-  WEFT_RETURN_IF_ERROR(wanted.AskFor(group->receives.get()));
+  QueueDescriptors wanted;
+  WEFT_RETURN_IF_ERROR(group->receives.GetDescriptors(&wanted));
   const bool is_news = wanted.version != group->version;
   const auto all = wanted.all();
   if (!is_news &&
@@ -134,7 +89,7 @@ absl::Status QueueGroups::Watch(QueueGroup* group) {
   for (const pollfd& entry : all) {
     if (knows(entry)) continue;
     epoll_event event = {};
-    event.events = EpollEvents(entry);
+    event.events = EpollEvents(entry) | (IsSignal(entry.fd) ? uint32_t{EPOLLET} : 0);
     event.data.ptr = group;
     if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, entry.fd, &event) == 0) continue;
     if (errno != EEXIST || epoll_ctl(ready_.get(), EPOLL_CTL_MOD, entry.fd, &event) != 0) {
@@ -199,12 +154,12 @@ bool QueueGroups::Settle() {
   for (const auto& sends : send_queues_) {
     if (sends->in_flight == 0 && sends->looks_owed == 0) continue;
     sends->looks_owed = 0;
-    if (fi_cq_read(sends->queue.get(), nullptr, 0) != -FI_EAGAIN) sends->has_entries = true;
+    if (!sends->queue.IsEmpty()) sends->has_entries = true;
     for (QueueGroup* group : sends->groups) group->settled = false;
     if (sends->has_entries && sends->in_flight > 0) return false;
   }
   for (const auto& group : groups_) {
-    if (group->settled || fi_cq_read(group->receives.get(), nullptr, 0) == -FI_EAGAIN) continue;
+    if (group->settled || group->receives.IsEmpty()) continue;
     MarkDue(group.get());
     return false;
   }

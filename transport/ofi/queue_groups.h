@@ -39,6 +39,7 @@
 #include "core/intrusive_list.h"
 #include "transport/descriptor.h"
 #include "transport/ofi/fabric.h"
+#include "transport/ofi/muted_queue.h"
 
 namespace weft {
 
@@ -46,7 +47,7 @@ struct QueueGroup;
 
 // What several groups send by.
 struct SendQueue {
-  QueuePtr queue;
+  MutedQueue queue;
   std::vector<QueueGroup*> groups;
   uint32_t in_flight = 0;    // completions to come
   uint32_t awaited = 0;      // of these, such as somebody waits for: no plain sends
@@ -58,7 +59,7 @@ struct SendQueue {
 };
 
 struct QueueGroup : ListNode<> {
-  QueuePtr receives;
+  MutedQueue receives;
   SendQueue* sends = nullptr;
   uint32_t endpoints = 0;
   bool is_ready = false;        // the epoll has named it since it was last read
@@ -125,7 +126,6 @@ class QueueGroups {
 
   absl::StatusOr<QueueGroup*> AddGroup();
   absl::StatusOr<SendQueue*> SendQueueForGroup();
-  absl::StatusOr<QueuePtr> OpenQueue(size_t entries);
   absl::Status Watch(QueueGroup* group);
   int TakeReady();
   void MarkDue(QueueGroup* group) {

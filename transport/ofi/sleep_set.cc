@@ -6,19 +6,9 @@
 #include <cerrno>
 
 #include "core/status.h"
-#include "transport/ofi/muted_queue.h"
+#include "transport/ofi/poll_entry.h"
 
 namespace weft {
-namespace {
-
-uint32_t EpollEvents(short events) {
-  return ((events & POLLIN) != 0 ? uint32_t{EPOLLIN} : 0) |
-         ((events & POLLOUT) != 0 ? uint32_t{EPOLLOUT} : 0);
-}
-
-bool IsSame(const pollfd& a, const pollfd& b) { return a.fd == b.fd && a.events == b.events; }
-
-}  // namespace
 
 bool SleepSet::IsWatching(absl::Span<const pollfd> wanted, uint64_t version) const {
   return watching() && version == version_ &&
@@ -33,7 +23,7 @@ absl::Status SleepSet::Watch(absl::Span<const pollfd> wanted, uint64_t version) 
   for (const pollfd& entry : wanted) {
     if (IsSignal(entry.fd)) continue;
     epoll_event event = {};
-    event.events = EpollEvents(entry.events);
+    event.events = EpollEvents(entry);
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, entry.fd, &event) != 0) {
       const absl::Status why = StatusFromErrno(errno, "watching a descriptor of the provider");
       Release();
