@@ -98,11 +98,7 @@ absl::Status MsgDomain::OpenDescriptor() {
 
 // What to sleep on. Of the near queue those are its sockets, and what the provider signals to
 // itself.
-absl::Status MsgDomain::WatchQueues() {
-  QueueDescriptors near;
-  if (objects()->near_queue.get() != nullptr) {
-    WEFT_RETURN_IF_ERROR(objects()->near_queue.GetDescriptors(&near));
-  }
+absl::Status MsgDomain::WatchQueues(const QueueDescriptors& near) {
   queue_fds_.assign(near.all().begin(), near.all().end());
   const int others = objects()->groups != nullptr ? objects()->groups->descriptor()
                                                   : WaitDescriptor(&objects()->queue->fid);
@@ -319,12 +315,12 @@ void MsgDomain::OnListenerLost(const absl::Status& why) {
 }
 
 // What came in since the last turn is not slept over: each queue is looked at once more.
-bool MsgDomain::SettleQueues() {
+bool MsgDomain::SettleQueues(QueueDescriptors* near) {
   FabricObjects& all = *objects();
   fid_t waits[2] = {&events_->fid, &all.queue->fid};
   const size_t count = all.groups == nullptr ? 2 : 1;
   if (fi_trywait(all.fabric.get(), waits, static_cast<int>(count)) != FI_SUCCESS) return false;
-  if (all.near_queue.get() != nullptr && !all.near_queue.Settle()) return false;
+  if (all.near_queue.get() != nullptr && !all.near_queue.Settle(near)) return false;
   return all.groups == nullptr || all.groups->Settle();
 }
 
@@ -336,9 +332,10 @@ bool MsgDomain::Arm() {
   }
   look_now_ = true;  // the first turn after the sleep looks at the events
   ExpectCompletions();
-  if (!SettleQueues()) return false;
+  QueueDescriptors near;
+  if (!SettleQueues(&near)) return false;
   finds_before_sleep_ = finds();
-  const absl::Status watched = WatchQueues();
+  const absl::Status watched = WatchQueues(near);
   if (watched.ok()) return true;
   WEFT_LOG_EVERY_N_SEC(kError, 1, name(), ": cannot sleep: ", ToStd(watched.message()));
   return false;

@@ -85,9 +85,9 @@ class MsgDomain : public FabricDomain {
   // Gives `link` a bound and enabled endpoint for `info`. An error leaves the link alone.
   absl::Status MakeEndpoint(MsgLink* link, fi_info* info);
   absl::Status PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues);
-  // Before a sleep. False: there is something to be read.
-  bool SettleQueues();
-  absl::Status WatchQueues();
+  // Before a sleep. False: there is something to be read. `near`: what the near queue waits for.
+  bool SettleQueues(QueueDescriptors* near);
+  absl::Status WatchQueues(const QueueDescriptors& near);
   // An endpoint of the group (or of none) is connected.
   absl::Status OnSocketKnown(QueueGroup* group);
 

@@ -2,9 +2,10 @@
 
 #include <sys/socket.h>
 
-#include <cstddef>
+#include <algorithm>
 
 #include "core/log.h"
+#include "core/strings.h"
 #include "transport/ofi/poll_entry.h"
 
 namespace weft {
@@ -66,8 +67,17 @@ absl::StatusOr<MutedQueue> MutedQueue::Open(fid_domain* domain, size_t entries) 
   return MutedQueue(opened);
 }
 
-// The provider waits for room in a socket after the read that found none, so a second read tells.
-bool MutedQueue::Settle() { return IsEmpty() && IsEmpty(); }
+bool QueueDescriptors::quiet() const {
+  return std::all_of(all().begin(), all().end(), [](const pollfd& fd) { return fd.revents == 0; });
+}
+
+bool MutedQueue::Settle(QueueDescriptors* descriptors) {
+  if (!IsEmpty()) return false;
+  const absl::Status known = GetDescriptors(descriptors);
+  if (known.ok()) return descriptors->quiet();
+  WEFT_LOG_EVERY_N_SEC(kError, 1, "tcp: cannot sleep: ", ToStd(known.message()));
+  return false;
+}
 
 absl::Status MutedQueue::GetDescriptors(QueueDescriptors* descriptors) const {
   return Ask(queue_.get(), descriptors);

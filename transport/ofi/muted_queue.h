@@ -8,8 +8,17 @@
 // So the signal's byte is taken in the provider's place, once. The provider, which has written it
 // and not read it, writes no other; and as nothing is there to be read, it does not try. That holds
 // as long as nobody calls fi_trywait() or fi_cq_sread() for this queue, which wait for the byte: 10
-// seconds. To sleep, Settle() and then wait for descriptors(). (That is as good for a queue that
-// could not be muted: it only costs more.)
+// seconds.
+//
+// Before a sleep the queue is read, and what it waits for is watched, once a read has found
+//
+//   entries                   not yet: they are to be taken.
+//   none, but a socket ready  not yet: the provider may have begun something that the socket has no
+//                             room for, like the answer to a peer's read. It asks for the room at
+//                             the beginning of the next read; until then no descriptor tells.
+//   nothing at all            now: what has been begun before waits for room, and all else is news.
+//
+// (That is as good for a queue that could not be muted: it only costs more.)
 //
 // Threads: the engine's.
 // Lifetime: endpoints that complete to it are closed before.
@@ -27,16 +36,18 @@
 
 namespace weft {
 
-// What a queue waits for.
+// What a queue waits for, and what its last read has found.
 struct QueueDescriptors {
   // Endpoints that complete to one queue; each has a descriptor.
   static constexpr size_t kMostEndpoints = 64;
   // With the provider's own: a signal of the queue, and one of its list of descriptors.
   static constexpr size_t kMost = kMostEndpoints + 2;
 
+  // No socket was ready.
+  bool quiet() const;
   absl::Span<const pollfd> all() const { return absl::MakeConstSpan(fds, count); }
 
-  pollfd fds[kMost];
+  pollfd fds[kMost];  // with what poll(2) has answered
   size_t count = 0;
   uint64_t version = 0;  // grows when descriptors come and go: numbers are used again
 };
@@ -53,10 +64,9 @@ class MutedQueue {
 
   // Has the provider go on. False: there are entries.
   bool IsEmpty() { return fi_cq_read(get(), nullptr, 0) == -FI_EAGAIN; }
-  // Before a sleep: whether descriptors() will tell of whatever comes. False: there is something to
-  // be read.
-  bool Settle();
-  // As of the last read.
+  // Before a sleep: `descriptors` will tell of whatever comes. False: read on.
+  bool Settle(QueueDescriptors* descriptors);
+  // As of the last read: one of the queue's own.
   absl::Status GetDescriptors(QueueDescriptors* descriptors) const;
 
  private:

@@ -4,12 +4,16 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "transport/ofi/link_fixture.h"
+#include "transport/ofi/poll_hook.h"
 #include "transport/ofi/write_calls.h"
 
 namespace weft {
@@ -84,6 +88,39 @@ TEST_F(MutedQueueTest, ASleeperGoesOnWhenItsSocketHasRoomAgain) {
     a_.domain->Poll(64);
   }
   EXPECT_GT(sleeps, 0);
+}
+
+// A look before the sleep served a read of the peer's, whose answer the socket had no room for. The
+// provider asks for the room with the next look, and there was none: the answer went on with the
+// next heartbeat. Whichever look of those before a sleep it is: the answer goes on.
+TEST_F(MutedQueueTest, ASleeperGoesOnWithAnAnswerThatItBeganBeforehand) {
+  constexpr size_t kBytes = 32 << 20;  // more than two sockets hold
+  std::vector<std::byte> there(kBytes, std::byte{7});
+  std::vector<std::byte> here(kBytes);
+  auto remote = a_.domain->Register(MutableByteSpan(there), Access::kRemoteRead);
+  auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly);
+  ASSERT_TRUE(remote.ok() && local.ok());
+  int look = 1;
+  for (;; ++look) {
+    for (int i = 0; i < 10; ++i) a_.domain->Poll(64);  // nothing stands against a sleep
+    CountedOperation read;
+    const PollHook hook(look, [&] {
+      ASSERT_TRUE(b_.endpoint.link->Read(**local, 0, (*remote)->remote(), &read).ok());
+    });
+    bool sleeps = a_.domain->Arm();
+    if (!PollHook::has_acted()) break;
+    for (; read.completions == 0; sleeps = a_.domain->Arm()) {
+      if (sleeps) {
+        ASSERT_TRUE(AIsWokenUnless([&] { return read.completions > 0; })) << "look " << look;
+      }
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+    }
+    EXPECT_TRUE(read.status.ok()) << read.status;
+    EXPECT_EQ(here, there);
+    std::fill(here.begin(), here.end(), std::byte{0});
+  }
+  EXPECT_GT(look, 1);
 }
 
 }  // namespace

@@ -68,14 +68,20 @@ absl::Status QueueGroups::Connected(QueueGroup* group) {
   group->settled = false;
   MarkDue(group);
   group->receives.IsEmpty();
-  return Watch(group);
+  QueueDescriptors wanted;
+  WEFT_RETURN_IF_ERROR(group->receives.GetDescriptors(&wanted));
+  return Watch(group, wanted);
+}
+
+bool QueueGroups::CanRest(QueueGroup* group) {
+  QueueDescriptors wanted;
+  return group->receives.GetDescriptors(&wanted).ok() && wanted.quiet() &&
+         Watch(group, wanted).ok();
 }
 
 // Closed descriptors have left the epoll, and a new one may have the number of one before: so after
 // a change all are given to it.
-absl::Status QueueGroups::Watch(QueueGroup* group) {
-  QueueDescriptors wanted;
-  WEFT_RETURN_IF_ERROR(group->receives.GetDescriptors(&wanted));
+absl::Status QueueGroups::Watch(QueueGroup* group, const QueueDescriptors& wanted) {
   const bool is_news = wanted.version != group->version;
   const auto all = wanted.all();
   if (!is_news &&
@@ -165,7 +171,7 @@ bool QueueGroups::Settle() {
   }
   for (const auto& group : groups_) {
     if (group->settled) continue;
-    if (!Watch(group.get()).ok()) {
+    if (!CanRest(group.get())) {
       MarkDue(group.get());
       return false;
     }

@@ -16,9 +16,9 @@
 // provider.
 //
 //   a group is on due_   by MarkDue(): it is ready, was sent to, or is its turn
-//   and leaves it        when a read has found nothing, for news that the read before has seen.
-//                        What the provider holds back for want of room is known then, and the
-//                        epoll waits for the room.
+//   and leaves it        when a read has found nothing, not even a socket that was ready, for news
+//                        that the read before has seen. What the provider holds back for want of
+//                        room is known then (muted_queue.h), and the epoll waits for the room.
 //
 // Threads: the engine's.
 // Lifetime: groups and their queues stay until the end; endpoints are closed before.
@@ -126,7 +126,9 @@ class QueueGroups {
 
   absl::StatusOr<QueueGroup*> AddGroup();
   absl::StatusOr<SendQueue*> SendQueueForGroup();
-  absl::Status Watch(QueueGroup* group);
+  absl::Status Watch(QueueGroup* group, const QueueDescriptors& wanted);
+  // After a read of it that has found no completions: whether the epoll tells of all else.
+  bool CanRest(QueueGroup* group);
   int TakeReady();
   void MarkDue(QueueGroup* group) {
     if (!group->linked()) due_.PushBack(group);
@@ -173,7 +175,7 @@ int QueueGroups::ReadDue(int budget, bool hurry, bool receives_held, Read read) 
     backlog_ = backlog_ || done >= budget;
     const bool stays =
         found > 0 || was_ready || receives_held || backlog_ || IsAwaited(group) || group->linked();
-    if (stays || !Watch(group).ok()) MarkDue(group);
+    if (stays || !CanRest(group)) MarkDue(group);
   }
   for (const auto& sends : send_queues_) {
     if (sends->in_flight == 0 || !MustRead(sends.get(), hurry)) continue;

@@ -11,6 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "transport/ofi/link_fixture.h"
+#include "transport/ofi/poll_hook.h"
 #include "transport/ofi/write_calls.h"
 
 namespace weft {
@@ -141,6 +142,36 @@ TEST_F(QueueGroupsTest, HeldUpMessagesGoOnAsSoonAsThereIsRoom) {
     ASSERT_LT(longest, 4096u) << b_.received.size() << " have come";
   }
   EXPECT_LT(longest, 64u);
+}
+
+// The same for the answer to a read of the peer's that comes after the group's last look at its
+// sockets, and before it leaves the list.
+TEST_F(QueueGroupsTest, AnAnswerThatHasNoRoomGoesOnAsSoonAsThereIs) {
+  constexpr size_t kBytes = 32 << 20;  // more than two sockets hold
+  std::vector<std::byte> there(kBytes, std::byte{7});
+  std::vector<std::byte> here(kBytes);
+  auto remote = a_.domain->Register(MutableByteSpan(there), Access::kRemoteRead);
+  auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly);
+  ASSERT_TRUE(remote.ok() && local.ok());
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);  // no group is on the list
+    a_.received.clear();
+    ASSERT_TRUE(b_.Send(of_b_[kLinks - 1], "brings the group onto it").ok());
+    while (a_.received.empty()) a_.domain->Poll(64);
+    CountedOperation read;
+    const PollHook hook(/*nth=*/1, [&] {
+      ASSERT_TRUE(of_b_[kLinks - 1].link->Read(**local, 0, (*remote)->remote(), &read).ok());
+    });
+    a_.domain->Poll(64);
+    ASSERT_TRUE(PollHook::has_acted());
+    for (uint32_t turns = 0; read.completions == 0; ++turns) {
+      ASSERT_LT(turns, 512u) << "round " << round;
+      b_.domain->Poll(64);
+      a_.domain->Poll(64);
+    }
+    EXPECT_TRUE(read.status.ok()) << read.status;
+  }
+  EXPECT_EQ(here, there);
 }
 
 // Completions of sends are taken several at once: one that is not followed by others is taken, too.
