@@ -138,7 +138,7 @@ struct Side final : BatchSink {
 
   void OnReceived(ByteSpan batch) override {
     received.emplace_back(AsStringView(batch));
-    if (on_received) on_received();
+    if (const auto act = on_received; act) act();  // which may set another
   }
 
   LinkPeer PeerOf(const Side& other, uint64_t nonce) const {

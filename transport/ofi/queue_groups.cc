@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kReceiveEntries = 128;
 constexpr size_t kSendEntries = 1024;
 
-static_assert(QueueGroups::kEndpoints * QueueGroups::kGroupsPerSendQueue <=
+static_assert(size_t{QueueGroups::kEndpoints} * QueueGroups::kGroupsPerSendQueue <=
               QueueDescriptors::kMostEndpoints);
 
 }  // namespace
@@ -122,7 +122,6 @@ int QueueGroups::TakeReady() {
   const int count = epoll_wait(ready_.get(), ready, kReadyAtOnce, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
     auto* const group = static_cast<QueueGroup*>(ready[i].data.ptr);
-    group->is_ready = true;
     MarkDue(group);
   }
   return count;
@@ -154,12 +153,12 @@ void QueueGroups::PayLooks() {
 
 // Only groups where something was done since the last sleep: the others' descriptors are as they
 // were. None is settled before all are known to be empty: until then one may hold the receives that
-// another needs.
+// another needs. What the sends' queues take meanwhile is looked for, should the sleep not come.
 bool QueueGroups::Settle() {
   awaited_ = nullptr;
   for (const auto& sends : send_queues_) {
     if (sends->in_flight == 0 && sends->looks_owed == 0) continue;
-    sends->looks_owed = 0;
+    sends->looks_owed = static_cast<uint32_t>(sends->groups.size());
     if (!sends->queue.IsEmpty()) sends->has_entries = true;
     for (QueueGroup* group : sends->groups) group->settled = false;
     if (sends->has_entries && sends->in_flight > 0) return false;
@@ -178,6 +177,7 @@ bool QueueGroups::Settle() {
     group->settled = true;
     group->Unlink();
   }
+  for (const auto& sends : send_queues_) sends->looks_owed = 0;
   return TakeReady() <= 0;
 }
 

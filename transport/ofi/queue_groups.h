@@ -62,7 +62,6 @@ struct QueueGroup : ListNode<> {
   MutedQueue receives;
   SendQueue* sends = nullptr;
   uint32_t endpoints = 0;
-  bool is_ready = false;        // the epoll has named it since it was last read
   bool settled = false;         // nothing was done here since it was found empty before a sleep
   uint64_t version = 0;         // of `watched`, in the provider's counting
   std::vector<pollfd> watched;  // as the epoll knows them
@@ -162,19 +161,20 @@ int QueueGroups::ReadDue(int budget, bool hurry, bool receives_held, Read read) 
   IntrusiveList<QueueGroup> now;
   now.SpliceBack(due_);
   while (QueueGroup* group = now.PopFront()) {
-    if (done >= budget) {
+    if (done >= budget) {  // the others come first in the next turn
       backlog_ = true;
-      MarkDue(group);
-      continue;
+      now.PushFront(group);
+      now.SpliceBack(due_);
+      due_.SpliceBack(now);
+      break;
     }
     group->settled = false;
     group->sends->moved = true;
-    const bool was_ready = std::exchange(group->is_ready, false);
     const int found = read(group->receives.get(), budget - done);
     done += found;
     backlog_ = backlog_ || done >= budget;
     const bool stays =
-        found > 0 || was_ready || receives_held || backlog_ || IsAwaited(group) || group->linked();
+        found > 0 || receives_held || backlog_ || IsAwaited(group) || group->linked();
     if (stays || !CanRest(group)) MarkDue(group);
   }
   for (const auto& sends : send_queues_) {

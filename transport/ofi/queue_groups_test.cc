@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr uint32_t kWindow = 64;
 // Three groups that share a queue to send by.
-constexpr size_t kLinks = 2 * QueueGroups::kEndpoints + 1;
+constexpr size_t kLinks = 2 * size_t{QueueGroups::kEndpoints} + 1;
 // Longer than the provider takes with its fi_inject(): such a send has a completion.
 constexpr size_t kSentBytes = 300;
 
@@ -58,6 +59,12 @@ class QueueGroupsTest : public testing::Test {
   static bool Readable(const Side& side) {
     pollfd fd = {side.domain->descriptor(), POLLIN, 0};
     return poll(&fd, 1, 0) == 1;
+  }
+
+  // `a_` is about to sleep, and there is nothing to wake it.
+  void Sleep() {
+    while (!a_.domain->Arm()) a_.domain->Poll(64);
+    ASSERT_FALSE(Readable(a_));
   }
 
   // While `a_` reads a message on the first link: it sends so many there that the completions are
@@ -111,12 +118,35 @@ TEST_F(QueueGroupsTest, AMessageThatASendQueueHasTakenIsFound) {
 
 TEST_F(QueueGroupsTest, NobodySleepsOverAMessageThatASendQueueHasTaken) {
   for (int round = 0; round < 20; ++round) {
+    Sleep();
     LetASendQueueTakeAMessage();
     while (a_.received.size() < 2) {
       ASSERT_TRUE(!a_.domain->Arm() || Readable(a_)) << "round " << round;
       a_.domain->Poll(64);
     }
     ASSERT_TRUE(Run([&] { return b_.received.size() == 16u * (round + 1); }));
+  }
+}
+
+// The look before a sleep took messages of two groups off their sockets, found the first, and gave
+// the sleep up: the second waited for its group's turn.
+TEST_F(QueueGroupsTest, AMessageThatAnAbandonedSleepHasTakenIsFound) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  for (int round = 0; round < 20; ++round) {
+    Sleep();
+    a_.domain->Poll(64);
+    // So many that their queue is read at once, and its groups are to be looked at.
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 's')).ok());
+    a_.domain->Poll(64);
+    a_.received.clear();
+    ASSERT_TRUE(b_.Send(of_b_[0], "first").ok());
+    ASSERT_TRUE(b_.Send(of_b_[kLinks - 1], "second").ok());
+    ASSERT_FALSE(a_.domain->Arm());
+    for (uint32_t turn = 0; a_.received.size() < 2; ++turn) {
+      ASSERT_LT(turn, 4 * QueueGroups::kGroupsPerSendQueue) << "round " << round;
+      a_.domain->Poll(64);
+    }
+    ASSERT_TRUE(Run([&] { return b_.received.size() == 8u * (round + 1); }));
   }
 }
 
@@ -174,12 +204,79 @@ TEST_F(QueueGroupsTest, AnAnswerThatHasNoRoomGoesOnAsSoonAsThereIs) {
   EXPECT_EQ(here, there);
 }
 
+// A turn's budget went to the first group on the list as long as that was busy: with 64 and more in
+// each turn, nobody else was heard.
+TEST_F(QueueGroupsTest, ABusyGroupDoesNotKeepOthersWaiting) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  constexpr int kBudget = 64;
+  const auto flood = [&] {
+    for (int i = 0; i < 2 * kBudget; ++i) {
+      ASSERT_TRUE(b_.Send(of_b_[i % QueueGroups::kEndpoints], "flood").ok());
+    }
+  };
+  flood();
+  a_.domain->Poll(kBudget);
+  ASSERT_TRUE(b_.Send(of_b_[QueueGroups::kEndpoints], "of another group").ok());
+  const auto has_come = [&] {
+    return std::count(a_.received.begin(), a_.received.end(), "of another group") == 1;
+  };
+  for (int turn = 0; !has_come(); ++turn) {
+    ASSERT_LT(turn, 16);
+    flood();
+    EXPECT_EQ(a_.domain->Poll(kBudget), kBudget);
+  }
+}
+
 // Completions of sends are taken several at once: one that is not followed by others is taken, too.
 TEST_F(QueueGroupsTest, ALoneSendGivesItsSlotBack) {
   const uint32_t before = a_.domain->stats().send_slots_in_use;
   ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 'l')).ok());
   ASSERT_TRUE(Run([&] { return a_.domain->stats().send_slots_in_use == before; }));
   EXPECT_FALSE(a_.domain->busy());
+}
+
+// The queue for sends wakes nobody.
+TEST_F(QueueGroupsTest, NobodySleepsOverTheCompletionOfASend) {
+  const uint32_t before = a_.domain->stats().send_slots_in_use;
+  Sleep();
+  ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 'l')).ok());
+  a_.domain->Poll(64);
+  Sleep();
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, before);
+}
+
+// What somebody waits for is not left until others have come together.
+TEST_F(QueueGroupsTest, TheCompletionOfAReadIsTakenAtOnce) {
+  std::vector<std::byte> there(8), here(8);
+  auto remote = b_.domain->Register(MutableByteSpan(there), Access::kRemoteRead);
+  auto local = a_.domain->Register(MutableByteSpan(here), Access::kLocalOnly);
+  ASSERT_TRUE(remote.ok() && local.ok());
+  for (int round = 0; round < 20; ++round) {
+    CountedOperation read;
+    ASSERT_TRUE(of_a_[0].link->Read(**local, 0, (*remote)->remote(), &read).ok());
+    for (int i = 0; i < 10; ++i) b_.domain->Poll(64);
+    for (int turn = 0; read.completions == 0; ++turn) {
+      ASSERT_LT(turn, 8) << "round " << round;
+      a_.domain->Poll(64);
+    }
+  }
+}
+
+// Who has used his few slots does not wait for others' sends, or for time to pass.
+TEST_F(QueueGroupsTest, FewSlotsAreTakenBackAtOnce) {
+  constexpr uint32_t kSlots = 4;
+  a_.domain->RemoveSlots(kWindow * kLinks - kSlots, 0);
+  const std::string text(kSentBytes, 'f');
+  for (int round = 0; round < 20; ++round) {
+    size_t sent = 0;
+    while (a_.Send(of_a_[sent % kLinks], text).ok()) ++sent;
+    ASSERT_EQ(sent, kSlots);
+    for (int turn = 0; a_.domain->stats().send_slots_in_use > 0; ++turn) {
+      ASSERT_LT(turn, 8) << "round " << round;
+      a_.domain->Poll(64);
+    }
+  }
+  ASSERT_TRUE(a_.domain->AddSlots(kWindow * kLinks - kSlots, 0).ok());
 }
 
 // Who has used all his slots gets them back without a wait for others.
