@@ -96,7 +96,7 @@ ExportedMemory::Revoked ExportedMemory::Revoke(uint64_t grace_us, uint64_t wait_
               [&] { core_->Revoke(std::min(grace_us, kMaxLeaseNs / kNsPerUs) * kNsPerUs); });
   if (!engine_.InTurn()) {
     // Beyond a year it is for ever; the clock's nanoseconds would overflow.
-    constexpr uint64_t kLongestUs = 365 * 24 * 3600 * uint64_t{1'000'000};
+    constexpr uint64_t kLongestUs = uint64_t{365} * 24 * 3600 * 1'000'000;
     engine_.Wait(core_->reclaimed(), wait_us > kLongestUs
                                          ? Engine::kNoDeadline
                                          : engine_.clock().NowNs() + wait_us * kNsPerUs);

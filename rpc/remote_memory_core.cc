@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/check.h"
 #include "core/clock.h"
 #include "core/strings.h"
 #include "rpc/status_text.h"
@@ -177,6 +178,7 @@ void RemoteMemoryCore::Renew() {
 
 void RemoteMemoryCore::GiveBack() {
   if (Lease::state() == Lease::State::kIdle) return;
+  WEFT_DCHECK(connection_ != nullptr);  // a connection that is lost has ended its leases before
   giving_back_ = true;
   connection_->Return(this);
   giving_back_ = false;

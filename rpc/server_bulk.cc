@@ -99,7 +99,7 @@ absl::Status ServerBulk::StartPart(uint32_t window, uint64_t offset, const Memor
   WEFT_RETURN_IF_ERROR(CheckPart(window, offset, local, rights));
   if (local.length == 0) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(window, offset, local, rights));
-  slot->done = std::move(*done);
+  slot->done = std::exchange(*done, {});
   Go(*slot);
   return absl::OkStatus();
 }
@@ -116,7 +116,7 @@ absl::Status ServerBulk::StartFetch(const Bulk& field, const MemorySlice& into, 
   WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(field.window(), 0, front, kMayRead));
   slot->verify = verify && field.has_crc32c();
   slot->crc32c = field.crc32c();
-  slot->done = std::move(*done);
+  slot->done = std::exchange(*done, {});
   Go(*slot);
   return absl::OkStatus();
 }

@@ -74,7 +74,7 @@ constexpr TransferTable TransfersOf(PathKind kind) {
   // So little that tests meet the bound.
   return {.batch_bytes = kBatch,
           .widest_bytes = kBatch,
-          .fetched_bytes = 16 * kKiB,
+          .fetched_bytes = uint64_t{16} * kKiB,
           .push_piece_bytes = 0};
 }
 

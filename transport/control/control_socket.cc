@@ -138,9 +138,9 @@ uint32_t ControlSocket::WantedEvents() const {
 
 absl::Status ControlSocket::Watch(uint32_t events) {
   if (events == watched_events_) return absl::OkStatus();
-  const absl::Status status = watched_events_ == 0
-                                  ? poller_->Add(fd(), events, static_cast<PollHandler*>(this))
-                                  : poller_->Modify(fd(), events);
+  absl::Status status = watched_events_ == 0
+                            ? poller_->Add(fd(), events, static_cast<PollHandler*>(this))
+                            : poller_->Modify(fd(), events);
   if (status.ok()) watched_events_ = events;
   return status;
 }

@@ -1,11 +1,6 @@
-// For tests: something happens while the provider looks at its sockets. Include it in one file of a
-// test: it takes the place of poll(2), by which libfabric 1.17's tcp looks at them, in the whole
-// program.
+// For tests: something happens while the provider looks at its sockets. libfabric 1.17's tcp does
+// so by poll(2), whose place a function of this library takes in the whole program.
 #pragma once
-
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <functional>
 #include <utility>
@@ -36,10 +31,3 @@ class PollHook {
 };
 
 }  // namespace weft
-
-extern "C" int poll(pollfd* entries, nfds_t count, int timeout_ms) {
-  weft::PollHook::OnPoll();
-  const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
-  return static_cast<int>(
-      syscall(SYS_ppoll, entries, count, timeout_ms < 0 ? nullptr : &timeout, nullptr, 0));
-}

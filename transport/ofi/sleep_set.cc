@@ -25,7 +25,7 @@ absl::Status SleepSet::Watch(absl::Span<const pollfd> wanted, uint64_t version) 
     epoll_event event = {};
     event.events = EpollEvents(entry);
     if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, entry.fd, &event) != 0) {
-      const absl::Status why = StatusFromErrno(errno, "watching a descriptor of the provider");
+      absl::Status why = StatusFromErrno(errno, "watching a descriptor of the provider");
       Release();
       return why;
     }

@@ -18,8 +18,8 @@ namespace weft {
 namespace {
 
 std::byte* Aligned(std::byte* memory) {
-  return reinterpret_cast<std::byte*>(
-      AlignUp(reinterpret_cast<uintptr_t>(memory), uintptr_t{kCacheLineBytes}));
+  const auto at = reinterpret_cast<uintptr_t>(memory);
+  return memory + (AlignUp(at, uintptr_t{kCacheLineBytes}) - at);
 }
 
 }  // namespace
