@@ -39,7 +39,7 @@ absl::Status GetAndWait(Session& session, const GetRequest& request, GetReply* r
   absl::Status result;
   ClosedLoop once(engine, /*lanes=*/1, [&, started = false](uint32_t lane) mutable {
     if (std::exchange(started, true)) return false;
-    session.StartGet(lane, request, reply, [&](absl::Status status) {
+    session.StartGet(lane, request, reply, [&, lane](absl::Status status) {
       result = std::move(status);
       once.Done(lane);
     });
