@@ -38,7 +38,7 @@ absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
 
 // The peer is not there, whatever the reason is called: the caller may try again or elsewhere.
 absl::Status DialError(int error, const KernelAddress& address) {
-  const absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
+  absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
   switch (error) {
     case ECONNREFUSED:
     case ENOENT:

@@ -110,6 +110,7 @@ std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const Rdma
   }
   std::stable_sort(usable.begin(), usable.end(), IsPreferred);
   std::vector<RdmaOffer> offers;
+  offers.reserve(usable.size() + unusable.size());
   for (const Usable& one : usable) offers.push_back(ToOffer(*one.port, one.address, ""));
   offers.insert(offers.end(), unusable.begin(), unusable.end());
   offers.resize(std::min(offers.size(), kMaxRdmaOffers));

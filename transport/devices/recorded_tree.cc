@@ -72,13 +72,11 @@ void RecordedTree::AddLine(const std::string& line) {
   const size_t blank = line.find(' ');
   for (const std::string& name : Expand(line.substr(0, blank))) {
     const std::string path = below + name;
-    if (blank == std::string::npos) {
+    if (blank == std::string::npos || line.compare(blank, 2, " !") == 0) {
       fs::create_directories(path);
     } else if (line.compare(blank, 3, " ->") == 0) {
       fs::create_directories(fs::path(path).parent_path());
       fs::create_symlink(line.substr(blank + 4), path);
-    } else if (line.compare(blank, 2, " !") == 0) {
-      fs::create_directories(path);
     } else {
       WEFT_CHECK(line.compare(blank, 2, " =") == 0);
       AddFile(path, line.size() > blank + 3 ? line.substr(blank + 3) : "");
