@@ -119,8 +119,6 @@ void PeerDoorbell::Ring() {
   RingAfterFence();
 }
 
-void PeerDoorbell::RingAfterFence() {
-  if (armed_->load(std::memory_order_relaxed) != 0) WriteEvent(event_fd_);
-}
+void PeerDoorbell::Wake() { WriteEvent(event_fd_); }
 
 }  // namespace weft

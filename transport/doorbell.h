@@ -62,10 +62,14 @@ class PeerDoorbell {
 
   void Ring();
   // The same for who has put a full fence (core/full_fence.h) behind the work already.
-  void RingAfterFence();
+  void RingAfterFence() {
+    if (armed_->load(std::memory_order_relaxed) != 0) [[unlikely]]
+      Wake();
+  }
 
  private:
   PeerDoorbell() = default;
+  void Wake();
   int event_fd_ = -1;
   const std::atomic<uint32_t>* armed_ = nullptr;
 };

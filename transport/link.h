@@ -37,7 +37,7 @@ class PeerDoorbell;
 // A send slot in the caller's hands. data == nullptr: none.
 struct SendSlot {
   std::byte* data = nullptr;
-  uint32_t index = 0;
+  void* record = nullptr;  // the domain's own; nobody else looks at it
 };
 
 // What a Link tells the connection above it. Called from LinkDomain::Poll().
@@ -96,6 +96,9 @@ class Link {
   // slot taken for it would only wait, for as long as the peer likes; OnSlotsFree() tells when to
   // ask again. Who asks before AcquireSlot() holds one slot at most that way.
   virtual bool HasRoom() { return true; }
+
+  // Both in one step: a slot as AcquireSlot() gives them, if there is room. Each batch begins here.
+  virtual SendSlot TakeSlot() = 0;
 
   // Whether there is SendFence().
   virtual bool has_fence() const { return false; }

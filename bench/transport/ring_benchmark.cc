@@ -8,7 +8,7 @@
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
 #include "core/cache_line.h"
-#include "transport/shm/ring.h"
+#include "transport/shm/ring_steps.h"
 
 namespace weft {
 namespace {
@@ -28,7 +28,7 @@ void RingRecord(benchmark::State& state) {
   const Counted counted(state);
   for (auto _ : state) {
     if (writer.TryWrite(RecordKind::kBatch, payload, /*told=*/0) != RingWriter::Result::kWritten ||
-        reader.Next(copy, &record) != RingReader::Result::kRecord) {
+        !reader.Take(reader.Find(), copy, &record)) {
       state.SkipWithError("the ring is stuck");
     }
     reader.TellConsumed();

@@ -67,7 +67,7 @@ absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t 
   auto framing =
       std::make_unique<FramingDomain>(links->get(), framing_, static_cast<uint32_t>(open_.size()));
   open_.push_back({key, now_ns, *std::move(links), std::move(framing)});
-  polled_.push_back(open_.back().links.get());
+  polled_[polled_count_++] = open_.back().links.get();
   return open_.back().framing.get();
 }
 

@@ -8,6 +8,7 @@
 // Errors: from opening, in words for `explain`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -71,7 +72,7 @@ class DomainSet {
   // A callback may open further domains: by index, therefore.
   int Poll(int budget) {
     int done = 0;
-    for (size_t i = 0; i < polled_.size(); ++i) done += polled_[i]->Poll(budget);
+    for (size_t i = 0; i < polled_count_; ++i) done += polled_[i]->Poll(budget);
     return done;
   }
   bool Arm();
@@ -109,8 +110,9 @@ class DomainSet {
   Poller* const poller_;
   BatchSink* const sink_;
   std::vector<PathProvider> providers_;
-  std::vector<Entry> open_;          // a handful: a loop is faster than any map
-  std::vector<LinkDomain*> polled_;  // of open_, close together
+  std::vector<Entry> open_;  // a handful: a loop is faster than any map
+  size_t polled_count_ = 0;
+  std::array<LinkDomain*, kMaxDomains> polled_;  // of open_, close together
   std::vector<Failure> failures_;
 };
 

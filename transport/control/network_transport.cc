@@ -86,10 +86,19 @@ absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address
 }
 
 int NetworkTransport::Poll(int budget, uint64_t) {
-  int done = domains_.Poll(budget);
-  done += table_.RunEvents();
-  if (!context_.ready.empty()) done += RunReady();
-  if (!context_.retired.empty()) DeleteRetired();
+  const int done = domains_.Poll(budget);
+  if (!HasNews()) [[likely]]
+    return done;
+  return done + TellNews();
+}
+
+bool NetworkTransport::HasNews() const {
+  return table_.has_events() || !context_.ready.empty() || !context_.retired.empty();
+}
+
+int NetworkTransport::TellNews() {
+  const int done = table_.RunEvents() + RunReady();
+  DeleteRetired();
   return done;
 }
 
@@ -109,9 +118,6 @@ void NetworkTransport::DeleteRetired() {
   while (ControlSession* session = context_.retired.PopFront()) delete session;
 }
 
-bool NetworkTransport::Arm() {
-  if (!context_.ready.empty() || !context_.retired.empty() || table_.has_events()) return false;
-  return domains_.Arm();
-}
+bool NetworkTransport::Arm() { return !HasNews() && domains_.Arm(); }
 
 }  // namespace weft

@@ -17,16 +17,14 @@
 //
 // Sending. The open slot is a batch in the making: Reserve() makes room for a frame in it, Commit()
 // completes the frame; Append() does both. It is sent when the next frame does not fit, at Flush(),
-// and at the end of the turn. A message that is larger than a usual slot opens a wide one, where
-// the link has them. Opening a slot takes its credit, so sending never fails for want of one, and
-// puts the connection on the table's list of those to be flushed, where it stays while the slot is
-// open: so adding to an open batch looks at nothing but the batch. Messages above eager_bytes() are
-// written to a buffer of the send pool; Commit() puts an offer into the batch (large_sender.h).
+// and at the end of the turn. A message larger than a usual slot opens a wide one, where there are
+// any. Opening a slot takes its credit, and puts the connection on the table's list of those to be
+// flushed, where it stays while it is open: adding to an open batch looks at nothing but the batch.
+// Messages above eager_bytes() go to a buffer of the send pool, an offer into the batch.
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
-// Invariants: credit_window.h; first_unsent() <= messages committed; at most kLargeOutstanding
-//   large messages each way.
+// Invariants: credit_window.h; first_unsent() <= messages committed; kLargeOutstanding each way.
 #pragma once
 
 #include <cstddef>
@@ -181,13 +179,15 @@ class FramedConnection final : public Connection,
   FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
                    const Options& options);
 
-  // Sending (framed_send.cc).
+  // Sending (framed_send.cc, framed_steps.h).
   bool MakeRoom(size_t frame_bytes);
   bool OpenNextSlot(size_t frame_bytes);
-  bool TakeSlot(size_t frame_bytes = 0, bool more = false);
-  void SendOpenSlot(Operation* fence = nullptr);
+  bool OpenFirstSlot(size_t frame_bytes);
+  bool TakeSlot();
+  bool Open(SendSlot slot, uint32_t bytes);
+  uint32_t FinishBatch();
+  void SendOpenSlot();
   void CancelOpenSlot();
-  void CloseSlot();
   absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
   MessageSpace AppendSlowly(size_t bytes) override;
   MessageSpace AppendLarge(size_t bytes);

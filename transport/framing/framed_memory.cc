@@ -87,7 +87,9 @@ absl::Status FramedConnection::SendFenceForReclaimer(Operation* passed) {
       (!has_slot && !(window_.MaySendFrames() && TakeSlot()))) {
     return absl::UnavailableError("not now");
   }
-  SendOpenSlot(passed);
+  const SendSlot slot = slot_;
+  const uint32_t bytes = FinishBatch();
+  link_->SendFence(slot, bytes, passed).IgnoreError();
   return absl::OkStatus();
 }
 

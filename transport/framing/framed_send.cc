@@ -1,6 +1,7 @@
 // The sending half of FramedConnection.
 
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "core/inline.h"
@@ -30,6 +31,52 @@ const absl::Status& TooLarge() {
 }
 
 }  // namespace
+
+// --- slots --------------------------------------------------------------------------------------
+
+// As OpenNextSlot(). A message on its own, and the first of many, finds no slot open and fits into
+// a usual one.
+WEFT_INLINE bool FramedConnection::OpenFirstSlot(size_t frame_bytes) {
+  const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
+  if (slot_.data != nullptr || !fits) [[unlikely]]
+    return OpenNextSlot(frame_bytes);
+  if (state_ != State::kOpen) [[unlikely]]
+    return false;
+  if (!window_.MaySendFrames() || !TakeSlot()) [[unlikely]] {
+    ++stats_.credit_stalls;
+    return false;
+  }
+  // For all that will be appended.
+  MarkDirty();
+  return true;
+}
+
+// The rest of MakeRoom(): the open slot is full, or there is none. Behind one that this turn has
+// filled there may be as much again.
+bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
+  if (state_ != State::kOpen) return false;
+  const bool more = slot_.data != nullptr;
+  if (more) SendOpenSlot();
+  const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
+  const bool wide = !fits || (more && batch_bytes_ > usual_bytes_);
+  const auto take_wide = [this] {
+    return Open(link_->HasRoom() ? links_->AcquireWideSlot() : SendSlot(), batch_bytes_);
+  };
+  if (!window_.MaySendFrames() || !((wide && take_wide()) || (fits && TakeSlot()))) {
+    ++stats_.credit_stalls;
+    return false;
+  }
+  MarkDirty();
+  return true;
+}
+
+void FramedConnection::CancelOpenSlot() {
+  links_->ReleaseSlot(std::exchange(slot_, {}));
+  window_.Refund();
+  batch_.Close();
+}
+
+// --- messages -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
   WEFT_DCHECK(!reserved_);
@@ -68,11 +115,12 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   WEFT_DCHECK(!reserved_);
   if (bytes > eager_bytes_) [[unlikely]]
     return AppendLarge(bytes);
-  if (!OpenNextSlot(FrameBytes(bytes))) [[unlikely]] {
+  const size_t frame_bytes = FrameBytes(bytes);
+  if (!OpenFirstSlot(frame_bytes)) [[unlikely]] {
     wants_writable_ = true;
     return {};
   }
-  batch_.ClearPaddingOfNext(FrameBytes(bytes));
+  batch_.ClearPaddingOfNext(frame_bytes);
   return {batch_.Append(bytes, FrameKind::kMessage), committed_++};
 }
 
@@ -88,7 +136,8 @@ void FramedConnection::FlushTurn() {
   if (due_) [[unlikely]]
     AppendDue();
   if (batch_.frames() > 0) SendOpenSlot();
-  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) SendOpenSlot();
+  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) [[unlikely]]
+    SendOpenSlot();
 }
 
 // What this side's framing itself has to say. What finds no room stays due.
@@ -101,74 +150,6 @@ WEFT_COLD void FramedConnection::AppendDue() {
 
 bool FramedConnection::IsDue() const {
   return large_receiver_.has_done() || request_answerer_.has_reply() || reclaimer_.wants_advance();
-}
-
-// The rest of MakeRoom(): the open slot is full, or there is none.
-bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
-  if (state_ != State::kOpen) return false;
-  const bool more = slot_.data != nullptr;
-  if (more) SendOpenSlot();
-  if (!window_.MaySendFrames()) {
-    ++stats_.credit_stalls;
-    return false;
-  }
-  if (!TakeSlot(frame_bytes, more)) return false;
-  // For all that will be appended.
-  MarkDirty();
-  return true;
-}
-
-// Opens a slot. `more`: this turn has filled one already, and may have as much again.
-// REQUIRES: there is none, and a credit for it.
-bool FramedConnection::TakeSlot(size_t frame_bytes, bool more) {
-  if (!link_->HasRoom()) {
-    ++stats_.credit_stalls;
-    return false;
-  }
-  const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
-  uint32_t bytes = batch_bytes_;
-  if (!fits || (more && batch_bytes_ > usual_bytes_)) slot_ = links_->AcquireWideSlot();
-  if (slot_.data == nullptr && fits) {
-    slot_ = links_->AcquireSlot();
-    bytes = usual_bytes_;
-  }
-  if (slot_.data == nullptr) return false;
-  window_.Spend();
-  batch_.Open(slot_.data + kBatchHeaderBytes, bytes - kBatchHeaderBytes);
-  return true;
-}
-
-void FramedConnection::SendOpenSlot(Operation* fence) {
-  const uint16_t credits = window_.TakeOwed();
-  domain_->Promise(credits);
-#ifndef NDEBUG
-  domain_->CheckInvariants();
-#endif
-  EncodeBatchHeader(slot_.data,
-                    {peer_index_, peer_token_, credits, batch_.frames(), send_sequence_++});
-  const auto bytes = static_cast<uint32_t>(batch_.next() - slot_.data);
-  Trace(TracePoint::kSending);
-  // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
-  if (fence == nullptr) {
-    link_->Send(slot_, bytes).IgnoreError();
-  } else {
-    link_->SendFence(slot_, bytes, fence).IgnoreError();
-  }
-  Trace(TracePoint::kSent);
-  CloseSlot();
-  ++stats_.batches_sent;
-  stats_.messages_sent = first_unsent_ = committed_;
-}
-
-void FramedConnection::CancelOpenSlot() {
-  links_->ReleaseSlot(slot_);
-  window_.Refund();
-  CloseSlot();
-}
-
-void FramedConnection::CloseSlot() {
-  slot_ = {};
-  batch_.Close();
 }
 
 WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {

@@ -1,6 +1,8 @@
 // Steps that FramedConnection's source files share, and that every message takes.
 #pragma once
 
+#include "core/inline.h"
+#include "core/trace.h"
 #include "transport/framing/framed_connection.h"
 
 namespace weft {
@@ -13,6 +15,44 @@ inline bool FramedConnection::MakeRoom(size_t frame_bytes) {
 // The turn's end looks at this connection.
 inline void FramedConnection::MarkDirty() {
   if (!table_->dirty_.IsLinked(this)) table_->dirty_.PushBack(this);
+}
+
+// `slot`, of `bytes`, is the open one; false: it is none. REQUIRES: there is none, and a credit.
+WEFT_INLINE bool FramedConnection::Open(SendSlot slot, uint32_t bytes) {
+  if (slot.data == nullptr) [[unlikely]]
+    return false;
+  slot_ = slot;
+  window_.Spend();
+  batch_.Open(slot.data + kBatchHeaderBytes, bytes - kBatchHeaderBytes);
+  return true;
+}
+
+WEFT_INLINE bool FramedConnection::TakeSlot() { return Open(link_->TakeSlot(), usual_bytes_); }
+
+// The open batch gets its header, and is closed; `slot_` was its slot. Returns its length.
+WEFT_INLINE uint32_t FramedConnection::FinishBatch() {
+  const uint16_t credits = window_.TakeOwed();
+  domain_->Promise(credits);
+#ifndef NDEBUG
+  domain_->CheckInvariants();
+#endif
+  EncodeBatchHeader(slot_.data,
+                    {peer_index_, peer_token_, credits, batch_.frames(), send_sequence_++});
+  ++stats_.batches_sent;
+  stats_.messages_sent = first_unsent_ = committed_;
+  const auto bytes = static_cast<uint32_t>(batch_.next() - slot_.data);
+  batch_.Close();
+  slot_.data = nullptr;
+  return bytes;
+}
+
+// A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
+WEFT_INLINE void FramedConnection::SendOpenSlot() {
+  const SendSlot slot = slot_;
+  const uint32_t bytes = FinishBatch();
+  Trace(TracePoint::kSending);
+  link_->Send(slot, bytes).IgnoreError();
+  Trace(TracePoint::kSent);
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/inline.h"
 #include "core/log.h"
 #include "core/status.h"
 
@@ -91,7 +92,7 @@ SendSlot FabricDomain::AcquireFrom(SlotPool& pool) {
     return {};
   }
   ++stats_.send_slots_in_use;
-  return {slot->data, slot->index};
+  return {slot->data, slot};
 }
 
 Slot* FabricDomain::TakeSendSlot(SlotPool& pool) {
@@ -100,12 +101,6 @@ Slot* FabricDomain::TakeSendSlot(SlotPool& pool) {
   if (slot != nullptr || !pool.has_room()) return slot;
   // More are in use than ever before.
   return pool.Reserve(1).ok() ? pool.Take(WorkKind::kSend) : nullptr;
-}
-
-Slot* FabricDomain::SlotOf(SendSlot slot) {
-  Slot* found = PoolOf(slot.index).At(slot.index);
-  WEFT_CHECK(found != nullptr && found->data == slot.data && found->kind == WorkKind::kSend);
-  return found;
 }
 
 void FabricDomain::TakeBack(Slot* slot) {
@@ -131,17 +126,10 @@ void FabricDomain::CountWithheld() {
 }
 
 // The slot goes back to the pool when the provider has no room; TopUpReceives() tries again.
-// The flag is asked for each time: plain fi_recv() on 1.17's shm never completes (quirks.h).
-bool FabricDomain::PostReceive(Slot* slot) {
-  const iovec memory = {slot->data, slot_bytes()};
-  fi_msg message = {};
-  message.msg_iov = &memory;
-  message.desc = &slot->descriptor;
-  message.iov_count = 1;
-  message.addr = FI_ADDR_UNSPEC;
-  message.context = slot->id().context();
-  const ssize_t result = fi_recvmsg(objects_->shared_receive.get(), &message, FI_COMPLETION);
-  if (result != 0) {
+WEFT_INLINE bool FabricDomain::PostReceive(Slot* slot) {
+  const ssize_t result = fi_recv(objects_->shared_receive.get(), slot->data, slot_bytes(),
+                                 slot->descriptor, FI_ADDR_UNSPEC, slot->id().context());
+  if (result != 0) [[unlikely]] {
     ++stats_.eagain;
     receive_pool().Give(slot);
     return false;
@@ -262,71 +250,6 @@ void FabricDomain::LeaveQueues(const EndpointQueues& queues) {
   if (queues.group != nullptr) objects_->groups->Leave(queues.group);
 }
 
-// What peers read and write here goes on without a word.
-bool FabricDomain::MayNeedProgress() const { return busy() || registrar_.remote_open() > 0; }
-
-int FabricDomain::ReadCompletions(int budget) {
-  const bool awaited = MayNeedProgress();
-  int done = 0;
-  if (!traits_.looks_cost || look_.IsDue(awaited)) {
-    done =
-        objects_->groups != nullptr ? ReadGroups(budget) : ReadQueue(objects_->queue.get(), budget);
-    look_.Looked(done > 0);
-  }
-  if (objects_->near_queue.get() != nullptr && near_look_.IsDue(awaited)) {
-    const int near = ReadQueue(objects_->near_queue.get(), budget);
-    near_look_.Looked(near > 0);
-    near_backlog_ = near >= budget;
-    done += near;
-  }
-  finds_ += done > 0;
-  return done;
-}
-
-int FabricDomain::ReadGroups(int budget) {
-  if (look_.endpoints() == 0) return 0;
-  objects_->groups->FindReady();
-  const bool hurry = send_slots_ran_out_ || wide_slots_ran_out_ || !HasFlightRoom();
-  return objects_->groups->ReadDue(budget, hurry, near_backlog_, [this](fid_cq* queue, int limit) {
-    return ReadQueue(queue, limit);
-  });
-}
-
-int FabricDomain::ReadQueue(fid_cq* queue, int budget) {
-  fi_cq_msg_entry entries[kBatchEntries];
-  int done = 0;
-  while (done < budget) {
-    const int limit = std::min(budget - done, kBatchEntries);
-    const auto count = static_cast<int>(fi_cq_read(queue, entries, static_cast<size_t>(limit)));
-    if (count > 0) {
-      for (int i = 0; i < count; ++i) HandleEntry(entries[i]);
-      done += count;
-      if (count < limit) break;
-    } else if (count == -FI_EAVAIL) {
-      const int errors = ReadErrors(queue);
-      if (errors == 0) break;
-      done += errors;
-    } else {
-      if (count != -FI_EAGAIN) {
-        WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", fi_strerror(-count));
-      }
-      break;
-    }
-  }
-  return done;
-}
-
-void FabricDomain::HandleEntry(const fi_cq_msg_entry& entry) {
-  const WorkId id(entry.op_context);
-  if (id.Is(WorkKind::kReceive)) {
-    OnReceiveDone(id, entry.len);
-  } else if (id.Is(WorkKind::kSend)) {
-    OnSendDone(id, absl::OkStatus());
-  } else if (id.Is(WorkKind::kOperation)) {
-    OnPartDone(id, absl::OkStatus());
-  }
-}
-
 int FabricDomain::ReadErrors(fid_cq* queue) {
   OnCompletionError();
   int count = 0;
@@ -365,9 +288,10 @@ void FabricDomain::HandleError(fid_cq* queue, const fi_cq_err_entry& entry) {
 
 // Receives are posted again right after the sink has seen them, before anything is sent that the
 // sink queued: a credit never runs ahead of its receive.
-void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
+WEFT_INLINE void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   Slot* slot = receive_pool().Find(id);
-  if (slot == nullptr || !slot->posted) return;
+  if (slot == nullptr || !slot->posted) [[unlikely]]
+    return;
   slot->posted = false;
   --receives_posted_;
   CountReceives();
@@ -426,18 +350,88 @@ void FabricDomain::Complete(OperationRecord* record) {
   user->OnComplete(result);
 }
 
+WEFT_INLINE void FabricDomain::HandleEntry(const fi_cq_msg_entry& entry) {
+  const WorkId id(entry.op_context);
+  if (id.Is(WorkKind::kReceive)) [[likely]] {
+    OnReceiveDone(id, entry.len);
+  } else if (id.Is(WorkKind::kSend)) {
+    OnSendDone(id, absl::OkStatus());
+  } else if (id.Is(WorkKind::kOperation)) {
+    OnPartDone(id, absl::OkStatus());
+  }
+}
+
+int FabricDomain::ReadQueue(fid_cq* queue, int budget) {
+  fi_cq_msg_entry entries[kBatchEntries];
+  int done = 0;
+  while (done < budget) {
+    const int limit = std::min(budget - done, kBatchEntries);
+    const auto count = static_cast<int>(fi_cq_read(queue, entries, static_cast<size_t>(limit)));
+    if (count > 0) {
+      for (int i = 0; i < count; ++i) HandleEntry(entries[i]);
+      done += count;
+      if (count < limit) break;
+    } else if (count == -FI_EAVAIL) {
+      const int errors = ReadErrors(queue);
+      if (errors == 0) break;
+      done += errors;
+    } else {
+      if (count != -FI_EAGAIN) {
+        WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", fi_strerror(-count));
+      }
+      break;
+    }
+  }
+  return done;
+}
+
+int FabricDomain::ReadGroups(int budget) {
+  if (look_.endpoints() == 0) return 0;
+  objects_->groups->FindReady();
+  const bool hurry = send_slots_ran_out_ || wide_slots_ran_out_ || !HasFlightRoom();
+  return objects_->groups->ReadDue(budget, hurry, near_backlog_, [this](fid_cq* queue, int limit) {
+    return ReadQueue(queue, limit);
+  });
+}
+
+// What peers read and write here goes on without a word.
+bool FabricDomain::MayNeedProgress() const { return busy() || registrar_.remote_open() > 0; }
+
+WEFT_INLINE int FabricDomain::ReadCompletions(int budget) {
+  const bool awaited = traits_.looks_cost && MayNeedProgress();
+  int done = 0;
+  if (!traits_.looks_cost || look_.IsDue(awaited)) {
+    done =
+        objects_->groups != nullptr ? ReadGroups(budget) : ReadQueue(objects_->queue.get(), budget);
+    look_.Looked(done > 0);
+  }
+  if (objects_->near_queue.get() != nullptr && near_look_.IsDue(awaited)) {
+    const int near = ReadQueue(objects_->near_queue.get(), budget);
+    near_look_.Looked(near > 0);
+    near_backlog_ = near >= budget;
+    done += near;
+  }
+  finds_ += done > 0;
+  return done;
+}
+
 // --- turns -------------------------------------------------------------------------------------
 
 int FabricDomain::Poll(int budget) {
-  int done = DeliverDeferred(budget);
-  if (!retries_.empty()) RetryLinks();
+  int done = deferred_.empty() ? 0 : DeliverDeferred(budget);
+  if (!retries_.empty()) [[unlikely]]
+    RetryLinks();
   const int completions = ReadCompletions(budget);
   done += completions;
-  if (max_pieces_ > 1) done += DeliverDeferred(budget);  // the pieces of what has completed
-  if (receives_posted_ < receives_wanted()) TopUpReceives();
+  if (max_pieces_ > 1 && !deferred_.empty()) [[unlikely]]
+    done += DeliverDeferred(budget);  // the pieces of what has completed
+  if (receives_posted_ < receives_wanted()) [[unlikely]]
+    TopUpReceives();
   done += PollConnections(completions > 0);
-  done += DeliverEvents();
-  if (HasRoomAgain()) TellSlotsFree();
+  if (!events_.empty()) [[unlikely]]
+    done += DeliverEvents();
+  if (any_ran_out() && HasRoomAgain()) [[unlikely]]
+    TellSlotsFree();
   return done;
 }
 
@@ -457,7 +451,6 @@ int FabricDomain::DeliverDeferred(int budget) {
 }
 
 int FabricDomain::DeliverEvents() {
-  if (events_.empty()) return 0;
   IntrusiveList<FabricLink, EventTag> now;
   now.SpliceBack(events_);
   int count = 0;

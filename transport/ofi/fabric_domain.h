@@ -145,7 +145,12 @@ class FabricDomain : public LinkDomain {
   static bool IsWide(uint32_t index) { return index >= kFirstWideIndex; }
   SlotPool& PoolOf(uint32_t index) { return IsWide(index) ? wide_ : pool_; }
   SlotPool& receive_pool() { return has_wide_ ? wide_ : pool_; }
-  Slot* SlotOf(SendSlot slot);
+  // REQUIRES: `slot` was made of what AcquireFrom() gave.
+  static Slot* SlotOf(SendSlot slot) {
+    auto* const found = static_cast<Slot*>(slot.record);
+    WEFT_DCHECK(found->data == slot.data && found->kind == WorkKind::kSend);
+    return found;
+  }
   bool HasFlightRoom() const { return in_flight_ < traits_.max_in_flight; }
   // Completions to come of `link`: so many more or fewer. `awaited`: somebody waits for them.
   void CountFlight(const FabricLink* link, bool awaited, int change) {
@@ -192,6 +197,9 @@ class FabricDomain : public LinkDomain {
   int DeliverDeferred(int budget);
   void RetryLinks();
   void TellSlotsFree();
+  bool any_ran_out() const {
+    return send_slots_ran_out_ || wide_slots_ran_out_ || operations_ran_out_ || link_has_room_;
+  }
   bool HasRoomAgain();
 
   // Constant after construction.

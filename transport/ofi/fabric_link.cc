@@ -23,13 +23,14 @@ FabricLink::~FabricLink() {
 
 // --- posting -----------------------------------------------------------------------------------
 
+SendSlot FabricLink::TakeSlot() { return HasRoom() ? domain_->AcquireSlot() : SendSlot(); }
+
 absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
-  Slot* taken = domain_->SlotOf(slot);
+  Slot* taken = FabricDomain::SlotOf(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  absl::Status up = life_.CheckUp();
-  if (!up.ok()) {
+  if (!life_.up()) [[unlikely]] {
     domain_->TakeBack(taken);
-    return up;
+    return life_.CheckUp();
   }
   taken->link = this;
   wide_sends_ += FabricDomain::IsWide(taken->index);

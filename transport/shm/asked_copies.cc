@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/shm/ring_steps.h"
+
 namespace weft {
 namespace {
 

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "transport/shm/ring_steps.h"
+
 namespace weft {
 namespace {
 
@@ -61,7 +63,8 @@ class AskedCopiesTest : public testing::Test {
 
   ByteSpan Next(Road& road, RecordKind kind) {
     RingReader::Record record;
-    if (road.reader.Next(buffer_.bytes, &record) != RingReader::Result::kRecord) return {};
+    const uint64_t header = road.reader.Find();
+    if (header == 0 || !road.reader.Take(header, buffer_.bytes, &record)) return {};
     EXPECT_EQ(record.kind, kind);
     road.reader.TellConsumed();
     return record.payload;

@@ -76,6 +76,8 @@
 //   the records that are meant for him. Everything else leads to kBroken, which ends this link.
 //   Nobody waits for a peer's store, and there is no lock to die with.
 //
+// What every record takes is part of those who write and read: ring_steps.h.
+//
 // Threads: a writer on one thread, its reader on another, in any process.
 // Lifetime: the shared memory outlives both. Writer and reader start with the zero-filled memory.
 // Errors: kBroken says that the peer broke the rules; the object is not to be used again.
@@ -154,11 +156,7 @@ class RingWriter {
   // Whether TryWrite() of so long a payload, or a shorter one, would find room now: always where
   // all was consumed. False also where that is not so and the ring is broken. REQUIRES: as
   // TryWrite().
-  bool HasRoom(uint32_t payload) {
-    if (KnowsAllConsumed()) return true;
-    const uint32_t bytes = RecordBytes(payload);
-    return FreeBytes() >= Needed(bytes) || (Refresh() && FreeBytes() >= Needed(bytes));
-  }
+  bool HasRoom(uint32_t payload) { return KnowsAllConsumed() || LookForRoom(payload); }
   // The peer broke the rules.
   bool broken() const { return broken_; }
 
@@ -206,6 +204,7 @@ class RingWriter {
     return Skipped(bytes) + bytes + static_cast<uint32_t>(kCacheLineBytes);
   }
   uint64_t FreeBytes() const { return kRingBytes - (produced_ - consumed_); }
+  bool LookForRoom(uint32_t payload);
   bool Refresh();
   void StepToBeginning();
   uint64_t HeaderOf(RecordKind kind, uint32_t length, uint32_t told) const;
@@ -226,8 +225,6 @@ class RingWriter {
 
 class RingReader {
  public:
-  enum class Result : uint8_t { kNone = 1, kRecord = 2, kBroken = 3 };
-
   struct Record {
     RecordKind kind = RecordKind::kBatch;
     ByteSpan payload;   // in the caller's buffer
@@ -240,12 +237,13 @@ class RingReader {
   RingReader(const std::byte* ring, RingWords* words, uint32_t max_payload)
       : ring_(ring), words_(words), max_payload_(max_payload) {}
 
-  // Whether Next() would find something.
-  bool HasRecord() const;
+  // Goes to the next record. Returns its header, as found; 0: there is none.
+  uint64_t Find();
 
-  // Copies the next record to `buffer`, which has room for RecordBytes(max_payload) bytes and is
-  // aligned to 8. After kClosed there is nothing more.
-  Result Next(std::byte* buffer, Record* record);
+  // Copies the record that Find() has just found, all of its lines, to `buffer`, which has room for
+  // RecordBytes(max_payload) bytes and is aligned to 8. False: the peer broke the rules. After
+  // kClosed there is nothing more.
+  [[nodiscard]] bool Take(uint64_t header, std::byte* buffer, Record* record);
 
   // Tells the writer what was consumed, if that is worth it. True: the writer waits for it: wake
   // its engine.
@@ -260,7 +258,6 @@ class RingReader {
  private:
   uint64_t LoadHeader(uint32_t position) const;
   bool IsNext(uint64_t header) const;
-  Result Take(uint64_t header, std::byte* buffer, Record* record);
   bool Tell();
 
   friend class RingTestPeer;

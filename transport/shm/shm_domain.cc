@@ -8,6 +8,7 @@
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/check.h"
+#include "core/inline.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -34,7 +35,7 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       memory_(std::move(memory)),
       buffer_memory_(std::make_unique<std::byte[]>(kMaxRecordBytes + kCacheLineBytes)),
       buffer_(Aligned(buffer_memory_.get())),
-      slots_(options.slot_bytes),
+      slots_(options.slot_bytes, &stats_.send_slots_in_use),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
       peers_(options.copies),
@@ -71,21 +72,6 @@ void ShmDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   WEFT_DCHECK(receive <= receive_target_);
   receive_target_ -= receive;
   stats_.receives_posted = receive_target_;
-}
-
-SendSlot ShmDomain::AcquireSlot() {
-  ShmSlot* const slot = slots_.Take();
-  if (slot == nullptr) {
-    slots_ran_out_ = true;
-    return {};
-  }
-  stats_.send_slots_in_use = slots_.in_use();
-  return {slot->data, slot->index};
-}
-
-void ShmDomain::TakeBack(ShmSlot* slot) {
-  slots_.Give(slot);
-  stats_.send_slots_in_use = slots_.in_use();
 }
 
 // --- links ---------------------------------------------------------------------------------------
@@ -126,6 +112,7 @@ absl::Status ShmDomain::Join(ShmLink* link) {
   hot_.reserve(links_.size());
   members_.PushBack(link);
   ++stats_.links_open;
+  ++cold_links_;
   MakeHot(link);
   return absl::OkStatus();
 }
@@ -136,14 +123,17 @@ void ShmDomain::Leave(ShmLink* link) {
   memory_->attention().Give(link->attention_index_);
   members_.Remove(link);
   --stats_.links_open;
+  --cold_links_;
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {
   if (!retries_.IsLinked(link)) retries_.PushBack(link);
+  has_duties_ = true;
 }
 
 void ShmDomain::ScheduleEvent(ShmLink* link) {
   if (!events_.IsLinked(link)) events_.PushBack(link);
+  has_duties_ = true;
 }
 
 // --- hot and cold --------------------------------------------------------------------------------
@@ -154,6 +144,7 @@ void ShmDomain::MakeHot(ShmLink* link) {
   link->hot_place_ = static_cast<uint32_t>(hot_.size());
   link->quiet_turns_ = 0;
   hot_.push_back(link);
+  --cold_links_;
   memory_->attention().MakeHot(link->attention_index_);
   WarmUpOf(link).Drop();
 }
@@ -164,6 +155,8 @@ void ShmDomain::MakeCold(ShmLink* link) {
   hot_[link->hot_place_] = nullptr;
   ++hot_holes_;
   link->hot_place_ = ShmLink::kCold;
+  ++cold_links_;
+  has_duties_ = true;
   if (awaited_ == link) awaited_ = nullptr;
   memory_->attention().MakeCold(link->attention_index_);
 }
@@ -178,7 +171,7 @@ void ShmDomain::AwaitAnswer(ShmLink* link) {
 // down.
 void ShmDomain::LetCool(ShmLink* link) {
   MakeCold(link);
-  if (link->HasInput()) return MakeHot(link);
+  if (link->Look() != 0) return MakeHot(link);
   link->ListLines(&WarmUpOf(link));
 }
 
@@ -194,7 +187,7 @@ void ShmDomain::CloseHoles() {
 }
 
 bool ShmDomain::IsTimeToScan() {
-  if (stats_.links_open == hot_links()) return false;
+  if (cold_links_ == 0) return false;
   if (awaited_ == nullptr) return true;
   if (turns_to_scan_-- > 0) return false;
   turns_to_scan_ = kAwaitedTurnsPerScan - 1;
@@ -223,39 +216,56 @@ bool ShmDomain::WakeCold() {
 void ShmDomain::LookAtNextCold() {
   if (next_cold_ >= links_.size()) next_cold_ = 0;
   ShmLink* const link = links_[next_cold_];
-  if (link != nullptr && link->HasInput()) MakeHot(link);
+  if (link != nullptr && link->Look() != 0) MakeHot(link);
   ++next_cold_;
 }
 
-int ShmDomain::ReceiveHot(int budget, Cooling cooling) {
+WEFT_INLINE int ShmDomain::ReceiveFrom(ShmLink* link, uint64_t found, int budget) {
+  polled_ = link;
+  const int received = link->Receive(found, std::min(budget, kRecordsAtOnce));
+  if (IsPolled(link)) [[likely]] {
+    link->quiet_turns_ = 0;
+    if (awaited_ == link) awaited_ = nullptr;
+    polled_ = nullptr;
+  }
+  return received;
+}
+
+WEFT_INLINE int ShmDomain::ReceiveHot(int budget, Cooling cooling) {
   int done = 0;
-  size_t left = hot_.size();
   const bool may_cool = cooling == Cooling::kYes && stats_.links_open > kAlwaysHot;
-  for (; left > 0 && done < budget; --left) {
+  for (size_t left = hot_.size(); left > 0 && done < budget; --left) {
     if (next_hot_ >= hot_.size()) next_hot_ = 0;  // also where callbacks have moved what is behind
     ShmLink* const link = hot_[next_hot_++];
-    if (link == nullptr) continue;
-    polled_ = link;
-    const int received = link->Receive(std::min(budget - done, kRecordsAtOnce));
-    done += received;
-    if (!IsPolled(link)) continue;  // gone
-    if (received > 0) {
-      link->quiet_turns_ = 0;
-      if (awaited_ == link) awaited_ = nullptr;
-    } else if (may_cool &&
-               ++link->quiet_turns_ > (link == awaited_ ? kAwaitedTurns : kQuietTurns)) {
-      LetCool(link);
+    if (link == nullptr) [[unlikely]]
+      continue;
+    if (const uint64_t found = link->Look(); found != 0) {
+      done += ReceiveFrom(link, found, budget - done);
+    } else if (may_cool) {
+      StayQuiet(link);
     }
   }
-  polled_ = nullptr;
-  if (hot_holes_ > 0) CloseHoles();
+  return done;
+}
+
+void ShmDomain::StayQuiet(ShmLink* link) {
+  if (++link->quiet_turns_ > (link == awaited_ ? kAwaitedTurns : kQuietTurns)) LetCool(link);
+}
+
+// A cold link has called, and its record may be on its way.
+WEFT_COLD int ShmDomain::ReceiveFromCaller(int budget) {
+  int done = 0;
+  for (size_t looks = 0; done == 0 && looks < kLooksForCaller && !hot_.empty();) {
+    looks += hot_.size();
+    done = ReceiveHot(budget, Cooling::kNo);
+  }
   return done;
 }
 
 bool ShmDomain::AnyHasInput() {
   bool any = false;
   for (ShmLink* const link : links_) {
-    if (link == nullptr || !link->HasInput()) continue;
+    if (link == nullptr || link->Look() == 0) continue;
     MakeHot(link);
     any = true;
   }
@@ -264,28 +274,37 @@ bool ShmDomain::AnyHasInput() {
 
 // --- turns ---------------------------------------------------------------------------------------
 
+// Mostly there is nothing but rings to look into.
 int ShmDomain::Poll(int budget) {
-  int done = 0;
-  if (!deferred_.empty()) done += DeliverDeferred(budget);
+  WEFT_DCHECK(has_duties_ || !AnyDuties());
+  if (has_duties_) [[unlikely]]
+    return PollAll(budget);
+  return ReceiveHot(budget, Cooling::kYes);
+}
+
+int ShmDomain::PollAll(int budget) {
+  int done = DeliverDeferred(budget);
   more_to_do_ = false;
-  if (!retries_.empty()) RetryLinks();
+  RetryLinks();
   const bool called = IsTimeToScan() && WakeCold();
   done += ReceiveHot(budget, Cooling::kYes);
-  if (called) {
-    for (size_t looks = hot_.size(); done == 0 && looks < kLooksForCaller; looks += hot_.size()) {
-      done += ReceiveHot(budget, Cooling::kNo);
-      if (hot_.empty()) break;
-    }
-  }
-  if (!events_.empty()) done += DeliverEvents();
-  if ((slots_ran_out_ || operations_ran_out_) && HasRoomAgain()) TellSlotsFree();
+  if (called && done == 0) done = ReceiveFromCaller(budget);
+  done += DeliverEvents();
+  if (HasRoomAgain()) TellSlotsFree();
+  if (hot_holes_ > 0) CloseHoles();
+  has_duties_ = AnyDuties();
   return done;
+}
+
+bool ShmDomain::AnyDuties() const {
+  return cold_links_ > 0 || hot_holes_ > 0 || more_to_do_ || slots_ran_out_ ||
+         operations_ran_out_ || !deferred_.empty() || !retries_.empty() || !events_.empty();
 }
 
 // The caller has armed its doorbell. A record that is published from here on rings it; one that was
 // published before is found here, in whichever ring it is.
 bool ShmDomain::Arm() {
-  if (!deferred_.empty() || !events_.empty() || more_to_do_) return false;
+  if (!deferred_.empty() || !events_.empty() || more_to_do_ || MayTellRoom()) return false;
   for (ShmLink& link : retries_) {
     if (link.CanRetry()) return false;
   }
@@ -306,13 +325,16 @@ int ShmDomain::DeliverEvents() {
   return count;
 }
 
+bool ShmDomain::MayTellRoom() const {
+  return (slots_ran_out_ && slots_.has_room()) || (operations_ran_out_ && operations_.room() > 0);
+}
+
 // After a refusal; true once for each.
 bool ShmDomain::HasRoomAgain() {
-  const bool slots = slots_ran_out_ && slots_.in_use() < slots_.limit();
-  const bool operations = operations_ran_out_ && operations_.room() > 0;
-  if (slots) slots_ran_out_ = false;
-  if (operations) operations_ran_out_ = false;
-  return slots || operations;
+  if (!MayTellRoom()) return false;
+  slots_ran_out_ = slots_ran_out_ && !slots_.has_room();
+  operations_ran_out_ = operations_ran_out_ && operations_.room() == 0;
+  return true;
 }
 
 void ShmDomain::TellSlotsFree() {
@@ -329,6 +351,7 @@ void ShmDomain::TellSlotsFree() {
 void ShmDomain::Defer(ShmOperation* record, const absl::Status& status) {
   if (!status.ok()) record->status = status;
   deferred_.PushBack(record);
+  has_duties_ = true;
 }
 
 // The record is free before the user hears of it, and may post again.
@@ -361,7 +384,7 @@ void ShmDomain::CompleteDeferredOf(const ShmLink* link) {
 }
 
 absl::Status ShmDomain::TooManyOperations() {
-  operations_ran_out_ = true;
+  operations_ran_out_ = has_duties_ = true;
   return absl::ResourceExhaustedError(
       StrCat(operations_.capacity(), " one-sided operations are outstanding in this domain"));
 }

@@ -1,7 +1,8 @@
 // The domain of shm links: which rings to look into, slots, regions, and what is told later.
 //
 // A turn (Poll()) looks into the rings of the links that are hot: new ones, and those that had
-// something lately. Few links are always hot. With more, a link that stays quiet goes cold, and is
+// something lately. Mostly that is all: what a record brings about besides (a link's end, a refusal,
+// work that waits) makes the next turn a full one. Few links are always hot. With more, a link that stays quiet goes cold, and is
 // found again by its attention byte (attention.h). What such a link and all above it touch with a
 // record is called for at once then, from a list that was made when it went cold (warm_up.h).
 //
@@ -10,8 +11,8 @@
 //   Poll() may destroy any link, open new ones and post; they do not call Poll().
 // Errors: what a peer does ends its link at most, with DATA_LOSS or UNAVAILABLE.
 // Invariants: receives_posted is an account: a ring takes what fits, and OnReceived() copies
-// nothing
-//   that has to be posted again. A link is in hot_ at hot_place(), or cold.
+//   nothing that has to be posted again. A link is in hot_ at hot_place_, or cold. has_duties_
+//   wherever AnyDuties().
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,8 @@ class ShmDomain final : public LinkDomain {
   uint32_t slot_bytes() const override { return options_.slot_bytes; }
   absl::Status AddSlots(uint32_t send, uint32_t receive) override;
   void RemoveSlots(uint32_t send, uint32_t receive) override;
-  SendSlot AcquireSlot() override;
-  void ReleaseSlot(SendSlot slot) override { TakeBack(slots_.Of(slot)); }
+  SendSlot AcquireSlot() override { return TakeSlot(); }
+  void ReleaseSlot(SendSlot slot) override { slots_.Give(SlotStock::Of(slot)); }
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
   absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
@@ -96,7 +97,14 @@ class ShmDomain final : public LinkDomain {
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
   WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->attention_index_]; }
-  void TakeBack(ShmSlot* slot);
+  SendSlot TakeSlot() {
+    ShmSlot* const slot = slots_.Take();
+    if (slot == nullptr) [[unlikely]] {
+      slots_ran_out_ = has_duties_ = true;
+      return {};
+    }
+    return {slot->data, slot};
+  }
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
@@ -116,9 +124,15 @@ class ShmDomain final : public LinkDomain {
   void LookAtNextCold();
   enum class Cooling : bool { kNo = false, kYes = true };
   int ReceiveHot(int budget, Cooling cooling);
+  void StayQuiet(ShmLink* link);
+  int ReceiveFrom(ShmLink* link, uint64_t found, int budget);
+  int ReceiveFromCaller(int budget);
+  bool AnyDuties() const;
+  int PollAll(int budget);
   int DeliverDeferred(int budget);
   int DeliverEvents();
   void RetryLinks();
+  bool MayTellRoom() const;
   bool HasRoomAgain();
   void TellSlotsFree();
   bool AnyHasInput();
@@ -137,6 +151,7 @@ class ShmDomain final : public LinkDomain {
   ShmOperations operations_;
   OperationJoins joins_;  // of batches
   PeerDomains peers_;
+  bool has_duties_ = false;  // beside the rings of hot links: AnyDuties() says so, or did
   uint32_t receive_target_ = 0;
   bool slots_ran_out_ = false;
   bool operations_ran_out_ = false;
@@ -147,6 +162,7 @@ class ShmDomain final : public LinkDomain {
   GrownArray<WarmUp> warm_ups_;  // of cold links: wanted
   std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
   size_t hot_holes_ = 0;
+  size_t cold_links_ = 0;   // of links_
   size_t next_hot_ = 0;     // whose turn it is when the budget was used up
   uint32_t next_cold_ = 0;  // to be looked at in this turn
   uint32_t turns_to_cold_look_ = 0;

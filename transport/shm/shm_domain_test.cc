@@ -438,6 +438,35 @@ TEST_F(ShmDomainTest, AFullLinkHasNoRoomAndIsToldWhenItHas) {
   EXPECT_EQ(b_.received.size(), static_cast<size_t>(sent));
 }
 
+// What a turn's records bring about besides is told in the next turn: nobody sleeps before it.
+TEST_F(ShmDomainTest, WhatATurnLeavesToTheNextKeepsTheDomainAwake) {
+  End a, b;
+  Open(a, b);
+  a_.domain->Poll(64);
+  a.link.reset();
+  b_.domain->Poll(64);  // takes the last record
+  while (b.downs == 0 && !b_.domain->Arm()) b_.domain->Poll(64);
+  EXPECT_EQ(b.downs, 1) << "it would have slept without a word of the link's end";
+  EXPECT_TRUE(b_.domain->Arm());
+}
+
+// All slots are out, and a turn passes: the refusal is remembered until there is one.
+TEST_F(ShmDomainTest, ARefusedSlotIsToldOfWhenItIsThere) {
+  End a, b;
+  Open(a, b);
+  std::vector<SendSlot> held;
+  for (SendSlot slot; (slot = a.link->TakeSlot()).data != nullptr;) held.push_back(slot);
+  EXPECT_EQ(held.size(), a_.domain->stats().send_slots_in_use);
+  a_.domain->Poll(64);
+  EXPECT_EQ(a.slots_free, 0);
+  EXPECT_TRUE(a_.domain->Arm());
+  for (const SendSlot slot : held) a_.domain->ReleaseSlot(slot);
+  EXPECT_FALSE(a_.domain->Arm());
+  a_.domain->Poll(64);
+  EXPECT_EQ(a.slots_free, 1);
+  EXPECT_TRUE(a_.domain->Arm());
+}
+
 // --- sleepers ------------------------------------------------------------------------------------
 
 // One side sleeps whenever it has nothing to do, with nothing but its doorbell to wake it; the

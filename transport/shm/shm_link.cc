@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/full_fence.h"
+#include "core/inline.h"
 #include "core/prefetch.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -113,19 +114,57 @@ void ShmLink::ListLines(WarmUp* lines) const {
 
 // --- sending -------------------------------------------------------------------------------------
 
+// REQUIRES: a full fence behind what the peer is to see.
+WEFT_INLINE void ShmLink::WakePeer() {
+  if (doorbell_ != nullptr) doorbell_->RingAfterFence();
+}
+
+// The attention byte of a link that the peer polls anyway is set already.
+WEFT_INLINE void ShmLink::CallPeer() {
+  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
+    peer_attention_->store(1, std::memory_order_release);
+  }
+}
+
+// Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
+// have: so the byte's line is called for before it, together with the record's. Behind it the byte
+// is looked at once more, for the reason in attention.h.
+WEFT_INLINE void ShmLink::TellPeer() {
+  CallPeer();
+  FullFence();
+  CallPeer();
+  WakePeer();
+}
+
+WEFT_INLINE ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
+  const RingWriter::Result result =
+      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes), reader_.told());
+  if (result == RingWriter::Result::kFull) [[unlikely]] {
+    ++domain_->stats_.eagain;
+    writer_.WantRoom();
+    return Progress::kNoRoom;
+  }
+  domain_->slots_.Give(slot);
+  if (result == RingWriter::Result::kWritten) [[likely]]
+    return Progress::kDone;
+  Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
+  return Progress::kFailed;
+}
+
 absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
-  ShmSlot* const taken = domain_->slots_.Of(slot);
+  ShmSlot* const taken = SlotStock::Of(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  if (!life_.up()) {
-    domain_->TakeBack(taken);
+  if (!life_.up()) [[unlikely]] {
+    domain_->slots_.Give(taken);
     return life_.CheckUp();
   }
   taken->bytes = bytes;
-  if (waiting_.empty()) {
+  if (waiting_.empty()) [[likely]] {
     const Progress progress = CarrySend(taken);
-    if (progress == Progress::kDone) {
+    if (progress == Progress::kDone) [[likely]] {
       TellPeer();
-      if (is_cold()) domain_->AwaitAnswer(this);
+      if (is_cold()) [[unlikely]]
+        domain_->AwaitAnswer(this);
       return absl::OkStatus();
     }
     if (progress == Progress::kFailed) return life_.why_down();
@@ -135,38 +174,26 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
   return absl::OkStatus();
 }
 
-// Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
-// have: so the byte's line is called for before it, together with the record's. Behind it the byte
-// is looked at once more, for the reason in attention.h.
-void ShmLink::TellPeer() {
-  CallPeer();
-  FullFence();
-  CallPeer();
-  WakePeer();
-}
-
-// The attention byte of a link that the peer polls anyway is set already.
-void ShmLink::CallPeer() {
-  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
-    peer_attention_->store(1, std::memory_order_release);
-  }
-}
-
-// REQUIRES: a full fence behind what the peer is to see.
-void ShmLink::WakePeer() {
-  if (doorbell_ != nullptr) doorbell_->RingAfterFence();
-}
-
-bool ShmLink::HasRoom() {
-  if (!life_.up() || waiting_sends_ > 0) return false;
+WEFT_INLINE bool ShmLink::MaySend() {
+  if (!life_.up() || waiting_sends_ > 0) [[unlikely]]
+    return false;
   // Who asks is about to fill a slot, and to send it: the lines of a ring that was not used lately
   // come meanwhile. (Whether the peer polls it is not asked: its byte is in the peer's cache, and
   // what is stored behind a load is not seen before the load has come back.)
-  if (is_cold()) {
+  if (is_cold()) [[unlikely]] {
     PrefetchForWrite(writer_.place());
     PrefetchForWrite(writer_.place() + kCacheLineBytes);
   }
-  if (!waiting_.empty() || writer_.HasRoom(domain_->slot_bytes())) return true;
+  // Works that wait, none of them sends, go on by themselves.
+  return !waiting_.empty() || writer_.HasRoom(domain_->slot_bytes()) || AwaitRoom();
+}
+
+bool ShmLink::HasRoom() { return MaySend(); }
+
+SendSlot ShmLink::TakeSlot() { return MaySend() ? domain_->TakeSlot() : SendSlot(); }
+
+// There is none; false.
+WEFT_COLD bool ShmLink::AwaitRoom() {
   if (writer_.broken()) {
     Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
     return false;
@@ -186,20 +213,6 @@ void ShmLink::WaitInLine(ShmWork* work) {
 ShmLink::Progress ShmLink::Carry(ShmWork* work) {
   return work->is_send ? CarrySend(static_cast<ShmSlot*>(work))
                        : CarryOperation(static_cast<ShmOperation*>(work));
-}
-
-ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
-  const RingWriter::Result result =
-      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes), reader_.told());
-  if (result == RingWriter::Result::kFull) {
-    ++domain_->stats_.eagain;
-    writer_.WantRoom();
-    return Progress::kNoRoom;
-  }
-  domain_->TakeBack(slot);
-  if (result == RingWriter::Result::kWritten) return Progress::kDone;
-  Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
-  return Progress::kFailed;
 }
 
 bool ShmLink::CanRetry() {
@@ -235,47 +248,55 @@ void ShmLink::Retry() {
 
 // --- receiving -----------------------------------------------------------------------------------
 
-bool ShmLink::HasInput() const {
-  if (life_.up()) return reader_.HasRecord();
+// Whether Receive() of a link that is not up has something to do.
+WEFT_COLD bool ShmLink::HasArrived() const {
   if (state() != State::kConnecting) return false;
   return memory_->active.state.load(std::memory_order_acquire) != SideState::kAbsent;
 }
 
-int ShmLink::Receive(int budget) {
-  if (state() == State::kConnecting) return MeetPeer() ? 1 : 0;
+// `this` may be gone, or detached, when this returns.
+WEFT_INLINE void ShmLink::OnRecord(const RingReader::Record& record) {
+  const bool is_batch =
+      record.kind == RecordKind::kBatch && record.payload.size() <= domain_->slot_bytes();
+  if (is_batch) [[likely]]
+    return domain_->options_.sink->OnReceived(record.payload);
+  OnOtherRecord(record.kind, record.payload);
+}
+
+int ShmLink::Receive(uint64_t found, int budget) {
+  if (!life_.up()) [[unlikely]]
+    return MeetPeer() ? 1 : 0;
   ShmDomain* const domain = domain_;
   int count = 0;
-  RingReader::Record record;
-  while (count < budget && life_.up()) {
-    const RingReader::Result result = reader_.Next(domain->buffer_, &record);
-    if (result == RingReader::Result::kNone) break;
-    if (result == RingReader::Result::kBroken) {
+  do {
+    RingReader::Record record;
+    if (!reader_.Take(found, domain->buffer_, &record)) [[unlikely]] {
       Fail(absl::DataLossError("the peer broke the rules of the ring: a bad record"));
-      break;
+      return count;
     }
     ++count;
     writer_.OnTold(record.told);
     OnRecord(record);
-    if (!domain->IsPolled(this)) return count;
-  }
-  if (count == 0 || !life_.up()) return count;
-  if (count < budget) writer_.OnHeardAll();
-  if (reader_.TellConsumed()) WakePeer();
+    if (!domain->IsPolled(this) || !life_.up()) [[unlikely]]
+      return count;
+    found = reader_.Find();
+  } while (found != 0 && count < budget);
+  if (found == 0) writer_.OnHeardAll();
+  if (reader_.TellConsumed()) [[unlikely]]
+    WakePeer();
   return count;
 }
 
-// `this` may be gone, or detached, when this returns.
-void ShmLink::OnRecord(const RingReader::Record& record) {
-  switch (record.kind) {
+WEFT_COLD void ShmLink::OnOtherRecord(RecordKind kind, ByteSpan payload) {
+  switch (kind) {
     case RecordKind::kBatch:
-      if (record.payload.size() > domain_->slot_bytes()) break;
-      return domain_->options_.sink->OnReceived(record.payload);
+      break;
     case RecordKind::kClosed:
       return Fail(absl::UnavailableError("the peer closed the link"));
     case RecordKind::kAsk:
-      return OnAsk(record.payload);
+      return OnAsk(payload);
     case RecordKind::kAnswer:
-      return OnAnswer(record.payload);
+      return OnAnswer(payload);
   }
   Fail(absl::DataLossError("the peer broke the rules of the ring: a record nobody waits for"));
 }
@@ -477,7 +498,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
   asker_.Clear([&](ShmOperation* operation) { domain_->Defer(operation, status); });
   while (ShmWork* const work = waiting_.PopFront()) {
     if (work->is_send) {
-      domain_->TakeBack(static_cast<ShmSlot*>(work));
+      domain_->slots_.Give(static_cast<ShmSlot*>(work));
     } else {
       domain_->Defer(static_cast<ShmOperation*>(work), status);
     }

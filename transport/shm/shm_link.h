@@ -31,6 +31,7 @@
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/link_memory.h"
+#include "transport/shm/ring_steps.h"
 #include "transport/shm/shm_work.h"
 #include "transport/warm_up.h"
 
@@ -61,6 +62,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // --- Link -------------------------------------------------------------------------------------
   absl::Status Send(SendSlot slot, uint32_t bytes) override;
   bool HasRoom() override;
+  SendSlot TakeSlot() override;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                     Operation* op) override;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -76,11 +78,11 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   // --- for the domain ---------------------------------------------------------------------------
   State state() const { return life_.state(); }
-  // Takes what the peer has sent, up to `budget` records; returns how many. `this` may be gone
-  // then.
-  int Receive(int budget);
-  // Whether Receive() would find something.
-  bool HasInput() const;
+  // Looks for what the peer has sent. What is not 0 is for Receive().
+  uint64_t Look() { return life_.up() ? reader_.Find() : HasArrived(); }
+  // Takes it, and what is behind it, up to `budget` records; returns how many. `this` may be gone
+  // then. REQUIRES: `found` is what Look() has just returned, and not 0.
+  int Receive(uint64_t found, int budget);
   // Goes on with what waits. `this` may be gone then.
   void Retry();
   // Whether Retry() would get further.
@@ -95,12 +97,16 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
  private:
   friend class ShmDomain;
 
+  bool HasArrived() const;
   bool MeetPeer();
   void BecomeUp();
   void Fail(const absl::Status& why);
   void Detach(const absl::Status& status, bool peer_is_gone);
 
+  bool MaySend();
+  bool AwaitRoom();
   void OnRecord(const RingReader::Record& record);
+  void OnOtherRecord(RecordKind kind, ByteSpan payload);
 
   absl::Status Check(const Transfer& transfer) const;
   absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);

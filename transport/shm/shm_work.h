@@ -29,7 +29,7 @@ using ShmWorkList = IntrusiveList<ShmWork>;
 struct ShmSlot : ShmWork {
   ShmSlot() : ShmWork(/*send=*/true) {}
   std::byte* data = nullptr;
-  uint32_t index = 0;
+  ShmSlot* next_free = nullptr;
   uint32_t bytes = 0;  // to send
   bool in_use = false;
 };

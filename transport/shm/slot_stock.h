@@ -6,15 +6,17 @@
 // does not read holds one, and never another's.
 //
 // Threads: the engine's.
-// Invariants: in_use() <= limit(), but for slots in use when a connection left.
+// Invariants: in use <= limit_, but for slots in use when a connection left.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/check.h"
 #include "transport/link.h"
 #include "transport/shm/shm_work.h"
 
@@ -25,7 +27,8 @@ class SlotStock {
   // Beside one for each connection: what a user without Link::HasRoom() may have waiting.
   static constexpr uint64_t kShared = 64;
 
-  explicit SlotStock(uint32_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  // `in_use` is kept here; it outlives this.
+  SlotStock(uint32_t slot_bytes, uint64_t* in_use) : slot_bytes_(slot_bytes), in_use_(in_use) {}
   ~SlotStock();
   SlotStock(const SlotStock&) = delete;
   SlotStock& operator=(const SlotStock&) = delete;
@@ -40,13 +43,30 @@ class SlotStock {
   uint64_t connections() const { return connections_; }
 
   // nullptr: all are in use.
-  ShmSlot* Take();
-  void Give(ShmSlot* slot);
-  // REQUIRES: `slot` is what Take() gave.
-  ShmSlot* Of(SendSlot slot);
+  ShmSlot* Take() {
+    ShmSlot* const slot = free_;
+    if (slot == nullptr || *in_use_ >= limit_) [[unlikely]]
+      return nullptr;
+    free_ = slot->next_free;
+    slot->in_use = true;
+    ++*in_use_;
+    return slot;
+  }
+  void Give(ShmSlot* slot) {
+    WEFT_DCHECK(slot->in_use);
+    slot->in_use = false;
+    slot->next_free = free_;
+    free_ = slot;
+    --*in_use_;
+  }
+  // REQUIRES: `slot` was made of what Take() gave.
+  static ShmSlot* Of(SendSlot slot) {
+    auto* const found = static_cast<ShmSlot*>(slot.record);
+    WEFT_DCHECK(found->in_use && found->data == slot.data);
+    return found;
+  }
 
-  uint64_t in_use() const { return in_use_; }
-  uint64_t limit() const { return std::min(asked_, kShared + connections_); }
+  bool has_room() const { return *in_use_ < limit_; }
 
  private:
   // Slots that share a mapping: enough that a mapping is not half empty, few enough that the second
@@ -62,11 +82,12 @@ class SlotStock {
   absl::Status AddChunk();
 
   const uint32_t slot_bytes_;
+  uint64_t* const in_use_;
+  ShmSlot* free_ = nullptr;  // the first of those; the last that was given
+  uint64_t limit_ = 0;       // LimitWith() for those who are there
   uint64_t asked_ = 0;
   uint64_t connections_ = 0;
-  uint64_t in_use_ = 0;
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<ShmSlot*> free_;  // capacity for all: Give() never allocates
 };
 
 }  // namespace weft

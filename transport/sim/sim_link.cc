@@ -93,19 +93,19 @@ SendSlot SimLinkDomain::AcquireSlot() {
     return {};
   }
   if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
     slots_.push_back(std::make_unique<std::byte[]>(slot_bytes()));
+    free_slots_.push_back(slots_.back().get());
   }
-  const uint32_t index = free_slots_.back();
+  std::byte* const slot = free_slots_.back();
   free_slots_.pop_back();
   ++stats_.send_slots_in_use;
-  Unpoison({slots_[index].get(), slot_bytes()});
-  return {slots_[index].get(), index};
+  Unpoison({slot, slot_bytes()});
+  return {slot, /*record=*/nullptr};
 }
 
 void SimLinkDomain::ReleaseSlot(SendSlot slot) {
   Poison({slot.data, slot_bytes()});
-  free_slots_.push_back(slot.index);
+  free_slots_.push_back(slot.data);
   --stats_.send_slots_in_use;
 }
 

@@ -69,7 +69,7 @@ class SimLinkDomain final : public LinkDomain {
   PathInfo path_;
   LinkDomainStats stats_;
   std::vector<std::unique_ptr<std::byte[]>> slots_;
-  std::vector<uint32_t> free_slots_;
+  std::vector<std::byte*> free_slots_;
   uint32_t slots_allowed_ = 0;
   bool refused_ = false;        // something, for want of room, since OnSlotsFree() was told
   int64_t receives_ready_ = 0;  // not holding a batch that waits for Poll()
@@ -83,6 +83,7 @@ class SimLink final : public Link {
   SimLink(SimLinkDomain* domain, LinkHandler* handler);
   ~SimLink() override;
 
+  SendSlot TakeSlot() override { return domain_->AcquireSlot(); }
   absl::Status Send(SendSlot slot, uint32_t bytes) override;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                     Operation* op) override;
