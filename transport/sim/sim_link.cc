@@ -315,6 +315,7 @@ absl::Status SimLink::WriteBatch(absl::Span<const Transfer> transfers, Operation
 
 absl::Status SimLink::PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
                                 Operation* op) {
+  WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
   auto* const join = new Join(op, transfers.size());
   for (const Transfer& piece : transfers) {
