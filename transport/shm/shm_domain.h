@@ -1,10 +1,11 @@
 // The domain of shm links: which rings to look into, slots, regions, and what is told later.
 //
 // A turn (Poll()) looks into the rings of the links that are hot: new ones, and those that had
-// something lately. Mostly that is all: what a record brings about besides (a link's end, a refusal,
-// work that waits) makes the next turn a full one. Few links are always hot. With more, a link that stays quiet goes cold, and is
-// found again by its attention byte (attention.h). What such a link and all above it touch with a
-// record is called for at once then, from a list that was made when it went cold (warm_up.h).
+// something lately. Mostly that is all: what a record brings about besides (a link's end, a
+// refusal, work that waits) makes the next turn a full one. Few links are always hot. With more, a
+// link that stays quiet goes cold, and is found again by its attention byte (attention.h). What
+// such a link and all above it touch with a record is called for at once then, from a list that was
+// made when it went cold (warm_up.h).
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
