@@ -1,37 +1,6 @@
 #include "rpc/bulk_transfer.h"
 
-#include <algorithm>
-#include <array>
-
-#include "transport/transfer_table.h"
-
 namespace weft {
-namespace {
-
-absl::Status PostPieces(Connection& connection, const Region& region, const MemorySlice& local,
-                        const RemoteSpan& remote, uint64_t piece_bytes, Operation* op) {
-  piece_bytes = std::max(piece_bytes, (local.length + kMaxBatchTransfers - 1) / kMaxBatchTransfers);
-  std::array<Transfer, kMaxBatchTransfers> pieces;
-  size_t count = 0;
-  for (size_t at = 0; at < local.length; at += piece_bytes) {
-    const size_t bytes = std::min(piece_bytes, local.length - at);
-    pieces[count++] = {&region, local.offset + at, remote.Slice(at, bytes)};
-  }
-  return connection.WriteBatch({pieces.data(), count}, op);
-}
-
-absl::Status PostPush(Connection& connection, const Region& region, const MemorySlice& local,
-                      const RemoteSpan& remote, Operation* op) {
-  const uint64_t piece_bytes = TransfersOf(connection.path().kind).push_piece_bytes;
-  if (piece_bytes != 0 && local.length > piece_bytes) {
-    absl::Status posted = PostPieces(connection, region, local, remote, piece_bytes, op);
-    // Else the connection is one of very few operations (LinkOptions::max_outstanding_operations).
-    if (!absl::IsInvalidArgument(posted)) return posted;
-  }
-  return connection.Write(region, local.offset, remote, op);
-}
-
-}  // namespace
 
 void BulkTransfer::OnComplete(const absl::Status& status) { queue_->End(*this, status); }
 
@@ -43,7 +12,8 @@ void TransferQueue::Start(BulkTransfer& transfer) {
 
 bool TransferQueue::IsInPace(bool push, uint64_t bytes) {
   const uint64_t posted = PostedBytes(push);
-  const uint64_t most = push ? pace_.pushed_bytes : pace_.fetched_bytes;
+  const uint64_t most_pushed = bytes <= pace_.small_bytes ? pace_.small_bytes : pace_.pushed_bytes;
+  const uint64_t most = push ? most_pushed : pace_.fetched_bytes;
   return posted == 0 || (posted < most && bytes <= most - posted);
 }
 
@@ -57,7 +27,7 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
   }
   const MemorySlice& local = transfer.local;
   const absl::Status posted =
-      transfer.push ? PostPush(connection, **region, local, transfer.remote, &transfer)
+      transfer.push ? connection.Write(**region, local.offset, transfer.remote, &transfer)
                     : connection.Read(**region, local.offset, transfer.remote, &transfer);
   // OnWritable() will come.
   if (absl::IsResourceExhausted(posted)) return false;

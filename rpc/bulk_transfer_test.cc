@@ -68,7 +68,8 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   };
 
   BulkTransferTest() {
-    queue_.SetPace({.pushed_bytes = 100, .fetched_bytes = 1000, .replied_bytes = 100});
+    queue_.SetPace(
+        {.pushed_bytes = 100, .fetched_bytes = 1000, .small_bytes = 0, .replied_bytes = 100});
   }
 
   void Push(size_t bytes) { Start(bytes, /*push=*/true); }
@@ -119,6 +120,22 @@ TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
   EXPECT_EQ(Events(), "write 1048576, write 1048576");
   connection_.EndOldest();
   EXPECT_EQ(Events(), "flush, write 1048576");
+}
+
+// One payload of 1 MiB at a time, in two pieces, had the kernel's pacing set three times as many
+// timers as four of them do.
+TEST_F(BulkTransferTest, OnTcpSeveralLargePayloadsArePostedAtATimeWhole) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 6; ++i) Push(1 << 20);
+  EXPECT_EQ(Events(), "write 1048576, write 1048576, write 1048576, write 1048576");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 1048576");
+}
+
+TEST_F(BulkTransferTest, OnTcpSmallPayloadsWaitForOneAnother) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 4; ++i) Push(200 << 10);
+  EXPECT_EQ(Events(), "write 204800, write 204800");
 }
 
 TEST_F(BulkTransferTest, SmallTransfersGoTogetherAndSoDoTheirReplies) {

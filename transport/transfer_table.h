@@ -4,12 +4,12 @@
 //                up to widest_bytes  opens a wide batch: eager as well, in the order of commits. So
 //                                    does what a turn sends beyond its first batch
 //                above               is offered, and fetched by the peer (large_sender.h)
-//   a payload    moved one-sided (weft.Bulk): whole, or in pieces of push_piece_bytes
+//   a payload    moved one-sided and whole (weft.Bulk); how many at a time: rpc/bulk_pace.h
 //
 // Batches of both sizes hold their headers too, so that a payload fits that is a few dozen bytes
 // shorter. Both ends agree on the smaller of their widest_bytes in the handshake.
 //
-// To measure: ./dev perf --only unary:16384:1,unary:65536:8,bulk:1048576:8 and the like
+// To measure: ./dev perf --only unary:16384:1,unary:65536:8 and the like
 // (docs/performance_log.md has what came out).
 //
 // Threads: plain values.
@@ -33,8 +33,6 @@ struct TransferTable {
   // all at once none of them is in a cache when its turn comes. Less than the wire holds costs
   // time.
   uint64_t fetched_bytes;
-  // Posted one right behind the other. 0: whole.
-  uint64_t push_piece_bytes;
 };
 
 constexpr TransferTable TransfersOf(PathKind kind) {
@@ -47,35 +45,25 @@ constexpr TransferTable TransfersOf(PathKind kind) {
       // A ring has 24 KiB, made for records of this size. What is larger lies in memory that the
       // peer has mapped: fetching it is one copy, of which a record would be two.
       // The engine copies, and has done one before it begins the next.
-      return {.batch_bytes = kBatch,
-              .widest_bytes = kBatch,
-              .fetched_bytes = kMiB,
-              .push_piece_bytes = 0};
+      return {.batch_bytes = kBatch, .widest_bytes = kBatch, .fetched_bytes = kMiB};
     case PathKind::kTcp:
       // A fetch is a message there and one back, whatever its size, and the kernel copies a message
       // just as well: 16 KiB take 25 us eagerly and 64 us fetched, 64 KiB 62 and 80. 64 KiB with
       // room for headers and windows; an odd number of cache lines, so that neighbouring slots do
       // not meet in the same sets of the cache.
-      // A push goes in pieces, for the kernel takes one while the receiver copies the one before:
-      // of 64 KiB to 1 MiB this was the fastest, 20 % above 1 MiB in one.
       return {.batch_bytes = kBatch,
               .widest_bytes = 64 * kKiB + 9 * 64,
-              .fetched_bytes = 2 * kMiB,  // 6 bytes/ns for 350 us
-              .push_piece_bytes = kMiB / 2};
+              .fetched_bytes = 2 * kMiB};  // 6 bytes/ns for 350 us
     case PathKind::kVerbs:
       // A card reads by itself; nobody has measured wider batches.
       return {.batch_bytes = kBatch,
               .widest_bytes = kBatch,
-              .fetched_bytes = 16 * kMiB,  // 50 bytes/ns for 300 us
-              .push_piece_bytes = 0};
+              .fetched_bytes = 16 * kMiB};  // 50 bytes/ns for 300 us
     case PathKind::kSim:
       break;
   }
   // So little that tests meet the bound.
-  return {.batch_bytes = kBatch,
-          .widest_bytes = kBatch,
-          .fetched_bytes = uint64_t{16} * kKiB,
-          .push_piece_bytes = 0};
+  return {.batch_bytes = kBatch, .widest_bytes = kBatch, .fetched_bytes = uint64_t{16} * kKiB};
 }
 
 }  // namespace weft
