@@ -133,6 +133,9 @@ class CanGoCold {
   virtual WarmUp& warm_up() = 0;
   // Is asked for its lines whenever this goes cold. It outlives this; null: nobody.
   virtual void AskForLines(ListsLines* above) = 0;
+  // Its domain does not see by which link a batch comes: who takes it from there calls for the
+  // lines.
+  virtual bool comes_unseen() const { return false; }
 
   // Of a connection or link.
   template <class T>
@@ -153,13 +156,15 @@ class HandsOnWarmUp : public CanGoCold, public ListsLines {
  protected:
   ~HandsOnWarmUp() = default;
 
-  // Has `link` from now on, which may be one that never goes cold.
+  // Has `link` from now on, which may be one that never goes cold. Returns what to take when a
+  // batch comes; null: the link sees to that.
   template <class Link>
-  void TakeWarmUpOf(Link* link) {
+  WarmUp* TakeWarmUpOf(Link* link) {
     CanGoCold* const cold = CanGoCold::Of(link);
-    if (cold == nullptr) return;
+    if (cold == nullptr) return nullptr;
     warm_up_ = &cold->warm_up();
     cold->AskForLines(this);
+    return cold->comes_unseen() ? warm_up_ : nullptr;
   }
   // Has no link any more.
   void LeaveWarmUp() { warm_up_ = &WarmUp::None(); }

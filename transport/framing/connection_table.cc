@@ -44,6 +44,7 @@ absl::StatusOr<uint32_t> ConnectionTable::Add(FramedConnection* connection, uint
 
 void ConnectionTable::Remove(uint32_t index) {
   entries_[index].connection = nullptr;
+  entries_[index].lines = nullptr;
   entries_[index].next_free = first_free_;
   first_free_ = index;
   --size_;

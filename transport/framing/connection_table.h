@@ -25,6 +25,7 @@ namespace weft {
 
 class ExportTable;
 class FramedConnection;
+class WarmUp;
 struct DirtyTag;  // has something to send
 struct EventTag;  // has something to tell
 
@@ -35,7 +36,7 @@ class ConnectionTable final : public BatchSink {
     uint64_t batches_malformed = 0;  // each ended its connection
   };
 
-  // REQUIRES: 1 <= capacity < 2^32. 16 bytes each. `exports` outlives this; without it there are
+  // REQUIRES: 1 <= capacity < 2^32. 24 bytes each. `exports` outlives this; without it there are
   // no leases.
   explicit ConnectionTable(uint32_t capacity, ExportTable* exports = nullptr);
   ~ConnectionTable();
@@ -65,6 +66,7 @@ class ConnectionTable final : public BatchSink {
     FramedConnection* connection = nullptr;  // null: free
     uint32_t token = 0;
     uint32_t next_free = 0;
+    WarmUp* lines = nullptr;  // to be called for when a batch comes; null: there are none
   };
 
   int RunRaised();

@@ -77,7 +77,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
     return link.status();
   }
   link_ = *std::move(link);
-  TakeWarmUpOf(link_.get());
+  table_->entries_[index_].lines = TakeWarmUpOf(link_.get());
   links_ = &links;
   domain_ = domain;
   added_send_slots_ = send_slots;
@@ -115,6 +115,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   if (slot_.data != nullptr) CancelOpenSlot();
   large_receiver_.Cease();
   if (peer_dead) link_->Abandon();
+  table_->entries_[index_].lines = nullptr;
   LeaveWarmUp();
   link_.reset();
   large_receiver_.Stop();

@@ -5,6 +5,7 @@
 #include "core/strings.h"
 #include "core/trace.h"
 #include "transport/framing/framed_steps.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -20,6 +21,8 @@ void ConnectionTable::OnReceived(ByteSpan batch) {
     ++stats_.batches_unknown;
     return;
   }
+  if (entry.lines != nullptr && entry.lines->wanted()) [[unlikely]]
+    entry.lines->Fetch();
   entry.connection->OnBatch(batch, header);
 }
 

@@ -159,6 +159,11 @@ void FabricDomain::Leave(FabricLink* link) {
   --stats_.links_open;
 }
 
+void FabricDomain::UseNext(FabricLink* link) {
+  if (last_used_ != nullptr) last_used_->GoCold();
+  last_used_ = link;
+}
+
 void FabricDomain::ScheduleRetry(FabricLink* link) {
   if (!retries_.IsLinked(link)) retries_.PushBack(link);
 }

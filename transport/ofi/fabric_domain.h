@@ -162,6 +162,15 @@ class FabricDomain : public LinkDomain {
   }
   // Behind a plain send nobody waits. A link has few wide slots, so that the next waits for them.
   static bool IsAwaited(const Slot& slot) { return slot.fence != nullptr || IsWide(slot.index); }
+  // Something was posted to `link`, which is in a group.
+  void OnPosted(FabricLink* link) {
+    objects_->groups->Posted(link->group_);
+    if (link != last_used_) UseNext(link);
+  }
+  void UseNext(FabricLink* link);
+  void Forget(const FabricLink* link) {
+    if (last_used_ == link) last_used_ = nullptr;
+  }
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void Defer(OperationRecord* record, const absl::Status& status);
@@ -223,8 +232,9 @@ class FabricDomain : public LinkDomain {
   uint32_t send_target_ = 0;
   uint32_t send_slots_kept_ = 0;
   uint32_t receive_target_ = 0;
-  uint32_t receives_posted_ = 0;  // with those kept for later connections
-  uint32_t in_flight_ = 0;        // sends and parts whose completions are still to come
+  uint32_t receives_posted_ = 0;     // with those kept for later connections
+  uint32_t in_flight_ = 0;           // sends and parts whose completions are still to come
+  FabricLink* last_used_ = nullptr;  // of those in groups
   bool send_slots_ran_out_ = false;
   bool wide_slots_ran_out_ = false;
   bool operations_ran_out_ = false;

@@ -193,8 +193,14 @@ void FabricLink::CountDelay(int result) {
   }
 }
 
+// What is to be done besides comes behind the post: the message is on its way then.
 int FabricLink::Post(Work* work) {
-  if (group_ != nullptr) domain_->objects_->groups->Posted(group_);
+  const int result = PostWork(work);
+  if (group_ != nullptr) domain_->OnPosted(this);
+  return result;
+}
+
+int FabricLink::PostWork(Work* work) {
   if (work->kind == WorkKind::kSend) return PostSend(static_cast<Slot*>(work));
   auto* const record = static_cast<OperationRecord*>(work);
   const bool together = domain_->max_pieces_ > 1 && !waiting_.empty() && MayShare(*record);
@@ -341,6 +347,7 @@ void FabricLink::Abandon() {
 void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (std::exchange(detached_, true)) return;
   life_.End();
+  domain_->Forget(this);
   ListNode<RetryTag>::Unlink();
   ListNode<EventTag>::Unlink();
   StopProvider(peer_is_gone);

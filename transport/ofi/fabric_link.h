@@ -90,6 +90,10 @@ class FabricLink : public Link,
   void BecomeUp();
   void Fail(const absl::Status& why);
 
+  // Another link of the domain is used now, and this one may not be for a while. Only of links in
+  // groups.
+  virtual void GoCold() {}
+
   // Makes sure that the provider touches nothing of this link's works any more. Called once,
   // before they are taken back; derived destructors call Detach() first thing.
   virtual void StopProvider(bool peer_is_gone) = 0;
@@ -124,6 +128,7 @@ class FabricLink : public Link,
   absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
   int Post(Work* work);
+  int PostWork(Work* work);
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
   void RetryWaiting();

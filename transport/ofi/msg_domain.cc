@@ -136,6 +136,18 @@ absl::Status MsgDomain::OnSocketKnown(QueueGroup* group) {
   return group == nullptr ? absl::OkStatus() : objects()->groups->Connected(group);
 }
 
+WarmUp* MsgDomain::TakeWarmUp() {
+  if (free_warm_ups_.empty()) return &warm_ups_.emplace_back();
+  WarmUp* const lines = free_warm_ups_.back();
+  free_warm_ups_.pop_back();
+  return lines;
+}
+
+void MsgDomain::GiveWarmUp(WarmUp* lines) {
+  lines->Clear();
+  free_warm_ups_.push_back(lines);
+}
+
 absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);
   if (queues.sends == queues.receives) {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -92,6 +94,9 @@ class MsgDomain : public FabricDomain {
   // An endpoint of the group (or of none) is connected.
   absl::Status OnSocketKnown(QueueGroup* group);
 
+  WarmUp* TakeWarmUp();
+  void GiveWarmUp(WarmUp* lines);
+
   int ReadEvents();
   void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);
   void OnEventError();
@@ -109,6 +114,8 @@ class MsgDomain : public FabricDomain {
   uint32_t turns_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;
+  std::deque<WarmUp> warm_ups_;  // of links, and of those that have gone
+  std::vector<WarmUp*> free_warm_ups_;
   absl::flat_hash_map<uint64_t, MsgLink*> expected_;  // by nonce
   absl::flat_hash_map<fid_t, MsgLink*> by_endpoint_;  // events name the endpoint by its address,
                                                       // which is compared, never followed

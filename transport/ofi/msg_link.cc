@@ -2,16 +2,20 @@
 
 #include <utility>
 
+#include "transport/ofi/endpoint_lines.h"
 #include "transport/ofi/msg_domain.h"
 
 namespace weft {
 
 MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
-    : FabricLink(domain, handler), domain_(domain), nonce_(nonce) {
+    : FabricLink(domain, handler), domain_(domain), nonce_(nonce), warm_up_(domain->TakeWarmUp()) {
   ++domain_->connecting_;
 }
 
-MsgLink::~MsgLink() { Detach(absl::CancelledError("the link was closed"), false); }
+MsgLink::~MsgLink() {
+  Detach(absl::CancelledError("the link was closed"), false);
+  domain_->GiveWarmUp(warm_up_);
+}
 
 void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
   endpoint_ = std::move(endpoint);
@@ -39,8 +43,19 @@ void MsgLink::EndConnecting() {
 void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   EndConnecting();
   domain_->Forget(this);
+  warm_up_->Clear();
   endpoint_.reset();
   if (queues_.receives != nullptr) domain_->LeaveQueues(std::exchange(queues_, {}));
+}
+
+bool MsgLink::comes_unseen() const { return domain_->objects()->groups != nullptr; }
+
+// In the order of a receiver's need.
+void MsgLink::GoCold() {
+  warm_up_->Begin(/*call=*/nullptr);
+  if (above_ != nullptr) above_->ListLines(warm_up_);
+  warm_up_->Add(static_cast<const FabricLink*>(this), sizeof(FabricLink));
+  EndpointLines(endpoint()).ListForMessage(warm_up_);
 }
 
 }  // namespace weft

@@ -7,18 +7,24 @@
 
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/fabric_link.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
 class MsgDomain;
 
-class MsgLink final : public FabricLink {
+class MsgLink final : public FabricLink, public CanGoCold {
  public:
   MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~MsgLink() override;
 
   // Owns the endpoint from here on, and its place in the queues that it completes to.
   void Take(EndpointPtr endpoint, const EndpointQueues& queues);
+
+  // CanGoCold: of links in groups.
+  WarmUp& warm_up() override { return *warm_up_; }
+  void AskForLines(ListsLines* above) override { above_ = above; }
+  bool comes_unseen() const override;
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);
@@ -30,10 +36,13 @@ class MsgLink final : public FabricLink {
 
  private:
   void StopProvider(bool peer_is_gone) override;
+  void GoCold() override;
   void EndConnecting();
 
   MsgDomain* const domain_;
   const uint64_t nonce_;
+  WarmUp* const warm_up_;        // the domain's
+  ListsLines* above_ = nullptr;  // for warm_up_
   EndpointPtr endpoint_;
   EndpointQueues queues_;  // of endpoint_
   bool connecting_ = true;

@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "core/cache_line.h"
 #include "gtest/gtest.h"
 #include "transport/ofi/link_fixture.h"
 #include "transport/ofi/poll_hook.h"
 #include "transport/ofi/write_calls.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 namespace {
@@ -297,6 +299,49 @@ TEST_F(QueueGroupsTest, SendsAreTakenBackWhenSlotsHaveRunOut) {
     }
     ASSERT_TRUE(Run([&] { return b_.received.size() == sent; }));
   }
+}
+
+// What a connection would list of itself.
+struct Above final : ListsLines {
+  void ListLines(WarmUp* lines) override { lines->Add(memory, sizeof(memory)); }
+  alignas(kCacheLineBytes) char memory[2 * kCacheLineBytes] = {};
+};
+
+bool Lists(const WarmUp& lines, const void* wanted) {
+  bool found = false;
+  lines.ForEachLine([&](const void* line, bool /*for_write*/) { found = found || line == wanted; });
+  return found;
+}
+
+// A link met each of its lines, and those of whoever is above it, as a miss behind the other when
+// it had not been used for a thousand calls.
+TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  Above above;
+  CanGoCold* const first = CanGoCold::Of(of_a_[0].link.get());
+  ASSERT_NE(first, nullptr);
+  first->AskForLines(&above);
+  ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
+  EXPECT_FALSE(first->warm_up().wanted());
+  ASSERT_TRUE(a_.Send(of_a_[1], "another").ok());
+  EXPECT_TRUE(first->warm_up().wanted());
+  EXPECT_TRUE(Lists(first->warm_up(), above.memory));
+  EXPECT_TRUE(Lists(first->warm_up(), above.memory + kCacheLineBytes));
+  EXPECT_FALSE(CanGoCold::Of(of_a_[1].link.get())->warm_up().wanted());
+  EXPECT_TRUE(first->comes_unseen());
+}
+
+// A list stays with the domain: who has kept it finds that it wants nothing, or another link's.
+TEST_F(QueueGroupsTest, TheListOfALinkThatHasGoneIsEmpty) {
+  WarmUp& lines = CanGoCold::Of(of_a_[0].link.get())->warm_up();
+  ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
+  ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "another").ok());
+  of_a_[0].link.reset();
+  EXPECT_FALSE(lines.wanted());
+  EXPECT_FALSE(Lists(lines, of_a_[0].link.get()));
+  ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "and on").ok());
+  of_a_[kLinks - 1].link.reset();  // the one that was used last
+  ASSERT_TRUE(a_.Send(of_a_[1], "and on").ok());
 }
 
 }  // namespace

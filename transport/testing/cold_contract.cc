@@ -1,0 +1,56 @@
+// Of many connections, those that are not used: what is called for before they are touched.
+
+#include <memory>
+#include <vector>
+
+#include "transport/testing/contract_test.h"
+#include "transport/warm_up.h"
+
+namespace weft {
+namespace {
+
+// Of more than are polled for their own sake.
+constexpr size_t kConnections = 12;
+
+WarmUp* LinesOf(Endpoint& end) {
+  CanGoCold* const cold = CanGoCold::Of(&end.connection());
+  return cold == nullptr ? nullptr : &cold->warm_up();
+}
+
+// One of a thousand connections met what a message touches line by line, each a miss behind the
+// other: 2 us at each side over tcp.
+TEST_P(ContractTest, WhatAColdConnectionTouchesIsCalledForBeforeItsMessage) {
+  std::vector<std::unique_ptr<Endpoint>> clients;
+  Listen();
+  const auto end = [&](size_t i) -> Endpoint& { return *acceptor_.endpoints[i]; };
+  for (size_t i = 0; i < kConnections; ++i) {
+    clients.push_back(std::make_unique<Endpoint>());
+    Connect(*clients[i]);
+    ASSERT_TRUE(Run(
+        [&] { return clients[i]->opened() && acceptor_.endpoints.size() > i && end(i).opened(); }));
+  }
+  size_t were_cold = 0;
+  for (size_t call = 0; call < 3 * kConnections; ++call) {
+    const size_t i = call % kConnections;
+    WarmUp* const lines = LinesOf(end(i));
+    bool at_message = true;
+    end(i).on_message = [&](ByteSpan) { at_message = lines != nullptr && lines->wanted(); };
+    were_cold += lines != nullptr && lines->wanted();
+    clients[i]->Send("request");
+    ASSERT_TRUE(Run([&] { return end(i).received_count == call / kConnections + 1; }));
+    EXPECT_FALSE(at_message) << call;
+    end(i).Send("reply");
+    ASSERT_TRUE(Run([&] { return clients[i]->received.size() == call / kConnections + 1; }));
+  }
+  for (const auto& client : clients) client->connection().Close("done");
+  ASSERT_TRUE(Run([&] {
+    for (size_t i = 0; i < kConnections; ++i) {
+      if (!clients[i]->closed() || !end(i).closed()) return false;
+    }
+    return true;
+  }));
+  if (were_cold == 0) GTEST_SKIP() << "no connection goes cold here";
+}
+
+}  // namespace
+}  // namespace weft
