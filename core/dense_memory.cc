@@ -1,0 +1,182 @@
+#include "core/dense_memory.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <new>
+
+#include "core/cache_line.h"
+#include "core/check.h"
+
+// Kernels since 6.1 have it, headers later.
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+// Sanitizers know of malloc's memory what they cannot know of this.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define WEFT_INTERNAL_PLAIN_MEMORY 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define WEFT_INTERNAL_PLAIN_MEMORY 1
+#endif
+#endif
+
+namespace weft {
+namespace {
+
+#ifdef WEFT_INTERNAL_PLAIN_MEMORY
+constexpr bool kPlain = true;
+#else
+constexpr bool kPlain = false;
+#endif
+
+constexpr size_t kSizes = DenseMemory::kMaxObjectBytes / kCacheLineBytes + 1;
+
+size_t LinesOf(size_t bytes) { return (bytes + kCacheLineBytes - 1) / kCacheLineBytes; }
+
+// What was given back, while nobody has it.
+struct Free {
+  Free* next;
+};
+
+// The beginning of a chunk, which is aligned to its size.
+struct Chunk {
+  Chunk* next = nullptr;
+  Chunk* previous = nullptr;
+  size_t used_bytes = 0;                // from the beginning; those behind were never given out
+  size_t live = 0;                      // objects
+  bool huge = false;                    // asked for
+  std::array<Free*, kSizes> free = {};  // by lines
+
+  std::byte* begin() { return reinterpret_cast<std::byte*>(this); }
+};
+
+constexpr size_t kFirstOffset =
+    (sizeof(Chunk) + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
+static_assert(kFirstOffset + DenseMemory::kMaxObjectBytes <= DenseMemory::kChunkBytes / 8);
+
+struct Chunks {
+  std::mutex mutex;
+  Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
+  size_t count = 0;
+
+  void* Take(size_t lines);
+  void Give(void* memory, size_t lines);
+
+ private:
+  Chunk* Add();
+  void Remove(Chunk* chunk);
+  void* TakeFrom(Chunk* chunk, size_t lines);
+};
+
+// Never destroyed: objects may outlive whatever is.
+Chunks& All() {
+  static auto* const chunks = new Chunks;
+  return *chunks;
+}
+
+// As mmap() aligns to pages, room for one chunk is cut out of that for two.
+std::byte* MapChunk() {
+  constexpr size_t kBytes = DenseMemory::kChunkBytes;
+  void* const mapped = mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
+  WEFT_CHECK(mapped != MAP_FAILED);
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const size_t before = -reinterpret_cast<uintptr_t>(begin) % kBytes;
+  if (before > 0) munmap(begin, before);
+  munmap(begin + before + kBytes, kBytes - before);
+  return begin + before;
+}
+
+// A hint: it may fail.
+void MakeHuge(Chunk* chunk) {
+  chunk->huge = true;
+  madvise(chunk, DenseMemory::kChunkBytes, MADV_HUGEPAGE);
+}
+
+Chunk* Chunks::Add() {
+  std::byte* const memory = MapChunk();
+  // Before it is touched.
+  if (count > 0) madvise(memory, DenseMemory::kChunkBytes, MADV_HUGEPAGE);
+  auto* const chunk = new (memory) Chunk;
+  chunk->huge = count > 0;
+  chunk->used_bytes = kFirstOffset;
+  chunk->next = first;
+  if (first != nullptr) first->previous = chunk;
+  first = chunk;
+  ++count;
+  return chunk;
+}
+
+void Chunks::Remove(Chunk* chunk) {
+  (chunk->previous != nullptr ? chunk->previous->next : first) = chunk->next;
+  if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
+  --count;
+  munmap(chunk, DenseMemory::kChunkBytes);
+}
+
+void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
+  void* memory = nullptr;
+  if (Free* const free = chunk->free[lines]; free != nullptr) {
+    chunk->free[lines] = free->next;
+    memory = free;
+  } else if (chunk->used_bytes + lines * kCacheLineBytes <= DenseMemory::kChunkBytes) {
+    memory = chunk->begin() + chunk->used_bytes;
+    chunk->used_bytes += lines * kCacheLineBytes;
+  } else {
+    return nullptr;
+  }
+  ++chunk->live;
+  if (!chunk->huge && chunk->used_bytes > DenseMemory::kChunkBytes / 2) {
+    MakeHuge(chunk);
+    madvise(chunk, DenseMemory::kChunkBytes, MADV_COLLAPSE);
+  }
+  return memory;
+}
+
+// Chunks are few: a GiB of objects has 512.
+void* Chunks::Take(size_t lines) {
+  for (Chunk* chunk = first; chunk != nullptr; chunk = chunk->next) {
+    if (void* const memory = TakeFrom(chunk, lines); memory != nullptr) return memory;
+  }
+  return TakeFrom(Add(), lines);
+}
+
+void Chunks::Give(void* memory, size_t lines) {
+  auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
+                                               ~uintptr_t{DenseMemory::kChunkBytes - 1});
+  chunk->free[lines] = new (memory) Free{chunk->free[lines]};
+  if (--chunk->live == 0) Remove(chunk);
+}
+
+}  // namespace
+
+void* DenseMemory::Take(size_t bytes) {
+  if (kPlain || bytes > kMaxObjectBytes) {
+    return ::operator new (bytes, std::align_val_t{kCacheLineBytes});
+  }
+  Chunks& all = All();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return all.Take(LinesOf(bytes));
+}
+
+void DenseMemory::Give(void* memory, size_t bytes) {
+  if (memory == nullptr) return;
+  if (kPlain || bytes > kMaxObjectBytes) {
+    return ::operator delete (memory, std::align_val_t{kCacheLineBytes});
+  }
+  Chunks& all = All();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.Give(memory, LinesOf(bytes));
+}
+
+size_t DenseMemory::chunks() {
+  Chunks& all = All();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  return all.count;
+}
+
+}  // namespace weft
