@@ -64,6 +64,29 @@ TEST_F(BulkTest, PayloadsOfEverySizeArriveUnchanged) {
   }
 }
 
+// What the server keeps for transfers goes from connection to connection, with the call's memory.
+TEST_F(BulkTest, PayloadsOfOneConnectionAfterThoseOfAnother) {
+  Start();
+  auto second = *Channel::Open(client(), "sim:server");
+  uint8_t seed = 1;
+  for (Channel* const channel : {channel_.get(), second.get(), channel_.get()}) {
+    Payloads::Stub stub(*channel);
+    GuardedMemory sent(50'000);
+    GuardedMemory received(50'000);
+    sent.Fill(++seed);
+    BulkCall bulk(*channel);
+    Parcel reply;
+    bulk.Send(sent.all(), request_.mutable_data());
+    bulk.Receive(received.all());
+    const absl::Status status = stub.Exchange(request_, &reply, {.bulk = &bulk});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(bulk.Received(reply.data()).ok());
+    EXPECT_TRUE(received.Holds(seed));
+    // The next lends nothing: the windows of the last one are not there.
+    EXPECT_TRUE(absl::IsInvalidArgument(stub.Exchange(request_, &reply)));
+  }
+}
+
 TEST_F(BulkTest, OneObjectServesOneCallAfterTheOther) {
   Start();
   GuardedMemory sent(5000);

@@ -76,10 +76,10 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::
                  const ChannelOptions& options)
     : own_engine_(std::move(own_engine)),
       engine_(engine),
+      client_(new ClientConnection(engine, address, options)),
+      default_timeout_us_(options.default_timeout_us),
       address_(address),
-      options_(options),
-      buffers_(&engine, options.buffers),
-      client_(new ClientConnection(engine, address, options)) {}
+      buffers_(&engine, options.buffers) {}
 
 Channel::~Channel() {
   WEFT_CHECK(!engine_.InTurn());
@@ -163,8 +163,7 @@ absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
 }
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
-  const uint64_t timeout_us =
-      options.timeout_us != 0 ? options.timeout_us : options_.default_timeout_us;
+  const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
   if (timeout_us == 0) return;
   // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
   constexpr uint64_t kLongestUs = uint64_t{1} << 54;

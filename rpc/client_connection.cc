@@ -14,10 +14,10 @@ namespace weft {
 
 ClientConnection::ClientConnection(Engine& engine, const std::string& address,
                                    const ChannelOptions& options)
-    : engine_(engine),
+    : max_reply_bytes_(options.max_reply_bytes),
+      engine_(engine),
       address_(address),
       options_(options),
-      max_reply_bytes_(options.max_reply_bytes),
       jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
 
 ClientConnection::~ClientConnection() {
@@ -96,7 +96,8 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
   if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
     return absl::FailedPreconditionError("the server's hello makes no sense");
   }
-  slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  slots_.Clear();
+  slots_.Start(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   return absl::OkStatus();
@@ -186,18 +187,9 @@ void ClientConnection::Shutdown() {
 // --- lines ---------------------------------------------------------------------------------------
 
 void ClientConnection::ListLines(WarmUp* lines) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(&state_);
-  const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
-  lines->Add(this, 1);  // what virtual calls go by, and the engine
-  lines->Add(begin, static_cast<size_t>(end - begin));
+  lines->Add(&connection_, kCacheLineBytes);
+  lines->Add(this, 2 * kCacheLineBytes);
   lines->Add(&methods_, 1);  // the first methods' numbers
-  if (!slots_) return;
-  // The slot that the next call takes: taken, and given back.
-  SlabHandle handle;
-  if (Slot* const slot = slots_->Allocate(&handle); slot != nullptr) {
-    lines->Add(slot, sizeof(*slot));
-    slots_->Free(handle);
-  }
 }
 
 // --- facts --------------------------------------------------------------------------------------
@@ -211,18 +203,17 @@ absl::StatusOr<PathInfo> ClientConnection::path() const {
 
 ChannelStats ClientConnection::stats() const {
   ChannelStats stats = stats_;
-  stats.outstanding = slots_ ? static_cast<uint32_t>(slots_->size()) : 0;
+  stats.outstanding = static_cast<uint32_t>(slots_.size());
   stats.queued = queued_;
   return stats;
 }
 
 void ClientConnection::CheckInvariants() {
   WEFT_CHECK(queue_.CountSlowly() == queued_ && queued_ <= options_.max_queued_calls);
-  if (!slots_) return;
-  slots_->CheckInvariants();
+  slots_.CheckInvariants();
   uint32_t abandoned = 0;
   uint32_t owed = 0;
-  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
+  slots_.ForEach([&](SlabHandle handle, Slot& slot) {
     abandoned += slot.call == nullptr;
     owed += slot.cancel_owed;
     WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);

@@ -21,14 +21,15 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cache_line.h"
+#include "core/dense_memory.h"
 #include "core/intrusive_list.h"
+#include "core/near_slab.h"
 #include "core/prefetch.h"
 #include "core/random.h"
 #include "core/slab.h"
@@ -46,7 +47,10 @@ namespace weft {
 
 class BulkCall;
 
-class ClientConnection final : private ConnectionHandler, private ListsLines, private Timer {
+class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandler,
+                                                        private ListsLines,
+                                                        private Timer,
+                                                        public InDenseMemory {
  public:
   ClientConnection(Engine& engine, const std::string& address, const ChannelOptions& options);
 
@@ -68,7 +72,7 @@ class ClientConnection final : private ConnectionHandler, private ListsLines, pr
   }
 
   // Calls for what a call touches first. On any thread.
-  void PrefetchFirst() const { PrefetchLines(&state_, kCacheLineBytes); }
+  void PrefetchFirst() const { PrefetchLines(&connection_, kCacheLineBytes); }
 
   // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
   // the deadline, and calls Expire().
@@ -231,28 +235,31 @@ class ClientConnection final : private ConnectionHandler, private ListsLines, pr
   }
   uint32_t TimeLeftUs(const ClientCall& call) const;
 
-  // Constant after construction.
+  // What every call touches: the first cache line, for virtual calls; one here, with the first
+  // counts of stats_; one from connection_ on, with the first slot; one of methods_.
+  alignas(kCacheLineBytes) ClientCall* spare_calls_ = nullptr;  // CallbackCalls, in a row
+  uint32_t spare_count_ = 0;
+  uint32_t failures_ = 0;  // attempts in a row without a reply
+  uint64_t max_request_bytes_ = 0;
+  const uint64_t max_reply_bytes_;
+  absl::Status close_reason_;  // why this side has closed; OK: it has not
+  uint32_t queued_ = 0;
+  std::atomic<uint32_t> holds_ = 0;  // any thread
+  ChannelStats stats_;
+
+  alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until
+                                                               // OnClosed
+  WarmUp* warm_up_ = &WarmUp::None();                          // of connection_, if it can go cold
+  State state_ = State::kIdle;
+  NearSlab<Slot> slots_;  // started while kOpen; as many as both sides allow
+
+  alignas(kCacheLineBytes) MethodTable methods_;
+
+  // The rest. Constant after construction:
   Engine& engine_;
   const std::string address_;
   const ChannelOptions options_;
 
-  // What every call touches: two cache lines, and one of methods_.
-  alignas(kCacheLineBytes) State state_ = State::kIdle;
-  uint32_t queued_ = 0;
-  std::atomic<uint32_t> holds_ = 0;    // any thread
-  uint32_t failures_ = 0;              // attempts in a row without a reply
-  Connection* connection_ = nullptr;   // kConnecting, kOpen; kEnded until OnClosed
-  WarmUp* warm_up_ = &WarmUp::None();  // of connection_, if it can go cold
-  uint64_t max_request_bytes_ = 0;
-  std::optional<Slab<Slot>> slots_;    // kOpen; as many as both sides allow
-  ClientCall* spare_calls_ = nullptr;  // CallbackCalls, one after the other
-  uint32_t spare_count_ = 0;
-  const uint64_t max_reply_bytes_;
-  absl::Status close_reason_;  // why this side has closed; OK: it has not
-  ChannelStats stats_;
-
-  // The rest.
-  MethodTable methods_;
   uint32_t max_windows_ = 0;      // in one request; as many as both sides allow
   IntrusiveList<BulkCall> lent_;  // whose windows the server may use, or used until just now
   IntrusiveList<ClientCall> queue_;

@@ -20,8 +20,7 @@ const char* NameOf(Rights rights) { return rights == kMayRead ? "read" : "writte
 
 }  // namespace
 
-ServerBulk::ServerBulk(ServerConnection* connection, ServerCall* call)
-    : connection_(connection), call_(call) {
+ServerBulk::ServerBulk(ServerCall* call) : call_(call) {
   static_assert(kMaxTransfers <= 32, "used_ has a bit for each");
   for (Slot& slot : slots_) slot.owner = this;
 }
@@ -201,7 +200,8 @@ absl::Status ServerBulk::Write(const MemorySlice& from, uint32_t window, uint64_
 
 // --- the engine's part --------------------------------------------------------------------------
 
-void ServerBulk::Begin(std::span<const Window> windows) {
+void ServerBulk::Begin(ServerConnection* connection, std::span<const Window> windows) {
+  connection_ = connection;
   std::copy(windows.begin(), windows.end(), windows_.begin());
   count_ = static_cast<uint32_t>(windows.size());
   next_push_ = 0;

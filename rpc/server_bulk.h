@@ -59,11 +59,11 @@ class ServerBulk {
   using Done = Function<void(absl::Status)>;
 
   // Transfers of one call under way. Enough to keep any path busy with chunks of 64 KiB; 200 bytes
-  // each, kept by a call slot that has ever carried windows.
+  // each, kept by a call that has ever carried windows.
   static constexpr uint32_t kMaxTransfers = 16;
 
   // For ServerCall.
-  ServerBulk(ServerConnection* connection, ServerCall* call);
+  explicit ServerBulk(ServerCall* call);
   ServerBulk(const ServerBulk&) = delete;
   ServerBulk& operator=(const ServerBulk&) = delete;
 
@@ -136,7 +136,7 @@ class ServerBulk {
   absl::Status Block(Start&& start);
 
   // For ServerCall and ServerConnection, on the engine's thread.
-  void Begin(std::span<const Window> windows);
+  void Begin(ServerConnection* connection, std::span<const Window> windows);
   // True: transfers are under way; the call ends with `*status` when they have ended. Else
   // `*status` may have become the error of one that nobody asked about.
   bool Hold(absl::Status* status);
@@ -152,11 +152,10 @@ class ServerBulk {
   static absl::Status Verify(const Slot& slot);
   Engine& engine() const;
 
-  // Constant after construction.
-  ServerConnection* const connection_;
   ServerCall* const call_;
 
   // Constant during a call.
+  ServerConnection* connection_ = nullptr;
   std::array<Window, kMaxWindows> windows_;
   uint32_t count_ = 0;
 

@@ -82,30 +82,24 @@ void ServerCall::TrimIfLarge() {
 
 ServerBulk& ServerContext::bulk() {
   auto& call = static_cast<ServerCall&>(*this);
-  if (call.bulk_ == nullptr) {
-    call.bulk_ = std::make_unique<ServerBulk>(call.connection_, &call);
-  }
+  if (!call.uses_bulk_) call.BeginBulk({});
   return *call.bulk_;
+}
+
+void ServerCall::BeginBulk(std::span<const Window> windows) {
+  if (bulk_ == nullptr) bulk_ = std::make_unique<ServerBulk>(this);
+  bulk_->Begin(connection_, windows);
+  uses_bulk_ = true;
 }
 
 void ServerCall::TakeWindows(std::span<const Window> windows) {
   has_windows_ = true;
-  bulk().Begin(windows);
+  BeginBulk(windows);
 }
 
-// A large request is overtaken by the small frames behind it.
-void ServerCall::TakeEarlyCancel() {
-  cancelled_.store(early_cancel_ == id_.generation, std::memory_order_relaxed);
-  early_cancel_ = 0;
-}
-
-void ServerCall::Cancel(uint32_t generation) {
-  if (state_ == State::kFree) {
-    early_cancel_ = generation;
-  } else if (generation == id_.generation) {
-    cancelled_.store(true, std::memory_order_relaxed);
-    if (has_windows_) connection_->TakeBack(*this);
-  }
+void ServerCall::Cancel() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  if (has_windows_) connection_->TakeBack(*this);
 }
 
 namespace internal {

@@ -1,17 +1,18 @@
-// One call slot of a server's connection: what a request needs from its arrival to its reply.
+// One call at the server: what a request needs from its arrival to its reply.
 //
-// A slot is used again and again. Its arena, with the request and the reply message on it, stays
-// from call to call of the same method: strings and repeated fields keep their capacity, and the
-// usual call allocates nothing. The arena is emptied when the method changes, or when a call has
-// made it large.
+// The object is used again and again, by whichever connection has a request next (server_calls.h).
+// Its arena, with the request and the reply message on it, stays from call to call of the same
+// method: strings and repeated fields keep their capacity, and the usual call allocates nothing.
+// The arena is emptied when the method changes, or when a call has made it large.
 //
 //   States, and who moves them:
-//     kFree     the client may use the slot. -> kRunning: ServerConnection, on a request
+//     kFree     nobody's. -> kRunning: ServerConnection, on a request
 //     kRunning  the handler has it, on whatever thread. -> kReplying, kFree: Finish(), on the
 //     engine kReplying the reply waits for credit. -> kFree: sent, or the connection is gone
 //
 // Threads: Finish() and FinishDropped() from any thread, once for each call; else the engine's.
-// Lifetime: belongs to its ServerConnection, which stays until all its calls are finished.
+// Lifetime: belongs to the server's pool while kFree; else to the slot of its ServerConnection,
+//   which stays until all its calls are finished.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -27,6 +28,7 @@
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/intrusive_list.h"
+#include "rpc/call_slots.h"
 #include "rpc/frame.h"
 #include "rpc/server_bulk.h"
 #include "rpc/server_context.h"
@@ -64,32 +66,22 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
  private:
   friend class ServerContext;
   friend class ServerConnection;
+  friend class ServerCalls;
   friend class FinishedCalls;
   friend class IntrusiveList<ServerCall>;
 
   enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
 
-  void Attach(ServerConnection* connection) { connection_ = connection; }
-  // A request may take the slot: it is free, and the generation is newer than that of its last
-  // call. (Generations may wrap around: newer is what lies in the half circle ahead.)
-  bool IsFreeFor(uint32_t generation) const {
-    return state_ == State::kFree &&
-           (static_cast<int32_t>(generation - id_.generation) > 0 || !used_);
-  }
-  // It has. kFree -> kRunning.
-  void Begin(CallId id) {
+  // kFree -> kRunning, for a request of that connection.
+  void Begin(ServerConnection* connection, CallSlots::Slot* slot, CallId id) {
+    connection_ = connection;
+    slot_ = slot;
     id_ = id;
-    used_ = true;
     state_ = State::kRunning;
     request_bytes_ = 0;
-    has_windows_ = released_ = finished_ = false;
-    if (bulk_ != nullptr) [[unlikely]]
-      bulk_->Begin({});
+    has_windows_ = uses_bulk_ = released_ = finished_ = false;
     cancelled_.store(false, std::memory_order_relaxed);
-    if (early_cancel_ != 0) [[unlikely]]
-      TakeEarlyCancel();
   }
-  void TakeEarlyCancel();
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
   // Sets the deadline, counted from the start of the turn; false if it has passed.
@@ -108,10 +100,11 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   }
   // Finish() elsewhere than in a handler that runs on the engine's thread.
   void FinishLater(absl::Status status);
-  // The client has given up on the call of that generation, which may not even be here yet: a
-  // large request is overtaken by the small frames behind it.
-  void Cancel(uint32_t generation);
-  // The slot is free again.
+  // The client has given up on it.
+  void Cancel();
+  // Makes bulk_ ready for the present call.
+  void BeginBulk(std::span<const Window> windows);
+  // It is over.
   void End() {
     state_ = State::kFree;
     if (MayBeLarge()) [[unlikely]]
@@ -130,8 +123,8 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   // The same, and reads the request, for a method with structs of fixed layout.
   bool DecodeLayouts(const MethodDescriptor& method, ByteSpan body);
 
-  // What a free slot may keep for its next call, in bytes of encoded messages and of arena. Higher
-  // saves allocations of larger calls, and costs up to twice this for each slot that was ever used.
+  // What a free call may keep for the next one, in bytes of encoded messages and of arena. Higher
+  // saves allocations of larger calls, and costs up to twice this for each that is spare.
   static constexpr uint32_t kKeepBytes = 16 << 10;
   // An arena may also grow by little in each call. It is looked at after so many: that is some
   // cache lines, and what small calls add meanwhile is bounded by kKeepBytes for each.
@@ -142,12 +135,11 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   // After a call: gives back what a large one has taken.
   void TrimIfLarge();
 
-  // Constant once attached.
-  alignas(kCacheLineBytes / 2) ServerConnection* connection_ = nullptr;
+  alignas(kCacheLineBytes / 2) ServerConnection* connection_ = nullptr;  // while not kFree
   CallId id_;  // of the present or last call
   State state_ = State::kFree;
-  bool used_ = false;          // id_ is of a real call
   bool has_windows_ = false;   // the present call
+  bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool released_ = false;      // the client has been, or will be, told so
   bool finished_ = false;      // by its handler, which has not returned
   bool release_owed_ = false;  // will be: there was no credit
@@ -156,14 +148,16 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   std::atomic<uint64_t> handled_by_{0};
   CallBody request_;  // on arena_, of method_, as reply_
   CallBody reply_;
-  // Made for the first call that has use for it. The engine's while has_windows_ or not running.
+  // Made for the first call that has use for it. The engine's while has_windows_ or not running;
+  // meant for another call while !uses_bulk_.
   std::unique_ptr<ServerBulk> bulk_;
   uint32_t request_bytes_ = 0;  // encoded; 0: refused
   uint32_t reply_bytes_ = 0;    // of the last call that was answered
-  uint32_t early_cancel_ = 0;   // generation cancelled before it arrived; 0: none
   absl::Status status_;         // how it ended
   // The rest.
+  CallSlots::Slot* slot_ = nullptr;      // while not kFree
   ServerCall* next_finished_ = nullptr;  // FinishedCalls
+  ServerCall* next_spare_ = nullptr;     // ServerCalls
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };

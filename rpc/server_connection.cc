@@ -56,8 +56,6 @@ class HandlerTask {
 
 }  // namespace
 
-// What a call touches of its slot, but for its messages, and of its connection.
-static_assert(sizeof(ServerCall) % kCacheLineBytes == 0);
 static_assert(kMaxOutstandingCalls <= std::numeric_limits<uint16_t>::max() - 1);
 
 // --- life ---------------------------------------------------------------------------------------
@@ -71,20 +69,11 @@ void ServerConnection::OnOpen(Connection& connection) {
   if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) cold->AskForLines(this);
 }
 
-// Clients with one call at a time have it in slot 0.
+// Slot 0, which clients with one call at a time have it in, is among these.
 void ServerConnection::ListLines(WarmUp* lines) {
   const auto* const begin = reinterpret_cast<const std::byte*>(this);
   const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
   lines->Add(begin, static_cast<size_t>(end - begin));
-  if (calls_.size() == 0) return;
-  const ServerCall& call = calls_[0];
-  const auto* const slot = reinterpret_cast<const std::byte*>(&call);
-  const auto* const rest = reinterpret_cast<const std::byte*>(&call.next_finished_);
-  lines->Add(slot, static_cast<size_t>(rest - slot));
-  if (call.method_ == nullptr) return;
-  // Of messages, what most have.
-  lines->Add(call.request_.message, kCacheLineBytes);
-  lines->Add(call.reply_.message, kCacheLineBytes);
 }
 
 absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
@@ -104,7 +93,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
   transfers_.SetPace(PaceOf(path_.kind));
-  calls_.Reserve(slots);
+  slots_.Reserve(slots);
   return absl::OkStatus();
 }
 
@@ -123,13 +112,12 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   connection_ = nullptr;
   closed_ = true;
   ++running_;  // keeps this alive for now
-  for (ServerCall& call : calls_) {
-    if (call.state_ == ServerCall::State::kReplying) Free(call);
-    if (call.state_ == ServerCall::State::kRunning) {
-      call.cancelled_.store(true, std::memory_order_relaxed);
-      if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
-    }
-  }
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    ServerCall& call = *slot.call;
+    if (call.state_ == ServerCall::State::kReplying) return Free(call);
+    call.cancelled_.store(true, std::memory_order_relaxed);
+    if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
+  });
   if (--running_ == 0) core_.Retire(this);
 }
 
@@ -180,30 +168,41 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
 
 // The slot of a new call, if the client may use it; else ends the connection.
 WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
-  if (id.slot >= calls_.size()) [[unlikely]]
-    ReachSlot(id.slot);
-  if (id.slot >= calls_.size() || !calls_[id.slot].IsFreeFor(id.generation)) [[unlikely]] {
-    RefuseSlot(id.slot);
+  CallSlots::Slot* slot = slots_.Find(id.slot);
+  if (slot == nullptr) [[unlikely]]
+    slot = ReachSlot(id.slot);
+  if (slot == nullptr || !slot->IsFreeFor(id.generation)) [[unlikely]] {
+    RefuseSlot(slot);
     return nullptr;
   }
-  ServerCall& call = calls_[id.slot];
-  call.Begin(id);
+  ServerCall* const call = core_.calls().Take();
+  slot->call = call;
+  slot->generation = id.generation;
+  slot->used = true;
+  call->Begin(this, slot, id);
+  if (slot->early_cancel != 0) [[unlikely]]
+    TakeEarlyCancel(*slot);
   ++running_;
   ++core_.stats().running;
-  return &call;
+  return call;
+}
+
+// A large request is overtaken by the small frames behind it.
+WEFT_COLD void ServerConnection::TakeEarlyCancel(CallSlots::Slot& slot) {
+  slot.call->cancelled_.store(slot.early_cancel == slot.generation, std::memory_order_relaxed);
+  slot.early_cancel = 0;
 }
 
 // Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
-WEFT_COLD void ServerConnection::ReachSlot(uint32_t slot) {
-  if (slot >= calls_.capacity()) return;
-  while (slot >= calls_.size()) calls_.Grow().Attach(this);
+WEFT_COLD CallSlots::Slot* ServerConnection::ReachSlot(uint32_t slot) {
+  if (slot >= slots_.capacity()) return nullptr;
+  while (slot >= slots_.size()) slots_.Grow();
+  return slots_.Find(slot);
 }
 
-WEFT_COLD void ServerConnection::RefuseSlot(uint32_t slot) {
-  if (slot >= calls_.size()) return ProtocolError("a call slot that was not agreed on");
-  if (calls_[slot].state_ != ServerCall::State::kFree) {
-    return ProtocolError("a call slot that is in use");
-  }
+WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
+  if (slot == nullptr) return ProtocolError("a call slot that was not agreed on");
+  if (slot->call != nullptr) return ProtocolError("a call slot that is in use");
   ProtocolError("a call slot's generation that is not new");
 }
 
@@ -289,10 +288,14 @@ WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entr
 
 void ServerConnection::OnCancel(ByteSpan frame) {
   CallId id;
-  const bool decoded = DecodeNotice(frame, &id);
-  if (decoded) ReachSlot(id.slot);  // its request may come behind
-  if (!decoded || id.slot >= calls_.size()) return ProtocolError("a cancel that names no call");
-  calls_[id.slot].Cancel(id.generation);
+  // Its request may come behind.
+  CallSlots::Slot* const slot = DecodeNotice(frame, &id) ? ReachSlot(id.slot) : nullptr;
+  if (slot == nullptr) return ProtocolError("a cancel that names no call");
+  if (slot->call == nullptr) {
+    slot->early_cancel = id.generation;
+  } else if (slot->generation == id.generation) {
+    slot->call->Cancel();
+  }
 }
 
 // --- replies ------------------------------------------------------------------------------------
@@ -300,15 +303,15 @@ void ServerConnection::OnCancel(ByteSpan frame) {
 // Of a call that its handler has finished before it returned: most calls.
 WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
   // Replies that wait for credit are not overtaken.
-  if (connection_ != nullptr && call.bulk_ == nullptr && call.status_.ok() &&
-      waiting_replies_ == 0 && TrySendReply(call)) [[likely]]
+  if (connection_ != nullptr && !call.uses_bulk_ && call.status_.ok() && waiting_replies_ == 0 &&
+      TrySendReply(call)) [[likely]]
     return FreeAnswered(call);
   Complete(call, std::move(call.status_));
 }
 
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   // With transfers under way it comes here again.
-  if (call.bulk_ != nullptr && call.bulk_->Hold(&status)) return;
+  if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
   call.status_ = std::move(status);
   AnswerSlowly(call);
 }
@@ -460,12 +463,12 @@ bool ServerConnection::TrySendReleased(ServerCall& call) {
 }
 
 void ServerConnection::SendOwedReleases() {
-  for (ServerCall& call : calls_) {
-    if (connection_ == nullptr) return;
-    if (!call.release_owed_ || !TrySendReleased(call)) continue;
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    ServerCall& call = *slot.call;
+    if (connection_ == nullptr || !call.release_owed_ || !TrySendReleased(call)) return;
     call.release_owed_ = false;
     --releases_owed_;
-  }
+  });
 }
 
 // --- the end of a call --------------------------------------------------------------------------
@@ -484,6 +487,8 @@ void ServerConnection::Free(ServerCall& call) {
 WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
   core_.stats().running_bytes -= call.request_bytes_;
   call.End();
+  call.slot_->call = nullptr;
+  core_.calls().Give(&call);
   core_.OnCallEnded();
   if (--running_ == 0 && closed_) core_.Retire(this);
 }
@@ -492,11 +497,13 @@ void ServerConnection::CheckInvariants() {
   uint32_t busy = 0;
   uint32_t replying = 0;
   uint32_t owed = 0;
-  for (const ServerCall& call : calls_) {
-    busy += call.state_ != ServerCall::State::kFree;
+  slots_.ForEachTaken([&](const CallSlots::Slot& slot) {
+    const ServerCall& call = *slot.call;
+    WEFT_CHECK(call.state_ != ServerCall::State::kFree && call.id_.generation == slot.generation);
+    ++busy;
     owed += call.release_owed_;
     replying += call.state_ == ServerCall::State::kReplying;
-  }
+  });
   WEFT_CHECK(busy == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
   WEFT_CHECK(owed == releases_owed_);

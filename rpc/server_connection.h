@@ -1,5 +1,7 @@
 // One client at the server: its call slots, and the frames to and from it.
 //
+// Calls themselves come from the server's pool (server_calls.h) and go back with their reply.
+//
 // The client names a slot and a generation in each request. The slot must exist and be free, and
 // the generation must be newer than that of the slot's last call: so a request runs at most once,
 // whatever a peer repeats. A peer that breaks this, or sends a frame that is none, loses this
@@ -10,7 +12,7 @@
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
 //   connection has closed and the last handler has finished.
-// Invariants: running_ = slots that are not kFree; waiting_ holds exactly the kReplying ones, which
+// Invariants: running_ = slots that have a call; waiting_ holds exactly the kReplying ones, which
 //   waiting_replies_ counts.
 #pragma once
 
@@ -20,9 +22,10 @@
 
 #include "absl/status/status.h"
 #include "core/cache_line.h"
-#include "core/grown_array.h"
+#include "core/dense_memory.h"
 #include "core/intrusive_list.h"
 #include "rpc/bulk_transfer.h"
+#include "rpc/call_slots.h"
 #include "rpc/dispatch.h"
 #include "rpc/frame.h"
 #include "rpc/server_call.h"
@@ -37,7 +40,8 @@ class ServerCore;
 class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
                                                         private ListsLines,
                                                         private ListNode<>,
-                                                        private TransferQueue::Host {
+                                                        private TransferQueue::Host,
+                                                        public InDenseMemory {
  public:
   ServerConnection(ServerCore& core, Connection& connection)
       : core_(core), connection_(&connection) {}
@@ -85,8 +89,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
-  void ReachSlot(uint32_t slot);
-  void RefuseSlot(uint32_t slot);
+  CallSlots::Slot* ReachSlot(uint32_t slot);
+  void RefuseSlot(const CallSlots::Slot* slot);
+  static void TakeEarlyCancel(CallSlots::Slot& slot);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
@@ -113,10 +118,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void ProtocolError(std::string_view what);
 
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
-  // is constant after construction, calls_ and max_..._ once open.
+  // is constant after construction, max_..._ once open.
   ServerCore& core_;
-  Connection* connection_;        // null: gone, or given up
-  GrownArray<ServerCall> calls_;  // room for as many as both sides allow; made as they are used
+  Connection* connection_;  // null: gone, or given up
+  CallSlots slots_;         // as many as both sides allow
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;

@@ -89,6 +89,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
 void ServerCore::Retire(ServerConnection* connection) {
   delete connection;  // leaves the list
   --stats_.connections;
+  calls_.Trim(stats_.running);
   if (draining_) LookForTheEnd();
 }
 

@@ -17,6 +17,7 @@
 #include "rpc/dispatch.h"
 #include "rpc/finished_calls.h"
 #include "rpc/server.h"
+#include "rpc/server_calls.h"
 #include "rpc/server_connection.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -41,6 +42,7 @@ class ServerCore final : private Acceptor, private Timer {
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
   ServerStats& stats() { return stats_; }
+  ServerCalls& calls() { return calls_; }
   bool draining() const { return draining_; }
 
   // A call ended on another thread than the engine's. Any thread.
@@ -72,6 +74,7 @@ class ServerCore final : private Acceptor, private Timer {
 
   // Engine thread only.
   std::vector<std::unique_ptr<Listener>> listeners_;
+  ServerCalls calls_;  // free ones
   IntrusiveList<ServerConnection> connections_;
   ServerStats stats_;
   bool draining_ = false;

@@ -116,6 +116,36 @@ TEST_F(ServerTest, TheReplyIsEmptyWhateverTheSlotWasUsedForBefore) {
   EXPECT_EQ(reply.ByteSizeLong(), 0u);
 }
 
+// A call slot of each connection had an arena of its own, cold for all who come after others. Now
+// who comes next has the memory that was used last, and two at once have two.
+TEST_F(ServerTest, ConnectionsShareTheMemoryOfCallsThatAreOver) {
+  Start();
+  auto second_channel = *Channel::Open(client(), "sim:server");
+  Probe::Stub second(*second_channel);
+  const auto hold = [&](Probe::Stub& stub, uint64_t number, Outcome& outcome) {
+    const size_t held = service_.held.size();
+    stub.Hold(MakeData(number, 10 * number), &outcome.reply, {}, outcome.Callback());
+    EXPECT_TRUE(RunUntil([&] { return service_.held.size() == held + 1; }));
+    const Data& request = service_.held.back().request();
+    EXPECT_EQ(request.payload(), MakeData(number, 10 * number).payload());
+    return &request;
+  };
+  const auto release = [&](Outcome& outcome, uint64_t number) {
+    service_.Release();
+    EXPECT_TRUE(RunUntil([&] { return outcome.done(); }));
+    EXPECT_EQ(outcome.reply.number(), number);
+  };
+  Outcome outcomes[4];
+  const Data* const first = hold(*stub_, 1, outcomes[0]);
+  release(outcomes[0], 1);
+  EXPECT_EQ(hold(second, 2, outcomes[1]), first);
+  EXPECT_NE(hold(*stub_, 3, outcomes[2]), first);
+  release(outcomes[1], 2);
+  EXPECT_EQ(hold(*stub_, 4, outcomes[3]), first);
+  release(outcomes[2], 3);
+  release(outcomes[3], 4);
+}
+
 TEST_F(ServerTest, ContextNamesMethodAndCaller) {
   Start();
   Outcome outcome;

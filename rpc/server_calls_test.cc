@@ -1,0 +1,74 @@
+// What a server keeps for calls, and what its connections remember of them.
+#include "rpc/server_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "rpc/call_slots.h"
+
+namespace weft {
+namespace {
+
+TEST(ServerCalls, TheOneGivenBackLastIsTakenNext) {
+  ServerCalls calls;
+  ServerCall* const first = calls.Take();
+  ServerCall* const second = calls.Take();
+  EXPECT_NE(first, second);
+  calls.Give(second);
+  calls.Give(first);
+  EXPECT_EQ(calls.Take(), first);
+  EXPECT_EQ(calls.Take(), second);
+  EXPECT_EQ(calls.made(), 2u);
+  calls.Give(first);
+  calls.Give(second);
+}
+
+TEST(ServerCalls, KeepsNoMoreThanItsBoundBesideThoseThatRun) {
+  constexpr uint32_t kRunning = 10;
+  ServerCalls calls;
+  std::vector<ServerCall*> taken;
+  for (uint32_t i = 0; i < 2 * ServerCalls::kMaxSpare; ++i) taken.push_back(calls.Take());
+  while (taken.size() > kRunning) {
+    calls.Give(taken.back());
+    taken.pop_back();
+  }
+  calls.Trim(kRunning);
+  EXPECT_EQ(calls.made(), kRunning + ServerCalls::kMaxSpare);
+  calls.Trim(kRunning);
+  EXPECT_EQ(calls.made(), kRunning + ServerCalls::kMaxSpare);
+  for (ServerCall* const call : taken) calls.Give(call);
+}
+
+TEST(CallSlots, AreMadeUpToTheirCapacityAndStayWhereTheyAre) {
+  CallSlots slots;
+  slots.Reserve(3);
+  EXPECT_EQ(slots.Find(0), nullptr);
+  for (uint32_t i = 0; i < 3; ++i) slots.Grow();
+  EXPECT_EQ(slots.size(), slots.capacity());
+  CallSlots::Slot* const first = slots.Find(0);
+  EXPECT_NE(first, nullptr);
+  EXPECT_NE(slots.Find(1), slots.Find(2));
+  EXPECT_EQ(slots.Find(3), nullptr);
+  EXPECT_EQ(slots.Find(0), first);
+}
+
+TEST(CallSlots, OnlyANewerGenerationFindsASlotFree) {
+  CallSlots::Slot slot;
+  EXPECT_TRUE(slot.IsFreeFor(0)) << "nobody has used it";
+  EXPECT_TRUE(slot.IsFreeFor(0xFFFFFFFF));
+  slot.used = true;
+  slot.generation = 5;
+  EXPECT_FALSE(slot.IsFreeFor(5));
+  EXPECT_FALSE(slot.IsFreeFor(4));
+  EXPECT_TRUE(slot.IsFreeFor(6));
+  slot.generation = 0xFFFFFFFF;
+  EXPECT_TRUE(slot.IsFreeFor(1)) << "generations wrap around";
+  ServerCalls calls;
+  slot.call = calls.Take();
+  EXPECT_FALSE(slot.IsFreeFor(1)) << "it is taken";
+  calls.Give(slot.call);
+}
+
+}  // namespace
+}  // namespace weft
