@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "core/full_fence.h"
 #include "core/status.h"
@@ -27,9 +30,7 @@ void WriteEvent(int event_fd) {
   [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof(one));
 }
 
-absl::Status CheckPage(int page_fd) {
-  struct stat facts;
-  if (fstat(page_fd, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's doorbell page");
+absl::Status CheckPage(int page_fd, const struct stat& facts) {
   if (facts.st_size != static_cast<off_t>(kPageBytes)) {
     return absl::InvalidArgumentError("a peer's doorbell page has the wrong size");
   }
@@ -93,24 +94,60 @@ void Doorbell::Drain() {
   [[maybe_unused]] const ssize_t taken = read(event_fd_, &rings, sizeof(rings));
 }
 
+// One engine's page, as it is mapped here.
+class PeerDoorbell::Page {
+ public:
+  Page(const struct stat& facts, void* memory)
+      : device_(facts.st_dev), inode_(facts.st_ino), memory_(memory) {}
+  ~Page() { munmap(memory_, kPageBytes); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  // While this is mapped, no other file has its number.
+  bool Is(const struct stat& facts) const {
+    return device_ == facts.st_dev && inode_ == facts.st_ino;
+  }
+  const std::atomic<uint32_t>* armed() const {
+    return static_cast<const std::atomic<uint32_t>*>(memory_);
+  }
+
+ private:
+  const dev_t device_;
+  const ino_t inode_;
+  void* const memory_;
+};
+
+absl::StatusOr<std::shared_ptr<const PeerDoorbell::Page>> PeerDoorbell::Map(int page_fd) {
+  static std::mutex mutex;
+  static auto* const known = new std::vector<std::weak_ptr<const Page>>;  // guarded by mutex
+  struct stat facts;
+  if (fstat(page_fd, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's doorbell page");
+  WEFT_RETURN_IF_ERROR(CheckPage(page_fd, facts));
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::erase_if(*known, [](const auto& page) { return page.expired(); });
+  for (const std::weak_ptr<const Page>& page : *known) {
+    if (auto mapped = page.lock(); mapped != nullptr && mapped->Is(facts)) return mapped;
+  }
+  void* const memory = mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, page_fd, /*offset=*/0);
+  if (memory == MAP_FAILED) return StatusFromErrno(errno, "mapping a peer's doorbell page");
+  auto page = std::make_shared<const Page>(facts, memory);
+  known->push_back(page);
+  return page;
+}
+
 absl::StatusOr<std::unique_ptr<PeerDoorbell>> PeerDoorbell::Open(int event_fd, int page_fd) {
   std::unique_ptr<PeerDoorbell> bell(new PeerDoorbell);
   bell->event_fd_ = event_fd;
-  absl::Status fit = CheckPage(page_fd);
-  if (fit.ok()) fit = CheckEvent(event_fd);
-  void* page = MAP_FAILED;
-  if (fit.ok()) {
-    page = mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, page_fd, /*offset=*/0);
-    if (page == MAP_FAILED) fit = StatusFromErrno(errno, "mapping a peer's doorbell page");
-  }
+  absl::StatusOr<std::shared_ptr<const Page>> page = Map(page_fd);
   close(page_fd);
-  if (!fit.ok()) return fit;
-  bell->armed_ = static_cast<const std::atomic<uint32_t>*>(page);
+  WEFT_RETURN_IF_ERROR(page.status());
+  WEFT_RETURN_IF_ERROR(CheckEvent(event_fd));
+  bell->page_ = *std::move(page);
+  bell->armed_ = bell->page_->armed();
   return bell;
 }
 
 PeerDoorbell::~PeerDoorbell() {
-  if (armed_ != nullptr) munmap(const_cast<std::atomic<uint32_t>*>(armed_), kPageBytes);
   if (event_fd_ >= 0) close(event_fd_);
 }
 

@@ -50,7 +50,8 @@ class Doorbell {
   std::atomic<uint32_t>* armed_ = nullptr;
 };
 
-// A doorbell of another engine, in this or another process.
+// A doorbell of another engine, in this or another process. The page is mapped once for all that
+// lead to the same engine: with a thousand connections to one peer, its word is on one page here.
 class PeerDoorbell {
  public:
   // Takes both descriptors. INVALID_ARGUMENT when they are not a doorbell's: they came from a peer
@@ -68,10 +69,16 @@ class PeerDoorbell {
   }
 
  private:
+  friend class PeerDoorbellTestPeer;
+  class Page;
+
   PeerDoorbell() = default;
+  static absl::StatusOr<std::shared_ptr<const Page>> Map(int page_fd);
   void Wake();
+
   int event_fd_ = -1;
-  const std::atomic<uint32_t>* armed_ = nullptr;
+  std::shared_ptr<const Page> page_;
+  const std::atomic<uint32_t>* armed_ = nullptr;  // on it
 };
 
 }  // namespace weft

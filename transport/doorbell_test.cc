@@ -12,7 +12,18 @@
 #include <utility>
 
 namespace weft {
+
+// Where a peer's word is here.
+class PeerDoorbellTestPeer {
+ public:
+  static const std::atomic<uint32_t>* Word(const PeerDoorbell& bell) { return bell.armed_; }
+};
+
 namespace {
+
+const std::atomic<uint32_t>* WordOf(const PeerDoorbell& bell) {
+  return PeerDoorbellTestPeer::Word(bell);
+}
 
 bool Rings(const Doorbell& bell) {
   pollfd look = {bell.event_fd(), POLLIN, 0};
@@ -67,6 +78,24 @@ TEST(Doorbell, APeerCannotWriteOrResizeThePage) {
   EXPECT_NE(ftruncate(bell->page_fd(), 0), 0);
   const char byte = 1;
   EXPECT_NE(pwrite(bell->page_fd(), &byte, 1, 0), 1);
+}
+
+// With a thousand connections to one peer this had been a page, and a translation, for each.
+TEST(PeerDoorbell, ThePageOfOneEngineIsMappedOnce) {
+  const auto bell = MakeBell();
+  const auto other_bell = MakeBell();
+  auto first = OpenPeer(*bell);
+  const auto second = OpenPeer(*bell);
+  const auto other = OpenPeer(*other_bell);
+  EXPECT_EQ(WordOf(*first), WordOf(*second));
+  EXPECT_NE(WordOf(*first), WordOf(*other));
+  // It stays for those who are left.
+  first.reset();
+  bell->Arm();
+  EXPECT_EQ(WordOf(*second)->load(), 1u);
+  second->Ring();
+  EXPECT_TRUE(Rings(*bell));
+  EXPECT_EQ(WordOf(*other)->load(), 0u);
 }
 
 TEST(PeerDoorbell, APageThatCouldShrinkIsRefused) {

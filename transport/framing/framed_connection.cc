@@ -161,8 +161,9 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
 }
 
 void FramedConnection::ListLines(WarmUp* lines) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(this);
+  const auto* const begin = reinterpret_cast<const std::byte*>(&state_);
   const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
+  lines->Add(this, 1);
   lines->Add(begin, static_cast<size_t>(end - begin));
   ListAbove(lines);
 }

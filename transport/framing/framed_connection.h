@@ -37,6 +37,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "core/cache_line.h"
+#include "core/dense_memory.h"
 #include "core/intrusive_list.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/connection_leases.h"
@@ -57,9 +59,10 @@
 namespace weft {
 
 class FramedConnection final : public Connection,
-                               public HandsOnWarmUp,
                                public ListNode<DirtyTag>,
+                               public HandsOnWarmUp,
                                public ListNode<EventTag>,
+                               public InDenseMemory,
                                private LinkHandler,
                                private LargeReceiver::Host,
                                private LargeSender::Host,
@@ -74,8 +77,7 @@ class FramedConnection final : public Connection,
     uint32_t max_outstanding_operations = 128;  // 1..1024
   };
 
-  // `handler` may be null until Open() or, if it comes first, End(): see set_handler().
-  // RESOURCE_EXHAUSTED: the table is full.
+  // RESOURCE_EXHAUSTED: the table is full. `handler` may be null until Open() or, first, End().
   static absl::StatusOr<std::unique_ptr<FramedConnection>> Create(ConnectionTable* table,
                                                                   ConnectionOwner* owner,
                                                                   ConnectionHandler* handler,
@@ -214,12 +216,11 @@ class FramedConnection final : public Connection,
   bool OnReplyFrame(const Frame& frame);
   void AppendReplies();
   absl::Status CheckLeases() const;  // framed_leases.cc
-  // Life and events (framed_connection.cc).
+  // Life, events and one-sided (framed_connection.cc).
   void Raise(Event event);
   void RunEvents();
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
-  // One-sided (framed_connection.cc).
   using PostFunction = decltype(&Link::Read);
   absl::Status Post(PostFunction post, const Region& local, size_t local_offset,
                     const RemoteSpan& remote, Operation* op);
@@ -231,8 +232,7 @@ class FramedConnection final : public Connection,
   absl::Status CheckOperation(const Region& local, size_t local_offset,
                               const RemoteSpan& remote) const;
 
-  // LinkHandler, ListsLines, LargeReceiver::Host, LargeSender::Host, LargeWatcher,
-  // OperationSlots::Host, Reclaimer::Host.
+  // The base classes'.
   void OnLinkUp() override;
   void OnLinkDown(const absl::Status& why) override;
   void OnSlotsFree() override;
@@ -250,8 +250,8 @@ class FramedConnection final : public Connection,
   absl::Status AskForReclaimer(Operation* probe) override;
   void AdvanceSoon() override;
 
-  // The send path, in the order of use.
-  State state_ = State::kConnecting;
+  // What a message touches beside the first cache line (open batch, flush list): three of them.
+  alignas(kCacheLineBytes) State state_ = State::kConnecting;
   uint8_t events_ = 0;
   bool wants_writable_ = false;
   bool due_ = false;  // this side's framing itself may have something to say: IsDue() knows

@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/cache_line.h"
+#include "core/dense_memory.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
 #include "transport/shm/asked_copies.h"
@@ -49,7 +50,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
                                                public CanGoCold,
                                                public ListNode<ShmRetryTag>,
                                                public ListNode<ShmEventTag>,
-                                               public ListNode<ShmMemberTag> {
+                                               public ListNode<ShmMemberTag>,
+                                               public InDenseMemory {
  public:
   using State = LinkLife::State;
 
