@@ -12,20 +12,37 @@ struct Thing {
   uint64_t value = 0;
 };
 
-TEST(NearSlab, TheFirstObjectIsInsideAndHandedOutFirstWheneverItIsFree) {
-  NearSlab<Thing> slab;
-  slab.Start(3);
-  SlabHandle first, second, again;
-  Thing* const thing = slab.Allocate(&first);
-  ASSERT_NE(thing, nullptr);
+bool IsInside(const Thing* thing, const NearSlab<Thing>& slab) {
   const auto* const place = reinterpret_cast<const std::byte*>(thing);
   const auto* const begin = reinterpret_cast<const std::byte*>(&slab);
-  EXPECT_TRUE(place >= begin && place < begin + sizeof(slab));
+  return place >= begin && place < begin + sizeof(slab);
+}
+
+TEST(NearSlab, AsLongAsOneIsEnoughItIsInside) {
+  NearSlab<Thing> slab;
+  slab.Start(3);
+  for (int i = 0; i < 3; ++i) {
+    SlabHandle handle;
+    Thing* const thing = slab.Allocate(&handle);
+    ASSERT_NE(thing, nullptr);
+    EXPECT_TRUE(IsInside(thing, slab));
+    EXPECT_EQ(handle.slot, 0u);
+    slab.Free(handle);
+  }
+}
+
+TEST(NearSlab, TheFirstKeepsItsNameAndValueWhenASecondIsNeeded) {
+  NearSlab<Thing> slab;
+  slab.Start(3);
+  SlabHandle first, second;
+  slab.Allocate(&first)->value = 7;
   ASSERT_NE(slab.Allocate(&second), nullptr);
-  slab.Free(first);
-  EXPECT_EQ(slab.Allocate(&again), thing);
-  EXPECT_EQ(again.slot, first.slot);
-  EXPECT_NE(again.generation, first.generation);
+  ASSERT_NE(slab.Get(first), nullptr);
+  EXPECT_FALSE(IsInside(slab.Get(first), slab));
+  EXPECT_EQ(slab.Get(first)->value, 7u);
+  EXPECT_NE(slab.Release(first), nullptr);
+  EXPECT_EQ(slab.Get(first), nullptr);
+  slab.CheckInvariants();
 }
 
 TEST(NearSlab, HandsOutAsManyAsItHasRoomForEachUnderANameOfItsOwn) {

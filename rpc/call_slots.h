@@ -3,18 +3,18 @@
 //
 // The memory of a call (arena, messages) is not here: free calls are in the server's pool
 // (server_calls.h), and a slot has one only from its request to its reply. So what a connection
-// costs a call that comes after a thousand others is this slot. Slot 0 is in the object itself:
-// clients use the lowest free one, and those with one call at a time no other.
+// costs a call that comes after a thousand others is this slot. As long as there is one, it is in
+// the object itself: clients use the lowest free one, and those with one call at a time no other.
 //
 // Threads: the engine's.
+// Lifetime: a slot stays at its place, but for the first when there is a second (Grow()).
 // Errors: none; who names a slot beyond size(), or one that is not free, is the caller's business.
 // Invariants: size() <= capacity(); `call` has this slot's generation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-
-#include "core/grown_array.h"
+#include <memory>
 
 namespace weft {
 
@@ -35,40 +35,42 @@ class CallSlots {
     }
   };
 
+  CallSlots() = default;
+  CallSlots(const CallSlots&) = delete;
+  CallSlots& operator=(const CallSlots&) = delete;
+
   // How many there may be: made as they are used. REQUIRES: once; capacity >= 1.
-  void Reserve(size_t capacity) {
-    capacity_ = static_cast<uint32_t>(capacity);
-    if (capacity > 1) more_.Reserve(capacity - 1);
-  }
-  // One more. REQUIRES: size() < capacity().
+  void Reserve(size_t capacity) { capacity_ = static_cast<uint32_t>(capacity); }
+  // One more. The second moves the first, to where there is room for all.
+  // REQUIRES: size() < capacity().
   void Grow() {
-    if (size_ > 0) more_.Grow();
+    if (size_ == 1) {
+      many_ = std::make_unique<Slot[]>(capacity_);
+      many_[0] = first_;
+      slots_ = many_.get();
+    }
     ++size_;
   }
 
   uint32_t size() const { return size_; }
   uint32_t capacity() const { return capacity_; }
-  // Null: there is none of that number yet.
-  Slot* Find(uint32_t slot) {
-    if (slot >= size_) [[unlikely]]
-      return nullptr;
-    return slot == 0 ? &first_ : &more_[slot - 1];
-  }
+  // REQUIRES: slot < size().
+  Slot& operator[](uint32_t slot) { return slots_[slot]; }
 
   // Calls visit(slot) for each that has a call; it may free it.
   template <class Visit>
   void ForEachTaken(Visit&& visit) {
-    if (first_.call != nullptr) visit(first_);
-    for (Slot& slot : more_) {
-      if (slot.call != nullptr) visit(slot);
+    for (uint32_t i = 0; i < size_; ++i) {
+      if (slots_[i].call != nullptr) visit(slots_[i]);
     }
   }
 
  private:
   uint32_t size_ = 0;
   uint32_t capacity_ = 0;
+  Slot* slots_ = &first_;
   Slot first_;
-  GrownArray<Slot> more_;
+  std::unique_ptr<Slot[]> many_;
 };
 
 }  // namespace weft

@@ -5,6 +5,8 @@
 #include <functional>
 #include <utility>
 
+#include "core/check.h"
+#include "core/inline.h"
 #include "core/strings.h"
 #include "rpc/bulk_call.h"
 #include "rpc/hello.pb.h"
@@ -190,6 +192,23 @@ void ClientConnection::ListLines(WarmUp* lines) {
   lines->Add(&connection_, kCacheLineBytes);
   lines->Add(this, 2 * kCacheLineBytes);
   lines->Add(&methods_, 1);  // the first methods' numbers
+}
+
+// --- callback calls -----------------------------------------------------------------------------
+
+WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() {
+  ++made_calls_;
+  return *new CallbackCall(*this);
+}
+
+// Those under way are in a slot, in the queue, or wait for their callback.
+WEFT_COLD bool ClientConnection::MayKeepOneMore() const {
+  return made_calls_ <= kMaxSpareCalls + slots_.size() + queued_ + deferred_count_;
+}
+
+WEFT_COLD void ClientConnection::Discard(CallbackCall& call) {
+  --made_calls_;
+  delete &call;
 }
 
 // --- facts --------------------------------------------------------------------------------------

@@ -97,10 +97,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   // A callback call to fill in. It comes back by itself when it is complete.
   CallbackCall& NewCallbackCall() {
     if (spare_calls_ == nullptr) [[unlikely]]
-      return *new CallbackCall(*this);
+      return MakeCallbackCall();
     auto& call = static_cast<CallbackCall&>(*spare_calls_);
     spare_calls_ = call.next_spare;
-    --spare_count_;
     return call;
   }
 
@@ -140,16 +139,13 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   bool Defer(CallbackCall& call, absl::Status* status);
   // `call` is complete, and as good as new but for its deadline.
   void Recycle(CallbackCall& call) {
-    if (spare_count_ >= kMaxSpareCalls) [[unlikely]] {
-      delete &call;
-      return;
-    }
+    if (made_calls_ > kMaxSpareCalls && !MayKeepOneMore()) [[unlikely]]
+      return Discard(call);
     call.state = ClientCall::State::kNew;
     call.layouts = nullptr;
     call.deadline_ns = kNever;
     call.next_spare = spare_calls_;
     spare_calls_ = &call;
-    ++spare_count_;
   }
 
   // --- for the memory that calls lend (client_bulk.cc) ------------------------------------------
@@ -160,8 +156,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   void GiveUp(std::string_view why);
 
  private:
-  // Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
-  // each.
+  // Spare callback calls that are kept, beside as many as there are calls under way: as many as a
+  // busy client has outstanding. About 250 bytes each.
   static constexpr uint32_t kMaxSpareCalls = 1024;
 
   enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
@@ -212,6 +208,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   bool IsDecoded(ByteSpan body, ClientCall& call) const;
   bool IsDecodedInLayout(ByteSpan body, ClientCall& call) const;
   absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
+  CallbackCall& MakeCallbackCall();
+  bool MayKeepOneMore() const;
+  void Discard(CallbackCall& call);
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();
   void End(ClientCall& call, absl::Status status);
@@ -238,8 +237,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   // What every call touches: the first cache line, for virtual calls; one here, with the first
   // counts of stats_; one from connection_ on, with the first slot; one of methods_.
   alignas(kCacheLineBytes) ClientCall* spare_calls_ = nullptr;  // CallbackCalls, in a row
-  uint32_t spare_count_ = 0;
-  uint32_t failures_ = 0;  // attempts in a row without a reply
+  uint32_t made_calls_ = 0;  // CallbackCalls that there are, spare or not
+  uint32_t failures_ = 0;    // attempts in a row without a reply
   uint64_t max_request_bytes_ = 0;
   const uint64_t max_reply_bytes_;
   absl::Status close_reason_;  // why this side has closed; OK: it has not

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/check.h"
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -198,8 +199,7 @@ void ClientConnection::OnWritable(Connection&) {
 // --- back ---------------------------------------------------------------------------------------
 
 void ClientConnection::OnMessage(Connection&, ByteSpan message) {
-  if (state_ != State::kOpen || !close_reason_.ok()) [[unlikely]]
-    return;
+  WEFT_DCHECK(state_ == State::kOpen && close_reason_.ok());
   if (!IsOkReply(message)) [[unlikely]]
     return OnOtherFrame(message);
   OnOkReply(message);

@@ -130,7 +130,7 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   // cache lines, and what small calls add meanwhile is bounded by kKeepBytes for each.
   static constexpr uint8_t kCallsPerLook = 16;
   bool MayBeLarge() {
-    return request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes || --calls_to_look_ == 0;
+    return (request_bytes_ | reply_bytes_) >= kKeepBytes || --calls_to_look_ == 0;
   }
   // After a call: gives back what a large one has taken.
   void TrimIfLarge();

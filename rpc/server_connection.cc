@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/check.h"
 #include "core/inline.h"
 #include "core/log.h"
 #include "core/strings.h"
@@ -124,8 +125,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
 // --- requests -----------------------------------------------------------------------------------
 
 void ServerConnection::OnMessage(Connection&, ByteSpan message) {
-  if (connection_ == nullptr) [[unlikely]]
-    return;
+  WEFT_DCHECK(connection_ != nullptr);
   if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
     return OnOtherFrame(message);
   ByteSpan body;
@@ -168,36 +168,40 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
 
 // The slot of a new call, if the client may use it; else ends the connection.
 WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
-  CallSlots::Slot* slot = slots_.Find(id.slot);
-  if (slot == nullptr) [[unlikely]]
-    slot = ReachSlot(id.slot);
-  if (slot == nullptr || !slot->IsFreeFor(id.generation)) [[unlikely]] {
-    RefuseSlot(slot);
+  if (id.slot >= slots_.size()) [[unlikely]] {
+    if (ReachSlot(id.slot) == nullptr) {
+      RefuseSlot(nullptr);
+      return nullptr;
+    }
+  }
+  CallSlots::Slot& slot = slots_[id.slot];
+  if (!slot.IsFreeFor(id.generation)) [[unlikely]] {
+    RefuseSlot(&slot);
     return nullptr;
   }
   ServerCall* const call = core_.calls().Take();
-  slot->call = call;
-  slot->generation = id.generation;
-  slot->used = true;
-  call->Begin(this, slot, id);
-  if (slot->early_cancel != 0) [[unlikely]]
-    TakeEarlyCancel(*slot);
+  slot.call = call;
+  slot.generation = id.generation;
+  slot.used = true;
+  call->Begin(this, &slot, id);
   ++running_;
-  ++core_.stats().running;
   return call;
 }
 
-// A large request is overtaken by the small frames behind it.
-WEFT_COLD void ServerConnection::TakeEarlyCancel(CallSlots::Slot& slot) {
-  slot.call->cancelled_.store(slot.early_cancel == slot.generation, std::memory_order_relaxed);
-  slot.early_cancel = 0;
+// Whether it is of the slot's call: a large request is overtaken by the small frames behind it.
+WEFT_COLD bool ServerConnection::TakeEarlyCancel(CallSlots::Slot& slot) {
+  const bool is_its = std::exchange(slot.early_cancel, 0) == slot.generation;
+  slot.call->cancelled_.store(is_its, std::memory_order_relaxed);
+  return is_its;
 }
 
 // Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
 WEFT_COLD CallSlots::Slot* ServerConnection::ReachSlot(uint32_t slot) {
   if (slot >= slots_.capacity()) return nullptr;
   while (slot >= slots_.size()) slots_.Grow();
-  return slots_.Find(slot);
+  // The first may have moved.
+  if (CallSlots::Slot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
+  return &slots_[slot];
 }
 
 WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
@@ -211,13 +215,15 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
                                               const RequestHeader& header, ByteSpan body) {
   ServerStats& stats = core_.stats();
   const ServerOptions& options = core_.options();
-  if (entry == nullptr || core_.draining() || body.size() > options.max_request_bytes ||
+  if (entry == nullptr || body.size() > options.max_request_bytes ||
       body.size() > options.max_running_bytes - stats.running_bytes) [[unlikely]] {
     return false;
   }
   call.request_bytes_ = static_cast<uint32_t>(body.size());
   stats.running_bytes += body.size();
-  return !call.cancelled() && call.StartClock(header.remaining_us);
+  if (call.slot_->early_cancel != 0 && TakeEarlyCancel(*call.slot_)) [[unlikely]]
+    return false;
+  return call.StartClock(header.remaining_us);
 }
 
 WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
@@ -239,13 +245,13 @@ WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* ent
 
 absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
                                           uint16_t method, ByteSpan body) const {
+  if (core_.draining()) {
+    return absl::UnavailableError("the server is shutting down (not run, safe to retry)");
+  }
   if (entry == nullptr) {
     return absl::UnimplementedError(StrCat("no method has the number ", method,
                                            "; this server has ", core_.methods().size(),
                                            " methods"));
-  }
-  if (core_.draining()) {
-    return absl::UnavailableError("the server is shutting down (not run, safe to retry)");
   }
   if (body.size() > core_.options().max_request_bytes) {
     return absl::ResourceExhaustedError(StrCat("the request has ", body.size(),

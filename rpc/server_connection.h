@@ -91,7 +91,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   ServerCall* TakeSlot(CallId id);
   CallSlots::Slot* ReachSlot(uint32_t slot);
   void RefuseSlot(const CallSlots::Slot* slot);
-  static void TakeEarlyCancel(CallSlots::Slot& slot);
+  static bool TakeEarlyCancel(CallSlots::Slot& slot);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);

@@ -72,7 +72,10 @@ std::string ServerCore::address() const {
 
 ServerStats ServerCore::ReadStats() {
   ServerStats stats;
-  RunOnEngine(engine_, [&] { stats = stats_; });
+  RunOnEngine(engine_, [&] {
+    stats = stats_;
+    stats.running = running();
+  });
   return stats;
 }
 
@@ -89,7 +92,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
 void ServerCore::Retire(ServerConnection* connection) {
   delete connection;  // leaves the list
   --stats_.connections;
-  calls_.Trim(stats_.running);
+  calls_.Trim(running());
   if (draining_) LookForTheEnd();
 }
 
@@ -113,8 +116,9 @@ void ServerCore::Shutdown(uint64_t grace_us) {
 
 void ServerCore::BeginShutdown(uint64_t grace_us) {
   draining_ = true;
+  methods_.Close();
   listeners_.clear();
-  if (grace_us > 0 && stats_.running > 0) {
+  if (grace_us > 0 && running() > 0) {
     engine_.timers().Schedule(this, engine_.clock().NowNs() + grace_us * kNsPerUs);
   } else {
     CloseConnections();
@@ -131,7 +135,7 @@ void ServerCore::CloseConnections() {
 
 // The last steps of a shutdown, each when nothing holds it up any more.
 void ServerCore::LookForTheEnd() {
-  if (!closing_ && stats_.running == 0) return CloseConnections();
+  if (!closing_ && running() == 0) return CloseConnections();
   if (!closing_ || !connections_.empty()) return;
   engine_.timers().Cancel(this);
   engine_.Finish(stopped_);  // this may be gone now

@@ -2,7 +2,7 @@
 //
 // Threads: as in server.h where the names agree; the rest on the engine's thread.
 // Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
-// Invariants: stats().running = sum of running calls of all connections.
+// Invariants: running() = sum of running calls of all connections.
 #pragma once
 
 #include <memory>
@@ -41,6 +41,7 @@ class ServerCore final : private Acceptor, private Timer {
   Engine& engine() { return engine_; }
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
+  // All but `running`.
   ServerStats& stats() { return stats_; }
   ServerCalls& calls() { return calls_; }
   bool draining() const { return draining_; }
@@ -51,12 +52,14 @@ class ServerCore final : private Acceptor, private Timer {
   void Retire(ServerConnection* connection);
   // A call has ended.
   void OnCallEnded() {
-    --stats_.running;
+    ++ended_;
     if (draining_) [[unlikely]]
       LookForTheEnd();
   }
 
  private:
+  // Calls that have begun and not ended.
+  uint32_t running() const { return static_cast<uint32_t>(stats_.requests - ended_); }
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
   void OnTimer() override;  // the grace is over
 
@@ -69,7 +72,7 @@ class ServerCore final : private Acceptor, private Timer {
   Engine& engine_;
   const ServerOptions options_;
 
-  // Constant once listening.
+  // Constant once listening; closed once draining.
   DispatchTable methods_;
 
   // Engine thread only.
@@ -77,6 +80,7 @@ class ServerCore final : private Acceptor, private Timer {
   ServerCalls calls_;  // free ones
   IntrusiveList<ServerConnection> connections_;
   ServerStats stats_;
+  uint64_t ended_ = 0;  // of stats_.requests
   bool draining_ = false;
   bool closing_ = false;  // the grace is over
 

@@ -65,7 +65,7 @@ class ConnectionHandler {
   virtual void OnOpen(Connection& connection) = 0;
 
   // `message` is valid until the call returns. Send, Close and other connections' calls are
-  // allowed inside.
+  // allowed inside. None comes after Close(), not even of those that were there already.
   virtual void OnMessage(Connection& connection, ByteSpan message) = 0;
 
   // After Reserve() answered RESOURCE_EXHAUSTED: it is worth trying again.
