@@ -67,6 +67,8 @@ MachineDescription DescribeMachine() {
   machine.compiler = Compiler();
   machine.governor =
       Stripped(Contents("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"), " \n");
+  machine.congestion_control =
+      Stripped(Contents("/proc/sys/net/ipv4/tcp_congestion_control"), " \n");
   machine.is_virtual = HasWord(ValueIn(cpu, "flags", ':'), "hypervisor");
   return machine;
 }

@@ -14,7 +14,10 @@ struct MachineDescription {
   std::string distribution;  // "Debian GNU/Linux 12 (bookworm)"
   std::string compiler;      // "g++ 12.2.0"
   std::string governor;      // of processor 0: "performance"; "": the kernel does not set its speed
-  bool is_virtual = false;   // a hypervisor is there
+  // How the kernel's TCP finds its rate: "cubic", "bbr". With pacing, 1 MiB over tcp costs timers
+  // (docs/performance.md).
+  std::string congestion_control;
+  bool is_virtual = false;  // a hypervisor is there
 };
 
 MachineDescription DescribeMachine();

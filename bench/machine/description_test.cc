@@ -25,6 +25,8 @@ TEST(DescriptionTest, ThisMachineHasAKernelACompilerAndAProcessor) {
   EXPECT_GE(machine.processors, 1);
   EXPECT_EQ(machine.kernel.rfind("Linux ", 0), 0u) << machine.kernel;
   EXPECT_NE(machine.compiler.find('.'), std::string::npos) << machine.compiler;
+  EXPECT_EQ(machine.congestion_control.find_first_of(" \n"), std::string::npos)
+      << "one word, or none where /proc does not tell";
 }
 
 }  // namespace

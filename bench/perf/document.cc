@@ -48,6 +48,7 @@ std::string Machine(const PerfReport& report, const DocumentFacts& facts) {
   machine.Add("processors", static_cast<uint64_t>(facts.machine.processors));
   machine.Add("virtual", facts.machine.is_virtual);
   machine.AddOrNull("governor", facts.machine.governor);
+  machine.AddOrNull("congestion_control", facts.machine.congestion_control);
   machine.AddOrNull("kernel", facts.machine.kernel);
   machine.AddOrNull("distribution", facts.machine.distribution);
   machine.Add("compiler", facts.machine.compiler);

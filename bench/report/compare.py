@@ -93,9 +93,11 @@ def _count(differences, verdict):
 
 def _machines(before, after):
     """What of the two machines differs."""
-    facts = ("cpu", "processors", "kernel", "distribution", "compiler", "libfabric", "governor")
-    return ["%s: %s, then %s" % (fact, before.machine.get(fact), after.machine.get(fact))
-            for fact in facts if before.machine.get(fact) != after.machine.get(fact)]
+    facts = ("cpu", "processors", "kernel", "distribution", "compiler", "libfabric", "governor",
+             "congestion_control")
+    known = [fact for fact in facts if fact in before.machine and fact in after.machine]
+    return ["%s: %s, then %s" % (fact, before.machine[fact], after.machine[fact])
+            for fact in known if before.machine[fact] != after.machine[fact]]
 
 
 def _remarks(before, after, differences, settings):

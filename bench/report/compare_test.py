@@ -117,6 +117,12 @@ class TheReport(unittest.TestCase):
         lines, _ = compare.report(run((CALLS, [1e6] * 5)), other)
         self.assertTrue(any("A processor, then B processor" in line for line in lines), lines)
 
+    def test_does_not_take_what_an_older_run_did_not_write_down_for_a_difference(self):
+        older = run((CALLS, [1e6] * 5))
+        del older.machine["congestion_control"]
+        lines, _ = compare.report(older, run((CALLS, [1e6] * 5)))
+        self.assertFalse(any("machines differ" in line for line in lines), lines)
+
     def test_says_that_raw_moved_as_well(self):
         raw = CALLS._replace(kind="raw")
         lines, _ = compare.report(run((raw, [1e6] * 5)), run((raw, [2e6] * 5)))

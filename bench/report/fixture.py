@@ -55,6 +55,7 @@ def value(paths=("shm", "tcp"), kinds=("raw", "weft"), noise=(1.0, 1.01, 0.99, 1
     return {
         "format": document.FORMAT, "version": document.VERSION, "taken_at": "2026-11-21T04:00:00Z",
         "machine": {"cpu": "A processor", "processors": 2, "virtual": True, "governor": None,
+                    "congestion_control": "cubic",
                     "kernel": "Linux 6.1", "distribution": "Debian", "compiler": "g++ 12",
                     "libfabric": "1.17", "client_cpu": 0, "server_cpu": 1, "stolen_ms": 3,
                     "core_to_core_ns": {"min": 44, "median": 50, "max": 61}},

@@ -154,6 +154,7 @@ def _facts(document):
          if near else "not measured"),
         ("taken by the hypervisor", "%s ms" % machine.get("stolen_ms")),
         ("kernel", machine.get("kernel")), ("distribution", machine.get("distribution")),
+        ("TCP's congestion control", machine.get("congestion_control")),
         ("compiler", machine.get("compiler")), ("libfabric", machine.get("libfabric")),
         ("run", "%s rounds, %.2g s for each leg; %s of %s turns on a fit machine" % (
             settings.get("rounds"), settings.get("seconds_per_leg") or 0, settings.get("fit_turns"),
