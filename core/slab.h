@@ -16,7 +16,9 @@
 //
 // Threads:     one thread (an engine) at a time.
 // Lifetime:    `T*` stays at its address as long as the slab lives; whether the object is still
-//              yours is what the handle knows.
+//              yours is what the handle knows. In a slab on a NearArray (core/near_array.h), which
+//              is for thousands of slabs of mostly one object, the first moves when a second is
+//              needed: there a `T*` is good until the next Allocate().
 // Errors:      a full slab returns nullptr from Allocate, a stale or forged handle from Get.
 //              Freeing what is not live is a bug of the caller, and aborts.
 // Invariants:  0 <= size <= constructed <= capacity; constructed - size slots are on the free list,
@@ -53,7 +55,7 @@ struct SlabHandle {
   friend constexpr bool operator==(SlabHandle, SlabHandle) = default;
 };
 
-template <class T>
+template <class T, template <class> class Array = GrownArray>
 class Slab {
  public:
   // Address space for all that the slab will ever use is taken here: capacity * sizeof(cell).
@@ -203,7 +205,7 @@ class Slab {
 
   uint32_t first_free_ = kEnd;
   uint32_t size_ = 0;
-  GrownArray<Cell> cells_;
+  Array<Cell> cells_;
   // A Cell at a place, with the object for a slot. Room for a pointer or two in what makes it.
   Function<void(void*, uint32_t), 2 * sizeof(void*)> construct_;
 };

@@ -7,14 +7,15 @@
 // the object itself: clients use the lowest free one, and those with one call at a time no other.
 //
 // Threads: the engine's.
-// Lifetime: a slot stays at its place, but for the first when there is a second (Grow()).
-// Errors: none; who names a slot beyond size(), or one that is not free, is the caller's business.
-// Invariants: size() <= capacity(); `call` has this slot's generation.
+// Lifetime: a slot stays at its place, but for the first when there is a second
+// (core/near_array.h). Errors: none; who names a slot beyond size(), or one that is not free, is
+// the caller's business. Invariants: size() <= capacity(); `call` has this slot's generation.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+
+#include "core/near_array.h"
 
 namespace weft {
 
@@ -35,42 +36,26 @@ class CallSlots {
     }
   };
 
-  CallSlots() = default;
-  CallSlots(const CallSlots&) = delete;
-  CallSlots& operator=(const CallSlots&) = delete;
-
   // How many there may be: made as they are used. REQUIRES: once; capacity >= 1.
-  void Reserve(size_t capacity) { capacity_ = static_cast<uint32_t>(capacity); }
-  // One more. The second moves the first, to where there is room for all.
-  // REQUIRES: size() < capacity().
-  void Grow() {
-    if (size_ == 1) {
-      many_ = std::make_unique<Slot[]>(capacity_);
-      many_[0] = first_;
-      slots_ = many_.get();
-    }
-    ++size_;
-  }
+  void Reserve(size_t capacity) { slots_.Reserve(capacity); }
+  // One more. REQUIRES: size() < capacity().
+  void Grow() { slots_.Grow(); }
 
-  uint32_t size() const { return size_; }
-  uint32_t capacity() const { return capacity_; }
+  size_t size() const { return slots_.size(); }
+  size_t capacity() const { return slots_.capacity(); }
   // REQUIRES: slot < size().
   Slot& operator[](uint32_t slot) { return slots_[slot]; }
 
   // Calls visit(slot) for each that has a call; it may free it.
   template <class Visit>
   void ForEachTaken(Visit&& visit) {
-    for (uint32_t i = 0; i < size_; ++i) {
-      if (slots_[i].call != nullptr) visit(slots_[i]);
+    for (Slot& slot : slots_) {
+      if (slot.call != nullptr) visit(slot);
     }
   }
 
  private:
-  uint32_t size_ = 0;
-  uint32_t capacity_ = 0;
-  Slot* slots_ = &first_;
-  Slot first_;
-  std::unique_ptr<Slot[]> many_;
+  NearArray<Slot> slots_;
 };
 
 }  // namespace weft

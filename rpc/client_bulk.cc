@@ -69,7 +69,7 @@ void ClientConnection::OnReleased(ByteSpan frame) {
   CallId id;
   if (!DecodeNotice(frame, &id)) return ProtocolError("a release whose fields disagree");
   const SlabHandle handle{id.slot, id.generation};
-  const Slot* slot = slots_.Get(handle);
+  const Slot* slot = slots_->Get(handle);
   if (slot == nullptr || slot->call != nullptr) {
     return ProtocolError("a release of what was not cancelled");
   }

@@ -98,8 +98,7 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
   if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
     return absl::FailedPreconditionError("the server's hello makes no sense");
   }
-  slots_.Clear();
-  slots_.Start(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   return absl::OkStatus();
@@ -189,7 +188,7 @@ void ClientConnection::Shutdown() {
 // --- lines ---------------------------------------------------------------------------------------
 
 void ClientConnection::ListLines(WarmUp* lines) {
-  lines->Add(&connection_, kCacheLineBytes);
+  lines->Add(&connection_, 2 * kCacheLineBytes);  // to the first slot
   lines->Add(this, 2 * kCacheLineBytes);
   lines->Add(&methods_, 1);  // the first methods' numbers
 }
@@ -203,7 +202,7 @@ WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() {
 
 // Those under way are in a slot, in the queue, or wait for their callback.
 WEFT_COLD bool ClientConnection::MayKeepOneMore() const {
-  return made_calls_ <= kMaxSpareCalls + slots_.size() + queued_ + deferred_count_;
+  return made_calls_ <= kMaxSpareCalls + calls_in_slots() + queued_ + deferred_count_;
 }
 
 WEFT_COLD void ClientConnection::Discard(CallbackCall& call) {
@@ -222,17 +221,18 @@ absl::StatusOr<PathInfo> ClientConnection::path() const {
 
 ChannelStats ClientConnection::stats() const {
   ChannelStats stats = stats_;
-  stats.outstanding = static_cast<uint32_t>(slots_.size());
+  stats.outstanding = calls_in_slots();
   stats.queued = queued_;
   return stats;
 }
 
 void ClientConnection::CheckInvariants() {
   WEFT_CHECK(queue_.CountSlowly() == queued_ && queued_ <= options_.max_queued_calls);
-  slots_.CheckInvariants();
+  if (!slots_) return;
+  slots_->CheckInvariants();
   uint32_t abandoned = 0;
   uint32_t owed = 0;
-  slots_.ForEach([&](SlabHandle handle, Slot& slot) {
+  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
     abandoned += slot.call == nullptr;
     owed += slot.cancel_owed;
     WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);

@@ -21,6 +21,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -29,7 +30,7 @@
 #include "core/cache_line.h"
 #include "core/dense_memory.h"
 #include "core/intrusive_list.h"
-#include "core/near_slab.h"
+#include "core/near_array.h"
 #include "core/prefetch.h"
 #include "core/random.h"
 #include "core/slab.h"
@@ -209,6 +210,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   bool IsDecodedInLayout(ByteSpan body, ClientCall& call) const;
   absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
   CallbackCall& MakeCallbackCall();
+  uint32_t calls_in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
   bool MayKeepOneMore() const;
   void Discard(CallbackCall& call);
   void SendCancel(SlabHandle handle, Slot& slot);
@@ -235,7 +237,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   uint32_t TimeLeftUs(const ClientCall& call) const;
 
   // What every call touches: the first cache line, for virtual calls; one here, with the first
-  // counts of stats_; one from connection_ on, with the first slot; one of methods_.
+  // counts of stats_; two from connection_ on, with the first slot; one of methods_.
   alignas(kCacheLineBytes) ClientCall* spare_calls_ = nullptr;  // CallbackCalls, in a row
   uint32_t made_calls_ = 0;  // CallbackCalls that there are, spare or not
   uint32_t failures_ = 0;    // attempts in a row without a reply
@@ -250,7 +252,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
                                                                // OnClosed
   WarmUp* warm_up_ = &WarmUp::None();                          // of connection_, if it can go cold
   State state_ = State::kIdle;
-  NearSlab<Slot> slots_;  // started while kOpen; as many as both sides allow
+  std::optional<Slab<Slot, NearArray>> slots_;  // while kOpen; as many as both sides allow
 
   alignas(kCacheLineBytes) MethodTable methods_;
 

@@ -37,12 +37,12 @@ WEFT_INLINE bool ClientConnection::SendRequest(ClientCall& call, uint16_t method
   if (bytes > max_request_bytes_) [[unlikely]]
     return false;
   SlabHandle handle;
-  Slot* const slot = slots_.Allocate(&handle);
+  Slot* const slot = slots_->Allocate(&handle);
   if (slot == nullptr) [[unlikely]]
     return false;
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]] {
-    slots_.Free(handle);
+    slots_->Free(handle);
     return false;
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, frame.data);

@@ -99,16 +99,16 @@ WEFT_COLD ClientConnection::Sent ClientConnection::TrySendWithWindows(ClientCall
     return Refuse(call, std::move(possible));
   }
   SlabHandle handle;
-  Slot* const slot = slots_.Allocate(&handle);
+  Slot* const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Sent::kNotNow;
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
   if (!frame.ok()) {
-    slots_.Free(handle);
+    slots_->Free(handle);
     return Sent::kNotNow;
   }
   if (absl::Status lent = Lend(call, handle, *frame + kCallHeaderBytes); !lent.ok()) {
     connection_->Abandon();
-    slots_.Free(handle);
+    slots_->Free(handle);
     return Refuse(call, Annotate(std::move(lent), "not sent"));
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame, windows);
@@ -216,7 +216,7 @@ WEFT_COLD void ClientConnection::OnOtherFrame(ByteSpan frame) {
   if (!DecodeReply(frame, &header, &body)) {
     return ProtocolError("a reply whose fields disagree");
   }
-  const Slot* const slot = slots_.Release(HandleOf(frame));
+  const Slot* const slot = slots_->Release(HandleOf(frame));
   if (slot == nullptr) return ProtocolError("a reply to no call");
   failures_ = 0;
   OnOtherReply(frame, *slot);
@@ -224,7 +224,7 @@ WEFT_COLD void ClientConnection::OnOtherFrame(ByteSpan frame) {
 }
 
 WEFT_INLINE void ClientConnection::OnOkReply(ByteSpan frame) {
-  const Slot* const slot = slots_.Release(HandleOf(frame));
+  const Slot* const slot = slots_->Release(HandleOf(frame));
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");
   failures_ = 0;
@@ -344,7 +344,7 @@ void ClientConnection::Expire(ClientCall& call) {
   }
   if (call.state == ClientCall::State::kReclaiming) return End(call, LateReclaimError(call));
   WEFT_CHECK(call.state == ClientCall::State::kSent);
-  Slot* slot = slots_.Get(call.slot);
+  Slot* slot = slots_->Get(call.slot);
   slot->call = nullptr;
   ++stats_.abandoned;
   SendCancel(call.slot, *slot);
@@ -363,7 +363,7 @@ void ClientConnection::SendCancel(SlabHandle handle, Slot& slot) {
 }
 
 void ClientConnection::SendOwedCancels() {
-  slots_.ForEach([this](SlabHandle handle, Slot& slot) {
+  slots_->ForEach([this](SlabHandle handle, Slot& slot) {
     if (slot.cancel_owed) SendCancel(handle, slot);
   });
 }
@@ -372,16 +372,16 @@ void ClientConnection::SendOwedCancels() {
 
 void ClientConnection::FailSlots(const absl::Status& not_sent, const absl::Status& may_have_run,
                                  uint64_t first_unsent) {
-  if (!slots_.started()) return;
+  if (!slots_) return;
   // Callbacks may start calls: first everything is settled, then they run.
   IntrusiveList<ClientCall> unsent;
   IntrusiveList<ClientCall> sent;
-  slots_.ForEach([&](Slot& slot) {
+  slots_->ForEach([&](Slot& slot) {
     if (slot.call != nullptr) {
       (slot.message_number >= first_unsent ? unsent : sent).PushBack(slot.call);
     }
   });
-  slots_.Clear();
+  slots_.reset();
   cancels_owed_ = 0;
   stats_.abandoned = 0;
   while (ClientCall* call = unsent.PopFront()) End(*call, not_sent);
