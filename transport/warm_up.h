@@ -96,7 +96,7 @@ class alignas(2 * kCacheLineBytes) WarmUp {
     const uintptr_t first = range & ~uintptr_t{kCacheLineBytes - 1};
     const bool for_write = (range & kForWrite) != 0;
     for (uintptr_t line = 0; line <= (range & kLineBits); ++line) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): a word for each range keeps the list in two lines
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): one word for each range, so that two lines do
       visit(reinterpret_cast<const void*>(first + line * kCacheLineBytes), for_write);
     }
   }
