@@ -2,12 +2,16 @@
 // first needed, and stay: for tables that are made for the most that could be, of which most users
 // need little.
 //
-// All memory is reserved at once, so elements never move and growing never allocates. What is
-// reserved and was never needed is never touched: where the allocator has it fresh from the kernel,
-// as it has large tables, it costs addresses, and no memory.
+// Where the elements are is the Memory's business:
+//
+//   GrownArray           all memory is reserved at once, so elements never move and growing never
+//                        allocates. What is reserved and was never needed is never touched: where
+//                        the allocator has it fresh from the kernel, as it has large tables, it
+//                        costs addresses, and no memory.
+//   NearArray            the first element is inside of the array (near_array.h).
 //
 // Threads:     one thread at a time.
-// Lifetime:    elements live from Grow() until the array goes, at their address.
+// Lifetime:    elements live from Grow() until the array goes; for their address see above.
 // Errors:      growing beyond the capacity is a bug of the caller, and aborts.
 // Invariants:  the first size() elements are constructed, size() <= capacity().
 #pragma once
@@ -21,23 +25,29 @@
 
 namespace weft {
 
-template <class T>
-class GrownArray {
+// Memory says where `capacity` elements of type T are:
+//
+//   T* Reserve(capacity)                    the place for the first, from the beginning
+//   T* MakeRoom(elements, size, capacity)   before one more than `size` is constructed: where they
+//                                           are from now on
+//   void Release(elements, capacity)        they are destroyed; null: nothing was reserved
+template <class T, class Memory>
+class ArrayIn {
  public:
   // Nothing yet: Reserve() follows.
-  GrownArray() = default;
-  explicit GrownArray(std::size_t capacity) { Reserve(capacity); }
-  ~GrownArray() {
+  ArrayIn() = default;
+  explicit ArrayIn(std::size_t capacity) { Reserve(capacity); }
+  ~ArrayIn() {
     std::destroy_n(elements_, size_);
-    if (elements_ != nullptr) std::allocator<T>().deallocate(elements_, capacity_);
+    memory_.Release(elements_, capacity_);
   }
-  GrownArray(const GrownArray&) = delete;
-  GrownArray& operator=(const GrownArray&) = delete;
+  ArrayIn(const ArrayIn&) = delete;
+  ArrayIn& operator=(const ArrayIn&) = delete;
 
   // REQUIRES: once.
   void Reserve(std::size_t capacity) {
     WEFT_CHECK(elements_ == nullptr);
-    elements_ = std::allocator<T>().allocate(capacity);
+    elements_ = memory_.Reserve(capacity);
     capacity_ = capacity;
   }
 
@@ -50,6 +60,7 @@ class GrownArray {
   template <class Construct>
   T& GrowBy(Construct&& construct) {
     WEFT_CHECK(size_ < capacity_);
+    elements_ = memory_.MakeRoom(elements_, size_, capacity_);
     construct(static_cast<void*>(elements_ + size_));
     return elements_[size_++];
   }
@@ -70,6 +81,21 @@ class GrownArray {
   T* elements_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
+  [[no_unique_address]] Memory memory_;  // behind what every access reads
 };
+
+// Elements outside of the array, for all of the capacity.
+template <class T>
+class ReservedMemory {
+ public:
+  static T* Reserve(std::size_t capacity) { return std::allocator<T>().allocate(capacity); }
+  static T* MakeRoom(T* elements, std::size_t, std::size_t) { return elements; }
+  static void Release(T* elements, std::size_t capacity) {
+    if (elements != nullptr) std::allocator<T>().deallocate(elements, capacity);
+  }
+};
+
+template <class T>
+using GrownArray = ArrayIn<T, ReservedMemory<T>>;
 
 }  // namespace weft

@@ -5,80 +5,50 @@
 // no second, it costs no line and no page of its own. With the second all move to memory for as
 // many as may be, and stay there.
 //
-// Threads:    one thread at a time.
-// Lifetime:   an element stays at its address once there are two; the first moves when the second
-//             is made.
-// Errors:     growing beyond the capacity is a bug of the caller, and aborts.
-// Invariants: the first size() elements are constructed, size() <= capacity().
+// Threads, errors, invariants: those of a GrownArray.
+// Lifetime: an element stays at its address once there are two; the first moves when the second is
+//           made.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <new>
 #include <type_traits>
-#include <utility>
 
-#include "core/check.h"
+#include "core/grown_array.h"
 #include "core/inline.h"
 
 namespace weft {
 
+// One element in itself, or all outside.
 template <class T>
-class NearArray {
+class NearMemory {
  public:
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
 
-  // Nothing yet: Reserve() follows.
-  NearArray() = default;
-  ~NearArray() {
-    if (size_ > 1) std::allocator<T>().deallocate(elements_, capacity_);
+  T* Reserve(std::size_t /*capacity*/) { return first(); }
+  T* MakeRoom(T* elements, std::size_t size, std::size_t capacity) {
+    return size == 1 ? MoveOut(*elements, capacity) : elements;
   }
-  NearArray(const NearArray&) = delete;
-  NearArray& operator=(const NearArray&) = delete;
-
-  // REQUIRES: once; capacity >= 1.
-  void Reserve(std::size_t capacity) {
-    WEFT_CHECK(capacity_ == 0 && capacity >= 1);
-    capacity_ = capacity;
+  void Release(T* elements, std::size_t capacity) {
+    if (elements != nullptr && elements != first()) {
+      std::allocator<T>().deallocate(elements, capacity);
+    }
   }
-
-  // Constructs the next element.
-  template <class... Args>
-  T& Grow(Args&&... args) {
-    return GrowBy([&](void* place) { ::new (place) T(std::forward<Args>(args)...); });
-  }
-  // The same by construct(place), which constructs a T there.
-  template <class Construct>
-  T& GrowBy(Construct&& construct) {
-    WEFT_CHECK(size_ < capacity_);
-    if (size_ == 1) MoveOut();
-    construct(static_cast<void*>(elements_ + size_));
-    return elements_[size_++];
-  }
-
-  // REQUIRES: i < size().
-  T& operator[](std::size_t i) { return elements_[i]; }
-  const T& operator[](std::size_t i) const { return elements_[i]; }
-
-  T* begin() { return elements_; }
-  T* end() { return elements_ + size_; }
-  const T* begin() const { return elements_; }
-  const T* end() const { return elements_ + size_; }
-
-  std::size_t size() const { return size_; }
-  std::size_t capacity() const { return capacity_; }
 
  private:
-  WEFT_COLD void MoveOut() {
-    T* const many = std::allocator<T>().allocate(capacity_);
-    ::new (static_cast<void*>(many)) T(elements_[0]);
-    elements_ = many;
+  WEFT_COLD static T* MoveOut(const T& first, std::size_t capacity) {
+    T* const many = std::allocator<T>().allocate(capacity);
+    ::new (static_cast<void*>(many)) T(first);
+    return many;
   }
 
-  T* elements_ = reinterpret_cast<T*>(first_);
-  std::size_t size_ = 0;
-  std::size_t capacity_ = 0;
+  T* first() { return reinterpret_cast<T*>(first_); }
+
   alignas(T) std::byte first_[sizeof(T)];
 };
+
+template <class T>
+using NearArray = ArrayIn<T, NearMemory<T>>;
 
 }  // namespace weft
