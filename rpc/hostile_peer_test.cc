@@ -104,6 +104,17 @@ TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
   EXPECT_EQ(channel_->stats().connects, 1u);
 }
 
+// The server made room for none of its calls, which it held for a bug of its own, and aborted.
+TEST_F(HostileClientTest, AClientThatWantsNoCallsIsRefused) {
+  peer_.connection->Close("done");
+  network_.Settle();
+  peer_.Dial(client().transport(), /*max_windows=*/0, /*max_calls=*/0);
+  ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
+  EXPECT_NE(peer_.why.message().find("wants no calls"), absl::string_view::npos) << peer_.why;
+  Data reply;
+  EXPECT_TRUE(stub_->Echo(MakeData(1, 10), &reply).ok());
+}
+
 TEST_F(HostileClientTest, GenerationsWrapAround) {
   for (uint32_t generation : {0x7FFFFFFFu, 0xFFFFFFFDu, 0xFFFFFFFFu, 1u}) {
     peer_.Send(Request({0, generation}, kEcho));

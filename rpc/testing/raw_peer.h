@@ -18,12 +18,12 @@ using Bytes = std::vector<std::byte>;
 // One end of a connection that says whatever it is told to say.
 class RawPeer final : public ConnectionHandler {
  public:
-  // Begins to connect to "sim:server", as a client of four calls at a time whose replies have 1,000
+  // Begins to connect to "sim:server", as a client of some calls at a time whose replies have 1,000
   // bytes at the most; `connection` is there when it is open. Forgets an earlier connection.
-  void Dial(Transport& transport, uint32_t max_windows = 0) {
+  void Dial(Transport& transport, uint32_t max_windows = 0, uint32_t max_calls = 4) {
     rpc::ClientHello hello;
     hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
+    hello.set_max_outstanding_calls(max_calls);
     hello.set_max_reply_bytes(1000);
     hello.set_max_windows(max_windows);
     ConnectOptions options;
