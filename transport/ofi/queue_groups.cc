@@ -63,11 +63,10 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
   return send_queues_.back().get();
 }
 
-// The provider takes note of new descriptors when the queue is read.
 absl::Status QueueGroups::Connected(QueueGroup* group) {
   group->settled = false;
   MarkDue(group);
-  group->receives.IsEmpty();
+  group->receives.Progress();  // with the new descriptor
   QueueDescriptors wanted;
   WEFT_RETURN_IF_ERROR(group->receives.GetDescriptors(&wanted));
   return Watch(group, wanted);
