@@ -8,7 +8,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "transport/devices/rdma_choice.h"
 #include "transport/link.h"
@@ -165,6 +168,32 @@ struct Side final : BatchSink {
   Endpoint endpoint;
   std::vector<std::string> received;
   std::function<void()> on_received;
+};
+
+// Memory of `owner` that `reader` reads over its link: more than two sockets hold, so over tcp the
+// answer has no room after a part of it.
+class LongRead {
+ public:
+  LongRead(Side& owner, Side& reader)
+      : remote_(owner.domain->Register(MutableByteSpan(there_), Access::kRemoteRead)),
+        local_(reader.domain->Register(MutableByteSpan(here_), Access::kLocalOnly)) {
+    EXPECT_TRUE(remote_.ok() && local_.ok());
+  }
+
+  // By `link` of the reader's.
+  absl::Status Start(Link& link, Operation* read) {
+    std::fill(here_.begin(), here_.end(), std::byte{0});
+    return link.Read(**local_, 0, (*remote_)->remote(), read);
+  }
+  // All of the last one has come.
+  bool IsThere() const { return here_ == there_; }
+
+ private:
+  static constexpr size_t kBytes = 32 << 20;
+  std::vector<std::byte> there_ = std::vector<std::byte>(kBytes, std::byte{7});
+  std::vector<std::byte> here_ = std::vector<std::byte>(kBytes);
+  absl::StatusOr<std::unique_ptr<Region>> remote_;
+  absl::StatusOr<std::unique_ptr<Region>> local_;
 };
 
 // Polls all domains in turn until `done`. False: it did not come about.

@@ -94,19 +94,12 @@ TEST_F(MutedQueueTest, ASleeperGoesOnWhenItsSocketHasRoomAgain) {
 // provider asks for the room with the next look, and there was none: the answer went on with the
 // next heartbeat. Whichever look of those before a sleep it is: the answer goes on.
 TEST_F(MutedQueueTest, ASleeperGoesOnWithAnAnswerThatItBeganBeforehand) {
-  constexpr size_t kBytes = 32 << 20;  // more than two sockets hold
-  std::vector<std::byte> there(kBytes, std::byte{7});
-  std::vector<std::byte> here(kBytes);
-  auto remote = a_.domain->Register(MutableByteSpan(there), Access::kRemoteRead);
-  auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly);
-  ASSERT_TRUE(remote.ok() && local.ok());
+  LongRead of_a(a_, b_);
   int look = 1;
   for (;; ++look) {
     for (int i = 0; i < 10; ++i) a_.domain->Poll(64);  // nothing stands against a sleep
     CountedOperation read;
-    const PollHook hook(look, [&] {
-      ASSERT_TRUE(b_.endpoint.link->Read(**local, 0, (*remote)->remote(), &read).ok());
-    });
+    const PollHook hook(look, [&] { ASSERT_TRUE(of_a.Start(*b_.endpoint.link, &read).ok()); });
     bool sleeps = a_.domain->Arm();
     if (!PollHook::has_acted()) break;
     for (; read.completions == 0; sleeps = a_.domain->Arm()) {
@@ -117,8 +110,7 @@ TEST_F(MutedQueueTest, ASleeperGoesOnWithAnAnswerThatItBeganBeforehand) {
       b_.domain->Poll(64);
     }
     EXPECT_TRUE(read.status.ok()) << read.status;
-    EXPECT_EQ(here, there);
-    std::fill(here.begin(), here.end(), std::byte{0});
+    EXPECT_TRUE(of_a.IsThere());
   }
   EXPECT_GT(look, 1);
 }
