@@ -124,10 +124,10 @@ struct Side final : BatchSink {
     return kind == PathKind::kTcp ? OpenTcpDomain(options) : OpenVerbsDomain(options);
   }
 
-  explicit Side(PathKind kind, OfiOptions options = {}) {
+  explicit Side(PathKind kind, OfiOptions options = {}, uint32_t near_links = kTestNearLinks) {
     options.sink = this;
     options.bind_address = "127.0.0.1";
-    options.near_links = kTestNearLinks;
+    options.near_links = near_links;
     if (kind == PathKind::kVerbs) {
       const TestRdmaPort port = *FindTestRdmaPort();
       options.bind_address = port.host;

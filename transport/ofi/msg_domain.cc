@@ -143,10 +143,7 @@ WarmUp* MsgDomain::TakeWarmUp() {
   return lines;
 }
 
-void MsgDomain::GiveWarmUp(WarmUp* lines) {
-  lines->Clear();
-  free_warm_ups_.push_back(lines);
-}
+void MsgDomain::GiveWarmUp(WarmUp* lines) { free_warm_ups_.push_back(lines); }
 
 absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);

@@ -95,7 +95,7 @@ class MsgDomain : public FabricDomain {
   absl::Status OnSocketKnown(QueueGroup* group);
 
   WarmUp* TakeWarmUp();
-  void GiveWarmUp(WarmUp* lines);
+  void GiveWarmUp(WarmUp* lines);  // empty
 
   int ReadEvents();
   void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);

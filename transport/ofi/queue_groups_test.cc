@@ -23,6 +23,10 @@ namespace {
 constexpr uint32_t kWindow = 64;
 // Three groups that share a queue to send by.
 constexpr size_t kLinks = 2 * size_t{QueueGroups::kEndpoints} + 1;
+// The first of the second group.
+constexpr size_t kSecond = QueueGroups::kEndpoints;
+// Completions that the domain reads at once. Behind as many, the provider has its endpoints go on.
+constexpr int kSendsRead = 32;
 // Longer than the provider takes with its fi_inject(): such a send has a completion.
 constexpr size_t kSentBytes = 300;
 
@@ -30,7 +34,8 @@ bool HasGroups() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
 
 class QueueGroupsTest : public testing::Test {
  protected:
-  QueueGroupsTest() : a_(PathKind::kTcp, Options()), b_(PathKind::kTcp, Options()) {
+  explicit QueueGroupsTest(uint32_t near_links = 0)
+      : a_(PathKind::kTcp, Options(), near_links), b_(PathKind::kTcp, Options(), near_links) {
     EXPECT_TRUE(a_.domain->AddSlots(kWindow * kLinks, kWindow * kLinks).ok());
     EXPECT_TRUE(b_.domain->AddSlots(kWindow * kLinks, kWindow * kLinks).ok());
     for (size_t i = 0; i < kLinks; ++i) Open(i);
@@ -82,6 +87,24 @@ class QueueGroupsTest : public testing::Test {
     a_.received.clear();
     ASSERT_TRUE(b_.Send(of_b_[0], "go on").ok());
     while (a_.received.empty()) a_.domain->Poll(64);
+  }
+
+  // Everything has come, and no group of a_'s is on the list.
+  void Rest() {
+    for (int i = 0; i < 1000; ++i) {
+      b_.domain->Poll(64);
+      a_.domain->Poll(64);
+    }
+    a_.received.clear();
+  }
+  void ExpectSoon(const std::string& text) {
+    const auto has_come = [&] {
+      return std::count(a_.received.begin(), a_.received.end(), text) == 1;
+    };
+    for (int turn = 0; !has_come(); ++turn) {
+      ASSERT_LT(turn, 64) << a_.received.size() << " others have come";
+      a_.domain->Poll(64);
+    }
   }
 
   Side a_;
@@ -202,6 +225,57 @@ TEST_F(QueueGroupsTest, AnAnswerThatHasNoRoomGoesOnAsSoonAsThereIs) {
   }
 }
 
+// All receives were held by messages of the first group, unread: a message of the second was taken
+// off its socket, which is silent then, found no receive, and waited for its group's turn, which
+// came after 1,024 turns for each group.
+TEST_F(QueueGroupsTest, AMessageThatFindsNoReceiveIsTakenInOneOfTheNextTurns) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  for (int round = 0; round < 5; ++round) {
+    Rest();
+    // Both groups are to be read, the first one first, and the queue that they send by behind them:
+    // it has as many completions as one read takes, so another one moves all endpoints.
+    for (int i = 0; i < kSendsRead - 2; ++i)
+      ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 's')).ok());
+    ASSERT_TRUE(a_.Send(of_a_[kSecond], std::string(kSentBytes, 's')).ok());
+    ASSERT_TRUE(a_.Send(of_a_[0], std::string(kSentBytes, 's')).ok());
+    for (int i = 0; i < 200; ++i) {  // more than a_ has receives
+      ASSERT_TRUE(b_.Send(of_b_[i % QueueGroups::kEndpoints], "flood").ok());
+    }
+    a_.on_received = [&] {
+      a_.on_received = nullptr;
+      ASSERT_TRUE(b_.Send(of_b_[kSecond], "finds none").ok());
+    };
+    ASSERT_NO_FATAL_FAILURE(ExpectSoon("finds none")) << "round " << round;
+  }
+}
+
+// One link has the near queue, the others have groups.
+class BesideANearLinkTest : public QueueGroupsTest {
+ protected:
+  BesideANearLinkTest() : QueueGroupsTest(/*near_links=*/1) {}
+};
+
+// The same, where the near queue holds them, behind as many completions of sends as a turn reads.
+TEST_F(BesideANearLinkTest, AMessageThatFindsNoReceiveIsTakenInOneOfTheNextTurns) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  constexpr int kBudget = 64;
+  for (int round = 0; round < 5; ++round) {
+    Rest();
+    const std::string text(kSentBytes, 's');
+    for (int i = 0; i < kBudget; ++i) ASSERT_TRUE(a_.Send(of_a_[0], text).ok());
+    for (int i = 0; i < 200; ++i) ASSERT_TRUE(b_.Send(of_b_[0], "flood").ok());
+    for (int i = 0; i < 10; ++i) ASSERT_FALSE(a_.domain->Arm());  // the messages have all receives
+    // Two groups are read, and the queue that they send by twice.
+    for (int i = 1; i < kSendsRead; ++i) ASSERT_TRUE(a_.Send(of_a_[kSecond + 1], text).ok());
+    ASSERT_TRUE(a_.Send(of_a_[1], text).ok());
+    const PollHook hook(/*nth=*/3,
+                        [&] { ASSERT_TRUE(b_.Send(of_b_[kSecond + 1], "finds none").ok()); });
+    a_.domain->Poll(kBudget);
+    ASSERT_TRUE(PollHook::has_acted());
+    ASSERT_NO_FATAL_FAILURE(ExpectSoon("finds none")) << "round " << round;
+  }
+}
+
 // A turn's budget went to the first group on the list as long as that was busy: with 64 and more in
 // each turn, nobody else was heard.
 TEST_F(QueueGroupsTest, ABusyGroupDoesNotKeepOthersWaiting) {
@@ -301,9 +375,13 @@ struct Above final : ListsLines {
   alignas(kCacheLineBytes) char memory[2 * kCacheLineBytes] = {};
 };
 
+// The line that `wanted` is in.
 bool Lists(const WarmUp& lines, const void* wanted) {
   bool found = false;
-  lines.ForEachLine([&](const void* line, bool /*for_write*/) { found = found || line == wanted; });
+  lines.ForEachLine([&](const void* line, bool /*for_write*/) {
+    const auto offset = reinterpret_cast<uintptr_t>(wanted) - reinterpret_cast<uintptr_t>(line);
+    found = found || offset < kCacheLineBytes;
+  });
   return found;
 }
 
@@ -321,21 +399,26 @@ TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
   EXPECT_TRUE(first->warm_up().wanted());
   EXPECT_TRUE(Lists(first->warm_up(), above.memory));
   EXPECT_TRUE(Lists(first->warm_up(), above.memory + kCacheLineBytes));
+  EXPECT_TRUE(Lists(first->warm_up(), of_a_[0].link.get()));
   EXPECT_FALSE(CanGoCold::Of(of_a_[1].link.get())->warm_up().wanted());
   EXPECT_TRUE(first->comes_unseen());
 }
 
 // A list stays with the domain: who has kept it finds that it wants nothing, or another link's.
 TEST_F(QueueGroupsTest, TheListOfALinkThatHasGoneIsEmpty) {
+  if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
+  const void* const gone = of_a_[0].link.get();
   WarmUp& lines = CanGoCold::Of(of_a_[0].link.get())->warm_up();
+  WarmUp& last_lines = CanGoCold::Of(of_a_[kLinks - 1].link.get())->warm_up();
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
   ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "another").ok());
+  ASSERT_TRUE(Lists(lines, gone));
   of_a_[0].link.reset();
   EXPECT_FALSE(lines.wanted());
-  EXPECT_FALSE(Lists(lines, of_a_[0].link.get()));
-  ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "and on").ok());
-  of_a_[kLinks - 1].link.reset();  // the one that was used last
+  EXPECT_FALSE(Lists(lines, gone));
+  of_a_[kLinks - 1].link.reset();  // the one that was used last, which does not go cold any more
   ASSERT_TRUE(a_.Send(of_a_[1], "and on").ok());
+  EXPECT_FALSE(last_lines.wanted());
 }
 
 }  // namespace
