@@ -24,10 +24,12 @@ class ReclaimTest : public SimTest {
  protected:
   ReclaimTest() : SimTest(Late()), theirs_(4096, std::byte{1}), mine_(4096, std::byte{2}) {}
 
-  // The regions go before the connections.
+  // The regions go before the connections, and these before what they complete: a write that was
+  // under way when its client was killed completed with the network, after `write_` had gone.
   ~ReclaimTest() override {
     their_region_.reset();
     my_region_.reset();
+    Reset(0, {});
   }
 
   void Start() {
