@@ -450,6 +450,36 @@ TEST_F(ShmDomainTest, WhatATurnLeavesToTheNextKeepsTheDomainAwake) {
   EXPECT_TRUE(b_.domain->Arm());
 }
 
+struct CountedRead final : Operation {
+  void OnComplete(const absl::Status& result) override {
+    EXPECT_TRUE(result.ok()) << result;
+    ++completions;
+  }
+  int completions = 0;
+};
+
+// A small read has ended when it is posted, a large one goes on in further turns, and no doorbell
+// rings for either. Nor does it matter that the ring is full: they need no room in it.
+TEST_F(ShmDomainTest, NobodySleepsOverAnOperationOfHisOwn) {
+  End a, b;
+  Open(a, b);
+  while (b.link->HasRoom()) ASSERT_TRUE(b_.Send(b, std::string(1024, 'f')).ok());
+  for (const size_t bytes : {size_t{8}, size_t{4} << 20}) {
+    std::vector<std::byte> there(bytes, std::byte{7}), here(bytes);
+    const auto remote = a_.domain->Register(MutableByteSpan(there), Access::kRemoteRead).value();
+    const auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly).value();
+    CountedRead read;
+    ASSERT_TRUE(b.link->Read(*local, 0, remote->remote(), &read).ok());
+    while (read.completions == 0) {
+      ASSERT_FALSE(b_.domain->Arm()) << bytes;
+      b_.domain->Poll(64);
+    }
+    EXPECT_EQ(read.completions, 1);
+    EXPECT_TRUE(here == there);
+    EXPECT_TRUE(b_.domain->Arm());
+  }
+}
+
 // All slots are out, and a turn passes: the refusal is remembered until there is one.
 TEST_F(ShmDomainTest, ARefusedSlotIsToldOfWhenItIsThere) {
   End a, b;
