@@ -161,6 +161,15 @@ TEST_F(BulkTransferTest, EachDirectionHasAPaceOfItsOwn) {
   EXPECT_EQ(Events(), "flush, read 300");
 }
 
+TEST_F(BulkTransferTest, WhatWouldFitDoesNotOvertakeThoseWhoWait) {
+  Push(80);
+  Push(50);
+  Push(20);
+  EXPECT_EQ(Events(), "write 80");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "write 50, write 20");
+}
+
 TEST_F(BulkTransferTest, WhatTheConnectionRefusesWaitsForItsRoom) {
   connection_.full = true;
   Push(10);
