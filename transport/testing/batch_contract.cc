@@ -120,8 +120,10 @@ TEST_P(ContractTest, AWrongBatchIsTheCallersFaultAndMovesNothing) {
 TEST_P(ContractTest, OnePieceThatIsNotGrantedFailsTheBatchOnce) {
   Open();
   RegionPair regions(client_, server_end());
-  std::vector<Transfer> pieces = Pieces(regions, 16, 64, 64);
-  pieces[7].remote = WithWrongKey(pieces[7].remote);
+  constexpr size_t kWrong = 7;
+  constexpr size_t kBytes = 64;
+  std::vector<Transfer> pieces = Pieces(regions, 16, kBytes, kBytes);
+  pieces[kWrong].remote = WithWrongKey(pieces[kWrong].remote);
   TestOperation read;
   ASSERT_TRUE(client_.connection().ReadBatch(pieces, &read).ok());
   ASSERT_TRUE(Run([&] { return read.done(); }));
@@ -129,9 +131,9 @@ TEST_P(ContractTest, OnePieceThatIsNotGrantedFailsTheBatchOnce) {
   if (!client_.closed()) client_.connection().Close("enough");
   ASSERT_TRUE(Run([&] { return client_.closed(); }));
   EXPECT_EQ(read.completions, 1);
-  EXPECT_TRUE(std::equal(regions.client_memory.begin() + 7 * 64,
-                         regions.client_memory.begin() + 8 * 64,
-                         Pattern(2, kRegionBytes).begin() + 7 * 64));
+  EXPECT_TRUE(std::equal(regions.client_memory.begin() + kWrong * kBytes,
+                         regions.client_memory.begin() + (kWrong + 1) * kBytes,
+                         Pattern(2, kRegionBytes).begin() + kWrong * kBytes));
 }
 
 TEST_P(ContractTest, ABatchThatTheEndCutsOffCompletesOnce) {
