@@ -54,7 +54,7 @@ class IncastTest : public testing::Test {
   void Count() {
     const std::string text = std::move(a_.received.back());
     a_.received.pop_back();
-    const auto sender = static_cast<size_t>(text[0]);
+    const size_t sender = static_cast<unsigned char>(text[0]);
     ASSERT_LT(sender, kSenders);
     ASSERT_EQ(text[1], static_cast<char>(received_[sender])) << "of sender " << sender;
     ++received_[sender];
