@@ -191,6 +191,7 @@ void ClientConnection::ListLines(WarmUp* lines) {
   lines->Add(&connection_, 2 * kCacheLineBytes);  // to the first slot
   lines->Add(this, 2 * kCacheLineBytes);
   lines->Add(&methods_, 1);  // the first methods' numbers
+  lines->Add(&engine_, 1);   // as a reply ends the call's timer
 }
 
 // --- callback calls -----------------------------------------------------------------------------

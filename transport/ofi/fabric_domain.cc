@@ -225,8 +225,13 @@ void FabricDomain::CompleteDeferredOf(const FabricLink* link) {
 bool FabricDomain::HasCompletions() {
   bool found =
       objects_->groups == nullptr && fi_cq_read(objects_->queue.get(), nullptr, 0) != -FI_EAGAIN;
-  if (objects_->near_queue.get() != nullptr) found = !objects_->near_queue.IsEmpty() || found;
-  return found;
+  if (objects_->near_queue.get() == nullptr) return found;
+  WakeNear();  // whatever is taken off its sockets here waits for the next turn
+  return !objects_->near_queue.IsEmpty() || found;
+}
+
+void FabricDomain::WakeNear() {
+  if (objects_->groups != nullptr) objects_->groups->WakeNear();
 }
 
 void FabricDomain::ExpectCompletions() {
@@ -237,13 +242,14 @@ void FabricDomain::ExpectCompletions() {
 absl::StatusOr<EndpointQueues> FabricDomain::JoinQueues() {
   if (objects_->near_queue.get() != nullptr && near_look_.endpoints() < options_.near_links) {
     near_look_.Join();
+    WakeNear();
     return EndpointQueues{objects_->near_queue.get(), objects_->near_queue.get(), nullptr};
   }
   EndpointQueues queues = {objects_->queue.get(), objects_->queue.get(), nullptr};
   if (objects_->groups != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(queues.group, objects_->groups->Join());
-    queues.receives = queues.group->receives.get();
-    queues.sends = queues.group->sends->queue.get();
+    WEFT_ASSIGN_OR_RETURN(queues.seat, objects_->groups->Join());
+    queues.receives = queues.seat->group->receives.get();
+    queues.sends = queues.seat->group->sends->queue.get();
   }
   look_.Join();
   return queues;
@@ -252,7 +258,8 @@ absl::StatusOr<EndpointQueues> FabricDomain::JoinQueues() {
 void FabricDomain::LeaveQueues(const EndpointQueues& queues) {
   const bool near = queues.receives == objects_->near_queue.get();
   (near ? near_look_ : look_).Leave();
-  if (queues.group != nullptr) objects_->groups->Leave(queues.group);
+  WakeNear();
+  if (queues.seat != nullptr) QueueGroups::Leave(queues.seat);
 }
 
 int FabricDomain::ReadErrors(fid_cq* queue) {
@@ -402,6 +409,12 @@ int FabricDomain::ReadGroups(int budget) {
 // What peers read and write here goes on without a word.
 bool FabricDomain::MayNeedProgress() const { return busy() || registrar_.remote_open() > 0; }
 
+// Only beside groups, whose epoll is looked at in each turn. `awaited`: completions, which no
+// socket tells of, among other things.
+bool FabricDomain::NearRests(bool awaited) const {
+  return look_.endpoints() > 0 && !awaited && objects_->groups->near_rests();
+}
+
 WEFT_INLINE int FabricDomain::ReadCompletions(int budget) {
   const bool awaited = traits_.looks_cost && MayNeedProgress();
   int done = 0;
@@ -410,10 +423,11 @@ WEFT_INLINE int FabricDomain::ReadCompletions(int budget) {
         objects_->groups != nullptr ? ReadGroups(budget) : ReadQueue(objects_->queue.get(), budget);
     look_.Looked(done > 0);
   }
-  if (objects_->near_queue.get() != nullptr && near_look_.IsDue(awaited)) {
+  if (objects_->near_queue.get() != nullptr && !NearRests(awaited) && near_look_.IsDue(awaited)) {
     const int near = ReadQueue(objects_->near_queue.get(), budget);
     near_look_.Looked(near > 0);
     near_backlog_ = near >= budget;
+    if (look_.endpoints() > 0 && objects_->groups->NearLooked(near > 0)) ExpectCompletions();
     done += near;
   }
   finds_ += done > 0;

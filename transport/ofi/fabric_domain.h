@@ -73,7 +73,7 @@ struct FabricTraits {
 struct EndpointQueues {
   fid_cq* receives = nullptr;
   fid_cq* sends = nullptr;
-  QueueGroup* group = nullptr;  // whose queues they are, if they are a group's
+  QueueSeat* seat = nullptr;  // in the group whose queues they are, if they are a group's
 };
 
 class FabricDomain : public LinkDomain {
@@ -113,6 +113,8 @@ class FabricDomain : public LinkDomain {
   uint64_t finds() const { return finds_; }
   // Something may come soon.
   void ExpectCompletions();
+  // The near queue is to be looked at, should it rest.
+  void WakeNear();
   // The queues for one more endpoint, until LeaveQueues().
   absl::StatusOr<EndpointQueues> JoinQueues();
   void LeaveQueues(const EndpointQueues& queues);
@@ -162,8 +164,9 @@ class FabricDomain : public LinkDomain {
   }
   // Behind a plain send nobody waits. A link has few wide slots, so that the next waits for them.
   static bool IsAwaited(const Slot& slot) { return slot.fence != nullptr || IsWide(slot.index); }
-  // Something was posted to `link`, which is in a group.
+  // Something was posted to `link`. REQUIRES: there are groups.
   void OnPosted(FabricLink* link) {
+    if (link->group_ == nullptr) return objects_->groups->WakeNear();
     objects_->groups->Posted(link->group_);
     if (link != last_used_) UseNext(link);
   }
@@ -181,6 +184,7 @@ class FabricDomain : public LinkDomain {
 
   // --- completions ---
   bool MayNeedProgress() const;
+  bool NearRests(bool awaited) const;
   int ReadCompletions(int budget);
   int ReadGroups(int budget);
   int ReadQueue(fid_cq* queue, int budget);

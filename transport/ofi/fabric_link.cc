@@ -196,7 +196,7 @@ void FabricLink::CountDelay(int result) {
 // What is to be done besides comes behind the post: the message is on its way then.
 int FabricLink::Post(Work* work) {
   const int result = PostWork(work);
-  if (group_ != nullptr) domain_->OnPosted(this);
+  if (domain_->objects_->groups != nullptr) domain_->OnPosted(this);
   return result;
 }
 

@@ -57,7 +57,7 @@ void FabricObjects::OpenNearQueue() {
 }
 
 absl::Status FabricObjects::OpenGroups() {
-  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(domain.get()));
+  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(domain.get(), &near_queue));
   return absl::OkStatus();
 }
 

@@ -132,12 +132,16 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   return absl::OkStatus();
 }
 
-absl::Status MsgDomain::OnSocketKnown(QueueGroup* group) {
-  return group == nullptr ? absl::OkStatus() : objects()->groups->Connected(group);
+absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, WarmUp* lines) {
+  if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, lines);
+  WakeNear();
+  return absl::OkStatus();
 }
 
 WarmUp* MsgDomain::TakeWarmUp() {
-  if (free_warm_ups_.empty()) return &warm_ups_.emplace_back();
+  if (free_warm_ups_.empty()) {
+    return warm_ups_.emplace_back(std::make_unique<DenseWarmUp>()).get();
+  }
   WarmUp* const lines = free_warm_ups_.back();
   free_warm_ups_.pop_back();
   return lines;

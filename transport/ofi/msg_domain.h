@@ -17,12 +17,12 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "core/dense_memory.h"
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
@@ -31,6 +31,9 @@
 namespace weft {
 
 class MsgLink;
+
+// Two lines of each connection that are met before all else.
+class DenseWarmUp final : public WarmUp, public InDenseMemory {};
 
 class MsgDomain : public FabricDomain {
  public:
@@ -91,8 +94,8 @@ class MsgDomain : public FabricDomain {
   // Before a sleep. False: there is something to be read. `near`: what the near queue waits for.
   bool SettleQueues(QueueDescriptors* near);
   absl::Status WatchQueues(const QueueDescriptors& near);
-  // An endpoint of the group (or of none) is connected.
-  absl::Status OnSocketKnown(QueueGroup* group);
+  // An endpoint that completes to `queues` is connected. `lines`: of its link.
+  absl::Status OnSocketKnown(const EndpointQueues& queues, WarmUp* lines);
 
   WarmUp* TakeWarmUp();
   void GiveWarmUp(WarmUp* lines);  // empty
@@ -114,7 +117,7 @@ class MsgDomain : public FabricDomain {
   uint32_t turns_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;
-  std::deque<WarmUp> warm_ups_;  // of links, and of those that have gone
+  std::vector<std::unique_ptr<DenseWarmUp>> warm_ups_;  // of links, and of those that have gone
   std::vector<WarmUp*> free_warm_ups_;
   absl::flat_hash_map<uint64_t, MsgLink*> expected_;  // by nonce
   absl::flat_hash_map<fid_t, MsgLink*> by_endpoint_;  // events name the endpoint by its address,

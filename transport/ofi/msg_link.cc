@@ -20,12 +20,13 @@ MsgLink::~MsgLink() {
 void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
   endpoint_ = std::move(endpoint);
   queues_ = queues;
-  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC, queues.group);
+  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC,
+              queues.seat == nullptr ? nullptr : queues.seat->group);
 }
 
 void MsgLink::OnConnected() {
   EndConnecting();
-  const absl::Status watched = domain_->OnSocketKnown(group());
+  const absl::Status watched = domain_->OnSocketKnown(queues_, warm_up_);
   watched.ok() ? BecomeUp() : Fail(watched);
 }
 

@@ -22,8 +22,9 @@ static_assert(size_t{QueueGroups::kEndpoints} * QueueGroups::kGroupsPerSendQueue
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<QueueGroups>> QueueGroups::Create(fid_domain* domain) {
-  std::unique_ptr<QueueGroups> groups(new QueueGroups(domain));
+absl::StatusOr<std::unique_ptr<QueueGroups>> QueueGroups::Create(fid_domain* domain,
+                                                                 const MutedQueue* near) {
+  std::unique_ptr<QueueGroups> groups(new QueueGroups(domain, near));
   groups->ready_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
   if (groups->ready_.get() < 0) return StatusFromErrno(errno, "epoll_create1");
   return groups;
@@ -33,7 +34,7 @@ QueueGroups::~QueueGroups() = default;
 
 // --- joining -----------------------------------------------------------------------------------
 
-absl::StatusOr<QueueGroup*> QueueGroups::Join() {
+absl::StatusOr<QueueSeat*> QueueGroups::Join() {
   const auto found = std::find_if(groups_.begin(), groups_.end(),
                                   [](const auto& group) { return group->endpoints < kEndpoints; });
   QueueGroup* group = found == groups_.end() ? nullptr : found->get();
@@ -41,7 +42,17 @@ absl::StatusOr<QueueGroup*> QueueGroups::Join() {
     WEFT_ASSIGN_OR_RETURN(group, AddGroup());
   }
   ++group->endpoints;
-  return group;
+  QueueSeat* const seat = std::find_if(group->seats.begin(), group->seats.end(),
+                                       [](const QueueSeat& each) { return !each.taken; });
+  seat->taken = true;
+  return seat;
+}
+
+void QueueGroups::Leave(QueueSeat* seat) {
+  QueueGroup* const group = seat->group;
+  --group->endpoints;
+  *seat = QueueSeat();
+  seat->group = group;
 }
 
 absl::StatusOr<QueueGroup*> QueueGroups::AddGroup() {
@@ -49,6 +60,7 @@ absl::StatusOr<QueueGroup*> QueueGroups::AddGroup() {
   WEFT_ASSIGN_OR_RETURN(group->receives, MutedQueue::Open(domain_, kReceiveEntries));
   WEFT_ASSIGN_OR_RETURN(group->sends, SendQueueForGroup());
   group->sends->groups.push_back(group.get());
+  for (QueueSeat& seat : group->seats) seat.group = group.get();
   groups_.push_back(std::move(group));
   return groups_.back().get();
 }
@@ -63,12 +75,20 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
   return send_queues_.back().get();
 }
 
-absl::Status QueueGroups::Connected(QueueGroup* group) {
+// The descriptor that nobody had is this endpoint's.
+absl::Status QueueGroups::Connected(QueueSeat* seat, WarmUp* lines) {
+  QueueGroup* const group = seat->group;
   group->settled = false;
   MarkDue(group);
   group->receives.Progress();  // with the new descriptor
   QueueDescriptors wanted;
   WEFT_RETURN_IF_ERROR(group->receives.GetDescriptors(&wanted));
+  for (const pollfd& entry : wanted.all()) {
+    const bool is_known = std::any_of(group->seats.begin(), group->seats.end(),
+                                      [&](const QueueSeat& each) { return each.fd == entry.fd; });
+    if (!is_known && !IsSignal(entry.fd)) seat->fd = entry.fd;
+  }
+  seat->lines = lines;
   return Watch(group, wanted);
 }
 
@@ -80,30 +100,52 @@ bool QueueGroups::CanRest(QueueGroup* group) {
 
 // Closed descriptors have left the epoll, and a new one may have the number of one before: so after
 // a change all are given to it.
-absl::Status QueueGroups::Watch(QueueGroup* group, const QueueDescriptors& wanted) {
-  const bool is_news = wanted.version != group->version;
+template <class SeatOf>
+absl::Status QueueGroups::Watch(const QueueDescriptors& wanted, WatchedDescriptors* watched,
+                                SeatOf seat_of) {
+  const bool is_news = wanted.version != watched->version;
   const auto all = wanted.all();
-  if (!is_news &&
-      std::equal(all.begin(), all.end(), group->watched.begin(), group->watched.end(), IsSame)) {
+  const auto& before = watched->fds;
+  if (!is_news && std::equal(all.begin(), all.end(), before.begin(), before.end(), IsSame)) {
     return absl::OkStatus();
   }
   const auto knows = [&](const pollfd& entry) {
-    return !is_news && std::any_of(group->watched.begin(), group->watched.end(),
+    return !is_news && std::any_of(before.begin(), before.end(),
                                    [&](const pollfd& old) { return IsSame(old, entry); });
   };
   for (const pollfd& entry : all) {
     if (knows(entry)) continue;
     epoll_event event = {};
-    event.events = EpollEvents(entry) | (IsSignal(entry.fd) ? uint32_t{EPOLLET} : 0);
-    event.data.ptr = group;
+    event.events = EpollEvents(entry) | uint32_t{EPOLLET};
+    event.data.ptr = seat_of(entry.fd);
     if (epoll_ctl(ready_.get(), EPOLL_CTL_ADD, entry.fd, &event) == 0) continue;
     if (errno != EEXIST || epoll_ctl(ready_.get(), EPOLL_CTL_MOD, entry.fd, &event) != 0) {
       return StatusFromErrno(errno, "watching a descriptor of the provider");
     }
   }
-  group->version = wanted.version;
-  group->watched.assign(all.begin(), all.end());
+  watched->version = wanted.version;
+  watched->fds.assign(all.begin(), all.end());
   return absl::OkStatus();
+}
+
+// Of descriptors that are nobody's, like the provider's signals, any seat tells the group.
+absl::Status QueueGroups::Watch(QueueGroup* group, const QueueDescriptors& wanted) {
+  return Watch(wanted, &group->watched, [group](int fd) {
+    QueueSeat* const found = std::find_if(group->seats.begin(), group->seats.end(),
+                                          [fd](const QueueSeat& seat) { return seat.fd == fd; });
+    return found != group->seats.end() ? found : &group->seats.front();
+  });
+}
+
+// As for a group, but that nobody can say whose receives it may have missed: a read that left
+// something, anywhere, is a reason to look on.
+bool QueueGroups::NearLooked(bool found) {
+  if (found) near_looks_ = 0;
+  if (found || backlog_ || ++near_looks_ < kAwaitedLooks) return false;
+  QueueDescriptors wanted;
+  near_rests_ = near_->GetDescriptors(&wanted).ok() && wanted.quiet() &&
+                Watch(wanted, &near_watched_, [this](int) { return &near_seat_; }).ok();
+  return near_rests_;
 }
 
 // --- turns -------------------------------------------------------------------------------------
@@ -112,6 +154,7 @@ void QueueGroups::FindReady() {
   TakeReady();
   if (++turns_ < kTurnsPerVisit || groups_.empty()) return;
   turns_ = 0;
+  WakeNear();
   if (++next_visit_ >= groups_.size()) next_visit_ = 0;
   MarkDue(groups_[next_visit_].get());
 }
@@ -120,8 +163,13 @@ int QueueGroups::TakeReady() {
   epoll_event ready[kReadyAtOnce];
   const int count = epoll_wait(ready_.get(), ready, kReadyAtOnce, /*timeout=*/0);
   for (int i = 0; i < count; ++i) {
-    auto* const group = static_cast<QueueGroup*>(ready[i].data.ptr);
-    MarkDue(group);
+    auto* const seat = static_cast<QueueSeat*>(ready[i].data.ptr);
+    if (seat->group == nullptr) {
+      WakeNear();
+      continue;
+    }
+    if (seat->lines != nullptr && seat->lines->wanted()) seat->lines->Fetch();
+    MarkDue(seat->group);
   }
   return count;
 }

@@ -20,6 +20,19 @@
 //                        that the read before has seen. What the provider holds back for want of
 //                        room is known then (muted_queue.h), and the epoll waits for the room.
 //
+// So the epoll has to tell of news only (EPOLLET): what its news were about is read until nothing
+// is left, whoever finds it. It names the endpoint's seat in its group, and the link's lines are
+// called for (warm_up.h) before the provider reads the group, which takes longer than they do.
+//
+// The near queue is none of the groups, and is read in each turn as long as it is the only one.
+// Beside groups that is 0.5 us of each turn, and of each message's way on average half of that, so
+// that its sockets are in the same epoll:
+//
+//   it rests             when kAwaitedLooks looks behind each other have found nothing, the last of
+//                        them not even a socket that was ready, and no read has left anything
+//   and is looked at     by WakeNear(): its sockets have news, it was sent to, one of its endpoints
+//                        comes or goes, before a sleep, or it is its turn
+//
 // Threads: the engine's.
 // Lifetime: groups and their queues stay until the end; endpoints are closed before.
 // Errors: those of libfabric, and of the descriptors that a process may have.
@@ -29,6 +42,7 @@
 
 #include <poll.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -40,10 +54,25 @@
 #include "transport/descriptor.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/muted_queue.h"
+#include "transport/warm_up.h"
 
 namespace weft {
 
 struct QueueGroup;
+
+// What an endpoint has in a group. It stays there, for the next one.
+struct QueueSeat {
+  QueueGroup* group = nullptr;  // null: all of the near queue's have this one
+  WarmUp* lines = nullptr;      // of the link, since it has its socket
+  int fd = -1;                  // its socket
+  bool taken = false;
+};
+
+// Descriptors of a queue, as the epoll knows them.
+struct WatchedDescriptors {
+  uint64_t version = 0;  // in the provider's counting
+  std::vector<pollfd> fds;
+};
 
 // What several groups send by.
 struct SendQueue {
@@ -59,12 +88,14 @@ struct SendQueue {
 };
 
 struct QueueGroup : ListNode<> {
+  static constexpr uint32_t kMostSeats = 8;
+
   MutedQueue receives;
   SendQueue* sends = nullptr;
   uint32_t endpoints = 0;
-  bool settled = false;         // nothing was done here since it was found empty before a sleep
-  uint64_t version = 0;         // of `watched`, in the provider's counting
-  std::vector<pollfd> watched;  // as the epoll knows them
+  bool settled = false;  // nothing was done here since it was found empty before a sleep
+  WatchedDescriptors watched;
+  std::array<QueueSeat, kMostSeats> seats;
 };
 
 class QueueGroups {
@@ -72,18 +103,21 @@ class QueueGroups {
   // Balances the cost of a read (60 ns for each endpoint, much of it in poll(2)) against
   // descriptors (four for each queue) and memory (the provider keeps a table of all descriptors for
   // each queue: 24 B times the largest). 4, 8 and 16 are as fast, 32 is slower.
-  static constexpr uint32_t kEndpoints = 8;
+  static constexpr uint32_t kEndpoints = QueueGroup::kMostSeats;
   // Groups that send by one queue: 64 endpoints share the provider's half a megabyte.
   static constexpr uint32_t kGroupsPerSendQueue = 8;
 
-  static absl::StatusOr<std::unique_ptr<QueueGroups>> Create(fid_domain* domain);
+  // `near`: the near queue, which outlives this and may be none.
+  static absl::StatusOr<std::unique_ptr<QueueGroups>> Create(fid_domain* domain,
+                                                             const MutedQueue* near);
   ~QueueGroups();
 
-  // A group with room for one more endpoint, until Leave().
-  absl::StatusOr<QueueGroup*> Join();
-  void Leave(QueueGroup* group) { --group->endpoints; }
-  // An endpoint of the group has its socket now.
-  absl::Status Connected(QueueGroup* group);
+  // In a group with room for one more endpoint, until Leave(), when its socket is closed.
+  absl::StatusOr<QueueSeat*> Join();
+  static void Leave(QueueSeat* seat);
+  // The endpoint has its socket now. `lines`: are called for when the socket has news; they stay
+  // until Leave().
+  absl::Status Connected(QueueSeat* seat, WarmUp* lines);
 
   // Something was posted to an endpoint of the group.
   void Posted(QueueGroup* group) {
@@ -92,6 +126,15 @@ class QueueGroups {
     awaited_looks_ = 0;
     MarkDue(group);
   }
+
+  // Whether the epoll tells of all that the near queue has.
+  bool near_rests() const { return near_rests_; }
+  void WakeNear() {
+    near_rests_ = false;
+    near_looks_ = 0;
+  }
+  // The near queue was read. Returns whether it rests from now on.
+  bool NearLooked(bool found);
 
   // In each turn: what is ready is due.
   void FindReady();
@@ -121,10 +164,13 @@ class QueueGroups {
   // Turns, 1 us each, that the completion of a send waits at most.
   static constexpr uint32_t kTurnsPerSendRead = 64;
 
-  explicit QueueGroups(fid_domain* domain) : domain_(domain) {}
+  QueueGroups(fid_domain* domain, const MutedQueue* near) : domain_(domain), near_(near) {}
 
   absl::StatusOr<QueueGroup*> AddGroup();
   absl::StatusOr<SendQueue*> SendQueueForGroup();
+  // `seat_of(fd)`: whose it is.
+  template <class SeatOf>
+  absl::Status Watch(const QueueDescriptors& wanted, WatchedDescriptors* watched, SeatOf seat_of);
   absl::Status Watch(QueueGroup* group, const QueueDescriptors& wanted);
   // After a read of it that has found no completions: whether the epoll tells of all else.
   bool CanRest(QueueGroup* group);
@@ -141,6 +187,7 @@ class QueueGroups {
   static void OnSendsRead(SendQueue* sends);
 
   fid_domain* const domain_;
+  const MutedQueue* const near_;
   Descriptor ready_;  // an epoll over the descriptors of all groups
   std::vector<std::unique_ptr<SendQueue>> send_queues_;
   std::vector<std::unique_ptr<QueueGroup>> groups_;
@@ -149,6 +196,10 @@ class QueueGroups {
   uint32_t awaited_looks_ = 0;
   uint32_t turns_ = 0;
   size_t next_visit_ = 0;
+  bool near_rests_ = false;
+  uint32_t near_looks_ = 0;  // in a row that have found nothing, while it does not rest
+  QueueSeat near_seat_;
+  WatchedDescriptors near_watched_;
   bool backlog_ = false;  // a read has found all that it was to find: there may be more
 };
 
