@@ -75,7 +75,8 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
   return send_queues_.back().get();
 }
 
-// The descriptor that nobody had is this endpoint's.
+// The descriptor that nobody had is this endpoint's. Two that connect at once may be taken for each
+// other: it is only lines that are called for by it.
 absl::Status QueueGroups::Connected(QueueSeat* seat, WarmUp* lines) {
   QueueGroup* const group = seat->group;
   group->settled = false;
