@@ -240,7 +240,7 @@ class SeveralAtOnceTest : public OneSidedTest {
  protected:
   static constexpr size_t kPiece = 50;
 
-  SeveralAtOnceTest() : here_(kOperations * kPiece), there_(Pattern(kOperations * 100)) {
+  SeveralAtOnceTest() : here_(kOperations * kPiece), there_(Pattern(size_t{kOperations} * 100)) {
     local_ = Register(a_, here_, Access::kLocalOnly);
     remote_ = Register(b_, there_, Access::kRemoteReadWrite);
   }
