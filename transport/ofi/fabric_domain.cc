@@ -58,7 +58,7 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
                      " more exceed what the provider takes: ", traits_.max_receives,
                      "; use fewer connections or smaller windows"));
   }
-  const uint64_t posted_target = std::min<uint64_t>(receive_target, traits_.most_posted);
+  const uint64_t posted_target = ReceivesWanted(static_cast<uint32_t>(receive_target));
   const uint64_t receives_missing =
       posted_target > receives_posted_ ? posted_target - receives_posted_ : 0;
   const uint64_t kept = uint64_t{send_slots_kept_} + std::min(send, kFirstSendSlots);
@@ -68,9 +68,9 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
   WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + (has_wide_ ? 0 : receives_missing)));
   send_target_ += send;
   send_slots_kept_ += std::min(send, kFirstSendSlots);
-  receive_target_ += receive;
+  SetReceiveTarget(receive_target_ + receive);
   TopUpReceives();
-  if (receives_posted_ < receives_wanted()) {
+  if (receives_posted_ < receives_needed_) {
     RemoveSlots(send, receive);
     return absl::ResourceExhaustedError("the provider does not take more receives now");
   }
@@ -81,7 +81,7 @@ void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
   WEFT_DCHECK(send <= send_target_ && receive <= receive_target_);
   send_target_ -= send;
   send_slots_kept_ -= std::min(send, kFirstSendSlots);
-  receive_target_ -= receive;
+  SetReceiveTarget(receive_target_ - receive);
   CountWithheld();
 }
 
@@ -115,6 +115,17 @@ void FabricDomain::TakeBack(Slot* slot) {
 
 // --- receives ----------------------------------------------------------------------------------
 
+uint32_t FabricDomain::ReceivesWanted(uint32_t target) const {
+  if (target == 0) return 0;
+  return std::min(ReceivesNeeded(target) + traits_.spare_receives, traits_.max_receives);
+}
+
+void FabricDomain::SetReceiveTarget(uint32_t target) {
+  receive_target_ = target;
+  receives_needed_ = ReceivesNeeded(target);
+  receives_wanted_ = ReceivesWanted(target);
+}
+
 void FabricDomain::CountReceives() {
   stats_.receives_posted = std::min(receive_target_, receives_posted_);
 }
@@ -140,7 +151,7 @@ WEFT_INLINE bool FabricDomain::PostReceive(Slot* slot) {
 }
 
 void FabricDomain::TopUpReceives() {
-  while (receives_posted_ < receives_wanted()) {
+  while (receives_posted_ < receives_wanted_) {
     Slot* slot = receive_pool().Take(WorkKind::kReceive);
     if (slot == nullptr || !PostReceive(slot)) break;
   }
@@ -298,8 +309,9 @@ void FabricDomain::HandleError(fid_cq* queue, const fi_cq_err_entry& entry) {
   }
 }
 
-// Receives are posted again right after the sink has seen them, before anything is sent that the
-// sink queued: a credit never runs ahead of its receive.
+// A receive is posted again right after the sink has seen it, before anything is sent that the sink
+// queued: a credit never runs ahead of its receive. While there are some to spare, it is not what
+// the sink queued that waits, but the receive, until a turn finds nothing.
 WEFT_INLINE void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   Slot* slot = receive_pool().Find(id);
   if (slot == nullptr || !slot->posted) [[unlikely]]
@@ -309,7 +321,7 @@ WEFT_INLINE void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
   CountReceives();
   const ByteSpan batch(slot->data, std::min<size_t>(bytes, slot_bytes()));
   options_.sink->OnReceived(batch);
-  if (receives_posted_ >= receives_wanted()) {
+  if (receives_posted_ >= receives_needed_) {
     receive_pool().Give(slot);
   } else if (PostReceive(slot)) {
     CountReceives();
@@ -444,9 +456,12 @@ int FabricDomain::Poll(int budget) {
   done += completions;
   if (max_pieces_ > 1 && !deferred_.empty()) [[unlikely]]
     done += DeliverDeferred(budget);  // the pieces of what has completed
-  if (receives_posted_ < receives_wanted()) [[unlikely]]
+  if (receives_posted_ < (completions > 0 ? receives_needed_ : receives_wanted_)) [[unlikely]]
     TopUpReceives();
-  done += PollConnections(completions > 0);
+  if (--turns_to_connections_ == 0) [[unlikely]] {
+    turns_to_connections_ = kConnectionTurns;
+    done += PollConnections(completions > 0);
+  }
   if (!events_.empty()) [[unlikely]]
     done += DeliverEvents();
   if (any_ran_out() && HasRoomAgain()) [[unlikely]]

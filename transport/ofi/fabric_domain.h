@@ -11,9 +11,10 @@
 // Errors: a failed send ends its link, a failed operation itself, a failed receive is posted
 //   again; the process never ends for what a provider reports.
 // Invariants: stats().receives_posted = min(receives asked for, receives in the provider's hands).
-//   The two are equal but for FabricTraits::most_posted, and for receives that connections have
-//   left behind: those stay posted for the next one (taking them back would need fi_cancel, which
-//   1.17's shm gets wrong for shared receives). Send slots in use <= send slots asked for, but for
+//   The two are equal but for FabricTraits::most_posted, for those to spare, and for receives that
+//   connections have left behind: those stay posted for the next one (taking them back would need
+//   fi_cancel, which 1.17's shm gets wrong for shared receives). receives_needed_ <= in the
+//   provider's hands, unless it refuses some. Send slots in use <= send slots asked for, but for
 //   those given up while in use. Memory there is for send_slots_kept_ of them, kFirstSendSlots for
 //   each AddSlots(), and for more as soon as more are in use than ever before.
 #pragma once
@@ -48,6 +49,9 @@ struct FabricTraits {
   // sender, and no more than that: memory for thousands of connections is then that of the busy
   // ones.
   uint32_t most_posted = ~uint32_t{0};
+  // Posted beyond those that peers may use: so many that were used are posted again not before what
+  // they have brought about is sent.
+  uint32_t spare_receives = 0;
   // Sends and parts of operations in the provider's hands at one time, over all links: what its
   // completion queue has room for beside the receives.
   uint32_t max_in_flight = ~uint32_t{0};
@@ -98,12 +102,16 @@ class FabricDomain : public LinkDomain {
   FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
                const FabricTraits& traits);
 
+  // Turns between two calls of PollConnections().
+  static constexpr uint32_t kConnectionTurns = 16;
   // Connection events of the provider, from Poll(). Returns how many there were. `found`: there
   // were completions in this turn, and what they brought about is not to wait.
   virtual int PollConnections(bool found) {
     (void)found;
     return 0;
   }
+  // PollConnections() is called in the next turn.
+  void LookAtConnections() { turns_to_connections_ = 1; }
   // An error completion has been seen: there may be a connection event behind it.
   virtual void OnCompletionError() {}
 
@@ -200,7 +208,10 @@ class FabricDomain : public LinkDomain {
 
   // --- slots ---
   Slot* TakeSendSlot(SlotPool& pool);
-  uint32_t receives_wanted() const { return std::min(receive_target_, traits_.most_posted); }
+  // For so many as `target` asked for, without those to spare.
+  uint32_t ReceivesNeeded(uint32_t target) const { return std::min(target, traits_.most_posted); }
+  uint32_t ReceivesWanted(uint32_t target) const;
+  void SetReceiveTarget(uint32_t target);
   void CountReceives();
   bool PostReceive(Slot* slot);
   void TopUpReceives();
@@ -236,6 +247,8 @@ class FabricDomain : public LinkDomain {
   uint32_t send_target_ = 0;
   uint32_t send_slots_kept_ = 0;
   uint32_t receive_target_ = 0;
+  uint32_t receives_needed_ = 0;     // posted at any time
+  uint32_t receives_wanted_ = 0;     // with those to spare
   uint32_t receives_posted_ = 0;     // with those kept for later connections
   uint32_t in_flight_ = 0;           // sends and parts whose completions are still to come
   FabricLink* last_used_ = nullptr;  // of those in groups
@@ -244,6 +257,7 @@ class FabricDomain : public LinkDomain {
   bool operations_ran_out_ = false;
   bool link_has_room_ = false;  // one that had none (FabricLink::HasRoom())
   uint64_t finds_ = 0;
+  uint32_t turns_to_connections_ = 1;
   QueueLook look_;             // at the queue, or at the groups
   QueueLook near_look_;        // at the near queue
   bool near_backlog_ = false;  // there may be more in the near queue than was read

@@ -36,7 +36,11 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
   wide_sends_ += FabricDomain::IsWide(taken->index);
   taken->bytes = bytes;
   taken->fence = passed;
-  return Submit(taken);
+  if (!waiting_.empty()) [[unlikely]]
+    return Submit(taken);
+  const int result = PostSend(taken);
+  if (group_ != nullptr) domain_->OnPosted(this);
+  return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
 }
 
 absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -151,22 +155,31 @@ void FabricLink::SubmitOperation(OperationRecord* record) {
 }
 
 absl::Status FabricLink::Submit(Work* work) {
-  if (waiting_.empty() && AwaitsOthers(*work)) {
-    CountDelay(kMoreToDo);
-  } else if (waiting_.empty()) {
+  if (waiting_.empty() && AwaitsOthers(*work)) return OnRefused(work, kMoreToDo);
+  if (waiting_.empty()) {
     const int result = Post(work);
-    if (result == 0) return absl::OkStatus();
-    if (result < 0 && result != -FI_EAGAIN) {
-      absl::Status why = FabricStatus(result, "posting to the provider");
-      domain_->TakeBackFailed(work, why);
-      Fail(why);
-      return why;
-    }
-    CountDelay(result);
+    return result == 0 ? absl::OkStatus() : OnRefused(work, result);
   }
+  Wait(work);
+  return absl::OkStatus();
+}
+
+// By the provider, or not given to it yet.
+absl::Status FabricLink::OnRefused(Work* work, int result) {
+  if (result < 0 && result != -FI_EAGAIN) {
+    absl::Status why = FabricStatus(result, "posting to the provider");
+    domain_->TakeBackFailed(work, why);
+    Fail(why);
+    return why;
+  }
+  CountDelay(result);
+  Wait(work);
+  return absl::OkStatus();
+}
+
+void FabricLink::Wait(Work* work) {
   waiting_.PushBack(work);
   domain_->ScheduleRetry(this);
-  return absl::OkStatus();
 }
 
 void FabricLink::RetryWaiting() {
@@ -254,7 +267,7 @@ int FabricLink::PostTogether(OperationRecord* first) {
 // Up to the provider's inject size the bytes are copied at once: no completion to read, and the
 // slot is free again. (After a shutdown tcp loses an injected message silently. So would a sent
 // one be lost; the link's end covers both.)
-int FabricLink::PostSend(Slot* slot) {
+WEFT_INLINE int FabricLink::PostSend(Slot* slot) {
   if (slot->fence == nullptr && slot->bytes <= domain_->inject_bytes_) {
     const auto result =
         static_cast<int>(fi_inject(endpoint_, slot->data, slot->bytes, destination_));

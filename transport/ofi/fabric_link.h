@@ -127,6 +127,8 @@ class FabricLink : public Link,
   int PostOperation(OperationRecord* record);
   absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
+  absl::Status OnRefused(Work* work, int result);
+  void Wait(Work* work);
   int Post(Work* work);
   int PostWork(Work* work);
   int PostSend(Slot* slot);

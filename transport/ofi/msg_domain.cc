@@ -231,10 +231,14 @@ MsgLink* MsgDomain::LinkOf(fid_t endpoint) const {
 int MsgDomain::PollConnections(bool found) {
   if (sleepers_.watching() && finds() - finds_before_sleep_ >= kBusyFinds) sleepers_.Release();
   const bool urgent = connecting_ > 0 || (look_now_ && !found);
-  if (!urgent && ++turns_ < kEventInterval) return 0;
-  turns_ = 0;
-  look_now_ = false;
-  return ReadEvents();
+  int events = 0;
+  if (urgent || ++looks_skipped_ >= kEventInterval) {
+    looks_skipped_ = 0;
+    look_now_ = false;
+    events = ReadEvents();
+  }
+  if (connecting_ > 0 || look_now_) LookAtConnections();
+  return events;
 }
 
 int MsgDomain::ReadEvents() {
@@ -262,7 +266,7 @@ int MsgDomain::ReadEvents() {
       }
     }
   }
-  look_now_ = true;  // there may be more
+  LookNow();  // there may be more
   return count;
 }
 
@@ -340,10 +344,10 @@ bool MsgDomain::SettleQueues(QueueDescriptors* near) {
 bool MsgDomain::Arm() {
   if (HasPending() || look_now_ || HasCompletions()) return false;
   if (ReadEvents() > 0) {
-    look_now_ = true;
+    LookNow();
     return false;
   }
-  look_now_ = true;  // the first turn after the sleep looks at the events
+  LookNow();  // the first turn after the sleep looks at the events
   ExpectCompletions();
   QueueDescriptors near;
   if (!SettleQueues(&near)) return false;

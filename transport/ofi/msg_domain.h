@@ -8,8 +8,8 @@
 //   either side    FI_SHUTDOWN, an error event, a failed completion -> down
 //
 // Connection events come through an event queue of their own. Looking at it costs a system call, so
-// Poll() does it every kEventInterval turns, on every turn while a link is connecting, before
-// sleeping, and, in the next turn without completions, after a sleep or an error completion.
+// it is done every 1,024 turns, on every turn while a link is connecting, before sleeping, and, in
+// the next turn without completions, after a sleep or an error completion.
 //
 // Threads: the engine's.
 // Invariants: every link is in by_endpoint_ (it has one), in expected_ (it waits for a peer), or
@@ -68,7 +68,7 @@ class MsgDomain : public FabricDomain {
   virtual bool connects_from_listener() const { return false; }
 
   int PollConnections(bool found) override;
-  void OnCompletionError() final { look_now_ = true; }
+  void OnCompletionError() final { LookNow(); }
 
   fid_pep* listener() const { return listener_.get(); }
   const char* name() const { return PathKindName(path().kind).data(); }
@@ -79,7 +79,7 @@ class MsgDomain : public FabricDomain {
   // Looking is a system call, of 0.3 us and more. An idle spin looks about as often as the engine
   // does at its descriptors, every 0.2 ms or so; whoever connects, or has seen an error, does not
   // wait for it.
-  static constexpr uint32_t kEventInterval = 1024;
+  static constexpr uint32_t kEventInterval = 1024 / kConnectionTurns;
   // Events handled in one turn; more wait for the next.
   static constexpr int kMaxEventsAtOnce = 16;
   // So many turns with completions since the last sleep mean that there is no sleep between two
@@ -100,6 +100,11 @@ class MsgDomain : public FabricDomain {
   WarmUp* TakeWarmUp();
   void GiveWarmUp(WarmUp* lines);  // empty
 
+  // In the next turn that finds no completions.
+  void LookNow() {
+    look_now_ = true;
+    LookAtConnections();
+  }
   int ReadEvents();
   void OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes);
   void OnEventError();
@@ -114,7 +119,7 @@ class MsgDomain : public FabricDomain {
   SleepSet sleepers_;  // the descriptors of the completion queues
   std::vector<pollfd> queue_fds_;
   uint64_t finds_before_sleep_ = 0;
-  uint32_t turns_ = 0;
+  uint32_t looks_skipped_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;
   std::vector<std::unique_ptr<DenseWarmUp>> warm_ups_;  // of links, and of those that have gone

@@ -10,6 +10,7 @@ namespace weft {
 MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
     : FabricLink(domain, handler), domain_(domain), nonce_(nonce), warm_up_(domain->TakeWarmUp()) {
   ++domain_->connecting_;
+  domain_->LookAtConnections();
 }
 
 MsgLink::~MsgLink() {

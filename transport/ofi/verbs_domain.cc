@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   FabricTraits traits = {PathKind::kVerbs, options.link, objects->sizes.receives};
   traits.max_in_flight = objects->sizes.sends;
   traits.injects = false;
+  traits.spare_receives = kSpareReceives;
   traits.errors_end_links = true;
   const bool is_hardware = IsHardware(options.device);
   traits.closing_reclaims = options.link != LinkKind::kIwarp && is_hardware;
@@ -90,9 +91,8 @@ void VerbsDomain::StartProbes() {
 int VerbsDomain::PollConnections(bool found_completions) {
   int found = probes_.empty() ? 0 : FinishProbes();
   found += MsgDomain::PollConnections(found_completions);
-  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(found_completions || found > 0)) {
-    sched_yield();
-  }
+  if (!probes_.empty()) LookAtConnections();
+  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(finds())) sched_yield();
   return found;
 }
 

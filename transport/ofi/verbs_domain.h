@@ -51,6 +51,9 @@ class VerbsDomain final : public MsgDomain {
   bool connects_from_listener() const override { return true; }
 
  private:
+  // Receives that may wait until what they brought is answered: one for each peer of a few that
+  // call at a time. Each is a slot; posting one takes as long as a call's way through the rpc.
+  static constexpr uint32_t kSpareReceives = 8;
   // Addresses asked for at one time; further connects wait, within their own time limits. An answer
   // takes some hundred microseconds where there is one, so a few threads serve hundreds of
   // connects.

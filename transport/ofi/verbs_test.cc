@@ -1,6 +1,7 @@
 // What is special about links over verbs. Where there is no RDMA port these tests are skipped; the
 // lab runs them on Soft-RoCE and Soft-iWARP.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -194,6 +195,40 @@ TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
     EXPECT_EQ(write.completions, 1);
     EXPECT_TRUE(write.status.ok()) << write.status;
   }
+  EXPECT_EQ(a.endpoint.downs + b.endpoint.downs, 0);
+}
+
+// What arrived is answered before its receive is posted again. Peers must not notice: one that has
+// been given so many receives finds them, and over iWARP a message without one ends the connection.
+TEST_F(VerbsTest, AReceiveThatWaitsIsNoneOfThoseThatPeersMayUse) {
+  constexpr uint32_t kReceives = 8;
+  struct Watcher final : BatchSink {
+    void OnReceived(ByteSpan) override {
+      ++received;
+      least = std::min(least, domain->stats().receives_posted);
+    }
+    LinkDomain* domain = nullptr;
+    uint32_t received = 0;
+    uint64_t least = kReceives;
+  };
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  Watcher watcher;
+  b.domain.reset();
+  OfiOptions options = OptionsOf(b);
+  options.sink = &watcher;
+  auto watched = OpenVerbsDomain(options);
+  ASSERT_TRUE(watched.ok()) << watched.status();
+  b.domain = *std::move(watched);
+  watcher.domain = b.domain.get();
+  ASSERT_TRUE(a.domain->AddSlots(kReceives, kReceives).ok());
+  ASSERT_TRUE(b.domain->AddSlots(kReceives, kReceives).ok());
+  OpenLink(a, b);
+  for (uint32_t round = 1; round <= 20; ++round) {
+    for (uint32_t i = 0; i < kReceives; ++i) ASSERT_TRUE(a.Send("message").ok());
+    ASSERT_TRUE(RunUntil({&a, &b}, [&] { return watcher.received == round * kReceives; }));
+    b.domain->Poll(1);  // finds nothing, and posts them again
+  }
+  EXPECT_EQ(watcher.least, kReceives);
   EXPECT_EQ(a.endpoint.downs + b.endpoint.downs, 0);
 }
 

@@ -7,6 +7,8 @@
 // then: whoever waits for the processor gets it, and if nobody does, the engine goes on at once.
 // Engines that sleep when they find nothing do so already; those that spin for ever do not.
 //
+// It is asked now and then, of some looks together.
+//
 // Threads: one.
 #pragma once
 
@@ -16,24 +18,25 @@ namespace weft {
 
 class YieldPace {
  public:
-  // Looks without a find, some 70 ns each: a little less than a round trip over such a device.
-  static constexpr uint32_t kPatientLooks = 128;
-  // From then on, between two yields, of 0.2 us each where nobody waits.
-  static constexpr uint32_t kLooksBetween = 16;
+  // Questions without a find, of 16 looks each, some 70 ns a look: a little less than a round trip
+  // over such a device. From then on each question is followed by a yield, of 0.2 us where nobody
+  // waits.
+  static constexpr uint32_t kPatience = 8;
 
-  // Once for each look.
-  bool IsDue(bool found) {
-    if (found) {
-      left_ = kPatientLooks;
+  // `finds`: how many there have been.
+  bool IsDue(uint64_t finds) {
+    if (finds != finds_) {
+      finds_ = finds;
+      left_ = kPatience;
       return false;
     }
-    if (--left_ > 0) return false;
-    left_ = kLooksBetween;
-    return true;
+    if (left_ > 1) --left_;
+    return left_ == 1;
   }
 
  private:
-  uint32_t left_ = kPatientLooks;  // looks in vain until the next yield; > 0
+  uint64_t finds_ = 0;
+  uint32_t left_ = kPatience;  // questions in vain until the next yield; > 0
 };
 
 }  // namespace weft

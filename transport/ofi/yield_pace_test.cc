@@ -5,28 +5,25 @@
 namespace weft {
 namespace {
 
-// How many looks in vain there are until it is due, that one included.
-uint32_t LooksUntilDue(YieldPace& pace) {
-  uint32_t looks = 1;
-  while (!pace.IsDue(/*found=*/false)) ++looks;
-  return looks;
+// How often it is asked in vain until it is due, that time included.
+uint32_t QuestionsUntilDue(YieldPace& pace, uint64_t finds) {
+  uint32_t questions = 1;
+  while (!pace.IsDue(finds)) ++questions;
+  return questions;
 }
 
-TEST(YieldPaceTest, IsPatientFirstAndThenYieldsEveryFewLooks) {
+TEST(YieldPaceTest, IsPatientFirstAndThenYieldsEachTime) {
   YieldPace pace;
-  EXPECT_EQ(LooksUntilDue(pace), YieldPace::kPatientLooks);
-  EXPECT_EQ(LooksUntilDue(pace), YieldPace::kLooksBetween);
-  EXPECT_EQ(LooksUntilDue(pace), YieldPace::kLooksBetween);
+  EXPECT_EQ(QuestionsUntilDue(pace, 0), YieldPace::kPatience - 1);
+  EXPECT_EQ(QuestionsUntilDue(pace, 0), 1u);
+  EXPECT_EQ(QuestionsUntilDue(pace, 0), 1u);
 }
 
 TEST(YieldPaceTest, AFindMakesItPatientAgain) {
   YieldPace pace;
-  LooksUntilDue(pace);
-  for (uint32_t look = 1; look < YieldPace::kLooksBetween; ++look) {
-    EXPECT_FALSE(pace.IsDue(/*found=*/false));
-  }
-  EXPECT_FALSE(pace.IsDue(/*found=*/true));
-  EXPECT_EQ(LooksUntilDue(pace), YieldPace::kPatientLooks);
+  QuestionsUntilDue(pace, 0);
+  EXPECT_FALSE(pace.IsDue(/*finds=*/1));
+  EXPECT_EQ(QuestionsUntilDue(pace, 1), YieldPace::kPatience - 1);
 }
 
 }  // namespace
