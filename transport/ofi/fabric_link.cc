@@ -38,8 +38,8 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
   taken->fence = passed;
   if (!waiting_.empty()) [[unlikely]]
     return Submit(taken);
-  const int result = PostSend(taken);
-  if (group_ != nullptr) domain_->OnPosted(this);
+  const int result = PostSend(taken);  // as Post() does
+  if (domain_->objects_->groups != nullptr) domain_->OnPosted(this);
   return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
 }
 
