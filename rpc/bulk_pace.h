@@ -24,9 +24,9 @@ struct BulkPace {
   // where the device copies by itself; where the thread copies it only delays replies.
   uint64_t pushed_bytes;
   uint64_t fetched_bytes;
-  // The bound instead of pushed_bytes for pushes no larger than this: many at once would only delay
-  // the replies to the first. 0: none is so small.
-  uint64_t small_bytes;
+  // Pushes of at least so many bytes, beside others, are acknowledged writes
+  // (Connection::WriteAcknowledged), and count until the peer has them.
+  uint64_t acknowledged_bytes;
   // Moved before the replies that this made due leave; what is left does at the turn's end. Less:
   // the client hears sooner; more messages.
   uint64_t replied_bytes;
@@ -42,17 +42,18 @@ constexpr BulkPace PaceOf(PathKind kind) {
       // much as 4 KiB.
       return {.pushed_bytes = 64 * kKiB,
               .fetched_bytes = 64 * kKiB,
-              .small_bytes = 0,
+              .acknowledged_bytes = kNoLimit,
               .replied_bytes = 64 * kKiB};
     case PathKind::kTcp:
-      // 6 bytes/ns. What is pushed is in the socket, which holds 4 MiB, when it has been posted; so
-      // much at a time, and not one after the other: the kernel has long runs to send, with fewer
-      // timers of its pacing. (For payloads of up to 512 KiB nobody has measured more.) What is
-      // fetched comes after a round trip: 4 MiB is what may be on its way meanwhile. A reply is a
-      // system call of 4 us, as much as 24 KiB.
+      // 6 bytes/ns. 4 MiB may be on their way, either way: what a socket holds, and in long runs,
+      // for which the kernel sets fewer timers of its pacing. A push is in the socket when it has
+      // been posted, and its write then over: more and more would be posted to a socket that is
+      // full and takes it bit by bit, in no cache any more. So large ones are over when the peer
+      // has them; for 256 KiB the acknowledgement costs more than it saves. It is two system calls,
+      // a reply is one: 4 us each, as much as 24 KiB.
       return {.pushed_bytes = 4 * kMiB,
               .fetched_bytes = 4 * kMiB,
-              .small_bytes = 512 * kKiB,
+              .acknowledged_bytes = 512 * kKiB,
               .replied_bytes = 512 * kKiB};
     case PathKind::kVerbs:
       // A reply is sent behind everything that was posted before it, and a device in software
@@ -61,14 +62,14 @@ constexpr BulkPace PaceOf(PathKind kind) {
       // bytes/ns for 300 us, any delay of a network of cards.
       return {.pushed_bytes = 2 * kMiB,
               .fetched_bytes = 16 * kMiB,
-              .small_bytes = 0,
+              .acknowledged_bytes = kNoLimit,
               .replied_bytes = 64 * kKiB};
     case PathKind::kSim:
       break;
   }
   return {.pushed_bytes = kNoLimit,
           .fetched_bytes = kNoLimit,
-          .small_bytes = 0,
+          .acknowledged_bytes = kNoLimit,
           .replied_bytes = kNoLimit};
 }
 

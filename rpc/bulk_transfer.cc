@@ -12,9 +12,15 @@ void TransferQueue::Start(BulkTransfer& transfer) {
 
 bool TransferQueue::IsInPace(bool push, uint64_t bytes) {
   const uint64_t posted = PostedBytes(push);
-  const uint64_t most_pushed = bytes <= pace_.small_bytes ? pace_.small_bytes : pace_.pushed_bytes;
-  const uint64_t most = push ? most_pushed : pace_.fetched_bytes;
+  const uint64_t most = push ? pace_.pushed_bytes : pace_.fetched_bytes;
   return posted == 0 || (posted < most && bytes <= most - posted);
+}
+
+// Alone, a push is not acknowledged: its reply would leave a round trip later.
+TransferQueue::PostFunction TransferQueue::PostFunctionFor(const BulkTransfer& transfer) const {
+  if (!transfer.push) return &Connection::Read;
+  const bool acknowledged = transfer.local.length >= pace_.acknowledged_bytes && pushed_bytes_ > 0;
+  return acknowledged ? &Connection::WriteAcknowledged : &Connection::Write;
 }
 
 bool TransferQueue::TryPost(BulkTransfer& transfer) {
@@ -25,10 +31,9 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
     transfer.OnEnded(/*posted=*/false, region.status());
     return true;
   }
-  const MemorySlice& local = transfer.local;
+  const auto post = PostFunctionFor(transfer);
   const absl::Status posted =
-      transfer.push ? connection.Write(**region, local.offset, transfer.remote, &transfer)
-                    : connection.Read(**region, local.offset, transfer.remote, &transfer);
+      (connection.*post)(**region, transfer.local.offset, transfer.remote, &transfer);
   // OnWritable() will come.
   if (absl::IsResourceExhausted(posted)) return false;
   if (posted.ok()) {

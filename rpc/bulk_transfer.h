@@ -5,6 +5,11 @@
 // number of bytes (bulk_pace.h); transfers beyond either wait here, oldest first (a waiting one may
 // leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
 //
+// Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
+// acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
+// round trip later. One that is alone has no need of it. As long as it is not over, its memory is
+// the transfer's, and its call stays, whatever becomes of the call or of the connection.
+//
 // Threads: the engine's. Lifetime: transfers belong to their calls, which stay until they have
 //   ended; the queue belongs to its host, the ServerConnection.
 // Invariants: every transfer that was started ends exactly once, through OnEnded(). As long as one
@@ -79,6 +84,8 @@ class TransferQueue {
   bool TryPost(BulkTransfer& transfer);
   uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
   bool IsInPace(bool push, uint64_t bytes);
+  using PostFunction = decltype(&Connection::Read);
+  PostFunction PostFunctionFor(const BulkTransfer& transfer) const;
   void End(BulkTransfer& transfer, const absl::Status& status);
   void SendReplies();
 

@@ -22,8 +22,8 @@ class AnyRegion final : public Region {
   explicit AnyRegion(MutableByteSpan memory) : Region(memory, {}) {}
 };
 
-// Writes down what it is asked for: "write 100", "read 7", "flush". Operations end when the test
-// says so.
+// Writes down what it is asked for: "write 100", "write acknowledged 5", "read 7", "flush".
+// Operations end when the test says so.
 class RecordingConnection final : public LoopbackConnection {
  public:
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
@@ -31,6 +31,10 @@ class RecordingConnection final : public LoopbackConnection {
   }
   absl::Status Write(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
     return Post("write ", remote.length, op);
+  }
+  absl::Status WriteAcknowledged(const Region&, size_t, const RemoteSpan& remote,
+                                 Operation* op) override {
+    return Post("write acknowledged ", remote.length, op);
   }
   absl::Status Read(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
     return Post("read ", remote.length, op);
@@ -68,8 +72,10 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   };
 
   BulkTransferTest() {
-    queue_.SetPace(
-        {.pushed_bytes = 100, .fetched_bytes = 1000, .small_bytes = 0, .replied_bytes = 100});
+    queue_.SetPace({.pushed_bytes = 100,
+                    .fetched_bytes = 1000,
+                    .acknowledged_bytes = 1000,
+                    .replied_bytes = 100});
   }
 
   void Push(size_t bytes) { Start(bytes, /*push=*/true); }
@@ -123,19 +129,32 @@ TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
 }
 
 // One payload of 1 MiB at a time, in two pieces, had the kernel's pacing set three times as many
-// timers as four of them do.
-TEST_F(BulkTransferTest, OnTcpSeveralLargePayloadsArePostedAtATimeWhole) {
+// timers as four of them do. And those that were over when the socket had taken them were 4 MiB in
+// the socket, and others behind it that went in bit by bit.
+TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
   queue_.SetPace(PaceOf(PathKind::kTcp));
   for (int i = 0; i < 6; ++i) Push(1 << 20);
-  EXPECT_EQ(Events(), "write 1048576, write 1048576, write 1048576, write 1048576");
+  EXPECT_EQ(Events(),
+            "write 1048576, write acknowledged 1048576, write acknowledged 1048576, "
+            "write acknowledged 1048576");
   connection_.EndOldest();
-  EXPECT_EQ(Events(), "flush, write 1048576");
+  EXPECT_EQ(Events(), "flush, write acknowledged 1048576");
 }
 
-TEST_F(BulkTransferTest, OnTcpSmallPayloadsWaitForOneAnother) {
+TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) {
   queue_.SetPace(PaceOf(PathKind::kTcp));
-  for (int i = 0; i < 4; ++i) Push(200 << 10);
-  EXPECT_EQ(Events(), "write 204800, write 204800");
+  for (int i = 0; i < 2; ++i) {
+    Push(1 << 20);
+    EXPECT_EQ(Events(), "write 1048576");
+    connection_.EndOldest();
+    EXPECT_EQ(Events(), "flush");
+  }
+}
+
+TEST_F(BulkTransferTest, SmallPayloadsAreNotAcknowledged) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 3; ++i) Push(1000);
+  EXPECT_EQ(Events(), "write 1000, write 1000, write 1000");
 }
 
 TEST_F(BulkTransferTest, SmallTransfersGoTogetherAndSoDoTheirReplies) {

@@ -156,6 +156,15 @@ class Connection {
   virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                              Operation* op) = 0;
 
+  // As Write(), but where a write is over when the bytes have only been copied to be sent (tcp), it
+  // is over when the peer's provider says that they are in its memory, a round trip later. So what
+  // is outstanding is what is on its way. The order is the same: a message that is sent behind the
+  // post finds the bytes there.
+  virtual absl::Status WriteAcknowledged(const Region& local, size_t local_offset,
+                                         const RemoteSpan& remote, Operation* op) {
+    return Write(local, local_offset, remote, op);
+  }
+
   // A batch: all pieces or none are posted, with one doorbell where the provider can, and `op`
   // completes once, when all have: with OK, or with the error of the first that failed (others may
   // have been carried out). Takes transfers.size() of max_outstanding_operations. The pieces

@@ -115,6 +115,11 @@ class Link {
                             Operation* op) = 0;
   virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                              Operation* op) = 0;
+  // As Connection::WriteAcknowledged.
+  virtual absl::Status WriteAcknowledged(const Region& local, size_t local_offset,
+                                         const RemoteSpan& remote, Operation* op) {
+    return Write(local, local_offset, remote, op);
+  }
 
   // As Connection::ReadBatch and WriteBatch: all pieces are taken or none, and `op` completes once.
   // The array may go when this returns. REQUIRES: 1..kMaxBatchTransfers pieces.

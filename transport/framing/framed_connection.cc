@@ -240,6 +240,11 @@ absl::Status FramedConnection::Write(const Region& local, size_t local_offset,
   return Post(&Link::Write, local, local_offset, remote, op);
 }
 
+absl::Status FramedConnection::WriteAcknowledged(const Region& local, size_t local_offset,
+                                                 const RemoteSpan& remote, Operation* op) {
+  return Post(&Link::WriteAcknowledged, local, local_offset, remote, op);
+}
+
 absl::Status FramedConnection::Post(PostFunction post, const Region& local, size_t local_offset,
                                     const RemoteSpan& remote, Operation* op) {
   WEFT_RETURN_IF_ERROR(CheckOperation(local, local_offset, remote));

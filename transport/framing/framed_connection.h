@@ -91,9 +91,8 @@ class FramedConnection final : public Connection,
   void set_handler(ConnectionHandler* handler) { handler_ = handler; }
   ConnectionFacts& facts() { return facts_; }
 
-  // An error (RESOURCE_EXHAUSTED, UNAVAILABLE, INVALID_ARGUMENT for an agreement out of bounds: it
-  // came from the peer) means that nothing was started.
-  // REQUIRES: state() == kConnecting, and no link.
+  // An error (RESOURCE_EXHAUSTED, UNAVAILABLE, INVALID_ARGUMENT for an agreement out of bounds,
+  // from the peer): nothing was started. REQUIRES: state() == kConnecting, and no link.
   absl::Status StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
                          const LinkAgreement& agreement);
   // Drops a path that is not open yet, if there is one. `peer_dead`: Link::Abandon() first.
@@ -105,8 +104,7 @@ class FramedConnection final : public Connection,
     if (link_ != nullptr) link_->Abandon();
   }
 
-  // What the peer's SendGrant() has sent. (While it is not open yet, or any more: nothing to do.)
-  // From Transport::Poll(), for it tells users.
+  // What the peer's SendGrant() has sent; nothing to do unless open. From Transport::Poll().
   void OnGrant(ByteSpan grant);
 
   // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.
@@ -131,6 +129,8 @@ class FramedConnection final : public Connection,
                     Operation* op) override;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) override;
+  absl::Status WriteAcknowledged(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                                 Operation* op) override;
   absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
   absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,

@@ -61,8 +61,9 @@ struct FabricTraits {
   bool injects = true;
   // Closing a registration returns when nothing that a peer had begun touches the memory any more.
   bool closing_reclaims = false;
-  // A send may wait for the word of the peer's provider that it has arrived (FI_DELIVERY_COMPLETE),
-  // and that is a fence (FabricLink::SendFence).
+  // A send or a write may wait for the word of the peer's provider that it has arrived
+  // (FI_DELIVERY_COMPLETE). Of a send, that is a fence (FabricLink::SendFence); of a write,
+  // Link::WriteAcknowledged.
   bool fences = false;
   // Small operations cost as much as the call to the provider: several share one, as far as it
   // takes several pieces.

@@ -45,16 +45,22 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
 
 absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                               Operation* op) {
-  return PostOne(/*is_read=*/true, {&local, local_offset, remote}, op);
+  return PostOne(OperationKind::kRead, {&local, local_offset, remote}, op);
 }
 
 absl::Status FabricLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                                Operation* op) {
-  return PostOne(/*is_read=*/false, {&local, local_offset, remote}, op);
+  return PostOne(OperationKind::kWrite, {&local, local_offset, remote}, op);
+}
+
+absl::Status FabricLink::WriteAcknowledged(const Region& local, size_t local_offset,
+                                           const RemoteSpan& remote, Operation* op) {
+  const auto kind = has_fence() ? OperationKind::kAcknowledgedWrite : OperationKind::kWrite;
+  return PostOne(kind, {&local, local_offset, remote}, op);
 }
 
 // The local end's descriptor.
-absl::StatusOr<void*> FabricLink::Check(bool is_read, const Transfer& transfer) const {
+absl::StatusOr<void*> FabricLink::Check(OperationKind kind, const Transfer& transfer) const {
   const RemoteSpan& remote = transfer.remote;
   const auto* region = dynamic_cast<const FabricRegion*>(transfer.local);
   if (region == nullptr || !region->BelongsTo(&domain_->registrar_)) {
@@ -74,11 +80,11 @@ absl::StatusOr<void*> FabricLink::Check(bool is_read, const Transfer& transfer) 
     return absl::InvalidArgumentError(
         absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
   }
-  if (is_read) return region->SinkDescriptor();
+  if (kind == OperationKind::kRead) return region->SinkDescriptor();
   return region->source_descriptor();
 }
 
-void FabricLink::Fill(OperationRecord* record, bool is_read, const Transfer& transfer,
+void FabricLink::Fill(OperationRecord* record, OperationKind kind, const Transfer& transfer,
                       void* descriptor, Operation* op) {
   record->link = this;
   record->user = op;
@@ -89,7 +95,7 @@ void FabricLink::Fill(OperationRecord* record, bool is_read, const Transfer& tra
   record->bytes = transfer.remote.length;
   record->bytes_posted = 0;
   record->parts_in_flight = 0;
-  record->is_read = is_read;
+  record->operation = kind;
 }
 
 absl::Status FabricLink::TooManyOperations() {
@@ -98,23 +104,23 @@ absl::Status FabricLink::TooManyOperations() {
       domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
 }
 
-absl::Status FabricLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
-  WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(is_read, transfer));
+absl::Status FabricLink::PostOne(OperationKind kind, const Transfer& transfer, Operation* op) {
+  WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(kind, transfer));
   if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
   OperationRecord* const record = domain_->operations_.Take();
   if (record == nullptr) return TooManyOperations();
-  Fill(record, is_read, transfer, descriptor, op);
+  Fill(record, kind, transfer, descriptor, op);
   SubmitOperation(record);
   return absl::OkStatus();
 }
 
-absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> transfers,
+absl::Status FabricLink::PostBatch(OperationKind kind, absl::Span<const Transfer> transfers,
                                    Operation* op) {
   const size_t count = transfers.size();
   WEFT_DCHECK(count >= 1 && count <= kMaxBatchTransfers);
   std::array<void*, kMaxBatchTransfers> descriptors;
   for (size_t i = 0; i < count; ++i) {
-    WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(is_read, transfers[i]));
+    WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(kind, transfers[i]));
   }
   if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
   OperationTable& table = domain_->operations_;
@@ -124,7 +130,7 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
   gathering_ = domain_->max_pieces_ > 1;
   for (size_t i = 0; i < count; ++i) {
     OperationRecord* const record = table.Take();
-    Fill(record, is_read, transfers[i], descriptors[i], join);
+    Fill(record, kind, transfers[i], descriptors[i], join);
     SubmitOperation(record);
   }
   if (std::exchange(gathering_, false)) RetryWaiting();
@@ -132,7 +138,8 @@ absl::Status FabricLink::PostBatch(bool is_read, absl::Span<const Transfer> tran
 }
 
 bool FabricLink::MayShare(const OperationRecord& record) const {
-  return record.bytes <= kSharedBytes && record.bytes_posted == 0;
+  return record.bytes <= kSharedBytes && record.bytes_posted == 0 &&
+         record.operation != OperationKind::kAcknowledgedWrite;
 }
 
 // A small operation behind others that are under way waits for the next turn, and whoever comes
@@ -228,7 +235,7 @@ int FabricLink::PostTogether(OperationRecord* first) {
   for (Work& next : waiting_) {
     if (count == domain_->max_pieces_ || next.kind != WorkKind::kOperation) break;
     auto& record = static_cast<OperationRecord&>(next);
-    if (record.is_read != first->is_read || !MayShare(record)) break;
+    if (record.operation != first->operation || !MayShare(record)) break;
     pieces[count++] = &record;
   }
   std::array<iovec, kMostPieces> local;
@@ -248,8 +255,9 @@ int FabricLink::PostTogether(OperationRecord* first) {
   message.rma_iov = remote.data();
   message.rma_iov_count = count;
   message.context = domain_->operations_.IdOf(first).context();
-  const ssize_t result = first->is_read ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
-                                        : fi_writemsg(endpoint_, &message, FI_COMPLETION);
+  const ssize_t result = first->operation == OperationKind::kRead
+                             ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
+                             : fi_writemsg(endpoint_, &message, FI_COMPLETION);
   if (result != 0) return static_cast<int>(result);
   ++first->parts_in_flight;
   domain_->CountFlight(this, /*awaited=*/true, +1);
@@ -305,25 +313,46 @@ int FabricLink::PostFence(Slot* slot) {
 }
 
 int FabricLink::PostOperation(OperationRecord* record) {
-  void* const context = domain_->operations_.IdOf(record).context();
   while (!record->AllPosted()) {
     if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
-    std::byte* const local = record->local + record->bytes_posted;
-    const uint64_t remote = record->remote_offset + record->bytes_posted;
     const uint64_t part =
         std::min(record->bytes - record->bytes_posted, domain_->max_transfer_bytes_);
-    const ssize_t result = record->is_read
-                               ? fi_read(endpoint_, local, part, record->descriptor, destination_,
-                                         remote, record->remote_key, context)
-                               : fi_write(endpoint_, local, part, record->descriptor, destination_,
-                                          remote, record->remote_key, context);
-    if (result != 0) return static_cast<int>(result);
+    if (const int result = PostPart(*record, part); result != 0) return result;
     record->bytes_posted += part;
     ++record->parts_in_flight;
     domain_->CountFlight(this, /*awaited=*/true, +1);
   }
   posted_.PushBack(record);
   return 0;
+}
+
+// The next `bytes` of it.
+int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
+  std::byte* const local = record.local + record.bytes_posted;
+  const uint64_t remote = record.remote_offset + record.bytes_posted;
+  void* const context = domain_->operations_.IdOf(&record).context();
+  switch (record.operation) {
+    case OperationKind::kRead:
+      return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, destination_,
+                                      remote, record.remote_key, context));
+    case OperationKind::kWrite:
+      return static_cast<int>(fi_write(endpoint_, local, bytes, record.descriptor, destination_,
+                                       remote, record.remote_key, context));
+    case OperationKind::kAcknowledgedWrite:
+      break;
+  }
+  const iovec here = {local, bytes};
+  void* descriptor = record.descriptor;
+  const fi_rma_iov there = {remote, bytes, record.remote_key};
+  fi_msg_rma message = {};
+  message.msg_iov = &here;
+  message.desc = &descriptor;
+  message.iov_count = 1;
+  message.addr = destination_;
+  message.rma_iov = &there;
+  message.rma_iov_count = 1;
+  message.context = context;
+  return static_cast<int>(fi_writemsg(endpoint_, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 }
 
 // --- reclaiming --------------------------------------------------------------------------------

@@ -60,11 +60,13 @@ class FabricLink : public Link,
                     Operation* op) final;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
                      Operation* op) final;
+  absl::Status WriteAcknowledged(const Region& local, size_t local_offset, const RemoteSpan& remote,
+                                 Operation* op) final;
   absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) final {
-    return PostBatch(/*is_read=*/true, transfers, op);
+    return PostBatch(OperationKind::kRead, transfers, op);
   }
   absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) final {
-    return PostBatch(/*is_read=*/false, transfers, op);
+    return PostBatch(OperationKind::kWrite, transfers, op);
   }
   bool Reclaim(std::unique_ptr<Region> region) final;
   void Abandon() final;
@@ -115,16 +117,17 @@ class FabricLink : public Link,
   // the provider is not busy.
   static constexpr int kMoreToDo = 1;
 
-  absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
-  absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
-  absl::StatusOr<void*> Check(bool is_read, const Transfer& transfer) const;
-  void Fill(OperationRecord* record, bool is_read, const Transfer& transfer, void* descriptor,
+  absl::Status PostOne(OperationKind kind, const Transfer& transfer, Operation* op);
+  absl::Status PostBatch(OperationKind kind, absl::Span<const Transfer> transfers, Operation* op);
+  absl::StatusOr<void*> Check(OperationKind kind, const Transfer& transfer) const;
+  void Fill(OperationRecord* record, OperationKind kind, const Transfer& transfer, void* descriptor,
             Operation* op);
   void SubmitOperation(OperationRecord* record);
   bool MayShare(const OperationRecord& record) const;
   bool AwaitsOthers(const Work& work) const;
   int PostTogether(OperationRecord* first);
   int PostOperation(OperationRecord* record);
+  int PostPart(const OperationRecord& record, uint64_t bytes);
   absl::Status TooManyOperations();
   absl::Status Submit(Work* work);
   absl::Status OnRefused(Work* work, int result);

@@ -423,6 +423,75 @@ TEST_P(FenceTest, ALinkThatEndsTellsNobody) {
 INSTANTIATE_TEST_SUITE_P(Providers, FenceTest, testing::ValuesIn(TestedPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
+// --- acknowledged writes -----------------------------------------------------------------------
+
+class AcknowledgedWriteTest : public OneSidedTest {
+ protected:
+  // The sockets' buffers hold it, so that a plain write is over when it has been posted.
+  static constexpr size_t kBytes = 4096;
+
+  // Whether the path has them: else they are writes like others.
+  bool HasThem() const { return a_.endpoint.link->has_fence(); }
+
+  void Post(Operation* op) {
+    ASSERT_TRUE(a_.endpoint.link->WriteAcknowledged(*local_, 0, remote_->remote(), op).ok());
+  }
+  void PollHere() {
+    for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);
+  }
+
+  std::vector<std::byte> here_ = Pattern(kBytes);
+  std::vector<std::byte> there_ = std::vector<std::byte>(kBytes);
+  std::unique_ptr<Region> local_ = Register(a_, here_, Access::kLocalOnly);
+  std::unique_ptr<Region> remote_ = Register(b_, there_, Access::kRemoteWrite);
+  CountedOperation write_;
+};
+
+TEST_P(AcknowledgedWriteTest, IsOverWhenTheBytesAreInThePeersMemory) {
+  if (!HasThem()) GTEST_SKIP() << "this path has none";
+  Post(&write_);
+  PollHere();
+  EXPECT_EQ(write_.completions, 0) << "the peer has not taken them";
+  ASSERT_TRUE(Run([&] { return write_.completions == 1; }));
+  EXPECT_TRUE(write_.status.ok()) << write_.status;
+  EXPECT_EQ(here_, there_);
+}
+
+TEST_P(AcknowledgedWriteTest, SeveralEndInTheOrderOfTheirPostsAmongOtherOperations) {
+  CountedOperation plain, second;
+  Post(&write_);
+  ASSERT_TRUE(a_.endpoint.link->Write(*local_, 0, remote_->remote(), &plain).ok());
+  Post(&second);
+  ASSERT_TRUE(Run([&] {
+    EXPECT_GE(write_.completions, second.completions);
+    return second.completions == 1 && plain.completions == 1;
+  }));
+  EXPECT_TRUE(second.status.ok() && plain.status.ok() && write_.status.ok());
+}
+
+TEST_P(AcknowledgedWriteTest, EndsOnceWhenTheLinkDoes) {
+  Post(&write_);
+  a_.endpoint.link.reset();
+  EXPECT_EQ(write_.completions, 1);
+  PollHere();
+  EXPECT_EQ(write_.completions, 1);
+  EXPECT_FALSE(a_.domain->busy());
+}
+
+TEST_P(AcknowledgedWriteTest, EndsWithAnErrorWhenThePeerIsGoneBeforeItHasTakenThem) {
+  if (!HasThem()) GTEST_SKIP() << "this path has none";
+  Post(&write_);
+  PollHere();
+  b_.endpoint.link.reset();
+  ASSERT_TRUE(Run([&] { return a_.endpoint.downs == 1; }));
+  a_.endpoint.link.reset();
+  EXPECT_EQ(write_.completions, 1);
+  EXPECT_FALSE(write_.status.ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Providers, AcknowledgedWriteTest, testing::ValuesIn(TestedPaths()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
 // --- closing -----------------------------------------------------------------------------------
 
 TEST_P(OneSidedTest, ClosingCompletesOutstandingOperationsInside) {

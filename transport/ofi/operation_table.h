@@ -20,6 +20,10 @@
 
 namespace weft {
 
+// Writes: over when the local memory is free again, or when the peer's provider has said that the
+// bytes are in its memory.
+enum class OperationKind : uint8_t { kRead = 1, kWrite = 2, kAcknowledgedWrite = 3 };
+
 struct OperationRecord : Work {
   OperationRecord() : Work(WorkKind::kOperation) {}
 
@@ -46,7 +50,7 @@ struct OperationRecord : Work {
   uint64_t bytes_posted = 0;
   uint32_t parts_in_flight = 0;
   OperationRecord* next_piece = nullptr;  // of the same provider call
-  bool is_read = false;
+  OperationKind operation = OperationKind::kRead;
   bool finished = false;  // only the user has still to hear of it
   absl::Status status;    // the first part that failed decides
 };
