@@ -138,6 +138,45 @@ class BulkNetworkTest : public testing::TestWithParam<PathKind> {
     return absl::OkStatus();
   }
 
+  // So many exchanges, as many at a time as there are places.
+  void RunAtOnce(int calls, size_t bytes) {
+    auto channel = Open();
+    struct Lane {
+      Lane(Channel& channel, size_t bytes) : sent(bytes), received(bytes), bulk(channel) {}
+      GuardedMemory sent;
+      GuardedMemory received;
+      BulkCall bulk;
+      Parcel request;
+      Parcel reply;
+      uint8_t seed = 0;
+    };
+    std::vector<std::unique_ptr<Lane>> lanes;
+    for (size_t i = 0; i < kPlaces; ++i) lanes.push_back(std::make_unique<Lane>(*channel, bytes));
+    Payloads::Stub stub(*channel);
+    int started = 0;
+    int ended = 0;
+    Waiter all;
+    std::function<void(Lane&)> next = [&](Lane& lane) {
+      lane.seed = static_cast<uint8_t>(started++);
+      lane.sent.Fill(lane.seed);
+      lane.bulk.Clear();
+      lane.bulk.Send(lane.sent.all(), lane.request.mutable_data());
+      lane.bulk.Receive(lane.received.all());
+      stub.Exchange(lane.request, &lane.reply, {.bulk = &lane.bulk},
+                    [&](const absl::Status& status) {
+                      EXPECT_TRUE(status.ok()) << status;
+                      EXPECT_TRUE(lane.bulk.Received(lane.reply.data()).ok());
+                      EXPECT_TRUE(lane.received.Holds(lane.seed));
+                      if (++ended == calls) channel->engine().Finish(all);
+                      if (started < calls) next(lane);
+                    });
+    };
+    ASSERT_TRUE(channel->engine().Enter());
+    for (auto& lane : lanes) next(*lane);
+    EXPECT_TRUE(channel->engine().Wait(all));
+    channel->engine().Leave();
+  }
+
   TwoThreads executor_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<BlockingService> service_;
@@ -170,43 +209,10 @@ TEST_P(BulkNetworkTest, ThreadsShareAChannel) {
   EXPECT_EQ(channel->stats().connects, 1u);
 }
 
-TEST_P(BulkNetworkTest, ManyCallsOfOneEngineAreUnderWayAtOnce) {
-  auto channel = Open();
-  struct Lane {
-    explicit Lane(Channel& channel) : sent(20'000), received(20'000), bulk(channel) {}
-    GuardedMemory sent;
-    GuardedMemory received;
-    BulkCall bulk;
-    Parcel request;
-    Parcel reply;
-    uint8_t seed = 0;
-  };
-  constexpr int kCalls = 400;
-  std::vector<std::unique_ptr<Lane>> lanes;
-  for (size_t i = 0; i < kPlaces; ++i) lanes.push_back(std::make_unique<Lane>(*channel));
-  Payloads::Stub stub(*channel);
-  int started = 0;
-  int ended = 0;
-  Waiter all;
-  std::function<void(Lane&)> next = [&](Lane& lane) {
-    lane.seed = static_cast<uint8_t>(started++);
-    lane.sent.Fill(lane.seed);
-    lane.bulk.Clear();
-    lane.bulk.Send(lane.sent.all(), lane.request.mutable_data());
-    lane.bulk.Receive(lane.received.all());
-    stub.Exchange(lane.request, &lane.reply, {.bulk = &lane.bulk}, [&](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(lane.bulk.Received(lane.reply.data()).ok());
-      EXPECT_TRUE(lane.received.Holds(lane.seed));
-      if (++ended == kCalls) channel->engine().Finish(all);
-      if (started < kCalls) next(lane);
-    });
-  };
-  ASSERT_TRUE(channel->engine().Enter());
-  for (auto& lane : lanes) next(*lane);
-  EXPECT_TRUE(channel->engine().Wait(all));
-  channel->engine().Leave();
-}
+TEST_P(BulkNetworkTest, ManyCallsOfOneEngineAreUnderWayAtOnce) { RunAtOnce(400, 20'000); }
+
+// Over tcp their writes wait for the client's acknowledgements, and their places with them.
+TEST_P(BulkNetworkTest, ManyLargePayloadsAreUnderWayAtOnce) { RunAtOnce(80, kPayload); }
 
 TEST_P(BulkNetworkTest, ALateWriterDoesNotTouchMemoryThatWasReclaimed) {
   auto channel = Open();

@@ -36,6 +36,9 @@ class RegionPair {
   absl::Status Write(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
     return client_.connection().Write(*client_region, local_offset, remote, op);
   }
+  absl::Status WriteAcknowledged(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
+    return client_.connection().WriteAcknowledged(*client_region, local_offset, remote, op);
+  }
   RemoteSpan Remote(uint64_t from, uint64_t bytes) {
     return server_region->remote().Slice(from, bytes);
   }
