@@ -137,7 +137,7 @@ TEST_F(QueueGroupsTest, AMessageThatASendQueueHasTakenIsFound) {
       a_.domain->Poll(64);
     }
     EXPECT_EQ(a_.received.back(), "taken");
-    ASSERT_TRUE(Run([&] { return b_.received.size() == 16u * (round + 1); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == size_t{16} * (round + 1); }));
   }
 }
 
@@ -149,7 +149,7 @@ TEST_F(QueueGroupsTest, NobodySleepsOverAMessageThatASendQueueHasTaken) {
       ASSERT_TRUE(!a_.domain->Arm() || Readable(a_)) << "round " << round;
       a_.domain->Poll(64);
     }
-    ASSERT_TRUE(Run([&] { return b_.received.size() == 16u * (round + 1); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == size_t{16} * (round + 1); }));
   }
 }
 
@@ -173,7 +173,7 @@ TEST_F(QueueGroupsTest, AMessageThatAnAbandonedSleepHasTakenIsFound) {
       ASSERT_LT(turn, 512u) << "round " << round;
       a_.domain->Poll(64);
     }
-    ASSERT_TRUE(Run([&] { return b_.received.size() == 8u * (round + 1); }));
+    ASSERT_TRUE(Run([&] { return b_.received.size() == size_t{8} * (round + 1); }));
   }
 }
 
@@ -376,13 +376,15 @@ struct Above final : ListsLines {
 };
 
 // The line that `wanted` is in.
-bool Lists(const WarmUp& lines, const void* wanted) {
+bool ListsAddress(const WarmUp& lines, uintptr_t wanted) {
   bool found = false;
   lines.ForEachLine([&](const void* line, bool /*for_write*/) {
-    const auto offset = reinterpret_cast<uintptr_t>(wanted) - reinterpret_cast<uintptr_t>(line);
-    found = found || offset < kCacheLineBytes;
+    found = found || wanted - reinterpret_cast<uintptr_t>(line) < kCacheLineBytes;
   });
   return found;
+}
+bool Lists(const WarmUp& lines, const void* wanted) {
+  return ListsAddress(lines, reinterpret_cast<uintptr_t>(wanted));
 }
 
 // A link met each of its lines, and those of whoever is above it, as a miss behind the other when
@@ -423,15 +425,15 @@ TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
 // A list stays with the domain: who has kept it finds that it wants nothing, or another link's.
 TEST_F(QueueGroupsTest, TheListOfALinkThatHasGoneIsEmpty) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
-  const void* const gone = of_a_[0].link.get();
+  const auto gone = reinterpret_cast<uintptr_t>(of_a_[0].link.get());
   WarmUp& lines = CanGoCold::Of(of_a_[0].link.get())->warm_up();
   WarmUp& last_lines = CanGoCold::Of(of_a_[kLinks - 1].link.get())->warm_up();
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
   ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "another").ok());
-  ASSERT_TRUE(Lists(lines, gone));
+  ASSERT_TRUE(ListsAddress(lines, gone));
   of_a_[0].link.reset();
   EXPECT_FALSE(lines.wanted());
-  EXPECT_FALSE(Lists(lines, gone));
+  EXPECT_FALSE(ListsAddress(lines, gone));
   of_a_[kLinks - 1].link.reset();  // the one that was used last, which does not go cold any more
   ASSERT_TRUE(a_.Send(of_a_[1], "and on").ok());
   EXPECT_FALSE(last_lines.wanted());
