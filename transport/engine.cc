@@ -135,7 +135,7 @@ int Engine::RunTurn(int budget) {
   int work = inbox_.empty() ? 0 : DrainInbox(budget);
   work += transport_->Poll(budget, turn_ns_);
   // Only this is worth to spin for: heartbeats and timers come one at a time.
-  if (work > 0) idle_since_ns_ = turn_ns_;
+  if (work > 0) idle_since_ns_ = kNotIdle;
   work += timers_.Advance(turn_ns_);
   if (turn_ns_ >= next_descriptor_check_ns_) [[unlikely]] {
     transport_->FlushAll();  // replies do not wait for system calls
@@ -156,7 +156,7 @@ bool Engine::LookAgain() {
   for (int look = 0; look < kLooks && !found; ++look) {
     if (transport_->Poll(kDefaultBudget, turn_ns_) > 0) {
       found = true;
-      idle_since_ns_ = turn_ns_;
+      idle_since_ns_ = kNotIdle;
     }
     transport_->FlushAll();
     found = found || !inbox_.empty();
@@ -186,7 +186,7 @@ int Engine::DrainInbox(int budget) {
 // One turn, and where it found nothing: wait, first by spinning, then asleep.
 void Engine::Step(uint64_t until_ns) {
   if (RunTurn(kDefaultBudget) > 0) return;
-  if (idle_since_ns_ == 0) idle_since_ns_ = turn_ns_;
+  if (idle_since_ns_ == kNotIdle) idle_since_ns_ = turn_ns_;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
   if (LookAgain()) return;
@@ -290,7 +290,7 @@ void Engine::NotifySleepers() {
 }
 
 void Engine::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
-  idle_since_ns_ = 0;
+  idle_since_ns_ = kNotIdle;
   waiter.driven_ = true;
   while (!waiter.done()) {
     Step(deadline_ns);

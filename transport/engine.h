@@ -202,11 +202,15 @@ class Engine {
   // any thread looks at; pointers are constant after construction.
   alignas(kCacheLineBytes) std::atomic<uint64_t> driver_{0};  // a thread's number; 0: nobody
   int depth_ = 0;  // nesting of Enter() on the driving thread
+  static constexpr uint64_t kNotIdle = 0;
+
   bool in_turn_ = false;
   bool rang_ = false;  // the doorbell may have: its event is to be taken
   std::atomic<bool> stop_{false};
   uint64_t turn_ns_ = 0;
-  uint64_t idle_since_ns_ = 0;  // since when there is no traffic; 0: since the next turn without
+  // The first turn without traffic: what came before it may have taken long, and what is awaited
+  // then could not come sooner.
+  uint64_t idle_since_ns_ = kNotIdle;
   uint64_t next_descriptor_check_ns_ = 0;
   Clock* const clock_;
   std::unique_ptr<Doorbell> doorbell_;

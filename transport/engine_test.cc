@@ -137,6 +137,54 @@ INSTANTIATE_TEST_SUITE_P(All, EveryDrive,
                            return "Unknown";
                          });
 
+// One turn with a second of work, then looks of a microsecond that find nothing; and how long it
+// was idle when the engine wanted to sleep.
+class SlowTransport final : public QuietTransport {
+ public:
+  explicit SlowTransport(FakeClock* clock) : clock_(clock) {}
+
+  int Poll(int, uint64_t) override {
+    clock_->Advance(worked_ ? kNsPerUs : kNsPerSec);
+    if (worked_) return 0;
+    worked_ = true;
+    work_end_ns_ = clock_->NowNs();
+    return 1;
+  }
+
+  bool Arm() override {
+    if (idle_ns == 0) idle_ns = clock_->NowNs() - work_end_ns_;
+    return false;  // nobody would move the clock on
+  }
+
+  uint64_t idle_ns = 0;
+
+ private:
+  FakeClock* const clock_;
+  bool worked_ = false;
+  uint64_t work_end_ns_ = 0;
+};
+
+// A server of 16 calls at a time was 70 us in each turn with them, and went to sleep right after
+// it: its last traffic, as the beginning of that turn, was more than 50 us ago. So did its client,
+// and each call waited for two wake-ups: less than half of the rate.
+TEST(Engine, AfterALongTurnItSpinsAsLongAsAfterAShortOne) {
+  FakeClock clock;
+  EngineOptions options = Options(Drive::kCaller, /*spin_ns=*/kNsPerMs);
+  options.clock = &clock;
+  SlowTransport* transport = nullptr;
+  const auto engine = Engine::Create(
+      options, [&](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
+        auto made = std::make_unique<SlowTransport>(&clock);
+        transport = made.get();
+        return made;
+      });
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  Waiter never;
+  EXPECT_FALSE((*engine)->Wait(never, clock.NowNs() + 2 * kNsPerSec));
+  EXPECT_GE(transport->idle_ns, kNsPerMs);
+  EXPECT_LT(transport->idle_ns, 2 * kNsPerMs);
+}
+
 TEST(Engine, TimersFireWhileSomebodyWaits) {
   const auto engine = MakeEngine(Options(Drive::kCaller));
   Waiter waiter;
