@@ -160,6 +160,11 @@ class LinkDomain {
   virtual uint32_t slot_bytes() const = 0;
   // Of most send slots: what a batch is filled up to. A message that is larger takes a wide slot.
   virtual uint32_t usual_slot_bytes() const { return slot_bytes(); }
+  // Of so many messages a batch is answered in parts, where its sender waits for the answer
+  // (framing/batch_parts.h). Less: answers come sooner, and in more batches. Parts carry the credit
+  // of the batch at hand from inside OnReceived(): only for domains that need no receive posted.
+  // 0: never.
+  virtual uint8_t frames_to_part() const { return 0; }
 
   // Makes room for one more connection: `send` more send slots, `receive` more posted receives.
   // Registers memory, so never on the hot path. RESOURCE_EXHAUSTED names the bound that was hit.

@@ -198,19 +198,38 @@ class BatchReader {
   BatchReader(ByteSpan batch, uint16_t frames)
       : at_(batch.data() + kBatchHeaderBytes),
         remaining_(batch.size() - kBatchHeaderBytes),
-        frames_(frames) {}
+        frames_(frames) {
+    // Frames are of whole words: what is left is never too short for a header.
+    if (remaining_ % kFrameAlignment == 0) [[likely]]
+      return;
+    remaining_ = 0;
+    frames_ = 1;  // one that never comes
+  }
 
-  // False: no more frames, or the next one is malformed; complete() tells which.
+  bool at_end() const { return remaining_ == 0; }
+
+  // The next frame, if it is a message; it mostly is. Else false: Next() knows what it is.
+  [[nodiscard]] bool NextMessage(ByteSpan* payload) {
+    if (remaining_ == 0) return false;
+    const uint32_t length = LoadLe32(at_);
+    const size_t bytes = FrameBytes(length);
+    constexpr auto kMessage = static_cast<uint32_t>(FrameKind::kMessage);
+    if (LoadLe32(at_ + 4) != kMessage || bytes > remaining_) return false;
+    *payload = ByteSpan(at_ + kFrameHeaderBytes, length);
+    Step(bytes);
+    return true;
+  }
+
+  // False: no more frames, or the next one is malformed; complete() tells which. (More frames than
+  // were announced come out too, before complete() says so.)
   [[nodiscard]] bool Next(Frame* frame) {
-    if (frames_ == 0 || remaining_ < kFrameHeaderBytes) return false;
+    if (remaining_ == 0) return false;
     const uint32_t length = LoadLe32(at_);
     const uint32_t kind = LoadLe32(at_ + 4);
     const size_t bytes = FrameBytes(length);
     if (bytes > remaining_ || kind > 0xff) return false;  // flags and reserved must be 0
     *frame = {static_cast<FrameKind>(kind), ByteSpan(at_ + kFrameHeaderBytes, length)};
-    at_ += bytes;
-    remaining_ -= bytes;
-    --frames_;
+    Step(bytes);
     return true;
   }
 
@@ -218,9 +237,15 @@ class BatchReader {
   bool complete() const { return frames_ == 0 && remaining_ == 0; }
 
  private:
+  void Step(size_t bytes) {
+    at_ += bytes;
+    remaining_ -= bytes;
+    --frames_;
+  }
+
   const std::byte* at_;
   size_t remaining_;
-  uint16_t frames_;
+  uint16_t frames_;  // left; a batch of 65536 frames would be longer than any is
 };
 
 }  // namespace weft

@@ -49,6 +49,8 @@ class CreditWindow {
 
   bool MaySendFrames() const { return credits_ >= 2; }
   bool MayReturnOnly() const { return credits_ >= 1; }
+  // The peer had taken every batch when it sent the last one that came.
+  bool has_all() const { return credits_ == send_window_; }
   bool ShouldReturn() const { return owed_ * 2 >= receive_window_; }
 
   // REQUIRES: MaySendFrames() or MayReturnOnly(), as the batch is.

@@ -86,6 +86,8 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   batch_bytes_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
   usual_bytes_ = std::min(batch_bytes_,
                           links.usual_slot_bytes() & ~static_cast<uint32_t>(kFrameAlignment - 1));
+  fill_bytes_ = usual_bytes_;
+  frames_to_part_ = links.frames_to_part();
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   const size_t usual_window = size_t{receive_slots} * usual_bytes_;
   early_.Start(receive_slots, active ? size_t{receive_slots} * batch_bytes_
@@ -123,7 +125,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   early_.Clear();
   domain_->Settle(window_.granted());
   links_->RemoveSlots(added_send_slots_, window_.receive_window());
-  batch_bytes_ = usual_bytes_ = 0;
+  batch_bytes_ = usual_bytes_ = fill_bytes_ = 0;
   eager_bytes_ = 0;
 }
 

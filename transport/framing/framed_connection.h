@@ -15,12 +15,11 @@
 //   kOpen            Open()                        Close(), End(), a broken link or protocol
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
-// Sending. The open slot is a batch in the making: Reserve() makes room for a frame in it, Commit()
-// completes the frame; Append() does both. It is sent when the next frame does not fit, at Flush(),
-// and at the end of the turn. A message larger than a usual slot opens a wide one, where there are
-// any. Opening a slot takes its credit, and puts the connection on the table's list of those to be
-// flushed, where it stays while it is open: adding to an open batch looks at nothing but the batch.
-// Messages above eager_bytes() go to a buffer of the send pool, an offer into the batch.
+// Sending. The open slot is a batch in the making: Reserve() makes room for a frame, Commit()
+// completes it; Append() does both. It leaves when the next frame does not fit, at Flush(), at the
+// turn's end, and behind a large batch of the peer's (batch_parts.h). Opening it takes its credit,
+// and lists the connection in the table, to be flushed. A message larger than a usual slot opens a
+// wide one; above eager_bytes() it goes to a buffer of the send pool, an offer into the batch.
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
@@ -71,8 +70,7 @@ class FramedConnection final : public Connection,
                                private Reclaimer::Host {
  public:
   struct Options {
-    // Unpredictable: it is all that keeps a stranger's batch from being taken for the peer's on a
-    // provider that does not tell them apart.
+    // Unpredictable: no stranger's batch is taken for the peer's where a provider tells nothing.
     uint32_t token = 0;
     uint32_t max_outstanding_operations = 128;  // 1..1024
   };
@@ -98,8 +96,7 @@ class FramedConnection final : public Connection,
   // Drops a path that is not open yet, if there is one. `peer_dead`: Link::Abandon() first.
   void StopLink(bool peer_dead = false);
   bool has_link() const { return link_ != nullptr; }
-  // The peer's process or host is gone: from now on no provider call is made on its behalf. End()
-  // follows soon. Nothing to do without a link.
+  // The peer is gone: no provider call is made on its behalf any more. End() follows soon.
   void AbandonLink() {
     if (link_ != nullptr) link_->Abandon();
   }
@@ -107,8 +104,7 @@ class FramedConnection final : public Connection,
   // What the peer's SendGrant() has sent; nothing to do unless open. From Transport::Poll().
   void OnGrant(ByteSpan grant);
 
-  // Calls OnOpen(), then OnMessage() for what has arrived already. Not if Close() came first.
-  // REQUIRES: OnLinkUp() has been called for the current link; a handler.
+  // Unless closed: OnOpen(), and OnMessage() for what came early. REQUIRES: link up; a handler.
   void Open();
 
   // Ends everything: the link, with Link::Abandon() first if `peer_dead`; outstanding operations
@@ -160,8 +156,7 @@ class FramedConnection final : public Connection,
   size_t eager_bytes() const override { return eager_bytes_; }
   const ConnectionStats& stats() const override { return stats_; }
 
-  // --- for tests and diagnosis ------------------------------------------------------------------
-
+  // For tests and diagnosis:
   const CreditWindow& window() const { return window_; }
   void CheckInvariants() const;
 
@@ -185,7 +180,7 @@ class FramedConnection final : public Connection,
   bool MakeRoom(size_t frame_bytes);
   bool OpenNextSlot(size_t frame_bytes);
   bool OpenFirstSlot(size_t frame_bytes);
-  bool TakeSlot();
+  bool TakeSlot(size_t frame_bytes);
   bool Open(SendSlot slot, uint32_t bytes);
   uint32_t FinishBatch();
   void SendOpenSlot();
@@ -202,11 +197,12 @@ class FramedConnection final : public Connection,
   void MarkDirty();
   // Receiving (framed_receive.cc).
   void OnBatch(ByteSpan batch, const BatchHeader& header);
+  bool TakePart(ByteSpan batch, const BatchHeader& header);
   const char* Account(const BatchHeader& header);
   void KeepEarly(ByteSpan batch);
   void DeliverEarly();
   bool DispatchFrames(ByteSpan batch, uint16_t frames);
-  void OnOtherFrame(Frame frame);
+  bool TakeOtherFrame(BatchReader& reader);
   bool IsTaken(const Frame& frame);
   void Malformed(std::string_view what);
   // Requests (framed_requests.cc).
@@ -256,11 +252,15 @@ class FramedConnection final : public Connection,
   bool wants_writable_ = false;
   bool due_ = false;  // this side's framing itself may have something to say: IsDue() knows
   bool reserved_ = false;
+  uint8_t frames_to_part_ = 0;   // LinkDomain's
+  uint16_t sent_frames_ = 0;     // of the batch that was sent last
   uint32_t batch_bytes_ = 0;     // of the largest batch; a multiple of kFrameAlignment
   uint32_t usual_bytes_ = 0;     // what most are filled up to; the same
   uint32_t reserved_bytes_ = 0;  // by the open reservation
+  uint32_t fill_bytes_ = 0;      // of those opened now: usual_bytes_, or a part's
   SendSlot slot_;                // of batch_
   CreditWindow window_;
+  uint32_t sent_bytes_ = 0;  // of the batch that was sent last, its header included
   uint64_t first_unsent_ = 0;
   std::unique_ptr<Link> link_;
   LinkDomain* links_ = nullptr;  // of link_

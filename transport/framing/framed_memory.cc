@@ -84,7 +84,7 @@ void FramedConnection::AdvanceSoon() {
 absl::Status FramedConnection::SendFenceForReclaimer(Operation* passed) {
   const bool has_slot = slot_.data != nullptr;
   if (reserved_ || state_ != State::kOpen ||
-      (!has_slot && !(window_.MaySendFrames() && TakeSlot()))) {
+      (!has_slot && !(window_.MaySendFrames() && TakeSlot(0)))) {
     return absl::UnavailableError("not now");
   }
   const SendSlot slot = slot_;

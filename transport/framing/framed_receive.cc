@@ -4,6 +4,7 @@
 #include "core/inline.h"
 #include "core/strings.h"
 #include "core/trace.h"
+#include "transport/framing/batch_parts.h"
 #include "transport/framing/framed_steps.h"
 #include "transport/warm_up.h"
 
@@ -31,14 +32,32 @@ WEFT_INLINE void FramedConnection::OnBatch(ByteSpan batch, const BatchHeader& he
     return KeepEarly(batch);
   if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
     return Malformed(wrong);
-  if (!DispatchFrames(batch, header.frames)) [[unlikely]]
-    return;
-  window_.Owe();
+  if (IsPart(header.frames, frames_to_part_)) [[unlikely]] {
+    if (!TakePart(batch, header)) return;
+  } else {
+    if (!DispatchFrames(batch, header.frames)) [[unlikely]]
+      return;
+    window_.Owe();
+  }
   // What waited for credits has them now.
   if (wants_writable_ && window_.MaySendFrames()) [[unlikely]]
     Raise(kWritable);
   if (window_.ShouldReturn() || due_) [[unlikely]]
     MarkDirty();
+}
+
+// A batch that is answered by itself, and where its sender waits, in parts (batch_parts.h). False:
+// the connection is not open any more.
+bool FramedConnection::TakePart(ByteSpan batch, const BatchHeader& header) {
+  if (header.frames >= frames_to_part_ && window_.has_all()) {
+    fill_bytes_ = PartBytes(header.frames, {sent_bytes_, sent_frames_}, usual_bytes_);
+  }
+  if (!DispatchFrames(batch, header.frames)) return false;
+  fill_bytes_ = usual_bytes_;
+  window_.Owe();
+  // (It stays in the list of those to flush: once a turn, not once a part.)
+  if (batch_.frames() > 0 && !reserved_) SendOpenSlot();
+  return true;
 }
 
 // Takes note of what the header says; else what is wrong with it.
@@ -55,14 +74,16 @@ WEFT_INLINE const char* FramedConnection::Account(const BatchHeader& header) {
 // False: the connection is not open any more.
 WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frames) {
   BatchReader reader(batch, frames);
-  Frame frame;
-  while (reader.Next(&frame)) {
-    if (frame.kind == FrameKind::kMessage) [[likely]] {
+  while (!reader.at_end()) {
+    ByteSpan message;
+    if (reader.NextMessage(&message)) [[likely]] {
       ++stats_.messages_received;
-      // (A span of its own, and a copy below: GCC keeps in memory what it passes as it is.)
-      handler_->OnMessage(*this, ByteSpan(frame.payload.data(), frame.payload.size()));
+      // (A copy, and one of the reader below: GCC keeps in memory what it passes as it is.)
+      handler_->OnMessage(*this, ByteSpan(message.data(), message.size()));
     } else {
-      OnOtherFrame(Frame{frame.kind, frame.payload});
+      BatchReader rest = reader;
+      if (!TakeOtherFrame(rest)) break;
+      reader = rest;
     }
     if (state_ != State::kOpen) [[unlikely]]
       return false;
@@ -73,8 +94,12 @@ WEFT_INLINE bool FramedConnection::DispatchFrames(ByteSpan batch, uint16_t frame
   return false;
 }
 
-WEFT_COLD void FramedConnection::OnOtherFrame(Frame frame) {
+// False: the next frame is malformed, or there is none.
+WEFT_COLD bool FramedConnection::TakeOtherFrame(BatchReader& reader) {
+  Frame frame;
+  if (!reader.Next(&frame)) return false;
   if (!IsTaken(frame)) Malformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
+  return true;
 }
 
 // False: no peer of this protocol sends it.

@@ -42,7 +42,7 @@ WEFT_INLINE bool FramedConnection::OpenFirstSlot(size_t frame_bytes) {
     return OpenNextSlot(frame_bytes);
   if (state_ != State::kOpen) [[unlikely]]
     return false;
-  if (!window_.MaySendFrames() || !TakeSlot()) [[unlikely]] {
+  if (!window_.MaySendFrames() || !TakeSlot(frame_bytes)) [[unlikely]] {
     ++stats_.credit_stalls;
     return false;
   }
@@ -62,7 +62,7 @@ bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
   const auto take_wide = [this] {
     return Open(link_->HasRoom() ? links_->AcquireWideSlot() : SendSlot(), batch_bytes_);
   };
-  if (!window_.MaySendFrames() || !((wide && take_wide()) || (fits && TakeSlot()))) {
+  if (!window_.MaySendFrames() || !((wide && take_wide()) || (fits && TakeSlot(frame_bytes)))) {
     ++stats_.credit_stalls;
     return false;
   }
@@ -136,7 +136,7 @@ void FramedConnection::FlushTurn() {
   if (due_) [[unlikely]]
     AppendDue();
   if (batch_.frames() > 0) SendOpenSlot();
-  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot()) [[unlikely]]
+  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot(0)) [[unlikely]]
     SendOpenSlot();
 }
 

@@ -1,6 +1,8 @@
 // Steps that FramedConnection's source files share, and that every message takes.
 #pragma once
 
+#include <algorithm>
+
 #include "core/inline.h"
 #include "core/trace.h"
 #include "transport/framing/framed_connection.h"
@@ -27,7 +29,12 @@ WEFT_INLINE bool FramedConnection::Open(SendSlot slot, uint32_t bytes) {
   return true;
 }
 
-WEFT_INLINE bool FramedConnection::TakeSlot() { return Open(link_->TakeSlot(), usual_bytes_); }
+// A usual one, for a first frame of `frame_bytes`, 0: for a header alone.
+// REQUIRES: it fits into usual_bytes_.
+WEFT_INLINE bool FramedConnection::TakeSlot(size_t frame_bytes) {
+  const auto least = static_cast<uint32_t>(kBatchHeaderBytes + frame_bytes);
+  return Open(link_->TakeSlot(), std::max(fill_bytes_, least));
+}
 
 // The open batch gets its header, and is closed; `slot_` was its slot. Returns its length.
 WEFT_INLINE uint32_t FramedConnection::FinishBatch() {
@@ -41,6 +48,8 @@ WEFT_INLINE uint32_t FramedConnection::FinishBatch() {
   ++stats_.batches_sent;
   stats_.messages_sent = first_unsent_ = committed_;
   const auto bytes = static_cast<uint32_t>(batch_.next() - slot_.data);
+  sent_bytes_ = bytes;
+  sent_frames_ = batch_.frames();
   batch_.Close();
   slot_.data = nullptr;
   return bytes;

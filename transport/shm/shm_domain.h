@@ -38,12 +38,16 @@ namespace weft {
 
 class ShmDomain final : public LinkDomain {
  public:
+  // Eight calls of 64 B gain nothing by it, 16 are twice as fast (batch_parts.h).
+  static constexpr uint8_t kFramesToPart = 12;
+
   static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const ShmOptions& options);
   ~ShmDomain() override;
 
   const PathInfo& path() const override { return path_; }
   const std::string& address() const override { return path_.local; }
   uint32_t slot_bytes() const override { return options_.slot_bytes; }
+  uint8_t frames_to_part() const override { return kFramesToPart; }
   absl::Status AddSlots(uint32_t send, uint32_t receive) override;
   void RemoveSlots(uint32_t send, uint32_t receive) override;
   SendSlot AcquireSlot() override { return TakeSlot(); }

@@ -35,6 +35,7 @@ class SimLinkDomain final : public LinkDomain {
     const uint32_t usual = fabric_->options().usual_slot_bytes;
     return usual == 0 ? slot_bytes() : usual;
   }
+  uint8_t frames_to_part() const override { return fabric_->options().frames_to_part; }
   absl::Status AddSlots(uint32_t send, uint32_t receive) override;
   void RemoveSlots(uint32_t send, uint32_t receive) override;
   SendSlot AcquireSlot() override;

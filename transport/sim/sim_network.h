@@ -57,6 +57,8 @@ struct SimOptions {
   // Of the batches that small messages fill; 0: slot_bytes. Larger messages have batches of their
   // own, as on tcp.
   uint32_t usual_slot_bytes = 0;
+  // From how many messages on a batch is answered in parts; 0: never.
+  uint8_t frames_to_part = 0;
   bool keep_trace = false;  // as text as well as hashed
 };
 
