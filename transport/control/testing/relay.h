@@ -45,6 +45,12 @@ class Relay {
     other_ = other;
   }
   void SayToServer(const std::vector<std::byte>& bytes) { Say(to_server_.get(), bytes); }
+  // Unless the connection holds as much as it can, or is over.
+  void FloodServer(const std::vector<std::byte>& bytes) {
+    pollfd watch{to_server_.get(), POLLOUT, 0};
+    EXPECT_GE(::poll(&watch, 1, 0), 0);
+    if (watch.revents == POLLOUT) SayToServer(bytes);
+  }
   void SayToClient(const std::vector<std::byte>& bytes) { Say(to_client_.get(), bytes); }
 
  private:
