@@ -151,10 +151,16 @@ void SimLinkDomain::Arrive(SimLink& link, std::vector<std::byte> batch) {
     const auto found = links_.find(id);
     if (found == links_.end()) return;
     --stats_.receives_posted;
+    const auto post_again = [&] {
+      ++stats_.receives_posted;
+      ++receives_ready_;
+      --found->second->waiting_;
+    };
+    // As on shm, where it was copied out of the ring: frames_to_part() asks for it.
+    const bool posts_first = frames_to_part() != 0;
+    if (posts_first) post_again();
     sink_->OnReceived(batch);
-    ++stats_.receives_posted;
-    ++receives_ready_;
-    --found->second->waiting_;
+    if (!posts_first) post_again();
   });
 }
 
