@@ -298,6 +298,7 @@ class RandomFaultsTest : public SimTest {
     SimOptions options;
     options.slot_bytes = 1024;
     if (seed % 2 == 1) options.usual_slot_bytes = 320;
+    if (seed % 4 >= 2) options.frames_to_part = 2;
     Clear();
     Reset(seed, options);
     dead_.clear();
