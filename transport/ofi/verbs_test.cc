@@ -224,8 +224,14 @@ TEST_F(VerbsTest, AReceiveThatWaitsIsNoneOfThoseThatPeersMayUse) {
   ASSERT_TRUE(b.domain->AddSlots(kReceives, kReceives).ok());
   OpenLink(a, b);
   for (uint32_t round = 1; round <= 20; ++round) {
-    for (uint32_t i = 0; i < kReceives; ++i) ASSERT_TRUE(a.Send("message").ok());
-    ASSERT_TRUE(RunUntil({&a, &b}, [&] { return watcher.received == round * kReceives; }));
+    for (uint32_t i = 0; i < kReceives; ++i) {
+      const absl::Status sent = a.Send("message");
+      ASSERT_TRUE(sent.ok()) << sent;
+    }
+    // And a send slot for each in the next round.
+    ASSERT_TRUE(RunUntil({&a, &b}, [&] {
+      return watcher.received == round * kReceives && a.domain->stats().send_slots_in_use == 0;
+    }));
     b.domain->Poll(1);  // finds nothing, and posts them again
   }
   EXPECT_EQ(watcher.least, kReceives);
