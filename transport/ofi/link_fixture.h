@@ -208,6 +208,19 @@ bool RunUntil(std::initializer_list<Side*> sides, Done done) {
   return true;
 }
 
+// A link between the two, from `a`'s side, up once more at both ends when this returns.
+inline void LinkEnds(Side& a, Endpoint& of_a, Side& b, Endpoint& of_b, uint64_t nonce) {
+  const int ups_of_a = of_a.ups + 1;
+  const int ups_of_b = of_b.ups + 1;
+  auto passive = b.domain->Accept(b.PeerOf(a, nonce), &of_b);
+  ASSERT_TRUE(passive.ok()) << passive.status();
+  of_b.link = *std::move(passive);
+  auto active = a.domain->Connect(a.PeerOf(b, nonce), &of_a);
+  ASSERT_TRUE(active.ok()) << active.status();
+  of_a.link = *std::move(active);
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return of_a.ups == ups_of_a && of_b.ups == ups_of_b; }));
+}
+
 inline int CountEntries(const char* folder, const std::string& prefix = "") {
   int count = 0;
   DIR* open = opendir(folder);

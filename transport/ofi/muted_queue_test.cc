@@ -24,12 +24,7 @@ class MutedQueueTest : public testing::Test {
   MutedQueueTest() : a_(PathKind::kTcp), b_(PathKind::kTcp) {
     EXPECT_TRUE(a_.domain->AddSlots(64, 64).ok());
     EXPECT_TRUE(b_.domain->AddSlots(64, 64).ok());
-    auto passive = b_.domain->Accept(b_.PeerOf(a_, 1), &b_.endpoint);
-    auto active = a_.domain->Connect(a_.PeerOf(b_, 1), &a_.endpoint);
-    EXPECT_TRUE(passive.ok() && active.ok());
-    b_.endpoint.link = *std::move(passive);
-    a_.endpoint.link = *std::move(active);
-    EXPECT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+    LinkEnds(a_, a_.endpoint, b_, b_.endpoint, /*nonce=*/1);
   }
 
   template <class Done>

@@ -31,17 +31,7 @@ class NearBesideGroupsTest : public testing::Test {
     if (!FI_VERSION_LT(fi_version(), FI_VERSION(1, 18))) GTEST_SKIP() << "one queue for all here";
   }
 
-  void Open(size_t i) {
-    const uint64_t nonce = ++nonces_;
-    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &of_b_[i]);
-    ASSERT_TRUE(passive.ok()) << passive.status();
-    of_b_[i].link = *std::move(passive);
-    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &of_a_[i]);
-    ASSERT_TRUE(active.ok()) << active.status();
-    of_a_[i].link = *std::move(active);
-    const int ups = of_a_[i].ups + 1;
-    ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return of_a_[i].ups == ups && of_b_[i].ups == ups; }));
-  }
+  void Open(size_t i) { LinkEnds(a_, of_a_[i], b_, of_b_[i], ++nonces_); }
 
   void TurnsOfA(int turns) {
     for (int i = 0; i < turns; ++i) a_.domain->Poll(64);

@@ -47,16 +47,7 @@ class QueueGroupsTest : public testing::Test {
     return options;
   }
 
-  void Open(size_t i) {
-    const uint64_t nonce = 0x1234 + i;
-    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &of_b_[i]);
-    ASSERT_TRUE(passive.ok()) << passive.status();
-    of_b_[i].link = *std::move(passive);
-    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &of_a_[i]);
-    ASSERT_TRUE(active.ok()) << active.status();
-    of_a_[i].link = *std::move(active);
-    ASSERT_TRUE(Run([&] { return of_a_[i].ups == 1 && of_b_[i].ups == 1; }));
-  }
+  void Open(size_t i) { LinkEnds(a_, of_a_[i], b_, of_b_[i], /*nonce=*/0x1234 + i); }
 
   template <class Done>
   bool Run(Done done) {
