@@ -218,7 +218,20 @@ inline void LinkEnds(Side& a, Endpoint& of_a, Side& b, Endpoint& of_b, uint64_t 
   auto active = a.domain->Connect(a.PeerOf(b, nonce), &of_a);
   ASSERT_TRUE(active.ok()) << active.status();
   of_a.link = *std::move(active);
-  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return of_a.ups == ups_of_a && of_b.ups == ups_of_b; }));
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return of_a.ups == ups_of_a && of_b.ups == ups_of_b; }))
+      << of_a.down_status << of_b.down_status;
+}
+
+// More than two sockets and the provider's buffers hold: the rest waits in `side`. Returns how
+// many.
+inline size_t SendMoreThanFits(Side& side, Endpoint& end) {
+  constexpr size_t kMessages = 150'000;
+  const std::string text(100, 'h');
+  for (size_t i = 0; i < kMessages; ++i) {
+    EXPECT_TRUE(side.Send(end, text).ok());
+    if (i % 1000 == 0) side.domain->Poll(64);
+  }
+  return kMessages;
 }
 
 inline int CountEntries(const char* folder, const std::string& prefix = "") {

@@ -32,14 +32,8 @@ class LinkTest : public testing::TestWithParam<PathKind> {
   static void Add(Side& side) { ASSERT_TRUE(side.domain->AddSlots(kWindow, kWindow).ok()); }
 
   void Open(Endpoint& a, Endpoint& b) {
-    const uint64_t nonce = ++nonce_;
-    auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &b);
-    ASSERT_TRUE(passive.ok()) << passive.status();
-    b.link = *std::move(passive);
-    auto active = a_.domain->Connect(a_.PeerOf(b_, nonce), &a);
-    ASSERT_TRUE(active.ok()) << active.status();
-    a.link = *std::move(active);
-    ASSERT_TRUE(Run([&] { return a.ups == 1 && b.ups == 1; })) << a.down_status << b.down_status;
+    LinkEnds(a_, a, b_, b, ++nonce_);
+    ASSERT_TRUE(a.ups == 1 && b.ups == 1);
   }
   void Open() { Open(a_.endpoint, b_.endpoint); }
   void Close() {

@@ -116,15 +116,10 @@ TEST_F(NearBesideGroupsTest, NobodySleepsOverAMessageToIt) {
 
 // What was sent and had no room goes on by itself.
 TEST_F(NearBesideGroupsTest, HeldUpMessagesGoOnAsSoonAsThereIsRoom) {
-  constexpr size_t kMessages = 150'000;  // more than two sockets and the provider's buffers hold
-  const std::string text(100, 'h');
-  for (size_t i = 0; i < kMessages; ++i) {
-    ASSERT_TRUE(a_.Send(of_a_[0], text).ok());
-    if (i % 1000 == 0) a_.domain->Poll(64);
-  }
+  const size_t messages = SendMoreThanFits(a_, of_a_[0]);
   TurnsOfA(kSomeTurns);
   uint32_t without = 0;
-  while (b_.received.size() < kMessages) {
+  while (b_.received.size() < messages) {
     const size_t had = b_.received.size();
     a_.domain->Poll(64);
     b_.domain->Poll(64);

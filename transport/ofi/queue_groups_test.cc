@@ -171,17 +171,12 @@ TEST_F(QueueGroupsTest, AMessageThatAnAbandonedSleepHasTakenIsFound) {
 // What the provider has taken from fi_inject() and its socket had no room for: nobody hears of it
 // again. It went on with the group's turn, 1,024 turns for each group.
 TEST_F(QueueGroupsTest, HeldUpMessagesGoOnAsSoonAsThereIsRoom) {
-  constexpr size_t kMessages = 150'000;  // more than two sockets and the provider's buffers hold
-  const std::string text(100, 'h');
-  for (size_t i = 0; i < kMessages; ++i) {
-    ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], text).ok());
-    if (i % 1000 == 0) a_.domain->Poll(64);
-  }
+  const size_t messages = SendMoreThanFits(a_, of_a_[kLinks - 1]);
   // It was awaited for a while, and read in each turn: that is over now.
   for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);
   uint32_t longest = 0;
   uint32_t without = 0;
-  while (b_.received.size() < kMessages) {
+  while (b_.received.size() < messages) {
     const size_t had = b_.received.size();
     a_.domain->Poll(64);
     b_.domain->Poll(64);

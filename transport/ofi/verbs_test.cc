@@ -48,14 +48,8 @@ class VerbsTest : public testing::Test {
   }
 
   static void OpenLink(Side& a, Side& b) {
-    auto passive = b.domain->Accept(b.PeerOf(a, 1), &b.endpoint);
-    ASSERT_TRUE(passive.ok()) << passive.status();
-    b.endpoint.link = *std::move(passive);
-    auto active = a.domain->Connect(a.PeerOf(b, 1), &a.endpoint);
-    ASSERT_TRUE(active.ok()) << active.status();
-    a.endpoint.link = *std::move(active);
-    ASSERT_TRUE(RunUntil({&a, &b}, [&] { return a.endpoint.ups == 1 && b.endpoint.ups == 1; }))
-        << a.endpoint.down_status << b.endpoint.down_status;
+    LinkEnds(a, a.endpoint, b, b.endpoint, /*nonce=*/1);
+    ASSERT_TRUE(a.endpoint.ups == 1 && b.endpoint.ups == 1);
   }
 
   std::optional<TestRdmaPort> port_;
