@@ -20,7 +20,8 @@ const char kExplainDetails[] =
     "--subnets=LIST    RDMA addresses in these: 10.1.0.0/16           (WEFT_SUBNETS)\n"
     "--gid-index=N     RDMA addresses with this GID                   (WEFT_GID_INDEX)\n"
     "--routed          RDMA between subnets too                       (WEFT_ROUTED=1)\n"
-    "--probes=N        round trips to measure, 1000 if not given; 0: none\n"
+    "--probes=N        round trips to measure, 1000 if not given; 0: none. A tenth as many more\n"
+    "                  have 1 ms of silence before each, so that they find the server asleep\n"
     "--path-timeout-ms=N  for each path, 1000 if not given\n"
     "--json            for programs; docs/paths.md explains its members\n"
     "\n"
@@ -56,6 +57,7 @@ absl::Status SetOption(const std::string& name, const std::string& value, Explai
     link.gid_index = static_cast<int>(index);
   } else if (name == "--probes") {
     WEFT_ASSIGN_OR_RETURN(command->options.probes, ParseNumber(name, value, kMaxProbes));
+    command->options.paused_probes = (command->options.probes + 9) / 10;
   } else if (name == "--path-timeout-ms") {
     WEFT_ASSIGN_OR_RETURN(const uint32_t ms, ParseNumber(name, value, kMaxTimeoutMs));
     link.path_timeout_ns = ms * kNsPerMs;

@@ -37,16 +37,21 @@ std::string CandidateTable(const std::vector<PathCandidate>& candidates) {
   return table.text();
 }
 
+// "server awake,  round trip: min 0.7 us, p50 ... (1000 probes, one after the other)"
+std::string RoundTripLine(const char* server, const LatencyHistogram& times, const char* how) {
+  if (times.count() == 0) return "";
+  return StrCat(server, " round trip: min ", Microseconds(times.min()), ", p50 ",
+                Microseconds(times.Percentile(50)), ", p99 ", Microseconds(times.Percentile(99)),
+                " (", times.count(), " probes, ", how, ")\n");
+}
+
+static_assert(kPauseNs == kNsPerMs, "the text below says so");
 std::string RoundTripText(const Explanation& explanation) {
-  const LatencyHistogram& times = explanation.round_trips;
-  std::string text;
-  if (times.count() > 0) {
-    text = StrCat("round trip: min ", Microseconds(times.min()), ", p50 ",
-                  Microseconds(times.Percentile(50)), ", p99 ", Microseconds(times.Percentile(99)),
-                  " (", times.count(), " probes, one after the other)\n");
-  }
+  const std::string text =
+      RoundTripLine("server awake, ", explanation.round_trips, "one after the other") +
+      RoundTripLine("server asleep,", explanation.paused_round_trips, "each after 1 ms of silence");
   if (explanation.measured.ok()) return text;
-  return StrCat(text, times.count() > 0 ? "then: " : "round trip: not measured: ",
+  return StrCat(text, text.empty() ? "round trip: not measured: " : "then: ",
                 ToStd(explanation.measured.message()), "\n");
 }
 
@@ -75,6 +80,7 @@ std::string PathJson(const PathInfo& path) {
 }
 
 std::string RoundTripJson(const LatencyHistogram& times) {
+  if (times.count() == 0) return "null";
   JsonObject object;
   object.Add("count", times.count());
   object.Add("min", times.min());
@@ -117,9 +123,8 @@ std::string ExplainJson(const Explanation& explanation) {
   object.AddJson("path", connected ? PathJson(explanation.path) : "null");
   object.AddOrNull("server", explanation.server);
   object.AddOrNull("connect_ns", explanation.connect_ns);
-  object.AddJson("round_trip_ns", explanation.round_trips.count() > 0
-                                      ? RoundTripJson(explanation.round_trips)
-                                      : "null");
+  object.AddJson("round_trip_ns", RoundTripJson(explanation.round_trips));
+  object.AddJson("round_trip_asleep_ns", RoundTripJson(explanation.paused_round_trips));
   object.AddOrNull("not_measured", ToStd(explanation.measured.message()));
   return object.text("  ") + "\n";
 }

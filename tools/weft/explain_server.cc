@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/frame.h"
 #include "rpc/hello.pb.h"
@@ -32,6 +33,9 @@ std::string DescribeServer(const std::string& hello) {
   return text;
 }
 
+// Not counted, at the start: they wake the server.
+constexpr uint32_t kWakingProbes = 10;
+
 // The client: waits for the end of the handshake, then sends one probe after the other.
 class Visitor final : public ConnectionHandler, private Operation {
  public:
@@ -49,14 +53,8 @@ class Visitor final : public ConnectionHandler, private Operation {
     if (!connection.ok()) return;
     engine_->Wait(decided_);
     explanation_->connect_ns = Now() - started_ns;
-    if (connection_ == nullptr || options_.probes == 0) return Leave();
-    measuring_ = true;
-    SendProbe();
-    if (!engine_->Wait(measured_, Now() + options_.probe_timeout_ns)) {
-      explanation_->measured = absl::DeadlineExceededError(
-          StrCat("not all round trips within ", options_.probe_timeout_ns / kNsPerSec, " s"));
-      measuring_ = false;
-    }
+    if (connection_ == nullptr) return;
+    if (options_.probes > 0) explanation_->measured = MeasureBoth();
     Leave();
   }
 
@@ -69,6 +67,39 @@ class Visitor final : public ConnectionHandler, private Operation {
     engine_->Wait(closed_);
   }
 
+  absl::Status MeasureBoth() {
+    const uint64_t deadline_ns = Now() + options_.probe_timeout_ns;
+    LatencyHistogram waking;
+    WEFT_RETURN_IF_ERROR(Measure(kWakingProbes, &waking, deadline_ns));
+    WEFT_RETURN_IF_ERROR(Measure(options_.probes, &explanation_->round_trips, deadline_ns));
+    for (uint32_t i = 0; i < options_.paused_probes; ++i) {
+      Pause();
+      WEFT_RETURN_IF_ERROR(Measure(1, &explanation_->paused_round_trips, deadline_ns));
+    }
+    return absl::OkStatus();
+  }
+
+  void Pause() {
+    Waiter never;
+    engine_->Wait(never, Now() + kPauseNs);
+  }
+
+  // `count` round trips, one after the other.
+  absl::Status Measure(uint32_t count, LatencyHistogram* times, uint64_t deadline_ns) {
+    if (connection_ == nullptr) return why_closed_;
+    Waiter measured;
+    measured_ = &measured;
+    times_ = times;
+    left_ = count;
+    SendProbe();
+    if (!engine_->Wait(measured, deadline_ns)) {
+      measured_ = nullptr;
+      return absl::DeadlineExceededError(
+          StrCat("not all round trips within ", options_.probe_timeout_ns / kNsPerSec, " s"));
+    }
+    return result_;
+  }
+
   void OnOpen(Connection& connection) override {
     connection_ = &connection;
     explanation_->path = connection.path();
@@ -78,7 +109,7 @@ class Visitor final : public ConnectionHandler, private Operation {
   }
   void OnMessage(Connection&, ByteSpan) override {}  // nothing was asked for
   void OnWritable(Connection&) override {
-    if (waits_for_room_ && measuring_) SendProbe();
+    if (waits_for_room_ && measured_ != nullptr) SendProbe();
   }
   void OnClosed(Connection& connection, const absl::Status& why) override {
     if (connection_ == nullptr) {
@@ -87,6 +118,7 @@ class Visitor final : public ConnectionHandler, private Operation {
       return engine_->Finish(decided_);
     }
     connection_ = nullptr;
+    why_closed_ = why;
     FinishMeasuring(why);
     engine_->Finish(closed_);
   }
@@ -98,29 +130,32 @@ class Visitor final : public ConnectionHandler, private Operation {
     if (!sent.ok() && !waits_for_room_) FinishMeasuring(sent);
   }
   void OnComplete(const absl::Status& status) override {
-    if (!measuring_) return;
+    if (measured_ == nullptr) return;
     if (!status.ok()) return FinishMeasuring(status);
-    explanation_->round_trips.Record(Now() - sent_ns_);
-    if (explanation_->round_trips.count() == options_.probes) {
-      return FinishMeasuring(absl::OkStatus());
-    }
+    times_->Record(Now() - sent_ns_);
+    if (--left_ == 0) return FinishMeasuring(absl::OkStatus());
     SendProbe();
   }
   void FinishMeasuring(const absl::Status& status) {
-    if (!std::exchange(measuring_, false)) return;
-    explanation_->measured = status;
-    engine_->Finish(measured_);
+    Waiter* const measured = std::exchange(measured_, nullptr);
+    if (measured == nullptr) return;
+    result_ = status;
+    engine_->Finish(*measured);
   }
 
   Engine* const engine_;
   const ExplainOptions& options_;
   Explanation* const explanation_;
   Connection* connection_ = nullptr;  // open
+  absl::Status why_closed_;
   Waiter decided_;
-  Waiter measured_;
   Waiter closed_;
+  // Of the measurement under way.
+  Waiter* measured_ = nullptr;  // null: there is none
+  LatencyHistogram* times_ = nullptr;
+  uint32_t left_ = 0;  // round trips
+  absl::Status result_;
   uint64_t sent_ns_ = 0;
-  bool measuring_ = false;
   bool waits_for_room_ = false;
 };
 

@@ -25,6 +25,7 @@ ExplainOptions Patient(std::vector<PathKind> paths) {
   options.link.connect_timeout_ns = 50'000'000'000;
   options.probe_timeout_ns = 50'000'000'000;
   options.probes = 100;
+  options.paused_probes = 10;
   return options;
 }
 
@@ -48,6 +49,10 @@ TEST(Explain, MeasuresTheChosenPathOfAnyRpcServer) {
     EXPECT_TRUE(Contains(text, "denied by its options (paths = ")) << text;
     EXPECT_TRUE(Contains(text, "round trip: min ")) << text;
     EXPECT_TRUE(Contains(text, "(100 probes, one after the other)")) << text;
+    EXPECT_EQ(explanation.paused_round_trips.count(), 10u);
+    EXPECT_TRUE(Contains(text, "\nserver awake,  round trip: min ")) << text;
+    EXPECT_TRUE(Contains(text, "\nserver asleep, round trip: min ")) << text;
+    EXPECT_TRUE(Contains(text, "(10 probes, each after 1 ms of silence)")) << text;
   }
 }
 
@@ -66,6 +71,17 @@ TEST(Explain, MeasuresVerbsWhereThereIsRdma) {
   options.link.gid_index = 77;
   const absl::Status denied = ExplainServer(server->address(), options).connected;
   EXPECT_TRUE(Contains(std::string(denied.message()), "GID index 77 (WEFT_GID_INDEX)")) << denied;
+}
+
+TEST(Explain, SaysWhatItDidNotHaveTimeFor) {
+  const std::unique_ptr<Server> server = NewServer();
+  ExplainOptions options = Patient({PathKind::kTcp});
+  options.probe_timeout_ns = 0;
+  const Explanation explanation = ExplainServer(server->address(), options);
+  ASSERT_TRUE(explanation.connected.ok()) << explanation.connected;
+  EXPECT_EQ(explanation.measured.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Contains(ExplainText(explanation), "not measured: not all round trips within 0 s"))
+      << ExplainText(explanation);
 }
 
 TEST(Explain, MeasuresNothingWhereNothingIsAsked) {
@@ -169,6 +185,7 @@ TEST(ParseExplain, TakesTheSamePolicyAsPrograms) {
   EXPECT_EQ(link.gid_index, 3);
   EXPECT_TRUE(link.allow_routed);
   EXPECT_EQ(command->options.probes, 5u);
+  EXPECT_EQ(command->options.paused_probes, 1u);
 }
 
 TEST(ParseExplain, NamesWhatItDoesNotUnderstand) {
@@ -207,7 +224,14 @@ TEST(ExplainReport, HasALineForEachCandidateAndItsReasonBelow) {
   EXPECT_TRUE(Contains(text, "\n    RoCE v2 in a common subnet\n")) << text;
   EXPECT_TRUE(Contains(text, "connected to host:1 in 12 ms\n")) << text;
   EXPECT_TRUE(Contains(text, "min 1.0 us")) << text;
-  const std::string json = ExplainJson(explanation);
+  EXPECT_FALSE(Contains(text, "asleep")) << text;
+  std::string json = ExplainJson(explanation);
+  EXPECT_TRUE(Contains(json, "\"round_trip_asleep_ns\": null")) << json;
+  explanation.paused_round_trips.Record(25'000);
+  EXPECT_TRUE(Contains(ExplainText(explanation), "server asleep, round trip: min 25.0 us"))
+      << ExplainText(explanation);
+  json = ExplainJson(explanation);
+  EXPECT_FALSE(Contains(json, "\"round_trip_asleep_ns\": null")) << json;
   EXPECT_TRUE(Contains(json, "\"peer_address\": \"192.168.77.2\"")) << json;
   EXPECT_TRUE(Contains(json, "\"count\": 100")) << json;
   EXPECT_TRUE(Contains(json, "\"error\": null")) << json;
