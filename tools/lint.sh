@@ -74,6 +74,8 @@ mapfile -t scripts < <(matching '(\.sh|^dev|^\.ci/run)$')
 ((!${#scripts[@]})) || step "shellcheck (${#scripts[@]} files)" shellcheck "${scripts[@]}"
 step "layering" tools/checks/layering.py
 step "file sizes" tools/checks/file_sizes.py
+step "prose width" tools/checks/prose_width.py
+step "error texts" tools/checks/error_texts.py
 
 if ((${#failed[@]})); then
   printf 'lint: FAILED: %s\n' "${failed[@]}"
