@@ -6,12 +6,14 @@
 // credits, large messages. A Link knows nothing of those.
 //
 // Threads: one engine's; on the thread that drives it.
-// Slots: fixed-size cells of registered memory, `slot_bytes()` each; send slots are of two sizes
-//   where small batches are not to hold memory of the larger. They are acquired, filled, and given
-//   to Link::Send(), which takes them: the domain takes each one back when the provider no longer
-//   touches it. Receive slots are posted by the domain itself; received bytes
-//   are valid during OnReceived() only, and the slot is posted again right after it, before
-//   anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
+// Slots: cells of registered memory, `slot_bytes()` each; send slots are of two sizes where small
+//   batches are not to hold memory of the larger. They are taken, filled, and given to
+//   Link::Send(), which takes them: the domain takes each one back when the provider no longer
+//   touches it. Over shared memory a send slot is a place in the ring that the peer reads: the peer
+//   may see what is written to a slot before it is sent, or if it never is, and may change it. So
+//   what is written to a slot is not read again. Receive slots are posted by the domain itself;
+//   received bytes are valid during OnReceived() only, and the slot is posted again right after it,
+//   before anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
 // Ordering: batches of one Link arrive in order; a Write posted before a Send is visible when
 //   that batch is received.
 // Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
@@ -38,6 +40,8 @@ class PeerDoorbell;
 struct SendSlot {
   std::byte* data = nullptr;
   void* record = nullptr;  // the domain's own; nobody else looks at it
+  // Bytes, if that is less than such slots have; a multiple of 8. See Link::GrowSlot().
+  uint32_t room = ~uint32_t{0};
 };
 
 // What a Link tells the connection above it. Called from LinkDomain::Poll().
@@ -98,7 +102,15 @@ class Link {
   virtual bool HasRoom() { return true; }
 
   // Both in one step: a slot as AcquireSlot() gives them, if there is room. Each batch begins here.
-  virtual SendSlot TakeSlot() = 0;
+  // Where slots belong to links, one is out at a time, and goes back before the link is destroyed.
+  // The slot has room for `least` bytes at least. REQUIRES: least <= usual_slot_bytes().
+  virtual SendSlot TakeSlot(uint32_t least) = 0;
+  // Of a slot that has less room than others: moves its first `used` bytes to where there is more.
+  // False: there is none; the slot is what it was.
+  virtual bool GrowSlot(SendSlot* slot, uint32_t used) {
+    (void)slot, (void)used;
+    return false;
+  }
 
   // Whether there is SendFence().
   virtual bool has_fence() const { return false; }
@@ -172,8 +184,9 @@ class LinkDomain {
   // Undoes one AddSlots(); memory is kept for the next connection.
   virtual void RemoveSlots(uint32_t send, uint32_t receive) = 0;
 
-  // An empty send slot, or none (data == nullptr): OnSlotsFree() will tell.
-  virtual SendSlot AcquireSlot() = 0;
+  // An empty send slot, or none (data == nullptr): OnSlotsFree() will tell. Always none where slots
+  // belong to links: Link::TakeSlot() has them.
+  virtual SendSlot AcquireSlot() { return {}; }
   // The same, with slot_bytes(). Only where usual_slot_bytes() is less.
   virtual SendSlot AcquireWideSlot() { return AcquireSlot(); }
   // Gives an unsent slot back.

@@ -50,6 +50,11 @@ class OpenBatch {
     frames_ = 0;
   }
   void Close() { *this = {}; }
+  // The frames have moved; the next one goes to `next`. REQUIRES: as Open().
+  void MoveTo(std::byte* next, uint32_t room) {
+    next_ = next;
+    room_ = room;
+  }
 
   bool Fits(size_t frame_bytes) const { return frame_bytes <= room_; }
 

@@ -182,6 +182,7 @@ class FramedConnection final : public Connection,
   bool OpenFirstSlot(size_t frame_bytes);
   bool TakeSlot(size_t frame_bytes);
   bool Open(SendSlot slot, uint32_t bytes);
+  bool GrowOpenSlot(size_t frame_bytes);
   uint32_t FinishBatch();
   void SendOpenSlot();
   void CancelOpenSlot();
@@ -273,7 +274,6 @@ class FramedConnection final : public Connection,
   ConnectionHandler* handler_;
   ConnectionTable* const table_;
   ConnectionStats stats_;
-
   // The rest.
   ConnectionOwner* const owner_;
   const uint32_t token_;

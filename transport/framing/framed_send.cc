@@ -56,6 +56,7 @@ WEFT_INLINE bool FramedConnection::OpenFirstSlot(size_t frame_bytes) {
 bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
   if (state_ != State::kOpen) return false;
   const bool more = slot_.data != nullptr;
+  if (more && GrowOpenSlot(frame_bytes)) return true;
   if (more) SendOpenSlot();
   const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
   const bool wide = !fits || (more && batch_bytes_ > usual_bytes_);
@@ -67,6 +68,16 @@ bool FramedConnection::OpenNextSlot(size_t frame_bytes) {
     return false;
   }
   MarkDirty();
+  return true;
+}
+
+// The open slot was not as large as others, and a frame more makes no longer a batch than it may
+// be.
+bool FramedConnection::GrowOpenSlot(size_t frame_bytes) {
+  const auto used = static_cast<uint32_t>(batch_.next() - slot_.data);
+  if (slot_.room >= fill_bytes_ || used + frame_bytes > fill_bytes_) return false;
+  if (!link_->GrowSlot(&slot_, used)) return false;
+  batch_.MoveTo(slot_.data + used, std::min(fill_bytes_, slot_.room) - used);
   return true;
 }
 

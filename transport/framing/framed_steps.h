@@ -19,13 +19,14 @@ inline void FramedConnection::MarkDirty() {
   if (!table_->dirty_.IsLinked(this)) table_->dirty_.PushBack(this);
 }
 
-// `slot`, of `bytes`, is the open one; false: it is none. REQUIRES: there is none, and a credit.
+// `slot` is the open one, to be filled up to `bytes`, or as far as it goes; false: it is none.
+// REQUIRES: there is none, and a credit.
 WEFT_INLINE bool FramedConnection::Open(SendSlot slot, uint32_t bytes) {
   if (slot.data == nullptr) [[unlikely]]
     return false;
   slot_ = slot;
   window_.Spend();
-  batch_.Open(slot.data + kBatchHeaderBytes, bytes - kBatchHeaderBytes);
+  batch_.Open(slot.data + kBatchHeaderBytes, std::min(bytes, slot.room) - kBatchHeaderBytes);
   return true;
 }
 
@@ -33,7 +34,7 @@ WEFT_INLINE bool FramedConnection::Open(SendSlot slot, uint32_t bytes) {
 // REQUIRES: it fits into usual_bytes_.
 WEFT_INLINE bool FramedConnection::TakeSlot(size_t frame_bytes) {
   const auto least = static_cast<uint32_t>(kBatchHeaderBytes + frame_bytes);
-  return Open(link_->TakeSlot(), std::max(fill_bytes_, least));
+  return Open(link_->TakeSlot(least), std::max(fill_bytes_, least));
 }
 
 // The open batch gets its header, and is closed; `slot_` was its slot. Returns its length.

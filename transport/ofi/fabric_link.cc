@@ -23,7 +23,9 @@ FabricLink::~FabricLink() {
 
 // --- posting -----------------------------------------------------------------------------------
 
-SendSlot FabricLink::TakeSlot() { return HasRoom() ? domain_->AcquireSlot() : SendSlot(); }
+SendSlot FabricLink::TakeSlot(uint32_t /*least*/) {
+  return HasRoom() ? domain_->AcquireSlot() : SendSlot();
+}
 
 absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
   Slot* taken = FabricDomain::SlotOf(slot);

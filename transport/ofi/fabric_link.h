@@ -53,7 +53,7 @@ class FabricLink : public Link,
     refused_ = refused_ || !has_room;
     return has_room;
   }
-  SendSlot TakeSlot() final;
+  SendSlot TakeSlot(uint32_t least) final;
   bool has_fence() const final;
   absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,

@@ -1,6 +1,7 @@
 #include "transport/shm/ring.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/full_fence.h"
 #include "transport/shm/ring_steps.h"
@@ -26,6 +27,17 @@ bool RingWriter::Refresh() {
 bool RingWriter::LookForRoom(uint32_t payload) {
   const uint32_t bytes = RecordBytes(payload);
   return FreeBytes() >= Needed(bytes) || (Refresh() && FreeBytes() >= Needed(bytes));
+}
+
+// A claim that ends before `most` is at the beginning, and all was consumed: there is room behind
+// the last record.
+RingWriter::Claim RingWriter::TryGrow(uint32_t used, uint32_t most) {
+  const bool may_have_more = claim_ != position_ && KnowsAllConsumed();
+  if (!may_have_more || RecordBytes(most) > kRingBytes - position_) return {};
+  std::byte* const payload = ring_ + position_ + kRecordHeaderBytes;
+  std::memcpy(payload, ring_ + claim_ + kRecordHeaderBytes, used);
+  claim_ = position_;
+  return {payload, most};
 }
 
 void RingWriter::WantRoom() {

@@ -24,7 +24,13 @@
 //   consumed     the reader's: bytes that it is done with, ever, with those that were skipped
 //   wants_room   the writer's: it waits for `consumed` to move on, and may sleep
 //
-// Publishing. The writer copies the payload, then stores 0 where the next record's header would
+// Claiming. A record is made in the ring itself: the caller writes where TryClaim() says, and
+// Publish() shows it. A claim has room for the longest record that may be wanted; what is left of
+// it is claimed again. At the beginning, where all was consumed, it ends before the place behind
+// the last record, which the reader still looks at; TryGrow() moves it to a place with more room.
+// While a claim is open nothing else is written.
+//
+// Publishing. The writer has the payload there, then stores 0 where the next record's header would
 // stand, then stores the header with release. The reader polls both places with acquire. So the
 // line that it waits for brings the record's first 56 bytes along; there is no tail index to fetch
 // first. What says that a header is new:
@@ -37,9 +43,9 @@
 //   the writer has a fence between the header at the beginning and what comes after it. Who sees
 //   bytes of those records finds the one at the beginning as well. (That one ends before the
 //   place, or it would be written over it before its own header is there.)
-// A zero that stands there since an earlier record is not stored again: its line then stays in both
-// caches. One line beyond the record must be free for it: a writer therefore always has room for a
-// header, and can close a full ring.
+// A zero that stands there since an earlier record is not stored again (nor is it ever claimed):
+// its line then stays in both caches. One line beyond the record must be free for it: a writer
+// therefore always has room for a header, and can close a full ring.
 //
 // Room. The writer counts what it has produced, the reader what it has consumed; both count what
 // the step to the beginning skips. The difference is what the writer must not touch, but for
@@ -73,8 +79,10 @@
 //   memory; where it stands is in its private memory. So all that a liar can do is to make up
 //   records, which he may send anyway, in either place. The writer reads one word, `consumed`, and
 //   is told counts by records: neither moves it beyond what it has produced. A liar there spoils
-//   the records that are meant for him. Everything else leads to kBroken, which ends this link.
-//   Nobody waits for a peer's store, and there is no lock to die with.
+//   the records that are meant for him. What was written into a claim is never read again, but by
+//   TryGrow(), which looks at none of it. The caller must not read it either: the peer may change
+//   it, and may see it before it is published, or if it never is. Everything else leads to kBroken,
+//   which ends this link. Nobody waits for a peer's store, and there is no lock to die with.
 //
 // What every record takes is part of those who write and read: ring_steps.h.
 //
@@ -82,7 +90,8 @@
 // Lifetime: the shared memory outlives both. Writer and reader start with the zero-filled memory.
 // Errors: kBroken says that the peer broke the rules; the object is not to be used again.
 // Invariants: position_ is a multiple of 64 below kRingBytes, and the count modulo kRingBytes;
-//   writer: consumed_ <= produced_ <= consumed_ + kRingBytes.
+//   writer: consumed_ <= produced_ <= consumed_ + kRingBytes; a claim is at position_ or at 0, and
+//   its payload covers neither the header at position_ nor anything that was not consumed.
 #pragma once
 
 #include <atomic>
@@ -94,9 +103,8 @@
 
 namespace weft {
 
-// 24 KiB each way: two rings, their words, and a send slot make less than the 64 KiB that a
-// connection may cost, even if all of it was touched. Room for 190 small batches, or two of the
-// largest.
+// 24 KiB each way: two rings and their words make less than the 64 KiB that a connection may cost,
+// even if all of it was touched. Room for 190 small batches, or two of the largest.
 inline constexpr uint32_t kRingBytes = 24 << 10;
 inline constexpr uint32_t kRecordHeaderBytes = 8;
 // A payload of 8 KiB. With a wrap, two records' worth and a line: 66 % of the ring.
@@ -148,15 +156,35 @@ class RingWriter {
   // REQUIRES: `ring` is kRingBytes of zeros at a multiple of 64.
   RingWriter(std::byte* ring, RingWords* words) : ring_(ring), words_(words) {}
 
-  // Writes one record and publishes it; `told`: RingReader::told() of the road back. kFull: nothing
-  // was written.
-  // REQUIRES: payload.size() <= kMaxRecordPayload.
+  // Room for the payload of the next record, in the ring, at a multiple of 8.
+  struct Claim {
+    std::byte* payload = nullptr;  // null: there is no room now, a claim is open, or broken()
+    uint32_t room = 0;             // bytes; at least what was asked for
+  };
+
+  // Claims it: `least` bytes at least, and `most` unless that would take another place than a lone
+  // record's. To be ended by Publish() or Abandon(). REQUIRES: least <= most <= kMaxRecordPayload.
+  Claim TryClaim(uint32_t least, uint32_t most);
+  // Moves the first `used` bytes of a claim that has less room than `most` to where there is more.
+  // Null: there is no such place; the claim is what it was. REQUIRES: an open claim.
+  Claim TryGrow(uint32_t used, uint32_t most);
+  // The claim's first `length` bytes are the record. `told`: RingReader::told() of the road back.
+  // REQUIRES: an open claim with so much room; length >= 1.
+  void Publish(RecordKind kind, uint32_t length, uint32_t told);
+  // Nothing was said. REQUIRES: an open claim.
+  void Abandon() { claim_ = kNoClaim; }
+  bool has_claim() const { return claim_ != kNoClaim; }
+
+  // Claims, copies and publishes. kFull: nothing was written, for want of room or because a claim
+  // is open. REQUIRES: payload.size() <= kMaxRecordPayload.
   Result TryWrite(RecordKind kind, ByteSpan payload, uint32_t told);
 
   // Whether TryWrite() of so long a payload, or a shorter one, would find room now: always where
-  // all was consumed. False also where that is not so and the ring is broken. REQUIRES: as
-  // TryWrite().
-  bool HasRoom(uint32_t payload) { return KnowsAllConsumed() || LookForRoom(payload); }
+  // all was consumed. False while a claim is open, and where the ring is broken and not all was
+  // consumed. REQUIRES: as TryWrite().
+  bool HasRoom(uint32_t payload) {
+    return !has_claim() && (KnowsAllConsumed() || LookForRoom(payload));
+  }
   // The peer broke the rules.
   bool broken() const { return broken_; }
 
@@ -176,7 +204,7 @@ class RingWriter {
   void WantRoom();
   void StopWanting();
 
-  // The last record, for which there is always room. Nothing is written after it.
+  // The last record, for which there is always room; an open claim is left. Nothing follows it.
   void Close(uint32_t told);
 
   uint64_t produced() const { return produced_; }
@@ -186,14 +214,12 @@ class RingWriter {
   const std::byte* place() const { return ring_ + (KnowsAllConsumed() ? 0 : position_); }
 
  private:
+  static constexpr uint32_t kNoClaim = ~uint32_t{0};
   // A count that was told when the road back was empty, or later, is that, and not one that was
   // told 2^24 lines ago.
   static constexpr uint64_t kUnambiguousBytes = uint64_t{kToldModulus} / 2 * kCacheLineBytes;
 
   bool KnowsAllConsumed() const { return produced_ == consumed_; }
-  bool BeginsAgain(uint32_t bytes) const {
-    return bytes > kRingBytes - position_ || (bytes <= position_ && KnowsAllConsumed());
-  }
   // What the step to the beginning before a record of so many bytes takes of the room. (Where all
   // was consumed, one that does not fit before the end is not longer than what is before it.)
   uint32_t Skipped(uint32_t bytes) const {
@@ -217,9 +243,9 @@ class RingWriter {
   uint64_t produced_ = 0;
   uint64_t consumed_ = 0;   // as the reader last told
   uint64_t heard_all_ = 0;  // produced_ at the last OnHeardAll()
-  uint32_t position_ = 0;
-  uint32_t zero_at_ = 0;  // where a header of 0 stands; 0: nowhere
-  uint16_t number_ = 0;   // of the next record
+  uint32_t position_ = 0;   // behind the last record; a header of 0 stands there, unless this is 0
+  uint32_t claim_ = kNoClaim;  // where the claimed record begins
+  uint16_t number_ = 0;        // of the next record
   bool broken_ = false;
 };
 

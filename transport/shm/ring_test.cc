@@ -41,6 +41,19 @@ class Road {
   Written Write(std::string_view text, RecordKind kind = RecordKind::kBatch) {
     return writer_.TryWrite(kind, AsBytes(text), told_);
   }
+  // Writes into a claim of at most `most` bytes, all that it has room for, and publishes `text`.
+  Written WriteInPlace(std::string_view text, uint32_t most) {
+    const auto bytes = static_cast<uint32_t>(text.size());
+    const RingWriter::Claim claim = writer_.TryClaim(bytes, most);
+    if (claim.payload == nullptr) return Written::kFull;
+    for (uint32_t at = 0; at < claim.room; at += 8) {
+      const uint64_t lie = (uint64_t{at} + 1) << 24 | 1 << 16 | 8;  // as a header of a small batch
+      std::memcpy(claim.payload + at, &lie, std::min(8u, claim.room - at));
+    }
+    std::memcpy(claim.payload, text.data(), bytes);
+    writer_.Publish(RecordKind::kBatch, bytes, told_);
+    return Written::kWritten;
+  }
   // What the following records tell of the road back.
   void TellWith(uint32_t told) { told_ = told; }
   // As if a record on the road back had told all that was consumed here.
@@ -199,6 +212,150 @@ TEST(RingTest, WhatStandsBehindThePayloadInItsSlotStaysPrivate) {
             Written::kWritten);
   const auto* from = reinterpret_cast<const char*>(road.ring()) + kRecordHeaderBytes;
   EXPECT_EQ(std::string(from, 8), std::string("SSSSS\0\0\0", 8));
+}
+
+// --- claims --------------------------------------------------------------------------------------
+
+TEST(RingTest, AClaimIsAPlaceInTheRingAndARecordOnceItIsPublished) {
+  Road road;
+  const RingWriter::Claim claim = road.writer().TryClaim(5, 100);
+  ASSERT_EQ(claim.payload, road.ring() + kRecordHeaderBytes);
+  EXPECT_EQ(claim.room, 100u);
+  std::memcpy(claim.payload, "hello", 5);
+  EXPECT_EQ(road.ReadText(), "-");
+  road.writer().Publish(RecordKind::kBatch, 5, /*told=*/0);
+  EXPECT_EQ(road.ReadText(), "hello");
+  EXPECT_EQ(road.place(), 64u) << "what was left of the claim is free";
+}
+
+TEST(RingTest, AnAbandonedClaimSaysNothing) {
+  for (const uint32_t before : {0u, 1u, 3u, 300u}) {
+    Road road;
+    for (uint32_t i = 0; i < before; ++i) road.Advance(64);
+    for (int round = 0; round < 3; ++round) {
+      const RingWriter::Claim claim = road.writer().TryClaim(50, kMaxRecordPayload);
+      ASSERT_NE(claim.payload, nullptr);
+      std::memset(claim.payload, 0xff, claim.room);
+      EXPECT_EQ(road.ReadText(), "-");
+      road.writer().Abandon();
+      EXPECT_EQ(road.ReadText(), "-");
+      if (before > 0) road.HearAll();
+    }
+    for (const size_t bytes : {50, 500, 5'000}) {
+      ASSERT_EQ(road.Write(Pattern(bytes, before)), Written::kWritten);
+      EXPECT_EQ(road.ReadText(), Pattern(bytes, before));
+      EXPECT_EQ(road.ReadText(), "-");
+    }
+  }
+}
+
+TEST(RingTest, NothingElseIsWrittenWhileAClaimIsOpen) {
+  Road road;
+  ASSERT_NE(road.writer().TryClaim(8, 8).payload, nullptr);
+  EXPECT_EQ(road.writer().TryClaim(8, 8).payload, nullptr);
+  EXPECT_EQ(road.Write("other", RecordKind::kAnswer), Written::kFull);
+  EXPECT_FALSE(road.writer().HasRoom(8));
+  EXPECT_FALSE(road.writer().broken());
+  road.writer().Abandon();
+  EXPECT_TRUE(road.writer().HasRoom(8));
+  EXPECT_EQ(road.Write("other", RecordKind::kAnswer), Written::kWritten);
+  EXPECT_EQ(road.ReadText(), "other");
+}
+
+TEST(RingTest, ARingIsClosedUnderAnOpenClaim) {
+  for (const uint32_t records : {0u, 1u, 5u}) {
+    for (const bool heard : {false, true}) {
+      Road road;
+      for (uint32_t i = 0; i < records; ++i) road.Advance(128);
+      if (heard) road.HearAll();
+      const RingWriter::Claim claim = road.writer().TryClaim(8, kMaxRecordPayload);
+      std::memset(claim.payload, 0xff, claim.room);
+      road.writer().Close(/*told=*/0);
+      ASSERT_EQ(road.ReadOne(), Read::kRecord) << records << heard;
+      EXPECT_EQ(road.record().kind, RecordKind::kClosed);
+    }
+  }
+}
+
+TEST(RingTest, AFullRingHasNoClaims) {
+  Road road;
+  road.Fill("small");
+  EXPECT_EQ(road.writer().TryClaim(1, 1).payload, nullptr);
+  EXPECT_FALSE(road.writer().has_claim());
+  road.Drain();
+  EXPECT_NE(road.writer().TryClaim(1, kMaxRecordPayload).payload, nullptr);
+}
+
+// The reader looks at the place behind the last record until it has seen the one at the beginning.
+TEST(RingTest, AClaimAtTheBeginningEndsBeforeTheReadersPlace) {
+  Road road;
+  road.Advance(128);
+  road.HearAll();
+  const RingWriter::Claim claim = road.writer().TryClaim(100, kMaxRecordPayload);
+  EXPECT_EQ(claim.payload, road.ring() + kRecordHeaderBytes);
+  EXPECT_EQ(claim.room, 128 - kRecordHeaderBytes);
+  road.writer().Abandon();
+  const RingWriter::Claim longer = road.writer().TryClaim(121, kMaxRecordPayload);
+  EXPECT_EQ(longer.payload, road.ring() + 128 + kRecordHeaderBytes);
+  EXPECT_EQ(longer.room, kMaxRecordPayload);
+}
+
+TEST(RingTest, AClaimThatGrowsTakesItsBytesAlong) {
+  Road road;
+  road.Advance(128);
+  road.HearAll();
+  RingWriter::Claim claim = road.writer().TryClaim(100, kMaxRecordPayload);
+  std::memset(claim.payload, 'a', 120);
+  claim = road.writer().TryGrow(120, kMaxRecordPayload);
+  ASSERT_EQ(claim.payload, road.ring() + 128 + kRecordHeaderBytes);
+  ASSERT_EQ(claim.room, kMaxRecordPayload);
+  EXPECT_EQ(road.ReadText(), "-");
+  std::memset(claim.payload + 120, 'b', claim.room - 120);
+  EXPECT_EQ(road.writer().TryGrow(120, kMaxRecordPayload).payload, nullptr) << "only once";
+  road.writer().Publish(RecordKind::kBatch, 5'000, /*told=*/0);
+  EXPECT_EQ(road.ReadText(), std::string(120, 'a') + std::string(4'880, 'b'));
+  EXPECT_EQ(road.ReadText(), "-");
+}
+
+TEST(RingTest, LoneClaimsReuseTheSameLines) {
+  Road road;
+  for (int round = 0; round < 1'000; ++round) {
+    const RingWriter::Claim claim = road.writer().TryClaim(104, kMaxRecordPayload);
+    ASSERT_EQ(claim.payload, road.ring() + kRecordHeaderBytes) << round;
+    std::memset(claim.payload, round, 104);
+    road.writer().Publish(RecordKind::kBatch, 104, /*told=*/0);
+    ASSERT_EQ(road.ReadText(), std::string(104, static_cast<char>(round)));
+    ASSERT_EQ(road.ReadText(), "-");
+    road.HearAll();
+  }
+  for (uint32_t at = 192; at < kRingBytes; ++at) ASSERT_EQ(road.ring()[at], std::byte{0}) << at;
+}
+
+// Claims are long and full of what looks like headers, records are short.
+TEST_F(RandomRingTest, WhatIsLeftOfAClaimIsNeverRead) {
+  for (int round = 0; round < 20'000; ++round) {
+    const int records = 1 + static_cast<int>(random_() % 4);
+    std::vector<std::string> written;
+    for (int i = 0; i < records; ++i) {
+      const auto most = static_cast<uint32_t>(1 + random_() % kMaxRecordPayload);
+      const std::string text = Pattern(1 + random_() % std::min(most, 700u), random_());
+      const bool had_room = road_.writer().HasRoom(most);
+      ASSERT_EQ(road_.WriteInPlace(text, most) == Written::kWritten, had_room);
+      if (had_room) written.push_back(text);
+      if (random_() % 4 == 0) {
+        const RingWriter::Claim left = road_.writer().TryClaim(1, 1'000);
+        if (left.payload != nullptr) {
+          std::memset(left.payload, 0xff, left.room);
+          road_.writer().Abandon();
+        }
+      }
+    }
+    for (const std::string& text : written) ASSERT_EQ(road_.ReadText(), text) << round;
+    ASSERT_EQ(road_.ReadText(), "-") << round;
+    road_.reader().TellConsumed();
+    if (random_() % 3 != 0) road_.HearAll();
+    ASSERT_TRUE(road_.writer().HasRoom(kMaxRecordPayload)) << "all was read, so enough was told";
+  }
 }
 
 // --- room ----------------------------------------------------------------------------------------
@@ -543,6 +700,29 @@ TEST(RingTest, AnyScribbleIsReadSafely) {
   }
 }
 
+// The writer goes by what is in its own memory.
+TEST(RingTest, AScribbledClaimIsTheReadersTroubleOnly) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 1'000; ++round) {
+    Road road;
+    for (uint64_t i = random() % 4; i > 0; --i) road.Advance(128);
+    if (random() % 2 == 0) road.HearAll();
+    const uint64_t produced = road.writer().produced();
+    RingWriter::Claim claim = road.writer().TryClaim(40, kMaxRecordPayload);
+    for (uint32_t at = 0; at < kRingBytes; at += 8) road.Scribble(at, random());
+    road.words().consumed.store(random());
+    if (claim.room < 200) claim = road.writer().TryGrow(40, kMaxRecordPayload);
+    ASSERT_GE(claim.room, 200u);
+    ASSERT_GE(claim.payload, road.ring());
+    ASSERT_LE(claim.payload + claim.room, road.ring() + kRingBytes);
+    road.writer().Publish(RecordKind::kBatch, 200, /*told=*/0);
+    const uint64_t more = road.writer().produced() - produced;
+    EXPECT_TRUE(more == 256 || road.writer().produced() % kRingBytes == 256) << more;
+  }
+}
+
 // --- two threads ---------------------------------------------------------------------------------
 
 // The reader looks on while the writer writes; sizes and bursts at random.
@@ -575,6 +755,62 @@ TEST(RingTest, TwoThreadsExchangeEverythingInOrder) {
   while (road.ReadOne() == Read::kNone) std::this_thread::yield();
   EXPECT_EQ(road.record().kind, RecordKind::kClosed);
   writer.join();
+}
+
+// Records are made in the ring while the reader looks on, in claims longer than they come out; now
+// and then one is abandoned, or grows.
+TEST(RingTest, TwoThreadsExchangeWhatIsMadeInPlace) {
+  constexpr uint32_t kRounds = 20'000;
+  Road there, back;
+  const auto read = [](Road& road) {
+    std::string got = "-";
+    while ((got = road.ReadText()) == "-") std::this_thread::yield();
+    road.reader().TellConsumed();
+    return got;
+  };
+  std::thread echo([&] {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      for (uint32_t i = 0; i < 1 + round % 3; ++i) {
+        const std::string text = read(there);
+        back.writer().OnTold(there.record().told);
+        back.TellWith(there.reader().told());
+        while (back.WriteInPlace(text, kMaxRecordPayload) != Written::kWritten) {
+          std::this_thread::yield();
+        }
+      }
+      if (there.reader().Find() == 0) back.writer().OnHeardAll();
+    }
+  });
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    const std::string text = Pattern(1 + round * 37 % (round % 40 == 0 ? 5'000 : 300), round);
+    for (uint32_t i = 0; i < 1 + round % 3; ++i) {
+      there.TellWith(back.reader().told());
+      const uint32_t short_bytes = std::min<uint32_t>(static_cast<uint32_t>(text.size()), 16);
+      RingWriter::Claim claim = there.writer().TryClaim(short_bytes, kMaxRecordPayload);
+      if (claim.payload == nullptr || round % 7 == 0) {
+        if (claim.payload != nullptr) there.writer().Abandon();
+        while (there.WriteInPlace(text, kMaxRecordPayload) != Written::kWritten) {
+          std::this_thread::yield();
+        }
+        continue;
+      }
+      std::memcpy(claim.payload, text.data(), short_bytes);
+      if (claim.room < text.size()) {
+        claim = there.writer().TryGrow(short_bytes, kMaxRecordPayload);
+        ASSERT_GE(claim.room, text.size());
+      }
+      std::memcpy(claim.payload + short_bytes, text.data() + short_bytes,
+                  text.size() - short_bytes);
+      there.writer().Publish(RecordKind::kBatch, static_cast<uint32_t>(text.size()),
+                             back.reader().told());
+    }
+    for (uint32_t i = 0; i < 1 + round % 3; ++i) {
+      ASSERT_EQ(read(back), text) << round;
+      there.writer().OnTold(back.record().told);
+    }
+    there.writer().OnHeardAll();
+  }
+  echo.join();
 }
 
 // Calls and replies, one at a time or in bursts: counts ride on the records both ways, and both

@@ -14,7 +14,7 @@
 // peers: a process that closes a link says so, one that dies says nothing, and Link::Abandon() is
 // the answer.
 //
-// A link costs 52 KiB of memory, of which idle ones have touched little, and a send slot.
+// A link costs 52 KiB of memory, of which idle ones have touched little.
 //
 // Threads: opening from any thread; a domain is used on its engine's thread.
 // Lifetime: what `options` points to outlives the domain.
@@ -40,7 +40,7 @@ struct ShmOptions {
   // Performance.
   uint32_t slot_bytes = kMaxShmSlotBytes;         // multiple of 64, 256..kMaxShmSlotBytes
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
-  uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings and slots at most; taken as needed
+  uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings at most; taken as needed
   CopyWays copies = CopyWays::FromEnvironment();
 };
 

@@ -35,7 +35,6 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       memory_(std::move(memory)),
       buffer_memory_(std::make_unique<std::byte[]>(kMaxRecordBytes + kCacheLineBytes)),
       buffer_(Aligned(buffer_memory_.get())),
-      slots_(options.slot_bytes, &stats_.send_slots_in_use),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
       peers_(options.copies),
@@ -51,27 +50,23 @@ ShmDomain::~ShmDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 
 // --- slots ---------------------------------------------------------------------------------------
 
-absl::Status ShmDomain::AddSlots(uint32_t send, uint32_t receive) {
-  const uint64_t bytes = (slots_.connections() + 1) * sizeof(SharedLinkMemory) +
-                         slots_.LimitWith(send) * options_.slot_bytes;
-  if (bytes > options_.max_pool_bytes) {
+absl::Status ShmDomain::AddSlots(uint32_t /*send*/, uint32_t receive) {
+  if ((connections_ + 1) * sizeof(SharedLinkMemory) > options_.max_pool_bytes) {
     return absl::ResourceExhaustedError(
-        StrCat(slots_.connections(),
-               " connections over shared memory have their rings and slots, and "
-               "no more fit into max_pool_bytes=",
+        StrCat(connections_,
+               " connections over shared memory have their rings, and no more fit into "
+               "max_pool_bytes=",
                options_.max_pool_bytes, "; raise it"));
   }
-  WEFT_RETURN_IF_ERROR(slots_.Add(send));
-  receive_target_ += receive;
-  stats_.receives_posted = receive_target_;
+  ++connections_;
+  stats_.receives_posted += receive;
   return absl::OkStatus();
 }
 
-void ShmDomain::RemoveSlots(uint32_t send, uint32_t receive) {
-  slots_.Remove(send);
-  WEFT_DCHECK(receive <= receive_target_);
-  receive_target_ -= receive;
-  stats_.receives_posted = receive_target_;
+void ShmDomain::RemoveSlots(uint32_t /*send*/, uint32_t receive) {
+  WEFT_DCHECK(connections_ > 0 && receive <= stats_.receives_posted);
+  --connections_;
+  stats_.receives_posted -= receive;
 }
 
 // --- links ---------------------------------------------------------------------------------------
@@ -290,15 +285,18 @@ int ShmDomain::PollAll(int budget) {
   done += ReceiveHot(budget, Cooling::kYes);
   if (called && done == 0) done = ReceiveFromCaller(budget);
   done += DeliverEvents();
-  if (HasRoomAgain()) TellSlotsFree();
+  if (MayTellRoom()) {
+    operations_ran_out_ = false;
+    TellSlotsFree();
+  }
   if (hot_holes_ > 0) CloseHoles();
   has_duties_ = AnyDuties();
   return done;
 }
 
 bool ShmDomain::AnyDuties() const {
-  return cold_links_ > 0 || hot_holes_ > 0 || more_to_do_ || slots_ran_out_ ||
-         operations_ran_out_ || !deferred_.empty() || !retries_.empty() || !events_.empty();
+  return cold_links_ > 0 || hot_holes_ > 0 || more_to_do_ || operations_ran_out_ ||
+         !deferred_.empty() || !retries_.empty() || !events_.empty();
 }
 
 // The caller has armed its doorbell. A record that is published from here on rings it; one that was
@@ -323,18 +321,6 @@ int ShmDomain::DeliverEvents() {
   int count = 0;
   for (; ShmLink* const link = now.PopFront(); ++count) link->DeliverEvent();
   return count;
-}
-
-bool ShmDomain::MayTellRoom() const {
-  return (slots_ran_out_ && slots_.has_room()) || (operations_ran_out_ && operations_.room() > 0);
-}
-
-// After a refusal; true once for each.
-bool ShmDomain::HasRoomAgain() {
-  if (!MayTellRoom()) return false;
-  slots_ran_out_ = slots_ran_out_ && !slots_.has_room();
-  operations_ran_out_ = operations_ran_out_ && operations_.room() == 0;
-  return true;
 }
 
 void ShmDomain::TellSlotsFree() {

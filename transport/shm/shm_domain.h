@@ -11,9 +11,9 @@
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
 //   Poll() may destroy any link, open new ones and post; they do not call Poll().
 // Errors: what a peer does ends its link at most, with DATA_LOSS or UNAVAILABLE.
-// Invariants: receives_posted is an account: a ring takes what fits, and OnReceived() copies
-//   nothing that has to be posted again. A link is in hot_ at hot_place_, or cold. has_duties_
-//   wherever AnyDuties().
+// Invariants: there is nothing behind slots but rings: receives_posted is an account, for a ring
+//   takes what fits; a send slot is a place in its link's ring (shm_link.h). A link is in hot_ at
+//   hot_place_, or cold. has_duties_ wherever AnyDuties().
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,6 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_link.h"
 #include "transport/shm/shm_work.h"
-#include "transport/shm/slot_stock.h"
 #include "transport/warm_up.h"
 
 namespace weft {
@@ -50,8 +49,7 @@ class ShmDomain final : public LinkDomain {
   uint8_t frames_to_part() const override { return kFramesToPart; }
   absl::Status AddSlots(uint32_t send, uint32_t receive) override;
   void RemoveSlots(uint32_t send, uint32_t receive) override;
-  SendSlot AcquireSlot() override { return TakeSlot(); }
-  void ReleaseSlot(SendSlot slot) override { slots_.Give(SlotStock::Of(slot)); }
+  void ReleaseSlot(SendSlot slot) override { static_cast<ShmLink*>(slot.record)->ReleaseSlot(); }
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
   absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
@@ -102,14 +100,6 @@ class ShmDomain final : public LinkDomain {
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
   WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->attention_index_]; }
-  SendSlot TakeSlot() {
-    ShmSlot* const slot = slots_.Take();
-    if (slot == nullptr) [[unlikely]] {
-      slots_ran_out_ = has_duties_ = true;
-      return {};
-    }
-    return {slot->data, slot};
-  }
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
@@ -137,8 +127,7 @@ class ShmDomain final : public LinkDomain {
   int DeliverDeferred(int budget);
   int DeliverEvents();
   void RetryLinks();
-  bool MayTellRoom() const;
-  bool HasRoomAgain();
+  bool MayTellRoom() const { return operations_ran_out_ && operations_.room() > 0; }
   void TellSlotsFree();
   bool AnyHasInput();
 
@@ -152,13 +141,11 @@ class ShmDomain final : public LinkDomain {
 
   // Engine thread only.
   LinkDomainStats stats_;
-  SlotStock slots_;
   ShmOperations operations_;
   OperationJoins joins_;  // of batches
   PeerDomains peers_;
-  bool has_duties_ = false;  // beside the rings of hot links: AnyDuties() says so, or did
-  uint32_t receive_target_ = 0;
-  bool slots_ran_out_ = false;
+  bool has_duties_ = false;   // beside the rings of hot links: AnyDuties() says so, or did
+  uint64_t connections_ = 0;  // that AddSlots() has made room for
   bool operations_ran_out_ = false;
   bool more_to_do_ = false;  // a link has work that waits for its next turn only
 

@@ -61,7 +61,7 @@ struct Host final : BatchSink {
   void OnReceived(ByteSpan batch) override { received.emplace_back(AsStringView(batch)); }
 
   absl::Status Send(End& end, std::string_view text) {
-    const SendSlot slot = domain->AcquireSlot();
+    const SendSlot slot = end.link->TakeSlot(static_cast<uint32_t>(text.size()));
     if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
     std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
     return end.link->Send(slot, static_cast<uint32_t>(text.size()));
@@ -485,7 +485,7 @@ TEST_F(ShmDomainTest, ARefusedSlotIsToldOfWhenItIsThere) {
   End a, b;
   Open(a, b);
   std::vector<SendSlot> held;
-  for (SendSlot slot; (slot = a.link->TakeSlot()).data != nullptr;) held.push_back(slot);
+  for (SendSlot slot; (slot = a.link->TakeSlot(8)).data != nullptr;) held.push_back(slot);
   EXPECT_EQ(held.size(), a_.domain->stats().send_slots_in_use);
   a_.domain->Poll(64);
   EXPECT_EQ(a.slots_free, 0);
@@ -495,6 +495,116 @@ TEST_F(ShmDomainTest, ARefusedSlotIsToldOfWhenItIsThere) {
   a_.domain->Poll(64);
   EXPECT_EQ(a.slots_free, 1);
   EXPECT_TRUE(a_.domain->Arm());
+}
+
+// --- slots ---------------------------------------------------------------------------------------
+
+// What is written to a slot stands in the ring at once, and is a record only when it is sent.
+TEST_F(ShmDomainTest, ASlotIsAPlaceInTheRing) {
+  End a, b;
+  const LinkMemory view = Open(a, b);
+  const SendSlot slot = a.link->TakeSlot(8);
+  ASSERT_NE(slot.data, nullptr);
+  EXPECT_EQ(slot.room, 1024u);
+  std::fill_n(slot.data, 8, std::byte{'s'});
+  EXPECT_EQ(view->to_passive[kRecordHeaderBytes], std::byte{'s'});
+  for (int turn = 0; turn < 10; ++turn) b_.domain->Poll(64);
+  EXPECT_TRUE(b_.received.empty());
+  ASSERT_TRUE(a.link->Send(slot, 8).ok());
+  ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
+  EXPECT_EQ(b_.received[0], "ssssssss");
+}
+
+TEST_F(ShmDomainTest, AnUnsentSlotLeavesNoTrace) {
+  End a, b;
+  Open(a, b);
+  for (int round = 0; round < 100; ++round) {
+    const SendSlot slot = a.link->TakeSlot(8);
+    ASSERT_NE(slot.data, nullptr);
+    std::fill_n(slot.data, slot.room, std::byte{0xff});
+    a_.domain->ReleaseSlot(slot);
+    ASSERT_TRUE(Delivers(a, "round " + std::to_string(round)));
+    ASSERT_TRUE(b_.Send(b, "heard").ok());
+    ASSERT_TRUE(Run([&] { return !std::exchange(a_.received, {}).empty(); }));
+  }
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+// A batch that began small, where a lone one would have stood.
+TEST_F(ShmDomainTest, ASlotGrowsWithItsBatch) {
+  End a, b;
+  Open(a, b);
+  ASSERT_TRUE(Delivers(a, std::string(100, '1')));
+  ASSERT_TRUE(b_.Send(b, "heard").ok());
+  ASSERT_TRUE(Run([&] { return !a_.received.empty(); }));
+  SendSlot slot = a.link->TakeSlot(100);
+  ASSERT_EQ(slot.room, 120u);
+  std::fill_n(slot.data, 120, std::byte{'x'});
+  ASSERT_TRUE(a.link->GrowSlot(&slot, 120));
+  ASSERT_EQ(slot.room, 1024u);
+  std::fill_n(slot.data + 120, 1024 - 120, std::byte{'y'});
+  b_.received.clear();
+  ASSERT_TRUE(a.link->Send(slot, 1024).ok());
+  ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
+  EXPECT_EQ(b_.received[0], std::string(120, 'x') + std::string(904, 'y'));
+}
+
+// Who is making a batch writes on, though the peer has died meanwhile.
+TEST_F(ShmDomainTest, AnAbandonedLinkKeepsTheMemoryOfItsSlot) {
+  for (const bool send : {true, false}) {
+    End a, b;
+    Open(a, b);
+    const SendSlot slot = a.link->TakeSlot(8);
+    ASSERT_NE(slot.data, nullptr);
+    a.link->Abandon();
+    std::fill_n(slot.data, slot.room, std::byte{1});
+    if (send) {
+      EXPECT_FALSE(a.link->Send(slot, 8).ok());
+    } else {
+      a_.domain->ReleaseSlot(slot);
+    }
+    EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+    EXPECT_EQ(a.link->TakeSlot(8).data, nullptr);
+  }
+}
+
+TEST_F(ShmDomainTest, ALinkClosesWithItsSlotOut) {
+  End a, b;
+  Open(a, b);
+  ASSERT_TRUE(Delivers(a, "before"));
+  const SendSlot slot = a.link->TakeSlot(8);
+  std::fill_n(slot.data, slot.room, std::byte{0xff});
+  a.link.reset();
+  ASSERT_TRUE(Run([&] { return b.downs == 1; }));
+  EXPECT_EQ(b.status.code(), absl::StatusCode::kUnavailable) << b.status;
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+// The peer writes over the slot while the batch is made: it hurts itself at most.
+TEST_F(ShmDomainTest, AScribbledSlotEndsItsLinkAtMost) {
+  End a1, b1, a2, b2;
+  const LinkMemory scribbled = Open(a1, b1);
+  Open(a2, b2);
+  std::atomic<bool> stop{false};
+  std::thread hostile([&] {
+    uint64_t word = 1;
+    while (!stop.load()) {
+      for (size_t at = 0; at < kRingBytes; at += 8) {
+        word = word * 6364136223846793005u + 1;
+        std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(&scribbled->to_passive[at]))
+            .store(word, std::memory_order_relaxed);
+      }
+    }
+  });
+  for (int i = 0; i < 1'000; ++i) {
+    a_.Send(a1, "text").IgnoreError();
+    a_.domain->Poll(64);
+    if (i % 100 == 0) {
+      EXPECT_TRUE(Delivers(a2, "the other link goes on"));
+    }
+  }
+  stop.store(true);
+  hostile.join();
 }
 
 // --- sleepers ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #include "transport/shm/shm_link.h"
 
 #include <algorithm>
+#include <cstring>
 #include <typeinfo>
 #include <utility>
 
@@ -32,6 +33,7 @@ ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoor
 
 ShmLink::~ShmLink() {
   if (!memory_.valid() && !detached_) return;  // not started
+  if (writer_.has_claim()) ReleaseSlot();
   Detach(absl::CancelledError("the link was closed"), /*peer_is_gone=*/false);
   domain_->CompleteDeferredOf(this);
   domain_->Leave(this);
@@ -136,72 +138,98 @@ WEFT_INLINE void ShmLink::TellPeer() {
   WakePeer();
 }
 
-WEFT_INLINE ShmLink::Progress ShmLink::CarrySend(ShmSlot* slot) {
-  const RingWriter::Result result =
-      writer_.TryWrite(RecordKind::kBatch, ByteSpan(slot->data, slot->bytes), reader_.told());
-  if (result == RingWriter::Result::kFull) [[unlikely]] {
+SendSlot ShmLink::TakeSlot(uint32_t least) {
+  if (!life_.up() || waiting_batch_.bytes > 0) [[unlikely]]
+    return {};
+  const RingWriter::Claim claim = writer_.TryClaim(least, domain_->slot_bytes());
+  if (claim.payload == nullptr) [[unlikely]] {
+    AwaitRoom();
+    return {};
+  }
+  // The lines of a ring that was not used lately come together. (Whether the peer polls it is not
+  // asked: its byte is in the peer's cache, and what is stored behind a load is not seen before the
+  // load has come back.)
+  if (is_cold()) [[unlikely]] {
+    PrefetchForWrite(claim.payload);
+    PrefetchForWrite(claim.payload + kCacheLineBytes);
+  }
+  ++domain_->stats_.send_slots_in_use;
+  return {claim.payload, this, claim.room};
+}
+
+bool ShmLink::GrowSlot(SendSlot* slot, uint32_t used) {
+  WEFT_DCHECK(slot->record == this);
+  const RingWriter::Claim claim = writer_.TryGrow(used, domain_->slot_bytes());
+  if (claim.payload == nullptr) return false;
+  slot->data = claim.payload;
+  slot->room = claim.room;
+  return true;
+}
+
+absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
+  WEFT_DCHECK(slot.record == this && bytes > 0 && bytes <= slot.room);
+  if (!life_.up()) [[unlikely]] {
+    ReleaseSlot();
+    return life_.CheckUp();
+  }
+  if (!waiting_.empty()) [[unlikely]] {
+    KeepBatch(bytes, slot.data);
+    return absl::OkStatus();
+  }
+  writer_.Publish(RecordKind::kBatch, bytes, reader_.told());
+  --domain_->stats_.send_slots_in_use;
+  TellPeer();
+  if (is_cold()) [[unlikely]]
+    domain_->AwaitAnswer(this);
+  return absl::OkStatus();
+}
+
+WEFT_COLD void ShmLink::ReleaseSlot() {
+  --domain_->stats_.send_slots_in_use;
+  writer_.Abandon();
+  if (detached_) memory_.Reset();
+}
+
+// Behind the operations that wait; it counts as a slot that is out until it is in the ring again.
+WEFT_COLD void ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
+  ShmWaitingBatch& batch = waiting_batch_;
+  if (batch.data == nullptr) batch.data = std::make_unique<std::byte[]>(domain_->slot_bytes());
+  std::memcpy(batch.data.get(), data, bytes);
+  batch.bytes = bytes;
+  writer_.Abandon();
+  WaitInLine(&batch);
+}
+
+ShmLink::Progress ShmLink::CarryBatch() {
+  const ByteSpan batch(waiting_batch_.data.get(), waiting_batch_.bytes);
+  const RingWriter::Result result = writer_.TryWrite(RecordKind::kBatch, batch, reader_.told());
+  if (result == RingWriter::Result::kFull) {
     ++domain_->stats_.eagain;
     writer_.WantRoom();
     return Progress::kNoRoom;
   }
-  domain_->slots_.Give(slot);
-  if (result == RingWriter::Result::kWritten) [[likely]]
-    return Progress::kDone;
+  waiting_batch_.bytes = 0;
+  --domain_->stats_.send_slots_in_use;
+  if (result == RingWriter::Result::kWritten) return Progress::kDone;
   Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
   return Progress::kFailed;
 }
 
-absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
-  ShmSlot* const taken = SlotStock::Of(slot);
-  WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
-  if (!life_.up()) [[unlikely]] {
-    domain_->slots_.Give(taken);
-    return life_.CheckUp();
-  }
-  taken->bytes = bytes;
-  if (waiting_.empty()) [[likely]] {
-    const Progress progress = CarrySend(taken);
-    if (progress == Progress::kDone) [[likely]] {
-      TellPeer();
-      if (is_cold()) [[unlikely]]
-        domain_->AwaitAnswer(this);
-      return absl::OkStatus();
-    }
-    if (progress == Progress::kFailed) return life_.why_down();
-  }
-  ++waiting_sends_;
-  WaitInLine(taken);
-  return absl::OkStatus();
+bool ShmLink::HasRoom() {
+  if (!life_.up() || waiting_batch_.bytes > 0) return false;
+  if (writer_.HasRoom(domain_->slot_bytes())) return true;
+  AwaitRoom();
+  return false;
 }
 
-WEFT_INLINE bool ShmLink::MaySend() {
-  if (!life_.up() || waiting_sends_ > 0) [[unlikely]]
-    return false;
-  // Who asks is about to fill a slot, and to send it: the lines of a ring that was not used lately
-  // come meanwhile. (Whether the peer polls it is not asked: its byte is in the peer's cache, and
-  // what is stored behind a load is not seen before the load has come back.)
-  if (is_cold()) [[unlikely]] {
-    PrefetchForWrite(writer_.place());
-    PrefetchForWrite(writer_.place() + kCacheLineBytes);
-  }
-  // Works that wait, none of them sends, go on by themselves.
-  return !waiting_.empty() || writer_.HasRoom(domain_->slot_bytes()) || AwaitRoom();
-}
-
-bool ShmLink::HasRoom() { return MaySend(); }
-
-SendSlot ShmLink::TakeSlot() { return MaySend() ? domain_->TakeSlot() : SendSlot(); }
-
-// There is none; false.
-WEFT_COLD bool ShmLink::AwaitRoom() {
+// There is none, or the slot is out.
+WEFT_COLD void ShmLink::AwaitRoom() {
   if (writer_.broken()) {
-    Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
-    return false;
+    return Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
   }
   ++domain_->stats_.eagain;
   writer_.WantRoom();
   domain_->ScheduleRetry(this);
-  return false;
 }
 
 void ShmLink::WaitInLine(ShmWork* work) {
@@ -211,8 +239,7 @@ void ShmLink::WaitInLine(ShmWork* work) {
 
 // Takes the work unless it has to wait.
 ShmLink::Progress ShmLink::Carry(ShmWork* work) {
-  return work->is_send ? CarrySend(static_cast<ShmSlot*>(work))
-                       : CarryOperation(static_cast<ShmOperation*>(work));
+  return work->is_send ? CarryBatch() : CarryOperation(static_cast<ShmOperation*>(work));
 }
 
 bool ShmLink::CanRetry() {
@@ -230,9 +257,8 @@ void ShmLink::Retry() {
     progress = Carry(work);
     if (progress == Progress::kNoRoom || progress == Progress::kMoreToDo) {
       waiting_.PushFront(work);
-    } else if (work->is_send) {
-      --waiting_sends_;
-      sent = true;
+    } else {
+      sent = sent || work->is_send;
     }
   }
   if (!life_.up()) return;
@@ -497,15 +523,11 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (domain_->IsPolled(this)) domain_->polled_ = nullptr;
   asker_.Clear([&](ShmOperation* operation) { domain_->Defer(operation, status); });
   while (ShmWork* const work = waiting_.PopFront()) {
-    if (work->is_send) {
-      domain_->slots_.Give(static_cast<ShmSlot*>(work));
-    } else {
-      domain_->Defer(static_cast<ShmOperation*>(work), status);
-    }
+    if (!work->is_send) domain_->Defer(static_cast<ShmOperation*>(work), status);
   }
-  waiting_sends_ = 0;
+  if (std::exchange(waiting_batch_.bytes, 0u) > 0) --domain_->stats_.send_slots_in_use;
   peer_attention_ = nullptr;
-  memory_.Reset();
+  if (!writer_.has_claim()) memory_.Reset();  // else when the slot comes back
   peer_.reset();
 }
 

@@ -5,18 +5,23 @@
 //   kUp          both sides have marked themselves (link_memory.h)  kDown
 //   kDown        the peer closed; it broke the rules; Abandon()    (destroyed)
 //
-// A batch is copied into the ring by Send() itself, and its slot is free again. Where there is no
-// room, it waits in line, and what comes behind it; so does an operation that is larger than one
-// turn's share. Operations are carried out at once, by this process, in the order of the line: so a
-// Write is there before a later batch is. Where this process cannot, the peer is asked, in the same
-// order (asked_copies.h).
+// The slot of a batch is a place in the ring itself: TakeSlot() claims it, Send() publishes it. So
+// a message is written once, where the peer reads it, and copied once, by the peer, out of this
+// side's reach. A link has one slot out at a time. Operations are carried out at once, by this
+// process; one that is larger than one turn's share waits in line, and so does what comes behind
+// it: so a Write is there before a later batch is. Where this process cannot, the peer is asked, in
+// the same order (asked_copies.h). What is asked and answered waits while a slot is out.
+//
+// What the peer may do to a slot: nothing that is written there is read again on this side. The
+// framing keeps in private memory where the next frame goes, how many there are and how long the
+// batch is; headers are stored only; and protobuf's serializer does not look back.
 //
 // Threads: the engine's. Handlers are called by ShmDomain::Poll() only.
 // Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
 //   came.
 // Invariants: a link with waiting works, or whose HasRoom() was false, is in the domain's list of
-//   retries until it can go on. After Detach() the rings are unmapped: a peer writes into its own
-//   memory only.
+//   retries until it can go on. After Detach() the rings are unmapped, when the slot that is out
+//   has come back: a peer writes into its own memory only.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +69,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // --- Link -------------------------------------------------------------------------------------
   absl::Status Send(SendSlot slot, uint32_t bytes) override;
   bool HasRoom() override;
-  SendSlot TakeSlot() override;
+  SendSlot TakeSlot(uint32_t least) override;
+  bool GrowSlot(SendSlot* slot, uint32_t used) override;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                     Operation* op) override;
   absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
@@ -80,6 +86,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   // --- for the domain ---------------------------------------------------------------------------
   State state() const { return life_.state(); }
+  // Gives back the slot that is out.
+  void ReleaseSlot();
   // Looks for what the peer has sent. What is not 0 is for Receive().
   uint64_t Look() { return life_.up() ? reader_.Find() : HasArrived(); }
   // Takes it, and what is behind it, up to `budget` records; returns how many. `this` may be gone
@@ -105,8 +113,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void Fail(const absl::Status& why);
   void Detach(const absl::Status& status, bool peer_is_gone);
 
-  bool MaySend();
-  bool AwaitRoom();
+  void AwaitRoom();
+  void KeepBatch(uint32_t bytes, const std::byte* data);
   void OnRecord(const RingReader::Record& record);
   void OnOtherRecord(RecordKind kind, ByteSpan payload);
 
@@ -118,7 +126,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers);
   enum class Progress : uint8_t { kDone = 1, kNoRoom = 2, kMoreToDo = 3, kFailed = 4 };
   Progress Carry(ShmWork* work);
-  Progress CarrySend(ShmSlot* slot);
+  Progress CarryBatch();
   Progress CarryOperation(ShmOperation* record);
   Progress CarryAsked(ShmOperation* record);
   void OnAsk(ByteSpan ask);
@@ -141,12 +149,11 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   AttentionByte* peer_attention_ = nullptr;  // null: not known yet
   LinkLife life_;
   bool detached_ = false;
-  uint32_t waiting_sends_ = 0;
   uint32_t quiet_turns_ = 0;
   uint32_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
   RingReader reader_;
   RingWriter writer_;
-  ShmWorkList waiting_;
+  ShmWorkList waiting_;  // operations, and waiting_batch_
 
   // The rest. Constant after Start():
   const ShmRole role_;
@@ -155,6 +162,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   uint32_t attention_index_ = 0;
   ListsLines* above_ = nullptr;  // may be null
 
+  ShmWaitingBatch waiting_batch_;
   CopyAsker asker_;
   CopyAnswerer answerer_;
 };

@@ -1,5 +1,5 @@
-// What an shm link has taken and not carried out at once: a batch that found no room in the ring,
-// an operation larger than one turn's share, and whatever came behind them.
+// What an shm link has taken and not carried out at once: an operation larger than one turn's
+// share, one that waits for room to ask the peer, and whatever came behind them.
 //
 // Threads: the engine's.
 // Invariants: a work is on at most one list: its link's waiting works, or the domain's operations
@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
@@ -25,13 +26,12 @@ struct ShmWork : ListNode<> {
 
 using ShmWorkList = IntrusiveList<ShmWork>;
 
-// A send slot: memory of this process alone. What is sent is copied from it into the ring.
-struct ShmSlot : ShmWork {
-  ShmSlot() : ShmWork(/*send=*/true) {}
-  std::byte* data = nullptr;
-  ShmSlot* next_free = nullptr;
-  uint32_t bytes = 0;  // to send
-  bool in_use = false;
+// A batch that was sent behind operations: it leaves the ring, where what they ask goes first, and
+// waits in memory of this process alone. A link has one at most.
+struct ShmWaitingBatch : ShmWork {
+  ShmWaitingBatch() : ShmWork(/*send=*/true) {}
+  std::unique_ptr<std::byte[]> data;  // slot_bytes, once one has waited
+  uint32_t bytes = 0;                 // 0: none waits
 };
 
 struct ShmOperation : ShmWork {

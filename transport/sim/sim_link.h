@@ -84,7 +84,7 @@ class SimLink final : public Link {
   SimLink(SimLinkDomain* domain, LinkHandler* handler);
   ~SimLink() override;
 
-  SendSlot TakeSlot() override { return domain_->AcquireSlot(); }
+  SendSlot TakeSlot(uint32_t /*least*/) override { return domain_->AcquireSlot(); }
   absl::Status Send(SendSlot slot, uint32_t bytes) override;
   absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
                     Operation* op) override;

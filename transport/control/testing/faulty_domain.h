@@ -40,7 +40,7 @@ class FaultyLink final : public Link {
       handler_->OnLinkDown(absl::UnavailableError("the cable is cut"));
     }
   }
-  SendSlot TakeSlot() override { return {}; }
+  SendSlot TakeSlot(uint32_t /*least*/) override { return {}; }
   absl::Status Send(SendSlot, uint32_t) override { return absl::UnavailableError("faulty"); }
   absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
     return absl::UnavailableError("faulty");
