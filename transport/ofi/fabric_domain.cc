@@ -37,6 +37,8 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
             options.max_pool_bytes - (has_wide_ ? options.max_pool_bytes / kWideShare : 0)),
       wide_(&registrar_, has_wide_ ? options.wide_slot_bytes : options.slot_bytes,
             has_wide_ ? options.max_pool_bytes / kWideShare : 0, kFirstWideIndex),
+      receives_(objects_->shared_receive.get(), &receive_pool(), options.sink, traits.receives,
+                &stats_),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations) {
   path_.kind = traits.kind;
@@ -51,16 +53,8 @@ FabricDomain::~FabricDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 // --- slots -------------------------------------------------------------------------------------
 
 absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
-  const uint64_t receive_target = uint64_t{receive_target_} + receive;
-  if (receive_target > traits_.max_receives) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(receive_target_, " receives are posted, and ", receive,
-                     " more exceed what the provider takes: ", traits_.max_receives,
-                     "; use fewer connections or smaller windows"));
-  }
-  const uint64_t posted_target = ReceivesWanted(static_cast<uint32_t>(receive_target));
-  const uint64_t receives_missing =
-      posted_target > receives_posted_ ? posted_target - receives_posted_ : 0;
+  WEFT_RETURN_IF_ERROR(receives_.CheckRoom(receive));
+  const uint64_t receives_missing = receives_.MissingFor(receive);
   const uint64_t kept = uint64_t{send_slots_kept_} + std::min(send, kFirstSendSlots);
   const uint64_t sends_missing =
       kept > stats_.send_slots_in_use ? kept - stats_.send_slots_in_use : 0;
@@ -68,21 +62,16 @@ absl::Status FabricDomain::AddSlots(uint32_t send, uint32_t receive) {
   WEFT_RETURN_IF_ERROR(pool_.Reserve(sends_missing + (has_wide_ ? 0 : receives_missing)));
   send_target_ += send;
   send_slots_kept_ += std::min(send, kFirstSendSlots);
-  SetReceiveTarget(receive_target_ + receive);
-  TopUpReceives();
-  if (receives_posted_ < receives_needed_) {
-    RemoveSlots(send, receive);
-    return absl::ResourceExhaustedError("the provider does not take more receives now");
-  }
-  return absl::OkStatus();
+  if (receives_.Add(receive)) return absl::OkStatus();
+  RemoveSlots(send, receive);
+  return absl::ResourceExhaustedError("the provider does not take more receives now");
 }
 
 void FabricDomain::RemoveSlots(uint32_t send, uint32_t receive) {
-  WEFT_DCHECK(send <= send_target_ && receive <= receive_target_);
+  WEFT_DCHECK(send <= send_target_);
   send_target_ -= send;
   send_slots_kept_ -= std::min(send, kFirstSendSlots);
-  SetReceiveTarget(receive_target_ - receive);
-  CountWithheld();
+  receives_.Remove(receive);
 }
 
 SendSlot FabricDomain::AcquireFrom(SlotPool& pool) {
@@ -111,51 +100,6 @@ void FabricDomain::TakeBack(Slot* slot) {
     pool_.Give(slot);
   }
   --stats_.send_slots_in_use;
-}
-
-// --- receives ----------------------------------------------------------------------------------
-
-uint32_t FabricDomain::ReceivesWanted(uint32_t target) const {
-  if (target == 0) return 0;
-  return std::min(ReceivesNeeded(target) + traits_.spare_receives, traits_.max_receives);
-}
-
-void FabricDomain::SetReceiveTarget(uint32_t target) {
-  receive_target_ = target;
-  receives_needed_ = ReceivesNeeded(target);
-  receives_wanted_ = ReceivesWanted(target);
-}
-
-void FabricDomain::CountReceives() {
-  stats_.receives_posted = std::min(receive_target_, receives_posted_);
-}
-
-// What the provider refuses to take; Poll() tries again.
-void FabricDomain::CountWithheld() {
-  CountReceives();
-  stats_.receives_withheld = receive_target_ - stats_.receives_posted;
-}
-
-// The slot goes back to the pool when the provider has no room; TopUpReceives() tries again.
-WEFT_INLINE bool FabricDomain::PostReceive(Slot* slot) {
-  const ssize_t result = fi_recv(objects_->shared_receive.get(), slot->data, slot_bytes(),
-                                 slot->descriptor, FI_ADDR_UNSPEC, slot->id().context());
-  if (result != 0) [[unlikely]] {
-    ++stats_.eagain;
-    receive_pool().Give(slot);
-    return false;
-  }
-  slot->posted = true;
-  ++receives_posted_;
-  return true;
-}
-
-void FabricDomain::TopUpReceives() {
-  while (receives_posted_ < receives_wanted_) {
-    Slot* slot = receive_pool().Take(WorkKind::kReceive);
-    if (slot == nullptr || !PostReceive(slot)) break;
-  }
-  CountWithheld();
 }
 
 // --- works -------------------------------------------------------------------------------------
@@ -301,41 +245,12 @@ void FabricDomain::HandleError(fid_cq* queue, const fi_cq_err_entry& entry) {
   const absl::Status why = absl::UnavailableError(
       absl::StrCat("the provider reports: ", fi_strerror(entry.err), DetailOf(queue, entry)));
   if (id.Is(WorkKind::kReceive)) {
-    OnReceiveFailed(id);
+    receives_.OnFailed(id, entry.err);
   } else if (id.Is(WorkKind::kSend)) {
     OnSendDone(id, why);
   } else if (id.Is(WorkKind::kOperation)) {
     OnPartDone(id, why);
   }
-}
-
-// A receive is posted again right after the sink has seen it, before anything is sent that the sink
-// queued: a credit never runs ahead of its receive. While there are some to spare, it is not what
-// the sink queued that waits, but the receive, until a turn finds nothing.
-WEFT_INLINE void FabricDomain::OnReceiveDone(WorkId id, size_t bytes) {
-  Slot* slot = receive_pool().Find(id);
-  if (slot == nullptr || !slot->posted) [[unlikely]]
-    return;
-  slot->posted = false;
-  --receives_posted_;
-  CountReceives();
-  const ByteSpan batch(slot->data, std::min<size_t>(bytes, slot_bytes()));
-  options_.sink->OnReceived(batch);
-  if (receives_posted_ >= receives_needed_) {
-    receive_pool().Give(slot);
-  } else if (PostReceive(slot)) {
-    CountReceives();
-  } else {
-    CountWithheld();
-  }
-}
-
-void FabricDomain::OnReceiveFailed(WorkId id) {
-  Slot* slot = receive_pool().Find(id);
-  if (slot == nullptr || !slot->posted) return;
-  --receives_posted_;
-  receive_pool().Give(slot);
-  CountWithheld();  // Poll() posts another one, if it is still wanted
 }
 
 void FabricDomain::OnSendDone(WorkId id, const absl::Status& status) {
@@ -377,7 +292,7 @@ void FabricDomain::Complete(OperationRecord* record) {
 WEFT_INLINE void FabricDomain::HandleEntry(const fi_cq_msg_entry& entry) {
   const WorkId id(entry.op_context);
   if (id.Is(WorkKind::kReceive)) [[likely]] {
-    OnReceiveDone(id, entry.len);
+    receives_.OnDone(id, entry.len);
   } else if (id.Is(WorkKind::kSend)) {
     OnSendDone(id, absl::OkStatus());
   } else if (id.Is(WorkKind::kOperation)) {
@@ -456,8 +371,8 @@ int FabricDomain::Poll(int budget) {
   done += completions;
   if (max_pieces_ > 1 && !deferred_.empty()) [[unlikely]]
     done += DeliverDeferred(budget);  // the pieces of what has completed
-  if (receives_posted_ < (completions > 0 ? receives_needed_ : receives_wanted_)) [[unlikely]]
-    TopUpReceives();
+  if (receives_.lacks(/*idle=*/completions == 0)) [[unlikely]]
+    receives_.TopUp();
   if (--turns_to_connections_ == 0) [[unlikely]] {
     turns_to_connections_ = kConnectionTurns;
     done += PollConnections(completions > 0);

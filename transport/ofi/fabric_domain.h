@@ -10,16 +10,11 @@
 //   Poll() may destroy any link, open new ones and post; they do not call Poll().
 // Errors: a failed send ends its link, a failed operation itself, a failed receive is posted
 //   again; the process never ends for what a provider reports.
-// Invariants: stats().receives_posted = min(receives asked for, receives in the provider's hands).
-//   The two are equal but for FabricTraits::most_posted, for those to spare, and for receives that
-//   connections have left behind: those stay posted for the next one (taking them back would need
-//   fi_cancel, which 1.17's shm gets wrong for shared receives). receives_needed_ <= in the
-//   provider's hands, unless it refuses some. Send slots in use <= send slots asked for, but for
-//   those given up while in use. Memory there is for send_slots_kept_ of them, kFirstSendSlots for
-//   each AddSlots(), and for more as soon as more are in use than ever before.
+// Invariants: send slots in use <= send slots asked for, but for those given up while in use.
+//   Memory there is for send_slots_kept_ of them, kFirstSendSlots for each AddSlots(), and for more
+//   as soon as more are in use than ever before.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +27,7 @@
 #include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
 #include "transport/ofi/operation_table.h"
+#include "transport/ofi/posted_receives.h"
 #include "transport/ofi/queue_look.h"
 #include "transport/ofi/registration.h"
 #include "transport/ofi/slot_pool.h"
@@ -44,14 +40,7 @@ namespace weft {
 struct FabricTraits {
   PathKind kind;
   LinkKind link;
-  uint32_t max_receives;  // asked for at one time
-  // Posted at one time. Fewer than are asked for only where a batch without a receive waits at its
-  // sender, and no more than that: memory for thousands of connections is then that of the busy
-  // ones.
-  uint32_t most_posted = ~uint32_t{0};
-  // Posted beyond those that peers may use: so many that were used are posted again not before what
-  // they have brought about is sent.
-  uint32_t spare_receives = 0;
+  PostedReceives::Limits receives;
   // Sends and parts of operations in the provider's hands at one time, over all links: what its
   // completion queue has room for beside the receives.
   uint32_t max_in_flight = ~uint32_t{0};
@@ -201,22 +190,12 @@ class FabricDomain : public LinkDomain {
   int ReadErrors(fid_cq* queue);
   void HandleError(fid_cq* queue, const fi_cq_err_entry& entry);
   static std::string DetailOf(fid_cq* queue, const fi_cq_err_entry& entry);
-  void OnReceiveDone(WorkId id, size_t bytes);
-  void OnReceiveFailed(WorkId id);
   void OnSendDone(WorkId id, const absl::Status& status);
   void OnPartDone(WorkId id, const absl::Status& status);
   void Complete(OperationRecord* record);
 
   // --- slots ---
   Slot* TakeSendSlot(SlotPool& pool);
-  // For so many as `target` asked for, without those to spare.
-  uint32_t ReceivesNeeded(uint32_t target) const { return std::min(target, traits_.most_posted); }
-  uint32_t ReceivesWanted(uint32_t target) const;
-  void SetReceiveTarget(uint32_t target);
-  void CountReceives();
-  bool PostReceive(Slot* slot);
-  void TopUpReceives();
-  void CountWithheld();
 
   int DeliverEvents();
   int DeliverDeferred(int budget);
@@ -243,14 +222,11 @@ class FabricDomain : public LinkDomain {
   Registrar registrar_;
   SlotPool pool_;
   SlotPool wide_;  // empty without has_wide_
+  PostedReceives receives_;
   OperationTable operations_;
   OperationJoins joins_;  // of batches
   uint32_t send_target_ = 0;
   uint32_t send_slots_kept_ = 0;
-  uint32_t receive_target_ = 0;
-  uint32_t receives_needed_ = 0;     // posted at any time
-  uint32_t receives_wanted_ = 0;     // with those to spare
-  uint32_t receives_posted_ = 0;     // with those kept for later connections
   uint32_t in_flight_ = 0;           // sends and parts whose completions are still to come
   FabricLink* last_used_ = nullptr;  // of those in groups
   bool send_slots_ran_out_ = false;

@@ -21,6 +21,9 @@ constexpr uint32_t kMostPosted = 128;
 // its endpoints. Later the domain has one for all its queues, always the same.
 bool SeveralQueuesPay() { return FI_VERSION_LT(fi_version(), FI_VERSION(1, 18)); }
 
+// See posted_receives.h.
+bool GoesOnBehindCutOffBatches() { return FI_VERSION_GE(fi_version(), FI_VERSION(1, 19)); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& options) {
@@ -32,7 +35,8 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const OfiOptions& op
     objects->OpenNearQueue();
     WEFT_RETURN_IF_ERROR(objects->OpenGroups());
   }
-  FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, kMaxReceives, kMostPosted};
+  FabricTraits traits = {PathKind::kTcp, LinkKind::kIp, {kMaxReceives, kMostPosted}};
+  traits.receives.cut_off_is_filled = GoesOnBehindCutOffBatches();
   traits.looks_cost = true;
   traits.fences = true;
   traits.groups_operations = true;

@@ -35,10 +35,10 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
                              VerbsHints(DeviceName(options.device), options.bind_address).get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, queues));
-  FabricTraits traits = {PathKind::kVerbs, options.link, objects->sizes.receives};
+  FabricTraits traits = {PathKind::kVerbs, options.link, {objects->sizes.receives}};
   traits.max_in_flight = objects->sizes.sends;
   traits.injects = false;
-  traits.spare_receives = kSpareReceives;
+  traits.receives.spare = kSpareReceives;
   traits.errors_end_links = true;
   const bool is_hardware = IsHardware(options.device);
   traits.closing_reclaims = options.link != LinkKind::kIwarp && is_hardware;
