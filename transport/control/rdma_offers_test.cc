@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "transport/devices/recorded_tree.h"
+#include "transport/devices/testing/recorded_tree.h"
 
 namespace weft {
 namespace {

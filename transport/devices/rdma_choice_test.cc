@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "transport/devices/recorded_tree.h"
+#include "transport/devices/testing/recorded_tree.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "transport/devices/port_mtu.h"
-#include "transport/devices/recorded_tree.h"
+#include "transport/devices/testing/recorded_tree.h"
 
 namespace weft {
 namespace {

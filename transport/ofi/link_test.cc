@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
+#include "transport/ofi/testing/link_fixture.h"
 
 namespace weft {
 namespace {

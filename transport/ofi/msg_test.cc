@@ -12,7 +12,7 @@
 
 #include "gtest/gtest.h"
 #include "transport/descriptor.h"
-#include "transport/ofi/link_fixture.h"
+#include "transport/ofi/testing/link_fixture.h"
 
 namespace weft {
 namespace {

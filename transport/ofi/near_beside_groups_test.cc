@@ -7,8 +7,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
-#include "transport/ofi/poll_hook.h"
+#include "transport/ofi/testing/link_fixture.h"
+#include "transport/ofi/testing/poll_hook.h"
 #include "transport/ofi/queue_groups.h"
 
 namespace weft {

@@ -13,8 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
-#include "transport/ofi/two_processes.h"
+#include "transport/ofi/testing/link_fixture.h"
+#include "transport/ofi/testing/two_processes.h"
 
 namespace weft {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "core/cache_line.h"
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
-#include "transport/ofi/poll_hook.h"
-#include "transport/ofi/write_calls.h"
+#include "transport/ofi/testing/link_fixture.h"
+#include "transport/ofi/testing/poll_hook.h"
+#include "transport/ofi/testing/write_calls.h"
 #include "transport/warm_up.h"
 
 namespace weft {

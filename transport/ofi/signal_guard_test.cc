@@ -5,7 +5,7 @@
 #include <csignal>
 
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
+#include "transport/ofi/testing/link_fixture.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "transport/ofi/link_fixture.h"
+#include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/verbs_domain.h"
 
 namespace weft {
