@@ -77,8 +77,10 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
   // Forks a child and returns its number. All before Start().
   void Fork(Load load) {
     const uint64_t nonce = 1000 + children_.size();
-    children_.push_back(std::make_unique<ForkedProcess>(
-        [this, load, nonce](const Pipes& parent) { RunChild(GetParam(), load, nonce, parent); }));
+    children_.push_back(
+        std::make_unique<ForkedProcess>([kind = GetParam(), load, nonce](const Pipes& parent) {
+          RunChild(kind, load, nonce, parent);
+        }));
   }
 
   void Start() {

@@ -261,7 +261,10 @@ TEST(VerbsOptions, ADeviceThatIsNotThereIsAReasonInWords) {
   options.bind_address = "192.0.2.1";  // of the documentation: no interface has it
   const absl::Status status = OpenVerbsDomain(options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  const char* reason = FindTestRdmaPort().has_value() ? "192.0.2.1" : "finds no RDMA device";
+  // libfabric 1.17 does not list verbs where there is no device; later versions do (seen in 2.1).
+  const bool is_listed = DescribeProviders().find("verbs") != std::string::npos;
+  EXPECT_TRUE(is_listed || !FindTestRdmaPort().has_value());
+  const char* reason = is_listed ? "192.0.2.1" : "finds no RDMA device";
   EXPECT_NE(status.message().find(reason), std::string::npos) << status;
 }
 

@@ -1,5 +1,6 @@
-// For tests: something happens while the provider looks at its sockets. libfabric 1.17's tcp does
-// so by poll(2), whose place a function of this library takes in the whole program.
+// For tests: something happens while the provider looks at its sockets. libfabric's tcp does so by
+// poll(2) up to 1.17, and by epoll_wait(2) later: functions of this library take the place of both
+// in the whole program.
 #pragma once
 
 #include <functional>
@@ -10,7 +11,7 @@ namespace weft {
 // One at a time; in one thread.
 class PollHook {
  public:
-  // `act` comes right before the `nth` poll from now on, 1 being the next.
+  // `act` comes right before the `nth` look from now on, 1 being the next.
   PollHook(int nth, std::function<void()> act) {
     left_ = nth;
     act_ = std::move(act);
@@ -21,13 +22,15 @@ class PollHook {
 
   static bool has_acted() { return act_ == nullptr; }
 
-  static void OnPoll() {
+  // The provider, or somebody else who uses the same call, is about to look.
+  static void OnLook() {
     if (act_ != nullptr && --left_ == 0) std::exchange(act_, nullptr)();
   }
 
  private:
-  static inline int left_ = 0;
-  static inline std::function<void()> act_;
+  // A thread of the provider's own finds none.
+  static inline thread_local int left_ = 0;
+  static inline thread_local std::function<void()> act_;
 };
 
 }  // namespace weft
