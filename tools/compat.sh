@@ -14,7 +14,6 @@
 # which the kernel refuses to processes behind chroot(2).) A process of its own removes the
 # temporary folder as soon as this script is gone, also when that was killed.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly release=trixie
 
@@ -43,6 +42,7 @@ while (($#)); do
   esac
 done
 
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ((EUID == 0)) || stop "debootstrap and mounts need root: sudo ./dev compat"
 command -v debootstrap >/dev/null || stop "there is no debootstrap: apt-get install debootstrap"
 git rev-parse --is-inside-work-tree >/dev/null || stop "the tree is copied as git knows it"
@@ -53,15 +53,24 @@ if [[ -z $root ]]; then
   root=$(mktemp -d "${TMPDIR:-/var/tmp}/weft-compat.XXXXXX")
   # Reads until nobody holds the other end, which is this script and no child of its.
   # shellcheck disable=SC2016  # expanded by the inner shell
-  exec {alive}> >(exec setsid bash -c 'trap "" INT TERM HUP; cat; rm -rf "$1"' - "$root" \
-    >/dev/null 2>&1)
-  remover=$!
-  trap 'exec {alive}>&-; wait "$remover"' EXIT
-  trap 'exit 130' INT
-  trap 'exit 143' TERM HUP
+  exec {alive}> >(exec setsid bash -c '
+    trap "" INT TERM HUP
+    cat
+    for _ in {1..30}; do rm -rf "$1" && break || sleep 1; done
+    ' - "$root" >/dev/null 2>&1)
 else
   exec {alive}>/dev/null
 fi
+run=''
+# shellcheck disable=SC2317  # called by the trap
+finish() {
+  [[ -z $run ]] || kill -KILL "$run" 2>/dev/null || true
+  exec {alive}>&-
+  wait || true # Until all is removed.
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 # What happens with mounts and processes of its own.
 # shellcheck disable=SC2016  # expanded by the inner shell
@@ -95,7 +104,13 @@ inside='
   env -i HOME=/root PATH=/usr/bin:/bin bazel shutdown >/dev/null 2>&1 || true
   exit "$status"
 '
+# Killed with this script, and the processes inside with it. In the background, so that a signal is
+# heard meanwhile.
+setpriv --pdeathsig KILL \
+  unshare --mount --pid --fork --kill-child --propagation private \
+  bash -c "$inside" - "$root" "$release" "$mirror" "$@" {alive}>&- &
+run=$!
 status=0
-unshare --mount --pid --fork --kill-child --propagation private \
-  bash -c "$inside" - "$root" "$release" "$mirror" "$@" {alive}>&- || status=$?
+wait "$run" || status=$?
+run=''
 exit "$status"
