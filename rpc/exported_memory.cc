@@ -5,8 +5,11 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/log.h"
+#include "core/status.h"
 #include "rpc/on_engine.h"
 #include "rpc/region_handle_proto.h"
+#include "transport/memory_file.h"
 
 namespace weft {
 namespace {
@@ -54,7 +57,24 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
     if (added.ok()) core = std::make_unique<Core>(engine, *std::move(added));
   });
   if (!status.ok()) return status;
+  if (FindFile(memory).identity == 0) {
+    WEFT_LOG(
+        kInfo, "exporting ", memory.size(),
+        " bytes that peers on this host cannot map: over shared memory each of their reads and "
+        "writes is a system call; memory of Server::AllocateExport() is mapped");
+  }
   return std::unique_ptr<ExportedMemory>(new ExportedMemory(engine, memory, std::move(core)));
+}
+
+absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Allocate(
+    Engine& engine, size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
+  MappedMemoryOptions pages = memory;
+  pages.peers_may_write = (options.rights & kMayWrite) != 0;
+  WEFT_ASSIGN_OR_RETURN(MappedMemory mapped, MappedMemory::Map(bytes, pages));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<ExportedMemory> exported,
+                        Create(engine, mapped.bytes().first(bytes), options));
+  exported->memory_ = std::move(mapped);
+  return exported;
 }
 
 ExportedMemory::ExportedMemory(Engine& engine, MutableByteSpan memory, std::unique_ptr<Core> core)

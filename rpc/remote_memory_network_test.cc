@@ -1,8 +1,10 @@
 // Remote memory between real engines, over every path of this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,11 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "core/log.h"
 #include "rpc/exported_memory.h"
 #include "rpc/remote_array.h"
 #include "rpc/server.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/records.weft.h"
+#include "transport/memory_file.h"
 #include "transport/network.h"
 
 namespace weft::test {
@@ -317,6 +321,69 @@ TEST_P(RemoteMemoryNetworkTest, AHolderThatNobodyDrivesDoesNotKeepTheMemory) {
   exported_.reset();
   std::memset(service_.memory.data(), 0x5A, kBytes);
   EXPECT_FALSE(memory_->Read(0, SliceOf(*buffer_, 0, 64)).ok());
+}
+
+// The mappings of a file in memory in this process, which is server and client: "rw-s", "r--s".
+std::vector<std::string> MappingsOf(ByteSpan memory) {
+  const std::string file = MemoryFile::LinkOf(FindFile(memory).identity);
+  std::vector<std::string> access;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(file) != std::string::npos) access.push_back(line.substr(line.find(' ') + 1, 4));
+  }
+  std::sort(access.begin(), access.end());
+  return access;
+}
+
+TEST_P(RemoteMemoryNetworkTest, AllocatedExportsAreMappedByPeersOnThisHostForReadingOnly) {
+  constexpr size_t kOddBytes = 10'001;
+  auto exported = server_->AllocateExport(kOddBytes, {.rights = kMayRead});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const MutableByteSpan bytes = (*exported)->bytes();
+  ASSERT_EQ(bytes.size(), kOddBytes);
+  EXPECT_EQ(bytes[kOddBytes - 1], std::byte{0});
+  auto memory = *RemoteMemory::Open(*channel_, (*exported)->handle());
+  bytes[kOddBytes - 1] = std::byte{7};
+  MeetServer();
+  ASSERT_EQ(memory->Read(kOddBytes - 8, SliceOf(*buffer_, 0, 8)), absl::OkStatus());
+  EXPECT_EQ(buffer_->bytes()[7], std::byte{7});
+  EXPECT_TRUE(absl::IsPermissionDenied(memory->Write(0, SliceOf(*buffer_, 0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory->Read(kOddBytes - 7, SliceOf(*buffer_, 0, 8))));
+  std::vector<std::string> expected = {"rw-s"};  // the owner's
+  if (GetParam() == PathKind::kShm) expected.insert(expected.begin(), "r--s");
+  EXPECT_EQ(MappingsOf(bytes), expected);
+
+  *exported = nullptr;
+  EXPECT_FALSE(memory->Read(0, SliceOf(*buffer_, 0, 8)).ok());
+}
+
+TEST_P(RemoteMemoryNetworkTest, AllocatedExportsCanBeWrittenWhereTheyAreExportedForThat) {
+  auto exported = *server_->AllocateExport(kBytes, {.rights = kAllRights});
+  auto memory = *RemoteMemory::Open(*channel_, exported->handle());
+  Fill(3);
+  ASSERT_EQ(memory->Write(0, SliceOf(*buffer_)), absl::OkStatus());
+  ASSERT_TRUE(memory->FetchAdd(0, 1).ok());  // its end proves that the write has arrived
+  MeetServer();
+  EXPECT_EQ(LoadLe64(exported->bytes().data()), LoadLe64(buffer_->bytes().data()) + 1);
+  EXPECT_EQ(std::memcmp(exported->bytes().data() + 8, buffer_->bytes().data() + 8, kBytes - 8), 0);
+  if (GetParam() == PathKind::kShm) {
+    EXPECT_EQ(MappingsOf(exported->bytes()), (std::vector<std::string>{"rw-s", "rw-s"}));
+  }
+}
+
+TEST(AllocateExportTest, ExportsOfNoBytesAreRefusedAndOtherMemoryIsSaidToBeSlower) {
+  auto server = *Server::Create();
+  EXPECT_TRUE(absl::IsInvalidArgument(server->AllocateExport(0, {}).status()));
+  std::vector<std::string> said;
+  SetLogSink([&said](const LogRecord& record) { said.emplace_back(record.text); });
+  std::vector<std::byte> ordinary(100);
+  auto slow = server->Export(ordinary, {});
+  auto fast = server->AllocateExport(100, {});
+  SetLogSink({});
+  ASSERT_TRUE(slow.ok() && fast.ok());
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("exporting 100 bytes"), std::string::npos) << said[0];
+  EXPECT_NE(said[0].find("AllocateExport"), std::string::npos) << said[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, RemoteMemoryNetworkTest,

@@ -45,6 +45,10 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan m
                                                                const ExportOptions& options) {
   return ExportedMemory::Create(core_->engine(), memory, options);
 }
+absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::AllocateExport(
+    size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
+  return ExportedMemory::Allocate(core_->engine(), bytes, options, memory);
+}
 ServerStats Server::stats() { return core_->ReadStats(); }
 
 }  // namespace weft

@@ -30,6 +30,7 @@
 #include "rpc/service.h"
 #include "transport/buffer_pool.h"
 #include "transport/engine.h"
+#include "transport/mapped_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -107,8 +108,14 @@ class Server {
   // server. RESOURCE_EXHAUSTED: the pool's bound.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
-  // Lets clients use `memory` in place, each with a handle (rpc/exported_memory.h). It goes before
-  // the server does.
+  // `bytes` zeros that clients may use in place, each with a handle (ExportedMemory::Allocate()
+  // says what they are made of). Clients on this host map them. They go before the server does.
+  absl::StatusOr<std::unique_ptr<ExportedMemory>> AllocateExport(
+      size_t bytes, const ExportOptions& options,
+      const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
+  // The same for memory that there is already, which stays until the export is gone. Over shared
+  // memory a client's read of 64 bytes then takes a system call, 1.3 us instead of 0.1, unless the
+  // memory is a kMemfd (transport/mapped_memory.h) or a Buffer's; the log says so, at level info.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 

@@ -17,7 +17,8 @@ void TouchEach(MutableByteSpan memory) {
 
 }  // namespace
 
-std::byte* MapForHugePages(size_t bytes, int flags, int descriptor, uint64_t offset) {
+std::byte* MapForHugePages(size_t bytes, int flags, int descriptor, uint64_t offset,
+                           bool writable) {
   const size_t more = bytes + kHugePageBytes;
   void* const reserved =
       mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -27,8 +28,9 @@ std::byte* MapForHugePages(size_t bytes, int flags, int descriptor, uint64_t off
   std::byte* const aligned = first + skip;
   if (skip > 0) munmap(first, skip);
   munmap(aligned + bytes, kHugePageBytes - skip);
-  if (mmap(aligned, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, descriptor,
-           static_cast<off_t>(offset)) != MAP_FAILED) {
+  const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+  if (mmap(aligned, bytes, protection, flags | MAP_FIXED, descriptor, static_cast<off_t>(offset)) !=
+      MAP_FAILED) {
     return aligned;
   }
   // Not unmapped: the failed call may have done that already, and another thread have got the place

@@ -17,9 +17,10 @@ namespace weft {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// As mmap(2) for reading and writing, at a multiple of kHugePageBytes; nullptr and errno if it
-// cannot be. REQUIRES: `flags` do not contain MAP_FIXED.
-std::byte* MapForHugePages(size_t bytes, int flags, int descriptor, uint64_t offset);
+// As mmap(2) for reading, and for writing if `writable`, at a multiple of kHugePageBytes; nullptr
+// and errno if it cannot be. REQUIRES: `flags` do not contain MAP_FIXED.
+std::byte* MapForHugePages(size_t bytes, int flags, int descriptor, uint64_t offset,
+                           bool writable = true);
 
 // Makes the pages of a file in memory huge, now, and so those of all who have it mapped. True: all
 // of them are. False: some are not, or none: the kernel is older, or has no huge page free; the

@@ -59,6 +59,12 @@ std::byte* MapAnywhere(size_t bytes, int flags, int fd, uint64_t offset) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
+// What an arena's mappings are for differs.
+MemoryFile::Peers PeersOf(const MappedMemoryOptions& options, const MemoryArena* arena) {
+  return options.peers_may_write || arena != nullptr ? MemoryFile::Peers::kReadAndWrite
+                                                     : MemoryFile::Peers::kOnlyRead;
+}
+
 // Best effort: without it the memory is only farther away.
 void PreferNode(MutableByteSpan memory, int node) {
   constexpr unsigned kBits = 8 * sizeof(unsigned long);
@@ -69,7 +75,8 @@ void PreferNode(MutableByteSpan memory, int node) {
 
 }  // namespace
 
-absl::Status MappedMemory::UseFile(size_t bytes, MemoryArena* arena) {
+absl::Status MappedMemory::UseFile(size_t bytes, const MappedMemoryOptions& options,
+                                   MemoryArena* arena) {
   if (arena != nullptr) {
     WEFT_ASSIGN_OR_RETURN(std::shared_ptr<MemoryFile> file, arena->FileFor(pages_));
     if (const std::optional<uint64_t> offset = file->Take(bytes, PageBytes(pages_));
@@ -80,7 +87,8 @@ absl::Status MappedMemory::UseFile(size_t bytes, MemoryArena* arena) {
       return absl::OkStatus();
     }
   }
-  WEFT_ASSIGN_OR_RETURN(file_, MemoryFile::Create(bytes, pages_ == Pages::kHuge));
+  WEFT_ASSIGN_OR_RETURN(file_,
+                        MemoryFile::Create(bytes, pages_ == Pages::kHuge, PeersOf(options, arena)));
   return absl::OkStatus();
 }
 
@@ -103,7 +111,7 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   mapped.pages_ = pages;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (options.source == MappedMemoryOptions::Source::kMemfd) {
-    WEFT_RETURN_IF_ERROR(mapped.UseFile(bytes, arena));
+    WEFT_RETURN_IF_ERROR(mapped.UseFile(bytes, options, arena));
     flags = MAP_SHARED;
   } else if (pages == Pages::kHuge) {
     flags |= MAP_HUGETLB;
@@ -124,6 +132,9 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   if (mapped.file_ != nullptr) TellFileMapping(mapped.memory_, *mapped.file_, mapped.file_offset_);
   PreferNode(mapped.memory_, options.numa_node);
   if (pages == Pages::kTransparentHuge && !mapped.MakeHuge()) mapped.pages_ = Pages::kSmall;
+  if (mapped.file_ != nullptr && PeersOf(options, arena) == MemoryFile::Peers::kOnlyRead) {
+    mapped.file_->LetPeersOnlyRead();
+  }
   return mapped;
 }
 

@@ -13,8 +13,9 @@
 //     (/sys/kernel/mm/transparent_hugepage/shmem_enabled). There they are made when the memory is
 //     mapped, from Linux 6.1 on (huge_mapping.h): all of it exists from then on, used or not. More
 //     than kMostMadeHugeBytes in one piece has small pages.
-//   - a peer that has the file mapped keeps its memory alive for a while after it was unmapped
-//     here. (Not that of a MemoryArena, which goes back at once.)
+//   - a peer that has the file mapped sees all of it, to the end of its last page, and keeps its
+//     memory alive for a while after it was unmapped here. (Not that of a MemoryArena, which goes
+//     back at once.) So memory for an export of its own lies in a file of its own.
 //
 // Threads: any. Lifetime: unmapped at destruction, after every Region on it.
 // Errors: RESOURCE_EXHAUSTED: the system has no such pages left. INVALID_ARGUMENT: no bytes.
@@ -43,6 +44,9 @@ struct MappedMemoryOptions {
   };
   HugePages huge_pages = HugePages::kTry;
   Source source = Source::kAnonymous;
+  // Of a kMemfd that is not of an arena; false: the kernel lets peers map it for reading only
+  // (Linux 5.1).
+  bool peers_may_write = true;
   int numa_node = -1;  // preferred; -1: that of the thread that first touches a page, or that maps
                        // huge pages of a file. Best effort
 };
@@ -82,7 +86,7 @@ class MappedMemory {
   static absl::StatusOr<MappedMemory> MapPages(size_t bytes, Pages pages,
                                                const MappedMemoryOptions& options,
                                                MemoryArena* arena);
-  absl::Status UseFile(size_t bytes, MemoryArena* arena);
+  absl::Status UseFile(size_t bytes, const MappedMemoryOptions& options, MemoryArena* arena);
   bool MakeHuge();
 
   MutableByteSpan memory_;

@@ -127,6 +127,25 @@ TEST(MappedMemoryTest, AMemfdCannotBeMadeSmallerUnderItsMapping) {
   EXPECT_NE(ftruncate(memory->descriptor(), 0), 0);
 }
 
+TEST(MappedMemoryTest, AMemfdThatPeersMayOnlyReadCannotBeMappedForWriting) {
+  for (const HugePages huge_pages : {HugePages::kNever, HugePages::kTry}) {
+    MappedMemoryOptions options = With(huge_pages, Source::kMemfd);
+    options.peers_may_write = false;
+    const auto memory = MappedMemory::Map(kHugePageBytes, options);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    const int file = memory->descriptor();
+    const size_t bytes = memory->bytes().size();
+    EXPECT_EQ(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), MAP_FAILED);
+    EXPECT_EQ(pwrite(file, "x", 1, 0), -1);
+    void* const other = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+    ASSERT_NE(other, MAP_FAILED);
+    EXPECT_NE(mprotect(other, bytes, PROT_READ | PROT_WRITE), 0);
+    memory->bytes()[7] = std::byte{42};
+    EXPECT_EQ(static_cast<const std::byte*>(other)[7], std::byte{42}) << "its owner writes";
+    munmap(other, bytes);
+  }
+}
+
 TEST(MappedMemoryTest, PeersFindAMemfdsMemoryAsLongAsItIsMapped) {
   auto memory = MappedMemory::Map(10'000, With(HugePages::kNever, Source::kMemfd));
   ASSERT_TRUE(memory.ok()) << memory.status();

@@ -13,6 +13,9 @@
 #include "core/status.h"
 #include "core/strings.h"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 #ifndef MFD_HUGETLB
 #define MFD_HUGETLB 0x0004U
 #endif
@@ -20,7 +23,7 @@
 namespace weft {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 std::string NameOf(uint64_t identity) {
   return StrCat("weft-", absl::StrFormat("%016x", identity));
@@ -80,19 +83,27 @@ std::string MemoryFile::LinkOf(uint64_t identity) {
 }
 
 absl::StatusOr<std::shared_ptr<MemoryFile>> MemoryFile::Create(uint64_t bytes,
-                                                               bool reserved_huge_pages) {
+                                                               bool reserved_huge_pages,
+                                                               Peers peers) {
   const uint64_t identity = NewIdentity();
   const unsigned huge = reserved_huge_pages ? MFD_HUGETLB : 0;
   const int fd = memfd_create(NameOf(identity).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | huge);
   if (fd < 0) return StatusFromErrno(errno, StrCat("making a memfd of ", bytes, " bytes"));
   std::shared_ptr<MemoryFile> file(new MemoryFile(fd, identity, bytes));
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, kSeals) != 0) {
+  const int seals = kSizeSeals | (peers == Peers::kOnlyRead ? 0 : F_SEAL_SEAL);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0) {
     return StatusFromErrno(errno, StrCat("sizing and sealing a memfd of ", bytes, " bytes"));
   }
   return file;
 }
 
 MemoryFile::~MemoryFile() { close(descriptor_); }
+
+void MemoryFile::LetPeersOnlyRead() {
+  if (fcntl(descriptor_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0) return;
+  // A kernel that does not know it.
+  static_cast<void>(fcntl(descriptor_, F_ADD_SEALS, F_SEAL_SEAL));
+}
 
 std::optional<uint64_t> MemoryFile::Take(uint64_t bytes, uint64_t alignment) {
   const std::lock_guard<std::mutex> lock(mutex_);

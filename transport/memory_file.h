@@ -12,6 +12,10 @@
 // are, and one mapping at each peer. A range that goes back gives its memory to the system at once
 // (a hole), also where peers still have the file mapped.
 //
+// A file that peers may only read is sealed against their writing, once its owner has it mapped for
+// writing: whoever maps it later maps it for reading, or not at all. The kernel sees to that
+// (F_SEAL_FUTURE_WRITE, Linux 5.1; before, their rights are what they check themselves).
+//
 // FindFile() tells for any memory of this process in which file it lies, if it does. Mappings are
 // made known by MappedMemory (mapped_memory.h). It is asked when a region is registered, never when
 // bytes are moved.
@@ -38,10 +42,16 @@ namespace weft {
 
 class MemoryFile {
  public:
+  enum class Peers : uint8_t {
+    kReadAndWrite = 1,
+    kOnlyRead = 2,  // from LetPeersOnlyRead() on
+  };
+
   // `reserved_huge_pages`: of those (vm.nr_hugepages); `bytes` is then a multiple of 2 MiB, else of
   // a page. RESOURCE_EXHAUSTED: no descriptor left, or a limit on the size of files.
   static absl::StatusOr<std::shared_ptr<MemoryFile>> Create(uint64_t bytes,
-                                                            bool reserved_huge_pages);
+                                                            bool reserved_huge_pages,
+                                                            Peers peers = Peers::kReadAndWrite);
   ~MemoryFile();
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
@@ -49,6 +59,10 @@ class MemoryFile {
   int descriptor() const { return descriptor_; }
   uint64_t identity() const { return identity_; }
   uint64_t bytes() const { return bytes_; }
+
+  // Nobody can map it for writing any more. Mappings for writing that there are stay. REQUIRES: it
+  // was made with kOnlyRead; Give() is not used.
+  void LetPeersOnlyRead();
 
   // The first free range of `bytes` that begins at a multiple of `alignment`; nullopt: there is
   // none. REQUIRES: alignment is a power of two.

@@ -15,6 +15,10 @@
 #include "transport/descriptor.h"
 #include "transport/huge_mapping.h"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 namespace weft {
 namespace {
 
@@ -39,10 +43,9 @@ bool IsInMemory(int path_descriptor) {
 }
 
 // The bytes of a file that cannot become shorter; 0: it can, or does not consist of whole pages.
-uint64_t SealedBytes(int descriptor) {
+uint64_t SealedBytes(int descriptor, int seals) {
   struct stat facts;
-  const int seals = fcntl(descriptor, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0) return 0;
+  if ((seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &facts) != 0) return 0;
   const auto bytes = static_cast<uint64_t>(facts.st_size);
   return bytes % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) == 0 ? bytes : 0;
 }
@@ -104,9 +107,13 @@ void PeerFiles::Map(File* file) {
   if (!IsFileOfIdentity(own, file->identity)) return;
   const Descriptor opened(open(own.c_str(), O_RDWR | O_CLOEXEC));
   if (!opened.valid()) return;
-  const uint64_t bytes = SealedBytes(opened.get());
+  const int seals = fcntl(opened.get(), F_GET_SEALS);
+  if (seals < 0) return;
+  const uint64_t bytes = SealedBytes(opened.get(), seals);
   if (bytes == 0 || bytes > kMaxMappedBytes - mapped_bytes_) return;
-  file->begin = MapForHugePages(bytes, MAP_SHARED | MAP_NORESERVE, opened.get(), /*offset=*/0);
+  file->writable = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0;
+  file->begin = MapForHugePages(bytes, MAP_SHARED | MAP_NORESERVE, opened.get(), /*offset=*/0,
+                                file->writable);
   if (file->begin == nullptr) return;
   madvise(file->begin, bytes, MADV_HUGEPAGE);
   file->bytes = bytes;

@@ -21,8 +21,9 @@
 // longest makes room. A mapping keeps memory alive that its owner has unmapped: so whenever another
 // file is opened, those that their owner has closed go.
 //
-// Mappings are for reading and writing, whatever the rights of a region are: those are looked at
-// for each operation, as they are with system calls.
+// A file that its owner has sealed against writing is mapped for reading only: the kernel enforces
+// it. All others are mapped for reading and writing, whatever the rights of their regions are:
+// those are looked at for each operation, as they are with system calls.
 //
 // Threads: one engine's. Lifetime: mappings end with it.
 #pragma once
@@ -48,15 +49,17 @@ class PeerFiles {
   PeerFiles(const PeerFiles&) = delete;
   PeerFiles& operator=(const PeerFiles&) = delete;
 
-  // Where [place.offset, + bytes) of the file is here; nullptr: it cannot be mapped.
-  std::byte* Find(const FilePlace& place, uint64_t bytes) {
+  // Where [place.offset, + bytes) of the file is here; nullptr: it cannot be mapped, or not for
+  // writing.
+  std::byte* Find(const FilePlace& place, uint64_t bytes, bool for_writing = false) {
     if (place.identity == 0) return nullptr;
     File* file = &files_[latest_];
     if (file->identity != place.identity) [[unlikely]] {
       file = Switch(place);
     }
     const bool inside = place.offset <= file->bytes && bytes <= file->bytes - place.offset;
-    return inside ? file->begin + place.offset : nullptr;
+    const bool allowed = file->writable || !for_writing;
+    return inside && allowed ? file->begin + place.offset : nullptr;
   }
 
   // Mapped now.
@@ -69,6 +72,7 @@ class PeerFiles {
     uint64_t bytes = 0;   // 0: could not be mapped
     uint64_t used = 0;    // higher: later
     int descriptor = -1;  // the peer's
+    bool writable = false;
   };
 
   File* Switch(const FilePlace& place);

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -68,6 +70,39 @@ TEST_F(PeerFilesTest, AFileIsMappedOnce) {
   EXPECT_NE(files_.Find(FindFile(other.bytes()), kBytes), nullptr);
   EXPECT_EQ(files_.Find(FindFile(one.bytes().subspan(10)), 1), first + 10);
   EXPECT_EQ(files_.count(), 2u);
+}
+
+// "r--s" or "rw-s": of the mapping that begins at this page.
+std::string AccessAt(const std::byte* begin) {
+  std::ostringstream first;
+  first << std::hex << reinterpret_cast<uintptr_t>(begin) << '-';
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.compare(0, first.str().size(), first.str()) == 0) {
+      return line.substr(line.find(' ') + 1, 4);
+    }
+  }
+  return "";
+}
+
+TEST_F(PeerFilesTest, AFileThatPeersMayOnlyReadIsMappedForReading) {
+  MappedMemoryOptions options;
+  options.source = MappedMemoryOptions::Source::kMemfd;
+  options.peers_may_write = false;
+  auto memory = MappedMemory::Map(kBytes, options);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const FilePlace place = FindFile(memory->bytes());
+  std::byte* const there = files_.Find(place, kBytes);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(AccessAt(there), "r--s");
+  EXPECT_EQ(files_.Find(place, 1, /*for_writing=*/true), nullptr);
+  memory->bytes()[5] = std::byte{9};
+  EXPECT_EQ(there[5], std::byte{9}) << "its owner goes on writing";
+
+  const MappedMemory writable = NewMemory();
+  std::byte* const other = files_.Find(FindFile(writable.bytes()), kBytes, /*for_writing=*/true);
+  ASSERT_NE(other, nullptr);
+  EXPECT_EQ(AccessAt(other), "rw-s");
 }
 
 TEST_F(PeerFilesTest, RangesOutsideOfTheFileAreRefused) {

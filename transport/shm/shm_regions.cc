@@ -241,7 +241,8 @@ PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t of
   const bool allowed = (entry.rights.load() & (is_read ? kMayRead : kMayWrite)) != 0;
   const bool inside = offset <= length && bytes <= length - offset;
   if (key == 0 || entry.key.load() != key || !allowed || !inside) return {};
-  return {/*granted=*/true, may_map_ ? files_.Find(place, bytes) : nullptr, base + offset};
+  return {/*granted=*/true,
+          may_map_ ? files_.Find(place, bytes, /*for_writing=*/!is_read) : nullptr, base + offset};
 }
 
 // A copy's loads and stores are over before the target sees the pin gone.

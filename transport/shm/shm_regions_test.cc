@@ -185,6 +185,27 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"callsOnly", MappedMemoryOptions::Source::kMemfd, {false, true}}),
     [](const auto& info) { return std::string(info.param.name); });
 
+// An owner that grants what its file does not let its peers do harms nobody: no mapping is written
+// to that cannot be.
+TEST(CopyWaysTest, AFileThatPeersMayOnlyReadIsWrittenAnotherWay) {
+  const SharedZeros zeros;
+  RegionTable table(zeros.get());
+  MappedMemoryOptions options;
+  options.source = MappedMemoryOptions::Source::kMemfd;
+  options.peers_may_write = false;
+  const MappedMemory memory = *MappedMemory::Map(kBytes, options);
+  const uint64_t key = *table.NewKey();
+  table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
+  std::byte here[8] = {std::byte{1}};
+  const auto mapping = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  EXPECT_TRUE(absl::IsUnimplemented(mapping->Transfer(/*is_read=*/false, here, 8, key, 0)));
+  const auto both = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, true});
+  EXPECT_TRUE(both->Transfer(/*is_read=*/false, here, 8, key, 0).ok());
+  EXPECT_EQ(memory.bytes()[0], std::byte{1});
+  EXPECT_TRUE(mapping->Transfer(/*is_read=*/true, here, 8, key, 8).ok());
+  EXPECT_EQ(here[0], std::byte{0});
+}
+
 TEST(CopyWaysTest, MemoryThatCannotBeReachedIsLeftToItsOwner) {
   const SharedZeros zeros;
   RegionTable table(zeros.get());

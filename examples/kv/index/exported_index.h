@@ -1,4 +1,4 @@
-// An index in memory of its own, that a server's clients may read.
+// An index in memory of its own that a server's clients may read, and map if they are on its host.
 //
 // Threads:   Create() and the destructor: those of Server::Export(). The rest: the server's engine.
 // Lifetime:  destroyed before the server; after its last handler, which would still change it.
@@ -15,7 +15,6 @@
 #include "examples/kv/kv.pb.h"
 #include "rpc/exported_memory.h"
 #include "rpc/server.h"
-#include "transport/mapped_memory.h"
 
 namespace kv::index {
 
@@ -36,16 +35,15 @@ class ExportedIndex {
   void Describe(OpenIndexReply* reply) const;
 
  private:
-  ExportedIndex(weft::MappedMemory table, weft::MappedMemory heap)
-      : table_memory_(std::move(table)),
-        heap_memory_(std::move(heap)),
-        index_(table_memory_.bytes(), heap_memory_.bytes(), weft::SecureRandom64()) {}
+  ExportedIndex(std::unique_ptr<weft::ExportedMemory> table,
+                std::unique_ptr<weft::ExportedMemory> heap)
+      : table_(std::move(table)),
+        heap_(std::move(heap)),
+        index_(table_->bytes(), heap_->bytes(), weft::SecureRandom64()) {}
 
-  weft::MappedMemory table_memory_;
-  weft::MappedMemory heap_memory_;
+  const std::unique_ptr<weft::ExportedMemory> table_;
+  const std::unique_ptr<weft::ExportedMemory> heap_;
   Index index_;
-  std::unique_ptr<weft::ExportedMemory> table_;
-  std::unique_ptr<weft::ExportedMemory> heap_;
 };
 
 }  // namespace kv::index

@@ -5,8 +5,8 @@
 // answer then finds the index changed.
 //
 // Threads:     one at a time, the server's engine's. Readers come from elsewhere at any time.
-// Lifetime:    the memory outlives the index; it is exported for reading after construction and no
-//              longer than the index lives.
+// Lifetime:    the memory outlives the index. Readers get its handles after construction; once the
+//              index is gone, what they find does not change any more.
 // Invariants:  a record of the store is in its bucket, or its bucket says kAsk. At most what the
 //              memory holds.
 #pragma once
