@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/testing/hot_path_meter.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/probe_service.h"

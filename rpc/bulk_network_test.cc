@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/check.h"
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
-#include "rpc/on_engine.h"
-#include "rpc/server.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
+#include "rpc/operation/on_engine.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/payload_service.h"
 #include "rpc/testing/two_threads.h"
 #include "transport/network.h"

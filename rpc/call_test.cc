@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "rpc/frame.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/wire/frame.h"
 
 namespace weft::test {
 namespace {

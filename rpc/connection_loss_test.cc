@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "rpc/frame.h"
-#include "rpc/hello.pb.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 
 namespace weft::test {
 namespace {

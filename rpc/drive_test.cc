@@ -11,8 +11,8 @@
 #include <thread>
 #include <tuple>
 
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "transport/network.h"
 

@@ -8,14 +8,14 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
-#include "rpc/call_options.h"
-#include "rpc/channel.h"
-#include "rpc/fixed_layout.h"
-#include "rpc/layout_copy.h"
-#include "rpc/method_layouts.h"
-#include "rpc/server_context.h"
-#include "rpc/service.h"
-#include "rpc/unary_call.h"
+#include "rpc/client/call_options.h"
+#include "rpc/client/channel.h"
+#include "rpc/layout/fixed_layout.h"
+#include "rpc/layout/layout_copy.h"
+#include "rpc/layout/method_layouts.h"
+#include "rpc/server/server_context.h"
+#include "rpc/server/unary_call.h"
+#include "rpc/wire/service.h"
 
 namespace weft::internal {
 
@@ -27,9 +27,6 @@ M* MakeOnArena(google::protobuf::Arena* arena) {
   return google::protobuf::Arena::CreateMessage<M>(arena);
 #endif
 }
-
-// What a method answers that nobody has overridden: UNIMPLEMENTED, naming it.
-absl::Status NotImplemented(const ServerContext& context);
 
 template <class M>
 CallBody MakeBody(google::protobuf::Arena* arena) {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "core/random.h"
-#include "rpc/frame.h"
-#include "rpc/hello.pb.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 
 namespace weft::test {
 namespace {

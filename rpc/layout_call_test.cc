@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "core/log.h"
-#include "rpc/frame.h"
 #include "rpc/generated.h"
-#include "rpc/hello.pb.h"
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 
 namespace weft::test {
 namespace {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/ledger_service.h"
 #include "transport/network.h"
 

@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "rpc/channel.h"
-#include "rpc/frame.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/two_threads.h"
+#include "rpc/wire/frame.h"
 
 namespace weft::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "core/status.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
-#include "rpc/server_core.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
+#include "rpc/server/server_core.h"
 #include "transport/network.h"
 
 namespace weft {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 #include "rpc/testing/probe_service.h"
 
 extern char** environ;

@@ -37,8 +37,8 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "core/trace.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "transport/network.h"
 
 namespace weft::bench {

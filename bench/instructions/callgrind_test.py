@@ -54,7 +54,7 @@ class Profile(unittest.TestCase):
 class Maps(unittest.TestCase):
 
     def functions(self, lines):
-        profile = ["ob=/bin/measured_calls", "fl=/proc/self/cwd/rpc/channel.cc"] + lines
+        profile = ["ob=/bin/measured_calls", "fl=/proc/self/cwd/rpc/client/channel.cc"] + lines
         return callgrind.map_functions(callgrind.read_profile(profile))
 
     def test_code_without_maps_has_none(self):
@@ -76,9 +76,9 @@ class Parts(unittest.TestCase):
         return callgrind.part_of("/bin/measured_calls", "/proc/self/cwd/" + path, function)
 
     def test_both_ends_of_a_call_are_told_apart(self):
-        self.assertEqual(self.part("rpc/client_traffic.cc"), "rpc client")
-        self.assertEqual(self.part("rpc/server_call.cc"), "rpc server")
-        self.assertEqual(self.part("./rpc/frame.h"), "rpc shared")
+        self.assertEqual(self.part("rpc/client/client_traffic.cc"), "rpc client")
+        self.assertEqual(self.part("rpc/server/server_call.cc"), "rpc server")
+        self.assertEqual(self.part("./rpc/wire/frame.h"), "rpc shared")
 
     def test_generated_code_is_ours_or_protobufs(self):
         self.assertEqual(self.part("bazel-out/k8-opt/bin/bench/rpc/echo.weft.cc"),

@@ -12,8 +12,8 @@
 #include "bench/rpc/echo_service.h"
 #include "core/check.h"
 #include "core/status.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "transport/engine.h"
 #include "transport/network.h"
 

@@ -15,7 +15,8 @@ namespace weft::bench {
 // Bytes of payload in request and reply: what figures of small calls are quoted for.
 inline constexpr size_t kCallBytes = 64;
 
-// Protobuf both ways, or structs of fixed layout (rpc/method_layouts.h) with the same payload.
+// Protobuf both ways, or structs of fixed layout (rpc/layout/method_layouts.h) with the same
+// payload.
 enum class Bodies : uint8_t { kMessages = 1, kStructs = 2 };
 
 // Turns of both engines, and those of them that found nothing to do.

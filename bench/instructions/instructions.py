@@ -8,7 +8,7 @@ in turn. The count is the same in every run, whatever else the machine does (ove
 the kernel decides when something arrives, nearly so). A column is one way to call; "ours" is
 what Weft itself takes at both ends. Turns of an engine that find nothing to do are not work of
 a call: what they cost is measured apart and taken off, the table says how many there were.
-"With structs": messages of fixed layout, without protobuf (rpc/method_layouts.h), blocking
+"With structs": messages of fixed layout, without protobuf (rpc/layout/method_layouts.h), blocking
 and by callback.
 """
 import argparse

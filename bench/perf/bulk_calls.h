@@ -16,8 +16,8 @@
 #include "bench/perf/figures.h"
 #include "bench/perf/perf.weft.h"
 #include "bench/perf/places.h"
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
 #include "transport/buffer_pool.h"
 
 namespace weft::bench {

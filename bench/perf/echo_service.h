@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "bench/perf/perf.pb.h"
 #include "bench/perf/perf.weft.h"
-#include "rpc/server_context.h"
+#include "rpc/server/server_context.h"
 
 namespace weft::bench {
 

@@ -1,5 +1,5 @@
-// One-sided reads and writes as applications make them: through rpc/remote_memory.h, on memory that
-// the server has exported.
+// One-sided reads and writes as applications make them: through rpc/memory/remote_memory.h, on
+// memory that the server has exported.
 //
 // Threads: one, which drives the engine. Lifetime: the channel outlives it.
 #pragma once
@@ -13,8 +13,8 @@
 #include "bench/perf/cell.h"
 #include "bench/perf/figures.h"
 #include "bench/perf/places.h"
-#include "rpc/channel.h"
-#include "rpc/remote_memory.h"
+#include "rpc/client/channel.h"
+#include "rpc/memory/remote_memory.h"
 #include "transport/buffer_pool.h"
 #include "weft/memory.pb.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/engine.h"
 #include "transport/path.h"
 #include "transport/transport.h"

@@ -5,9 +5,9 @@
 #include "bench/counted.h"
 #include "bench/rpc/echo.weft.h"
 #include "benchmark/benchmark.h"
-#include "rpc/dispatch.h"
-#include "rpc/hello.pb.h"
-#include "rpc/method_table.h"
+#include "rpc/client/method_table.h"
+#include "rpc/server/dispatch.h"
+#include "rpc/wire/hello.pb.h"
 
 namespace weft {
 namespace {

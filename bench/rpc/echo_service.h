@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
-#include "rpc/server_context.h"
+#include "rpc/server/server_context.h"
 
 namespace weft::bench::rpc {
 

@@ -4,7 +4,7 @@
 #include "bench/counted.h"
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
-#include "rpc/frame.h"
+#include "rpc/wire/frame.h"
 
 namespace weft {
 namespace {

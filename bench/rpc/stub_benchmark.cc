@@ -14,8 +14,8 @@
 #include "bench/rpc/echo_service.h"
 #include "benchmark/benchmark.h"
 #include "core/bytes.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "transport/sim/sim_network.h"
 #include "transport/transport.h"
 

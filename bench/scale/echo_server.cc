@@ -20,7 +20,7 @@
 #include "bench/perf/polled_server.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 
 namespace weft::bench {
 namespace {

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/scale/process_usage.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 #include "transport/engine.h"
 #include "transport/path.h"
 

@@ -18,8 +18,8 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "transport/network.h"
 
 namespace weft::bench {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/histogram.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 #include "transport/engine.h"
 #include "transport/path.h"
 

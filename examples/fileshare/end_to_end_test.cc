@@ -18,8 +18,8 @@
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/tree_maker.h"
 #include "examples/testing/server_process.h"
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
 #include "transport/network.h"
 
 namespace fileshare {

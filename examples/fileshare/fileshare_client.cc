@@ -16,7 +16,7 @@
 #include "core/strings.h"
 #include "examples/fileshare/client/copy.h"
 #include "examples/fileshare/client/remote_folder.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 #include "transport/network.h"
 #include "transport/path.h"
 

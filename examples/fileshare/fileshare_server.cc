@@ -20,7 +20,7 @@
 #include "examples/fileshare/thread_pool.h"
 #include "examples/fileshare/upload_table.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/buffer_pool.h"
 #include "transport/network.h"
 #include "transport/path.h"

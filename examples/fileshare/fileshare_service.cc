@@ -6,8 +6,8 @@
 #include "core/strings.h"
 #include "examples/fileshare/chunk.h"
 #include "examples/fileshare/relative_path.h"
-#include "rpc/server_bulk.h"
-#include "rpc/server_context.h"
+#include "rpc/server/server_bulk.h"
+#include "rpc/server/server_context.h"
 
 namespace fileshare {
 namespace {

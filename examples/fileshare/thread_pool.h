@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/function.h"
-#include "rpc/executor.h"
+#include "rpc/server/executor.h"
 
 namespace fileshare {
 

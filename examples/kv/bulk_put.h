@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "examples/kv/kv_service.h"
-#include "rpc/unary_call.h"
+#include "rpc/server/unary_call.h"
 #include "transport/buffer_pool.h"
 
 namespace kv {

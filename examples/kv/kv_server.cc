@@ -19,7 +19,7 @@
 #include "examples/kv/kv_service.h"
 #include "examples/kv/store.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/path.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 
+#include "rpc/layout/record.h"
 #include "rpc/plugin/testdata/layouts_proto2.weft.h"
-#include "rpc/record.h"
 #include "rpc/testing/records.weft.h"
 
 namespace weft::test {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/memory_slice.h"
-#include "rpc/server_bulk.h"
+#include "rpc/bulk/memory_slice.h"
+#include "rpc/server/server_bulk.h"
 #include "rpc/testing/payload_service.weft.h"
 #include "transport/local_memory.h"
 

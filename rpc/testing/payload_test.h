@@ -8,9 +8,9 @@
 #include <optional>
 #include <utility>
 
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/payload_service.h"
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_network.h"

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 
 int main() {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "rpc/frame.h"
-#include "rpc/hello.pb.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 #include "transport/transport.h"
 
 namespace weft::test {

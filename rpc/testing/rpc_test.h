@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/channel.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_network.h"

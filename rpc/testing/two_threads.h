@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "rpc/executor.h"
+#include "rpc/server/executor.h"
 
 namespace weft::test {
 

@@ -5,6 +5,7 @@
 
         core <- transport <- rpc <- {tools, bench, examples}       no arrow back
         weft (.proto vocabulary, knows nobody) <- rpc
+        rpc/wire, operation <- rpc/layout, bulk <- {rpc/client <- rpc/memory, rpc/server}
 
 Reads every #include of our C++ files and every import of our .proto files, and prints a line
 "FILE:LINE: what is wrong" for each one against the rules below. Status 1 if there was any.
@@ -42,6 +43,18 @@ TEST_NETWORK = "transport/sim/"
 # Parts that are benchmarked by themselves.
 BENCHED = ("transport/framing/", "transport/leases/", "transport/shm/", "transport/sim/",
            "transport/control/network_transport.h")
+
+# The rooms of rpc/ that a room may know beside itself. What stands at rpc/'s root joins them, and only
+# generated code and programs include it; tests join whom they like.
+ROOMS = {
+    "rpc/wire/": (),
+    "rpc/operation/": (),
+    "rpc/layout/": ("rpc/wire/", "rpc/operation/"),
+    "rpc/bulk/": ("rpc/wire/", "rpc/operation/"),
+    "rpc/client/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/"),
+    "rpc/memory/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/", "rpc/client/"),
+    "rpc/server/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/"),
+}
 
 # Includers of it are compiled in another way where time stamps are asked for.
 TRACE = "core/trace.h"
@@ -104,13 +117,20 @@ def network_knows_another_part(source, target):
             return "a network knows transport/*.h and itself, not %s" % folder(target)
 
 
+def room_knows_another(source, target):
+    for room, also in ROOMS.items():
+        if source.startswith(room) and not source_tree.is_test(source) and (
+                top(target) == "rpc" and not target.startswith((room,) + also)):
+            return "%s must not know %s" % (room, folder(target))
+
+
 def generator_from_outside(source, target):
     if target.startswith("rpc/plugin/") and not source.startswith("rpc/plugin/"):
         return "rpc/plugin/ is a program, not a library"
 
 
 RULES = (wrong_direction, fabric_outside, protobuf_below, inside_of_transport, seam_knows_a_part,
-         network_knows_another_part, generator_from_outside)
+         network_knows_another_part, room_knows_another, generator_from_outside)
 
 
 def unrooted(root, source, quote, target):

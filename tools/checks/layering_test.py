@@ -52,10 +52,10 @@ class Layering(unittest.TestCase):
         self.forbidden("core/a.h", '#include "transport/transport.h"', "core/ must not know transport/")
 
     def test_core_does_not_know_rpc(self):
-        self.forbidden("core/a.cc", '#include "rpc/channel.h"', "core/ must not know rpc/")
+        self.forbidden("core/a.cc", '#include "rpc/client/channel.h"', "core/ must not know rpc/")
 
     def test_transport_does_not_know_rpc(self):
-        self.forbidden("transport/a.cc", '#include "rpc/channel.h"', "transport/ must not know rpc/")
+        self.forbidden("transport/a.cc", '#include "rpc/client/channel.h"', "transport/ must not know rpc/")
 
     def test_rpc_does_not_know_tools(self):
         self.forbidden("rpc/a.cc", '#include "tools/a.h"', "rpc/ must not know tools/")
@@ -64,19 +64,19 @@ class Layering(unittest.TestCase):
         self.forbidden("bench/a.cc", '#include "examples/kv/store.h"', "bench/ must not know examples/")
 
     def test_the_vocabulary_knows_nobody(self):
-        self.forbidden("weft/a.proto", 'import "rpc/hello.proto";', "weft/ must not know rpc/")
+        self.forbidden("weft/a.proto", 'import "rpc/wire/hello.proto";', "weft/ must not know rpc/")
 
     def test_the_vocabulary_is_no_business_of_the_transport(self):
         self.forbidden("transport/a.h", '#include "weft/memory.h"', "transport/ must not know weft/")
 
     def test_tests_obey_the_direction_too(self):
-        self.forbidden("core/a_test.cc", '#include "rpc/channel.h"', "core/ must not know rpc/")
+        self.forbidden("core/a_test.cc", '#include "rpc/client/channel.h"', "core/ must not know rpc/")
 
     def test_downward_is_allowed(self):
         self.allowed("transport/a.cc", '#include "core/slab.h"')
         self.allowed("rpc/a.cc", '#include "transport/transport.h"')
         self.allowed("rpc/a.h", '#include "weft/memory.pb.h"')
-        self.allowed("examples/kv/a.cc", '#include "rpc/channel.h"')
+        self.allowed("examples/kv/a.cc", '#include "rpc/client/channel.h"')
 
     def test_fabric_headers_only_where_the_fabric_is(self):
         self.forbidden("transport/control/a.cc", "#include <rdma/fabric.h>", "belongs into")
@@ -137,6 +137,26 @@ class Layering(unittest.TestCase):
         self.allowed("transport/ofi/a.cc", '#include "transport/link.h"')
         self.allowed("transport/ofi/a.cc", '#include "transport/ofi/domain.h"')
 
+    def test_a_client_and_a_server_do_not_know_each_other(self):
+        self.forbidden("rpc/client/a.h", '#include "rpc/server/server.h"', "must not know rpc/server/")
+        self.write("rpc/client/a.h", "")
+        self.forbidden("rpc/server/a.cc", '#include "rpc/client/channel.h"', "must not know rpc/client/")
+
+    def test_rooms_of_rpc_know_those_below(self):
+        self.allowed("rpc/wire/a.h", '#include "rpc/wire/frame.h"')
+        self.allowed("rpc/client/a.h", '#include "rpc/layout/record.h"')
+        self.allowed("rpc/memory/a.h", '#include "rpc/client/channel.h"')
+        self.forbidden("rpc/layout/a.h", '#include "rpc/bulk/payload.h"', "must not know rpc/bulk/")
+        self.write("rpc/layout/a.h", "")
+        self.forbidden("rpc/client/b.h", '#include "rpc/memory/a.h"', "must not know rpc/memory/")
+
+    def test_rooms_of_rpc_do_not_know_what_joins_them(self):
+        self.forbidden("rpc/server/a.cc", '#include "rpc/generated.h"', "must not know rpc/")
+
+    def test_tests_join_the_rooms_of_rpc(self):
+        self.allowed("rpc/client/a_test.cc", '#include "rpc/server/server.h"')
+        self.allowed("rpc/a_test.cc", '#include "rpc/server/server.h"')
+
     def test_core_has_no_protobuf(self):
         self.forbidden("core/a.cc", "#include <google/protobuf/message.h>", "no protobuf here")
 
@@ -171,7 +191,7 @@ class Layering(unittest.TestCase):
         self.allowed("core/a.cc", "#include <vector>")
 
     def test_test_data_is_not_code(self):
-        self.allowed("core/testdata/a.h", '#include "rpc/channel.h"')
+        self.allowed("core/testdata/a.h", '#include "rpc/client/channel.h"')
 
     def test_every_violation_of_a_file_is_reported(self):
         self.write("core/a.cc", '#include "rpc/a.h"', "", '#include "tools/b.h"', "#include <rdma/fabric.h>")

@@ -1,6 +1,6 @@
 """What is installed, and the program that does it.
 
-    weft_public_headers(name = "headers", entries = ["rpc/channel.h"], deps = [...])
+    weft_public_headers(name = "headers", entries = ["rpc/client/channel.h"], deps = [...])
 
 is a folder of the entries and of the headers that they include: what a program
 sees, and no more.

@@ -6,8 +6,8 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/frame.h"
-#include "rpc/hello.pb.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 #include "transport/engine.h"
 #include "transport/network.h"
 

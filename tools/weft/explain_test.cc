@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "tools/weft/explain_report.h"
 #include "transport/network.h"
 

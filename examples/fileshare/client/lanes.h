@@ -20,8 +20,8 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
 #include "transport/buffer_pool.h"
 
 namespace fileshare::client {

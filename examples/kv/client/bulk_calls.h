@@ -1,5 +1,5 @@
 // Puts and Gets whose large values travel as bulk: the server reads and writes them in this
-// client's memory, past protobuf (rpc/bulk_call.h). Smaller ones stay in the message.
+// client's memory, past protobuf (rpc/client/bulk_call.h). Smaller ones stay in the message.
 //
 // Threads:   the channel's engine.
 // Lifetime:  the channel outlives it; destroyed when no call is under way.
@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "examples/kv/kv.weft.h"
-#include "rpc/bulk_call.h"
-#include "rpc/channel.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
 
 namespace kv::client {
 

@@ -9,7 +9,7 @@
 
 #include "examples/kv/bulk_size.h"
 #include "examples/kv/kv_service.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/sim/sim_network.h"
 
 namespace kv::client {

@@ -8,7 +8,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/frame.h"
+#include "rpc/wire/frame.h"
 
 ABSL_FLAG(std::string, server, "", "address of the server, as kv_server prints it");
 ABSL_FLAG(std::string, paths, "",

@@ -16,7 +16,7 @@
 #include "core/timer_wheel.h"
 #include "examples/kv/client/ycsb_run.h"
 #include "examples/kv/kv_service.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/sim/sim_network.h"
 
 namespace kv::client {

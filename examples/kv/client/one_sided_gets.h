@@ -25,9 +25,9 @@
 #include "examples/kv/index/layout.h"
 #include "examples/kv/index/lookup.h"
 #include "examples/kv/kv.weft.h"
-#include "rpc/channel.h"
-#include "rpc/remote_array.h"
-#include "rpc/remote_memory.h"
+#include "rpc/client/channel.h"
+#include "rpc/memory/remote_array.h"
+#include "rpc/memory/remote_memory.h"
 
 namespace kv::client {
 

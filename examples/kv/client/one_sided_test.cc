@@ -17,7 +17,7 @@
 #include "examples/kv/history/checker.h"
 #include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
-#include "rpc/server.h"
+#include "rpc/server/server.h"
 #include "transport/sim/sim_network.h"
 
 namespace kv::client {

@@ -11,7 +11,7 @@
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 
 namespace kv::client {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/status.h"
-#include "rpc/remote_array.h"
+#include "rpc/memory/remote_array.h"
 
 namespace kv::index {
 namespace {

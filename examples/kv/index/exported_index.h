@@ -13,8 +13,8 @@
 #include "core/random.h"
 #include "examples/kv/index/index.h"
 #include "examples/kv/kv.pb.h"
-#include "rpc/exported_memory.h"
-#include "rpc/server.h"
+#include "rpc/server/exported_memory.h"
+#include "rpc/server/server.h"
 
 namespace kv::index {
 

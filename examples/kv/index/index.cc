@@ -7,7 +7,7 @@
 #include "core/crc32c.h"
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
-#include "rpc/record.h"
+#include "rpc/layout/record.h"
 
 namespace kv::index {
 

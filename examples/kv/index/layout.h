@@ -6,7 +6,7 @@
 // the bucket says that there is no such record, it is one.
 //
 // Both verify themselves, because nobody stops the server from changing them while they are read:
-//   a bucket   is a record with sequence word and checksum (rpc/record.h).
+//   a bucket   is a record with sequence word and checksum (rpc/layout/record.h).
 //   an extent  has the version and the CRC32C that the slot says: a late reader, whose extent has
 //              been used again, sees that it is not the one the slot meant.
 //

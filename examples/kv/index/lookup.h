@@ -3,8 +3,8 @@
 //   LookUp(bucket)   -> absent: there is no record; ask: by a call; record: a slot says where
 //   OpenExtent(...)  -> stale: look it up again; ask: it is another key's; record: here it is
 //
-// Buckets have been read whole (rpc/record.h). Apart from that, nothing in the bytes is trusted
-// before it has been checked, lengths least of all.
+// Buckets have been read whole (rpc/layout/record.h). Apart from that, nothing in the bytes is
+// trusted before it has been checked, lengths least of all.
 //
 // Threads:  pure functions. Lifetime: views borrow from their arguments.
 #pragma once

@@ -19,7 +19,7 @@
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
 #include "examples/kv/store.h"
-#include "rpc/record.h"
+#include "rpc/layout/record.h"
 
 namespace kv::index {
 namespace {

@@ -23,7 +23,7 @@
 #include "examples/kv/witness/load.h"
 #include "examples/kv/witness/process_facts.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 #include "transport/network.h"
 
 ABSL_FLAG(std::string, server, "", "address of kv_server");

@@ -15,7 +15,7 @@
 #include "core/clock.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/kv/witness/ledger.h"
-#include "rpc/channel.h"
+#include "rpc/client/channel.h"
 
 namespace kv::witness {
 

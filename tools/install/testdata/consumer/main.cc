@@ -6,9 +6,9 @@
 
 #include "greeter.weft.h"
 #include "greeting.weft.h"
-#include "rpc/channel.h"
-#include "rpc/remote_array.h"
-#include "rpc/server.h"
+#include "rpc/client/channel.h"
+#include "rpc/memory/remote_array.h"
+#include "rpc/server/server.h"
 
 namespace {
 
@@ -51,8 +51,8 @@ absl::Status Run() {
   }
 
   std::array<consumer::VisitorLayout, 3> visitors;
-  auto exported = (*server)->Export(
-      weft::BytesOf(visitors), weft::ExportAs<consumer::VisitorLayout>(weft::kAllRights));
+  auto exported = (*server)->Export(weft::BytesOf(visitors),
+                                    weft::ExportAs<consumer::VisitorLayout>(weft::kAllRights));
   if (!exported.ok()) return exported.status();
   if (auto status = Visit(**channel, (*exported)->handle()); !status.ok()) return status;
   std::cout << reply.text() << "\n";

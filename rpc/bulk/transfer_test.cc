@@ -1,0 +1,212 @@
+// How much of what a server has to move is posted at a time, and when its replies leave.
+
+#include "rpc/bulk/transfer.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "core/strings.h"
+#include "rpc/testing/loopback.h"
+#include "transport/local_memory.h"
+
+namespace weft::test {
+namespace {
+
+class AnyRegion final : public Region {
+ public:
+  explicit AnyRegion(MutableByteSpan memory) : Region(memory, {}) {}
+};
+
+// Writes down what it is asked for: "write 100", "write acknowledged 5", "read 7", "flush".
+// Operations end when the test says so.
+class RecordingConnection final : public LoopbackConnection {
+ public:
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
+    return std::unique_ptr<Region>(std::make_unique<AnyRegion>(memory));
+  }
+  absl::Status Write(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
+    return Post("write ", remote.length, op);
+  }
+  absl::Status WriteAcknowledged(const Region&, size_t, const RemoteSpan& remote,
+                                 Operation* op) override {
+    return Post("write acknowledged ", remote.length, op);
+  }
+  absl::Status Read(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
+    return Post("read ", remote.length, op);
+  }
+  void Flush() override { events_.push_back("flush"); }
+
+  std::string TakeEvents() { return absl::StrJoin(std::exchange(events_, {}), ", "); }
+  void EndOldest() {
+    Operation* const op = posted_.front();
+    posted_.erase(posted_.begin());
+    op->OnComplete(absl::OkStatus());
+  }
+
+  bool full = false;
+
+ private:
+  absl::Status Post(const char* what, uint64_t bytes, Operation* op) {
+    if (full) return absl::ResourceExhaustedError("full");
+    events_.push_back(StrCat(what, bytes));
+    posted_.push_back(op);
+    return absl::OkStatus();
+  }
+
+  std::vector<Operation*> posted_;
+  std::vector<std::string> events_;
+};
+
+class BulkTransferTest : public testing::Test, private TransferQueue::Host {
+ protected:
+  struct Moved final : public BulkTransfer {
+    void OnPosted() override {}
+    void OnEnded(bool posted, const absl::Status& status) override {
+      EXPECT_TRUE(posted && status.ok()) << status;
+    }
+  };
+
+  BulkTransferTest() {
+    queue_.SetPace({.pushed_bytes = 100,
+                    .fetched_bytes = 1000,
+                    .acknowledged_bytes = 1000,
+                    .replied_bytes = 100});
+  }
+
+  void Push(size_t bytes) { Start(bytes, /*push=*/true); }
+  void Fetch(size_t bytes) { Start(bytes, /*push=*/false); }
+  void Start(size_t bytes, bool push) {
+    transfers_.push_back(std::make_unique<Moved>());
+    Moved& moved = *transfers_.back();
+    moved.push = push;
+    moved.local = {&memory_, 0, bytes};
+    moved.remote.length = bytes;
+    queue_.Start(moved);
+  }
+  std::string Events() { return connection_.TakeEvents(); }
+
+  std::byte bytes_[4096];
+  LocalMemory memory_{MutableByteSpan(bytes_)};
+  RecordingConnection connection_;
+  bool lost_ = false;
+  TransferQueue queue_{this};
+  std::vector<std::unique_ptr<Moved>> transfers_;
+
+ private:
+  void BeginEnd() override { EXPECT_FALSE(std::exchange(ending_, true)); }
+  void FinishEnd() override { EXPECT_TRUE(std::exchange(ending_, false)); }
+  Connection* connection() override { return lost_ ? nullptr : &connection_; }
+
+  bool ending_ = false;
+};
+
+// Eight payloads of 1 MiB were posted at once, which on tcp takes 1.5 ms, and their replies left
+// together: the client then asked for eight at once, and either side waited for the other.
+TEST_F(BulkTransferTest, TheReplyOfALargeTransferLeavesBeforeTheNextIsPosted) {
+  for (int i = 0; i < 3; ++i) Push(300);
+  EXPECT_EQ(Events(), "write 300") << "one of any size, if no other is posted";
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 300");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 300");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush");
+}
+
+// On RDMA all that is posted goes one behind the other, messages too: the reply to the first of
+// eight payloads of 1 MiB, and the answers that its memory waits for, left behind the eighth.
+TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
+  queue_.SetPace(PaceOf(PathKind::kVerbs));
+  for (int i = 0; i < 4; ++i) Push(1 << 20);
+  EXPECT_EQ(Events(), "write 1048576, write 1048576");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 1048576");
+}
+
+// One payload of 1 MiB at a time, in two pieces, had the kernel's pacing set three times as many
+// timers as four of them do. And those that were over when the socket had taken them were 4 MiB in
+// the socket, and others behind it that went in bit by bit.
+TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 6; ++i) Push(1 << 20);
+  EXPECT_EQ(Events(),
+            "write 1048576, write acknowledged 1048576, write acknowledged 1048576, "
+            "write acknowledged 1048576");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write acknowledged 1048576");
+}
+
+TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 2; ++i) {
+    Push(1 << 20);
+    EXPECT_EQ(Events(), "write 1048576");
+    connection_.EndOldest();
+    EXPECT_EQ(Events(), "flush");
+  }
+}
+
+TEST_F(BulkTransferTest, SmallPayloadsAreNotAcknowledged) {
+  queue_.SetPace(PaceOf(PathKind::kTcp));
+  for (int i = 0; i < 3; ++i) Push(1000);
+  EXPECT_EQ(Events(), "write 1000, write 1000, write 1000");
+}
+
+TEST_F(BulkTransferTest, SmallTransfersGoTogetherAndSoDoTheirReplies) {
+  for (int i = 0; i < 6; ++i) Push(25);
+  EXPECT_EQ(Events(), "write 25, write 25, write 25, write 25");
+  connection_.EndOldest();
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "write 25, write 25");
+  connection_.EndOldest();
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush") << "after 100 bytes";
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "") << "the end of the turn sends it";
+}
+
+TEST_F(BulkTransferTest, EachDirectionHasAPaceOfItsOwn) {
+  Push(80);
+  for (int i = 0; i < 4; ++i) Fetch(300);
+  EXPECT_EQ(Events(), "write 80, read 300, read 300, read 300");
+  connection_.EndOldest();  // the write: the fourth read waits for another read
+  EXPECT_EQ(Events(), "");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, read 300");
+}
+
+TEST_F(BulkTransferTest, WhatWouldFitDoesNotOvertakeThoseWhoWait) {
+  Push(80);
+  Push(50);
+  Push(20);
+  EXPECT_EQ(Events(), "write 80");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "write 50, write 20");
+}
+
+TEST_F(BulkTransferTest, WhatTheConnectionRefusesWaitsForItsRoom) {
+  connection_.full = true;
+  Push(10);
+  Push(20);
+  connection_.full = false;
+  EXPECT_EQ(Events(), "");
+  queue_.Pump();
+  EXPECT_EQ(Events(), "write 10, write 20");
+}
+
+TEST_F(BulkTransferTest, NothingIsPostedOrSentOnALostConnection) {
+  Push(300);
+  Push(300);
+  lost_ = true;
+  EXPECT_EQ(Events(), "write 300");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "");
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,173 @@
+// What one call lends of the client's memory: payloads that travel beside the request and the
+// reply, moved by the server with one-sided transfers, past protobuf and without a copy.
+//
+//   weft::LocalMemory memory(bytes);               // or a Buffer of Channel::AllocateBuffer()
+//   weft::BulkCall bulk(channel);
+//   bulk.Send({&memory, 0, 1 << 20}, request.mutable_data());
+//   bulk.Receive({&memory, 1 << 20, 1 << 20});
+//   absl::Status status = stub.Put(request, &reply, {.bulk = &bulk});
+//   auto answer = bulk.Received(reply.data());     // the bytes, length and CRC32C verified
+//
+// Nothing of the server is exposed. Each slice becomes a window: registered for the connection when
+// the request leaves, with just its right, under a key that is used once (on verbs a registration
+// by the card, some 10 us and more), and closed when the call is over. Addresses never stand in a
+// message.
+//
+// Reclaim. When a call ends with a reply, of whatever status, its memory has been reclaimed: no
+// peer and no network card can touch it any more. A call that ends earlier (deadline, the channel's
+// end) leaves it *pinned*: the server is told, and the memory is reclaimed when it has answered
+// that it is done with it, or when the connection is gone. A lost connection reclaims at once.
+//
+// Threads: one at a time; state() from any. The call may be started on any thread.
+// Lifetime: outlives the call, and its memory outlives it: the destructor waits until the memory is
+//   reclaimed, and closes the connection of a server that does not answer for kReleasePatienceUs.
+//   (A pool's Buffer may be destroyed earlier: nobody else gets its bytes before they are
+//   reclaimed.) The engine outlives the reclaim. REQUIRES: not destroyed while pinned on the thread
+//   that drives the engine from inside a callback (see WhenReclaimed()).
+// Errors: a mistake in Send() or Receive() is what the call then fails with: INVALID_ARGUMENT,
+//   nothing was sent. UNIMPLEMENTED: the server's release knows no windows; nothing was sent.
+//   FAILED_PRECONDITION: used by another call, or still pinned by one.
+// Invariants: a window is registered only while the state is kPinned.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "core/function.h"
+#include "core/intrusive_list.h"
+#include "core/slab.h"
+#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/payload.h"
+#include "rpc/wire/frame.h"
+#include "transport/engine.h"
+#include "transport/operation.h"
+#include "transport/region.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+class Channel;
+class ClientCall;
+class ClientConnection;
+
+// How long the destructor waits for a server to give memory back before it ends the connection. A
+// server answers as soon as its engine has a turn and its transfers under way have ended: longer
+// than this, and it is taken for dead by heartbeats too (LinkOptions::peer_timeout_ns).
+inline constexpr uint64_t kReleasePatienceUs = 3'000'000;
+
+class BulkCall : private ListNode<> {
+ public:
+  enum class State : uint8_t {
+    kReclaimed = 1,  // nothing but this program can touch the memory
+    kPinned = 2,     // a call is under way, or its server has not given the memory back yet
+  };
+  // What is in the memory of a window.
+  enum class Arrival : uint8_t {
+    kUntouched = 1,  // what was there before the call
+    kComplete = 2,   // what Received() has verified
+    kUndefined = 3,  // perhaps parts of a payload
+  };
+
+  explicit BulkCall(Channel& channel);
+  ~BulkCall();
+  BulkCall(const BulkCall&) = delete;
+  BulkCall& operator=(const BulkCall&) = delete;
+
+  // --- before the call --------------------------------------------------------------------------
+
+  // Lends `from` to be read, and fills `field` (of the request) in. An empty slice takes no window.
+  void Send(const MemorySlice& from, Bulk* field, const BulkOptions& options = {});
+
+  // Lends `into` to be written: one payload of the reply may go there. The server takes such
+  // windows in the order of these calls. Returns the window's number.
+  uint32_t Receive(const MemorySlice& into);
+
+  // Forgets all windows; the object is as new. (Without this, the next call lends the same again.)
+  // REQUIRES: kReclaimed.
+  void Clear();
+
+  // --- after the call ---------------------------------------------------------------------------
+
+  // The payload of the reply that `field` tells of, in the memory that was lent for it: the window
+  // is this call's and lent for writing, the length fits, and the checksum (if the server sent one)
+  // is right. Else DATA_LOSS. Once verified, its window is kComplete.
+  // FAILED_PRECONDITION: pinned. REQUIRES: the call has ended with OK; once for each payload, for
+  // each costs its checksum.
+  absl::StatusOr<MutableByteSpan> Received(const Bulk& field);
+
+  // What the memory of window 1, 2, ... holds. REQUIRES: there is such a window.
+  Arrival arrival(uint32_t window) const;
+
+  State state() const { return state_.load(std::memory_order_acquire); }
+
+  // Blocks until the memory is reclaimed, or for `timeout_us`. Returns whether it is. Inside a
+  // callback of the engine it does not wait.
+  bool WaitReclaimed(uint64_t timeout_us);
+
+  // `then` runs once the memory is reclaimed, on the engine's thread; at once if it is already, on
+  // this one. It may destroy this object if the call has completed. One at a time.
+  void WhenReclaimed(Function<void()> then);
+
+ private:
+  friend class Channel;
+  friend class ClientConnection;
+  friend class IntrusiveList<BulkCall>;
+
+  struct LentWindow final : public Operation {
+    void OnComplete(const absl::Status&) override { owner->OnWindowReclaimed(); }
+
+    BulkCall* owner = nullptr;
+    MemorySlice slice;
+    Rights rights = 0;
+    Arrival arrival = Arrival::kUntouched;
+    std::unique_ptr<Region> region;  // while the server may use it
+    bool pinned = false;             // kept out of other hands: LocalMemory::Pin()
+  };
+
+  void Mistake(absl::Status status);
+  LentWindow* Add(const MemorySlice& slice, Rights rights);
+  void EndConnection();
+
+  // For Channel: a call takes this. Any thread.
+  absl::Status Begin(const Engine& engine);
+  // The call has not been started after all.
+  void NotStarted() { state_.store(State::kReclaimed, std::memory_order_release); }
+
+  // For ClientConnection, on the engine's thread.
+  uint32_t window_count() const { return count_; }
+  // Registers all windows with the connection, and writes the table to `to`. All or none.
+  absl::Status Lend(Connection& connection, std::byte* to);
+  // Ends remote access. client_->OnReclaimed() comes when all of it has ended.
+  void Release(Connection& connection);
+  void OnWindowReclaimed();
+  // The state's last step: tells who waits. This may be gone when it returns.
+  void Reclaimed();
+
+  // Constant after construction.
+  Engine& engine_;
+
+  // The user's thread, between calls; constant during one.
+  std::array<LentWindow, kMaxWindows> windows_;
+  uint32_t count_ = 0;  // <= kMaxWindows
+  absl::Status mistake_;
+
+  std::atomic<State> state_{State::kReclaimed};
+
+  // Engine thread only.
+  ClientConnection* client_ = nullptr;  // that holds the windows; null: none
+  SlabHandle slot_;                     // of the call
+  ClientCall* call_ = nullptr;          // that has lent them and has not ended
+  absl::Status outcome_;                // what it ends with once they are reclaimed
+  uint32_t pinned_ = 0;                 // windows whose reclaim has not ended
+  bool releasing_ = false;
+  Waiter* waiter_ = nullptr;
+  Function<void()> then_;
+};
+
+}  // namespace weft

@@ -1,0 +1,303 @@
+#include "rpc/client/channel.h"
+
+#include <google/protobuf/message_lite.h>
+
+#include <utility>
+
+#include "core/inline.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/client_steps.h"
+#include "rpc/layout/method_layouts.h"
+#include "rpc/operation/on_engine.h"
+
+namespace weft {
+namespace {
+
+absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("ChannelOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
+}
+
+absl::Status CheckOptions(const ChannelOptions& options) {
+  constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};
+  constexpr uint32_t kMostQueued = 65536;
+  WEFT_RETURN_IF_ERROR(
+      Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
+  WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
+  WEFT_RETURN_IF_ERROR(Bounded("max_backoff_us", options.max_backoff_us, 1, kLongestBackoffUs));
+  return Bounded("min_backoff_us", options.min_backoff_us, 1, options.max_backoff_us);
+}
+
+WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& request) {
+  return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
+                                           std::string(request.GetTypeName()), ": ",
+                                           request.InitializationErrorString(), " (not sent)"));
+}
+
+absl::Status InboxFull() {
+  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+}
+
+WEFT_COLD absl::Status CalledInTurn() {
+  return absl::FailedPreconditionError(
+      "a blocking call inside a callback of its own engine would wait for itself: use the form "
+      "with a callback");
+}
+
+std::string_view RecordOf(const LayoutCall& bodies) {
+  return {static_cast<const char*>(bodies.request_record), bodies.layouts->request.type->bytes};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options) {
+  return Make(nullptr, engine, address, options);
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
+                                                       Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.connect_at_once && engine.InTurn()) {
+    return absl::FailedPreconditionError(
+        "Channel::Open would wait inside a callback of its own engine: set "
+        "ChannelOptions::connect_at_once to false");
+  }
+  std::unique_ptr<Channel> channel(new Channel(std::move(own_engine), engine, address, options));
+  if (options.connect_at_once) WEFT_RETURN_IF_ERROR(channel->ConnectAtOnce());
+  return channel;
+}
+
+Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
+                 const ChannelOptions& options)
+    : own_engine_(std::move(own_engine)),
+      engine_(engine),
+      client_(new ClientConnection(engine, address, options)),
+      default_timeout_us_(options.default_timeout_us),
+      address_(address),
+      buffers_(&engine, options.buffers) {}
+
+Channel::~Channel() {
+  WEFT_CHECK(!engine_.InTurn());
+  // Behind everything that was posted: those calls get their callbacks.
+  RunOnEngine(engine_, [this] { client_->Shutdown(); });
+}
+
+absl::Status Channel::ConnectAtOnce() {
+  absl::Status connected;
+  Waiter waiter;
+  RunOnEngine(engine_, [&] {
+    client_->Connect([&](absl::Status status) {
+      connected = std::move(status);
+      engine_.Finish(waiter);
+    });
+  });
+  engine_.Wait(waiter);
+  return connected;
+}
+
+absl::StatusOr<PathInfo> Channel::path() {
+  absl::StatusOr<PathInfo> path;
+  RunOnEngine(engine_, [&] { path = client_->path(); });
+  return path;
+}
+
+std::string Channel::Explain() {
+  std::string text;
+  RunOnEngine(engine_, [&] { text = client_->explanation(); });
+  return text;
+}
+
+ChannelStats Channel::stats() {
+  ChannelStats stats;
+  RunOnEngine(engine_, [&] { stats = client_->stats(); });
+  return stats;
+}
+
+uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->Bind(service); }
+
+// A call of protobuf messages.
+struct Channel::MessageCall {
+  const google::protobuf::MessageLite& request;
+  google::protobuf::MessageLite* reply;
+};
+
+WEFT_INLINE void Channel::SetReply(ClientCall& call, const MessageCall& bodies) {
+  call.reply.message = bodies.reply;
+}
+
+WEFT_INLINE void Channel::SetReply(ClientCall& call, const LayoutCall& bodies) {
+  call.reply = bodies.reply;
+  call.layouts = bodies.layouts;
+  call.reply_converted = false;
+}
+
+// The way of most calls. False: nothing has happened; Begin() has the call.
+WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies) {
+  return bodies.request.IsInitialized() && client_->SendAtOnce(call, method, bodies.request);
+}
+
+WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies) {
+  if (bodies.request == nullptr) return client_->SendAtOnce(call, form, RecordOf(bodies));
+  return bodies.request->IsInitialized() && client_->SendAtOnce(call, form, *bodies.request);
+}
+
+// Fails what could never be sent.
+absl::Status Channel::SetRequest(ClientCall& call, const MessageCall& bodies) {
+  if (!bodies.request.IsInitialized()) return IncompleteError(bodies.request);
+  call.request = &bodies.request;
+  return absl::OkStatus();
+}
+
+absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
+  if (bodies.request != nullptr && !bodies.request->IsInitialized()) {
+    return IncompleteError(*bodies.request);
+  }
+  call.request = bodies.request;
+  if (bodies.request == nullptr) call.encoded = RecordOf(bodies);
+  return absl::OkStatus();
+}
+
+WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
+  const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
+  if (timeout_us == 0) return;
+  // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
+  constexpr uint64_t kLongestUs = uint64_t{1} << 54;
+  if (timeout_us > kLongestUs) return;
+  call.timeout_us = timeout_us;
+  call.deadline_ns = engine_.clock().NowNs() + timeout_us * kNsPerUs;
+}
+
+// A call that does not leave at once gets all it was given, and what it lends.
+template <class Bodies>
+WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
+                                      const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
+  if (options.bulk != nullptr) {
+    WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
+    call.bulk = options.bulk;
+  }
+  call.method = method;
+  call.wait_for_server = options.wait_for_server;
+  return absl::OkStatus();
+}
+
+template <class Bodies>
+WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bodies,
+                                               const CallOptions& options) {
+  client_->PrefetchFirst();  // nothing behind an atomic exchange begins before it is done
+  const bool entered = engine_.Enter();
+  if (entered) [[likely]]
+    client_->WarmUpIfWanted();
+  BlockingCall call(*client_, engine_);
+  SetReply(call, bodies);
+  SetDeadline(call, options);
+  if (!entered) [[unlikely]]
+    return CallElsewhere(call, method, bodies, options);
+  if (engine_.in_turn()) [[unlikely]] {
+    engine_.Leave();
+    return CalledInTurn();
+  }
+  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+    if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
+      engine_.Leave();
+      return begun;
+    }
+    client_->Start(call);
+  }
+  client_->Flush();
+  if (!engine_.Drive(call.waiter(), call.deadline_ns)) [[unlikely]]
+    client_->Expire(call);
+  engine_.Leave();
+  return std::move(call.status());
+}
+
+absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                           google::protobuf::MessageLite* reply, const CallOptions& options) {
+  return CallBlocking(method, MessageCall{request, reply}, options);
+}
+
+absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options) {
+  return CallBlocking(form, bodies, options);
+}
+
+// For a thread that may not drive the engine.
+template <class Bodies>
+WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
+                                              const Bodies& bodies, const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
+  if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
+    if (call.bulk != nullptr) call.bulk->NotStarted();
+    return InboxFull();
+  }
+  engine_.Wait(call.waiter());
+  return std::move(call.status());
+}
+
+template <class Bodies>
+WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
+                                   const CallOptions& options,
+                                   Function<void(absl::Status)>&& done) {
+  // Who holds the engine may start more calls: the turn's end, or the next turn, sends them
+  // together.
+  if (!engine_.OnEngine()) [[unlikely]]
+    return EnterAndCall(method, bodies, options, std::move(done));
+  client_->WarmUpIfWanted();
+  CallbackCall& call = client_->NewCallbackCall();
+  call.done.TakeFrom(done);
+  SetReply(call, bodies);
+  SetDeadline(call, options);
+  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+    client_->StartFromCallback(call, Begin(call, method, bodies, options));
+  } else if (call.deadline_ns != kNever) {
+    engine_.timers().Schedule(&call, call.deadline_ns);
+  }
+}
+
+template <class Bodies>
+WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
+                                     const CallOptions& options,
+                                     Function<void(absl::Status)>&& done) {
+  if (!engine_.Enter()) return PostCall(method, bodies, options, std::move(done));
+  CallBack(method, bodies, options, std::move(done));  // which finds itself on the engine
+  client_->Flush();
+  engine_.Leave();
+}
+
+void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
+                   google::protobuf::MessageLite* reply, const CallOptions& options,
+                   Function<void(absl::Status)>&& done) {
+  CallBack(method, MessageCall{request, reply}, options, std::move(done));
+}
+
+void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+                   Function<void(absl::Status)>&& done) {
+  CallBack(form, bodies, options, std::move(done));
+}
+
+// From another thread than the engine's: the request is encoded here, and handed over.
+template <class Bodies>
+WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                                 Function<void(absl::Status)>&& done) {
+  auto call = std::make_unique<CallbackCall>(*client_);
+  call->done = std::move(done);
+  SetReply(*call, bodies);
+  SetDeadline(*call, options);
+  absl::Status valid = Begin(*call, method, bodies, options);
+  if (valid.ok()) call->KeepRequest();
+  const auto start = [client = client_, raw = call.get(), valid] {
+    client->StartTimed(*raw, valid);
+  };
+  if (engine_.Post(start)) {
+    static_cast<void>(call.release());
+  } else {
+    if (call->bulk != nullptr) call->bulk->NotStarted();
+    call->done(InboxFull());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,105 @@
+// One call at the client, from start to completion.
+//
+//   States, and who moves them (all on the engine's thread):
+//     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientConnection::Start
+//     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
+//     kSent    holds a slot of the connection. -> kReclaiming: a reply, if the call has lent
+//     memory;
+//              -> kDone: reply, deadline, loss of the connection
+//     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
+//     kDone    Complete() has been called; the object is its owner's again.
+//
+// Threads: made and awaited on any; else the engine's.
+// Lifetime: the owner keeps it until Complete(). `request` is valid while kNew and kQueued, `reply`
+//   until Complete().
+// Invariants: Complete() is called exactly once.
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/cache_line.h"
+#include "core/clock.h"
+#include "core/function.h"
+#include "core/intrusive_list.h"
+#include "core/slab.h"
+#include "core/timer_wheel.h"
+#include "rpc/operation/blocked_caller.h"
+#include "rpc/wire/service.h"
+
+namespace weft {
+
+class BulkCall;
+class ClientConnection;
+
+class ClientCall : public ListNode<>, public Timer {
+ public:
+  enum class State : uint8_t { kNew = 1, kQueued = 2, kSent = 3, kReclaiming = 4, kDone = 5 };
+  enum class Kind : uint8_t { kBlocking = 1, kCallback = 2 };
+
+  // The end of the call; may destroy it.
+  virtual void Complete(absl::Status status) = 0;
+
+  // The request will not outlive the call that started this one: encodes it aside if need be.
+  virtual void KeepRequest() {}
+
+  // What every call has: one cache line.
+  alignas(kCacheLineBytes) ClientConnection* const client;
+  CallBody reply;
+  const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
+  uint64_t deadline_ns = kNever;
+  BulkCall* bulk = nullptr;  // what it lends; null: nothing
+  SlabHandle slot;           // kSent
+  State state = State::kNew;
+  const Kind kind;
+  bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
+  bool wait_for_server = false;
+  uint32_t method = 0;               // with wait_for_server, `request` and `encoded`: what
+                                     // Channel::Call was given, of a call that does not leave at
+                                     // once
+  ClientCall* next_spare = nullptr;  // of one that is kept for reuse
+  const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
+  std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
+  uint64_t timeout_us = 0;   // 0: none
+
+ protected:
+  ClientCall(ClientConnection& connection, Kind its_kind) : client(&connection), kind(its_kind) {}
+  ~ClientCall() override = default;
+
+ private:
+  void OnTimer() final;  // the deadline
+};
+
+// A call whose caller waits for it.
+class BlockingCall final : public ClientCall, public BlockedCaller {
+ public:
+  BlockingCall(ClientConnection& connection, Engine& engine)
+      : ClientCall(connection, Kind::kBlocking), BlockedCaller(engine) {}
+  void Complete(absl::Status status) override { GoOn(std::move(status)); }
+};
+
+// A call that ends with a callback. Made by ClientConnection, which keeps finished ones for reuse.
+class CallbackCall final : public ClientCall {
+ public:
+  explicit CallbackCall(ClientConnection& connection) : ClientCall(connection, Kind::kCallback) {}
+
+  void Complete(absl::Status status) override;
+  void KeepRequest() override;
+  // What KeepRequest() has kept is not needed any more.
+  void ForgetRequest();
+
+  std::string storage;  // of `encoded`
+  alignas(kCacheLineBytes) Function<void(absl::Status)> done;
+  absl::Status early_status;  // of a call that ended while it was started; `done` is still due
+
+ private:
+  // Of `storage`, for the next call.
+  static constexpr size_t kKeepBytes = 1024;
+};
+
+}  // namespace weft

@@ -1,0 +1,264 @@
+// The life of a client's connection: attempts, pauses, loss. Calls are in client_traffic.cc.
+#include "rpc/client/client_connection.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/strings.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/wire/hello.pb.h"
+#include "rpc/wire/status_text.h"
+
+namespace weft {
+
+ClientConnection::ClientConnection(Engine& engine, const std::string& address,
+                                   const ChannelOptions& options)
+    : max_reply_bytes_(options.max_reply_bytes),
+      engine_(engine),
+      address_(address),
+      options_(options),
+      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
+
+ClientConnection::~ClientConnection() {
+  while (spare_calls_ != nullptr) delete &NewCallbackCall();
+}
+
+// --- connecting ---------------------------------------------------------------------------------
+
+void ClientConnection::Connect(Function<void(absl::Status)> done) {
+  on_connected_ = std::move(done);
+  if (state_ == State::kOpen) return Report(absl::OkStatus());
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::WantConnection() {
+  wanted_ = true;
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::Report(const absl::Status& connected) {
+  if (Function<void(absl::Status)> done = std::exchange(on_connected_, nullptr)) done(connected);
+}
+
+std::string ClientConnection::Hello() const {
+  rpc::ClientHello hello;
+  hello.set_protocol(kRpcProtocolVersion);
+  hello.set_max_outstanding_calls(options_.max_outstanding_calls);
+  hello.set_max_reply_bytes(options_.max_reply_bytes);
+  hello.set_max_windows(kMaxWindows);
+  return hello.SerializeAsString();
+}
+
+void ClientConnection::BeginAttempt() {
+  state_ = State::kConnecting;
+  wanted_ = false;
+  close_reason_ = absl::OkStatus();
+  ConnectOptions options;
+  options.link = options_.link;
+  options.hello = Hello();
+  absl::StatusOr<Connection*> connection = engine_.transport().Connect(address_, options, this);
+  if (!connection.ok()) return AttemptFailed(connection.status());
+  connection_ = *connection;
+}
+
+void ClientConnection::OnOpen(Connection& connection) {
+  explanation_ = ExplainPaths(connection.candidates());
+  if (state_ != State::kConnecting) return;
+  if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
+    connection.Close(ToStd(agreed.message()));
+    close_reason_ = std::move(agreed);
+    return;
+  }
+  state_ = State::kOpen;
+  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) {
+    warm_up_ = &cold->warm_up();
+    cold->AskForLines(this);
+  }
+  ++stats_.connects;
+  Report(absl::OkStatus());
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnConnected(connection);
+  Pump();
+}
+
+absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
+  rpc::ServerHello hello;
+  if (!hello.ParseFromString(server_hello)) {
+    return absl::FailedPreconditionError(
+        "what listens there is not a Weft server: its hello "
+        "cannot be decoded");
+  }
+  if (hello.protocol() != kRpcProtocolVersion) {
+    return absl::FailedPreconditionError(StrCat("the server speaks version ", hello.protocol(),
+                                                " of the call protocol, this client version ",
+                                                kRpcProtocolVersion));
+  }
+  if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
+    return absl::FailedPreconditionError("the server's hello makes no sense");
+  }
+  slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
+  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
+  return absl::OkStatus();
+}
+
+void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
+  connection_ = nullptr;
+  warm_up_ = &WarmUp::None();
+  if (state_ == State::kEnded) {
+    ReclaimAll(connection);
+    delete this;
+    return;
+  }
+  if (!connection.candidates().empty()) explanation_ = ExplainPaths(connection.candidates());
+  const absl::Status reason = close_reason_.ok() ? why : close_reason_;
+  if (state_ == State::kConnecting) return AttemptFailed(reason);
+
+  last_failure_ = reason;
+  methods_.Forget();
+  // A server that drops connections before it ever answers is no better than none.
+  if (++failures_ > 1) {
+    Pause();
+  } else {
+    state_ = State::kIdle;
+  }
+  ReclaimAll(connection);
+  FailSlots(NotSentError(address_, reason), MayHaveRunError(address_, reason),
+            connection.first_unsent());
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLost();
+  if (!queue_.empty() && state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::AttemptFailed(const absl::Status& why) {
+  last_failure_ = why;
+  ++stats_.connect_failures;
+  ++failures_;
+  Pause();
+  const absl::Status status = NoServerError(address_, why);
+  Report(status);
+  FailQueue(status, /*also_patient=*/absl::IsInvalidArgument(why));
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
+}
+
+// Doubles with each failure; half of it is random, so that a crowd of clients does not come back at
+// the same instant.
+void ClientConnection::Pause() {
+  state_ = State::kPausing;
+  const uint32_t doublings = std::min<uint32_t>(failures_ - 1, 30);
+  const uint64_t longest_us =
+      std::min(options_.min_backoff_us << doublings, options_.max_backoff_us);
+  const uint64_t pause_us = longest_us - jitter_.Uniform(longest_us / 2 + 1);
+  engine_.timers().Schedule(this, engine_.clock().NowNs() + pause_us * kNsPerUs);
+}
+
+void ClientConnection::OnTimer() {
+  state_ = State::kIdle;
+  if (!queue_.empty() || on_connected_ || wanted_) BeginAttempt();
+}
+
+void ClientConnection::ProtocolError(std::string_view what) {
+  close_reason_ = absl::DataLossError(StrCat("the server sent a malformed frame: ", what));
+  connection_->Close(what);
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void ClientConnection::Shutdown() {
+  const absl::Status gone =
+      absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+  WEFT_CHECK(watchers_.empty());  // RemoteMemory goes before its channel
+  state_ = State::kEnded;
+  engine_.timers().Cancel(this);
+  Report(gone);
+  FailSlots(gone, gone, 0);
+  FailQueue(gone, /*also_patient=*/true);
+  for (BulkCall& bulk : lent_) {
+    if (bulk.call_ != nullptr) End(*bulk.call_, gone);
+  }
+  while (ClientCall* call = deferred_.Front()) OnCallTimer(*call);
+  if (connection_ == nullptr) {
+    delete this;
+  } else {
+    connection_->Close("the client has closed its channel");
+  }
+}
+
+// --- lines ---------------------------------------------------------------------------------------
+
+void ClientConnection::ListLines(WarmUp* lines) {
+  lines->Add(&connection_, 2 * kCacheLineBytes);  // to the first slot
+  lines->Add(this, 2 * kCacheLineBytes);
+  lines->Add(&methods_, 1);  // the first methods' numbers
+  lines->Add(&engine_, 1);   // as a reply ends the call's timer
+}
+
+// --- callback calls -----------------------------------------------------------------------------
+
+WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() {
+  ++made_calls_;
+  return *new CallbackCall(*this);
+}
+
+// Those under way are in a slot, in the queue, or wait for their callback.
+WEFT_COLD bool ClientConnection::MayKeepOneMore() const {
+  return made_calls_ <= kMaxSpareCalls + calls_in_slots() + queued_ + deferred_count_;
+}
+
+WEFT_COLD void ClientConnection::Discard(CallbackCall& call) {
+  --made_calls_;
+  delete &call;
+}
+
+// --- facts --------------------------------------------------------------------------------------
+
+absl::StatusOr<PathInfo> ClientConnection::path() const {
+  if (state_ == State::kOpen) return connection_->path();
+  return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
+                                                   : absl::StrCat("not connected to ", address_,
+                                                                  ": ", last_failure_.message()));
+}
+
+ChannelStats ClientConnection::stats() const {
+  ChannelStats stats = stats_;
+  stats.outstanding = calls_in_slots();
+  stats.queued = queued_;
+  return stats;
+}
+
+void ClientConnection::CheckInvariants() {
+  WEFT_CHECK(queue_.CountSlowly() == queued_ && queued_ <= options_.max_queued_calls);
+  if (!slots_) return;
+  slots_->CheckInvariants();
+  uint32_t abandoned = 0;
+  uint32_t owed = 0;
+  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
+    abandoned += slot.call == nullptr;
+    owed += slot.cancel_owed;
+    WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);
+  });
+  WEFT_CHECK(abandoned == stats_.abandoned && owed == cancels_owed_);
+}
+
+// --- callback calls -----------------------------------------------------------------------------
+
+bool ClientConnection::Defer(CallbackCall& call, absl::Status* status) {
+  if (deferred_count_ >= options_.max_queued_calls) return false;
+  call.early_status = std::move(*status);
+  deferred_.PushBack(&call);
+  ++deferred_count_;
+  engine_.timers().Schedule(&call, 0);  // due at the next look
+  return true;
+}
+
+void ClientConnection::OnCallTimer(ClientCall& call) {
+  if (call.state != ClientCall::State::kDone) return Expire(call);
+  IntrusiveList<ClientCall>::Remove(&call);
+  --deferred_count_;
+  engine_.timers().Cancel(&call);
+  auto& deferred = static_cast<CallbackCall&>(call);
+  deferred.Complete(std::move(deferred.early_status));
+}
+
+}  // namespace weft

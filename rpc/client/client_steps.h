@@ -1,0 +1,68 @@
+// The way of a call out of the client when nothing stands in its way: steps that Channel::Call()
+// has in line, and that calls from the queue take too.
+//
+// Threads: the engine's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "core/inline.h"
+#include "core/trace.h"
+#include "rpc/client/client_connection.h"
+
+namespace weft {
+
+// A request is a message, or bytes: a struct of fixed layout, or what was serialized aside. Size
+// first, then exactly that many bytes.
+inline size_t RequestBytes(const google::protobuf::MessageLite& request) {
+  return request.ByteSizeLong();
+}
+inline size_t RequestBytes(std::string_view encoded) { return encoded.size(); }
+inline void EncodeRequestTo(const google::protobuf::MessageLite& request, std::byte* to) {
+  request.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+}
+inline void EncodeRequestTo(std::string_view encoded, std::byte* to) {
+  std::memcpy(to, encoded.data(), encoded.size());
+}
+
+// False: it is too large for the server, or there is no slot or no credit. For the latter
+// OnWritable() follows; without a connection OnClosed() does.
+template <class Request>
+WEFT_INLINE bool ClientConnection::SendRequest(ClientCall& call, uint16_t method,
+                                               const Request& request) {
+  const size_t bytes = RequestBytes(request);
+  if (bytes > max_request_bytes_) [[unlikely]]
+    return false;
+  SlabHandle handle;
+  Slot* const slot = slots_->Allocate(&handle);
+  if (slot == nullptr) [[unlikely]]
+    return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]] {
+    slots_->Free(handle);
+    return false;
+  }
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, frame.data);
+  EncodeRequestTo(request, frame.data + kCallHeaderBytes);
+  Trace(TracePoint::kWritten);
+  *slot = {&call, frame.number, false};
+  call.slot = handle;
+  call.state = ClientCall::State::kSent;
+  return true;
+}
+
+template <class Request>
+WEFT_INLINE bool ClientConnection::SendAtOnce(ClientCall& call, uint32_t method,
+                                              const Request& request) {
+  const uint16_t number = methods_.Find(method);
+  if (!MaySend() || number == MethodTable::kUnknown || !SendRequest(call, number, request))
+      [[unlikely]]
+    return false;
+  ++stats_.calls_started;
+  return true;
+}
+
+}  // namespace weft

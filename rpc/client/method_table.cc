@@ -1,0 +1,151 @@
+#include "rpc/client/method_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "rpc/layout/method_layouts.h"
+
+namespace weft {
+namespace {
+
+size_t CountOf(const ServiceDescriptor& service) {
+  return service.methods.size() + service.forms.size();
+}
+
+// A method, or behind all methods a form of one.
+const MethodDescriptor& DescriptorOf(const ServiceDescriptor& service, size_t index) {
+  return index < service.methods.size() ? service.methods[index]
+                                        : service.forms[index - service.methods.size()];
+}
+
+}  // namespace
+
+uint32_t MethodTable::Bind(const ServiceDescriptor& service) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Bound& bound : bound_) {
+    if (bound.service == &service) return bound.first;
+  }
+  const auto count = static_cast<uint32_t>(CountOf(service));
+  if (count > kMaxMethods - next_) return kMaxMethods;
+  bound_.push_back({next_, &service});
+  next_ += count;
+  return next_ - count;
+}
+
+bool MethodTable::Learn(const rpc::ServerHello& hello) {
+  Forget();
+  served_.clear();
+  forms_.clear();
+  server_name_ = hello.name();
+  uint32_t first = 0;
+  for (const rpc::ServiceTable& service : hello.services()) {
+    Served served{static_cast<uint16_t>(first), {}};
+    served.methods.assign(service.methods().begin(), service.methods().end());
+    first += static_cast<uint32_t>(service.methods_size());
+    if (first >= kUnknown) return false;
+    served_.emplace(service.name(), std::move(served));
+  }
+  first_form_ = static_cast<uint16_t>(first);
+  if (static_cast<uint32_t>(hello.forms_size()) >= kUnknown - first) return false;
+  for (const rpc::MethodForm& form : hello.forms()) {
+    forms_.push_back({form.method(), form.request_layout(), form.reply_layout()});
+  }
+  return true;
+}
+
+const MethodTable::Bound* MethodTable::FindBound(uint32_t method) const {
+  const auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) {
+    return method >= b.first && method - b.first < CountOf(*b.service);
+  });
+  return bound == bound_.end() ? nullptr : &*bound;
+}
+
+std::string MethodTable::ServerText(const std::string& address) const {
+  return server_name_.empty() ? address : StrCat("\"", server_name_, "\" at ", address);
+}
+
+absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
+                                                         const std::string& address) {
+  if (const auto known = converted_.find(method); known != converted_.end()) return known->second;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Bound* const bound = FindBound(method);
+  if (bound == nullptr) {
+    return absl::ResourceExhaustedError(
+        StrCat("the services bound to this channel have more than ", kMaxMethods, " methods"));
+  }
+  const MethodDescriptor& wanted = DescriptorOf(*bound->service, method - bound->first);
+  const std::string service(bound->service->full_name);
+  const std::string name(wanted.name);
+  const auto served = served_.find(service);
+  if (served == served_.end()) {
+    return absl::UnimplementedError(StrCat("server ", ServerText(address), " has no service ",
+                                           service, " (called for method ", name, ")"));
+  }
+  const std::vector<std::string>& methods = served->second.methods;
+  const auto at = std::find(methods.begin(), methods.end(), name);
+  if (at == methods.end()) {
+    return absl::UnimplementedError(
+        StrCat("service ", service, " of server ", ServerText(address), " has no method ", name));
+  }
+  Agreed agreed;
+  agreed.number = static_cast<uint16_t>(served->second.first + (at - methods.begin()));
+  const uint16_t number = agreed.number;
+  if (wanted.layouts != nullptr) agreed = BestForm(*wanted.layouts, number);
+  if (agreed.as_wanted) {
+    numbers_[method] = agreed.number;
+  } else {
+    LogConversions(*wanted.layouts, agreed, StrCat(service, ".", name), number, address);
+    converted_.emplace(method, agreed);
+  }
+  return agreed;
+}
+
+// The server's form of its method `method` that has most of what is wanted: the method itself if
+// need be.
+MethodTable::Agreed MethodTable::BestForm(const MethodLayouts& wanted, uint16_t method) const {
+  const auto fits = [](const LayoutSide& side, uint64_t hash) {
+    return hash == 0 || (side.fixed() && side.type->hash == hash);
+  };
+  Agreed best{method, !wanted.request.fixed() && !wanted.reply.fixed(), false, false};
+  for (size_t i = 0; i < forms_.size(); ++i) {
+    const ServedForm& form = forms_[i];
+    if (form.method != method || !fits(wanted.request, form.request_layout) ||
+        !fits(wanted.reply, form.reply_layout)) {
+      continue;
+    }
+    const bool request_fixed = form.request_layout != 0;
+    const bool reply_fixed = form.reply_layout != 0;
+    if (request_fixed + reply_fixed <= best.request_fixed + best.reply_fixed) continue;
+    best = {static_cast<uint16_t>(first_form_ + i),
+            request_fixed == wanted.request.fixed() && reply_fixed == wanted.reply.fixed(),
+            request_fixed, reply_fixed};
+  }
+  return best;
+}
+
+void MethodTable::LogConversions(const MethodLayouts& wanted, const Agreed& agreed,
+                                 const std::string& method, uint16_t number,
+                                 const std::string& address) const {
+  const auto log = [&](std::string_view which, const LayoutSide& side, bool fixed,
+                       uint64_t ServedForm::*hash) {
+    if (!side.fixed() || fixed) return;
+    uint64_t theirs = 0;
+    for (const ServedForm& form : forms_) {
+      if (form.method == number && form.*hash != 0) theirs = form.*hash;
+    }
+    if (theirs == 0) {
+      WEFT_LOG(kInfo, "the ", which, " of ", method, " travels as protobuf: server ",
+               ServerText(address), " has no fixed layout of it");
+    } else {
+      WEFT_LOG(kWarning, "the ", which, " of ", method, " travels as protobuf: the layout of ",
+               side.type->name, " is ", absl::Hex(side.type->hash, absl::kZeroPad16), " here and ",
+               absl::Hex(theirs, absl::kZeroPad16), " at server ", ServerText(address));
+    }
+  };
+  log("request", wanted.request, agreed.request_fixed, &ServedForm::request_layout);
+  log("reply", wanted.reply, agreed.reply_fixed, &ServedForm::reply_layout);
+}
+
+}  // namespace weft

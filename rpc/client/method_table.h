@@ -1,0 +1,100 @@
+// Which number a server gives to each method that this client can call.
+//
+// Stubs bind their services to a channel once; the server's numbers are known when a connection
+// opens, and looked up at the first call of a method on it. From then on a call costs one array
+// access.
+//
+// A form of a method, with messages of fixed layout (method_layouts.h), has a number of its own. A
+// server that has no form with the same layouts has one for one direction, or the method: calls
+// then come to Resolve() each time, and convert.
+//
+// Threads: Bind() from any; the rest on the engine's thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rpc/wire/hello.pb.h"
+#include "rpc/wire/service.h"
+
+namespace weft {
+
+class MethodTable {
+ public:
+  static constexpr uint16_t kUnknown = 0xFFFF;
+
+  // What a call of a method or form is sent as.
+  struct Agreed {
+    uint16_t number = kUnknown;
+    bool as_wanted = true;  // false: `request_fixed`, `reply_fixed` are not all that was bound
+    bool request_fixed = false;
+    bool reply_fixed = false;
+  };
+
+  // Methods and forms of all bound services; stubs beyond fail their calls with RESOURCE_EXHAUSTED.
+  // Two bytes each.
+  static constexpr uint32_t kMaxMethods = 2048;
+
+  MethodTable() { Forget(); }
+
+  // The channel's number of the service's first method; its forms follow its methods.
+  uint32_t Bind(const ServiceDescriptor& service);
+
+  // A connection opened: the server's table. False: more methods than 16 bits can number.
+  [[nodiscard]] bool Learn(const rpc::ServerHello& hello);
+
+  // Numbers of a connection that is no more.
+  void Forget() {
+    numbers_.fill(kUnknown);
+    converted_.clear();
+  }
+
+  // The server's number of the channel's method `method`, or kUnknown.
+  uint16_t Find(uint32_t method) const {
+    return method < kMaxMethods ? numbers_[method] : kUnknown;
+  }
+
+  // For a method that Find() does not know: looks it up. UNIMPLEMENTED names what the server lacks.
+  absl::StatusOr<Agreed> Resolve(uint32_t method, const std::string& address);
+
+ private:
+  struct Bound {
+    uint32_t first;
+    const ServiceDescriptor* service;
+  };
+  struct Served {
+    uint16_t first;
+    std::vector<std::string> methods;
+  };
+  struct ServedForm {
+    uint32_t method;
+    uint64_t request_layout;
+    uint64_t reply_layout;
+  };
+
+  const Bound* FindBound(uint32_t method) const;
+  std::string ServerText(const std::string& address) const;
+  Agreed BestForm(const MethodLayouts& wanted, uint16_t method) const;
+  void LogConversions(const MethodLayouts& wanted, const Agreed& agreed, const std::string& method,
+                      uint16_t number, const std::string& address) const;
+
+  // Engine thread only.
+  std::array<uint16_t, kMaxMethods> numbers_;
+  std::string server_name_;
+  std::unordered_map<std::string, Served> served_;
+  std::vector<ServedForm> forms_;  // the first has the number first_form_
+  uint16_t first_form_ = 0;
+  std::unordered_map<uint32_t, Agreed> converted_;  // calls that are not sent as wanted
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::vector<Bound> bound_;
+  uint32_t next_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,199 @@
+#include "rpc/memory/record_slots.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/strings.h"
+#include "rpc/layout/record.h"
+
+namespace weft {
+namespace {
+
+// Slots for records of one array: as many as four batches need, in 4 MiB at most, but for very
+// large records. Fewer: operations wait for each other. More: memory.
+constexpr size_t kMostSlots = 4 * kMaxBatchTransfers;
+constexpr size_t kFewestSlots = 4;
+constexpr size_t kSlotBytes = size_t{4} << 20;
+
+// Spare operations that are kept: as many as a busy connection has outstanding. About 800 bytes
+// each.
+constexpr uint32_t kMaxSpareOperations = 128;
+
+absl::Status Cancelled() {
+  return absl::CancelledError("the RemoteArray was destroyed (not sent)");
+}
+
+}  // namespace
+
+uint32_t RecordSlots::CountFor(size_t record_bytes) {
+  return static_cast<uint32_t>(std::clamp(kSlotBytes / record_bytes, kFewestSlots, kMostSlots));
+}
+
+RecordSlots::RecordSlots(Engine& engine, RemoteMemory& memory, const RecordShape& shape,
+                         MemorySlice slots)
+    : engine_(engine), memory_(memory), shape_(shape), slice_(slots) {
+  for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
+}
+
+RecordSlots::~RecordSlots() {
+  WEFT_CHECK(free_.size() == CountFor(shape_.bytes));
+  while (RecordOperation* spare = spare_.PopFront()) delete static_cast<CallbackRecords*>(spare);
+}
+
+void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
+  operation.slots_ = this;
+  operation.first_ = 0;
+  operation.tries_ = 0;
+  operation.moving_ = 0;
+  if (closing_) return operation.Finish(Cancelled());
+  if (!valid.ok() || operation.indices.empty()) {
+    operation.end_ = valid;
+    operation.ending_ = true;
+    paused_.PushBack(&operation);
+    engine_.timers().Schedule(&operation, 0);  // due at the next look
+    return;
+  }
+  waiting_.PushBack(&operation);
+  Serve();
+}
+
+void RecordSlots::Serve() {
+  while (!free_.empty()) {
+    RecordOperation* operation = waiting_.PopFront();
+    if (operation == nullptr) return;
+    Begin(*operation);
+  }
+}
+
+// A chunk of what is still to be moved, as large as there are slots.
+void RecordSlots::Begin(RecordOperation& operation) {
+  operation.chunk_ =
+      std::min({operation.indices.size() - operation.first_, kMaxBatchTransfers, free_.size()});
+  for (uint32_t i = 0; i < operation.chunk_; ++i) {
+    operation.places_[i] = {free_.back(), i};
+    free_.pop_back();
+  }
+  operation.moving_ = static_cast<uint32_t>(operation.chunk_);
+  if (operation.record != nullptr) {
+    std::memcpy(At(operation.places_[0].slot), operation.record, shape_.bytes);
+  }
+  Move(operation);
+}
+
+void RecordSlots::Move(RecordOperation& operation) {
+  for (uint32_t i = 0; i < operation.moving_; ++i) {
+    const auto [slot, position] = operation.places_[i];
+    pieces_[i] = {operation.indices[operation.first_ + position] * shape_.bytes,
+                  {slice_.memory, slice_.offset + slot * shape_.bytes, shape_.bytes}};
+  }
+  const absl::Span<const RemotePiece> pieces(pieces_.data(), operation.moving_);
+  auto moved = [this, &operation](const absl::Status& status) { OnMoved(operation, status); };
+  if (operation.record != nullptr) {
+    memory_.WriteBatch(pieces, moved);
+  } else {
+    memory_.ReadBatch(pieces, moved);
+  }
+}
+
+void RecordSlots::OnMoved(RecordOperation& operation, const absl::Status& status) {
+  if (!status.ok() || operation.record != nullptr) return End(operation, status);
+  stats_.reads += operation.moving_;
+  Collect(operation);
+  if (operation.moving_ > 0) return MoveAgain(operation);
+  operation.first_ += operation.chunk_;
+  operation.tries_ = 0;
+  if (operation.first_ == operation.indices.size()) return End(operation, absl::OkStatus());
+  if (closing_) return End(operation, Cancelled());
+  waiting_.PushBack(&operation);
+  Serve();
+}
+
+// Hands over the records that are whole; the others stay in their places.
+void RecordSlots::Collect(RecordOperation& operation) {
+  uint32_t torn = 0;
+  for (uint32_t i = 0; i < operation.moving_; ++i) {
+    const RecordOperation::Place place = operation.places_[i];
+    const std::byte* read = At(place.slot);
+    if (shape_.checked && !IsWholeRecord(read, shape_.bytes)) {
+      operation.places_[torn++] = place;
+      continue;
+    }
+    std::memcpy(operation.out + (operation.first_ + place.position) * shape_.bytes, read,
+                shape_.bytes);
+    free_.push_back(place.slot);
+  }
+  operation.moving_ = torn;
+  stats_.torn_reads += torn;
+}
+
+void RecordSlots::MoveAgain(RecordOperation& operation) {
+  if (closing_) return End(operation, Cancelled());
+  if (++operation.tries_ >= kTornTries) {
+    const uint64_t index = operation.indices[operation.first_ + operation.places_[0].position];
+    return End(operation, absl::AbortedError(StrCat("record ", index, " of ", shape_.layout_name,
+                                                    " was being changed each of the ", kTornTries,
+                                                    " times that it was read")));
+  }
+  if (operation.tries_ < kTornTriesAtOnce) return Move(operation);
+  paused_.PushBack(&operation);
+  engine_.timers().Schedule(&operation, engine_.clock().NowNs() + kTornPauseUs * kNsPerUs);
+}
+
+void RecordSlots::OnPauseOver(RecordOperation& operation) {
+  IntrusiveList<RecordOperation>::Remove(&operation);
+  if (!std::exchange(operation.ending_, false)) return Move(operation);
+  operation.Finish(std::move(operation.end_));
+}
+
+void RecordSlots::ReleaseAll(RecordOperation& operation) {
+  for (uint32_t i = 0; i < operation.moving_; ++i) free_.push_back(operation.places_[i].slot);
+  operation.moving_ = 0;
+}
+
+void RecordSlots::End(RecordOperation& operation, absl::Status status) {
+  ReleaseAll(operation);
+  operation.Finish(std::move(status));
+  Serve();
+}
+
+void RecordSlots::Shutdown() {
+  closing_ = true;
+  while (RecordOperation* operation = waiting_.PopFront()) operation->Finish(Cancelled());
+  while (RecordOperation* operation = paused_.PopFront()) {
+    engine_.timers().Cancel(operation);
+    ReleaseAll(*operation);
+    const bool ending = std::exchange(operation->ending_, false);
+    operation->Finish(ending ? std::move(operation->end_) : Cancelled());
+  }
+}
+
+// --- operations with callbacks ------------------------------------------------------------------
+
+CallbackRecords* RecordSlots::NewOperation() {
+  RecordOperation* spare = spare_.PopBack();
+  if (spare == nullptr) return new CallbackRecords;
+  --spare_count_;
+  return static_cast<CallbackRecords*>(spare);
+}
+
+void RecordSlots::Recycle(CallbackRecords* operation) {
+  if (spare_count_ >= kMaxSpareOperations) {
+    delete operation;
+    return;
+  }
+  spare_.PushBack(operation);
+  ++spare_count_;
+}
+
+void RecordOperation::OnTimer() { slots_->OnPauseOver(*this); }
+
+void CallbackRecords::Finish(absl::Status status) {
+  Function<void(absl::Status)> end = std::move(done);
+  slots_->Recycle(this);
+  end(std::move(status));
+}
+
+}  // namespace weft

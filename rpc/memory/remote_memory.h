@@ -1,0 +1,145 @@
+// RemoteMemory is another process's memory, read and written in place: what a weft.RemoteRegion in
+// a message is good for.
+//
+//   auto pages = weft::RemoteMemory::Open(*channel, reply.pages());
+//   auto buffer = channel->AllocateBuffer(8192);
+//   absl::Status status = (*pages)->Read(page * 8192, SliceOf((*buffer)->memory()));
+//
+// It travels over the channel's connection, and belongs to its engine as the channel does. Open()
+// exchanges the handle for a lease (transport/lease.h), which is renewed while it is used; that of
+// an idle one lapses, and the next use asks again: one round trip more. After the connection is
+// lost, the next use connects and asks again. What cannot be posted now (no connection, no lease
+// yet, too many outstanding) waits here in order, max_waiting operations at most.
+//
+// Bounds and rights are checked here first, against what the handle says of itself, and the time
+// against the lease: an honest program never meets the owner's, or the network card's, refusal,
+// which on verbs and tcp would end the connection.
+//
+// Ordering: reads and writes complete in any order among themselves. Write, then notify: a call on
+//   the same channel that is started after Write() has been accepted finds the bytes there, without
+//   waiting for the write's end:
+//       memory->Write(0, record, done);        // from one thread,
+//       stub.Changed(request, &reply, ...);    // one after the other
+//   An atomic sees every write that was accepted before it. A Read that has to see a Write is
+//   started after that one's end. (After the end of a Write the local memory may be reused; that
+//   it has arrived is proven by the reply to a call, or by an atomic's end.)
+// Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
+//   out by the owner's engine on every path (transport/operation.h): atomic with each other and
+//   with std::atomic_ref in the owner's process, not with one-sided writes.
+// Torn reads: a Read is not atomic against writes to the same bytes. rpc/memory/remote_array.h
+// detects that.
+//
+// Threads: any, several at once, as Channel. Callbacks run on the engine's thread.
+// Lifetime: the channel outlives it. The local memory stays untouched and its LocalMemory alive
+//   until the operation has ended. The destructor lets what is posted end, ends what waits with
+//   CANCELLED, and gives the lease back; every callback has run when it returns.
+//   REQUIRES: not destroyed from inside a callback of its engine.
+// Errors, by what to do next:
+//   INVALID_ARGUMENT    out of bounds, or unaligned: fix the call. Nothing was sent.
+//   PERMISSION_DENIED   the handle lacks the right (the text has both); or the owner does not know
+//                       the handle: forged, revoked, expired, another tenant's. For good.
+//   FAILED_PRECONDITION the layouts differ (the text has both); or a blocking form inside a
+//                       callback of the same engine.
+//   ABORTED             the owner has revoked the handle. For good; what was under way may have
+//                       been carried out.
+//   UNAVAILABLE         no connection. The text says "not sent, safe to retry" or "may have been
+//                       carried out".
+//   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try
+//                       later. Or the owner's limit of leases is reached.
+//   UNIMPLEMENTED       the owner's release knows no leases.
+//   CANCELLED           this was destroyed before it was sent.
+// Invariants: every operation ends exactly once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/function.h"
+#include "rpc/bulk/memory_slice.h"
+#include "rpc/client/channel.h"
+#include "transport/region_handle.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+class RemoteMemoryCore;
+
+struct RemoteMemoryOptions {
+  // Behaviour.
+  // What the memory is taken for: kLayoutHash of a fixed-layout message, 0 for plain bytes. An
+  // owner who has said something else makes Open() fail.
+  uint64_t layout = 0;
+  // How long each lease is asked for: 1 s to 60 s; the owner may give less. Longer: fewer renewals.
+  // Shorter: an owner whose holder has vanished has its memory back sooner.
+  uint64_t lease_us = 10'000'000;
+  // Open() waits for the lease and reports why there is none. False: the first use asks.
+  bool resolve_at_once = true;
+  // Performance.
+  uint32_t max_waiting = 1024;  // 1..65536 operations that cannot be posted yet
+};
+
+// One piece of a batch: local.length bytes between local memory and remote [offset...].
+struct RemotePiece {
+  uint64_t offset = 0;  // bytes
+  MemorySlice local;
+};
+
+class RemoteMemory {
+ public:
+  // Takes what a message brought. From inside a callback of the channel's engine only with
+  // resolve_at_once = false. INVALID_ARGUMENT: not a handle, or options out of bounds.
+  static absl::StatusOr<std::unique_ptr<RemoteMemory>> Open(
+      Channel& channel, const RemoteRegion& region, const RemoteMemoryOptions& options = {});
+  ~RemoteMemory();
+  RemoteMemory(const RemoteMemory&) = delete;
+  RemoteMemory& operator=(const RemoteMemory&) = delete;
+
+  // What the handle says.
+  uint64_t size() const { return handle_.length(); }  // bytes
+  Rights rights() const { return handle_.rights(); }
+  Channel& channel() { return channel_; }
+
+  // Asks the owner for a handle to `length` bytes from `offset`, with fewer rights, for a time (0:
+  // as long as this one), to pass on to whoever is of the same tenant. Blocks. UNAVAILABLE: no
+  // connection now; PERMISSION_DENIED as above.
+  absl::StatusOr<RemoteRegion> Derive(uint64_t offset, uint64_t length, Rights rights,
+                                      uint64_t lifetime_us = 0);
+
+  // --- blocking: return when it has ended -------------------------------------------------------
+
+  absl::Status Read(uint64_t offset, const MemorySlice& into);
+  absl::Status Write(uint64_t offset, const MemorySlice& from);
+  // 1..kMaxBatchTransfers pieces, posted together, in any order among themselves. After an error,
+  // others may have been carried out.
+  absl::Status ReadBatch(absl::Span<const RemotePiece> pieces);
+  absl::Status WriteBatch(absl::Span<const RemotePiece> pieces);
+  // What was there before.
+  absl::StatusOr<uint64_t> FetchAdd(uint64_t offset, uint64_t operand);
+  absl::StatusOr<uint64_t> CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired);
+
+  // --- with a callback: return when it is accepted ----------------------------------------------
+
+  // `done` runs once, on the engine's thread and not inside this function; only when the engine's
+  // inbox is full does it run here. The pieces' array may go when this returns.
+  void Read(uint64_t offset, const MemorySlice& into, Function<void(absl::Status)> done);
+  void Write(uint64_t offset, const MemorySlice& from, Function<void(absl::Status)> done);
+  void ReadBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
+  void WriteBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
+  void FetchAdd(uint64_t offset, uint64_t operand, Function<void(absl::StatusOr<uint64_t>)> done);
+  void CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
+                   Function<void(absl::StatusOr<uint64_t>)> done);
+
+ private:
+  RemoteMemory(Channel& channel, const RegionHandle& handle, const RemoteMemoryOptions& options);
+
+  // Constant after construction.
+  Channel& channel_;
+  const RegionHandle handle_;
+  RemoteMemoryCore* const core_;  // the engine's side; goes with this
+};
+
+}  // namespace weft

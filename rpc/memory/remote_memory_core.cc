@@ -1,0 +1,484 @@
+#include "rpc/memory/remote_memory_core.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/strings.h"
+#include "rpc/wire/status_text.h"
+
+namespace weft {
+namespace {
+
+// Spare operations that are kept: as many as a busy connection has outstanding. About 300 bytes
+// each.
+constexpr uint32_t kMaxSpareOperations = 256;
+
+std::string RightsText(Rights rights) {
+  std::string text;
+  if ((rights & kMayRead) != 0) text += " read";
+  if ((rights & kMayWrite) != 0) text += " write";
+  if ((rights & kMayUseAtomics) != 0) text += " atomics";
+  return text.empty() ? " none" : text;
+}
+
+Rights NeededBy(RemoteOperation::Kind kind) {
+  switch (kind) {
+    case RemoteOperation::Kind::kRead:
+      return kMayRead;
+    case RemoteOperation::Kind::kWrite:
+      return kMayWrite;
+    default:
+      return kMayUseAtomics;
+  }
+}
+
+// Answers that will be the same next time.
+bool IsForGood(const absl::Status& why) {
+  switch (why.code()) {
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whichever of both there is.
+void Call(Function<void(absl::Status)>& end,
+          Function<void(absl::StatusOr<uint64_t>)>& end_with_number, absl::Status status,
+          uint64_t found) {
+  if (end) return end(std::move(status));
+  if (status.ok()) return end_with_number(found);
+  end_with_number(std::move(status));
+}
+
+}  // namespace
+
+RemoteMemoryCore::RemoteMemoryCore(Engine& engine, ClientConnection& client,
+                                   const RegionHandle& handle, const RemoteMemoryOptions& options)
+    : engine_(engine),
+      client_(client),
+      handle_(handle),
+      size_(handle.length()),
+      rights_(handle.rights()),
+      options_(options) {}
+
+RemoteMemoryCore::~RemoteMemoryCore() {
+  while (RemoteOperation* spare = spare_.PopFront()) delete static_cast<CallbackOperation*>(spare);
+}
+
+// --- what can be said beforehand ----------------------------------------------------------------
+
+absl::Status RemoteMemoryCore::Check(const RemoteOperation& operation) const {
+  if (absl::Status allowed = CheckRights(operation); !allowed.ok()) return allowed;
+  return operation.moves() ? CheckPieces(operation) : CheckAtomic(operation);
+}
+
+absl::Status RemoteMemoryCore::CheckRights(const RemoteOperation& operation) const {
+  const Rights needed = NeededBy(operation.kind);
+  if ((rights_ & needed) != 0) [[likely]]
+    return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("the operation needs the right to", RightsText(needed),
+                                            "; the handle grants:", RightsText(rights_),
+                                            " (not sent)"));
+}
+
+absl::Status RemoteMemoryCore::CheckPieces(const RemoteOperation& operation) const {
+  if (operation.pieces.empty() || operation.pieces.size() > kMaxBatchTransfers) {
+    return absl::InvalidArgumentError(StrCat("a batch has 1 to ", kMaxBatchTransfers,
+                                             " pieces; this one has ", operation.pieces.size(),
+                                             " (not sent)"));
+  }
+  for (const RemotePiece& piece : operation.pieces) {
+    const uint64_t length = piece.local.length;
+    if (!piece.local.valid() || length == 0) {
+      return absl::InvalidArgumentError(StrCat("a piece of ", length, " bytes at offset ",
+                                               piece.local.offset,
+                                               " does not lie in its local memory (not sent)"));
+    }
+    if (piece.offset > size_ || length > size_ - piece.offset) {
+      return absl::InvalidArgumentError(StrCat(length, " bytes at offset ", piece.offset,
+                                               " do not lie in the ", size_,
+                                               " bytes of the remote memory (not sent)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoteMemoryCore::CheckAtomic(const RemoteOperation& operation) const {
+  constexpr uint64_t kBytes = sizeof(uint64_t);
+  if (operation.offset % kBytes == 0 && size_ >= kBytes && operation.offset <= size_ - kBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(StrCat("an atomic's offset is a multiple of 8 within the ",
+                                           size_, " bytes of the remote memory; this one is ",
+                                           operation.offset, " (not sent)"));
+}
+
+// --- the lease ----------------------------------------------------------------------------------
+
+void RemoteMemoryCore::Open(Function<void(absl::Status)> done) {
+  on_opened_ = std::move(done);
+  Watch();
+  Ask();
+}
+
+void RemoteMemoryCore::Watch() {
+  client_.Watch(this);
+  connection_ = client_.open_connection();
+}
+
+void RemoteMemoryCore::Report(const absl::Status& opened) {
+  if (Function<void(absl::Status)> done = std::exchange(on_opened_, nullptr)) done(opened);
+}
+
+// Whatever is missing for the next operation: a connection, or a lease. What comes of it is heard
+// later, or inside.
+void RemoteMemoryCore::Ask() {
+  if (gone_ != nullptr) return;
+  if (connection_ == nullptr) return client_.WantConnection();
+  if (Lease::state() != Lease::State::kIdle) return;
+  const absl::Status asked =
+      connection_->Resolve(handle_, options_.layout, options_.lease_us * kNsPerUs, this);
+  if (asked.ok()) return;
+  // "Not open": OnConnectionLost() is on its way.
+  if (!absl::IsFailedPrecondition(asked)) Refuse(asked, IsForGood(asked));
+}
+
+// The lease holds now. One that lapses is asked for again, one half through is renewed.
+bool RemoteMemoryCore::Usable() {
+  if (connection_ == nullptr || Lease::state() != Lease::State::kHeld) return false;
+  const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
+  if (now_ns < renew_at_ns_) [[likely]]
+    return true;
+  if (now_ns < usable_until_ns()) {
+    Renew();
+    return Lease::state() == Lease::State::kHeld;
+  }
+  // Too late: with nothing under way a new one is as good, and one answer sooner.
+  if (posted_ == 0) {
+    GiveBack();
+  } else {
+    Renew();
+  }
+  return false;
+}
+
+void RemoteMemoryCore::Renew() {
+  if (renewing_) return;
+  renewing_ = true;
+  const absl::Status asked = connection_->Renew(options_.lease_us * kNsPerUs, this);
+  if (!asked.ok()) renewing_ = false;  // the next operation tries again
+}
+
+void RemoteMemoryCore::GiveBack() {
+  if (Lease::state() == Lease::State::kIdle) return;
+  WEFT_DCHECK(connection_ != nullptr);  // a connection that is lost has ended its leases before
+  giving_back_ = true;
+  connection_->Return(this);
+  giving_back_ = false;
+  renewing_ = false;
+}
+
+void RemoteMemoryCore::OnGranted() {
+  renewing_ = false;
+  client_.PeerAnswered();
+  const uint64_t now_ns = engine_.clock().NowNs();
+  renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
+  if (remote().length != size_) {
+    GiveBack();
+    return Refuse(absl::DataLossError(StrCat("the owner grants ", remote().length,
+                                             " bytes on a handle of ", size_)),
+                  /*for_good=*/true);
+  }
+  Report(absl::OkStatus());
+  Pump();
+}
+
+void RemoteMemoryCore::OnEnded(const absl::Status& why) {
+  renewing_ = false;
+  if (giving_back_ || gone_ != nullptr) return;
+  if (absl::IsUnavailable(why)) return;  // OnConnectionLost() follows
+  if (absl::IsDeadlineExceeded(why) || absl::IsCancelled(why)) {
+    if (wanted()) Ask();
+    return;
+  }
+  Refuse(why, IsForGood(why));
+}
+
+void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
+  if (for_good) refused_ = why;
+  Report(why);
+  FailWaiting(why);
+}
+
+// --- the connection -----------------------------------------------------------------------------
+
+void RemoteMemoryCore::OnConnected(Connection& connection) {
+  connection_ = &connection;
+  if (wanted()) Ask();
+}
+
+void RemoteMemoryCore::OnConnectionLost() {
+  connection_ = nullptr;
+  if (gone_ != nullptr) return LookForTheEnd();
+  if (wanted()) Ask();
+}
+
+void RemoteMemoryCore::OnNoConnection(const absl::Status& why) {
+  Report(why);
+  FailWaiting(why);
+}
+
+// --- operations ---------------------------------------------------------------------------------
+
+void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& valid) {
+  operation.core = this;
+  if (!valid.ok()) return End(operation, valid);
+  if (!refused_.ok()) return End(operation, refused_);
+  // Nobody overtakes those who wait.
+  if (waiting_.empty() && Usable()) {
+    bool room = true;
+    absl::Status posted = Post(operation, &room);
+    if (posted.ok()) return;
+    if (room) return End(operation, std::move(posted));
+  }
+  Enqueue(operation);
+}
+
+void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const absl::Status& valid) {
+  // Other callbacks may run inside, and start operations of their own.
+  const CallbackOperation* const outer = std::exchange(starting_, &operation);
+  Start(operation, valid);
+  starting_ = outer;
+}
+
+// *room = false: there is none now, and OnRoom() or OnConnectionLost() will come.
+absl::Status RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
+  ++posted_;
+  operation.state = RemoteOperation::State::kPosted;
+  absl::Status posted = Submit(operation);
+  if (posted.ok()) return posted;
+  --posted_;
+  operation.state = RemoteOperation::State::kNew;
+  *room = !absl::IsResourceExhausted(posted) && !absl::IsFailedPrecondition(posted);
+  return posted;
+}
+
+absl::Status RemoteMemoryCore::Submit(RemoteOperation& operation) {
+  switch (operation.kind) {
+    case RemoteOperation::Kind::kFetchAdd:
+      return connection_->FetchAdd(remote().Slice(operation.offset, sizeof(uint64_t)),
+                                   operation.operand, &operation);
+    case RemoteOperation::Kind::kCompareSwap:
+      return connection_->CompareSwap(remote().Slice(operation.offset, sizeof(uint64_t)),
+                                      operation.operand, operation.desired, &operation);
+    default:
+      return SubmitPieces(operation);
+  }
+}
+
+absl::Status RemoteMemoryCore::SubmitPieces(RemoteOperation& operation) {
+  const size_t count = operation.pieces.size();
+  for (size_t i = 0; i < count; ++i) {
+    const RemotePiece& piece = operation.pieces[i];
+    absl::StatusOr<const Region*> region = piece.local.memory->For(*connection_);
+    if (!region.ok()) {
+      // Waiting would not help.
+      return absl::InternalError(absl::StrCat(
+          "the local memory cannot be registered: ", region.status().message(), " (not sent)"));
+    }
+    transfers_[i] = {*region, piece.local.offset, remote().Slice(piece.offset, piece.local.length)};
+  }
+  const bool reads = operation.kind == RemoteOperation::Kind::kRead;
+  const Transfer& first = transfers_[0];
+  if (count == 1) {
+    return reads ? connection_->Read(*first.local, first.local_offset, first.remote, &operation)
+                 : connection_->Write(*first.local, first.local_offset, first.remote, &operation);
+  }
+  const absl::Span<const Transfer> batch(transfers_.data(), count);
+  return reads ? connection_->ReadBatch(batch, &operation)
+               : connection_->WriteBatch(batch, &operation);
+}
+
+void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
+  if (gone_ != nullptr) {
+    return End(operation, absl::CancelledError("the RemoteMemory was destroyed (not sent)"));
+  }
+  if (waiting_count_ >= options_.max_waiting) {
+    return End(operation,
+               absl::ResourceExhaustedError(StrCat(
+                   waiting_count_, " operations wait already for memory of ", client_.address(),
+                   ", as many as RemoteMemoryOptions::max_waiting allows (not sent)")));
+  }
+  operation.KeepPieces();
+  operation.state = RemoteOperation::State::kWaiting;
+  waiting_.PushBack(&operation);
+  ++waiting_count_;
+  if (operation.kind == RemoteOperation::Kind::kWrite) {
+    operation.holds_calls = true;
+    client_.HoldCalls();
+  }
+  Ask();
+}
+
+// Off the queue, and nobody waits for it there any more.
+void RemoteMemoryCore::Leave(RemoteOperation& operation) {
+  IntrusiveList<RemoteOperation>::Remove(&operation);
+  --waiting_count_;
+}
+
+void RemoteMemoryCore::Pump() {
+  if (pumping_) return;  // from inside: the loop below goes on
+  pumping_ = true;
+  while (RemoteOperation* operation = waiting_.Front()) {
+    if (!Usable()) {
+      Ask();
+      break;
+    }
+    // Off the queue first: if it ends here, its callback may start others.
+    Leave(*operation);
+    bool room = true;
+    absl::Status posted = Post(*operation, &room);
+    if (!posted.ok() && !room) {
+      operation->state = RemoteOperation::State::kWaiting;
+      waiting_.PushFront(operation);
+      ++waiting_count_;
+      break;
+    }
+    if (std::exchange(operation->holds_calls, false)) client_.ReleaseCalls();
+    if (!posted.ok()) End(*operation, std::move(posted));
+  }
+  pumping_ = false;
+}
+
+void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
+  --posted_;
+  if (status.ok()) [[likely]] {
+    End(operation, absl::OkStatus());
+  } else {
+    End(operation, LossText(operation, status));
+  }
+  if (gone_ != nullptr) [[unlikely]]
+    return LookForTheEnd();
+  if (!waiting_.empty()) Pump();
+}
+
+absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
+                                        const absl::Status& why) const {
+  if (absl::IsPermissionDenied(why)) return why;
+  const char* what = operation.kind == RemoteOperation::Kind::kRead
+                         ? " (nothing was changed, safe to retry)"
+                         : " (it may have been carried out)";
+  const std::string text =
+      absl::StrCat("lost the connection to ", client_.address(), ": ", why.message(), what);
+  return absl::IsDataLoss(why) ? absl::DataLossError(text) : absl::UnavailableError(text);
+}
+
+void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
+  if (std::exchange(operation.holds_calls, false)) client_.ReleaseCalls();
+  operation.state = RemoteOperation::State::kDone;
+  operation.Finish(std::move(status));
+}
+
+void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
+  // Callbacks may start operations: these wait for the next time.
+  IntrusiveList<RemoteOperation> failed;
+  failed.SpliceBack(waiting_);
+  waiting_count_ = 0;
+  while (RemoteOperation* operation = failed.PopFront()) End(*operation, status);
+}
+
+// --- operations with callbacks ------------------------------------------------------------------
+
+CallbackOperation* RemoteMemoryCore::NewOperation() {
+  RemoteOperation* spare = spare_.PopBack();
+  if (spare == nullptr) return new CallbackOperation;
+  --spare_count_;
+  return static_cast<CallbackOperation*>(spare);
+}
+
+void RemoteMemoryCore::Recycle(CallbackOperation* operation) {
+  if (spare_count_ >= kMaxSpareOperations) {
+    delete operation;
+    return;
+  }
+  operation->state = RemoteOperation::State::kNew;
+  spare_.PushBack(operation);
+  ++spare_count_;
+}
+
+bool RemoteMemoryCore::Defer(CallbackOperation& operation) {
+  if (starting_ != &operation) return false;
+  deferred_.PushBack(&operation);
+  engine_.timers().Schedule(this, 0);  // due at the next look
+  return true;
+}
+
+void RemoteMemoryCore::RunDeferred() {
+  // Those that their callbacks add come with the next timer.
+  IntrusiveList<RemoteOperation> due;
+  due.SpliceBack(deferred_);
+  while (RemoteOperation* operation = due.PopFront()) {
+    auto* deferred = static_cast<CallbackOperation*>(operation);
+    deferred->Finish(std::move(deferred->early_status));
+  }
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void RemoteMemoryCore::Shutdown(Waiter* gone) {
+  gone_ = gone;
+  const absl::Status cancelled = absl::CancelledError("the RemoteMemory was destroyed (not sent)");
+  Report(cancelled);
+  FailWaiting(cancelled);
+  while (!deferred_.empty()) RunDeferred();
+  LookForTheEnd();
+}
+
+void RemoteMemoryCore::LookForTheEnd() {
+  if (posted_ > 0) return;
+  GiveBack();
+  Engine& engine = engine_;
+  Waiter* gone = gone_;
+  delete this;
+  engine.Finish(*gone);
+}
+
+void RemoteOperation::OnComplete(const absl::Status& status) {
+  core->OnOperationComplete(*this, status);
+}
+
+void RemoteOperation::OnComplete(const absl::Status& status, uint64_t found) {
+  before = found;
+  core->OnOperationComplete(*this, status);
+}
+
+void CallbackOperation::KeepPieces() {
+  if (pieces.data() == kept_.data()) return;
+  kept_.assign(pieces.begin(), pieces.end());
+  pieces = kept_;
+}
+
+void CallbackOperation::Finish(absl::Status status) {
+  if (core->Defer(*this)) {
+    early_status = std::move(status);
+    return;
+  }
+  const uint64_t found = before;
+  Function<void(absl::Status)> end = std::move(done);
+  Function<void(absl::StatusOr<uint64_t>)> end_with_number = std::move(done_with_number);
+  core->Recycle(this);
+  Call(end, end_with_number, std::move(status), found);
+}
+
+void CallbackOperation::Abandon(absl::Status status) {
+  Call(done, done_with_number, std::move(status), 0);
+}
+
+}  // namespace weft

@@ -1,0 +1,147 @@
+// The engine's side of a RemoteMemory: its lease, when it has one, and the operations that wait.
+//
+//   Of the lease (Lease::State says the same of the protocol):
+//     no connection      -> ask, when there is one and somebody waits
+//     asked              -> held: OnGranted(). refused, none: OnEnded()
+//     held               operations are posted. Used in the second half of its time, it is renewed;
+//                        not used, it lapses. -> none: OnEnded(), the connection is lost
+//     refused            for good: every operation ends with the owner's answer
+//
+// Threads: the engine's, but for Check().
+// Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
+//   then deletes it.
+// Invariants: an operation is waiting, posted, deferred or done; waiting_count_ <= max_waiting;
+//   operations that hold calls back are waiting ones.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/function.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "rpc/client/client_connection.h"
+#include "rpc/client/connection_watcher.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/memory/remote_operation.h"
+#include "transport/engine.h"
+#include "transport/lease.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private Timer {
+ public:
+  RemoteMemoryCore(Engine& engine, ClientConnection& client, const RegionHandle& handle,
+                   const RemoteMemoryOptions& options);
+
+  // What is wrong with an operation, as far as this side can tell. Any thread.
+  absl::Status Check(const RemoteOperation& operation) const;
+
+  // Begins to watch the connection; the first operation asks for a lease.
+  void Watch();
+  // Watch(), and asks for a lease; `done` hears the first outcome.
+  void Open(Function<void(absl::Status)> done);
+
+  // Posts it, lets it wait, or ends it. `valid`: if not OK, it ends with that.
+  void Start(RemoteOperation& operation, const absl::Status& valid);
+  // The same, but its callback does not run inside.
+  void StartFromCallback(CallbackOperation& operation, const absl::Status& valid);
+
+  CallbackOperation* NewOperation();
+  void Recycle(CallbackOperation* operation);
+
+  // Calls started from now on wait until as many ReleaseCalls() have come. Any thread; release on
+  // the engine.
+  void HoldCalls() { client_.HoldCalls(); }
+  void ReleaseCalls() { client_.ReleaseCalls(); }
+
+  // Between the two, an operation is on its way here through the engine's inbox. Any thread.
+  void BeginHandOver() { handed_over_.fetch_add(1, std::memory_order_relaxed); }
+  void EndHandOver() { handed_over_.fetch_sub(1, std::memory_order_relaxed); }
+  bool handing_over() const { return handed_over_.load(std::memory_order_relaxed) != 0; }
+
+  void Flush() { client_.FlushUnlessInTurn(); }
+
+  // Ends what waits with CANCELLED, waits for what is posted, gives the lease back, deletes this,
+  // and finishes `gone`.
+  void Shutdown(Waiter* gone);
+
+  // --- for operations ---------------------------------------------------------------------------
+
+  void OnOperationComplete(RemoteOperation& operation, const absl::Status& status);
+  // True: it has ended too early for its callback, which will come from a timer.
+  bool Defer(CallbackOperation& operation);
+
+ private:
+  ~RemoteMemoryCore() override;
+
+  // ConnectionWatcher.
+  void OnConnected(Connection& connection) override;
+  void OnConnectionLost() override;
+  void OnNoConnection(const absl::Status& why) override;
+  void OnRoom() override { Pump(); }
+  // Lease.
+  void OnGranted() override;
+  void OnEnded(const absl::Status& why) override;
+  // Timer: callbacks are due.
+  void OnTimer() override { RunDeferred(); }
+
+  absl::Status CheckPieces(const RemoteOperation& operation) const;
+  absl::Status CheckAtomic(const RemoteOperation& operation) const;
+  absl::Status CheckRights(const RemoteOperation& operation) const;
+
+  bool wanted() const { return !waiting_.empty() || on_opened_; }
+  bool Usable();
+  void Renew();
+  void GiveBack();
+  void Ask();
+  void Refuse(const absl::Status& why, bool for_good);
+
+  absl::Status Post(RemoteOperation& operation, bool* room);
+  absl::Status Submit(RemoteOperation& operation);
+  absl::Status SubmitPieces(RemoteOperation& operation);
+  void Enqueue(RemoteOperation& operation);
+  void Leave(RemoteOperation& operation);
+  void Pump();
+  void End(RemoteOperation& operation, absl::Status status);
+  void FailWaiting(const absl::Status& status);
+  void RunDeferred();
+  void Report(const absl::Status& opened);
+  absl::Status LossText(const RemoteOperation& operation, const absl::Status& why) const;
+  void LookForTheEnd();
+
+  // Constant after construction.
+  Engine& engine_;
+  ClientConnection& client_;
+  const RegionHandle handle_;
+  const uint64_t size_;
+  const Rights rights_;
+  const RemoteMemoryOptions options_;
+
+  std::atomic<uint32_t> handed_over_ = 0;  // any thread
+
+  Connection* connection_ = nullptr;
+  absl::Status refused_;  // OK: not
+  bool renewing_ = false;
+  bool giving_back_ = false;
+  uint64_t renew_at_ns_ = 0;
+  Function<void(absl::Status)> on_opened_;
+
+  IntrusiveList<RemoteOperation> waiting_;
+  uint32_t waiting_count_ = 0;
+  uint32_t posted_ = 0;
+  bool pumping_ = false;
+  std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted
+
+  const CallbackOperation* starting_ = nullptr;  // inside StartFromCallback()
+  IntrusiveList<RemoteOperation> deferred_;      // done, callback due
+  IntrusiveList<RemoteOperation> spare_;
+  uint32_t spare_count_ = 0;
+  Waiter* gone_ = nullptr;  // Shutdown() has been called
+};
+
+}  // namespace weft

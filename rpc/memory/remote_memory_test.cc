@@ -1,0 +1,431 @@
+// Remote memory through channels, on a simulated network: what it does, what it refuses, and what
+// becomes of leases when time passes or connections end.
+#include "rpc/memory/remote_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rpc/server/exported_memory.h"
+#include "rpc/testing/rpc_test.h"
+
+namespace weft::test {
+namespace {
+
+constexpr size_t kBytes = 4096;
+
+class RemoteMemoryTest : public RpcTest {
+ protected:
+  ~RemoteMemoryTest() override {
+    memory_.reset();
+    buffer_.reset();
+    exported_.reset();
+  }
+
+  void StartWithMemory(Rights rights = kAllRights, const ServerOptions& server = {}) {
+    Start({}, server);
+    for (size_t i = 0; i < kBytes; ++i) owned_[i] = static_cast<std::byte>(i * 7);
+    ExportOptions options;
+    options.rights = rights;
+    exported_ = *server_->Export(owned_, options);
+    buffer_ = *channel_->AllocateBuffer(kBytes);
+    Clear();
+  }
+
+  absl::Status Open(const RemoteRegion& region, RemoteMemoryOptions options = {}) {
+    memory_.reset();
+    auto memory = RemoteMemory::Open(*channel_, region, options);
+    if (memory.ok()) memory_ = *std::move(memory);
+    return memory.status();
+  }
+  absl::Status Open(RemoteMemoryOptions options = {}) { return Open(exported_->handle(), options); }
+
+  void Clear() { std::memset(buffer_->bytes().data(), 0, kBytes); }
+  MemorySlice Slice(size_t offset, size_t length) { return SliceOf(*buffer_, offset, length); }
+  // The buffer and the memory agree in [offset, offset + length) of the memory.
+  bool Same(size_t buffer_offset, size_t offset, size_t length) {
+    return std::memcmp(buffer_->bytes().data() + buffer_offset, owned_.data() + offset, length) ==
+           0;
+  }
+  void Fill(size_t offset, size_t length, int byte) {
+    std::memset(buffer_->bytes().data() + offset, byte, length);
+  }
+  uint64_t NumberAt(size_t offset) { return LoadLe64(owned_.data() + offset); }
+  bool StillConnected() { return stub_->Echo(Data(), &reply_).ok() && stats().connects == 1; }
+  ChannelStats stats() { return channel_->stats(); }
+
+  Data reply_;
+  alignas(64) std::array<std::byte, kBytes> owned_ = {};
+  std::unique_ptr<ExportedMemory> exported_;
+  std::unique_ptr<Buffer> buffer_;
+  std::unique_ptr<RemoteMemory> memory_;
+};
+
+// --- operations ----------------------------------------------------------------------------------
+
+TEST_F(RemoteMemoryTest, ReadsAndWritesInPlace) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_EQ(memory_->size(), kBytes);
+  EXPECT_EQ(memory_->rights(), kAllRights);
+  ASSERT_EQ(memory_->Read(100, Slice(10, 50)), absl::OkStatus());
+  EXPECT_TRUE(Same(10, 100, 50));
+  Fill(0, 64, 'x');
+  ASSERT_EQ(memory_->Write(kBytes - 64, Slice(0, 64)), absl::OkStatus());
+  ASSERT_TRUE(StillConnected());  // its reply proves that the write has arrived
+  EXPECT_TRUE(Same(0, kBytes - 64, 64));
+}
+
+TEST_F(RemoteMemoryTest, BatchesScatterAndGather) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  std::vector<RemotePiece> pieces;
+  for (size_t i = 0; i < kMaxBatchTransfers; ++i) {
+    pieces.push_back({(kMaxBatchTransfers - 1 - i) * 64, Slice(i * 64, 64)});
+  }
+  ASSERT_EQ(memory_->ReadBatch(pieces), absl::OkStatus());
+  for (const RemotePiece& piece : pieces) {
+    EXPECT_TRUE(Same(piece.local.offset - buffer_->offset(), piece.offset, 64));
+  }
+  Fill(0, kBytes, 'y');
+  ASSERT_EQ(memory_->WriteBatch(pieces), absl::OkStatus());
+  ASSERT_TRUE(StillConnected());
+  EXPECT_TRUE(Same(0, 0, kBytes));
+}
+
+TEST_F(RemoteMemoryTest, AtomicsAnswerWhatWasThere) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  StoreLe64(owned_.data() + 8, 40);
+  EXPECT_EQ(*memory_->FetchAdd(8, 2), 40u);
+  EXPECT_EQ(*memory_->CompareSwap(8, 41, 1), 42u);
+  EXPECT_EQ(NumberAt(8), 42u);
+  EXPECT_EQ(*memory_->CompareSwap(8, 42, 1), 42u);
+  EXPECT_EQ(NumberAt(8), 1u);
+}
+
+TEST_F(RemoteMemoryTest, CallbacksRunOnceAndNeverInside) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  int ended = 0;
+  const auto done = [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    ++ended;
+  };
+  for (int i = 0; i < 300; ++i) memory_->Read(0, Slice(0, 8), done);
+  memory_->FetchAdd(0, 1, [&](const absl::StatusOr<uint64_t>& before) {
+    EXPECT_TRUE(before.ok());
+    ++ended;
+  });
+  std::optional<absl::Status> refused;
+  memory_->Read(kBytes, Slice(0, 8), [&](const absl::Status& status) { refused = status; });
+  EXPECT_EQ(ended, 0);
+  EXPECT_FALSE(refused.has_value());
+  ASSERT_TRUE(RunUntil([&] { return ended == 301 && refused.has_value(); }));
+  EXPECT_TRUE(absl::IsInvalidArgument(*refused)) << *refused;
+}
+
+TEST_F(RemoteMemoryTest, BlockingFormsInsideACallbackAreRefused) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  std::optional<absl::Status> inside, opened;
+  memory_->Read(0, Slice(0, 8), [&](const absl::Status&) {
+    inside = memory_->Read(0, Slice(0, 8));
+    opened = RemoteMemory::Open(*channel_, exported_->handle()).status();
+  });
+  ASSERT_TRUE(RunUntil([&] { return opened.has_value(); }));
+  EXPECT_TRUE(absl::IsFailedPrecondition(*inside)) << *inside;
+  EXPECT_TRUE(absl::IsFailedPrecondition(*opened)) << *opened;
+}
+
+// --- write, then notify --------------------------------------------------------------------------
+
+TEST_F(RemoteMemoryTest, ACallFindsWhatWasWrittenBeforeIt) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  for (int round = 1; round <= 20; ++round) {
+    Fill(0, kBytes, round);
+    Outcome write, call;
+    memory_->Write(0, Slice(0, kBytes), write.Callback());
+    stub_->Hold(Data(), &call.reply, {}, call.Callback());
+    ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
+    EXPECT_TRUE(Same(0, 0, kBytes)) << round;
+    service_.Release();
+    ASSERT_TRUE(RunUntil([&] { return write.done() && call.done(); }));
+  }
+}
+
+// The write waits for a lease, which takes longer than a call.
+TEST_F(RemoteMemoryTest, ACallWaitsForAWriteThatHasToWait) {
+  StartWithMemory();
+  ASSERT_EQ(Open({.resolve_at_once = false}), absl::OkStatus());
+  Fill(0, kBytes, 'w');
+  Outcome write, call;
+  memory_->Write(0, Slice(0, kBytes), write.Callback());
+  stub_->Hold(Data(), &call.reply, {}, call.Callback());
+  ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
+  EXPECT_TRUE(Same(0, 0, kBytes));
+  service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(write.status->ok()) << *write.status;
+}
+
+TEST_F(RemoteMemoryTest, CallsGoOnAfterAWriteThatIsRefused) {
+  StartWithMemory();
+  RemoteRegion forged = exported_->handle();
+  (*forged.mutable_capability())[50] ^= 1;
+  ASSERT_EQ(Open(forged, {.resolve_at_once = false}), absl::OkStatus());
+  Outcome write, call;
+  memory_->Write(0, Slice(0, 8), write.Callback());
+  stub_->Echo(Data(), &call.reply, {}, call.Callback());
+  ASSERT_TRUE(RunUntil([&] { return call.done(); }));
+  EXPECT_TRUE(call.status->ok()) << *call.status;
+  EXPECT_TRUE(absl::IsPermissionDenied(*write.status)) << *write.status;
+}
+
+// --- what is refused here ------------------------------------------------------------------------
+
+TEST_F(RemoteMemoryTest, BoundsAreCheckedBeforeAnythingIsSent) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const std::string text(memory_->Read(kBytes - 7, Slice(0, 8)).message());
+  EXPECT_EQ(text,
+            "8 bytes at offset 4089 do not lie in the 4096 bytes of the remote memory (not "
+            "sent)");
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Write(~uint64_t{0}, Slice(0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(~uint64_t{0} - 3, Slice(0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, Slice(0, 0))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, {})));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      memory_->Read(0, {&buffer_->memory(), buffer_->memory().bytes().size() - 4, 8})));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->ReadBatch({})));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->FetchAdd(4, 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->FetchAdd(kBytes, 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->CompareSwap(~uint64_t{7}, 1, 2).status()));
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, RightsAreCheckedBeforeAnythingIsSent) {
+  StartWithMemory(kMayRead);
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
+  const absl::Status refused = memory_->Write(0, Slice(0, 8));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused));
+  EXPECT_EQ(refused.message(),
+            "the operation needs the right to write; the handle grants: read (not sent)");
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->FetchAdd(0, 1).status()));
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, OptionsHaveBounds) {
+  StartWithMemory();
+  EXPECT_TRUE(absl::IsInvalidArgument(Open({.lease_us = 999'999})));
+  EXPECT_TRUE(absl::IsInvalidArgument(Open({.lease_us = 60'000'001})));
+  EXPECT_TRUE(absl::IsInvalidArgument(Open({.max_waiting = 0})));
+  RemoteRegion nothing;
+  EXPECT_TRUE(absl::IsInvalidArgument(Open(nothing)));
+}
+
+// --- what the owner refuses ----------------------------------------------------------------------
+
+// A bad handle is asked about once: eight times would end the session.
+TEST_F(RemoteMemoryTest, AForgedHandleIsAskedAboutOnce) {
+  StartWithMemory();
+  RemoteRegion forged = exported_->handle();
+  (*forged.mutable_capability())[16] ^= 8;  // another offset
+  EXPECT_TRUE(absl::IsPermissionDenied(Open(forged)));
+  ASSERT_EQ(Open(forged, {.resolve_at_once = false}), absl::OkStatus());
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, Slice(0, 8))));
+  }
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, DifferentLayoutsMeetAnErrorThatNamesBoth) {
+  StartWithMemory();
+  exported_ = *server_->Export(owned_, {.layout = 0xAA, .layout_name = "bank.Account"});
+  const absl::Status differs = Open({.layout = 0xBB});
+  EXPECT_TRUE(absl::IsFailedPrecondition(differs)) << differs;
+  EXPECT_NE(differs.message().find("bank.Account"), absl::string_view::npos) << differs;
+  EXPECT_EQ(Open({.layout = 0xAA}), absl::OkStatus());
+}
+
+TEST_F(RemoteMemoryTest, TenantsCannotUseEachOthersHandles) {
+  ServerOptions options;
+  options.tenant_of = [](const PathInfo&) { return 7u; };
+  StartWithMemory(kAllRights, options);
+  EXPECT_TRUE(absl::IsPermissionDenied(Open()));  // the default tenant's
+  const auto derived = exported_->Derive({.length = 64, .tenant = 7});
+  ASSERT_TRUE(derived.ok());
+  EXPECT_EQ(Open(*derived), absl::OkStatus());
+}
+
+TEST_F(RemoteMemoryTest, DerivedHandlesReachTheirPartOnly) {
+  StartWithMemory();
+  const auto derived = exported_->Derive({.offset = 1024, .length = 64});
+  ASSERT_TRUE(derived.ok()) << derived.status();
+  ASSERT_EQ(Open(*derived), absl::OkStatus());
+  EXPECT_EQ(memory_->size(), 64u);
+  EXPECT_EQ(memory_->rights(), kMayRead);
+  ASSERT_EQ(memory_->Read(32, Slice(0, 32)), absl::OkStatus());
+  EXPECT_TRUE(Same(0, 1024 + 32, 32));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(33, Slice(0, 32))));
+  EXPECT_TRUE(absl::IsInvalidArgument(exported_->Derive({.offset = kBytes, .length = 1}).status()));
+}
+
+TEST_F(RemoteMemoryTest, AHolderGetsNarrowerHandlesOfItsOwner) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  const auto derived = memory_->Derive(512, 128, kMayRead);
+  ASSERT_TRUE(derived.ok()) << derived.status();
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Derive(0, kBytes + 1, kMayRead).status()) ||
+              absl::IsInvalidArgument(memory_->Derive(0, kBytes + 1, kMayRead).status()));
+  ASSERT_EQ(Open(*derived), absl::OkStatus());
+  EXPECT_EQ(memory_->size(), 128u);
+  ASSERT_EQ(memory_->Read(0, Slice(0, 128)), absl::OkStatus());
+  EXPECT_TRUE(Same(0, 512, 128));
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Write(0, Slice(0, 8))));
+}
+
+// --- time ----------------------------------------------------------------------------------------
+
+TEST_F(RemoteMemoryTest, ALeaseIsRenewedWhileItIsUsed) {
+  StartWithMemory();
+  ASSERT_EQ(Open({.lease_us = 1'000'000}), absl::OkStatus());
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
+    network_.RunFor(100 * kNsPerMs);
+    ASSERT_EQ(exported_->leases(), 1u);
+  }
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, AnIdleLeaseLapsesAndTheNextUseAsksAgain) {
+  StartWithMemory();
+  ASSERT_EQ(Open({.lease_us = 1'000'000}), absl::OkStatus());
+  for (int i = 0; i < 3; ++i) {
+    network_.RunFor(10 * kNsPerSec);
+    EXPECT_EQ(exported_->leases(), 0u);
+    Clear();
+    ASSERT_EQ(memory_->Read(64, Slice(0, 64)), absl::OkStatus());
+    EXPECT_TRUE(Same(0, 64, 64));
+  }
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, AHandleEndsWithItsTime) {
+  StartWithMemory();
+  ASSERT_EQ(Open(*exported_->Derive({.length = 64, .lifetime_us = 2'000'000})), absl::OkStatus());
+  EXPECT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
+  network_.RunFor(3 * kNsPerSec);
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, Slice(0, 8))));
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, ARevokedHandleIsNoGoodForEver) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_EQ(exported_->Revoke(0), ExportedMemory::Revoked::kReclaimed);
+  EXPECT_TRUE(exported_->reclaimed());
+  network_.Settle();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(absl::IsAborted(memory_->Read(0, Slice(0, 8))));
+  }
+  EXPECT_TRUE(absl::IsPermissionDenied(Open()));
+  EXPECT_TRUE(StillConnected());
+}
+
+// --- loss ----------------------------------------------------------------------------------------
+
+TEST_F(RemoteMemoryTest, AfterALossTheNextUseConnectsAndAsksAgain) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  network_.Partition("client", "server");
+  Outcome read, write, waiting;
+  memory_->Read(0, Slice(0, 8), read.Callback());
+  memory_->Write(0, Slice(8, 8), write.Callback());
+  ASSERT_TRUE(RunUntil([&] { return read.done() && write.done(); }));
+  EXPECT_TRUE(absl::IsUnavailable(*read.status));
+  EXPECT_NE(read.status->message().find("safe to retry"), absl::string_view::npos);
+  EXPECT_TRUE(absl::IsUnavailable(*write.status));
+  EXPECT_NE(write.status->message().find("may have been carried out"), absl::string_view::npos);
+  network_.Heal("client", "server");
+  network_.RunFor(kNsPerSec);
+  Clear();
+  absl::Status again;
+  for (int i = 0; i < 10 && !(again = memory_->Read(0, Slice(0, 64))).ok(); ++i) {
+    network_.RunFor(kNsPerSec);
+  }
+  EXPECT_EQ(again, absl::OkStatus());
+  EXPECT_TRUE(Same(0, 0, 64));
+  EXPECT_EQ(stats().connects, 2u);
+}
+
+TEST_F(RemoteMemoryTest, WithoutAServerEveryUseSaysSo) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  KillServer();
+  network_.RunFor(kNsPerSec);
+  const absl::Status gone = memory_->Read(0, Slice(0, 8));
+  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  EXPECT_NE(gone.message().find("no server at sim:server"), absl::string_view::npos) << gone;
+}
+
+TEST_F(RemoteMemoryTest, TheQueueOfThoseThatWaitIsBounded) {
+  StartWithMemory();
+  ASSERT_EQ(Open({.resolve_at_once = false, .max_waiting = 2}), absl::OkStatus());
+  Outcome outcomes[4];
+  for (Outcome& outcome : outcomes) memory_->Read(0, Slice(0, 8), outcome.Callback());
+  ASSERT_TRUE(RunUntil([&] {
+    return outcomes[0].done() && outcomes[1].done() && outcomes[2].done() && outcomes[3].done();
+  }));
+  EXPECT_TRUE(outcomes[0].status->ok() && outcomes[1].status->ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(*outcomes[2].status)) << *outcomes[2].status;
+  EXPECT_TRUE(absl::IsResourceExhausted(*outcomes[3].status));
+}
+
+TEST_F(RemoteMemoryTest, DestroyingItEndsWhatWaitsAndReturnsTheLease) {
+  StartWithMemory();
+  ASSERT_EQ(Open({.resolve_at_once = false}), absl::OkStatus());
+  Outcome waiting;
+  memory_->Read(0, Slice(0, 8), waiting.Callback());
+  memory_.reset();
+  ASSERT_TRUE(waiting.done());
+  EXPECT_TRUE(absl::IsCancelled(*waiting.status)) << *waiting.status;
+
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Outcome posted;
+  memory_->Read(0, Slice(0, 8), posted.Callback());
+  memory_.reset();
+  ASSERT_TRUE(posted.done());
+  EXPECT_TRUE(posted.status->ok()) << *posted.status;
+  network_.Settle();
+  EXPECT_EQ(exported_->leases(), 0u);
+}
+
+// More than the connection takes at once: what has no room waits its turn.
+TEST_F(RemoteMemoryTest, EveryOperationFindsRoomInTheEnd) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  int ended = 0;
+  for (int i = 0; i < 500; ++i) {
+    memory_->FetchAdd(0, 1, [&](const absl::StatusOr<uint64_t>& before) {
+      EXPECT_TRUE(before.ok()) << before.status();
+      ++ended;
+    });
+    memory_->Read(64, Slice(0, 64), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      ++ended;
+    });
+  }
+  ASSERT_TRUE(RunUntil([&] { return ended == 1000; }));
+  EXPECT_TRUE(StillConnected());
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,63 @@
+#include "rpc/server/dispatch.h"
+
+#include <string>
+
+#include "core/strings.h"
+#include "rpc/layout/method_layouts.h"
+
+namespace weft {
+
+absl::Status DispatchTable::Add(Service* service, Executor* executor) {
+  constexpr size_t kMaxMethods = 0xFFFE;  // 0xFFFF stands for "unknown" at clients
+  const ServiceDescriptor& descriptor = service->weft_descriptor();
+  for (const ServiceDescriptor* known : services_) {
+    if (known->full_name == descriptor.full_name) {
+      return absl::AlreadyExistsError(
+          StrCat("service ", descriptor.full_name, " has been added before"));
+    }
+  }
+  if (descriptor.methods.size() + descriptor.forms.size() > kMaxMethods - entries_.size()) {
+    return absl::ResourceExhaustedError(StrCat("service ", descriptor.full_name,
+                                               ": a server has at most ", kMaxMethods, " methods"));
+  }
+  services_.push_back(&descriptor);
+  for (const MethodDescriptor& method : descriptor.methods) {
+    entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(methods_++),
+                    {&method, service, executor});
+  }
+  for (const MethodDescriptor& form : descriptor.forms) {
+    entries_.push_back({&form, service, executor});
+  }
+  first_ = entries_.data();
+  count_ = entries_.size();
+  return absl::OkStatus();
+}
+
+// Of the method itself.
+size_t DispatchTable::NumberOf(const MethodEntry& form) const {
+  size_t number = 0;
+  while (entries_[number].service != form.service ||
+         entries_[number].method->name != form.method->name) {
+    ++number;
+  }
+  return number;
+}
+
+void DispatchTable::Describe(rpc::ServerHello* hello) const {
+  for (const ServiceDescriptor* descriptor : services_) {
+    rpc::ServiceTable* service = hello->add_services();
+    service->set_name(std::string(descriptor->full_name));
+    for (const MethodDescriptor& method : descriptor->methods) {
+      service->add_methods(std::string(method.name));
+    }
+  }
+  const auto hash = [](const LayoutSide& side) { return side.fixed() ? side.type->hash : 0; };
+  for (size_t i = methods_; i < entries_.size(); ++i) {
+    rpc::MethodForm* form = hello->add_forms();
+    form->set_method(static_cast<uint32_t>(NumberOf(entries_[i])));
+    form->set_request_layout(hash(entries_[i].method->layouts->request));
+    form->set_reply_layout(hash(entries_[i].method->layouts->reply));
+  }
+}
+
+}  // namespace weft

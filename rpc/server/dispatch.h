@@ -1,0 +1,52 @@
+// The methods of a server, by number: one array, no look-up by name.
+//
+// Threads: filled before the server listens, constant afterwards.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rpc/server/executor.h"
+#include "rpc/wire/hello.pb.h"
+#include "rpc/wire/service.h"
+
+namespace weft {
+
+// What a request's method number leads to.
+struct MethodEntry {
+  const MethodDescriptor* method;
+  Service* service;
+  Executor* executor;  // null: on the engine
+};
+
+class DispatchTable {
+ public:
+  // ALREADY_EXISTS: a service of that name is there. RESOURCE_EXHAUSTED: more methods and forms of
+  // methods than 16 bits can number.
+  absl::Status Add(Service* service, Executor* executor);
+
+  // Null: no method has this number.
+  const MethodEntry* Find(uint16_t number) const {
+    return number < count_ ? first_ + number : nullptr;
+  }
+  // From now on there are none to be found. (One compare for every call less than a flag.)
+  void Close() { count_ = 0; }
+  // Methods, each counted once.
+  size_t size() const { return methods_; }
+
+  // The services, methods and forms in their order, as clients will number them.
+  void Describe(rpc::ServerHello* hello) const;
+
+ private:
+  size_t NumberOf(const MethodEntry& form) const;
+
+  std::vector<MethodEntry> entries_;  // the methods of all services, then the forms of all
+  // The same, as every request asks for it: a vector divides to know its size.
+  const MethodEntry* first_ = nullptr;
+  size_t count_ = 0;
+  size_t methods_ = 0;
+  std::vector<const ServiceDescriptor*> services_;
+};
+
+}  // namespace weft

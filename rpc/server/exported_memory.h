@@ -1,0 +1,115 @@
+// ExportedMemory is memory of this process that others may be given leases on: the owner's side of
+// rpc/memory/remote_memory.h.
+//
+//   auto table = server->AllocateExport(size, {.rights = weft::kMayRead});
+//   fill((*table)->bytes());
+//   (*table)->handle(reply->mutable_table());           // whoever gets this message may read
+//
+// Allocate() brings memory that peers on this host map: each of their reads and writes is a copy,
+// 0.1 us for 64 bytes. Create() takes memory that there is already, such as a std::vector's. If it
+// lies in no file in memory (transport/mapped_memory.h), each of their operations is a system call
+// instead, 1.3 us, or a question to the owner's engine where the kernel does not permit that; the
+// log says so, at level info. On all other paths both are the same.
+//
+// A handle is good for the connections of one tenant (ServerOptions::tenant_of tells them apart;
+// there is one tenant if nobody does), until it expires or is revoked. Any number of handles can be
+// derived: to parts, with fewer rights, for another tenant, for a time.
+//
+// Reuse: the owner's threads may always read and write the memory themselves (with care: a peer
+//   reads while they write; rpc/memory/remote_array.h has records that notice). But it must not be
+//   used for anything else, nor unmapped, before reclaimed(): until then a late write of a holder
+//   may still be on its way.
+//
+// Threads: any, several at once. From handlers that run on the engine too, where marked.
+// Lifetime: the memory outlives this; this is destroyed before its engine (its Server, if the
+//   engine is the server's own). The destructor revokes without grace and returns when the memory
+//   is reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the
+//   holders have answered. Of those that have not within a second (their programs are stopped, or
+//   nobody drives their engines) it closes the connections. REQUIRES: not destroyed from inside a
+//   callback of its engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/engine.h"
+#include "transport/exports.h"
+#include "transport/mapped_memory.h"
+#include "transport/region_handle.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+// What handles are derived with.
+struct DeriveOptions {
+  uint64_t offset = 0;
+  uint64_t length = 0;  // bytes, at least 1
+  Rights rights = kMayRead;
+  uint32_t tenant = kDefaultTenant;
+  uint64_t lifetime_us = 0;  // 0: as long as the export
+};
+
+class ExportedMemory {
+ public:
+  enum class Revoked : uint8_t {
+    kReclaimed = 1,  // nobody can touch the memory any more
+    kPinned = 2,     // until the holders have answered or are gone; reclaimed() will tell
+  };
+  static constexpr uint64_t kForever = ~uint64_t{0};
+
+  // On any engine, a server's or a client's. Server::Export() is the usual way.
+  // INVALID_ARGUMENT: empty memory, bad options. RESOURCE_EXHAUSTED: the engine's limits.
+  static absl::StatusOr<std::unique_ptr<ExportedMemory>> Create(Engine& engine,
+                                                                MutableByteSpan memory,
+                                                                const ExportOptions& options);
+  // As Create(), of `bytes` zeros that belong to this, in a file of their own: a peer that maps it
+  // sees these bytes and the rest of their last page, which is zeros. Where `options.rights` has no
+  // kMayWrite, the kernel lets peers map it for reading only.
+  // It does not grow: ask for as much as it may become. Small pages exist once they are written;
+  // huge ones, which memory above 1 MiB has by default, from now on (mapped_memory.h; kNever in
+  // `memory.huge_pages` for what is sparse). Peers that still have it mapped keep it for a while
+  // after this is gone.
+  // RESOURCE_EXHAUSTED, besides: the system has no memory, or no descriptor left.
+  static absl::StatusOr<std::unique_ptr<ExportedMemory>> Allocate(
+      Engine& engine, size_t bytes, const ExportOptions& options,
+      const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
+  ~ExportedMemory();
+  ExportedMemory(const ExportedMemory&) = delete;
+  ExportedMemory& operator=(const ExportedMemory&) = delete;
+
+  MutableByteSpan bytes() const { return bytes_; }
+
+  // The whole memory with all the rights of the options, as long as this lives. On the engine too.
+  void handle(RemoteRegion* region) const;
+  RemoteRegion handle() const;
+
+  // A part, with fewer rights. On the engine too. INVALID_ARGUMENT: out of bounds, or rights that
+  // the options do not have.
+  absl::StatusOr<RemoteRegion> Derive(const DeriveOptions& options) const;
+
+  // Ends all its handles. Holders are told, and have `grace_us` (0..60 s) to come to an end; then
+  // their access is closed. Waits for up to `wait_us` for the memory to be reclaimed; on the engine
+  // not at all. Again: waits only.
+  Revoked Revoke(uint64_t grace_us, uint64_t wait_us = kForever);
+  bool reclaimed() const;
+
+  uint32_t leases() const;  // open ones
+
+ private:
+  class Core;
+  ExportedMemory(Engine& engine, MutableByteSpan memory, std::unique_ptr<Core> core);
+
+  // Constant after construction.
+  Engine& engine_;
+  const MutableByteSpan bytes_;
+  std::optional<MappedMemory> memory_;  // of Allocate()
+  std::unique_ptr<Core> core_;          // the engine's side
+  RegionHandle handle_;
+};
+
+}  // namespace weft

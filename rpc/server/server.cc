@@ -1,0 +1,54 @@
+#include "rpc/server/server.h"
+
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/server/server_core.h"
+#include "rpc/wire/frame.h"
+
+namespace weft {
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
+                                                       const ServerOptions& options) {
+  return Make(nullptr, engine, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own_engine,
+                                                     Engine& engine, const ServerOptions& options) {
+  if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
+                                             options.max_outstanding_calls, "; 1 to ",
+                                             kMaxOutstandingCalls, " are allowed"));
+  }
+  return std::unique_ptr<Server>(
+      new Server(std::move(own_engine), std::make_unique<ServerCore>(engine, options)));
+}
+
+Server::Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core)
+    : own_engine_(std::move(own_engine)),
+      buffers_(&core->engine(), core->options().buffers),
+      core_(std::move(core)) {}
+
+Server::~Server() = default;
+
+absl::Status Server::AddService(Service* service, Executor* executor) {
+  return core_->AddService(service, executor);
+}
+absl::Status Server::Listen(const std::string& address) { return core_->Listen(address); }
+std::string Server::address() const { return core_->address(); }
+void Server::Wait() { core_->Wait(); }
+void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
+absl::StatusOr<std::unique_ptr<Buffer>> Server::AllocateBuffer(size_t bytes) {
+  return buffers_.Allocate(bytes);
+}
+absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
+                                                               const ExportOptions& options) {
+  return ExportedMemory::Create(core_->engine(), memory, options);
+}
+absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::AllocateExport(
+    size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
+  return ExportedMemory::Allocate(core_->engine(), bytes, options, memory);
+}
+ServerStats Server::stats() { return core_->ReadStats(); }
+
+}  // namespace weft

@@ -1,0 +1,178 @@
+// Bulk payloads in the hands of a handler: reads and writes the memory that the client lends to
+// this call, with one-sided transfers into and out of memory of the application's choice.
+//
+//   absl::Status Put(ServerContext& context, const PutRequest& request, PutReply*) override {
+//     return context.bulk().Fetch(request.data(), {&memory_, slot, request.data().length()});
+//   }                                                           // on an executor: it blocks
+//   absl::Status Get(ServerContext& context, const GetRequest& request, GetReply* reply) override {
+//     context.bulk().Push({&memory_, slot, bytes}, reply->mutable_data(), nullptr);
+//     return absl::OkStatus();                                  // anywhere: the reply waits
+//   }
+//
+// The reply is never sent before all transfers of its call have ended. What was pushed is in the
+// client's memory when the reply arrives. A handler may end its call with transfers under way: the
+// reply waits for them, and if one of them fails, that is the reply.
+//
+// Threads: as the call: any, one at a time. `done` runs on the engine's thread; where no transfer
+//   is needed, or none can be started, inside the function. Blocking forms: not inside a callback
+//   of the server's engine, that is, not in a handler that runs on it.
+// Lifetime: as the context. The application's memory stays, and what is pushed unchanged, until the
+//   transfer has ended, also when the call is cancelled or its client lost meanwhile.
+// Errors:
+//   INVALID_ARGUMENT     the client lends no such window, or not for this, or less than its field
+//                        says: its mistake, right as the call's status. Or a slice that leaves its
+//                        memory.
+//   RESOURCE_EXHAUSTED   the payload does not fit where it should go, or kMaxTransfers of this call
+//                        are under way.
+//   DATA_LOSS            the payload's checksum is wrong.
+//   CANCELLED            nobody waits for the call any more, and its memory is not touched again.
+//   UNAVAILABLE          the client is gone.
+//   FAILED_PRECONDITION  a blocking form on the server's engine.
+// Invariants: no memory outside of the windows, and none of another call, is ever touched, whatever
+//   the client's message says.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "core/function.h"
+#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/payload.h"
+#include "rpc/bulk/transfer.h"
+#include "rpc/wire/frame.h"
+#include "weft/memory.pb.h"
+
+namespace weft {
+
+class Engine;
+class ServerCall;
+class ServerConnection;
+
+class ServerBulk {
+ public:
+  using Done = Function<void(absl::Status)>;
+
+  // Transfers of one call under way. Enough to keep any path busy with chunks of 64 KiB; 200 bytes
+  // each, kept by a call that has ever carried windows.
+  static constexpr uint32_t kMaxTransfers = 16;
+
+  // For ServerCall.
+  explicit ServerBulk(ServerCall* call);
+  ServerBulk(const ServerBulk&) = delete;
+  ServerBulk& operator=(const ServerBulk&) = delete;
+
+  // --- whole payloads ---------------------------------------------------------------------------
+
+  // Reads the payload that `field` of the request tells of into the front of `into`, and checks it.
+  // `done` may be null: the reply waits, and fails with it.
+  void Fetch(const Bulk& field, const MemorySlice& into, Done done);
+  absl::Status Fetch(const Bulk& field, const MemorySlice& into);
+
+  // Writes `from` into the next window that the client lends for it (those of BulkCall::Receive(),
+  // in order), and fills `field` of the reply in, before it returns.
+  void Push(const MemorySlice& from, Bulk* field, Done done);
+  void Push(const MemorySlice& from, Bulk* field, const BulkOptions& options, Done done);
+  absl::Status Push(const MemorySlice& from, Bulk* field, const BulkOptions& options = {});
+
+  // --- parts ------------------------------------------------------------------------------------
+
+  // What the client lends: windows 1 to window_count(), their lengths in bytes, and for what. 0 for
+  // one that there is not.
+  uint32_t window_count() const { return count_; }
+  uint64_t readable_bytes(uint32_t window) const { return BytesFor(window, kMayRead); }
+  uint64_t writable_bytes(uint32_t window) const { return BytesFor(window, kMayWrite); }
+
+  // Moves into.length, or from.length, bytes at `offset` in a window. Checks and fills in nothing:
+  // whoever moves parts makes the field itself (DescribePayload(), VerifyPayload(), Crc32c()).
+  void Read(uint32_t window, uint64_t offset, const MemorySlice& into, Done done);
+  void Write(const MemorySlice& from, uint32_t window, uint64_t offset, Done done);
+  absl::Status Read(uint32_t window, uint64_t offset, const MemorySlice& into);
+  absl::Status Write(const MemorySlice& from, uint32_t window, uint64_t offset);
+
+ private:
+  friend class ServerCall;
+  friend class ServerConnection;
+
+  struct Slot final : public BulkTransfer {
+    void OnPosted() override { ++owner->posted_; }
+    void OnEnded(bool posted, const absl::Status& status) override {
+      owner->OnEnded(*this, posted, status);
+    }
+
+    ServerBulk* owner = nullptr;
+    uint32_t window = 0;
+    bool verify = false;  // against `crc32c`, when it is over
+    uint32_t crc32c = 0;
+    Done done;
+  };
+
+  uint64_t BytesFor(uint32_t window, Rights rights) const {
+    return window >= 1 && window <= count_ && windows_[window - 1].rights == rights
+               ? windows_[window - 1].span.length
+               : 0;
+  }
+
+  // Any thread.
+  absl::Status CheckPart(uint32_t window, uint64_t offset, const MemorySlice& local,
+                         Rights rights) const;
+  absl::StatusOr<uint32_t> TakeWindowFor(size_t bytes);
+  // REQUIRES: CheckPart() is OK.
+  absl::StatusOr<Slot*> Take(uint32_t window, uint64_t offset, const MemorySlice& local,
+                             Rights rights);
+  absl::Status StartFetch(const Bulk& field, const MemorySlice& into, bool verify, Done* done);
+  absl::Status StartPush(const MemorySlice& from, Bulk* field, const BulkOptions& options,
+                         Done* done);
+  absl::Status StartPart(uint32_t window, uint64_t offset, const MemorySlice& local, Rights rights,
+                         Done* done);
+  void Go(Slot& slot);
+  void Settle(absl::Status started, Done done);
+  template <class Start>
+  absl::Status Block(Start&& start);
+
+  // For ServerCall and ServerConnection, on the engine's thread.
+  void Begin(ServerConnection* connection, std::span<const Window> windows);
+  // True: transfers are under way; the call ends with `*status` when they have ended. Else
+  // `*status` may have become the error of one that nobody asked about.
+  bool Hold(absl::Status* status);
+  // No further transfer is started; those that wait for their turn end with `why`.
+  void Stop(absl::Status why);
+  // Stopped, and nothing is posted: the client can have its memory back.
+  bool quiet() const { return !stopped_.ok() && posted_ == 0; }
+
+  void Post(Slot& slot);
+  void OnEnded(Slot& slot, bool posted, const absl::Status& status);
+  void Finish(Slot& slot, absl::Status status);
+  static absl::Status Explain(const Slot& slot, const absl::Status& status);
+  static absl::Status Verify(const Slot& slot);
+  Engine& engine() const;
+
+  ServerCall* const call_;
+
+  // Constant during a call.
+  ServerConnection* connection_ = nullptr;
+  std::array<Window, kMaxWindows> windows_;
+  uint32_t count_ = 0;
+
+  // The handler's thread.
+  uint32_t next_push_ = 0;  // index of the first window that no Push() has taken
+  absl::Status refusal_;    // the first that nobody was told; OK: none
+
+  // Bit i: slots_[i] is in use. Set by the handler's thread, cleared by the engine's.
+  std::atomic<uint32_t> used_{0};
+  std::array<Slot, kMaxTransfers> slots_;
+
+  // Engine thread only.
+  uint32_t posted_ = 0;   // transfers that the provider has
+  absl::Status stopped_;  // why no transfer is started any more; OK: they are
+  absl::Status failure_;  // the first of a transfer that nobody asked about
+  bool held_ = false;     // the call has ended with status_, but for its transfers
+  absl::Status status_;
+};
+
+}  // namespace weft

@@ -1,0 +1,113 @@
+#include "rpc/server/server_call.h"
+
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/layout/method_layouts.h"
+#include "rpc/server/server_connection.h"
+#include "rpc/server/server_core.h"
+
+namespace weft {
+namespace {
+
+// The arena's own first block: both messages of most methods, without a heap block.
+constexpr size_t kFirstBlockBytes = 1024;
+
+}  // namespace
+
+uint64_t ServerContext::remaining_us() const {
+  if (deadline_ns_ == kNever) return kNoDeadline;
+  const auto& call = static_cast<const ServerCall&>(*this);
+  const uint64_t now_ns = call.connection_->core().engine().clock().NowNs();
+  return now_ns >= deadline_ns_ ? 0 : (deadline_ns_ - now_ns) / kNsPerUs;
+}
+
+const PathInfo& ServerContext::path() const {
+  return static_cast<const ServerCall&>(*this).connection_->path();
+}
+
+void ServerCall::FinishLater(absl::Status status) {
+  if (connection_->core().engine().OnEngine()) {
+    return connection_->Complete(*this, std::move(status));
+  }
+  status_ = std::move(status);
+  connection_->core().FinishElsewhere(this);
+}
+
+bool ServerCall::StartDeadline(uint32_t remaining_us) {
+  Engine& engine = connection_->core().engine();
+  deadline_ns_ = engine.turn_ns() + remaining_us * kNsPerUs;
+  return engine.clock().NowNs() < deadline_ns_;
+}
+
+void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }
+
+void ServerCall::FinishDropped() {
+  Finish(absl::InternalError(StrCat("the handler of ", method().name, " dropped the call")));
+}
+
+void ServerCall::MakeMessages(const MethodDescriptor& method) {
+  if (arena_) {
+    arena_->Reset();
+  } else {
+    first_block_.reset(new char[kFirstBlockBytes]);
+    google::protobuf::ArenaOptions options;
+    options.initial_block = first_block_.get();
+    options.initial_block_size = kFirstBlockBytes;
+    arena_.emplace(options);
+  }
+  method.make_messages(&*arena_, &request_, &reply_);
+  method_ = &method;
+}
+
+bool ServerCall::DecodeLayouts(const MethodDescriptor& method, ByteSpan body) {
+  if (method_ == &method) [[likely]] {
+    ClearBody(method.layouts->reply, reply_);
+  } else {
+    MakeMessages(method);
+  }
+  return DecodeBody(method.layouts->request, body, request_);
+}
+
+void ServerCall::TrimIfLarge() {
+  calls_to_look_ = kCallsPerLook;
+  const bool large = request_bytes_ > kKeepBytes || reply_bytes_ > kKeepBytes ||
+                     (arena_ && arena_->SpaceAllocated() > kKeepBytes);
+  reply_bytes_ = 0;
+  if (!large || !arena_) return;
+  arena_->Reset();
+  method_ = nullptr;
+}
+
+ServerBulk& ServerContext::bulk() {
+  auto& call = static_cast<ServerCall&>(*this);
+  if (!call.uses_bulk_) call.BeginBulk({});
+  return *call.bulk_;
+}
+
+void ServerCall::BeginBulk(std::span<const Window> windows) {
+  if (bulk_ == nullptr) bulk_ = std::make_unique<ServerBulk>(this);
+  bulk_->Begin(connection_, windows);
+  uses_bulk_ = true;
+}
+
+void ServerCall::TakeWindows(std::span<const Window> windows) {
+  has_windows_ = true;
+  BeginBulk(windows);
+}
+
+void ServerCall::Cancel() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  if (has_windows_) connection_->TakeBack(*this);
+}
+
+namespace internal {
+
+absl::Status NotImplemented(const ServerContext& context) {
+  return absl::UnimplementedError(
+      StrCat("method ", context.method().name, " (", context.method().request_type, " to ",
+             context.method().reply_type, ") is not implemented by this server"));
+}
+
+}  // namespace internal
+}  // namespace weft

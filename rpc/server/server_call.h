@@ -1,0 +1,165 @@
+// One call at the server: what a request needs from its arrival to its reply.
+//
+// The object is used again and again, by whichever connection has a request next (server_calls.h).
+// Its arena, with the request and the reply message on it, stays from call to call of the same
+// method: strings and repeated fields keep their capacity, and the usual call allocates nothing.
+// The arena is emptied when the method changes, or when a call has made it large.
+//
+//   States, and who moves them:
+//     kFree     nobody's. -> kRunning: ServerConnection, on a request
+//     kRunning  the handler has it, on whatever thread. -> kReplying, kFree: Finish(), on the
+//     engine kReplying the reply waits for credit. -> kFree: sent, or the connection is gone
+//
+// Threads: Finish() and FinishDropped() from any thread, once for each call; else the engine's.
+// Lifetime: belongs to the server's pool while kFree; else to the slot of its ServerConnection,
+//   which stays until all its calls are finished.
+#pragma once
+
+#include <google/protobuf/arena.h>
+#include <google/protobuf/message_lite.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "core/cache_line.h"
+#include "core/intrusive_list.h"
+#include "rpc/server/call_slots.h"
+#include "rpc/server/server_bulk.h"
+#include "rpc/server/server_context.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/service.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+class ServerConnection;
+
+class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private ListNode<> {
+ public:
+  ServerCall() = default;
+
+  // Which of the two each is: the method knows.
+  const CallBody& request() const { return request_; }
+  const CallBody& reply() const { return reply_; }
+
+  // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
+  // handed over; never waits for the network.
+  void Finish(absl::Status&& status) {
+    if (handled_by_.load(std::memory_order_relaxed) != internal::ThreadNumber()) [[unlikely]]
+      return FinishLater(std::move(status));
+    // The connection, which is below on the stack, answers when the handler has returned.
+    finished_ = true;
+    if (!status.ok()) status_ = std::move(status);
+  }
+
+  // Finish() for a handler that forgot it.
+  void FinishDropped();
+
+  // The engine's part of a Finish() on another thread.
+  void CompleteHandedOver();
+
+ private:
+  friend class ServerContext;
+  friend class ServerConnection;
+  friend class ServerCalls;
+  friend class FinishedCalls;
+  friend class IntrusiveList<ServerCall>;
+
+  enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
+
+  // kFree -> kRunning, for a request of that connection.
+  void Begin(ServerConnection* connection, CallSlots::Slot* slot, CallId id) {
+    connection_ = connection;
+    slot_ = slot;
+    id_ = id;
+    state_ = State::kRunning;
+    request_bytes_ = 0;
+    has_windows_ = uses_bulk_ = released_ = finished_ = false;
+    cancelled_.store(false, std::memory_order_relaxed);
+  }
+  // It came with windows.
+  void TakeWindows(std::span<const Window> windows);
+  // Sets the deadline, counted from the start of the turn; false if it has passed.
+  bool StartClock(uint32_t remaining_us) {
+    deadline_ns_ = kNever;
+    return remaining_us == 0 || StartDeadline(remaining_us);
+  }
+  bool StartDeadline(uint32_t remaining_us);
+  // Runs the handler on the engine's thread. True: it has finished the call, which is not answered
+  // yet.
+  bool RunHere(const MethodDescriptor& method, Service& service) {
+    handled_by_.store(internal::ThreadNumber(), std::memory_order_relaxed);
+    method.start(service, *this);
+    handled_by_.store(0, std::memory_order_relaxed);
+    return finished_;
+  }
+  // Finish() elsewhere than in a handler that runs on the engine's thread.
+  void FinishLater(absl::Status status);
+  // The client has given up on it.
+  void Cancel();
+  // Makes bulk_ ready for the present call.
+  void BeginBulk(std::span<const Window> windows);
+  // It is over.
+  void End() {
+    state_ = State::kFree;
+    if (MayBeLarge()) [[unlikely]]
+      TrimIfLarge();
+  }
+
+  // Empty messages of `method`, reused where possible.
+  void PrepareMessages(const MethodDescriptor& method) {
+    if (method_ == &method) [[likely]] {
+      reply_.message->Clear();  // parsing clears the request
+    } else {
+      MakeMessages(method);
+    }
+  }
+  void MakeMessages(const MethodDescriptor& method);
+  // The same, and reads the request, for a method with structs of fixed layout.
+  bool DecodeLayouts(const MethodDescriptor& method, ByteSpan body);
+
+  // What a free call may keep for the next one, in bytes of encoded messages and of arena. Higher
+  // saves allocations of larger calls, and costs up to twice this for each that is spare.
+  static constexpr uint32_t kKeepBytes = 16 << 10;
+  // An arena may also grow by little in each call. It is looked at after so many: that is some
+  // cache lines, and what small calls add meanwhile is bounded by kKeepBytes for each.
+  static constexpr uint8_t kCallsPerLook = 16;
+  bool MayBeLarge() {
+    return (request_bytes_ | reply_bytes_) >= kKeepBytes || --calls_to_look_ == 0;
+  }
+  // After a call: gives back what a large one has taken.
+  void TrimIfLarge();
+
+  alignas(kCacheLineBytes / 2) ServerConnection* connection_ = nullptr;  // while not kFree
+  CallId id_;  // of the present or last call
+  State state_ = State::kFree;
+  bool has_windows_ = false;   // the present call
+  bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
+  bool released_ = false;      // the client has been, or will be, told so
+  bool finished_ = false;      // by its handler, which has not returned
+  bool release_owed_ = false;  // will be: there was no credit
+  uint8_t calls_to_look_ = kCallsPerLook;
+  // The engine's thread, while it runs the handler; else 0.
+  std::atomic<uint64_t> handled_by_{0};
+  CallBody request_;  // on arena_, of method_, as reply_
+  CallBody reply_;
+  // Made for the first call that has use for it. The engine's while has_windows_ or not running;
+  // meant for another call while !uses_bulk_.
+  std::unique_ptr<ServerBulk> bulk_;
+  uint32_t request_bytes_ = 0;  // encoded; 0: refused
+  uint32_t reply_bytes_ = 0;    // of the last call that was answered
+  absl::Status status_;         // how it ended
+  // The rest.
+  CallSlots::Slot* slot_ = nullptr;      // while not kFree
+  ServerCall* next_finished_ = nullptr;  // FinishedCalls
+  ServerCall* next_spare_ = nullptr;     // ServerCalls
+  std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
+  std::optional<google::protobuf::Arena> arena_;
+};
+
+}  // namespace weft

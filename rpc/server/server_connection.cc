@@ -1,0 +1,522 @@
+#include "rpc/server/server_connection.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/log.h"
+#include "core/strings.h"
+#include "core/trace.h"
+#include "rpc/layout/method_layouts.h"
+#include "rpc/server/server_core.h"
+#include "rpc/wire/hello.pb.h"
+#include "rpc/wire/status_text.h"
+
+namespace weft {
+namespace {
+
+absl::Status ExpiredError() {
+  return absl::DeadlineExceededError("the call expired before its handler could run");
+}
+
+// How the reply is kept and travels; without a type: as a message.
+LayoutSide ReplyLayout(const ServerCall& call) {
+  const MethodLayouts* const layouts = call.method().layouts;
+  return layouts == nullptr ? LayoutSide() : layouts->reply;
+}
+
+// A handler on its way through an executor. Finishes the call also when it is dropped unrun.
+class HandlerTask {
+ public:
+  HandlerTask(ServerCall* call, const MethodEntry* entry) : call_(call), entry_(entry) {}
+  HandlerTask(HandlerTask&& other) noexcept
+      : call_(std::exchange(other.call_, nullptr)), entry_(other.entry_) {}
+  HandlerTask& operator=(HandlerTask&&) = delete;
+  ~HandlerTask() {
+    if (call_ == nullptr) return;
+    call_->Finish(absl::ResourceExhaustedError(
+        "the server's executor has no room for another call (not run, safe to retry)"));
+  }
+
+  void operator()() {
+    ServerCall& call = *std::exchange(call_, nullptr);
+    if (call.cancelled() || call.remaining_us() == 0) {
+      return call.Finish(ExpiredError());
+    }
+    entry_->method->start(*entry_->service, call);
+  }
+
+ private:
+  ServerCall* call_;
+  const MethodEntry* entry_;
+};
+
+}  // namespace
+
+static_assert(kMaxOutstandingCalls <= std::numeric_limits<uint16_t>::max() - 1);
+
+// --- life ---------------------------------------------------------------------------------------
+
+void ServerConnection::OnOpen(Connection& connection) {
+  if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
+    return Close(ToStd(agreed.message()));
+  }
+  if (core_.options().tenant_of) connection.set_tenant(core_.options().tenant_of(path_));
+  if (core_.draining()) Close("the server is shutting down");
+  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) cold->AskForLines(this);
+}
+
+// Slot 0, which clients with one call at a time have it in, is among these.
+void ServerConnection::ListLines(WarmUp* lines) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(this);
+  const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
+  lines->Add(begin, static_cast<size_t>(end - begin));
+}
+
+absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
+  rpc::ClientHello hello;
+  if (!hello.ParseFromString(client_hello)) {
+    return absl::FailedPreconditionError("the client's hello cannot be decoded");
+  }
+  if (hello.protocol() != kRpcProtocolVersion) {
+    return absl::FailedPreconditionError(StrCat("the client speaks version ", hello.protocol(),
+                                                " of the call protocol, this server version ",
+                                                kRpcProtocolVersion));
+  }
+  if (hello.max_outstanding_calls() == 0) {
+    return absl::FailedPreconditionError("the client's hello makes no sense: it wants no calls");
+  }
+  const uint32_t slots =
+      std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
+  max_reply_bytes_ =
+      static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
+  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
+  path_ = connection_->path();
+  transfers_.SetPace(PaceOf(path_.kind));
+  slots_.Reserve(slots);
+  return absl::OkStatus();
+}
+
+void ServerConnection::Close(std::string_view why) {
+  if (connection_ != nullptr) connection_->Close(why);
+}
+
+void ServerConnection::ProtocolError(std::string_view what) {
+  ++core_.stats().protocol_errors;
+  WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": malformed frame: ", what);
+  connection_->Close(StrCat("malformed frame: ", what));
+  connection_ = nullptr;  // nothing more is taken or sent
+}
+
+void ServerConnection::OnClosed(Connection&, const absl::Status&) {
+  connection_ = nullptr;
+  closed_ = true;
+  ++running_;  // keeps this alive for now
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    ServerCall& call = *slot.call;
+    if (call.state_ == ServerCall::State::kReplying) return Free(call);
+    call.cancelled_.store(true, std::memory_order_relaxed);
+    if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
+  });
+  if (--running_ == 0) core_.Retire(this);
+}
+
+// --- requests -----------------------------------------------------------------------------------
+
+void ServerConnection::OnMessage(Connection&, ByteSpan message) {
+  WEFT_DCHECK(connection_ != nullptr);
+  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
+    return OnOtherFrame(message);
+  ByteSpan body;
+  const RequestHeader header = DecodeRequest(message, &body);
+  if (ServerCall* const call = TakeSlot(header.id); call != nullptr) [[likely]]
+    Accept(*call, header, body);
+}
+
+WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
+  const uint32_t windows = kind >> 8;
+  if (kind != RequestKind(windows) || windows > max_windows_) {
+    return ProtocolError("neither a request nor a cancel");
+  }
+  OnRequestWithWindows(frame, windows);
+}
+
+WEFT_COLD void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
+  ByteSpan body;
+  std::array<Window, kMaxWindows> windows;
+  const RequestHeader header = DecodeRequest(frame, &body);
+  if (!DecodeWindows(count, &body, &windows)) {
+    return ProtocolError("a request with windows that make no sense");
+  }
+  ServerCall* const call = TakeSlot(header.id);
+  if (call == nullptr) return;
+  call->TakeWindows(std::span(windows).first(count));
+  Accept(*call, header, body);
+}
+
+WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
+                                          ByteSpan body) {
+  ++core_.stats().requests;
+  const MethodEntry* const entry = core_.methods().Find(header.method);
+  if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
+    return Run(call, *entry);
+  Refuse(call, entry, header.method, body);
+}
+
+// The slot of a new call, if the client may use it; else ends the connection.
+WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
+  if (id.slot >= slots_.size()) [[unlikely]] {
+    if (ReachSlot(id.slot) == nullptr) {
+      RefuseSlot(nullptr);
+      return nullptr;
+    }
+  }
+  CallSlots::Slot& slot = slots_[id.slot];
+  if (!slot.IsFreeFor(id.generation)) [[unlikely]] {
+    RefuseSlot(&slot);
+    return nullptr;
+  }
+  ServerCall* const call = core_.calls().Take();
+  slot.call = call;
+  slot.generation = id.generation;
+  slot.used = true;
+  call->Begin(this, &slot, id);
+  ++running_;
+  return call;
+}
+
+// Whether it is of the slot's call: a large request is overtaken by the small frames behind it.
+WEFT_COLD bool ServerConnection::TakeEarlyCancel(CallSlots::Slot& slot) {
+  const bool is_its = std::exchange(slot.early_cancel, 0) == slot.generation;
+  slot.call->cancelled_.store(is_its, std::memory_order_relaxed);
+  return is_its;
+}
+
+// Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
+WEFT_COLD CallSlots::Slot* ServerConnection::ReachSlot(uint32_t slot) {
+  if (slot >= slots_.capacity()) return nullptr;
+  while (slot >= slots_.size()) slots_.Grow();
+  // The first may have moved. (Calls that ask for their slot by its number need no such repair, and
+  // cost 4 instructions more each.)
+  if (CallSlots::Slot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
+  return &slots_[slot];
+}
+
+WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
+  if (slot == nullptr) return ProtocolError("a call slot that was not agreed on");
+  if (slot->call != nullptr) return ProtocolError("a call slot that is in use");
+  ProtocolError("a call slot's generation that is not new");
+}
+
+// Whether a request may take what it needs, and takes it. Else WhyRefused() knows why.
+WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntry* entry,
+                                              const RequestHeader& header, ByteSpan body) {
+  ServerStats& stats = core_.stats();
+  const ServerOptions& options = core_.options();
+  if (entry == nullptr || body.size() > options.max_request_bytes ||
+      body.size() > options.max_running_bytes - stats.running_bytes) [[unlikely]] {
+    return false;
+  }
+  call.request_bytes_ = static_cast<uint32_t>(body.size());
+  stats.running_bytes += body.size();
+  if (call.slot_->early_cancel != 0 && TakeEarlyCancel(*call.slot_)) [[unlikely]]
+    return false;
+  return call.StartClock(header.remaining_us);
+}
+
+WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry& entry,
+                                             ByteSpan body) {
+  if (entry.method->layouts != nullptr) [[unlikely]]
+    return call.DecodeLayouts(*entry.method, body);
+  call.PrepareMessages(*entry.method);
+  google::protobuf::MessageLite& request = *call.request_.message;
+  return request.ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         request.IsInitialized();
+}
+
+// Nothing of the call has run.
+WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method,
+                                        ByteSpan body) {
+  ++core_.stats().refused;
+  Complete(call, WhyRefused(call, entry, method, body));
+}
+
+absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
+                                          uint16_t method, ByteSpan body) const {
+  if (core_.draining()) {
+    return absl::UnavailableError("the server is shutting down (not run, safe to retry)");
+  }
+  if (entry == nullptr) {
+    return absl::UnimplementedError(StrCat("no method has the number ", method,
+                                           "; this server has ", core_.methods().size(),
+                                           " methods"));
+  }
+  if (body.size() > core_.options().max_request_bytes) {
+    return absl::ResourceExhaustedError(StrCat("the request has ", body.size(),
+                                               " bytes; this server takes at most ",
+                                               core_.options().max_request_bytes, " (not run)"));
+  }
+  if (call.request_bytes_ == 0 && !body.empty()) {
+    return absl::ResourceExhaustedError(StrCat(
+        "requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
+        core_.options().max_running_bytes, " at most (not run, safe to retry)"));
+  }
+  if (call.cancelled()) {
+    return absl::CancelledError("the caller cancelled before the request arrived");
+  }
+  if (call.remaining_us() == 0) return ExpiredError();
+  if (const MethodLayouts* layouts = entry->method->layouts;
+      layouts != nullptr && layouts->request.type != nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("the request for method ", entry->method->name,
+               " cannot be decoded: ", WhyNotDecoded(layouts->request, body, call.request_)));
+  }
+  google::protobuf::MessageLite& request = *call.request_.message;
+  if (!request.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+    return absl::InvalidArgumentError(StrCat("the request of ", body.size(), " bytes for method ",
+                                             entry->method->name, " cannot be decoded as ",
+                                             entry->method->request_type));
+  }
+  return absl::InvalidArgumentError(
+      StrCat("the request for method ", entry->method->name, " lacks required fields of ",
+             entry->method->request_type, ": ", request.InitializationErrorString()));
+}
+
+WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
+  if (entry.executor != nullptr) [[unlikely]] {
+    entry.executor->Run(HandlerTask(&call, &entry));
+  } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
+    AnswerInTurn(call);
+  }
+}
+
+void ServerConnection::OnCancel(ByteSpan frame) {
+  CallId id;
+  // Its request may come behind.
+  CallSlots::Slot* const slot = DecodeNotice(frame, &id) ? ReachSlot(id.slot) : nullptr;
+  if (slot == nullptr) return ProtocolError("a cancel that names no call");
+  if (slot->call == nullptr) {
+    slot->early_cancel = id.generation;
+  } else if (slot->generation == id.generation) {
+    slot->call->Cancel();
+  }
+}
+
+// --- replies ------------------------------------------------------------------------------------
+
+// Of a call that its handler has finished before it returned: most calls.
+WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
+  // Replies that wait for credit are not overtaken.
+  if (connection_ != nullptr && !call.uses_bulk_ && call.status_.ok() && waiting_replies_ == 0 &&
+      TrySendReply(call)) [[likely]]
+    return FreeAnswered(call);
+  Complete(call, std::move(call.status_));
+}
+
+void ServerConnection::Complete(ServerCall& call, absl::Status status) {
+  // With transfers under way it comes here again.
+  if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
+  call.status_ = std::move(status);
+  AnswerSlowly(call);
+}
+
+// One of an asynchronous handler, an error, a reply that must wait, or one that cannot be sent.
+void ServerConnection::AnswerSlowly(ServerCall& call) {
+  if (connection_ == nullptr) return Free(call);
+  call.state_ = ServerCall::State::kReplying;
+  if (waiting_replies_ > 0 || !TrySend(call)) {
+    waiting_.PushBack(&call);
+    ++waiting_replies_;
+    return;
+  }
+  Free(call);
+  if (!core_.engine().in_turn()) connection_->Flush();
+}
+
+void ServerConnection::OnWritable(Connection&) {
+  if (releases_owed_ > 0) SendOwedReleases();
+  transfers_.Pump();
+  while (connection_ != nullptr) {
+    ServerCall* call = waiting_.Front();
+    if (call == nullptr || !TrySend(*call)) return;
+    Free(*call);
+  }
+}
+
+bool ServerConnection::TrySend(ServerCall& call) {
+  if (call.status_.ok()) {
+    call.status_ = CheckReply(call);
+    if (call.status_.ok()) return TrySendReply(call);
+  }
+  return TrySendError(call);
+}
+
+template <class Write>
+WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, Write write) {
+  if (call.cancelled() || bytes > max_reply_bytes_) [[unlikely]]
+    return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return false;
+  EncodeReply({call.id_, 0, 0}, frame.data);
+  write(frame.data + kCallHeaderBytes);
+  Trace(TracePoint::kWritten);
+  call.reply_bytes_ = static_cast<uint32_t>(bytes);
+  ++core_.stats().replies_ok;
+  return true;
+}
+
+// False: no credit, or the reply cannot be sent at all: CheckReply() knows.
+WEFT_INLINE bool ServerConnection::TrySendReply(ServerCall& call) {
+  if (call.method().layouts != nullptr) [[unlikely]]
+    return TrySendInLayout(call);
+  return TrySendMessage(call);
+}
+
+// For a method with structs of fixed layout.
+bool ServerConnection::TrySendInLayout(ServerCall& call) {
+  const LayoutSide& side = call.method().layouts->reply;
+  if (!side.fixed()) return TrySendProtobuf(call);
+  return TrySendBody(call, side.fixed_bytes,
+                     [&](std::byte* to) { std::memcpy(to, call.reply_.record, side.fixed_bytes); });
+}
+
+// The same, where the reply is a message, or its struct must be converted into one.
+bool ServerConnection::TrySendProtobuf(ServerCall& call) {
+  const LayoutType* const type = call.method().layouts->reply.type;
+  if (type == nullptr) return TrySendMessage(call);
+  const std::string encoded = type->to_protobuf(call.reply_.record);
+  return TrySendBody(call, encoded.size(),
+                     [&](std::byte* to) { std::memcpy(to, encoded.data(), encoded.size()); });
+}
+
+WEFT_INLINE bool ServerConnection::TrySendMessage(ServerCall& call) {
+  const google::protobuf::MessageLite& reply = *call.reply_.message;
+  const size_t bytes = reply.ByteSizeLong();
+  return reply.IsInitialized() && TrySendBody(call, bytes, [&reply](std::byte* to) {
+           reply.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+         });
+}
+
+absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
+  if (call.cancelled()) return absl::CancelledError();  // nobody reads it
+  const LayoutSide side = ReplyLayout(call);
+  const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
+                       : side.fixed()       ? side.fixed_bytes
+                                            : side.type->to_protobuf(call.reply_.record).size();
+  if (bytes > max_reply_bytes_) {
+    return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
+                                               bytes, " bytes; this client takes at most ",
+                                               max_reply_bytes_, " (the request has run)"));
+  }
+  if (side.type == nullptr && !call.reply_.message->IsInitialized()) {
+    return absl::InternalError(
+        StrCat("the reply of method ", call.method().name,
+               " lacks required fields: ", call.reply_.message->InitializationErrorString()));
+  }
+  return absl::OkStatus();
+}
+
+bool ServerConnection::TrySendError(ServerCall& call) {
+  const std::string_view text = CutStatusText(ToStd(call.status_.message()));
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + text.size());
+  if (!frame.ok()) return false;
+  EncodeReply(
+      {call.id_, static_cast<uint16_t>(call.status_.code()), static_cast<uint32_t>(text.size())},
+      *frame);
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(),
+              *frame + kCallHeaderBytes);
+  connection_->Commit(kCallHeaderBytes + text.size());
+  ++core_.stats().replies_failed;
+  return true;
+}
+
+// --- lent memory --------------------------------------------------------------------------------
+
+absl::Status ServerConnection::Start(BulkTransfer& transfer) {
+  if (connection_ == nullptr) return absl::UnavailableError("the client is gone");
+  transfers_.Start(transfer);
+  return absl::OkStatus();
+}
+
+void ServerConnection::FinishEnd() {
+  if (--running_ == 0 && closed_) core_.Retire(this);
+}
+
+void ServerConnection::TakeBack(ServerCall& call) {
+  call.bulk_->Stop(absl::CancelledError("nobody waits for the call any more"));
+  if (call.bulk_->quiet()) OnQuiet(call);
+}
+
+void ServerConnection::OnQuiet(ServerCall& call) {
+  // A reply says the same.
+  if (connection_ == nullptr || call.state_ != ServerCall::State::kRunning || call.released_)
+    return;
+  call.released_ = true;
+  if (TrySendReleased(call)) return;
+  call.release_owed_ = true;
+  ++releases_owed_;
+}
+
+bool ServerConnection::TrySendReleased(ServerCall& call) {
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
+  if (!frame.ok()) return false;
+  EncodeNotice(CallFrameKind::kReleased, call.id_, *frame);
+  connection_->Commit(kCallHeaderBytes);
+  return true;
+}
+
+void ServerConnection::SendOwedReleases() {
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    ServerCall& call = *slot.call;
+    if (connection_ == nullptr || !call.release_owed_ || !TrySendReleased(call)) return;
+    call.release_owed_ = false;
+    --releases_owed_;
+  });
+}
+
+// --- the end of a call --------------------------------------------------------------------------
+
+void ServerConnection::Free(ServerCall& call) {
+  releases_owed_ -= std::exchange(call.release_owed_, false);
+  if (IntrusiveList<ServerCall>::IsLinked(&call)) {
+    IntrusiveList<ServerCall>::Remove(&call);
+    --waiting_replies_;
+  }
+  call.status_ = absl::OkStatus();
+  FreeAnswered(call);
+}
+
+// Free() for a call that had no windows, no error, and has not waited.
+WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
+  core_.stats().running_bytes -= call.request_bytes_;
+  call.End();
+  call.slot_->call = nullptr;
+  core_.calls().Give(&call);
+  core_.OnCallEnded();
+  if (--running_ == 0 && closed_) core_.Retire(this);
+}
+
+void ServerConnection::CheckInvariants() {
+  uint32_t busy = 0;
+  uint32_t replying = 0;
+  uint32_t owed = 0;
+  slots_.ForEachTaken([&](const CallSlots::Slot& slot) {
+    const ServerCall& call = *slot.call;
+    WEFT_CHECK(call.state_ != ServerCall::State::kFree && call.id_.generation == slot.generation);
+    ++busy;
+    owed += call.release_owed_;
+    replying += call.state_ == ServerCall::State::kReplying;
+  });
+  WEFT_CHECK(busy == running_);
+  WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
+  WEFT_CHECK(owed == releases_owed_);
+}
+
+}  // namespace weft

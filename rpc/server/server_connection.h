@@ -1,0 +1,138 @@
+// One client at the server: its call slots, and the frames to and from it.
+//
+// Calls themselves come from the server's pool (server_calls.h) and go back with their reply.
+//
+// The client names a slot and a generation in each request. The slot must exist and be free, and
+// the generation must be newer than that of the slot's last call: so a request runs at most once,
+// whatever a peer repeats. A peer that breaks this, or sends a frame that is none, loses this
+// connection.
+//
+// A reply that finds no credit waits in its slot; there are never more of them than slots.
+//
+// Threads: the engine's.
+// Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
+//   connection has closed and the last handler has finished.
+// Invariants: running_ = slots that have a call; waiting_ holds exactly the kReplying ones, which
+//   waiting_replies_ counts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/cache_line.h"
+#include "core/dense_memory.h"
+#include "core/intrusive_list.h"
+#include "rpc/bulk/transfer.h"
+#include "rpc/server/call_slots.h"
+#include "rpc/server/dispatch.h"
+#include "rpc/server/server_call.h"
+#include "rpc/wire/frame.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+#include "transport/warm_up.h"
+
+namespace weft {
+
+class ServerCore;
+
+class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
+                                                        private ListsLines,
+                                                        private ListNode<>,
+                                                        private TransferQueue::Host,
+                                                        public InDenseMemory {
+ public:
+  ServerConnection(ServerCore& core, Connection& connection)
+      : core_(core), connection_(&connection) {}
+
+  ServerCore& core() { return core_; }
+  const PathInfo& path() const { return path_; }
+
+  // The call's handler has ended. Engine thread.
+  void Complete(ServerCall& call, absl::Status status);
+
+  // Posts a transfer of a running call, now or when there is room. An error: it is not started.
+  absl::Status Start(BulkTransfer& transfer);
+  // The call was cancelled, and none of its transfers is under way: its client may have the memory
+  // back.
+  void OnQuiet(ServerCall& call);
+  // The client has given up on a call with windows.
+  void TakeBack(ServerCall& call);
+
+  // Ends the connection; `why` is told to the client.
+  void Close(std::string_view why);
+
+  void CheckInvariants();
+
+ private:
+  friend class IntrusiveList<ServerConnection>;
+  friend class ServerCall;
+
+  void OnOpen(Connection& connection) override;
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnWritable(Connection& connection) override;
+  void OnClosed(Connection& connection, const absl::Status& why) override;
+
+  // ListsLines.
+  void ListLines(WarmUp* lines) override;
+
+  // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
+  void BeginEnd() override { ++running_; }
+  void FinishEnd() override;
+  Connection* connection() override { return connection_; }
+
+  absl::Status AgreeWith(const std::string& client_hello);
+
+  void OnOtherFrame(ByteSpan frame);
+  void OnRequestWithWindows(ByteSpan frame, uint32_t count);
+  void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
+  void OnCancel(ByteSpan frame);
+  ServerCall* TakeSlot(CallId id);
+  CallSlots::Slot* ReachSlot(uint32_t slot);
+  void RefuseSlot(const CallSlots::Slot* slot);
+  static bool TakeEarlyCancel(CallSlots::Slot& slot);
+  bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+                  ByteSpan body);
+  bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
+  void Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method, ByteSpan body);
+  absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
+                          ByteSpan body) const;
+  void Run(ServerCall& call, const MethodEntry& entry);
+
+  void AnswerInTurn(ServerCall& call);
+  void AnswerSlowly(ServerCall& call);
+  absl::Status CheckReply(const ServerCall& call) const;
+  bool TrySend(ServerCall& call);
+  bool TrySendReply(ServerCall& call);
+  bool TrySendInLayout(ServerCall& call);
+  bool TrySendProtobuf(ServerCall& call);
+  bool TrySendMessage(ServerCall& call);
+  template <class Write>
+  bool TrySendBody(ServerCall& call, size_t bytes, Write write);
+  bool TrySendError(ServerCall& call);
+  bool TrySendReleased(ServerCall& call);
+  void SendOwedReleases();
+  void Free(ServerCall& call);
+  void FreeAnswered(ServerCall& call);
+  void ProtocolError(std::string_view what);
+
+  // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
+  // is constant after construction, max_..._ once open.
+  ServerCore& core_;
+  Connection* connection_;  // null: gone, or given up
+  CallSlots slots_;         // as many as both sides allow
+  uint16_t running_ = 0;
+  uint16_t waiting_replies_ = 0;  // in waiting_
+  bool closed_ = false;
+  uint32_t max_reply_bytes_ = 0;
+
+  // The rest.
+  uint32_t max_windows_ = 0;           // of one request; as many as both sides allow
+  IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
+  uint32_t releases_owed_ = 0;         // calls with release_owed_
+  TransferQueue transfers_{this};
+  PathInfo path_;
+};
+
+}  // namespace weft

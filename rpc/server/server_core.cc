@@ -1,0 +1,144 @@
+#include "rpc/server/server_core.h"
+
+#include <utility>
+
+#include "core/strings.h"
+#include "rpc/operation/on_engine.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
+
+namespace weft {
+
+ServerCore::ServerCore(Engine& engine, const ServerOptions& options)
+    : engine_(engine), options_(options) {}
+
+ServerCore::~ServerCore() { Shutdown(0); }
+
+// --- setup --------------------------------------------------------------------------------------
+
+absl::Status ServerCore::AddService(Service* service, Executor* executor) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!address_.empty()) {
+    return absl::FailedPreconditionError(StrCat("service ", service->weft_descriptor().full_name,
+                                                " comes too late: the server listens at ", address_,
+                                                " already, and clients know its methods"));
+  }
+  return methods_.Add(service, executor != nullptr ? executor : options_.executor);
+}
+
+ListenOptions ServerCore::MakeListenOptions() const {
+  rpc::ServerHello hello;
+  hello.set_protocol(kRpcProtocolVersion);
+  hello.set_max_outstanding_calls(options_.max_outstanding_calls);
+  hello.set_max_request_bytes(options_.max_request_bytes);
+  hello.set_name(options_.name);
+  hello.set_max_windows(kMaxWindows);
+  methods_.Describe(&hello);
+  ListenOptions listen;
+  listen.link = options_.link;
+  listen.hello = hello.SerializeAsString();
+  listen.max_connections = options_.max_connections;
+  return listen;
+}
+
+absl::Status ServerCore::Listen(const std::string& address) {
+  const ListenOptions listen = MakeListenOptions();
+  if (listen.hello.size() > kMaxHelloBytes) {
+    return absl::ResourceExhaustedError(StrCat("the names of this server's ", methods_.size(),
+                                               " methods take ", listen.hello.size(),
+                                               " bytes; a hello has room for ", kMaxHelloBytes));
+  }
+  absl::Status status;
+  RunOnEngine(engine_, [&] {
+    if (draining_) {
+      status = absl::FailedPreconditionError("the server has been shut down");
+      return;
+    }
+    absl::StatusOr<std::unique_ptr<Listener>> listener =
+        engine_.transport().Listen(address, listen, this);
+    status = listener.status();
+    if (!listener.ok()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (address_.empty()) address_ = (*listener)->address();
+    listeners_.push_back(*std::move(listener));
+  });
+  return status;
+}
+
+std::string ServerCore::address() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return address_;
+}
+
+ServerStats ServerCore::ReadStats() {
+  ServerStats stats;
+  RunOnEngine(engine_, [&] {
+    stats = stats_;
+    stats.running = running();
+  });
+  return stats;
+}
+
+// --- connections and calls ----------------------------------------------------------------------
+
+absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection) {
+  if (draining_) return absl::UnavailableError("the server is shutting down");
+  auto* client = new ServerConnection(*this, connection);
+  connections_.PushBack(client);
+  ++stats_.connections;
+  return client;
+}
+
+void ServerCore::Retire(ServerConnection* connection) {
+  delete connection;  // leaves the list
+  --stats_.connections;
+  calls_.Trim(running());
+  if (draining_) LookForTheEnd();
+}
+
+void ServerCore::FinishElsewhere(ServerCall* call) {
+  if (!finished_.Push(call)) return;
+  PostSurely(engine_, [this] {
+    finished_.TakeAll([](ServerCall* finished) { finished->CompleteHandedOver(); });
+  });
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void ServerCore::Shutdown(uint64_t grace_us) {
+  WEFT_CHECK(!engine_.InTurn());
+  const std::lock_guard<std::mutex> lock(shutdown_mutex_);
+  if (shut_down_) return;
+  RunOnEngine(engine_, [&] { BeginShutdown(grace_us); });
+  engine_.Wait(stopped_);
+  shut_down_ = true;
+}
+
+void ServerCore::BeginShutdown(uint64_t grace_us) {
+  draining_ = true;
+  methods_.Close();
+  listeners_.clear();
+  if (grace_us > 0 && running() > 0) {
+    engine_.timers().Schedule(this, engine_.clock().NowNs() + grace_us * kNsPerUs);
+  } else {
+    CloseConnections();
+  }
+}
+
+void ServerCore::OnTimer() { CloseConnections(); }
+
+void ServerCore::CloseConnections() {
+  closing_ = true;
+  for (ServerConnection& connection : connections_) connection.Close("the server is shutting down");
+  LookForTheEnd();
+}
+
+// The last steps of a shutdown, each when nothing holds it up any more.
+void ServerCore::LookForTheEnd() {
+  if (!closing_ && running() == 0) return CloseConnections();
+  if (!closing_ || !connections_.empty()) return;
+  engine_.timers().Cancel(this);
+  engine_.Finish(stopped_);  // this may be gone now
+}
+
+}  // namespace weft

@@ -1,0 +1,96 @@
+// The engine's side of a Server: its services, its listeners and its connections.
+//
+// Threads: as in server.h where the names agree; the rest on the engine's thread.
+// Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
+// Invariants: running() = sum of running calls of all connections.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "rpc/server/dispatch.h"
+#include "rpc/server/finished_calls.h"
+#include "rpc/server/server.h"
+#include "rpc/server/server_calls.h"
+#include "rpc/server/server_connection.h"
+#include "transport/engine.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class ServerCore final : private Acceptor, private Timer {
+ public:
+  ServerCore(Engine& engine, const ServerOptions& options);
+  ~ServerCore() override;
+
+  absl::Status AddService(Service* service, Executor* executor);
+  absl::Status Listen(const std::string& address);
+  std::string address() const;
+  void Wait() { engine_.Wait(stopped_); }
+  void Shutdown(uint64_t grace_us);
+  ServerStats ReadStats();
+
+  // --- for connections and calls ----------------------------------------------------------------
+
+  Engine& engine() { return engine_; }
+  const ServerOptions& options() const { return options_; }
+  const DispatchTable& methods() const { return methods_; }
+  // All but `running`.
+  ServerStats& stats() { return stats_; }
+  ServerCalls& calls() { return calls_; }
+  bool draining() const { return draining_; }
+
+  // A call ended on another thread than the engine's. Any thread.
+  void FinishElsewhere(ServerCall* call);
+  // A connection has closed and its last call has ended: deletes it.
+  void Retire(ServerConnection* connection);
+  // A call has ended.
+  void OnCallEnded() {
+    ++ended_;
+    if (draining_) [[unlikely]]
+      LookForTheEnd();
+  }
+
+ private:
+  // Calls that have begun and not ended.
+  uint32_t running() const { return static_cast<uint32_t>(stats_.requests - ended_); }
+  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
+  void OnTimer() override;  // the grace is over
+
+  ListenOptions MakeListenOptions() const;
+  void BeginShutdown(uint64_t grace_us);
+  void CloseConnections();
+  void LookForTheEnd();
+
+  // Constant after construction.
+  Engine& engine_;
+  const ServerOptions options_;
+
+  // Constant once listening; closed once draining.
+  DispatchTable methods_;
+
+  // Engine thread only.
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  ServerCalls calls_;  // free ones
+  IntrusiveList<ServerConnection> connections_;
+  ServerStats stats_;
+  uint64_t ended_ = 0;  // of stats_.requests
+  bool draining_ = false;
+  bool closing_ = false;  // the grace is over
+
+  // Any thread.
+  FinishedCalls finished_;
+  Waiter stopped_;
+  std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
+  bool shut_down_ = false;     // guarded by shutdown_mutex_
+  mutable std::mutex mutex_;
+  std::string address_;  // guarded by mutex_
+};
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+#include "rpc/wire/status_text.h"
+
+#include "core/strings.h"
+#include "rpc/wire/frame.h"
+
+namespace weft {
+namespace {
+
+bool KeepsItsCode(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kCancelled:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string_view TextOf(const absl::Status& status) { return ToStd(status.message()); }
+
+// The end of a connection by this side stays CANCELLED; all other reasons are UNAVAILABLE.
+absl::Status ConnectionLost(std::string_view address, const absl::Status& why,
+                            std::string_view what_then) {
+  const absl::StatusCode code = why.code() == absl::StatusCode::kCancelled
+                                    ? absl::StatusCode::kCancelled
+                                    : absl::StatusCode::kUnavailable;
+  return absl::Status(
+      code, StrCat("connection to ", address, " lost: ", TextOf(why), " (", what_then, ")"));
+}
+
+}  // namespace
+
+std::string_view CutStatusText(std::string_view text) {
+  if (text.size() <= kMaxStatusText) return text;
+  size_t end = kMaxStatusText;
+  const auto continues = [&](size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  };
+  while (end > kMaxStatusText - 4 && continues(end)) --end;
+  return text.substr(0, end);
+}
+
+absl::Status NoServerError(std::string_view address, const absl::Status& why) {
+  const absl::StatusCode code =
+      KeepsItsCode(why.code()) ? why.code() : absl::StatusCode::kUnavailable;
+  return absl::Status(
+      code, StrCat("no server at ", address, ": ", TextOf(why), " (not sent, safe to retry)"));
+}
+
+absl::Status NotSentError(std::string_view address, const absl::Status& why) {
+  return ConnectionLost(address, why, "not sent, safe to retry");
+}
+
+absl::Status MayHaveRunError(std::string_view address, const absl::Status& why) {
+  return ConnectionLost(address, why, "the request was sent and may have run");
+}
+
+std::string DurationText(uint64_t us) {
+  constexpr uint64_t kUsPerMs = 1'000;
+  constexpr uint64_t kUsPerSec = 1'000'000;
+  if (us % kUsPerSec == 0) return StrCat(us / kUsPerSec, " s");
+  if (us % kUsPerMs == 0) return StrCat(us / kUsPerMs, " ms");
+  return StrCat(us, " us");
+}
+
+}  // namespace weft
