@@ -16,7 +16,7 @@
 //   overtakes nothing. A one-sided write that was posted before a message is visible to the peer
 //   when that message arrives. Reads and writes among themselves complete in any order.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
-//   Every Read, Write, atomic and Probe completes exactly once, before OnClosed().
+//   Every Post that is pending, atomic and Probe completes exactly once, before OnClosed().
 // Errors, by what to do next:
 //   INVALID_ARGUMENT    the call is wrong: fix it. Nothing happened.
 //   RESOURCE_EXHAUSTED  a limit is reached: wait for OnWritable(), then try again.
@@ -148,37 +148,22 @@ class Connection {
   virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
                                                            Access access) = 0;
 
-  // Moves remote.length (>= 1) bytes between local.memory()[local_offset...] and the peer's region.
-  // RESOURCE_EXHAUSTED: too many outstanding (max_outstanding_operations); OnWritable() will come.
-  // An accepted post completes through op->OnComplete().
-  virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                            Operation* op) = 0;
-  virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                             Operation* op) = 0;
+  // Moves remote.length (>= 1) bytes of each transfer between local->memory()[local_offset...] and
+  // the peer's region. All transfers (1..kMaxBatchTransfers) are posted or none, with one doorbell
+  // where the provider can. `op` completes once, when all have, which they do in any order: with
+  // OK, or with the error of the first that failed (others may have been carried out). Each counts
+  // as one of max_outstanding_operations. The array may go when this returns. RESOURCE_EXHAUSTED:
+  // too many are outstanding; OnWritable() will come. INVALID_ARGUMENT: no transfer, too many, or
+  // one that is wrong.
+  virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                                      Operation* op) = 0;
 
-  // As Write(), but where a write is over when the bytes have only been copied to be sent (tcp), it
-  // is over when the peer's provider says that they are in its memory, a round trip later. So what
-  // is outstanding is what is on its way. The order is the same: a message that is sent behind the
-  // post finds the bytes there.
-  virtual absl::Status WriteAcknowledged(const Region& local, size_t local_offset,
-                                         const RemoteSpan& remote, Operation* op) {
-    return Write(local, local_offset, remote, op);
-  }
-
-  // A batch: all pieces or none are posted, with one doorbell where the provider can, and `op`
-  // completes once, when all have: with OK, or with the error of the first that failed (others may
-  // have been carried out). Takes transfers.size() of max_outstanding_operations. The pieces
-  // complete in any order; the array may go when this returns.
-  // INVALID_ARGUMENT: no piece, more than kMaxBatchTransfers, or one that is wrong.
-  virtual absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
-  virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
-
-  // Writes, then tells: the batch is posted and `message` (1..eager_bytes() bytes) is committed and
+  // Writes, then tells: kWrite is posted and `message` (1..eager_bytes() bytes) is committed and
   // flushed behind it, both or neither. The peer's OnMessage() finds the writes in its memory.
   // RESOURCE_EXHAUSTED: no room for one of both; OnWritable() will come.
   // REQUIRES: no open reservation.
-  virtual absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
-                                     Operation* op) = 0;
+  virtual absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers,
+                                               ByteSpan message, Operation* op) = 0;
 
   // Ends remote access to a region of which only this connection's peer was told. True: its memory
   // is reclaimed. False: it is pinned, by what had begun, and op->OnComplete(OK) comes when nothing
@@ -223,9 +208,9 @@ class Connection {
   // a region that the peer has registered with kRemoteReadWrite, at an address that is a multiple
   // of 8. operation.h says what executes them, the same on every path.
   // Ordering: executed one after the other as posted; after every message of up to eager_bytes()
-  // committed before has been delivered, and before any committed later; after every Write posted
+  // committed before has been delivered, and before any committed later; after every write posted
   // before. With those of other connections, other engines, and std::atomic_ref of the peer's own
-  // threads they are atomic in one order; with one-sided Writes they are not.
+  // threads they are atomic in one order; with one-sided writes they are not.
   // Completion: in the order of posts, after the messages that the peer committed before executing.
   // A handle that the peer does not grant is PERMISSION_DENIED, whatever is wrong with it.
   // Here: INVALID_ARGUMENT for another length; RESOURCE_EXHAUSTED: kMaxRequests are outstanding, or

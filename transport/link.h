@@ -14,7 +14,7 @@
 //   what is written to a slot is not read again. Receive slots are posted by the domain itself;
 //   received bytes are valid during OnReceived() only, and the slot is posted again right after it,
 //   before anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
-// Ordering: batches of one Link arrive in order; a Write posted before a Send is visible when
+// Ordering: batches of one Link arrive in order; a write posted before a Send is visible when
 //   that batch is received.
 // Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
 #pragma once
@@ -52,7 +52,7 @@ class LinkHandler {
   // The path is broken (UNAVAILABLE) or never came up; at most once. Destroy the Link soon.
   virtual void OnLinkDown(const absl::Status& why) = 0;
   // The domain has room again after it had none: for a send (AcquireSlot() failed) or for an
-  // operation (Read() or Write() was RESOURCE_EXHAUSTED). Every link that is up is told. Or this
+  // operation (Post() was RESOURCE_EXHAUSTED). Every link that is up is told. Or this
   // link has (Link::HasRoom()).
   virtual void OnSlotsFree() = 0;
 
@@ -122,21 +122,10 @@ class Link {
     return Send(slot, bytes);
   }
 
-  // As Connection::Read and Write. Bounded by LinkDomain's max_outstanding_operations.
-  virtual absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                            Operation* op) = 0;
-  virtual absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                             Operation* op) = 0;
-  // As Connection::WriteAcknowledged.
-  virtual absl::Status WriteAcknowledged(const Region& local, size_t local_offset,
-                                         const RemoteSpan& remote, Operation* op) {
-    return Write(local, local_offset, remote, op);
-  }
-
-  // As Connection::ReadBatch and WriteBatch: all pieces are taken or none, and `op` completes once.
-  // The array may go when this returns. REQUIRES: 1..kMaxBatchTransfers pieces.
-  virtual absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
-  virtual absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) = 0;
+  // As Connection::Post(). Bounded by LinkDomain's max_outstanding_operations.
+  // REQUIRES: 1..kMaxBatchTransfers transfers, each with a region.
+  virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                                      Operation* op) = 0;
 
   // Closes a region that this link's peer was told of. True: nothing touches its memory any more.
   // False: what the peer had begun may go on, until a later SendFence() has passed, until the peer

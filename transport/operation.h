@@ -9,13 +9,14 @@
 // paths is worth more than the fastest on one. It follows that atomics need a peer whose engine is
 // driven, and cost a round trip of a small message, not that of a one-sided transfer.
 //
-// Threads, Lifetime: as Connection, in transport.h.
+// Threads, Lifetime: as Connection, in connection.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "transport/region.h"
 
 namespace weft {
@@ -32,18 +33,43 @@ struct Transfer {
 // Pieces of one batch. What a look-up of many records needs; bounds a post's time.
 inline constexpr size_t kMaxBatchTransfers = 64;
 
+// What a post does with each of its transfers.
+enum class TransferKind : uint8_t {
+  kRead = 1,
+  // Over when the local memory may be reused: on some paths (tcp) when the bytes have been copied
+  // to be sent.
+  kWrite = 2,
+  // Over when the peer's provider says that the bytes are in its memory, where the provider can say
+  // it; elsewhere as kWrite. So what is outstanding is what is on its way. The order is the same: a
+  // message that is sent behind the post finds the bytes there.
+  kWriteAcknowledged = 3,
+};
+
+// What has become of an accepted post.
+enum class Posted : uint8_t {
+  kPending = 1,  // Operation::OnComplete() comes, later
+  kDone = 2,     // it was carried out inside the call, without an error: OnComplete() does not come
+};
+
 // One asynchronous operation. The caller owns it and keeps it, and the local memory, untouched from
-// the post until OnComplete().
+// the post until OnComplete(). After Posted::kDone it is the caller's at once.
 class Operation {
  public:
-  // Exactly once for each accepted post. OK after a Read: the bytes are here. OK after a Write:
-  // the local memory may be reused; only a reply from the peer proves delivery. OK after a Probe:
-  // the peer's transport has answered.
+  // Exactly once for each post that is pending, never from inside the post. OK after a read: the
+  // bytes are here. OK after a write: the local memory may be reused; only a reply from the peer
+  // proves delivery. OK after a probe: the peer's transport has answered.
   virtual void OnComplete(const absl::Status& status) = 0;
 
  protected:
   ~Operation() = default;
 };
+
+// For callers that know callbacks only: an operation that is done completes from inside this call.
+// Not for those whose OnComplete() posts again: they need a loop, or call back later.
+inline absl::Status CompleteIfDone(const absl::StatusOr<Posted>& posted, Operation* op) {
+  if (posted.ok() && *posted == Posted::kDone) op->OnComplete(absl::OkStatus());
+  return posted.status();
+}
 
 // One atomic operation on 64 bits of a peer's memory. The caller keeps it until OnComplete().
 class AtomicOperation {

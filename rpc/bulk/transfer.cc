@@ -1,5 +1,7 @@
 #include "rpc/bulk/transfer.h"
 
+#include <utility>
+
 namespace weft {
 
 void BulkTransfer::OnComplete(const absl::Status& status) { queue_->End(*this, status); }
@@ -17,10 +19,10 @@ bool TransferQueue::IsInPace(bool push, uint64_t bytes) {
 }
 
 // Alone, a push is not acknowledged: its reply would leave a round trip later.
-TransferQueue::PostFunction TransferQueue::PostFunctionFor(const BulkTransfer& transfer) const {
-  if (!transfer.push) return &Connection::Read;
+TransferKind TransferQueue::KindOf(const BulkTransfer& transfer) const {
+  if (!transfer.push) return TransferKind::kRead;
   const bool acknowledged = transfer.local.length >= pace_.acknowledged_bytes && pushed_bytes_ > 0;
-  return acknowledged ? &Connection::WriteAcknowledged : &Connection::Write;
+  return acknowledged ? TransferKind::kWriteAcknowledged : TransferKind::kWrite;
 }
 
 bool TransferQueue::TryPost(BulkTransfer& transfer) {
@@ -31,19 +33,37 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
     transfer.OnEnded(/*posted=*/false, region.status());
     return true;
   }
-  const auto post = PostFunctionFor(transfer);
-  const absl::Status posted =
-      (connection.*post)(**region, transfer.local.offset, transfer.remote, &transfer);
+  const Transfer part = {*region, transfer.local.offset, transfer.remote};
+  const absl::StatusOr<Posted> posted =
+      connection.Post(KindOf(transfer), absl::MakeConstSpan(&part, 1), &transfer);
   // OnWritable() will come.
-  if (absl::IsResourceExhausted(posted)) return false;
-  if (posted.ok()) {
-    transfer.queue_ = this;
-    PostedBytes(transfer.push) += transfer.local.length;
-    transfer.OnPosted();
-  } else {
-    transfer.OnEnded(/*posted=*/false, posted);
+  if (absl::IsResourceExhausted(posted.status())) return false;
+  if (!posted.ok()) {
+    transfer.OnEnded(/*posted=*/false, posted.status());
+    return true;
   }
+  transfer.queue_ = this;
+  PostedBytes(transfer.push) += transfer.local.length;
+  transfer.OnPosted();
+  if (*posted == Posted::kDone) EndSoon(transfer);
   return true;
+}
+
+// Not inside Start(), whose caller may start the next one when this ends.
+void TransferQueue::EndSoon(BulkTransfer& transfer) {
+  (first_done_ == nullptr ? first_done_ : last_done_->next_done_) = &transfer;
+  last_done_ = &transfer;
+  host_->timers().Schedule(this, 0);  // due at the next look
+}
+
+// As long as one of them has not ended, its call stays, and so does this.
+void TransferQueue::OnTimer() {
+  BulkTransfer* next = std::exchange(first_done_, nullptr);
+  while (next != nullptr) {
+    BulkTransfer& transfer = *next;
+    next = std::exchange(transfer.next_done_, nullptr);
+    End(transfer, absl::OkStatus());
+  }
 }
 
 // The reply of what has ended goes before the next is posted: that may take longer.

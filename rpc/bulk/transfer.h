@@ -12,14 +12,17 @@
 //
 // Threads: the engine's. Lifetime: transfers belong to their calls, which stay until they have
 //   ended; the queue belongs to its host, the ServerConnection.
-// Invariants: every transfer that was started ends exactly once, through OnEnded(). As long as one
-//   waits, another is posted, or OnWritable() will come.
+// Invariants: every transfer that was started ends exactly once, through OnEnded(), and one that
+// was
+//   posted never from inside Start(). As long as one waits, another is posted, or OnWritable() will
+//   come.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
 #include "rpc/bulk/memory_slice.h"
 #include "rpc/bulk/pace.h"
 #include "transport/operation.h"
@@ -50,10 +53,11 @@ class BulkTransfer : private Operation, public ListNode<> {
 
   void OnComplete(const absl::Status& status) final;
 
-  TransferQueue* queue_ = nullptr;  // while posted
+  TransferQueue* queue_ = nullptr;     // while posted
+  BulkTransfer* next_done_ = nullptr;  // in the queue's list of those that are done
 };
 
-class TransferQueue {
+class TransferQueue final : private Timer {
  public:
   class Host {
    public:
@@ -62,6 +66,7 @@ class TransferQueue {
     virtual void FinishEnd() = 0;  // the queue may be gone afterwards
     // nullptr: gone.
     virtual Connection* connection() = 0;
+    virtual TimerWheel& timers() = 0;
 
    protected:
     ~Host() = default;
@@ -84,8 +89,10 @@ class TransferQueue {
   bool TryPost(BulkTransfer& transfer);
   uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
   bool IsInPace(bool push, uint64_t bytes);
-  using PostFunction = decltype(&Connection::Read);
-  PostFunction PostFunctionFor(const BulkTransfer& transfer) const;
+  TransferKind KindOf(const BulkTransfer& transfer) const;
+  void EndSoon(BulkTransfer& transfer);
+  // Timer: some are done.
+  void OnTimer() override;
   void End(BulkTransfer& transfer, const absl::Status& status);
   void SendReplies();
 
@@ -95,6 +102,9 @@ class TransferQueue {
   uint64_t fetched_bytes_ = 0;    // the same, the other way
   uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
   IntrusiveList<BulkTransfer> waiting_;
+  // Done inside the call that posted them; they end with the next timer, oldest first.
+  BulkTransfer* first_done_ = nullptr;
+  BulkTransfer* last_done_ = nullptr;
 };
 
 }  // namespace weft

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "core/function.h"
 #include "core/strings.h"
+#include "core/timer_wheel.h"
 #include "rpc/testing/loopback.h"
 #include "transport/local_memory.h"
 
@@ -29,15 +31,13 @@ class RecordingConnection final : public LoopbackConnection {
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
     return std::unique_ptr<Region>(std::make_unique<AnyRegion>(memory));
   }
-  absl::Status Write(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
-    return Post("write ", remote.length, op);
-  }
-  absl::Status WriteAcknowledged(const Region&, size_t, const RemoteSpan& remote,
-                                 Operation* op) override {
-    return Post("write acknowledged ", remote.length, op);
-  }
-  absl::Status Read(const Region&, size_t, const RemoteSpan& remote, Operation* op) override {
-    return Post("read ", remote.length, op);
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op) override {
+    if (full) return absl::ResourceExhaustedError("full");
+    events_.push_back(StrCat(NameOf(kind), transfers[0].remote.length));
+    if (at_once) return Posted::kDone;
+    posted_.push_back(op);
+    return Posted::kPending;
   }
   void Flush() override { events_.push_back("flush"); }
 
@@ -49,13 +49,12 @@ class RecordingConnection final : public LoopbackConnection {
   }
 
   bool full = false;
+  bool at_once = false;  // operations end before their post returns
 
  private:
-  absl::Status Post(const char* what, uint64_t bytes, Operation* op) {
-    if (full) return absl::ResourceExhaustedError("full");
-    events_.push_back(StrCat(what, bytes));
-    posted_.push_back(op);
-    return absl::OkStatus();
+  static const char* NameOf(TransferKind kind) {
+    if (kind == TransferKind::kRead) return "read ";
+    return kind == TransferKind::kWrite ? "write " : "write acknowledged ";
   }
 
   std::vector<Operation*> posted_;
@@ -68,7 +67,10 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
     void OnPosted() override {}
     void OnEnded(bool posted, const absl::Status& status) override {
       EXPECT_TRUE(posted && status.ok()) << status;
+      if (on_ended) on_ended();
     }
+
+    Function<void()> on_ended;
   };
 
   BulkTransferTest() {
@@ -94,6 +96,7 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   LocalMemory memory_{MutableByteSpan(bytes_)};
   RecordingConnection connection_;
   bool lost_ = false;
+  TimerWheel timers_{0};
   TransferQueue queue_{this};
   std::vector<std::unique_ptr<Moved>> transfers_;
 
@@ -101,6 +104,7 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   void BeginEnd() override { EXPECT_FALSE(std::exchange(ending_, true)); }
   void FinishEnd() override { EXPECT_TRUE(std::exchange(ending_, false)); }
   Connection* connection() override { return lost_ ? nullptr : &connection_; }
+  TimerWheel& timers() override { return timers_; }
 
   bool ending_ = false;
 };
@@ -197,6 +201,33 @@ TEST_F(BulkTransferTest, WhatTheConnectionRefusesWaitsForItsRoom) {
   EXPECT_EQ(Events(), "");
   queue_.Pump();
   EXPECT_EQ(Events(), "write 10, write 20");
+}
+
+// A handler that starts the next part when one has ended would be called from inside itself, once
+// for each part.
+TEST_F(BulkTransferTest, WhatIsDoneAtOnceEndsLaterAndNeverInsideItsStart) {
+  connection_.at_once = true;
+  bool starting = false;
+  int left = 3;
+  const auto start = [&](auto& self) -> void {
+    starting = true;
+    Push(30);
+    starting = false;
+    transfers_.back()->on_ended = [&] {
+      EXPECT_FALSE(starting);
+      if (--left > 0) self(self);
+    };
+  };
+  start(start);
+  EXPECT_EQ(Events(), "write 30");
+  EXPECT_EQ(left, 3);
+  timers_.Advance(0);
+  EXPECT_EQ(Events(), "write 30");
+  EXPECT_EQ(left, 2);
+  timers_.Advance(0);
+  timers_.Advance(0);
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(timers_.size(), 0u);
 }
 
 TEST_F(BulkTransferTest, NothingIsPostedOrSentOnALostConnection) {

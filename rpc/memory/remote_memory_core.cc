@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/wire/status_text.h"
 
@@ -244,9 +245,9 @@ void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& val
   // Nobody overtakes those who wait.
   if (waiting_.empty() && Usable()) {
     bool room = true;
-    absl::Status posted = Post(operation, &room);
-    if (posted.ok()) return;
-    if (room) return End(operation, std::move(posted));
+    const absl::StatusOr<Posted> posted = Post(operation, &room);
+    if (posted.ok() && *posted == Posted::kPending) return;
+    if (room) return End(operation, posted.status());
   }
   Enqueue(operation);
 }
@@ -258,32 +259,37 @@ void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const abs
   starting_ = outer;
 }
 
-// *room = false: there is none now, and OnRoom() or OnConnectionLost() will come.
-absl::Status RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
+// Unless it is pending, its caller ends it. *room = false: there is none now, and OnRoom() or
+// OnConnectionLost() will come.
+absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
   ++posted_;
   operation.state = RemoteOperation::State::kPosted;
-  absl::Status posted = Submit(operation);
-  if (posted.ok()) return posted;
+  const absl::StatusOr<Posted> posted = Submit(operation);
+  if (posted.ok() && *posted == Posted::kPending) return posted;
   --posted_;
   operation.state = RemoteOperation::State::kNew;
-  *room = !absl::IsResourceExhausted(posted) && !absl::IsFailedPrecondition(posted);
+  *room =
+      !absl::IsResourceExhausted(posted.status()) && !absl::IsFailedPrecondition(posted.status());
   return posted;
 }
 
-absl::Status RemoteMemoryCore::Submit(RemoteOperation& operation) {
+absl::StatusOr<Posted> RemoteMemoryCore::Submit(RemoteOperation& operation) {
   switch (operation.kind) {
     case RemoteOperation::Kind::kFetchAdd:
-      return connection_->FetchAdd(remote().Slice(operation.offset, sizeof(uint64_t)),
-                                   operation.operand, &operation);
+      WEFT_RETURN_IF_ERROR(connection_->FetchAdd(remote().Slice(operation.offset, sizeof(uint64_t)),
+                                                 operation.operand, &operation));
+      return Posted::kPending;
     case RemoteOperation::Kind::kCompareSwap:
-      return connection_->CompareSwap(remote().Slice(operation.offset, sizeof(uint64_t)),
-                                      operation.operand, operation.desired, &operation);
+      WEFT_RETURN_IF_ERROR(
+          connection_->CompareSwap(remote().Slice(operation.offset, sizeof(uint64_t)),
+                                   operation.operand, operation.desired, &operation));
+      return Posted::kPending;
     default:
       return SubmitPieces(operation);
   }
 }
 
-absl::Status RemoteMemoryCore::SubmitPieces(RemoteOperation& operation) {
+absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation) {
   const size_t count = operation.pieces.size();
   for (size_t i = 0; i < count; ++i) {
     const RemotePiece& piece = operation.pieces[i];
@@ -296,14 +302,8 @@ absl::Status RemoteMemoryCore::SubmitPieces(RemoteOperation& operation) {
     transfers_[i] = {*region, piece.local.offset, remote().Slice(piece.offset, piece.local.length)};
   }
   const bool reads = operation.kind == RemoteOperation::Kind::kRead;
-  const Transfer& first = transfers_[0];
-  if (count == 1) {
-    return reads ? connection_->Read(*first.local, first.local_offset, first.remote, &operation)
-                 : connection_->Write(*first.local, first.local_offset, first.remote, &operation);
-  }
-  const absl::Span<const Transfer> batch(transfers_.data(), count);
-  return reads ? connection_->ReadBatch(batch, &operation)
-               : connection_->WriteBatch(batch, &operation);
+  return connection_->Post(reads ? TransferKind::kRead : TransferKind::kWrite,
+                           absl::MakeConstSpan(transfers_.data(), count), &operation);
 }
 
 void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
@@ -344,15 +344,16 @@ void RemoteMemoryCore::Pump() {
     // Off the queue first: if it ends here, its callback may start others.
     Leave(*operation);
     bool room = true;
-    absl::Status posted = Post(*operation, &room);
-    if (!posted.ok() && !room) {
+    const absl::StatusOr<Posted> posted = Post(*operation, &room);
+    if (!room) {
       operation->state = RemoteOperation::State::kWaiting;
       waiting_.PushFront(operation);
       ++waiting_count_;
       break;
     }
     if (std::exchange(operation->holds_calls, false)) client_.ReleaseCalls();
-    if (!posted.ok()) End(*operation, std::move(posted));
+    if (posted.ok() && *posted == Posted::kPending) continue;
+    End(*operation, posted.status());
   }
   pumping_ = false;
 }

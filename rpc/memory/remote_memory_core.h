@@ -101,9 +101,9 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void Ask();
   void Refuse(const absl::Status& why, bool for_good);
 
-  absl::Status Post(RemoteOperation& operation, bool* room);
-  absl::Status Submit(RemoteOperation& operation);
-  absl::Status SubmitPieces(RemoteOperation& operation);
+  absl::StatusOr<Posted> Post(RemoteOperation& operation, bool* room);
+  absl::StatusOr<Posted> Submit(RemoteOperation& operation);
+  absl::StatusOr<Posted> SubmitPieces(RemoteOperation& operation);
   void Enqueue(RemoteOperation& operation);
   void Leave(RemoteOperation& operation);
   void Pump();

@@ -445,6 +445,8 @@ absl::Status ServerConnection::Start(BulkTransfer& transfer) {
   return absl::OkStatus();
 }
 
+TimerWheel& ServerConnection::timers() { return core_.engine().timers(); }
+
 void ServerConnection::FinishEnd() {
   if (--running_ == 0 && closed_) core_.Retire(this);
 }

@@ -81,6 +81,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void BeginEnd() override { ++running_; }
   void FinishEnd() override;
   Connection* connection() override { return connection_; }
+  TimerWheel& timers() override;
 
   absl::Status AgreeWith(const std::string& client_hello);
 

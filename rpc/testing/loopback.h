@@ -49,19 +49,10 @@ class LoopbackConnection : public Connection {
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
     return absl::UnimplementedError("loopback");
   }
-  absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
+  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
     return absl::UnimplementedError("loopback");
   }
-  absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status ReadBatch(absl::Span<const Transfer>, Operation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status WriteBatch(absl::Span<const Transfer>, Operation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
+  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
     return absl::UnimplementedError("loopback");
   }
   bool Reclaim(std::unique_ptr<Region>, Operation*) override { return true; }

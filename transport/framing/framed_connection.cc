@@ -184,8 +184,9 @@ void FramedConnection::RunEvents() {
   if (events & kBroken) return owner_->OnBroken(*this, broken_);
   if (events & kLinkUp) return owner_->OnLinkUp(*this);
   if (state_ != State::kOpen) return;
-  if (events & kRetryReads) large_receiver_.Advance();
+  if (events & kAdvanceReads) large_receiver_.Advance();
   if (events & kLeasesOverdue) leases_.EndOverdue();
+  if (state_ != State::kOpen) return;  // what Advance() delivered has closed it
   if ((events & kWritable) && std::exchange(wants_writable_, false)) handler_->OnWritable(*this);
 }
 
@@ -204,7 +205,7 @@ void FramedConnection::OnLinkDown(const absl::Status& why) { Break(why); }
 void FramedConnection::OnSlotsFree() {
   MarkDirty();
   if (wants_writable_) Raise(kWritable);
-  if (std::exchange(reads_refused_, false)) Raise(kRetryReads);
+  if (std::exchange(reads_refused_, false)) Raise(kAdvanceReads);
 }
 
 void FramedConnection::OnLargeReclaimed() {
@@ -232,27 +233,27 @@ absl::StatusOr<std::unique_ptr<Region>> FramedConnection::Register(MutableByteSp
   return region;
 }
 
-absl::Status FramedConnection::Read(const Region& local, size_t local_offset,
-                                    const RemoteSpan& remote, Operation* op) {
-  return Post(&Link::Read, local, local_offset, remote, op);
-}
-
-absl::Status FramedConnection::Write(const Region& local, size_t local_offset,
-                                     const RemoteSpan& remote, Operation* op) {
-  return Post(&Link::Write, local, local_offset, remote, op);
-}
-
-absl::Status FramedConnection::WriteAcknowledged(const Region& local, size_t local_offset,
-                                                 const RemoteSpan& remote, Operation* op) {
-  return Post(&Link::WriteAcknowledged, local, local_offset, remote, op);
-}
-
-absl::Status FramedConnection::Post(PostFunction post, const Region& local, size_t local_offset,
-                                    const RemoteSpan& remote, Operation* op) {
-  WEFT_RETURN_IF_ERROR(CheckOperation(local, local_offset, remote));
-  Operation* const taken = operations_.Take(op);
+absl::StatusOr<Posted> FramedConnection::Post(TransferKind kind,
+                                              absl::Span<const Transfer> transfers, Operation* op) {
+  if (transfers.empty() || transfers.size() > kMaxBatchTransfers) {
+    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(), " transfers; 1 to ",
+                                             kMaxBatchTransfers, " are possible"));
+  }
+  for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
+  if (transfers.size() > operations_.capacity()) {
+    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(),
+                                             " transfers exceeds max_outstanding_operations, ",
+                                             operations_.capacity()));
+  }
+  Operation* const taken = operations_.Take(op, static_cast<uint32_t>(transfers.size()));
   if (taken == nullptr) return TooManyOperations();
-  return Posted((link_.get()->*post)(local, local_offset, remote, taken), taken);
+  absl::StatusOr<Posted> posted = link_->Post(kind, transfers, taken);
+  if (posted.ok() && *posted == Posted::kPending) [[likely]]
+    return posted;
+  operations_.Return(taken);
+  // The domain's own bound: OnSlotsFree() tells.
+  if (absl::IsResourceExhausted(posted.status())) wants_writable_ = true;
+  return posted;
 }
 
 absl::Status FramedConnection::TooManyOperations() {
@@ -262,22 +263,16 @@ absl::Status FramedConnection::TooManyOperations() {
   return *status;
 }
 
-// What the link made of an operation.
-absl::Status FramedConnection::Posted(const absl::Status& status, Operation* taken) {
-  if (status.ok()) return status;
-  operations_.Return(taken);
-  // The domain's own bound: OnSlotsFree() tells.
-  if (absl::IsResourceExhausted(status)) wants_writable_ = true;
-  return status;
-}
-
-absl::Status FramedConnection::CheckOperation(const Region& local, size_t local_offset,
-                                              const RemoteSpan& remote) const {
+absl::Status FramedConnection::CheckTransfer(const Transfer& transfer) const {
   if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
-  const size_t size = local.memory().size();
-  if (remote.length == 0 || local_offset > size || remote.length > size - local_offset) {
-    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ", local_offset,
-                                             " of a region of ", size, " bytes"));
+  if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
+  const RemoteSpan& remote = transfer.remote;
+  const size_t size = transfer.local->memory().size();
+  if (remote.length == 0 || transfer.local_offset > size ||
+      remote.length > size - transfer.local_offset) {
+    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ",
+                                             transfer.local_offset, " of a region of ", size,
+                                             " bytes"));
   }
   if (remote.offset + remote.length < remote.offset) {
     return absl::InvalidArgumentError("the remote span ends beyond 2^64");

@@ -121,16 +121,10 @@ class FramedConnection final : public Connection,
   uint64_t first_unsent() const override { return first_unsent_; }
 
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
-  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                    Operation* op) override;
-  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                     Operation* op) override;
-  absl::Status WriteAcknowledged(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                                 Operation* op) override;
-  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
-  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
-  absl::Status WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
-                             Operation* op) override;
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op) override;
+  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
+                                       Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
   uint32_t path_number() const override { return domain_->path_number(); }
   absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
@@ -169,7 +163,7 @@ class FramedConnection final : public Connection,
     kBroken = 2,
     kCloseRequested = 4,
     kWritable = 8,
-    kRetryReads = 16,
+    kAdvanceReads = 16,
     kLeasesOverdue = 32,
   };
 
@@ -218,16 +212,8 @@ class FramedConnection final : public Connection,
   void RunEvents();
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
-  using PostFunction = decltype(&Link::Read);
-  absl::Status Post(PostFunction post, const Region& local, size_t local_offset,
-                    const RemoteSpan& remote, Operation* op);
-  using PostBatchFunction = decltype(&Link::ReadBatch);
-  absl::Status PostBatch(PostBatchFunction post, absl::Span<const Transfer> transfers,
-                         Operation* op);
-  absl::Status Posted(const absl::Status& status, Operation* taken);
   absl::Status TooManyOperations();
-  absl::Status CheckOperation(const Region& local, size_t local_offset,
-                              const RemoteSpan& remote) const;
+  absl::Status CheckTransfer(const Transfer& transfer) const;
 
   // The base classes'.
   void OnLinkUp() override;
@@ -237,6 +223,7 @@ class FramedConnection final : public Connection,
   void DeliverLarge(ByteSpan message) override;
   void OnLargeDelivered() override;
   void OnReadRefused() override;
+  void OnReadDone() override;
   void OnReadFailed(const absl::Status& why) override;
   bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
   void OnLargeReclaimed() override;

@@ -1,4 +1,4 @@
-// Batches of one-sided operations, and reclaiming memory, of FramedConnection.
+// Writing behind which a message is sent, and reclaiming memory, of FramedConnection.
 
 #include <cstring>
 #include <utility>
@@ -10,36 +10,8 @@
 
 namespace weft {
 
-absl::Status FramedConnection::ReadBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(&Link::ReadBatch, transfers, op);
-}
-
-absl::Status FramedConnection::WriteBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(&Link::WriteBatch, transfers, op);
-}
-
-absl::Status FramedConnection::PostBatch(PostBatchFunction post,
-                                         absl::Span<const Transfer> transfers, Operation* op) {
-  if (transfers.empty() || transfers.size() > kMaxBatchTransfers) {
-    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(), " transfers; 1 to ",
-                                             kMaxBatchTransfers, " are possible"));
-  }
-  for (const Transfer& transfer : transfers) {
-    if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
-    WEFT_RETURN_IF_ERROR(CheckOperation(*transfer.local, transfer.local_offset, transfer.remote));
-  }
-  if (transfers.size() > operations_.capacity()) {
-    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(),
-                                             " transfers exceeds max_outstanding_operations, ",
-                                             operations_.capacity()));
-  }
-  Operation* const taken = operations_.Take(op, static_cast<uint32_t>(transfers.size()));
-  if (taken == nullptr) return TooManyOperations();
-  return Posted((link_.get()->*post)(transfers, taken), taken);
-}
-
-absl::Status FramedConnection::WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
-                                             Operation* op) {
+absl::StatusOr<Posted> FramedConnection::WriteThenSend(absl::Span<const Transfer> transfers,
+                                                       ByteSpan message, Operation* op) {
   WEFT_DCHECK(!reserved_);
   if (state_ == State::kOpen && (message.empty() || message.size() > eager_bytes_)) {
     return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ",
@@ -47,7 +19,7 @@ absl::Status FramedConnection::WriteThenSend(absl::Span<const Transfer> transfer
   }
   // The message's place is taken first: it cannot be refused once the batch is on its way.
   if (!MakeRoom(FrameBytes(message.size()))) return Refuse().status();
-  absl::Status posted = PostBatch(&Link::WriteBatch, transfers, op);
+  absl::StatusOr<Posted> posted = Post(TransferKind::kWrite, transfers, op);
   if (!posted.ok()) {
     if (batch_.frames() == 0) CancelOpenSlot();
     return posted;

@@ -156,6 +156,8 @@ void FramedConnection::OnLargeDelivered() {
 
 void FramedConnection::OnReadRefused() { reads_refused_ = true; }
 
+void FramedConnection::OnReadDone() { Raise(kAdvanceReads); }
+
 void FramedConnection::OnReadFailed(const absl::Status& why) {
   Break(absl::Status(why.code(), StrCat("a large message could not be read: ", why.message())));
 }

@@ -28,11 +28,16 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer) {
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
   incoming.read = false;
-  Advance();
+  PostReads();
   return true;
 }
 
 void LargeReceiver::Advance() {
+  Deliver();
+  PostReads();
+}
+
+void LargeReceiver::PostReads() {
   LargePool& pool = domain_->receive_pool();
   while (active_ && reading_ != offered_ && !linked()) {
     Incoming& incoming = At(reading_);
@@ -83,19 +88,24 @@ void LargeReceiver::OnBuffer(LargeBuffer* buffer) {
     return;
   }
   At(reading_).buffer = buffer;
-  Advance();
+  PostReads();
 }
 
 bool LargeReceiver::PostRead(Incoming& incoming) {
   const LargeOffer& offer = incoming.offer;
-  const absl::Status status =
-      link_->Read(*incoming.buffer->local, 0, {offer.key, offer.offset, offer.length}, &incoming);
-  if (status.ok()) return true;
-  if (absl::IsResourceExhausted(status)) {
+  const Transfer read = {incoming.buffer->local.get(), 0, {offer.key, offer.offset, offer.length}};
+  const absl::StatusOr<Posted> posted =
+      link_->Post(TransferKind::kRead, absl::MakeConstSpan(&read, 1), &incoming);
+  if (posted.ok()) {
+    incoming.read = *posted == Posted::kDone;
+    if (incoming.read) host_->OnReadDone();
+    return true;
+  }
+  if (absl::IsResourceExhausted(posted.status())) {
     host_->OnReadRefused();
   } else {
     active_ = false;
-    host_->OnReadFailed(status);
+    host_->OnReadFailed(posted.status());
   }
   return false;
 }
@@ -108,7 +118,6 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
     return;
   }
   incoming.read = true;
-  Deliver();
   Advance();
 }
 

@@ -37,6 +37,8 @@ class LargeReceiver : private LargeClaim {
     virtual void OnLargeDelivered() = 0;
     // The domain has no room for a read now: call Advance() when it has.
     virtual void OnReadRefused() = 0;
+    // A read was done at once: call Advance(), which delivers it, from Transport::Poll().
+    virtual void OnReadDone() = 0;
     virtual void OnReadFailed(const absl::Status& why) = 0;
 
    protected:
@@ -54,7 +56,7 @@ class LargeReceiver : private LargeClaim {
   // False: out of order, too many, too large or empty: the peer broke the protocol.
   [[nodiscard]] bool OnOffer(const LargeOffer& offer);
 
-  // Claims buffers and posts reads, as far as it goes.
+  // Delivers what has been read, claims buffers and posts reads, as far as it goes.
   void Advance();
 
   // The next message to acknowledge; false: none. SentDone() counts it as sent.
@@ -88,6 +90,7 @@ class LargeReceiver : private LargeClaim {
     return reading_bytes_ == 0 ||
            (reading_bytes_ < most_reading_bytes_ && bytes <= most_reading_bytes_ - reading_bytes_);
   }
+  void PostReads();
   bool PostRead(Incoming& incoming);
   void OnRead(Incoming& incoming, const absl::Status& status);
   void Deliver();

@@ -45,24 +45,14 @@ absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* pas
   return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
 }
 
-absl::Status FabricLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                              Operation* op) {
-  return PostOne(OperationKind::kRead, {&local, local_offset, remote}, op);
-}
-
-absl::Status FabricLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                               Operation* op) {
-  return PostOne(OperationKind::kWrite, {&local, local_offset, remote}, op);
-}
-
-absl::Status FabricLink::WriteAcknowledged(const Region& local, size_t local_offset,
-                                           const RemoteSpan& remote, Operation* op) {
-  const auto kind = has_fence() ? OperationKind::kAcknowledgedWrite : OperationKind::kWrite;
-  return PostOne(kind, {&local, local_offset, remote}, op);
+absl::StatusOr<Posted> FabricLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                                        Operation* op) {
+  if (kind == TransferKind::kWriteAcknowledged && !has_fence()) kind = TransferKind::kWrite;
+  return transfers.size() == 1 ? PostOne(kind, transfers[0], op) : PostBatch(kind, transfers, op);
 }
 
 // The local end's descriptor.
-absl::StatusOr<void*> FabricLink::Check(OperationKind kind, const Transfer& transfer) const {
+absl::StatusOr<void*> FabricLink::Check(TransferKind kind, const Transfer& transfer) const {
   const RemoteSpan& remote = transfer.remote;
   const auto* region = dynamic_cast<const FabricRegion*>(transfer.local);
   if (region == nullptr || !region->BelongsTo(&domain_->registrar_)) {
@@ -82,11 +72,11 @@ absl::StatusOr<void*> FabricLink::Check(OperationKind kind, const Transfer& tran
     return absl::InvalidArgumentError(
         absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
   }
-  if (kind == OperationKind::kRead) return region->SinkDescriptor();
+  if (kind == TransferKind::kRead) return region->SinkDescriptor();
   return region->source_descriptor();
 }
 
-void FabricLink::Fill(OperationRecord* record, OperationKind kind, const Transfer& transfer,
+void FabricLink::Fill(OperationRecord* record, TransferKind kind, const Transfer& transfer,
                       void* descriptor, Operation* op) {
   record->link = this;
   record->user = op;
@@ -106,18 +96,19 @@ absl::Status FabricLink::TooManyOperations() {
       domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
 }
 
-absl::Status FabricLink::PostOne(OperationKind kind, const Transfer& transfer, Operation* op) {
+absl::StatusOr<Posted> FabricLink::PostOne(TransferKind kind, const Transfer& transfer,
+                                           Operation* op) {
   WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(kind, transfer));
   if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
   OperationRecord* const record = domain_->operations_.Take();
   if (record == nullptr) return TooManyOperations();
   Fill(record, kind, transfer, descriptor, op);
   SubmitOperation(record);
-  return absl::OkStatus();
+  return Posted::kPending;
 }
 
-absl::Status FabricLink::PostBatch(OperationKind kind, absl::Span<const Transfer> transfers,
-                                   Operation* op) {
+absl::StatusOr<Posted> FabricLink::PostBatch(TransferKind kind,
+                                             absl::Span<const Transfer> transfers, Operation* op) {
   const size_t count = transfers.size();
   WEFT_DCHECK(count >= 1 && count <= kMaxBatchTransfers);
   std::array<void*, kMaxBatchTransfers> descriptors;
@@ -136,12 +127,12 @@ absl::Status FabricLink::PostBatch(OperationKind kind, absl::Span<const Transfer
     SubmitOperation(record);
   }
   if (std::exchange(gathering_, false)) RetryWaiting();
-  return absl::OkStatus();
+  return Posted::kPending;
 }
 
 bool FabricLink::MayShare(const OperationRecord& record) const {
   return record.bytes <= kSharedBytes && record.bytes_posted == 0 &&
-         record.operation != OperationKind::kAcknowledgedWrite;
+         record.operation != TransferKind::kWriteAcknowledged;
 }
 
 // A small operation behind others that are under way waits for the next turn, and whoever comes
@@ -257,7 +248,7 @@ int FabricLink::PostTogether(OperationRecord* first) {
   message.rma_iov = remote.data();
   message.rma_iov_count = count;
   message.context = domain_->operations_.IdOf(first).context();
-  const ssize_t result = first->operation == OperationKind::kRead
+  const ssize_t result = first->operation == TransferKind::kRead
                              ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
                              : fi_writemsg(endpoint_, &message, FI_COMPLETION);
   if (result != 0) return static_cast<int>(result);
@@ -334,13 +325,13 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   const uint64_t remote = record.remote_offset + record.bytes_posted;
   void* const context = domain_->operations_.IdOf(&record).context();
   switch (record.operation) {
-    case OperationKind::kRead:
+    case TransferKind::kRead:
       return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, destination_,
                                       remote, record.remote_key, context));
-    case OperationKind::kWrite:
+    case TransferKind::kWrite:
       return static_cast<int>(fi_write(endpoint_, local, bytes, record.descriptor, destination_,
                                        remote, record.remote_key, context));
-    case OperationKind::kAcknowledgedWrite:
+    case TransferKind::kWriteAcknowledged:
       break;
   }
   const iovec here = {local, bytes};

@@ -8,7 +8,7 @@
 //
 // Threads: the engine's. Handlers are called by FabricDomain::Poll() only, never from inside the
 //   call that caused the event.
-// Ordering: works are posted in the order of Send, Read and Write. When the provider is busy
+// Ordering: works are posted in the order of Send and Post. When the provider is busy
 //   (-FI_EAGAIN), this work and all later ones wait in line; Poll() tries again.
 // Invariants: a work of this link is on exactly one of waiting_ and posted_; what the provider may
 //   touch is on posted_ (an operation posted in part is still on waiting_).
@@ -56,18 +56,8 @@ class FabricLink : public Link,
   SendSlot TakeSlot(uint32_t least) final;
   bool has_fence() const final;
   absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
-  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                    Operation* op) final;
-  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                     Operation* op) final;
-  absl::Status WriteAcknowledged(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                                 Operation* op) final;
-  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) final {
-    return PostBatch(OperationKind::kRead, transfers, op);
-  }
-  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) final {
-    return PostBatch(OperationKind::kWrite, transfers, op);
-  }
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op) final;
   bool Reclaim(std::unique_ptr<Region> region) final;
   void Abandon() final;
 
@@ -117,10 +107,11 @@ class FabricLink : public Link,
   // the provider is not busy.
   static constexpr int kMoreToDo = 1;
 
-  absl::Status PostOne(OperationKind kind, const Transfer& transfer, Operation* op);
-  absl::Status PostBatch(OperationKind kind, absl::Span<const Transfer> transfers, Operation* op);
-  absl::StatusOr<void*> Check(OperationKind kind, const Transfer& transfer) const;
-  void Fill(OperationRecord* record, OperationKind kind, const Transfer& transfer, void* descriptor,
+  absl::StatusOr<Posted> PostOne(TransferKind kind, const Transfer& transfer, Operation* op);
+  absl::StatusOr<Posted> PostBatch(TransferKind kind, absl::Span<const Transfer> transfers,
+                                   Operation* op);
+  absl::StatusOr<void*> Check(TransferKind kind, const Transfer& transfer) const;
+  void Fill(OperationRecord* record, TransferKind kind, const Transfer& transfer, void* descriptor,
             Operation* op);
   void SubmitOperation(OperationRecord* record);
   bool MayShare(const OperationRecord& record) const;

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "transport/descriptor.h"
 #include "transport/ofi/testing/link_fixture.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -91,8 +92,8 @@ TEST_P(MsgTest, ClosingTellsThePeer) {
 }
 
 // Since libfabric 1.19 tcp goes on behind a batch that no receive holds: nobody was told of it, and
-// both ends waited for what was lost. Either the sink gets the batch's beginning, which is as long as
-// a receive, or the link ends.
+// both ends waited for what was lost. Either the sink gets the batch's beginning, which is as long
+// as a receive, or the link ends.
 TEST_P(MsgTest, ABatchThatNoReceiveHoldsIsNotLostInSilence) {
   OfiOptions wide;
   wide.slot_bytes = 2 * b_.domain->slot_bytes();
@@ -267,7 +268,7 @@ TEST_P(MsgTest, AQuietLinkIsHeardAndServes) {
   ASSERT_TRUE(lent.ok() && local.ok());
   be_quiet();
   CountedOperation read;
-  ASSERT_TRUE(a_.endpoint.link->Read(**local, 0, (*lent)->remote(), &read).ok());
+  ASSERT_TRUE(Read(*a_.endpoint.link, **local, 0, (*lent)->remote(), &read).ok());
   ASSERT_TRUE(Run([&] { return read.completions == 1; }));
   EXPECT_TRUE(read.status.ok()) << read.status;
   EXPECT_EQ(sink, memory);

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "transport/ofi/testing/link_fixture.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -64,13 +65,13 @@ TEST_P(OneSidedTest, ReadAndWriteMoveEverySize) {
     auto local = Register(a_, here, Access::kLocalOnly);
     auto remote = Register(b_, there, Access::kRemoteReadWrite);
     CountedOperation read, write;
-    ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &read).ok());
+    ASSERT_TRUE(Read(*a_.endpoint.link, *local, 0, remote->remote(), &read).ok());
     EXPECT_EQ(read.completions, 0) << "completions come from Poll()";
     ASSERT_TRUE(Run([&] { return read.completions == 1; }));
     ASSERT_TRUE(read.status.ok()) << read.status;
     EXPECT_EQ(here, there);
     std::reverse(here.begin(), here.end());
-    ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, remote->remote(), &write).ok());
+    ASSERT_TRUE(Write(*a_.endpoint.link, *local, 0, remote->remote(), &write).ok());
     ASSERT_TRUE(Run([&] { return write.completions == 1; }));
     ASSERT_TRUE(write.status.ok()) << write.status;
     ASSERT_TRUE(a_.Send("written").ok());
@@ -86,7 +87,7 @@ TEST_P(OneSidedTest, PartsAreAddressedByOffset) {
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteRead);
   CountedOperation read;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 10, remote->remote().Slice(500, 50), &read).ok());
+  ASSERT_TRUE(Read(*a_.endpoint.link, *local, 10, remote->remote().Slice(500, 50), &read).ok());
   ASSERT_TRUE(Run([&] { return read.completions == 1; }));
   EXPECT_TRUE(std::equal(here.begin() + 10, here.begin() + 60, there.begin() + 500));
   EXPECT_EQ(here[9], std::byte{0});
@@ -98,7 +99,7 @@ TEST_P(OneSidedTest, NothingToMoveCompletesToo) {
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteRead);
   CountedOperation read;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 8, remote->remote().Slice(8, 0), &read).ok());
+  ASSERT_TRUE(Read(*a_.endpoint.link, *local, 8, remote->remote().Slice(8, 0), &read).ok());
   EXPECT_EQ(read.completions, 0);
   a_.domain->Poll(1);
   EXPECT_EQ(read.completions, 1);
@@ -112,15 +113,15 @@ TEST_P(OneSidedTest, LocalBoundsAreChecked) {
   CountedOperation op;
   Link& link = *a_.endpoint.link;
   const auto invalid = absl::StatusCode::kInvalidArgument;
-  EXPECT_EQ(link.Read(*local, 0, remote->remote().Slice(0, 65), &op).code(), invalid);
-  EXPECT_EQ(link.Read(*local, 65, remote->remote().Slice(0, 0), &op).code(), invalid);
-  EXPECT_EQ(link.Read(*local, 64, remote->remote().Slice(0, 1), &op).code(), invalid);
-  EXPECT_EQ(link.Read(*local, SIZE_MAX, remote->remote().Slice(0, 2), &op).code(), invalid);
+  EXPECT_EQ(Read(link, *local, 0, remote->remote().Slice(0, 65), &op).code(), invalid);
+  EXPECT_EQ(Read(link, *local, 65, remote->remote().Slice(0, 0), &op).code(), invalid);
+  EXPECT_EQ(Read(link, *local, 64, remote->remote().Slice(0, 1), &op).code(), invalid);
+  EXPECT_EQ(Read(link, *local, SIZE_MAX, remote->remote().Slice(0, 2), &op).code(), invalid);
   RemoteSpan wraps = remote->remote();
   wraps.offset = ~uint64_t{0} - 3;
   wraps.length = 8;
-  EXPECT_EQ(link.Read(*local, 0, wraps, &op).code(), invalid);
-  EXPECT_EQ(link.Read(*remote, 0, remote->remote().Slice(0, 8), &op).code(), invalid)
+  EXPECT_EQ(Read(link, *local, 0, wraps, &op).code(), invalid);
+  EXPECT_EQ(Read(link, *remote, 0, remote->remote().Slice(0, 8), &op).code(), invalid)
       << "registered with another domain";
   a_.domain->Poll(8);
   EXPECT_EQ(op.completions, 0);
@@ -132,9 +133,9 @@ TEST_P(OneSidedTest, OutstandingOperationsAreBounded) {
   auto remote = Register(b_, there, Access::kRemoteRead);
   std::vector<CountedOperation> ops(kOperations + 1);
   for (uint32_t i = 0; i < kOperations; ++i) {
-    ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &ops[i]).ok());
+    ASSERT_TRUE(Read(*a_.endpoint.link, *local, 0, remote->remote(), &ops[i]).ok());
   }
-  EXPECT_EQ(a_.endpoint.link->Read(*local, 0, remote->remote(), &ops[kOperations]).code(),
+  EXPECT_EQ(Read(*a_.endpoint.link, *local, 0, remote->remote(), &ops[kOperations]).code(),
             absl::StatusCode::kResourceExhausted);
   ASSERT_TRUE(Run([&] {
     return std::all_of(ops.begin(), ops.end() - 1, [](auto& op) { return op.completions == 1; });
@@ -152,7 +153,7 @@ TEST_P(OneSidedTest, AWriteIsVisibleWhenALaterMessageArrives) {
     bool seen_whole = false;
     b_.on_received = [&] { seen_whole = here == there; };
     CountedOperation write;
-    ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, remote->remote(), &write).ok());
+    ASSERT_TRUE(Write(*a_.endpoint.link, *local, 0, remote->remote(), &write).ok());
     ASSERT_TRUE(a_.Send("look").ok());
     ASSERT_TRUE(Run([&] { return !b_.received.empty() && write.completions == 1; }));
     EXPECT_TRUE(seen_whole);
@@ -173,7 +174,7 @@ TEST_P(OneSidedTest, BadKeyFailsItsOperationAndOtherLinksGoOn) {
   RemoteSpan bad = remote->remote();
   bad.key ^= 0x80;
   CountedOperation op, good;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, bad, &op).ok());
+  ASSERT_TRUE(Read(*a_.endpoint.link, *local, 0, bad, &op).ok());
   ASSERT_TRUE(Run([&] { return op.completions + a_.endpoint.downs >= 1; }));
   if (GetParam() == PathKind::kShm) {
     EXPECT_EQ(op.status.code(), absl::StatusCode::kPermissionDenied);
@@ -181,7 +182,7 @@ TEST_P(OneSidedTest, BadKeyFailsItsOperationAndOtherLinksGoOn) {
   a_.endpoint.link.reset();
   EXPECT_EQ(op.completions, 1);
   EXPECT_FALSE(op.status.ok());
-  ASSERT_TRUE(a2.link->Read(*local, 0, remote->remote(), &good).ok());
+  ASSERT_TRUE(Read(*a2.link, *local, 0, remote->remote(), &good).ok());
   ASSERT_TRUE(Run([&] { return good.completions == 1; }));
   EXPECT_TRUE(good.status.ok()) << good.status;
   EXPECT_EQ(here, there);
@@ -202,8 +203,8 @@ TEST_P(OneSidedTest, RangesAndRightsAreEnforced) {
     Endpoint a, b;
     Open(a, b);
     CountedOperation op;
-    ASSERT_TRUE((bad.is_read ? a.link->Read(*local, 0, bad.span, &op)
-                             : a.link->Write(*local, 0, bad.span, &op))
+    ASSERT_TRUE((bad.is_read ? Read(*a.link, *local, 0, bad.span, &op)
+                             : Write(*a.link, *local, 0, bad.span, &op))
                     .ok());
     // tcp and iWARP report a write as done when it is sent; the peer then ends the connection.
     EXPECT_TRUE(Run(
@@ -219,7 +220,7 @@ TEST_P(OneSidedTest, ADestroyedRegionCannotBeReached) {
   const RemoteSpan stale = region->remote();
   region.reset();
   CountedOperation op;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, stale, &op).ok());
+  ASSERT_TRUE(Read(*a_.endpoint.link, *local, 0, stale, &op).ok());
   ASSERT_TRUE(Run([&] { return op.completions + a_.endpoint.downs >= 1; }));
   EXPECT_EQ(here, std::vector<std::byte>(64));
 }
@@ -246,10 +247,10 @@ class SeveralAtOnceTest : public OneSidedTest {
   }
 
   absl::Status Read(size_t i) {
-    return a_.endpoint.link->Read(*local_, i * kPiece, Remote(i), &ops_[i]);
+    return weft::Read(*a_.endpoint.link, *local_, i * kPiece, Remote(i), &ops_[i]);
   }
   absl::Status Write(size_t i) {
-    return a_.endpoint.link->Write(*local_, i * kPiece, Remote(i), &ops_[i]);
+    return weft::Write(*a_.endpoint.link, *local_, i * kPiece, Remote(i), &ops_[i]);
   }
   RemoteSpan Remote(size_t i) const { return remote_->remote().Slice(i * 100, kPiece); }
   bool AreEqual(size_t i) const {
@@ -326,7 +327,7 @@ TEST_P(SeveralAtOnceTest, ALinkThatEndsWithTheFirstEndsTheOthersOnce) {
   first.others = &ops_;
   ASSERT_TRUE(Read(0).ok());
   ASSERT_TRUE(Read(1).ok());
-  ASSERT_TRUE(a_.endpoint.link->Read(*local_, 0, Remote(0), &first).ok());
+  ASSERT_TRUE(weft::Read(*a_.endpoint.link, *local_, 0, Remote(0), &first).ok());
   for (size_t i = 2; i < kOperations - 1; ++i) ASSERT_TRUE(Read(i).ok());
   ASSERT_TRUE(Run([&] { return first.ended > 0; }));
   EXPECT_EQ(first.ended, static_cast<int>(kOperations) - 1);
@@ -344,7 +345,7 @@ TEST_P(SeveralAtOnceTest, ABatchGoesAsOne) {
     piece.remote = Remote(i);
     pieces.push_back(piece);
   }
-  ASSERT_TRUE(a_.endpoint.link->ReadBatch(pieces, &ops_[0]).ok());
+  ASSERT_TRUE(ReadBatch(*a_.endpoint.link, pieces, &ops_[0]).ok());
   ASSERT_TRUE(Run([&] { return ops_[0].completions == 1; }));
   EXPECT_TRUE(ops_[0].status.ok()) << ops_[0].status;
   for (size_t i = 0; i < kOperations; ++i) EXPECT_TRUE(AreEqual(i));
@@ -382,7 +383,7 @@ TEST_P(FenceTest, BehindItNoWriteThatHadBegunGoesOn) {
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteWrite);
   CountedOperation write;
-  ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, remote->remote(), &write).ok());
+  ASSERT_TRUE(weft::Write(*a_.endpoint.link, *local, 0, remote->remote(), &write).ok());
   ASSERT_TRUE(BeginsToCome(there));
   ASSERT_EQ(there.back(), std::byte{0}) << "the write is over already";
   ASSERT_FALSE(b_.endpoint.link->Reclaim(std::move(remote)));
@@ -391,7 +392,7 @@ TEST_P(FenceTest, BehindItNoWriteThatHadBegunGoesOn) {
   EXPECT_EQ(there.back(), std::byte{1}) << "what had begun has come to its end before";
   std::fill(there.begin(), there.end(), std::byte{2});
   CountedOperation late;
-  ASSERT_TRUE(a_.endpoint.link->Write(*local, 0, RemoteSpan{1, 0, kLong}, &late).ok());
+  ASSERT_TRUE(weft::Write(*a_.endpoint.link, *local, 0, RemoteSpan{1, 0, kLong}, &late).ok());
   ASSERT_TRUE(Run([&] { return b_.endpoint.downs + a_.endpoint.downs > 0; }));
   EXPECT_EQ(std::count(there.begin(), there.end(), std::byte{2}), static_cast<ptrdiff_t>(kLong));
 }
@@ -402,7 +403,7 @@ TEST_P(FenceTest, BehindItNoReadThatHadBegunGoesOn) {
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteRead);
   CountedOperation read;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &read).ok());
+  ASSERT_TRUE(weft::Read(*a_.endpoint.link, *local, 0, remote->remote(), &read).ok());
   ASSERT_TRUE(BeginsToCome(here));
   ASSERT_FALSE(b_.endpoint.link->Reclaim(std::move(remote)));
   SendFence();
@@ -434,7 +435,7 @@ class AcknowledgedWriteTest : public OneSidedTest {
   bool HasThem() const { return a_.endpoint.link->has_fence(); }
 
   void Post(Operation* op) {
-    ASSERT_TRUE(a_.endpoint.link->WriteAcknowledged(*local_, 0, remote_->remote(), op).ok());
+    ASSERT_TRUE(WriteAcknowledged(*a_.endpoint.link, *local_, 0, remote_->remote(), op).ok());
   }
   void PollHere() {
     for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);
@@ -460,7 +461,7 @@ TEST_P(AcknowledgedWriteTest, IsOverWhenTheBytesAreInThePeersMemory) {
 TEST_P(AcknowledgedWriteTest, SeveralEndInTheOrderOfTheirPostsAmongOtherOperations) {
   CountedOperation plain, second;
   Post(&write_);
-  ASSERT_TRUE(a_.endpoint.link->Write(*local_, 0, remote_->remote(), &plain).ok());
+  ASSERT_TRUE(weft::Write(*a_.endpoint.link, *local_, 0, remote_->remote(), &plain).ok());
   Post(&second);
   ASSERT_TRUE(Run([&] {
     EXPECT_GE(write_.completions, second.completions);
@@ -500,7 +501,7 @@ TEST_P(OneSidedTest, ClosingCompletesOutstandingOperationsInside) {
   auto remote = Register(b_, there, Access::kRemoteReadWrite);
   std::vector<CountedOperation> ops(4);
   for (CountedOperation& op : ops) {
-    ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &op).ok());
+    ASSERT_TRUE(weft::Read(*a_.endpoint.link, *local, 0, remote->remote(), &op).ok());
   }
   a_.endpoint.link.reset();
   for (const CountedOperation& op : ops) {
@@ -517,7 +518,7 @@ TEST_P(OneSidedTest, AbandoningCompletesOutstandingOperationsFromPoll) {
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteReadWrite);
   CountedOperation op;
-  ASSERT_TRUE(a_.endpoint.link->Read(*local, 0, remote->remote(), &op).ok());
+  ASSERT_TRUE(weft::Read(*a_.endpoint.link, *local, 0, remote->remote(), &op).ok());
   a_.endpoint.link->Abandon();
   EXPECT_EQ(op.completions, 0);
   a_.domain->Poll(16);

@@ -16,13 +16,10 @@
 #include "absl/status/status.h"
 #include "core/slab.h"
 #include "transport/ofi/work.h"
+#include "transport/operation.h"
 #include "transport/transport.h"
 
 namespace weft {
-
-// Writes: over when the local memory is free again, or when the peer's provider has said that the
-// bytes are in its memory.
-enum class OperationKind : uint8_t { kRead = 1, kWrite = 2, kAcknowledgedWrite = 3 };
 
 struct OperationRecord : Work {
   OperationRecord() : Work(WorkKind::kOperation) {}
@@ -50,7 +47,7 @@ struct OperationRecord : Work {
   uint64_t bytes_posted = 0;
   uint32_t parts_in_flight = 0;
   OperationRecord* next_piece = nullptr;  // of the same provider call
-  OperationKind operation = OperationKind::kRead;
+  TransferKind operation = TransferKind::kRead;
   bool finished = false;  // only the user has still to hear of it
   absl::Status status;    // the first part that failed decides
 };

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/testing/two_processes.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -234,7 +235,7 @@ TEST_P(PeerDeathTest, OperationsOnAKilledPeerFail) {
   RemoteSpan anything;
   anything.key = 4242;
   anything.length = 64;
-  const absl::Status posted = links_[0]->link->Read(**local, 0, anything, &op);
+  const absl::Status posted = Read(*links_[0]->link, **local, 0, anything, &op);
   if (posted.ok()) {
     ASSERT_TRUE(Run([&] { return op.completions == 1 || links_[0]->downs == 1; }));
   }

@@ -15,6 +15,7 @@
 #include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/testing/poll_hook.h"
 #include "transport/ofi/testing/write_calls.h"
+#include "transport/testing/post.h"
 #include "transport/warm_up.h"
 
 namespace weft {
@@ -312,7 +313,7 @@ TEST_F(QueueGroupsTest, TheCompletionOfAReadIsTakenAtOnce) {
   int at_once = 0;  // not in each round: the kernel takes its time now and then
   for (int round = 0; round < 20; ++round) {
     CountedOperation read;
-    ASSERT_TRUE(of_a_[0].link->Read(**local, 0, (*remote)->remote(), &read).ok());
+    ASSERT_TRUE(Read(*of_a_[0].link, **local, 0, (*remote)->remote(), &read).ok());
     for (int i = 0; i < 10; ++i) b_.domain->Poll(64);
     int turns = 0;
     ASSERT_TRUE(Run([&] { return ++turns > 0 && read.completions > 0; }));

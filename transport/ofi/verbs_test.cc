@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/verbs_domain.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -180,7 +181,7 @@ TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
   ASSERT_TRUE(local.ok() && remote.ok());
   std::vector<CountedOperation> writes(200);
   for (CountedOperation& write : writes) {
-    ASSERT_TRUE(a.endpoint.link->Write(**local, 0, (*remote)->remote(), &write).ok());
+    ASSERT_TRUE(Write(*a.endpoint.link, **local, 0, (*remote)->remote(), &write).ok());
   }
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(a.Send("message").ok());
   EXPECT_GT(a.domain->stats().eagain, 0u);
@@ -241,7 +242,7 @@ TEST_F(VerbsTest, AKeyLongerThanTheDevicesIsRefusedAtOnce) {
   auto local = a.domain->Register(here, Access::kLocalOnly);
   ASSERT_TRUE(local.ok());
   CountedOperation op;
-  EXPECT_EQ(a.endpoint.link->Read(**local, 0, {uint64_t{1} << 32, 0, 8}, &op).code(),
+  EXPECT_EQ(Read(*a.endpoint.link, **local, 0, {uint64_t{1} << 32, 0, 8}, &op).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(op.completions, 0);
 }

@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "transport/doorbell.h"
 #include "transport/shm/shm.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -469,7 +470,7 @@ TEST_F(ShmDomainTest, NobodySleepsOverAnOperationOfHisOwn) {
     const auto remote = a_.domain->Register(MutableByteSpan(there), Access::kRemoteRead).value();
     const auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly).value();
     CountedRead read;
-    ASSERT_TRUE(b.link->Read(*local, 0, remote->remote(), &read).ok());
+    ASSERT_TRUE(Read(*b.link, *local, 0, remote->remote(), &read).ok());
     while (read.completions == 0) {
       ASSERT_FALSE(b_.domain->Arm()) << bytes;
       b_.domain->Poll(64);

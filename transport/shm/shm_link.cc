@@ -329,22 +329,11 @@ WEFT_COLD void ShmLink::OnOtherRecord(RecordKind kind, ByteSpan payload) {
 
 // --- one-sided -----------------------------------------------------------------------------------
 
-absl::Status ShmLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                           Operation* op) {
-  return PostOne(/*is_read=*/true, {&local, local_offset, remote}, op);
-}
-
-absl::Status ShmLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                            Operation* op) {
-  return PostOne(/*is_read=*/false, {&local, local_offset, remote}, op);
-}
-
-absl::Status ShmLink::ReadBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(/*is_read=*/true, transfers, op);
-}
-
-absl::Status ShmLink::WriteBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(/*is_read=*/false, transfers, op);
+absl::StatusOr<Posted> ShmLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                                     Operation* op) {
+  const bool is_read = kind == TransferKind::kRead;
+  return transfers.size() == 1 ? PostOne(is_read, transfers[0], op)
+                               : PostBatch(is_read, transfers, op);
 }
 
 absl::Status ShmLink::Check(const Transfer& transfer) const {
@@ -380,16 +369,17 @@ void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer,
   record->pieces_asked = 0;
 }
 
-absl::Status ShmLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
+absl::StatusOr<Posted> ShmLink::PostOne(bool is_read, const Transfer& transfer, Operation* op) {
   WEFT_RETURN_IF_ERROR(Check(transfer));
   ShmOperation* const record = domain_->operations_.Take();
   if (record == nullptr) return domain_->TooManyOperations();
   Fill(record, is_read, transfer, op);
   Submit(record);
-  return absl::OkStatus();
+  return Posted::kPending;
 }
 
-absl::Status ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op) {
+absl::StatusOr<Posted> ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfers,
+                                          Operation* op) {
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(Check(transfer));
   ShmOperations& table = domain_->operations_;
@@ -398,7 +388,7 @@ absl::Status ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfe
     ShmOperation* const record = table.Take();
     Fill(record, is_read, transfers[0], op);
     domain_->Defer(record, absl::OkStatus());
-    return absl::OkStatus();
+    return Posted::kPending;
   }
   // There are as many joins as records, so there is one.
   Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(transfers.size()));
@@ -407,7 +397,7 @@ absl::Status ShmLink::PostBatch(bool is_read, absl::Span<const Transfer> transfe
     Fill(record, is_read, transfer, join);
     Submit(record);
   }
-  return absl::OkStatus();
+  return Posted::kPending;
 }
 
 void ShmLink::Submit(ShmOperation* record) {

@@ -71,12 +71,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   bool HasRoom() override;
   SendSlot TakeSlot(uint32_t least) override;
   bool GrowSlot(SendSlot* slot, uint32_t used) override;
-  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                    Operation* op) override;
-  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                     Operation* op) override;
-  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
-  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;
 
@@ -119,8 +115,9 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void OnOtherRecord(RecordKind kind, ByteSpan payload);
 
   absl::Status Check(const Transfer& transfer) const;
-  absl::Status PostOne(bool is_read, const Transfer& transfer, Operation* op);
-  absl::Status PostBatch(bool is_read, absl::Span<const Transfer> transfers, Operation* op);
+  absl::StatusOr<Posted> PostOne(bool is_read, const Transfer& transfer, Operation* op);
+  absl::StatusOr<Posted> PostBatch(bool is_read, absl::Span<const Transfer> transfers,
+                                   Operation* op);
   void Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op);
   void Submit(ShmOperation* record);
   bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers);

@@ -14,6 +14,7 @@
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/sim/sim_transport.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -243,8 +244,8 @@ class LeaseFaultsTest : public SimTest {
       const RemoteSpan part = all.Slice(from, random_.UniformInRange(1, all.length - from));
       Connection& connection = end.end->connection();
       const absl::Status posted = random_.Chance(0.5)
-                                      ? connection.Read(*end.local, 0, part, &transfer)
-                                      : connection.Write(*end.local, 0, part, &transfer);
+                                      ? Read(connection, *end.local, 0, part, &transfer)
+                                      : Write(connection, *end.local, 0, part, &transfer);
       if (!posted.ok()) transfers_.pop_back();
       return;
     }

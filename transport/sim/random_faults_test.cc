@@ -16,6 +16,7 @@
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/sim/sim_transport.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -171,8 +172,8 @@ class RandomFaultsTest : public SimTest {
       TestOperation* op = line->operations.back().get();
       Connection& connection = line->client->connection();
       const absl::Status status = random_.Chance(0.5)
-                                      ? connection.Read(*line->client_region, at, remote, op)
-                                      : connection.Write(*line->client_region, at, remote, op);
+                                      ? Read(connection, *line->client_region, at, remote, op)
+                                      : Write(connection, *line->client_region, at, remote, op);
       if (status.ok()) continue;
       EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
       line->operations.pop_back();

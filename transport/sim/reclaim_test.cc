@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/sim/sim_fixture.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -49,7 +50,7 @@ class ReclaimTest : public SimTest {
 
   // A write whose region has been looked up, and that has not been placed.
   void BeginWrite() {
-    ASSERT_TRUE(client_->connection().Write(*their_region_, 0, remote_, &write_).ok());
+    ASSERT_TRUE(Write(client_->connection(), *their_region_, 0, remote_, &write_).ok());
     network_->RunFor(16'500);  // 10 to 12 us of wire, and 4 of bytes
     ASSERT_EQ(mine_[0], std::byte{2});
   }
@@ -83,7 +84,7 @@ TEST_F(ReclaimTest, ALateWriteArrivesAfterTheRegionWasClosedAndNotAfterItWasRecl
   EXPECT_TRUE(reclaimed_.result.ok());
   Refill();
   TestOperation late;
-  ASSERT_TRUE(client_->connection().Write(*their_region_, 0, remote_, &late).ok());
+  ASSERT_TRUE(Write(client_->connection(), *their_region_, 0, remote_, &late).ok());
   ASSERT_TRUE(Run([&] { return late.done(); }));
   EXPECT_FALSE(late.result.ok());
   EXPECT_TRUE(MyMemoryIs(3));

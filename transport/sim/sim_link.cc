@@ -281,24 +281,37 @@ absl::Status SimLink::CheckPost(size_t operations) const {
       StrCat("sim: ", SimLinkDomain::kMaxOperations, " operations are outstanding on this link"));
 }
 
-absl::Status SimLink::Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                           Operation* op) {
-  if (absl::Status status = CheckPost(1); !status.ok()) return status;
+absl::StatusOr<Posted> SimLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                                     Operation* op) {
+  WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
+  if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
+  Operation* const of_each = transfers.size() == 1 ? op : new Join(op, transfers.size());
+  for (const Transfer& transfer : transfers) {
+    if (kind == TransferKind::kRead) {
+      Read(transfer, of_each);
+    } else {
+      Write(transfer, of_each);
+    }
+  }
+  return Posted::kPending;
+}
+
+void SimLink::Read(const Transfer& transfer, Operation* op) {
+  const RemoteSpan& remote = transfer.remote;
   const uint64_t id = next_op_++;
-  pending_[id] = {op, local.memory().subspan(local_offset, remote.length)};
+  pending_[id] = {op, transfer.local->memory().subspan(transfer.local_offset, remote.length)};
   fabric_->Transmit(domain_->node_, peer_node_, kRequestBytes, "read", remote.length,
                     [fabric = fabric_, peer_link = peer_link_, id, remote] {
                       SimLink* const peer = fabric->FindLink(peer_link);
                       if (peer != nullptr) peer->Serve(id, remote, /*write=*/false, {});
                     });
-  return absl::OkStatus();
 }
 
-absl::Status SimLink::Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                            Operation* op) {
-  if (absl::Status status = CheckPost(1); !status.ok()) return status;
+void SimLink::Write(const Transfer& transfer, Operation* op) {
+  const RemoteSpan& remote = transfer.remote;
   const uint64_t id = next_op_++;
-  const MutableByteSpan from = local.memory().subspan(local_offset, remote.length);
+  const MutableByteSpan from =
+      transfer.local->memory().subspan(transfer.local_offset, remote.length);
   pending_[id] = {op, from};
   std::vector<std::byte> data(from.begin(), from.end());
   const uint64_t digest = SimFabric::Digest(data);
@@ -308,27 +321,6 @@ absl::Status SimLink::Write(const Region& local, size_t local_offset, const Remo
         SimLink* const peer = fabric->FindLink(peer_link);
         if (peer != nullptr) peer->Serve(id, remote, /*write=*/true, std::move(data));
       });
-  return absl::OkStatus();
-}
-
-absl::Status SimLink::ReadBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(&SimLink::Read, transfers, op);
-}
-
-absl::Status SimLink::WriteBatch(absl::Span<const Transfer> transfers, Operation* op) {
-  return PostBatch(&SimLink::Write, transfers, op);
-}
-
-absl::Status SimLink::PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
-                                Operation* op) {
-  WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
-  if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
-  auto* const join = new Join(op, transfers.size());
-  for (const Transfer& piece : transfers) {
-    const absl::Status posted = (this->*post)(*piece.local, piece.local_offset, piece.remote, join);
-    WEFT_CHECK(posted.ok());  // there is room, and nothing runs in between
-  }
-  return absl::OkStatus();
 }
 
 // The peer's network card does what `op` asks for, and answers. It looks the region up when the

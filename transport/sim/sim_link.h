@@ -86,12 +86,8 @@ class SimLink final : public Link {
 
   SendSlot TakeSlot(uint32_t /*least*/) override { return domain_->AcquireSlot(); }
   absl::Status Send(SendSlot slot, uint32_t bytes) override;
-  absl::Status Read(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                    Operation* op) override;
-  absl::Status Write(const Region& local, size_t local_offset, const RemoteSpan& remote,
-                     Operation* op) override;
-  absl::Status ReadBatch(absl::Span<const Transfer> transfers, Operation* op) override;
-  absl::Status WriteBatch(absl::Span<const Transfer> transfers, Operation* op) override;
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;
 
@@ -110,8 +106,8 @@ class SimLink final : public Link {
   // In the node's Poll(), if the link still exists then.
   void Later(Function<void(SimLink&)> what);
   absl::Status CheckPost(size_t operations) const;
-  absl::Status PostBatch(decltype(&SimLink::Read) post, absl::Span<const Transfer> transfers,
-                         Operation* op);
+  void Read(const Transfer& transfer, Operation* op);
+  void Write(const Transfer& transfer, Operation* op);
   void Serve(uint64_t op, const RemoteSpan& remote, bool write, std::vector<std::byte> data);
   void Place(uint64_t op, MutableByteSpan memory, bool allowed, bool write,
              std::vector<std::byte> data);

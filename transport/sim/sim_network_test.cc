@@ -9,6 +9,7 @@
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/sim/sim_transport.h"
+#include "transport/testing/post.h"
 #include "transport/transfer_table.h"
 
 namespace weft {
@@ -139,7 +140,7 @@ TEST_F(SimNetworkTest, OperationsOnADeadNodeCompleteOnce) {
   ASSERT_TRUE(remote.ok() && local.ok());
   std::vector<TestOperation> reads(20);
   for (TestOperation& read : reads) {
-    ASSERT_TRUE(client->connection().Read(**local, 0, (*remote)->remote(), &read).ok());
+    ASSERT_TRUE(Read(client->connection(), **local, 0, (*remote)->remote(), &read).ok());
   }
   network_->Kill("db");
   ASSERT_TRUE(Run([client = client] { return client->closed(); }));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "transport/testing/contract_test.h"
+#include "transport/testing/post.h"
 #include "transport/testing/region_pair.h"
 
 namespace weft {
@@ -26,7 +27,7 @@ TEST_P(ContractTest, ABatchOfReadsBringsEveryPieceAndCompletesOnce) {
   const std::vector<std::byte> before = regions.client_memory;
   for (const size_t count : {size_t{1}, size_t{16}, kMaxBatchTransfers}) {
     TestOperation read;
-    ASSERT_TRUE(client_.connection().ReadBatch(Pieces(regions, count, 64, 10'000), &read).ok());
+    ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, count, 64, 10'000), &read).ok());
     ASSERT_TRUE(Run([&] { return read.done(); }));
     EXPECT_TRUE(read.result.ok()) << read.result;
     for (size_t i = 0; i < count; ++i) EXPECT_TRUE(regions.Same(i * 64, i * 10'000, 64));
@@ -41,13 +42,13 @@ TEST_P(ContractTest, ABatchOfWritesScattersAndANeighbouringOneGathers) {
   RegionPair regions(client_, server_end());
   TestOperation scatter;
   TestOperation gather;
-  ASSERT_TRUE(client_.connection().WriteBatch(Pieces(regions, 20, 1000, 5000), &scatter).ok());
+  ASSERT_TRUE(WriteBatch(client_.connection(), Pieces(regions, 20, 1000, 5000), &scatter).ok());
   std::vector<Transfer> pieces;  // from everywhere here to one range there
   for (size_t i = 0; i < 20; ++i) {
     pieces.push_back(
         {regions.client_region.get(), 500'000 + i * 3000, regions.Remote(200'000 + i * 100, 100)});
   }
-  ASSERT_TRUE(client_.connection().WriteBatch(pieces, &gather).ok());
+  ASSERT_TRUE(WriteBatch(client_.connection(), pieces, &gather).ok());
   client_.Send("after");  // a message that arrives behind them tells that they are there
   ASSERT_TRUE(
       Run([&] { return scatter.done() && gather.done() && server_end().received_count == 1; }));
@@ -63,7 +64,7 @@ TEST_P(ContractTest, ABatchMayBeLargerThanWhatMovesAtOnce) {
   Open();
   RegionPair regions(client_, server_end());
   TestOperation read;
-  ASSERT_TRUE(client_.connection().ReadBatch(Pieces(regions, 10, 100'000, 100'000), &read).ok());
+  ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 10, 100'000, 100'000), &read).ok());
   ASSERT_TRUE(Run([&] { return read.done(); }));
   EXPECT_TRUE(read.result.ok()) << read.result;
   EXPECT_TRUE(regions.Same(0, 0, 1'000'000));
@@ -77,18 +78,18 @@ TEST_P(ContractTest, ABatchIsTakenAsAWholeOrNotAtAll) {
   TestOperation first;
   TestOperation refused;
   TestOperation single;
-  ASSERT_TRUE(client_.connection().ReadBatch(Pieces(regions, 10, 64, 64), &first).ok());
+  ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 10, 64, 64), &first).ok());
   const absl::Status status =
-      client_.connection().ReadBatch(Pieces(regions, 7, 64, 100'000), &refused);
+      ReadBatch(client_.connection(), Pieces(regions, 7, 64, 100'000), &refused);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   ASSERT_TRUE(regions.Read(1000, regions.Remote(1000, 64), &single).ok());
   ASSERT_TRUE(Run([&] { return first.done() && single.done() && client_.writable_count > 0; }));
   EXPECT_EQ(refused.completions, 0);
-  ASSERT_TRUE(client_.connection().ReadBatch(Pieces(regions, 16, 64, 64), &refused).ok());
+  ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 16, 64, 64), &refused).ok());
   ASSERT_TRUE(Run([&] { return refused.done(); }));
   EXPECT_TRUE(refused.result.ok()) << refused.result;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      client_.connection().ReadBatch(Pieces(regions, 17, 64, 64), &refused)));
+      ReadBatch(client_.connection(), Pieces(regions, 17, 64, 64), &refused)));
 }
 
 TEST_P(ContractTest, AWrongBatchIsTheCallersFaultAndMovesNothing) {
@@ -96,19 +97,19 @@ TEST_P(ContractTest, AWrongBatchIsTheCallersFaultAndMovesNothing) {
   RegionPair regions(client_, server_end());
   Connection& connection = client_.connection();
   TestOperation op;
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.ReadBatch({}, &op)));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadBatch(connection, {}, &op)));
   EXPECT_TRUE(absl::IsInvalidArgument(
-      connection.ReadBatch(Pieces(regions, kMaxBatchTransfers + 1, 8, 8), &op)));
+      ReadBatch(connection, Pieces(regions, kMaxBatchTransfers + 1, 8, 8), &op)));
   for (int wrong = 0; wrong < 4; ++wrong) {
     std::vector<Transfer> pieces = Pieces(regions, 3, 64, 64);
     if (wrong == 0) pieces[2].local = nullptr;
     if (wrong == 1) pieces[2].local_offset = kRegionBytes - 63;
     if (wrong == 2) pieces[2].remote.length = 0;
     if (wrong == 3) pieces[2].remote.offset = ~uint64_t{0} - 3;
-    EXPECT_TRUE(absl::IsInvalidArgument(connection.WriteBatch(pieces, &op))) << wrong;
+    EXPECT_TRUE(absl::IsInvalidArgument(WriteBatch(connection, pieces, &op))) << wrong;
   }
   EXPECT_EQ(op.completions, 0);
-  ASSERT_TRUE(connection.ReadBatch(Pieces(regions, 3, 64, 64), &op).ok());
+  ASSERT_TRUE(ReadBatch(connection, Pieces(regions, 3, 64, 64), &op).ok());
   ASSERT_TRUE(Run([&] { return op.done(); }));
   EXPECT_TRUE(op.result.ok()) << op.result;
   CloseClient();
@@ -125,7 +126,7 @@ TEST_P(ContractTest, OnePieceThatIsNotGrantedFailsTheBatchOnce) {
   std::vector<Transfer> pieces = Pieces(regions, 16, kBytes, kBytes);
   pieces[kWrong].remote = WithWrongKey(pieces[kWrong].remote);
   TestOperation read;
-  ASSERT_TRUE(client_.connection().ReadBatch(pieces, &read).ok());
+  ASSERT_TRUE(ReadBatch(client_.connection(), pieces, &read).ok());
   ASSERT_TRUE(Run([&] { return read.done(); }));
   EXPECT_FALSE(read.result.ok());
   if (!client_.closed()) client_.connection().Close("enough");
@@ -140,7 +141,7 @@ TEST_P(ContractTest, ABatchThatTheEndCutsOffCompletesOnce) {
   Open();
   RegionPair regions(client_, server_end());
   TestOperation read;
-  ASSERT_TRUE(client_.connection().ReadBatch(Pieces(regions, 10, 100'000, 100'000), &read).ok());
+  ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 10, 100'000, 100'000), &read).ok());
   client_.connection().Close("enough");
   ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
   EXPECT_EQ(read.completions, 1);
@@ -157,8 +158,8 @@ TEST_P(ContractTest, AMessageBehindAWriteFindsItThere) {
     const std::vector<std::byte> fresh = Pattern(static_cast<uint64_t>(round) + 10, kRegionBytes);
     std::copy(fresh.begin(), fresh.end(), regions.client_memory.begin());
     TestOperation write;
-    ASSERT_TRUE(client_.connection()
-                    .WriteThenSend(Pieces(regions, 2, 2000, 20'000), AsBytes("there"), &write)
+    ASSERT_TRUE(WriteThenSend(client_.connection(), Pieces(regions, 2, 2000, 20'000),
+                              AsBytes("there"), &write)
                     .ok());
     ASSERT_TRUE(Run([&] { return write.done() && seen == round + 1; })) << "round " << round;
     EXPECT_TRUE(write.result.ok()) << write.result;
@@ -173,15 +174,15 @@ TEST_P(ContractTest, AWriteThenSendIsBothOrNeither) {
   Connection& connection = client_.connection();
   TestOperation op;
   const std::vector<std::byte> too_long(connection.eager_bytes() + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      WriteThenSend(connection, Pieces(regions, 1, 64, 64), too_long, &op)));
   EXPECT_TRUE(
-      absl::IsInvalidArgument(connection.WriteThenSend(Pieces(regions, 1, 64, 64), too_long, &op)));
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(connection.WriteThenSend(Pieces(regions, 1, 64, 64), {}, &op)));
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.WriteThenSend({}, AsBytes("no"), &op)));
+      absl::IsInvalidArgument(WriteThenSend(connection, Pieces(regions, 1, 64, 64), {}, &op)));
+  EXPECT_TRUE(absl::IsInvalidArgument(WriteThenSend(connection, {}, AsBytes("no"), &op)));
   TestOperation first;
-  ASSERT_TRUE(connection.ReadBatch(Pieces(regions, 16, 64, 64), &first).ok());
+  ASSERT_TRUE(ReadBatch(connection, Pieces(regions, 16, 64, 64), &first).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(
-      connection.WriteThenSend(Pieces(regions, 1, 64, 64), AsBytes("no"), &op)));
+      WriteThenSend(connection, Pieces(regions, 1, 64, 64), AsBytes("no"), &op)));
   client_.Send("only this");
   ASSERT_TRUE(Run([&] { return first.done() && server_end().received_count == 1; }));
   CloseClient();
@@ -198,7 +199,7 @@ TEST_P(ContractTest, AWriteWithoutRoomForItsMessageIsNotPosted) {
   absl::Status status;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
     taken.push_back(std::make_unique<TestOperation>());
-    status = connection.WriteThenSend(Pieces(regions, 1, 8, 8), AsBytes("w"), taken.back().get());
+    status = WriteThenSend(connection, Pieces(regions, 1, 8, 8), AsBytes("w"), taken.back().get());
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   TestOperation* const refused = taken.back().get();

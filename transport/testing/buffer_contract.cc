@@ -6,6 +6,7 @@
 
 #include "transport/buffer_pool.h"
 #include "transport/testing/contract_test.h"
+#include "transport/testing/post.h"
 #include "transport/testing/region_pair.h"
 
 namespace weft {
@@ -21,9 +22,9 @@ TEST_P(ContractTest, AThousandUsesOfPoolMemoryRegisterItOnce) {
     const auto region = (*buffer)->memory().For(client_.connection());
     ASSERT_TRUE(region.ok()) << region.status();
     TestOperation read;
-    ASSERT_TRUE(client_.connection()
-                    .Read(**region, (*buffer)->offset(), regions.Remote(100, bytes), &read)
-                    .ok());
+    ASSERT_TRUE(
+        Read(client_.connection(), **region, (*buffer)->offset(), regions.Remote(100, bytes), &read)
+            .ok());
     ASSERT_TRUE(Run([&] { return read.done(); }));
     ASSERT_TRUE(read.result.ok()) << read.result;
     ASSERT_TRUE(std::equal((*buffer)->bytes().begin(), (*buffer)->bytes().end(),

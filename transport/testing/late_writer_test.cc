@@ -24,6 +24,7 @@
 #include "transport/control/rdma_offers.h"
 #include "transport/network.h"
 #include "transport/testing/endpoint.h"
+#include "transport/testing/post.h"
 #include "transport/testing/test_memory.h"
 
 namespace weft {
@@ -96,8 +97,8 @@ class Writer {
         remote_.Slice(random_.UniformInRange(0, kSlabBytes - kPieceBytes), kPieceBytes);
     Connection& connection = end_.connection();
     const absl::Status posted =
-        i % 2 == 0 ? connection.Write(*region_, i * kPieceBytes, remote, &operations_[i])
-                   : connection.Read(*region_, i * kPieceBytes, remote, &operations_[i]);
+        i % 2 == 0 ? Write(connection, *region_, i * kPieceBytes, remote, &operations_[i])
+                   : Read(connection, *region_, i * kPieceBytes, remote, &operations_[i]);
     failed_ |= !posted.ok();
   }
 
@@ -342,7 +343,7 @@ TEST(TcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsRecl
   auto source = end.connection().Register(MutableByteSpan(theirs), Access::kLocalOnly);
   ASSERT_TRUE(region.ok() && source.ok());
   TestOperation write;
-  ASSERT_TRUE(end.connection().Write(**source, 0, (*region)->remote(), &write).ok());
+  ASSERT_TRUE(Write(end.connection(), **source, 0, (*region)->remote(), &write).ok());
   ASSERT_TRUE(run([&] { return mine.front() == kTheirs; }));
   ASSERT_EQ(mine.back(), kOld);
   TestOperation reclaimed;

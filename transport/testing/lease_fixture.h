@@ -19,6 +19,7 @@
 #include "core/function.h"
 #include "transport/testing/contract_test.h"
 #include "transport/testing/endpoint.h"
+#include "transport/testing/post.h"
 #include "transport/testing/test_memory.h"
 #include "transport/transport.h"
 
@@ -189,8 +190,8 @@ class Holder {
     auto region = connection().Register(local, Access::kLocalOnly);
     if (!region.ok()) return region.status();
     TestOperation op;
-    absl::Status posted = write ? connection().Write(**region, 0, remote, &op)
-                                : connection().Read(**region, 0, remote, &op);
+    absl::Status posted = write ? weft::Write(connection(), **region, 0, remote, &op)
+                                : weft::Read(connection(), **region, 0, remote, &op);
     if (!posted.ok()) return posted;
     EXPECT_TRUE(world_.Run([&] { return op.done(); }));
     if (!op.result.ok() || !write) return op.result;

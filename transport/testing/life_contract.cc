@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "transport/testing/contract_test.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -86,7 +87,7 @@ TEST_P(ContractTest, CloseCompletesOutstandingOperationsFirst) {
   std::vector<TestOperation> reads(32);
   size_t completed_before_close = 0;
   for (TestOperation& read : reads) {
-    ASSERT_TRUE(client_.connection().Read(**local, 0, (*remote)->remote(), &read).ok());
+    ASSERT_TRUE(Read(client_.connection(), **local, 0, (*remote)->remote(), &read).ok());
   }
   client_.Send(Pattern(1, 100'000));
   client_.on_closed = [&] {
@@ -112,7 +113,7 @@ TEST_P(ContractTest, ThePeersCloseCompletesOutstandingOperations) {
   ASSERT_TRUE(remote.ok() && local.ok());
   std::vector<TestOperation> reads(32);
   for (TestOperation& read : reads) {
-    ASSERT_TRUE(client_.connection().Read(**local, 0, (*remote)->remote(), &read).ok());
+    ASSERT_TRUE(Read(client_.connection(), **local, 0, (*remote)->remote(), &read).ok());
   }
   server_end().connection().Close("in the middle");
   ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));

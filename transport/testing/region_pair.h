@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/testing/endpoint.h"
+#include "transport/testing/post.h"
 #include "transport/testing/test_memory.h"
 #include "transport/transport.h"
 
@@ -31,13 +32,13 @@ class RegionPair {
   }
 
   absl::Status Read(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
-    return client_.connection().Read(*client_region, local_offset, remote, op);
+    return weft::Read(client_.connection(), *client_region, local_offset, remote, op);
   }
   absl::Status Write(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
-    return client_.connection().Write(*client_region, local_offset, remote, op);
+    return weft::Write(client_.connection(), *client_region, local_offset, remote, op);
   }
   absl::Status WriteAcknowledged(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
-    return client_.connection().WriteAcknowledged(*client_region, local_offset, remote, op);
+    return weft::WriteAcknowledged(client_.connection(), *client_region, local_offset, remote, op);
   }
   RemoteSpan Remote(uint64_t from, uint64_t bytes) {
     return server_region->remote().Slice(from, bytes);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transport/testing/contract_test.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 namespace {
@@ -131,13 +132,13 @@ TEST_P(ContractTest, AnAtomicSeesTheWritesPostedBeforeIt) {
     local = round * 1000;
     TestOperation write;
     TestAtomic add;
-    ASSERT_TRUE(client_.connection().Write(**region, 0, words.Remote(5), &write).ok());
+    ASSERT_TRUE(Write(client_.connection(), **region, 0, words.Remote(5), &write).ok());
     ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(5), 1, &add).ok());
     ASSERT_TRUE(Run([&] { return write.done() && add.done(); }));
     EXPECT_EQ(add.before, round * 1000);
     // And a read that is posted when the atomic is complete sees what it did.
     TestOperation read;
-    ASSERT_TRUE(client_.connection().Read(**region, 0, words.Remote(5), &read).ok());
+    ASSERT_TRUE(Read(client_.connection(), **region, 0, words.Remote(5), &read).ok());
     ASSERT_TRUE(Run([&] { return read.done(); }));
     EXPECT_EQ(local, round * 1000 + 1);
   }

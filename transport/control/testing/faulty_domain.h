@@ -42,21 +42,12 @@ class FaultyLink final : public Link {
   }
   SendSlot TakeSlot(uint32_t /*least*/) override { return {}; }
   absl::Status Send(SendSlot, uint32_t) override { return absl::UnavailableError("faulty"); }
-  absl::Status Read(const Region&, size_t, const RemoteSpan&, Operation*) override {
+  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
     return absl::UnavailableError("faulty");
   }
   bool Reclaim(std::unique_ptr<Region> region) override {
     region.reset();
     return true;
-  }
-  absl::Status ReadBatch(absl::Span<const Transfer>, Operation*) override {
-    return absl::UnavailableError("faulty");
-  }
-  absl::Status WriteBatch(absl::Span<const Transfer>, Operation*) override {
-    return absl::UnavailableError("faulty");
-  }
-  absl::Status Write(const Region&, size_t, const RemoteSpan&, Operation*) override {
-    return absl::UnavailableError("faulty");
   }
   void Abandon() override { fault_ = Fault::kLinkHangs; }
 

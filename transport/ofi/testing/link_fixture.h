@@ -25,6 +25,7 @@
 #include "transport/link.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
+#include "transport/testing/post.h"
 
 namespace weft {
 
@@ -183,7 +184,7 @@ class LongRead {
   // By `link` of the reader's.
   absl::Status Start(Link& link, Operation* read) {
     std::fill(here_.begin(), here_.end(), std::byte{0});
-    return link.Read(**local_, 0, (*remote_)->remote(), read);
+    return Read(link, **local_, 0, (*remote_)->remote(), read);
   }
   // All of the last one has come.
   bool IsThere() const { return here_ == there_; }
