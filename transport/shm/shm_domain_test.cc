@@ -19,6 +19,7 @@
 #include "core/test_seed.h"
 #include "gtest/gtest.h"
 #include "transport/doorbell.h"
+#include "transport/mapped_memory.h"
 #include "transport/shm/shm.h"
 #include "transport/testing/post.h"
 
@@ -479,6 +480,43 @@ TEST_F(ShmDomainTest, NobodySleepsOverAnOperationOfHisOwn) {
     EXPECT_TRUE(here == there);
     EXPECT_TRUE(b_.domain->Arm());
   }
+}
+
+// Mapped memory: the operation has ended when it is posted, and nobody is told later. It needs no
+// room in the ring and no turn.
+TEST_F(ShmDomainTest, AnOperationOnMappedMemoryIsDoneInsideThePost) {
+  End a, b;
+  Open(a, b);
+  MappedMemoryOptions options;
+  options.source = MappedMemoryOptions::Source::kMemfd;
+  const MappedMemory there = MappedMemory::Map(4096, options).value();
+  std::vector<std::byte> here(4096, std::byte{5});
+  auto region = a_.domain->Register(there.bytes(), Access::kRemoteReadWrite).value();
+  const RemoteSpan remote = region->remote();
+  const auto local = b_.domain->Register(MutableByteSpan(here), Access::kLocalOnly).value();
+  const auto post = [&](TransferKind kind, uint64_t offset, uint64_t bytes, Operation* op) {
+    const Transfer transfer = {local.get(), 0, {remote.key, offset, bytes}};
+    return b.link->Post(kind, {&transfer, 1}, op);
+  };
+  while (b.link->HasRoom()) ASSERT_TRUE(b_.Send(b, std::string(1024, 'f')).ok());
+  CountedRead op;
+  EXPECT_EQ(post(TransferKind::kWrite, 100, 64, &op).value(), Posted::kDone);
+  EXPECT_EQ(there.bytes()[163], std::byte{5});
+  EXPECT_EQ(there.bytes()[164], std::byte{0});
+  EXPECT_EQ(post(TransferKind::kRead, 0, 64, &op).value(), Posted::kDone);
+  EXPECT_EQ(here[63], std::byte{0});
+  for (int turn = 0; turn < 10; ++turn) b_.domain->Poll(64);
+  EXPECT_EQ(op.completions, 0);
+  // A closed region is out of reach for the next one, and that is told as ever.
+  struct Refused final : Operation {
+    void OnComplete(const absl::Status& result) override { status = result; }
+    absl::Status status;
+  } refused;
+  region.reset();
+  EXPECT_EQ(post(TransferKind::kWrite, 0, 64, &refused).value(), Posted::kPending);
+  ASSERT_TRUE(Run([&] { return !refused.status.ok(); }));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused.status)) << refused.status;
+  EXPECT_EQ(there.bytes()[0], std::byte{0});
 }
 
 // All slots are out, and a turn passes: the refusal is remembered until there is one.

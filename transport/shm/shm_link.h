@@ -7,10 +7,13 @@
 //
 // The slot of a batch is a place in the ring itself: TakeSlot() claims it, Send() publishes it. So
 // a message is written once, where the peer reads it, and copied once, by the peer, out of this
-// side's reach. A link has one slot out at a time. Operations are carried out at once, by this
-// process; one that is larger than one turn's share waits in line, and so does what comes behind
-// it: so a Write is there before a later batch is. Where this process cannot, the peer is asked, in
-// the same order (asked_copies.h). What is asked and answered waits while a slot is out.
+// side's reach. A link has one slot out at a time.
+//
+// Operations are carried out by this process, inside Post() (Posted::kDone): where the peer's
+// memory is mapped, that is a checked memcpy, which touches neither queue nor engine. An operation
+// that is larger than one turn's share, or that fails, waits in line, and what comes behind it: so
+// a write is there before a later batch is. Where this process cannot reach the memory, the peer is
+// asked, in the same order (asked_copies.h). What is asked and answered waits while a slot is out.
 //
 // What the peer may do to a slot: nothing that is written there is read again on this side. The
 // framing keeps in private memory where the next frame goes, how many there are and how long the
@@ -115,9 +118,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void OnOtherRecord(RecordKind kind, ByteSpan payload);
 
   absl::Status Check(const Transfer& transfer) const;
-  absl::StatusOr<Posted> PostOne(bool is_read, const Transfer& transfer, Operation* op);
-  absl::StatusOr<Posted> PostBatch(bool is_read, absl::Span<const Transfer> transfers,
-                                   Operation* op);
   void Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op);
   void Submit(ShmOperation* record);
   bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers);

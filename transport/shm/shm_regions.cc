@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/inline.h"
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -30,6 +31,9 @@ constexpr std::chrono::milliseconds kPinPatience{100};
 // so one comes again only after all others, some 32,000 forks. (A look costs a system call, a
 // seventh of a small copy.)
 constexpr uint64_t kTrustNumberNs = 100'000;
+// Copies of mapped memory between two looks whether its owner lives: to ask the clock takes as long
+// as all else of a small one. The link's end comes by the lifeline anyway.
+constexpr uint32_t kMovesPerLook = 16;
 
 // An address of the peer's, for the kernel; here nothing lies there.
 void* InPeer(uint64_t address) {
@@ -228,8 +232,8 @@ absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
 }
 
 // Each word is read once: the peer could change it between a check and its use.
-PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset,
-                                         uint64_t bytes) {
+WEFT_INLINE PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset,
+                                                     uint64_t bytes) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
   entry.pins.fetch_add(1);
   const uint64_t length = entry.length.load();
@@ -246,7 +250,7 @@ PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t of
 }
 
 // A copy's loads and stores are over before the target sees the pin gone.
-void PeerRegions::Unpin(uint64_t key) {
+WEFT_INLINE void PeerRegions::Unpin(uint64_t key) {
   table_->entries[PlaceOf(key)].pins.fetch_sub(1, std::memory_order_release);
 }
 
@@ -264,6 +268,25 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   }
   Unpin(key);
   return status;
+}
+
+bool PeerRegions::MoveMapped(bool is_read, absl::Span<const weft::Transfer> pieces) {
+  if (moves_to_look_-- == 0) [[unlikely]] {
+    const bool gone = ProcessIsGone();
+    moves_to_look_ = gone ? 0 : kMovesPerLook;
+    if (gone) return false;
+  }
+  for (const weft::Transfer& piece : pieces) {
+    const RemoteSpan& remote = piece.remote;
+    const Range range = PinRange(is_read, remote.key, remote.offset, remote.length);
+    if (range.mapped != nullptr) [[likely]] {
+      Move(is_read, piece.local->memory().data() + piece.local_offset, range.mapped, remote.length);
+    }
+    Unpin(remote.key);
+    if (range.mapped == nullptr) [[unlikely]]
+      return false;
+  }
+  return true;
 }
 
 bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
