@@ -5,43 +5,68 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/inline.h"
 #include "core/status.h"
-#include "transport/ofi/fabric_domain.h"
+#include "transport/ofi/fabric_parts.h"
 
 namespace weft {
 
-FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler)
-    : domain_(domain), life_(handler) {
-  domain_->Join(this);
+FabricLink::FabricLink(FabricParts* parts, LinkHandler* handler) : parts_(parts), life_(handler) {
+  parts_->links.Join(this);
 }
 
 FabricLink::~FabricLink() {
   WEFT_CHECK(detached_);  // by the derived destructor, which still knows how to stop its provider
-  domain_->CompleteDeferredOf(this);
-  domain_->Leave(this);
+  parts_->operations.CompleteOf(this);
+  parts_->links.Leave(this);
+}
+
+// --- works -------------------------------------------------------------------------------------
+
+// Behind a plain send nobody waits. A link has few wide slots, so that the next waits for them.
+bool FabricLink::IsAwaited(const Slot& slot) {
+  return slot.fence != nullptr || DomainSlots::IsWide(slot.index);
+}
+
+WEFT_INLINE void FabricLink::CountFlight(bool awaited, int change) {
+  parts_->queues.CountFlight(group_, awaited, change);
+}
+
+// (A slot that was never sent has no link, and does not count among its wide ones.)
+WEFT_INLINE void FabricLink::TakeBack(Slot* slot) {
+  if (DomainSlots::IsWide(slot->index) && slot->link != nullptr && WideSent()) [[unlikely]]
+    parts_->links.NoteRoom();
+  parts_->slots.Give(slot);
+}
+
+// Something was posted to the link's endpoint.
+WEFT_INLINE void FabricLink::OnPosted() {
+  if (parts_->objects->groups == nullptr) return;
+  parts_->queues.OnPosted(group_);
+  if (group_ != nullptr) parts_->links.Use(this);
 }
 
 // --- posting -----------------------------------------------------------------------------------
 
 SendSlot FabricLink::TakeSlot(uint32_t /*least*/) {
-  return HasRoom() ? domain_->AcquireSlot() : SendSlot();
+  return HasRoom() ? parts_->slots.Acquire() : SendSlot();
 }
 
 absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
-  Slot* taken = FabricDomain::SlotOf(slot);
-  WEFT_DCHECK(bytes > 0 && bytes <= domain_->slot_bytes());
+  Slot* taken = DomainSlots::SlotOf(slot);
+  WEFT_DCHECK(bytes > 0 && bytes <= parts_->slots.widest_bytes());
   if (!life_.up()) [[unlikely]] {
-    domain_->TakeBack(taken);
+    TakeBack(taken);
     return life_.CheckUp();
   }
   taken->link = this;
-  wide_sends_ += FabricDomain::IsWide(taken->index);
+  wide_sends_ += DomainSlots::IsWide(taken->index);
   taken->bytes = bytes;
   taken->fence = passed;
   if (!waiting_.empty()) [[unlikely]]
     return Submit(taken);
   const int result = PostSend(taken);  // as Post() does
-  if (domain_->objects_->groups != nullptr) domain_->OnPosted(this);
+  OnPosted();
   return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
 }
 
@@ -55,7 +80,7 @@ absl::StatusOr<Posted> FabricLink::Post(TransferKind kind, absl::Span<const Tran
 absl::StatusOr<void*> FabricLink::Check(TransferKind kind, const Transfer& transfer) const {
   const RemoteSpan& remote = transfer.remote;
   const auto* region = dynamic_cast<const FabricRegion*>(transfer.local);
-  if (region == nullptr || !region->BelongsTo(&domain_->registrar_)) {
+  if (region == nullptr || !region->BelongsTo(&parts_->registrar)) {
     return absl::InvalidArgumentError("the local region was registered for another path or engine");
   }
   const size_t room = region->memory().size();
@@ -64,7 +89,7 @@ absl::StatusOr<void*> FabricLink::Check(TransferKind kind, const Transfer& trans
                                                    remote.length, ") exceeds the region of ", room,
                                                    " bytes"));
   }
-  if (remote.key > domain_->max_key_) {
+  if (remote.key > parts_->max_key) {
     return absl::InvalidArgumentError(
         absl::StrCat("remote key ", remote.key, " is longer than this path's keys are"));
   }
@@ -91,17 +116,16 @@ void FabricLink::Fill(OperationRecord* record, TransferKind kind, const Transfer
 }
 
 absl::Status FabricLink::TooManyOperations() {
-  domain_->operations_ran_out_ = true;
   return absl::ResourceExhaustedError(absl::StrCat(
-      domain_->operations_.capacity(), " one-sided operations are outstanding in this domain"));
+      parts_->operations.capacity(), " one-sided operations are outstanding in this domain"));
 }
 
 absl::StatusOr<Posted> FabricLink::PostOne(TransferKind kind, const Transfer& transfer,
                                            Operation* op) {
   WEFT_ASSIGN_OR_RETURN(void* const descriptor, Check(kind, transfer));
   if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
-  OperationRecord* const record = domain_->operations_.Take();
-  if (record == nullptr) return TooManyOperations();
+  if (!parts_->operations.HasRoomFor(1)) return TooManyOperations();
+  OperationRecord* const record = parts_->operations.Take();
   Fill(record, kind, transfer, descriptor, op);
   SubmitOperation(record);
   return Posted::kPending;
@@ -116,13 +140,12 @@ absl::StatusOr<Posted> FabricLink::PostBatch(TransferKind kind,
     WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(kind, transfers[i]));
   }
   if (absl::Status up = life_.CheckUp(); !up.ok()) return up;
-  OperationTable& table = domain_->operations_;
-  if (table.capacity() - table.size() < count) return TooManyOperations();
-  // There are as many joins as records, so there is one.
-  Operation* const join = domain_->joins_.Take(op, static_cast<uint32_t>(count));
-  gathering_ = domain_->max_pieces_ > 1;
+  OutstandingOperations& operations = parts_->operations;
+  if (!operations.HasRoomFor(count)) return TooManyOperations();
+  Operation* const join = operations.Join(op, static_cast<uint32_t>(count));
+  gathering_ = parts_->max_pieces > 1;
   for (size_t i = 0; i < count; ++i) {
-    OperationRecord* const record = table.Take();
+    OperationRecord* const record = operations.Take();
     Fill(record, kind, transfers[i], descriptors[i], join);
     SubmitOperation(record);
   }
@@ -138,7 +161,7 @@ bool FabricLink::MayShare(const OperationRecord& record) const {
 // A small operation behind others that are under way waits for the next turn, and whoever comes
 // until then leaves with it. A lone one leaves at once.
 bool FabricLink::AwaitsOthers(const Work& work) const {
-  if (domain_->max_pieces_ == 1 || work.kind != WorkKind::kOperation) return false;
+  if (parts_->max_pieces == 1 || work.kind != WorkKind::kOperation) return false;
   if (!MayShare(static_cast<const OperationRecord&>(work))) return false;
   return gathering_ || (!posted_.empty() && posted_.Front() != posted_.Back());
 }
@@ -146,9 +169,9 @@ bool FabricLink::AwaitsOthers(const Work& work) const {
 // An accepted post reports through the operation, whatever becomes of the link.
 void FabricLink::SubmitOperation(OperationRecord* record) {
   if (record->bytes == 0) {  // nothing to move, and providers differ in what they make of it
-    domain_->Defer(record, absl::OkStatus());
+    parts_->operations.Defer(record, absl::OkStatus());
   } else if (!life_.up()) {  // since an earlier piece of the same batch
-    domain_->Defer(record, absl::UnavailableError("the link is down"));
+    parts_->operations.Defer(record, absl::UnavailableError("the link is down"));
   } else {
     Submit(record).IgnoreError();
   }
@@ -168,7 +191,7 @@ absl::Status FabricLink::Submit(Work* work) {
 absl::Status FabricLink::OnRefused(Work* work, int result) {
   if (result < 0 && result != -FI_EAGAIN) {
     absl::Status why = FabricStatus(result, "posting to the provider");
-    domain_->TakeBackFailed(work, why);
+    TakeBackFailed(work, why);
     Fail(why);
     return why;
   }
@@ -179,7 +202,7 @@ absl::Status FabricLink::OnRefused(Work* work, int result) {
 
 void FabricLink::Wait(Work* work) {
   waiting_.PushBack(work);
-  domain_->ScheduleRetry(this);
+  parts_->links.ScheduleRetry(this);
 }
 
 void FabricLink::RetryWaiting() {
@@ -192,7 +215,7 @@ void FabricLink::RetryWaiting() {
       waiting_.PushFront(work);
     } else if (result < 0) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
-      domain_->TakeBackFailed(work, why);
+      TakeBackFailed(work, why);
       Fail(why);
     }
   }
@@ -200,33 +223,33 @@ void FabricLink::RetryWaiting() {
 
 void FabricLink::CountDelay(int result) {
   if (result == kMoreToDo) {
-    domain_->more_to_do_ = true;
+    parts_->links.NoteMoreToDo();
   } else {
-    ++domain_->stats_.eagain;
+    ++parts_->stats.eagain;
   }
 }
 
 // What is to be done besides comes behind the post: the message is on its way then.
 int FabricLink::Post(Work* work) {
   const int result = PostWork(work);
-  if (domain_->objects_->groups != nullptr) domain_->OnPosted(this);
+  OnPosted();
   return result;
 }
 
 int FabricLink::PostWork(Work* work) {
   if (work->kind == WorkKind::kSend) return PostSend(static_cast<Slot*>(work));
   auto* const record = static_cast<OperationRecord*>(work);
-  const bool together = domain_->max_pieces_ > 1 && !waiting_.empty() && MayShare(*record);
+  const bool together = parts_->max_pieces > 1 && !waiting_.empty() && MayShare(*record);
   return together ? PostTogether(record) : PostOperation(record);
 }
 
 // With those like it that wait right behind it.
 int FabricLink::PostTogether(OperationRecord* first) {
-  if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
+  if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
   std::array<OperationRecord*, kMostPieces> pieces = {first};
   uint32_t count = 1;
   for (Work& next : waiting_) {
-    if (count == domain_->max_pieces_ || next.kind != WorkKind::kOperation) break;
+    if (count == parts_->max_pieces || next.kind != WorkKind::kOperation) break;
     auto& record = static_cast<OperationRecord&>(next);
     if (record.operation != first->operation || !MayShare(record)) break;
     pieces[count++] = &record;
@@ -247,13 +270,13 @@ int FabricLink::PostTogether(OperationRecord* first) {
   message.addr = destination_;
   message.rma_iov = remote.data();
   message.rma_iov_count = count;
-  message.context = domain_->operations_.IdOf(first).context();
+  message.context = parts_->operations.IdOf(first).context();
   const ssize_t result = first->operation == TransferKind::kRead
                              ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
                              : fi_writemsg(endpoint_, &message, FI_COMPLETION);
   if (result != 0) return static_cast<int>(result);
   ++first->parts_in_flight;
-  domain_->CountFlight(this, /*awaited=*/true, +1);
+  CountFlight(/*awaited=*/true, +1);
   for (uint32_t i = 0; i < count; ++i) {
     if (i > 0) {
       WorkList::Remove(pieces[i]);
@@ -269,13 +292,13 @@ int FabricLink::PostTogether(OperationRecord* first) {
 // slot is free again. (After a shutdown tcp loses an injected message silently. So would a sent
 // one be lost; the link's end covers both.)
 WEFT_INLINE int FabricLink::PostSend(Slot* slot) {
-  if (slot->fence == nullptr && slot->bytes <= domain_->inject_bytes_) {
+  if (slot->fence == nullptr && slot->bytes <= parts_->inject_bytes) {
     const auto result =
         static_cast<int>(fi_inject(endpoint_, slot->data, slot->bytes, destination_));
-    if (result == 0) domain_->TakeBack(slot);
+    if (result == 0) TakeBack(slot);
     return result;
   }
-  if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
+  if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
   const int result =
       slot->fence != nullptr
           ? PostFence(slot)
@@ -284,7 +307,7 @@ WEFT_INLINE int FabricLink::PostSend(Slot* slot) {
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
-    domain_->CountFlight(this, FabricDomain::IsAwaited(*slot), +1);
+    CountFlight(IsAwaited(*slot), +1);
   }
   return result;
 }
@@ -307,13 +330,13 @@ int FabricLink::PostFence(Slot* slot) {
 
 int FabricLink::PostOperation(OperationRecord* record) {
   while (!record->AllPosted()) {
-    if (!domain_->HasFlightRoom()) return -FI_EAGAIN;
+    if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
     const uint64_t part =
-        std::min(record->bytes - record->bytes_posted, domain_->max_transfer_bytes_);
+        std::min(record->bytes - record->bytes_posted, parts_->max_transfer_bytes);
     if (const int result = PostPart(*record, part); result != 0) return result;
     record->bytes_posted += part;
     ++record->parts_in_flight;
-    domain_->CountFlight(this, /*awaited=*/true, +1);
+    CountFlight(/*awaited=*/true, +1);
   }
   posted_.PushBack(record);
   return 0;
@@ -323,7 +346,7 @@ int FabricLink::PostOperation(OperationRecord* record) {
 int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   std::byte* const local = record.local + record.bytes_posted;
   const uint64_t remote = record.remote_offset + record.bytes_posted;
-  void* const context = domain_->operations_.IdOf(&record).context();
+  void* const context = parts_->operations.IdOf(&record).context();
   switch (record.operation) {
     case TransferKind::kRead:
       return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, destination_,
@@ -354,23 +377,74 @@ bool FabricLink::Reclaim(std::unique_ptr<Region> region) {
   auto* const own = dynamic_cast<FabricRegion*>(region.get());
   if (own == nullptr) return false;
   own->Close();
-  return domain_->traits_.closing_reclaims;
+  return parts_->traits.closing_reclaims;
 }
 
-bool FabricLink::has_fence() const { return domain_->traits_.fences; }
+bool FabricLink::has_fence() const { return parts_->traits.fences; }
 
 // --- events ------------------------------------------------------------------------------------
 
 void FabricLink::BecomeUp() {
-  if (life_.BecomeUp()) domain_->ScheduleEvent(this);
+  if (life_.BecomeUp()) parts_->links.ScheduleEvent(this);
 }
 
 void FabricLink::Fail(const absl::Status& why) {
-  if (life_.Fail(absl::UnavailableError(why.message()))) domain_->ScheduleEvent(this);
+  if (life_.Fail(absl::UnavailableError(why.message()))) parts_->links.ScheduleEvent(this);
 }
 
 void FabricLink::DeliverEvent() {
-  life_.Deliver([this] { domain_->ScheduleEvent(this); });
+  life_.Deliver([this] { parts_->links.ScheduleEvent(this); });
+}
+
+// --- completions -------------------------------------------------------------------------------
+
+void FabricLink::OnSendDone(Slot* slot, const absl::Status& status) {
+  Operation* const fence = slot->fence;
+  WorkList::Remove(slot);
+  CountFlight(IsAwaited(*slot), -1);
+  TakeBack(slot);
+  if (!status.ok()) return Fail(status);
+  if (fence != nullptr) fence->OnComplete(absl::OkStatus());
+}
+
+void FabricLink::OnPartDone(OperationRecord* record, const absl::Status& status) {
+  if (record->status.ok()) record->status = status;
+  --record->parts_in_flight;
+  CountFlight(/*awaited=*/true, -1);
+  if (!status.ok() && parts_->traits.errors_end_links) Fail(status);
+  if (record->parts_in_flight > 0 || !record->AllPosted()) return;
+  record->Separate([&](OperationRecord* piece) {
+    WorkList::Remove(piece);
+    parts_->operations.Defer(piece, status);
+  });
+  WorkList::Remove(record);
+  parts_->operations.Complete(record);
+}
+
+void FabricLink::TakeBackFailed(Work* work, const absl::Status& why) {
+  if (work->kind == WorkKind::kSend) return TakeBack(static_cast<Slot*>(work));
+  auto* record = static_cast<OperationRecord*>(work);
+  if (record->parts_in_flight == 0) return parts_->operations.Defer(record, why);
+  record->status = why;
+  record->bytes = record->bytes_posted;  // no further part; the ones in flight end it
+  posted_.PushBack(record);
+}
+
+// The provider is done with these works, whatever it still reports.
+void FabricLink::FinishAll(WorkList& works, const absl::Status& status) {
+  while (Work* work = works.PopFront()) {
+    if (work->kind == WorkKind::kSend) {
+      auto* slot = static_cast<Slot*>(work);
+      if (slot->posted) CountFlight(IsAwaited(*slot), -1);
+      TakeBack(slot);
+    } else {
+      auto* record = static_cast<OperationRecord*>(work);
+      const auto parts = static_cast<int>(std::exchange(record->parts_in_flight, 0));
+      CountFlight(/*awaited=*/true, -parts);
+      record->next_piece = nullptr;  // all of them are here
+      parts_->operations.Defer(record, status);
+    }
+  }
 }
 
 // --- the end -----------------------------------------------------------------------------------
@@ -382,7 +456,7 @@ void FabricLink::Abandon() {
 void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (std::exchange(detached_, true)) return;
   life_.End();
-  domain_->Forget(this);
+  parts_->links.Forget(this);
   ListNode<RetryTag>::Unlink();
   ListNode<EventTag>::Unlink();
   StopProvider(peer_is_gone);
@@ -390,7 +464,7 @@ void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   WorkList works;
   works.SpliceBack(posted_);
   works.SpliceBack(waiting_);
-  domain_->FinishAll(works, status);
+  FinishAll(works, status);
 }
 
 }  // namespace weft

@@ -30,7 +30,7 @@
 
 namespace weft {
 
-class FabricDomain;
+struct FabricParts;
 
 struct RetryTag;
 struct EventTag;
@@ -62,12 +62,26 @@ class FabricLink : public Link,
   void Abandon() final;
 
   State state() const { return life_.state(); }
+  LinkHandler* handler() const { return life_.handler(); }
+
+  // --- from the domain ---
+  // A send, or a part of an operation, of this link has completed.
+  void OnSendDone(Slot* slot, const absl::Status& status);
+  void OnPartDone(OperationRecord* record, const absl::Status& status);
+  // Posts what waits, as far as the provider takes it.
+  void RetryWaiting();
+  bool has_waiting() const { return !waiting_.empty(); }
+  // The handler hears the oldest news.
+  void DeliverEvent();
+  // Another link of the domain is used now, and this one may not be for a while. Only of links in
+  // groups.
+  virtual void GoCold() {}
 
   // Operations in one call to the provider: tcp takes 4.
   static constexpr uint32_t kMostPieces = 4;
 
  protected:
-  FabricLink(FabricDomain* domain, LinkHandler* handler);
+  FabricLink(FabricParts* parts, LinkHandler* handler);
 
   // From here on works are posted to `endpoint`, addressed to `destination`. `group`: that the
   // endpoint is in, if any.
@@ -82,10 +96,6 @@ class FabricLink : public Link,
   void BecomeUp();
   void Fail(const absl::Status& why);
 
-  // Another link of the domain is used now, and this one may not be for a while. Only of links in
-  // groups.
-  virtual void GoCold() {}
-
   // Makes sure that the provider touches nothing of this link's works any more. Called once,
   // before they are taken back; derived destructors call Detach() first thing.
   virtual void StopProvider(bool peer_is_gone) = 0;
@@ -95,8 +105,6 @@ class FabricLink : public Link,
   void Detach(const absl::Status& status, bool peer_is_gone);
 
  private:
-  friend class FabricDomain;
-
   // Above, the bytes cost more than the call that brings them.
   static constexpr uint64_t kSharedBytes = 4096;
   // Wide sends under way: 1 MiB at 64 KiB each, 200 us of a fast wire, and what a peer that does
@@ -127,14 +135,19 @@ class FabricLink : public Link,
   int PostWork(Work* work);
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
-  void RetryWaiting();
+  void OnPosted();
+  static bool IsAwaited(const Slot& slot);
+  // Completions to come: so many more or fewer. `awaited`: somebody waits for them.
+  void CountFlight(bool awaited, int change);
+  void TakeBack(Slot* slot);
+  void TakeBackFailed(Work* work, const absl::Status& why);
+  void FinishAll(WorkList& works, const absl::Status& status);
   // One is back. True: there is room again, and somebody waits for it.
   bool WideSent() { return --wide_sends_ < kMostWide && std::exchange(refused_, false); }
   void CountDelay(int result);
-  void DeliverEvent();
 
   // Constant after construction.
-  FabricDomain* const domain_;
+  FabricParts* const parts_;
 
   fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
   fi_addr_t destination_ = FI_ADDR_UNSPEC;

@@ -121,10 +121,10 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   if (result != 0)
     return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
   EndpointPtr endpoint(opened);
-  WEFT_ASSIGN_OR_RETURN(const EndpointQueues queues, JoinQueues());
+  WEFT_ASSIGN_OR_RETURN(const EndpointQueues queues, parts().queues.Join());
   if (absl::Status status = PrepareEndpoint(opened, queues); !status.ok()) {
     endpoint.reset();
-    LeaveQueues(queues);
+    parts().queues.Leave(queues);
     return status;
   }
   link->Take(std::move(endpoint), queues);
@@ -134,7 +134,7 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
 
 absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, WarmUp* lines) {
   if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, lines);
-  WakeNear();
+  parts().queues.WakeNear();
   return absl::OkStatus();
 }
 
@@ -229,7 +229,8 @@ MsgLink* MsgDomain::LinkOf(fid_t endpoint) const {
 // --- events ------------------------------------------------------------------------------------
 
 int MsgDomain::PollConnections(bool found) {
-  if (sleepers_.watching() && finds() - finds_before_sleep_ >= kBusyFinds) sleepers_.Release();
+  if (sleepers_.watching() && parts().queues.finds() - finds_before_sleep_ >= kBusyFinds)
+    sleepers_.Release();
   const bool urgent = connecting_ > 0 || (look_now_ && !found);
   int events = 0;
   if (urgent || ++looks_skipped_ >= kEventInterval) {
@@ -342,16 +343,16 @@ bool MsgDomain::SettleQueues(QueueDescriptors* near) {
 }
 
 bool MsgDomain::Arm() {
-  if (HasPending() || look_now_ || HasCompletions()) return false;
+  if (HasPending() || look_now_ || parts().queues.HasEntries()) return false;
   if (ReadEvents() > 0) {
     LookNow();
     return false;
   }
   LookNow();  // the first turn after the sleep looks at the events
-  ExpectCompletions();
+  parts().queues.Expect();
   QueueDescriptors near;
   if (!SettleQueues(&near)) return false;
-  finds_before_sleep_ = finds();
+  finds_before_sleep_ = parts().queues.finds();
   const absl::Status watched = WatchQueues(near);
   if (watched.ok()) return true;
   WEFT_LOG_EVERY_N_SEC(kError, 1, name(), ": cannot sleep: ", ToStd(watched.message()));

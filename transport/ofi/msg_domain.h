@@ -47,6 +47,22 @@ class MsgDomain : public FabricDomain {
   int descriptor() const final { return wait_fd_; }
   absl::Status usable() const final { return lost_; }
 
+  // --- for links ---
+  using FabricDomain::parts;
+  // A link has begun to connect, and has come to an end of that.
+  void BeginConnecting() {
+    ++connecting_;
+    LookAtConnections();
+  }
+  void EndConnecting() { --connecting_; }
+  // An endpoint that completes to `queues` is connected. `lines`: of its link.
+  absl::Status OnSocketKnown(const EndpointQueues& queues, WarmUp* lines);
+  // The link is going away, or has failed.
+  virtual void Forget(MsgLink* link);
+  // The lines of one link, until they are given back, empty.
+  WarmUp* TakeWarmUp();
+  void GiveWarmUp(WarmUp* lines);
+
  protected:
   MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
             const FabricTraits& traits);
@@ -60,8 +76,6 @@ class MsgDomain : public FabricDomain {
 
   // An endpoint for `link`, which begins to connect to `remote`. An error leaves the link alone.
   absl::Status BeginConnect(MsgLink* link, SocketAddress remote);
-  // The link is going away, or has failed.
-  virtual void Forget(MsgLink* link);
   // Sends a connection request away.
   virtual void Reject(const fi_info& request);
   // Whether the address to connect from is the listener's (with any port), or the system's choice.
@@ -74,8 +88,6 @@ class MsgDomain : public FabricDomain {
   const char* name() const { return PathKindName(path().kind).data(); }
 
  private:
-  friend class MsgLink;
-
   // Looking is a system call, of 0.3 us and more. An idle spin looks about as often as the engine
   // does at its descriptors, every 0.2 ms or so; whoever connects, or has seen an error, does not
   // wait for it.
@@ -94,11 +106,6 @@ class MsgDomain : public FabricDomain {
   // Before a sleep. False: there is something to be read. `near`: what the near queue waits for.
   bool SettleQueues(QueueDescriptors* near);
   absl::Status WatchQueues(const QueueDescriptors& near);
-  // An endpoint that completes to `queues` is connected. `lines`: of its link.
-  absl::Status OnSocketKnown(const EndpointQueues& queues, WarmUp* lines);
-
-  WarmUp* TakeWarmUp();
-  void GiveWarmUp(WarmUp* lines);  // empty
 
   // In the next turn that finds no completions.
   void LookNow() {

@@ -8,9 +8,11 @@
 namespace weft {
 
 MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
-    : FabricLink(domain, handler), domain_(domain), nonce_(nonce), warm_up_(domain->TakeWarmUp()) {
-  ++domain_->connecting_;
-  domain_->LookAtConnections();
+    : FabricLink(&domain->parts(), handler),
+      domain_(domain),
+      nonce_(nonce),
+      warm_up_(domain->TakeWarmUp()) {
+  domain_->BeginConnecting();
 }
 
 MsgLink::~MsgLink() {
@@ -37,7 +39,7 @@ void MsgLink::OnDisconnected(const absl::Status& why) {
 }
 
 void MsgLink::EndConnecting() {
-  if (std::exchange(connecting_, false)) --domain_->connecting_;
+  if (std::exchange(connecting_, false)) domain_->EndConnecting();
 }
 
 // Closing an endpoint never blocks here, and afterwards the provider touches nothing of it. What
@@ -47,10 +49,12 @@ void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   domain_->Forget(this);
   warm_up_->Clear();
   endpoint_.reset();
-  if (queues_.receives != nullptr) domain_->LeaveQueues(std::exchange(queues_, {}));
+  if (queues_.receives != nullptr) {
+    domain_->parts().queues.Leave(std::exchange(queues_, {}));
+  }
 }
 
-bool MsgLink::comes_unseen() const { return domain_->objects()->groups != nullptr; }
+bool MsgLink::comes_unseen() const { return domain_->parts().objects->groups != nullptr; }
 
 // In the order of a receiver's need.
 void MsgLink::GoCold() {

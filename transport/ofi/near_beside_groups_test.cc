@@ -7,9 +7,9 @@
 #include <string>
 
 #include "gtest/gtest.h"
+#include "transport/ofi/queue_groups.h"
 #include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/testing/poll_hook.h"
-#include "transport/ofi/queue_groups.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // The receives of a domain: how many are posted, and what becomes of those that fail.
 //
-// Receives are posted to a context of the tcp provider that no endpoint has; what the provider would
-// report of them the test reports in its place.
+// Receives are posted to a context of the tcp provider that no endpoint has; what the provider
+// would report of them the test reports in its place.
 
 #include "transport/ofi/posted_receives.h"
 

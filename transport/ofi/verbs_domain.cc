@@ -92,7 +92,8 @@ int VerbsDomain::PollConnections(bool found_completions) {
   int found = probes_.empty() ? 0 : FinishProbes();
   found += MsgDomain::PollConnections(found_completions);
   if (!probes_.empty()) LookAtConnections();
-  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(finds())) sched_yield();
+  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(parts().queues.finds()))
+    sched_yield();
   return found;
 }
 

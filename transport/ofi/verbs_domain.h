@@ -43,10 +43,10 @@ class VerbsDomain final : public MsgDomain {
 
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
+  void Forget(MsgLink* link) override;
 
  protected:
   int PollConnections(bool found_completions) override;
-  void Forget(MsgLink* link) override;
   void Reject(const fi_info& request) override;
   bool connects_from_listener() const override { return true; }
 
