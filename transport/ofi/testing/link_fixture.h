@@ -158,7 +158,7 @@ struct Side final : BatchSink {
 
   absl::Status Send(std::string_view text) { return Send(endpoint, text); }
   absl::Status Send(Endpoint& to, std::string_view text) {
-    const SendSlot slot = domain->AcquireSlot();
+    const SendSlot slot = to.link->TakeSlot(static_cast<uint32_t>(text.size()));
     if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
     std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
     return to.link->Send(slot, static_cast<uint32_t>(text.size()));
