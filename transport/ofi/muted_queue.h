@@ -1,24 +1,26 @@
 // A completion queue of libfabric 1.17's tcp provider that does not signal to itself.
 //
-// A queue that can be waited on has a socket pair. The provider writes a byte there with each
-// completion, if there is none yet, and takes it back with a later read of the queue: two system
-// calls for each message, of 0.4 to 1.3 us each, before the message is handed out. They are for
-// those who sleep in the provider. Weft's engines sleep on the sockets themselves.
+// A queue that can be waited on has a socket pair. With each completion the provider writes a byte
+// to it, if there is none yet, and a later read of the queue takes the byte back: two system calls
+// for each message, of 0.4 to 1.3 us each, before the message is handed out. They serve those who
+// sleep in the provider. Weft's engines sleep on the sockets themselves.
 //
-// So the signal's byte is taken in the provider's place, once. The provider, which has written it
-// and not read it, writes no other; and as nothing is there to be read, it does not try. That holds
-// as long as nobody calls fi_trywait() or fi_cq_sread() for this queue, which wait for the byte: 10
-// seconds.
+// So MutedQueue reads that byte in the provider's place, once, when the queue is opened. The
+// provider has written it and not read it, so it writes no other; and as there is nothing to read,
+// it does not try. This holds as long as nobody calls fi_trywait() or fi_cq_sread() for this queue:
+// they would wait for the byte, for 10 seconds.
 //
-// Before a sleep the queue is read, and what it waits for is watched, once a read has found
+// Before a sleep the queue is read, and then:
 //
-//   entries                   not yet: they are to be taken.
-//   none, but a socket ready  not yet: the provider may have begun something that the socket has no
-//                             room for, like the answer to a peer's read. It asks for the room at
-//                             the beginning of the next read; until then no descriptor tells.
-//   nothing at all            now: what has been begun before waits for room, and all else is news.
+//   there were entries        no sleep yet: they are to be taken
+//   none, a socket is ready   no sleep yet: the provider may have begun something that the socket
+//                             has no room for, such as the answer to a peer's read. It asks for
+//                             the room at the beginning of the next read, and until then no
+//                             descriptor tells of it
+//   none, no socket is ready  the engine may sleep: the descriptors of what was begun before wait
+//                             for room, and all others for news
 //
-// (That is as good for a queue that could not be muted: it only costs more.)
+// (For a queue that could not be muted this is right as well; it only costs more.)
 //
 // Threads: the engine's.
 // Lifetime: endpoints that complete to it are closed before.

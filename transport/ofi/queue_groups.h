@@ -1,43 +1,41 @@
-// Completion queues for many tcp endpoints, few to a queue, found by their sockets.
+// Completion queues for many tcp endpoints, a few endpoints to each queue.
 //
-// Up to libfabric 1.17 whoever reads a completion queue goes over all endpoints of that queue, with
-// a lock for each: 20 us and more for a thousand. So endpoints are spread over *groups*, each with
-// a queue of its own for what is received, and one epoll watches the sockets of all groups. Only
-// groups are read in which something is ready, where something was just sent (an answer may be on
-// its way), and now and then each other.
+// Up to libfabric 1.17 a read of a completion queue goes over all endpoints of that queue and takes
+// a lock for each: 20 us and more for a thousand endpoints. So endpoints are spread over *groups*.
+// Each group has a completion queue of its own for what its endpoints receive, and one epoll
+// watches the sockets of all groups. A turn reads only the groups with a socket that is ready,
+// those to which something was just sent (an answer may be on its way), and now and then one more.
 //
-// What is sent completes to other queues, each for a number of groups, as the provider allocates
-// half a megabyte for each queue that is sent by. Nobody waits for a plain send's completion, so
-// these are read when several have come together. Reading one moves its endpoints on, whatever
-// their groups, and may leave what they receive in the groups' queues, with nothing at their
-// sockets any more: so its groups are read in the turns behind it.
+// What endpoints send completes to other queues, each of which serves several groups, because the
+// provider allocates half a megabyte for each queue that is sent by. Nobody waits for the
+// completion of a plain send, so a send queue is read when several have come together. A read of a
+// send queue also receives for all of its endpoints: messages are then in the groups' queues, and
+// the sockets are silent. So the groups of a send queue are read in the turns after it.
 //
-// The queues are muted (muted_queue.h): they cost no system calls for those who sleep in the
-// provider.
+// The queues are muted (muted_queue.h): they make no system calls for sleepers in the provider.
 //
-//   a group is on due_   by MarkDue(): it is ready, was sent to, or is its turn
-//   and leaves it        when a read has found nothing, not even a socket that was ready, for news
-//                        that the read before has seen. What the provider holds back for want of
-//                        room is known then (muted_queue.h), and the epoll waits for the room.
+//   A group is put on due_  by MarkDue(): a socket is ready, something was sent, or it is its turn.
+//   It leaves due_          when a read has found no completions, and no socket that was ready.
+//                           What the provider holds back for want of room in a socket is known by
+//                           then (muted_queue.h), and the epoll waits for the room.
 //
-// So the epoll has to tell of news only (EPOLLET): what its news were about is read until nothing
-// is left, whoever finds it. It names the endpoint's seat in its group, and the link's lines are
-// called for (warm_up.h) before the provider reads the group, which takes longer than they do.
+// The epoll is edge-triggered (EPOLLET): it tells of each change once, so whoever finds one reads
+// until nothing is left. It names the endpoint's seat in its group. The link's cache lines are
+// prefetched (warm_up.h) before the provider reads the group: the read takes longer than the lines.
 //
-// The near queue is none of the groups, and is read in each turn as long as it is the only one.
-// Beside groups that is 0.5 us of each turn, and of each message's way on average half of that, so
-// that its sockets are in the same epoll:
+// The near queue belongs to no group. As long as it is the only queue it is read in each turn.
+// Beside groups that would cost 0.5 us of each turn, so its sockets are in the same epoll:
 //
-//   it rests             when kAwaitedLooks looks behind each other have found nothing, the last of
-//                        them not even a socket that was ready, and no read has left anything
-//   and is looked at     by WakeNear(): its sockets have news, it was sent to, one of its endpoints
-//                        comes or goes, before a sleep, or it is its turn
+//   It rests            when kAwaitedLooks reads in a row have found nothing, the last one has
+//                       found no ready socket either, and no read has left anything unread.
+//   It is read again    after WakeNear(): a socket has news, something was sent, one of its
+//                       endpoints comes or goes, a sleep is next, or it is its turn.
 //
 // Threads: the engine's.
 // Lifetime: groups and their queues stay until the end; endpoints are closed before.
-// Errors: those of libfabric, and of the descriptors that a process may have.
-// Invariants: a group that is not on due_ has no completions, but for those that a read of its
-//   SendQueue has left there, which owes it a look.
+// Errors: those of libfabric, and of the limit on descriptors of a process.
+// Invariants: a group that is not on due_ has no completions, except those that a read of its
+//   SendQueue has put there; that SendQueue then owes it a look (looks_owed).
 #pragma once
 
 #include <poll.h>
@@ -60,30 +58,30 @@ namespace weft {
 
 struct QueueGroup;
 
-// What an endpoint has in a group. It stays there, for the next one.
+// The place of an endpoint in a group. It stays when the endpoint goes, and the next one gets it.
 struct QueueSeat {
-  QueueGroup* group = nullptr;  // null: all of the near queue's have this one
-  WarmUp* lines = nullptr;      // of the link, since it has its socket
+  QueueGroup* group = nullptr;  // null: the one seat that all endpoints of the near queue share
+  WarmUp* lines = nullptr;      // of the link, from the moment when it has its socket
   int fd = -1;                  // its socket
   bool taken = false;
 };
 
-// Descriptors of a queue, as the epoll knows them.
+// The descriptors of a queue that are in the epoll.
 struct WatchedDescriptors {
-  uint64_t version = 0;  // in the provider's counting
+  uint64_t version = 0;  // as the provider counts changes of them
   std::vector<pollfd> fds;
 };
 
-// What several groups send by.
+// The completion queue for what several groups send.
 struct SendQueue {
   MutedQueue queue;
   std::vector<QueueGroup*> groups;
   uint32_t in_flight = 0;    // completions to come
-  uint32_t awaited = 0;      // of these, such as somebody waits for: no plain sends
+  uint32_t awaited = 0;      // of these, those that somebody waits for: not plain sends
   uint32_t turns = 0;        // since it was last read
-  uint32_t looks_owed = 0;   // to its groups, one after the other
+  uint32_t looks_owed = 0;   // reads that its groups are still to get, one after the other
   size_t next_look = 0;      // of groups
-  bool moved = false;        // a group of it was read, and may have completed something here
+  bool moved = false;        // a read of one of its groups may have completed sends here
   bool has_entries = false;  // for sure
 };
 
@@ -93,7 +91,7 @@ struct QueueGroup : ListNode<> {
   MutedQueue receives;
   SendQueue* sends = nullptr;
   uint32_t endpoints = 0;
-  bool settled = false;  // nothing was done here since it was found empty before a sleep
+  bool settled = false;  // found empty before a sleep, and nothing was posted or read since
   WatchedDescriptors watched;
   std::array<QueueSeat, kMostSeats> seats;
 };
@@ -115,8 +113,8 @@ class QueueGroups {
   // In a group with room for one more endpoint, until Leave(), when its socket is closed.
   absl::StatusOr<QueueSeat*> Join();
   static void Leave(QueueSeat* seat);
-  // The endpoint has its socket now. `lines`: are called for when the socket has news; they stay
-  // until Leave().
+  // The endpoint has its socket now. `lines` are prefetched when the socket has news; they stay
+  // valid until Leave().
   absl::Status Connected(QueueSeat* seat, WarmUp* lines);
 
   // Something was posted to an endpoint of the group.
@@ -136,12 +134,12 @@ class QueueGroups {
   // The near queue was read. Returns whether it rests from now on.
   bool NearLooked(bool found);
 
-  // In each turn: what is ready is due.
+  // In each turn: puts the groups on due_ whose sockets are ready.
   void FindReady();
-  // Reads what is due: `read(fid_cq*, int limit)` returns how many completions it found; it may
-  // post, and endpoints may come and go meanwhile. `hurry`: completions of sends are wanted now.
-  // `receives_held`: another queue may hold the receives that messages here need. Returns how many
-  // there were in all.
+  // Reads the groups on due_, and send queues. `read(fid_cq*, int limit)` returns how many
+  // completions it found; it may post, and endpoints may come and go meanwhile. `hurry`: somebody
+  // waits for completions of sends. `receives_held`: completions that are unread in another queue
+  // may hold the receives that messages here need. Returns how many completions there were.
   template <class Read>
   int ReadDue(int budget, bool hurry, bool receives_held, Read read);
 
@@ -151,15 +149,15 @@ class QueueGroups {
   int descriptor() const { return ready_.get(); }
 
  private:
-  // Looks without a find until nobody expects an answer any more: longer than a round trip.
+  // Reads that find nothing until no answer is expected any more: longer than a round trip.
   static constexpr uint32_t kAwaitedLooks = 32;
-  // Turns until one more group is read that nothing is known of. It is cold then: with 16 turns,
-  // a call round 1,000 connections took 30 us instead of 21.
+  // Turns until one more group is read without a reason. Its memory is not in the cache: with 16
+  // turns, a call round 1,000 connections took 30 us instead of 21.
   static constexpr uint32_t kTurnsPerVisit = 1024;
   // Ready descriptors taken at once; more stay ready.
   static constexpr int kReadyAtOnce = 64;
-  // Sends whose completions are taken together. Their slots wait meanwhile: few against a
-  // connection's window.
+  // Completions of sends that are read together. Their slots wait meanwhile; there are few of them
+  // compared with a connection's window.
   static constexpr uint32_t kSendsAtOnce = 8;
   // Turns, 1 us each, that the completion of a send waits at most.
   static constexpr uint32_t kTurnsPerSendRead = 64;
@@ -192,21 +190,22 @@ class QueueGroups {
   std::vector<std::unique_ptr<SendQueue>> send_queues_;
   std::vector<std::unique_ptr<QueueGroup>> groups_;
   IntrusiveList<QueueGroup> due_;
-  const QueueGroup* awaited_ = nullptr;  // sent to last
+  const QueueGroup* awaited_ = nullptr;  // the group that was sent to last
   uint32_t awaited_looks_ = 0;
   uint32_t turns_ = 0;
   size_t next_visit_ = 0;
   bool near_rests_ = false;
-  uint32_t near_looks_ = 0;  // in a row that have found nothing, while it does not rest
+  uint32_t near_looks_ = 0;  // reads in a row that have found nothing, while it does not rest
   QueueSeat near_seat_;
   WatchedDescriptors near_watched_;
-  bool backlog_ = false;  // a read has found all that it was to find: there may be more
+  bool backlog_ = false;  // a read has used its budget: there may be more
 };
 
 template <class Read>
 int QueueGroups::ReadDue(int budget, bool hurry, bool receives_held, Read read) {
   PayLooks();
-  // What is unread holds receives. Who has found none of them has messages that no socket tells of.
+  // Completions that are unread hold receives. A message that has found no receive meanwhile is off
+  // its socket, so that no socket tells of it.
   receives_held = std::exchange(backlog_, false) || receives_held;
   int done = 0;
   IntrusiveList<QueueGroup> now;
