@@ -130,6 +130,7 @@ PathProvider ShmProvider(const NetworkOptions& options) {
     shm_options.sink = sink;
     shm_options.slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
     shm_options.max_pool_bytes = options.max_pool_bytes;
+    shm_options.copies = {options.shm_mappings, options.shm_system_calls};
     return OpenShmDomain(shm_options);
   };
   return shm;

@@ -29,6 +29,11 @@ struct NetworkOptions {
   // all interfaces, over IPv4 and IPv6 where the system has both. (The control address is
   // Listen()'s; RDMA paths listen on the addresses of their ports.)
   std::string bind_interface;
+  // Ways to a peer's memory over shared memory that one-sided operations may take by themselves:
+  // memcpy into files that both map, and process_vm_readv(2) or process_vm_writev(2). Each is taken
+  // where it works; without both, the peer is asked to copy. For who suspects one of them.
+  bool shm_mappings = true;
+  bool shm_system_calls = true;
 
   // Performance.
   // Bytes of one batch, 1024..65536 in steps of 64: the largest message that travels without a

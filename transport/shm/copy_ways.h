@@ -1,5 +1,6 @@
-// Which ways to a peer's memory an initiator may take by itself. All that work, unless somebody
-// takes them away: tests, and who suspects one of them.
+// Which ways to a peer's memory an initiator may take by itself: all that work, unless somebody
+// suspects one of them and takes it away (NetworkOptions). Without both the peer is asked
+// (asked_copies.h).
 #pragma once
 
 namespace weft {
@@ -7,10 +8,6 @@ namespace weft {
 struct CopyWays {
   bool mappings = true;      // memcpy into mapped files (peer_files.h)
   bool system_calls = true;  // process_vm_readv(2), process_vm_writev(2)
-
-  // WEFT_SHM_COPIES: "calls": no mappings; "asked": neither, the peer is asked (asked_copies.h);
-  // anything else: all.
-  static CopyWays FromEnvironment();
 };
 
 }  // namespace weft

@@ -41,7 +41,7 @@ struct ShmOptions {
   uint32_t slot_bytes = kMaxShmSlotBytes;         // multiple of 64, 256..kMaxShmSlotBytes
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings at most; taken as needed
-  CopyWays copies = CopyWays::FromEnvironment();
+  CopyWays copies;
 };
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const ShmOptions& options);

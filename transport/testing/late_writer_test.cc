@@ -39,10 +39,13 @@ constexpr std::byte kTheirs{0xee};  // what it writes
 constexpr std::byte kFresh{0x5a};   // what it must never see, and never overwrite
 constexpr std::byte kCanary{0xc7};
 
-std::unique_ptr<Engine> NewEngine() {
+// `asks`: over shared memory the peer is asked to copy.
+std::unique_ptr<Engine> NewEngine(bool asks = false) {
   EngineOptions options;
   options.drive = EngineOptions::Drive::kExternal;
-  auto engine = OpenNetworkEngine(options);
+  NetworkOptions network;
+  network.shm_mappings = network.shm_system_calls = !asks;
+  auto engine = OpenNetworkEngine(options, network);
   if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str()), _exit(3);
   return *std::move(engine);
 }
@@ -122,9 +125,9 @@ class Writer {
   bool failed_ = false;
 };
 
-[[noreturn]] void RunWriter(const std::string& address, PathKind path) {
+[[noreturn]] void RunWriter(const std::string& address, PathKind path, bool asks) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const std::unique_ptr<Engine> engine = NewEngine();
+  const std::unique_ptr<Engine> engine = NewEngine(asks);
   for (;;) Writer(*engine, address, path).Run();
 }
 
@@ -132,16 +135,16 @@ class Writer {
 
 class WriterProcess {
  public:
-  WriterProcess(const std::string& address, PathKind path) {
+  WriterProcess(const std::string& address, PathKind path, bool asks) {
     int said[2];
     EXPECT_EQ(::pipe2(said, O_CLOEXEC), 0);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, said[1], STDOUT_FILENO);
     std::string words[] = {"late_writer", "--writer", address,
-                           std::to_string(static_cast<int>(path))};
-    char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(),
-                               nullptr};
+                           std::to_string(static_cast<int>(path)), asks ? "asks" : "copies"};
+    char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(),
+                               words[3].data(), words[4].data(), nullptr};
     EXPECT_EQ(::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     ::close(said[1]);
@@ -171,22 +174,22 @@ class WriterProcess {
 struct LateWriterParam {
   PathKind path;
   bool memory_in_files = false;
-  const char* copies = "";  // as WEFT_SHM_COPIES, for both processes
+  bool asks = false;  // both processes
 };
 
 class LateWriterTest : public testing::TestWithParam<LateWriterParam> {
  protected:
   LateWriterTest() {
     TestMemory::UseFiles(GetParam().memory_in_files);
-    setenv("WEFT_SHM_COPIES", GetParam().copies, /*overwrite=*/1);
     memory_ = std::make_unique<TestMemory>(kSlabBytes + 2 * kCanaryBytes, kCanary);
-    engine_ = NewEngine();
+    engine_ = NewEngine(GetParam().asks);
     ListenOptions options;
     options.link = Over(GetParam().path);
     auto listener = engine_->transport().Listen("127.0.0.1:0", options, &acceptor_);
     EXPECT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);
-    writer_ = std::make_unique<WriterProcess>(listener_->address(), GetParam().path);
+    writer_ =
+        std::make_unique<WriterProcess>(listener_->address(), GetParam().path, GetParam().asks);
   }
   ~LateWriterTest() override {
     writer_->Kill();
@@ -295,11 +298,10 @@ TEST_P(LateWriterTest, AKilledWritersMemoryIsReclaimedWithItsConnection) {
 }
 
 std::vector<LateWriterParam> Paths() {
-  std::vector<LateWriterParam> paths = {
-      {PathKind::kShm},
-      {PathKind::kShm, /*memory_in_files=*/true},
-      {PathKind::kShm, /*memory_in_files=*/false, /*copies=*/"asked"},
-      {PathKind::kTcp}};
+  std::vector<LateWriterParam> paths = {{PathKind::kShm},
+                                        {PathKind::kShm, /*memory_in_files=*/true},
+                                        {PathKind::kShm, /*memory_in_files=*/false, /*asks=*/true},
+                                        {PathKind::kTcp}};
   RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
   if (offers.Choose({}, Clock::Real().NowNs())[0].unavailable.empty()) {
     paths.push_back({PathKind::kVerbs});
@@ -309,7 +311,7 @@ std::vector<LateWriterParam> Paths() {
 
 INSTANTIATE_TEST_SUITE_P(Paths, LateWriterTest, testing::ValuesIn(Paths()), [](const auto& info) {
   return std::string(PathKindName(info.param.path)) + (info.param.memory_in_files ? "Mapped" : "") +
-         info.param.copies;
+         (info.param.asks ? "asked" : "");
 });
 
 // --- why there is a fence -----------------------------------------------------------------------
@@ -364,8 +366,9 @@ TEST(TcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsRecl
 }  // namespace weft
 
 int main(int count, char** arguments) {
-  if (count == 4 && std::string(arguments[1]) == "--writer") {
-    weft::RunWriter(arguments[2], static_cast<weft::PathKind>(std::stoi(arguments[3])));
+  if (count == 5 && std::string(arguments[1]) == "--writer") {
+    weft::RunWriter(arguments[2], static_cast<weft::PathKind>(std::stoi(arguments[3])),
+                    std::string(arguments[4]) == "asks");
   }
   testing::InitGoogleTest(&count, arguments);
   return RUN_ALL_TESTS();

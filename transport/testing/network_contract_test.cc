@@ -24,19 +24,17 @@ uint64_t CountEntries(const char* folder) {
 // Two engines of this process that meet over one kind of path.
 class NetworkWorld final : public ContractWorld {
  public:
-  // `copies`: as WEFT_SHM_COPIES.
-  explicit NetworkWorld(const char* paths, bool memory_in_files = false, const char* copies = "") {
+  explicit NetworkWorld(const char* paths, bool memory_in_files = false,
+                        const NetworkOptions& options = {}) {
     TestMemory::UseFiles(memory_in_files);
-    setenv("WEFT_SHM_COPIES", copies, /*overwrite=*/1);
     setenv("WEFT_PATHS", paths, /*overwrite=*/1);
-    client_ = NewEngine();
-    server_ = NewEngine();
+    client_ = NewEngine(options);
+    server_ = NewEngine(options);
   }
   ~NetworkWorld() override {
     client_.reset();
     server_.reset();
     unsetenv("WEFT_PATHS");
-    unsetenv("WEFT_SHM_COPIES");
     TestMemory::UseFiles(false);
   }
 
@@ -96,10 +94,10 @@ class NetworkWorld final : public ContractWorld {
 
  private:
   static uint64_t Now() { return Clock::Real().NowNs(); }
-  static std::unique_ptr<Engine> NewEngine() {
+  static std::unique_ptr<Engine> NewEngine(const NetworkOptions& network) {
     EngineOptions options;
     options.drive = EngineOptions::Drive::kExternal;
-    auto engine = OpenNetworkEngine(options);
+    auto engine = OpenNetworkEngine(options, network);
     EXPECT_TRUE(engine.ok()) << engine.status();
     return *std::move(engine);
   }
@@ -114,7 +112,9 @@ std::unique_ptr<ContractWorld> MakeMappedShmWorld() {
   return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/true);
 }
 std::unique_ptr<ContractWorld> MakeAskingShmWorld() {
-  return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/false, /*copies=*/"asked");
+  NetworkOptions asking;
+  asking.shm_mappings = asking.shm_system_calls = false;
+  return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/false, asking);
 }
 std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
 
