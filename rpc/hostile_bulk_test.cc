@@ -10,7 +10,6 @@
 #include "rpc/testing/raw_peer.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
-#include "transport/testing/post.h"
 
 namespace weft::test {
 namespace {
@@ -303,7 +302,8 @@ TEST_F(HostileServerTest, AKeyIsWorthlessAfterItsCall) {
   } write;
   Connection& connection = *acceptor_.peer.connection;
   const Region* region = *thief.memory().For(connection);
-  ASSERT_TRUE(weft::Write(connection, *region, 0, windows[0].span.Slice(0, 100), &write).ok());
+  const Transfer transfer = {region, 0, windows[0].span.Slice(0, 100)};
+  ASSERT_TRUE(connection.Post(TransferKind::kWrite, {&transfer, 1}, &write).ok());
   ASSERT_TRUE(RunUntil([&] { return write.done; }));
   EXPECT_FALSE(write.status.ok());
   EXPECT_TRUE(memory_.Holds(5));

@@ -44,16 +44,27 @@ TEST_NETWORK = "transport/sim/"
 BENCHED = ("transport/framing/", "transport/leases/", "transport/shm/", "transport/sim/",
            "transport/control/network_transport.h")
 
-# The rooms of rpc/ that a room may know beside itself. What stands at rpc/'s root joins them, and only
-# generated code and programs include it; tests join whom they like.
+# Folders whose rooms depend on each other in one direction: each room, and what it may include of
+# the folder. What stands at the top of rpc/ joins its rooms; tests join whom they like.
 ROOMS = {
-    "rpc/wire/": (),
-    "rpc/operation/": (),
-    "rpc/layout/": ("rpc/wire/", "rpc/operation/"),
-    "rpc/bulk/": ("rpc/wire/", "rpc/operation/"),
-    "rpc/client/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/"),
-    "rpc/memory/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/", "rpc/client/"),
-    "rpc/server/": ("rpc/wire/", "rpc/operation/", "rpc/layout/", "rpc/bulk/"),
+    "rpc/": {
+        "wire": (),
+        "operation": (),
+        "layout": ("wire", "operation"),
+        "bulk": ("wire", "operation"),
+        "client": ("wire", "operation", "layout", "bulk"),
+        "memory": ("wire", "operation", "layout", "bulk", "client"),
+        "server": ("wire", "operation", "layout", "bulk"),
+    },
+    # What judges knows nothing of what it judges.
+    "examples/": {"verify/history": ()},
+    "bench/perf/": {
+        "cell": (),
+        "ends": ("cell",),
+        "results": ("cell",),
+        "plan": ("cell", "ends", "results"),
+        "run": ("cell", "ends", "results", "plan"),
+    },
 }
 
 # Includers of it are compiled in another way where time stamps are asked for.
@@ -117,16 +128,19 @@ def network_knows_another_part(source, target):
             return "a network knows transport/*.h and itself, not %s" % folder(target)
 
 
-def room_knows_another(source, target):
-    for room, also in ROOMS.items():
-        if source.startswith(room) and not source_tree.is_test(source) and (
-                top(target) == "rpc" and not target.startswith((room,) + also)):
-            return "%s must not know %s" % (room, folder(target))
-
-
 def generator_from_outside(source, target):
     if target.startswith("rpc/plugin/") and not source.startswith("rpc/plugin/"):
         return "rpc/plugin/ is a program, not a library"
+
+
+def room_knows_another(source, target):
+    """Inside of a folder, arrows between its rooms run one way."""
+    for parent, rooms in ROOMS.items():
+        for room, may_know in rooms.items():
+            inside = (parent + room + "/",) + tuple(parent + other + "/" for other in may_know)
+            if source.startswith(inside[0]) and not source_tree.is_test(source) and (
+                    target.startswith(parent) and not target.startswith(inside)):
+                return "%s must not know %s" % (inside[0], folder(target))
 
 
 RULES = (wrong_direction, fabric_outside, protobuf_below, inside_of_transport, seam_knows_a_part,

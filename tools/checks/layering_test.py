@@ -48,6 +48,16 @@ class Layering(unittest.TestCase):
         self.write("rpc/d.cc", "")
         self.forbidden("rpc/e.cc", '#include "rpc/steps.h"', "time stamps")
 
+    def test_rooms_know_each_other_in_one_direction(self):
+        self.allowed("bench/perf/run/perf.h", '#include "bench/perf/plan/plan.h"')
+        self.forbidden("bench/perf/plan/plan.h", '#include "bench/perf/run/perf.h"',
+                       "bench/perf/plan/ must not know bench/perf/run/")
+
+    def test_the_checker_of_histories_knows_no_example(self):
+        self.allowed("examples/kv/client/a.h", '#include "examples/verify/history/checker.h"')
+        self.forbidden("examples/verify/history/checker.cc", '#include "examples/kv/record.h"',
+                       "examples/verify/history/ must not know examples/kv/")
+
     def test_core_knows_nothing_above(self):
         self.forbidden("core/a.h", '#include "transport/transport.h"', "core/ must not know transport/")
 

@@ -1,6 +1,6 @@
 """Judges a scenario by what the witness said: pure functions of its lines.
 
-A line is (seconds, event), the events of examples/kv/witness/kv_witness.cc.
+A line is (seconds, event), the events of examples/verify/witness/kv_witness.cc.
 """
 import dataclasses
 

@@ -35,7 +35,7 @@ def parse(arguments):
     parser.add_argument("--faults", default="", help="what goes wrong; docs/lab.md tells the language")
     parser.add_argument("--mtu", type=int)
     parser.add_argument("--timeout", type=float, default=600, help="of CLIENT, in seconds")
-    parser.add_argument("--programs", default="bazel-bin/examples/kv", help=argparse.SUPPRESS)
+    parser.add_argument("--programs", default="bazel-bin/examples", help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*")
     return parser.parse_args(arguments)
 

@@ -41,7 +41,7 @@ class Rehearsal:
         self._pair = pair
         self._scenario = scenario
         self._path = path
-        self._programs = programs  # folder of kv_server and witness/kv_witness
+        self._programs = programs  # folder of kv/kv_server and verify/witness/kv_witness
         self._transcript = transcript
         self._stage = faults.Stage(pair, {"server": self._start_server,
                                           "witness": self._start_witness})
@@ -58,7 +58,7 @@ class Rehearsal:
     def _start_server(self):
         self._servers += 1
         server = self._start(1, self._server_name(), [
-            self._programs + "/kv_server", "--listen=%s:%d" % (run.address(1), PORT)])
+            self._programs + "/kv/kv_server", "--listen=%s:%d" % (run.address(1), PORT)])
         self._wait(lambda: self._said(self._server_name(), "listening on"), _START_SECONDS,
                    "the server did not start")
         return server
@@ -68,7 +68,7 @@ class Rehearsal:
 
     def _start_witness(self):
         audit = ["--audit"] if self._scenario.server_survives else []
-        return self._start(2, "witness", [self._programs + "/witness/kv_witness",
+        return self._start(2, "witness", [self._programs + "/verify/witness/kv_witness",
                                           "--server=%s:%d" % (run.address(1), PORT), *audit])
 
     # --- what they say ------------------------------------------------------------------------

@@ -9,17 +9,17 @@
 #include "examples/kv/client/commands.h"
 #include "examples/kv/client/one_sided_report.h"
 #include "examples/kv/client/report.h"
-#include "examples/kv/history/checker.h"
+#include "examples/verify/history/checker.h"
 
 namespace kv::client {
 namespace {
 
-absl::Status StatusOf(const history::Verdict& verdict, const CheckCounts& counts) {
+absl::Status StatusOf(const verify::Verdict& verdict, const CheckCounts& counts) {
   if (counts.broken > 0) {
     return absl::DataLossError(
         weft::StrCat(WithCommas(counts.broken), " gets saw what nobody wrote"));
   }
-  if (verdict.kind == history::Verdict::Kind::kViolation) {
+  if (verdict.kind == verify::Verdict::Kind::kViolation) {
     return absl::DataLossError("what was seen is not linearizable");
   }
   return verdict.ok() ? absl::OkStatus() : absl::ResourceExhaustedError(verdict.text);
@@ -32,7 +32,7 @@ absl::Status Check(Session& session, double seconds) {
   plan.seed = weft::SecureRandom64();
   plan.until_unavailable = true;
   plan.end_ns = session.NowNs() + static_cast<uint64_t>(seconds * weft::kNsPerSec);
-  history::Recorder recorder(session.channel.engine().clock(), session.outstanding);
+  verify::Recorder recorder(session.channel.engine().clock(), session.outstanding);
   CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
   absl::PrintF("puts, deletes and gets of %d keys at a time, over %s\n", plan.keys,
                PathName(session.channel));
@@ -46,7 +46,7 @@ absl::Status Check(Session& session, double seconds) {
   }
   if (session.one_sided != nullptr) std::fputs(OneSidedLine(*session.one_sided).c_str(), stdout);
   std::fflush(stdout);
-  const history::Verdict verdict = history::CheckHistory(recorder.Merge());
+  const verify::Verdict verdict = verify::CheckHistory(recorder.Merge());
   if (!verdict.ok()) absl::FPrintF(stderr, "%s\n", verdict.text);
   const absl::Status status = StatusOf(verdict, counts);
   if (!status.ok()) return status;

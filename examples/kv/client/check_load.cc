@@ -9,11 +9,11 @@
 
 namespace kv::client {
 
-using history::Before;
-using history::Kind;
-using history::Value;
+using verify::Before;
+using verify::Kind;
+using verify::Value;
 
-CheckLoad::CheckLoad(Session& session, const CheckPlan& plan, history::Recorder* recorder,
+CheckLoad::CheckLoad(Session& session, const CheckPlan& plan, verify::Recorder* recorder,
                      uint32_t first_lane)
     : session_(session),
       plan_(plan),
@@ -66,7 +66,7 @@ bool CheckLoad::StartNext(uint32_t index) {
               : random_.Chance(plan_.deletes) ? Kind::kDelete
                                               : Kind::kPut;
   const std::string name = KeyName(key);
-  const Value number = lane.kind == Kind::kPut ? ++last_number_ : history::kAbsent;
+  const Value number = lane.kind == Kind::kPut ? ++last_number_ : verify::kAbsent;
   Record(index).Invoke(lane.kind, key, number);
   switch (lane.kind) {
     case Kind::kGet:
@@ -115,7 +115,7 @@ void CheckLoad::OnGot(uint32_t index, const absl::Status& status) {
   if (status.ok()) {
     Record(index).ReturnGet(NumberIn(lanes_[index].get_reply));
   } else if (absl::IsNotFound(status)) {
-    Record(index).ReturnGet(history::kAbsent);
+    Record(index).ReturnGet(verify::kAbsent);
   } else {
     CountError(status);
     Record(index).ReturnNothing();

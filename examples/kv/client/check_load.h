@@ -19,8 +19,8 @@
 #include "core/random.h"
 #include "examples/kv/client/closed_loop.h"
 #include "examples/kv/client/session.h"
-#include "examples/kv/history/recorder.h"
 #include "examples/kv/kv.pb.h"
+#include "examples/verify/history/recorder.h"
 
 namespace kv::client {
 
@@ -50,7 +50,7 @@ class CheckLoad {
 
   // Records to lanes first_lane to first_lane + session.outstanding - 1 of the recorder. Loads of
   // one history have the same plan, apart from `first_lane`.
-  CheckLoad(Session& session, const CheckPlan& plan, history::Recorder* recorder,
+  CheckLoad(Session& session, const CheckPlan& plan, verify::Recorder* recorder,
             uint32_t first_lane);
 
   // Until the plan's end, or Ctrl-C.
@@ -64,7 +64,7 @@ class CheckLoad {
 
  private:
   struct Lane {
-    history::Kind kind = history::Kind::kGet;
+    verify::Kind kind = verify::Kind::kGet;
     PutRequest put;
     PutReply put_reply;
     GetRequest get;
@@ -74,18 +74,18 @@ class CheckLoad {
   };
 
   bool StartNext(uint32_t index);
-  void StartPut(uint32_t index, const std::string& key, history::Value number);
+  void StartPut(uint32_t index, const std::string& key, verify::Value number);
   void OnWritten(uint32_t index, const absl::Status& status);
   void OnGot(uint32_t index, const absl::Status& status);
   void CountError(const absl::Status& status);
   std::string KeyName(uint64_t key) const;
-  std::string_view ValueOf(history::Value number);
-  history::Value NumberIn(const GetReply& reply);
-  history::Lane& Record(uint32_t index) { return recorder_.lane(first_lane_ + index); }
+  std::string_view ValueOf(verify::Value number);
+  verify::Value NumberIn(const GetReply& reply);
+  verify::Lane& Record(uint32_t index) { return recorder_.lane(first_lane_ + index); }
 
   Session& session_;
   const CheckPlan plan_;
-  history::Recorder& recorder_;
+  verify::Recorder& recorder_;
   const uint32_t first_lane_;
   weft::Random random_;
   uint64_t started_ = 0;

@@ -14,9 +14,9 @@
 #include "examples/kv/client/check_load.h"
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/client/ycsb_run.h"
-#include "examples/kv/history/checker.h"
 #include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
+#include "examples/verify/history/checker.h"
 #include "rpc/server/server.h"
 #include "transport/sim/sim_network.h"
 
@@ -90,10 +90,10 @@ class OneSidedTest : public testing::Test {
   }
 
   // Both clients at once; `fault` happens after `delay_ns`. What they saw.
-  history::Verdict RunLoads(CheckPlan plan, uint64_t delay_ns = 0,
-                            std::function<void()> fault = nullptr) {
+  verify::Verdict RunLoads(CheckPlan plan, uint64_t delay_ns = 0,
+                           std::function<void()> fault = nullptr) {
     plan.seed = seed_;
-    history::Recorder recorder(network_.clock(), 2 * kLanes);
+    verify::Recorder recorder(network_.clock(), 2 * kLanes);
     CheckLoad first(*first_->session, plan, &recorder, 0);
     CheckLoad second(*second_->session, plan, &recorder, kLanes);
     StartOn("first", first);
@@ -107,7 +107,7 @@ class OneSidedTest : public testing::Test {
     counts_[0] = first.counts();
     counts_[1] = second.counts();
     EXPECT_EQ(counts_[0].broken + counts_[1].broken, 0u);
-    return history::CheckHistory(recorder.Merge());
+    return verify::CheckHistory(recorder.Merge());
   }
   void StartOn(const std::string& node, CheckLoad& load) {
     weft::Engine& engine = network_.Node(node);
@@ -156,7 +156,7 @@ TEST_F(OneSidedTest, WhatTheIndexDoesNotHoldIsGotByACall) {
 }
 
 TEST_F(OneSidedTest, ConcurrentWritersAndReadersAreLinearizable) {
-  const history::Verdict verdict = RunLoads(HotKeys(5'000));
+  const verify::Verdict verdict = RunLoads(HotKeys(5'000));
   EXPECT_TRUE(verdict.ok()) << verdict.text;
   EXPECT_EQ(verdict.operations, 10'000u);
   EXPECT_GT(first_->one_sided->stats().records, 500u);
@@ -172,13 +172,13 @@ TEST_F(OneSidedTest, ASlowServerAndALongWireChangeNothing) {
   slow.delay_ns = 300'000;
   slow.jitter_ns = 500'000;
   network_.SetWire("db", "second", slow);
-  const history::Verdict verdict = RunLoads(HotKeys(1'500));
+  const verify::Verdict verdict = RunLoads(HotKeys(1'500));
   EXPECT_TRUE(verdict.ok()) << verdict.text;
   EXPECT_EQ(counts_[0].errors + counts_[1].errors, 0u);
 }
 
 TEST_F(OneSidedTest, AClientThatWasCutOffSeesNothingOld) {
-  const history::Verdict verdict = RunLoads(HotKeys(1'500), 3 * weft::kNsPerMs, [this] {
+  const verify::Verdict verdict = RunLoads(HotKeys(1'500), 3 * weft::kNsPerMs, [this] {
     network_.Partition("db", "second");
     network_.RunFor(2 * weft::kNsPerSec);  // longer than either side waits
     network_.Heal("db", "second");
@@ -188,7 +188,7 @@ TEST_F(OneSidedTest, AClientThatWasCutOffSeesNothingOld) {
 }
 
 TEST_F(OneSidedTest, AServersDeathEndsTheHistoryWithoutALie) {
-  const history::Verdict verdict =
+  const verify::Verdict verdict =
       RunLoads(HotKeys(20'000), 5 * weft::kNsPerMs, [this] { network_.Kill("db"); });
   EXPECT_TRUE(verdict.ok()) << verdict.text;
   EXPECT_GT(counts_[0].errors, 0u);
@@ -197,8 +197,8 @@ TEST_F(OneSidedTest, AServersDeathEndsTheHistoryWithoutALie) {
 // That the checks above can fail: an index that is not told of changes.
 TEST_F(OneSidedTest, AnIndexThatMissesChangesIsFoundOut) {
   service_.set_index(nullptr);  // Puts and Deletes no longer reach it
-  const history::Verdict verdict = RunLoads(HotKeys(500));
-  EXPECT_EQ(verdict.kind, history::Verdict::Kind::kViolation);
+  const verify::Verdict verdict = RunLoads(HotKeys(500));
+  EXPECT_EQ(verdict.kind, verify::Verdict::Kind::kViolation);
   EXPECT_THAT(verdict.text, HasSubstr("not linearizable"));
 }
 

@@ -13,19 +13,19 @@
 
 #include "core/clock.h"
 #include "core/strings.h"
-#include "examples/kv/history/checker.h"
-#include "examples/kv/history/recorder.h"
 #include "examples/kv/index/index.h"
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
 #include "examples/kv/store.h"
+#include "examples/verify/history/checker.h"
+#include "examples/verify/history/recorder.h"
 #include "rpc/layout/record.h"
 
 namespace kv::index {
 namespace {
 
-using history::Before;
-using history::Kind;
+using verify::Before;
+using verify::Kind;
 
 constexpr uint64_t kHashSeed = 7;
 constexpr uint64_t kKeys = 2;
@@ -64,12 +64,12 @@ void CopyOut(const std::byte* from, void* to, size_t bytes) {
 class TornReadsTest : public testing::Test {
  protected:
   void Write() {
-    history::Lane& lane = recorder_.lane(0);
+    verify::Lane& lane = recorder_.lane(0);
     for (uint64_t i = 0; i < kWritten; ++i) {
       const uint64_t number = ++last_number_;
       const uint64_t key = number % kKeys;
       const bool remove = number % 7 == 0;
-      lane.Invoke(remove ? Kind::kDelete : Kind::kPut, key, remove ? history::kAbsent : number);
+      lane.Invoke(remove ? Kind::kDelete : Kind::kPut, key, remove ? verify::kAbsent : number);
       lane.ReturnWrite(remove ? Delete(KeyName(key)) : Put(KeyName(key), ValueOf(number)));
     }
     done_ = true;
@@ -88,14 +88,14 @@ class TornReadsTest : public testing::Test {
   }
 
   void Read(uint32_t number, SelfCheck check) {
-    history::Lane& lane = recorder_.lane(number);
+    verify::Lane& lane = recorder_.lane(number);
     for (uint64_t i = 0; !done_; ++i) {
       lane.Invoke(Kind::kGet, i % kKeys);
       lane.ReturnGet(Get(KeyName(i % kKeys), check));
     }
   }
 
-  history::Value Get(const std::string& key, SelfCheck check) {
+  verify::Value Get(const std::string& key, SelfCheck check) {
     const uint64_t hash = HashKey(key, kHashSeed);
     const uint32_t number = BucketOf(hash, index_.buckets());
     while (true) {
@@ -103,7 +103,7 @@ class TornReadsTest : public testing::Test {
       CopyOut(Bytes(table_).data() + number * kBucketBytes, &bucket, sizeof(bucket));
       SlotLayout slot;
       if (check == SelfCheck::kOn && !IsWhole(bucket)) continue;
-      if (LookUp(bucket, hash, &slot) == Found::kAbsent) return history::kAbsent;
+      if (LookUp(bucket, hash, &slot) == Found::kAbsent) return verify::kAbsent;
       if (!InHeap(slot, Bytes(heap_).size())) continue;
       std::vector<std::byte> extent(slot.length);
       CopyOut(Bytes(heap_).data() + size_t{slot.where} * kExtentUnitBytes, extent.data(),
@@ -113,7 +113,7 @@ class TornReadsTest : public testing::Test {
     }
   }
 
-  history::Value Number(std::string_view block) {
+  verify::Value Number(std::string_view block) {
     BlockReader reader(block);
     FieldView field;
     if (!reader.Next(&field) || field.value.size() != kValueBytes) return ++mixed_, 0;
@@ -137,7 +137,7 @@ class TornReadsTest : public testing::Test {
   std::vector<Line> table_ = std::vector<Line>(4 * kBucketBytes / sizeof(Line));
   std::vector<Line> heap_ = std::vector<Line>(ExtentHeap::kSlabBytes / sizeof(Line));
   Index index_{Bytes(table_), Bytes(heap_), kHashSeed};
-  history::Recorder recorder_{weft::Clock::Real(), 3};
+  verify::Recorder recorder_{weft::Clock::Real(), 3};
   uint64_t last_number_ = 0;
   std::atomic<bool> done_{false};
   std::atomic<uint64_t> mixed_{0};
@@ -146,7 +146,7 @@ class TornReadsTest : public testing::Test {
 TEST_F(TornReadsTest, ReadersBesideAWriterSeeALinearizableRecord) {
   Run(SelfCheck::kOn);
   EXPECT_EQ(mixed_, 0u);
-  const history::Verdict verdict = history::CheckHistory(recorder_.Merge());
+  const verify::Verdict verdict = verify::CheckHistory(recorder_.Merge());
   EXPECT_TRUE(verdict.ok()) << verdict.text;
   EXPECT_GT(verdict.operations, kWritten);
 }
@@ -158,7 +158,7 @@ TEST_F(TornReadsTest, WithoutTheirCheckReadersAreFoundOut) {
   bool found_out = false;
   for (int round = 0; round < kRounds && !found_out; ++round) {
     Run(SelfCheck::kOff);
-    found_out = mixed_ > 0 || !history::CheckHistory(recorder_.Merge()).ok();
+    found_out = mixed_ > 0 || !verify::CheckHistory(recorder_.Merge()).ok();
   }
   EXPECT_TRUE(found_out);
 }

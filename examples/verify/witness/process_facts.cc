@@ -1,4 +1,4 @@
-#include "examples/kv/witness/process_facts.h"
+#include "examples/verify/witness/process_facts.h"
 
 #include <filesystem>
 #include <fstream>

@@ -18,9 +18,9 @@
 
 #include "core/check.h"
 #include "core/clock.h"
-#include "examples/kv/history/operation.h"
+#include "examples/verify/history/operation.h"
 
-namespace kv::history {
+namespace verify {
 
 class Lane {
  public:
@@ -90,4 +90,4 @@ class Recorder {
   std::deque<Lane> lanes_;  // stay where they are
 };
 
-}  // namespace kv::history
+}  // namespace verify

@@ -1,4 +1,4 @@
-#include "examples/kv/witness/ledger.h"
+#include "examples/verify/witness/ledger.h"
 
 #include <algorithm>
 #include <string_view>

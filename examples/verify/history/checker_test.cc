@@ -1,5 +1,5 @@
 // What the checker accepts, and each classic way in which a store can be wrong.
-#include "examples/kv/history/checker.h"
+#include "examples/verify/history/checker.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include "core/clock.h"
 #include "core/random.h"
 #include "core/test_seed.h"
-#include "examples/kv/history/recorder.h"
+#include "examples/verify/history/recorder.h"
 
-namespace kv::history {
+namespace verify {
 namespace {
 
 using ::testing::HasSubstr;
@@ -309,4 +309,4 @@ TEST(RecorderTest, MergesItsLanesByInvocation) {
 }
 
 }  // namespace
-}  // namespace kv::history
+}  // namespace verify

@@ -1,12 +1,12 @@
-#include "examples/kv/history/checker.h"
+#include "examples/verify/history/checker.h"
 
 #include <algorithm>
 #include <map>
 
 #include "core/strings.h"
-#include "examples/kv/history/key_search.h"
+#include "examples/verify/history/key_search.h"
 
-namespace kv::history {
+namespace verify {
 namespace {
 
 std::map<uint64_t, History> ByKey(const History& history) {
@@ -41,4 +41,4 @@ Verdict CheckHistory(const History& history, const CheckLimits& limits) {
   return verdict;
 }
 
-}  // namespace kv::history
+}  // namespace verify

@@ -13,7 +13,7 @@
 
 #include "core/clock.h"
 
-namespace kv::history {
+namespace verify {
 
 enum class Kind : uint8_t { kGet = 1, kPut, kDelete };
 
@@ -47,4 +47,4 @@ using History = std::vector<Operation>;
 // "lane 3  Put 17 (created)   1203.114 .. 1250.002 us", times counted from `start_ns`.
 std::string Describe(const Operation& operation, uint64_t start_ns);
 
-}  // namespace kv::history
+}  // namespace verify

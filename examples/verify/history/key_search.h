@@ -18,9 +18,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
-#include "examples/kv/history/operation.h"
+#include "examples/verify/history/operation.h"
 
-namespace kv::history {
+namespace verify {
 
 class KeySearch {
  public:
@@ -92,4 +92,4 @@ class KeySearch {
   Value best_state_ = kAbsent;
 };
 
-}  // namespace kv::history
+}  // namespace verify

@@ -14,7 +14,7 @@
 
 #include "core/clock.h"
 #include "examples/kv/kv.weft.h"
-#include "examples/kv/witness/ledger.h"
+#include "examples/verify/witness/ledger.h"
 #include "rpc/client/channel.h"
 
 namespace kv::witness {

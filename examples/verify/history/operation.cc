@@ -1,11 +1,11 @@
-#include "examples/kv/history/operation.h"
+#include "examples/verify/history/operation.h"
 
 #include <string>
 
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
 
-namespace kv::history {
+namespace verify {
 namespace {
 
 std::string What(const Operation& operation) {
@@ -40,4 +40,4 @@ std::string Describe(const Operation& operation, uint64_t start_ns) {
                          End(operation, start_ns));
 }
 
-}  // namespace kv::history
+}  // namespace verify

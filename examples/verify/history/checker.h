@@ -22,9 +22,9 @@
 #include <cstdint>
 #include <string>
 
-#include "examples/kv/history/operation.h"
+#include "examples/verify/history/operation.h"
 
-namespace kv::history {
+namespace verify {
 
 struct CheckLimits {
   // The problem is NP-complete: configurations looked at for one key before giving up. Takes about
@@ -45,4 +45,4 @@ struct Verdict {
 // Stops at the first key that is not linearizable.
 Verdict CheckHistory(const History& history, const CheckLimits& limits = {});
 
-}  // namespace kv::history
+}  // namespace verify

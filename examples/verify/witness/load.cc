@@ -1,4 +1,4 @@
-#include "examples/kv/witness/load.h"
+#include "examples/verify/witness/load.h"
 
 #include <memory>
 

@@ -20,9 +20,9 @@
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "examples/kv/witness/load.h"
-#include "examples/kv/witness/process_facts.h"
 #include "examples/process/stop_signal.h"
+#include "examples/verify/witness/load.h"
+#include "examples/verify/witness/process_facts.h"
 #include "rpc/client/channel.h"
 #include "transport/network.h"
 

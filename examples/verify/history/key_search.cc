@@ -1,4 +1,4 @@
-#include "examples/kv/history/key_search.h"
+#include "examples/verify/history/key_search.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 
 #include "core/strings.h"
 
-namespace kv::history {
+namespace verify {
 namespace {
 
 // Operations that are shown of the end of the longest order, and of those that do not fit.
@@ -258,4 +258,4 @@ std::string KeySearch::Explain() const {
   return text + StillToSee(placed, start_ns);
 }
 
-}  // namespace kv::history
+}  // namespace verify
