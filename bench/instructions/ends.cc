@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "bench/instructions/registrations.h"
-#include "bench/perf/polled_server.h"
+#include "bench/perf/ends/polled_server.h"
 #include "bench/rpc/echo.pb.h"
 #include "bench/rpc/echo.weft.h"
 #include "bench/rpc/echo_service.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "bench/perf/pipe.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/ends/pipe.h"
+#include "bench/perf/ends/run_clock.h"
 #include "core/clock.h"
 #include "core/histogram.h"
 #include "core/status.h"

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "bench/perf/workload.h"
+#include "bench/perf/ends/workload.h"
 
 namespace weft::bench {
 

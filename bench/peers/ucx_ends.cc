@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "bench/perf/pipe.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/ends/pipe.h"
+#include "bench/perf/ends/run_clock.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "bench/perf/places.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/cell/places.h"
+#include "bench/perf/ends/run_clock.h"
 #include "bench/raw/raw_fabric.h"
 #include "core/clock.h"
 #include "core/histogram.h"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/perf/perf_path.h"
-#include "bench/perf/pipe.h"
+#include "bench/perf/cell/perf_path.h"
+#include "bench/perf/ends/pipe.h"
 #include "gtest/gtest.h"
 
 namespace weft::bench {

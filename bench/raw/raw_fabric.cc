@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "bench/perf/cell.h"
-#include "bench/perf/pipe.h"
+#include "bench/perf/cell/cell.h"
+#include "bench/perf/ends/pipe.h"
 #include "core/clock.h"
 #include "core/random.h"
 #include "core/status.h"

@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "bench/machine/cpu.h"
-#include "bench/perf/echo_service.h"
-#include "bench/perf/perf.pb.h"
-#include "bench/perf/perf.weft.h"
-#include "bench/perf/pipe.h"
-#include "bench/perf/polled_server.h"
+#include "bench/perf/ends/echo_service.h"
+#include "bench/perf/ends/perf.pb.h"
+#include "bench/perf/ends/perf.weft.h"
+#include "bench/perf/ends/pipe.h"
+#include "bench/perf/ends/polled_server.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/server.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "bench/perf/perf.pb.h"
-#include "bench/perf/perf.weft.h"
-#include "bench/perf/polled_server.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/ends/perf.pb.h"
+#include "bench/perf/ends/perf.weft.h"
+#include "bench/perf/ends/polled_server.h"
+#include "bench/perf/ends/run_clock.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bench/machine/cpu.h"
-#include "bench/perf/run_clock.h"
+#include "bench/perf/ends/run_clock.h"
 #include "core/clock.h"
 #include "core/status.h"
 

@@ -1,0 +1,27 @@
+// Walks through a region of kRegionBytes, transfer by transfer, so that what is moved is not always
+// what is in a cache near the core.
+//
+// Threads: one.
+#pragma once
+
+#include <cstddef>
+
+#include "bench/perf/cell/cell.h"
+
+namespace weft::bench {
+
+class Places {
+ public:
+  // The offset of the next `bytes`. REQUIRES: bytes <= kRegionBytes.
+  size_t Next(size_t bytes) {
+    if (next_ + bytes > kRegionBytes) next_ = 0;
+    const size_t place = next_;
+    next_ += bytes;
+    return place;
+  }
+
+ private:
+  size_t next_ = 0;
+};
+
+}  // namespace weft::bench

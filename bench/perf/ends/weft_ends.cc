@@ -1,0 +1,283 @@
+#include "bench/perf/ends/weft_ends.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bench/perf/cell/perf_path.h"
+#include "bench/perf/cell/places.h"
+#include "bench/perf/ends/bulk_calls.h"
+#include "bench/perf/ends/call_loops.h"
+#include "bench/perf/ends/echo_service.h"
+#include "bench/perf/ends/one_sided.h"
+#include "bench/perf/ends/perf.pb.h"
+#include "bench/perf/ends/perf.weft.h"
+#include "bench/perf/ends/pipe.h"
+#include "bench/perf/ends/polled_server.h"
+#include "bench/perf/ends/run_clock.h"
+#include "bench/perf/ends/streams.h"
+#include "core/clock.h"
+#include "core/histogram.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/exported_memory.h"
+#include "rpc/server/server.h"
+#include "rpc/server/server_bulk.h"
+#include "transport/engine.h"
+#include "transport/network.h"
+
+namespace weft::bench {
+namespace {
+
+// Calls before a run, for each that is to be outstanding: buffers and payloads of their size are
+// made then, 1 to 5 ms for each 2 MiB here. (Raw libfabric has its memory before the first run.)
+constexpr uint64_t kCallsThatMakeMemory = 3;
+
+// Of a call that should take microseconds: an end of the wait for a peer that hangs.
+constexpr uint64_t kPatienceUs = 10'000'000;
+
+// Over RDMA: from the very address that the raw leg has.
+LinkOptions LinkOver(const PerfPath& path) {
+  LinkOptions link = OnlyPath(path.kind());
+  if (path.kind() != PathKind::kVerbs) return link;
+  const bool is_v6 = path.host.find(':') != std::string::npos;
+  link.devices = {path.device};
+  link.subnets = {StrCat(path.host, is_v6 ? "/128" : "/32")};
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(EngineOptions::Drive drive) {
+  EngineOptions options;
+  options.drive = drive;
+  options.spin_ns = kSpinForever;
+  return OpenNetworkEngine(options);
+}
+
+// --- server -------------------------------------------------------------------------------------
+
+class PerfService final : public EchoService {
+ public:
+  absl::Status Lend(ServerContext& context, const LendRequest& request, LendReply* reply) override {
+    (void)context;
+    (void)request;
+    *reply->mutable_memory() = exported_->handle();
+    return absl::OkStatus();
+  }
+  // The reply leaves when the bytes are there.
+  absl::Status Fetch(ServerContext& context, const FetchRequest& request,
+                     FetchReply* reply) override {
+    if (request.bytes() > kRegionBytes) return absl::InvalidArgumentError("larger than the region");
+    const size_t offset = places_.Next(request.bytes());
+    BulkOptions options;
+    options.crc32c = request.with_crc32c();
+    context.bulk().Push(SliceOf(buffer_->memory(), buffer_->offset() + offset, request.bytes()),
+                        reply->mutable_data(), options, nullptr);
+    return absl::OkStatus();
+  }
+
+  // Memory for Lend() and Fetch().
+  absl::Status Prepare(Server& server) {
+    WEFT_ASSIGN_OR_RETURN(buffer_, server.AllocateBuffer(kRegionBytes));
+    for (std::byte& byte : buffer_->bytes()) byte = std::byte{1};  // touches every page
+    ExportOptions options;
+    options.rights = kMayRead | kMayWrite;
+    WEFT_ASSIGN_OR_RETURN(exported_, server.Export(buffer_->bytes(), options));
+    return absl::OkStatus();
+  }
+  void GiveMemoryBack() {
+    exported_.reset();
+    buffer_.reset();
+  }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  std::unique_ptr<ExportedMemory> exported_;
+  Places places_;
+};
+
+class WeftServer final : public ServerEnd {
+ public:
+  absl::Status Open(const WorkloadOptions& options) {
+    const LinkOptions link = LinkOver(options.path);
+    ServerOptions server_options;
+    server_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
+    WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server));
+    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kExternal));
+    WEFT_ASSIGN_OR_RETURN(streams_, StreamReceiver::Open(std::move(stream_engine), link));
+    WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, polled_.address()));
+    return WriteLine(options.peer_fd, streams_->address());
+  }
+  ~WeftServer() override { service_.GiveMemoryBack(); }
+
+  absl::Status Serve(const Cell& cell) override {
+    if (cell.pattern == Pattern::kStream) return streams_->Serve(cell);
+    while (!service_.TakeOver()) polled_.Poll();
+    return absl::OkStatus();
+  }
+  void Rest() override {
+    while (polled_.Poll() > 0) {
+    }
+    streams_->Rest();
+  }
+
+ private:
+  PerfService service_;
+  PolledServer polled_;
+  std::unique_ptr<StreamReceiver> streams_;
+};
+
+// --- client -------------------------------------------------------------------------------------
+
+class WeftClient final : public ClientEnd {
+ public:
+  absl::Status Open(const WorkloadOptions& options) {
+    const LinkOptions link = LinkOver(options.path);
+    WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
+    WEFT_ASSIGN_OR_RETURN(const std::string stream_address, ReadLine(options.peer_fd));
+    WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
+    ChannelOptions channel_options;
+    channel_options.link = link;
+    WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
+    stub_ = std::make_unique<Perf::Stub>(*channel_);
+    LendReply lent;
+    WEFT_RETURN_IF_ERROR(stub_->Lend({}, &lent, {.timeout_us = kPatienceUs}));
+    WEFT_ASSIGN_OR_RETURN(one_sided_, OneSided::Open(*channel_, lent.memory()));
+    WEFT_ASSIGN_OR_RETURN(bulk_, BulkCalls::Open(*channel_));
+    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kCaller));
+    WEFT_ASSIGN_OR_RETURN(streams_,
+                          StreamSender::Open(std::move(stream_engine), stream_address, link));
+    return absl::OkStatus();
+  }
+  ~WeftClient() override {
+    streams_.reset();
+    bulk_.reset();
+    one_sided_.reset();
+    channel_.reset();
+    engine_.reset();
+  }
+
+  absl::StatusOr<Figures> Run(const Cell& cell, double seconds) override {
+    if (cell.pattern == Pattern::kStream) return streams_->Run(cell, seconds);
+    WEFT_ASSIGN_OR_RETURN(const Figures figures, RunCalls(cell, seconds));
+    EndRunMessage reply;
+    WEFT_RETURN_IF_ERROR(stub_->EndRun({}, &reply, {.timeout_us = kPatienceUs}));
+    return figures;
+  }
+  void Rest() override {
+    engine_->Enter();
+    while (engine_->Poll() > 0) {
+    }
+    engine_->Leave();
+    streams_->Rest();
+  }
+
+ private:
+  absl::StatusOr<Figures> RunCalls(const Cell& cell, double seconds) {
+    switch (cell.pattern) {
+      case Pattern::kUnary:
+        return cell.outstanding == 1 ? RoundTrips(cell, seconds) : Rate(cell, seconds);
+      case Pattern::kBulk:
+      case Pattern::kBulkChecked:
+        return bulk_->Run(cell, seconds);
+      case Pattern::kRead:
+      case Pattern::kWrite:
+        return Transfers(cell, seconds);
+      case Pattern::kStream:
+        break;
+    }
+    return absl::UnimplementedError(StrCat("no calls make up ", NameOf(cell)));
+  }
+
+  absl::StatusOr<Figures> RoundTrips(const Cell& cell, double seconds) {
+    LatencyHistogram latency;
+    EchoMessage request, reply;
+    request.set_payload(std::string(cell.bytes, 'x'));
+    for (uint64_t i = 0; i < kCallsThatMakeMemory; ++i) {
+      WEFT_RETURN_IF_ERROR(stub_->Echo(request, &reply));
+    }
+    const RunClock run(seconds);
+    uint64_t start_ns = Clock::Real().NowNs();
+    while (!(run.IsOver(start_ns) && latency.count() > 0)) {
+      WEFT_RETURN_IF_ERROR(stub_->Echo(request, &reply));
+      const uint64_t end_ns = Clock::Real().NowNs();
+      if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
+      start_ns = end_ns;
+    }
+    return FiguresOf(latency);
+  }
+
+  absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
+    CallLoops calls(stub_.get(), cell.outstanding, cell.bytes);
+    engine_->Enter();
+    calls.Start();
+    while (calls.status().ok() && calls.finished() < kCallsThatMakeMemory * cell.outstanding) {
+      engine_->Poll();
+    }
+    RateCounter rate(seconds, cell.outstanding);
+    while (calls.status().ok() && rate.Continue()) {
+      const uint64_t finished_before = calls.finished();
+      engine_->Poll();
+      rate.Add(calls.finished() - finished_before);
+    }
+    calls.Stop();
+    while (!calls.idle()) engine_->Poll();
+    engine_->Leave();
+    WEFT_RETURN_IF_ERROR(calls.status());
+    Figures figures;
+    figures.per_s = rate.PerSecond();
+    return figures;
+  }
+
+  absl::StatusOr<Figures> Transfers(const Cell& cell, double seconds) {
+    if (cell.outstanding == 1) return one_sided_->OneByOne(cell, seconds);
+    Figures figures;
+    if (cell.pattern == Pattern::kRead) {
+      WEFT_ASSIGN_OR_RETURN(figures.per_s, one_sided_->Rate(cell, seconds));
+    } else {
+      WEFT_ASSIGN_OR_RETURN(figures.per_s, WriteRate(cell, seconds));
+    }
+    return figures;
+  }
+
+  // The clock stops at a reply: by then the writes before the call have arrived.
+  absl::StatusOr<double> WriteRate(const Cell& cell, double seconds) {
+    WEFT_RETURN_IF_ERROR(WriteFor(cell, seconds * kWarmUpShare).status());
+    const uint64_t start_ns = Clock::Real().NowNs();
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, WriteFor(cell, seconds * (1 - kWarmUpShare)));
+    const auto elapsed_ns = static_cast<double>(Clock::Real().NowNs() - start_ns);
+    return static_cast<double>(writes) * kNsPerSec / elapsed_ns;
+  }
+
+  absl::StatusOr<uint64_t> WriteFor(const Cell& cell, double seconds) {
+    WEFT_ASSIGN_OR_RETURN(const uint64_t writes, one_sided_->RunFor(cell, seconds));
+    EchoMessage reply;
+    WEFT_RETURN_IF_ERROR(stub_->Echo({}, &reply, {.timeout_us = kPatienceUs}));
+    return writes;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<Perf::Stub> stub_;
+  std::unique_ptr<OneSided> one_sided_;
+  std::unique_ptr<BulkCalls> bulk_;
+  std::unique_ptr<StreamSender> streams_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenWeftClient(const WorkloadOptions& options) {
+  auto client = std::make_unique<WeftClient>();
+  WEFT_RETURN_IF_ERROR(client->Open(options));
+  return std::unique_ptr<ClientEnd>(std::move(client));
+}
+
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenWeftServer(const WorkloadOptions& options) {
+  auto server = std::make_unique<WeftServer>();
+  WEFT_RETURN_IF_ERROR(server->Open(options));
+  return std::unique_ptr<ServerEnd>(std::move(server));
+}
+
+}  // namespace weft::bench

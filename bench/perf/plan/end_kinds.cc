@@ -1,0 +1,63 @@
+#include "bench/perf/plan/end_kinds.h"
+
+#include "absl/status/status.h"
+#include "bench/peers/grpc_ends.h"
+#include "bench/peers/socket_ends.h"
+#include "bench/peers/ucx_ends.h"
+#include "bench/perf/ends/weft_ends.h"
+#include "bench/raw/raw_ends.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft::bench {
+namespace {
+
+std::string WhyNotRaw(const Cell& cell, const PerfPath&) {
+  return cell.pattern == Pattern::kBulkChecked ? "raw transfers have no checksum" : "";
+}
+
+std::string WhyNotWeft(const Cell&, const PerfPath&) { return ""; }
+
+absl::StatusOr<EndKind> Find(const std::string& name) {
+  for (const EndKind& kind : EndKinds()) {
+    if (kind.name == name) return kind;
+  }
+  return absl::InvalidArgumentError(StrCat("no kind of leg is called \"", name, "\""));
+}
+
+template <SocketStyle kStyle>
+EndKind Sockets(std::string_view name) {
+  return {name, /*is_peer=*/true,
+          [](const Cell& cell, const PerfPath& path) { return WhyNotSockets(kStyle, cell, path); },
+          [](const WorkloadOptions& options) { return OpenSocketClient(kStyle, options); },
+          [](const WorkloadOptions& options) { return OpenSocketServer(kStyle, options); }};
+}
+
+}  // namespace
+
+const std::vector<EndKind>& EndKinds() {
+  static const auto* kinds = new std::vector<EndKind>{
+      {"raw", /*is_peer=*/false, WhyNotRaw, OpenRawClient, OpenRawServer},
+      {"weft", /*is_peer=*/false, WhyNotWeft, OpenWeftClient, OpenWeftServer},
+      {"grpc", /*is_peer=*/true, WhyNotGrpc, OpenGrpcClient, OpenGrpcServer},
+      {"ucx", /*is_peer=*/true, WhyNotUcx, OpenUcxClient, OpenUcxServer},
+      Sockets<SocketStyle::kCoalescing>("sockets"),
+      Sockets<SocketStyle::kSingle>("sockets_single"),
+      Sockets<SocketStyle::kBlocking>("sockets_blocking"),
+  };
+  return *kinds;
+}
+
+absl::StatusOr<std::unique_ptr<ClientEnd>> OpenClientEnd(const std::string& kind,
+                                                         const WorkloadOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const EndKind found, Find(kind));
+  return found.open_client(options);
+}
+
+absl::StatusOr<std::unique_ptr<ServerEnd>> OpenServerEnd(const std::string& kind,
+                                                         const WorkloadOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const EndKind found, Find(kind));
+  return found.open_server(options);
+}
+
+}  // namespace weft::bench

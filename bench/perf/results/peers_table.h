@@ -1,0 +1,22 @@
+// Weft beside what users would take instead: for each cell that a peer has, everybody's figure, and
+// in words who wins.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/perf/results/results.h"
+
+namespace weft::bench {
+
+// Empty where no peer was measured. `kinds`: the peers' names, in the order of the columns. Raw
+// libfabric stands beside them and does not compete.
+std::string PeersTable(const Results& results, const std::vector<std::string>& kinds);
+
+// Goals against peers, a line each, for what was measured: "tcp, 64 B unary, 64 outstanding: 9.1
+// times gRPC (>= 8: met)".
+std::string PeerGoals(const Results& results);
+
+}  // namespace weft::bench
