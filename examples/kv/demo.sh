@@ -103,17 +103,35 @@ summary() {
     }' "$results"
 }
 
-# Reads only, both ways.
+# Reads only, both ways, and the second in shares of the first.
 comparison() {
   awk -F '\t' "$commas"'
     BEGIN {
       line = "%-5s %11s %-10s %12s %10s %10s %20s\n"
       printf line, "path", "outstanding", "get", "gets/s", "p50", "p99", "server CPU each"
     }
+    function us(number, digits) { return sprintf("%." digits "f us", number) }
+    function share(a, b) { return b > 0 ? sprintf("x %.2f", a / b) : "-" }
     $2 == "C" {
-      printf line, $1, $3, $10, commas($4), sprintf("%.1f us", $6), sprintf("%.1f us", $7),
-             sprintf("%.2f us", $11)
-    }' "$results" | { read -r head; echo "$head"; sort -k1,1 -k2,2nr -k3,3r; }
+      place = $1 FS $3
+      if (!(place in seen)) places[++count] = place
+      seen[place] = 1
+      rate[place, $10] = $4; p50[place, $10] = $6; p99[place, $10] = $7; cpu[place, $10] = $11
+    }
+    END {
+      for (i = 1; i <= count; ++i) {
+        place = places[i]
+        split(place, name, FS)
+        for (way = 1; way <= 2; ++way) {
+          get = way == 1 ? "rpc" : "one-sided"
+          printf line, name[1], name[2], get, commas(rate[place, get]), us(p50[place, get], 2),
+                 us(p99[place, get], 1), us(cpu[place, get], 2)
+        }
+        printf line, "", "", "  ratio", share(rate[place, "one-sided"], rate[place, "rpc"]),
+               share(p50[place, "one-sided"], p50[place, "rpc"]),
+               share(p99[place, "one-sided"], p99[place, "rpc"]), ""
+      }
+    }' "$results"
 }
 
 text=${2:-$(word_list)}

@@ -11,14 +11,16 @@
 namespace kv::client {
 namespace {
 
-// False: it is no record's block.
+// False: it is no record's block. What `to` held before gives its memory, and is gone.
 bool CopyFields(std::string_view block, GetReply* to) {
   BlockReader reader(block);
-  for (FieldView field; reader.Next(&field);) {
-    Field* copy = to->add_fields();
-    copy->set_name(field.name.data(), field.name.size());
-    copy->set_value(field.value.data(), field.value.size());
+  int fields = 0;
+  for (FieldView field; reader.Next(&field); ++fields) {
+    Field* copy = fields < to->fields_size() ? to->mutable_fields(fields) : to->add_fields();
+    copy->mutable_name()->assign(field.name);
+    copy->mutable_value()->assign(field.value);
   }
+  while (to->fields_size() > fields) to->mutable_fields()->RemoveLast();
   return reader.at_end();
 }
 
@@ -52,8 +54,10 @@ void OneSidedGets::Get(uint32_t index, const GetRequest& request, GetReply* repl
   lane.done = std::move(done);
   lane.tries = 0;
   lane.hash = index::HashKey(request.key(), hash_seed_);
-  reply->Clear();
-  ReadBucket(index);
+  const index::SlotLayout& remembered = RememberedFor(lane.hash);
+  if (remembered.version == 0 || remembered.fingerprint != lane.hash) return ReadBucket(index);
+  lane.slot = remembered;
+  ReadExtent(index);
 }
 
 void OneSidedGets::ReadBucket(uint32_t index) {
@@ -69,6 +73,7 @@ void OneSidedGets::OnBucket(uint32_t index, const absl::Status& status) {
   switch (index::LookUp(lane.bucket, lane.hash, &lane.slot)) {
     case index::Found::kAbsent:
       ++stats_.absent;
+      lane.reply->Clear();
       return End(index, absl::NotFoundError("no record has this key"));
     case index::Found::kRecord:
       if (!index::InHeap(lane.slot, heap_->size())) return Call(index);
@@ -98,6 +103,8 @@ void OneSidedGets::OnExtent(uint32_t index, const absl::Status& status) {
     case index::Found::kRecord:
       if (!CopyFields(block, lane.reply)) return Again(index);
       ++stats_.records;
+      if (lane.tries == 0) ++stats_.at_once;
+      RememberedFor(lane.hash) = lane.slot;
       return End(index, absl::OkStatus());
     case index::Found::kStale:
       return Again(index);
@@ -114,8 +121,8 @@ void OneSidedGets::OnReadError(uint32_t index, const absl::Status& status) {
 }
 
 void OneSidedGets::Again(uint32_t index) {
-  ++stats_.again;
-  lanes_[index].reply->Clear();
+  // Where only the slot was old, nothing has changed under this Get.
+  if (lanes_[index].tries > 0) ++stats_.again;
   if (lanes_[index].tries >= kTries) return Call(index);
   ReadBucket(index);
 }
@@ -123,6 +130,7 @@ void OneSidedGets::Again(uint32_t index) {
 void OneSidedGets::Call(uint32_t index) {
   ++stats_.calls;
   Lane& lane = lanes_[index];
+  lane.reply->Clear();
   get_by_call_(index, *lane.request, lane.reply,
                [this, index](absl::Status status) { End(index, status); });
 }

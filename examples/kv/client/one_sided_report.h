@@ -14,8 +14,9 @@ namespace kv::client {
 inline std::string OneSidedLine(OneSidedGets& gets) {
   const OneSidedStats& stats = gets.stats();
   std::string line = absl::StrFormat(
-      "  one-sided: %s records read, %s seen to be absent, %s read again, %s got by calls\n",
-      WithCommas(stats.records), WithCommas(stats.absent),
+      "  one-sided: %s records read, %s of them at once, %s seen to be absent, %s read again, "
+      "%s got by calls\n",
+      WithCommas(stats.records), WithCommas(stats.at_once), WithCommas(stats.absent),
       WithCommas(stats.again + gets.torn_buckets()), WithCommas(stats.calls));
   if (stats.read_errors > 0) {
     absl::StrAppendFormat(&line, "  %s reads failed, the last with %s\n",

@@ -146,6 +146,52 @@ TEST_F(OneSidedTest, AGetIsTwoReadsAndNoCall) {
   EXPECT_EQ(second_->one_sided->stats().absent, 1u);
 }
 
+TEST_F(OneSidedTest, ARecordThatWasReadBeforeIsOneReadUntilItChanges) {
+  Put("key", "one");
+  std::string value;
+  for (uint64_t round = 0; round < 3; ++round) {
+    EXPECT_TRUE(second_->Get("key", &value).ok());
+    EXPECT_EQ(value, "one");
+    EXPECT_EQ(second_->one_sided->stats().at_once, round);
+  }
+  Put("key", "two");
+  EXPECT_TRUE(second_->Get("key", &value).ok());
+  EXPECT_EQ(value, "two");
+  EXPECT_EQ(second_->one_sided->stats().at_once, 2u) << "by its bucket";
+  EXPECT_TRUE(second_->Get("key", &value).ok());
+  EXPECT_EQ(value, "two");
+  EXPECT_EQ(second_->one_sided->stats().at_once, 3u);
+
+  DeleteRequest request;
+  DeleteReply reply;
+  request.set_key("key");
+  ASSERT_TRUE(first_->session->kv.Delete(request, &reply).ok());
+  EXPECT_TRUE(absl::IsNotFound(second_->Get("key", &value)));
+  EXPECT_EQ(second_->one_sided->stats().calls, 0u);
+  EXPECT_EQ(second_->one_sided->stats().again, 0u);
+}
+
+// The reply is the caller's, and may hold anything from before.
+TEST_F(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
+  Put("key", "value");
+  GetRequest request;
+  GetReply reply;
+  for (int i = 0; i < 3; ++i) reply.add_fields()->set_name("old");
+  request.set_key("key");
+  bool ended = false;
+  weft::Engine& engine = network_.Node("second");
+  ASSERT_TRUE(engine.Enter());
+  second_->session->StartGet(0, request, &reply, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    ended = true;
+  });
+  engine.Leave();
+  ASSERT_TRUE(network_.RunUntil([&] { return ended; }, weft::kNsPerSec));
+  ASSERT_EQ(reply.fields_size(), 1);
+  EXPECT_EQ(reply.fields(0).name(), "");
+  EXPECT_EQ(reply.fields(0).value(), "value");
+}
+
 TEST_F(OneSidedTest, WhatTheIndexDoesNotHoldIsGotByACall) {
   const std::string large(100'000, 'x');
   Put("large", large);

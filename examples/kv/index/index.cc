@@ -1,5 +1,6 @@
 #include "examples/kv/index/index.h"
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -71,10 +72,20 @@ std::optional<SlotLayout> Index::WriteExtent(std::string_view key, const Record&
   return slot;
 }
 
+// From then on whoever reads it sees that it is out of date, also who remembers where it was.
+void Index::EndExtent(const SlotLayout& slot) {
+  auto* const version = reinterpret_cast<uint64_t*>(ExtentAt(slot).data());
+  std::atomic_ref<uint64_t>(*version).store(0, std::memory_order_release);
+}
+
 void Index::SetSlot(uint32_t number, int slot, const SlotLayout& to) {
   SlotLayout old;
   {
     weft::RecordWriter<BucketLayout> bucket(BucketAt(number));
+    // Before the bucket says so: nobody finds the old record after another has found the new one.
+    if (slot >= 0 && bucket->slots[static_cast<size_t>(slot)].version != 0) {
+      EndExtent(bucket->slots[static_cast<size_t>(slot)]);
+    }
     if (slot >= 0) old = std::exchange(bucket->slots[static_cast<size_t>(slot)], to);
     bucket->flags = missing_[number] > 0 ? kAsk : 0;
   }

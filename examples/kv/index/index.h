@@ -57,6 +57,7 @@ class Index {
   Place Find(std::string_view key) const;
   int FreeSlot(uint32_t bucket) const;
   std::optional<SlotLayout> WriteExtent(std::string_view key, const Record& record, uint64_t hash);
+  void EndExtent(const SlotLayout& slot);
   void SetSlot(uint32_t number, int slot, const SlotLayout& to);
   void AddMissing(uint32_t bucket, int records);
 

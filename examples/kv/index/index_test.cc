@@ -155,6 +155,31 @@ TEST_F(IndexTest, AnExtentOfAnotherKeyWithTheSameHashIsAskedFor) {
   EXPECT_EQ(OpenExtent(extent, slot, "another", &block), Found::kAsk);
 }
 
+TEST_F(IndexTest, AReaderWhoRemembersASlotSeesThatTheRecordHasChanged) {
+  Make(1, ExtentHeap::kSlabBytes);
+  const auto slot_of = [this](std::string_view key) {
+    SlotLayout slot;
+    EXPECT_EQ(LookUp(*reinterpret_cast<BucketLayout*>(Bytes(table_).data()),
+                     HashKey(key, kHashSeed), &slot),
+              Found::kRecord);
+    return slot;
+  };
+  const auto open = [this](const SlotLayout& slot) {
+    std::string_view block;
+    return OpenExtent(Bytes(heap_).subspan(slot.where * kExtentUnitBytes, slot.length), slot, "key",
+                      &block);
+  };
+  Put("key", "first");
+  const SlotLayout first = slot_of("key");
+  EXPECT_EQ(open(first), Found::kRecord);
+  Put("key", "a second one that is longer, and lies elsewhere: nobody uses the first place again");
+  EXPECT_EQ(open(first), Found::kStale);
+  const SlotLayout second = slot_of("key");
+  EXPECT_EQ(open(second), Found::kRecord);
+  Delete("key");
+  EXPECT_EQ(open(second), Found::kStale);
+}
+
 TEST_F(IndexTest, ALateReaderOfAnExtentUsedAgainIsToldSo) {
   Make(1, ExtentHeap::kSlabBytes);
   Put("key", "first value");

@@ -2,17 +2,19 @@
 //
 // Two exported regions. The *table* is an array of buckets (index.proto); a key belongs to one of
 // them, by its hash. The *heap* holds the records, each in one extent of it: head, key, block
-// (record.h). A Get is two remote reads: the bucket, then the extent that a slot of it names. Where
-// the bucket says that there is no such record, it is one.
+// (record.h). A Get is two remote reads: the bucket, then the extent that a slot of it names. It is
+// one where the bucket says that there is no such record, and where the reader remembers the slot.
 //
 // Both verify themselves, because nobody stops the server from changing them while they are read:
 //   a bucket   is a record with sequence word and checksum (rpc/layout/record.h).
 //   an extent  has the version and the CRC32C that the slot says: a late reader, whose extent has
 //              been used again, sees that it is not the one the slot meant.
 //
-// A bucket that was read whole stood so at one moment during the read: this is where a Get by it
-// takes effect (it linearizes there), however late the extent is read. For an extent that has the
-// slot's version has the content that it had then.
+// The server changes a record in this order: it writes the new extent, ends the old one (its
+// version becomes 0, which no slot says), changes the bucket, answers. So an extent that has the
+// slot's version was the record at the moment when its version was read: this is where a Get that
+// found it takes effect (it linearizes there), however old the slot is. A Get that found none takes
+// effect where the bucket was read, which stood so, whole, at one moment during the read.
 //
 // The index may lack records (too large, or no room): then their bucket's kAsk flag is set, and
 // what is not found there has to be asked for by a call.
@@ -41,7 +43,7 @@ static_assert(std::tuple_size_v<decltype(BucketLayout::slots)> == kSlots);
 
 // Before each extent's key and record.
 struct ExtentHead {
-  uint64_t version;
+  uint64_t version;  // 0: ended
   uint32_t key_bytes;
   uint32_t record_bytes;
 };
