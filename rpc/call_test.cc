@@ -7,6 +7,7 @@
 
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -219,8 +220,9 @@ TEST_F(CallTest, TooLargeRequestsAreNotSentAndNameBothSizes) {
   Start({}, options);
   Data reply;
   EXPECT_EQ(stub_->Echo(MakeData(0, 2000), &reply),
-            absl::ResourceExhaustedError("the request has 2003 bytes; the server at sim:server "
-                                         "takes at most 1000 (not sent)"));
+            WithDelivery(absl::ResourceExhaustedError("the request has 2003 bytes; the server at "
+                                                      "sim:server takes at most 1000 (not sent)"),
+                         Delivery::kNotSent));
   EXPECT_TRUE(stub_->Echo(MakeData(0, 900), &reply).ok());
   EXPECT_EQ(server_->stats().requests, 1u);
 }
@@ -259,8 +261,9 @@ TEST_F(CallTest, DeadlineEndsABlockingCall) {
   const uint64_t start_ns = network_.clock().NowNs();
   EXPECT_EQ(
       stub_->Hold(Data(), &reply, {.timeout_us = 5000}),
-      absl::DeadlineExceededError("no reply from sim:server within 5 ms (the request was sent "
-                                  "and may have run)"));
+      WithDelivery(absl::DeadlineExceededError("no reply from sim:server within 5 ms (the request "
+                                               "was sent and may have run)"),
+                   Delivery::kMayHaveRun));
   EXPECT_GE(network_.clock().NowNs() - start_ns, 5 * kNsPerMs);
   EXPECT_LT(network_.clock().NowNs() - start_ns, 6 * kNsPerMs);
 }
@@ -324,8 +327,9 @@ TEST_F(CallTest, AnAbandonedSlotIsNotReusedBeforeTheServerAnswers) {
   ASSERT_TRUE(absl::IsDeadlineExceeded(stub_->Hold(Data(), &reply, {.timeout_us = 5000})));
   EXPECT_EQ(
       stub_->Echo(Data(), &reply, {.timeout_us = 5000}),
-      absl::DeadlineExceededError("no reply from sim:server within 5 ms: all slots or credits "
-                                  "were in use (not sent, safe to retry)"));
+      WithDelivery(absl::DeadlineExceededError("no reply from sim:server within 5 ms: all slots or "
+                                               "credits were in use (not sent, safe to retry)"),
+                   Delivery::kNotSent));
   service_.Release();
   EXPECT_TRUE(stub_->Echo(Data(), &reply, {.timeout_us = 5000}).ok());
   EXPECT_EQ(service_.echoes, 1) << "the expired request never ran";
@@ -395,8 +399,10 @@ TEST_F(CallTest, TheQueueIsBounded) {
   }
   ASSERT_TRUE(RunUntil([&] { return outcomes[3].done(); }));
   EXPECT_EQ(*outcomes[3].status,
-            absl::ResourceExhaustedError("2 calls wait already for sim:server, as many as "
-                                         "ChannelOptions::max_queued_calls allows (not sent)"));
+            WithDelivery(
+                absl::ResourceExhaustedError("2 calls wait already for sim:server, as many as "
+                                             "ChannelOptions::max_queued_calls allows (not sent)"),
+                Delivery::kNotSent));
   EXPECT_FALSE(outcomes[2].done());
   channel_.reset();  // before the outcomes
 }

@@ -7,6 +7,7 @@
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -76,8 +77,10 @@ TEST_F(ConnectionLossTest, APatientCallEndsAtItsDeadline) {
   Data reply;
   const CallOptions options = {.timeout_us = 300'000, .wait_for_server = true};
   EXPECT_EQ(stub_->Echo(Data(), &reply, options),
-            absl::DeadlineExceededError("no reply from sim:server within 300 ms: there was no "
-                                        "connection (not sent, safe to retry)"));
+            WithDelivery(
+                absl::DeadlineExceededError("no reply from sim:server within 300 ms: there was no "
+                                            "connection (not sent, safe to retry)"),
+                Delivery::kNotSent));
 }
 
 TEST_F(ConnectionLossTest, PausesBetweenAttemptsDoubleUpToTheirBound) {
@@ -179,6 +182,9 @@ TEST_F(ConnectionLossTest, RequestsThatNeverLeftAreSafeToRetry) {
     EXPECT_TRUE(absl::IsUnavailable(*outcome.status)) << *outcome.status;
     EXPECT_NE(Contains(*outcome.status, "safe to retry"), Contains(*outcome.status, "may have run"))
         << *outcome.status;
+    EXPECT_EQ(DeliveryOf(*outcome.status), Contains(*outcome.status, "safe to retry")
+                                               ? Delivery::kNotSent
+                                               : Delivery::kMayHaveRun);
     safe += Contains(*outcome.status, "safe to retry");
   }
   EXPECT_GT(safe, 0);

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "weft/status.h"
 
 namespace weft {
 
@@ -24,7 +25,10 @@ void BulkStream::Start(Slot& slot, uint64_t offset, size_t length, StartChunk& s
   slot.ended_here = false;
   // Only after a chunk that failed is there something to wait for.
   if (!slot.bulk.WaitReclaimed(kReleasePatienceUs)) {
-    return OnEnded(slot, absl::UnavailableError("the memory of an earlier chunk is still pinned"));
+    return OnEnded(slot,
+                   WithDelivery(absl::UnavailableError(
+                                    "the memory of an earlier chunk is still pinned (not sent)"),
+                                Delivery::kNotSent));
   }
   slot.bulk.Clear();
   slot.chunk.offset = offset;

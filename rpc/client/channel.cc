@@ -11,6 +11,7 @@
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/on_engine.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -38,7 +39,8 @@ WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& requ
 }
 
 absl::Status InboxFull() {
-  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+  return WithDelivery(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"),
+                      Delivery::kNotSent);
 }
 
 WEFT_COLD absl::Status CalledInTurn() {

@@ -18,8 +18,9 @@
 //   the destructor returns. REQUIRES: not destroyed from inside a callback of its engine.
 // Errors of calls, by what to do next:
 //   the handler's own   as it returned them.
-//   UNAVAILABLE         the text says "not sent, safe to retry" or "may have run".
-//   DEADLINE_EXCEEDED   the call may have run, unless the text says that it was not sent.
+//   UNAVAILABLE         no connection, or it was lost. DeliveryOf() (weft/status.h) says whether
+//                       the call was not sent, and is safe to retry, or may have run.
+//   DEADLINE_EXCEEDED   its time was over; DeliveryOf() says the same.
 //   RESOURCE_EXHAUSTED  the queue is full, or the message too large for this server or client.
 //   UNIMPLEMENTED       this server has no such service or method; nothing was sent.
 //   INVALID_ARGUMENT    a required field is missing; nothing was sent. Or the server could not
@@ -46,6 +47,7 @@
 #include "transport/engine.h"
 #include "transport/path.h"
 #include "transport/transport.h"
+#include "weft/status.h"
 
 namespace weft {
 

@@ -7,6 +7,7 @@
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/wire/status_text.h"
+#include "weft/status.h"
 
 namespace weft {
 
@@ -45,11 +46,11 @@ void ClientConnection::LeaveBulk(ClientCall& call) {
 }
 
 absl::Status ClientConnection::LateReclaimError(const ClientCall& call) const {
-  return absl::DeadlineExceededError(
-      StrCat("the reply from ", address_,
-             " has come, but the memory that the call had lent was not "
-             "reclaimed within ",
-             DurationText(call.timeout_us)));
+  const std::string text = StrCat("the reply from ", address_,
+                                  " has come, but the memory that the call had lent was not "
+                                  "reclaimed within ",
+                                  DurationText(call.timeout_us));
+  return WithDelivery(absl::DeadlineExceededError(text), Delivery::kMayHaveRun);
 }
 
 // The server is done with the windows of a call that had ended before its reply: it says so, or its

@@ -11,6 +11,7 @@
 #include "rpc/client/bulk_call.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
+#include "weft/status.h"
 
 namespace weft {
 
@@ -172,10 +173,11 @@ void ClientConnection::Shutdown() {
   state_ = State::kEnded;
   engine_.timers().Cancel(this);
   Report(gone);
-  FailSlots(gone, gone, 0);
-  FailQueue(gone, /*also_patient=*/true);
+  const absl::Status may_have_run = WithDelivery(gone, Delivery::kMayHaveRun);
+  FailSlots(may_have_run, may_have_run, 0);
+  FailQueue(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
   for (BulkCall& bulk : lent_) {
-    if (bulk.call_ != nullptr) End(*bulk.call_, gone);
+    if (bulk.call_ != nullptr) End(*bulk.call_, may_have_run);
   }
   while (ClientCall* call = deferred_.Front()) OnCallTimer(*call);
   if (connection_ == nullptr) {

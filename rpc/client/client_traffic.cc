@@ -11,6 +11,7 @@
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/wire/status_text.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -28,6 +29,14 @@ SlabHandle HandleOf(ByteSpan frame) {
 LayoutSide ReplySide(const ClientCall& call) {
   const LayoutSide& side = call.layouts->reply;
   return call.reply_converted ? LayoutSide{side.type, 0} : side;
+}
+
+// An error that the server has answered: its own, or the handler's.
+WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
+  absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
+  if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return WithDelivery(std::move(status), Delivery::kMayHaveRun);
 }
 
 }  // namespace
@@ -109,7 +118,7 @@ WEFT_COLD ClientConnection::Sent ClientConnection::TrySendWithWindows(ClientCall
   if (absl::Status lent = Lend(call, handle, *frame + kCallHeaderBytes); !lent.ok()) {
     connection_->Abandon();
     slots_->Free(handle);
-    return Refuse(call, Annotate(std::move(lent), "not sent"));
+    return Refuse(call, WithDelivery(Annotate(std::move(lent), "not sent"), Delivery::kNotSent));
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, *frame, windows);
   if (call.request != nullptr) {
@@ -136,8 +145,10 @@ absl::Status ClientConnection::CheckSize(size_t bytes, uint32_t windows) const {
   const uint64_t most =
       std::min<uint64_t>(max_request_bytes_, kMaxPayloadBytes - windows * kWindowBytes);
   if (bytes <= most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
-                                             address_, " takes at most ", most, " (not sent)"));
+  return WithDelivery(
+      absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
+                                          address_, " takes at most ", most, " (not sent)")),
+      Delivery::kNotSent);
 }
 
 WEFT_COLD uint32_t ClientConnection::TimeLeftUs(const ClientCall& call) const {
@@ -155,12 +166,15 @@ WEFT_COLD uint32_t ClientConnection::TimeLeftUs(const ClientCall& call) const {
 
 void ClientConnection::Enqueue(ClientCall& call) {
   if (state_ == State::kEnded) {
-    return End(call, absl::CancelledError(StrCat("the channel to ", address_, " was closed")));
+    return End(
+        call, WithDelivery(absl::CancelledError(StrCat("the channel to ", address_, " was closed")),
+                           Delivery::kNotSent));
   }
   if (queued_ >= options_.max_queued_calls) {
-    return End(call, absl::ResourceExhaustedError(StrCat(
-                         queued_, " calls wait already for ", address_,
-                         ", as many as ChannelOptions::max_queued_calls allows (not sent)")));
+    const std::string text =
+        StrCat(queued_, " calls wait already for ", address_,
+               ", as many as ChannelOptions::max_queued_calls allows (not sent)");
+    return End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   }
   call.KeepRequest();
   call.state = ClientCall::State::kQueued;
@@ -282,7 +296,7 @@ bool ClientConnection::IsDecodedInLayout(ByteSpan body, ClientCall& call) const 
 WEFT_COLD absl::Status ClientConnection::OutcomeOf(const ReplyHeader& header, ByteSpan body,
                                                    ClientCall& call) const {
   if (header.status != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
+    return AnsweredError(header, body);
   }
   if (body.size() > options_.max_reply_bytes) {
     return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
@@ -339,8 +353,9 @@ void ClientConnection::Expire(ClientCall& call) {
     --queued_;
     const char* why =
         state_ != State::kOpen ? "there was no connection" : "all slots or credits were in use";
-    return End(call,
-               absl::DeadlineExceededError(StrCat(after, ": ", why, " (not sent, safe to retry)")));
+    return End(call, WithDelivery(absl::DeadlineExceededError(
+                                      StrCat(after, ": ", why, " (not sent, safe to retry)")),
+                                  Delivery::kNotSent));
   }
   if (call.state == ClientCall::State::kReclaiming) return End(call, LateReclaimError(call));
   WEFT_CHECK(call.state == ClientCall::State::kSent);
@@ -349,7 +364,9 @@ void ClientConnection::Expire(ClientCall& call) {
   ++stats_.abandoned;
   SendCancel(call.slot, *slot);
   FlushUnlessInTurn();
-  End(call, absl::DeadlineExceededError(StrCat(after, " (the request was sent and may have run)")));
+  End(call, WithDelivery(absl::DeadlineExceededError(
+                             StrCat(after, " (the request was sent and may have run)")),
+                         Delivery::kMayHaveRun));
 }
 
 void ClientConnection::SendCancel(SlabHandle handle, Slot& slot) {

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/strings.h"
 #include "rpc/layout/record.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -23,7 +24,8 @@ constexpr size_t kSlotBytes = size_t{4} << 20;
 constexpr uint32_t kMaxSpareOperations = 128;
 
 absl::Status Cancelled() {
-  return absl::CancelledError("the RemoteArray was destroyed (not sent)");
+  return WithDelivery(absl::CancelledError("the RemoteArray was destroyed (not sent)"),
+                      Delivery::kNotSent);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/region_handle_proto.h"
 #include "transport/lease.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -94,7 +95,8 @@ class BlockingDerivation final : public Derivation, public BlockedCaller {
 
   void OnDerived(const absl::Status& status, const RegionHandle& handle) override {
     handle_ = handle;
-    End(status);
+    // The connection ended under the question.
+    End(absl::IsUnavailable(status) ? WithDelivery(status, Delivery::kMayHaveRun) : status);
   }
   void End(const absl::Status& status) { GoOn(status); }
   absl::StatusOr<RemoteRegion> result() {
@@ -169,8 +171,9 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, derivation.waiter(), /*behind=*/false, [&] {
     Connection* connection = channel_.connection().open_connection();
     if (connection == nullptr) {
-      return derivation.End(
-          absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")));
+      return derivation.End(WithDelivery(
+          absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")),
+          Delivery::kNotSent));
     }
     const absl::Status asked =
         connection->Derive(handle_, offset, length, rights, lifetime_us * kNsPerUs, &derivation);

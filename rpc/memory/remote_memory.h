@@ -42,8 +42,8 @@
 //                       callback of the same engine.
 //   ABORTED             the owner has revoked the handle. For good; what was under way may have
 //                       been carried out.
-//   UNAVAILABLE         no connection. The text says "not sent, safe to retry" or "may have been
-//                       carried out".
+//   UNAVAILABLE         no connection. DeliveryOf() of weft/status.h says whether it was
+//                       not sent, and is safe to retry, or may have been carried out.
 //   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try
 //                       later. Or the owner's limit of leases is reached.
 //   UNIMPLEMENTED       the owner's release knows no leases.
@@ -63,6 +63,7 @@
 #include "rpc/client/channel.h"
 #include "transport/region_handle.h"
 #include "weft/memory.pb.h"
+#include "weft/status.h"
 
 namespace weft {
 

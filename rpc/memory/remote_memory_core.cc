@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/wire/status_text.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -47,6 +48,11 @@ bool IsForGood(const absl::Status& why) {
     default:
       return false;
   }
+}
+
+absl::Status DestroyedError() {
+  return WithDelivery(absl::CancelledError("the RemoteMemory was destroyed (not sent)"),
+                      Delivery::kNotSent);
 }
 
 // Whichever of both there is.
@@ -308,13 +314,13 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
 
 void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
   if (gone_ != nullptr) {
-    return End(operation, absl::CancelledError("the RemoteMemory was destroyed (not sent)"));
+    return End(operation, DestroyedError());
   }
   if (waiting_count_ >= options_.max_waiting) {
-    return End(operation,
-               absl::ResourceExhaustedError(StrCat(
-                   waiting_count_, " operations wait already for memory of ", client_.address(),
-                   ", as many as RemoteMemoryOptions::max_waiting allows (not sent)")));
+    const std::string text =
+        StrCat(waiting_count_, " operations wait already for memory of ", client_.address(),
+               ", as many as RemoteMemoryOptions::max_waiting allows (not sent)");
+    return End(operation, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   }
   operation.KeepPieces();
   operation.state = RemoteOperation::State::kWaiting;
@@ -378,7 +384,9 @@ absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
                          : " (it may have been carried out)";
   const std::string text =
       absl::StrCat("lost the connection to ", client_.address(), ": ", why.message(), what);
-  return absl::IsDataLoss(why) ? absl::DataLossError(text) : absl::UnavailableError(text);
+  return WithDelivery(
+      absl::IsDataLoss(why) ? absl::DataLossError(text) : absl::UnavailableError(text),
+      Delivery::kMayHaveRun);
 }
 
 void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
@@ -392,7 +400,9 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
   IntrusiveList<RemoteOperation> failed;
   failed.SpliceBack(waiting_);
   waiting_count_ = 0;
-  while (RemoteOperation* operation = failed.PopFront()) End(*operation, status);
+  if (failed.empty()) return;
+  const absl::Status not_sent = WithDelivery(status, Delivery::kNotSent);
+  while (RemoteOperation* operation = failed.PopFront()) End(*operation, not_sent);
 }
 
 // --- operations with callbacks ------------------------------------------------------------------
@@ -435,7 +445,7 @@ void RemoteMemoryCore::RunDeferred() {
 
 void RemoteMemoryCore::Shutdown(Waiter* gone) {
   gone_ = gone;
-  const absl::Status cancelled = absl::CancelledError("the RemoteMemory was destroyed (not sent)");
+  const absl::Status cancelled = DestroyedError();
   Report(cancelled);
   FailWaiting(cancelled);
   while (!deferred_.empty()) RunDeferred();

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "transport/engine.h"
+#include "weft/status.h"
 
 namespace weft {
 
@@ -44,7 +45,8 @@ void RunOnEngine(Engine& engine, F&& task) {
 
 // What asynchronous operations end with that could not be handed over.
 inline absl::Status InboxFullError() {
-  return absl::ResourceExhaustedError("the engine's inbox is full (not sent)");
+  return WithDelivery(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"),
+                      Delivery::kNotSent);
 }
 
 // `start` starts something on the engine that will finish `waiter`; returns when it has. If this

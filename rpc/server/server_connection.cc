@@ -20,7 +20,8 @@ namespace weft {
 namespace {
 
 absl::Status ExpiredError() {
-  return absl::DeadlineExceededError("the call expired before its handler could run");
+  return NotRunError(absl::StatusCode::kDeadlineExceeded,
+                     "the call expired before its handler could run");
 }
 
 // How the reply is kept and travels; without a type: as a message.
@@ -38,8 +39,9 @@ class HandlerTask {
   HandlerTask& operator=(HandlerTask&&) = delete;
   ~HandlerTask() {
     if (call_ == nullptr) return;
-    call_->Finish(absl::ResourceExhaustedError(
-        "the server's executor has no room for another call (not run, safe to retry)"));
+    call_->Finish(
+        NotRunError(absl::StatusCode::kResourceExhausted,
+                    "the server's executor has no room for another call (not run, safe to retry)"));
   }
 
   void operator()() {
@@ -250,7 +252,8 @@ WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* ent
 absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
                                           uint16_t method, ByteSpan body) const {
   if (core_.draining()) {
-    return absl::UnavailableError("the server is shutting down (not run, safe to retry)");
+    return NotRunError(absl::StatusCode::kUnavailable,
+                       "the server is shutting down (not run, safe to retry)");
   }
   if (entry == nullptr) {
     return absl::UnimplementedError(StrCat("no method has the number ", method,
@@ -258,14 +261,16 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                                            " methods"));
   }
   if (body.size() > core_.options().max_request_bytes) {
-    return absl::ResourceExhaustedError(StrCat("the request has ", body.size(),
-                                               " bytes; this server takes at most ",
-                                               core_.options().max_request_bytes, " (not run)"));
+    return NotRunError(absl::StatusCode::kResourceExhausted,
+                       StrCat("the request has ", body.size(), " bytes; this server takes at most ",
+                              core_.options().max_request_bytes, " (not run)"));
   }
   if (call.request_bytes_ == 0 && !body.empty()) {
-    return absl::ResourceExhaustedError(StrCat(
-        "requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
-        core_.options().max_running_bytes, " at most (not run, safe to retry)"));
+    return NotRunError(
+        absl::StatusCode::kResourceExhausted,
+        StrCat("requests of ", core_.stats().running_bytes,
+               " bytes are running; this server takes ", core_.options().max_running_bytes,
+               " at most (not run, safe to retry)"));
   }
   if (call.cancelled()) {
     return absl::CancelledError("the caller cancelled before the request arrived");
@@ -427,9 +432,9 @@ bool ServerConnection::TrySendError(ServerCall& call) {
   const std::string_view text = CutStatusText(ToStd(call.status_.message()));
   absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + text.size());
   if (!frame.ok()) return false;
-  EncodeReply(
-      {call.id_, static_cast<uint16_t>(call.status_.code()), static_cast<uint32_t>(text.size())},
-      *frame);
+  EncodeReply({call.id_, static_cast<uint16_t>(call.status_.code()),
+               static_cast<uint32_t>(text.size()), IsNotRun(call.status_)},
+              *frame);
   std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(),
               *frame + kCallHeaderBytes);
   connection_->Commit(kCallHeaderBytes + text.size());

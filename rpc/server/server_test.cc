@@ -9,6 +9,7 @@
 
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -210,9 +211,10 @@ TEST_F(ServerTest, TheBytesOfRunningRequestsAreBounded) {
     stub_->Hold(MakeData(1, 4000), &outcome.reply, {}, outcome.Callback());
   }
   ASSERT_TRUE(RunUntil([&] { return outcomes[2].done(); }));
-  EXPECT_EQ(*outcomes[2].status,
-            absl::ResourceExhaustedError("requests of 8010 bytes are running; this server takes "
-                                         "10000 at most (not run, safe to retry)"));
+  EXPECT_EQ(*outcomes[2].status, WithDelivery(absl::ResourceExhaustedError(
+                                                  "requests of 8010 bytes are running; this server "
+                                                  "takes 10000 at most (not run, safe to retry)"),
+                                              Delivery::kNotSent));
   service_.Release();
   service_.Release();
   ASSERT_TRUE(RunUntil([&] { return outcomes[1].done(); }));
@@ -249,8 +251,10 @@ TEST_F(ServerTest, ShutdownRefusesNewRequestsAsSafeToRetry) {
   server_engine().timers().Schedule(&release, network_.clock().NowNs() + 10 * kNsPerMs);
   server_->Shutdown(1'000'000);
   ASSERT_TRUE(RunUntil([&] { return late.done() && held.done(); }));
-  EXPECT_EQ(*late.status,
-            absl::UnavailableError("the server is shutting down (not run, safe to retry)"));
+  EXPECT_EQ(
+      *late.status,
+      WithDelivery(absl::UnavailableError("the server is shutting down (not run, safe to retry)"),
+                   Delivery::kNotSent));
   EXPECT_TRUE(held.status->ok()) << *held.status;
   EXPECT_EQ(service_.echoes, 0);
 }

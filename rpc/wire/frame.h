@@ -4,15 +4,16 @@
 //
 //   request   {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}  body: windows,
 //                                                                then the request
-//   reply     {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}    body: status
-//   text,
+//   reply     {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}
+//                                                                body: the status text,
 //                                                                then (status OK only) the reply
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
-// is; the high byte is the number of windows of a request, else 0.
+// is; the high byte is the number of windows of a request, else 0. The highest bit of `status` is
+// set in an error whose call was not run: no handler has seen it.
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
@@ -73,7 +74,11 @@ struct ReplyHeader {
   CallId id;
   uint16_t status = 0;  // absl::StatusCode
   uint32_t text_bytes = 0;
+  bool not_run = false;  // errors only
 };
+
+// In the status of a reply.
+inline constexpr uint16_t kNotRunBit = 0x8000;
 
 // The kind of a received frame as it stands there, known or not; 0 when it is too short for one.
 inline uint16_t CallFrameKindOf(ByteSpan frame) {
@@ -97,8 +102,9 @@ inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t w
 }
 
 inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
-  EncodeCallHeader(header.id, header.status, static_cast<uint16_t>(CallFrameKind::kReply),
-                   header.text_bytes, to);
+  const uint32_t status = header.status | (header.not_run ? kNotRunBit : 0u);
+  EncodeCallHeader(header.id, static_cast<uint16_t>(status),
+                   static_cast<uint16_t>(CallFrameKind::kReply), header.text_bytes, to);
 }
 
 // A frame that says nothing but its kind: kCancel or kReleased.
@@ -125,13 +131,17 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
 }
 
 // False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error
-// has bytes after its text, or the code is none of absl::StatusCode.
+// has bytes after its text, the code is none of absl::StatusCode, or an OK call was not run.
 [[nodiscard]] inline bool DecodeReply(ByteSpan frame, ReplyHeader* header, ByteSpan* body) {
   constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
   const std::byte* at = frame.data();
-  *header = {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
+  const uint16_t status = LoadLe16(at + 8);
+  *header = {{LoadLe32(at), LoadLe32(at + 4)},
+             static_cast<uint16_t>(status & ~kNotRunBit),
+             LoadLe32(at + 12),
+             (status & kNotRunBit) != 0};
   *body = frame.subspan(kCallHeaderBytes);
-  if (header->status == 0) return header->text_bytes == 0;
+  if (header->status == 0) return header->text_bytes == 0 && !header->not_run;
   return header->status <= kLastStatusCode && header->text_bytes <= kMaxStatusText &&
          header->text_bytes == body->size();
 }

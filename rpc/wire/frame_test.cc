@@ -50,6 +50,21 @@ TEST(FrameTest, ReplyHasItsBytes) {
   EXPECT_EQ(frame, FromHex("07000000090000000e00020005000000"));
 }
 
+TEST(FrameTest, AnErrorWhoseCallWasNotRunSaysSo) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeReply({{7, 9}, 14, 0, /*not_run=*/true}, frame.data());
+  EXPECT_EQ(frame, FromHex("07000000090000000e80020000000000"));
+  ReplyHeader header;
+  ByteSpan body;
+  ASSERT_TRUE(DecodeReply(frame, &header, &body));
+  EXPECT_EQ(header.status, 14);
+  EXPECT_TRUE(header.not_run);
+
+  EncodeReply({{7, 9}, 0, 0, /*not_run=*/true}, frame.data());
+  EXPECT_FALSE(IsOkReply(frame));
+  EXPECT_FALSE(DecodeReply(frame, &header, &body)) << "it is OK, and was not run";
+}
+
 TEST(FrameTest, CancelHasItsBytes) {
   Bytes frame(kCallHeaderBytes);
   EncodeCancel({7, 9}, frame.data());

@@ -1,10 +1,14 @@
 #include "rpc/wire/status_text.h"
 
+#include "absl/strings/cord.h"
 #include "core/strings.h"
 #include "rpc/wire/frame.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
+
+constexpr absl::string_view kNotRunUrl = "weft.not_run";
 
 bool KeepsItsCode(absl::StatusCode code) {
   switch (code) {
@@ -23,13 +27,16 @@ bool KeepsItsCode(absl::StatusCode code) {
 std::string_view TextOf(const absl::Status& status) { return ToStd(status.message()); }
 
 // The end of a connection by this side stays CANCELLED; all other reasons are UNAVAILABLE.
-absl::Status ConnectionLost(std::string_view address, const absl::Status& why,
-                            std::string_view what_then) {
+absl::Status ConnectionLost(std::string_view address, const absl::Status& why, Delivery delivery) {
   const absl::StatusCode code = why.code() == absl::StatusCode::kCancelled
                                     ? absl::StatusCode::kCancelled
                                     : absl::StatusCode::kUnavailable;
-  return absl::Status(
-      code, StrCat("connection to ", address, " lost: ", TextOf(why), " (", what_then, ")"));
+  const std::string_view what_then = delivery == Delivery::kNotSent
+                                         ? "not sent, safe to retry"
+                                         : "the request was sent and may have run";
+  const std::string text =
+      StrCat("connection to ", address, " lost: ", TextOf(why), " (", what_then, ")");
+  return WithDelivery(absl::Status(code, text), delivery);
 }
 
 }  // namespace
@@ -47,17 +54,26 @@ std::string_view CutStatusText(std::string_view text) {
 absl::Status NoServerError(std::string_view address, const absl::Status& why) {
   const absl::StatusCode code =
       KeepsItsCode(why.code()) ? why.code() : absl::StatusCode::kUnavailable;
-  return absl::Status(
-      code, StrCat("no server at ", address, ": ", TextOf(why), " (not sent, safe to retry)"));
+  const std::string text =
+      StrCat("no server at ", address, ": ", TextOf(why), " (not sent, safe to retry)");
+  return WithDelivery(absl::Status(code, text), Delivery::kNotSent);
 }
 
 absl::Status NotSentError(std::string_view address, const absl::Status& why) {
-  return ConnectionLost(address, why, "not sent, safe to retry");
+  return ConnectionLost(address, why, Delivery::kNotSent);
 }
 
 absl::Status MayHaveRunError(std::string_view address, const absl::Status& why) {
-  return ConnectionLost(address, why, "the request was sent and may have run");
+  return ConnectionLost(address, why, Delivery::kMayHaveRun);
 }
+
+absl::Status NotRunError(absl::StatusCode code, std::string_view text) {
+  absl::Status status(code, ToAbsl(text));
+  status.SetPayload(kNotRunUrl, absl::Cord());
+  return status;
+}
+
+bool IsNotRun(const absl::Status& status) { return status.GetPayload(kNotRunUrl).has_value(); }
 
 std::string DurationText(uint64_t us) {
   constexpr uint64_t kUsPerMs = 1'000;

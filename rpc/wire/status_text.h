@@ -1,5 +1,5 @@
 // What callers read when a call could not be carried out. Every text names the address, and the
-// UNAVAILABLE ones say whether the request may have run.
+// UNAVAILABLE ones say whether the request may have run, in words and by DeliveryOf().
 //
 // Threads: pure functions.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/strings.h"
+#include "weft/status.h"
 
 namespace weft {
 
@@ -23,6 +24,12 @@ absl::Status NoServerError(std::string_view address, const absl::Status& why);
 // The connection ended under a call.
 absl::Status NotSentError(std::string_view address, const absl::Status& why);
 absl::Status MayHaveRunError(std::string_view address, const absl::Status& why);
+
+// Of a server: nothing of the call has run, and the reply says so. IsNotRun() is what a server's
+// own errors alone answer with true: a handler that passes on the error of a call of its own, which
+// was not sent, has run.
+absl::Status NotRunError(absl::StatusCode code, std::string_view text);
+bool IsNotRun(const absl::Status& status);
 
 // "12 s", "5 ms", "250 us": the largest unit that keeps the number whole.
 std::string DurationText(uint64_t us);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "rpc/wire/frame.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -11,11 +12,13 @@ TEST(StatusTextTest, SaysWhetherARequestMayHaveRun) {
   const absl::Status why = absl::UnavailableError("the peer was killed");
   EXPECT_EQ(
       NotSentError("db:1", why),
-      absl::UnavailableError("connection to db:1 lost: the peer was killed (not sent, safe to "
-                             "retry)"));
+      WithDelivery(absl::UnavailableError("connection to db:1 lost: the peer was killed (not sent, "
+                                          "safe to retry)"),
+                   Delivery::kNotSent));
   EXPECT_EQ(MayHaveRunError("db:1", why),
-            absl::UnavailableError("connection to db:1 lost: the peer was killed (the request was "
-                                   "sent and may have run)"));
+            WithDelivery(absl::UnavailableError("connection to db:1 lost: the peer was killed (the "
+                                                "request was sent and may have run)"),
+                         Delivery::kMayHaveRun));
 }
 
 TEST(StatusTextTest, ALostConnectionIsUnavailableWhateverTheReason) {
@@ -24,8 +27,10 @@ TEST(StatusTextTest, ALostConnectionIsUnavailableWhateverTheReason) {
 }
 
 TEST(StatusTextTest, AMissingServerKeepsCodesThatAskForAChange) {
-  EXPECT_EQ(NoServerError("db:1", absl::DeadlineExceededError("slow")),
-            absl::UnavailableError("no server at db:1: slow (not sent, safe to retry)"));
+  EXPECT_EQ(
+      NoServerError("db:1", absl::DeadlineExceededError("slow")),
+      WithDelivery(absl::UnavailableError("no server at db:1: slow (not sent, safe to retry)"),
+                   Delivery::kNotSent));
   EXPECT_TRUE(absl::IsFailedPrecondition(NoServerError("a", absl::FailedPreconditionError("x"))));
   EXPECT_TRUE(absl::IsInvalidArgument(NoServerError("a", absl::InvalidArgumentError("x"))));
 }

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "examples/kv/bulk_size.h"
+#include "weft/status.h"
 
 namespace kv::client {
 namespace {
@@ -41,7 +42,9 @@ void BulkCalls::ExpectValues(uint32_t values, size_t bytes) {
 absl::Status BulkCalls::MakeRoom(Lane& lane, size_t bytes) {
   // A call that timed out may have left its memory to the server for a while.
   if (lane.bulk->state() != weft::BulkCall::State::kReclaimed) {
-    return absl::UnavailableError("not sent, safe to retry: the memory of the last call is in use");
+    return weft::WithDelivery(
+        absl::UnavailableError("not sent, safe to retry: the memory of the last call is in use"),
+        weft::Delivery::kNotSent);
   }
   lane.bulk->Clear();
   if (lane.buffer != nullptr && lane.buffer->bytes().size() >= bytes) return absl::OkStatus();

@@ -1,30 +1,25 @@
 #include "examples/verify/witness/ledger.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
-#include "core/strings.h"
+#include "weft/status.h"
 
 namespace kv::witness {
-namespace {
-
-bool Contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-}  // namespace
 
 Ending EndingOf(const absl::Status& status, bool reply_right) {
   if (status.ok()) return reply_right ? Ending::kOk : Ending::kWrong;
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return Ending::kWrong;
-  const std::string_view text = weft::ToStd(status.message());
-  if (Contains(text, "not sent")) return Ending::kNotSent;
-  // The server says so, too, of a call whose time was up when it arrived.
-  if (Contains(text, "may have run") || absl::IsDeadlineExceeded(status)) {
-    return Ending::kMayHaveRun;
+  switch (weft::DeliveryOf(status)) {
+    case weft::Delivery::kNotSent:
+      return Ending::kNotSent;
+    case weft::Delivery::kMayHaveRun:
+      return Ending::kMayHaveRun;
+    case weft::Delivery::kUnknown:
+      break;
   }
-  return Ending::kWrong;  // the caller does not learn what to do next
+  // Unless it is a deadline, the caller does not learn what to do next.
+  return absl::IsDeadlineExceeded(status) ? Ending::kMayHaveRun : Ending::kWrong;
 }
 
 uint64_t Ledger::Start(uint64_t deadline_ns) {

@@ -2,18 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/status.h"
+
 namespace kv::witness {
 namespace {
 
-const absl::Status kNotSentStatus = absl::UnavailableError("gone (not sent, safe to retry)");
-const absl::Status kMayHaveRunStatus = absl::UnavailableError("gone (may have run)");
+const absl::Status kNotSentStatus =
+    weft::WithDelivery(absl::UnavailableError("gone"), weft::Delivery::kNotSent);
+const absl::Status kMayHaveRunStatus =
+    weft::WithDelivery(absl::UnavailableError("gone"), weft::Delivery::kMayHaveRun);
 
 TEST(EndingTest, AStatusSaysWhetherTheCallRan) {
   EXPECT_EQ(EndingOf(absl::OkStatus(), true), Ending::kOk);
   EXPECT_EQ(EndingOf(kNotSentStatus, false), Ending::kNotSent);
   EXPECT_EQ(EndingOf(kMayHaveRunStatus, false), Ending::kMayHaveRun);
   EXPECT_EQ(EndingOf(absl::DeadlineExceededError("late"), false), Ending::kMayHaveRun);
-  EXPECT_EQ(EndingOf(absl::DeadlineExceededError("late (not sent)"), false), Ending::kNotSent);
+  EXPECT_EQ(
+      EndingOf(weft::WithDelivery(absl::DeadlineExceededError("late"), weft::Delivery::kNotSent),
+               false),
+      Ending::kNotSent);
 }
 
 TEST(EndingTest, NoFaultExcusesOtherStatusesOrWrongReplies) {
