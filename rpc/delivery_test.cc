@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/server/exported_memory.h"
 #include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
 #include "weft/status.h"
 

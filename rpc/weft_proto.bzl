@@ -13,6 +13,8 @@ protobuf's own files (google/protobuf/timestamp.proto, ...) need no dep; Weft's 
 
 weft_message_library: the same without stubs, services and layouts, for .proto files that the
 library itself stands on; its outputs are protoc's alone.
+
+weft_compiled_protos: .proto files whose C++ is in a library already; to be imported.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -159,6 +161,7 @@ weft_proto_library = rule(
         {
             "_plugin": attr.label(
                 default = "//rpc/plugin:protoc-gen-weft",
+                allow_single_file = True,  # a program that is installed is a file
                 executable = True,
                 cfg = "exec",
             ),
@@ -173,4 +176,21 @@ weft_message_library = rule(
     attrs = _attributes(["@com_google_protobuf//:protobuf"]),
     fragments = ["cpp"],
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+)
+
+def _weft_compiled_protos_impl(ctx):
+    return [
+        ctx.attr.library[CcInfo],
+        WeftProtoInfo(
+            sources = depset(ctx.files.srcs),
+            roots = depset([_import_root(file) for file in ctx.files.srcs]),
+        ),
+    ]
+
+weft_compiled_protos = rule(
+    implementation = _weft_compiled_protos_impl,
+    attrs = {
+        "library": attr.label(providers = [CcInfo], mandatory = True),
+        "srcs": attr.label_list(allow_files = [_SUFFIX], mandatory = True),
+    },
 )

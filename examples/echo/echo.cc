@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include "examples/echo/echo.weft.h"
-#include "rpc/client/channel.h"
-#include "rpc/server/server.h"
+#include "weft/channel.h"
+#include "weft/server.h"
 
 class EchoService final : public echo::Echo::Service {
   absl::Status Say(weft::ServerContext&, const echo::SayRequest& request,

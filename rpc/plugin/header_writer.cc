@@ -50,7 +50,7 @@ void WriteCalls(const Variables& variables, Printer* printer) {
 void WriteStub(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
       "// For each method a blocking form, and one that calls `done` on the engine's thread.\n"
-      "// Channel says what holds for both (rpc/client/channel.h). Cheap to copy.\n"
+      "// Channel says what holds for both (weft/channel.h). Cheap to copy.\n"
       "class $service$::Stub final {\n"
       " public:\n"
       "  // The channel outlives the stub.\n"
@@ -62,7 +62,7 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
     WriteComment(*service.method(i), printer);
     WriteCalls(MethodVariables(*service.method(i)), printer);
     if (!HasLayouts(*service.method(i))) continue;
-    printer->Print("// With structs of fixed layout (rpc/layout/method_layouts.h).\n");
+    printer->Print("// With structs of fixed layout (weft/fixed_layout.h).\n");
     WriteCalls(LayoutVariables(*service.method(i)), printer);
   }
   printer->Outdent();
@@ -103,13 +103,12 @@ void WriteServiceClass(const ServiceDescriptor& service, const char* name,
 void WriteServices(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
       "// Override, for each method, the synchronous form, or the asynchronous one (Start...) to\n"
-      "// finish the call later (rpc/server/unary_call.h). What is not overridden is "
-      "UNIMPLEMENTED.\n");
+      "// finish the call later (weft/service.h). What is not overridden is UNIMPLEMENTED.\n");
   WriteServiceClass(service, "Service", &MethodVariables, printer);
   if (!HasLayouts(service)) return;
   printer->Print(
       "// The same, with structs in place of messages of fixed layout: a server has one or the\n"
-      "// other (rpc/layout/method_layouts.h). Callers with messages are served as well.\n");
+      "// other (weft/fixed_layout.h). Callers with messages are served as well.\n");
   WriteServiceClass(service, "LayoutService", &LayoutVariables, printer);
 }
 
@@ -122,7 +121,7 @@ void WriteHeader(const FileDescriptor& file, Printer* printer) {
       "#pragma once\n"
       "\n"
       "#include \"$base$.pb.h\"\n"
-      "#include \"rpc/generated.h\"\n",
+      "#include \"weft/generated.h\"\n",
       "file", Text(file.name()), "base", BaseName(file));
   WriteLayoutIncludes(file, printer);
   printer->Print("\n");

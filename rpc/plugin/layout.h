@@ -1,5 +1,5 @@
-// Where the members of a fixed-layout message lie (rpc/layout/fixed_layout.h says what becomes of
-// which field), and the hash by which two sides know that they mean the same.
+// Where the members of a fixed-layout message lie (weft/fixed_layout.h says what becomes of which
+// field), and the hash by which two sides know that they mean the same.
 //
 // The hash is FNV-1a (64 bits) of a text: for each message
 //
@@ -23,7 +23,7 @@
 
 namespace weft::plugin {
 
-// Bounds rpc/layout/fixed_layout.h's kMaxFixedLayoutBytes.
+// Bounds weft/fixed_layout.h's kMaxFixedLayoutBytes.
 inline constexpr uint64_t kMaxLayoutBytes = uint64_t{1} << 20;
 
 struct LayoutMember {

@@ -168,7 +168,7 @@ void WriteCopies(const Descriptor& message, Printer* printer) {
 }  // namespace
 
 void WriteLayoutIncludes(const FileDescriptor& file, Printer* printer) {
-  if (!LayoutsInOrder(file).empty()) printer->Print("#include \"rpc/layout/fixed_layout.h\"\n");
+  if (!LayoutsInOrder(file).empty()) printer->Print("#include \"weft/fixed_layout.h\"\n");
   for (const std::string& base : IncludesOf(file)) {
     printer->Print("#include \"$base$.weft.h\"\n", "base", base);
   }

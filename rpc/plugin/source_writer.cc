@@ -248,7 +248,7 @@ void WriteSource(const FileDescriptor& file, Printer* printer) {
       "#include \"$base$.weft.h\"\n"
       "\n",
       "file", Text(file.name()), "base", BaseName(file));
-  if (HasCheckedLayouts(file)) printer->Print("#include \"rpc/layout/record.h\"\n\n");
+  if (HasCheckedLayouts(file)) printer->Print("#include \"weft/internal/record.h\"\n\n");
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);
   WriteLayoutFunctions(file, printer);
   for (int i = 0; i < file.service_count(); ++i) {

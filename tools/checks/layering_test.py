@@ -88,6 +88,12 @@ class Layering(unittest.TestCase):
         self.allowed("rpc/a.h", '#include "weft/memory.pb.h"')
         self.allowed("examples/kv/a.cc", '#include "rpc/client/channel.h"')
 
+    def test_public_names_are_for_programs(self):
+        self.allowed("examples/a.cc", '#include "weft/channel.h"')
+        self.allowed("weft/sim.h", '#include "transport/sim/sim_network.h"')
+        self.allowed("rpc/b.h", '#include "weft/status.h"')
+        self.forbidden("rpc/a.h", '#include "weft/channel.h"', "is for programs")
+
     def test_fabric_headers_only_where_the_fabric_is(self):
         self.forbidden("transport/control/a.cc", "#include <rdma/fabric.h>", "belongs into")
 

@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # consumer_test.sh INSTALL_PROGRAM: what is installed serves a program outside of this tree: through
-# CMake with the shared and the static library, through pkg-config, and from a prefix that was moved.
+# CMake with the shared and the static library, through pkg-config and Bazel, and from a prefix that
+# was moved. The program has headers of its own with names that ours have inside.
 set -euo pipefail
 
 install=$PWD/$1
-consumer=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/testdata/consumer
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+sim=$(dirname "$(readlink -f examples/sim/sim.cc)")
 work=${TEST_TMPDIR:-$(mktemp -d)}/consumer
+consumer=$work/program
 prefix="$work/a prefix"
 rm -rf "$work"
 mkdir -p "$work"
+cp -rL "$here/testdata/consumer" "$consumer"
+mkdir -p "$consumer/examples/sim"
+cp "$sim/sim.cc" "$sim/counter.proto" "$consumer/examples/sim"
 
 say() { echo "=== $*"; }
 
@@ -24,8 +30,13 @@ say "install, and move what was installed"
 "$install" "$work/first"
 mv "$work/first" "$prefix"
 
+say "all headers are below weft/, and few stand there"
+[[ $(ls "$prefix/include") == weft ]] || { ls "$prefix/include"; exit 1; }
+public=$(find "$prefix/include/weft" -maxdepth 1 -name '*.h' | wc -l)
+((public <= 22)) || { echo "$public public headers"; exit 1; }
+
 say "every installed header finds what it includes, and builds without exceptions"
-cd "$prefix/include/weft"
+cd "$prefix/include"
 find . -name '*.h' -printf '#include "%P"\n' >"$work/all.cc"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 # pkg-config writes flags for a shell: the blank in the prefix is quoted.
@@ -39,6 +50,7 @@ cmake -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmak
 cmake --build "$work/build" --parallel 2
 greets "$work/build/greet_with_weft"
 greets "$work/build/greet_with_weft_static"
+[[ $(timeout 60 "$work/build/sim" 7) == *"total 200,"* ]] || { echo "examples/sim fails"; exit 1; }
 [[ $(ldd "$work/build/greet_with_weft") == *"$prefix/lib/libweft.so"* ]] ||
   { echo "greet_with_weft does not use the installed library"; exit 1; }
 [[ $(ldd "$work/build/greet_with_weft_static") != *libweft* ]] ||
@@ -51,6 +63,23 @@ protoc -I "$consumer/protos" -I "$(variable includedir)" --plugin="$(variable pr
   --cpp_out="$work/generated" --weft_out="$work/generated" \
   greeter.proto greeting.proto
 eval "link=($(pkg-config --libs weft))"
-g++ -std=c++20 -I "$work/generated" "${compile[@]}" -o "$work/greet" \
+g++ -std=c++20 -I "$consumer" -I "$work/generated" "${compile[@]}" -o "$work/greet" \
   "$consumer/main.cc" "$work"/generated/*.cc "${link[@]}" -Wl,-rpath,"$prefix/lib"
 greets "$work/greet"
+
+say "Bazel"
+cp "$consumer"/protos/*.proto "$consumer"
+cp "$consumer/bazel/top.WORKSPACE" "$consumer/WORKSPACE"
+cp "$consumer/bazel/top.BUILD" "$consumer/BUILD"
+ln -s "$prefix/lib/bazel/weft" "$consumer/weft_repository"
+echo "weft_repository" >"$consumer/.bazelignore"
+cd "$consumer"
+# Of its own: neither the user's settings nor the user's server. What runs in the test's sandbox
+# cannot make another one.
+bazel() {
+  HOME=$work command bazel --max_idle_secs=5 --output_user_root="$work/bazel_root" "$@"
+}
+bazel build --cxxopt=-std=c++20 --host_cxxopt=-std=c++20 --spawn_strategy=local --jobs=2 \
+  --curses=no --noshow_progress --symlink_prefix="$work/bazel-" //:greet
+greets "$work/bazel-bin/greet"
+bazel shutdown

@@ -1,9 +1,9 @@
 """What is installed, and the program that does it.
 
-    weft_public_headers(name = "headers", entries = ["rpc/client/channel.h"], deps = [...])
+    weft_public_headers(name = "headers", entries = ["//weft:public_headers"], deps = [...])
 
-is a folder of the entries and of the headers that they include: what a program
-sees, and no more.
+is a folder of the entries and of the headers that they include, all below
+weft/: what a program sees, and no more (collect_headers.py).
 
     weft_install(name = "install", ...)          # bazel run //:install -- PREFIX
 
@@ -37,7 +37,7 @@ put_folder() {{
   local path
   while read -r path; do put "$1" "$2/$path" "$3/$path"; done < <(cd "$2" && find -L . -type f)
 }}
-link() {{ ln -sfn -- "$1" "$prefix/$2"; }}
+link() {{ mkdir -p -- "$(dirname "$prefix/$2")" && ln -sfn -- "$1" "$prefix/$2"; }}
 
 {lines}
 echo "installed into $prefix"
@@ -62,10 +62,12 @@ def _weft_public_headers_impl(ctx):
         for header in dep[CcInfo].compilation_context.headers.to_list()
         if header.owner.workspace_name == ctx.label.workspace_name
     }
+    entries = [_in_repository(file) for file in ctx.files.entries] + ctx.attr.generated
+    headers.update({_in_repository(file): file for file in ctx.files.entries})
     folder = ctx.actions.declare_directory(ctx.label.name)
     arguments = ctx.actions.args()
     arguments.add(folder.path)
-    arguments.add_all(ctx.attr.entries)
+    arguments.add_all(entries)
     arguments.add("--")
     arguments.add_all(["%s=%s" % (path, header.path) for path, header in headers.items()])
     ctx.actions.run(
@@ -82,7 +84,8 @@ weft_public_headers = rule(
     implementation = _weft_public_headers_impl,
     attrs = {
         "deps": attr.label_list(providers = [CcInfo], mandatory = True),
-        "entries": attr.string_list(mandatory = True, doc = "as programs include them"),
+        "entries": attr.label_list(allow_files = [".h"], mandatory = True),
+        "generated": attr.string_list(doc = "more entries, as programs include them"),
         "_collect": attr.label(
             default = "//tools/install:collect_headers.py",
             allow_single_file = True,

@@ -4,11 +4,18 @@
 #include <iostream>
 #include <memory>
 
+#include "core/status.h"
 #include "greeter.weft.h"
 #include "greeting.weft.h"
-#include "rpc/client/channel.h"
-#include "rpc/memory/remote_array.h"
-#include "rpc/server/server.h"
+#include "rpc/channel.h"
+#include "transport/path.h"
+#include "util.h"
+#include "weft/weft.h"
+
+// This program's own headers, whatever Weft's are called inside.
+static_assert(consumer::own_core_status_h + consumer::own_rpc_channel_h +
+                  consumer::own_transport_path_h + consumer::own_util_h ==
+              4);
 
 namespace {
 

@@ -1,0 +1,4 @@
+// Views of raw bytes: ByteSpan, MutableByteSpan.
+#pragma once
+
+#include "core/bytes.h"

@@ -1,0 +1,4 @@
+// A callable that is moved, not copied: Function.
+#pragma once
+
+#include "core/function.h"

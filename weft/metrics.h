@@ -1,0 +1,5 @@
+// What is counted: CounterSet, Histogram.
+#pragma once
+
+#include "core/counters.h"
+#include "core/histogram.h"
