@@ -8,14 +8,13 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
-#include "rpc/client/call_options.h"
-#include "rpc/client/channel.h"
 #include "rpc/layout/fixed_layout.h"
 #include "rpc/layout/layout_copy.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_context.h"
 #include "rpc/server/unary_call.h"
 #include "rpc/wire/service.h"
+#include "weft/channel.h"
 
 namespace weft::internal {
 

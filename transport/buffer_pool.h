@@ -35,20 +35,9 @@
 #include "transport/engine.h"
 #include "transport/local_memory.h"
 #include "transport/mapped_memory.h"
+#include "transport/options.h"
 
 namespace weft {
-
-struct BufferPoolOptions {
-  // Behaviour.
-  // Huge pages, NUMA node, and where the memory comes from. In a file in memory, peers on this host
-  // copy to and from it without a system call; kAnonymous is for programs that fork and go on using
-  // it on both sides (mapped_memory.h).
-  MappedMemoryOptions memory = {.source = MappedMemoryOptions::Source::kMemfd};
-  // Performance.
-  // All slabs together, in use or idle; at least 2 MiB; mapped as needed. The default is sixteen of
-  // the largest messages; lower, Allocate() refuses sooner.
-  uint64_t max_bytes = uint64_t{1} << 30;
-};
 
 class BufferPoolCore;
 struct BufferCell;

@@ -36,16 +36,11 @@
 #include "core/mpsc_queue.h"
 #include "core/timer_wheel.h"
 #include "transport/doorbell.h"
+#include "transport/options.h"
 #include "transport/poller.h"
 #include "transport/transport.h"
 
 namespace weft {
-
-inline constexpr uint64_t kSpinForever = ~uint64_t{0};
-
-// Twice what waking a thread costs in a virtual machine (about 25 us), and above a round trip over
-// tcp on one host: who spins for the price of a sleep never pays more than twice the best choice.
-inline constexpr uint64_t kDefaultSpinNs = 50'000;
 
 struct EngineOptions {
   enum class Drive : uint8_t { kOwnThread = 1, kCaller = 2, kExternal = 3 };

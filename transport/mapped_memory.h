@@ -29,27 +29,9 @@
 #include "core/bytes.h"
 #include "transport/huge_mapping.h"
 #include "transport/memory_file.h"
+#include "transport/options.h"
 
 namespace weft {
-
-struct MappedMemoryOptions {
-  enum class HugePages : uint8_t {
-    kTry = 1,      // where there are some
-    kNever = 2,    // small pages
-    kRequire = 3,  // reserved ones, or RESOURCE_EXHAUSTED
-  };
-  enum class Source : uint8_t {
-    kAnonymous = 1,  // of this process alone
-    kMemfd = 2,      // a file without a name (memory_file.h): descriptor() can be passed on
-  };
-  HugePages huge_pages = HugePages::kTry;
-  Source source = Source::kAnonymous;
-  // Of a kMemfd that is not of an arena; false: the kernel lets peers map it for reading only
-  // (Linux 5.1).
-  bool peers_may_write = true;
-  int numa_node = -1;  // preferred; -1: that of the thread that first touches a page, or that maps
-                       // huge pages of a file. Best effort
-};
 
 class MemoryArena;
 

@@ -1,5 +1,5 @@
 // A Path is a provider, a device and an address that can carry a connection; this file names
-// paths and records why one was chosen.
+// paths, says what a program may ask of them, and records why one was chosen.
 //
 // Threads: plain values, no shared state.
 #pragma once
@@ -81,5 +81,39 @@ std::string CandidateName(const PathCandidate& candidate);
 
 // One line for each candidate: "shm  chosen    same host: ...". Ends with a newline.
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates);
+
+// What LinkOptions::peer_timeout_ns may be, besides 0. Lower would take a scheduler's hiccup for a
+// death; higher is no better than 0, for an hour is beyond what any caller waits.
+inline constexpr uint64_t kMinPeerTimeoutNs = 100'000'000;
+inline constexpr uint64_t kMaxPeerTimeoutNs = 3'600'000'000'000;
+
+// Behaviour and resources of connections; both sides' limits are agreed in the handshake.
+struct LinkOptions {
+  // Behaviour.
+  // Which path (docs/paths.md). What is empty here is taken from the environment's variable.
+  std::vector<PathKind> paths;         // allowed, in order; WEFT_PATHS, else all, in default order
+  std::vector<PathKind> denied_paths;  // of those, not these
+  std::vector<std::string> devices;    // RDMA: "mlx5_0" (all its ports), "mlx5_0:1"; WEFT_DEVICES
+  int gid_index = -1;                  // RDMA: addresses with this GID only; WEFT_GID_INDEX
+  std::vector<std::string> subnets;    // RDMA: addresses in these only, "10.1.0.0/16"; WEFT_SUBNETS
+  bool allow_routed = false;           // RDMA: also between subnets, where the network has routers
+                                       // (RoCE v2, iWARP); WEFT_ROUTED=1. One side's word is enough
+  uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
+  uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
+  // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to
+  // 1 h; 0: never. Each side has its own. Peers whose engine has its own thread send heartbeats and
+  // are noticed when they are stopped, paused, cut off, or busy in one callback for as long as
+  // this: so no handler that runs on an engine may take that long, or its clients take it for dead.
+  // Peers that somebody has to drive (kCaller, kExternal) send none while nobody drives: of them
+  // only a vanished host is noticed, by the kernel, in about this time but not below 2 s. A side
+  // that nobody drives keeps its connections. Lower: dead peers are noticed sooner; on a busy
+  // machine or a bad wire, living ones are lost. Debugging a peer: 0. (The simulated network has a
+  // timeout of its own: SimOptions.)
+  uint64_t peer_timeout_ns = 3'000'000'000;
+  // Performance. For each connection, window_slots receive slots (their size belongs to the
+  // engine's network) are held posted.
+  uint32_t window_slots = 64;                 // 4..1024; batches the peer may have in flight
+  uint32_t max_outstanding_operations = 128;  // 1..1024; one-sided, per connection
+};
 
 }  // namespace weft

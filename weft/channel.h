@@ -1,4 +1,222 @@
-// A client's handle to the services at one address: Channel, ChannelOptions, CallOptions.
+// A Channel is a client's handle to the services at one address. It outlives connections: it
+// connects, and after a loss connects again when the next call needs it.
+//
+//   auto channel = weft::Channel::Open("db7:4711");
+//   if (!channel.ok()) return channel.status();
+//   Kv::Stub kv(**channel);
+//   absl::Status status = kv.Get(request, &reply, {.timeout_us = 2000});
+//
+// A call travels in one of max_outstanding_calls slots of the connection. When the peer grants no
+// credit, or no slot is free, the call is queued in this process, up to max_queued_calls.
+//
+// Threads: any, several at once. A channel belongs to an engine (engine.h). On the thread that
+//   drives it, calls go straight to the connection; from others they are posted there. A channel
+//   that brings its own engine is caller-driven: the thread that waits for a reply does the work,
+//   with no hand-over and no wake-up; callbacks then run while some thread waits or polls.
+// Lifetime: the engine outlives the channel. Stubs refer to the channel and must not outlive it.
+//   Destroying the channel fails what is outstanding with CANCELLED; every callback has run when
+//   the destructor returns. REQUIRES: not destroyed from inside a callback of its engine.
+// Errors of calls, by what to do next:
+//   the handler's own   as it returned them.
+//   UNAVAILABLE         no connection, or it was lost. DeliveryOf() (weft/status.h) says whether
+//                       the call was not sent, and is safe to retry, or may have run.
+//   DEADLINE_EXCEEDED   its time was over; DeliveryOf() says the same.
+//   RESOURCE_EXHAUSTED  the queue is full, or the message too large for this server or client.
+//   UNIMPLEMENTED       this server has no such service or method; nothing was sent.
+//   INVALID_ARGUMENT    a required field is missing; nothing was sent. Or the server could not
+//                       decode the request. (CallOptions::bulk has errors of its own: bulk_call.h.)
+//   DATA_LOSS           the reply cannot be decoded.
+//   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; or a server that
+//                       speaks another version of the protocol.
+//   CANCELLED           the channel was destroyed.
+// Invariants: every call completes exactly once; a request is sent at most once.
 #pragma once
 
-#include "rpc/client/channel.h"
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/cache_line.h"
+#include "core/dense_memory.h"
+#include "core/function.h"
+#include "transport/options.h"
+#include "transport/path.h"
+#include "weft/status.h"
+
+namespace google::protobuf {
+class MessageLite;
+}  // namespace google::protobuf
+
+namespace weft {
+
+class BlockingCall;
+class Buffer;
+class BufferPool;
+class BulkCall;
+class ClientCall;
+class Channel;
+class ClientConnection;
+class Engine;
+struct LayoutCall;
+struct ServiceDescriptor;
+
+namespace internal {
+
+// The engine's side, for Weft itself.
+ClientConnection& ConnectionOf(Channel& channel);
+
+}  // namespace internal
+
+struct CallOptions {
+  // The call fails with DEADLINE_EXCEEDED this long after it was started, in microseconds. The
+  // server is told the time that remains and does not start a call that has none left.
+  // 0: ChannelOptions::default_timeout_us.
+  uint64_t timeout_us = 0;
+
+  // Without a connection, a call fails with UNAVAILABLE as soon as one attempt to connect has
+  // failed. True: it waits through failed attempts, until its deadline (without one, for ever).
+  bool wait_for_server = false;
+
+  // The memory that the call lends to the server (bulk_call.h). It stays the caller's, and outlives
+  // the call. Null: none.
+  BulkCall* bulk = nullptr;
+};
+
+struct ChannelOptions {
+  // Behaviour.
+  bool connect_at_once = true;          // Open() waits for the connection and reports its failure.
+                                        // False: the first call connects; Open() never waits.
+  uint64_t default_timeout_us = 0;      // of calls that give none; 0: such calls have no deadline
+  uint64_t min_backoff_us = 10'000;     // pause before the second attempt to connect; doubled with
+  uint64_t max_backoff_us = 1'000'000;  // each failure up to this. Lower: a restarted server is
+                                        // found sooner; more load while it is away.
+  LinkOptions link;                     // paths, time to connect, resources of the connection
+  // Performance.
+  uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
+  uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
+  uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
+  uint64_t spin_ns = kDefaultSpinNs;     // own engine only: EngineOptions::spin_ns
+  BufferPoolOptions buffers;             // of AllocateBuffer()
+};
+
+// Counts since the channel was opened.
+struct ChannelStats {
+  uint64_t calls_started = 0;
+  uint64_t calls_ok = 0;
+  uint64_t calls_failed = 0;
+  uint64_t deadlines_exceeded = 0;  // among calls_failed
+  uint64_t late_replies = 0;        // for calls that had ended before
+  uint64_t connects = 0;            // connections that opened
+  uint64_t connect_failures = 0;    // attempts that did not
+  // Now:
+  uint32_t outstanding = 0;  // slots that wait for a reply
+  uint32_t abandoned = 0;    // among them: the call ended before (deadline); the slot is free again
+                             // when the server answers or the connection ends
+  uint32_t queued = 0;
+};
+
+class alignas(kCacheLineBytes) Channel : public InDenseMemory {
+ public:
+  // With a caller-driven engine and a network of its own.
+  static absl::StatusOr<std::unique_ptr<Channel>> Open(const std::string& address,
+                                                       const ChannelOptions& options = {});
+
+  // On `engine`. With connect_at_once, from inside a callback of that engine:
+  // FAILED_PRECONDITION.
+  static absl::StatusOr<std::unique_ptr<Channel>> Open(Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options = {});
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  const std::string& address() const { return address_; }
+  Engine& engine() { return engine_; }
+
+  // The path of the present connection; UNAVAILABLE, with the last reason, when there is none.
+  absl::StatusOr<PathInfo> path();
+  // Every path considered for the last connection, one line each, with reasons (path.h).
+  std::string Explain();
+  ChannelStats stats();
+
+  // --- buffers for what is read, written and sent in bulk (transport/buffer_pool.h)
+  // ---------------
+
+  // Memory out of the channel's pool, good for all channels and servers on this engine. It goes
+  // before the channel. RESOURCE_EXHAUSTED: the pool's bound.
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
+
+  // --- for generated code -----------------------------------------------------------------------
+
+  // Makes the service's methods callable; returns the number of its first method for Call(). The
+  // same service again yields the same number.
+  uint32_t Bind(const ServiceDescriptor& service);
+
+  // Blocks until the call has completed. `reply` is meaningful only if the result is OK.
+  absl::Status Call(uint32_t method, const google::protobuf::MessageLite& request,
+                    google::protobuf::MessageLite* reply, const CallOptions& options);
+
+  // Starts a call. `request` may be dropped when this returns; `reply` stays untouched and alive
+  // until `done`. `done` runs once, on the engine's thread and not inside this function; only when
+  // nothing more can be kept for later (the engine's inbox is full, or max_queued_calls calls that
+  // failed at once wait for theirs) does it run here.
+  void Call(uint32_t method, const google::protobuf::MessageLite& request,
+            google::protobuf::MessageLite* reply, const CallOptions& options,
+            Function<void(absl::Status)>&& done);
+
+  // The same for the forms of methods that take structs of fixed layout; all that is said of
+  // `request` and `reply` holds for the structs.
+  absl::Status Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
+  void Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+            Function<void(absl::Status)>&& done);
+
+ private:
+  friend ClientConnection& internal::ConnectionOf(Channel& channel);
+
+  Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
+          const ChannelOptions& options);
+  static absl::StatusOr<std::unique_ptr<Channel>> Make(std::unique_ptr<Engine> own_engine,
+                                                       Engine& engine, const std::string& address,
+                                                       const ChannelOptions& options);
+
+  absl::Status ConnectAtOnce();
+  // What a call sends and where its reply goes: `Bodies` is MessageCall (channel.cc) or LayoutCall.
+  struct MessageCall;
+  static void SetReply(ClientCall& call, const MessageCall& bodies);
+  static void SetReply(ClientCall& call, const LayoutCall& bodies);
+  static absl::Status SetRequest(ClientCall& call, const MessageCall& bodies);
+  static absl::Status SetRequest(ClientCall& call, const LayoutCall& bodies);
+  bool SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies);
+  bool SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies);
+  void SetDeadline(ClientCall& call, const CallOptions& options);
+  template <class Bodies>
+  absl::Status Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
+                     const CallOptions& options);
+  template <class Bodies>
+  absl::Status CallBlocking(uint32_t method, const Bodies& bodies, const CallOptions& options);
+  template <class Bodies>
+  absl::Status CallElsewhere(BlockingCall& call, uint32_t method, const Bodies& bodies,
+                             const CallOptions& options);
+  template <class Bodies>
+  void CallBack(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                Function<void(absl::Status)>&& done);
+  template <class Bodies>
+  void EnterAndCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                    Function<void(absl::Status)>&& done);
+  template <class Bodies>
+  void PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
+                Function<void(absl::Status)>&& done);
+
+  // Constant after construction. What every call touches, in one cache line:
+  const std::unique_ptr<Engine> own_engine_;  // null: the application's
+  Engine& engine_;
+  ClientConnection* const client_;  // deletes itself when its connection is gone
+  const uint64_t default_timeout_us_;
+
+  const std::string address_;
+  const std::unique_ptr<BufferPool> buffers_;
+};
+
+}  // namespace weft

@@ -1,4 +1,139 @@
-// Services for the clients that connect: Server, ServerOptions.
+// A Server runs services for the clients that connect to its addresses.
+//
+//   KvService kv;
+//   auto server = weft::Server::Create();
+//   if (auto s = (*server)->AddService(&kv); !s.ok()) return s;
+//   if (auto s = (*server)->Listen("0.0.0.0:4711"); !s.ok()) return s;
+//   (*server)->Wait();
+//
+// Threads: all functions from any thread, one at a time for AddService and Listen; Wait and
+//   Shutdown at the same time as others. Handlers run on the engine's thread, one after the other,
+//   or on an Executor.
+// Lifetime: services and executors outlive the server; the engine outlives it too, unless it is the
+//   server's own. The destructor is Shutdown(0) and waits for handlers that still run.
+//   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
+// Errors: a request that cannot be run gets its error; only a peer that breaks the protocol loses
+//   its connection (DATA_LOSS), and never more than that.
+// Invariants: a handler runs at most once for each call id; every request gets exactly one reply,
+//   or its connection closes.
 #pragma once
 
-#include "rpc/server/server.h"
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "rpc/server/executor.h"
+#include "transport/options.h"
+#include "transport/path.h"
+#include "weft/status.h"
+
+namespace weft {
+
+class Buffer;
+class BufferPool;
+class Engine;
+class ExportedMemory;
+class ServerCore;
+class Service;
+struct ExportOptions;
+
+struct ServerOptions {
+  // Behaviour.
+  std::string name;  // told to clients, stands in their errors; may be empty
+  // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
+  // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
+  // an executor, or have to be asynchronous.
+  Executor* executor = nullptr;
+  uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
+  uint64_t max_running_bytes = 1 << 30;   // of encoded requests whose handlers have not ended, of
+                                          // all clients; further ones: RESOURCE_EXHAUSTED. Bounds
+                                          // what clients can make this process hold.
+  uint32_t max_connections = 1024;        // ListenOptions::max_connections
+  LinkOptions link;                       // paths and resources of each connection
+  // Whose handles a client may use (transport/region_handle.h): called on the engine for each
+  // connection, before its first request. Null: all clients are kDefaultTenant.
+  std::function<uint32_t(const PathInfo&)> tenant_of;
+  // Performance.
+  uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
+                                         // more memory per connection (an arena for each in use)
+  BufferPoolOptions buffers;             // of AllocateBuffer()
+  // The server's own engine only: EngineOptions.
+  uint64_t spin_ns = kDefaultSpinNs;
+  int cpu = -1;
+};
+
+struct ServerStats {
+  uint64_t requests = 0;  // that arrived
+  uint64_t replies_ok = 0;
+  uint64_t replies_failed = 0;   // handlers' errors and refusals
+  uint64_t refused = 0;          // among them: expired, undecodable, too large, no such method,
+                                 // executor full, shutting down; no handler ran
+  uint64_t protocol_errors = 0;  // connections closed because of malformed frames
+  uint32_t connections = 0;      // now
+  uint32_t running = 0;          // calls now
+  uint64_t running_bytes = 0;    // their encoded requests
+};
+
+class Server {
+ public:
+  // With an engine thread and a network of its own.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerOptions& options = {});
+  // On `engine`, which somebody drives.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(Engine& engine,
+                                                        const ServerOptions& options = {});
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Adds a service; `executor` overrides the server's. Before the first Listen().
+  // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
+  absl::Status AddService(Service* service, Executor* executor = nullptr);
+
+  // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
+  // again for further addresses.
+  absl::Status Listen(const std::string& address);
+
+  // The first address, as clients would dial it. Empty before Listen().
+  std::string address() const;
+
+  // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
+  void Wait();
+
+  // Stops listening and refuses new requests (UNAVAILABLE: "not run, safe to retry"), waits up to
+  // `grace_us` for running calls, then closes all connections. Handlers that run longer find their
+  // context cancelled; returns when the last one has ended. Idempotent.
+  void Shutdown(uint64_t grace_us);
+
+  // Memory for bulk data out of the server's pool, good for all its clients; it goes before the
+  // server. RESOURCE_EXHAUSTED: the pool's bound.
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
+
+  // `bytes` zeros that clients may use in place, each with a handle (ExportedMemory::Allocate()
+  // says what they are made of). Clients on this host map them. They go before the server does.
+  absl::StatusOr<std::unique_ptr<ExportedMemory>> AllocateExport(
+      size_t bytes, const ExportOptions& options,
+      const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
+  // The same for memory that there is already, which stays until the export is gone. Over shared
+  // memory a client's read of 64 bytes then takes a system call, 1.3 us instead of 0.1, unless the
+  // memory is a kMemfd (transport/mapped_memory.h) or a Buffer's; the log says so, at level info.
+  absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
+                                                         const ExportOptions& options);
+
+  ServerStats stats();
+
+ private:
+  Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
+  static absl::StatusOr<std::unique_ptr<Server>> Make(std::unique_ptr<Engine> own_engine,
+                                                      Engine& engine, const ServerOptions& options);
+
+  const std::unique_ptr<Engine> own_engine_;  // null: the application's
+  const std::unique_ptr<BufferPool> buffers_;
+  const std::unique_ptr<ServerCore> core_;  // goes first
+};
+
+}  // namespace weft

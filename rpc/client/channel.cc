@@ -81,7 +81,7 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::
       client_(new ClientConnection(engine, address, options)),
       default_timeout_us_(options.default_timeout_us),
       address_(address),
-      buffers_(&engine, options.buffers) {}
+      buffers_(std::make_unique<BufferPool>(&engine, options.buffers)) {}
 
 Channel::~Channel() {
   WEFT_CHECK(!engine_.InTurn());
@@ -100,6 +100,10 @@ absl::Status Channel::ConnectAtOnce() {
   });
   engine_.Wait(waiter);
   return connected;
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
+  return buffers_->Allocate(bytes);
 }
 
 absl::StatusOr<PathInfo> Channel::path() {
@@ -301,5 +305,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
     call->done(InboxFull());
   }
 }
+
+ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.client_; }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "rpc/layout/method_layouts.h"
 
+#include "core/bytes.h"
 #include "core/strings.h"
 
 namespace weft {

@@ -39,11 +39,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "core/bytes.h"
 #include "rpc/layout/fixed_layout.h"
 #include "rpc/wire/service.h"
 
@@ -75,10 +75,12 @@ struct MethodLayouts {
 };
 
 // Reads `from`, which is protobuf, into `to`.
-[[nodiscard]] bool DecodeProtobuf(const LayoutType* type, ByteSpan from, CallBody to);
+[[nodiscard]] bool DecodeProtobuf(const LayoutType* type, std::span<const std::byte> from,
+                                  CallBody to);
 
 // Reads `from` into `to`; false: it cannot be read, and WhyNotDecoded() says why.
-[[nodiscard]] inline bool DecodeBody(const LayoutSide& side, ByteSpan from, CallBody to) {
+[[nodiscard]] inline bool DecodeBody(const LayoutSide& side, std::span<const std::byte> from,
+                                     CallBody to) {
   if (!side.fixed()) return DecodeProtobuf(side.type, from, to);
   if (from.size() != side.fixed_bytes) [[unlikely]]
     return false;
@@ -93,7 +95,7 @@ inline void ClearBody(const LayoutSide& side, CallBody body) {
 }
 
 // REQUIRES: side.type is not null; DecodeBody() has failed.
-std::string WhyNotDecoded(const LayoutSide& side, ByteSpan from, CallBody to);
+std::string WhyNotDecoded(const LayoutSide& side, std::span<const std::byte> from, CallBody to);
 
 // A call with a struct in at least one direction, as stubs make it (LayoutCallOf in generated.h).
 struct LayoutCall {

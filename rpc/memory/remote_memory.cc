@@ -153,7 +153,7 @@ RemoteMemory::RemoteMemory(Channel& channel, const RegionHandle& handle,
                            const RemoteMemoryOptions& options)
     : channel_(channel),
       handle_(handle),
-      core_(new RemoteMemoryCore(channel.engine(), channel.connection(), handle, options)) {}
+      core_(new RemoteMemoryCore(channel.engine(), internal::ConnectionOf(channel), handle, options)) {}
 
 RemoteMemory::~RemoteMemory() {
   Engine& engine = channel_.engine();
@@ -169,7 +169,7 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
   Engine& engine = channel_.engine();
   BlockingDerivation derivation(engine);
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, derivation.waiter(), /*behind=*/false, [&] {
-    Connection* connection = channel_.connection().open_connection();
+    Connection* connection = internal::ConnectionOf(channel_).open_connection();
     if (connection == nullptr) {
       return derivation.End(WithDelivery(
           absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")),

@@ -85,7 +85,7 @@ absl::Status RemoteRecords::Run(Fill fill) {
   fill(operation);
   WEFT_RETURN_IF_ERROR(Check(operation.indices));
   WEFT_RETURN_IF_ERROR(StartAndWait(engine(), operation.waiter(), /*behind=*/false, [&] {
-    ClientConnection& client = memory_->channel().connection();
+    ClientConnection& client = internal::ConnectionOf(memory_->channel());
     slots_->Start(operation, absl::OkStatus());
     client.FlushUnlessInTurn();
   }));
@@ -117,7 +117,7 @@ void RemoteRecords::Begin(Fill fill, Function<void(absl::Status)> done) {
   fill(*operation);
   slots_->Start(*operation, Check(operation->indices));
   // Who holds the engine may start more before the next turn sends them together.
-  if (!on_engine) memory_->channel().connection().FlushUnlessInTurn();
+  if (!on_engine) internal::ConnectionOf(memory_->channel()).FlushUnlessInTurn();
   own.Leave();
 }
 

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
 
 Server::Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core)
     : own_engine_(std::move(own_engine)),
-      buffers_(&core->engine(), core->options().buffers),
+      buffers_(std::make_unique<BufferPool>(&core->engine(), core->options().buffers)),
       core_(std::move(core)) {}
 
 Server::~Server() = default;
@@ -39,7 +39,7 @@ std::string Server::address() const { return core_->address(); }
 void Server::Wait() { core_->Wait(); }
 void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
 absl::StatusOr<std::unique_ptr<Buffer>> Server::AllocateBuffer(size_t bytes) {
-  return buffers_.Allocate(bytes);
+  return buffers_->Allocate(bytes);
 }
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
                                                                const ExportOptions& options) {

@@ -110,4 +110,17 @@ absl::Status NotImplemented(const ServerContext& context) {
 }
 
 }  // namespace internal
+// --- for UnaryCall, which programs include
+// ---------------------------------------------------------
+
+namespace internal {
+
+ServerContext& ContextOf(ServerCall& call) { return call; }
+const CallBody& RequestOf(const ServerCall& call) { return call.request(); }
+const CallBody& ReplyOf(const ServerCall& call) { return call.reply(); }
+void Finish(ServerCall& call, absl::Status&& status) { call.Finish(std::move(status)); }
+void FinishDropped(ServerCall& call) { call.FinishDropped(); }
+
+}  // namespace internal
+
 }  // namespace weft

@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "core/clock.h"
 #include "rpc/wire/service.h"
 #include "transport/path.h"
 
@@ -46,7 +45,7 @@ class ServerContext {
 
   // Written on the engine's thread between calls; `cancelled_` also during one.
   const MethodDescriptor* method_ = nullptr;
-  uint64_t deadline_ns_ = kNever;
+  uint64_t deadline_ns_ = ~uint64_t{0};  // kNever
   std::atomic<bool> cancelled_{false};
 };
 

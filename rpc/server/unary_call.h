@@ -22,10 +22,21 @@
 #include "absl/status/status.h"
 #include "core/check.h"
 #include "rpc/layout/fixed_layout.h"
-#include "rpc/server/server_call.h"
+#include "rpc/server/server_context.h"
+#include "rpc/wire/service.h"
 
 namespace weft {
+
+class ServerCall;
+
 namespace internal {
+
+// What a UnaryCall does with its call (server_call.h).
+ServerContext& ContextOf(ServerCall& call);
+const CallBody& RequestOf(const ServerCall& call);
+const CallBody& ReplyOf(const ServerCall& call);
+void Finish(ServerCall& call, absl::Status&& status);
+void FinishDropped(ServerCall& call);
 
 // A request or reply as what it is.
 template <class T>
@@ -56,21 +67,21 @@ class UnaryCall {
   ~UnaryCall() { Drop(); }
 
   // REQUIRES (all of these): not finished and not moved from.
-  ServerContext& context() const { return *call_; }
-  const Request& request() const { return *internal::BodyAs<Request>(call_->request()); }
+  ServerContext& context() const { return internal::ContextOf(*call_); }
+  const Request& request() const { return *internal::BodyAs<Request>(internal::RequestOf(*call_)); }
   // Empty when the handler starts. On the call's arena: do not take parts of it elsewhere.
-  Reply* reply() const { return internal::BodyAs<Reply>(call_->reply()); }
+  Reply* reply() const { return internal::BodyAs<Reply>(internal::ReplyOf(*call_)); }
 
   // Sends the reply if `status` is OK, else the error (the code and the text; texts are cut at
   // kMaxStatusText bytes). The call's objects are not touched by this handle any more.
   void Finish(absl::Status status) {
     WEFT_CHECK(call_ != nullptr);
-    std::exchange(call_, nullptr)->Finish(std::move(status));
+    internal::Finish(*std::exchange(call_, nullptr), std::move(status));
   }
 
  private:
   void Drop() {
-    if (call_ != nullptr) std::exchange(call_, nullptr)->FinishDropped();
+    if (call_ != nullptr) internal::FinishDropped(*std::exchange(call_, nullptr));
   }
 
   ServerCall* call_;

@@ -29,8 +29,8 @@ MAY_INCLUDE = {
 
 # What the inside may use of the public face: headers that stand there and know nobody of ours. All
 # others are names of headers of the inside, which uses those themselves.
-FACE_FOR_THE_INSIDE = ("weft/status.h", "weft/memory.pb.h", "weft/options.pb.h", "weft/memory.proto",
-                       "weft/options.proto")
+FACE_FOR_THE_INSIDE = ("weft/channel.h", "weft/server.h", "weft/status.h", "weft/memory.pb.h",
+                       "weft/options.pb.h", "weft/memory.proto", "weft/options.proto")
 
 # Includes of these start with one of:
 FABRIC = ("rdma/", "infiniband/")

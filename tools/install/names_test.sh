@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# names_test.sh HEADERS: what generated code and the public headers show of the inside.
+set -euo pipefail
+headers=$1
+cd "$headers"
+
+# Engine-room names: no program has to know them. (weft/engine.h and connection.h are the layer without
+# RPC; they are exempt from the names of what they are made of.)
+rooms='\b(Slab|SlabHandle|MpscQueue|Poller|TimerWheel|OpenBatch|CallSlots|ClientConnection& connection\(\)|Enter|Leave)\b'
+for header in weft/*.h; do
+  case $header in weft/engine.h | weft/connection.h) continue ;; esac
+  shown=$(sed 's,//.*,,' "$header" | grep -nE "$rooms" || true)
+  [[ -z $shown ]] || { echo "$header shows the inside:"; echo "$shown"; exit 1; }
+done
+
+# Who generates code includes few headers of ours.
+count() { g++ -std=c++20 -I. -MM -x c++ - <<<"#include \"$1\"" | tr ' ' '\n' | grep -c '^weft/'; }
+generated=$(count weft/generated.h)
+((generated <= 15)) || { echo "weft/generated.h includes $generated headers of ours"; exit 1; }
+echo "weft/generated.h includes $generated headers of ours"
