@@ -10,6 +10,7 @@
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
 #include "weft/status.h"
 
@@ -36,11 +37,6 @@ WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& requ
   return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
                                            std::string(request.GetTypeName()), ": ",
                                            request.InitializationErrorString(), " (not sent)"));
-}
-
-absl::Status InboxFull() {
-  return WithDelivery(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"),
-                      Delivery::kNotSent);
 }
 
 WEFT_COLD absl::Status CalledInTurn() {
@@ -238,7 +234,7 @@ WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t metho
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
     if (call.bulk != nullptr) call.bulk->NotStarted();
-    return InboxFull();
+    return InboxFullError();
   }
   engine_.Wait(call.waiter());
   return std::move(call.status());
@@ -268,10 +264,10 @@ template <class Bodies>
 WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
                                      const CallOptions& options,
                                      Function<void(absl::Status)>&& done) {
-  if (!engine_.Enter()) return PostCall(method, bodies, options, std::move(done));
-  CallBack(method, bodies, options, std::move(done));  // which finds itself on the engine
-  client_->Flush();
-  engine_.Leave();
+  StartOrPost(
+      engine_, /*behind=*/false,
+      [&] { CallBack(method, bodies, options, std::move(done)); },  // finds itself on the engine
+      [&] { PostCall(method, bodies, options, std::move(done)); }, [&] { client_->Flush(); });
 }
 
 void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
@@ -295,15 +291,12 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
   SetDeadline(*call, options);
   absl::Status valid = Begin(*call, method, bodies, options);
   if (valid.ok()) call->KeepRequest();
-  const auto start = [client = client_, raw = call.get(), valid] {
-    client->StartTimed(*raw, valid);
-  };
-  if (engine_.Post(start)) {
-    static_cast<void>(call.release());
-  } else {
-    if (call->bulk != nullptr) call->bulk->NotStarted();
-    call->done(InboxFull());
-  }
+  call = PostOwned(engine_, std::move(call), [client = client_, valid](CallbackCall& posted) {
+    client->StartTimed(posted, valid);
+  });
+  if (call == nullptr) return;
+  if (call->bulk != nullptr) call->bulk->NotStarted();
+  call->done(InboxFullError());
 }
 
 ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.client_; }

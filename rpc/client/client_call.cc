@@ -11,7 +11,7 @@ namespace weft {
 static_assert(sizeof(Function<void(absl::Status)>) == kCacheLineBytes);
 static_assert(alignof(CallbackCall) == kCacheLineBytes);
 
-void ClientCall::OnTimer() { client->OnCallTimer(*this); }
+void ClientCall::OnTimer() { client->Expire(*this); }
 
 void CallbackCall::Complete(absl::Status status) {
   if (client->MayDefer(*this) && client->Defer(*this, &status)) [[unlikely]]

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/cache_line.h"
@@ -90,6 +91,8 @@ class CallbackCall final : public ClientCall {
 
   void Complete(absl::Status status) override;
   void KeepRequest() override;
+  // Its callback, which was not to run while it was started.
+  void RunEarlyEnd() { Complete(std::move(early_status)); }
   // What KeepRequest() has kept is not needed any more.
   void ForgetRequest();
 

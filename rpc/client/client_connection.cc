@@ -21,11 +21,10 @@ ClientConnection::ClientConnection(Engine& engine, const std::string& address,
       engine_(engine),
       address_(address),
       options_(options),
-      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
+      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)),
+      early_ends_(engine) {}
 
-ClientConnection::~ClientConnection() {
-  while (spare_calls_ != nullptr) delete &NewCallbackCall();
-}
+ClientConnection::~ClientConnection() = default;
 
 // --- connecting ---------------------------------------------------------------------------------
 
@@ -179,7 +178,7 @@ void ClientConnection::Shutdown() {
   for (BulkCall& bulk : lent_) {
     if (bulk.call_ != nullptr) End(*bulk.call_, may_have_run);
   }
-  while (ClientCall* call = deferred_.Front()) OnCallTimer(*call);
+  early_ends_.RunAll();
   if (connection_ == nullptr) {
     delete this;
   } else {
@@ -198,19 +197,13 @@ void ClientConnection::ListLines(WarmUp* lines) {
 
 // --- callback calls -----------------------------------------------------------------------------
 
-WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() {
-  ++made_calls_;
-  return *new CallbackCall(*this);
-}
+WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() { return *new CallbackCall(*this); }
 
-// Those under way are in a slot, in the queue, or wait for their callback.
-WEFT_COLD bool ClientConnection::MayKeepOneMore() const {
-  return made_calls_ <= kMaxSpareCalls + calls_in_slots() + queued_ + deferred_count_;
-}
-
-WEFT_COLD void ClientConnection::Discard(CallbackCall& call) {
-  --made_calls_;
-  delete &call;
+bool ClientConnection::Defer(CallbackCall& call, absl::Status* status) {
+  if (early_ends_.count() >= options_.max_queued_calls) return false;
+  call.early_status = std::move(*status);
+  early_ends_.Add(call);
+  return true;
 }
 
 // --- facts --------------------------------------------------------------------------------------
@@ -241,26 +234,6 @@ void ClientConnection::CheckInvariants() {
     WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);
   });
   WEFT_CHECK(abandoned == stats_.abandoned && owed == cancels_owed_);
-}
-
-// --- callback calls -----------------------------------------------------------------------------
-
-bool ClientConnection::Defer(CallbackCall& call, absl::Status* status) {
-  if (deferred_count_ >= options_.max_queued_calls) return false;
-  call.early_status = std::move(*status);
-  deferred_.PushBack(&call);
-  ++deferred_count_;
-  engine_.timers().Schedule(&call, 0);  // due at the next look
-  return true;
-}
-
-void ClientConnection::OnCallTimer(ClientCall& call) {
-  if (call.state != ClientCall::State::kDone) return Expire(call);
-  IntrusiveList<ClientCall>::Remove(&call);
-  --deferred_count_;
-  engine_.timers().Cancel(&call);
-  auto& deferred = static_cast<CallbackCall&>(call);
-  deferred.Complete(std::move(deferred.early_status));
 }
 
 }  // namespace weft

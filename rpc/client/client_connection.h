@@ -39,6 +39,7 @@
 #include "rpc/client/client_call.h"
 #include "rpc/client/connection_watcher.h"
 #include "rpc/client/method_table.h"
+#include "rpc/operation/callback_operations.h"
 #include "rpc/wire/frame.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -97,11 +98,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
 
   // A callback call to fill in. It comes back by itself when it is complete.
   CallbackCall& NewCallbackCall() {
-    if (spare_calls_ == nullptr) [[unlikely]]
+    CallbackCall* const spare = spare_calls_.Take();
+    if (spare == nullptr) [[unlikely]]
       return MakeCallbackCall();
-    auto& call = static_cast<CallbackCall&>(*spare_calls_);
-    spare_calls_ = call.next_spare;
-    return call;
+    return *spare;
   }
 
   // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
@@ -133,20 +133,16 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
 
   // --- for calls --------------------------------------------------------------------------------
 
-  void OnCallTimer(ClientCall& call);
   // `call`, which ends, may be inside the function that starts it.
-  bool MayDefer(const CallbackCall& call) const { return starting_ == &call; }
+  bool MayDefer(const CallbackCall& call) const { return early_ends_.IsStarting(call); }
   // True: it has ended too early for its callback, which will come from a timer, with `*status`.
   bool Defer(CallbackCall& call, absl::Status* status);
   // `call` is complete, and as good as new but for its deadline.
   void Recycle(CallbackCall& call) {
-    if (made_calls_ > kMaxSpareCalls && !MayKeepOneMore()) [[unlikely]]
-      return Discard(call);
     call.state = ClientCall::State::kNew;
     call.layouts = nullptr;
     call.deadline_ns = kNever;
-    call.next_spare = spare_calls_;
-    spare_calls_ = &call;
+    spare_calls_.Give(&call);
   }
 
   // --- for the memory that calls lend (client_bulk.cc) ------------------------------------------
@@ -157,8 +153,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   void GiveUp(std::string_view why);
 
  private:
-  // Spare callback calls that are kept, beside as many as there are calls under way: as many as a
-  // busy client has outstanding. About 250 bytes each.
+  // Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
+  // each.
   static constexpr uint32_t kMaxSpareCalls = 1024;
 
   enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
@@ -211,8 +207,6 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call) const;
   CallbackCall& MakeCallbackCall();
   uint32_t calls_in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
-  bool MayKeepOneMore() const;
-  void Discard(CallbackCall& call);
   void SendCancel(SlabHandle handle, Slot& slot);
   void SendOwedCancels();
   void End(ClientCall& call, absl::Status status);
@@ -238,9 +232,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
 
   // What every call touches: the first cache line, for virtual calls; one here, with the first
   // counts of stats_; two from connection_ on, with the first slot; one of methods_.
-  alignas(kCacheLineBytes) ClientCall* spare_calls_ = nullptr;  // CallbackCalls, in a row
-  uint32_t made_calls_ = 0;  // CallbackCalls that there are, spare or not
-  uint32_t failures_ = 0;    // attempts in a row without a reply
+  using SpareCalls = SpareList<CallbackCall, kMaxSpareCalls>;
+  alignas(kCacheLineBytes) [[no_unique_address]] SpareCalls spare_calls_;
+  uint32_t failures_ = 0;  // attempts in a row without a reply
   uint64_t max_request_bytes_ = 0;
   const uint64_t max_reply_bytes_;
   absl::Status close_reason_;  // why this side has closed; OK: it has not
@@ -274,9 +268,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   std::string explanation_;
   Function<void(absl::Status)> on_connected_;
 
-  const CallbackCall* starting_ = nullptr;  // inside StartFromCallback()
-  IntrusiveList<ClientCall> deferred_;      // complete, callback due
-  uint32_t deferred_count_ = 0;             // <= max_queued_calls
+  EarlyEnds<CallbackCall> early_ends_;  // count() <= max_queued_calls
 };
 
 }  // namespace weft

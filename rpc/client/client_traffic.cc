@@ -57,9 +57,7 @@ void ClientConnection::StartTimed(ClientCall& call, const absl::Status& valid) {
 }
 
 void ClientConnection::StartFromCallback(CallbackCall& call, const absl::Status& valid) {
-  starting_ = &call;
-  StartTimed(call, valid);
-  starting_ = nullptr;
+  early_ends_.WhileStarting(call, [&] { StartTimed(call, valid); });
 }
 
 ClientConnection::Sent ClientConnection::TrySend(ClientCall& call) {

@@ -19,10 +19,6 @@ constexpr size_t kMostSlots = 4 * kMaxBatchTransfers;
 constexpr size_t kFewestSlots = 4;
 constexpr size_t kSlotBytes = size_t{4} << 20;
 
-// Spare operations that are kept: as many as a busy connection has outstanding. About 800 bytes
-// each.
-constexpr uint32_t kMaxSpareOperations = 128;
-
 absl::Status Cancelled() {
   return WithDelivery(absl::CancelledError("the RemoteArray was destroyed (not sent)"),
                       Delivery::kNotSent);
@@ -36,14 +32,11 @@ uint32_t RecordSlots::CountFor(size_t record_bytes) {
 
 RecordSlots::RecordSlots(Engine& engine, RemoteMemory& memory, const RecordShape& shape,
                          MemorySlice slots)
-    : engine_(engine), memory_(memory), shape_(shape), slice_(slots) {
+    : engine_(engine), memory_(memory), shape_(shape), slice_(slots), early_ends_(engine) {
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
 }
 
-RecordSlots::~RecordSlots() {
-  WEFT_CHECK(free_.size() == CountFor(shape_.bytes));
-  while (RecordOperation* spare = spare_.PopFront()) delete static_cast<CallbackRecords*>(spare);
-}
+RecordSlots::~RecordSlots() { WEFT_CHECK(free_.size() == CountFor(shape_.bytes)); }
 
 void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
   operation.slots_ = this;
@@ -53,10 +46,7 @@ void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
   if (closing_) return operation.Finish(Cancelled());
   if (!valid.ok() || operation.indices.empty()) {
     operation.end_ = valid;
-    operation.ending_ = true;
-    paused_.PushBack(&operation);
-    engine_.timers().Schedule(&operation, 0);  // due at the next look
-    return;
+    return early_ends_.Add(operation);
   }
   waiting_.PushBack(&operation);
   Serve();
@@ -146,8 +136,7 @@ void RecordSlots::MoveAgain(RecordOperation& operation) {
 
 void RecordSlots::OnPauseOver(RecordOperation& operation) {
   IntrusiveList<RecordOperation>::Remove(&operation);
-  if (!std::exchange(operation.ending_, false)) return Move(operation);
-  operation.Finish(std::move(operation.end_));
+  Move(operation);
 }
 
 void RecordSlots::ReleaseAll(RecordOperation& operation) {
@@ -167,28 +156,12 @@ void RecordSlots::Shutdown() {
   while (RecordOperation* operation = paused_.PopFront()) {
     engine_.timers().Cancel(operation);
     ReleaseAll(*operation);
-    const bool ending = std::exchange(operation->ending_, false);
-    operation->Finish(ending ? std::move(operation->end_) : Cancelled());
+    operation->Finish(Cancelled());
   }
+  early_ends_.RunAll();
 }
 
 // --- operations with callbacks ------------------------------------------------------------------
-
-CallbackRecords* RecordSlots::NewOperation() {
-  RecordOperation* spare = spare_.PopBack();
-  if (spare == nullptr) return new CallbackRecords;
-  --spare_count_;
-  return static_cast<CallbackRecords*>(spare);
-}
-
-void RecordSlots::Recycle(CallbackRecords* operation) {
-  if (spare_count_ >= kMaxSpareOperations) {
-    delete operation;
-    return;
-  }
-  spare_.PushBack(operation);
-  ++spare_count_;
-}
 
 void RecordOperation::OnTimer() { slots_->OnPauseOver(*this); }
 

@@ -26,6 +26,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/memory/remote_records.h"
+#include "rpc/operation/callback_operations.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -50,6 +51,9 @@ class RecordOperation : public ListNode<>, public Timer {
     record = from;
   }
 
+  // Its end, which was not to come while it was started.
+  void RunEarlyEnd() { Finish(std::move(end_)); }
+
   absl::Span<const uint64_t> indices;
   std::byte* out = nullptr;
   const std::byte* record = nullptr;  // not null: a write
@@ -66,15 +70,14 @@ class RecordOperation : public ListNode<>, public Timer {
     uint32_t position = 0;  // of the record in `indices` and `out`, from first_ on
   };
 
-  void OnTimer() final;
+  void OnTimer() final;  // the pause is over
 
   uint64_t one_ = 0;
   size_t first_ = 0;     // records before this one are done
   size_t chunk_ = 0;     // of those from first_ on, how many belong to the chunk
   uint32_t moving_ = 0;  // places in use
   uint32_t tries_ = 0;
-  bool ending_ = false;  // the timer is for Finish()
-  absl::Status end_;
+  absl::Status end_;  // of one that has ended while it was started
   std::array<Place, kMaxBatchTransfers> places_;
 };
 
@@ -86,6 +89,7 @@ class CallbackRecords final : public RecordOperation {
   void Abandon(absl::Status status) { done(std::move(status)); }
 
   Function<void(absl::Status)> done;
+  CallbackRecords* next_spare = nullptr;
 };
 
 class RecordSlots {
@@ -100,8 +104,11 @@ class RecordSlots {
   // ends with that.
   void Start(RecordOperation& operation, const absl::Status& valid);
 
-  CallbackRecords* NewOperation();
-  void Recycle(CallbackRecords* operation);
+  CallbackRecords* NewOperation() {
+    CallbackRecords* const spare = spare_.Take();
+    return spare != nullptr ? spare : new CallbackRecords;
+  }
+  void Recycle(CallbackRecords* operation) { spare_.Give(operation); }
 
   // Ends what is not on its way with CANCELLED; what is, ends when its transfer has.
   void Shutdown();
@@ -110,6 +117,10 @@ class RecordSlots {
 
  private:
   friend class RecordOperation;
+
+  // Spare operations that are kept: as many as a busy connection has outstanding. About 800 bytes
+  // each.
+  static constexpr uint32_t kMaxSpareOperations = 128;
 
   void Serve();
   void Begin(RecordOperation& operation);
@@ -133,8 +144,8 @@ class RecordSlots {
   IntrusiveList<RecordOperation> waiting_;
   IntrusiveList<RecordOperation> paused_;
   std::array<RemotePiece, kMaxBatchTransfers> pieces_;  // of the chunk that is being started
-  IntrusiveList<RecordOperation> spare_;
-  uint32_t spare_count_ = 0;
+  EarlyEnds<RecordOperation> early_ends_;
+  SpareList<CallbackRecords, kMaxSpareOperations> spare_;
   bool closing_ = false;
   RecordStats stats_;
 };

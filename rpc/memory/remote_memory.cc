@@ -8,6 +8,7 @@
 #include "core/strings.h"
 #include "rpc/memory/remote_memory_core.h"
 #include "rpc/memory/remote_operation.h"
+#include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/region_handle_proto.h"
 #include "transport/lease.h"
@@ -57,15 +58,13 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
   core.BeginHandOver();
   if (holds) core.HoldCalls();
   const absl::Status valid = core.Check(*operation);
-  const auto start = [&core, valid, holds, raw = operation.get()] {
-    core.EndHandOver();
-    core.Start(*raw, valid);
-    if (holds) core.ReleaseCalls();
-  };
-  if (engine.Post(start)) {
-    static_cast<void>(operation.release());
-    return;
-  }
+  operation =
+      PostOwned(engine, std::move(operation), [&core, valid, holds](CallbackOperation& posted) {
+        core.EndHandOver();
+        core.Start(posted, valid);
+        if (holds) core.ReleaseCalls();
+      });
+  if (operation == nullptr) return;
   core.EndHandOver();
   if (holds) RunOnEngine(engine, [&] { core.ReleaseCalls(); });
   operation->Abandon(InboxFullError());
@@ -74,18 +73,17 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
 // Starts an operation that `fill` fills in.
 template <class Fill>
 void Begin(Engine& engine, RemoteMemoryCore& core, Fill fill) {
-  const bool on_engine = engine.OnEngine();
-  if (core.handing_over() || !engine.Enter()) {
+  const auto start = [&] {
+    CallbackOperation* operation = core.NewOperation();
+    fill(*operation);
+    core.StartFromCallback(*operation, core.Check(*operation));
+  };
+  const auto post = [&] {
     auto operation = std::make_unique<CallbackOperation>();
     fill(*operation);
-    return PostOperation(engine, core, std::move(operation));
-  }
-  CallbackOperation* operation = core.NewOperation();
-  fill(*operation);
-  core.StartFromCallback(*operation, core.Check(*operation));
-  // Who holds the engine may start more before the next turn sends them together.
-  if (!on_engine) core.Flush();
-  engine.Leave();
+    PostOperation(engine, core, std::move(operation));
+  };
+  StartOrPost(engine, core.handing_over(), start, post, [&] { core.Flush(); });
 }
 
 // The owner's answer to a question for a narrower handle, whose asker waits.

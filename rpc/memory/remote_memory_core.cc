@@ -12,10 +12,6 @@
 namespace weft {
 namespace {
 
-// Spare operations that are kept: as many as a busy connection has outstanding. About 300 bytes
-// each.
-constexpr uint32_t kMaxSpareOperations = 256;
-
 std::string RightsText(Rights rights) {
   std::string text;
   if ((rights & kMayRead) != 0) text += " read";
@@ -73,11 +69,8 @@ RemoteMemoryCore::RemoteMemoryCore(Engine& engine, ClientConnection& client,
       handle_(handle),
       size_(handle.length()),
       rights_(handle.rights()),
-      options_(options) {}
-
-RemoteMemoryCore::~RemoteMemoryCore() {
-  while (RemoteOperation* spare = spare_.PopFront()) delete static_cast<CallbackOperation*>(spare);
-}
+      options_(options),
+      early_ends_(engine) {}
 
 // --- what can be said beforehand ----------------------------------------------------------------
 
@@ -259,10 +252,7 @@ void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& val
 }
 
 void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const absl::Status& valid) {
-  // Other callbacks may run inside, and start operations of their own.
-  const CallbackOperation* const outer = std::exchange(starting_, &operation);
-  Start(operation, valid);
-  starting_ = outer;
+  early_ends_.WhileStarting(operation, [&] { Start(operation, valid); });
 }
 
 // Unless it is pending, its caller ends it. *room = false: there is none now, and OnRoom() or
@@ -407,38 +397,11 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
 
 // --- operations with callbacks ------------------------------------------------------------------
 
-CallbackOperation* RemoteMemoryCore::NewOperation() {
-  RemoteOperation* spare = spare_.PopBack();
-  if (spare == nullptr) return new CallbackOperation;
-  --spare_count_;
-  return static_cast<CallbackOperation*>(spare);
-}
-
-void RemoteMemoryCore::Recycle(CallbackOperation* operation) {
-  if (spare_count_ >= kMaxSpareOperations) {
-    delete operation;
-    return;
-  }
-  operation->state = RemoteOperation::State::kNew;
-  spare_.PushBack(operation);
-  ++spare_count_;
-}
-
-bool RemoteMemoryCore::Defer(CallbackOperation& operation) {
-  if (starting_ != &operation) return false;
-  deferred_.PushBack(&operation);
-  engine_.timers().Schedule(this, 0);  // due at the next look
+bool RemoteMemoryCore::Defer(CallbackOperation& operation, absl::Status* status) {
+  if (!early_ends_.IsStarting(operation)) return false;
+  operation.early_status = std::move(*status);
+  early_ends_.Add(operation);
   return true;
-}
-
-void RemoteMemoryCore::RunDeferred() {
-  // Those that their callbacks add come with the next timer.
-  IntrusiveList<RemoteOperation> due;
-  due.SpliceBack(deferred_);
-  while (RemoteOperation* operation = due.PopFront()) {
-    auto* deferred = static_cast<CallbackOperation*>(operation);
-    deferred->Finish(std::move(deferred->early_status));
-  }
 }
 
 // --- the end ------------------------------------------------------------------------------------
@@ -448,7 +411,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
   const absl::Status cancelled = DestroyedError();
   Report(cancelled);
   FailWaiting(cancelled);
-  while (!deferred_.empty()) RunDeferred();
+  early_ends_.RunAll();
   LookForTheEnd();
 }
 
@@ -477,10 +440,7 @@ void CallbackOperation::KeepPieces() {
 }
 
 void CallbackOperation::Finish(absl::Status status) {
-  if (core->Defer(*this)) {
-    early_status = std::move(status);
-    return;
-  }
+  if (core->Defer(*this, &status)) return;
   const uint64_t found = before;
   Function<void(absl::Status)> end = std::move(done);
   Function<void(absl::StatusOr<uint64_t>)> end_with_number = std::move(done_with_number);

@@ -27,13 +27,14 @@
 #include "rpc/client/connection_watcher.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/memory/remote_operation.h"
+#include "rpc/operation/callback_operations.h"
 #include "transport/engine.h"
 #include "transport/lease.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private Timer {
+class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
  public:
   RemoteMemoryCore(Engine& engine, ClientConnection& client, const RegionHandle& handle,
                    const RemoteMemoryOptions& options);
@@ -51,8 +52,14 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // The same, but its callback does not run inside.
   void StartFromCallback(CallbackOperation& operation, const absl::Status& valid);
 
-  CallbackOperation* NewOperation();
-  void Recycle(CallbackOperation* operation);
+  CallbackOperation* NewOperation() {
+    CallbackOperation* const spare = spare_.Take();
+    return spare != nullptr ? spare : new CallbackOperation;
+  }
+  void Recycle(CallbackOperation* operation) {
+    operation->state = RemoteOperation::State::kNew;
+    spare_.Give(operation);
+  }
 
   // Calls started from now on wait until as many ReleaseCalls() have come. Any thread; release on
   // the engine.
@@ -73,11 +80,15 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // --- for operations ---------------------------------------------------------------------------
 
   void OnOperationComplete(RemoteOperation& operation, const absl::Status& status);
-  // True: it has ended too early for its callback, which will come from a timer.
-  bool Defer(CallbackOperation& operation);
+  // True: it has ended too early for its callback, which will come from a timer, with `*status`.
+  bool Defer(CallbackOperation& operation, absl::Status* status);
 
  private:
-  ~RemoteMemoryCore() override;
+  // Spare operations that are kept: as many as a busy connection has outstanding. About 300 bytes
+  // each.
+  static constexpr uint32_t kMaxSpareOperations = 256;
+
+  ~RemoteMemoryCore() = default;
 
   // ConnectionWatcher.
   void OnConnected(Connection& connection) override;
@@ -87,8 +98,6 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // Lease.
   void OnGranted() override;
   void OnEnded(const absl::Status& why) override;
-  // Timer: callbacks are due.
-  void OnTimer() override { RunDeferred(); }
 
   absl::Status CheckPieces(const RemoteOperation& operation) const;
   absl::Status CheckAtomic(const RemoteOperation& operation) const;
@@ -109,7 +118,6 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void Pump();
   void End(RemoteOperation& operation, absl::Status status);
   void FailWaiting(const absl::Status& status);
-  void RunDeferred();
   void Report(const absl::Status& opened);
   absl::Status LossText(const RemoteOperation& operation, const absl::Status& why) const;
   void LookForTheEnd();
@@ -137,10 +145,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted
 
-  const CallbackOperation* starting_ = nullptr;  // inside StartFromCallback()
-  IntrusiveList<RemoteOperation> deferred_;      // done, callback due
-  IntrusiveList<RemoteOperation> spare_;
-  uint32_t spare_count_ = 0;
+  EarlyEnds<CallbackOperation> early_ends_;
+  SpareList<CallbackOperation, kMaxSpareOperations> spare_;
   Waiter* gone_ = nullptr;  // Shutdown() has been called
 };
 

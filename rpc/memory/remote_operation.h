@@ -73,6 +73,10 @@ class CallbackOperation final : public RemoteOperation {
   // The end of one that was never handed to the engine.
   void Abandon(absl::Status status);
 
+  // Its callback, which was not to run while it was started.
+  void RunEarlyEnd() { Finish(std::move(early_status)); }
+
+  CallbackOperation* next_spare = nullptr;
   Function<void(absl::Status)> done;                          // one of both
   Function<void(absl::StatusOr<uint64_t>)> done_with_number;  // atomics
   absl::Status early_status;  // of one that ended while it was started; the callback is still due

@@ -8,6 +8,7 @@
 #include "rpc/client/client_connection.h"
 #include "rpc/memory/record_slots.h"
 #include "rpc/operation/blocked_caller.h"
+#include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
 
 namespace weft {
@@ -104,33 +105,26 @@ absl::Status RemoteRecords::Write(uint64_t index, const std::byte* record) {
 
 template <class Fill>
 void RemoteRecords::Begin(Fill fill, Function<void(absl::Status)> done) {
-  Engine& own = engine();
-  const bool on_engine = own.OnEngine();
-  if (!own.Enter()) {
-    auto operation = std::make_unique<CallbackRecords>();
+  const auto filled = [&](CallbackRecords* operation) {
     operation->done = std::move(done);
     fill(*operation);
-    return PostOperation(std::move(operation));
-  }
-  CallbackRecords* operation = slots_->NewOperation();
-  operation->done = std::move(done);
-  fill(*operation);
-  slots_->Start(*operation, Check(operation->indices));
-  // Who holds the engine may start more before the next turn sends them together.
-  if (!on_engine) internal::ConnectionOf(memory_->channel()).FlushUnlessInTurn();
-  own.Leave();
-}
-
-// From another thread than the engine's.
-void RemoteRecords::PostOperation(std::unique_ptr<CallbackRecords> operation) {
-  const auto start = [slots = slots_, raw = operation.get(), valid = Check(operation->indices)] {
-    slots->Start(*raw, valid);
+    return operation;
   };
-  if (engine().Post(start)) {
-    static_cast<void>(operation.release());
-  } else {
-    operation->Abandon(InboxFullError());
-  }
+  const auto start = [&] {
+    CallbackRecords& operation = *filled(slots_->NewOperation());
+    slots_->Start(operation, Check(operation.indices));
+  };
+  const auto post = [&] {
+    std::unique_ptr<CallbackRecords> operation(filled(new CallbackRecords));
+    absl::Status valid = Check(operation->indices);
+    operation = PostOwned(engine(), std::move(operation),
+                          [slots = slots_, valid = std::move(valid)](CallbackRecords& posted) {
+                            slots->Start(posted, valid);
+                          });
+    if (operation != nullptr) operation->Abandon(InboxFullError());
+  };
+  StartOrPost(engine(), /*behind=*/false, start, post,
+              [&] { internal::ConnectionOf(memory_->channel()).FlushUnlessInTurn(); });
 }
 
 void RemoteRecords::Read(absl::Span<const uint64_t> indices, std::byte* out,

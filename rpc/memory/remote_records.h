@@ -78,7 +78,6 @@ class RemoteRecords {
   absl::Status Run(Fill fill);
   template <class Fill>
   void Begin(Fill fill, Function<void(absl::Status)> done);
-  void PostOperation(std::unique_ptr<CallbackRecords> operation);
 
   // Constant after construction.
   std::unique_ptr<RemoteMemory> memory_;
