@@ -6,7 +6,8 @@
 // Memory of a BufferPool (buffer_pool.h) comes with one; an application makes one for memory of its
 // own.
 //
-// Access is kLocalOnly: peers get leases (exports.h), or windows for one call (rpc/bulk.h).
+// Access is kLocalOnly. Peers get leases (exports.h), or regions of their own that last for one
+// call.
 //
 // Threads: Pin() and Unpin() any; the rest, and the destructor, on the engine's thread.
 // Lifetime: the memory outlives it; it is destroyed, or DropRegions() is called, before the

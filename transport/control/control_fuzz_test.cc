@@ -37,7 +37,7 @@ std::vector<std::string> Corpus() {
   const auto preamble = EncodePreamble();
   stream.insert(stream.end(), preamble.begin(), preamble.end());
   AppendControlFrame(ControlType::kClientHello, 0, AsBytes(Encode(client)), &stream);
-  AppendControlFrame(ControlType::kPathTry, 0, AsBytes(Encode(PathTry{1, 0, "x", 4096})), &stream);
+  AppendControlFrame(ControlType::kPathTry, 0, AsBytes(Encode(PathTry{0, "x", 4096})), &stream);
   AppendControlFrame(ControlType::kBye, kIgnorable, AsBytes(EncodeBye("done")), &stream);
   return {std::string(1, '\0') + std::string(AsStringView(stream)),
           "\1" + Encode(client),

@@ -7,30 +7,16 @@
 #include <cerrno>
 #include <utility>
 
-#include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
 
 namespace weft {
 
-ControlSocket::ControlSocket(Descriptor descriptor, Poller* poller, ControlSocketHandler* handler)
-    : descriptor_(std::move(descriptor)), poller_(poller), handler_(handler) {}
+ControlSocket::ControlSocket(Descriptor descriptor, Poller* poller, Function<void()> on_activity)
+    : descriptor_(std::move(descriptor)), poller_(poller), on_activity_(std::move(on_activity)) {}
 
 ControlSocket::~ControlSocket() {
   if (watched_events_ != 0) poller_->Remove(fd());
-}
-
-absl::Status ControlSocket::Start(bool dialing) {
-  dialing_ = dialing;
-  return Watch(WantedEvents());
-}
-
-void ControlSocket::SendPreamble() { SendRaw(AsStringView(EncodePreamble())); }
-
-void ControlSocket::Dialed() {
-  WEFT_CHECK(dialing_);
-  dialing_ = false;
-  WriteSome();
 }
 
 bool ControlSocket::Receive(ControlFrame* frame) {
@@ -56,6 +42,10 @@ bool ControlSocket::HasUnread() const {
 
 void ControlSocket::Queue(ControlType type, uint16_t flags, ByteSpan body) {
   if (shut_) return;
+  if (!std::exchange(greeted_, true)) {
+    const auto preamble = EncodePreamble();
+    unsent_.insert(unsent_.end(), preamble.begin(), preamble.end());
+  }
   if (unsent_.size() + kControlHeaderBytes + body.size() > kMaxUnsentBytes) {
     EndStream(absl::ResourceExhaustedError(
         StrCat("the peer does not read its control connection: ", unsent_.size(),
@@ -79,12 +69,9 @@ void ControlSocket::Linger() {
 }
 
 void ControlSocket::OnReady(uint32_t events) {
-  if (!dialing_) {
-    if ((events & EPOLLOUT) != 0) WriteSome();
-    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
-    if (lingering_ && !gone()) return;
-  }
-  handler_->OnControlActivity();  // may destroy this
+  if ((events & EPOLLOUT) != 0) WriteSome();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
+  if (!lingering_ || gone()) on_activity_();
 }
 
 void ControlSocket::ReadSome() {
@@ -110,7 +97,7 @@ void ControlSocket::ReadSome() {
 }
 
 void ControlSocket::WriteSome() {
-  if (dialing_ || shut_) return;
+  if (shut_) return;
   size_t sent = 0;
   while (sent < unsent_.size()) {
     const ssize_t count = ::send(fd(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL);
@@ -132,7 +119,6 @@ void ControlSocket::WriteSome() {
 }
 
 uint32_t ControlSocket::WantedEvents() const {
-  if (dialing_) return EPOLLOUT;
   return unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
 }
 

@@ -2,12 +2,12 @@
 // also the lifeline: while the connection lives nothing but a Bye ends it, so an end of the stream
 // or an error means that the peer's process or host is gone.
 //
-// Frames are pulled: the handler hears that there is something, and whoever it wakes calls
+// Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
 // Receive() until there is nothing left. No callback runs while a frame is looked at.
 //
-// Threads: one engine's. Lifetime: the poller and the handler outlive it; it may be destroyed
-//   inside the handler's call. Destroying it closes the socket at once; Linger() is the polite
-//   end.
+// Threads: one engine's. Lifetime: the poller outlives it; it is not destroyed inside
+// `on_activity`.
+//   Destroying it closes the socket at once; Linger() is the polite end.
 // Errors: ended() says what happened, once there is no frame left to receive: UNAVAILABLE for the
 //   end of the stream and broken sockets, DATA_LOSS and FAILED_PRECONDITION for a peer that does
 //   not keep to the protocol, RESOURCE_EXHAUSTED for one that does not read.
@@ -20,20 +20,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/function.h"
 #include "transport/control/control_frame.h"
 #include "transport/descriptor.h"
 #include "transport/poller.h"
 
 namespace weft {
-
-class ControlSocketHandler {
- public:
-  // Frames have arrived, or the stream has ended, or a dial is decided. From Poller::Poll().
-  virtual void OnControlActivity() = 0;
-
- protected:
-  ~ControlSocketHandler() = default;
-};
 
 class ControlSocket final : private PollHandler {
  public:
@@ -43,17 +35,15 @@ class ControlSocket final : private PollHandler {
   static constexpr size_t kReadBytes = size_t{16} << 10;
   static constexpr size_t kMaxUnreadBytes = kMaxHelloBodyBytes + kControlHeaderBytes + kReadBytes;
 
-  // `descriptor` is connected, or being dialed: then the handler hears when it is decided.
-  ControlSocket(Descriptor descriptor, Poller* poller, ControlSocketHandler* handler);
+  // `descriptor` is connected. `on_activity`: frames have arrived, or the stream has ended. It is
+  // called from Poller::Poll().
+  ControlSocket(Descriptor descriptor, Poller* poller, Function<void()> on_activity);
   ~ControlSocket();
   ControlSocket(const ControlSocket&) = delete;
   ControlSocket& operator=(const ControlSocket&) = delete;
 
-  // Begins to watch. `dialing`: nothing is read or written until Dialed().
-  // RESOURCE_EXHAUSTED: the poller is full.
-  absl::Status Start(bool dialing);
-  // The dial has succeeded: what is queued is sent now.
-  void Dialed();
+  // Begins to watch. RESOURCE_EXHAUSTED: the poller is full.
+  absl::Status Start() { return Watch(WantedEvents()); }
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);
@@ -64,10 +54,8 @@ class ControlSocket final : private PollHandler {
   // The protocol that the peer's first bytes belong to.
   ControlFrameReader::Greeting greeting() const { return reader_.greeting(); }
 
-  // Once, before the first frame. (A server waits until the client has shown that it speaks the
-  // protocol at all.)
-  void SendPreamble();
-  // Queues a frame and sends what the socket takes. After the end it is dropped.
+  // Queues a frame, the first one behind the preamble, and sends what the socket takes. After the
+  // end it is dropped.
   void Send(ControlType type, ByteSpan body) { Queue(type, /*flags=*/0, body); }
   void Send(ControlType type, const std::string& body) { Send(type, AsBytes(body)); }
   // One that a peer may skip which does not know it.
@@ -76,7 +64,7 @@ class ControlSocket final : private PollHandler {
   void SendRaw(std::string_view text);
 
   // Sends what is queued, tells the peer that no more will come, and from then on throws away what
-  // arrives: OnControlActivity() comes when the peer has closed as well. (Closing with unread bytes
+  // arrives: `on_activity` comes when the peer has closed as well. (Closing with unread bytes
   // would make TCP drop what the peer has not read yet, the Bye among it.)
   void Linger();
 
@@ -99,11 +87,11 @@ class ControlSocket final : private PollHandler {
 
   const Descriptor descriptor_;
   Poller* const poller_;
-  ControlSocketHandler* const handler_;
+  Function<void()> on_activity_;
   ControlFrameReader reader_;
   std::vector<std::byte> unsent_;
   uint64_t received_bytes_ = 0;
-  bool dialing_ = false;
+  bool greeted_ = false;  // the preamble is queued, or sent
   bool lingering_ = false;
   bool shut_ = false;        // no more is sent
   absl::Status stream_end_;  // what the socket said; frames may still be held

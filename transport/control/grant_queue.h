@@ -1,12 +1,13 @@
 // Grants that have arrived on a control connection and wait for the turn in which users may be
 // told.
 //
-// An honest peer has at most kMaxLeases questions, renewals and returns under way as a holder, and
-// as many answers, renewals' answers and ends as an owner: more than kCapacity waiting here is a
-// flood. And of those that wait, a turn takes a few only, so that a peer that fills its connection
-// with questions costs the others of this engine no more than one that sends calls.
+// An honest peer has at most kMaxLeases questions, renewals and returns under way as a lease
+// holder, and as many answers, answers to renewals, and ends as a lease owner. More than kCapacity
+// waiting here is a flood. One turn takes at most kPerTurn of them, so that a peer that fills its
+// control connection with questions takes no more of this engine's time than a peer that sends
+// calls.
 //
-// Threads: one engine's. Lifetime: a member of its session.
+// Threads: one engine's. Lifetime: a member of its control connection.
 // Errors: a full queue is false.
 // Invariants: size() <= kCapacity; nothing is allocated before the first grant.
 #pragma once

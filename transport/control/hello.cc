@@ -30,18 +30,23 @@ absl::StatusOr<Proto> Parse(ByteSpan body, const char* what) {
   return Malformed(what, "not the protobuf message that it should be");
 }
 
-// Of messages that have nothing but the attempt that they are about.
+absl::StatusOr<uint32_t> CheckCandidate(uint32_t candidate, const char* what) {
+  if (candidate < kMaxCandidates) return candidate;
+  return Malformed(what, StrCat("candidate ", candidate, "; the limit is ", kMaxCandidates));
+}
+
+// Of messages that only name a candidate.
 template <class Proto>
-std::string EncodeAttempt(uint32_t attempt) {
+std::string EncodeCandidate(uint32_t candidate) {
   Proto proto;
-  proto.set_attempt(attempt);
+  proto.set_candidate(candidate);
   return proto.SerializeAsString();
 }
 
 template <class Proto>
-absl::StatusOr<uint32_t> DecodeAttempt(ByteSpan body, const char* what) {
+absl::StatusOr<uint32_t> DecodeCandidate(ByteSpan body, const char* what) {
   WEFT_ASSIGN_OR_RETURN(const Proto proto, Parse<Proto>(body, what));
-  return proto.attempt();
+  return CheckCandidate(proto.candidate(), what);
 }
 
 // kUnknownPath for what this release has never heard of.
@@ -162,11 +167,6 @@ absl::StatusOr<std::vector<PathPair>> CheckVerdicts(const Protos& protos, const 
                      static_cast<int>(proto.server_offer()) - 1, Printable(proto.rejected())});
   }
   return pairs;
-}
-
-absl::StatusOr<uint32_t> CheckCandidate(uint32_t candidate, const char* what) {
-  if (candidate < kMaxCandidates) return candidate;
-  return Malformed(what, StrCat("candidate ", candidate, "; the limit is ", kMaxCandidates));
 }
 
 // The link's own slots bound it further; this only keeps out what no slot has.
@@ -307,7 +307,6 @@ std::string Encode(const ServerHello& hello) {
 
 std::string Encode(const PathTry& message) {
   control::PathTry proto;
-  proto.set_attempt(message.attempt);
   proto.set_candidate(message.candidate);
   proto.set_address(message.address);
   proto.set_batch_bytes(message.batch_bytes);
@@ -316,7 +315,7 @@ std::string Encode(const PathTry& message) {
 
 std::string Encode(const PathReady& message) {
   control::PathReady proto;
-  proto.set_attempt(message.attempt);
+  proto.set_candidate(message.candidate);
   proto.set_address(message.address);
   proto.set_nonce(message.nonce);
   proto.set_batch_bytes(message.batch_bytes);
@@ -325,14 +324,13 @@ std::string Encode(const PathReady& message) {
 
 std::string Encode(const PathFailed& message) {
   control::PathFailed proto;
-  proto.set_attempt(message.attempt);
   proto.set_candidate(message.candidate);
   proto.set_reason(Printable(message.reason));
   return proto.SerializeAsString();
 }
 
-std::string EncodePathUp(uint32_t attempt) { return EncodeAttempt<control::PathUp>(attempt); }
-std::string EncodeOpen(uint32_t attempt) { return EncodeAttempt<control::Open>(attempt); }
+std::string EncodePathUp(uint32_t candidate) { return EncodeCandidate<control::PathUp>(candidate); }
+std::string EncodeOpen(uint32_t candidate) { return EncodeCandidate<control::Open>(candidate); }
 
 std::string EncodeRefusal(const absl::Status& why) {
   control::Refusal proto;
@@ -377,7 +375,6 @@ absl::StatusOr<PathTry> DecodePathTry(ByteSpan body) {
   constexpr char kWhat[] = "PathTry";
   WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathTry>(body, kWhat));
   PathTry message;
-  message.attempt = proto.attempt();
   WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
@@ -389,7 +386,7 @@ absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
   constexpr char kWhat[] = "PathReady";
   WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathReady>(body, kWhat));
   PathReady message;
-  message.attempt = proto.attempt();
+  WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
   message.nonce = proto.nonce();
@@ -401,18 +398,17 @@ absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body) {
   constexpr char kWhat[] = "PathFailed";
   WEFT_ASSIGN_OR_RETURN(const auto proto, Parse<control::PathFailed>(body, kWhat));
   PathFailed message;
-  message.attempt = proto.attempt();
   WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   message.reason = Printable(proto.reason());
   return message;
 }
 
 absl::StatusOr<uint32_t> DecodePathUp(ByteSpan body) {
-  return DecodeAttempt<control::PathUp>(body, "PathUp");
+  return DecodeCandidate<control::PathUp>(body, "PathUp");
 }
 
 absl::StatusOr<uint32_t> DecodeOpen(ByteSpan body) {
-  return DecodeAttempt<control::Open>(body, "Open");
+  return DecodeCandidate<control::Open>(body, "Open");
 }
 
 absl::Status DecodeRefusal(ByteSpan body) {

@@ -103,22 +103,21 @@ struct ServerHello {
   std::string hello;
 };
 
+// What follows names a candidate by its place in ServerHello::candidates, < kMaxCandidates.
 struct PathTry {
-  uint32_t attempt = 0;
-  uint32_t candidate = 0;  // its place in ServerHello::candidates; < kMaxCandidates
+  uint32_t candidate = 0;
   std::string address;
   uint32_t batch_bytes = 0;  // 256..1 MiB
 };
 
 struct PathReady {
-  uint32_t attempt = 0;
+  uint32_t candidate = 0;
   std::string address;
   uint64_t nonce = 0;
-  uint32_t batch_bytes = 0;
+  uint32_t batch_bytes = 0;  // 256..1 MiB
 };
 
 struct PathFailed {
-  uint32_t attempt = 0;
   uint32_t candidate = 0;
   std::string reason;
 };
@@ -129,8 +128,8 @@ std::string Encode(const ServerHello& hello);
 std::string Encode(const PathTry& message);
 std::string Encode(const PathReady& message);
 std::string Encode(const PathFailed& message);
-std::string EncodePathUp(uint32_t attempt);
-std::string EncodeOpen(uint32_t attempt);
+std::string EncodePathUp(uint32_t candidate);
+std::string EncodeOpen(uint32_t candidate);
 std::string EncodeRefusal(const absl::Status& why);
 std::string EncodeBye(std::string_view reason);
 

@@ -90,9 +90,8 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(server->candidates[1].rejected, "");
   EXPECT_TRUE(server->local_nonce == FullServerHello().local_nonce);
 
-  const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{3, 39, "*:1", 4096})));
+  const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{39, "*:1", 4096})));
   ASSERT_TRUE(wanted.ok()) << wanted.status();
-  EXPECT_EQ(wanted->attempt, 3u);
   EXPECT_EQ(wanted->candidate, 39u);
   EXPECT_EQ(wanted->batch_bytes, 4096u);
   EXPECT_EQ(*DecodeOpen(AsBytes(EncodeOpen(9))), 9u);
@@ -218,7 +217,7 @@ TEST(Hello, TextsOfAPeerAreHarmless) {
 }
 
 TEST(PathTry, IsBoundedToo) {
-  const std::string good = Encode(PathTry{1, 0, "*:1", 4096});
+  const std::string good = Encode(PathTry{0, "*:1", 4096});
   using Change = void (*)(control::PathTry&);
   const Change kCases[] = {
       [](control::PathTry& p) { p.set_candidate(40); },

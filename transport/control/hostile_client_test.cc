@@ -163,11 +163,14 @@ TEST_F(HostileClientTest, BreakingTheRulesEndsOnesOwnConnection) {
       Frame(ControlType::kClientHello, Encode(GoodHello())),  // a second one
       Frame(ControlType::kOpen, EncodeOpen(1)),
       Frame(ControlType::kServerHello, ""),
-      Frame(ControlType::kPathTry, Encode(PathTry{0, 1, "x", 4096})),  // number 0
-      Frame(ControlType::kPathTry, Encode(PathTry{1, 2, "x", 4096})),
-      Frame(ControlType::kPathTry, Encode(PathTry{1, 1, "x", 1})),
-      Frame(ControlType::kPathFailed, Encode(PathFailed{0, 1, "no"})) +
-          Frame(ControlType::kPathTry, Encode(PathTry{1, 1, "x", 4096})),
+      Frame(ControlType::kPathTry, Encode(PathTry{1, "x", 4096})) +  // tried twice
+          Frame(ControlType::kPathTry, Encode(PathTry{1, "x", 4096})),
+      Frame(ControlType::kPathTry, Encode(PathTry{1, "x", 4096})) +  // and in the wrong order
+          Frame(ControlType::kPathTry, Encode(PathTry{0, "x", 4096})),
+      Frame(ControlType::kPathTry, Encode(PathTry{2, "x", 4096})),
+      Frame(ControlType::kPathTry, Encode(PathTry{1, "x", 1})),
+      Frame(ControlType::kPathFailed, Encode(PathFailed{1, "no"})) +
+          Frame(ControlType::kPathTry, Encode(PathTry{1, "x", 4096})),
       std::string("\xff\xff\xff\xff\xff\xff\xff\xff"),
   };
   for (const std::string& bytes : rude) {
@@ -191,7 +194,7 @@ TEST_F(HostileClientTest, SharedMemoryNeedsTheProof) {
   Stranger stranger = NewStranger();
   stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
   ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kServerHello));
-  stranger.Say(Frame(ControlType::kPathTry, Encode(PathTry{1, 0, "fi_shm://guess", 4096})));
+  stranger.Say(Frame(ControlType::kPathTry, Encode(PathTry{0, "fi_shm://guess", 4096})));
   ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kPathFailed));
   const auto failed = DecodePathFailed(AsBytes(stranger.Body(ControlType::kPathFailed)));
   ASSERT_TRUE(failed.ok()) << failed.status();
@@ -202,7 +205,7 @@ TEST_F(HostileClientTest, AClientThatLeavesInTheMiddleIsForgotten) {
   Stranger stranger = NewStranger();
   stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
   ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kServerHello));
-  stranger.Say(Frame(ControlType::kPathTry, Encode(PathTry{1, 1, "*:1", 4096})));
+  stranger.Say(Frame(ControlType::kPathTry, Encode(PathTry{1, "*:1", 4096})));
   ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kPathReady));
   stranger.HangUp();
   ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));

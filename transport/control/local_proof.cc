@@ -159,8 +159,9 @@ class LocalProofServer::Visitor final : public PollHandler {
   const Descriptor socket_;
 };
 
-absl::StatusOr<std::unique_ptr<LocalProofServer>> LocalProofServer::Open(
-    Poller* poller, Doorbell* doorbell, LocalProofHandler* handler) {
+absl::StatusOr<std::unique_ptr<LocalProofServer>> LocalProofServer::Open(Poller* poller,
+                                                                         Doorbell* doorbell,
+                                                                         OnNeighbour on_neighbour) {
   std::string name = RandomName();
   Descriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const KernelAddress address = AbstractAddress(name);
@@ -168,19 +169,19 @@ absl::StatusOr<std::unique_ptr<LocalProofServer>> LocalProofServer::Open(
       ::listen(listener.get(), kBacklog) != 0) {
     return StatusFromErrno(errno, "open the local socket");
   }
-  std::unique_ptr<LocalProofServer> server(
-      new LocalProofServer(std::move(name), std::move(listener), poller, doorbell, handler));
+  std::unique_ptr<LocalProofServer> server(new LocalProofServer(
+      std::move(name), std::move(listener), poller, doorbell, std::move(on_neighbour)));
   WEFT_RETURN_IF_ERROR(poller->Add(server->listener_.get(), EPOLLIN, server.get()));
   return server;
 }
 
 LocalProofServer::LocalProofServer(std::string name, Descriptor listener, Poller* poller,
-                                   Doorbell* doorbell, LocalProofHandler* handler)
+                                   Doorbell* doorbell, OnNeighbour on_neighbour)
     : name_(std::move(name)),
       listener_(std::move(listener)),
       poller_(poller),
       doorbell_(doorbell),
-      handler_(handler) {}
+      on_neighbour_(std::move(on_neighbour)) {}
 
 LocalProofServer::~LocalProofServer() { poller_->Remove(listener_.get()); }
 
@@ -216,7 +217,7 @@ absl::StatusOr<HandOver> LocalProofServer::Examine(int fd, const Nonce128& nonce
   WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(descriptors[kEvent].Release(),
                                                                descriptors[kPage].Release()));
   neighbour.domain = std::move(descriptors[kDomain]);
-  return handler_->OnNeighbour(nonce, std::move(neighbour));
+  return on_neighbour_(nonce, std::move(neighbour));
 }
 
 void LocalProofServer::Answer(int fd, const absl::StatusOr<HandOver>& verdict) {
@@ -274,7 +275,7 @@ void LocalProofClient::OnReady(uint32_t) {
   absl::StatusOr<Neighbour> neighbour = ReadAnswer();
   poller_->Remove(socket_.get());
   socket_.Reset();
-  result_->OnLocalProof(std::move(neighbour));
+  on_result_(std::move(neighbour));
 }
 
 absl::StatusOr<Neighbour> LocalProofClient::ReadAnswer() {

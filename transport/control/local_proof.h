@@ -13,8 +13,8 @@
 //
 // The socket is of the kind SOCK_SEQPACKET: request and answer are one message each.
 //
-// Threads: one engine's. Lifetime: poller, doorbell and handlers outlive the objects. An object may
-//   be destroyed inside its own handler's call.
+// Threads: one engine's. Lifetime: poller and doorbell outlive the objects. No object is destroyed
+//   inside its own callback.
 // Errors: texts name the obstacle for a candidate path's reason (docs/paths.md).
 // Invariants: a server holds at most kMaxVisitors clients that have not presented anything yet; the
 //   oldest leaves when another comes.
@@ -25,9 +25,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/function.h"
 #include "transport/control/hello.h"
 #include "transport/descriptor.h"
 #include "transport/doorbell.h"
@@ -57,28 +59,23 @@ struct Neighbour {
 };
 
 // What a server hands over, besides its doorbell. Borrowed until the answer is sent, that is: until
-// OnNeighbour()'s caller is back in the poller.
+// the callback's caller is back in the poller.
 struct HandOver {
   int domain_descriptor = -1;
   int link_descriptor = -1;
 };
 
-class LocalProofHandler {
+class LocalProofServer final : private PollHandler {
  public:
   // A client presents `nonce`. OK: it is expected, `neighbour` (whose process number is the
   // kernel's) has been taken, and the client gets these; an error's text is the answer to it.
-  virtual absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) = 0;
+  using OnNeighbour =
+      Function<absl::StatusOr<HandOver>(const Nonce128& nonce, Neighbour neighbour)>;
 
- protected:
-  ~LocalProofHandler() = default;
-};
-
-class LocalProofServer final : private PollHandler {
- public:
   static constexpr size_t kMaxVisitors = 64;
 
   static absl::StatusOr<std::unique_ptr<LocalProofServer>> Open(Poller* poller, Doorbell* doorbell,
-                                                                LocalProofHandler* handler);
+                                                                OnNeighbour on_neighbour);
   ~LocalProofServer();
 
   // The abstract socket's name, without the leading zero byte.
@@ -88,7 +85,7 @@ class LocalProofServer final : private PollHandler {
   class Visitor;
 
   LocalProofServer(std::string name, Descriptor listener, Poller* poller, Doorbell* doorbell,
-                   LocalProofHandler* handler);
+                   OnNeighbour on_neighbour);
 
   void OnReady(uint32_t events) override;
   void Serve(Visitor* visitor);
@@ -100,28 +97,21 @@ class LocalProofServer final : private PollHandler {
   const Descriptor listener_;
   Poller* const poller_;
   Doorbell* const doorbell_;
-  LocalProofHandler* const handler_;
+  OnNeighbour on_neighbour_;
   std::deque<std::unique_ptr<Visitor>> visitors_;  // oldest first
-};
-
-class LocalProofResult {
- public:
-  // The exchange is over: the server is a neighbour, or why not. Once.
-  virtual void OnLocalProof(absl::StatusOr<Neighbour> neighbour) = 0;
-
- protected:
-  ~LocalProofResult() = default;
 };
 
 class LocalProofClient final : private PollHandler {
  public:
+  // The exchange is over: the server is a neighbour, or why not. Once.
+  using OnResult = Function<void(absl::StatusOr<Neighbour> neighbour)>;
+
   // `domain_descriptor`: of this side's domain; it stays open for as long as this lives.
-  LocalProofClient(Poller* poller, Doorbell* doorbell, int domain_descriptor,
-                   LocalProofResult* result)
+  LocalProofClient(Poller* poller, Doorbell* doorbell, int domain_descriptor, OnResult on_result)
       : poller_(poller),
         doorbell_(doorbell),
         domain_descriptor_(domain_descriptor),
-        result_(result) {}
+        on_result_(std::move(on_result)) {}
   ~LocalProofClient();
 
   // Connects to the server's socket and presents the nonce; the result follows from Poller::Poll().
@@ -137,7 +127,7 @@ class LocalProofClient final : private PollHandler {
   Poller* const poller_;
   Doorbell* const doorbell_;
   const int domain_descriptor_;
-  LocalProofResult* const result_;
+  OnResult on_result_;
   Descriptor socket_;
   int32_t server_process_id_ = 0;
 };

@@ -30,27 +30,30 @@ size_t OpenDescriptors() {
 }
 
 // A server that expects one nonce, and a client's raw socket to it.
-class LocalProofTest : public ::testing::Test, protected LocalProofHandler, LocalProofResult {
+class LocalProofTest : public ::testing::Test {
  protected:
   void SetUp() override {
     poller_ = *Poller::Create();
     client_bell_ = *Doorbell::Create();
     server_bell_ = *Doorbell::Create();
-    auto server = LocalProofServer::Open(poller_.get(), server_bell_.get(), this);
+    auto server = LocalProofServer::Open(poller_.get(), server_bell_.get(),
+                                         [this](const Nonce128& nonce, Neighbour neighbour) {
+                                           return OnNeighbour(nonce, std::move(neighbour));
+                                         });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
-    client_ =
-        std::make_unique<LocalProofClient>(poller_.get(), client_bell_.get(), client_domain_.get(),
-                                           static_cast<LocalProofResult*>(this));
+    client_ = std::make_unique<LocalProofClient>(
+        poller_.get(), client_bell_.get(), client_domain_.get(),
+        [this](absl::StatusOr<Neighbour> neighbour) { OnLocalProof(std::move(neighbour)); });
   }
 
-  absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) override {
+  absl::StatusOr<HandOver> OnNeighbour(const Nonce128& nonce, Neighbour neighbour) {
     ++presented_;
     if (!(nonce == kNonce)) return absl::NotFoundError("no handshake waits for this nonce");
     visitor_ = std::move(neighbour);
     return HandOver{server_domain_.get(), link_.get()};
   }
-  void OnLocalProof(absl::StatusOr<Neighbour> neighbour) override {
+  void OnLocalProof(absl::StatusOr<Neighbour> neighbour) {
     EXPECT_FALSE(result_.has_value());
     result_ = std::move(neighbour);
   }

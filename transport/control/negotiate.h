@@ -1,7 +1,8 @@
 // What two sides agree on, as pure functions of what they told each other.
 //
-// The server decides, and tells its decisions in its hello; the client checks them. So both sides
-// know every candidate path, in the same order, and the reason for each that was ruled out.
+// The server decides which paths are candidates, and sends its decisions in its hello; the client
+// checks them. So both sides know every candidate, in the same order, and the reason for each that
+// is rejected.
 //
 // Threads: pure functions.
 #pragma once

@@ -12,8 +12,8 @@
 namespace weft {
 
 bool Strangers::MakeRoom(uint64_t now_ns) {
-  if (sessions_.CountSlowly() < kMaxStrangers) return true;
-  AcceptSession* const oldest = sessions_.Front();
+  if (strangers_.CountSlowly() < kMaxStrangers) return true;
+  ControlConnection* const oldest = strangers_.Front();
   if (now_ns - oldest->started_ns() < kGraceNs) return false;
   oldest->Evict();
   return true;
@@ -21,23 +21,35 @@ bool Strangers::MakeRoom(uint64_t now_ns) {
 
 absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(
     ControlContext* context, Strangers* strangers, const std::string& address,
-    const ListenOptions& options, PathPolicy paths, Acceptor* acceptor) {
-  auto policy = std::make_shared<AcceptPolicy>(acceptor, options, std::move(paths));
-  std::unique_ptr<NetworkListener> listener(
-      new NetworkListener(context, strangers, std::move(policy)));
+    const ListenOptions& options, PathPolicy policy, Acceptor* acceptor) {
+  std::unique_ptr<NetworkListener> listener(new NetworkListener(
+      context, strangers, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
   WEFT_RETURN_IF_ERROR(listener->Bind(address));
   WEFT_RETURN_IF_ERROR(context->engine.poller->Add(listener->fd(), EPOLLIN,
                                                    static_cast<PollHandler*>(listener.get())));
-  auto proofs = LocalProofServer::Open(context->engine.poller, context->engine.doorbell,
-                                       listener->policy_.get());
-  if (proofs.ok()) {
-    listener->proofs_ = *std::move(proofs);
-    listener->policy_->local_socket = listener->proofs_->name();
-  } else {
-    WEFT_LOG(kWarning, "no shared memory for clients of ", address, ": ",
-             ToStd(proofs.status().message()));
-  }
+  listener->OpenLocalSocket();
   return listener;
+}
+
+void NetworkListener::OpenLocalSocket() {
+  const auto on_neighbour = [state = state_.get()](
+                                const Nonce128& nonce,
+                                Neighbour neighbour) -> absl::StatusOr<HandOver> {
+    const auto found = state->awaited.find(nonce.high);
+    if (found == state->awaited.end()) {
+      return absl::NotFoundError("no handshake waits for this nonce");
+    }
+    return found->second->TakeNeighbour(nonce, std::move(neighbour));
+  };
+  auto proofs =
+      LocalProofServer::Open(context_->engine.poller, context_->engine.doorbell, on_neighbour);
+  if (!proofs.ok()) {
+    WEFT_LOG(kWarning, "no shared memory for clients of ", address_, ": ",
+             ToStd(proofs.status().message()));
+    return;
+  }
+  proofs_ = *std::move(proofs);
+  state_->local_socket = proofs_->name();
 }
 
 absl::Status NetworkListener::Bind(const std::string& text) {
@@ -68,8 +80,8 @@ void NetworkListener::Stop() {
   context_->engine.timers->Cancel(this);
   context_->engine.poller->Remove(fd());
   context_ = nullptr;
-  policy_->acceptor = nullptr;
-  policy_->local_socket.clear();
+  state_->acceptor = nullptr;
+  state_->local_socket.clear();
   proofs_.reset();
   socket_.Reset();
   unix_.reset();
@@ -87,8 +99,9 @@ void NetworkListener::OnReady(uint32_t) {
       return;
     }
     if (!client->valid()) return;
-    auto* const session = new AcceptSession(context_, policy_);  // the context's from here on
-    if (session->Start(*std::move(client)).ok()) strangers_->Add(session);
+    ControlConnection* const stranger =
+        ControlConnection::Accept(context_, state_, *std::move(client));
+    if (stranger != nullptr) strangers_->Add(stranger);
   }
 }
 

@@ -1,4 +1,5 @@
-// A listening address of a real network: takes clients in, as long as there is room for strangers.
+// A listening address of a real network. It accepts clients as long as there are fewer than
+// Strangers::kMaxStrangers whose hello is not complete.
 //
 // Threads: one engine's. Lifetime: the user's; it may outlive the transport, and then does nothing.
 // Errors: see Transport::Listen().
@@ -10,7 +11,7 @@
 #include <string>
 
 #include "core/timer_wheel.h"
-#include "transport/control/accept_session.h"
+#include "transport/control/control_connection.h"
 #include "transport/control/local_proof.h"
 #include "transport/control/unix_listener.h"
 
@@ -28,12 +29,12 @@ class Strangers {
   // client's hello takes a round trip.
   static constexpr uint64_t kGraceNs = 200'000'000;
 
-  void Add(AcceptSession* session) { sessions_.PushBack(session); }
+  void Add(ControlConnection* stranger) { strangers_.PushBack(stranger); }
   // Whether one more may come in.
   bool MakeRoom(uint64_t now_ns);
 
  private:
-  IntrusiveList<AcceptSession, GreetingTag> sessions_;
+  IntrusiveList<ControlConnection, StrangerTag> strangers_;
 };
 
 class NetworkListener final : public Listener,
@@ -43,7 +44,7 @@ class NetworkListener final : public Listener,
  public:
   static absl::StatusOr<std::unique_ptr<NetworkListener>> Open(
       ControlContext* context, Strangers* strangers, const std::string& address,
-      const ListenOptions& options, PathPolicy paths, Acceptor* acceptor);
+      const ListenOptions& options, PathPolicy policy, Acceptor* acceptor);
   ~NetworkListener() override { Stop(); }
 
   const std::string& address() const override { return address_; }
@@ -58,17 +59,19 @@ class NetworkListener final : public Listener,
   static constexpr uint64_t kPauseNs = 100'000'000;
 
   NetworkListener(ControlContext* context, Strangers* strangers,
-                  std::shared_ptr<AcceptPolicy> policy)
-      : context_(context), strangers_(strangers), policy_(std::move(policy)) {}
+                  std::shared_ptr<ListenerState> state)
+      : context_(context), strangers_(strangers), state_(std::move(state)) {}
 
   absl::Status Bind(const std::string& text);
   int fd() const { return unix_ != nullptr ? unix_->fd() : socket_.get(); }
   void OnReady(uint32_t events) override;
   void OnTimer() override;
+  // Opens the local socket at which clients of this host prove where they are.
+  void OpenLocalSocket();
 
   ControlContext* context_;  // null: stopped
   Strangers* const strangers_;
-  const std::shared_ptr<AcceptPolicy> policy_;
+  const std::shared_ptr<ListenerState> state_;
   std::string address_;
   Descriptor socket_;
   std::unique_ptr<UnixListener> unix_;

@@ -6,7 +6,6 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/control/address.h"
-#include "transport/control/dial_session.h"
 
 namespace weft {
 
@@ -27,7 +26,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
 NetworkTransport::~NetworkTransport() {
   closing_ = true;
   while (NetworkListener* listener = listeners_.PopFront()) listener->Stop();
-  while (ControlSession* session = context_.members.Front()) session->Shutdown();
+  while (ControlConnection* member = context_.members.Front()) member->Shutdown();
   DeleteRetired();
   counter_set_->Unregister(&region_counters_.registrations);
   counter_set_->Unregister(&region_counters_.registered_bytes);
@@ -47,7 +46,7 @@ absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::st
     return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
   }
   WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
-  const std::vector<PathOffer> offers = context_.Offers(policy);
+  const std::vector<PathOffer> offers = domains_.Offers(policy, context_.now_ns());
   WEFT_ASSIGN_OR_RETURN(
       std::unique_ptr<NetworkListener> listener,
       NetworkListener::Open(&context_, &strangers_, address, options, std::move(policy), acceptor));
@@ -74,15 +73,14 @@ absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address
   if (closing_) return absl::FailedPreconditionError("the engine ends");
   WEFT_RETURN_IF_ERROR(CheckLinkOptions(options.link, options.hello));
   WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
-  WEFT_ASSIGN_OR_RETURN(ServerAddress server, ParseServerAddress(address));
+  WEFT_ASSIGN_OR_RETURN(const ServerAddress server, ParseServerAddress(address));
   if (server.kind == ServerAddress::Kind::kInternet && server.port == 0) {
     return absl::InvalidArgumentError(
         StrCat("address \"", address, "\": nobody can be reached at port 0"));
   }
   WEFT_ASSIGN_OR_RETURN(std::vector<KernelAddress> found, Resolve(server));
-  auto* const session = new DialSession(&context_, std::move(server), std::move(found), options,
-                                        std::move(policy));  // the context's from here on
-  return session->Start(handler);
+  return ControlConnection::Dial(&context_, server, std::move(found), options, std::move(policy),
+                                 handler);
 }
 
 int NetworkTransport::Poll(int budget, uint64_t) {
@@ -104,18 +102,18 @@ int NetworkTransport::TellNews() {
 
 // Those that become ready meanwhile wait for the next turn.
 int NetworkTransport::RunReady() {
-  IntrusiveList<ControlSession, ReadyTag> now;
+  IntrusiveList<ControlConnection, ReadyTag> now;
   now.SpliceBack(context_.ready);
   int count = 0;
-  while (ControlSession* session = now.PopFront()) {
-    session->Run();
+  while (ControlConnection* connection = now.PopFront()) {
+    connection->Run();
     ++count;
   }
   return count;
 }
 
 void NetworkTransport::DeleteRetired() {
-  while (ControlSession* session = context_.retired.PopFront()) delete session;
+  while (ControlConnection* retired = context_.retired.PopFront()) delete retired;
 }
 
 bool NetworkTransport::Arm() { return !HasNews() && domains_.Arm(); }

@@ -1,27 +1,26 @@
 // The real network: one address for each server, a control connection for each peer, and the best
 // path that both have for the messages.
 //
-//   NetworkListener   takes clients in
-//   AcceptSession     the server's half of one handshake, and the connection's life after it
-//   DialSession       the client's
-//   DomainSet         the providers, opened when first needed
-//   PathCounters      what is counted: path.opened.*, path.rejected.*
-//   ConnectionTable   where batches find their connection (transport/framing/)
+//   NetworkListener    takes clients in
+//   ControlConnection  one connection: its handshake, its life, its end (control_connection.h)
+//   DomainSet          the providers, opened when first needed
+//   PathCounters       what is counted: path.opened.*, path.rejected.*
+//   ConnectionTable    where batches find their connection (transport/framing/)
 //
-// A turn costs what its domains cost: sessions run only when their socket, their link or their
-// alarm has something for them. Descriptors are the engine's poller's business.
+// A turn costs what its domains cost: control connections run only when their socket, their link
+// or their alarm has something for them. Descriptors are the engine's poller's business.
 //
 // Threads: one engine's. Lifetime: Transport's; listeners may outlive it.
 // Errors: as transport.h says.
-// Invariants: every session is in the context's `members` or in `retired`; a retired one is deleted
-//   in Poll(), outside of callbacks.
+// Invariants: every control connection is in the context's `members` or in `retired`; a retired one
+//   is deleted in Poll(), outside of callbacks.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "transport/control/control_session.h"
+#include "transport/control/control_connection.h"
 #include "transport/control/domain_set.h"
 #include "transport/control/network_listener.h"
 #include "transport/engine.h"

@@ -1,9 +1,9 @@
 // What became of candidate paths, as counters of the engine:
 //
-//   path.opened.shm, path.opened.verbs.roce_v2, ...     connections that this path carries or
-//   carried path.rejected.shm, path.rejected.verbs.iwarp, ...   candidates with a reason against
-//                                                       them, in handshakes that ended, well or
-//                                                       not
+//   path.opened.shm, path.opened.verbs.roce_v2, ...    connections that this path carries or has
+//                                                      carried
+//   path.rejected.shm, path.rejected.verbs.iwarp, ...  candidates that a handshake rejected,
+//                                                      whether it opened a connection or not
 //
 // Threads: counted by the engine's; read by any (core/counters.h).
 #pragma once

@@ -5,44 +5,35 @@
 //   and whether it promises heartbeats: only an engine with a thread of its own can. A side watches
 //   a peer that promises. Both send a heartbeat each quarter of the smaller timeout.
 //
-// What keeps it from crying wolf:
-//   - It never judges before it has looked: bytes that wait unread in the socket are a sign of
-//     life, however long ago they came. So a pause of this side alone (nobody drives, a long
-//     handler, a stopped process) proves nothing against the peer.
-//   - After such a pause of half the timeout or more the clock starts again: the whole machine may
-//     have been paused, and a peer that was not heard in return has stopped sending (below).
-//   - Only what the peer promised is held against it.
-// What bounds it: at most kMaxUnanswered heartbeats are sent to a peer of which nothing is heard,
-//   so that one that nobody drives for days does not fill its socket. A peer that sends more
-//   than kMaxFrames frames in one interval breaks the protocol.
+// A living peer is not declared dead, because:
+//   - Bytes that wait unread in the socket are a sign of life, however long ago they came. The
+//     watch asks for them before it judges, so that a pause of this side alone (nobody drives, a
+//     long handler, a stopped process) proves nothing against the peer.
+//   - After such a pause of half the timeout or more the timeout starts again: the whole machine
+//     may have been paused, and a peer that hears nothing stops sending (below).
+//   - A peer that has promised no heartbeats is not watched.
+// Limits: at most kMaxUnanswered heartbeats are sent to a peer of which nothing is heard, so that
+//   the socket of a peer that nobody drives for days does not fill. A peer that sends more than
+//   kMaxFrames frames in one interval breaks the protocol.
 //
-// No cost for messages: one timer for each connection, a clock reading for each heartbeat.
+// It costs messages nothing: its connection has one timer, and reads the clock once for each
+// heartbeat.
 //
-// Threads: one engine's. Lifetime: the wheel, the clock and the host outlive it.
+// It is a calculation without a timer of its own: the connection calls OnTime() at due_ns(), and
+// does what the answer says.
+//
+// Threads: one engine's. Lifetime: a plain value.
 // Errors: none. Invariants: silent for less than the timeout, as far as it was looked at.
 #pragma once
 
 #include <cstdint>
 
 #include "core/clock.h"
-#include "core/timer_wheel.h"
 
 namespace weft {
 
-class PeerWatch final : private Timer {
+class PeerWatch {
  public:
-  class Host {
-   public:
-    virtual void SendHeartbeat() = 0;
-    // Something from the peer, its end included, waits to be read.
-    virtual bool HasUnread() = 0;
-    // The peer is dead. The watch has stopped. From TimerWheel::Advance().
-    virtual void OnPeerSilent() = 0;
-
-   protected:
-    ~Host() = default;
-  };
-
   struct Terms {
     uint64_t own_timeout_ns = 0;   // 0: this side does not watch
     uint64_t peer_timeout_ns = 0;  // 0: the peer does not watch
@@ -56,37 +47,54 @@ class PeerWatch final : private Timer {
   // All that an honest peer can have sent during any pause of this side, four times over.
   static constexpr uint32_t kMaxFrames = 4 * kMaxUnanswered;
 
+  // Heartbeats of all connections fall on so many moments of an interval (NextBeatNs()).
   static constexpr uint64_t kBeatsTogether = 16;
 
-  explicit PeerWatch(Host* host) : host_(host) {}
+  // What is to be done now.
+  enum class Verdict : uint8_t {
+    kNothing = 1,
+    kHeartbeat = 2,  // send one
+    kSilent = 3,     // the peer is dead: nothing more is to be asked
+  };
 
-  // REQUIRES: timeouts are 0 or kMinPeerTimeoutNs..kMaxPeerTimeoutNs; stopped, or new.
-  void Start(TimerWheel* timers, const Clock* clock, const Terms& terms);
-  void Stop();
+  // REQUIRES: timeouts are 0 or kMinPeerTimeoutNs..kMaxPeerTimeoutNs; new.
+  void Start(uint64_t now_ns, const Terms& terms);
+
+  // When OnTime() is to be called next; kNever: nobody asks for heartbeats.
+  uint64_t due_ns() const { return due_ns_; }
+  // `has_unread()`: whether something from the peer, its end included, waits to be read. It is
+  // asked only where the peer would be dead otherwise.
+  template <class HasUnread>
+  Verdict OnTime(uint64_t now_ns, HasUnread has_unread) {
+    if (timeout_ns_ != 0) {
+      const bool paused = now_ns - due_ns_ >= timeout_ns_ / 2;
+      if (paused) heard_ns_ = now_ns;
+      if (now_ns >= heard_ns_ + timeout_ns_) {
+        if (!has_unread()) return Verdict::kSilent;
+        heard_ns_ = now_ns;
+      }
+    }
+    return Beat(now_ns);
+  }
 
   // Bytes have arrived.
-  void OnHeard();
+  void OnHeard(uint64_t now_ns) {
+    unanswered_ = 0;
+    heard_ns_ = now_ns;
+  }
   // A frame has arrived. False: too many.
   [[nodiscard]] bool OnFrame() { return ++frames_ <= kMaxFrames; }
 
-  bool watching() const { return timeout_ns_ != 0; }
-
  private:
-  void OnTimer() override;
-  // False: the peer is dead.
-  bool Judge(uint64_t now_ns);
-  void Beat(uint64_t now_ns);
+  Verdict Beat(uint64_t now_ns);
   uint64_t NextBeatNs(uint64_t now_ns) const;
-  void ScheduleNext();
+  void SetDue();
 
-  Host* const host_;
-  TimerWheel* timers_ = nullptr;
-  const Clock* clock_ = nullptr;
   uint64_t timeout_ns_ = 0;  // of this side; 0: it does not watch
   uint64_t interval_ns_ = 0;
   uint64_t heard_ns_ = 0;
   uint64_t next_beat_ns_ = 0;
-  uint64_t due_ns_ = 0;  // when the timer was to fire
+  uint64_t due_ns_ = kNever;
   uint32_t unanswered_ = 0;
   uint32_t frames_ = 0;  // in this interval
 };

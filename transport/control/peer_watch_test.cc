@@ -13,16 +13,19 @@ constexpr uint64_t kTimeoutNs = 3 * kNsPerSec;
 constexpr uint64_t kQuarterNs = kTimeoutNs / PeerWatch::kHeartbeatsPerTimeout;
 constexpr uint64_t kStepNs = 10 * kNsPerMs;  // between two turns of a healthy engine
 
-class PeerWatchTest : public testing::Test, protected PeerWatch::Host {
+class PeerWatchTest : public testing::Test, protected Timer {
  protected:
-  void Start(const PeerWatch::Terms& terms) { watch_.Start(&wheel_, &clock_, terms); }
+  void Start(const PeerWatch::Terms& terms) {
+    watch_.Start(clock_.NowNs(), terms);
+    Schedule();
+  }
   void StartBoth() { Start({kTimeoutNs, kTimeoutNs, /*peer_promises=*/true}); }
 
   // The engine turns all the time. `heard_each_ns`: how often the peer is heard; 0: never.
   void Drive(uint64_t ns, uint64_t heard_each_ns = 0) {
     for (uint64_t at = kStepNs; at <= ns; at += kStepNs) {
       clock_.Advance(kStepNs);
-      if (heard_each_ns != 0 && at % heard_each_ns == 0) watch_.OnHeard();
+      if (heard_each_ns != 0 && at % heard_each_ns == 0) watch_.OnHeard(clock_.NowNs());
       wheel_.Advance(clock_.NowNs());
     }
   }
@@ -32,13 +35,27 @@ class PeerWatchTest : public testing::Test, protected PeerWatch::Host {
     wheel_.Advance(clock_.NowNs());
   }
 
-  void SendHeartbeat() override { ++beats_; }
-  bool HasUnread() override { return unread_; }
-  void OnPeerSilent() override { ++deaths_; }
+  // As a connection does it.
+  void OnTimer() override {
+    switch (watch_.OnTime(clock_.NowNs(), [this] { return unread_; })) {
+      case PeerWatch::Verdict::kNothing:
+        break;
+      case PeerWatch::Verdict::kHeartbeat:
+        ++beats_;
+        break;
+      case PeerWatch::Verdict::kSilent:
+        ++deaths_;
+        return;
+    }
+    Schedule();
+  }
+  void Schedule() {
+    if (watch_.due_ns() != kNever) wheel_.Schedule(this, watch_.due_ns());
+  }
 
   FakeClock clock_;
   TimerWheel wheel_{clock_.NowNs()};
-  PeerWatch watch_{this};
+  PeerWatch watch_;
   bool unread_ = false;
   uint32_t beats_ = 0;
   int deaths_ = 0;
@@ -143,7 +160,7 @@ TEST_F(PeerWatchTest, APeerThatNobodyDrivesIsNotSentHeartbeatsForEver) {
   Start({kTimeoutNs, kTimeoutNs, /*peer_promises=*/false});
   Drive(100 * kTimeoutNs);
   EXPECT_EQ(beats_, PeerWatch::kMaxUnanswered);
-  watch_.OnHeard();
+  watch_.OnHeard(clock_.NowNs());
   Drive(kTimeoutNs);
   EXPECT_GE(beats_, PeerWatch::kMaxUnanswered + 3);
 }
@@ -156,9 +173,9 @@ TEST_F(PeerWatchTest, AFloodOfFramesIsToldFromWhatWaitedDuringAPause) {
   EXPECT_TRUE(watch_.OnFrame());
 }
 
-TEST_F(PeerWatchTest, AStoppedWatchIsQuiet) {
+TEST_F(PeerWatchTest, AWatchThatIsNotAskedIsQuiet) {
   StartBoth();
-  watch_.Stop();
+  wheel_.Cancel(this);
   Drive(10 * kTimeoutNs);
   EXPECT_EQ(deaths_, 0);
   EXPECT_EQ(beats_, 0u);

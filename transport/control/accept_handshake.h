@@ -1,0 +1,117 @@
+// The server's half of the handshake: hear the client, decide, answer, and bring up the paths that
+// the client tries.
+//
+//   state      set by                                          left for
+//   kGreeting  construction                                    kOffered, the end
+//   kOffered   Offer(): the ServerHello is sent; a candidate   kLinking, the end
+//              has failed
+//   kLinking   the client's PathTry: PathReady is sent; this   kOffered (it failed, here or at the
+//              side's link and the client's PathUp are         client), the end (open: both are up)
+//              awaited
+//
+// The hello takes three steps, because a stranger is to cost little: a right hello decides kAdmit;
+// only then the control connection makes its FramedConnection, and asks Decide() which paths there
+// are. If there are any, and the application takes the client, Offer() answers it.
+//
+// Threads, Lifetime: handshake.h; the listener's state outlives it.
+// Errors: a client's hello that is wrong is answered by a Refusal, anything after it by a Bye.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/control/handshake.h"
+#include "transport/control/path_policy.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class AcceptHandshake;
+
+// What a listener and its connections share. It lives until the last of them is gone.
+struct ListenerState {
+  ListenerState(Acceptor* acceptor, const ListenOptions& options, PathPolicy policy)
+      : acceptor(acceptor), options(options), policy(std::move(policy)) {}
+
+  Acceptor* acceptor;  // null: the listener is gone
+  const ListenOptions options;
+  const PathPolicy policy;
+  std::string local_socket;  // empty: there is none, so no shared memory
+  uint32_t connections = 0;  // past their hello; <= options.max_connections
+  // Handshakes whose client may present itself at the local socket, by the nonce's first half. At
+  // most one for each connection.
+  std::unordered_map<uint64_t, AcceptHandshake*> awaited;
+};
+
+class AcceptHandshake {
+ public:
+  // A complete hello takes a round trip; a client that needs this long is broken or hostile.
+  static constexpr uint64_t kHelloNs = 2'000'000'000;
+
+  enum class State : uint8_t { kGreeting = 1, kOffered = 2, kLinking = 3 };
+
+  AcceptHandshake(const OwnSide& own, ListenerState* listener);
+  ~AcceptHandshake() { ForgetNonce(); }
+  AcceptHandshake(const AcceptHandshake&) = delete;
+  AcceptHandshake& operator=(const AcceptHandshake&) = delete;
+
+  HandshakeStep OnFrame(const ControlFrame& frame);
+  // The peer broke the rules of the control connection. `greeting`: how it began.
+  HandshakeStep OnProtocolError(const absl::Status& why, ControlFrameReader::Greeting greeting);
+  HandshakeStep OnLinkUp();
+  HandshakeStep OnLinkDown(const absl::Status& why);
+  HandshakeStep OnAlarm();
+
+  // After kAdmit, in this order. Decide() fills in the candidates and the peer's hello. False:
+  // there is no path, and EndWithoutPath() is the answer. Refuse() may take the place of any of
+  // them.
+  bool Decide(const OwnConnection& connection);
+  HandshakeStep EndWithoutPath();
+  HandshakeStep Offer();
+  HandshakeStep Refuse(const absl::Status& why);
+
+  // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
+  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
+
+  // When OnAlarm() is to be called; it may be called earlier.
+  uint64_t alarm_ns() const { return deadline_ns_; }
+  State state() const { return state_; }
+
+ private:
+  absl::StatusOr<HandshakeStep> Take(const ControlFrame& frame);
+  absl::StatusOr<HandshakeStep> OnClientHello(ByteSpan body);
+  absl::StatusOr<HandshakeStep> OnPathTry(ByteSpan body);
+  absl::StatusOr<HandshakeStep> OnPathUp(ByteSpan body);
+  absl::StatusOr<HandshakeStep> OnPathFailed(ByteSpan body);
+  void OpenDomains();
+  absl::StatusOr<HandshakeStep> StartAttempt(const PathTry& wanted);
+  HandshakeStep FailAttempt(std::string_view reason);
+  HandshakeStep OpenIfBothUp();
+  void ForgetNonce();
+  absl::StatusOr<FramingDomain*> OpenDomain(const PathOffer& offer) {
+    return own_.domains->Open(offer, own_.clock->NowNs());
+  }
+  // Of the candidate, which has both: it is tried.
+  const PathOffer& own_offer() const;
+  const PathOffer& peer_offer() const;
+
+  // Constant after construction.
+  const OwnSide own_;
+  ListenerState* const listener_;
+
+  State state_ = State::kGreeting;
+  uint64_t deadline_ns_;
+  OwnConnection connection_;   // from Decide() on
+  ClientHello client_;         // as received
+  ServerHello server_;         // as sent
+  size_t next_candidate_ = 0;  // the client tries none before it
+  size_t candidate_ = 0;       // of kLinking
+  bool link_up_ = false;
+  bool peer_up_ = false;
+};
+
+}  // namespace weft

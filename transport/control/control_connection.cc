@@ -1,0 +1,440 @@
+#include "transport/control/control_connection.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/control/negotiate.h"
+#include "transport/control/socket.h"
+
+namespace weft {
+namespace {
+
+static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
+
+uint32_t RandomToken() { return static_cast<uint32_t>(SecureRandom64()); }
+
+ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) {
+  ControlLimits limits;
+  limits.window_slots = options.window_slots;
+  limits.max_outstanding_operations = options.max_outstanding_operations;
+  limits.peer_timeout_ns = options.peer_timeout_ns;
+  limits.heartbeats = engine.drives_itself;
+  return limits;
+}
+
+std::string ReasonOfBye(ByteSpan body) {
+  absl::StatusOr<std::string> reason = DecodeBye(body);
+  return reason.ok() ? *std::move(reason) : "(no reason)";
+}
+
+// The host of the server that `fd` is connected to, as this side reached it.
+std::string HostOfPeer(int fd) {
+  const std::string text = PeerAddressText(fd);
+  if (text.substr(0, 5) == "unix:") return "127.0.0.1";
+  const absl::StatusOr<ServerAddress> peer = ParseServerAddress(text);
+  if (!peer.ok()) return "";
+  // An IPv4 peer of an IPv6 socket.
+  constexpr std::string_view kMapped = "::ffff:";
+  if (peer->host.substr(0, kMapped.size()) == kMapped) return peer->host.substr(kMapped.size());
+  return peer->host;
+}
+
+}  // namespace
+
+ControlConnection::ControlConnection(ControlContext* context, Stage stage,
+                                     const LinkOptions& options)
+    : context_(context),
+      limits_(LimitsOf(options, context->engine)),
+      started_ns_(context->now_ns()),
+      stage_(stage) {
+  context->members.PushBack(this);
+}
+
+ControlConnection::~ControlConnection() { WEFT_CHECK(connection_ == nullptr); }
+
+absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
+                                                    const ServerAddress& server,
+                                                    std::vector<KernelAddress> addresses,
+                                                    const ConnectOptions& options,
+                                                    PathPolicy policy, ConnectionHandler* handler) {
+  std::unique_ptr<ControlConnection> self(
+      new ControlConnection(context, Stage::kDialing, options.link));
+  WEFT_RETURN_IF_ERROR(self->CreateConnection(handler));
+  const uint64_t timeout_ns = options.link.connect_timeout_ns;
+  self->dialer_ =
+      std::make_unique<Dialer>(server, std::move(addresses), context->engine.poller,
+                               self->started_ns_, timeout_ns, [raw = self.get()] { raw->Wake(); });
+  self->handshake_.emplace<DialHandshake>(
+      self->own_side(), self->own_connection(),
+      DialTerms{server.text(), options, std::move(policy), self->started_ns_ + timeout_ns});
+  self->Wake();                              // an error of the first dial is no error of this call
+  return self.release()->connection_.get();  // the context's from here on
+}
+
+ControlConnection* ControlConnection::Accept(ControlContext* context,
+                                             std::shared_ptr<ListenerState> listener,
+                                             Descriptor socket) {
+  std::unique_ptr<ControlConnection> self(
+      new ControlConnection(context, Stage::kHandshake, listener->options.link));
+  if (!self->TakeSocket(std::move(socket)).ok()) return nullptr;
+  self->listener_ = std::move(listener);
+  self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
+  self->Perform({});
+  return self.release();  // the context's from here on
+}
+
+absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
+  const FramedConnection::Options options{RandomToken(), limits_.max_outstanding_operations};
+  WEFT_ASSIGN_OR_RETURN(
+      connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
+                                            handler, options));
+  return absl::OkStatus();
+}
+
+absl::Status ControlConnection::TakeSocket(Descriptor socket) {
+  socket_ = std::make_unique<ControlSocket>(std::move(socket), context_->engine.poller,
+                                            [this] { OnSocket(); });
+  absl::Status status = socket_->Start();
+  if (!status.ok()) socket_.reset();
+  return status;
+}
+
+OwnSide ControlConnection::own_side() {
+  return {context_->domains, context_->engine.clock, &neighbour_, limits_};
+}
+
+OwnConnection ControlConnection::own_connection() {
+  return {connection_->index(), connection_->token(), &connection_->facts()};
+}
+
+// --- events --------------------------------------------------------------------------------------
+
+void ControlConnection::Wake() {
+  if (stage_ != Stage::kRetired && !context_->ready.IsLinked(this)) context_->ready.PushBack(this);
+}
+
+void ControlConnection::SetAlarm(uint64_t deadline_ns) {
+  alarm_rang_ = false;
+  if (deadline_ns == kNever) return context_->engine.timers->Cancel(this);
+  context_->engine.timers->Schedule(this, deadline_ns);
+}
+
+void ControlConnection::OnTimer() {
+  if (stage_ == Stage::kOpen) return CheckPeer();
+  alarm_rang_ = true;
+  Wake();
+}
+
+void ControlConnection::OnSocket() {
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) {
+    if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
+      watch_.OnHeard(context_->now_ns());
+    }
+    ReadFrames();
+  }
+  if (lifeline_cut() && connection_ != nullptr) connection_->AbandonLink();
+  Wake();
+}
+
+void ControlConnection::OnLinkUp(FramedConnection&) {
+  if (stage_ != Stage::kHandshake) return;
+  Perform(Ask([](auto& handshake) { return handshake.OnLinkUp(); }));
+}
+
+void ControlConnection::OnBroken(FramedConnection&, const absl::Status& why) {
+  if (stage_ == Stage::kHandshake) {
+    return Perform(Ask([&why](auto& handshake) { return handshake.OnLinkDown(why); }));
+  }
+  if (!absl::IsUnavailable(why)) return Fail(why);
+  stage_ = Stage::kBroken;
+  broken_ = why;
+  SetAlarm(context_->now_ns() + kReasonNs);
+  Wake();
+}
+
+void ControlConnection::OnCloseRequested(FramedConnection&, std::string_view why) {
+  Finish(absl::CancelledError(StrCat("closed by this side: ", why)), /*peer_dead=*/false,
+         std::string(why));
+}
+
+void ControlConnection::SendGrant(FramedConnection&, ByteSpan grant) {
+  if (stage_ == Stage::kOpen) socket_->Send(ControlType::kGrant, grant);
+}
+
+// --- the stages ----------------------------------------------------------------------------------
+
+void ControlConnection::Run() {
+  switch (stage_) {
+    case Stage::kDialing:
+      return RunDialing();
+    case Stage::kHandshake:
+      return RunHandshake();
+    case Stage::kOpen:
+    case Stage::kBroken:
+      return RunOpen();
+    case Stage::kEnding:
+      return RunEnding();
+    case Stage::kRetired:
+      return;
+  }
+}
+
+void ControlConnection::RunDialing() {
+  std::optional<absl::StatusOr<Descriptor>> result = dialer_->Advance(context_->now_ns());
+  if (!result.has_value()) return SetAlarm(dialer_->due_ns());
+  dialer_.reset();
+  const absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
+  if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
+  stage_ = Stage::kHandshake;
+  Perform(std::get<DialHandshake>(handshake_).Begin(HostOfPeer(socket_->fd())));
+}
+
+void ControlConnection::RunHandshake() {
+  if (std::exchange(alarm_rang_, false)) {
+    Perform(Ask([](auto& handshake) { return handshake.OnAlarm(); }));
+  }
+  if (stage_ == Stage::kHandshake && proof_result_.has_value()) {
+    proof_.reset();
+    absl::StatusOr<Neighbour> result = *std::exchange(proof_result_, std::nullopt);
+    Perform(std::get<DialHandshake>(handshake_).OnProof(std::move(result)));
+  }
+  ControlFrame frame;
+  while (stage_ == Stage::kHandshake && socket_->Receive(&frame)) {
+    if (frame.type == ControlType::kBye) return FinishByPeer(ReasonOfBye(frame.body));
+    Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
+  }
+  if (stage_ == Stage::kOpen) return RunOpen();
+  if (stage_ != Stage::kHandshake || socket_->ended().ok()) return;
+  const absl::Status why = Annotate(socket_->ended(), "during the handshake");
+  if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
+  Perform(
+      Ask([&](auto& handshake) { return handshake.OnProtocolError(why, socket_->greeting()); }));
+}
+
+void ControlConnection::RunOpen() {
+  ReadFrames();
+  DeliverGrants();
+  if (bye_.has_value()) return FinishByPeer(*bye_);
+  const absl::Status& ended = socket_->ended();
+  if (socket_->gone()) {
+    return Finish(absl::UnavailableError(StrCat("peer process ended or its host is unreachable (",
+                                                ToStd(ended.message()), ")")),
+                  /*peer_dead=*/true, std::nullopt);
+  }
+  if (!ended.ok()) return Fail(ended);
+  if (silent_) return FailSilentPeer();
+  if (!misconduct_.ok()) return Fail(misconduct_);
+  if (stage_ == Stage::kBroken && std::exchange(alarm_rang_, false)) {
+    Fail(Annotate(broken_, "the path broke"));
+  }
+}
+
+void ControlConnection::RunEnding() {
+  if (std::exchange(alarm_rang_, false) || socket_ == nullptr || socket_->gone()) Retire();
+}
+
+// --- the handshake -------------------------------------------------------------------------------
+
+void ControlConnection::Perform(HandshakeStep step) {
+  if (step.drop_attempt) {
+    proof_.reset();
+    proof_result_.reset();
+    connection_->StopLink();
+  }
+  if (step.link.has_value()) {
+    const absl::Status status = StartLink(*step.link);
+    if (!status.ok()) {
+      return Perform(Ask([&status](auto& handshake) { return handshake.OnLinkDown(status); }));
+    }
+  }
+  if (!step.raw.empty()) socket_->SendRaw(step.raw);
+  for (const HandshakeStep::Message& message : step.send) socket_->Send(message.type, message.body);
+  switch (step.decision) {
+    case HandshakeStep::Decision::kWait:
+    case HandshakeStep::Decision::kStartLink:
+      return SetAlarm(Ask([](auto& handshake) { return handshake.alarm_ns(); }));
+    case HandshakeStep::Decision::kProve:
+      return StartProof(*step.proof);
+    case HandshakeStep::Decision::kAdmit:
+      return Perform(Admit());
+    case HandshakeStep::Decision::kOpen:
+      return Open(step.peer_limits);
+    case HandshakeStep::Decision::kEnd:
+      return Finish(step.why, /*peer_dead=*/false, std::nullopt);
+  }
+}
+
+absl::Status ControlConnection::StartLink(const LinkPlan& plan) {
+  WEFT_RETURN_IF_ERROR(connection_->StartLink(plan.domain, plan.peer, plan.active, plan.agreement));
+  ConnectionFacts& facts = connection_->facts();
+  facts.path = plan.domain->links().path();
+  facts.path.link = facts.candidates[plan.candidate].link;
+  facts.path.peer = Printable(plan.peer.address);
+  return absl::OkStatus();
+}
+
+void ControlConnection::StartProof(const ProofPlan& plan) {
+  proof_ = std::make_unique<LocalProofClient>(context_->engine.poller, context_->engine.doorbell,
+                                              plan.domain_descriptor,
+                                              [this](absl::StatusOr<Neighbour> result) {
+                                                proof_result_ = std::move(result);
+                                                Wake();
+                                              });
+  const absl::Status status = proof_->Start(plan.local_socket, plan.nonce, plan.server);
+  auto& dial = std::get<DialHandshake>(handshake_);
+  if (status.ok()) return SetAlarm(dial.alarm_ns());
+  proof_.reset();
+  Perform(absl::IsResourceExhausted(status) ? dial.OnProofBusy() : dial.OnProof(status));
+}
+
+HandshakeStep ControlConnection::Admit() {
+  auto& accept = std::get<AcceptHandshake>(handshake_);
+  ListNode<StrangerTag>::Unlink();
+  const absl::Status created = CreateConnection(/*handler=*/nullptr);
+  if (!created.ok()) return accept.Refuse(created);
+  admitted_ = true;
+  ++listener_->connections;
+  if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
+  const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
+  if (!handler.ok()) return accept.Refuse(handler.status());
+  if (*handler == nullptr) {
+    return accept.Refuse(absl::InternalError("the server has no handler for connections"));
+  }
+  connection_->set_handler(*handler);
+  return accept.Offer();
+}
+
+void ControlConnection::Open(const ControlLimits& peer) {
+  handshake_.emplace<std::monostate>();
+  context_->paths->Count(connection_->facts().candidates);
+  stage_ = Stage::kOpen;
+  neighbour_.CloseDescriptors();
+  if (limits_.peer_timeout_ns != 0) SetSilence(socket_->fd(), limits_.peer_timeout_ns);
+  heard_bytes_ = socket_->received_bytes();
+  watch_.Start(context_->now_ns(),
+               {limits_.peer_timeout_ns, peer.peer_timeout_ns, peer.heartbeats});
+  SetAlarm(watch_.due_ns());
+  connection_->Open();
+}
+
+// --- the open connection -------------------------------------------------------------------------
+
+// Takes what has come, without any callback to the connection's user.
+void ControlConnection::ReadFrames() {
+  ControlFrame frame;
+  while (!bye_.has_value() && socket_->Receive(&frame)) {
+    const bool in_bounds =
+        frame.type == ControlType::kGrant ? grants_.Push(frame.body) : watch_.OnFrame();
+    if (!in_bounds)
+      misconduct_.Update(absl::DataLossError("the peer floods its control connection"));
+    if (frame.type == ControlType::kPathTry || frame.type == ControlType::kPathFailed) {
+      misconduct_.Update(
+          absl::UnavailableError("the peer gave this path up at the moment it came up"));
+    }
+    if (frame.type == ControlType::kBye) bye_ = ReasonOfBye(frame.body);
+  }
+}
+
+// What users are told may close the connection, which ends it later.
+void ControlConnection::DeliverGrants() {
+  for (int count = 0; count < GrantQueue::kPerTurn && !grants_.empty(); ++count) {
+    connection_->OnGrant(grants_.Pop());
+  }
+  if (!grants_.empty()) Wake();
+}
+
+void ControlConnection::CheckPeer() {
+  switch (watch_.OnTime(context_->now_ns(), [this] { return socket_->HasUnread(); })) {
+    case PeerWatch::Verdict::kNothing:
+      break;
+    case PeerWatch::Verdict::kHeartbeat:
+      socket_->SendIgnorable(ControlType::kHeartbeat);
+      break;
+    case PeerWatch::Verdict::kSilent:
+      silent_ = true;
+      connection_->AbandonLink();
+      return Wake();
+  }
+  SetAlarm(watch_.due_ns());
+}
+
+void ControlConnection::FailSilentPeer() {
+  const std::string limit =
+      StrCat(limits_.peer_timeout_ns / kNsPerMs, " ms (LinkOptions::peer_timeout_ns)");
+  WEFT_LOG(kWarning, "a peer is given up: nothing heard for ", limit);
+  // If it wakes up it should know what has happened.
+  Finish(absl::UnavailableError(StrCat("peer is silent: nothing heard for ", limit,
+                                       "; its process is stopped, or its host out of reach")),
+         /*peer_dead=*/true, StrCat("it heard nothing of this side for ", limit));
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void ControlConnection::Shutdown() {
+  Finish(absl::CancelledError("the engine ends"), /*peer_dead=*/false, "its engine ends");
+  if (stage_ != Stage::kRetired) Retire();
+}
+
+void ControlConnection::Evict() {
+  Finish(absl::ResourceExhaustedError("too many clients without a hello"), /*peer_dead=*/true,
+         std::nullopt);
+}
+
+void ControlConnection::FinishByPeer(const std::string& reason) {
+  Finish(absl::UnavailableError(StrCat("peer closed: ", reason)), /*peer_dead=*/false,
+         std::nullopt);
+}
+
+void ControlConnection::Fail(const absl::Status& why) {
+  Finish(why, /*peer_dead=*/false, std::string(why.message()));
+}
+
+void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
+                               const std::optional<std::string>& bye) {
+  if (stage_ == Stage::kEnding || stage_ == Stage::kRetired) return;
+  if (stage_ == Stage::kHandshake && connection_ != nullptr) {
+    context_->paths->Count(connection_->facts().candidates);
+  }
+  stage_ = Stage::kEnding;
+  SetAlarm(kNever);
+  ListNode<StrangerTag>::Unlink();
+  if (std::exchange(admitted_, false)) --listener_->connections;
+  dialer_.reset();
+  proof_.reset();
+  if (connection_ != nullptr) {
+    // The link ends before the last words are sent: what it still carries comes first.
+    connection_->End(why, peer_dead || silent_ || lifeline_cut());
+    connection_.reset();
+  }
+  handshake_.emplace<std::monostate>();
+  neighbour_.doorbell.reset();
+  neighbour_.CloseDescriptors();
+  if (socket_ != nullptr && bye.has_value()) socket_->Send(ControlType::kBye, EncodeBye(*bye));
+  Linger();
+}
+
+void ControlConnection::Linger() {
+  if (socket_ == nullptr || socket_->gone() || context_->lingering >= kMaxLingering) {
+    return Retire();
+  }
+  lingering_ = true;
+  ++context_->lingering;
+  SetAlarm(context_->now_ns() + kLingerNs);
+  socket_->Linger();
+}
+
+void ControlConnection::Retire() {
+  if (std::exchange(lingering_, false)) --context_->lingering;
+  stage_ = Stage::kRetired;
+  SetAlarm(kNever);
+  socket_.reset();
+  context_->ready.Remove(this);
+  context_->members.Remove(this);
+  context_->retired.PushBack(this);
+}
+
+}  // namespace weft

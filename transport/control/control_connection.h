@@ -1,0 +1,217 @@
+// One connection, from the first byte on its control socket to the last: the socket and its frames,
+// the handshake, the link that the handshake brings up, heartbeats, grants, and the end.
+//
+//   stage        set by                                  left for
+//   kDialing     Dial(): the client's socket connects    kHandshake, kEnding
+//   kHandshake   Accept(), a connected socket            kOpen, kEnding
+//   kOpen        the handshake decides kOpen: both       kBroken, kEnding
+//                sides have a link
+//   kBroken      the link broke before the control       kEnding, when the control socket has said
+//                socket did: the peer's Bye, or the      why, or kReasonNs later
+//                end of its process, is about to come
+//   kEnding      Finish(): the connection is over and    kRetired, when the peer has closed, or
+//                its handler knows; the socket still     kLingerNs later
+//                carries the last words to the peer
+//   kRetired     Retire(): nothing is left; the          (deleted)
+//                transport deletes it
+//
+// What it is made of, each part with its own header:
+//
+//   Dialer                            connects the client's socket          kDialing
+//   DialHandshake or AcceptHandshake  decides which path, and how           kHandshake
+//   ControlSocket                     frames in and out                     all but kDialing
+//   FramedConnection                  what users see: messages, transfers   until kEnding
+//   PeerWatch                         when to send a heartbeat, and when    kOpen
+//                                     the peer is dead
+//   GrantQueue                        grants that users are to be told of   kOpen, kBroken
+//
+// Each part answers with values; this class alone carries out what they say.
+//
+// The control socket is the connection's lifeline: its end without a Bye means that the peer's
+// process or host is gone. The link is abandoned right then, inside the poller's call, so that not
+// even the flush at the end of this turn touches it; the rest follows in the next turn. Silence for
+// too long (peer_watch.h) means the same, but that the peer is told, in case that it wakes up.
+//
+// Threads: one engine's. Callbacks of the connection's user come from Run(), which
+//   Transport::Poll() calls for connections in the ready list.
+// Lifetime: in the context's `members` until retired, then in `retired`, from where the transport
+//   deletes it, outside of callbacks.
+// Errors: OnClosed() of the connection's handler says how it ended.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "transport/control/accept_handshake.h"
+#include "transport/control/control_socket.h"
+#include "transport/control/dial_handshake.h"
+#include "transport/control/dialer.h"
+#include "transport/control/domain_set.h"
+#include "transport/control/grant_queue.h"
+#include "transport/control/local_proof.h"
+#include "transport/control/path_counters.h"
+#include "transport/control/peer_watch.h"
+#include "transport/engine.h"
+#include "transport/framing/framed_connection.h"
+
+namespace weft {
+
+class ControlConnection;
+struct ReadyTag;     // has something to do in the next Poll()
+struct MemberTag;    // lives, or waits to be deleted
+struct StrangerTag;  // its hello is not complete
+
+// What the connections of one transport share.
+struct ControlContext {
+  EngineContext engine;
+  DomainSet* domains = nullptr;
+  ConnectionTable* table = nullptr;
+  PathCounters* paths = nullptr;
+  IntrusiveList<ControlConnection, ReadyTag> ready;
+  IntrusiveList<ControlConnection, MemberTag> members;
+  IntrusiveList<ControlConnection, MemberTag> retired;
+  uint32_t lingering = 0;  // in kEnding
+
+  uint64_t now_ns() const { return engine.clock->NowNs(); }
+};
+
+class ControlConnection final : public ListNode<ReadyTag>,
+                                public ListNode<MemberTag>,
+                                public ListNode<StrangerTag>,
+                                private ConnectionOwner,
+                                private Timer {
+ public:
+  // The client's. Nothing is dialed before the next Poll(); `handler` hears how it ends. An error:
+  // nothing has begun. REQUIRES: addresses of `server`, not empty; checked options.
+  static absl::StatusOr<Connection*> Dial(ControlContext* context, const ServerAddress& server,
+                                          std::vector<KernelAddress> addresses,
+                                          const ConnectOptions& options, PathPolicy policy,
+                                          ConnectionHandler* handler);
+  // The server's: `socket` is a client that nobody knows yet, a stranger. Null: it could not be
+  // watched, and is gone.
+  static ControlConnection* Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
+                                   Descriptor socket);
+
+  ~ControlConnection() override;
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
+
+  // From Transport::Poll().
+  void Run();
+  // The transport ends: CANCELLED for the connection, no lingering.
+  void Shutdown();
+
+  uint64_t started_ns() const { return started_ns_; }
+  // There are too many strangers, and this one has been here longest.
+  void Evict();
+
+ private:
+  enum class Stage : uint8_t {
+    kDialing = 1,
+    kHandshake = 2,
+    kOpen = 3,
+    kBroken = 4,
+    kEnding = 5,
+    kRetired = 6,
+  };
+
+  // How long a broken link waits for the reason. The control socket of a dead process ends within
+  // microseconds of its links; of the 100 ms in which calls are to fail this is a small part.
+  static constexpr uint64_t kReasonNs = 20'000'000;
+  // How long the last words may take. A peer that does not read them in this time never will.
+  static constexpr uint64_t kLingerNs = 1'000'000'000;
+  // Sockets that carry last words at one time; beyond it they are closed at once.
+  static constexpr uint32_t kMaxLingering = 256;
+
+  ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options);
+
+  absl::Status CreateConnection(ConnectionHandler* handler);
+  // Takes a connected socket and watches it.
+  absl::Status TakeSocket(Descriptor socket);
+  OwnSide own_side();
+  OwnConnection own_connection();
+
+  // Events. Those of the socket and the timer come from the engine's turn; Run() does the rest.
+  void OnSocket();
+  void OnTimer() override;
+  void OnLinkUp(FramedConnection& connection) override;
+  void OnBroken(FramedConnection& connection, const absl::Status& why) override;
+  void OnCloseRequested(FramedConnection& connection, std::string_view why) override;
+  void SendGrant(FramedConnection& connection, ByteSpan grant) override;
+  void Wake();
+  void SetAlarm(uint64_t deadline_ns);
+
+  // The stages.
+  void RunDialing();
+  void RunHandshake();
+  void RunOpen();
+  void RunEnding();
+
+  // The handshake.
+  // What `event`, a function of the handshake, answers.
+  template <class Event>
+  auto Ask(Event event) {
+    if (auto* dial = std::get_if<DialHandshake>(&handshake_)) return event(*dial);
+    return event(std::get<AcceptHandshake>(handshake_));
+  }
+  void Perform(HandshakeStep step);
+  absl::Status StartLink(const LinkPlan& plan);
+  void StartProof(const ProofPlan& plan);
+  HandshakeStep Admit();
+  void Open(const ControlLimits& peer);
+
+  // The open connection.
+  void ReadFrames();
+  void DeliverGrants();
+  void CheckPeer();
+  void FailSilentPeer();
+
+  // The end of everything but the socket. `bye`, if there is one, goes to the peer.
+  void Finish(const absl::Status& why, bool peer_dead, const std::optional<std::string>& bye);
+  // With a Bye of the status' text.
+  void Fail(const absl::Status& why);
+  // The peer has said Bye.
+  void FinishByPeer(const std::string& reason);
+  // The control socket has ended without a Bye.
+  bool lifeline_cut() const { return socket_ != nullptr && socket_->gone() && !bye_.has_value(); }
+  // Lets the peer have the last words, then Retire().
+  void Linger();
+  // Closes the socket, and lets the transport delete this.
+  void Retire();
+
+  // Constant after construction.
+  ControlContext* const context_;
+  const ControlLimits limits_;  // what this side tells in its hello
+  const uint64_t started_ns_;
+  std::shared_ptr<ListenerState> listener_;  // null: the client's
+
+  Stage stage_;
+  bool alarm_rang_ = false;
+  bool admitted_ = false;           // counted in listener_->connections
+  bool lingering_ = false;          // counted in context_->lingering
+  bool silent_ = false;             // the watch has declared the peer dead
+  uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the watch knows it
+  std::optional<std::string> bye_;  // the peer's reason, once the connection was open
+  absl::Status broken_;             // of kBroken
+  absl::Status misconduct_;         // what the peer has done since Open that ends the connection
+
+  std::unique_ptr<Dialer> dialer_;
+  std::variant<std::monostate, DialHandshake, AcceptHandshake> handshake_;
+  std::unique_ptr<LocalProofClient> proof_;
+  std::optional<absl::StatusOr<Neighbour>> proof_result_;
+  Neighbour neighbour_;  // shm: the link points into it
+  std::unique_ptr<ControlSocket> socket_;
+  std::unique_ptr<FramedConnection> connection_;
+  PeerWatch watch_;
+  GrantQueue grants_;
+};
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+#include "transport/control/handshake.h"
+
+#include "core/log.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+
+void HandshakeStep::EndWithBye(const absl::Status& status) {
+  Send(ControlType::kBye, EncodeBye(ToStd(status.message())));
+  End(status);
+}
+
+void RejectCandidate(ConnectionFacts* facts, size_t index, std::string_view reason) {
+  PathCandidate& candidate = facts->candidates[index];
+  WEFT_LOG(kInfo, "path ", CandidateName(candidate), " rejected: ", reason);
+  candidate.outcome = PathCandidate::Outcome::kRejected;
+  candidate.reason = std::string(reason);
+}
+
+void ChooseCandidate(ConnectionFacts* facts, size_t index, std::string_view reason) {
+  PathCandidate& chosen = facts->candidates[index];
+  chosen.outcome = PathCandidate::Outcome::kChosen;
+  chosen.reason = std::string(reason);
+  const std::string name = CandidateName(chosen);
+  for (PathCandidate& candidate : facts->candidates) {
+    if (candidate.outcome == PathCandidate::Outcome::kNotTried) {
+      candidate.reason = StrCat(name, " comes before it and works");
+    }
+  }
+  WEFT_LOG(kInfo, "path ", name, " chosen: ", reason);
+}
+
+bool IsUntried(const ConnectionFacts& facts, size_t candidate) {
+  return candidate < facts.candidates.size() &&
+         facts.candidates[candidate].outcome == PathCandidate::Outcome::kNotTried;
+}
+
+}  // namespace weft
