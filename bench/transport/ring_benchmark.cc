@@ -27,11 +27,11 @@ void RingRecord(benchmark::State& state) {
   RingReader::Record record;
   const Counted counted(state);
   for (auto _ : state) {
-    if (writer.TryWrite(RecordKind::kBatch, payload, /*told=*/0) != RingWriter::Result::kWritten ||
+    if (writer.TryWrite(RecordKind::kBatch, payload, /*acked=*/0) != RingWriter::Result::kWritten ||
         !reader.Take(reader.Find(), copy, &record)) {
       state.SkipWithError("the ring is stuck");
     }
-    reader.TellConsumed();
+    reader.AckConsumed();
     benchmark::DoNotOptimize(record.payload.data());
   }
 }

@@ -51,7 +51,7 @@ class Payload {
 
 // --- the initiator -------------------------------------------------------------------------------
 
-CopyAsker::Result CopyAsker::Ask(RingWriter& writer, uint32_t told, ShmOperation* operation) {
+CopyAsker::Result CopyAsker::Ask(RingWriter& writer, uint32_t acked, ShmOperation* operation) {
   ShmOperation& op = *operation;
   while (op.bytes_done < op.bytes && op.status.ok()) {
     if (full()) return Result::kNoRoom;
@@ -61,7 +61,7 @@ CopyAsker::Result CopyAsker::Ask(RingWriter& writer, uint32_t told, ShmOperation
     Payload<AskHeader> ask({asked_, op.is_read ? kAskRead : kAskWrite, op.remote_key,
                             op.remote_offset + op.bytes_done, bytes, 0});
     if (!op.is_read) ask.Append(local, bytes);
-    const RingWriter::Result written = writer.TryWrite(RecordKind::kAsk, ask.bytes(), told);
+    const RingWriter::Result written = writer.TryWrite(RecordKind::kAsk, ask.bytes(), acked);
     if (written == RingWriter::Result::kBroken) return Result::kBroken;
     if (written == RingWriter::Result::kFull) {
       writer.WantRoom();
@@ -121,7 +121,7 @@ bool CopyAnswerer::OnAsk(ByteSpan ask) {
 }
 
 // A region that was closed since the ask is not read any more.
-CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer, uint32_t told) {
+CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer, uint32_t acked) {
   for (; answered_ != asked_; ++answered_) {
     const Debt& debt = debts_[answered_ % kMaxAsked];
     const bool is_read = debt.bytes > 0;
@@ -130,7 +130,7 @@ CopyAnswerer::Result CopyAnswerer::Answer(RingWriter& writer, uint32_t told) {
     const bool granted = is_read ? from != nullptr : debt.granted;
     Payload<AnswerHeader> answer({answered_, granted ? kDone : kRefused});
     if (from != nullptr) answer.Append(from, debt.bytes);
-    switch (writer.TryWrite(RecordKind::kAnswer, answer.bytes(), told)) {
+    switch (writer.TryWrite(RecordKind::kAnswer, answer.bytes(), acked)) {
       case RingWriter::Result::kWritten:
         break;
       case RingWriter::Result::kFull:

@@ -45,8 +45,8 @@ class CopyAsker {
 
   // Asks for what is left of the operation, as far as there is room. kAllAsked: nothing is left to
   // ask; it ends with its last answer, or has none under way (operation->pieces_asked == 0).
-  // `told`: as RingWriter::TryWrite().
-  Result Ask(RingWriter& writer, uint32_t told, ShmOperation* operation);
+  // `acked`: as RingWriter::TryWrite().
+  Result Ask(RingWriter& writer, uint32_t acked, ShmOperation* operation);
 
   // *ended: the operation whose last answer this was; else null.
   bool OnAnswer(ByteSpan answer, ShmOperation** ended);
@@ -87,8 +87,8 @@ class CopyAnswerer {
   bool OnAsk(ByteSpan ask);
 
   enum class Result : uint8_t { kAllAnswered = 1, kNoRoom = 2, kBroken = 3 };
-  // Answers as far as there is room. `told`: as RingWriter::TryWrite().
-  Result Answer(RingWriter& writer, uint32_t told);
+  // Answers as far as there is room. `acked`: as RingWriter::TryWrite().
+  Result Answer(RingWriter& writer, uint32_t acked);
 
   bool owes() const { return asked_ != answered_; }
 

@@ -66,7 +66,7 @@ class AskedCopiesTest : public testing::Test {
     const uint64_t header = road.reader.Find();
     if (header == 0 || !road.reader.Take(header, buffer_.bytes, &record)) return {};
     EXPECT_EQ(record.kind, kind);
-    road.reader.TellConsumed();
+    road.reader.AckConsumed();
     return record.payload;
   }
   // The target works off what there is. False: the initiator broke the rules.

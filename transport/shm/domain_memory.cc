@@ -20,7 +20,9 @@ absl::StatusOr<std::unique_ptr<DomainMemory>> DomainMemory::Create() {
 }
 
 DomainMemory::DomainMemory(SealedMemory memory)
-    : memory_(std::move(memory)), attention_(&shared()->attention), regions_(shared()->regions) {
+    : memory_(std::move(memory)),
+      ready_flags_(&shared()->ready_flags),
+      regions_(shared()->regions) {
   shared()->magic = kMagic;
 }
 

@@ -1,14 +1,15 @@
 // The memory that a domain shows to all its peers: whom to look after, and its regions.
 //
 //   0        magic
-//   64       attention bytes (attention.h)     written by peers and the domain
+//   64       ready flags (ready_flags.h)     written by peers and the domain
 //   8256     table of regions (shm_regions.h)  written by the domain; peers count pins there
 //
 // Each peer gets its descriptor in the handshake and maps it, once for all its links with this
 // domain (PeerDomains).
 //
 // Threads: the layout, any; each object one engine's.
-// Trust: a peer may write anything here. It delays others (attention.h), and reaches what processes
+// Trust: a peer may write anything here. It delays others (ready_flags.h), and reaches what
+// processes
 //   of one user reach anyway (shm_regions.h); it cannot crash or stop the domain.
 #pragma once
 
@@ -19,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/shm/attention.h"
+#include "transport/shm/ready_flags.h"
 #include "transport/shm/sealed_memory.h"
 #include "transport/shm/shm_regions.h"
 
@@ -27,7 +28,7 @@ namespace weft {
 
 struct SharedDomainMemory {
   uint64_t magic;
-  alignas(64) AttentionBytes attention;
+  alignas(64) SharedReadyFlags ready_flags;
   alignas(64) std::byte regions[RegionTable::kBytes];
 };
 
@@ -38,7 +39,7 @@ class DomainMemory {
 
   // For peers.
   int descriptor() const { return memory_.descriptor(); }
-  Attention& attention() { return attention_; }
+  ReadyFlags& ready_flags() { return ready_flags_; }
   RegionTable& regions() { return regions_; }
 
  private:
@@ -48,7 +49,7 @@ class DomainMemory {
   }
 
   const SealedMemory memory_;
-  Attention attention_;
+  ReadyFlags ready_flags_;
   RegionTable regions_;
 };
 
@@ -59,7 +60,7 @@ class PeerDomain {
 
   const FileIdentity& identity() const { return identity_; }
   // The byte of the peer's link with that index. REQUIRES: index < kMaxShmLinks.
-  AttentionByte* attention(uint32_t index) { return &shared()->attention.of[index]; }
+  ReadyFlag* ready_flag(uint32_t index) { return &shared()->ready_flags.of[index]; }
   // Null: its memory cannot be reached; regions_status() says why.
   PeerRegions* regions() const { return regions_.get(); }
   const absl::Status& regions_status() const { return regions_status_; }

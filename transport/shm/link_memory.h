@@ -1,4 +1,4 @@
-// The memory of one link: two rings, one each way, and what the two sides tell of themselves.
+// The memory of one link: two rings, one each way, and the state of each side.
 //
 // The passive side makes it, the handshake hands its descriptor to the active side (docs/
 // wire_format.md), and both map it. Zeros are its first state. Each word has one side that writes
@@ -38,8 +38,8 @@ enum class SideState : uint32_t { kAbsent = 0, kHere = 1, kLeft = 2 };
 struct SharedSide {
   alignas(kWordAlignment) std::atomic<SideState> state;
   // Of this side's link in its domain: the byte to set when there is something to read
-  // (attention.h). Written before `state`.
-  std::atomic<uint32_t> attention_index;
+  // (ready_flags.h). Written before `state`.
+  std::atomic<uint32_t> flag_index;
 };
 
 struct SharedLinkMemory {

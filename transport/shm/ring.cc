@@ -14,12 +14,12 @@ namespace weft {
 // says.)
 bool RingWriter::Refresh() {
   if (broken_) return false;
-  const uint64_t told = words_->consumed.load(std::memory_order_acquire);
-  if (told > produced_) {
+  const uint64_t acked = words_->consumed.load(std::memory_order_acquire);
+  if (acked > produced_) {
     broken_ = true;
     return false;
   }
-  consumed_ = std::max(consumed_, told);
+  consumed_ = std::max(consumed_, acked);
   return true;
 }
 
@@ -47,15 +47,15 @@ void RingWriter::WantRoom() {
 
 void RingWriter::StopWanting() { words_->wants_room.store(0, std::memory_order_relaxed); }
 
-void RingWriter::Close(uint32_t told) {
+void RingWriter::Close(uint32_t acked) {
   ring_internal::WordAt(ring_ + position_)
-      .store(HeaderOf(RecordKind::kClosed, /*length=*/0, told), std::memory_order_release);
+      .store(HeaderOf(RecordKind::kClosed, /*length=*/0, acked), std::memory_order_release);
 }
 
 // --- the reader ----------------------------------------------------------------------------------
 
-bool RingReader::Tell() {
-  untold_ = 0;
+bool RingReader::Ack() {
+  unacked_ = 0;
   words_->consumed.store(consumed_, std::memory_order_release);
   FullFence();
   return words_->wants_room.load(std::memory_order_relaxed) != 0;

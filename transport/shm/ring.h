@@ -1,4 +1,4 @@
-// A one-way road for records between two processes, in memory that both have mapped: one writer,
+// A one-way queue of records between two processes, in memory that both have mapped: one writer,
 // one reader, no locks, and a reader that finds out about a record in the cache line where it
 // begins.
 //
@@ -8,14 +8,14 @@
 //   bits 0..15   length of the payload, in bytes
 //   bits 16..23  RecordKind, never 0: so a header is never 0
 //   bits 24..39  number of the record, from 0, modulo 2^16
-//   bits 40..63  told: lines that the writer's side has consumed of the road back, modulo 2^24
+//   bits 40..63  acked: lines that the writer's side has consumed of the ring back, modulo 2^24
 //
 // The next record begins behind the last one, or at the beginning of the ring; the reader looks at
 // both places. At the beginning it begins
 //
 //   where it would not fit before the end: a record does not wrap around; and
 //   where the writer knows that the reader has consumed all, and it is no longer than what is
-//   before the place behind the last one: so a road with one record at a time, as with calls that
+//   before the place behind the last one: so a ring with one record at a time, as with calls that
 //   wait for their replies, is the same few lines again and again, which stay in the caches. A
 //   thousand such links that walked through their rings would touch 48 MB.
 //
@@ -54,21 +54,21 @@
 //   The word: the reader stores it with release only now and then, when it has taken a quarter of
 //   the ring in records; the writer loads it with acquire only when what it knows leaves too little
 //   room. On this alone rests that a writer never waits for ever, as follows.
-//     Let M be kMaxRecordBytes, and the reader have seen everything. What it has not told are
+//     Let M be kMaxRecordBytes, and the reader have seen everything. What it has not acked are
 //     records of less than a quarter, and one wrap's skip, less than M, at most: two wraps are more
 //     than a quarter apart, and a step to the beginning of the other kind is one where the writer
 //     knew all. The next record needs its own bytes, the line behind it, and, only where it does
 //     not fit before the end, a skip of less than its own bytes: and not both skips, for less than
 //     a quarter behind the beginning it fits. So it needs at most 2 M, which is less than the three
 //     quarters. A writer that waits for room, for a record of whatever size, is always waiting for
-//     something that the reader will still tell.
-//   The header of each record on the road back (`told`): room comes with the replies, and a lone
-//   call and its reply tell each other that all was consumed without a line of its own. The writer
+//     something that the reader will still ack.
+//   The header of each record on the ring back (`acked`): room comes with the replies, and a lone
+//   call and its reply ack each other without a line of its own. The writer
 //   may take or leave it. It leaves what is not between what it knows and what it has produced; and
-//   all, if it has produced so much since it last found the road back empty that 24 bits may mean
+//   all, if it has produced so much since it last found the ring back empty that 24 bits may mean
 //   something else.
 //
-// Waking. A writer that finds no room sets wants_room, and looks again; a reader that has told its
+// Waking. A writer that finds no room sets wants_room, and looks again; a reader that has acked its
 // count by the word looks at wants_room. With a full fence between the steps on both sides, neither
 // misses the other (as in transport/doorbell.h).
 //
@@ -78,7 +78,7 @@
 //   anything looks at it, so nobody sees bytes that change. It reads nothing else from the shared
 //   memory; where it stands is in its private memory. So all that a liar can do is to make up
 //   records, which he may send anyway, in either place. The writer reads one word, `consumed`, and
-//   is told counts by records: neither moves it beyond what it has produced. A liar there spoils
+//   gets counts with records: neither moves it beyond what it has produced. A liar there spoils
 //   the records that are meant for him. What was written into a claim is never read again, but by
 //   TryGrow(), which looks at none of it. The caller must not read it either: the peer may change
 //   it, and may see it before it is published, or if it never is. Everything else leads to kBroken,
@@ -110,11 +110,11 @@ inline constexpr uint32_t kRecordHeaderBytes = 8;
 // A payload of 8 KiB. With a wrap, two records' worth and a line: 66 % of the ring.
 inline constexpr uint32_t kMaxRecordBytes = (8 << 10) + kCacheLineBytes;
 inline constexpr uint32_t kMaxRecordPayload = kMaxRecordBytes - kCacheLineBytes;
-// What the reader has consumed and not told: see "Room" above.
-inline constexpr uint32_t kTellConsumedBytes = kRingBytes / 4;
+// What the reader has consumed and not acked: see "Room" above.
+inline constexpr uint32_t kAckBytes = kRingBytes / 4;
 
-static_assert(size_t{2} * kMaxRecordBytes + kCacheLineBytes <= kRingBytes - kTellConsumedBytes);
-static_assert(kTellConsumedBytes + kMaxRecordBytes + kCacheLineBytes <= kRingBytes);
+static_assert(size_t{2} * kMaxRecordBytes + kCacheLineBytes <= kRingBytes - kAckBytes);
+static_assert(kAckBytes + kMaxRecordBytes + kCacheLineBytes <= kRingBytes);
 static_assert(2 * kMaxRecordBytes <= kRingBytes);  // see RingWriter::Skipped()
 static_assert(kRingBytes % kCacheLineBytes == 0 && kMaxRecordBytes % kCacheLineBytes == 0);
 static_assert(kMaxRecordPayload < 1 << 16 && kRingBytes / kCacheLineBytes < 1 << 16);
@@ -143,9 +143,9 @@ constexpr uint32_t RecordBytes(uint32_t payload) {
 }
 
 // A count of consumed bytes as headers carry it.
-inline constexpr uint32_t kToldModulus = 1 << 24;
-constexpr uint32_t ToldLines(uint64_t consumed) {
-  return static_cast<uint32_t>(consumed / kCacheLineBytes) & (kToldModulus - 1);
+inline constexpr uint32_t kAckedModulus = 1 << 24;
+constexpr uint32_t AckedLines(uint64_t consumed) {
+  return static_cast<uint32_t>(consumed / kCacheLineBytes) & (kAckedModulus - 1);
 }
 
 class RingWriter {
@@ -168,16 +168,16 @@ class RingWriter {
   // Moves the first `used` bytes of a claim that has less room than `most` to where there is more.
   // Null: there is no such place; the claim is what it was. REQUIRES: an open claim.
   Claim TryGrow(uint32_t used, uint32_t most);
-  // The claim's first `length` bytes are the record. `told`: RingReader::told() of the road back.
+  // The claim's first `length` bytes are the record. `acked`: RingReader::acked() of the ring back.
   // REQUIRES: an open claim with so much room; length >= 1.
-  void Publish(RecordKind kind, uint32_t length, uint32_t told);
+  void Publish(RecordKind kind, uint32_t length, uint32_t acked);
   // Nothing was said. REQUIRES: an open claim.
   void Abandon() { claim_ = kNoClaim; }
   bool has_claim() const { return claim_ != kNoClaim; }
 
   // Claims, copies and publishes. kFull: nothing was written, for want of room or because a claim
   // is open. REQUIRES: payload.size() <= kMaxRecordPayload.
-  Result TryWrite(RecordKind kind, ByteSpan payload, uint32_t told);
+  Result TryWrite(RecordKind kind, ByteSpan payload, uint32_t acked);
 
   // Whether TryWrite() of so long a payload, or a shorter one, would find room now: always where
   // all was consumed. False while a claim is open, and where the ring is broken and not all was
@@ -188,16 +188,16 @@ class RingWriter {
   // The peer broke the rules.
   bool broken() const { return broken_; }
 
-  // A record on the road back has told this.
-  void OnTold(uint32_t lines) {
+  // A record on the ring back has acked this.
+  void OnAcked(uint32_t lines) {
     const uint64_t more =
-        uint64_t{(lines - ToldLines(consumed_)) & (kToldModulus - 1)} * kCacheLineBytes;
-    if (more <= produced_ - consumed_ && produced_ - heard_all_ < kUnambiguousBytes) {
+        uint64_t{(lines - AckedLines(consumed_)) & (kAckedModulus - 1)} * kCacheLineBytes;
+    if (more <= produced_ - consumed_ && produced_ - all_seen_at_ < kUnambiguousBytes) {
       consumed_ += more;
     }
   }
-  // There is no record on the road back that has not been passed to OnTold().
-  void OnHeardAll() { heard_all_ = produced_; }
+  // There is no record on the ring back that has not been passed to OnAcked().
+  void OnAllSeen() { all_seen_at_ = produced_; }
 
   // Asks to be woken when there may be room again, or not any more. Look for room once more after
   // asking.
@@ -205,19 +205,19 @@ class RingWriter {
   void StopWanting();
 
   // The last record, for which there is always room; an open claim is left. Nothing follows it.
-  void Close(uint32_t told);
+  void Close(uint32_t acked);
 
   uint64_t produced() const { return produced_; }
-  // As the reader has told so far.
+  // The acked tail: what the reader has acked so far.
   uint64_t consumed() const { return consumed_; }
   // Where the next record begins, if it is not too long for there.
   const std::byte* place() const { return ring_ + (KnowsAllConsumed() ? 0 : position_); }
 
  private:
   static constexpr uint32_t kNoClaim = ~uint32_t{0};
-  // A count that was told when the road back was empty, or later, is that, and not one that was
-  // told 2^24 lines ago.
-  static constexpr uint64_t kUnambiguousBytes = uint64_t{kToldModulus} / 2 * kCacheLineBytes;
+  // A count that was acked when the ring back was empty, or later, is that, and not one that was
+  // acked 2^24 lines ago.
+  static constexpr uint64_t kUnambiguousBytes = uint64_t{kAckedModulus} / 2 * kCacheLineBytes;
 
   bool KnowsAllConsumed() const { return produced_ == consumed_; }
   // What the step to the beginning before a record of so many bytes takes of the room. (Where all
@@ -233,7 +233,7 @@ class RingWriter {
   bool LookForRoom(uint32_t payload);
   bool Refresh();
   void StepToBeginning();
-  uint64_t HeaderOf(RecordKind kind, uint32_t length, uint32_t told) const;
+  uint64_t HeaderOf(RecordKind kind, uint32_t length, uint32_t acked) const;
 
   friend class RingTestPeer;
 
@@ -241,9 +241,9 @@ class RingWriter {
   std::byte* ring_ = nullptr;
   RingWords* words_ = nullptr;
   uint64_t produced_ = 0;
-  uint64_t consumed_ = 0;   // as the reader last told
-  uint64_t heard_all_ = 0;  // produced_ at the last OnHeardAll()
-  uint32_t position_ = 0;   // behind the last record; a header of 0 stands there, unless this is 0
+  uint64_t consumed_ = 0;     // as the reader last acked: the acked tail
+  uint64_t all_seen_at_ = 0;  // produced_ at the last OnAllSeen()
+  uint32_t position_ = 0;  // behind the last record; a header of 0 stands there, unless this is 0
   uint32_t claim_ = kNoClaim;  // where the claimed record begins
   uint16_t number_ = 0;        // of the next record
   bool broken_ = false;
@@ -253,8 +253,8 @@ class RingReader {
  public:
   struct Record {
     RecordKind kind = RecordKind::kBatch;
-    ByteSpan payload;   // in the caller's buffer
-    uint32_t told = 0;  // for RingWriter::OnTold() of the road back
+    ByteSpan payload;    // in the caller's buffer
+    uint32_t acked = 0;  // for RingWriter::OnAcked() of the ring back
   };
 
   RingReader() = default;
@@ -271,20 +271,20 @@ class RingReader {
   // kClosed there is nothing more.
   [[nodiscard]] bool Take(uint64_t header, std::byte* buffer, Record* record);
 
-  // Tells the writer what was consumed, if that is worth it. True: the writer waits for it: wake
+  // Acks what was consumed, if that is worth it. True: the writer waits for it: wake
   // its engine.
-  bool TellConsumed() { return untold_ >= kTellConsumedBytes && Tell(); }
+  bool AckConsumed() { return unacked_ >= kAckBytes && Ack(); }
 
   uint64_t consumed() const { return consumed_; }
   // Behind the last record.
   const std::byte* place() const { return ring_ + position_; }
-  // For RingWriter::TryWrite() on the road back.
-  uint32_t told() const { return ToldLines(consumed_); }
+  // For RingWriter::TryWrite() on the ring back.
+  uint32_t acked() const { return AckedLines(consumed_); }
 
  private:
   uint64_t LoadHeader(uint32_t position) const;
   bool IsNext(uint64_t header) const;
-  bool Tell();
+  bool Ack();
 
   friend class RingTestPeer;
 
@@ -292,7 +292,7 @@ class RingReader {
   RingWords* words_ = nullptr;
   uint64_t consumed_ = 0;
   uint32_t position_ = 0;
-  uint32_t untold_ = 0;  // bytes of records since the last Tell(), without what was skipped
+  uint32_t unacked_ = 0;  // bytes of records since the last Ack(), without what was skipped
   uint32_t max_payload_ = 0;
   uint16_t number_ = 0;  // of the next record
 };

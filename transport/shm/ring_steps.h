@@ -20,14 +20,14 @@ namespace ring_internal {
 // Of a header.
 inline constexpr int kKindShift = 16;
 inline constexpr int kNumberShift = 24;
-inline constexpr int kToldShift = 40;
+inline constexpr int kAckedShift = 40;
 
 constexpr uint32_t LengthOf(uint64_t header) { return static_cast<uint16_t>(header); }
 constexpr auto KindOf(uint64_t header) {
   return static_cast<RecordKind>(static_cast<uint8_t>(header >> kKindShift));
 }
 constexpr auto NumberOf(uint64_t header) { return static_cast<uint16_t>(header >> kNumberShift); }
-constexpr auto ToldOf(uint64_t header) { return static_cast<uint32_t>(header >> kToldShift); }
+constexpr auto AckedOf(uint64_t header) { return static_cast<uint32_t>(header >> kAckedShift); }
 
 inline std::atomic_ref<uint64_t> WordAt(std::byte* place) {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(place));
@@ -95,10 +95,10 @@ WEFT_INLINE void CopyLines(std::byte* to, const std::byte* from, size_t bytes) {
 
 // --- the writer ----------------------------------------------------------------------------------
 
-inline uint64_t RingWriter::HeaderOf(RecordKind kind, uint32_t length, uint32_t told) const {
+inline uint64_t RingWriter::HeaderOf(RecordKind kind, uint32_t length, uint32_t acked) const {
   return length | uint64_t{static_cast<uint8_t>(kind)} << ring_internal::kKindShift |
          uint64_t{number_} << ring_internal::kNumberShift |
-         uint64_t{told} << ring_internal::kToldShift;
+         uint64_t{acked} << ring_internal::kAckedShift;
 }
 
 // Where all was consumed, what is skipped is free.
@@ -127,29 +127,29 @@ WEFT_INLINE RingWriter::Claim RingWriter::TryClaim(uint32_t least, uint32_t most
   return {ring_ + claim_ + kRecordHeaderBytes, room};
 }
 
-WEFT_INLINE void RingWriter::Publish(RecordKind kind, uint32_t length, uint32_t told) {
+WEFT_INLINE void RingWriter::Publish(RecordKind kind, uint32_t length, uint32_t acked) {
   using namespace ring_internal;
-  WEFT_DCHECK(has_claim() && length <= kMaxRecordPayload && told < kToldModulus);
+  WEFT_DCHECK(has_claim() && length <= kMaxRecordPayload && acked < kAckedModulus);
   const uint32_t zero_at = position_;
   if (claim_ != position_) StepToBeginning();
   claim_ = kNoClaim;
   const uint32_t bytes = RecordBytes(length);
   const uint32_t next = Behind(position_ + bytes);
   if (next != zero_at && next != 0) WordAt(ring_ + next).store(0, std::memory_order_relaxed);
-  WordAt(ring_ + position_).store(HeaderOf(kind, length, told), std::memory_order_release);
+  WordAt(ring_ + position_).store(HeaderOf(kind, length, acked), std::memory_order_release);
   ++number_;
   position_ = next;
   produced_ += bytes;
 }
 
 WEFT_INLINE RingWriter::Result RingWriter::TryWrite(RecordKind kind, ByteSpan payload,
-                                                    uint32_t told) {
+                                                    uint32_t acked) {
   const auto length = static_cast<uint32_t>(payload.size());
   const Claim claim = TryClaim(length, length);
   if (claim.payload == nullptr) [[unlikely]]
     return broken_ ? Result::kBroken : Result::kFull;
   ring_internal::CopyExactly(claim.payload, payload.data(), length);
-  Publish(kind, length, told);
+  Publish(kind, length, acked);
   return Result::kWritten;
 }
 
@@ -189,7 +189,7 @@ WEFT_INLINE bool RingReader::Take(uint64_t header, std::byte* buffer, Record* re
   const uint32_t length = LengthOf(header);
   const RecordKind kind = KindOf(header);
   record->kind = kind;
-  record->told = ToldOf(header);
+  record->acked = AckedOf(header);
   if (kind != RecordKind::kBatch) [[unlikely]] {
     record->payload = {};
     if (kind == RecordKind::kClosed && length == 0) return true;
@@ -205,7 +205,7 @@ WEFT_INLINE bool RingReader::Take(uint64_t header, std::byte* buffer, Record* re
   ++number_;
   position_ = Behind(position_ + bytes);
   consumed_ += bytes;
-  untold_ += bytes;
+  unacked_ += bytes;
   return true;
 }
 

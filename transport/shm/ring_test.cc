@@ -39,7 +39,7 @@ class Road {
         reader_(memory_->ring, &memory_->words, max_payload) {}
 
   Written Write(std::string_view text, RecordKind kind = RecordKind::kBatch) {
-    return writer_.TryWrite(kind, AsBytes(text), told_);
+    return writer_.TryWrite(kind, AsBytes(text), acked_);
   }
   // Writes into a claim of at most `most` bytes, all that it has room for, and publishes `text`.
   Written WriteInPlace(std::string_view text, uint32_t most) {
@@ -51,13 +51,13 @@ class Road {
       std::memcpy(claim.payload + at, &lie, std::min(8u, claim.room - at));
     }
     std::memcpy(claim.payload, text.data(), bytes);
-    writer_.Publish(RecordKind::kBatch, bytes, told_);
+    writer_.Publish(RecordKind::kBatch, bytes, acked_);
     return Written::kWritten;
   }
   // What the following records tell of the road back.
-  void TellWith(uint32_t told) { told_ = told; }
+  void AckWith(uint32_t acked) { acked_ = acked; }
   // As if a record on the road back had told all that was consumed here.
-  void HearAll() { writer_.OnTold(reader_.told()); }
+  void AckAll() { writer_.OnAcked(reader_.acked()); }
   Read ReadOne() {
     const uint64_t header = reader_.Find();
     if (header == 0) return Read::kNone;
@@ -78,14 +78,14 @@ class Road {
   // Reads all there is, telling the writer as a link does; returns how many.
   int Drain() {
     int count = 0;
-    for (; ReadOne() == Read::kRecord; ++count) reader_.TellConsumed();
+    for (; ReadOne() == Read::kRecord; ++count) reader_.AckConsumed();
     return count;
   }
   // Both ends move on by a record of these many bytes of the ring.
   void Advance(uint32_t bytes) {
     ASSERT_EQ(Write(std::string(bytes - kRecordHeaderBytes, 'a')), Written::kWritten);
     ASSERT_EQ(ReadOne(), Read::kRecord);
-    reader_.TellConsumed();
+    reader_.AckConsumed();
   }
 
   void Scribble(uint32_t at, uint64_t word) { std::memcpy(memory_->ring + at, &word, 8); }
@@ -107,7 +107,7 @@ class Road {
   RingWriter writer_;
   RingReader reader_;
   RingReader::Record record_;
-  uint32_t told_ = 0;
+  uint32_t acked_ = 0;
 };
 
 // Tests that take another way in every run, and print the seed that takes it again.
@@ -166,7 +166,7 @@ TEST(RingTest, EverySizeArrivesWhole) {
     const std::string text = Pattern(bytes, bytes);
     ASSERT_EQ(road.Write(text), Written::kWritten) << bytes;
     ASSERT_EQ(road.ReadText(), text) << bytes;
-    road.reader().TellConsumed();
+    road.reader().AckConsumed();
   }
 }
 
@@ -200,15 +200,15 @@ TEST(RingTest, PayloadsFullOfHeadersAreNoHeaders) {
     ASSERT_EQ(road.Write(lies.substr(0, bytes)), Written::kWritten);
     ASSERT_EQ(road.ReadText(), lies.substr(0, bytes));
     ASSERT_EQ(road.ReadText(), "-") << "in round " << round;
-    road.reader().TellConsumed();
-    if (random() % 3 == 0) road.HearAll();
+    road.reader().AckConsumed();
+    if (random() % 3 == 0) road.AckAll();
   }
 }
 
 TEST(RingTest, WhatStandsBehindThePayloadInItsSlotStaysPrivate) {
   Road road;
   std::string slot(64, 'S');
-  ASSERT_EQ(road.writer().TryWrite(RecordKind::kBatch, AsBytes(slot).first(5), /*told=*/0),
+  ASSERT_EQ(road.writer().TryWrite(RecordKind::kBatch, AsBytes(slot).first(5), /*acked=*/0),
             Written::kWritten);
   const auto* from = reinterpret_cast<const char*>(road.ring()) + kRecordHeaderBytes;
   EXPECT_EQ(std::string(from, 8), std::string("SSSSS\0\0\0", 8));
@@ -223,7 +223,7 @@ TEST(RingTest, AClaimIsAPlaceInTheRingAndARecordOnceItIsPublished) {
   EXPECT_EQ(claim.room, 100u);
   std::memcpy(claim.payload, "hello", 5);
   EXPECT_EQ(road.ReadText(), "-");
-  road.writer().Publish(RecordKind::kBatch, 5, /*told=*/0);
+  road.writer().Publish(RecordKind::kBatch, 5, /*acked=*/0);
   EXPECT_EQ(road.ReadText(), "hello");
   EXPECT_EQ(road.place(), 64u) << "what was left of the claim is free";
 }
@@ -239,7 +239,7 @@ TEST(RingTest, AnAbandonedClaimSaysNothing) {
       EXPECT_EQ(road.ReadText(), "-");
       road.writer().Abandon();
       EXPECT_EQ(road.ReadText(), "-");
-      if (before > 0) road.HearAll();
+      if (before > 0) road.AckAll();
     }
     for (const size_t bytes : {50, 500, 5'000}) {
       ASSERT_EQ(road.Write(Pattern(bytes, before)), Written::kWritten);
@@ -267,10 +267,10 @@ TEST(RingTest, ARingIsClosedUnderAnOpenClaim) {
     for (const bool heard : {false, true}) {
       Road road;
       for (uint32_t i = 0; i < records; ++i) road.Advance(128);
-      if (heard) road.HearAll();
+      if (heard) road.AckAll();
       const RingWriter::Claim claim = road.writer().TryClaim(8, kMaxRecordPayload);
       std::memset(claim.payload, 0xff, claim.room);
-      road.writer().Close(/*told=*/0);
+      road.writer().Close(/*acked=*/0);
       ASSERT_EQ(road.ReadOne(), Read::kRecord) << records << heard;
       EXPECT_EQ(road.record().kind, RecordKind::kClosed);
     }
@@ -290,7 +290,7 @@ TEST(RingTest, AFullRingHasNoClaims) {
 TEST(RingTest, AClaimAtTheBeginningEndsBeforeTheReadersPlace) {
   Road road;
   road.Advance(128);
-  road.HearAll();
+  road.AckAll();
   const RingWriter::Claim claim = road.writer().TryClaim(100, kMaxRecordPayload);
   EXPECT_EQ(claim.payload, road.ring() + kRecordHeaderBytes);
   EXPECT_EQ(claim.room, 128 - kRecordHeaderBytes);
@@ -303,7 +303,7 @@ TEST(RingTest, AClaimAtTheBeginningEndsBeforeTheReadersPlace) {
 TEST(RingTest, AClaimThatGrowsTakesItsBytesAlong) {
   Road road;
   road.Advance(128);
-  road.HearAll();
+  road.AckAll();
   RingWriter::Claim claim = road.writer().TryClaim(100, kMaxRecordPayload);
   std::memset(claim.payload, 'a', 120);
   claim = road.writer().TryGrow(120, kMaxRecordPayload);
@@ -312,7 +312,7 @@ TEST(RingTest, AClaimThatGrowsTakesItsBytesAlong) {
   EXPECT_EQ(road.ReadText(), "-");
   std::memset(claim.payload + 120, 'b', claim.room - 120);
   EXPECT_EQ(road.writer().TryGrow(120, kMaxRecordPayload).payload, nullptr) << "only once";
-  road.writer().Publish(RecordKind::kBatch, 5'000, /*told=*/0);
+  road.writer().Publish(RecordKind::kBatch, 5'000, /*acked=*/0);
   EXPECT_EQ(road.ReadText(), std::string(120, 'a') + std::string(4'880, 'b'));
   EXPECT_EQ(road.ReadText(), "-");
 }
@@ -323,10 +323,10 @@ TEST(RingTest, LoneClaimsReuseTheSameLines) {
     const RingWriter::Claim claim = road.writer().TryClaim(104, kMaxRecordPayload);
     ASSERT_EQ(claim.payload, road.ring() + kRecordHeaderBytes) << round;
     std::memset(claim.payload, round, 104);
-    road.writer().Publish(RecordKind::kBatch, 104, /*told=*/0);
+    road.writer().Publish(RecordKind::kBatch, 104, /*acked=*/0);
     ASSERT_EQ(road.ReadText(), std::string(104, static_cast<char>(round)));
     ASSERT_EQ(road.ReadText(), "-");
-    road.HearAll();
+    road.AckAll();
   }
   for (uint32_t at = 192; at < kRingBytes; ++at) ASSERT_EQ(road.ring()[at], std::byte{0}) << at;
 }
@@ -352,8 +352,8 @@ TEST_F(RandomRingTest, WhatIsLeftOfAClaimIsNeverRead) {
     }
     for (const std::string& text : written) ASSERT_EQ(road_.ReadText(), text) << round;
     ASSERT_EQ(road_.ReadText(), "-") << round;
-    road_.reader().TellConsumed();
-    if (random_() % 3 != 0) road_.HearAll();
+    road_.reader().AckConsumed();
+    if (random_() % 3 != 0) road_.AckAll();
     ASSERT_TRUE(road_.writer().HasRoom(kMaxRecordPayload)) << "all was read, so enough was told";
   }
 }
@@ -377,7 +377,7 @@ TEST(RingTest, AFullRingCanBeClosed) {
     Road road;
     for (uint32_t at = 0; at < start; at += 64) road.Advance(64);
     const int count = road.Fill(std::string(1000, 'f'));
-    road.writer().Close(/*told=*/0);
+    road.writer().Close(/*acked=*/0);
     for (int i = 0; i < count; ++i) ASSERT_EQ(road.ReadText().size(), 1000u);
     ASSERT_EQ(road.ReadOne(), Read::kRecord);
     ASSERT_EQ(road.record().kind, RecordKind::kClosed);
@@ -391,7 +391,7 @@ TEST_F(RandomRingTest, WhoHasReadAllHasToldEnoughForTheLargest) {
     road_.Write(Pattern(bytes, bytes));
     road_.Drain();
     ASSERT_TRUE(road_.writer().HasRoom(kMaxRecordPayload)) << "after round " << round;
-    if (random_() % 5 == 0) road_.HearAll();  // and so begins again somewhere
+    if (random_() % 5 == 0) road_.AckAll();  // and so begins again somewhere
   }
 }
 
@@ -436,12 +436,12 @@ TEST(RingTest, AWriterThatWantsRoomIsWokenWhenItIsTold) {
   road.Fill("small");
   road.writer().WantRoom();
   bool woken = false;
-  while (road.ReadOne() == Read::kRecord) woken = road.reader().TellConsumed() || woken;
+  while (road.ReadOne() == Read::kRecord) woken = road.reader().AckConsumed() || woken;
   EXPECT_TRUE(woken);
   road.writer().StopWanting();
   road.Fill("small");
   woken = false;
-  while (road.ReadOne() == Read::kRecord) woken = road.reader().TellConsumed() || woken;
+  while (road.ReadOne() == Read::kRecord) woken = road.reader().AckConsumed() || woken;
   EXPECT_FALSE(woken);
 }
 
@@ -468,7 +468,7 @@ TEST(RingTest, LoneRecordsReuseTheSameLines) {
     ASSERT_EQ(road.Write(Pattern(104, round)), Written::kWritten);
     ASSERT_EQ(road.ReadText(), Pattern(104, round));
     ASSERT_EQ(road.ReadText(), "-");
-    road.HearAll();
+    road.AckAll();
   }
   for (uint32_t at = 192; at < kRingBytes; ++at) ASSERT_EQ(road.ring()[at], std::byte{0}) << at;
   EXPECT_EQ(road.words().wants_room.load(), 0u);
@@ -485,7 +485,7 @@ TEST(RingTest, AZeroThatStandsThereIsNotStoredAgain) {
   Road road;
   road.Write("1");
   road.ReadOne();
-  road.HearAll();
+  road.AckAll();
   constexpr uint64_t kMark = 7;  // the reader would see it; nobody writes there otherwise
   road.Scribble(64, kMark);
   road.Write("2");
@@ -505,8 +505,8 @@ TEST_F(RandomRingTest, LoneRecordsOfAnyLengthArrive) {
       ASSERT_EQ(road_.ReadText(), text);
       ASSERT_EQ(road_.ReadText(), "-");
     }
-    if (random_() % 4 != 0) road_.HearAll();
-    road_.reader().TellConsumed();
+    if (random_() % 4 != 0) road_.AckAll();
+    road_.reader().AckConsumed();
   }
 }
 
@@ -516,12 +516,12 @@ TEST(RingTest, NoRecordAtTheBeginningReachesOverWhatTheReaderLooksAt) {
   Road road;
   road.Write("1");
   road.ReadOne();
-  road.HearAll();
+  road.AckAll();
   road.Write(std::string(57, '2'));
   EXPECT_EQ(road.reader().consumed(), 64u);
   EXPECT_EQ(road.writer().produced(), 64u + 128u) << "behind the first";
   EXPECT_EQ(road.ReadText(), std::string(57, '2'));
-  road.HearAll();
+  road.AckAll();
   road.Write(std::string(184, '3'));  // 192 bytes with its header, as many as there are before it
   EXPECT_EQ(road.writer().produced(), kRingBytes + 192u) << "at the beginning";
   EXPECT_EQ(road.ReadText(), std::string(184, '3'));
@@ -532,7 +532,7 @@ TEST(RingTest, WhatIsWrittenOverTheReadersPlaceIsNoHeader) {
   Road road;
   road.Write(Pattern(100, 1));
   road.ReadOne();
-  road.HearAll();
+  road.AckAll();
   ASSERT_EQ(road.Write("at the beginning"), Written::kWritten);
   ASSERT_EQ(road.Write(Pattern(1'000, 2)), Written::kWritten);  // from 64 on: over 128
   EXPECT_NE(road.reader().Find(), 0u);
@@ -543,10 +543,10 @@ TEST(RingTest, WhatIsWrittenOverTheReadersPlaceIsNoHeader) {
 
 TEST(RingTest, RecordsTellOfTheRoadBack) {
   Road road;
-  road.TellWith(0xabcdef);
+  road.AckWith(0xabcdef);
   road.Write("told");
   EXPECT_EQ(road.ReadText(), "told");
-  EXPECT_EQ(road.record().told, 0xabcdefu);
+  EXPECT_EQ(road.record().acked, 0xabcdefu);
 }
 
 TEST(RingTest, ToldRoomIsRoom) {
@@ -554,7 +554,7 @@ TEST(RingTest, ToldRoomIsRoom) {
   road.Fill("small");
   for (int i = 0; i < 10; ++i) road.ReadOne();
   EXPECT_EQ(road.Write("small"), Written::kFull) << "not a quarter yet: the word says nothing";
-  road.HearAll();
+  road.AckAll();
   for (int i = 0; i < 10; ++i) EXPECT_EQ(road.Write("small"), Written::kWritten) << i;
   EXPECT_EQ(road.Write("small"), Written::kFull);
 }
@@ -563,21 +563,21 @@ TEST(RingTest, WhatIsToldAgainstReasonIsLeft) {
   Road road;
   for (int i = 0; i < 20; ++i) road.Write("small");
   for (int i = 0; i < 10; ++i) road.ReadOne();
-  road.HearAll();
+  road.AckAll();
   ASSERT_EQ(road.writer().consumed(), 640u);
-  for (const uint32_t lie : {0u, 9u, 21u, 1000u, kToldModulus - 1}) {
-    road.writer().OnTold(lie);
+  for (const uint32_t lie : {0u, 9u, 21u, 1000u, kAckedModulus - 1}) {
+    road.writer().OnAcked(lie);
     EXPECT_EQ(road.writer().consumed(), 640u) << lie;
   }
-  road.writer().OnTold(20);
+  road.writer().OnAcked(20);
   EXPECT_EQ(road.writer().consumed(), 1280u);
 }
 
 // A record may lie on the road back for long, and the count of 24 bits begin again meanwhile.
 TEST(RingTest, AnOldCountIsNotTakenForANewOne) {
-  constexpr uint64_t kAgain = uint64_t{kToldModulus} * kCacheLineBytes;
+  constexpr uint64_t kAgain = uint64_t{kAckedModulus} * kCacheLineBytes;
   Road road;
-  const uint32_t old = road.reader().told();
+  const uint32_t old = road.reader().acked();
   RingTestPeer::SetCounts(road.writer(), road.reader(), kAgain - kAgain % kRingBytes);
   while (road.writer().produced() < kAgain - 100 * kCacheLineBytes) {
     ASSERT_EQ(road.Write("small"), Written::kWritten);
@@ -586,11 +586,11 @@ TEST(RingTest, AnOldCountIsNotTakenForANewOne) {
   while (road.writer().produced() <= kAgain) ASSERT_EQ(road.Write("small"), Written::kWritten);
   const uint64_t consumed = road.writer().consumed();
   ASSERT_LT(consumed, kAgain);
-  road.writer().OnTold(old);
+  road.writer().OnAcked(old);
   EXPECT_EQ(road.writer().consumed(), consumed);
   road.Drain();
-  road.writer().OnHeardAll();
-  road.HearAll();
+  road.writer().OnAllSeen();
+  road.AckAll();
   EXPECT_EQ(road.writer().consumed(), road.reader().consumed());
 }
 
@@ -695,7 +695,7 @@ TEST(RingTest, AnyScribbleIsReadSafely) {
       if (result != Read::kRecord || road.record().kind == RecordKind::kClosed) break;
       ASSERT_LE(road.record().payload.size(), 4096u);
       ASSERT_GT(road.record().payload.size(), 0u);
-      road.reader().TellConsumed();
+      road.reader().AckConsumed();
     }
   }
 }
@@ -708,7 +708,7 @@ TEST(RingTest, AScribbledClaimIsTheReadersTroubleOnly) {
   for (int round = 0; round < 1'000; ++round) {
     Road road;
     for (uint64_t i = random() % 4; i > 0; --i) road.Advance(128);
-    if (random() % 2 == 0) road.HearAll();
+    if (random() % 2 == 0) road.AckAll();
     const uint64_t produced = road.writer().produced();
     RingWriter::Claim claim = road.writer().TryClaim(40, kMaxRecordPayload);
     for (uint32_t at = 0; at < kRingBytes; at += 8) road.Scribble(at, random());
@@ -717,7 +717,7 @@ TEST(RingTest, AScribbledClaimIsTheReadersTroubleOnly) {
     ASSERT_GE(claim.room, 200u);
     ASSERT_GE(claim.payload, road.ring());
     ASSERT_LE(claim.payload + claim.room, road.ring() + kRingBytes);
-    road.writer().Publish(RecordKind::kBatch, 200, /*told=*/0);
+    road.writer().Publish(RecordKind::kBatch, 200, /*acked=*/0);
     const uint64_t more = road.writer().produced() - produced;
     EXPECT_TRUE(more == 256 || road.writer().produced() % kRingBytes == 256) << more;
   }
@@ -741,7 +741,7 @@ TEST(RingTest, TwoThreadsExchangeEverythingInOrder) {
         std::this_thread::yield();
       }
     }
-    road.writer().Close(/*told=*/0);
+    road.writer().Close(/*acked=*/0);
   });
   std::mt19937_64 random(seed);
   for (uint32_t i = 0; i < kRecords; ++i) {
@@ -749,7 +749,7 @@ TEST(RingTest, TwoThreadsExchangeEverythingInOrder) {
     std::memcpy(wanted.data(), &i, sizeof(i));
     std::string got = "-";
     while ((got = road.ReadText()) == "-") std::this_thread::yield();
-    road.reader().TellConsumed();
+    road.reader().AckConsumed();
     ASSERT_EQ(got, wanted) << "record " << i;
   }
   while (road.ReadOne() == Read::kNone) std::this_thread::yield();
@@ -765,26 +765,26 @@ TEST(RingTest, TwoThreadsExchangeWhatIsMadeInPlace) {
   const auto read = [](Road& road) {
     std::string got = "-";
     while ((got = road.ReadText()) == "-") std::this_thread::yield();
-    road.reader().TellConsumed();
+    road.reader().AckConsumed();
     return got;
   };
   std::thread echo([&] {
     for (uint32_t round = 0; round < kRounds; ++round) {
       for (uint32_t i = 0; i < 1 + round % 3; ++i) {
         const std::string text = read(there);
-        back.writer().OnTold(there.record().told);
-        back.TellWith(there.reader().told());
+        back.writer().OnAcked(there.record().acked);
+        back.AckWith(there.reader().acked());
         while (back.WriteInPlace(text, kMaxRecordPayload) != Written::kWritten) {
           std::this_thread::yield();
         }
       }
-      if (there.reader().Find() == 0) back.writer().OnHeardAll();
+      if (there.reader().Find() == 0) back.writer().OnAllSeen();
     }
   });
   for (uint32_t round = 0; round < kRounds; ++round) {
     const std::string text = Pattern(1 + round * 37 % (round % 40 == 0 ? 5'000 : 300), round);
     for (uint32_t i = 0; i < 1 + round % 3; ++i) {
-      there.TellWith(back.reader().told());
+      there.AckWith(back.reader().acked());
       const uint32_t short_bytes = std::min<uint32_t>(static_cast<uint32_t>(text.size()), 16);
       RingWriter::Claim claim = there.writer().TryClaim(short_bytes, kMaxRecordPayload);
       if (claim.payload == nullptr || round % 7 == 0) {
@@ -802,13 +802,13 @@ TEST(RingTest, TwoThreadsExchangeWhatIsMadeInPlace) {
       std::memcpy(claim.payload + short_bytes, text.data() + short_bytes,
                   text.size() - short_bytes);
       there.writer().Publish(RecordKind::kBatch, static_cast<uint32_t>(text.size()),
-                             back.reader().told());
+                             back.reader().acked());
     }
     for (uint32_t i = 0; i < 1 + round % 3; ++i) {
       ASSERT_EQ(read(back), text) << round;
-      there.writer().OnTold(back.record().told);
+      there.writer().OnAcked(back.record().acked);
     }
-    there.writer().OnHeardAll();
+    there.writer().OnAllSeen();
   }
   echo.join();
 }
@@ -824,18 +824,18 @@ TEST(RingTest, TwoRoadsTellOfEachOther) {
   const auto read = [](Road& road) {
     std::string got = "-";
     while ((got = road.ReadText()) == "-") std::this_thread::yield();
-    road.reader().TellConsumed();
+    road.reader().AckConsumed();
     return got;
   };
   std::thread echo([&] {
     for (uint32_t round = 0; round < kRounds; ++round) {
       for (uint32_t i = 0; i < sizes(round).first; ++i) {
         const std::string text = read(there);
-        back.writer().OnTold(there.record().told);
-        ASSERT_EQ(back.writer().TryWrite(RecordKind::kBatch, AsBytes(text), there.reader().told()),
+        back.writer().OnAcked(there.record().acked);
+        ASSERT_EQ(back.writer().TryWrite(RecordKind::kBatch, AsBytes(text), there.reader().acked()),
                   Written::kWritten);
       }
-      if (there.reader().Find() == 0) back.writer().OnHeardAll();
+      if (there.reader().Find() == 0) back.writer().OnAllSeen();
     }
   });
   int at_the_beginning = 0;
@@ -844,14 +844,14 @@ TEST(RingTest, TwoRoadsTellOfEachOther) {
     at_the_beginning += there.place() == 0;
     for (uint32_t i = 0; i < records; ++i) {
       ASSERT_EQ(there.writer().TryWrite(RecordKind::kBatch, AsBytes(Pattern(bytes, round + i)),
-                                        back.reader().told()),
+                                        back.reader().acked()),
                 Written::kWritten);
     }
     for (uint32_t i = 0; i < records; ++i) {
       ASSERT_EQ(read(back), Pattern(bytes, round + i)) << round;
-      there.writer().OnTold(back.record().told);
+      there.writer().OnAcked(back.record().acked);
     }
-    there.writer().OnHeardAll();
+    there.writer().OnAllSeen();
   }
   echo.join();
   EXPECT_EQ(at_the_beginning, static_cast<int>(kRounds)) << "each round had all replies";
@@ -883,7 +883,7 @@ TEST(RingTest, AWaitingWriterIsAlwaysWoken) {
       continue;
     }
     ++i;
-    if (road.reader().TellConsumed()) wakes.fetch_add(1);
+    if (road.reader().AckConsumed()) wakes.fetch_add(1);
   }
   writer.join();
 }

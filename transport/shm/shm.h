@@ -1,9 +1,9 @@
 // Shared memory between processes of one host as a network of links: rings that both sides map, and
 // copies from process to process for one-sided operations. No library, no thread, no file.
 //
-//   ring.h           a one-way road for records: layout, ordering, hostile peers
+//   ring.h           a one-way queue of records: layout, ordering, hostile peers
 //   link_memory.h    the memory of one link: two rings, and who is there
-//   attention.h      which of very many links have something to read
+//   ready_flags.h      which of very many links have something to read
 //   domain_memory.h  what a domain shows to all its peers
 //   shm_regions.h    one-sided access: peer_files.h by mapped memory, asked_copies.h through the
 //   peer shm_link.h, shm_domain.h   Link and LinkDomain of these

@@ -95,15 +95,15 @@ absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Open(const LinkPeer& peer, Link
 }
 
 absl::Status ShmDomain::Join(ShmLink* link) {
-  const uint32_t index = memory_->attention().Take();
-  if (index == Attention::kNone) {
+  const uint32_t index = memory_->ready_flags().Take();
+  if (index == ReadyFlags::kNone) {
     return absl::ResourceExhaustedError(
         StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
   }
   if (index >= links_.size()) links_.resize(index + 1);
   while (index >= warm_ups_.size()) warm_ups_.Grow();
   links_[index] = link;
-  link->attention_index_ = index;
+  link->flag_index_ = index;
   hot_.reserve(links_.size());
   members_.PushBack(link);
   ++stats_.links_open;
@@ -113,9 +113,9 @@ absl::Status ShmDomain::Join(ShmLink* link) {
 }
 
 void ShmDomain::Leave(ShmLink* link) {
-  links_[link->attention_index_] = nullptr;
-  warm_ups_[link->attention_index_].Clear();
-  memory_->attention().Give(link->attention_index_);
+  links_[link->flag_index_] = nullptr;
+  warm_ups_[link->flag_index_].Clear();
+  memory_->ready_flags().Give(link->flag_index_);
   members_.Remove(link);
   --stats_.links_open;
   --cold_links_;
@@ -140,7 +140,7 @@ void ShmDomain::MakeHot(ShmLink* link) {
   link->quiet_turns_ = 0;
   hot_.push_back(link);
   --cold_links_;
-  memory_->attention().MakeHot(link->attention_index_);
+  memory_->ready_flags().MakeHot(link->flag_index_);
   WarmUpOf(link).Drop();
 }
 
@@ -153,7 +153,7 @@ void ShmDomain::MakeCold(ShmLink* link) {
   ++cold_links_;
   has_duties_ = true;
   if (awaited_ == link) awaited_ = nullptr;
-  memory_->attention().MakeCold(link->attention_index_);
+  memory_->ready_flags().MakeCold(link->flag_index_);
 }
 
 // Who sends over a cold link awaits an answer there.
@@ -189,10 +189,10 @@ bool ShmDomain::IsTimeToScan() {
   return true;
 }
 
-// Those whose bytes call, and now and then one more: see attention.h. True: one has called.
+// Those whose bytes call, and now and then one more: see ready_flags.h. True: one has called.
 bool ShmDomain::WakeCold() {
   bool called = false;
-  memory_->attention().ForEachCalling([&](uint32_t index) {
+  memory_->ready_flags().ForEachCalling([&](uint32_t index) {
     if (index >= links_.size() || links_[index] == nullptr) return;
     Trace(TracePoint::kCalled);
     WarmUp& lines = warm_ups_[index];

@@ -1,9 +1,9 @@
-// The domain of shm links: which rings to look into, slots, regions, and what is told later.
+// The domain of shm links: which rings to look into, regions, and what completes later.
 //
 // A turn (Poll()) looks into the rings of the links that are hot: new ones, and those that had
 // something lately. Mostly that is all: what a record brings about besides (a link's end, a
 // refusal, work that waits) makes the next turn a full one. Few links are always hot. With more, a
-// link that stays quiet goes cold, and is found again by its attention byte (attention.h). What
+// link that stays quiet goes cold, and is found again by its ready flag (ready_flags.h). What
 // such a link and all above it touch with a record is called for at once then, from a list that was
 // made when it went cold (warm_up.h).
 //
@@ -99,7 +99,7 @@ class ShmDomain final : public LinkDomain {
   // --- for links --------------------------------------------------------------------------------
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
-  WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->attention_index_]; }
+  WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->flag_index_]; }
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
@@ -149,7 +149,7 @@ class ShmDomain final : public LinkDomain {
   bool operations_ran_out_ = false;
   bool more_to_do_ = false;  // a link has work that waits for its next turn only
 
-  // By attention index.
+  // By index of the ready flag.
   std::vector<ShmLink*> links_;  // null: free
   GrownArray<WarmUp> warm_ups_;  // of cold links: wanted
   std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
@@ -165,7 +165,7 @@ class ShmDomain final : public LinkDomain {
   IntrusiveList<ShmLink, ShmMemberTag> members_;
   IntrusiveList<ShmLink, ShmRetryTag> retries_;
   IntrusiveList<ShmLink, ShmEventTag> events_;
-  ShmWorkList deferred_;  // operations to be told of by the next Poll()
+  ShmWorkList deferred_;  // operations that complete in the next Poll()
 };
 
 }  // namespace weft

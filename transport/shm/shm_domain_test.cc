@@ -163,7 +163,7 @@ TEST_F(ShmDomainTest, AnImpossibleCountEndsItsLinkOnly) {
   EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
 }
 
-TEST_F(ShmDomainTest, AnImpossibleAttentionIndexIsNoLink) {
+TEST_F(ShmDomainTest, AnImpossibleFlagIndexIsNoLink) {
   const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
   LinkPeer peer;
   peer.memory_descriptor = memory.get();
@@ -171,7 +171,7 @@ TEST_F(ShmDomainTest, AnImpossibleAttentionIndexIsNoLink) {
   End b;
   b.link = b_.domain->Accept(peer, &b).value();
   const LinkMemory view = LinkMemory::Open(memory.get()).value();
-  view->active.attention_index.store(kMaxShmLinks);
+  view->active.flag_index.store(kMaxShmLinks);
   view->active.state.store(SideState::kHere);
   ASSERT_TRUE(Run([&] { return b.downs == 1; }));
   EXPECT_EQ(b.ups, 0);
@@ -252,15 +252,15 @@ TEST_F(ShmDomainTest, QuietLinksGoColdAndAreFoundAgain) {
   EXPECT_TRUE(Delivers(as[1], "the others stay"));
 }
 
-// Somebody who maps the attention bytes clears them all the time: nothing is lost.
-TEST_F(ShmDomainTest, ClearedAttentionBytesOnlyDelay) {
+// Somebody who maps the ready flags clears them all the time: nothing is lost.
+TEST_F(ShmDomainTest, ClearedReadyFlagsOnlyDelay) {
   constexpr size_t kLinks = 50;
   std::vector<End> as(kLinks), bs(kLinks);
   for (size_t i = 0; i < kLinks; ++i) Open(as[i], bs[i]);
   ASSERT_TRUE(Run([&] { return b_.shm().hot_links() <= 8; }));
   SealedMemory view =
       SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
-  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->attention;
+  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->ready_flags;
   std::atomic<bool> stop{false};
   std::thread hostile([&] {
     while (!stop.load()) {
@@ -297,7 +297,7 @@ TEST_F(ShmDomainTest, LoneCallsTouchFewLinesOfTheirRings) {
   }
 }
 
-// Who sends awaits an answer: it is found without the attention byte.
+// Who sends awaits an answer: it is found without the ready flag.
 TEST_F(ShmDomainTest, ALinkThatSendsIsPolled) {
   constexpr size_t kLinks = 50;
   std::vector<End> as(kLinks), bs(kLinks);
@@ -409,7 +409,7 @@ TEST_F(CallAheadTest, WhoIsAboveTheLinkAddsItsLines) {
 TEST_F(CallAheadTest, CallsForNothingCostLooksOnly) {
   SealedMemory view =
       SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
-  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->attention;
+  auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->ready_flags;
   std::atomic<bool> stop{false};
   std::thread hostile([&] {
     while (!stop.load()) {

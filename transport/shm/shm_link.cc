@@ -62,7 +62,7 @@ absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer)
   writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
                     : RingWriter(to_passive, &memory_->to_passive_words);
   SharedSide& mine = passive ? memory_->passive : memory_->active;
-  mine.attention_index.store(attention_index_, std::memory_order_relaxed);
+  mine.flag_index.store(flag_index_, std::memory_order_relaxed);
   mine.state.store(SideState::kHere, std::memory_order_release);
   if (!passive) MeetPeer();
   return absl::OkStatus();
@@ -73,13 +73,13 @@ bool ShmLink::MeetPeer() {
   SharedSide& other = role_ == ShmRole::kPassive ? memory_->active : memory_->passive;
   const SideState state = other.state.load(std::memory_order_acquire);
   if (state == SideState::kAbsent) return false;
-  const uint32_t index = other.attention_index.load(std::memory_order_relaxed);
+  const uint32_t index = other.flag_index.load(std::memory_order_relaxed);
   if (state != SideState::kHere) {
     Fail(absl::UnavailableError("the peer gave up connecting"));
   } else if (index >= kMaxShmLinks) {
     Fail(absl::DataLossError("the peer's shared memory makes no sense"));
   } else {
-    peer_attention_ = peer_->attention(index);
+    peer_flag_ = peer_->ready_flag(index);
     BecomeUp();
     TellPeer();
   }
@@ -107,7 +107,7 @@ WarmUp& ShmLink::warm_up() { return domain_->WarmUpOf(this); }
 void ShmLink::ListLines(WarmUp* lines) const {
   const std::byte* const beginning =
       role_ == ShmRole::kPassive ? memory_->to_passive : memory_->to_active;
-  lines->Begin(peer_attention_);
+  lines->Begin(peer_flag_);
   lines->AddForWrite(writer_.place(), kLinesOfRecord * kCacheLineBytes);
   lines->Add(this, kLinesInUse * kCacheLineBytes);
   lines->Add(reader_.place(), 1);
@@ -123,16 +123,16 @@ WEFT_INLINE void ShmLink::WakePeer() {
   if (doorbell_ != nullptr) doorbell_->RingAfterFence();
 }
 
-// The attention byte of a link that the peer polls anyway is set already.
+// The ready flag of a link that the peer polls anyway is set already.
 WEFT_INLINE void ShmLink::CallPeer() {
-  if (peer_attention_->load(std::memory_order_relaxed) == 0) {
-    peer_attention_->store(1, std::memory_order_release);
+  if (peer_flag_->load(std::memory_order_relaxed) == 0) {
+    peer_flag_->store(1, std::memory_order_release);
   }
 }
 
 // Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
 // have: so the byte's line is called for before it, together with the record's. Behind it the byte
-// is looked at once more, for the reason in attention.h.
+// is looked at once more, for the reason in ready_flags.h.
 WEFT_INLINE void ShmLink::TellPeer() {
   CallPeer();
   FullFence();
@@ -178,7 +178,7 @@ absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
     KeepBatch(bytes, slot.data);
     return absl::OkStatus();
   }
-  writer_.Publish(RecordKind::kBatch, bytes, reader_.told());
+  writer_.Publish(RecordKind::kBatch, bytes, reader_.acked());
   --domain_->stats_.send_slots_in_use;
   TellPeer();
   if (is_cold()) [[unlikely]]
@@ -204,7 +204,7 @@ WEFT_COLD void ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
 
 ShmLink::Progress ShmLink::CarryBatch() {
   const ByteSpan batch(waiting_batch_.data.get(), waiting_batch_.bytes);
-  const RingWriter::Result result = writer_.TryWrite(RecordKind::kBatch, batch, reader_.told());
+  const RingWriter::Result result = writer_.TryWrite(RecordKind::kBatch, batch, reader_.acked());
   if (result == RingWriter::Result::kFull) {
     ++domain_->stats_.eagain;
     writer_.WantRoom();
@@ -303,14 +303,14 @@ int ShmLink::Receive(uint64_t found, int budget) {
       return count;
     }
     ++count;
-    writer_.OnTold(record.told);
+    writer_.OnAcked(record.acked);
     OnRecord(record);
     if (!domain->IsPolled(this) || !life_.up()) [[unlikely]]
       return count;
     found = reader_.Find();
   } while (found != 0 && count < budget);
-  if (found == 0) writer_.OnHeardAll();
-  if (reader_.TellConsumed()) [[unlikely]]
+  if (found == 0) writer_.OnAllSeen();
+  if (reader_.AckConsumed()) [[unlikely]]
     WakePeer();
   return count;
 }
@@ -432,7 +432,7 @@ ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
 
 ShmLink::Progress ShmLink::CarryAsked(ShmOperation* record) {
   const uint64_t done_before = record->bytes_done;
-  const CopyAsker::Result result = asker_.Ask(writer_, reader_.told(), record);
+  const CopyAsker::Result result = asker_.Ask(writer_, reader_.acked(), record);
   if (result == CopyAsker::Result::kBroken) {
     record->all_asked = true;
     const absl::Status why =
@@ -455,7 +455,7 @@ void ShmLink::OnAsk(ByteSpan ask) {
 }
 
 void ShmLink::Answer() {
-  const CopyAnswerer::Result result = answerer_.Answer(writer_, reader_.told());
+  const CopyAnswerer::Result result = answerer_.Answer(writer_, reader_.acked());
   if (result == CopyAnswerer::Result::kBroken) {
     return Fail(absl::DataLossError("the peer broke the rules of the ring: an impossible count"));
   }
@@ -491,8 +491,8 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (!peer_is_gone) {
     SharedSide& own = role_ == ShmRole::kPassive ? memory_->passive : memory_->active;
     own.state.store(SideState::kLeft, std::memory_order_release);
-    writer_.Close(reader_.told());
-    if (peer_attention_ != nullptr) TellPeer();
+    writer_.Close(reader_.acked());
+    if (peer_flag_ != nullptr) TellPeer();
   }
   life_.End();
   domain_->WarmUpOf(this).Clear();
@@ -505,7 +505,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
     if (!work->is_send) domain_->Defer(static_cast<ShmOperation*>(work), status);
   }
   if (std::exchange(waiting_batch_.bytes, 0u) > 0) --domain_->stats_.send_slots_in_use;
-  peer_attention_ = nullptr;
+  peer_flag_ = nullptr;
   if (!writer_.has_claim()) memory_.Reset();  // else when the slot comes back
   peer_.reset();
 }

@@ -142,8 +142,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   // What each record touches. Constant after Start(): the first three.
   ShmDomain* const domain_;
-  PeerDoorbell* const doorbell_;             // null: somebody else sees to it that the peer looks
-  AttentionByte* peer_attention_ = nullptr;  // null: not known yet
+  PeerDoorbell* const doorbell_;    // null: somebody else sees to it that the peer looks
+  ReadyFlag* peer_flag_ = nullptr;  // null: not known yet
   LinkLife life_;
   bool detached_ = false;
   uint32_t quiet_turns_ = 0;
@@ -156,7 +156,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   const ShmRole role_;
   LinkMemory memory_;
   std::shared_ptr<PeerDomain> peer_;
-  uint32_t attention_index_ = 0;
+  uint32_t flag_index_ = 0;
   ListsLines* above_ = nullptr;  // may be null
 
   ShmWaitingBatch waiting_batch_;

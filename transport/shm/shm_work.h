@@ -3,7 +3,7 @@
 //
 // Threads: the engine's.
 // Invariants: a work is on at most one list: its link's waiting works, or the domain's operations
-//   that have only to be told.
+//   that have only to complete.
 #pragma once
 
 #include <cstddef>

@@ -44,19 +44,19 @@ namespace weft {
 // Links of one domain: as many connections as an engine can have. Two pages.
 inline constexpr uint32_t kMaxShmLinks = 8192;
 
-using AttentionByte = std::atomic<uint8_t>;
-static_assert(sizeof(AttentionByte) == 1 && AttentionByte::is_always_lock_free);
+using ReadyFlag = std::atomic<uint8_t>;
+static_assert(sizeof(ReadyFlag) == 1 && ReadyFlag::is_always_lock_free);
 
-struct AttentionBytes {
-  alignas(kCacheLineBytes) AttentionByte of[kMaxShmLinks];
+struct SharedReadyFlags {
+  alignas(kCacheLineBytes) ReadyFlag of[kMaxShmLinks];
 };
 
-class Attention {
+class ReadyFlags {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   // `bytes` is all zeros and outlives this.
-  explicit Attention(AttentionBytes* bytes) : bytes_(bytes), hot_(kMaxShmLinks, 0) {}
+  explicit ReadyFlags(SharedReadyFlags* bytes) : bytes_(bytes), hot_(kMaxShmLinks, 0) {}
 
   // An index of its own for a link, cold; kNone when all are taken.
   uint32_t Take() {
@@ -83,7 +83,7 @@ class Attention {
   // already, and its line may stay where it is.)
   void MakeHot(uint32_t index) {
     hot_[index] = 1;
-    AttentionByte& byte = bytes_->of[index];
+    ReadyFlag& byte = bytes_->of[index];
     if (byte.load(std::memory_order_relaxed) != 1) byte.store(1, std::memory_order_relaxed);
   }
   // It is not any more. Look into its ring once more after this.
@@ -160,7 +160,7 @@ class Attention {
     }
   }
 
-  AttentionBytes* const bytes_;
+  SharedReadyFlags* const bytes_;
   std::vector<uint8_t> hot_;  // what the bytes are when nobody calls
   std::vector<uint32_t> free_;
   uint32_t end_ = 0;
