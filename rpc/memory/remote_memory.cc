@@ -39,6 +39,19 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
 // Carries out a filled-in operation, and waits for its end.
 absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
+  // The way of most: this thread may drive the engine, and what the link can carry out inside the
+  // post needs no turn of it.
+  if (!core.handing_over() && !engine.InTurn() && engine.Enter()) [[likely]] {
+    const bool done = core.Begin(operation) == Posted::kDone;
+    if (!done) {
+      core.Flush();
+      engine.Wait(operation.waiter());
+    } else if (core.TurnIsDue()) {
+      engine.Poll();
+    }
+    engine.Leave();
+    return done ? absl::OkStatus() : std::move(operation.status());
+  }
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), core.handing_over(), [&] {
     RemoteMemoryCore& started = core;  // of what is captured nothing may be there any more
     core.Start(operation, absl::OkStatus());

@@ -240,15 +240,28 @@ void RemoteMemoryCore::OnNoConnection(const absl::Status& why) {
 void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& valid) {
   operation.core = this;
   if (!valid.ok()) return End(operation, valid);
-  if (!refused_.ok()) return End(operation, refused_);
+  if (Begin(operation) == Posted::kDone) End(operation, absl::OkStatus());
+}
+
+Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
+  operation.core = this;
+  if (!refused_.ok()) [[unlikely]] {
+    End(operation, refused_);
+    return Posted::kPending;
+  }
   // Nobody overtakes those who wait.
-  if (waiting_.empty() && Usable()) {
+  if (waiting_.empty() && Usable()) [[likely]] {
     bool room = true;
     const absl::StatusOr<Posted> posted = Post(operation, &room);
-    if (posted.ok() && *posted == Posted::kPending) return;
-    if (room) return End(operation, posted.status());
+    if (posted.ok()) [[likely]]
+      return *posted;
+    if (room) {
+      End(operation, posted.status());
+      return Posted::kPending;
+    }
   }
   Enqueue(operation);
+  return Posted::kPending;
 }
 
 void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const absl::Status& valid) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "rpc/memory/remote_array.h"
 #include "rpc/server/exported_memory.h"
@@ -369,6 +370,22 @@ TEST_P(RemoteMemoryNetworkTest, AllocatedExportsCanBeWrittenWhereTheyAreExported
   if (GetParam() == PathKind::kShm) {
     EXPECT_EQ(MappingsOf(exported->bytes()), (std::vector<std::string>{"rw-s", "rw-s"}));
   }
+}
+
+// Over shared memory such reads end inside the call: the engine has its turns all the same.
+TEST_P(RemoteMemoryNetworkTest, CallbacksRunWhileAThreadDoesNothingButRead) {
+  auto exported = *server_->AllocateExport(kBytes, {.rights = kAllRights});
+  auto memory = *RemoteMemory::Open(*channel_, exported->handle());
+  bool ran = false;
+  memory->FetchAdd(0, 1, [&ran](const absl::StatusOr<uint64_t>& before) {
+    EXPECT_TRUE(before.ok()) << before.status();
+    ran = true;
+  });
+  const uint64_t give_up_ns = Clock::Real().NowNs() + 10 * kNsPerSec;
+  while (!ran && Clock::Real().NowNs() < give_up_ns) {
+    ASSERT_EQ(memory->Read(8, SliceOf(*buffer_, 0, 64)), absl::OkStatus());
+  }
+  EXPECT_TRUE(ran);
 }
 
 TEST(AllocateExportTest, ExportsOfNoBytesAreRefusedAndOtherMemoryIsSaidToBeSlower) {

@@ -113,7 +113,7 @@ class EarlyEnds final : private Timer {
   void Add(T& operation) {
     ended_.PushBack(&operation);
     ++count_;
-    engine_.timers().Schedule(this, 0);
+    if (!armed()) engine_.timers().Schedule(this, 0);
   }
 
   // All that is due, at once: everything is shutting down.
