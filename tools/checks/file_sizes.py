@@ -13,7 +13,7 @@ import sys
 import source_tree
 
 HEADER_LINES = 300
-SOURCE_LINES = 600
+SOURCE_LINES = 800
 TEST_LINES = 1000
 
 _HEADERS = (".h", ".inc")

@@ -1,4 +1,4 @@
-// Leases of one connection, in both directions: what FramedConnection does about grants.
+// Leases of one connection, in both directions: what a connection does about grants.
 //
 // Neither side costs anything before the first lease.
 //
@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,13 +19,29 @@
 
 namespace weft {
 
-class FramedConnection;
-
 class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::Host {
  public:
+  // What leases need of their connection.
+  class Host {
+   public:
+    // Brings it to the peer's OnGrant().
+    virtual void SendGrant(ByteSpan grant) = 0;
+    // EndOverdue() soon, where users may be told something.
+    virtual void EndOverdueSoon() = 0;
+    // For this connection's peer alone.
+    virtual absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory,
+                                                                  Access access) = 0;
+    // As Connection::Reclaim(), tenant() and Close().
+    virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
+    virtual uint32_t peer_tenant() const = 0;
+    virtual void EndConnection(std::string_view why) = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
   // `exports` may be null: no leases.
-  ConnectionLeases(FramedConnection* connection, ExportTable* exports)
-      : connection_(connection), exports_(exports) {}
+  ConnectionLeases(Host* host, ExportTable* exports) : host_(host), exports_(exports) {}
   ConnectionLeases(const ConnectionLeases&) = delete;
   ConnectionLeases& operator=(const ConnectionLeases&) = delete;
 
@@ -46,16 +63,20 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
   GrantedLeases& granted();
   // HeldLeases::Host, GrantedLeases::Host
   void SendGrant(const GrantMessage& message) override;
-  void OnLeasesOverdue() override;
+  void OnLeasesOverdue() override { host_->EndOverdueSoon(); }
   absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory,
-                                                        Access access) override;
+                                                        Access access) override {
+    return host_->RegisterLease(memory, access);
+  }
   void AllowAtomics(Region* region) override { atomic_regions_.Add(region); }
   void ForbidAtomics(Region* region) override { AtomicRegions::Remove(region); }
-  bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override;
-  uint32_t peer_tenant() const override;
-  void EndConnection(std::string_view why) override;
+  bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override {
+    return host_->ReclaimLease(std::move(region), op);
+  }
+  uint32_t peer_tenant() const override { return host_->peer_tenant(); }
+  void EndConnection(std::string_view why) override { host_->EndConnection(why); }
 
-  FramedConnection* const connection_;
+  Host* const host_;
   ExportTable* const exports_;
   AtomicRegions atomic_regions_;  // outlives the leases in it
   std::unique_ptr<HeldLeases> held_;

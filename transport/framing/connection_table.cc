@@ -19,31 +19,31 @@ ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 int ConnectionTable::RunRaised() {
   // Those raised meanwhile wait for the next turn, so that this always ends.
   IntrusiveList<FramedConnection, EventTag> now;
-  now.SpliceBack(events_);
+  now.SpliceBack(with_events_);
   int count = 0;
   for (; FramedConnection* connection = now.PopFront(); ++count) connection->RunEvents();
   return count;
 }
 
-void ConnectionTable::FlushDirty() {
-  while (FramedConnection* connection = dirty_.PopFront()) connection->FlushTurn();
+void ConnectionTable::FlushListed() {
+  while (BatchSender* sender = to_flush_.PopFront()) sender->FlushTurn();
 }
 
-absl::StatusOr<uint32_t> ConnectionTable::Add(FramedConnection* connection, uint32_t token) {
+absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t token) {
   if (size_ == entries_.size()) {
     return absl::ResourceExhaustedError(StrCat(
         "all ", entries_.size(), " connections of this engine are in use: close some first"));
   }
   const uint32_t index = first_free_;
   first_free_ = entries_[index].next_free;
-  entries_[index].connection = connection;
+  entries_[index].receiver = receiver;
   entries_[index].token = token;
   ++size_;
   return index;
 }
 
 void ConnectionTable::Remove(uint32_t index) {
-  entries_[index].connection = nullptr;
+  entries_[index].receiver = nullptr;
   entries_[index].lines = nullptr;
   entries_[index].next_free = first_free_;
   first_free_ = index;

@@ -19,14 +19,15 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
+#include "transport/framing/batch_sender.h"
 #include "transport/link.h"
 
 namespace weft {
 
+class BatchReceiver;
 class ExportTable;
 class FramedConnection;
 class WarmUp;
-struct DirtyTag;  // has something to send
 struct EventTag;  // has something to tell
 
 class ConnectionTable final : public BatchSink {
@@ -48,38 +49,48 @@ class ConnectionTable final : public BatchSink {
   // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
   // brought about: link up, broken, close requested, writable. Connections may be ended and
   // deleted inside. Returns how many had something.
-  int RunEvents() { return events_.empty() ? 0 : RunRaised(); }
-  bool has_events() const { return !events_.empty(); }
+  int RunEvents() { return with_events_.empty() ? 0 : RunRaised(); }
+  bool has_events() const { return !with_events_.empty(); }
 
   // Sends what connections have committed, and the credits that are due.
   void FlushAll() {
-    if (!dirty_.empty()) FlushDirty();
+    if (!to_flush_.empty()) FlushListed();
   }
 
   uint32_t size() const { return size_; }
   const Stats& stats() const { return stats_; }
 
- private:
-  friend class FramedConnection;
+  // --- for connections --------------------------------------------------------------------------
 
+  // The index of a connection whose batches `receiver` takes. Until Remove().
+  absl::StatusOr<uint32_t> Add(BatchReceiver* receiver, uint32_t token);
+  void Remove(uint32_t index);
+  // What is to be prefetched when a batch comes; null: nothing.
+  void SetLines(uint32_t index, WarmUp* lines) { entries_[index].lines = lines; }
+  // To be listed in for the turn's end.
+  FlushList& to_flush() { return to_flush_; }
+  // To be listed in for RunEvents().
+  IntrusiveList<FramedConnection, EventTag>& with_events() { return with_events_; }
+  ExportTable* exports() const { return exports_; }
+  void CountMalformed() { ++stats_.batches_malformed; }
+
+ private:
   struct Entry {
-    FramedConnection* connection = nullptr;  // null: free
+    BatchReceiver* receiver = nullptr;  // null: free
     uint32_t token = 0;
     uint32_t next_free = 0;
-    WarmUp* lines = nullptr;  // to be called for when a batch comes; null: there are none
+    WarmUp* lines = nullptr;  // null: there are none
   };
 
   int RunRaised();
-  void FlushDirty();
-  absl::StatusOr<uint32_t> Add(FramedConnection* connection, uint32_t token);
-  void Remove(uint32_t index);
+  void FlushListed();
 
   ExportTable* const exports_;
   std::vector<Entry> entries_;
   uint32_t first_free_ = 0;
   uint32_t size_ = 0;
-  IntrusiveList<FramedConnection, DirtyTag> dirty_;
-  IntrusiveList<FramedConnection, EventTag> events_;
+  FlushList to_flush_;
+  IntrusiveList<FramedConnection, EventTag> with_events_;
   Stats stats_;
 };
 

@@ -1,14 +1,14 @@
-// Life, events and one-sided operations of FramedConnection.
-
 #include "transport/framing/framed_connection.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/check.h"
+#include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/framing/framed_steps.h"
+#include "core/trace.h"
+#include "transport/framing/refusals.h"
 
 namespace weft {
 namespace {
@@ -41,22 +41,20 @@ absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
     const Options& options) {
   std::unique_ptr<FramedConnection> connection(
       new FramedConnection(table, owner, handler, options));
-  WEFT_ASSIGN_OR_RETURN(connection->index_, table->Add(connection.get(), options.token));
+  WEFT_ASSIGN_OR_RETURN(connection->index_, table->Add(&connection->receiver_, options.token));
   connection->ended_ = false;
   return connection;
 }
 
 FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owner,
                                    ConnectionHandler* handler, const Options& options)
-    : handler_(handler),
+    : sender_(this, &table->to_flush(), &batch_, &committed_, &stats_),
+      receiver_(this, this, handler, &sender_, &stats_),
+      token_(options.token),
       table_(table),
       owner_(owner),
-      token_(options.token),
-      large_sender_(this),
-      large_receiver_(this),
-      operations_(this, options.max_outstanding_operations),
-      leases_(this, table->exports_),
-      reclaimer_(this) {}
+      remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
+      large_(this, &sender_, &remote_) {}
 
 FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
 
@@ -77,30 +75,16 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
     return link.status();
   }
   link_ = *std::move(link);
-  table_->entries_[index_].lines = TakeWarmUpOf(link_.get());
-  links_ = &links;
+  table_->SetLines(index_, TakeWarmUpOf(link_.get()));
   domain_ = domain;
   added_send_slots_ = send_slots;
-  window_.Start(agreement.send_window_slots, receive_slots);
-  domain_->Promise(receive_slots);
-  batch_bytes_ = agreement.batch_bytes & ~static_cast<uint32_t>(kFrameAlignment - 1);
-  usual_bytes_ = std::min(batch_bytes_,
-                          links.usual_slot_bytes() & ~static_cast<uint32_t>(kFrameAlignment - 1));
-  fill_bytes_ = usual_bytes_;
-  frames_to_part_ = links.frames_to_part();
-  eager_bytes_ = MaxPayloadBytes(batch_bytes_);
-  const size_t usual_window = size_t{receive_slots} * usual_bytes_;
-  early_.Start(receive_slots, active ? size_t{receive_slots} * batch_bytes_
-                                     : std::max(usual_window, kMostEarlyBytes));
-  peer_index_ = agreement.peer_index;
-  peer_token_ = agreement.peer_token;
-  send_sequence_ = receive_sequence_ = 0;
-  peer_answers_ = agreement.peer_answers;
-  peer_leases_ = agreement.peer_leases;
-  request_sender_.Start();
-  request_answerer_.Start(&domain->atomic_regions(), &leases_.atomic_regions());
-  large_sender_.Start(domain);
-  large_receiver_.Start(domain, link_.get());
+  sender_.Start(domain, link_.get(), agreement);
+  const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
+  receiver_.Start(domain, receive_slots,
+                  active ? size_t{receive_slots} * agreement.batch_bytes
+                         : std::max(usual_window, kMostEarlyBytes));
+  remote_.Start(domain, link_.get(), agreement.peer_answers, agreement.peer_leases);
+  large_.Start(domain, link_.get());
   return absl::OkStatus();
 }
 
@@ -113,34 +97,39 @@ void FramedConnection::StopLink(bool peer_dead) {
 
 void FramedConnection::ReleaseLink(bool peer_dead) {
   if (link_ == nullptr) return;
-  reserved_ = false;
-  if (slot_.data != nullptr) CancelOpenSlot();
-  large_receiver_.Cease();
+  sender_.Stop();
+  large_.Cease();
   if (peer_dead) link_->Abandon();
-  table_->entries_[index_].lines = nullptr;
+  table_->SetLines(index_, nullptr);
   LeaveWarmUp();
+  remote_.Stop();
   link_.reset();
-  large_receiver_.Stop();
-  large_sender_.Stop();
-  early_.Clear();
-  domain_->Settle(window_.granted());
-  links_->RemoveSlots(added_send_slots_, window_.receive_window());
-  batch_bytes_ = usual_bytes_ = fill_bytes_ = 0;
-  eager_bytes_ = 0;
+  large_.Stop();
+  receiver_.Stop();
+  domain_->links().RemoveSlots(added_send_slots_, sender_.window().receive_window());
+}
+
+void FramedConnection::SetState(State state) {
+  state_ = state;
+  if (state == State::kOpen) {
+    sender_.Open();
+  } else {
+    sender_.Shut();
+  }
 }
 
 void FramedConnection::Open() {
-  WEFT_CHECK(link_ != nullptr && handler_ != nullptr);
+  WEFT_CHECK(link_ != nullptr && receiver_.handler() != nullptr);
   if (state_ != State::kConnecting) return;
-  state_ = State::kOpen;
-  handler_->OnOpen(*this);
-  DeliverEarly();
+  SetState(State::kOpen);
+  receiver_.handler()->OnOpen(*this);
+  receiver_.Open();
 }
 
 void FramedConnection::Close(std::string_view why) {
   if (state_ == State::kClosed) return;
   Flush();
-  state_ = State::kClosed;
+  SetState(State::kClosed);
   close_reason_ = why;
   Raise(kCloseRequested);
 }
@@ -148,22 +137,19 @@ void FramedConnection::Close(std::string_view why) {
 void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   WEFT_CHECK(!ended_ && !why.ok());
   if (!peer_dead) Flush();
-  state_ = State::kClosed;
-  operations_.EndWith(why);
+  SetState(State::kClosed);
+  remote_.EndOperationsWith(why);
   ReleaseLink(peer_dead);
-  WEFT_CHECK(operations_.in_use() == 0);
-  request_sender_.End(why);
-  leases_.End(why);
-  reclaimer_.End();
+  remote_.End(why);
   table_->Remove(index_);
-  table_->dirty_.Remove(this);
-  table_->events_.Remove(this);
+  sender_.Unlist();
+  table_->with_events().Remove(this);
   ended_ = true;
-  if (handler_ != nullptr) handler_->OnClosed(*this, why);
+  if (receiver_.handler() != nullptr) receiver_.handler()->OnClosed(*this, why);
 }
 
 void FramedConnection::ListLines(WarmUp* lines) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(&state_);
+  const auto* const begin = reinterpret_cast<const std::byte*>(&sender_);
   const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
   lines->Add(this, 1);
   lines->Add(begin, static_cast<size_t>(end - begin));
@@ -174,7 +160,8 @@ void FramedConnection::ListLines(WarmUp* lines) {
 
 void FramedConnection::Raise(Event event) {
   events_ |= event;
-  if (!table_->events_.IsLinked(this)) table_->events_.PushBack(this);
+  IntrusiveList<FramedConnection, EventTag>& list = table_->with_events();
+  if (!list.IsLinked(this)) list.PushBack(this);
 }
 
 // Each of the owner's callbacks may be the last thing that happens to this object.
@@ -184,110 +171,158 @@ void FramedConnection::RunEvents() {
   if (events & kBroken) return owner_->OnBroken(*this, broken_);
   if (events & kLinkUp) return owner_->OnLinkUp(*this);
   if (state_ != State::kOpen) return;
-  if (events & kAdvanceReads) large_receiver_.Advance();
-  if (events & kLeasesOverdue) leases_.EndOverdue();
-  if (state_ != State::kOpen) return;  // what Advance() delivered has closed it
-  if ((events & kWritable) && std::exchange(wants_writable_, false)) handler_->OnWritable(*this);
+  if (events & kAdvanceReads) large_.AdvanceReads();
+  if (events & kLeasesOverdue) remote_.EndOverdueLeases();
+  if (state_ != State::kOpen) return;  // what was read, and delivered, has closed it
+  if ((events & kWritable) && sender_.awaits_room()) {
+    sender_.set_awaits_room(false);
+    receiver_.handler()->OnWritable(*this);
+  }
 }
 
 // The path or the peer failed. A Close() that came first has the word.
 void FramedConnection::Break(const absl::Status& why) {
   if (state_ == State::kClosed || !broken_.ok()) return;
   broken_ = why;
-  if (state_ == State::kOpen) state_ = State::kClosed;
+  if (state_ == State::kOpen) SetState(State::kClosed);
   Raise(kBroken);
 }
 
-void FramedConnection::OnLinkUp() { Raise(kLinkUp); }
-
-void FramedConnection::OnLinkDown(const absl::Status& why) { Break(why); }
+WEFT_COLD void FramedConnection::OnMalformed(std::string_view what) {
+  table_->CountMalformed();
+  Break(absl::DataLossError(StrCat("the peer broke the protocol: ", what)));
+}
 
 void FramedConnection::OnSlotsFree() {
-  MarkDirty();
-  if (wants_writable_) Raise(kWritable);
-  if (std::exchange(reads_refused_, false)) Raise(kAdvanceReads);
+  sender_.FlushAtTurnsEnd();
+  OnRoom();
+  large_.OnSlotsFree();
 }
 
-void FramedConnection::OnLargeReclaimed() {
-  if (wants_writable_) Raise(kWritable);
+void FramedConnection::OnRoom() {
+  if (sender_.awaits_room()) Raise(kWritable);
 }
 
-void FramedConnection::OnReleased() { Raise(kWritable); }
-
-void FramedConnection::OnOperationFree() {
-  if (wants_writable_) Raise(kWritable);
+void FramedConnection::OnGrant(ByteSpan grant) {
+  if (state_ != State::kOpen) return;
+  const absl::Status status = remote_.OnGrant(grant);
+  if (!status.ok()) Break(status);
 }
 
-// --- one-sided ----------------------------------------------------------------------------------
+// --- messages -----------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<Region>> FramedConnection::Register(MutableByteSpan memory,
-                                                                   Access access) {
-  if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
-  RegionAccount& account = domain_->region_account();
-  WEFT_RETURN_IF_ERROR(account.Check(memory.size()));
-  absl::StatusOr<std::unique_ptr<Region>> region = links_->Register(memory, access);
-  if (region.ok()) account.Charge(region->get());
-  if (region.ok() && access == Access::kRemoteReadWrite) {
-    domain_->atomic_regions().Add(region->get());
+absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
+  WEFT_DCHECK(!sender_.reserved());
+  if (bytes > sender_.eager_bytes()) return ReserveLarge(bytes);
+  std::byte* const space = sender_.Reserve(bytes);
+  if (space == nullptr) return Refuse(&sender_);
+  return space;
+}
+
+uint64_t FramedConnection::Commit(size_t bytes) {
+  WEFT_DCHECK(sender_.reserved() && bytes <= sender_.reserved_bytes());
+  if (large_.reserved()) {
+    CommitLarge(bytes);
+  } else {
+    sender_.Commit(bytes);
   }
-  return region;
+  sender_.FlushAtTurnsEnd();
+  Trace(TracePoint::kWritten);
+  return committed_++;
 }
 
-absl::StatusOr<Posted> FramedConnection::Post(TransferKind kind,
-                                              absl::Span<const Transfer> transfers, Operation* op) {
-  if (transfers.empty() || transfers.size() > kMaxBatchTransfers) {
-    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(), " transfers; 1 to ",
-                                             kMaxBatchTransfers, " are possible"));
+void FramedConnection::Abandon() {
+  WEFT_DCHECK(sender_.reserved());
+  if (large_.reserved()) return large_.Abandon();
+  sender_.Abandon();
+}
+
+MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
+  WEFT_DCHECK(!sender_.reserved());
+  if (bytes > sender_.eager_bytes()) [[unlikely]]
+    return AppendLarge(bytes);
+  return sender_.AppendToNextSlot(bytes);
+}
+
+WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
+  static const auto* const too_large = new absl::Status(
+      absl::InvalidArgumentError("the message is larger than 64 MiB: use one-sided transfers"));
+  if (bytes > kMaxMessageBytes) return *too_large;
+  std::byte* const space = large_.Reserve(bytes);
+  if (space == nullptr) return Refuse(&sender_);
+  return space;
+}
+
+void FramedConnection::CommitLarge(size_t bytes) {
+  bool is_large = false;
+  const absl::Status committed = large_.Commit(bytes, &is_large);
+  if (!committed.ok()) return Break(committed);
+  stats_.large_sent += is_large;
+}
+
+WEFT_COLD MessageSpace FramedConnection::AppendLarge(size_t bytes) {
+  const absl::StatusOr<std::byte*> space = Reserve(bytes);
+  if (!space.ok()) return {};
+  const uint64_t number = Commit(bytes);
+  if (state_ != State::kOpen) return {};
+  return {*space, number};
+}
+
+absl::StatusOr<Posted> FramedConnection::WriteThenSend(absl::Span<const Transfer> transfers,
+                                                       ByteSpan message, Operation* op) {
+  WEFT_DCHECK(!sender_.reserved());
+  const size_t most = sender_.eager_bytes();
+  if (state_ == State::kOpen && (message.empty() || message.size() > most)) {
+    return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ", most,
+                                             " (eager_bytes) are possible"));
   }
-  for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
-  if (transfers.size() > operations_.capacity()) {
-    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(),
-                                             " transfers exceeds max_outstanding_operations, ",
-                                             operations_.capacity()));
-  }
-  Operation* const taken = operations_.Take(op, static_cast<uint32_t>(transfers.size()));
-  if (taken == nullptr) return TooManyOperations();
-  absl::StatusOr<Posted> posted = link_->Post(kind, transfers, taken);
-  if (posted.ok() && *posted == Posted::kPending) [[likely]]
+  // The message's place is taken first: it cannot be refused once the transfers are on their way.
+  if (!sender_.MakeRoom(FrameBytes(message.size()))) return Refuse(&sender_);
+  absl::StatusOr<Posted> posted = remote_.Post(TransferKind::kWrite, transfers, op);
+  if (!posted.ok()) {
+    sender_.CancelEmptyBatch();
     return posted;
-  operations_.Return(taken);
-  // The domain's own bound: OnSlotsFree() tells.
-  if (absl::IsResourceExhausted(posted.status())) wants_writable_ = true;
+  }
+  sender_.AppendMessage(message);
+  ++committed_;
+  sender_.SendNow();
   return posted;
 }
 
-absl::Status FramedConnection::TooManyOperations() {
-  static const auto* const status = new absl::Status(
-      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
-  wants_writable_ = true;
-  return *status;
+// --- what the parts ask for ---------------------------------------------------------------------
+
+WEFT_COLD bool FramedConnection::AppendDue() {
+  large_.AppendDones();
+  remote_.AppendDue();
+  return large_.has_done() || remote_.has_due();
 }
 
-absl::Status FramedConnection::CheckTransfer(const Transfer& transfer) const {
-  if (state_ != State::kOpen) return absl::FailedPreconditionError("the connection is not open");
-  if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
-  const RemoteSpan& remote = transfer.remote;
-  const size_t size = transfer.local->memory().size();
-  if (remote.length == 0 || transfer.local_offset > size ||
-      remote.length > size - transfer.local_offset) {
-    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ",
-                                             transfer.local_offset, " of a region of ", size,
-                                             " bytes"));
+bool FramedConnection::OnFrame(const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::kLargeOffer:
+      return large_.OnOffer(frame);
+    case FrameKind::kLargeDone:
+      return large_.OnDone(frame);
+    case FrameKind::kRequest:
+      return remote_.OnRequest(frame);
+    case FrameKind::kReply:
+      return remote_.OnReply(frame);
+    default:
+      return false;
   }
-  if (remote.offset + remote.length < remote.offset) {
-    return absl::InvalidArgumentError("the remote span ends beyond 2^64");
-  }
-  return absl::OkStatus();
+}
+
+void FramedConnection::OnLargeMessage(ByteSpan message) {
+  if (state_ != State::kOpen) return;
+  ++stats_.messages_received;
+  ++stats_.large_received;
+  receiver_.handler()->OnMessage(*this, message);
 }
 
 void FramedConnection::CheckInvariants() const {
-  window_.CheckInvariants();
-  large_receiver_.CheckInvariants();
-  WEFT_CHECK(first_unsent_ <= committed_);
-  WEFT_CHECK(due_ || !IsDue());
-  WEFT_CHECK(slot_.data != nullptr || (batch_.room() == 0 && batch_.frames() == 0));
-  WEFT_CHECK(slot_.data == nullptr || reserved_ || state_ != State::kOpen ||
-             table_->dirty_.IsLinked(this));
+  sender_.CheckInvariants();
+  large_.CheckInvariants();
+  WEFT_CHECK(sender_.due() || !(large_.has_done() || remote_.has_due()));
   if (link_ != nullptr) domain_->CheckInvariants();
 }
 

@@ -15,15 +15,12 @@
 //   kOpen            Open()                        Close(), End(), a broken link or protocol
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
-// Sending. The open slot is a batch in the making: Reserve() makes room for a frame, Commit()
-// completes it; Append() does both. It leaves when the next frame does not fit, at Flush(), at the
-// turn's end, and behind a large batch of the peer's (batch_parts.h). Opening it takes its credit,
-// and lists the connection in the table, to be flushed. A message larger than a usual slot opens a
-// wide one; above eager_bytes() it goes to a buffer of the send pool, an offer into the batch.
+// It is made of a sender and a receiver of batches, large messages, and access to memory, each with
+// a state of its own; what is here is the life of the link and of the connection.
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
 // Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
-// Invariants: credit_window.h; first_unsent() <= messages committed; kLargeOutstanding each way.
+// Invariants: those of its parts; first_unsent() <= messages committed.
 #pragma once
 
 #include <cstddef>
@@ -39,18 +36,13 @@
 #include "core/cache_line.h"
 #include "core/dense_memory.h"
 #include "core/intrusive_list.h"
-#include "transport/framing/batch.h"
-#include "transport/framing/connection_leases.h"
+#include "transport/framing/batch_receiver.h"
+#include "transport/framing/batch_sender.h"
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/connection_table.h"
-#include "transport/framing/credit_window.h"
-#include "transport/framing/early_batches.h"
 #include "transport/framing/framing_domain.h"
-#include "transport/framing/large_receiver.h"
-#include "transport/framing/large_sender.h"
-#include "transport/framing/operation_slots.h"
-#include "transport/framing/reclaimer.h"
-#include "transport/framing/requests.h"
+#include "transport/framing/large_messages.h"
+#include "transport/framing/remote_memory_access.h"
 #include "transport/link.h"
 #include "transport/transport.h"
 #include "transport/warm_up.h"
@@ -58,16 +50,14 @@
 namespace weft {
 
 class FramedConnection final : public Connection,
-                               public ListNode<DirtyTag>,
                                public HandsOnWarmUp,
                                public ListNode<EventTag>,
                                public InDenseMemory,
                                private LinkHandler,
-                               private LargeReceiver::Host,
-                               private LargeSender::Host,
-                               private LargeWatcher,
-                               private OperationSlots::Host,
-                               private Reclaimer::Host {
+                               private BatchSender::Host,
+                               private BatchReceiver::Host,
+                               private LargeMessages::Host,
+                               private RemoteMemoryAccess::Host {
  public:
   struct Options {
     // Unpredictable: no stranger's batch is taken for the peer's where a provider tells nothing.
@@ -86,8 +76,10 @@ class FramedConnection final : public Connection,
 
   uint32_t index() const { return index_; }
   uint32_t token() const { return token_; }
-  void set_handler(ConnectionHandler* handler) { handler_ = handler; }
+  void set_handler(ConnectionHandler* handler) { receiver_.set_handler(handler); }
   ConnectionFacts& facts() { return facts_; }
+  // For the table: tells owner and handler what has come about.
+  void RunEvents();
 
   // An error (RESOURCE_EXHAUSTED, UNAVAILABLE, INVALID_ARGUMENT for an agreement out of bounds,
   // from the peer): nothing was started. REQUIRES: state() == kConnecting, and no link.
@@ -117,29 +109,45 @@ class FramedConnection final : public Connection,
   absl::StatusOr<std::byte*> Reserve(size_t bytes) override;
   uint64_t Commit(size_t bytes) override;
   void Abandon() override;
-  void Flush() override;
-  uint64_t first_unsent() const override { return first_unsent_; }
+  void Flush() override { sender_.Flush(); }
+  uint64_t first_unsent() const override { return sender_.first_unsent(); }
 
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override {
+    return remote_.Register(memory, access);
+  }
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                              Operation* op) override;
+                              Operation* op) override {
+    return remote_.Post(kind, transfers, op);
+  }
   absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
                                        Operation* op) override;
-  bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region, Operation* op) override {
+    return remote_.Reclaim(std::move(region), op);
+  }
   uint32_t path_number() const override { return domain_->path_number(); }
   absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
-                       Lease* lease) override;
-  absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
-  void Return(Lease* lease) override;
+                       Lease* lease) override {
+    return remote_.Resolve(handle, layout, lease_ns, lease);
+  }
+  absl::Status Renew(uint64_t lease_ns, Lease* lease) override {
+    return remote_.Renew(lease_ns, lease);
+  }
+  void Return(Lease* lease) override { remote_.Return(lease); }
   absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
-                      uint64_t lifetime_ns, Derivation* derivation) override;
+                      uint64_t lifetime_ns, Derivation* derivation) override {
+    return remote_.Derive(handle, offset, length, rights, lifetime_ns, derivation);
+  }
   uint32_t tenant() const override { return tenant_; }
   void set_tenant(uint32_t tenant) override { tenant_ = tenant; }
 
-  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override;
+  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override {
+    return remote_.FetchAdd(remote, operand, op);
+  }
   absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
-                           AtomicOperation* op) override;
-  absl::Status Probe(Operation* op) override;
+                           AtomicOperation* op) override {
+    return remote_.CompareSwap(remote, expected, desired, op);
+  }
+  absl::Status Probe(Operation* op) override { return remote_.Probe(op); }
 
   void Close(std::string_view why) override;
 
@@ -147,16 +155,14 @@ class FramedConnection final : public Connection,
   const PathInfo& path() const override { return facts_.path; }
   const std::vector<PathCandidate>& candidates() const override { return facts_.candidates; }
   const std::string& peer_hello() const override { return facts_.peer_hello; }
-  size_t eager_bytes() const override { return eager_bytes_; }
+  size_t eager_bytes() const override { return sender_.eager_bytes(); }
   const ConnectionStats& stats() const override { return stats_; }
 
   // For tests and diagnosis:
-  const CreditWindow& window() const { return window_; }
+  const CreditWindow& window() const { return sender_.window(); }
   void CheckInvariants() const;
 
  private:
-  friend class ConnectionLeases;
-  friend class ConnectionTable;
   // What RunEvents() has to tell, as bits of events_.
   enum Event : uint8_t {
     kLinkUp = 1,
@@ -170,117 +176,53 @@ class FramedConnection final : public Connection,
   FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
                    const Options& options);
 
-  // Sending (framed_send.cc, framed_steps.h).
-  bool MakeRoom(size_t frame_bytes);
-  bool OpenNextSlot(size_t frame_bytes);
-  bool OpenFirstSlot(size_t frame_bytes);
-  bool TakeSlot(size_t frame_bytes);
-  bool Open(SendSlot slot, uint32_t bytes);
-  bool GrowOpenSlot(size_t frame_bytes);
-  uint32_t FinishBatch();
-  void SendOpenSlot();
-  void CancelOpenSlot();
   absl::StatusOr<std::byte*> ReserveLarge(size_t bytes);
   MessageSpace AppendSlowly(size_t bytes) override;
   MessageSpace AppendLarge(size_t bytes);
   void CommitLarge(size_t bytes);
-  absl::StatusOr<std::byte*> Refuse();
-  void AppendDones();
-  void AppendDue();
-  bool IsDue() const;
-  void FlushTurn();
-  void MarkDirty();
-  // Receiving (framed_receive.cc).
-  void OnBatch(ByteSpan batch, const BatchHeader& header);
-  bool TakePart(ByteSpan batch, const BatchHeader& header);
-  const char* Account(const BatchHeader& header);
-  void KeepEarly(ByteSpan batch);
-  void DeliverEarly();
-  bool DispatchFrames(ByteSpan batch, uint16_t frames);
-  bool TakeOtherFrame(BatchReader& reader);
-  bool IsTaken(const Frame& frame);
-  void Malformed(std::string_view what);
-  // Requests (framed_requests.cc).
-  absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
-  absl::Status Ask(Request request, Operation* probe, AtomicOperation* atomic);
-  bool OnRequestFrame(const Frame& frame);
-  bool OnReplyFrame(const Frame& frame);
-  void AppendReplies();
-  absl::Status CheckLeases() const;  // framed_leases.cc
-  // Life, events and one-sided (framed_connection.cc).
   void Raise(Event event);
-  void RunEvents();
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
-  absl::Status TooManyOperations();
-  absl::Status CheckTransfer(const Transfer& transfer) const;
+  void SetState(State state);
 
-  // The base classes'.
-  void OnLinkUp() override;
-  void OnLinkDown(const absl::Status& why) override;
+  // LinkHandler
+  void OnLinkUp() override { Raise(kLinkUp); }
+  void OnLinkDown(const absl::Status& why) override { Break(why); }
   void OnSlotsFree() override;
+  // HandsOnWarmUp
   void ListLines(WarmUp* lines) override;
-  void DeliverLarge(ByteSpan message) override;
-  void OnLargeDelivered() override;
-  void OnReadRefused() override;
-  void OnReadDone() override;
-  void OnReadFailed(const absl::Status& why) override;
-  bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
-  void OnLargeReclaimed() override;
-  void OnReleased() override;
-  void OnOperationFree() override;
-  bool HasFence() const override;
-  absl::Status SendFenceForReclaimer(Operation* passed) override;
-  absl::Status AskForReclaimer(Operation* probe) override;
-  void AdvanceSoon() override;
+  // The parts' hosts
+  bool AppendDue() override;
+  bool OnFrame(const Frame& frame) override;
+  void OnMalformed(std::string_view what) override;
+  void OnRoom() override;
+  void OnLargeMessage(ByteSpan message) override;
+  void OnLargeFailed(const absl::Status& why) override { Break(why); }
+  void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
+  void EndOverdueSoon() override { Raise(kLeasesOverdue); }
+  void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }
 
-  // What a message touches beside the first cache line (open batch, flush list): three of them.
-  alignas(kCacheLineBytes) State state_ = State::kConnecting;
-  uint8_t events_ = 0;
-  bool wants_writable_ = false;
-  bool due_ = false;  // this side's framing itself may have something to say: IsDue() knows
-  bool reserved_ = false;
-  uint8_t frames_to_part_ = 0;   // LinkDomain's
-  uint16_t sent_frames_ = 0;     // of the batch that was sent last
-  uint32_t batch_bytes_ = 0;     // of the largest batch; a multiple of kFrameAlignment
-  uint32_t usual_bytes_ = 0;     // what most are filled up to; the same
-  uint32_t reserved_bytes_ = 0;  // by the open reservation
-  uint32_t fill_bytes_ = 0;      // of those opened now: usual_bytes_, or a part's
-  SendSlot slot_;                // of batch_
-  CreditWindow window_;
-  uint32_t sent_bytes_ = 0;  // of the batch that was sent last, its header included
-  uint64_t first_unsent_ = 0;
-  std::unique_ptr<Link> link_;
-  LinkDomain* links_ = nullptr;  // of link_
-  FramingDomain* domain_ = nullptr;
-  size_t eager_bytes_ = 0;
-  uint32_t peer_index_ = 0;
-  uint32_t peer_token_ = 0;
-  uint32_t send_sequence_ = 0;
-  uint32_t receive_sequence_ = 0;
-  ConnectionHandler* handler_;
-  ConnectionTable* const table_;
+  // What a message touches beside the first cache line (open batch): up to `stats_`.
+  alignas(kCacheLineBytes) BatchSender sender_;
+  BatchReceiver receiver_;
   ConnectionStats stats_;
+
   // The rest.
-  ConnectionOwner* const owner_;
+  State state_ = State::kConnecting;
+  uint8_t events_ = 0;
+  bool ended_ = true;  // until Create() succeeds
   const uint32_t token_;
   uint32_t index_ = 0;
   uint32_t tenant_ = kDefaultTenant;
-  bool peer_answers_ = false;      // requests
-  bool peer_leases_ = false;       // grants
-  bool reads_refused_ = false;     // of large messages, for want of room in the domain
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
-  LargeSender large_sender_;
-  LargeReceiver large_receiver_;
-  OperationSlots operations_;
-  RequestSender request_sender_;
-  RequestAnswerer request_answerer_;
-  ConnectionLeases leases_;
-  Reclaimer reclaimer_;
-  EarlyBatches early_;
+  ConnectionTable* const table_;
+  ConnectionOwner* const owner_;
+  std::unique_ptr<Link> link_;
+  FramingDomain* domain_ = nullptr;
+  RemoteMemoryAccess remote_;
+  LargeMessages large_;
   absl::Status broken_;  // OK: not broken
   std::string close_reason_;
-  bool ended_ = true;  // until Create() succeeds
   ConnectionFacts facts_;
 };
 

@@ -1,0 +1,139 @@
+#include "transport/framing/batch_receiver.h"
+
+#include "core/inline.h"
+#include "core/strings.h"
+#include "core/trace.h"
+#include "transport/framing/batch_parts.h"
+#include "transport/framing/connection_table.h"
+#include "transport/warm_up.h"
+
+namespace weft {
+
+// (Here, so that OnBatch() is part of it: every message passes both.)
+void ConnectionTable::OnReceived(ByteSpan batch) {
+  Trace(TracePoint::kSeen);
+  BatchHeader header;
+  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) [[unlikely]] {
+    ++stats_.batches_unknown;
+    return;
+  }
+  const Entry& entry = entries_[header.connection];
+  if (entry.receiver == nullptr || entry.token != header.token) [[unlikely]] {
+    ++stats_.batches_unknown;
+    return;
+  }
+  if (entry.lines != nullptr && entry.lines->wanted()) [[unlikely]]
+    entry.lines->Fetch();
+  entry.receiver->OnBatch(batch, header);
+}
+
+// --- life ---------------------------------------------------------------------------------------
+
+void BatchReceiver::Start(FramingDomain* domain, size_t most_early_batches,
+                          size_t most_early_bytes) {
+  domain_ = domain;
+  frames_to_part_ = domain->links().frames_to_part();
+  sequence_ = 0;
+  early_.Start(most_early_batches, most_early_bytes);
+}
+
+void BatchReceiver::Stop() {
+  domain_ = nullptr;
+  early_.Clear();
+}
+
+WEFT_COLD void BatchReceiver::Open() {
+  for (const std::vector<std::byte>& batch : early_.Take()) {
+    BatchHeader header;
+    if (!sender_.open() || !DecodeBatchHeader(batch, &header)) return;
+    OnBatch(batch, header);
+  }
+}
+
+WEFT_COLD void BatchReceiver::KeepEarly(ByteSpan batch) {
+  if (connection_.state() != Connection::State::kConnecting || domain_ == nullptr) return;
+  if (const char* const wrong = early_.Keep(batch); wrong != nullptr) host_->OnMalformed(wrong);
+}
+
+// --- batches ------------------------------------------------------------------------------------
+
+void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& header) {
+  if (!sender_.open()) [[unlikely]]
+    return KeepEarly(batch);
+  if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
+    return host_->OnMalformed(wrong);
+  if (IsPart(header.frames, frames_to_part_)) [[unlikely]] {
+    if (!TakePart(batch, header)) return;
+  } else {
+    if (!DispatchFrames(batch, header.frames)) [[unlikely]]
+      return;
+    sender_.window().Owe();
+  }
+  // What waited for credits has them now.
+  if (sender_.awaits_room() && sender_.window().MaySendFrames()) [[unlikely]]
+    host_->OnRoom();
+  if (sender_.window().ShouldReturn() || sender_.due()) [[unlikely]]
+    sender_.FlushAtTurnsEnd();
+}
+
+// A batch that is answered by itself, and where its sender waits, in parts (batch_parts.h). False:
+// the connection is not open any more.
+bool BatchReceiver::TakePart(ByteSpan batch, const BatchHeader& header) {
+  if (header.frames >= frames_to_part_ && sender_.window().has_all()) {
+    sender_.BeginPart(header.frames);
+  }
+  if (!DispatchFrames(batch, header.frames)) return false;
+  sender_.EndPart();
+  sender_.window().Owe();
+  sender_.SendNow();
+  return true;
+}
+
+// Takes note of what the header says; else what is wrong with it.
+WEFT_INLINE const char* BatchReceiver::Account(const BatchHeader& header) {
+  CreditWindow& window = sender_.window();
+  if (header.sequence != sequence_) return "a batch out of sequence";
+  ++sequence_;
+  if (!window.Arrive()) return "a batch without a credit";
+  domain_->Settle(1);
+  if (!window.Regain(header.credits)) return "more credits than were ever granted";
+  ++stats_.batches_received;
+  return nullptr;
+}
+
+// --- frames -------------------------------------------------------------------------------------
+
+// False: the connection is not open any more.
+WEFT_INLINE bool BatchReceiver::DispatchFrames(ByteSpan batch, uint16_t frames) {
+  BatchReader reader(batch, frames);
+  while (!reader.at_end()) {
+    ByteSpan message;
+    if (reader.NextMessage(&message)) [[likely]] {
+      ++stats_.messages_received;
+      // (A copy, and one of the reader below: GCC keeps in memory what it passes as it is.)
+      handler_->OnMessage(connection_, ByteSpan(message.data(), message.size()));
+    } else {
+      BatchReader rest = reader;
+      if (!TakeOtherFrame(rest)) break;
+      reader = rest;
+    }
+    if (!sender_.open()) [[unlikely]]
+      return false;
+  }
+  if (reader.complete()) [[likely]]
+    return true;
+  host_->OnMalformed("frames that do not fill their batch");
+  return false;
+}
+
+// False: the next frame is malformed, or there is none.
+WEFT_COLD bool BatchReceiver::TakeOtherFrame(BatchReader& reader) {
+  Frame frame;
+  if (!reader.Next(&frame)) return false;
+  if (!host_->OnFrame(frame)) {
+    host_->OnMalformed(StrCat("a bad frame of kind ", static_cast<int>(frame.kind)));
+  }
+  return true;
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// Takes the peer's batches: checks their order, credits and frames, and delivers messages.
+//
+// What comes before the connection is open is kept, and taken by Open(). A large batch is answered
+// in parts (batch_parts.h).
+//
+// Threads: one engine's. Lifetime: a member of its connection; connection, sender, statistics and
+//   host outlive it.
+// Errors: what breaks the protocol goes to Host::OnMalformed(), which shuts the sender: nothing is
+//   delivered any more.
+// Invariants: sequence numbers are taken without a gap; see credit_window.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/bytes.h"
+#include "transport/connection.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/batch_sender.h"
+#include "transport/framing/early_batches.h"
+#include "transport/framing/framing_domain.h"
+
+namespace weft {
+
+class BatchReceiver {
+ public:
+  class Host {
+   public:
+    // A frame that is no message. False: no peer of this protocol sends it.
+    virtual bool OnFrame(const Frame& frame) = 0;
+    virtual void OnMalformed(std::string_view what) = 0;
+    // Credits have come, and somebody waits for them (BatchSender::awaits_room()).
+    virtual void OnRoom() = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  // `connection` is what the handler is told about.
+  BatchReceiver(Host* host, Connection* connection, ConnectionHandler* handler, BatchSender* sender,
+                ConnectionStats* stats)
+      : connection_(*connection),
+        handler_(handler),
+        sender_(*sender),
+        stats_(*stats),
+        host_(host) {}
+  BatchReceiver(const BatchReceiver&) = delete;
+  BatchReceiver& operator=(const BatchReceiver&) = delete;
+
+  ConnectionHandler* handler() const { return handler_; }
+  void set_handler(ConnectionHandler* handler) { handler_ = handler; }
+
+  // `most_early_bytes` in at most `most_early_batches` may come before Open().
+  void Start(FramingDomain* domain, size_t most_early_batches, size_t most_early_bytes);
+  // Delivers what came early. REQUIRES: started; the sender is open.
+  void Open();
+  void Stop();
+
+  // REQUIRES: `header` is the batch's, and names this connection.
+  void OnBatch(ByteSpan batch, const BatchHeader& header);
+
+ private:
+  void KeepEarly(ByteSpan batch);
+  bool TakePart(ByteSpan batch, const BatchHeader& header);
+  const char* Account(const BatchHeader& header);
+  bool DispatchFrames(ByteSpan batch, uint16_t frames);
+  bool TakeOtherFrame(BatchReader& reader);
+
+  Connection& connection_;
+  ConnectionHandler* handler_;  // null: not known yet
+  BatchSender& sender_;
+  ConnectionStats& stats_;
+  FramingDomain* domain_ = nullptr;  // null: stopped
+  uint32_t sequence_ = 0;
+  uint8_t frames_to_part_ = 0;  // LinkDomain's
+  Host* const host_;
+  EarlyBatches early_;
+};
+
+}  // namespace weft

@@ -1,0 +1,186 @@
+// Makes batches of a connection's frames, and sends them: the open slot, the credits, the turn's
+// end.
+//
+// The open slot is a batch in the making: MakeRoom() makes sure that a frame fits, Append()
+// completes one, Reserve() and Commit() do both for a message. The batch leaves when the next frame
+// does not fit, at Flush(), at the turn's end, and behind a large batch of the peer's
+// (batch_parts.h). Opening it takes its credit, and lists the sender, to be flushed. A message
+// larger than a usual slot opens a wide one.
+//
+//   state     from                       to
+//   stopped   construction, Stop()       Start() -> shut
+//   shut      nothing leaves             Open() -> open, Stop() -> stopped
+//   open      frames are taken and sent  Shut() -> shut
+//
+// Threads: one engine's. Lifetime: a member of its connection; host, list, batch and count outlive
+//   it, and the link outlives Stop() of it.
+// Errors: a refusal is false or null. Who was refused calls AwaitRoom(), and the host tells it when
+//   there may be room.
+// Invariants: credit_window.h. While open and without a reservation, a sender with an open slot is
+//   in the list.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "transport/connection.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/connection_owner.h"
+#include "transport/framing/credit_window.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/link.h"
+
+namespace weft {
+
+struct FlushTag;
+class BatchSender;
+// Those to be flushed at the turn's end.
+using FlushList = IntrusiveList<BatchSender, FlushTag>;
+
+class BatchSender final : public ListNode<FlushTag> {
+ public:
+  class Host {
+   public:
+    // At the turn's end, after SetDue(): appends what framing itself has to say. True: some of it
+    // found no room, and stays due.
+    virtual bool AppendDue() = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  // `batch` and `committed`: the connection's, which appends messages that fit by itself.
+  BatchSender(Host* host, FlushList* list, OpenBatch* batch, uint64_t* committed,
+              ConnectionStats* stats)
+      : batch_(*batch), committed_(*committed), stats_(*stats), list_(*list), host_(host) {}
+  BatchSender(const BatchSender&) = delete;
+  BatchSender& operator=(const BatchSender&) = delete;
+
+  // --- life -------------------------------------------------------------------------------------
+
+  // REQUIRES: stopped; the agreement is within bounds.
+  void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement);
+  void Open() { open_ = true; }
+  void Shut() { open_ = false; }
+  // Gives the open slot back, and the account of receives. REQUIRES: shut, and the link still
+  // there.
+  void Stop();
+  // Is flushed no more.
+  void Unlist() { list_.Remove(this); }
+
+  bool open() const { return open_; }
+  CreditWindow& window() { return window_; }
+  const CreditWindow& window() const { return window_; }
+  // The largest payload of a frame; 0 while stopped.
+  size_t eager_bytes() const { return eager_bytes_; }
+  uint64_t first_unsent() const { return first_unsent_; }
+
+  // --- frames -----------------------------------------------------------------------------------
+
+  // Makes sure that a frame of `frame_bytes` fits into the open slot. False: not open, no credit or
+  // no slot.
+  bool MakeRoom(size_t frame_bytes) {
+    return batch_.Fits(frame_bytes) || OpenNextSlot(frame_bytes);
+  }
+  // REQUIRES: MakeRoom() of it.
+  std::byte* Append(size_t payload_bytes, FrameKind kind) {
+    return batch_.Append(payload_bytes, kind);
+  }
+  // Undoes a MakeRoom() that opened a slot in vain.
+  void CancelEmptyBatch() {
+    if (batch_.frames() == 0) CancelOpenSlot();
+  }
+
+  // --- messages ---------------------------------------------------------------------------------
+
+  // Space for a message of up to `bytes`; null: no room. Nothing leaves until Commit() or
+  // Abandon(). REQUIRES: no reservation; bytes <= eager_bytes().
+  std::byte* Reserve(size_t bytes);
+  void Commit(size_t bytes);
+  void Abandon();
+  // The same for a message that is written elsewhere: only keeps the batch.
+  void Hold(size_t bytes) {
+    reserved_ = true;
+    reserved_bytes_ = static_cast<uint32_t>(bytes);
+  }
+  void Unhold() { reserved_ = false; }
+  bool reserved() const { return reserved_; }
+  size_t reserved_bytes() const { return reserved_bytes_; }
+
+  // A message that is there already. REQUIRES: MakeRoom() of it.
+  void AppendMessage(ByteSpan message);
+  // Connection::Append() of a message that finds no slot open, or a full one.
+  // REQUIRES: bytes <= eager_bytes().
+  MessageSpace AppendToNextSlot(size_t bytes);
+
+  // --- sending ----------------------------------------------------------------------------------
+
+  // Sends what there is. Nothing to do with a reservation, or unless open.
+  void Flush();
+  void FlushTurn();
+  // In the list from now on.
+  void FlushAtTurnsEnd() {
+    if (!list_.IsLinked(this)) list_.PushBack(this);
+  }
+  // Host::AppendDue() at the end of this turn, or of the first with room.
+  void SetDue() { due_ = true; }
+  bool due() const { return due_; }
+
+  // Sends what the turn has, or a batch of nothing, as Link::SendFence(). False: not now.
+  bool SendFence(Operation* passed);
+
+  // While a batch of `frames` is answered, slots are filled as far as batch_parts.h says.
+  void BeginPart(uint16_t frames);
+  void EndPart() { fill_bytes_ = usual_bytes_; }
+  // What was appended leaves now. The sender stays in the list: once a turn, not once a part.
+  void SendNow();
+
+  // --- those who were refused -------------------------------------------------------------------
+
+  // Somebody waits for OnWritable().
+  void AwaitRoom() { awaits_room_ = true; }
+  bool awaits_room() const { return awaits_room_; }
+  void set_awaits_room(bool awaits) { awaits_room_ = awaits; }
+
+  void CheckInvariants() const;
+
+ private:
+  bool OpenNextSlot(size_t frame_bytes);
+  bool OpenFirstSlot(size_t frame_bytes);
+  bool GrowOpenSlot(size_t frame_bytes);
+  bool TakeSlot(size_t frame_bytes);
+  bool Take(SendSlot slot, uint32_t bytes);
+  uint32_t FinishBatch();
+  void SendOpenSlot();
+  void CancelOpenSlot();
+
+  OpenBatch& batch_;
+  uint64_t& committed_;
+  ConnectionStats& stats_;
+  FlushList& list_;
+  bool open_ = false;
+  bool due_ = false;
+  bool reserved_ = false;
+  bool awaits_room_ = false;
+  uint32_t batch_bytes_ = 0;     // of the largest batch; a multiple of kFrameAlignment
+  uint32_t usual_bytes_ = 0;     // what most are filled up to; the same
+  uint32_t fill_bytes_ = 0;      // of those opened now: usual_bytes_, or a part's
+  uint32_t reserved_bytes_ = 0;  // by the reservation
+  uint32_t sent_bytes_ = 0;      // of the batch that was sent last, its header included
+  uint16_t sent_frames_ = 0;     // the same
+  SendSlot slot_;                // of batch_
+  CreditWindow window_;
+  uint32_t sequence_ = 0;
+  uint32_t peer_index_ = 0;
+  uint32_t peer_token_ = 0;
+  uint64_t first_unsent_ = 0;
+  Link* link_ = nullptr;
+  LinkDomain* links_ = nullptr;
+  FramingDomain* domain_ = nullptr;
+  size_t eager_bytes_ = 0;
+  Host* const host_;
+};
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+#include "transport/framing/batch_sender.h"
+
+#include "transport/framing/testing/parts_test.h"
+
+namespace weft {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+class BatchSenderTest : public PartsTest {
+ protected:
+  BatchSenderTest() { Start(); }
+};
+
+TEST_F(BatchSenderTest, WhatATurnAppendsLeavesAtItsEndAsOneBatchForOneCredit) {
+  ASSERT_TRUE(Send("one"));
+  std::byte* const space = sender_.Reserve(100);
+  ASSERT_NE(space, nullptr);
+  std::memcpy(space, "two", 3);
+  sender_.Commit(3);
+  ++committed_;
+  EXPECT_TRUE(link_.sent.empty());
+  EndTurn();
+  ASSERT_EQ(link_.sent.size(), 1u);
+  EXPECT_EQ(MessagesOf(0), (Texts{"one", "two"}));
+  EXPECT_EQ(sender_.window().credits(), kWindow - 1);
+  EXPECT_EQ(sender_.first_unsent(), 2u);
+  EXPECT_EQ(stats_.batches_sent, 1u);
+  sender_.CheckInvariants();
+}
+
+TEST_F(BatchSenderTest, NothingLeavesWhileThereIsAReservation) {
+  ASSERT_TRUE(Send("one"));
+  ASSERT_NE(sender_.Reserve(10), nullptr);
+  sender_.Flush();
+  EndTurn();
+  EXPECT_TRUE(link_.sent.empty());
+  sender_.Abandon();
+  EndTurn();
+  ASSERT_EQ(link_.sent.size(), 1u);
+  EXPECT_EQ(MessagesOf(0), Texts{"one"});
+}
+
+TEST_F(BatchSenderTest, AnAbandonedReservationGivesItsSlotAndCreditBack) {
+  ASSERT_NE(sender_.Reserve(10), nullptr);
+  EXPECT_EQ(sender_.window().credits(), kWindow - 1);
+  sender_.Abandon();
+  EXPECT_EQ(sender_.window().credits(), kWindow);
+}
+
+TEST_F(BatchSenderTest, AFullSlotLeavesAndTheNextOneIsFilled) {
+  const std::string half(500, 'x');
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Send(half));
+  EXPECT_EQ(link_.sent.size(), 2u) << "a frame of each does not fit beside another";
+  EndTurn();
+  EXPECT_EQ(link_.sent.size(), 3u);
+}
+
+TEST_F(BatchSenderTest, WithoutCreditsAMessageIsRefusedAndItsUserAwaitsRoom) {
+  for (uint32_t i = 0; i < kWindow - 1; ++i) {
+    ASSERT_TRUE(Send("one")) << i;
+    EndTurn();
+  }
+  EXPECT_FALSE(Send("more"));
+  EXPECT_TRUE(sender_.awaits_room());
+  EXPECT_EQ(stats_.credit_stalls, 1u);
+  ASSERT_TRUE(sender_.window().Regain(1));
+  EXPECT_TRUE(Send("more"));
+}
+
+TEST_F(BatchSenderTest, WithoutASlotNoCreditIsSpent) {
+  links_.free_slots = 0;
+  EXPECT_FALSE(Send("one"));
+  EXPECT_EQ(sender_.window().credits(), kWindow);
+  links_.free_slots = 100;
+}
+
+TEST_F(BatchSenderTest, OneThatIsShutTakesAndSendsNothing) {
+  ASSERT_TRUE(Send("one"));
+  sender_.Shut();
+  EXPECT_EQ(sender_.Reserve(1000), nullptr);
+  sender_.Flush();
+  EndTurn();
+  EXPECT_TRUE(link_.sent.empty());
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,100 @@
+#include "transport/framing/large_messages.h"
+
+#include <utility>
+
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+
+void LargeMessages::Start(FramingDomain* domain, Link* link) {
+  domain_ = domain;
+  reads_refused_ = false;
+  sender_.Start(domain);
+  receiver_.Start(domain, link);
+}
+
+void LargeMessages::Stop() {
+  receiver_.Stop();
+  sender_.Stop();
+}
+
+// --- sending ------------------------------------------------------------------------------------
+
+std::byte* LargeMessages::Reserve(size_t bytes) {
+  // The offer's place is taken first: Commit() cannot be refused.
+  if (!batches_.open() || sender_.full() || !batches_.MakeRoom(FrameBytes(LargeOffer::kBytes))) {
+    return nullptr;
+  }
+  std::byte* const data = sender_.Reserve(bytes);
+  if (data == nullptr) {
+    batches_.CancelEmptyBatch();
+    domain_->send_pool().Watch(this);
+    return nullptr;
+  }
+  batches_.Hold(bytes);
+  return data;
+}
+
+absl::Status LargeMessages::Commit(size_t bytes, bool* is_large) {
+  batches_.Unhold();
+  *is_large = bytes > LargeOffer::kBytes;
+  if (!*is_large) {
+    // It takes the offer's place.
+    batches_.AppendMessage(ByteSpan(sender_.reserved_data(), bytes));
+    sender_.Abandon();
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const LargeOffer offer, sender_.Commit(bytes));
+  EncodeLargeOffer(batches_.Append(LargeOffer::kBytes, FrameKind::kLargeOffer), offer);
+  return absl::OkStatus();
+}
+
+void LargeMessages::Abandon() {
+  sender_.Abandon();
+  batches_.Abandon();
+}
+
+bool LargeMessages::ReclaimLarge(std::unique_ptr<Region> region, Operation* op) {
+  return remote_.ReclaimOfLarge(std::move(region), op);
+}
+
+// --- receiving ----------------------------------------------------------------------------------
+
+bool LargeMessages::OnOffer(const Frame& frame) {
+  LargeOffer offer;
+  return DecodeLargeOffer(frame.payload, &offer) && receiver_.OnOffer(offer);
+}
+
+bool LargeMessages::OnDone(const Frame& frame) {
+  LargeDone done;
+  if (!DecodeLargeDone(frame.payload, &done) || !sender_.OnDone(done)) return false;
+  host_->OnRoom();
+  return true;
+}
+
+void LargeMessages::OnLargeDelivered() {
+  batches_.SetDue();
+  batches_.FlushAtTurnsEnd();
+}
+
+void LargeMessages::OnReadFailed(const absl::Status& why) {
+  host_->OnLargeFailed(
+      absl::Status(why.code(), StrCat("a large message could not be read: ", why.message())));
+}
+
+// --- of the turn --------------------------------------------------------------------------------
+
+void LargeMessages::AppendDones() {
+  LargeDone done;
+  while (receiver_.NextDone(&done) && batches_.MakeRoom(FrameBytes(LargeDone::kBytes))) {
+    EncodeLargeDone(batches_.Append(LargeDone::kBytes, FrameKind::kLargeDone), done);
+    receiver_.SentDone();
+  }
+}
+
+void LargeMessages::OnSlotsFree() {
+  if (std::exchange(reads_refused_, false)) host_->AdvanceReadsSoon();
+}
+
+}  // namespace weft

@@ -1,0 +1,109 @@
+// Large messages of one connection, both ways: buffers and offers on this side, reads and
+// deliveries of what the peer offers, and the answers to both.
+//
+// A message above BatchSender::eager_bytes() is written to a buffer of the domain's send pool, and
+// offered by a frame; the peer reads it, and answers done. large_sender.h and large_receiver.h are
+// the two halves.
+//
+// Threads: one engine's. Lifetime: a member of its connection; host, sender and remote access
+//   outlive it.
+// Errors: a refusal is null; a peer that breaks the rules is false.
+// Invariants: kLargeOutstanding messages each way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/batch_sender.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/framing/large_pool.h"
+#include "transport/framing/large_receiver.h"
+#include "transport/framing/large_sender.h"
+#include "transport/framing/remote_memory_access.h"
+#include "transport/link.h"
+
+namespace weft {
+
+class LargeMessages final : private LargeSender::Host,
+                            private LargeReceiver::Host,
+                            private LargeWatcher {
+ public:
+  class Host {
+   public:
+    // Valid until the call returns.
+    virtual void OnLargeMessage(ByteSpan message) = 0;
+    // There may be room again for who was refused.
+    virtual void OnRoom() = 0;
+    // AdvanceReads() soon, from Transport::Poll().
+    virtual void AdvanceReadsSoon() = 0;
+    // A message that was promised, by either side, cannot be moved.
+    virtual void OnLargeFailed(const absl::Status& why) = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  LargeMessages(Host* host, BatchSender* sender, RemoteMemoryAccess* remote)
+      : host_(host), batches_(*sender), remote_(*remote), sender_(this), receiver_(this) {}
+  LargeMessages(const LargeMessages&) = delete;
+  LargeMessages& operator=(const LargeMessages&) = delete;
+
+  void Start(FramingDomain* domain, Link* link);
+  // Nothing is read or delivered any more. Before the link is destroyed.
+  void Cease() { receiver_.Cease(); }
+  // Gives all buffers back. REQUIRES: Cease(), and the link is gone.
+  void Stop();
+
+  // --- sending ----------------------------------------------------------------------------------
+
+  // Memory for a message of up to `bytes`, and the place of its offer; null: no room now.
+  // REQUIRES: the sender has no reservation; bytes <= kMaxMessageBytes.
+  std::byte* Reserve(size_t bytes);
+  bool reserved() const { return sender_.reserved(); }
+  // False: it cannot be registered, and the message is lost. `*is_large`: it was offered; what came
+  // out no longer than an offer is an ordinary message. REQUIRES: reserved().
+  absl::Status Commit(size_t bytes, bool* is_large);
+  void Abandon();
+
+  // --- of the peer ------------------------------------------------------------------------------
+
+  [[nodiscard]] bool OnOffer(const Frame& frame);
+  [[nodiscard]] bool OnDone(const Frame& frame);
+
+  // --- of the turn ------------------------------------------------------------------------------
+
+  // Answers what was delivered, as far as there is room.
+  void AppendDones();
+  bool has_done() const { return receiver_.has_done(); }
+  void AdvanceReads() { receiver_.Advance(); }
+  // The link's domain has room for operations again.
+  void OnSlotsFree();
+
+  void CheckInvariants() const { receiver_.CheckInvariants(); }
+
+ private:
+  // LargeSender::Host, LargeWatcher
+  bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
+  void OnLargeReclaimed() override { host_->OnRoom(); }
+  void OnReleased() override { host_->OnRoom(); }
+  // LargeReceiver::Host
+  void DeliverLarge(ByteSpan message) override { host_->OnLargeMessage(message); }
+  void OnLargeDelivered() override;
+  void OnReadRefused() override { reads_refused_ = true; }
+  void OnReadDone() override { host_->AdvanceReadsSoon(); }
+  void OnReadFailed(const absl::Status& why) override;
+
+  Host* const host_;
+  BatchSender& batches_;
+  RemoteMemoryAccess& remote_;
+  FramingDomain* domain_ = nullptr;
+  bool reads_refused_ = false;  // for want of room in the domain
+  LargeSender sender_;
+  LargeReceiver receiver_;
+};
+
+}  // namespace weft

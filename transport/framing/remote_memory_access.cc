@@ -1,0 +1,241 @@
+#include "transport/framing/remote_memory_access.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/framing/refusals.h"
+
+namespace weft {
+
+// --- life ---------------------------------------------------------------------------------------
+
+void RemoteMemoryAccess::Start(FramingDomain* domain, Link* link, bool peer_answers,
+                               bool peer_leases) {
+  domain_ = domain;
+  link_ = link;
+  peer_answers_ = peer_answers;
+  peer_leases_ = peer_leases;
+  requests_.Start();
+  answerer_.Start(&domain->atomic_regions(), &leases_.atomic_regions());
+}
+
+void RemoteMemoryAccess::End(const absl::Status& why) {
+  WEFT_CHECK(link_ == nullptr && operations_.in_use() == 0);
+  requests_.End(why);
+  leases_.End(why);
+  reclaimer_.End();
+}
+
+// --- one-sided ----------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Region>> RemoteMemoryAccess::Register(MutableByteSpan memory,
+                                                                     Access access) {
+  if (!sender_.open()) return NotOpen();
+  RegionAccount& account = domain_->region_account();
+  WEFT_RETURN_IF_ERROR(account.Check(memory.size()));
+  absl::StatusOr<std::unique_ptr<Region>> region = domain_->links().Register(memory, access);
+  if (region.ok()) account.Charge(region->get());
+  if (region.ok() && access == Access::kRemoteReadWrite) {
+    domain_->atomic_regions().Add(region->get());
+  }
+  return region;
+}
+
+absl::StatusOr<Posted> RemoteMemoryAccess::Post(TransferKind kind,
+                                                absl::Span<const Transfer> transfers,
+                                                Operation* op) {
+  if (transfers.empty() || transfers.size() > kMaxBatchTransfers) {
+    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(), " transfers; 1 to ",
+                                             kMaxBatchTransfers, " are possible"));
+  }
+  if (!sender_.open()) return NotOpen();
+  for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
+  if (transfers.size() > operations_.capacity()) {
+    return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(),
+                                             " transfers exceeds max_outstanding_operations, ",
+                                             operations_.capacity()));
+  }
+  Operation* const taken = operations_.Take(op, static_cast<uint32_t>(transfers.size()));
+  if (taken == nullptr) return TooManyOperations();
+  absl::StatusOr<Posted> posted = link_->Post(kind, transfers, taken);
+  if (posted.ok() && *posted == Posted::kPending) [[likely]]
+    return posted;
+  operations_.Return(taken);
+  // The domain's own bound: OnSlotsFree() tells.
+  if (absl::IsResourceExhausted(posted.status())) sender_.AwaitRoom();
+  return posted;
+}
+
+absl::Status RemoteMemoryAccess::TooManyOperations() {
+  static const auto* const status = new absl::Status(
+      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
+  sender_.AwaitRoom();
+  return *status;
+}
+
+absl::Status RemoteMemoryAccess::CheckTransfer(const Transfer& transfer) const {
+  if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
+  const RemoteSpan& remote = transfer.remote;
+  const size_t size = transfer.local->memory().size();
+  if (remote.length == 0 || transfer.local_offset > size ||
+      remote.length > size - transfer.local_offset) {
+    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ",
+                                             transfer.local_offset, " of a region of ", size,
+                                             " bytes"));
+  }
+  if (remote.offset + remote.length < remote.offset) {
+    return absl::InvalidArgumentError("the remote span ends beyond 2^64");
+  }
+  return absl::OkStatus();
+}
+
+// --- requests -----------------------------------------------------------------------------------
+
+absl::Status RemoteMemoryAccess::FetchAdd(const RemoteSpan& remote, uint64_t operand,
+                                          AtomicOperation* op) {
+  return AskAtomic({0, RequestKind::kFetchAdd, remote.key, remote.offset, operand, 0}, remote, op);
+}
+
+absl::Status RemoteMemoryAccess::CompareSwap(const RemoteSpan& remote, uint64_t expected,
+                                             uint64_t desired, AtomicOperation* op) {
+  return AskAtomic({0, RequestKind::kCompareSwap, remote.key, remote.offset, desired, expected},
+                   remote, op);
+}
+
+absl::Status RemoteMemoryAccess::Probe(Operation* op) {
+  return Ask({0, RequestKind::kProbe, 0, 0, 0, 0}, op, nullptr);
+}
+
+absl::Status RemoteMemoryAccess::AskAtomic(const Request& request, const RemoteSpan& remote,
+                                           AtomicOperation* op) {
+  if (remote.length != sizeof(uint64_t)) {
+    return absl::InvalidArgumentError("an atomic operation is on a remote span of 8 bytes");
+  }
+  return Ask(request, nullptr, op);
+}
+
+absl::Status RemoteMemoryAccess::Ask(Request request, Operation* probe, AtomicOperation* atomic) {
+  WEFT_DCHECK(!sender_.reserved());
+  if (!sender_.open()) return NotOpen();
+  if (!peer_answers_) {
+    return absl::UnimplementedError("the peer's release of Weft answers no atomics or probes");
+  }
+  if (requests_.full() || !sender_.MakeRoom(FrameBytes(Request::kBytes))) {
+    return Refuse(&sender_);
+  }
+  requests_.Ask(&request, probe, atomic);
+  EncodeRequest(sender_.Append(Request::kBytes, FrameKind::kRequest), request);
+  sender_.FlushAtTurnsEnd();
+  return absl::OkStatus();
+}
+
+bool RemoteMemoryAccess::OnRequest(const Frame& frame) {
+  Request request;
+  sender_.SetDue();
+  return DecodeRequest(frame.payload, &request) && answerer_.OnRequest(request);
+}
+
+bool RemoteMemoryAccess::OnReply(const Frame& frame) {
+  Reply reply;
+  if (!DecodeReply(frame.payload, &reply) || !requests_.OnReply(reply)) return false;
+  host_->OnRoom();
+  return true;
+}
+
+void RemoteMemoryAccess::AppendReplies() {
+  Reply reply;
+  while (answerer_.NextReply(&reply) && sender_.MakeRoom(FrameBytes(Reply::kBytes))) {
+    EncodeReply(sender_.Append(Reply::kBytes, FrameKind::kReply), reply);
+    answerer_.Replied();
+  }
+}
+
+void RemoteMemoryAccess::AppendDue() {
+  AppendReplies();
+  if (reclaimer_.wants_advance()) reclaimer_.Advance();
+}
+
+// --- reclaiming ---------------------------------------------------------------------------------
+
+bool RemoteMemoryAccess::Reclaim(std::unique_ptr<Region> region, Operation* op) {
+  if (link_ == nullptr || link_->Reclaim(std::move(region))) return true;
+  reclaimer_.Add(op);
+  return false;
+}
+
+bool RemoteMemoryAccess::ReclaimOfLarge(std::unique_ptr<Region> region, Operation* op) {
+  if (!peer_answers_ && !HasFence()) return true;
+  return Reclaim(std::move(region), op);
+}
+
+void RemoteMemoryAccess::AdvanceSoon() {
+  sender_.SetDue();
+  if (sender_.open()) sender_.FlushAtTurnsEnd();
+}
+
+absl::Status RemoteMemoryAccess::SendFenceForReclaimer(Operation* passed) {
+  return sender_.SendFence(passed) ? absl::OkStatus() : absl::UnavailableError("not now");
+}
+
+// A reservation that is open keeps the batch: the turn's end comes back to it.
+absl::Status RemoteMemoryAccess::AskForReclaimer(Operation* probe) {
+  sender_.SetDue();  // until there is room for it
+  if (sender_.reserved() || !sender_.open()) {
+    if (sender_.open()) sender_.FlushAtTurnsEnd();
+    return absl::UnavailableError("not now");
+  }
+  const bool awaited_room = sender_.awaits_room();
+  absl::Status asked = Probe(probe);
+  sender_.set_awaits_room(awaited_room);  // nobody who was refused waits for OnWritable()
+  return asked;
+}
+
+// --- leases -------------------------------------------------------------------------------------
+
+absl::Status RemoteMemoryAccess::CheckLeases() const {
+  if (!sender_.open()) return NotOpen();
+  if (peer_leases_ && leases_.available()) return absl::OkStatus();
+  return absl::UnimplementedError("the peer's release of Weft knows no leases");
+}
+
+absl::Status RemoteMemoryAccess::Resolve(const RegionHandle& handle, uint64_t layout,
+                                         uint64_t lease_ns, Lease* lease) {
+  WEFT_RETURN_IF_ERROR(CheckLeases());
+  return leases_.held().Resolve(handle, layout, lease_ns, lease);
+}
+
+absl::Status RemoteMemoryAccess::Renew(uint64_t lease_ns, Lease* lease) {
+  WEFT_RETURN_IF_ERROR(CheckLeases());
+  return leases_.held().Renew(lease_ns, lease);
+}
+
+absl::Status RemoteMemoryAccess::Derive(const RegionHandle& handle, uint64_t offset,
+                                        uint64_t length, Rights rights, uint64_t lifetime_ns,
+                                        Derivation* derivation) {
+  WEFT_RETURN_IF_ERROR(CheckLeases());
+  return leases_.held().Derive(handle, offset, length, rights, lifetime_ns, derivation);
+}
+
+absl::Status RemoteMemoryAccess::OnGrant(ByteSpan grant) {
+  if (!peer_leases_) {
+    return absl::DataLossError("the peer broke the protocol: a grant, which was not agreed on");
+  }
+  return leases_.OnGrant(grant);
+}
+
+void RemoteMemoryAccess::SendGrant(ByteSpan grant) {
+  if (sender_.open()) host_->SendGrant(grant);
+}
+
+absl::StatusOr<std::unique_ptr<Region>> RemoteMemoryAccess::RegisterLease(MutableByteSpan memory,
+                                                                          Access access) {
+  return domain_->links().Register(memory, access);
+}
+
+bool RemoteMemoryAccess::ReclaimLease(std::unique_ptr<Region> region, Operation* op) {
+  return Reclaim(std::move(region), op);
+}
+
+}  // namespace weft

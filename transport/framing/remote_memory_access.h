@@ -1,0 +1,145 @@
+// Access to memory of one connection, both ways: one-sided operations, atomics and probes, leases,
+// and the end of what the peer could reach here.
+//
+// It does what Connection says of them. Requests, replies and fences travel in batches of the
+// sender; grants beside the data path, by the host.
+//
+// Threads: one engine's. Lifetime: a member of its connection; host, sender and exports outlive it.
+// Errors: as Connection; a peer that breaks the rules is false, or an error of OnGrant().
+// Invariants: every operation, request and reclaimed region ends once, with End() at the latest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "core/bytes.h"
+#include "transport/connection.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/batch_sender.h"
+#include "transport/framing/connection_leases.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/framing/operation_slots.h"
+#include "transport/framing/reclaimer.h"
+#include "transport/framing/requests.h"
+#include "transport/link.h"
+
+namespace weft {
+
+class RemoteMemoryAccess final : private OperationSlots::Host,
+                                 private Reclaimer::Host,
+                                 private ConnectionLeases::Host {
+ public:
+  class Host {
+   public:
+    // There may be room again for who was refused.
+    virtual void OnRoom() = 0;
+    // EndOverdueLeases() soon, from Transport::Poll().
+    virtual void EndOverdueSoon() = 0;
+    // Brings it to the peer's OnGrant().
+    virtual void SendGrant(ByteSpan grant) = 0;
+    // As Connection.
+    virtual uint32_t tenant() const = 0;
+    virtual void Close(std::string_view why) = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  // `exports` may be null: no leases.
+  RemoteMemoryAccess(Host* host, BatchSender* sender, ExportTable* exports,
+                     uint32_t max_outstanding_operations)
+      : host_(host),
+        sender_(*sender),
+        operations_(this, max_outstanding_operations),
+        leases_(this, exports),
+        reclaimer_(this) {}
+  RemoteMemoryAccess(const RemoteMemoryAccess&) = delete;
+  RemoteMemoryAccess& operator=(const RemoteMemoryAccess&) = delete;
+
+  // --- life -------------------------------------------------------------------------------------
+
+  // `peer_answers`: requests; `peer_leases`: grants.
+  void Start(FramingDomain* domain, Link* link, bool peer_answers, bool peer_leases);
+  // Operations that fail from now on fail with `why`. Before the link is destroyed.
+  void EndOperationsWith(const absl::Status& why) { operations_.EndWith(why); }
+  // The link is gone.
+  void Stop() { link_ = nullptr; }
+  // Everything else ends. REQUIRES: Stop().
+  void End(const absl::Status& why);
+
+  // --- Connection -------------------------------------------------------------------------------
+
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access);
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
+                              Operation* op);
+  bool Reclaim(std::unique_ptr<Region> region, Operation* op);
+  absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
+                       Lease* lease);
+  absl::Status Renew(uint64_t lease_ns, Lease* lease);
+  void Return(Lease* lease) { leases_.held().Return(lease); }
+  absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
+                      uint64_t lifetime_ns, Derivation* derivation);
+  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op);
+  absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
+                           AtomicOperation* op);
+  absl::Status Probe(Operation* op);
+
+  // As Reclaim(), of a large message's buffer. A peer of a release that answers no probes is
+  // trusted where there is no fence: without, its large messages would come to a stand.
+  bool ReclaimOfLarge(std::unique_ptr<Region> region, Operation* op);
+
+  // --- of the peer ------------------------------------------------------------------------------
+
+  [[nodiscard]] bool OnRequest(const Frame& frame);
+  [[nodiscard]] bool OnReply(const Frame& frame);
+  absl::Status OnGrant(ByteSpan grant);
+
+  // --- of the turn ------------------------------------------------------------------------------
+
+  // Appends replies, and asks or fences for what is to be reclaimed, as far as there is room.
+  void AppendDue();
+  bool has_due() const { return answerer_.has_reply() || reclaimer_.wants_advance(); }
+  void EndOverdueLeases() { leases_.EndOverdue(); }
+
+ private:
+  absl::Status CheckTransfer(const Transfer& transfer) const;
+  absl::Status TooManyOperations();
+  absl::Status CheckLeases() const;
+  absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
+  absl::Status Ask(Request request, Operation* probe, AtomicOperation* atomic);
+  void AppendReplies();
+
+  // OperationSlots::Host
+  void OnOperationFree() override { host_->OnRoom(); }
+  // Reclaimer::Host
+  bool HasFence() const override { return link_ != nullptr && link_->has_fence(); }
+  absl::Status SendFenceForReclaimer(Operation* passed) override;
+  absl::Status AskForReclaimer(Operation* probe) override;
+  void AdvanceSoon() override;
+  // ConnectionLeases::Host
+  void SendGrant(ByteSpan grant) override;
+  void EndOverdueSoon() override { host_->EndOverdueSoon(); }
+  absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory,
+                                                        Access access) override;
+  bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override;
+  uint32_t peer_tenant() const override { return host_->tenant(); }
+  void EndConnection(std::string_view why) override { host_->Close(why); }
+
+  Host* const host_;
+  BatchSender& sender_;
+  FramingDomain* domain_ = nullptr;
+  Link* link_ = nullptr;  // null: there is none (any more)
+  bool peer_answers_ = false;
+  bool peer_leases_ = false;
+  OperationSlots operations_;
+  RequestSender requests_;
+  RequestAnswerer answerer_;
+  ConnectionLeases leases_;
+  Reclaimer reclaimer_;
+};
+
+}  // namespace weft
