@@ -1,31 +1,48 @@
 #!/usr/bin/env python3
-"""Checks that the README's C++ example is part of examples/echo/echo.cc, to the letter."""
+"""Checks that code shown in documents is part of programs that are built and run, to the letter.
+
+The README shows examples/echo/echo.cc, the guide also examples/guide/ and examples/sim/.
+"""
+import glob
 import os
 import re
 import sys
 
 from source_tree import this_tree
 
-SOURCE = "examples/echo/echo.cc"
+SOURCES = {
+    "README.md": ["examples/echo/echo.cc"],
+    "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.cc", "examples/sim/*.cc"],
+}
 
 
 def blocks(markdown):
-    """The C++ blocks of a Markdown text."""
-    return re.findall(r"```cpp\n(.*?)```", markdown, re.DOTALL)
+    """The blocks of C++ and of protobuf of a Markdown text."""
+    return re.findall(r"```(?:cpp|proto)\n(.*?)```", markdown, re.DOTALL)
 
 
-def complaints(markdown, source):
+def complaints(markdown, source, document="README.md"):
     found = blocks(markdown)
     if not found:
-        return ["README.md shows no C++ example"]
-    return ["README.md: this example is not in %s:\n%s" % (SOURCE, block)
+        return ["%s shows no C++ example" % document]
+    return ["%s: this example is not in %s:\n%s" % (document, ", ".join(SOURCES[document]), block)
             for block in found if block not in source]
+
+
+def read_all(root, patterns):
+    texts = []
+    for pattern in patterns:
+        for name in sorted(glob.glob(os.path.join(root, pattern))):
+            with open(name, encoding="utf-8") as source:
+                texts.append(source.read())
+    return "\0".join(texts)
 
 
 def main():
     root = this_tree()
-    with open(os.path.join(root, "README.md")) as readme, open(os.path.join(root, SOURCE)) as code:
-        wrong = complaints(readme.read(), code.read())
+    wrong = []
+    for document, patterns in SOURCES.items():
+        wrong += complaints(read_all(root, [document]), read_all(root, patterns), document)
     print("\n".join(wrong))
     sys.exit(bool(wrong))
 

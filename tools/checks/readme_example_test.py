@@ -17,6 +17,11 @@ class ReadmeExample(unittest.TestCase):
     def test_a_missing_example_is_reported(self):
         self.assertEqual(len(complaints("no code", "int a;\n")), 1)
 
+    def test_the_guide_is_compared_with_all_of_its_programs(self):
+        guide = README + "```proto\nmessage A {}\n```\n"
+        self.assertEqual(complaints(guide, "int a;\n\0message A {}\n", "docs/guide.md"), [])
+        self.assertEqual(len(complaints(guide, "int a;\n", "docs/guide.md")), 1)
+
 
 if __name__ == "__main__":
     unittest.main()
