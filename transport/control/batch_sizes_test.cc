@@ -117,7 +117,7 @@ TEST_F(BatchSizesTest, ABatchThatNoReceiveHoldsEndsItsConnectionOnly) {
   const auto honest = Open();
   for (uint32_t lie = 0; lie < 2 * window_slots_; ++lie) {
     Relay relay(listener_->address());
-    relay.Replace("\x20\x80\x80\x01", "\x20\xC0\x84\x04");  // batch_bytes: 16,384 and 66,112
+    relay.Replace("\x18\x80\x80\x01", "\x18\xC0\x84\x04");  // batch_bytes: 16,384 and 66,112
     const auto lied_to = Open(&relay);
     NetworkEnd* const client = lied_to[0];
     NetworkEnd* const server = lied_to[1];
