@@ -164,7 +164,8 @@ RemoteMemory::RemoteMemory(Channel& channel, const RegionHandle& handle,
                            const RemoteMemoryOptions& options)
     : channel_(channel),
       handle_(handle),
-      core_(new RemoteMemoryCore(channel.engine(), internal::ConnectionOf(channel), handle, options)) {}
+      core_(new RemoteMemoryCore(channel.engine(), internal::ConnectionOf(channel), handle,
+                                 options)) {}
 
 RemoteMemory::~RemoteMemory() {
   Engine& engine = channel_.engine();

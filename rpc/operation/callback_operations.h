@@ -1,13 +1,11 @@
-// What all operations that end with a callback need, whatever they are: calls,
-// operations on remote memory, reads of records.
+// What all operations that end with a callback need, whatever they are: calls, operations on remote
+// memory, reads of records.
 //
-//   StartOrPost()  starts an operation here if this thread may drive the
-//   engine, else hands it over SpareList      keeps finished operations for the
-//   next ones EarlyEnds      delays the callback of an operation that ends
-//   inside the function that starts it
+//   StartOrPost()  starts an operation here if this thread may drive the engine, else hands it over
+//   SpareList      keeps finished operations for the next ones
+//   EarlyEnds      delays the callback of an operation that ends inside the function that starts it
 //
-// (An operation whose caller waits for it: blocked_caller.h, and StartAndWait()
-// in on_engine.h.)
+// (An operation whose caller waits for it: blocked_caller.h, and StartAndWait() in on_engine.h.)
 //
 // Threads: StartOrPost() and PostOwned() any; the rest the engine's.
 #pragma once
@@ -23,10 +21,9 @@
 
 namespace weft {
 
-// If this thread may drive the engine: runs `start`, then `flush`, unless the
-// thread held the engine before: then more may be started before the next turn
-// sends all of it together. Else, or if `behind` what was posted before, runs
-// `post` alone.
+// If this thread may drive the engine: runs `start`, then `flush`, unless the thread held the
+// engine before: then more may be started before the next turn sends all of it together. Else, or
+// if `behind` what was posted before, runs `post` alone.
 template <class Start, class Post, class Flush>
 WEFT_INLINE void StartOrPost(Engine& engine, bool behind, Start&& start, Post&& post,
                              Flush&& flush) {
@@ -37,9 +34,8 @@ WEFT_INLINE void StartOrPost(Engine& engine, bool behind, Start&& start, Post&& 
   engine.Leave();
 }
 
-// Hands `operation` over to the engine, where `start(*operation)` has it: from
-// then on it is its callback's. Returns it if the inbox is full: nothing has
-// happened, and nothing will.
+// Hands `operation` over to the engine, where `start(*operation)` has it: from then on it is its
+// callback's. Returns it if the inbox is full: nothing has happened, and nothing will.
 template <class T, class Start>
 [[nodiscard]] std::unique_ptr<T> PostOwned(Engine& engine, std::unique_ptr<T> operation,
                                            Start start) {
@@ -48,8 +44,8 @@ template <class T, class Start>
   return operation;
 }
 
-// Finished operations for reuse, at most kMost. A T has a member `next_spare`:
-// a pointer to T, or to a base of it. Lifetime: owns what it keeps.
+// Finished operations for reuse, at most kMost. A T has a member `next_spare`: a pointer to T, or
+// to a base of it. Lifetime: owns what it keeps.
 template <class T, uint32_t kMost>
 class SpareList {
  public:
@@ -88,17 +84,17 @@ class SpareList {
   uint32_t count_ = 0;  // <= kMost
 };
 
-// Operations that have ended before the function that starts them has returned:
-// their callbacks must not run inside it, and come from a timer, in order. A T
-// is a ListNode<> that is on no other list when it has ended, and
-// T::RunEarlyEnd() runs its callback; it may destroy the T, and start others.
+// Operations that have ended before the function that starts them has returned: their callbacks
+// must not run inside it, and come from a timer, in order. A T is a ListNode<> that is on no other
+// list when it has ended, and T::RunEarlyEnd() runs its callback; it may destroy the T, and start
+// others.
 template <class T>
 class EarlyEnds final : private Timer {
  public:
   explicit EarlyEnds(Engine& engine) : engine_(engine) {}
 
-  // Runs `start`, which starts `operation` and may end it. Callbacks of others
-  // may run inside, and start operations of their own.
+  // Runs `start`, which starts `operation` and may end it. Callbacks of others may run inside, and
+  // start operations of their own.
   template <class Start>
   void WhileStarting(const T& operation, Start&& start) {
     const T* const outer = std::exchange(starting_, &operation);
