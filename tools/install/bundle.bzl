@@ -72,7 +72,7 @@ def _weft_bundle_impl(ctx):
         for flag in linker_input.user_link_flags
     }
     return [
-        DefaultInfo(files = depset([merged])),
+        DefaultInfo(files = depset([merged]), runfiles = ctx.runfiles(files = [merged])),
         CcInfo(linking_context = cc_common.create_linking_context(
             linker_inputs = depset([whole] + outside, order = "topological"),
         )),

@@ -78,7 +78,7 @@ def _weft_public_headers_impl(ctx):
         mnemonic = "WeftHeaders",
         progress_message = "Collecting the public headers",
     )
-    return [DefaultInfo(files = depset([folder]))]
+    return [DefaultInfo(files = depset([folder]), runfiles = ctx.runfiles(files = [folder]))]
 
 weft_public_headers = rule(
     implementation = _weft_public_headers_impl,

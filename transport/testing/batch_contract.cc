@@ -81,10 +81,17 @@ TEST_P(ContractTest, ABatchIsTakenAsAWholeOrNotAtAll) {
   ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 10, 64, 64), &first).ok());
   const absl::Status status =
       ReadBatch(client_.connection(), Pieces(regions, 7, 64, 100'000), &refused);
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  ASSERT_TRUE(regions.Read(1000, regions.Remote(1000, 64), &single).ok());
-  ASSERT_TRUE(Run([&] { return first.done() && single.done() && client_.writable_count > 0; }));
-  EXPECT_EQ(refused.completions, 0);
+  if (first.done()) {
+    // The post itself carried it out, as over shared memory: nothing is outstanding.
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(refused.done());
+    refused = TestOperation();
+  } else {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    ASSERT_TRUE(regions.Read(1000, regions.Remote(1000, 64), &single).ok());
+    ASSERT_TRUE(Run([&] { return first.done() && single.done() && client_.writable_count > 0; }));
+    EXPECT_EQ(refused.completions, 0);
+  }
   ASSERT_TRUE(ReadBatch(client_.connection(), Pieces(regions, 16, 64, 64), &refused).ok());
   ASSERT_TRUE(Run([&] { return refused.done(); }));
   EXPECT_TRUE(refused.result.ok()) << refused.result;
@@ -181,8 +188,11 @@ TEST_P(ContractTest, AWriteThenSendIsBothOrNeither) {
   EXPECT_TRUE(absl::IsInvalidArgument(WriteThenSend(connection, {}, AsBytes("no"), &op)));
   TestOperation first;
   ASSERT_TRUE(ReadBatch(connection, Pieces(regions, 16, 64, 64), &first).ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      WriteThenSend(connection, Pieces(regions, 1, 64, 64), AsBytes("no"), &op)));
+  // Where the post itself carried that out, as over shared memory, nothing is outstanding.
+  if (!first.done()) {
+    EXPECT_TRUE(absl::IsResourceExhausted(
+        WriteThenSend(connection, Pieces(regions, 1, 64, 64), AsBytes("no"), &op)));
+  }
   client_.Send("only this");
   ASSERT_TRUE(Run([&] { return first.done() && server_end().received_count == 1; }));
   CloseClient();

@@ -72,6 +72,9 @@ class Writer {
   void Run() {
     while (!end_.closed()) {
       engine_.Poll();
+      for (size_t i : std::exchange(done_at_once_, {})) {
+        if (!failed_ && !end_.closed()) Post(i);
+      }
       if (failed_ && !end_.closed()) end_.connection().Close("refused");
     }
   }
@@ -99,9 +102,11 @@ class Writer {
     const RemoteSpan remote =
         remote_.Slice(random_.UniformInRange(0, kSlabBytes - kPieceBytes), kPieceBytes);
     Connection& connection = end_.connection();
+    posting_ = true;
     const absl::Status posted =
         i % 2 == 0 ? Write(connection, *region_, i * kPieceBytes, remote, &operations_[i])
                    : Read(connection, *region_, i * kPieceBytes, remote, &operations_[i]);
+    posting_ = false;
     failed_ |= !posted.ok();
   }
 
@@ -112,7 +117,12 @@ class Writer {
       std::fflush(stdout);
     }
     failed_ |= !operations_[i].result.ok();
-    if (!failed_ && !end_.closed()) Post(i);
+    if (failed_ || end_.closed()) return;
+    if (posting_) {
+      done_at_once_.push_back(i);  // by the post itself: Run() posts the next one
+    } else {
+      Post(i);
+    }
   }
 
   Engine& engine_;
@@ -122,6 +132,8 @@ class Writer {
   std::vector<std::byte> memory_ = std::vector<std::byte>(6 * kPieceBytes);
   std::vector<TestOperation> operations_{6};
   std::unique_ptr<Region> region_;
+  std::vector<size_t> done_at_once_;
+  bool posting_ = false;
   bool failed_ = false;
 };
 

@@ -156,7 +156,7 @@ TEST_F(IndexTest, AnExtentOfAnotherKeyWithTheSameHashIsAskedFor) {
 }
 
 TEST_F(IndexTest, AReaderWhoRemembersASlotSeesThatTheRecordHasChanged) {
-  Make(1, ExtentHeap::kSlabBytes);
+  Make(1, 2 * ExtentHeap::kSlabBytes);  // the two values are of different size classes
   const auto slot_of = [this](std::string_view key) {
     SlotLayout slot;
     EXPECT_EQ(LookUp(*reinterpret_cast<BucketLayout*>(Bytes(table_).data()),
