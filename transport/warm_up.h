@@ -8,7 +8,7 @@
 //
 // Whoever takes a link off those that are polled in every turn writes this (Begin(), Add()), by
 // asking each layer above in turn (ListsLines). Run() is for who is
-// about to send, and tells the peer that something is coming (attention.h): it looks there, and
+// about to send, and tells the peer that something is coming (ready_flags.h): it looks there, and
 // calls for its own lines, while the message is made. Fetch() is for the receiver. Either is taken
 // once; then the connection is in the caches.
 //

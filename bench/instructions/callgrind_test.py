@@ -87,7 +87,7 @@ class Parts(unittest.TestCase):
 
     def test_the_links_are_transport_and_framing_is_not(self):
         self.assertEqual(self.part("transport/ofi/shm_link.cc"), "transport")
-        self.assertEqual(self.part("transport/framing/framed_send.cc"), "framing")
+        self.assertEqual(self.part("transport/framing/batch_sender.cc"), "framing")
 
     def test_a_template_instance_belongs_to_what_it_is_made_for(self):
         self.assertEqual(callgrind.part_of("/bin/x", "/usr/include/c++/12/bits/stl_vector.h",

@@ -2,7 +2,7 @@
 // their turn on the connection.
 //
 // A connection has a limited number of one-sided operations outstanding, and the queue a limited
-// number of bytes (bulk_pace.h); transfers beyond either wait here, oldest first (a waiting one may
+// number of bytes (pace.h); transfers beyond either wait here, oldest first (a waiting one may
 // leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
 //
 // Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
