@@ -303,7 +303,7 @@ TEST_F(HostileServerTest, AKeyIsWorthlessAfterItsCall) {
   Connection& connection = *acceptor_.peer.connection;
   const Region* region = *thief.memory().For(connection);
   const Transfer transfer = {region, 0, windows[0].span.Slice(0, 100)};
-  ASSERT_TRUE(connection.Post(TransferKind::kWrite, {&transfer, 1}, &write).ok());
+  ASSERT_TRUE(connection.memory().Post(TransferKind::kWrite, {&transfer, 1}, &write).ok());
   ASSERT_TRUE(RunUntil([&] { return write.done; }));
   EXPECT_FALSE(write.status.ok());
   EXPECT_TRUE(memory_.Holds(5));

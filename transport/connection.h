@@ -1,5 +1,5 @@
-// A Connection is an ordered, reliable path to one peer: messages, one-sided reads and writes of
-// its memory, leases. The same over shared memory, TCP, RDMA and the simulated network.
+// A Connection is an ordered, reliable path to one peer: messages, and access to its memory
+// (remote_access.h). The same over shared memory, TCP, RDMA and the simulated network.
 //
 //   Connection states, and who moves them:
 //     kConnecting  Connect() or an arriving peer. -> kOpen, kClosed
@@ -13,10 +13,8 @@
 // Ordering: messages arrive whole and once. Those of up to eager_bytes() arrive in the order of
 //   their Commit(); larger ones in that order among themselves. A small message may overtake a
 //   large one that is still being moved, so that 64 MiB never hold up 64 bytes; a large one
-//   overtakes nothing. A one-sided write that was posted before a message is visible to the peer
-//   when that message arrives. Reads and writes among themselves complete in any order.
+//   overtakes nothing.
 // Completion: every message is delivered to the peer's OnMessage(), or the connection closes.
-//   Every Post that is pending, atomic and Probe completes exactly once, before OnClosed().
 // Errors, by what to do next:
 //   INVALID_ARGUMENT    the call is wrong: fix it. Nothing happened.
 //   RESOURCE_EXHAUSTED  a limit is reached: wait for OnWritable(), then try again.
@@ -28,21 +26,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "core/bytes.h"
-#include "transport/lease.h"
-#include "transport/open_batch.h"
-#include "transport/operation.h"
+#include "transport/message_room.h"
 #include "transport/path.h"
-#include "transport/region.h"
-#include "transport/region_handle.h"
+#include "transport/prefetch_list.h"
+#include "transport/remote_access.h"
 
 namespace weft {
 
@@ -51,12 +45,6 @@ class Connection;
 // The largest message, in bytes. Bounds what one peer can make this process allocate at once;
 // larger payloads belong in one-sided transfers.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-
-// Bound of Connection::path_number().
-inline constexpr uint32_t kMaxPathNumbers = 32;
-
-// Atomics and probes outstanding on one connection: bounds what a peer has to remember.
-inline constexpr uint32_t kMaxRequests = 64;
 
 // What a connection tells its user. All calls come on the engine's thread.
 class ConnectionHandler {
@@ -90,10 +78,12 @@ struct ConnectionStats {
   uint64_t credit_stalls = 0;  // times a batch found no credit, or no room in the link
 };
 
-// Where a message that is already queued is to be written, and its number (Commit()).
-struct MessageSpace {
-  std::byte* data = nullptr;  // null: refused
-  uint64_t number = 0;
+// What both ends' handshake has found out. From OnOpen() on, but for what is said otherwise.
+struct ConnectionFacts {
+  PathInfo path;
+  // Every path considered, in the order tried, with reasons. From OnOpen() or OnClosed() on.
+  std::vector<PathCandidate> candidates;
+  std::string peer_hello;
 };
 
 // An ordered, reliable path to one peer.
@@ -126,11 +116,9 @@ class Connection {
   // (data == nullptr) where Reserve() would be; what it would say is then of no interest.
   // REQUIRES: no open reservation; bytes < 2^63.
   MessageSpace Append(size_t bytes) {
-    const size_t frame_bytes = FrameBytes(bytes);
-    if (!batch_.Fits(frame_bytes)) [[unlikely]]
+    if (!room_.Fits(FrameBytes(bytes))) [[unlikely]]
       return AppendSlowly(bytes);
-    batch_.ClearPaddingOfNext(frame_bytes);
-    return {batch_.Append(bytes, FrameKind::kMessage), committed_++};
+    return room_.AppendMessage(bytes);
   }
 
   // Sends what is committed now instead of at the end of the turn.
@@ -140,90 +128,9 @@ class Connection {
   // number on surely never reached the peer; those before it may have. Good inside OnClosed().
   virtual uint64_t first_unsent() const = 0;
 
-  // --- one-sided --------------------------------------------------------------------------------
+  // --- the peer's memory ------------------------------------------------------------------------
 
-  // Registers memory for this connection's path; good for every connection of the same path on
-  // the same engine. Not for the hot path. RESOURCE_EXHAUSTED: NetworkOptions::max_region_bytes, or
-  // the system's limit on locked memory.
-  virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,
-                                                           Access access) = 0;
-
-  // Moves remote.length (>= 1) bytes of each transfer between local->memory()[local_offset...] and
-  // the peer's region. All transfers (1..kMaxBatchTransfers) are posted or none, with one doorbell
-  // where the provider can. `op` completes once, when all have, which they do in any order: with
-  // OK, or with the error of the first that failed (others may have been carried out). Each counts
-  // as one of max_outstanding_operations. The array may go when this returns. RESOURCE_EXHAUSTED:
-  // too many are outstanding; OnWritable() will come. INVALID_ARGUMENT: no transfer, too many, or
-  // one that is wrong.
-  virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                                      Operation* op) = 0;
-
-  // Writes, then tells: kWrite is posted and `message` (1..eager_bytes() bytes) is committed and
-  // flushed behind it, both or neither. The peer's OnMessage() finds the writes in its memory.
-  // RESOURCE_EXHAUSTED: no room for one of both; OnWritable() will come.
-  // REQUIRES: no open reservation.
-  virtual absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers,
-                                               ByteSpan message, Operation* op) = 0;
-
-  // Ends remote access to a region of which only this connection's peer was told. True: its memory
-  // is reclaimed. False: it is pinned, by what had begun, and op->OnComplete(OK) comes when nothing
-  // can touch it any more: when the peer has answered two probes (after the first, nothing that it
-  // wrote is on its way to us; after the second, nothing that it read is on its way to it), or when
-  // the connection is gone. Whatever the connection's state.
-  virtual bool Reclaim(std::unique_ptr<Region> region, Operation* op) = 0;
-
-  // A small number that stands for this connection's path and device on this engine: a Region of
-  // one connection is good for all connections with the same number. < kMaxPathNumbers. From
-  // OnOpen() on.
-  virtual uint32_t path_number() const = 0;
-
-  // --- leases on the peer's memory (lease.h) ----------------------------------------------------
-
-  // Asks for a lease on what `handle` names, for `lease_ns` (kMinLeaseNs..kMaxLeaseNs; the owner
-  // may give less). `layout`: what the memory is taken for (ExportOptions::layout). The outcome
-  // comes through the lease. An error here means that it is not touched: FAILED_PRECONDITION when
-  // not open, INVALID_ARGUMENT, RESOURCE_EXHAUSTED for more than kMaxLeases, UNIMPLEMENTED.
-  // REQUIRES: lease->state() == kIdle.
-  virtual absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
-                               Lease* lease) = 0;
-  // Asks for more time. OnGranted() or OnEnded() follow; a renewal never shortens a lease.
-  // FAILED_PRECONDITION: not open, or one is under way. REQUIRES: kHeld on this connection.
-  virtual absl::Status Renew(uint64_t lease_ns, Lease* lease) = 0;
-  // Gives it back: OnEnded(CANCELLED) comes from inside. What is outstanding may fail.
-  // REQUIRES: not kIdle, on this connection.
-  virtual void Return(Lease* lease) = 0;
-  // Asks the peer, who owns `handle`, for one to a part of it, with fewer rights, for a time (0: as
-  // long as `handle`), that this side may pass on. Errors as Resolve().
-  virtual absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length,
-                              Rights rights, uint64_t lifetime_ns, Derivation* derivation) = 0;
-
-  // Whose handles this connection's peer may use; kDefaultTenant until somebody says otherwise. The
-  // acceptor does, who knows the peer; before OnOpen() returns.
-  virtual uint32_t tenant() const = 0;
-  virtual void set_tenant(uint32_t tenant) = 0;
-
-  // --- answered by the peer's transport ---------------------------------------------------------
-
-  // Change the 8 bytes at `remote` (length 8), an unsigned number in the peer's own byte order, in
-  // a region that the peer has registered with kRemoteReadWrite, at an address that is a multiple
-  // of 8. operation.h says what executes them, the same on every path.
-  // Ordering: executed one after the other as posted; after every message of up to eager_bytes()
-  // committed before has been delivered, and before any committed later; after every write posted
-  // before. With those of other connections, other engines, and std::atomic_ref of the peer's own
-  // threads they are atomic in one order; with one-sided writes they are not.
-  // Completion: in the order of posts, after the messages that the peer committed before executing.
-  // A handle that the peer does not grant is PERMISSION_DENIED, whatever is wrong with it.
-  // Here: INVALID_ARGUMENT for another length; RESOURCE_EXHAUSTED: kMaxRequests are outstanding, or
-  // as Reserve(); UNIMPLEMENTED: the peer's release does not know them. Leaves as messages do.
-  // REQUIRES: no open reservation.
-  virtual absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand,
-                                AtomicOperation* op) = 0;
-  virtual absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
-                                   AtomicOperation* op) = 0;
-
-  // A round trip on this path, answered by the peer's transport without its program. Ordering,
-  // bounds and errors as above.
-  virtual absl::Status Probe(Operation* op) = 0;
+  RemoteAccess& memory() { return memory_; }
 
   // --- life -------------------------------------------------------------------------------------
 
@@ -234,31 +141,34 @@ class Connection {
 
   // --- facts ------------------------------------------------------------------------------------
 
-  virtual State state() const = 0;
-  virtual const PathInfo& path() const = 0;
-  // Every path considered, in the order tried, with reasons. Good from OnOpen() or OnClosed() on.
-  virtual const std::vector<PathCandidate>& candidates() const = 0;
-  // The peer's hello; from OnOpen() on.
-  virtual const std::string& peer_hello() const = 0;
+  State state() const { return state_; }
+  const PathInfo& path() const { return facts_.path; }
+  const std::vector<PathCandidate>& candidates() const { return facts_.candidates; }
+  const std::string& peer_hello() const { return facts_.peer_hello; }
   // Messages reserved with up to this size travel in one frame; larger ones by one-sided transfer.
   // Good from OnOpen() on.
-  virtual size_t eager_bytes() const = 0;
-  virtual const ConnectionStats& stats() const = 0;
+  size_t eager_bytes() const { return eager_bytes_; }
+  virtual ConnectionStats stats() const = 0;
+
+  // What a message touches, where a connection can go cold: layers above register their own lines
+  // there, in OnOpen(). Null: this one never goes cold. Good from OnOpen() on, until OnClosed().
+  PrefetchList* prefetch() const { return prefetch_; }
 
  protected:
-  Connection() = default;
+  // `room` and `memory` are parts of the connection that is made.
+  Connection(MessageRoom* room, RemoteAccess* memory) : room_(*room), memory_(*memory) {}
   virtual ~Connection() = default;
 
-  // Append() of what does not fit into the open batch.
-  virtual MessageSpace AppendSlowly(size_t bytes) {
-    const absl::StatusOr<std::byte*> space = Reserve(bytes);
-    if (!space.ok()) return {};
-    return {*space, Commit(bytes)};
-  }
+  // Append() of what does not fit into the room. As Reserve() and Commit().
+  virtual MessageSpace AppendSlowly(size_t bytes) = 0;
 
-  // Of who makes batches; others leave it closed. What is in it leaves at the end of the turn.
-  OpenBatch batch_;
-  uint64_t committed_ = 0;  // messages
+  // Open while a batch is being filled; what is in it leaves at the end of the turn.
+  MessageRoom& room_;
+  RemoteAccess& memory_;
+  State state_ = State::kConnecting;
+  size_t eager_bytes_ = 0;
+  PrefetchList* prefetch_ = nullptr;
+  ConnectionFacts facts_;
 };
 
 }  // namespace weft

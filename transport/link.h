@@ -35,6 +35,7 @@
 namespace weft {
 
 class PeerDoorbell;
+class PrefetchList;
 
 // A send slot in the caller's hands. data == nullptr: none.
 struct SendSlot {
@@ -131,6 +132,10 @@ class Link {
   // False: what the peer had begun may go on, until a later SendFence() has passed, until the peer
   // has seen two later batches of this side and answered them, or the link is destroyed.
   virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
+
+  // The lines that a message over this link touches, of a link that can go cold. The layers above
+  // register theirs there; it lives as long as the link. Null: this one never goes cold.
+  virtual PrefetchList* prefetch() { return nullptr; }
 
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
   // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().

@@ -51,10 +51,10 @@ class LocalMemory {
   // path: call it once when the connection opens); errors are Connection::Register()'s.
   // REQUIRES: the connection is open.
   absl::StatusOr<const Region*> For(Connection& connection) {
-    std::unique_ptr<Region>& region = regions_[connection.path_number()];
+    std::unique_ptr<Region>& region = regions_[connection.memory().path_number()];
     if (region == nullptr) [[unlikely]] {
       absl::StatusOr<std::unique_ptr<Region>> made =
-          connection.Register(memory_, Access::kLocalOnly);
+          connection.memory().Register(memory_, Access::kLocalOnly);
       if (!made.ok()) return made.status();
       region = *std::move(made);
     }

@@ -9,7 +9,7 @@
 // paths is worth more than the fastest on one. It follows that atomics need a peer whose engine is
 // driven, and cost a round trip of a small message, not that of a one-sided transfer.
 //
-// Threads, Lifetime: as Connection, in connection.h.
+// Threads, Lifetime: as RemoteAccess, in remote_access.h.
 #pragma once
 
 #include <cstddef>
@@ -63,13 +63,6 @@ class Operation {
  protected:
   ~Operation() = default;
 };
-
-// For callers that know callbacks only: an operation that is done completes from inside this call.
-// Not for those whose OnComplete() posts again: they need a loop, or call back later.
-inline absl::Status CompleteIfDone(const absl::StatusOr<Posted>& posted, Operation* op) {
-  if (posted.ok() && *posted == Posted::kDone) op->OnComplete(absl::OkStatus());
-  return posted.status();
-}
 
 // One atomic operation on 64 bits of a peer's memory. The caller keeps it until OnComplete().
 class AtomicOperation {

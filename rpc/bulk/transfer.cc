@@ -35,7 +35,7 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
   }
   const Transfer part = {*region, transfer.local.offset, transfer.remote};
   const absl::StatusOr<Posted> posted =
-      connection.Post(KindOf(transfer), absl::MakeConstSpan(&part, 1), &transfer);
+      connection.memory().Post(KindOf(transfer), absl::MakeConstSpan(&part, 1), &transfer);
   // OnWritable() will come.
   if (absl::IsResourceExhausted(posted.status())) return false;
   if (!posted.ok()) {

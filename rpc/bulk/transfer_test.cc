@@ -26,7 +26,7 @@ class AnyRegion final : public Region {
 
 // Writes down what it is asked for: "write 100", "write acknowledged 5", "read 7", "flush".
 // Operations end when the test says so.
-class RecordingConnection final : public LoopbackConnection {
+class RecordingAccess : public NoRemoteAccess {
  public:
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
     return std::unique_ptr<Region>(std::make_unique<AnyRegion>(memory));
@@ -39,8 +39,8 @@ class RecordingConnection final : public LoopbackConnection {
     posted_.push_back(op);
     return Posted::kPending;
   }
-  void Flush() override { events_.push_back("flush"); }
 
+  void Record(const std::string& event) { events_.push_back(event); }
   std::string TakeEvents() { return absl::StrJoin(std::exchange(events_, {}), ", "); }
   void EndOldest() {
     Operation* const op = posted_.front();
@@ -59,6 +59,13 @@ class RecordingConnection final : public LoopbackConnection {
 
   std::vector<Operation*> posted_;
   std::vector<std::string> events_;
+};
+
+class RecordingConnection final : public RecordingAccess, public LoopbackConnection {
+ public:
+  RecordingConnection() : LoopbackConnection(this) {}
+
+  void Flush() override { Record("flush"); }
 };
 
 class BulkTransferTest : public testing::Test, private TransferQueue::Host {

@@ -157,7 +157,7 @@ absl::Status BulkCall::Lend(Connection& connection, std::byte* to) {
     LentWindow& window = windows_[i];
     Window entry = {{}, window.rights};
     if (window.slice.length > 0) {
-      absl::StatusOr<std::unique_ptr<Region>> region = connection.Register(
+      absl::StatusOr<std::unique_ptr<Region>> region = connection.memory().Register(
           window.slice.bytes(),
           window.rights == kMayRead ? Access::kRemoteRead : Access::kRemoteWrite);
       if (!region.ok()) {
@@ -187,7 +187,7 @@ void BulkCall::Release(Connection& connection) {
   for (LentWindow& window : windows_) {
     if (window.region == nullptr) continue;
     ++pinned_;
-    if (connection.Reclaim(std::move(window.region), &window)) --pinned_;
+    if (connection.memory().Reclaim(std::move(window.region), &window)) --pinned_;
   }
   OnWindowReclaimed();
 }

@@ -194,7 +194,7 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
   client_->PrefetchFirst();  // nothing behind an atomic exchange begins before it is done
   const bool entered = engine_.Enter();
   if (entered) [[likely]]
-    client_->WarmUpIfWanted();
+    client_->PrefetchIfCold();
   BlockingCall call(*client_, engine_);
   SetReply(call, bodies);
   SetDeadline(call, options);
@@ -248,7 +248,7 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   // together.
   if (!engine_.OnEngine()) [[unlikely]]
     return EnterAndCall(method, bodies, options, std::move(done));
-  client_->WarmUpIfWanted();
+  client_->PrefetchIfCold();
   CallbackCall& call = client_->NewCallbackCall();
   call.done.TakeFrom(done);
   SetReply(call, bodies);

@@ -73,9 +73,9 @@ void ClientConnection::OnOpen(Connection& connection) {
     return;
   }
   state_ = State::kOpen;
-  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) {
-    warm_up_ = &cold->warm_up();
-    cold->AskForLines(this);
+  if (connection.prefetch() != nullptr) {
+    prefetch_ = connection.prefetch();
+    RegisterLines();
   }
   ++stats_.connects;
   Report(absl::OkStatus());
@@ -106,7 +106,7 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
 
 void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
   connection_ = nullptr;
-  warm_up_ = &WarmUp::None();
+  prefetch_ = &PrefetchList::None();
   if (state_ == State::kEnded) {
     ReclaimAll(connection);
     delete this;
@@ -188,11 +188,11 @@ void ClientConnection::Shutdown() {
 
 // --- lines ---------------------------------------------------------------------------------------
 
-void ClientConnection::ListLines(WarmUp* lines) {
-  lines->Add(&connection_, 2 * kCacheLineBytes);  // to the first slot
-  lines->Add(this, 2 * kCacheLineBytes);
-  lines->Add(&methods_, 1);  // the first methods' numbers
-  lines->Add(&engine_, 1);   // as a reply ends the call's timer
+void ClientConnection::RegisterLines() {
+  prefetch_->Register(&connection_, 2 * kCacheLineBytes);  // to the first slot
+  prefetch_->Register(this, 2 * kCacheLineBytes);
+  prefetch_->Register(&methods_, 1);  // the first methods' numbers
+  prefetch_->Register(&engine_, 1);   // as a reply ends the call's timer
 }
 
 // --- callback calls -----------------------------------------------------------------------------

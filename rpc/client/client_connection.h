@@ -42,15 +42,14 @@
 #include "rpc/operation/callback_operations.h"
 #include "rpc/wire/frame.h"
 #include "transport/engine.h"
+#include "transport/prefetch_list.h"
 #include "transport/transport.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 
 class BulkCall;
 
 class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandler,
-                                                        private ListsLines,
                                                         private Timer,
                                                         public InDenseMemory {
  public:
@@ -66,14 +65,14 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   template <class Request>
   bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
 
-  // Of a connection that was not used lately: calls for its memory, and tells the server that a
-  // call comes.
-  void WarmUpIfWanted() {
-    if (warm_up_->wanted()) [[unlikely]]
-      warm_up_->Run();
+  // Of a connection that was not used lately: prefetches what a call touches, and tells the server
+  // that a call comes.
+  void PrefetchIfCold() {
+    if (prefetch_->wanted()) [[unlikely]]
+      prefetch_->Run();
   }
 
-  // Calls for what a call touches first. On any thread.
+  // Prefetches what a call touches first. On any thread.
   void PrefetchFirst() const { PrefetchLines(&connection_, kCacheLineBytes); }
 
   // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
@@ -175,11 +174,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
-  // ListsLines.
-  void ListLines(WarmUp* lines) override;
   // Timer: the pause between attempts is over.
   void OnTimer() override;
 
+  void RegisterLines();
   void BeginAttempt();
   absl::Status AgreeWith(const std::string& server_hello);
   void AttemptFailed(const absl::Status& why);
@@ -244,7 +242,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ConnectionHandle
 
   alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until
                                                                // OnClosed
-  WarmUp* warm_up_ = &WarmUp::None();                          // of connection_, if it can go cold
+  PrefetchList* prefetch_ = &PrefetchList::None();             // of connection_, if it has one
   State state_ = State::kIdle;
   std::optional<Slab<Slot, NearArray>> slots_;  // while kOpen; as many as both sides allow
 

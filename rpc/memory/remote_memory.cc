@@ -187,8 +187,8 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
           absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")),
           Delivery::kNotSent));
     }
-    const absl::Status asked =
-        connection->Derive(handle_, offset, length, rights, lifetime_us * kNsPerUs, &derivation);
+    const absl::Status asked = connection->memory().Derive(handle_, offset, length, rights,
+                                                           lifetime_us * kNsPerUs, &derivation);
     if (!asked.ok()) derivation.End(asked);
   }));
   return derivation.result();

@@ -144,7 +144,7 @@ void RemoteMemoryCore::Ask() {
   if (connection_ == nullptr) return client_.WantConnection();
   if (Lease::state() != Lease::State::kIdle) return;
   const absl::Status asked =
-      connection_->Resolve(handle_, options_.layout, options_.lease_us * kNsPerUs, this);
+      connection_->memory().Resolve(handle_, options_.layout, options_.lease_us * kNsPerUs, this);
   if (asked.ok()) return;
   // "Not open": OnConnectionLost() is on its way.
   if (!absl::IsFailedPrecondition(asked)) Refuse(asked, IsForGood(asked));
@@ -172,7 +172,7 @@ bool RemoteMemoryCore::Usable() {
 void RemoteMemoryCore::Renew() {
   if (renewing_) return;
   renewing_ = true;
-  const absl::Status asked = connection_->Renew(options_.lease_us * kNsPerUs, this);
+  const absl::Status asked = connection_->memory().Renew(options_.lease_us * kNsPerUs, this);
   if (!asked.ok()) renewing_ = false;  // the next operation tries again
 }
 
@@ -180,7 +180,7 @@ void RemoteMemoryCore::GiveBack() {
   if (Lease::state() == Lease::State::kIdle) return;
   WEFT_DCHECK(connection_ != nullptr);  // a connection that is lost has ended its leases before
   giving_back_ = true;
-  connection_->Return(this);
+  connection_->memory().Return(this);
   giving_back_ = false;
   renewing_ = false;
 }
@@ -285,13 +285,13 @@ absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* 
 absl::StatusOr<Posted> RemoteMemoryCore::Submit(RemoteOperation& operation) {
   switch (operation.kind) {
     case RemoteOperation::Kind::kFetchAdd:
-      WEFT_RETURN_IF_ERROR(connection_->FetchAdd(remote().Slice(operation.offset, sizeof(uint64_t)),
-                                                 operation.operand, &operation));
+      WEFT_RETURN_IF_ERROR(connection_->memory().FetchAdd(
+          remote().Slice(operation.offset, sizeof(uint64_t)), operation.operand, &operation));
       return Posted::kPending;
     case RemoteOperation::Kind::kCompareSwap:
       WEFT_RETURN_IF_ERROR(
-          connection_->CompareSwap(remote().Slice(operation.offset, sizeof(uint64_t)),
-                                   operation.operand, operation.desired, &operation));
+          connection_->memory().CompareSwap(remote().Slice(operation.offset, sizeof(uint64_t)),
+                                            operation.operand, operation.desired, &operation));
       return Posted::kPending;
     default:
       return SubmitPieces(operation);
@@ -311,8 +311,8 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
     transfers_[i] = {*region, piece.local.offset, remote().Slice(piece.offset, piece.local.length)};
   }
   const bool reads = operation.kind == RemoteOperation::Kind::kRead;
-  return connection_->Post(reads ? TransferKind::kRead : TransferKind::kWrite,
-                           absl::MakeConstSpan(transfers_.data(), count), &operation);
+  return connection_->memory().Post(reads ? TransferKind::kRead : TransferKind::kWrite,
+                                    absl::MakeConstSpan(transfers_.data(), count), &operation);
 }
 
 void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {

@@ -67,16 +67,16 @@ void ServerConnection::OnOpen(Connection& connection) {
   if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
     return Close(ToStd(agreed.message()));
   }
-  if (core_.options().tenant_of) connection.set_tenant(core_.options().tenant_of(path_));
+  if (core_.options().tenant_of) connection.memory().set_tenant(core_.options().tenant_of(path_));
   if (core_.draining()) Close("the server is shutting down");
-  if (CanGoCold* const cold = CanGoCold::Of(&connection); cold != nullptr) cold->AskForLines(this);
+  if (connection.prefetch() != nullptr) RegisterLines(connection.prefetch());
 }
 
 // Slot 0, which clients with one call at a time have it in, is among these.
-void ServerConnection::ListLines(WarmUp* lines) {
+void ServerConnection::RegisterLines(PrefetchList* prefetch) const {
   const auto* const begin = reinterpret_cast<const std::byte*>(this);
   const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
-  lines->Add(begin, static_cast<size_t>(end - begin));
+  prefetch->Register(begin, static_cast<size_t>(end - begin));
 }
 
 absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {

@@ -31,14 +31,12 @@
 #include "rpc/wire/frame.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 
 class ServerCore;
 
 class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
-                                                        private ListsLines,
                                                         private ListNode<>,
                                                         private TransferQueue::Host,
                                                         public InDenseMemory {
@@ -74,8 +72,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
 
-  // ListsLines.
-  void ListLines(WarmUp* lines) override;
+  void RegisterLines(PrefetchList* prefetch) const;
 
   // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
   void BeginEnd() override { ++running_; }

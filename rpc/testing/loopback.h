@@ -4,7 +4,7 @@
 // A connection holds kSlots messages of up to kSlotBytes that nobody has taken; more find no
 // credit.
 //
-// Threads: one. Not simulated: one-sided operations, failures.
+// Threads: one. Not simulated: failures.
 #pragma once
 
 #include <array>
@@ -20,14 +20,50 @@
 
 namespace weft::test {
 
+// One-sided operations are not simulated: all are refused.
+class NoRemoteAccess : public RemoteAccess {
+ public:
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  bool Reclaim(std::unique_ptr<Region>, Operation*) override { return true; }
+  absl::Status Resolve(const RegionHandle&, uint64_t, uint64_t, Lease*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Renew(uint64_t, Lease*) override { return absl::UnimplementedError("loopback"); }
+  void Return(Lease*) override {}
+  absl::Status Derive(const RegionHandle&, uint64_t, uint64_t, Rights, uint64_t,
+                      Derivation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status FetchAdd(const RemoteSpan&, uint64_t, AtomicOperation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status CompareSwap(const RemoteSpan&, uint64_t, uint64_t, AtomicOperation*) override {
+    return absl::UnimplementedError("loopback");
+  }
+  absl::Status Probe(Operation*) override { return absl::UnimplementedError("loopback"); }
+};
+
 class LoopbackConnection : public Connection {
  public:
   static constexpr size_t kSlots = 64;
   static constexpr size_t kSlotBytes = 8192;
 
-  LoopbackConnection() : slots_(std::make_unique<Slot[]>(kSlots)) {
-    path_.kind = PathKind::kSim;
-    path_.provider = "loopback";
+  LoopbackConnection() : LoopbackConnection(nullptr) {}
+  // `memory`: in the place of one that refuses everything; null: that one. Outlives this.
+  explicit LoopbackConnection(RemoteAccess* memory)
+      : Connection(&always_full_, memory == nullptr ? &no_access_ : memory),
+        slots_(std::make_unique<Slot[]>(kSlots)) {
+    facts_.path.kind = PathKind::kSim;
+    facts_.path.provider = "loopback";
+    eager_bytes_ = kSlotBytes;
   }
 
   absl::StatusOr<std::byte*> Reserve(size_t bytes) override {
@@ -46,42 +82,8 @@ class LoopbackConnection : public Connection {
   void Abandon() override {}
   void Flush() override {}
   uint64_t first_unsent() const override { return tail_; }
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  bool Reclaim(std::unique_ptr<Region>, Operation*) override { return true; }
-  uint32_t path_number() const override { return 0; }
-  absl::Status Resolve(const RegionHandle&, uint64_t, uint64_t, Lease*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status Renew(uint64_t, Lease*) override { return absl::UnimplementedError("loopback"); }
-  void Return(Lease*) override {}
-  absl::Status Derive(const RegionHandle&, uint64_t, uint64_t, Rights, uint64_t,
-                      Derivation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  uint32_t tenant() const override { return kDefaultTenant; }
-  void set_tenant(uint32_t) override {}
-  absl::Status FetchAdd(const RemoteSpan&, uint64_t, AtomicOperation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status CompareSwap(const RemoteSpan&, uint64_t, uint64_t, AtomicOperation*) override {
-    return absl::UnimplementedError("loopback");
-  }
-  absl::Status Probe(Operation*) override { return absl::UnimplementedError("loopback"); }
   void Close(std::string_view) override { closing_ = true; }
-  State state() const override { return state_; }
-  const PathInfo& path() const override { return path_; }
-  const std::vector<PathCandidate>& candidates() const override { return candidates_; }
-  const std::string& peer_hello() const override { return peer_hello_; }
-  size_t eager_bytes() const override { return kSlotBytes; }
-  const ConnectionStats& stats() const override { return stats_; }
+  ConnectionStats stats() const override { return {}; }
 
  private:
   friend class LoopbackTransport;
@@ -89,6 +91,12 @@ class LoopbackConnection : public Connection {
     alignas(64) std::byte data[kSlotBytes];
     size_t bytes;
   };
+
+  MessageSpace AppendSlowly(size_t bytes) override {
+    const absl::StatusOr<std::byte*> space = Reserve(bytes);
+    if (!space.ok()) return {};
+    return {*space, Commit(bytes)};
+  }
 
   // Hands this end's messages to the other one.
   int Deliver() {
@@ -102,18 +110,15 @@ class LoopbackConnection : public Connection {
     return count;
   }
 
+  MessageRoom always_full_{0};
+  NoRemoteAccess no_access_;
   const std::unique_ptr<Slot[]> slots_;
   uint64_t head_ = 0;
   uint64_t tail_ = 0;
   bool stalled_ = false;
   bool closing_ = false;
-  State state_ = State::kConnecting;
   LoopbackConnection* peer_ = nullptr;
   ConnectionHandler* handler_ = nullptr;
-  PathInfo path_;
-  std::vector<PathCandidate> candidates_;
-  std::string peer_hello_;
-  ConnectionStats stats_;
 };
 
 class LoopbackTransport final : public Transport {
@@ -137,8 +142,8 @@ class LoopbackTransport final : public Transport {
     LoopbackConnection& server = (*pair)[1];
     client.peer_ = &server;
     server.peer_ = &client;
-    client.peer_hello_ = hello_;
-    server.peer_hello_ = options.hello;
+    client.facts_.peer_hello = hello_;
+    server.facts_.peer_hello = options.hello;
     client.handler_ = handler;
     absl::StatusOr<ConnectionHandler*> accepted = acceptor_->OnIncoming(server);
     if (!accepted.ok()) return accepted.status();

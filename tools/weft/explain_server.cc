@@ -125,7 +125,7 @@ class Visitor final : public ConnectionHandler, private Operation {
 
   void SendProbe() {
     sent_ns_ = Now();
-    const absl::Status sent = connection_->Probe(this);
+    const absl::Status sent = connection_->memory().Probe(this);
     waits_for_room_ = absl::IsResourceExhausted(sent);
     if (!sent.ok() && !waits_for_room_) FinishMeasuring(sent);
   }

@@ -92,15 +92,17 @@ class HostileGrantsTest : public NetworkTest {
   void OpenHonest() {
     honest_ = Dial(Over({PathKind::kTcp}));
     ASSERT_TRUE(RunUntilDecided(*honest_));
-    ASSERT_TRUE(honest_->connection().Resolve(export_->handle(), 0, kMaxLeaseNs, &kept_).ok());
+    ASSERT_TRUE(
+        honest_->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &kept_).ok());
     ASSERT_TRUE(Run([&] { return kept_.held(); }));
   }
   void ExpectHonestUndisturbed() {
     EXPECT_TRUE(kept_.held());
     TestLease more;
-    ASSERT_TRUE(honest_->connection().Resolve(export_->handle(), 0, kMaxLeaseNs, &more).ok());
+    ASSERT_TRUE(
+        honest_->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &more).ok());
     ASSERT_TRUE(Run([&] { return more.held(); }));
-    honest_->connection().Return(&more);
+    honest_->connection().memory().Return(&more);
   }
 
   // The server hears these bytes after those of an open connection.
@@ -151,7 +153,7 @@ TEST_F(HostileGrantsTest, AnswersThatNobodyAskedForEndTheConnection) {
 TEST_F(HostileGrantsTest, AClientIsNotFooledByItsServerEither) {
   NetworkEnd* const end = DialRelayed();
   TestLease lease;
-  ASSERT_TRUE(end->connection().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease).ok());
+  ASSERT_TRUE(end->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease).ok());
   ASSERT_TRUE(RunRelayed([&] { return lease.held(); }));
   // The lease that it holds, given once more under another question.
   relay_->SayToClient(Frame(GrantGranted{7, 1, kMaxLeaseNs, {1, 0, memory_.size()}, kMayRead}));
@@ -185,13 +187,13 @@ TEST_F(HostileGrantsTest, AsManyQuestionsAsAreAllowedAtOnceAreNoFlood) {
   NetworkEnd* const end = DialRelayed();
   std::vector<TestLease> leases(kMaxLeases);
   for (TestLease& lease : leases) {
-    ASSERT_TRUE(end->connection().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease).ok());
+    ASSERT_TRUE(end->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease).ok());
   }
   ASSERT_TRUE(RunRelayed([&] { return leases.back().held(); }));
   EXPECT_EQ(export_->leases(), kMaxLeases);
   for (TestLease& lease : leases) {
-    ASSERT_TRUE(end->connection().Renew(kMaxLeaseNs, &lease).ok());
-    end->connection().Return(&lease);
+    ASSERT_TRUE(end->connection().memory().Renew(kMaxLeaseNs, &lease).ok());
+    end->connection().memory().Return(&lease);
   }
   ASSERT_TRUE(RunRelayed([&] { return export_->leases() == 0; }));
   EXPECT_FALSE(end->closed());
@@ -200,8 +202,8 @@ TEST_F(HostileGrantsTest, AsManyQuestionsAsAreAllowedAtOnceAreNoFlood) {
 TEST_F(HostileGrantsTest, AGrantWithoutTheFeatureBreaksTheProtocol) {
   NetworkEnd* const end = DialRelayed(kLeasesFeature, "xeases");
   TestLease lease;
-  EXPECT_TRUE(
-      absl::IsUnimplemented(end->connection().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease)));
+  EXPECT_TRUE(absl::IsUnimplemented(
+      end->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease)));
   relay_->SayToServer(Frame(GrantResolve{1, kMinLeaseNs, 0, export_->handle()}));
   ASSERT_TRUE(RunRelayed([&] { return attacked().closed() && end->closed(); }));
   EXPECT_EQ(attacked().why().code(), absl::StatusCode::kDataLoss) << attacked().why();

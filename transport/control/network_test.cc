@@ -252,7 +252,7 @@ TEST_F(NetworkTest, WhatTheApplicationRegistersIsCountedAndBoundedByName) {
   ASSERT_TRUE(end->opened()) << end->why();
   std::vector<std::byte> memory(size_t{1} << 20);
   const auto register_bytes = [&](size_t bytes) {
-    return end->connection().Register({memory.data(), bytes}, Access::kLocalOnly);
+    return end->connection().memory().Register({memory.data(), bytes}, Access::kLocalOnly);
   };
   const auto count = [&](const std::string& wanted) {
     uint64_t sum = 0;

@@ -48,7 +48,7 @@ class OldPeerTest : public NetworkTest {
 TEST_F(OldPeerTest, BothSidesOfThisReleaseAnswerRequests) {
   NetworkEnd* const end = Open();
   Done probe;
-  ASSERT_TRUE(end->connection().Probe(&probe).ok());
+  ASSERT_TRUE(end->connection().memory().Probe(&probe).ok());
   ASSERT_TRUE(RunRelayed([&] { return probe.done; }));
   EXPECT_TRUE(probe.result.ok()) << probe.result;
 }
@@ -58,7 +58,7 @@ TEST_F(OldPeerTest, WithoutTheFeatureNothingIsAskedAndTheRestWorks) {
   NetworkEnd* const end = Open();
   Done probe;
   for (NetworkEnd* asking : {end, acceptor_.ends.back().get()}) {
-    EXPECT_EQ(asking->connection().Probe(&probe).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(asking->connection().memory().Probe(&probe).code(), absl::StatusCode::kUnimplemented);
   }
   ASSERT_TRUE(end->Send("the rest"));
   ASSERT_TRUE(RunRelayed([&] { return !end->received.empty(); }));

@@ -28,11 +28,25 @@
 #include <cstring>
 
 #include "core/bytes.h"
-#include "transport/open_batch.h"
+#include "transport/message_room.h"
 
 namespace weft {
 
 inline constexpr size_t kBatchHeaderBytes = 16;
+
+// The numbers stand on the wire: never reuse one.
+enum class FrameKind : uint8_t {
+  kMessage = 1,     // payload: the message
+  kLargeOffer = 2,  // payload: LargeOffer
+  kLargeDone = 3,   // payload: LargeDone
+  kRequest = 4,     // payload: Request
+  kReply = 5,       // payload: Reply
+};
+
+// The header of a frame without a payload: flags and reserved fields are 0.
+constexpr uint64_t FrameHeader(FrameKind kind) {
+  return uint64_t{static_cast<uint8_t>(kind)} << 32;
+}
 
 struct BatchHeader {
   uint32_t connection = 0;
@@ -104,6 +118,11 @@ inline void EncodeBatchHeader(std::byte* to, const BatchHeader& header) {
   StoreLe16(to + 8, header.credits);
   StoreLe16(to + 10, header.frames);
   StoreLe32(to + 12, header.sequence);
+}
+
+// REQUIRES: kFrameHeaderBytes of room at `to`.
+inline void EncodeFrameHeader(std::byte* to, uint32_t length, FrameKind kind) {
+  StoreLe64(to, FrameHeader(kind) | length);
 }
 
 inline void EncodeLargeOffer(std::byte* to, const LargeOffer& offer) {

@@ -3,8 +3,8 @@
 // What comes before the connection is open is kept, and taken by Open(). A large batch is answered
 // in parts (batch_parts.h).
 //
-// Threads: one engine's. Lifetime: a member of its connection; connection, sender, statistics and
-//   host outlive it.
+// Threads: one engine's. Lifetime: a member of its connection; connection, sender and host outlive
+//   it.
 // Errors: what breaks the protocol goes to Host::OnMalformed(), which shuts the sender: nothing is
 //   delivered any more.
 // Invariants: sequence numbers are taken without a gap; see credit_window.h.
@@ -38,18 +38,15 @@ class BatchReceiver {
   };
 
   // `connection` is what the handler is told about.
-  BatchReceiver(Host* host, Connection* connection, ConnectionHandler* handler, BatchSender* sender,
-                ConnectionStats* stats)
-      : connection_(*connection),
-        handler_(handler),
-        sender_(*sender),
-        stats_(*stats),
-        host_(host) {}
+  BatchReceiver(Host* host, Connection* connection, ConnectionHandler* handler, BatchSender* sender)
+      : connection_(*connection), handler_(handler), sender_(*sender), host_(host) {}
   BatchReceiver(const BatchReceiver&) = delete;
   BatchReceiver& operator=(const BatchReceiver&) = delete;
 
   ConnectionHandler* handler() const { return handler_; }
   void set_handler(ConnectionHandler* handler) { handler_ = handler; }
+  uint64_t messages() const { return messages_; }
+  uint64_t batches() const { return batches_; }
 
   // `most_early_bytes` in at most `most_early_batches` may come before Open().
   void Start(FramingDomain* domain, size_t most_early_batches, size_t most_early_bytes);
@@ -57,7 +54,7 @@ class BatchReceiver {
   void Open();
   void Stop();
 
-  // REQUIRES: `header` is the batch's, and names this connection.
+  // For ConnectionTable. REQUIRES: `header` is the batch's, and names this connection.
   void OnBatch(ByteSpan batch, const BatchHeader& header);
 
  private:
@@ -70,7 +67,8 @@ class BatchReceiver {
   Connection& connection_;
   ConnectionHandler* handler_;  // null: not known yet
   BatchSender& sender_;
-  ConnectionStats& stats_;
+  uint64_t messages_ = 0;  // received
+  uint64_t batches_ = 0;
   FramingDomain* domain_ = nullptr;  // null: stopped
   uint32_t sequence_ = 0;
   uint8_t frames_to_part_ = 0;  // LinkDomain's

@@ -20,11 +20,13 @@ class BatchReceiverTest : public PartsTest,
     connection_ = *FramedConnection::Create(&table_, this, nullptr, {});
     receiver_ =
         std::make_unique<BatchReceiver>(static_cast<BatchReceiver::Host*>(this), connection_.get(),
-                                        static_cast<ConnectionHandler*>(this), &sender_, &stats_);
+                                        static_cast<ConnectionHandler*>(this), &sender_);
+    index_ = *table_.Add(receiver_.get(), kToken);
     receiver_->Start(&framing_, /*most_early_batches=*/2, /*most_early_bytes=*/10'000);
   }
   void TearDown() override {
     receiver_->Stop();
+    table_.Remove(index_);
     connection_->End(absl::CancelledError("over"), /*peer_dead=*/false);
     PartsTest::TearDown();
   }
@@ -35,17 +37,19 @@ class BatchReceiverTest : public PartsTest,
   }
   void Receive(const Texts& texts, uint16_t credits = 0) {
     std::vector<std::byte> batch(FakeDomain::kSlotBytes);
-    OpenBatch frames;
+    MessageRoom frames(FrameHeader(FrameKind::kMessage));
     frames.Open(batch.data() + kBatchHeaderBytes, FakeDomain::kSlotBytes - kBatchHeaderBytes);
     for (const std::string& text : texts) {
-      frames.ClearPaddingOfNext(FrameBytes(text.size()));
-      std::memcpy(frames.Append(text.size(), FrameKind::kMessage), text.data(), text.size());
+      std::memcpy(frames.AppendMessage(text.size()).data, text.data(), text.size());
     }
     batch.resize(static_cast<size_t>(frames.next() - batch.data()));
-    const BatchHeader header = {0, 0, credits, frames.frames(), sequence_++};
-    receiver_->OnBatch(batch, header);
+    EncodeBatchHeader(batch.data(), {index_, kToken, credits, frames.frames(), sequence_++});
+    table_.OnReceived(batch);
   }
 
+  static constexpr uint32_t kToken = 77;
+
+  uint32_t index_ = 0;
   uint32_t sequence_ = 0;
   Texts messages_;
   Texts malformed_;
@@ -73,7 +77,7 @@ class BatchReceiverTest : public PartsTest,
   void OnCloseRequested(FramedConnection&, std::string_view) override {}
   void SendGrant(FramedConnection&, ByteSpan) override {}
 
-  ConnectionTable table_{1};
+  ConnectionTable table_{2};
   std::unique_ptr<FramedConnection> connection_;
 };
 
@@ -85,8 +89,8 @@ TEST_F(BatchReceiverTest, MessagesAreDeliveredInOrderAndCreditsComeBack) {
   Receive({"three"});
   EXPECT_EQ(messages_, (Texts{"one", "two", "three"}));
   EXPECT_EQ(sender_.window().credits(), kWindow);
-  EXPECT_EQ(stats_.messages_received, 3u);
-  EXPECT_EQ(stats_.batches_received, 2u);
+  EXPECT_EQ(receiver_->messages(), 3u);
+  EXPECT_EQ(receiver_->batches(), 2u);
 }
 
 TEST_F(BatchReceiverTest, WhatComesBeforeItIsOpenIsDeliveredThen) {

@@ -55,7 +55,7 @@ WEFT_INLINE bool BatchSender::Take(SendSlot slot, uint32_t bytes) {
     return false;
   slot_ = slot;
   window_.Spend();
-  batch_.Open(slot.data + kBatchHeaderBytes, std::min(bytes, slot.room) - kBatchHeaderBytes);
+  room_.Open(slot.data + kBatchHeaderBytes, std::min(bytes, slot.room) - kBatchHeaderBytes);
   return true;
 }
 
@@ -75,7 +75,7 @@ WEFT_INLINE bool BatchSender::OpenFirstSlot(size_t frame_bytes) {
   if (!open_) [[unlikely]]
     return false;
   if (!window_.MaySendFrames() || !TakeSlot(frame_bytes)) [[unlikely]] {
-    ++stats_.credit_stalls;
+    ++credit_stalls_;
     return false;
   }
   // For all that will be appended.
@@ -96,7 +96,7 @@ bool BatchSender::OpenNextSlot(size_t frame_bytes) {
     return Take(link_->HasRoom() ? links_->AcquireWideSlot() : SendSlot(), batch_bytes_);
   };
   if (!window_.MaySendFrames() || !((wide && take_wide()) || (fits && TakeSlot(frame_bytes)))) {
-    ++stats_.credit_stalls;
+    ++credit_stalls_;
     return false;
   }
   FlushAtTurnsEnd();
@@ -106,17 +106,17 @@ bool BatchSender::OpenNextSlot(size_t frame_bytes) {
 // The open slot was not as large as others, and a frame more makes no longer a batch than it may
 // be.
 bool BatchSender::GrowOpenSlot(size_t frame_bytes) {
-  const auto used = static_cast<uint32_t>(batch_.next() - slot_.data);
+  const auto used = static_cast<uint32_t>(room_.next() - slot_.data);
   if (slot_.room >= fill_bytes_ || used + frame_bytes > fill_bytes_) return false;
   if (!link_->GrowSlot(&slot_, used)) return false;
-  batch_.MoveTo(slot_.data + used, std::min(fill_bytes_, slot_.room) - used);
+  room_.MoveTo(slot_.data + used, std::min(fill_bytes_, slot_.room) - used);
   return true;
 }
 
 void BatchSender::CancelOpenSlot() {
   links_->ReleaseSlot(std::exchange(slot_, {}));
   window_.Refund();
-  batch_.Close();
+  room_.Close();
 }
 
 // --- messages -----------------------------------------------------------------------------------
@@ -124,25 +124,25 @@ void BatchSender::CancelOpenSlot() {
 std::byte* BatchSender::Reserve(size_t bytes) {
   const size_t frame_bytes = FrameBytes(bytes);
   if (!MakeRoom(frame_bytes)) return nullptr;
-  batch_.ClearPaddingOfNext(frame_bytes);
+  room_.ClearPaddingOfNext(frame_bytes);
   Hold(bytes);
-  return batch_.next() + kFrameHeaderBytes;
+  return room_.next() + kFrameHeaderBytes;
 }
 
 void BatchSender::Commit(size_t bytes) {
   reserved_ = false;
-  std::byte* const payload = batch_.Append(bytes, FrameKind::kMessage);
+  std::byte* const payload = Append(bytes, FrameKind::kMessage);
   if (bytes != reserved_bytes_) ClearPadding(payload, bytes);
 }
 
 void BatchSender::Abandon() {
   reserved_ = false;
-  if (batch_.frames() == 0) return CancelOpenSlot();
+  if (room_.frames() == 0) return CancelOpenSlot();
   FlushAtTurnsEnd();  // a turn that ended meanwhile has left the batch alone
 }
 
 void BatchSender::AppendMessage(ByteSpan message) {
-  std::byte* const payload = batch_.Append(message.size(), FrameKind::kMessage);
+  std::byte* const payload = Append(message.size(), FrameKind::kMessage);
   std::memcpy(payload, message.data(), message.size());
   ClearPadding(payload, message.size());
 }
@@ -153,8 +153,7 @@ MessageSpace BatchSender::AppendToNextSlot(size_t bytes) {
     awaits_room_ = true;
     return {};
   }
-  batch_.ClearPaddingOfNext(frame_bytes);
-  return {batch_.Append(bytes, FrameKind::kMessage), committed_++};
+  return room_.AppendMessage(bytes);
 }
 
 // --- sending ------------------------------------------------------------------------------------
@@ -166,13 +165,13 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
 #ifndef NDEBUG
   domain_->CheckInvariants();
 #endif
-  EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, batch_.frames(), sequence_++});
-  ++stats_.batches_sent;
-  stats_.messages_sent = first_unsent_ = committed_;
-  const auto bytes = static_cast<uint32_t>(batch_.next() - slot_.data);
+  EncodeBatchHeader(slot_.data, {peer_index_, peer_token_, credits, room_.frames(), sequence_++});
+  ++batches_sent_;
+  first_unsent_ = room_.committed();
+  const auto bytes = static_cast<uint32_t>(room_.next() - slot_.data);
   sent_bytes_ = bytes;
-  sent_frames_ = batch_.frames();
-  batch_.Close();
+  sent_frames_ = room_.frames();
+  room_.Close();
   slot_.data = nullptr;
   return bytes;
 }
@@ -187,11 +186,11 @@ WEFT_INLINE void BatchSender::SendOpenSlot() {
 }
 
 void BatchSender::SendNow() {
-  if (batch_.frames() > 0 && !reserved_) SendOpenSlot();
+  if (room_.frames() > 0 && !reserved_) SendOpenSlot();
 }
 
 void BatchSender::Flush() {
-  if (!open_ || batch_.frames() == 0 || reserved_) return;
+  if (!open_ || room_.frames() == 0 || reserved_) return;
   SendOpenSlot();
   if (!window_.ShouldReturn() && !due_) list_.Remove(this);
 }
@@ -202,7 +201,7 @@ void BatchSender::FlushTurn() {
   if (!open_ || reserved_) return;
   if (due_) [[unlikely]]
     due_ = host_->AppendDue();
-  if (batch_.frames() > 0) SendOpenSlot();
+  if (room_.frames() > 0) SendOpenSlot();
   if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot(0)) [[unlikely]]
     SendOpenSlot();
 }
@@ -222,8 +221,8 @@ void BatchSender::BeginPart(uint16_t frames) {
 
 void BatchSender::CheckInvariants() const {
   window_.CheckInvariants();
-  WEFT_CHECK(first_unsent_ <= committed_);
-  WEFT_CHECK(slot_.data != nullptr || (batch_.room() == 0 && batch_.frames() == 0));
+  WEFT_CHECK(first_unsent_ <= room_.committed());
+  WEFT_CHECK(slot_.data != nullptr || (room_.room() == 0 && room_.frames() == 0));
   WEFT_CHECK(slot_.data == nullptr || reserved_ || !open_ || list_.IsLinked(this));
 }
 

@@ -12,8 +12,8 @@
 //   shut      nothing leaves             Open() -> open, Stop() -> stopped
 //   open      frames are taken and sent  Shut() -> shut
 //
-// Threads: one engine's. Lifetime: a member of its connection; host, list, batch and count outlive
-//   it, and the link outlives Stop() of it.
+// Threads: one engine's. Lifetime: a member of its connection; host and list outlive it, and the
+//   link outlives Stop() of it.
 // Errors: a refusal is false or null. Who was refused calls AwaitRoom(), and the host tells it when
 //   there may be room.
 // Invariants: credit_window.h. While open and without a reservation, a sender with an open slot is
@@ -25,12 +25,12 @@
 
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
-#include "transport/connection.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/link.h"
+#include "transport/message_room.h"
 
 namespace weft {
 
@@ -51,10 +51,7 @@ class BatchSender final : public ListNode<FlushTag> {
     ~Host() = default;
   };
 
-  // `batch` and `committed`: the connection's, which appends messages that fit by itself.
-  BatchSender(Host* host, FlushList* list, OpenBatch* batch, uint64_t* committed,
-              ConnectionStats* stats)
-      : batch_(*batch), committed_(*committed), stats_(*stats), list_(*list), host_(host) {}
+  BatchSender(Host* host, FlushList* list) : list_(*list), host_(host) {}
   BatchSender(const BatchSender&) = delete;
   BatchSender& operator=(const BatchSender&) = delete;
 
@@ -75,22 +72,25 @@ class BatchSender final : public ListNode<FlushTag> {
   const CreditWindow& window() const { return window_; }
   // The largest payload of a frame; 0 while stopped.
   size_t eager_bytes() const { return eager_bytes_; }
+  // The messages before this one have left.
   uint64_t first_unsent() const { return first_unsent_; }
+  // Of the open slot. The connection appends messages that fit by itself.
+  MessageRoom& room() { return room_; }
+  uint64_t batches_sent() const { return batches_sent_; }
+  uint64_t credit_stalls() const { return credit_stalls_; }
 
   // --- frames -----------------------------------------------------------------------------------
 
   // Makes sure that a frame of `frame_bytes` fits into the open slot. False: not open, no credit or
   // no slot.
-  bool MakeRoom(size_t frame_bytes) {
-    return batch_.Fits(frame_bytes) || OpenNextSlot(frame_bytes);
-  }
+  bool MakeRoom(size_t frame_bytes) { return room_.Fits(frame_bytes) || OpenNextSlot(frame_bytes); }
   // REQUIRES: MakeRoom() of it.
   std::byte* Append(size_t payload_bytes, FrameKind kind) {
-    return batch_.Append(payload_bytes, kind);
+    return room_.Append(payload_bytes, FrameHeader(kind));
   }
   // Undoes a MakeRoom() that opened a slot in vain.
   void CancelEmptyBatch() {
-    if (batch_.frames() == 0) CancelOpenSlot();
+    if (room_.frames() == 0) CancelOpenSlot();
   }
 
   // --- messages ---------------------------------------------------------------------------------
@@ -98,6 +98,7 @@ class BatchSender final : public ListNode<FlushTag> {
   // Space for a message of up to `bytes`; null: no room. Nothing leaves until Commit() or
   // Abandon(). REQUIRES: no reservation; bytes <= eager_bytes().
   std::byte* Reserve(size_t bytes);
+  // The message's frame is complete; its number is MessageRoom::Commit()'s.
   void Commit(size_t bytes);
   void Abandon();
   // The same for a message that is written elsewhere: only keeps the batch.
@@ -109,7 +110,7 @@ class BatchSender final : public ListNode<FlushTag> {
   bool reserved() const { return reserved_; }
   size_t reserved_bytes() const { return reserved_bytes_; }
 
-  // A message that is there already. REQUIRES: MakeRoom() of it.
+  // A message that is there already, else as Commit(). REQUIRES: MakeRoom() of it.
   void AppendMessage(ByteSpan message);
   // Connection::Append() of a message that finds no slot open, or a full one.
   // REQUIRES: bytes <= eager_bytes().
@@ -156,9 +157,7 @@ class BatchSender final : public ListNode<FlushTag> {
   void SendOpenSlot();
   void CancelOpenSlot();
 
-  OpenBatch& batch_;
-  uint64_t& committed_;
-  ConnectionStats& stats_;
+  MessageRoom room_{FrameHeader(FrameKind::kMessage)};
   FlushList& list_;
   bool open_ = false;
   bool due_ = false;
@@ -170,12 +169,14 @@ class BatchSender final : public ListNode<FlushTag> {
   uint32_t reserved_bytes_ = 0;  // by the reservation
   uint32_t sent_bytes_ = 0;      // of the batch that was sent last, its header included
   uint16_t sent_frames_ = 0;     // the same
-  SendSlot slot_;                // of batch_
+  SendSlot slot_;                // the open one; no data: there is none
   CreditWindow window_;
   uint32_t sequence_ = 0;
   uint32_t peer_index_ = 0;
   uint32_t peer_token_ = 0;
   uint64_t first_unsent_ = 0;
+  uint64_t batches_sent_ = 0;
+  uint64_t credit_stalls_ = 0;  // times a batch found no credit, or no room in the link
   Link* link_ = nullptr;
   LinkDomain* links_ = nullptr;
   FramingDomain* domain_ = nullptr;

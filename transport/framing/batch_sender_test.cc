@@ -18,14 +18,14 @@ TEST_F(BatchSenderTest, WhatATurnAppendsLeavesAtItsEndAsOneBatchForOneCredit) {
   ASSERT_NE(space, nullptr);
   std::memcpy(space, "two", 3);
   sender_.Commit(3);
-  ++committed_;
+  sender_.room().Commit();
   EXPECT_TRUE(link_.sent.empty());
   EndTurn();
   ASSERT_EQ(link_.sent.size(), 1u);
   EXPECT_EQ(MessagesOf(0), (Texts{"one", "two"}));
   EXPECT_EQ(sender_.window().credits(), kWindow - 1);
   EXPECT_EQ(sender_.first_unsent(), 2u);
-  EXPECT_EQ(stats_.batches_sent, 1u);
+  EXPECT_EQ(sender_.batches_sent(), 1u);
   sender_.CheckInvariants();
 }
 
@@ -63,7 +63,7 @@ TEST_F(BatchSenderTest, WithoutCreditsAMessageIsRefusedAndItsUserAwaitsRoom) {
   }
   EXPECT_FALSE(Send("more"));
   EXPECT_TRUE(sender_.awaits_room());
-  EXPECT_EQ(stats_.credit_stalls, 1u);
+  EXPECT_EQ(sender_.credit_stalls(), 1u);
   ASSERT_TRUE(sender_.window().Regain(1));
   EXPECT_TRUE(Send("more"));
 }

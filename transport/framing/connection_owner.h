@@ -54,11 +54,4 @@ struct LinkAgreement {
 // Room for a LargeOffer beside a message or two. Checked in StartLink().
 inline constexpr uint32_t kMinBatchBytes = 256;
 
-// What users can ask about a connection. The owner fills it in.
-struct ConnectionFacts {
-  PathInfo path;
-  std::vector<PathCandidate> candidates;
-  std::string peer_hello;
-};
-
 }  // namespace weft

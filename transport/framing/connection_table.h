@@ -27,7 +27,7 @@ namespace weft {
 class BatchReceiver;
 class ExportTable;
 class FramedConnection;
-class WarmUp;
+class PrefetchList;
 struct EventTag;  // has something to tell
 
 class ConnectionTable final : public BatchSink {
@@ -66,7 +66,7 @@ class ConnectionTable final : public BatchSink {
   absl::StatusOr<uint32_t> Add(BatchReceiver* receiver, uint32_t token);
   void Remove(uint32_t index);
   // What is to be prefetched when a batch comes; null: nothing.
-  void SetLines(uint32_t index, WarmUp* lines) { entries_[index].lines = lines; }
+  void SetLines(uint32_t index, PrefetchList* lines) { entries_[index].lines = lines; }
   // To be listed in for the turn's end.
   FlushList& to_flush() { return to_flush_; }
   // To be listed in for RunEvents().
@@ -79,7 +79,7 @@ class ConnectionTable final : public BatchSink {
     BatchReceiver* receiver = nullptr;  // null: free
     uint32_t token = 0;
     uint32_t next_free = 0;
-    WarmUp* lines = nullptr;  // null: there are none
+    PrefetchList* lines = nullptr;  // null: there are none
   };
 
   int RunRaised();

@@ -48,8 +48,9 @@ absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
 
 FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owner,
                                    ConnectionHandler* handler, const Options& options)
-    : sender_(this, &table->to_flush(), &batch_, &committed_, &stats_),
-      receiver_(this, this, handler, &sender_, &stats_),
+    : Connection(&sender_.room(), &remote_),
+      sender_(this, &table->to_flush()),
+      receiver_(this, this, handler, &sender_),
       token_(options.token),
       table_(table),
       owner_(owner),
@@ -75,10 +76,13 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
     return link.status();
   }
   link_ = *std::move(link);
-  table_->SetLines(index_, TakeWarmUpOf(link_.get()));
+  prefetch_ = link_->prefetch();
+  if (prefetch_ != nullptr) RegisterLines();
+  table_->SetLines(index_, prefetch_);
   domain_ = domain;
   added_send_slots_ = send_slots;
   sender_.Start(domain, link_.get(), agreement);
+  eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
@@ -100,8 +104,9 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   sender_.Stop();
   large_.Cease();
   if (peer_dead) link_->Abandon();
+  eager_bytes_ = 0;
   table_->SetLines(index_, nullptr);
-  LeaveWarmUp();
+  prefetch_ = nullptr;
   remote_.Stop();
   link_.reset();
   large_.Stop();
@@ -148,12 +153,11 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   if (receiver_.handler() != nullptr) receiver_.handler()->OnClosed(*this, why);
 }
 
-void FramedConnection::ListLines(WarmUp* lines) {
+void FramedConnection::RegisterLines() {
   const auto* const begin = reinterpret_cast<const std::byte*>(&sender_);
-  const auto* const end = reinterpret_cast<const std::byte*>(&stats_ + 1);
-  lines->Add(this, 1);
-  lines->Add(begin, static_cast<size_t>(end - begin));
-  ListAbove(lines);
+  const auto* const end = reinterpret_cast<const std::byte*>(&receiver_ + 1);
+  prefetch_->Register(static_cast<Connection*>(this), 1);
+  prefetch_->Register(begin, static_cast<size_t>(end - begin));
 }
 
 // --- events -------------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ uint64_t FramedConnection::Commit(size_t bytes) {
   }
   sender_.FlushAtTurnsEnd();
   Trace(TracePoint::kWritten);
-  return committed_++;
+  return room_.Commit();
 }
 
 void FramedConnection::Abandon() {
@@ -257,7 +261,7 @@ void FramedConnection::CommitLarge(size_t bytes) {
   bool is_large = false;
   const absl::Status committed = large_.Commit(bytes, &is_large);
   if (!committed.ok()) return Break(committed);
-  stats_.large_sent += is_large;
+  large_sent_ += is_large;
 }
 
 WEFT_COLD MessageSpace FramedConnection::AppendLarge(size_t bytes) {
@@ -266,27 +270,6 @@ WEFT_COLD MessageSpace FramedConnection::AppendLarge(size_t bytes) {
   const uint64_t number = Commit(bytes);
   if (state_ != State::kOpen) return {};
   return {*space, number};
-}
-
-absl::StatusOr<Posted> FramedConnection::WriteThenSend(absl::Span<const Transfer> transfers,
-                                                       ByteSpan message, Operation* op) {
-  WEFT_DCHECK(!sender_.reserved());
-  const size_t most = sender_.eager_bytes();
-  if (state_ == State::kOpen && (message.empty() || message.size() > most)) {
-    return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ", most,
-                                             " (eager_bytes) are possible"));
-  }
-  // The message's place is taken first: it cannot be refused once the transfers are on their way.
-  if (!sender_.MakeRoom(FrameBytes(message.size()))) return Refuse(&sender_);
-  absl::StatusOr<Posted> posted = remote_.Post(TransferKind::kWrite, transfers, op);
-  if (!posted.ok()) {
-    sender_.CancelEmptyBatch();
-    return posted;
-  }
-  sender_.AppendMessage(message);
-  ++committed_;
-  sender_.SendNow();
-  return posted;
 }
 
 // --- what the parts ask for ---------------------------------------------------------------------
@@ -314,9 +297,20 @@ bool FramedConnection::OnFrame(const Frame& frame) {
 
 void FramedConnection::OnLargeMessage(ByteSpan message) {
   if (state_ != State::kOpen) return;
-  ++stats_.messages_received;
-  ++stats_.large_received;
+  ++large_received_;
   receiver_.handler()->OnMessage(*this, message);
+}
+
+ConnectionStats FramedConnection::stats() const {
+  ConnectionStats stats;
+  stats.messages_sent = sender_.first_unsent();
+  stats.messages_received = receiver_.messages() + large_received_;
+  stats.batches_sent = sender_.batches_sent();
+  stats.batches_received = receiver_.batches();
+  stats.large_sent = large_sent_;
+  stats.large_received = large_received_;
+  stats.credit_stalls = sender_.credit_stalls();
+  return stats;
 }
 
 void FramedConnection::CheckInvariants() const {

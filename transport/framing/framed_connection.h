@@ -40,24 +40,22 @@
 #include "transport/framing/batch_sender.h"
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/connection_table.h"
+#include "transport/framing/framed_remote_access.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_messages.h"
-#include "transport/framing/remote_memory_access.h"
 #include "transport/link.h"
 #include "transport/transport.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 
 class FramedConnection final : public Connection,
-                               public HandsOnWarmUp,
                                public ListNode<EventTag>,
                                public InDenseMemory,
                                private LinkHandler,
                                private BatchSender::Host,
                                private BatchReceiver::Host,
                                private LargeMessages::Host,
-                               private RemoteMemoryAccess::Host {
+                               private FramedRemoteAccess::Host {
  public:
   struct Options {
     // Unpredictable: no stranger's batch is taken for the peer's where a provider tells nothing.
@@ -111,52 +109,8 @@ class FramedConnection final : public Connection,
   void Abandon() override;
   void Flush() override { sender_.Flush(); }
   uint64_t first_unsent() const override { return sender_.first_unsent(); }
-
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override {
-    return remote_.Register(memory, access);
-  }
-  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                              Operation* op) override {
-    return remote_.Post(kind, transfers, op);
-  }
-  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
-                                       Operation* op) override;
-  bool Reclaim(std::unique_ptr<Region> region, Operation* op) override {
-    return remote_.Reclaim(std::move(region), op);
-  }
-  uint32_t path_number() const override { return domain_->path_number(); }
-  absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
-                       Lease* lease) override {
-    return remote_.Resolve(handle, layout, lease_ns, lease);
-  }
-  absl::Status Renew(uint64_t lease_ns, Lease* lease) override {
-    return remote_.Renew(lease_ns, lease);
-  }
-  void Return(Lease* lease) override { remote_.Return(lease); }
-  absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
-                      uint64_t lifetime_ns, Derivation* derivation) override {
-    return remote_.Derive(handle, offset, length, rights, lifetime_ns, derivation);
-  }
-  uint32_t tenant() const override { return tenant_; }
-  void set_tenant(uint32_t tenant) override { tenant_ = tenant; }
-
-  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override {
-    return remote_.FetchAdd(remote, operand, op);
-  }
-  absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
-                           AtomicOperation* op) override {
-    return remote_.CompareSwap(remote, expected, desired, op);
-  }
-  absl::Status Probe(Operation* op) override { return remote_.Probe(op); }
-
   void Close(std::string_view why) override;
-
-  State state() const override { return state_; }
-  const PathInfo& path() const override { return facts_.path; }
-  const std::vector<PathCandidate>& candidates() const override { return facts_.candidates; }
-  const std::string& peer_hello() const override { return facts_.peer_hello; }
-  size_t eager_bytes() const override { return sender_.eager_bytes(); }
-  const ConnectionStats& stats() const override { return stats_; }
+  ConnectionStats stats() const override;
 
   // For tests and diagnosis:
   const CreditWindow& window() const { return sender_.window(); }
@@ -184,13 +138,12 @@ class FramedConnection final : public Connection,
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
   void SetState(State state);
+  void RegisterLines();
 
   // LinkHandler
   void OnLinkUp() override { Raise(kLinkUp); }
   void OnLinkDown(const absl::Status& why) override { Break(why); }
   void OnSlotsFree() override;
-  // HandsOnWarmUp
-  void ListLines(WarmUp* lines) override;
   // The parts' hosts
   bool AppendDue() override;
   bool OnFrame(const Frame& frame) override;
@@ -202,28 +155,26 @@ class FramedConnection final : public Connection,
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }
   void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }
 
-  // What a message touches beside the first cache line (open batch): up to `stats_`.
+  // What a message touches beside the first cache line, of Connection.
   alignas(kCacheLineBytes) BatchSender sender_;
   BatchReceiver receiver_;
-  ConnectionStats stats_;
 
   // The rest.
-  State state_ = State::kConnecting;
   uint8_t events_ = 0;
   bool ended_ = true;  // until Create() succeeds
   const uint32_t token_;
   uint32_t index_ = 0;
-  uint32_t tenant_ = kDefaultTenant;
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   ConnectionTable* const table_;
   ConnectionOwner* const owner_;
   std::unique_ptr<Link> link_;
   FramingDomain* domain_ = nullptr;
-  RemoteMemoryAccess remote_;
+  FramedRemoteAccess remote_;
   LargeMessages large_;
   absl::Status broken_;  // OK: not broken
   std::string close_reason_;
-  ConnectionFacts facts_;
+  uint64_t large_sent_ = 0;
+  uint64_t large_received_ = 0;
 };
 
 }  // namespace weft

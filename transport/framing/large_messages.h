@@ -19,11 +19,11 @@
 #include "core/bytes.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/batch_sender.h"
+#include "transport/framing/framed_remote_access.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_pool.h"
 #include "transport/framing/large_receiver.h"
 #include "transport/framing/large_sender.h"
-#include "transport/framing/remote_memory_access.h"
 #include "transport/link.h"
 
 namespace weft {
@@ -47,7 +47,7 @@ class LargeMessages final : private LargeSender::Host,
     ~Host() = default;
   };
 
-  LargeMessages(Host* host, BatchSender* sender, RemoteMemoryAccess* remote)
+  LargeMessages(Host* host, BatchSender* sender, FramedRemoteAccess* remote)
       : host_(host), batches_(*sender), remote_(*remote), sender_(this), receiver_(this) {}
   LargeMessages(const LargeMessages&) = delete;
   LargeMessages& operator=(const LargeMessages&) = delete;
@@ -99,7 +99,7 @@ class LargeMessages final : private LargeSender::Host,
 
   Host* const host_;
   BatchSender& batches_;
-  RemoteMemoryAccess& remote_;
+  FramedRemoteAccess& remote_;
   FramingDomain* domain_ = nullptr;
   bool reads_refused_ = false;  // for want of room in the domain
   LargeSender sender_;

@@ -9,7 +9,7 @@ constexpr size_t kLargeBytes = 100'000;
 
 class LargeMessagesTest : public PartsTest,
                           private LargeMessages::Host,
-                          private RemoteMemoryAccess::Host {
+                          private FramedRemoteAccess::Host {
  protected:
   LargeMessagesTest() {
     Start();
@@ -49,7 +49,7 @@ class LargeMessagesTest : public PartsTest,
   int rooms_ = 0;
   std::vector<size_t> delivered_;
   absl::Status failed_;
-  RemoteMemoryAccess access_{this, &sender_, nullptr, 16};
+  FramedRemoteAccess access_{this, &sender_, nullptr, 16};
   LargeMessages large_{this, &sender_, &access_};
 
  private:
@@ -59,7 +59,6 @@ class LargeMessagesTest : public PartsTest,
   void OnLargeFailed(const absl::Status& why) override { failed_ = why; }
   void EndOverdueSoon() override {}
   void SendGrant(ByteSpan) override {}
-  uint32_t tenant() const override { return kDefaultTenant; }
   void Close(std::string_view) override {}
 };
 

@@ -13,7 +13,7 @@
 
 #include "core/cache_line.h"
 #include "transport/ofi/fabric.h"
-#include "transport/warm_up.h"
+#include "transport/prefetch_list.h"
 
 namespace weft {
 
@@ -23,7 +23,7 @@ class EndpointLines {
       : begin_(reinterpret_cast<const std::byte*>(endpoint)) {}
 
   // What sending and receiving a small message takes.
-  void ListForMessage(WarmUp* lines) const {
+  void ListForMessage(PrefetchList* lines) const {
     lines->Add(begin_, kObjectBytes);
     lines->Add(begin_ + kState, kStateBytes);
     lines->Add(begin_ + kReceived, kSmallMessageBytes);

@@ -132,22 +132,22 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   return absl::OkStatus();
 }
 
-absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, WarmUp* lines) {
+absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, PrefetchList* lines) {
   if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, lines);
   parts().queues.WakeNear();
   return absl::OkStatus();
 }
 
-WarmUp* MsgDomain::TakeWarmUp() {
-  if (free_warm_ups_.empty()) {
-    return warm_ups_.emplace_back(std::make_unique<DenseWarmUp>()).get();
+PrefetchList* MsgDomain::TakePrefetchList() {
+  if (free_prefetch_lists_.empty()) {
+    return prefetch_lists_.emplace_back(std::make_unique<DensePrefetchList>()).get();
   }
-  WarmUp* const lines = free_warm_ups_.back();
-  free_warm_ups_.pop_back();
+  PrefetchList* const lines = free_prefetch_lists_.back();
+  free_prefetch_lists_.pop_back();
   return lines;
 }
 
-void MsgDomain::GiveWarmUp(WarmUp* lines) { free_warm_ups_.push_back(lines); }
+void MsgDomain::GivePrefetchList(PrefetchList* lines) { free_prefetch_lists_.push_back(lines); }
 
 absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);

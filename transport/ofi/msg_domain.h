@@ -26,14 +26,14 @@
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
-#include "transport/warm_up.h"
+#include "transport/prefetch_list.h"
 
 namespace weft {
 
 class MsgLink;
 
 // Two lines of each connection that are met before all else.
-class DenseWarmUp final : public WarmUp, public InDenseMemory {};
+class DensePrefetchList final : public PrefetchList, public InDenseMemory {};
 
 class MsgDomain : public FabricDomain {
  public:
@@ -56,12 +56,12 @@ class MsgDomain : public FabricDomain {
   }
   void EndConnecting() { --connecting_; }
   // An endpoint that completes to `queues` is connected. `lines`: of its link.
-  absl::Status OnSocketKnown(const EndpointQueues& queues, WarmUp* lines);
+  absl::Status OnSocketKnown(const EndpointQueues& queues, PrefetchList* lines);
   // The link is going away, or has failed.
   virtual void Forget(MsgLink* link);
   // The lines of one link, until they are given back, empty.
-  WarmUp* TakeWarmUp();
-  void GiveWarmUp(WarmUp* lines);
+  PrefetchList* TakePrefetchList();
+  void GivePrefetchList(PrefetchList* lines);
 
  protected:
   MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
@@ -129,8 +129,9 @@ class MsgDomain : public FabricDomain {
   uint32_t looks_skipped_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;
-  std::vector<std::unique_ptr<DenseWarmUp>> warm_ups_;  // of links, and of those that have gone
-  std::vector<WarmUp*> free_warm_ups_;
+  std::vector<std::unique_ptr<DensePrefetchList>>
+      prefetch_lists_;  // of links, and of those that have gone
+  std::vector<PrefetchList*> free_prefetch_lists_;
   absl::flat_hash_map<uint64_t, MsgLink*> expected_;  // by nonce
   absl::flat_hash_map<fid_t, MsgLink*> by_endpoint_;  // events name the endpoint by its address,
                                                       // which is compared, never followed

@@ -11,13 +11,13 @@ MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
     : FabricLink(&domain->parts(), handler),
       domain_(domain),
       nonce_(nonce),
-      warm_up_(domain->TakeWarmUp()) {
+      prefetch_(domain->TakePrefetchList()) {
   domain_->BeginConnecting();
 }
 
 MsgLink::~MsgLink() {
   Detach(absl::CancelledError("the link was closed"), false);
-  domain_->GiveWarmUp(warm_up_);
+  domain_->GivePrefetchList(prefetch_);
 }
 
 void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
@@ -29,7 +29,7 @@ void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
 
 void MsgLink::OnConnected() {
   EndConnecting();
-  const absl::Status watched = domain_->OnSocketKnown(queues_, warm_up_);
+  const absl::Status watched = domain_->OnSocketKnown(queues_, prefetch_);
   watched.ok() ? BecomeUp() : Fail(watched);
 }
 
@@ -47,21 +47,17 @@ void MsgLink::EndConnecting() {
 void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   EndConnecting();
   domain_->Forget(this);
-  warm_up_->Clear();
+  prefetch_->Clear();
   endpoint_.reset();
   if (queues_.receives != nullptr) {
     domain_->parts().queues.Leave(std::exchange(queues_, {}));
   }
 }
 
-bool MsgLink::comes_unseen() const { return domain_->parts().objects->groups != nullptr; }
-
-// In the order of a receiver's need.
 void MsgLink::GoCold() {
-  warm_up_->Begin(/*call=*/nullptr);
-  if (above_ != nullptr) above_->ListLines(warm_up_);
-  warm_up_->Add(static_cast<const FabricLink*>(this), sizeof(FabricLink));
-  EndpointLines(endpoint()).ListForMessage(warm_up_);
+  prefetch_->Begin(/*peer_flag=*/nullptr);
+  prefetch_->Add(static_cast<const FabricLink*>(this), sizeof(FabricLink));
+  EndpointLines(endpoint()).ListForMessage(prefetch_);
 }
 
 }  // namespace weft

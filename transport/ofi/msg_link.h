@@ -7,13 +7,13 @@
 
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/fabric_link.h"
-#include "transport/warm_up.h"
+#include "transport/prefetch_list.h"
 
 namespace weft {
 
 class MsgDomain;
 
-class MsgLink final : public FabricLink, public CanGoCold {
+class MsgLink final : public FabricLink {
  public:
   MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~MsgLink() override;
@@ -21,10 +21,8 @@ class MsgLink final : public FabricLink, public CanGoCold {
   // Owns the endpoint from here on, and its place in the queues that it completes to.
   void Take(EndpointPtr endpoint, const EndpointQueues& queues);
 
-  // CanGoCold: of links in groups.
-  WarmUp& warm_up() override { return *warm_up_; }
-  void AskForLines(ListsLines* above) override { above_ = above; }
-  bool comes_unseen() const override;
+  // Of links in groups, which alone go cold.
+  PrefetchList* prefetch() override { return prefetch_; }
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);
@@ -41,8 +39,7 @@ class MsgLink final : public FabricLink, public CanGoCold {
 
   MsgDomain* const domain_;
   const uint64_t nonce_;
-  WarmUp* const warm_up_;        // the domain's
-  ListsLines* above_ = nullptr;  // for warm_up_
+  PrefetchList* const prefetch_;  // the domain's
   EndpointPtr endpoint_;
   EndpointQueues queues_;  // of endpoint_
   bool connecting_ = true;

@@ -21,7 +21,8 @@
 //
 // The epoll is edge-triggered (EPOLLET): it tells of each change once, so whoever finds one reads
 // until nothing is left. It names the endpoint's seat in its group. The link's cache lines are
-// prefetched (warm_up.h) before the provider reads the group: the read takes longer than the lines.
+// prefetched (prefetch_list.h) before the provider reads the group: the read takes longer than the
+// lines.
 //
 // The near queue belongs to no group. As long as it is the only queue it is read in each turn.
 // Beside groups that would cost 0.5 us of each turn, so its sockets are in the same epoll:
@@ -52,7 +53,7 @@
 #include "transport/descriptor.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/muted_queue.h"
-#include "transport/warm_up.h"
+#include "transport/prefetch_list.h"
 
 namespace weft {
 
@@ -60,9 +61,9 @@ struct QueueGroup;
 
 // The place of an endpoint in a group. It stays when the endpoint goes, and the next one gets it.
 struct QueueSeat {
-  QueueGroup* group = nullptr;  // null: the one seat that all endpoints of the near queue share
-  WarmUp* lines = nullptr;      // of the link, from the moment when it has its socket
-  int fd = -1;                  // its socket
+  QueueGroup* group = nullptr;    // null: the one seat that all endpoints of the near queue share
+  PrefetchList* lines = nullptr;  // of the link, from the moment when it has its socket
+  int fd = -1;                    // its socket
   bool taken = false;
 };
 
@@ -115,7 +116,7 @@ class QueueGroups {
   static void Leave(QueueSeat* seat);
   // The endpoint has its socket now. `lines` are prefetched when the socket has news; they stay
   // valid until Leave().
-  absl::Status Connected(QueueSeat* seat, WarmUp* lines);
+  absl::Status Connected(QueueSeat* seat, PrefetchList* lines);
 
   // Something was posted to an endpoint of the group.
   void Posted(QueueGroup* group) {

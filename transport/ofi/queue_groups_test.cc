@@ -15,8 +15,8 @@
 #include "transport/ofi/testing/link_fixture.h"
 #include "transport/ofi/testing/poll_hook.h"
 #include "transport/ofi/testing/write_calls.h"
+#include "transport/prefetch_list.h"
 #include "transport/testing/post.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 namespace {
@@ -357,20 +357,19 @@ TEST_F(QueueGroupsTest, SendsAreTakenBackWhenSlotsHaveRunOut) {
 }
 
 // What a connection would list of itself.
-struct Above final : ListsLines {
-  void ListLines(WarmUp* lines) override { lines->Add(memory, sizeof(memory)); }
+struct Above {
   alignas(kCacheLineBytes) char memory[2 * kCacheLineBytes] = {};
 };
 
 // The line that `wanted` is in.
-bool ListsAddress(const WarmUp& lines, uintptr_t wanted) {
+bool ListsAddress(const PrefetchList& lines, uintptr_t wanted) {
   bool found = false;
   lines.ForEachLine([&](const void* line, bool /*for_write*/) {
     found = found || wanted - reinterpret_cast<uintptr_t>(line) < kCacheLineBytes;
   });
   return found;
 }
-bool Lists(const WarmUp& lines, const void* wanted) {
+bool Lists(const PrefetchList& lines, const void* wanted) {
   return ListsAddress(lines, reinterpret_cast<uintptr_t>(wanted));
 }
 
@@ -379,18 +378,17 @@ bool Lists(const WarmUp& lines, const void* wanted) {
 TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
   Above above;
-  CanGoCold* const first = CanGoCold::Of(of_a_[0].link.get());
+  PrefetchList* const first = of_a_[0].link->prefetch();
   ASSERT_NE(first, nullptr);
-  first->AskForLines(&above);
+  first->Register(above.memory, sizeof(above.memory));
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
-  EXPECT_FALSE(first->warm_up().wanted());
+  EXPECT_FALSE(first->wanted());
   ASSERT_TRUE(a_.Send(of_a_[1], "another").ok());
-  EXPECT_TRUE(first->warm_up().wanted());
-  EXPECT_TRUE(Lists(first->warm_up(), above.memory));
-  EXPECT_TRUE(Lists(first->warm_up(), above.memory + kCacheLineBytes));
-  EXPECT_TRUE(Lists(first->warm_up(), of_a_[0].link.get()));
-  EXPECT_FALSE(CanGoCold::Of(of_a_[1].link.get())->warm_up().wanted());
-  EXPECT_TRUE(first->comes_unseen());
+  EXPECT_TRUE(first->wanted());
+  EXPECT_TRUE(Lists(*first, above.memory));
+  EXPECT_TRUE(Lists(*first, above.memory + kCacheLineBytes));
+  EXPECT_TRUE(Lists(*first, of_a_[0].link.get()));
+  EXPECT_FALSE(of_a_[1].link->prefetch()->wanted());
 }
 
 // They were called for when the message was here, after the provider's read, one miss behind the
@@ -400,12 +398,12 @@ TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
   for (const size_t link : {size_t{0}, size_t{1}, kLinks - 1}) {
     ASSERT_TRUE(a_.Send(of_a_[link], "used").ok());
     ASSERT_TRUE(a_.Send(of_a_[2], "another").ok());
-    ASSERT_TRUE(CanGoCold::Of(of_a_[link].link.get())->warm_up().wanted());
+    ASSERT_TRUE(of_a_[link].link->prefetch()->wanted());
     for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);  // no group is on the list
     a_.received.clear();
     ASSERT_TRUE(b_.Send(of_b_[link], "news").ok());
     ASSERT_TRUE(Run([&] { return a_.received.size() == 1; }));
-    EXPECT_FALSE(CanGoCold::Of(of_a_[link].link.get())->warm_up().wanted()) << link;
+    EXPECT_FALSE(of_a_[link].link->prefetch()->wanted()) << link;
   }
 }
 
@@ -413,8 +411,8 @@ TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
 TEST_F(QueueGroupsTest, TheListOfALinkThatHasGoneIsEmpty) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
   const auto gone = reinterpret_cast<uintptr_t>(of_a_[0].link.get());
-  WarmUp& lines = CanGoCold::Of(of_a_[0].link.get())->warm_up();
-  WarmUp& last_lines = CanGoCold::Of(of_a_[kLinks - 1].link.get())->warm_up();
+  PrefetchList& lines = *of_a_[0].link->prefetch();
+  PrefetchList& last_lines = *of_a_[kLinks - 1].link->prefetch();
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
   ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "another").ok());
   ASSERT_TRUE(ListsAddress(lines, gone));

@@ -17,7 +17,7 @@
 // link that sends becomes hot: the answer is found by polling.
 //
 // A writer may also set the byte long before its record, when it begins to make it (transport/
-// warm_up.h): the domain makes the link hot, calls for what the record will touch, and polls. That
+// prefetch_list.h): the domain makes the link hot, calls for what the record will touch, and polls. That
 // is a hint, and the steps above are the same: where the link has gone cold again before the record
 // is there, or the hint was lost, the writer finds 0 behind its fence and sets the byte.
 //

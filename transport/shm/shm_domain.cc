@@ -38,7 +38,7 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
       peers_(options.copies),
-      warm_ups_(kMaxShmLinks) {
+      prefetch_lists_(kMaxShmLinks) {
   path_.kind = PathKind::kShm;
   path_.link = LinkKind::kSharedMemory;
   path_.provider = "rings";
@@ -101,7 +101,7 @@ absl::Status ShmDomain::Join(ShmLink* link) {
         StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
   }
   if (index >= links_.size()) links_.resize(index + 1);
-  while (index >= warm_ups_.size()) warm_ups_.Grow();
+  while (index >= prefetch_lists_.size()) prefetch_lists_.Grow();
   links_[index] = link;
   link->flag_index_ = index;
   hot_.reserve(links_.size());
@@ -114,7 +114,7 @@ absl::Status ShmDomain::Join(ShmLink* link) {
 
 void ShmDomain::Leave(ShmLink* link) {
   links_[link->flag_index_] = nullptr;
-  warm_ups_[link->flag_index_].Clear();
+  prefetch_lists_[link->flag_index_].Clear();
   memory_->ready_flags().Give(link->flag_index_);
   members_.Remove(link);
   --stats_.links_open;
@@ -141,7 +141,7 @@ void ShmDomain::MakeHot(ShmLink* link) {
   hot_.push_back(link);
   --cold_links_;
   memory_->ready_flags().MakeHot(link->flag_index_);
-  WarmUpOf(link).Drop();
+  PrefetchOf(link).Drop();
 }
 
 // A hole, because the list may be being walked.
@@ -167,7 +167,7 @@ void ShmDomain::AwaitAnswer(ShmLink* link) {
 void ShmDomain::LetCool(ShmLink* link) {
   MakeCold(link);
   if (link->Look() != 0) return MakeHot(link);
-  link->ListLines(&WarmUpOf(link));
+  link->ListLines(&PrefetchOf(link));
 }
 
 void ShmDomain::CloseHoles() {
@@ -195,7 +195,7 @@ bool ShmDomain::WakeCold() {
   memory_->ready_flags().ForEachCalling([&](uint32_t index) {
     if (index >= links_.size() || links_[index] == nullptr) return;
     Trace(TracePoint::kCalled);
-    WarmUp& lines = warm_ups_[index];
+    PrefetchList& lines = prefetch_lists_[index];
     if (lines.wanted()) lines.Fetch();
     ShmLink* const link = links_[index];
     if (link->state() == ShmLink::State::kDown) return;

@@ -5,7 +5,7 @@
 // refusal, work that waits) makes the next turn a full one. Few links are always hot. With more, a
 // link that stays quiet goes cold, and is found again by its ready flag (ready_flags.h). What
 // such a link and all above it touch with a record is called for at once then, from a list that was
-// made when it went cold (warm_up.h).
+// made when it went cold (prefetch_list.h).
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
@@ -27,11 +27,11 @@
 #include "core/intrusive_list.h"
 #include "transport/link.h"
 #include "transport/operation_join.h"
+#include "transport/prefetch_list.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_link.h"
 #include "transport/shm/shm_work.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -99,7 +99,7 @@ class ShmDomain final : public LinkDomain {
   // --- for links --------------------------------------------------------------------------------
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
-  WarmUp& WarmUpOf(const ShmLink* link) { return warm_ups_[link->flag_index_]; }
+  PrefetchList& PrefetchOf(const ShmLink* link) { return prefetch_lists_[link->flag_index_]; }
   void ScheduleRetry(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
@@ -150,9 +150,9 @@ class ShmDomain final : public LinkDomain {
   bool more_to_do_ = false;  // a link has work that waits for its next turn only
 
   // By index of the ready flag.
-  std::vector<ShmLink*> links_;  // null: free
-  GrownArray<WarmUp> warm_ups_;  // of cold links: wanted
-  std::vector<ShmLink*> hot_;    // capacity for all links; null: left since CloseHoles()
+  std::vector<ShmLink*> links_;              // null: free
+  GrownArray<PrefetchList> prefetch_lists_;  // of cold links: wanted
+  std::vector<ShmLink*> hot_;  // capacity for all links; null: left since CloseHoles()
   size_t hot_holes_ = 0;
   size_t cold_links_ = 0;   // of links_
   size_t next_hot_ = 0;     // whose turn it is when the budget was used up

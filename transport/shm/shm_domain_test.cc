@@ -338,25 +338,25 @@ class CallAheadTest : public ShmDomainTest {
     ASSERT_TRUE(Run([&] { return AllCold(a_) && AllCold(b_); }));
   }
   static bool AllCold(Host& host) { return host.shm().hot_links() == 0; }
-  static WarmUp& WarmUpOf(const End& end) { return CanGoCold::Of(end.link.get())->warm_up(); }
+  static PrefetchList& PrefetchOf(const End& end) { return *end.link->prefetch(); }
 
   End as_[kLinks], bs_[kLinks];
 };
 
 TEST_F(CallAheadTest, ALinkThatIsCalledForIsPolledBeforeItsRecord) {
-  WarmUp& warm_up = WarmUpOf(as_[7]);
-  ASSERT_TRUE(warm_up.wanted());
-  warm_up.Run();
+  PrefetchList& lines = PrefetchOf(as_[7]);
+  ASSERT_TRUE(lines.wanted());
+  lines.Run();
   EXPECT_EQ(b_.domain->Poll(64), 0);
   EXPECT_EQ(b_.shm().hot_links(), 1u);
-  EXPECT_FALSE(WarmUpOf(bs_[7]).wanted()) << "its lines have been called for";
+  EXPECT_FALSE(PrefetchOf(bs_[7]).wanted()) << "its lines have been called for";
   EXPECT_TRUE(Delivers(as_[7], "the record"));
 }
 
 // The domain has seen the call, and has given up: the record calls once more.
 TEST_F(CallAheadTest, ARecordThatComesLongAfterItsCallIsFound) {
   for (int round = 0; round < 3; ++round) {
-    WarmUpOf(as_[3]).Run();
+    PrefetchOf(as_[3]).Run();
     b_.domain->Poll(64);
     EXPECT_EQ(b_.shm().hot_links(), 1u);
     ASSERT_TRUE(Run([&] { return AllCold(b_); }));
@@ -367,16 +367,16 @@ TEST_F(CallAheadTest, ARecordThatComesLongAfterItsCallIsFound) {
 
 TEST_F(CallAheadTest, OnlyLinksThatAreColdWantIt) {
   ASSERT_TRUE(Delivers(as_[5], "text"));
-  EXPECT_FALSE(WarmUpOf(as_[5]).wanted());
-  EXPECT_TRUE(WarmUpOf(as_[6]).wanted());
+  EXPECT_FALSE(PrefetchOf(as_[5]).wanted());
+  EXPECT_TRUE(PrefetchOf(as_[6]).wanted());
   ASSERT_TRUE(Run([&] { return AllCold(a_); }));
-  EXPECT_TRUE(WarmUpOf(as_[5]).wanted());
+  EXPECT_TRUE(PrefetchOf(as_[5]).wanted());
 }
 
 // Who keeps the pointer calls nobody, whose memory may be unmapped.
 TEST_F(CallAheadTest, ALinkThatIsGoneWantsNothing) {
-  WarmUp& of_closed = WarmUpOf(as_[1]);
-  WarmUp& of_abandoned = WarmUpOf(as_[2]);
+  PrefetchList& of_closed = PrefetchOf(as_[1]);
+  PrefetchList& of_abandoned = PrefetchOf(as_[2]);
   as_[2].link->Abandon();
   EXPECT_FALSE(of_abandoned.wanted());
   as_[1].link.reset();
@@ -386,18 +386,17 @@ TEST_F(CallAheadTest, ALinkThatIsGoneWantsNothing) {
 }
 
 // The list has what is above the link, too.
-TEST_F(CallAheadTest, WhoIsAboveTheLinkAddsItsLines) {
-  struct Above final : ListsLines {
-    void ListLines(WarmUp* lines) override { lines->Add(own, 1); }
+TEST_F(CallAheadTest, WhoIsAboveTheLinkRegistersItsLines) {
+  struct Above {
     alignas(kCacheLineBytes) char own[kCacheLineBytes] = {};
   };
   const auto above = std::make_unique<Above>();  // sanitizers align less on the stack
-  CanGoCold::Of(as_[4].link.get())->AskForLines(above.get());
+  PrefetchOf(as_[4]).Register(above->own, 1);
   ASSERT_TRUE(Delivers(as_[4], "text"));
   ASSERT_TRUE(Run([&] { return AllCold(a_); }));
-  ASSERT_TRUE(WarmUpOf(as_[4]).wanted());
+  ASSERT_TRUE(PrefetchOf(as_[4]).wanted());
   std::vector<const void*> lines;
-  WarmUpOf(as_[4]).ForEachLine([&](const void* line, bool) { lines.push_back(line); });
+  PrefetchOf(as_[4]).ForEachLine([&](const void* line, bool) { lines.push_back(line); });
   const auto has = [&](const void* line) {
     return std::find(lines.begin(), lines.end(), line) != lines.end();
   };

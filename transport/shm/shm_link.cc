@@ -100,11 +100,11 @@ void ShmLink::DeliverEvent() {
 
 // --- lines ---------------------------------------------------------------------------------------
 
-WarmUp& ShmLink::warm_up() { return domain_->WarmUpOf(this); }
+PrefetchList* ShmLink::prefetch() { return &domain_->PrefetchOf(this); }
 
 // The lines to be written first: they come from the peer's cache. Then in the order of a receiver's
 // need: the link, and the ring, where the reader looks at two places.
-void ShmLink::ListLines(WarmUp* lines) const {
+void ShmLink::ListLines(PrefetchList* lines) const {
   const std::byte* const beginning =
       role_ == ShmRole::kPassive ? memory_->to_passive : memory_->to_active;
   lines->Begin(peer_flag_);
@@ -112,7 +112,6 @@ void ShmLink::ListLines(WarmUp* lines) const {
   lines->Add(this, kLinesInUse * kCacheLineBytes);
   lines->Add(reader_.place(), 1);
   lines->Add(beginning, kLinesOfRecord * kCacheLineBytes);
-  if (above_ != nullptr) above_->ListLines(lines);
   lines->Add(doorbell_, doorbell_ != nullptr);
 }
 
@@ -495,7 +494,7 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
     if (peer_flag_ != nullptr) TellPeer();
   }
   life_.End();
-  domain_->WarmUpOf(this).Clear();
+  domain_->PrefetchOf(this).Clear();
   ListNode<ShmRetryTag>::Unlink();
   ListNode<ShmEventTag>::Unlink();
   domain_->MakeCold(this);

@@ -37,12 +37,12 @@
 #include "core/dense_memory.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
+#include "transport/prefetch_list.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/link_memory.h"
 #include "transport/shm/ring_steps.h"
 #include "transport/shm/shm_work.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 
@@ -55,7 +55,6 @@ struct ShmMemberTag;
 enum class ShmRole : uint8_t { kPassive = 0, kActive = 1 };
 
 class alignas(kCacheLineBytes) ShmLink final : public Link,
-                                               public CanGoCold,
                                                public ListNode<ShmRetryTag>,
                                                public ListNode<ShmEventTag>,
                                                public ListNode<ShmMemberTag>,
@@ -77,11 +76,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
+  PrefetchList* prefetch() override;
   void Abandon() override;
-
-  // --- CanGoCold --------------------------------------------------------------------------------
-  WarmUp& warm_up() override;
-  void AskForLines(ListsLines* above) override { above_ = above; }
 
   // --- for the domain ---------------------------------------------------------------------------
   State state() const { return life_.state(); }
@@ -100,8 +96,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   LinkHandler* handler() const { return life_.handler(); }
   // Neither polled in every turn nor about to be.
   bool is_cold() const { return hot_place_ == kCold; }
-  // Writes down what the next record will touch, either way.
-  void ListLines(WarmUp* lines) const;
+  // It has gone cold: writes down what the next record will touch, either way.
+  void ListLines(PrefetchList* lines) const;
 
  private:
   friend class ShmDomain;
@@ -157,7 +153,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   LinkMemory memory_;
   std::shared_ptr<PeerDomain> peer_;
   uint32_t flag_index_ = 0;
-  ListsLines* above_ = nullptr;  // may be null
 
   ShmWaitingBatch waiting_batch_;
   CopyAsker asker_;

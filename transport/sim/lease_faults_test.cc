@@ -149,8 +149,8 @@ class LeaseFaultsTest : public SimTest {
     // Destroyed before the network, and used for reading into only.
     local_ = std::vector<std::byte>(kBytes);
     for (End& end : ends_) {
-      auto region =
-          end.end->connection().Register({local_.data(), local_.size()}, Access::kLocalOnly);
+      auto region = end.end->connection().memory().Register({local_.data(), local_.size()},
+                                                            Access::kLocalOnly);
       ASSERT_TRUE(region.ok()) << region.status();
       local_regions_.push_back(*std::move(region));
       end.local = local_regions_.back().get();
@@ -208,8 +208,8 @@ class LeaseFaultsTest : public SimTest {
     leases_.push_back(std::make_unique<CountedLease>(end.end, &shared));
     const uint64_t lease_ns = random_.UniformInRange(kMinLeaseNs, 10 * kMinLeaseNs);
     CountedLease& lease = *leases_.back();
-    if (end.end->connection().Resolve(handle, 0, lease_ns, &lease).ok()) ++lease.asked;
-    if (random_.Chance(0.1) && lease.asked > 0) end.end->connection().Return(&lease);
+    if (end.end->connection().memory().Resolve(handle, 0, lease_ns, &lease).ok()) ++lease.asked;
+    if (random_.Chance(0.1) && lease.asked > 0) end.end->connection().memory().Return(&lease);
   }
   CountedLease* AnyHeld() {
     if (leases_.empty()) return nullptr;
@@ -221,14 +221,14 @@ class LeaseFaultsTest : public SimTest {
   void Renew() {
     CountedLease* const lease = AnyHeld();
     if (lease == nullptr || lease->renewing) return;
-    lease->renewing = lease->end->connection().Renew(5 * kNsPerSec, lease).ok();
+    lease->renewing = lease->end->connection().memory().Renew(5 * kNsPerSec, lease).ok();
   }
   void ReturnOne() {
     CountedLease* const lease = AnyHeld();
     if (lease == nullptr || !random_.Chance(0.3)) return;
     // What is outstanding would fail.
     network_->RunFor(kNsPerMs);
-    if (lease->held() && !lease->end->closed()) lease->end->connection().Return(lease);
+    if (lease->held() && !lease->end->closed()) lease->end->connection().memory().Return(lease);
   }
   void Use() {
     CountedLease* const lease = AnyHeld();
@@ -320,7 +320,8 @@ TEST_F(LeaseFaultsTest, AQuestionThatIsCutOffEndsWithItsConnection) {
     shared_.push_back(std::make_unique<Shared>("a", network_->Node("a")));
     leases_.push_back(std::make_unique<CountedLease>(client, shared_[0].get()));
     CountedLease& lease = *leases_.back();
-    ASSERT_TRUE(client->connection().Resolve(shared_[0]->handle, 0, kMaxLeaseNs, &lease).ok());
+    ASSERT_TRUE(
+        client->connection().memory().Resolve(shared_[0]->handle, 0, kMaxLeaseNs, &lease).ok());
     ++lease.asked;
     network_->RunFor(5'000);  // half of the way
     EXPECT_EQ(lease.state(), Lease::State::kAsked);
@@ -346,7 +347,8 @@ TEST_F(LeaseFaultsTest, TheHolderStopsBeforeTheOwnerCloses) {
   leases_.push_back(std::make_unique<CountedLease>(client, shared_[0].get()));
   CountedLease& lease = *leases_.back();
   const uint64_t asked_ns = now_ns();
-  ASSERT_TRUE(client->connection().Resolve(shared_[0]->handle, 0, 10 * kNsPerSec, &lease).ok());
+  ASSERT_TRUE(
+      client->connection().memory().Resolve(shared_[0]->handle, 0, 10 * kNsPerSec, &lease).ok());
   ++lease.asked;
   ASSERT_TRUE(Run([&] { return lease.held(); }));
   EXPECT_EQ(lease.usable_until_ns(), asked_ns + 9 * kNsPerSec);

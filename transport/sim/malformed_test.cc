@@ -155,7 +155,7 @@ TEST_F(SimTest, AFalseReplyEndsItsConnection) {
   for (const size_t at : {size_t{0}, size_t{7}, size_t{16}, size_t{20}}) {
     const auto [client, server] = Pair("app", "db");
     TestAtomic add;
-    ASSERT_TRUE(client->connection().FetchAdd({7, 0, 8}, 1, &add).ok());
+    ASSERT_TRUE(client->connection().memory().FetchAdd({7, 0, 8}, 1, &add).ok());
     network_->Corrupt("db", "app", [at](Batch& batch) { batch[kReplyAt + at] = std::byte{0x7f}; });
     ASSERT_TRUE(Run([c = client, s = server] { return c->closed() && s->closed(); }));
     EXPECT_TRUE(absl::IsDataLoss(client->why())) << client->why();
@@ -176,7 +176,7 @@ TEST_F(SimTest, AFloodOfProbesIsAnsweredAtTheFloodersPace) {
   Function<void()> post = [&, c = client] {
     if (posted == kCount) return;
     probes[posted].on_complete = [&] { post(); };
-    ASSERT_TRUE(c->connection().Probe(&probes[posted++]).ok());
+    ASSERT_TRUE(c->connection().memory().Probe(&probes[posted++]).ok());
   };
   for (uint32_t i = 0; i < kMaxRequests; ++i) post();
   ASSERT_TRUE(Run([&] { return probes.back().done(); }));

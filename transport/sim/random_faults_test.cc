@@ -133,7 +133,7 @@ class RandomFaultsTest : public SimTest {
   }
 
   static std::unique_ptr<Region> Register(Endpoint& end, MutableByteSpan memory) {
-    auto region = end.connection().Register(memory, Access::kRemoteReadWrite);
+    auto region = end.connection().memory().Register(memory, Access::kRemoteReadWrite);
     EXPECT_TRUE(region.ok()) << region.status();
     return *std::move(region);
   }
@@ -186,7 +186,7 @@ class RandomFaultsTest : public SimTest {
     if (line == nullptr) return;
     for (uint64_t n = random_.UniformInRange(1, 40); n > 0; --n) {
       line->additions.push_back(std::make_unique<TestAtomic>());
-      const absl::Status status = line->client->connection().FetchAdd(
+      const absl::Status status = line->client->connection().memory().FetchAdd(
           line->counter_region->remote(), 1, line->additions.back().get());
       if (status.ok()) continue;
       EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

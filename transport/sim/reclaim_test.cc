@@ -43,7 +43,7 @@ class ReclaimTest : public SimTest {
 
   static std::unique_ptr<Region> Register(Endpoint& end, std::vector<std::byte>& memory,
                                           Access access) {
-    auto region = end.connection().Register({memory.data(), memory.size()}, access);
+    auto region = end.connection().memory().Register({memory.data(), memory.size()}, access);
     EXPECT_TRUE(region.ok()) << region.status();
     return *std::move(region);
   }
@@ -76,7 +76,7 @@ class ReclaimTest : public SimTest {
 TEST_F(ReclaimTest, ALateWriteArrivesAfterTheRegionWasClosedAndNotAfterItWasReclaimed) {
   Start();
   BeginWrite();
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &reclaimed_));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &reclaimed_));
   network_->RunFor(kLateNs);
   EXPECT_TRUE(MyMemoryIs(1));  // it came, though the region was closed
   EXPECT_FALSE(reclaimed_.done());
@@ -92,12 +92,12 @@ TEST_F(ReclaimTest, ALateWriteArrivesAfterTheRegionWasClosedAndNotAfterItWasRecl
 
 TEST_F(ReclaimTest, OneThatComesWhileAFenceIsUnderWayWaitsForTheNext) {
   Start();
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &reclaimed_));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &reclaimed_));
   network_->RunFor(100'000);  // half of the first pair
   ASSERT_FALSE(reclaimed_.done());
   my_region_ = Register(*owner_, mine_, Access::kRemoteReadWrite);
   TestOperation second;
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &second));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &second));
   ASSERT_TRUE(Run([&] { return reclaimed_.done(); }));
   EXPECT_FALSE(second.done());
   ASSERT_TRUE(Run([&] { return second.done(); }));
@@ -107,7 +107,7 @@ TEST_F(ReclaimTest, ADeadPeersMemoryIsPinnedUntilTheConnectionEnds) {
   Start();
   BeginWrite();
   network_->Kill("client");
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &reclaimed_));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &reclaimed_));
   network_->RunFor(200'000);
   EXPECT_FALSE(reclaimed_.done());
   ASSERT_TRUE(Run([&] { return owner_->closed(); }));
@@ -121,7 +121,7 @@ TEST_F(ReclaimTest, ASilentPeerPinsMemoryUntilItIsGivenUp) {
   Start();
   BeginWrite();
   network_->Partition("client", "owner");
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &reclaimed_));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &reclaimed_));
   network_->RunFor(500 * kNsPerMs);
   EXPECT_FALSE(reclaimed_.done());
   ASSERT_TRUE(Run([&] { return owner_->closed(); }));
@@ -136,7 +136,7 @@ TEST_F(ReclaimTest, AFenceWaitsForCredits) {
     status = owner_->TrySend(Pattern(1, 4000));
   }
   ASSERT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_FALSE(owner_->connection().Reclaim(std::move(my_region_), &reclaimed_));
+  EXPECT_FALSE(owner_->connection().memory().Reclaim(std::move(my_region_), &reclaimed_));
   ASSERT_TRUE(Run([&] { return reclaimed_.done(); }));
   EXPECT_FALSE(owner_->closed());
 }

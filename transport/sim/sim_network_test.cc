@@ -135,8 +135,10 @@ TEST_F(SimNetworkTest, OperationsOnADeadNodeCompleteOnce) {
   const auto [client, server] = Pair("app", "db");
   std::vector<std::byte> there(1 << 16);
   std::vector<std::byte> here(1 << 16);
-  auto remote = server->connection().Register({there.data(), there.size()}, Access::kRemoteRead);
-  auto local = client->connection().Register({here.data(), here.size()}, Access::kLocalOnly);
+  auto remote =
+      server->connection().memory().Register({there.data(), there.size()}, Access::kRemoteRead);
+  auto local =
+      client->connection().memory().Register({here.data(), here.size()}, Access::kLocalOnly);
   ASSERT_TRUE(remote.ok() && local.ok());
   std::vector<TestOperation> reads(20);
   for (TestOperation& read : reads) {

@@ -1,10 +1,10 @@
-// Of many connections, those that are not used: what is called for before they are touched.
+// Of many connections, those that are not used: what is prefetched before they are touched.
 
 #include <memory>
 #include <vector>
 
+#include "transport/prefetch_list.h"
 #include "transport/testing/contract_test.h"
-#include "transport/warm_up.h"
 
 namespace weft {
 namespace {
@@ -12,14 +12,9 @@ namespace {
 // Of more than are polled for their own sake.
 constexpr size_t kConnections = 12;
 
-WarmUp* LinesOf(Endpoint& end) {
-  CanGoCold* const cold = CanGoCold::Of(&end.connection());
-  return cold == nullptr ? nullptr : &cold->warm_up();
-}
-
 // One of a thousand connections met what a message touches line by line, each a miss behind the
 // other: 2 us at each side over tcp.
-TEST_P(ContractTest, WhatAColdConnectionTouchesIsCalledForBeforeItsMessage) {
+TEST_P(ContractTest, WhatAColdConnectionTouchesIsPrefetchedBeforeItsMessage) {
   std::vector<std::unique_ptr<Endpoint>> clients;
   Listen();
   const auto end = [&](size_t i) -> Endpoint& { return *acceptor_.endpoints[i]; };
@@ -32,7 +27,7 @@ TEST_P(ContractTest, WhatAColdConnectionTouchesIsCalledForBeforeItsMessage) {
   size_t were_cold = 0;
   for (size_t call = 0; call < 3 * kConnections; ++call) {
     const size_t i = call % kConnections;
-    WarmUp* const lines = LinesOf(end(i));
+    PrefetchList* const lines = end(i).connection().prefetch();
     bool at_message = true;
     end(i).on_message = [&](ByteSpan) { at_message = lines != nullptr && lines->wanted(); };
     were_cold += lines != nullptr && lines->wanted();

@@ -82,7 +82,8 @@ class Writer {
  private:
   void Begin(ByteSpan message) {
     std::memcpy(&remote_, message.data(), sizeof(remote_));
-    auto region = end_.connection().Register({memory_.data(), memory_.size()}, Access::kLocalOnly);
+    auto region =
+        end_.connection().memory().Register({memory_.data(), memory_.size()}, Access::kLocalOnly);
     if (!region.ok()) _exit(4);
     region_ = *std::move(region);
     for (size_t i = 0; i < operations_.size(); ++i) {
@@ -242,7 +243,7 @@ class LateWriterTest : public testing::TestWithParam<LateWriterParam> {
     RunTurns(static_cast<int>(random_.UniformInRange(0, 30)));
   }
   void LendToThisOne() {
-    auto region = end().connection().Register(slab(), Access::kRemoteReadWrite);
+    auto region = end().connection().memory().Register(slab(), Access::kRemoteReadWrite);
     ASSERT_TRUE(region.ok()) << region.status();
     region_ = *std::move(region);
     const RemoteSpan remote = region_->remote();
@@ -253,7 +254,7 @@ class LateWriterTest : public testing::TestWithParam<LateWriterParam> {
   void Reclaim() {
     if (end().closed()) return region_.reset();
     TestOperation reclaimed;
-    if (end().connection().Reclaim(std::move(region_), &reclaimed)) return;
+    if (end().connection().memory().Reclaim(std::move(region_), &reclaimed)) return;
     ASSERT_TRUE(Run([&] { return reclaimed.done(); }));
   }
 
@@ -350,11 +351,11 @@ TEST(TcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsRecl
     return done();
   };
   ASSERT_TRUE(run([&] { return end.opened() && acceptor.endpoints[0]->opened(); }));
-  Connection& owners = acceptor.endpoints[0]->connection();
+  RemoteAccess& owners = acceptor.endpoints[0]->connection().memory();
   std::vector<std::byte> mine(kBytes, kOld);
   std::vector<std::byte> theirs(kBytes, kTheirs);
   auto region = owners.Register(MutableByteSpan(mine), Access::kRemoteReadWrite);
-  auto source = end.connection().Register(MutableByteSpan(theirs), Access::kLocalOnly);
+  auto source = end.connection().memory().Register(MutableByteSpan(theirs), Access::kLocalOnly);
   ASSERT_TRUE(region.ok() && source.ok());
   TestOperation write;
   ASSERT_TRUE(Write(end.connection(), **source, 0, (*region)->remote(), &write).ok());

@@ -170,7 +170,7 @@ TEST_P(ContractTest, AttackByALeaseThatOutlivesItsHandle) {
       shared.Part(0, 8, kMayRead, kDefaultTenant, /*lifetime_ns=*/2 * kNsPerSec);
   TestLease& lease = attacker.Resolve(brief, 0, kMaxLeaseNs);
   if (lease.held()) {
-    EXPECT_TRUE(attacker.connection().Renew(kMaxLeaseNs, &lease).ok());
+    EXPECT_TRUE(attacker.connection().memory().Renew(kMaxLeaseNs, &lease).ok());
   }
   ASSERT_TRUE(Run([&] { return shared.exported->leases() == 0 && lease.ended(); }));
   EXPECT_GE(world_->server().clock().NowNs(), brief.claim().expires_ns);
@@ -180,14 +180,14 @@ TEST_P(ContractTest, AttackWithAnotherTenantsHandle) {
   Open();
   ExportedMemory shared(world_->server(), kBytes, kReadWrite);
   const RegionHandle of_others = shared.Part(0, 8, kMayRead, /*tenant=*/7);
-  server_end().connection().set_tenant(3);
+  server_end().connection().memory().set_tenant(3);
   Holder attacker(*world_, client_, server_end());
   ExpectRefused(attacker, of_others);
   ExpectRefused(attacker, shared.handle());  // of the default tenant, which is a tenant too
   ExpectNotDerived(attacker, of_others, 0, 8, kMayRead);
   ExpectRefused(attacker, Changed(of_others, 12, 7 ^ 3));
   // What the attacker says it is does not count.
-  client_.connection().set_tenant(7);
+  client_.connection().memory().set_tenant(7);
   ExpectRefused(attacker, of_others);
   EXPECT_TRUE(attacker.Resolve(shared.Part(0, 8, kMayRead, /*tenant=*/3)).held());
 }

@@ -135,7 +135,7 @@ TEST_P(ContractTest, AtomicsEndWithTheLeaseAndAreOfNoOtherConnection) {
   const RemoteSpan word = lease.remote().Slice(8, 8);
   uint64_t before = 0;
   EXPECT_TRUE(absl::IsPermissionDenied(other.FetchAdd(word, 1, &before)));
-  holder.connection().Return(&lease);
+  holder.connection().memory().Return(&lease);
   ASSERT_TRUE(Run([&] { return shared.exported->leases() == 0; }));
   EXPECT_TRUE(absl::IsPermissionDenied(holder.FetchAdd(word, 1, &before)));
   EXPECT_TRUE(shared.Untouched());
@@ -186,13 +186,16 @@ TEST_P(ContractTest, WhatIsNoLeaseAtAllIsTheCallersFault) {
   Connection& connection = holder.connection();
   TestLease lease;
   const RegionHandle handle = shared.handle();
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.Resolve(handle, 0, kMinLeaseNs - 1, &lease)));
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.Resolve(handle, 0, kMaxLeaseNs + 1, &lease)));
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.Resolve({}, 0, kMaxLeaseNs, &lease)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(connection.memory().Resolve(handle, 0, kMinLeaseNs - 1, &lease)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(connection.memory().Resolve(handle, 0, kMaxLeaseNs + 1, &lease)));
+  EXPECT_TRUE(absl::IsInvalidArgument(connection.memory().Resolve({}, 0, kMaxLeaseNs, &lease)));
   EXPECT_EQ(lease.state(), Lease::State::kIdle);
   TestDerivation derivation;
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.Derive(handle, 0, 0, kMayRead, 0, &derivation)));
-  EXPECT_TRUE(absl::IsInvalidArgument(connection.Derive(handle, 0, 8, 0, 0, &derivation)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(connection.memory().Derive(handle, 0, 0, kMayRead, 0, &derivation)));
+  EXPECT_TRUE(absl::IsInvalidArgument(connection.memory().Derive(handle, 0, 8, 0, 0, &derivation)));
   EXPECT_EQ(lease.endings + derivation.completions, 0);
   Exports& exports = world_->server().transport().exports();
   ExportOptions options;
@@ -214,14 +217,14 @@ TEST_P(ContractTest, LeasesHaveALimitAndComeFreeAgain) {
   for (uint32_t i = 0; i < kMaxLeases; ++i) leases.push_back(&holder.Ask(shared.handle()));
   TestLease more;
   EXPECT_TRUE(absl::IsResourceExhausted(
-      holder.connection().Resolve(shared.handle(), 0, kMaxLeaseNs, &more)));
+      holder.connection().memory().Resolve(shared.handle(), 0, kMaxLeaseNs, &more)));
   ASSERT_TRUE(Run([&] {
     return std::all_of(leases.begin(), leases.end(), [](auto* lease) { return lease->held(); });
   }));
   EXPECT_EQ(shared.exported->leases(), kMaxLeases);
   EXPECT_TRUE(absl::IsResourceExhausted(
-      holder.connection().Resolve(shared.handle(), 0, kMaxLeaseNs, &more)));
-  holder.connection().Return(leases[7]);
+      holder.connection().memory().Resolve(shared.handle(), 0, kMaxLeaseNs, &more)));
+  holder.connection().memory().Return(leases[7]);
   // What is pinned counts until it is reclaimed.
   ASSERT_TRUE(Run([&] { return shared.exported->leases() == kMaxLeases - 1; }));
   EXPECT_TRUE(holder.Resolve(shared.handle()).held());
@@ -255,8 +258,9 @@ TEST_P(ContractTest, ARenewedLeaseOutlivesItsFirstEnd) {
   TestLease& lease = holder.Resolve(shared.handle(), 0, 2 * kMinLeaseNs);
   ASSERT_TRUE(lease.held()) << lease.why;
   const uint64_t first_end_ns = lease.usable_until_ns() + kMinLeaseNs;  // the owner's, at least
-  ASSERT_TRUE(holder.connection().Renew(30 * kNsPerSec, &lease).ok());
-  EXPECT_TRUE(absl::IsFailedPrecondition(holder.connection().Renew(30 * kNsPerSec, &lease)));
+  ASSERT_TRUE(holder.connection().memory().Renew(30 * kNsPerSec, &lease).ok());
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(holder.connection().memory().Renew(30 * kNsPerSec, &lease)));
   ASSERT_TRUE(Run([&] { return lease.grants == 2; }));
   EXPECT_GT(lease.usable_until_ns(), first_end_ns);
   ASSERT_TRUE(Run([&] { return world_->client().clock().NowNs() > first_end_ns; }));
@@ -286,7 +290,7 @@ TEST_P(ContractTest, AReturnedLeaseIsClosedAtTheOwner) {
   TestLease& lease = holder.Resolve(shared.handle());
   ASSERT_TRUE(lease.held()) << lease.why;
   const RemoteSpan remote = lease.remote();
-  holder.connection().Return(&lease);
+  holder.connection().memory().Return(&lease);
   EXPECT_TRUE(lease.ended());
   EXPECT_TRUE(absl::IsCancelled(lease.why)) << lease.why;
   ASSERT_TRUE(Run([&] { return shared.exported->leases() == 0; }));
@@ -300,7 +304,7 @@ TEST_P(ContractTest, ALeaseReturnedBeforeItsAnswerIsClosedWhenTheAnswerComes) {
   ExportedMemory shared(world_->server(), kBytes, kReadWrite);
   Holder holder(*world_, client_, server_end());
   TestLease& lease = holder.Ask(shared.handle());
-  holder.connection().Return(&lease);
+  holder.connection().memory().Return(&lease);
   EXPECT_TRUE(lease.ended());
   EXPECT_TRUE(absl::IsCancelled(lease.why)) << lease.why;
   // A later question is answered later: then the first one's lease has come and gone.
@@ -407,12 +411,12 @@ TEST_P(ContractTest, OneRevokeEndsTheLeasesOfAllHoldersAndNoOther) {
   ExportedMemory shared(world_->server(), kBytes, kReadWrite);
   ExportedMemory another(world_->server(), kBytes, kReadWrite);
   Endpoint& first_owner = server_end();
-  first_owner.connection().set_tenant(1);
+  first_owner.connection().memory().set_tenant(1);
   Holder first(*world_, client_, first_owner);
   Endpoint second_end;
   Connect(second_end);
   ASSERT_TRUE(Run([&] { return second_end.opened() && acceptor_.endpoints.size() == 2; }));
-  server_end().connection().set_tenant(2);
+  server_end().connection().memory().set_tenant(2);
   Holder second(*world_, second_end, server_end());
   TestLease& of_first = first.Resolve(shared.Part(0, 100, kMayRead, /*tenant=*/1));
   TestLease& of_second = second.Resolve(shared.Part(50, 100, kReadWrite, /*tenant=*/2));
@@ -441,7 +445,7 @@ TEST_P(ContractTest, LeasesGiveBackWhatTheyTook) {
     for (int i = 0; i < 10; ++i) {
       TestLease& lease = holder.Resolve(shared.handle());
       ASSERT_TRUE(lease.held()) << lease.why;
-      if (i % 2 == 0) holder.connection().Return(&lease);
+      if (i % 2 == 0) holder.connection().memory().Return(&lease);
     }
   }
   world_->Settle();

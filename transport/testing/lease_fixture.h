@@ -144,7 +144,7 @@ class Holder {
   TestLease& Ask(const RegionHandle& handle, uint64_t layout = 0,
                  uint64_t lease_ns = 30 * kNsPerSec) {
     TestLease& lease = leases_.emplace_back();
-    const absl::Status asked = connection().Resolve(handle, layout, lease_ns, &lease);
+    const absl::Status asked = connection().memory().Resolve(handle, layout, lease_ns, &lease);
     EXPECT_TRUE(asked.ok()) << asked;
     EXPECT_EQ(lease.state(), Lease::State::kAsked);
     return lease;
@@ -159,8 +159,8 @@ class Holder {
   absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
                       RegionHandle* derived) {
     TestDerivation derivation;
-    const absl::Status asked =
-        connection().Derive(handle, offset, length, rights, /*lifetime_ns=*/0, &derivation);
+    const absl::Status asked = connection().memory().Derive(handle, offset, length, rights,
+                                                            /*lifetime_ns=*/0, &derivation);
     if (!asked.ok()) return asked;
     EXPECT_TRUE(world_.Run([&] { return derivation.done(); }));
     *derived = derivation.handle;
@@ -175,7 +175,7 @@ class Holder {
   }
   absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, uint64_t* before) {
     TestAtomic op;
-    const absl::Status posted = connection().FetchAdd(remote, operand, &op);
+    const absl::Status posted = connection().memory().FetchAdd(remote, operand, &op);
     if (!posted.ok()) return posted;
     EXPECT_TRUE(world_.Run([&] { return op.done(); }));
     *before = op.before;
@@ -187,7 +187,7 @@ class Holder {
   // the connection that the refusal has broken.
   absl::Status Transfer(bool write, MutableByteSpan local, const RemoteSpan& remote) {
     if (client_.closed()) return client_.why();
-    auto region = connection().Register(local, Access::kLocalOnly);
+    auto region = connection().memory().Register(local, Access::kLocalOnly);
     if (!region.ok()) return region.status();
     TestOperation op;
     absl::Status posted = write ? weft::Write(connection(), **region, 0, remote, &op)
@@ -196,7 +196,7 @@ class Holder {
     EXPECT_TRUE(world_.Run([&] { return op.done(); }));
     if (!op.result.ok() || !write) return op.result;
     TestOperation probe;
-    posted = connection().Probe(&probe);
+    posted = connection().memory().Probe(&probe);
     if (!posted.ok()) return posted;
     EXPECT_TRUE(world_.Run([&] { return probe.done(); }));
     return probe.result;

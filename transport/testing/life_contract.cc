@@ -79,10 +79,10 @@ TEST_P(ContractTest, CloseCompletesOutstandingOperationsFirst) {
   Open();
   std::vector<std::byte> server_memory = Pattern(1, 1 << 20);
   std::vector<std::byte> client_memory(1 << 20);
-  auto remote = server_end().connection().Register({server_memory.data(), server_memory.size()},
-                                                   Access::kRemoteRead);
-  auto local = client_.connection().Register({client_memory.data(), client_memory.size()},
-                                             Access::kLocalOnly);
+  auto remote = server_end().connection().memory().Register(
+      {server_memory.data(), server_memory.size()}, Access::kRemoteRead);
+  auto local = client_.connection().memory().Register({client_memory.data(), client_memory.size()},
+                                                      Access::kLocalOnly);
   ASSERT_TRUE(remote.ok() && local.ok());
   std::vector<TestOperation> reads(32);
   size_t completed_before_close = 0;
@@ -106,10 +106,10 @@ TEST_P(ContractTest, ThePeersCloseCompletesOutstandingOperations) {
   Open();
   std::vector<std::byte> server_memory = Pattern(1, 1 << 20);
   std::vector<std::byte> client_memory(1 << 20);
-  auto remote = server_end().connection().Register({server_memory.data(), server_memory.size()},
-                                                   Access::kRemoteRead);
-  auto local = client_.connection().Register({client_memory.data(), client_memory.size()},
-                                             Access::kLocalOnly);
+  auto remote = server_end().connection().memory().Register(
+      {server_memory.data(), server_memory.size()}, Access::kRemoteRead);
+  auto local = client_.connection().memory().Register({client_memory.data(), client_memory.size()},
+                                                      Access::kLocalOnly);
   ASSERT_TRUE(remote.ok() && local.ok());
   std::vector<TestOperation> reads(32);
   for (TestOperation& read : reads) {

@@ -1,7 +1,7 @@
 // One-sided operations as tests write them: a function for each kind, an end that always comes
 // through the operation.
 //
-// Threads, Lifetime, Errors: as Connection::Post(). What is done at once completes from inside.
+// Threads, Lifetime, Errors: as RemoteAccess::Post(). What is done at once completes from inside.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,27 @@
 
 namespace weft {
 
-// `path`: a Connection or a Link.
+// An operation that is done completes from inside this call. Not for those whose OnComplete() posts
+// again: they need a loop, or call back later.
+inline absl::Status CompleteIfDone(const absl::StatusOr<Posted>& posted, Operation* op) {
+  if (posted.ok() && *posted == Posted::kDone) op->OnComplete(absl::OkStatus());
+  return posted.status();
+}
+
+// Where operations over `path`, a Connection or a Link, are posted.
+template <class Path>
+auto& PostsOf(Path& path) {
+  if constexpr (requires { path.memory(); }) {
+    return path.memory();
+  } else {
+    return path;
+  }
+}
+
 template <class Path>
 absl::Status Post(Path& path, TransferKind kind, absl::Span<const Transfer> transfers,
                   Operation* op) {
-  return CompleteIfDone(path.Post(kind, transfers, op), op);
+  return CompleteIfDone(PostsOf(path).Post(kind, transfers, op), op);
 }
 
 template <class Path>
@@ -52,7 +68,7 @@ absl::Status WriteBatch(Path& path, absl::Span<const Transfer> transfers, Operat
 template <class Path>
 absl::Status WriteThenSend(Path& path, absl::Span<const Transfer> transfers, ByteSpan message,
                            Operation* op) {
-  return CompleteIfDone(path.WriteThenSend(transfers, message, op), op);
+  return CompleteIfDone(PostsOf(path).WriteThenSend(transfers, message, op), op);
 }
 
 }  // namespace weft

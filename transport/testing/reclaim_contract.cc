@@ -76,7 +76,7 @@ TEST_P(ContractTest, ReclaimedMemoryIsTouchedByNobodyThoughThePeerWritesOn) {
     }));
     TestOperation reclaimed;
     const bool at_once =
-        server_end().connection().Reclaim(std::move(regions.server_region), &reclaimed);
+        server_end().connection().memory().Reclaim(std::move(regions.server_region), &reclaimed);
     if (!at_once) {
       ASSERT_TRUE(Run([&] { return reclaimed.done(); }));
       EXPECT_TRUE(reclaimed.result.ok()) << reclaimed.result;
@@ -98,10 +98,10 @@ TEST_P(ContractTest, ManyRegionsAreReclaimedTogether) {
   std::vector<TestOperation> reclaimed(100);
   size_t pinned = 0;
   for (size_t i = 0; i < reclaimed.size(); ++i) {
-    auto region =
-        server_end().connection().Register({&memory[i * 4096], 4096}, Access::kRemoteReadWrite);
+    auto region = server_end().connection().memory().Register({&memory[i * 4096], 4096},
+                                                              Access::kRemoteReadWrite);
     ASSERT_TRUE(region.ok()) << region.status();
-    pinned += !server_end().connection().Reclaim(*std::move(region), &reclaimed[i]);
+    pinned += !server_end().connection().memory().Reclaim(*std::move(region), &reclaimed[i]);
   }
   const auto told = [&] {
     return static_cast<size_t>(std::count_if(reclaimed.begin(), reclaimed.end(),
@@ -120,7 +120,7 @@ TEST_P(ContractTest, TheEndReclaimsWhatWasPinned) {
   bool told_before_the_end = false;
   server_end().on_closed = [&] { told_before_the_end = reclaimed.done(); };
   const bool at_once =
-      server_end().connection().Reclaim(std::move(regions.server_region), &reclaimed);
+      server_end().connection().memory().Reclaim(std::move(regions.server_region), &reclaimed);
   server_end().connection().Close("enough");
   ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
   EXPECT_EQ(reclaimed.completions, at_once ? 0 : 1);
@@ -134,7 +134,7 @@ TEST_P(ContractTest, AClosingConnectionStillTakesRegionsBack) {
   TestOperation reclaimed;
   server_end().connection().Close("enough");
   const bool at_once =
-      server_end().connection().Reclaim(std::move(regions.server_region), &reclaimed);
+      server_end().connection().memory().Reclaim(std::move(regions.server_region), &reclaimed);
   ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
   EXPECT_EQ(reclaimed.completions, at_once ? 0 : 1);
 }

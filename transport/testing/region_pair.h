@@ -55,7 +55,7 @@ class RegionPair {
 
  private:
   static std::unique_ptr<Region> Register(Endpoint& end, MutableByteSpan memory, Access access) {
-    auto region = end.connection().Register(memory, access);
+    auto region = end.connection().memory().Register(memory, access);
     EXPECT_TRUE(region.ok()) << region.status();
     return region.ok() ? *std::move(region) : nullptr;
   }

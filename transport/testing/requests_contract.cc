@@ -20,7 +20,7 @@ constexpr size_t kWords = 64;
 class Words {
  public:
   explicit Words(Endpoint& server, Access access = Access::kRemoteReadWrite) {
-    auto registered = server.connection().Register(
+    auto registered = server.connection().memory().Register(
         {reinterpret_cast<std::byte*>(memory), sizeof(memory)}, access);
     EXPECT_TRUE(registered.ok()) << registered.status();
     if (registered.ok()) region = *std::move(registered);
@@ -41,8 +41,8 @@ TEST_P(ContractTest, FetchAddAddsAndReturnsWhatWasThere) {
   words.memory[3] = 40;
   TestAtomic first;
   TestAtomic second;
-  ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(3), 2, &first).ok());
-  ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(3), ~uint64_t{0}, &second).ok());
+  ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(3), 2, &first).ok());
+  ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(3), ~uint64_t{0}, &second).ok());
   EXPECT_FALSE(first.done());  // callbacks come from Poll()
   ASSERT_TRUE(Run([&] { return second.done(); }));
   EXPECT_TRUE(first.result.ok() && second.result.ok()) << first.result << second.result;
@@ -60,8 +60,8 @@ TEST_P(ContractTest, CompareSwapSwapsOnlyWhatWasExpected) {
   TestAtomic wrong;
   TestAtomic right;
   const RemoteSpan last = words.Remote(kWords - 1);
-  ASSERT_TRUE(client_.connection().CompareSwap(last, 8, 100, &wrong).ok());
-  ASSERT_TRUE(client_.connection().CompareSwap(last, 7, 101, &right).ok());
+  ASSERT_TRUE(client_.connection().memory().CompareSwap(last, 8, 100, &wrong).ok());
+  ASSERT_TRUE(client_.connection().memory().CompareSwap(last, 7, 101, &right).ok());
   ASSERT_TRUE(Run([&] { return right.done(); }));
   EXPECT_TRUE(wrong.result.ok()) << wrong.result;
   EXPECT_EQ(wrong.before, 7u);
@@ -85,7 +85,7 @@ TEST_P(ContractTest, NoUpdateIsLost) {
     std::vector<TestAtomic> operations(2 * kEach);
     for (size_t i = 0; i < operations.size(); ++i) {
       Endpoint& end = i % 2 == 0 ? client_ : other;
-      ASSERT_TRUE(end.connection().FetchAdd(words.Remote(0), 1, &operations[i]).ok());
+      ASSERT_TRUE(end.connection().memory().FetchAdd(words.Remote(0), 1, &operations[i]).ok());
     }
     seen.insert(cell.fetch_add(1));
     ASSERT_TRUE(Run([&] { return AllDone(operations); }));
@@ -110,7 +110,7 @@ TEST_P(ContractTest, AnAtomicComesBetweenTheMessagesBeforeAndAfterIt) {
   std::vector<TestAtomic> operations(20);
   for (TestAtomic& operation : operations) {
     client_.Send("before");
-    ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(0), 1, &operation).ok());
+    ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(0), 1, &operation).ok());
   }
   client_.Send("last");
   ASSERT_TRUE(Run([&] { return AllDone(operations) && when_delivered.size() == 21; }));
@@ -125,7 +125,7 @@ TEST_P(ContractTest, AnAtomicSeesTheWritesPostedBeforeIt) {
   Open();
   Words words(server_end());
   uint64_t local = 0;
-  const auto region = client_.connection().Register(
+  const auto region = client_.connection().memory().Register(
       {reinterpret_cast<std::byte*>(&local), sizeof(local)}, Access::kLocalOnly);
   ASSERT_TRUE(region.ok()) << region.status();
   for (uint64_t round = 1; round <= 50; ++round) {
@@ -133,7 +133,7 @@ TEST_P(ContractTest, AnAtomicSeesTheWritesPostedBeforeIt) {
     TestOperation write;
     TestAtomic add;
     ASSERT_TRUE(Write(client_.connection(), **region, 0, words.Remote(5), &write).ok());
-    ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(5), 1, &add).ok());
+    ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(5), 1, &add).ok());
     ASSERT_TRUE(Run([&] { return write.done() && add.done(); }));
     EXPECT_EQ(add.before, round * 1000);
     // And a read that is posted when the atomic is complete sees what it did.
@@ -152,7 +152,7 @@ TEST_P(ContractTest, TheReplyComesAfterWhatThePeerSentBefore) {
   TestAtomic add;
   add.on_complete = [&] { received_before = client_.received_count; };
   client_.Send("send");
-  ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(0), 1, &add).ok());
+  ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(0), 1, &add).ok());
   ASSERT_TRUE(Run([&] { return add.done(); }));
   EXPECT_EQ(received_before, 1u);
 }
@@ -189,8 +189,8 @@ TEST_P(ContractTest, AnAtomicOnWhatIsNotGrantedIsRefusedAndNothingElseHappens) {
     SCOPED_TRACE(testing::Message() << "offset " << remote.offset);
     TestAtomic add;
     TestAtomic swap;
-    ASSERT_TRUE(client_.connection().FetchAdd(remote, 1, &add).ok());
-    ASSERT_TRUE(client_.connection().CompareSwap(remote, 0, 1, &swap).ok());
+    ASSERT_TRUE(client_.connection().memory().FetchAdd(remote, 1, &add).ok());
+    ASSERT_TRUE(client_.connection().memory().CompareSwap(remote, 0, 1, &swap).ok());
     ASSERT_TRUE(Run([&] { return swap.done(); }));
     EXPECT_TRUE(absl::IsPermissionDenied(add.result)) << add.result;
     if (refusal.empty()) refusal = add.result.ToString();
@@ -204,7 +204,7 @@ TEST_P(ContractTest, AnAtomicOnWhatIsNotGrantedIsRefusedAndNothingElseHappens) {
                             [](uint64_t word) { return word == 0; }));
   }
   TestAtomic add;
-  ASSERT_TRUE(client_.connection().FetchAdd(good, 1, &add).ok());
+  ASSERT_TRUE(client_.connection().memory().FetchAdd(good, 1, &add).ok());
   ASSERT_TRUE(Run([&] { return add.done(); }));
   EXPECT_TRUE(add.result.ok()) << add.result;
   EXPECT_FALSE(client_.closed() || server_end().closed());
@@ -216,8 +216,9 @@ TEST_P(ContractTest, AnAtomicOnOtherThanEightBytesIsTheCallersFault) {
   TestAtomic op;
   for (const uint64_t bytes : {0, 4, 16}) {
     const RemoteSpan remote = words.region->remote().Slice(0, bytes);
-    EXPECT_TRUE(absl::IsInvalidArgument(client_.connection().FetchAdd(remote, 1, &op)));
-    EXPECT_TRUE(absl::IsInvalidArgument(client_.connection().CompareSwap(remote, 0, 1, &op)));
+    EXPECT_TRUE(absl::IsInvalidArgument(client_.connection().memory().FetchAdd(remote, 1, &op)));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(client_.connection().memory().CompareSwap(remote, 0, 1, &op)));
   }
   EXPECT_EQ(op.completions, 0);
 }
@@ -229,7 +230,7 @@ TEST_P(ContractTest, RequestsBeyondTheLimitAreRefusedAndTakenLater) {
   bool refused = false;
   for (size_t posted = 0; posted < operations.size();) {
     const absl::Status status =
-        client_.connection().FetchAdd(words.Remote(0), 1, &operations[posted]);
+        client_.connection().memory().FetchAdd(words.Remote(0), 1, &operations[posted]);
     if (status.ok()) {
       ++posted;
       EXPECT_TRUE(refused || posted <= kMaxRequests);
@@ -265,7 +266,8 @@ TEST_P(ContractTest, RequestsOfBothSidesShareTheConnectionWithMessages) {
   std::vector<TestAtomic> by_server(kCount);
   const auto ask = [](Endpoint& end, const RemoteSpan& remote, std::vector<TestAtomic>& operations,
                       size_t* asked) {
-    while (*asked < kCount && end.connection().FetchAdd(remote, 1, &operations[*asked]).ok()) {
+    while (*asked < kCount &&
+           end.connection().memory().FetchAdd(remote, 1, &operations[*asked]).ok()) {
       if (++*asked % 3 == 0) end.Send(Pattern(*asked, *asked * 10));
     }
   };
@@ -288,16 +290,16 @@ TEST_P(ContractTest, RequestsEndWithTheirConnectionOnceAndBeforeIt) {
     Words words(server_end());
     std::vector<TestAtomic> operations(kMaxRequests - 1);
     for (TestAtomic& operation : operations) {
-      ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(0), 1, &operation).ok());
+      ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(0), 1, &operation).ok());
     }
     TestOperation probe;
-    ASSERT_TRUE(client_.connection().Probe(&probe).ok());
+    ASSERT_TRUE(client_.connection().memory().Probe(&probe).ok());
     bool all_done_first = false;
     client_.on_closed = [&] { all_done_first = AllDone(operations) && probe.done(); };
     (by_peer ? server_end() : client_).connection().Close("in the middle");
     TestAtomic late;
     if (!by_peer) {
-      EXPECT_EQ(client_.connection().FetchAdd(words.Remote(0), 1, &late).code(),
+      EXPECT_EQ(client_.connection().memory().FetchAdd(words.Remote(0), 1, &late).code(),
                 absl::StatusCode::kFailedPrecondition);
     }
     ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
@@ -319,7 +321,7 @@ TEST_P(ContractTest, CloseInsideACompletionIsHeard) {
     if (!client_.closed() && operations[1].result.ok()) client_.connection().Close("enough");
   };
   for (TestAtomic& operation : operations) {
-    ASSERT_TRUE(client_.connection().FetchAdd(words.Remote(0), 1, &operation).ok());
+    ASSERT_TRUE(client_.connection().memory().FetchAdd(words.Remote(0), 1, &operation).ok());
   }
   ASSERT_TRUE(Run([&] { return client_.closed() && server_end().closed(); }));
   for (const TestAtomic& operation : operations) EXPECT_EQ(operation.completions, 1);
@@ -329,7 +331,7 @@ TEST_P(ContractTest, CloseInsideACompletionIsHeard) {
 TEST_P(ContractTest, AProbeIsAnsweredByThePeersTransportAlone) {
   Open();
   TestOperation probe;
-  ASSERT_TRUE(client_.connection().Probe(&probe).ok());
+  ASSERT_TRUE(client_.connection().memory().Probe(&probe).ok());
   client_.connection().Flush();
   world_->RunClientOnly();
   EXPECT_FALSE(probe.done()) << "by whom?";

@@ -144,10 +144,7 @@ class PartsTest : public testing::Test, protected BatchSender::Host {
   FakeLink link_{&links_};
   FramingDomain framing_{&links_};
   FlushList to_flush_;
-  OpenBatch batch_;
-  uint64_t committed_ = 0;
-  ConnectionStats stats_;
-  BatchSender sender_{this, &to_flush_, &batch_, &committed_, &stats_};
+  BatchSender sender_{this, &to_flush_};
 };
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-#include "transport/framing/remote_memory_access.h"
+#include "transport/framing/framed_remote_access.h"
 
 #include <utility>
 
@@ -11,9 +11,10 @@ namespace weft {
 
 // --- life ---------------------------------------------------------------------------------------
 
-void RemoteMemoryAccess::Start(FramingDomain* domain, Link* link, bool peer_answers,
+void FramedRemoteAccess::Start(FramingDomain* domain, Link* link, bool peer_answers,
                                bool peer_leases) {
   domain_ = domain;
+  path_number_ = domain->path_number();
   link_ = link;
   peer_answers_ = peer_answers;
   peer_leases_ = peer_leases;
@@ -21,7 +22,7 @@ void RemoteMemoryAccess::Start(FramingDomain* domain, Link* link, bool peer_answ
   answerer_.Start(&domain->atomic_regions(), &leases_.atomic_regions());
 }
 
-void RemoteMemoryAccess::End(const absl::Status& why) {
+void FramedRemoteAccess::End(const absl::Status& why) {
   WEFT_CHECK(link_ == nullptr && operations_.in_use() == 0);
   requests_.End(why);
   leases_.End(why);
@@ -30,7 +31,7 @@ void RemoteMemoryAccess::End(const absl::Status& why) {
 
 // --- one-sided ----------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<Region>> RemoteMemoryAccess::Register(MutableByteSpan memory,
+absl::StatusOr<std::unique_ptr<Region>> FramedRemoteAccess::Register(MutableByteSpan memory,
                                                                      Access access) {
   if (!sender_.open()) return NotOpen();
   RegionAccount& account = domain_->region_account();
@@ -43,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Region>> RemoteMemoryAccess::Register(MutableByte
   return region;
 }
 
-absl::StatusOr<Posted> RemoteMemoryAccess::Post(TransferKind kind,
+absl::StatusOr<Posted> FramedRemoteAccess::Post(TransferKind kind,
                                                 absl::Span<const Transfer> transfers,
                                                 Operation* op) {
   if (transfers.empty() || transfers.size() > kMaxBatchTransfers) {
@@ -68,14 +69,14 @@ absl::StatusOr<Posted> RemoteMemoryAccess::Post(TransferKind kind,
   return posted;
 }
 
-absl::Status RemoteMemoryAccess::TooManyOperations() {
+absl::Status FramedRemoteAccess::TooManyOperations() {
   static const auto* const status = new absl::Status(
       absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
   sender_.AwaitRoom();
   return *status;
 }
 
-absl::Status RemoteMemoryAccess::CheckTransfer(const Transfer& transfer) const {
+absl::Status FramedRemoteAccess::CheckTransfer(const Transfer& transfer) const {
   if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
   const RemoteSpan& remote = transfer.remote;
   const size_t size = transfer.local->memory().size();
@@ -91,24 +92,45 @@ absl::Status RemoteMemoryAccess::CheckTransfer(const Transfer& transfer) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Posted> FramedRemoteAccess::WriteThenSend(absl::Span<const Transfer> transfers,
+                                                         ByteSpan message, Operation* op) {
+  WEFT_DCHECK(!sender_.reserved());
+  const size_t most = sender_.eager_bytes();
+  if (sender_.open() && (message.empty() || message.size() > most)) {
+    return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ", most,
+                                             " (eager_bytes) are possible"));
+  }
+  // The message's place is taken first: it cannot be refused once the transfers are on their way.
+  if (!sender_.MakeRoom(FrameBytes(message.size()))) return Refuse(&sender_);
+  absl::StatusOr<Posted> posted = Post(TransferKind::kWrite, transfers, op);
+  if (!posted.ok()) {
+    sender_.CancelEmptyBatch();
+    return posted;
+  }
+  sender_.AppendMessage(message);
+  sender_.room().Commit();
+  sender_.SendNow();
+  return posted;
+}
+
 // --- requests -----------------------------------------------------------------------------------
 
-absl::Status RemoteMemoryAccess::FetchAdd(const RemoteSpan& remote, uint64_t operand,
+absl::Status FramedRemoteAccess::FetchAdd(const RemoteSpan& remote, uint64_t operand,
                                           AtomicOperation* op) {
   return AskAtomic({0, RequestKind::kFetchAdd, remote.key, remote.offset, operand, 0}, remote, op);
 }
 
-absl::Status RemoteMemoryAccess::CompareSwap(const RemoteSpan& remote, uint64_t expected,
+absl::Status FramedRemoteAccess::CompareSwap(const RemoteSpan& remote, uint64_t expected,
                                              uint64_t desired, AtomicOperation* op) {
   return AskAtomic({0, RequestKind::kCompareSwap, remote.key, remote.offset, desired, expected},
                    remote, op);
 }
 
-absl::Status RemoteMemoryAccess::Probe(Operation* op) {
+absl::Status FramedRemoteAccess::Probe(Operation* op) {
   return Ask({0, RequestKind::kProbe, 0, 0, 0, 0}, op, nullptr);
 }
 
-absl::Status RemoteMemoryAccess::AskAtomic(const Request& request, const RemoteSpan& remote,
+absl::Status FramedRemoteAccess::AskAtomic(const Request& request, const RemoteSpan& remote,
                                            AtomicOperation* op) {
   if (remote.length != sizeof(uint64_t)) {
     return absl::InvalidArgumentError("an atomic operation is on a remote span of 8 bytes");
@@ -116,7 +138,7 @@ absl::Status RemoteMemoryAccess::AskAtomic(const Request& request, const RemoteS
   return Ask(request, nullptr, op);
 }
 
-absl::Status RemoteMemoryAccess::Ask(Request request, Operation* probe, AtomicOperation* atomic) {
+absl::Status FramedRemoteAccess::Ask(Request request, Operation* probe, AtomicOperation* atomic) {
   WEFT_DCHECK(!sender_.reserved());
   if (!sender_.open()) return NotOpen();
   if (!peer_answers_) {
@@ -131,20 +153,20 @@ absl::Status RemoteMemoryAccess::Ask(Request request, Operation* probe, AtomicOp
   return absl::OkStatus();
 }
 
-bool RemoteMemoryAccess::OnRequest(const Frame& frame) {
+bool FramedRemoteAccess::OnRequest(const Frame& frame) {
   Request request;
   sender_.SetDue();
   return DecodeRequest(frame.payload, &request) && answerer_.OnRequest(request);
 }
 
-bool RemoteMemoryAccess::OnReply(const Frame& frame) {
+bool FramedRemoteAccess::OnReply(const Frame& frame) {
   Reply reply;
   if (!DecodeReply(frame.payload, &reply) || !requests_.OnReply(reply)) return false;
   host_->OnRoom();
   return true;
 }
 
-void RemoteMemoryAccess::AppendReplies() {
+void FramedRemoteAccess::AppendReplies() {
   Reply reply;
   while (answerer_.NextReply(&reply) && sender_.MakeRoom(FrameBytes(Reply::kBytes))) {
     EncodeReply(sender_.Append(Reply::kBytes, FrameKind::kReply), reply);
@@ -152,35 +174,35 @@ void RemoteMemoryAccess::AppendReplies() {
   }
 }
 
-void RemoteMemoryAccess::AppendDue() {
+void FramedRemoteAccess::AppendDue() {
   AppendReplies();
   if (reclaimer_.wants_advance()) reclaimer_.Advance();
 }
 
 // --- reclaiming ---------------------------------------------------------------------------------
 
-bool RemoteMemoryAccess::Reclaim(std::unique_ptr<Region> region, Operation* op) {
+bool FramedRemoteAccess::Reclaim(std::unique_ptr<Region> region, Operation* op) {
   if (link_ == nullptr || link_->Reclaim(std::move(region))) return true;
   reclaimer_.Add(op);
   return false;
 }
 
-bool RemoteMemoryAccess::ReclaimOfLarge(std::unique_ptr<Region> region, Operation* op) {
+bool FramedRemoteAccess::ReclaimOfLarge(std::unique_ptr<Region> region, Operation* op) {
   if (!peer_answers_ && !HasFence()) return true;
   return Reclaim(std::move(region), op);
 }
 
-void RemoteMemoryAccess::AdvanceSoon() {
+void FramedRemoteAccess::AdvanceSoon() {
   sender_.SetDue();
   if (sender_.open()) sender_.FlushAtTurnsEnd();
 }
 
-absl::Status RemoteMemoryAccess::SendFenceForReclaimer(Operation* passed) {
+absl::Status FramedRemoteAccess::SendFenceForReclaimer(Operation* passed) {
   return sender_.SendFence(passed) ? absl::OkStatus() : absl::UnavailableError("not now");
 }
 
 // A reservation that is open keeps the batch: the turn's end comes back to it.
-absl::Status RemoteMemoryAccess::AskForReclaimer(Operation* probe) {
+absl::Status FramedRemoteAccess::AskForReclaimer(Operation* probe) {
   sender_.SetDue();  // until there is room for it
   if (sender_.reserved() || !sender_.open()) {
     if (sender_.open()) sender_.FlushAtTurnsEnd();
@@ -194,47 +216,47 @@ absl::Status RemoteMemoryAccess::AskForReclaimer(Operation* probe) {
 
 // --- leases -------------------------------------------------------------------------------------
 
-absl::Status RemoteMemoryAccess::CheckLeases() const {
+absl::Status FramedRemoteAccess::CheckLeases() const {
   if (!sender_.open()) return NotOpen();
   if (peer_leases_ && leases_.available()) return absl::OkStatus();
   return absl::UnimplementedError("the peer's release of Weft knows no leases");
 }
 
-absl::Status RemoteMemoryAccess::Resolve(const RegionHandle& handle, uint64_t layout,
+absl::Status FramedRemoteAccess::Resolve(const RegionHandle& handle, uint64_t layout,
                                          uint64_t lease_ns, Lease* lease) {
   WEFT_RETURN_IF_ERROR(CheckLeases());
   return leases_.held().Resolve(handle, layout, lease_ns, lease);
 }
 
-absl::Status RemoteMemoryAccess::Renew(uint64_t lease_ns, Lease* lease) {
+absl::Status FramedRemoteAccess::Renew(uint64_t lease_ns, Lease* lease) {
   WEFT_RETURN_IF_ERROR(CheckLeases());
   return leases_.held().Renew(lease_ns, lease);
 }
 
-absl::Status RemoteMemoryAccess::Derive(const RegionHandle& handle, uint64_t offset,
+absl::Status FramedRemoteAccess::Derive(const RegionHandle& handle, uint64_t offset,
                                         uint64_t length, Rights rights, uint64_t lifetime_ns,
                                         Derivation* derivation) {
   WEFT_RETURN_IF_ERROR(CheckLeases());
   return leases_.held().Derive(handle, offset, length, rights, lifetime_ns, derivation);
 }
 
-absl::Status RemoteMemoryAccess::OnGrant(ByteSpan grant) {
+absl::Status FramedRemoteAccess::OnGrant(ByteSpan grant) {
   if (!peer_leases_) {
     return absl::DataLossError("the peer broke the protocol: a grant, which was not agreed on");
   }
   return leases_.OnGrant(grant);
 }
 
-void RemoteMemoryAccess::SendGrant(ByteSpan grant) {
+void FramedRemoteAccess::SendGrant(ByteSpan grant) {
   if (sender_.open()) host_->SendGrant(grant);
 }
 
-absl::StatusOr<std::unique_ptr<Region>> RemoteMemoryAccess::RegisterLease(MutableByteSpan memory,
+absl::StatusOr<std::unique_ptr<Region>> FramedRemoteAccess::RegisterLease(MutableByteSpan memory,
                                                                           Access access) {
   return domain_->links().Register(memory, access);
 }
 
-bool RemoteMemoryAccess::ReclaimLease(std::unique_ptr<Region> region, Operation* op) {
+bool FramedRemoteAccess::ReclaimLease(std::unique_ptr<Region> region, Operation* op) {
   return Reclaim(std::move(region), op);
 }
 

@@ -1,11 +1,11 @@
 // Access to memory of one connection, both ways: one-sided operations, atomics and probes, leases,
 // and the end of what the peer could reach here.
 //
-// It does what Connection says of them. Requests, replies and fences travel in batches of the
+// It does what RemoteAccess says of them. Requests, replies and fences travel in batches of the
 // sender; grants beside the data path, by the host.
 //
 // Threads: one engine's. Lifetime: a member of its connection; host, sender and exports outlive it.
-// Errors: as Connection; a peer that breaks the rules is false, or an error of OnGrant().
+// Errors: as RemoteAccess; a peer that breaks the rules is false, or an error of OnGrant().
 // Invariants: every operation, request and reclaimed region ends once, with End() at the latest.
 #pragma once
 
@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
-#include "transport/connection.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/batch_sender.h"
 #include "transport/framing/connection_leases.h"
@@ -26,10 +25,12 @@
 #include "transport/framing/reclaimer.h"
 #include "transport/framing/requests.h"
 #include "transport/link.h"
+#include "transport/remote_access.h"
 
 namespace weft {
 
-class RemoteMemoryAccess final : private OperationSlots::Host,
+class FramedRemoteAccess final : public RemoteAccess,
+                                 private OperationSlots::Host,
                                  private Reclaimer::Host,
                                  private ConnectionLeases::Host {
  public:
@@ -42,7 +43,6 @@ class RemoteMemoryAccess final : private OperationSlots::Host,
     // Brings it to the peer's OnGrant().
     virtual void SendGrant(ByteSpan grant) = 0;
     // As Connection.
-    virtual uint32_t tenant() const = 0;
     virtual void Close(std::string_view why) = 0;
 
    protected:
@@ -50,16 +50,13 @@ class RemoteMemoryAccess final : private OperationSlots::Host,
   };
 
   // `exports` may be null: no leases.
-  RemoteMemoryAccess(Host* host, BatchSender* sender, ExportTable* exports,
+  FramedRemoteAccess(Host* host, BatchSender* sender, ExportTable* exports,
                      uint32_t max_outstanding_operations)
       : host_(host),
         sender_(*sender),
         operations_(this, max_outstanding_operations),
         leases_(this, exports),
         reclaimer_(this) {}
-  RemoteMemoryAccess(const RemoteMemoryAccess&) = delete;
-  RemoteMemoryAccess& operator=(const RemoteMemoryAccess&) = delete;
-
   // --- life -------------------------------------------------------------------------------------
 
   // `peer_answers`: requests; `peer_leases`: grants.
@@ -71,22 +68,24 @@ class RemoteMemoryAccess final : private OperationSlots::Host,
   // Everything else ends. REQUIRES: Stop().
   void End(const absl::Status& why);
 
-  // --- Connection -------------------------------------------------------------------------------
+  // --- RemoteAccess -----------------------------------------------------------------------------
 
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access);
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                              Operation* op);
-  bool Reclaim(std::unique_ptr<Region> region, Operation* op);
+                              Operation* op) override;
+  absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
+                                       Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;
   absl::Status Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
-                       Lease* lease);
-  absl::Status Renew(uint64_t lease_ns, Lease* lease);
-  void Return(Lease* lease) { leases_.held().Return(lease); }
+                       Lease* lease) override;
+  absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
+  void Return(Lease* lease) override { leases_.held().Return(lease); }
   absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
-                      uint64_t lifetime_ns, Derivation* derivation);
-  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op);
+                      uint64_t lifetime_ns, Derivation* derivation) override;
+  absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override;
   absl::Status CompareSwap(const RemoteSpan& remote, uint64_t expected, uint64_t desired,
-                           AtomicOperation* op);
-  absl::Status Probe(Operation* op);
+                           AtomicOperation* op) override;
+  absl::Status Probe(Operation* op) override;
 
   // As Reclaim(), of a large message's buffer. A peer of a release that answers no probes is
   // trusted where there is no fence: without, its large messages would come to a stand.
@@ -126,7 +125,7 @@ class RemoteMemoryAccess final : private OperationSlots::Host,
   absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory,
                                                         Access access) override;
   bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override;
-  uint32_t peer_tenant() const override { return host_->tenant(); }
+  uint32_t peer_tenant() const override { return tenant(); }
   void EndConnection(std::string_view why) override { host_->Close(why); }
 
   Host* const host_;

@@ -1,4 +1,4 @@
-#include "transport/framing/remote_memory_access.h"
+#include "transport/framing/framed_remote_access.h"
 
 #include "transport/framing/testing/parts_test.h"
 
@@ -14,11 +14,11 @@ struct Told final : public Operation {
   absl::Status status;
 };
 
-class RemoteMemoryAccessTest : public PartsTest, private RemoteMemoryAccess::Host {
+class FramedRemoteAccessTest : public PartsTest, private FramedRemoteAccess::Host {
  protected:
   static constexpr uint32_t kOutstanding = 2;
 
-  RemoteMemoryAccessTest() {
+  FramedRemoteAccessTest() {
     Start();
     access_.Start(&framing_, &link_, /*peer_answers=*/true, /*peer_leases=*/false);
   }
@@ -35,18 +35,17 @@ class RemoteMemoryAccessTest : public PartsTest, private RemoteMemoryAccess::Hos
   std::byte memory_[64];
   FakeRegion region_{MutableByteSpan(memory_)};
   int rooms_ = 0;
-  RemoteMemoryAccess access_{this, &sender_, nullptr, kOutstanding};
+  FramedRemoteAccess access_{this, &sender_, nullptr, kOutstanding};
   Told told_;
 
  private:
   void OnRoom() override { ++rooms_; }
   void EndOverdueSoon() override {}
   void SendGrant(ByteSpan) override {}
-  uint32_t tenant() const override { return kDefaultTenant; }
   void Close(std::string_view) override {}
 };
 
-TEST_F(RemoteMemoryAccessTest, APendingOperationIsToldOnceAndMakesRoom) {
+TEST_F(FramedRemoteAccessTest, APendingOperationIsToldOnceAndMakesRoom) {
   const absl::StatusOr<Posted> posted = Read(64, &told_);
   ASSERT_TRUE(posted.ok() && *posted == Posted::kPending);
   link_.posted[0]->OnComplete(absl::OkStatus());
@@ -54,7 +53,7 @@ TEST_F(RemoteMemoryAccessTest, APendingOperationIsToldOnceAndMakesRoom) {
   EXPECT_EQ(rooms_, 1);
 }
 
-TEST_F(RemoteMemoryAccessTest, OneThatIsDoneAtOnceIsNotToldAndTakesNoPlace) {
+TEST_F(FramedRemoteAccessTest, OneThatIsDoneAtOnceIsNotToldAndTakesNoPlace) {
   link_.result = Posted::kDone;
   for (uint32_t i = 0; i < 3 * kOutstanding; ++i) {
     const absl::StatusOr<Posted> posted = Read(64, &told_);
@@ -63,7 +62,7 @@ TEST_F(RemoteMemoryAccessTest, OneThatIsDoneAtOnceIsNotToldAndTakesNoPlace) {
   EXPECT_EQ(told_.times, 0);
 }
 
-TEST_F(RemoteMemoryAccessTest, BeyondTheBoundOperationsAreRefusedAndAwaitRoom) {
+TEST_F(FramedRemoteAccessTest, BeyondTheBoundOperationsAreRefusedAndAwaitRoom) {
   for (uint32_t i = 0; i < kOutstanding; ++i) ASSERT_TRUE(Read(8, &told_).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(Read(8, &told_).status()));
   EXPECT_TRUE(sender_.awaits_room());
@@ -72,7 +71,7 @@ TEST_F(RemoteMemoryAccessTest, BeyondTheBoundOperationsAreRefusedAndAwaitRoom) {
   link_.posted.back()->OnComplete(absl::OkStatus());
 }
 
-TEST_F(RemoteMemoryAccessTest, WhatTheLinkRefusesTakesNoPlace) {
+TEST_F(FramedRemoteAccessTest, WhatTheLinkRefusesTakesNoPlace) {
   link_.result = absl::ResourceExhaustedError("the domain is full");
   for (uint32_t i = 0; i < 3 * kOutstanding; ++i) {
     EXPECT_TRUE(absl::IsResourceExhausted(Read(8, &told_).status()));
@@ -82,7 +81,7 @@ TEST_F(RemoteMemoryAccessTest, WhatTheLinkRefusesTakesNoPlace) {
   EXPECT_TRUE(Read(8, &told_).ok());
 }
 
-TEST_F(RemoteMemoryAccessTest, WrongTransfersAreInvalidAndNothingIsPosted) {
+TEST_F(FramedRemoteAccessTest, WrongTransfersAreInvalidAndNothingIsPosted) {
   EXPECT_TRUE(absl::IsInvalidArgument(Read(65, &told_).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Read(0, &told_).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(access_.Post(TransferKind::kRead, {}, &told_).status()));
@@ -92,7 +91,7 @@ TEST_F(RemoteMemoryAccessTest, WrongTransfersAreInvalidAndNothingIsPosted) {
   EXPECT_TRUE(link_.posted.empty());
 }
 
-TEST_F(RemoteMemoryAccessTest, WithoutAnOpenConnectionNothingIsPostedOrAsked) {
+TEST_F(FramedRemoteAccessTest, WithoutAnOpenConnectionNothingIsPostedOrAsked) {
   sender_.Shut();
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(8, &told_).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(access_.Probe(&told_)));
@@ -100,7 +99,7 @@ TEST_F(RemoteMemoryAccessTest, WithoutAnOpenConnectionNothingIsPostedOrAsked) {
       access_.Register(MutableByteSpan(memory_), Access::kLocalOnly).status()));
 }
 
-TEST_F(RemoteMemoryAccessTest, AProbeLeavesWithTheTurnAndEndsWithTheConnection) {
+TEST_F(FramedRemoteAccessTest, AProbeLeavesWithTheTurnAndEndsWithTheConnection) {
   ASSERT_TRUE(access_.Probe(&told_).ok());
   EndTurn();
   EXPECT_EQ(link_.sent.size(), 1u);
@@ -110,7 +109,7 @@ TEST_F(RemoteMemoryAccessTest, AProbeLeavesWithTheTurnAndEndsWithTheConnection) 
   EXPECT_TRUE(absl::IsCancelled(told_.status));
 }
 
-TEST_F(RemoteMemoryAccessTest, APinnedRegionIsReclaimedWhenTheConnectionIsGoneAtTheLatest) {
+TEST_F(FramedRemoteAccessTest, APinnedRegionIsReclaimedWhenTheConnectionIsGoneAtTheLatest) {
   EXPECT_TRUE(access_.Reclaim(std::make_unique<FakeRegion>(MutableByteSpan(memory_)), &told_));
   link_.reclaims = false;
   EXPECT_FALSE(access_.Reclaim(std::make_unique<FakeRegion>(MutableByteSpan(memory_)), &told_));
