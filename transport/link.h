@@ -95,7 +95,7 @@ class Link {
   // provider is busy the slot is queued and retried by Poll(), in order; the queue is bounded by
   // the number of slots. An error means that the link is going down; the slot is taken all the
   // same.
-  virtual absl::Status Send(SendSlot slot, uint32_t bytes) = 0;
+  virtual absl::Status Send(const SendSlot& slot, uint32_t bytes) = 0;
 
   // Whether a batch would leave now, or behind one-sided operations that are under way. False: a
   // slot taken for it would only wait, for as long as the peer likes; OnSlotsFree() tells when to
@@ -118,7 +118,7 @@ class Link {
   // As Send(). `passed` is told (with OK) when nothing can touch the memory any more of regions for
   // which Reclaim() was false before this: by the provider's word, whatever the peer says or does.
   // If the link ends first, `passed` is not told: the end reclaims. REQUIRES: has_fence().
-  virtual absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
+  virtual absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) {
     (void)passed;
     return Send(slot, bytes);
   }

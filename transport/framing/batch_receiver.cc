@@ -13,7 +13,7 @@ namespace weft {
 void ConnectionTable::OnReceived(ByteSpan batch) {
   Trace(TracePoint::kSeen);
   BatchHeader header;
-  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) [[unlikely]] {
+  if (!DecodeBatchHeader(batch, &header) || header.connection >= capacity_) [[unlikely]] {
     ++stats_.batches_unknown;
     return;
   }
@@ -63,7 +63,7 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
   if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
     return host_->OnMalformed(wrong);
   if (IsPart(header.frames, frames_to_part_)) [[unlikely]] {
-    if (!TakePart(batch, header)) return;
+    if (!TakePart(batch, header.frames)) return;
   } else {
     if (!DispatchFrames(batch, header.frames)) [[unlikely]]
       return;
@@ -78,11 +78,9 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
 
 // A batch that is answered by itself, and where its sender waits, in parts (batch_parts.h). False:
 // the connection is not open any more.
-bool BatchReceiver::TakePart(ByteSpan batch, const BatchHeader& header) {
-  if (header.frames >= frames_to_part_ && sender_.window().has_all()) {
-    sender_.BeginPart(header.frames);
-  }
-  if (!DispatchFrames(batch, header.frames)) return false;
+bool BatchReceiver::TakePart(ByteSpan batch, uint16_t frames) {
+  if (frames >= frames_to_part_ && sender_.window().has_all()) sender_.BeginPart(frames);
+  if (!DispatchFrames(batch, frames)) return false;
   sender_.EndPart();
   sender_.window().Owe();
   sender_.SendNow();

@@ -59,7 +59,7 @@ class BatchReceiver {
 
  private:
   void KeepEarly(ByteSpan batch);
-  bool TakePart(ByteSpan batch, const BatchHeader& header);
+  bool TakePart(ByteSpan batch, uint16_t frames);
   const char* Account(const BatchHeader& header);
   bool DispatchFrames(ByteSpan batch, uint16_t frames);
   bool TakeOtherFrame(BatchReader& reader);

@@ -158,7 +158,8 @@ MessageSpace BatchSender::AppendToNextSlot(size_t bytes) {
 
 // --- sending ------------------------------------------------------------------------------------
 
-// The open batch gets its header, and is closed; `slot_` was its slot. Returns its length.
+// The open batch gets its header, and the room is closed. Returns its length. `slot_` is to be
+// sent.
 WEFT_INLINE uint32_t BatchSender::FinishBatch() {
   const uint16_t credits = window_.TakeOwed();
   domain_->Promise(credits);
@@ -172,16 +173,15 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
   sent_bytes_ = bytes;
   sent_frames_ = room_.frames();
   room_.Close();
-  slot_.data = nullptr;
   return bytes;
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
 WEFT_INLINE void BatchSender::SendOpenSlot() {
-  const SendSlot slot = slot_;
   const uint32_t bytes = FinishBatch();
   Trace(TracePoint::kSending);
-  link_->Send(slot, bytes).IgnoreError();
+  link_->Send(slot_, bytes).IgnoreError();
+  slot_.data = nullptr;
   Trace(TracePoint::kSent);
 }
 
@@ -209,9 +209,8 @@ void BatchSender::FlushTurn() {
 bool BatchSender::SendFence(Operation* passed) {
   const bool has_slot = slot_.data != nullptr;
   if (reserved_ || !open_ || (!has_slot && !(window_.MaySendFrames() && TakeSlot(0)))) return false;
-  const SendSlot slot = slot_;
-  const uint32_t bytes = FinishBatch();
-  link_->SendFence(slot, bytes, passed).IgnoreError();
+  link_->SendFence(slot_, FinishBatch(), passed).IgnoreError();
+  slot_.data = nullptr;
   return true;
 }
 

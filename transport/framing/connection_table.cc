@@ -9,7 +9,7 @@
 namespace weft {
 
 ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
-    : exports_(exports), entries_(capacity) {
+    : exports_(exports), capacity_(capacity), entries_(capacity) {
   WEFT_CHECK(capacity >= 1);
   for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
 }
@@ -30,9 +30,9 @@ void ConnectionTable::FlushListed() {
 }
 
 absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t token) {
-  if (size_ == entries_.size()) {
-    return absl::ResourceExhaustedError(StrCat(
-        "all ", entries_.size(), " connections of this engine are in use: close some first"));
+  if (size_ == capacity_) {
+    return absl::ResourceExhaustedError(
+        StrCat("all ", capacity_, " connections of this engine are in use: close some first"));
   }
   const uint32_t index = first_free_;
   first_free_ = entries_[index].next_free;

@@ -86,7 +86,8 @@ class ConnectionTable final : public BatchSink {
   void FlushListed();
 
   ExportTable* const exports_;
-  std::vector<Entry> entries_;
+  const uint32_t capacity_;
+  std::vector<Entry> entries_;  // capacity_ of them
   uint32_t first_free_ = 0;
   uint32_t size_ = 0;
   FlushList to_flush_;

@@ -52,7 +52,7 @@ SendSlot FabricLink::TakeSlot(uint32_t /*least*/) {
   return HasRoom() ? parts_->slots.Acquire() : SendSlot();
 }
 
-absl::Status FabricLink::SendFence(SendSlot slot, uint32_t bytes, Operation* passed) {
+absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) {
   Slot* taken = DomainSlots::SlotOf(slot);
   WEFT_DCHECK(bytes > 0 && bytes <= parts_->slots.widest_bytes());
   if (!life_.up()) [[unlikely]] {

@@ -45,7 +45,7 @@ class FabricLink : public Link,
 
   ~FabricLink() override;
 
-  absl::Status Send(SendSlot slot, uint32_t bytes) final {
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) final {
     return SendFence(slot, bytes, /*passed=*/nullptr);
   }
   bool HasRoom() final {
@@ -55,7 +55,7 @@ class FabricLink : public Link,
   }
   SendSlot TakeSlot(uint32_t least) final;
   bool has_fence() const final;
-  absl::Status SendFence(SendSlot slot, uint32_t bytes, Operation* passed) final;
+  absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) final;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) final;
   bool Reclaim(std::unique_ptr<Region> region) final;

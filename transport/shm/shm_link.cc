@@ -167,7 +167,7 @@ bool ShmLink::GrowSlot(SendSlot* slot, uint32_t used) {
   return true;
 }
 
-absl::Status ShmLink::Send(SendSlot slot, uint32_t bytes) {
+absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
   WEFT_DCHECK(slot.record == this && bytes > 0 && bytes <= slot.room);
   if (!life_.up()) [[unlikely]] {
     ReleaseSlot();

@@ -69,7 +69,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   absl::Status Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer);
 
   // --- Link -------------------------------------------------------------------------------------
-  absl::Status Send(SendSlot slot, uint32_t bytes) override;
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) override;
   bool HasRoom() override;
   SendSlot TakeSlot(uint32_t least) override;
   bool GrowSlot(SendSlot* slot, uint32_t used) override;

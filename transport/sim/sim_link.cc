@@ -242,7 +242,7 @@ void SimLink::Later(Function<void(SimLink&)> what) {
   });
 }
 
-absl::Status SimLink::Send(SendSlot slot, uint32_t bytes) {
+absl::Status SimLink::Send(const SendSlot& slot, uint32_t bytes) {
   if (state_ != State::kUp) {
     domain_->ReleaseSlot(slot);
     return absl::UnavailableError("the link is not up");

@@ -85,7 +85,7 @@ class SimLink final : public Link {
   ~SimLink() override;
 
   SendSlot TakeSlot(uint32_t /*least*/) override { return domain_->AcquireSlot(); }
-  absl::Status Send(SendSlot slot, uint32_t bytes) override;
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;

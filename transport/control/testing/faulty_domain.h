@@ -41,7 +41,7 @@ class FaultyLink final : public Link {
     }
   }
   SendSlot TakeSlot(uint32_t /*least*/) override { return {}; }
-  absl::Status Send(SendSlot, uint32_t) override { return absl::UnavailableError("faulty"); }
+  absl::Status Send(const SendSlot&, uint32_t) override { return absl::UnavailableError("faulty"); }
   absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
     return absl::UnavailableError("faulty");
   }

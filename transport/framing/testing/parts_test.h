@@ -73,7 +73,7 @@ class FakeLink final : public Link {
  public:
   explicit FakeLink(FakeDomain* domain) : domain_(domain) {}
 
-  absl::Status Send(SendSlot slot, uint32_t bytes) override {
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
     sent.emplace_back(slot.data, slot.data + bytes);
     ++domain_->free_slots;
     return absl::OkStatus();
