@@ -47,7 +47,7 @@ void MakeMessages(google::protobuf::Arena* arena, CallBody* request, CallBody* r
 
 // MethodDescriptor::start. kStart is `&Kv::Service::StartGet`.
 template <class S, class Request, class Reply, void (S::*kStart)(UnaryCall<Request, Reply>)>
-void StartUnary(Service& service, ServerCall& call) {
+void StartUnary(Service& service, HandledCall& call) {
   (static_cast<S&>(service).*kStart)(UnaryCall<Request, Reply>(call));
 }
 

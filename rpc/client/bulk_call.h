@@ -30,38 +30,30 @@
 // Invariants: a window is registered only while the state is kPinned.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/function.h"
-#include "core/intrusive_list.h"
-#include "core/slab.h"
 #include "rpc/bulk/memory_slice.h"
 #include "rpc/bulk/payload.h"
-#include "rpc/wire/frame.h"
+#include "rpc/client/lent_memory.h"
 #include "transport/engine.h"
-#include "transport/operation.h"
-#include "transport/region.h"
 #include "weft/memory.pb.h"
 
 namespace weft {
 
 class Channel;
-class ClientCall;
-class ClientConnection;
 
 // How long the destructor waits for a server to give memory back before it ends the connection. A
 // server answers as soon as its engine has a turn and its transfers under way have ended: longer
 // than this, and it is taken for dead by heartbeats too (LinkOptions::peer_timeout_ns).
 inline constexpr uint64_t kReleasePatienceUs = 3'000'000;
 
-class BulkCall : private ListNode<> {
+class BulkCall final : private Loan::Owner {
  public:
   enum class State : uint8_t {
     kReclaimed = 1,  // nothing but this program can touch the memory
@@ -114,58 +106,29 @@ class BulkCall : private ListNode<> {
   // this one. It may destroy this object if the call has completed. One at a time.
   void WhenReclaimed(Function<void()> then);
 
- private:
-  friend class Channel;
-  friend class ClientConnection;
-  friend class IntrusiveList<BulkCall>;
+  // --- for Channel ------------------------------------------------------------------------------
 
-  struct LentWindow final : public Operation {
-    void OnComplete(const absl::Status&) override { owner->OnWindowReclaimed(); }
-
-    BulkCall* owner = nullptr;
-    MemorySlice slice;
-    Rights rights = 0;
-    Arrival arrival = Arrival::kUntouched;
-    std::unique_ptr<Region> region;  // while the server may use it
-    bool pinned = false;             // kept out of other hands: LocalMemory::Pin()
-  };
-
-  void Mistake(absl::Status status);
-  LentWindow* Add(const MemorySlice& slice, Rights rights);
-  void EndConnection();
-
-  // For Channel: a call takes this. Any thread.
-  absl::Status Begin(const Engine& engine);
-  // The call has not been started after all.
+  // A call takes the memory, which is pinned from here on. Any thread.
+  absl::StatusOr<Loan*> Begin(const Engine& engine);
+  // That call has not been started after all. Any thread.
   void NotStarted() { state_.store(State::kReclaimed, std::memory_order_release); }
 
-  // For ClientConnection, on the engine's thread.
-  uint32_t window_count() const { return count_; }
-  // Registers all windows with the connection, and writes the table to `to`. All or none.
-  absl::Status Lend(Connection& connection, std::byte* to);
-  // Ends remote access. client_->OnReclaimed() comes when all of it has ended.
-  void Release(Connection& connection);
-  void OnWindowReclaimed();
-  // The state's last step: tells who waits. This may be gone when it returns.
-  void Reclaimed();
+ private:
+  void Mistake(absl::Status status);
+  bool Add(const MemorySlice& slice, Rights rights);
+  // Loan::Owner. The state's last step: tells who waits. This may be gone when it returns.
+  void OnReclaimed() override;
 
   // Constant after construction.
   Engine& engine_;
 
   // The user's thread, between calls; constant during one.
-  std::array<LentWindow, kMaxWindows> windows_;
-  uint32_t count_ = 0;  // <= kMaxWindows
   absl::Status mistake_;
+  Loan loan_{this};
 
   std::atomic<State> state_{State::kReclaimed};
 
   // Engine thread only.
-  ClientConnection* client_ = nullptr;  // that holds the windows; null: none
-  SlabHandle slot_;                     // of the call
-  ClientCall* call_ = nullptr;          // that has lent them and has not ended
-  absl::Status outcome_;                // what it ends with once they are reclaimed
-  uint32_t pinned_ = 0;                 // windows whose reclaim has not ended
-  bool releasing_ = false;
   Waiter* waiter_ = nullptr;
   Function<void()> then_;
 };

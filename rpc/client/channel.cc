@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/bulk_call.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/callback_operations.h"
@@ -120,7 +121,7 @@ ChannelStats Channel::stats() {
   return stats;
 }
 
-uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->Bind(service); }
+uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }
 
 // A call of protobuf messages.
 struct Channel::MessageCall {
@@ -140,12 +141,14 @@ WEFT_INLINE void Channel::SetReply(ClientCall& call, const LayoutCall& bodies) {
 
 // The way of most calls. False: nothing has happened; Begin() has the call.
 WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies) {
-  return bodies.request.IsInitialized() && client_->SendAtOnce(call, method, bodies.request);
+  return bodies.request.IsInitialized() &&
+         client_->calls().SendAtOnce(call, method, bodies.request);
 }
 
 WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies) {
-  if (bodies.request == nullptr) return client_->SendAtOnce(call, form, RecordOf(bodies));
-  return bodies.request->IsInitialized() && client_->SendAtOnce(call, form, *bodies.request);
+  if (bodies.request == nullptr) return client_->calls().SendAtOnce(call, form, RecordOf(bodies));
+  return bodies.request->IsInitialized() &&
+         client_->calls().SendAtOnce(call, form, *bodies.request);
 }
 
 // Fails what could never be sent.
@@ -180,8 +183,9 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
                                       const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
   if (options.bulk != nullptr) {
-    WEFT_RETURN_IF_ERROR(options.bulk->Begin(engine_));
-    call.bulk = options.bulk;
+    const absl::StatusOr<Loan*> loan = options.bulk->Begin(engine_);
+    if (!loan.ok()) return loan.status();
+    call.loan = *loan;
   }
   call.method = method;
   call.wait_for_server = options.wait_for_server;
@@ -191,11 +195,11 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
 template <class Bodies>
 WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bodies,
                                                const CallOptions& options) {
-  client_->PrefetchFirst();  // nothing behind an atomic exchange begins before it is done
+  client_->calls().PrefetchFirst();  // nothing behind an atomic exchange begins before it is done
   const bool entered = engine_.Enter();
   if (entered) [[likely]]
-    client_->PrefetchIfCold();
-  BlockingCall call(*client_, engine_);
+    client_->calls().PrefetchIfCold();
+  BlockingCall call(client_->calls(), engine_);
   SetReply(call, bodies);
   SetDeadline(call, options);
   if (!entered) [[unlikely]]
@@ -209,11 +213,11 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
       engine_.Leave();
       return begun;
     }
-    client_->Start(call);
+    client_->calls().Start(call);
   }
-  client_->Flush();
+  client_->calls().Flush();
   if (!engine_.Drive(call.waiter(), call.deadline_ns)) [[unlikely]]
-    client_->Expire(call);
+    client_->calls().Expire(call);
   engine_.Leave();
   return std::move(call.status());
 }
@@ -232,8 +236,8 @@ template <class Bodies>
 WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
                                               const Bodies& bodies, const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
-  if (!engine_.Post([this, &call] { client_->StartTimed(call, absl::OkStatus()); })) {
-    if (call.bulk != nullptr) call.bulk->NotStarted();
+  if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
+    if (call.loan != nullptr) options.bulk->NotStarted();
     return InboxFullError();
   }
   engine_.Wait(call.waiter());
@@ -248,13 +252,13 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   // together.
   if (!engine_.OnEngine()) [[unlikely]]
     return EnterAndCall(method, bodies, options, std::move(done));
-  client_->PrefetchIfCold();
-  CallbackCall& call = client_->NewCallbackCall();
+  client_->calls().PrefetchIfCold();
+  CallbackCall& call = client_->calls().NewCallbackCall();
   call.done.TakeFrom(done);
   SetReply(call, bodies);
   SetDeadline(call, options);
   if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
-    client_->StartFromCallback(call, Begin(call, method, bodies, options));
+    client_->calls().StartFromCallback(call, Begin(call, method, bodies, options));
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);
   }
@@ -267,7 +271,8 @@ WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
   StartOrPost(
       engine_, /*behind=*/false,
       [&] { CallBack(method, bodies, options, std::move(done)); },  // finds itself on the engine
-      [&] { PostCall(method, bodies, options, std::move(done)); }, [&] { client_->Flush(); });
+      [&] { PostCall(method, bodies, options, std::move(done)); },
+      [&] { client_->calls().Flush(); });
 }
 
 void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
@@ -285,17 +290,18 @@ void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& o
 template <class Bodies>
 WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                                  Function<void(absl::Status)>&& done) {
-  auto call = std::make_unique<CallbackCall>(*client_);
+  auto call = std::make_unique<CallbackCall>(client_->calls());
   call->done = std::move(done);
   SetReply(*call, bodies);
   SetDeadline(*call, options);
   absl::Status valid = Begin(*call, method, bodies, options);
   if (valid.ok()) call->KeepRequest();
-  call = PostOwned(engine_, std::move(call), [client = client_, valid](CallbackCall& posted) {
-    client->StartTimed(posted, valid);
-  });
+  call =
+      PostOwned(engine_, std::move(call), [calls = &client_->calls(), valid](CallbackCall& posted) {
+        calls->StartTimed(posted, valid);
+      });
   if (call == nullptr) return;
-  if (call->bulk != nullptr) call->bulk->NotStarted();
+  if (call->loan != nullptr) options.bulk->NotStarted();
   call->done(InboxFullError());
 }
 

@@ -14,7 +14,7 @@ static_assert(alignof(CallbackCall) == kCacheLineBytes);
 void ClientCall::OnTimer() { client->Expire(*this); }
 
 void CallbackCall::Complete(absl::Status status) {
-  if (client->MayDefer(*this) && client->Defer(*this, &status)) [[unlikely]]
+  if (client->Defer(*this, &status)) [[unlikely]]
     return;
   done(std::move(status));
   done = nullptr;

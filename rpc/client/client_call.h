@@ -1,7 +1,7 @@
 // One call at the client, from start to completion.
 //
 //   States, and who moves them (all on the engine's thread):
-//     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientConnection::Start
+//     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientCalls::Start
 //     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
 //     kSent    holds a slot of the connection. -> kReclaiming: a reply, if the call has lent
 //     memory;
@@ -35,8 +35,8 @@
 
 namespace weft {
 
-class BulkCall;
-class ClientConnection;
+class ClientCalls;
+class Loan;
 
 class ClientCall : public ListNode<>, public Timer {
  public:
@@ -50,12 +50,12 @@ class ClientCall : public ListNode<>, public Timer {
   virtual void KeepRequest() {}
 
   // What every call has: one cache line.
-  alignas(kCacheLineBytes) ClientConnection* const client;
+  alignas(kCacheLineBytes) ClientCalls* const client;
   CallBody reply;
   const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
   uint64_t deadline_ns = kNever;
-  BulkCall* bulk = nullptr;  // what it lends; null: nothing
-  SlabHandle slot;           // kSent
+  Loan* loan = nullptr;  // of memory to the server; null: it lends nothing
+  SlabHandle slot;       // kSent
   State state = State::kNew;
   const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
@@ -69,7 +69,7 @@ class ClientCall : public ListNode<>, public Timer {
   uint64_t timeout_us = 0;   // 0: none
 
  protected:
-  ClientCall(ClientConnection& connection, Kind its_kind) : client(&connection), kind(its_kind) {}
+  ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}
   ~ClientCall() override = default;
 
  private:
@@ -79,15 +79,15 @@ class ClientCall : public ListNode<>, public Timer {
 // A call whose caller waits for it.
 class BlockingCall final : public ClientCall, public BlockedCaller {
  public:
-  BlockingCall(ClientConnection& connection, Engine& engine)
-      : ClientCall(connection, Kind::kBlocking), BlockedCaller(engine) {}
+  BlockingCall(ClientCalls& calls, Engine& engine)
+      : ClientCall(calls, Kind::kBlocking), BlockedCaller(engine) {}
   void Complete(absl::Status status) override { GoOn(std::move(status)); }
 };
 
-// A call that ends with a callback. Made by ClientConnection, which keeps finished ones for reuse.
+// A call that ends with a callback. Made by ClientCalls, which keeps finished ones for reuse.
 class CallbackCall final : public ClientCall {
  public:
-  explicit CallbackCall(ClientConnection& connection) : ClientCall(connection, Kind::kCallback) {}
+  explicit CallbackCall(ClientCalls& calls) : ClientCall(calls, Kind::kCallback) {}
 
   void Complete(absl::Status status) override;
   void KeepRequest() override;

@@ -1,4 +1,3 @@
-// The life of a client's connection: attempts, pauses, loss. Calls are in client_traffic.cc.
 #include "rpc/client/client_connection.h"
 
 #include <algorithm>
@@ -6,23 +5,34 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/inline.h"
+#include "core/status.h"
 #include "core/strings.h"
-#include "rpc/client/bulk_call.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
 
 namespace weft {
+namespace {
+
+std::string Hello(const ChannelOptions& options) {
+  rpc::ClientHello hello;
+  hello.set_protocol(kRpcProtocolVersion);
+  hello.set_max_outstanding_calls(options.max_outstanding_calls);
+  hello.set_max_reply_bytes(options.max_reply_bytes);
+  hello.set_max_windows(kMaxWindows);
+  return hello.SerializeAsString();
+}
+
+}  // namespace
 
 ClientConnection::ClientConnection(Engine& engine, const std::string& address,
                                    const ChannelOptions& options)
-    : max_reply_bytes_(options.max_reply_bytes),
+    : backoff_(options.min_backoff_us, options.max_backoff_us,
+               engine.clock().NowNs() ^ std::hash<std::string>()(address)),
       engine_(engine),
       address_(address),
       options_(options),
-      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)),
-      early_ends_(engine) {}
+      calls_(this, engine_, address_, options_) {}
 
 ClientConnection::~ClientConnection() = default;
 
@@ -43,23 +53,15 @@ void ClientConnection::Report(const absl::Status& connected) {
   if (Function<void(absl::Status)> done = std::exchange(on_connected_, nullptr)) done(connected);
 }
 
-std::string ClientConnection::Hello() const {
-  rpc::ClientHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(options_.max_outstanding_calls);
-  hello.set_max_reply_bytes(options_.max_reply_bytes);
-  hello.set_max_windows(kMaxWindows);
-  return hello.SerializeAsString();
-}
-
 void ClientConnection::BeginAttempt() {
   state_ = State::kConnecting;
   wanted_ = false;
   close_reason_ = absl::OkStatus();
   ConnectOptions options;
   options.link = options_.link;
-  options.hello = Hello();
-  absl::StatusOr<Connection*> connection = engine_.transport().Connect(address_, options, this);
+  options.hello = Hello(options_);
+  absl::StatusOr<Connection*> connection =
+      engine_.transport().Connect(address_, options, calls_.handler());
   if (!connection.ok()) return AttemptFailed(connection.status());
   connection_ = *connection;
 }
@@ -67,25 +69,21 @@ void ClientConnection::BeginAttempt() {
 void ClientConnection::OnOpen(Connection& connection) {
   explanation_ = ExplainPaths(connection.candidates());
   if (state_ != State::kConnecting) return;
-  if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
+  if (absl::Status agreed = OpenCalls(connection); !agreed.ok()) {
     connection.Close(ToStd(agreed.message()));
     close_reason_ = std::move(agreed);
     return;
   }
   state_ = State::kOpen;
-  if (connection.prefetch() != nullptr) {
-    prefetch_ = connection.prefetch();
-    RegisterLines();
-  }
-  ++stats_.connects;
+  ++connects_;
   Report(absl::OkStatus());
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnected(connection);
-  Pump();
+  calls_.Pump();
 }
 
-absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
+absl::Status ClientConnection::OpenCalls(Connection& connection) {
   rpc::ServerHello hello;
-  if (!hello.ParseFromString(server_hello)) {
+  if (!hello.ParseFromString(connection.peer_hello())) {
     return absl::FailedPreconditionError(
         "what listens there is not a Weft server: its hello "
         "cannot be decoded");
@@ -95,20 +93,19 @@ absl::Status ClientConnection::AgreeWith(const std::string& server_hello) {
                                                 " of the call protocol, this client version ",
                                                 kRpcProtocolVersion));
   }
-  if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
-    return absl::FailedPreconditionError("the server's hello makes no sense");
-  }
-  slots_.emplace(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
-  max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
-  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
-  return absl::OkStatus();
+  return calls_.Open(connection, hello);
+}
+
+void ClientConnection::OnWritable() {
+  if (state_ != State::kOpen) return;
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnRoom();
+  calls_.Pump();
 }
 
 void ClientConnection::OnClosed(Connection& connection, const absl::Status& why) {
   connection_ = nullptr;
-  prefetch_ = &PrefetchList::None();
   if (state_ == State::kEnded) {
-    ReclaimAll(connection);
+    calls_.ReclaimAll(connection);
     delete this;
     return;
   }
@@ -117,50 +114,48 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   if (state_ == State::kConnecting) return AttemptFailed(reason);
 
   last_failure_ = reason;
-  methods_.Forget();
   // A server that drops connections before it ever answers is no better than none.
-  if (++failures_ > 1) {
+  if (calls_.answered()) backoff_.OnAnswer();
+  backoff_.OnFailure();
+  if (backoff_.failures() > 1) {
     Pause();
   } else {
     state_ = State::kIdle;
   }
-  ReclaimAll(connection);
-  FailSlots(NotSentError(address_, reason), MayHaveRunError(address_, reason),
-            connection.first_unsent());
+  calls_.Close(connection, NotSentError(address_, reason), MayHaveRunError(address_, reason));
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLost();
-  if (!queue_.empty() && state_ == State::kIdle) BeginAttempt();
+  if (calls_.some_wait() && state_ == State::kIdle) BeginAttempt();
 }
 
 void ClientConnection::AttemptFailed(const absl::Status& why) {
   last_failure_ = why;
-  ++stats_.connect_failures;
-  ++failures_;
+  ++connect_failures_;
+  backoff_.OnFailure();
   Pause();
   const absl::Status status = NoServerError(address_, why);
   Report(status);
-  FailQueue(status, /*also_patient=*/absl::IsInvalidArgument(why));
+  calls_.EndWaiting(status, /*also_patient=*/absl::IsInvalidArgument(why));
   for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
 }
 
-// Doubles with each failure; half of it is random, so that a crowd of clients does not come back at
-// the same instant.
 void ClientConnection::Pause() {
   state_ = State::kPausing;
-  const uint32_t doublings = std::min<uint32_t>(failures_ - 1, 30);
-  const uint64_t longest_us =
-      std::min(options_.min_backoff_us << doublings, options_.max_backoff_us);
-  const uint64_t pause_us = longest_us - jitter_.Uniform(longest_us / 2 + 1);
-  engine_.timers().Schedule(this, engine_.clock().NowNs() + pause_us * kNsPerUs);
+  engine_.timers().Schedule(this, engine_.clock().NowNs() + backoff_.NextPauseUs() * kNsPerUs);
 }
 
 void ClientConnection::OnTimer() {
   state_ = State::kIdle;
-  if (!queue_.empty() || on_connected_ || wanted_) BeginAttempt();
+  if (calls_.some_wait() || on_connected_ || wanted_) BeginAttempt();
 }
 
-void ClientConnection::ProtocolError(std::string_view what) {
-  close_reason_ = absl::DataLossError(StrCat("the server sent a malformed frame: ", what));
-  connection_->Close(what);
+void ClientConnection::OnCallWaits() {
+  if (state_ == State::kIdle) BeginAttempt();
+}
+
+void ClientConnection::EndConnection(absl::Status reason, std::string_view why) {
+  if (connection_ == nullptr || state_ != State::kOpen) return;
+  close_reason_ = std::move(reason);
+  connection_->Close(why);
 }
 
 // --- the end ------------------------------------------------------------------------------------
@@ -172,38 +167,12 @@ void ClientConnection::Shutdown() {
   state_ = State::kEnded;
   engine_.timers().Cancel(this);
   Report(gone);
-  const absl::Status may_have_run = WithDelivery(gone, Delivery::kMayHaveRun);
-  FailSlots(may_have_run, may_have_run, 0);
-  FailQueue(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
-  for (BulkCall& bulk : lent_) {
-    if (bulk.call_ != nullptr) End(*bulk.call_, may_have_run);
-  }
-  early_ends_.RunAll();
+  calls_.Shutdown(gone);
   if (connection_ == nullptr) {
     delete this;
   } else {
     connection_->Close("the client has closed its channel");
   }
-}
-
-// --- lines ---------------------------------------------------------------------------------------
-
-void ClientConnection::RegisterLines() {
-  prefetch_->Register(&connection_, 2 * kCacheLineBytes);  // to the first slot
-  prefetch_->Register(this, 2 * kCacheLineBytes);
-  prefetch_->Register(&methods_, 1);  // the first methods' numbers
-  prefetch_->Register(&engine_, 1);   // as a reply ends the call's timer
-}
-
-// --- callback calls -----------------------------------------------------------------------------
-
-WEFT_COLD CallbackCall& ClientConnection::MakeCallbackCall() { return *new CallbackCall(*this); }
-
-bool ClientConnection::Defer(CallbackCall& call, absl::Status* status) {
-  if (early_ends_.count() >= options_.max_queued_calls) return false;
-  call.early_status = std::move(*status);
-  early_ends_.Add(call);
-  return true;
 }
 
 // --- facts --------------------------------------------------------------------------------------
@@ -216,24 +185,10 @@ absl::StatusOr<PathInfo> ClientConnection::path() const {
 }
 
 ChannelStats ClientConnection::stats() const {
-  ChannelStats stats = stats_;
-  stats.outstanding = calls_in_slots();
-  stats.queued = queued_;
+  ChannelStats stats = calls_.stats();
+  stats.connects = connects_;
+  stats.connect_failures = connect_failures_;
   return stats;
-}
-
-void ClientConnection::CheckInvariants() {
-  WEFT_CHECK(queue_.CountSlowly() == queued_ && queued_ <= options_.max_queued_calls);
-  if (!slots_) return;
-  slots_->CheckInvariants();
-  uint32_t abandoned = 0;
-  uint32_t owed = 0;
-  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
-    abandoned += slot.call == nullptr;
-    owed += slot.cancel_owed;
-    WEFT_CHECK(slot.call == nullptr || slot.call->slot == handle);
-  });
-  WEFT_CHECK(abandoned == stats_.abandoned && owed == cancels_owed_);
 }
 
 }  // namespace weft

@@ -11,7 +11,7 @@
 
 #include "core/inline.h"
 #include "core/trace.h"
-#include "rpc/client/client_connection.h"
+#include "rpc/client/client_calls.h"
 
 namespace weft {
 
@@ -28,35 +28,40 @@ inline void EncodeRequestTo(std::string_view encoded, std::byte* to) {
   std::memcpy(to, encoded.data(), encoded.size());
 }
 
+// The time that the server has for a call; 0: no deadline that it could watch.
+uint32_t TimeLeftUs(const ClientCall& call, Clock& clock);
+inline uint32_t RemainingUs(const ClientCall& call, Clock& clock) {
+  return call.deadline_ns == kNever ? 0 : TimeLeftUs(call, clock);
+}
+
 // False: it is too large for the server, or there is no slot or no credit. For the latter
 // OnWritable() follows; without a connection OnClosed() does.
 template <class Request>
-WEFT_INLINE bool ClientConnection::SendRequest(ClientCall& call, uint16_t method,
-                                               const Request& request) {
+WEFT_INLINE bool ClientCalls::SendRequest(ClientCall& call, uint16_t method,
+                                          const Request& request) {
   const size_t bytes = RequestBytes(request);
   if (bytes > max_request_bytes_) [[unlikely]]
     return false;
   SlabHandle handle;
-  Slot* const slot = slots_->Allocate(&handle);
+  SentCalls::Slot* const slot = sent_.Take(&handle);
   if (slot == nullptr) [[unlikely]]
     return false;
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]] {
-    slots_->Free(handle);
+    sent_.GiveBack(handle);
     return false;
   }
-  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call)}, frame.data);
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
+                frame.data);
   EncodeRequestTo(request, frame.data + kCallHeaderBytes);
   Trace(TracePoint::kWritten);
-  *slot = {&call, frame.number, false};
-  call.slot = handle;
-  call.state = ClientCall::State::kSent;
+  SentCalls::Fill(slot, handle, call, frame.number);
   return true;
 }
 
 template <class Request>
-WEFT_INLINE bool ClientConnection::SendAtOnce(ClientCall& call, uint32_t method,
-                                              const Request& request) {
+WEFT_INLINE bool ClientCalls::SendAtOnce(ClientCall& call, uint32_t method,
+                                         const Request& request) {
   const uint16_t number = methods_.Find(method);
   if (!MaySend() || number == MethodTable::kUnknown || !SendRequest(call, number, request))
       [[unlikely]]

@@ -331,7 +331,7 @@ void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
   ++waiting_count_;
   if (operation.kind == RemoteOperation::Kind::kWrite) {
     operation.holds_calls = true;
-    client_.HoldCalls();
+    client_.calls().HoldCalls();
   }
   Ask();
 }
@@ -360,7 +360,7 @@ void RemoteMemoryCore::Pump() {
       ++waiting_count_;
       break;
     }
-    if (std::exchange(operation->holds_calls, false)) client_.ReleaseCalls();
+    if (std::exchange(operation->holds_calls, false)) client_.calls().ReleaseCalls();
     if (posted.ok() && *posted == Posted::kPending) continue;
     End(*operation, posted.status());
   }
@@ -393,7 +393,7 @@ absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
 }
 
 void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
-  if (std::exchange(operation.holds_calls, false)) client_.ReleaseCalls();
+  if (std::exchange(operation.holds_calls, false)) client_.calls().ReleaseCalls();
   operation.state = RemoteOperation::State::kDone;
   operation.Finish(std::move(status));
 }

@@ -66,15 +66,15 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
 
   // Calls started from now on wait until as many ReleaseCalls() have come. Any thread; release on
   // the engine.
-  void HoldCalls() { client_.HoldCalls(); }
-  void ReleaseCalls() { client_.ReleaseCalls(); }
+  void HoldCalls() { client_.calls().HoldCalls(); }
+  void ReleaseCalls() { client_.calls().ReleaseCalls(); }
 
   // Between the two, an operation is on its way here through the engine's inbox. Any thread.
   void BeginHandOver() { handed_over_.fetch_add(1, std::memory_order_relaxed); }
   void EndHandOver() { handed_over_.fetch_sub(1, std::memory_order_relaxed); }
   bool handing_over() const { return handed_over_.load(std::memory_order_relaxed) != 0; }
 
-  void Flush() { client_.FlushUnlessInTurn(); }
+  void Flush() { client_.calls().FlushUnlessInTurn(); }
 
   // After an operation that Begin() has done: whether the engine is to have a turn all the same. A
   // thread that does nothing else would keep all else on the engine waiting, the lease's renewal

@@ -88,7 +88,7 @@ absl::Status RemoteRecords::Run(Fill fill) {
   WEFT_RETURN_IF_ERROR(StartAndWait(engine(), operation.waiter(), /*behind=*/false, [&] {
     ClientConnection& client = internal::ConnectionOf(memory_->channel());
     slots_->Start(operation, absl::OkStatus());
-    client.FlushUnlessInTurn();
+    client.calls().FlushUnlessInTurn();
   }));
   return std::move(operation.status());
 }
@@ -124,7 +124,7 @@ void RemoteRecords::Begin(Fill fill, Function<void(absl::Status)> done) {
     if (operation != nullptr) operation->Abandon(InboxFullError());
   };
   StartOrPost(engine(), /*behind=*/false, start, post,
-              [&] { internal::ConnectionOf(memory_->channel()).FlushUnlessInTurn(); });
+              [&] { internal::ConnectionOf(memory_->channel()).calls().FlushUnlessInTurn(); });
 }
 
 void RemoteRecords::Read(absl::Span<const uint64_t> indices, std::byte* out,

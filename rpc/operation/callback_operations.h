@@ -62,26 +62,30 @@ class SpareList {
     if (operation == nullptr) [[unlikely]]
       return nullptr;
     first_ = static_cast<T*>(operation->next_spare);
-    --count_;
+    ++room_;
     return operation;
   }
 
   // Takes it over, and destroys it if there are enough. REQUIRES: made by new.
   WEFT_INLINE void Give(T* operation) {
-    if (count_ == kMost) [[unlikely]] {
-      delete operation;
-      return;
-    }
+    if (--room_ < 0) [[unlikely]]
+      return Destroy(operation);
     operation->next_spare = first_;
     first_ = operation;
-    ++count_;
   }
 
-  uint32_t count() const { return count_; }
+  uint32_t count() const { return kMost - static_cast<uint32_t>(room_); }
 
  private:
+  static_assert(kMost <= uint32_t{1} << 30);
+
+  WEFT_COLD void Destroy(T* operation) {
+    room_ = 0;
+    delete operation;
+  }
+
   T* first_ = nullptr;
-  uint32_t count_ = 0;  // <= kMost
+  int32_t room_ = kMost;  // >= 0: for more. Counted down: one instruction counts and compares
 };
 
 // Operations that have ended before the function that starts them has returned: their callbacks

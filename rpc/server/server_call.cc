@@ -42,10 +42,6 @@ bool ServerCall::StartDeadline(uint32_t remaining_us) {
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }
 
-void ServerCall::FinishDropped() {
-  Finish(absl::InternalError(StrCat("the handler of ", method().name, " dropped the call")));
-}
-
 void ServerCall::MakeMessages(const MethodDescriptor& method) {
   if (arena_) {
     arena_->Reset();
@@ -103,23 +99,19 @@ void ServerCall::Cancel() {
 
 namespace internal {
 
+void HandledCall::FinishLater(absl::Status status) {
+  static_cast<ServerCall&>(*this).FinishLater(std::move(status));
+}
+
+void HandledCall::FinishDropped() {
+  Finish(absl::InternalError(StrCat("the handler of ", method().name, " dropped the call")));
+}
+
 absl::Status NotImplemented(const ServerContext& context) {
   return absl::UnimplementedError(
       StrCat("method ", context.method().name, " (", context.method().request_type, " to ",
              context.method().reply_type, ") is not implemented by this server"));
 }
-
-}  // namespace internal
-// --- for UnaryCall, which programs include
-// ---------------------------------------------------------
-
-namespace internal {
-
-ServerContext& ContextOf(ServerCall& call) { return call; }
-const CallBody& RequestOf(const ServerCall& call) { return call.request(); }
-const CallBody& ReplyOf(const ServerCall& call) { return call.reply(); }
-void Finish(ServerCall& call, absl::Status&& status) { call.Finish(std::move(status)); }
-void FinishDropped(ServerCall& call) { call.FinishDropped(); }
 
 }  // namespace internal
 

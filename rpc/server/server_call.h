@@ -30,7 +30,7 @@
 #include "core/intrusive_list.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/server_bulk.h"
-#include "rpc/server/server_context.h"
+#include "rpc/server/unary_call.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
 #include "transport/engine.h"
@@ -39,27 +39,12 @@ namespace weft {
 
 class ServerConnection;
 
-class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private ListNode<> {
+class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, private ListNode<> {
  public:
   ServerCall() = default;
 
-  // Which of the two each is: the method knows.
-  const CallBody& request() const { return request_; }
-  const CallBody& reply() const { return reply_; }
-
-  // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
-  // handed over; never waits for the network.
-  void Finish(absl::Status&& status) {
-    if (handled_by_.load(std::memory_order_relaxed) != internal::ThreadNumber()) [[unlikely]]
-      return FinishLater(std::move(status));
-    // The connection, which is below on the stack, answers when the handler has returned.
-    finished_ = true;
-    if (!status.ok()) status_ = std::move(status);
-  }
-
-  // Finish() for a handler that forgot it.
-  void FinishDropped();
-
+  // Finish() of a HandledCall elsewhere than in a handler that runs on the engine's thread.
+  void FinishLater(absl::Status status);
   // The engine's part of a Finish() on another thread.
   void CompleteHandedOver();
 
@@ -93,13 +78,11 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   // Runs the handler on the engine's thread. True: it has finished the call, which is not answered
   // yet.
   bool RunHere(const MethodDescriptor& method, Service& service) {
-    handled_by_.store(internal::ThreadNumber(), std::memory_order_relaxed);
+    HandledCall* const outer = std::exchange(running_, this);
     method.start(service, *this);
-    handled_by_.store(0, std::memory_order_relaxed);
+    running_ = outer;
     return finished_;
   }
-  // Finish() elsewhere than in a handler that runs on the engine's thread.
-  void FinishLater(absl::Status status);
   // The client has given up on it.
   void Cancel();
   // Makes bulk_ ready for the present call.
@@ -141,19 +124,13 @@ class alignas(kCacheLineBytes) ServerCall final : public ServerContext, private 
   bool has_windows_ = false;   // the present call
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool released_ = false;      // the client has been, or will be, told so
-  bool finished_ = false;      // by its handler, which has not returned
   bool release_owed_ = false;  // will be: there was no credit
   uint8_t calls_to_look_ = kCallsPerLook;
-  // The engine's thread, while it runs the handler; else 0.
-  std::atomic<uint64_t> handled_by_{0};
-  CallBody request_;  // on arena_, of method_, as reply_
-  CallBody reply_;
   // Made for the first call that has use for it. The engine's while has_windows_ or not running;
   // meant for another call while !uses_bulk_.
   std::unique_ptr<ServerBulk> bulk_;
   uint32_t request_bytes_ = 0;  // encoded; 0: refused
   uint32_t reply_bytes_ = 0;    // of the last call that was answered
-  absl::Status status_;         // how it ended
   // The rest.
   CallSlots::Slot* slot_ = nullptr;      // while not kFree
   ServerCall* next_finished_ = nullptr;  // FinishedCalls

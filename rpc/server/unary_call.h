@@ -27,16 +27,42 @@
 
 namespace weft {
 
-class ServerCall;
-
 namespace internal {
 
-// What a UnaryCall does with its call (server_call.h).
-ServerContext& ContextOf(ServerCall& call);
-const CallBody& RequestOf(const ServerCall& call);
-const CallBody& ReplyOf(const ServerCall& call);
-void Finish(ServerCall& call, absl::Status&& status);
-void FinishDropped(ServerCall& call);
+// A call as its handler has it: the part of a ServerCall (server_call.h) that UnaryCall needs.
+class HandledCall : public ServerContext {
+ public:
+  // Which of the two each is: the method knows.
+  const CallBody& request() const { return request_; }
+  const CallBody& reply() const { return reply_; }
+
+  // Ends the call with the reply (OK) or an error. From another thread than the engine's it is
+  // handed over; never waits for the network.
+  void Finish(absl::Status&& status) {
+    if (running_ != this) [[unlikely]]
+      return FinishLater(std::move(status));
+    // The connection, which is below on the stack, answers when the handler has returned.
+    finished_ = true;
+    if (!status.ok()) status_ = std::move(status);
+  }
+  // Finish() for a handler that forgot it.
+  void FinishDropped();
+
+ protected:
+  HandledCall() = default;
+  ~HandledCall() = default;
+
+  // Finish() elsewhere than in a handler that runs on the engine's thread.
+  void FinishLater(absl::Status status);
+
+  // The call whose handler this thread runs, as an engine's.
+  static inline constinit thread_local HandledCall* running_ = nullptr;
+
+  bool finished_ = false;  // by its handler, which has not returned
+  CallBody request_;       // on the call's arena
+  CallBody reply_;
+  absl::Status status_;  // how it ended
+};
 
 // A request or reply as what it is.
 template <class T>
@@ -54,7 +80,7 @@ template <class Request, class Reply>
 class UnaryCall {
  public:
   // For generated code. Takes over the duty to finish `call`.
-  explicit UnaryCall(ServerCall& call) : call_(&call) {}
+  explicit UnaryCall(internal::HandledCall& call) : call_(&call) {}
 
   UnaryCall(UnaryCall&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
   UnaryCall& operator=(UnaryCall&& other) noexcept {
@@ -67,24 +93,24 @@ class UnaryCall {
   ~UnaryCall() { Drop(); }
 
   // REQUIRES (all of these): not finished and not moved from.
-  ServerContext& context() const { return internal::ContextOf(*call_); }
-  const Request& request() const { return *internal::BodyAs<Request>(internal::RequestOf(*call_)); }
+  ServerContext& context() const { return *call_; }
+  const Request& request() const { return *internal::BodyAs<Request>(call_->request()); }
   // Empty when the handler starts. On the call's arena: do not take parts of it elsewhere.
-  Reply* reply() const { return internal::BodyAs<Reply>(internal::ReplyOf(*call_)); }
+  Reply* reply() const { return internal::BodyAs<Reply>(call_->reply()); }
 
   // Sends the reply if `status` is OK, else the error (the code and the text; texts are cut at
   // kMaxStatusText bytes). The call's objects are not touched by this handle any more.
   void Finish(absl::Status status) {
     WEFT_CHECK(call_ != nullptr);
-    internal::Finish(*std::exchange(call_, nullptr), std::move(status));
+    std::exchange(call_, nullptr)->Finish(std::move(status));
   }
 
  private:
   void Drop() {
-    if (call_ != nullptr) internal::FinishDropped(*std::exchange(call_, nullptr));
+    if (call_ != nullptr) std::exchange(call_, nullptr)->FinishDropped();
   }
 
-  ServerCall* call_;
+  internal::HandledCall* call_;
 };
 
 }  // namespace weft

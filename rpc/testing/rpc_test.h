@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rpc/client/channel.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "transport/sim/sim_fabric.h"
@@ -85,6 +86,7 @@ class RpcTest : public testing::Test {
   bool RunUntil(Function<bool()> done) {
     const bool result = network_.RunUntil(std::move(done), 100 * kNsPerSec);
     network_.CheckInvariants();
+    if (channel_ != nullptr) internal::ConnectionOf(*channel_).calls().CheckInvariants();
     return result;
   }
 

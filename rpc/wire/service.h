@@ -14,8 +14,11 @@
 namespace weft {
 
 class Service;
-class ServerCall;
 struct MethodLayouts;
+
+namespace internal {
+class HandledCall;
+}  // namespace internal
 
 // A request or a reply in memory, whichever its method says.
 union CallBody {
@@ -32,9 +35,9 @@ struct MethodDescriptor {
   // Makes an empty request and an empty reply on `arena`.
   void (*make_messages)(google::protobuf::Arena* arena, CallBody* request, CallBody* reply);
 
-  // Runs the method on `service`, which is of the generated class; ends with ServerCall::Finish(),
-  // now or later.
-  void (*start)(Service& service, ServerCall& call);
+  // Runs the method on `service`, which is of the generated class; ends with Finish() of the
+  // call, now or later.
+  void (*start)(Service& service, internal::HandledCall& call);
 
   // Null: request and reply are protobuf messages, in memory and on the wire.
   const MethodLayouts* layouts = nullptr;

@@ -1,0 +1,475 @@
+#include "rpc/client/client_calls.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client/client_steps.h"
+#include "rpc/layout/method_layouts.h"
+#include "rpc/wire/status_text.h"
+#include "weft/status.h"
+
+namespace weft {
+namespace {
+
+size_t BytesOf(const ClientCall& call) {
+  return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
+}
+
+SlabHandle HandleOf(ByteSpan frame) {
+  const CallId id = CallIdOf(frame);
+  return {id.slot, id.generation};
+}
+
+// How the reply travels. REQUIRES: call.layouts.
+LayoutSide ReplySide(const ClientCall& call) {
+  const LayoutSide& side = call.layouts->reply;
+  return call.reply_converted ? LayoutSide{side.type, 0} : side;
+}
+
+bool IsDecodedInLayout(ByteSpan body, ClientCall& call) {
+  if (call.reply_converted) [[unlikely]]
+    return DecodeProtobuf(call.layouts->reply.type, body, call.reply);
+  return DecodeBody(call.layouts->reply, body, call.reply);
+}
+
+// True: the call has the reply. Else OutcomeOf() has the error.
+WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_bytes) {
+  if (body.size() > max_reply_bytes) [[unlikely]]
+    return false;
+  if (call.layouts != nullptr) [[unlikely]]
+    return IsDecodedInLayout(body, call);
+  return call.reply.message->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
+         call.reply.message->IsInitialized();
+}
+
+// An error that the server has answered: its own, or the handler's.
+WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
+  absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
+  if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return WithDelivery(std::move(status), Delivery::kMayHaveRun);
+}
+
+// Reads the reply; the call's status.
+WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
+                                 const std::string& address, uint64_t max_reply_bytes) {
+  if (header.status != 0) {
+    return AnsweredError(header, body);
+  }
+  if (body.size() > max_reply_bytes) {
+    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
+                                               " bytes; ChannelOptions::max_reply_bytes is ",
+                                               max_reply_bytes, " (the request has run)"));
+  }
+  if (call.layouts != nullptr && call.layouts->reply.type != nullptr) {
+    const LayoutSide side = ReplySide(call);
+    if (DecodeBody(side, body, call.reply)) return absl::OkStatus();
+    return absl::DataLossError(StrCat(
+        "the reply from ", address, " cannot be decoded: ", WhyNotDecoded(side, body, call.reply)));
+  }
+  google::protobuf::MessageLite& reply = *call.reply.message;
+  if (!reply.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+    return absl::DataLossError(StrCat("the reply of ", body.size(), " bytes from ", address,
+                                      " cannot be decoded as ", std::string(reply.GetTypeName())));
+  }
+  if (!reply.IsInitialized()) {
+    return absl::DataLossError(StrCat("the reply from ", address, " lacks required fields of ",
+                                      std::string(reply.GetTypeName()), ": ",
+                                      reply.InitializationErrorString()));
+  }
+  return absl::OkStatus();
+}
+
+// Whether the server takes a request of so many bytes and windows.
+absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint32_t most_windows,
+                       const std::string& address) {
+  if (windows > most_windows) {
+    return absl::UnimplementedError(StrCat("the call lends ", windows, " windows; the server at ",
+                                           address, " takes ", most_windows, " (not sent)"));
+  }
+  const uint64_t most = std::min<uint64_t>(most_bytes, kMaxPayloadBytes - windows * kWindowBytes);
+  if (bytes <= most) return absl::OkStatus();
+  return WithDelivery(
+      absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
+                                          address, " takes at most ", most, " (not sent)")),
+      Delivery::kNotSent);
+}
+
+absl::Status LateReclaimError(const ClientCall& call, const std::string& address) {
+  const std::string text = StrCat("the reply from ", address,
+                                  " has come, but the memory that the call had lent was not "
+                                  "reclaimed within ",
+                                  DurationText(call.timeout_us));
+  return WithDelivery(absl::DeadlineExceededError(text), Delivery::kMayHaveRun);
+}
+
+}  // namespace
+
+WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
+  uint64_t remaining_us = call.timeout_us;
+  if (call.state == ClientCall::State::kQueued) {
+    const uint64_t now_ns = clock.NowNs();
+    // Not 0, which would mean that there is no deadline.
+    remaining_us =
+        call.deadline_ns > now_ns + kNsPerUs ? (call.deadline_ns - now_ns) / kNsPerUs : 1;
+  }
+  // More than an hour and eleven minutes does not fit: the client alone watches such a deadline.
+  return remaining_us <= std::numeric_limits<uint32_t>::max() ? static_cast<uint32_t>(remaining_us)
+                                                              : 0;
+}
+
+ClientCalls::ClientCalls(Host* host, Engine& engine, const std::string& address,
+                         const ChannelOptions& options)
+    : max_reply_bytes_(options.max_reply_bytes),
+      host_(*host),
+      engine_(engine),
+      address_(address),
+      options_(options),
+      lent_([this](ClientCall& call, absl::Status status) { End(call, std::move(status)); },
+            [this](std::string_view why) {
+              host_.EndConnection(
+                  absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
+            }),
+      early_ends_(engine) {}
+
+// --- the connection -----------------------------------------------------------------------------
+
+absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& hello) {
+  if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
+    return absl::FailedPreconditionError("the server's hello makes no sense");
+  }
+  sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
+  max_windows_ = std::min(hello.max_windows(), kMaxWindows);
+  if (connection.prefetch() != nullptr) {
+    prefetch_ = connection.prefetch();
+    RegisterLines();
+  }
+  answered_ = false;
+  connection_ = &connection;
+  return absl::OkStatus();
+}
+
+void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
+                        const absl::Status& may_have_run) {
+  connection_ = nullptr;
+  prefetch_ = &PrefetchList::None();
+  methods_.Forget();
+  lent_.ReclaimAll(connection);
+  EndSent(connection.first_unsent(), not_sent, may_have_run);
+}
+
+void ClientCalls::EndSent(uint64_t first_unsent, const absl::Status& not_sent,
+                          const absl::Status& may_have_run) {
+  // Callbacks may start calls: first everything is settled, then they run.
+  IntrusiveList<ClientCall> unsent;
+  IntrusiveList<ClientCall> sent;
+  sent_.Close(first_unsent, &unsent, &sent);
+  while (ClientCall* call = unsent.PopFront()) End(*call, not_sent);
+  while (ClientCall* call = sent.PopFront()) End(*call, may_have_run);
+}
+
+void ClientCalls::EndWaiting(const absl::Status& status, bool also_patient) {
+  IntrusiveList<ClientCall> ended;
+  waiting_.TakeAll(also_patient, &ended);
+  while (ClientCall* call = ended.PopFront()) End(*call, status);
+}
+
+void ClientCalls::Shutdown(const absl::Status& gone) {
+  ended_ = true;
+  connection_ = nullptr;
+  prefetch_ = &PrefetchList::None();
+  const absl::Status may_have_run = WithDelivery(gone, Delivery::kMayHaveRun);
+  EndSent(0, may_have_run, may_have_run);
+  EndWaiting(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
+  lent_.EndCalls(may_have_run);
+  early_ends_.RunAll();
+}
+
+void ClientCalls::RegisterLines() {
+  prefetch_->Register(&connection_, 2 * kCacheLineBytes);  // to the first slot
+  prefetch_->Register(this, kCacheLineBytes);
+  prefetch_->Register(&methods_, 1);  // the first methods' numbers
+  prefetch_->Register(&engine_, 1);   // as a reply ends the call's timer
+}
+
+ChannelStats ClientCalls::stats() const {
+  ChannelStats stats = stats_;
+  stats.outstanding = sent_.in_use();
+  stats.abandoned = sent_.abandoned();
+  stats.queued = waiting_.size();
+  return stats;
+}
+
+void ClientCalls::CheckInvariants() {
+  waiting_.CheckInvariants(options_.max_queued_calls);
+  sent_.CheckInvariants();
+}
+
+// --- callback calls -----------------------------------------------------------------------------
+
+WEFT_COLD CallbackCall& ClientCalls::MakeCallbackCall() { return *new CallbackCall(*this); }
+
+bool ClientCalls::Defer(CallbackCall& call, absl::Status* status) {
+  if (!early_ends_.IsStarting(call) || early_ends_.count() >= options_.max_queued_calls) {
+    return false;
+  }
+  call.early_status = std::move(*status);
+  early_ends_.Add(call);
+  return true;
+}
+
+// --- out ----------------------------------------------------------------------------------------
+
+void ClientCalls::Start(ClientCall& call) {
+  ++stats_.calls_started;
+  if (MaySend() && TrySend(call) != Sent::kNotNow) return;
+  if (ended_) {
+    absl::Status closed = absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+    return End(call, WithDelivery(std::move(closed), Delivery::kNotSent));
+  }
+  if (!waiting_.PushBack(call, options_.max_queued_calls)) {
+    const std::string text =
+        StrCat(waiting_.size(), " calls wait already for ", address_,
+               ", as many as ChannelOptions::max_queued_calls allows (not sent)");
+    return End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
+  }
+  call.KeepRequest();
+  if (connection_ == nullptr) host_.OnCallWaits();
+}
+
+void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
+  if (!valid.ok()) return End(call, valid);
+  // Before the start: afterwards the call may be gone.
+  if (call.deadline_ns != kNever) engine_.timers().Schedule(&call, call.deadline_ns);
+  Start(call);
+}
+
+void ClientCalls::StartFromCallback(CallbackCall& call, const absl::Status& valid) {
+  early_ends_.WhileStarting(call, [&] { StartTimed(call, valid); });
+}
+
+ClientCalls::Sent ClientCalls::TrySend(ClientCall& call) {
+  const uint16_t method = methods_.Find(call.method);
+  if (method != MethodTable::kUnknown) [[likely]]
+    return Send(call, method);
+  const absl::StatusOr<MethodTable::Agreed> agreed = methods_.Resolve(call.method, address_);
+  if (!agreed.ok()) return Refuse(call, agreed.status());
+  return agreed->as_wanted ? Send(call, agreed->number) : SendConverted(call, *agreed);
+}
+
+// For a server that takes less in fixed layouts than the caller has.
+WEFT_COLD ClientCalls::Sent ClientCalls::SendConverted(ClientCall& call,
+                                                       const MethodTable::Agreed& agreed) {
+  const std::string_view record = call.encoded;
+  const LayoutSide& request = call.layouts->request;
+  std::string encoded;
+  if (request.fixed() && !agreed.request_fixed) {
+    encoded = request.type->to_protobuf(record.data());
+    call.encoded = encoded;
+  }
+  call.reply_converted = call.layouts->reply.fixed() && !agreed.reply_fixed;
+  const Sent sent = Send(call, agreed.number);
+  if (sent != Sent::kCompleted) call.encoded = record;
+  // The next server may take the layout.
+  if (sent == Sent::kNotNow) call.reply_converted = false;
+  return sent;
+}
+
+ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
+  if (call.loan != nullptr) return SendWithWindows(call, method);
+  const size_t bytes = BytesOf(call);
+  if (bytes > max_request_bytes_)
+    return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, address_));
+  const bool sent = call.request != nullptr ? SendRequest(call, method, *call.request)
+                                            : SendRequest(call, method, call.encoded);
+  return sent ? Sent::kYes : Sent::kNotNow;
+}
+
+// As Send(), for a call that lends memory: that can fail after room was made.
+WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint16_t method) {
+  const uint32_t windows = call.loan->size();
+  const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
+  const size_t bytes = BytesOf(call);
+  absl::Status possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, address_);
+  if (!possible.ok()) return Refuse(call, std::move(possible));
+  SlabHandle handle;
+  SentCalls::Slot* const slot = sent_.Take(&handle);
+  if (slot == nullptr) return Sent::kNotNow;
+  const absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
+  if (!frame.ok()) {
+    sent_.GiveBack(handle);
+    return Sent::kNotNow;
+  }
+  absl::Status lent = lent_.Lend(*connection_, call, handle, *frame + kCallHeaderBytes);
+  if (!lent.ok()) {
+    connection_->Abandon();
+    sent_.GiveBack(handle);
+    return Refuse(call, WithDelivery(Annotate(std::move(lent), "not sent"), Delivery::kNotSent));
+  }
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
+                *frame, windows);
+  if (call.request != nullptr) {
+    EncodeRequestTo(*call.request, *frame + header_bytes);
+  } else {
+    EncodeRequestTo(call.encoded, *frame + header_bytes);
+  }
+  SentCalls::Fill(slot, handle, call, connection_->Commit(header_bytes + bytes));
+  return Sent::kYes;
+}
+
+WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status why) {
+  End(call, std::move(why));
+  return Sent::kCompleted;
+}
+
+void ClientCalls::Pump() {
+  if (sent_.owes_cancels()) {
+    sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
+  }
+  while (connection_ != nullptr) {
+    // Off the queue first: if the call ends here, its callback may start others.
+    ClientCall* const call = waiting_.PopFront();
+    if (call == nullptr) return;
+    // It may be gone after this, unless it was sent.
+    const Sent sent = TrySend(*call);
+    if (sent == Sent::kNotNow) return waiting_.Return(*call);
+    if (sent == Sent::kYes && call->kind == ClientCall::Kind::kCallback) {
+      static_cast<CallbackCall*>(call)->ForgetRequest();
+    }
+  }
+}
+
+// --- back ---------------------------------------------------------------------------------------
+
+void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
+  WEFT_DCHECK(connection_ == &connection && connection.state() == Connection::State::kOpen);
+  if (!IsOkReply(message)) [[unlikely]]
+    return OnOtherFrame(message);
+  OnOkReply(message);
+}
+
+WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
+  if (kind != static_cast<uint16_t>(CallFrameKind::kReply)) {
+    return ProtocolError("neither a reply nor a release");
+  }
+  ReplyHeader header;
+  ByteSpan body;
+  if (!DecodeReply(frame, &header, &body)) {
+    return ProtocolError("a reply whose fields disagree");
+  }
+  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
+  if (slot == nullptr) return ProtocolError("a reply to no call");
+  answered_ = true;
+  OnOtherReply(frame, *slot);
+  if (!waiting_.empty()) Pump();
+}
+
+WEFT_INLINE void ClientCalls::OnOkReply(ByteSpan frame) {
+  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
+  if (slot == nullptr) [[unlikely]]
+    return ProtocolError("a reply to no call");
+  answered_ = true;
+  ClientCall* const call = slot->call;
+  if (call != nullptr && call->loan == nullptr &&
+      IsDecoded(frame.subspan(kCallHeaderBytes), *call, max_reply_bytes_)) [[likely]] {
+    EndWell(*call);
+  } else {
+    OnOtherReply(frame, *slot);
+  }
+  if (!waiting_.empty()) [[unlikely]]
+    Pump();
+}
+
+// An error, one that cannot be decoded, one with memory to reclaim, or one that comes too late. The
+// slot is free already.
+WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
+  ReplyHeader header;
+  ByteSpan body;
+  if (!DecodeReply(frame, &header, &body)) return;  // it was looked at before
+  ClientCall* const call = slot.call;
+  if (call == nullptr) {  // it has ended before
+    ++stats_.late_replies;
+    sent_.OnLateReply(slot);
+    return lent_.Release(*connection_, HandleOf(frame));
+  }
+  absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
+  if (call->loan == nullptr) return End(*call, std::move(outcome));
+  lent_.EndWhenReclaimed(*connection_, *call, std::move(outcome));
+}
+
+void ClientCalls::ProtocolError(std::string_view what) {
+  host_.EndConnection(absl::DataLossError(StrCat("the server sent a malformed frame: ", what)),
+                      what);
+}
+
+// The server is done with the memory of a call that has ended before.
+void ClientCalls::OnReleased(ByteSpan frame) {
+  CallId id;
+  if (!DecodeNotice(frame, &id)) return ProtocolError("a release whose fields disagree");
+  const SlabHandle slot{id.slot, id.generation};
+  if (!sent_.IsAbandoned(slot)) return ProtocolError("a release of what was not cancelled");
+  lent_.Release(*connection_, slot);
+}
+
+// A call that was sent, and lends nothing, has its reply.
+WEFT_INLINE void ClientCalls::EndWell(ClientCall& call) {
+  if (call.deadline_ns != kNever) engine_.timers().Cancel(&call);
+  call.state = ClientCall::State::kDone;
+  ++stats_.calls_ok;
+  if (call.kind != ClientCall::Kind::kCallback) return call.Complete(absl::OkStatus());
+  auto& by_callback = static_cast<CallbackCall&>(call);
+  by_callback.done(absl::OkStatus());
+  by_callback.done = nullptr;
+  Recycle(by_callback);
+}
+
+void ClientCalls::End(ClientCall& call, absl::Status status) {
+  if (call.armed()) engine_.timers().Cancel(&call);
+  if (call.loan != nullptr) LentMemory::Leave(call);
+  call.state = ClientCall::State::kDone;
+  ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
+  call.Complete(std::move(status));
+}
+
+// --- out of time --------------------------------------------------------------------------------
+
+void ClientCalls::Expire(ClientCall& call) {
+  ++stats_.deadlines_exceeded;
+  const std::string after =
+      StrCat("no reply from ", address_, " within ", DurationText(call.timeout_us));
+  if (call.state == ClientCall::State::kQueued) {
+    waiting_.Remove(call);
+    const char* why =
+        connection_ == nullptr ? "there was no connection" : "all slots or credits were in use";
+    return End(call, WithDelivery(absl::DeadlineExceededError(
+                                      StrCat(after, ": ", why, " (not sent, safe to retry)")),
+                                  Delivery::kNotSent));
+  }
+  if (call.state == ClientCall::State::kReclaiming)
+    return End(call, LateReclaimError(call, address_));
+  WEFT_CHECK(call.state == ClientCall::State::kSent);
+  sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
+  FlushUnlessInTurn();
+  End(call, WithDelivery(absl::DeadlineExceededError(
+                             StrCat(after, " (the request was sent and may have run)")),
+                         Delivery::kMayHaveRun));
+}
+
+// False: there is no room now.
+bool ClientCalls::SendCancel(SlabHandle slot) {
+  const absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
+  if (!frame.ok()) return false;
+  EncodeCancel({slot.slot, slot.generation}, *frame);
+  connection_->Commit(kCallHeaderBytes);
+  return true;
+}
+
+}  // namespace weft

@@ -1,0 +1,226 @@
+// The calls of one channel, wherever they are, and their way out and back over the connection that
+// is open, if one is.
+//
+//   state   from                   to                             calls
+//   closed  construction, Close()  Open() -> open, Shutdown()     wait (waiting_calls.h)
+//   open    Open()                 Close() -> closed, Shutdown()  are sent (sent_calls.h)
+//   ended   Shutdown()             (destroyed)                    end at once
+//
+// A reply ends its call, at once or when the memory that it had lent is reclaimed (lent_memory.h).
+// A server that never answers can take all slots of a channel; further calls then end by their
+// deadlines in the queue.
+//
+// Threads: the engine's, but for Bind(), HoldCalls() and PrefetchFirst().
+// Lifetime: a member of the channel's ClientConnection; its host outlives it.
+// Errors: of calls, as channel.h says.
+// Invariants: those of its parts. A call is in the queue, or in a slot, or waits for its memory
+//   (kReclaiming), or is complete.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "core/cache_line.h"
+#include "core/prefetch.h"
+#include "rpc/client/channel.h"
+#include "rpc/client/client_call.h"
+#include "rpc/client/lent_memory.h"
+#include "rpc/client/method_table.h"
+#include "rpc/client/sent_calls.h"
+#include "rpc/client/waiting_calls.h"
+#include "rpc/operation/callback_operations.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
+#include "transport/engine.h"
+#include "transport/prefetch_list.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
+ public:
+  class Host {
+   public:
+    // What the connection tells its handler, but for messages, which are of calls.
+    virtual void OnOpen(Connection& connection) = 0;
+    virtual void OnWritable() = 0;
+    virtual void OnClosed(Connection& connection, const absl::Status& why) = 0;
+    // A call waits, and there is no connection.
+    virtual void OnCallWaits() = 0;
+    // Ends the connection, for `reason`, if it is open: `why` is for the peer. Close() follows.
+    virtual void EndConnection(absl::Status reason, std::string_view why) = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  ClientCalls(Host* host, Engine& engine, const std::string& address,
+              const ChannelOptions& options);
+  ~ClientCalls() = default;
+  ClientCalls(const ClientCalls&) = delete;
+  ClientCalls& operator=(const ClientCalls&) = delete;
+
+  uint32_t Bind(const ServiceDescriptor& service) { return methods_.Bind(service); }
+
+  // --- the connection ---------------------------------------------------------------------------
+
+  // Of the connections that are made for these calls.
+  ConnectionHandler* handler() { return this; }
+  // A connection has opened. An error: what the server's hello says makes no sense.
+  absl::Status Open(Connection& connection, const rpc::ServerHello& hello);
+  // It has room again, or is new: sends what waits, as far as there is room.
+  void Pump();
+  // It is gone: calls under way end with `may_have_run`, or with `not_sent` if their request surely
+  // did not leave.
+  void Close(Connection& connection, const absl::Status& not_sent,
+             const absl::Status& may_have_run);
+  // Ends what waits; calls that wait for a server (CallOptions::wait_for_server) only if
+  // `also_patient`.
+  void EndWaiting(const absl::Status& status, bool also_patient);
+  // Ends everything with CANCELLED. Afterwards only ReclaimAll(), when the connection is gone.
+  void Shutdown(const absl::Status& gone);
+  void ReclaimAll(Connection& connection) { lent_.ReclaimAll(connection); }
+
+  // There has been a reply since Open().
+  bool answered() const { return answered_; }
+  bool some_wait() const { return !waiting_.empty(); }
+  // But for what the connection counts.
+  ChannelStats stats() const;
+  void CheckInvariants();
+
+  // --- for Channel ------------------------------------------------------------------------------
+
+  // Sends the request of a call that lends nothing, if nothing stands in its way (client_steps.h).
+  // False: nothing has happened, and Start...() has the call.
+  template <class Request>
+  bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
+
+  // Of a connection that was not used lately: prefetches its memory, and tells the server that a
+  // call comes.
+  void PrefetchIfCold() {
+    if (prefetch_->wanted()) [[unlikely]]
+      prefetch_->Run();
+  }
+
+  // Prefetches what a call touches first. On any thread.
+  void PrefetchFirst() const { PrefetchLines(&connection_, kCacheLineBytes); }
+
+  // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
+  // the deadline, and calls Expire().
+  void Start(ClientCall& call);
+  // Start() with an engine timer for the deadline. `valid`: if not OK, the call ends with that.
+  void StartTimed(ClientCall& call, const absl::Status& valid);
+  // StartTimed() for a call whose request is about to go away, and whose callback must not run
+  // inside: if it ends at once, the callback comes from a timer.
+  void StartFromCallback(CallbackCall& call, const absl::Status& valid);
+  // The call's deadline has passed: completes it. REQUIRES: not kDone.
+  void Expire(ClientCall& call);
+
+  // Sends what was committed.
+  void Flush() {
+    if (connection_ != nullptr) connection_->Flush();
+  }
+  // The same, unless the turn's end will do it.
+  void FlushUnlessInTurn() {
+    if (connection_ != nullptr && !engine_.InTurn()) connection_->Flush();
+  }
+
+  // Between these, new calls wait (waiting_calls.h). HoldCalls() on any thread.
+  void HoldCalls() { waiting_.Hold(); }
+  void ReleaseCalls() {
+    if (waiting_.Release()) Pump();
+  }
+
+  // --- callback calls ---------------------------------------------------------------------------
+
+  // One to fill in. It comes back by itself when it is complete.
+  CallbackCall& NewCallbackCall() {
+    CallbackCall* const spare = spare_calls_.Take();
+    if (spare == nullptr) [[unlikely]]
+      return MakeCallbackCall();
+    return *spare;
+  }
+  // `call` is complete, and as good as new but for its deadline.
+  void Recycle(CallbackCall& call) {
+    call.state = ClientCall::State::kNew;
+    call.layouts = nullptr;
+    call.deadline_ns = kNever;
+    spare_calls_.Give(&call);
+  }
+  // True: `call`, which ends, is inside the function that starts it: its callback will come from a
+  // timer, with `*status`.
+  bool Defer(CallbackCall& call, absl::Status* status);
+
+ private:
+  // Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
+  // each.
+  static constexpr uint32_t kMaxSpareCalls = 1024;
+
+  enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
+
+  // ConnectionHandler.
+  void OnOpen(Connection& connection) override { host_.OnOpen(connection); }
+  void OnMessage(Connection& connection, ByteSpan message) override;
+  void OnWritable(Connection&) override { host_.OnWritable(); }
+  void OnClosed(Connection& connection, const absl::Status& why) override {
+    host_.OnClosed(connection, why);
+  }
+
+  void RegisterLines();
+
+  // --- out --------------------------------------------------------------------------------------
+
+  bool MaySend() const { return connection_ != nullptr && waiting_.may_pass(); }
+  template <class Request>
+  bool SendRequest(ClientCall& call, uint16_t method, const Request& request);
+  Sent TrySend(ClientCall& call);
+  Sent Send(ClientCall& call, uint16_t method);
+  Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
+  Sent SendWithWindows(ClientCall& call, uint16_t method);
+  Sent Refuse(ClientCall& call, absl::Status why);
+  bool SendCancel(SlabHandle slot);
+  CallbackCall& MakeCallbackCall();
+
+  // --- back -------------------------------------------------------------------------------------
+
+  void OnOkReply(ByteSpan frame);
+  void OnOtherReply(ByteSpan frame, SentCalls::Slot slot);
+  void OnOtherFrame(ByteSpan frame);
+  void OnReleased(ByteSpan frame);
+  void ProtocolError(std::string_view what);
+  void End(ClientCall& call, absl::Status status);
+  void EndWell(ClientCall& call);
+  void EndSent(uint64_t first_unsent, const absl::Status& not_sent,
+               const absl::Status& may_have_run);
+
+  // What every call touches: one cache line here, with the first counts of stats_; two from
+  // connection_ on, with the first slot; one of methods_.
+  using SpareCalls = SpareList<CallbackCall, kMaxSpareCalls>;
+  [[no_unique_address]] SpareCalls spare_calls_;
+  bool answered_ = false;
+  bool ended_ = false;
+  WaitingCalls waiting_;  // at most max_queued_calls
+  ChannelStats stats_;    // but for what the parts and the connection know
+
+  alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // while open
+  PrefetchList* prefetch_ = &PrefetchList::None();             // of connection_, if it has one
+  uint64_t max_request_bytes_ = 0;                             // as the server has said
+  const uint64_t max_reply_bytes_;
+  SentCalls sent_;
+
+  alignas(kCacheLineBytes) MethodTable methods_;
+
+  // The rest. Constant after construction:
+  Host& host_;
+  Engine& engine_;
+  const std::string& address_;
+  const ChannelOptions& options_;
+
+  LentMemory lent_;
+  uint32_t max_windows_ = 0;            // in one request; as many as both sides allow
+  EarlyEnds<CallbackCall> early_ends_;  // count() <= max_queued_calls
+};
+
+}  // namespace weft

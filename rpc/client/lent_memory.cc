@@ -1,0 +1,138 @@
+#include "rpc/client/lent_memory.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client/client_call.h"
+#include "transport/connection.h"
+
+namespace weft {
+
+// --- one loan -----------------------------------------------------------------------------------
+
+Loan::Loan(Owner* owner) : owner_(*owner) {
+  for (LentWindow& window : windows_) window.loan = this;
+}
+
+void Loan::Add(const MemorySlice& slice, Rights rights) {
+  WEFT_CHECK(size_ < kMaxWindows);
+  LentWindow& window = windows_[size_++];
+  window.slice = slice;
+  window.rights = rights;
+  window.exposed = window.verified = false;
+}
+
+void Loan::Begin() {
+  for (LentWindow& window : windows_) window.exposed = window.verified = false;
+}
+
+void Loan::EndConnection(std::string_view why) {
+  if (lender_ != nullptr) lender_->end_connection_(why);
+}
+
+absl::Status Loan::Lend(Connection& connection, std::byte* to) {
+  for (uint32_t i = 0; i < size_; ++i) {
+    LentWindow& window = windows_[i];
+    Window entry = {{}, window.rights};
+    if (window.slice.length > 0) {
+      absl::StatusOr<std::unique_ptr<Region>> region = connection.memory().Register(
+          window.slice.bytes(),
+          window.rights == kMayRead ? Access::kRemoteRead : Access::kRemoteWrite);
+      if (!region.ok()) {
+        // Nobody has heard of the others' keys.
+        for (LentWindow& other : windows_) other.region.reset();
+        return Annotate(region.status(), StrCat("lend ", window.slice.length, " bytes"));
+      }
+      window.region = *std::move(region);
+      entry.span = window.region->remote();
+    }
+    EncodeWindow(entry, to + i * kWindowBytes);
+  }
+  for (uint32_t i = 0; i < size_; ++i) {
+    LentWindow& window = windows_[i];
+    window.exposed = window.rights == kMayWrite;
+    window.pinned = window.region != nullptr;  // an empty one lies in no buffer
+    if (window.pinned) window.slice.memory->Pin(window.slice.offset);
+  }
+  releasing_ = false;
+  return absl::OkStatus();
+}
+
+void Loan::Release(Connection& connection) {
+  if (releasing_) return;
+  releasing_ = true;
+  pinned_ = 1;  // until all have been asked for
+  for (LentWindow& window : windows_) {
+    if (window.region == nullptr) continue;
+    ++pinned_;
+    if (connection.memory().Reclaim(std::move(window.region), &window)) --pinned_;
+  }
+  OnWindowReclaimed();
+}
+
+void Loan::OnWindowReclaimed() {
+  if (--pinned_ > 0) return;
+  for (LentWindow& window : windows_) {
+    if (std::exchange(window.pinned, false)) window.slice.memory->Unpin(window.slice.offset);
+  }
+  lender_->OnReclaimed(*this);
+}
+
+// --- all of them --------------------------------------------------------------------------------
+
+absl::Status LentMemory::Lend(Connection& connection, ClientCall& call, SlabHandle slot,
+                              std::byte* table) {
+  Loan& loan = *call.loan;
+  WEFT_RETURN_IF_ERROR(loan.Lend(connection, table));
+  loan.lender_ = this;
+  loan.call_ = &call;
+  loan.slot_ = slot;
+  loans_.PushBack(&loan);
+  return absl::OkStatus();
+}
+
+void LentMemory::EndWhenReclaimed(Connection& connection, ClientCall& call, absl::Status outcome) {
+  Loan& loan = *call.loan;
+  if (loan.lender_ == nullptr) return end_call_(call, std::move(outcome));  // nothing was lent
+  call.state = ClientCall::State::kReclaiming;
+  loan.outcome_ = std::move(outcome);
+  loan.Release(connection);
+}
+
+void LentMemory::OnReclaimed(Loan& loan) {
+  IntrusiveList<Loan>::Remove(&loan);
+  loan.lender_ = nullptr;
+  ClientCall* const call = loan.call_;
+  if (call == nullptr) return loan.owner_.OnReclaimed();
+  // Else the connection is gone, and the call is about to end.
+  if (call->state == ClientCall::State::kReclaiming) end_call_(*call, std::move(loan.outcome_));
+}
+
+void LentMemory::Leave(ClientCall& call) {
+  Loan& loan = *std::exchange(call.loan, nullptr);
+  loan.call_ = nullptr;
+  if (loan.lender_ == nullptr) loan.owner_.OnReclaimed();
+}
+
+void LentMemory::Release(Connection& connection, SlabHandle slot) {
+  for (Loan& loan : loans_) {
+    if (loan.slot_ == slot) return loan.Release(connection);
+  }
+}
+
+void LentMemory::ReclaimAll(Connection& connection) {
+  while (Loan* const loan = loans_.Front()) {
+    loan->Release(connection);
+    WEFT_CHECK(loans_.Front() != loan);
+  }
+}
+
+void LentMemory::EndCalls(const absl::Status& status) {
+  for (Loan& loan : loans_) {
+    if (loan.call_ != nullptr) end_call_(*loan.call_, status);
+  }
+}
+
+}  // namespace weft

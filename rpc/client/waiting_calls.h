@@ -1,0 +1,80 @@
+// The calls of a channel that were not sent yet: they wait in order for a connection, for a slot or
+// credit, or until nobody holds calls back any more.
+//
+// Threads: Hold() any; the rest the engine's. Lifetime: owns nothing; a call that ends is taken out
+//   before.
+// Errors: a full queue takes none.
+// Invariants: size() <= the limit that is given to PushBack(). A waiting call is kQueued.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/check.h"
+#include "core/intrusive_list.h"
+#include "rpc/client/client_call.h"
+
+namespace weft {
+
+class WaitingCalls {
+ public:
+  bool empty() const { return size_ == 0; }
+  uint32_t size() const { return size_; }
+  // A new call overtakes nobody who must not be overtaken.
+  bool may_pass() const { return size_ == 0 && !held(); }
+
+  // Calls started after Hold() wait until as many Release() have come: so that they do not overtake
+  // a write that was accepted before.
+  void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  // True: that was the last one.
+  bool Release() { return holds_.fetch_sub(1, std::memory_order_relaxed) == 1; }
+  bool held() const { return holds_.load(std::memory_order_relaxed) != 0; }
+
+  // False: `limit` calls wait already. REQUIRES: `call` is on no list.
+  [[nodiscard]] bool PushBack(ClientCall& call, uint32_t limit) {
+    if (size_ >= limit) return false;
+    call.state = ClientCall::State::kQueued;
+    calls_.PushBack(&call);
+    ++size_;
+    return true;
+  }
+  // The one that has waited longest; null: none waits, or all are held.
+  ClientCall* PopFront() {
+    if (held() || size_ == 0) return nullptr;
+    --size_;
+    return calls_.PopFront();
+  }
+  // It could not be sent after all. REQUIRES: it came from PopFront(), and nothing was pushed
+  // since.
+  void Return(ClientCall& call) {
+    calls_.PushFront(&call);
+    ++size_;
+  }
+  // REQUIRES: it waits here.
+  void Remove(ClientCall& call) {
+    IntrusiveList<ClientCall>::Remove(&call);
+    --size_;
+  }
+
+  // Takes out, in order, all calls, or those only that do not wait for a server
+  // (CallOptions::wait_for_server).
+  void TakeAll(bool also_patient, IntrusiveList<ClientCall>* taken) {
+    for (ClientCall& call : calls_) {
+      if (call.wait_for_server && !also_patient) continue;
+      Remove(call);
+      taken->PushBack(&call);
+    }
+  }
+
+  void CheckInvariants(uint32_t limit) {
+    WEFT_CHECK(calls_.CountSlowly() == size_ && size_ <= limit);
+    for (const ClientCall& call : calls_) WEFT_CHECK(call.state == ClientCall::State::kQueued);
+  }
+
+ private:
+  IntrusiveList<ClientCall> calls_;
+  uint32_t size_ = 0;
+  std::atomic<uint32_t> holds_ = 0;
+};
+
+}  // namespace weft
