@@ -34,7 +34,7 @@ class AllocationTest : public testing::Test {
     return meter.counts();
   }
 
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineCore> engine_;
   ProbeService service_;
   LayoutLedger ledger_;
   std::unique_ptr<Server> server_;

@@ -105,7 +105,7 @@ class BulkNetworkTest : public testing::TestWithParam<PathKind> {
     server_.reset();
     EXPECT_TRUE(service_->memory_.CanariesLive());
     // Registered memory goes on the engine that has registered it.
-    RunOnEngine(*engine_, [this] { service_.reset(); });
+    RunOnEngine(CoreOf(*engine_), [this] { service_.reset(); });
   }
 
   std::unique_ptr<Channel> Open() {
@@ -167,14 +167,14 @@ class BulkNetworkTest : public testing::TestWithParam<PathKind> {
                       EXPECT_TRUE(status.ok()) << status;
                       EXPECT_TRUE(lane.bulk.Received(lane.reply.data()).ok());
                       EXPECT_TRUE(lane.received.Holds(lane.seed));
-                      if (++ended == calls) channel->engine().Finish(all);
+                      if (++ended == calls) CoreOf(channel->engine()).Finish(all);
                       if (started < calls) next(lane);
                     });
     };
-    ASSERT_TRUE(channel->engine().Enter());
+    ASSERT_TRUE(CoreOf(channel->engine()).Enter());
     for (auto& lane : lanes) next(*lane);
-    EXPECT_TRUE(channel->engine().Wait(all));
-    channel->engine().Leave();
+    EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
+    CoreOf(channel->engine()).Leave();
   }
 
   TwoThreads executor_;

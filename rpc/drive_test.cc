@@ -103,7 +103,7 @@ TEST_P(ExternalClient, CallbacksComeToTheApplicationsLoop) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(std::this_thread::get_id(), loop);
       if (--left == 0) {
-        engine->Finish(all);
+        CoreOf(*engine).Finish(all);
       } else {
         next();
       }
@@ -126,12 +126,12 @@ TEST_P(EveryServer, AServerRunsOnAnyEngine) {
       const absl::Status status = stub.Echo(MakeData(i, 64), &reply, kPatient);
       ASSERT_TRUE(status.ok()) << "call " << i << ": " << status;
     }
-    ASSERT_TRUE(server_engine_->Post([&] { server_engine_->Finish(stop); }));
+    ASSERT_TRUE(server_engine_->Post([&] { CoreOf(*server_engine_).Finish(stop); }));
   });
   if (drive() == Drive::kExternal) {
     RunLoop(*server_engine_, stop);
   } else {
-    EXPECT_TRUE(server_engine_->Wait(stop));
+    EXPECT_TRUE(CoreOf(*server_engine_).Wait(stop));
   }
   client.join();
 }

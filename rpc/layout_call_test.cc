@@ -42,8 +42,8 @@ class LayoutCallTest : public testing::Test {
     server_.reset();
   }
 
-  Engine& client() { return network_.Node("client"); }
-  Engine& server_engine() { return network_.Node("server"); }
+  EngineCore& client() { return CoreOf(network_.Node("client")); }
+  EngineCore& server_engine() { return CoreOf(network_.Node("server")); }
 
   void Serve(Service* service, const ServerOptions& options = {}) {
     server_ = *Server::Create(server_engine(), options);

@@ -87,14 +87,14 @@ TEST_P(LayoutNetworkTest, SixtyFourOutstandingCallsKeepTheirReplies) {
     stub.Move(MakePayment(2, amount), reply, {}, [&, reply, amount](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(reply->amount, amount + 2);
-      if (++ended == kCalls) channel->engine().Finish(all);
+      if (++ended == kCalls) CoreOf(channel->engine()).Finish(all);
       if (started < kCalls) next(reply);
     });
   };
-  ASSERT_TRUE(channel->engine().Enter());
+  ASSERT_TRUE(CoreOf(channel->engine()).Enter());
   for (BalanceLayout& reply : replies) next(&reply);
-  EXPECT_TRUE(channel->engine().Wait(all));
-  channel->engine().Leave();
+  EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
+  CoreOf(channel->engine()).Leave();
 }
 
 // From threads that may not drive the engine, structs are handed over, and still are the caller's.
@@ -120,9 +120,9 @@ TEST_P(LayoutNetworkTest, ThreadsShareAChannelOnAnotherThreadsEngine) {
           Waiter done;
           stub.Move(MakePayment(4, amount), &later, {}, [&](const absl::Status& status) {
             EXPECT_TRUE(status.ok()) << status;
-            engine->Finish(done);
+            CoreOf(*engine).Finish(done);
           });
-          engine->Wait(done);
+          CoreOf(*engine).Wait(done);
           EXPECT_EQ(later.amount, amount + 4);
         }
       });

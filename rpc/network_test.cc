@@ -110,14 +110,14 @@ TEST_P(NetworkTest, SixtyFourOutstandingCallsKeepTheirOrderAndReplies) {
     stub.Echo(lane.request, &lane.reply, {}, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(lane.reply.number(), lane.request.number());
-      if (++ended == kCalls) channel->engine().Finish(all);
+      if (++ended == kCalls) CoreOf(channel->engine()).Finish(all);
       if (started < kCalls) next(lane);
     });
   };
-  ASSERT_TRUE(channel->engine().Enter());
+  ASSERT_TRUE(CoreOf(channel->engine()).Enter());
   for (Lane& lane : lanes) next(lane);
-  EXPECT_TRUE(channel->engine().Wait(all));
-  channel->engine().Leave();
+  EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
+  CoreOf(channel->engine()).Leave();
 }
 
 TEST_P(NetworkTest, SeveralThreadsShareOneChannel) {
@@ -195,10 +195,10 @@ TEST_P(NetworkTest, HandlersOnOtherThreadsHandTheirRepliesBack) {
   for (uint64_t i = 0; i < replies.size(); ++i) {
     stub.Echo(MakeData(i, 100), &replies[i], {}, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
-      if (++ended == 500) channel->engine().Finish(all);
+      if (++ended == 500) CoreOf(channel->engine()).Finish(all);
     });
   }
-  EXPECT_TRUE(channel->engine().Wait(all));
+  EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
   for (uint64_t i = 0; i < replies.size(); ++i) EXPECT_EQ(replies[i].number(), i);
 }
 

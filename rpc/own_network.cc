@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
   engine_options.name = "weft-client";
   engine_options.spin_ns = options.spin_ns;
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
-  Engine& engine = *own_engine;
+  EngineCore& engine = CoreOf(*own_engine);
   return Make(std::move(own_engine), engine, address, options);
 }
 
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& opti
   engine_options.spin_ns = options.spin_ns;
   engine_options.cpu = options.cpu;
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
-  Engine& engine = *own_engine;
+  EngineCore& engine = CoreOf(*own_engine);
   return Make(std::move(own_engine), engine, options);
 }
 

@@ -93,13 +93,13 @@ TEST_P(ProcessTest, KilledServerFailsEveryCallOnceAndOtherChannelsGoOn) {
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
       EXPECT_NE(status.message().find("may have run"), absl::string_view::npos) << status;
       ++completions[i];
-      if (++ended == kCalls) channel->engine().Finish(all);
+      if (++ended == kCalls) CoreOf(channel->engine()).Finish(all);
     });
   }
   // All of them have left when a later call has returned.
   ASSERT_TRUE(stub.Echo(MakeData(1, 64), &reply).ok());
   doomed.Kill();
-  ASSERT_TRUE(channel->engine().Wait(all));
+  ASSERT_TRUE(CoreOf(channel->engine()).Wait(all));
   EXPECT_EQ(completions, std::vector<int>(kCalls, 1));
 
   EXPECT_TRUE(other_stub.Echo(MakeData(2, 64), &reply).ok());

@@ -14,6 +14,7 @@
 #include "core/poison.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/engine.h"
 
 namespace weft {
 
@@ -289,7 +290,7 @@ LocalMemory& Buffer::memory() const { return cell_->slab->memory(); }
 size_t Buffer::offset() const { return cell_->offset; }
 
 BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
-    : engine_(engine), core_(std::make_shared<BufferPoolCore>(options)) {}
+    : engine_(&CoreOf(*engine)), core_(std::make_shared<BufferPoolCore>(options)) {}
 
 BufferPool::~BufferPool() {
   if (engine_->Enter()) {

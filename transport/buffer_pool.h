@@ -32,7 +32,6 @@
 
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
-#include "transport/engine.h"
 #include "transport/local_memory.h"
 #include "transport/mapped_memory.h"
 #include "transport/options.h"
@@ -40,6 +39,8 @@
 namespace weft {
 
 class BufferPoolCore;
+class Engine;
+class EngineCore;
 struct BufferCell;
 
 // Memory of the pool in one user's hands. Destroying it gives it back, from any thread.
@@ -90,7 +91,7 @@ class BufferPool {
   MappedMemory::Pages pages() const;
 
  private:
-  Engine* const engine_;
+  EngineCore* const engine_;
   const std::shared_ptr<BufferPoolCore> core_;  // outlives the pool while buffers are out
 };
 

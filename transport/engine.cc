@@ -62,16 +62,19 @@ void NameAndPinThread(const EngineOptions& options) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options,
-                                                       TransportFactory make_transport) {
+absl::StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const EngineOptions& options,
+                                                               TransportFactory make_transport) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  std::unique_ptr<Engine> engine(new Engine(options));
+  std::unique_ptr<EngineCore> engine(new EngineCore(options));
   WEFT_RETURN_IF_ERROR(engine->Start(std::move(make_transport)));
   return engine;
 }
 
-Engine::Engine(const EngineOptions& options)
-    : clock_(options.clock != nullptr ? options.clock : &Clock::Real()),
+Engine::Engine(Clock* clock) : clock_(clock) {}
+Engine::~Engine() = default;
+
+EngineCore::EngineCore(const EngineOptions& options)
+    : Engine(options.clock != nullptr ? options.clock : &Clock::Real()),
       options_(options),
       timers_(clock_->NowNs()),
       inbox_(options.inbox_slots),
@@ -79,7 +82,7 @@ Engine::Engine(const EngineOptions& options)
   turn_ns_ = clock_->NowNs();
 }
 
-absl::Status Engine::Start(TransportFactory make_transport) {
+absl::Status EngineCore::Start(TransportFactory make_transport) {
   WEFT_ASSIGN_OR_RETURN(doorbell_, Doorbell::Create());
   WEFT_ASSIGN_OR_RETURN(poller_, Poller::Create());
   WEFT_RETURN_IF_ERROR(poller_->Add(doorbell_->event_fd(), EPOLLIN, /*handler=*/nullptr));
@@ -97,7 +100,7 @@ absl::Status Engine::Start(TransportFactory make_transport) {
   return absl::OkStatus();
 }
 
-Engine::~Engine() {
+EngineCore::~EngineCore() {
   stop_.store(true, std::memory_order_release);
   if (thread_.joinable()) {
     doorbell_->Ring();
@@ -112,7 +115,7 @@ Engine::~Engine() {
 
 // --- driving ------------------------------------------------------------------------------------
 
-void Engine::RunOwnThread() {
+void EngineCore::RunOwnThread() {
   NameAndPinThread(options_);
   WEFT_CHECK(TakeRole());
   while (!stop_.load(std::memory_order_acquire)) Step(kNoDeadline);
@@ -120,13 +123,14 @@ void Engine::RunOwnThread() {
 }
 
 int Engine::Poll(int budget) {
-  if (!Enter()) return 0;
-  const int work = RunTurn(budget);
-  Leave();
+  EngineCore& core = CoreOf(*this);
+  if (!core.Enter()) return 0;
+  const int work = core.RunTurn(budget);
+  core.Leave();
   return work;
 }
 
-int Engine::RunTurn(int budget) {
+int EngineCore::RunTurn(int budget) {
   WEFT_DCHECK(!in_turn_);
   in_turn_ = true;
   if (doorbell_->armed()) [[unlikely]]
@@ -150,7 +154,7 @@ int Engine::RunTurn(int budget) {
 // After a turn that found nothing: a few looks at the transport alone. What arrives is found sooner
 // than by whole turns, in which the clock alone costs as much as a look. True: there was something,
 // or there is in the inbox.
-bool Engine::LookAgain() {
+bool EngineCore::LookAgain() {
   in_turn_ = true;
   bool found = false;
   for (int look = 0; look < kLooks && !found; ++look) {
@@ -167,12 +171,12 @@ bool Engine::LookAgain() {
 
 // What rang is taken late, after the work that it rang for: no one rings while the bell is not
 // armed, and who is about to sleep arms it first and then looks for work.
-int Engine::LookAtDescriptors() {
+int EngineCore::LookAtDescriptors() {
   if (std::exchange(rang_, false)) doorbell_->Drain();
   return poller_->Poll();
 }
 
-int Engine::DrainInbox(int budget) {
+int EngineCore::DrainInbox(int budget) {
   int tasks = 0;
   Function<void()> task;
   while (tasks < budget && inbox_.TryPop(&task)) {
@@ -184,7 +188,7 @@ int Engine::DrainInbox(int budget) {
 }
 
 // One turn, and where it found nothing: wait, first by spinning, then asleep.
-void Engine::Step(uint64_t until_ns) {
+void EngineCore::Step(uint64_t until_ns) {
   if (RunTurn(kDefaultBudget) > 0) return;
   if (idle_since_ns_ == kNotIdle) idle_since_ns_ = turn_ns_;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
@@ -199,20 +203,27 @@ void Engine::Step(uint64_t until_ns) {
 }
 
 bool Engine::Arm() {
-  doorbell_->Arm();
-  if (inbox_.empty() && !stop_.load(std::memory_order_acquire) && transport_->Arm()) return true;
-  Wake();
+  EngineCore& core = CoreOf(*this);
+  core.doorbell_->Arm();
+  if (core.inbox_.empty() && !core.stop_.load(std::memory_order_acquire) && transport_->Arm()) {
+    return true;
+  }
+  core.Wake();
   return false;
 }
 
+int Engine::fd() const { return CoreOf(*this).poller_->descriptor(); }
+
+uint64_t Engine::NextTimerNs() const { return CoreOf(*this).timers_.NextDeadlineNs(); }
+
 // After a sleep, or instead of one. What woke us may be a descriptor: the next turn looks.
-void Engine::Wake() {
+void EngineCore::Wake() {
   doorbell_->Disarm();
   rang_ = true;
   next_descriptor_check_ns_ = 0;
 }
 
-void Engine::Sleep(uint64_t until_ns) {
+void EngineCore::Sleep(uint64_t until_ns) {
   if (!Arm()) return;
   const uint64_t now_ns = clock_->NowNs();
   uint64_t sleep_ns = until_ns > now_ns ? until_ns - now_ns : 0;
@@ -223,7 +234,7 @@ void Engine::Sleep(uint64_t until_ns) {
 
 // --- who drives ---------------------------------------------------------------------------------
 
-bool Engine::MayDrive() const {
+bool EngineCore::MayDrive() const {
   switch (options_.drive) {
     case EngineOptions::Drive::kCaller:
       return true;
@@ -235,9 +246,9 @@ bool Engine::MayDrive() const {
   return false;
 }
 
-void Engine::Adopt() { owner_.store(ThreadNumber(), std::memory_order_relaxed); }
+void Engine::Adopt() { CoreOf(*this).owner_.store(ThreadNumber(), std::memory_order_relaxed); }
 
-bool Engine::TakeRole() {
+bool EngineCore::TakeRole() {
   uint64_t nobody = 0;
   if (!driver_.compare_exchange_strong(nobody, ThreadNumber(), std::memory_order_seq_cst)) {
     return false;
@@ -246,24 +257,27 @@ bool Engine::TakeRole() {
   return true;
 }
 
-void Engine::DropRole() {
+void EngineCore::DropRole() {
   driver_.store(0, std::memory_order_seq_cst);
   NotifySleepers();
 }
 
-bool Engine::BecomeDriver() { return MayDrive() && TakeRole(); }
+bool EngineCore::BecomeDriver() { return MayDrive() && TakeRole(); }
 
 // --- other threads ------------------------------------------------------------------------------
 
 bool Engine::Post(Function<void()>&& task) {
-  posters_.fetch_add(1, std::memory_order_relaxed);
-  const bool posted = inbox_.TryPush(std::move(task));
-  if (posted) doorbell_->Ring();
-  posters_.fetch_sub(1, std::memory_order_release);
+  EngineCore& core = CoreOf(*this);
+  core.posters_.fetch_add(1, std::memory_order_relaxed);
+  const bool posted = core.inbox_.TryPush(std::move(task));
+  if (posted) core.doorbell_->Ring();
+  core.posters_.fetch_sub(1, std::memory_order_release);
   return posted;
 }
 
-bool Engine::Wait(Waiter& waiter, uint64_t deadline_ns) {
+const CounterSet& Engine::counters() const { return CoreOf(*this).counters_; }
+
+bool EngineCore::Wait(Waiter& waiter, uint64_t deadline_ns) {
   WEFT_CHECK(!InTurn());
   if (waiter.done()) return true;
   if (Enter()) {
@@ -275,7 +289,7 @@ bool Engine::Wait(Waiter& waiter, uint64_t deadline_ns) {
   return waiter.done();
 }
 
-void Engine::Finish(Waiter& waiter) {
+void EngineCore::Finish(Waiter& waiter) {
   if (waiter.driven_) return waiter.done_.store(true, std::memory_order_relaxed);
   // Sequentially consistent with the look at sleepers_: a follower raises sleepers_ first and looks
   // at done_ afterwards, so one of the two sees the other.
@@ -283,13 +297,13 @@ void Engine::Finish(Waiter& waiter) {
   NotifySleepers();
 }
 
-void Engine::NotifySleepers() {
+void EngineCore::NotifySleepers() {
   if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   changed_.notify_all();
 }
 
-void Engine::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
+void EngineCore::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
   idle_since_ns_ = kNotIdle;
   waiter.driven_ = true;
   while (!waiter.done()) {
@@ -300,7 +314,7 @@ void Engine::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
 }
 
 // Spins for as long as the engine itself would. True: something changed, look again.
-bool Engine::SpinUntil(const Waiter& waiter, uint64_t deadline_ns) {
+bool EngineCore::SpinUntil(const Waiter& waiter, uint64_t deadline_ns) {
   const uint64_t start_ns = clock_->NowNs();
   const bool may_drive = MayDrive();
   for (;;) {
@@ -312,7 +326,7 @@ bool Engine::SpinUntil(const Waiter& waiter, uint64_t deadline_ns) {
   }
 }
 
-void Engine::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
+void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
   SpinUntil(waiter, deadline_ns);
   std::unique_lock<std::mutex> lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);

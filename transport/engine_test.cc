@@ -31,8 +31,8 @@ class QuietTransport : public Transport {
   bool Arm() override { return true; }
 };
 
-std::unique_ptr<Engine> MakeEngine(const EngineOptions& options) {
-  auto engine = Engine::Create(
+std::unique_ptr<EngineCore> MakeEngine(const EngineOptions& options) {
+  auto engine = EngineCore::Create(
       options, [](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
         return std::make_unique<QuietTransport>();
       });
@@ -61,7 +61,7 @@ class CountingTimer : public Timer {
 };
 
 // Has the engine finish `waiter` from its inbox.
-bool PostFinish(Engine& engine, Waiter& waiter) {
+bool PostFinish(EngineCore& engine, Waiter& waiter) {
   return engine.Post([&engine, &waiter] { engine.Finish(waiter); });
 }
 
@@ -172,7 +172,7 @@ TEST(Engine, AfterALongTurnItSpinsAsLongAsAfterAShortOne) {
   EngineOptions options = Options(Drive::kCaller, /*spin_ns=*/kNsPerMs);
   options.clock = &clock;
   SlowTransport* transport = nullptr;
-  const auto engine = Engine::Create(
+  const auto engine = EngineCore::Create(
       options, [&](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
         auto made = std::make_unique<SlowTransport>(&clock);
         transport = made.get();
@@ -250,7 +250,7 @@ TEST(Engine, APosterMayStillBeReturningWhenTheEngineIsDestroyed) {
 TEST(Engine, BadOptionsAreNamed) {
   EngineOptions options;
   options.inbox_slots = 1000;
-  const auto engine = Engine::Create(options, nullptr);
+  const auto engine = EngineCore::Create(options, nullptr);
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(engine.status().message().find("1000"), absl::string_view::npos);
 }

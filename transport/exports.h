@@ -93,9 +93,4 @@ class Exports {
 // Exports of one engine at one time. Each is an object of about 300 bytes.
 inline constexpr uint32_t kMaxExports = 4096;
 
-// Bytes of all exports of one engine together, unless NetworkOptions::max_exported_bytes says
-// otherwise. Exports take no memory of their own: the bound is there so that a mistaken length does
-// not offer the address space to peers. 1 TiB is more than one process serves.
-inline constexpr uint64_t kDefaultExportedBytes = uint64_t{1} << 40;
-
 }  // namespace weft

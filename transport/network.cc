@@ -210,7 +210,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& engine_options,
                                                           const NetworkOptions& options) {
-  return Engine::Create(engine_options, [options](const EngineContext& engine) {
+  return EngineCore::Create(engine_options, [options](const EngineContext& engine) {
     return MakeNetworkTransport(engine, options);
   });
 }

@@ -48,4 +48,10 @@ struct BufferPoolOptions {
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
+// Bytes of all exports of one engine together (exports.h), unless
+// NetworkOptions::max_exported_bytes says otherwise. Exports take no memory of their own: the bound
+// is there so that a mistaken length does not offer the address space to peers. 1 TiB is more than
+// one process serves.
+inline constexpr uint64_t kDefaultExportedBytes = uint64_t{1} << 40;
+
 }  // namespace weft

@@ -60,6 +60,7 @@ class ClientCall;
 class Channel;
 class ClientConnection;
 class Engine;
+class EngineCore;
 struct LayoutCall;
 struct ServiceDescriptor;
 
@@ -133,7 +134,7 @@ class alignas(kCacheLineBytes) Channel : public InDenseMemory {
   Channel& operator=(const Channel&) = delete;
 
   const std::string& address() const { return address_; }
-  Engine& engine() { return engine_; }
+  Engine& engine();
 
   // The path of the present connection; UNAVAILABLE, with the last reason, when there is none.
   absl::StatusOr<PathInfo> path();
@@ -175,10 +176,11 @@ class alignas(kCacheLineBytes) Channel : public InDenseMemory {
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
 
-  Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
+  Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
           const ChannelOptions& options);
   static absl::StatusOr<std::unique_ptr<Channel>> Make(std::unique_ptr<Engine> own_engine,
-                                                       Engine& engine, const std::string& address,
+                                                       EngineCore& engine,
+                                                       const std::string& address,
                                                        const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
@@ -211,7 +213,7 @@ class alignas(kCacheLineBytes) Channel : public InDenseMemory {
 
   // Constant after construction. What every call touches, in one cache line:
   const std::unique_ptr<Engine> own_engine_;  // null: the application's
-  Engine& engine_;
+  EngineCore& engine_;
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
 

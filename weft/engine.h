@@ -1,7 +1,181 @@
-// One thread's progress, and what it is made with: Engine, EngineOptions, Clock;
-// OpenNetworkEngine(), NetworkOptions, and what explains paths.
+// An Engine is one thread's progress: a network, timers and the tasks of other threads. Channels,
+// servers and connections belong to one, and their callbacks run on the thread that drives it.
+//
+//   absl::StatusOr<std::unique_ptr<Engine>> engine = OpenNetworkEngine({});
+//   auto channel = Channel::Open(**engine, "db7:4711");
+//
+// A Channel or Server that is given no engine brings its own. Programs make one to share it among
+// several, to have callbacks without waiting, or to run it in an event loop of their own.
+//
+// Three ways to drive an engine:
+//
+//   kOwnThread  the engine starts a thread of its own. Callbacks run there.
+//   kCaller     whoever waits in a blocking call drives while waiting, with no hand-over and no
+//               wake-up; further waiters sleep, and one takes over when the driver leaves.
+//               Nothing happens while nobody waits or polls.
+//   kExternal   the application calls Poll() from its own loop, on one thread, and sleeps on fd()
+//               after Arm(). No thread is started.
+//
+// Waiting is adaptive: spin for EngineOptions::spin_ns without traffic, then sleep.
+//
+// One address names a server: host:port, [v6]:port or unix:/path. Client and server agree there on
+// a path, and docs/paths.md says how; WEFT_PATHS=shm,tcp in the environment restricts and orders
+// the paths of every connection that does not say so itself (LinkOptions::paths). There are such
+// variables for RDMA devices, GIDs and subnets too.
+//
+// Threads: as marked at each function; functions that stand alone, any.
+// Lifetime: destroyed on any thread, after everything that uses it (a Post() whose task has run may
+//   still be returning), when nobody drives it; it stops its own thread first and then closes its
+//   connections (OnClosed(CANCELLED) comes from inside the destructor).
+// Errors: INVALID_ARGUMENT names the option or variable and its bounds.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "core/cache_line.h"
 #include "core/clock.h"
-#include "transport/engine.h"
-#include "transport/network.h"
+#include "core/counters.h"
+#include "core/function.h"
+#include "transport/options.h"
+#include "transport/region.h"
+
+namespace weft {
+
+class Connection;
+class EngineCore;
+class Transport;
+
+struct EngineOptions {
+  enum class Drive : uint8_t { kOwnThread = 1, kCaller = 2, kExternal = 3 };
+  // Behaviour.
+  Drive drive = Drive::kOwnThread;
+  std::string name = "weft";  // of the thread, at most 15 characters
+  Clock* clock = nullptr;     // null: Clock::Real(); outlives the engine
+  // Performance.
+  uint64_t spin_ns = kDefaultSpinNs;  // how long to poll without work before sleeping. Higher: no
+                                      // wake-up for calls that come closely; costs CPU.
+                                      // kSpinForever: never sleep.
+  uint32_t inbox_slots = 4096;        // tasks posted and not yet run; power of two, 16..65536
+  int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
+};
+
+namespace internal {
+
+inline constinit thread_local char thread_place = 0;
+
+// Unique among the threads that live; never 0.
+inline uint64_t ThreadNumber() { return reinterpret_cast<uint64_t>(&thread_place); }
+
+}  // namespace internal
+
+class Engine {
+ public:
+  virtual ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- any thread -------------------------------------------------------------------------------
+
+  // This thread drives the engine now: engine-thread functions may be called directly.
+  bool OnEngine() const {
+    return driver_.load(std::memory_order_relaxed) == internal::ThreadNumber();
+  }
+
+  // Runs `task` on the engine soon. False: the inbox is full (RESOURCE_EXHAUSTED for the caller),
+  // and `task` is as it was. In kCaller mode it runs when somebody next drives.
+  bool Post(Function<void()>&& task);
+
+  // What this engine has done: path.opened.shm, ... (the transport's header says which there are).
+  const CounterSet& counters() const;
+  Clock& clock() { return *clock_; }
+
+  // --- who drives -------------------------------------------------------------------------------
+
+  // One turn: inbox, transport, timers, descriptors, then what was committed is sent. Returns how
+  // much there was to do; 0 if this thread may not drive. kCaller: any thread. kExternal: the
+  // application's loop, on the thread that created the engine or, later, called Adopt().
+  // kOwnThread: not for applications, the engine's own thread does it.
+  int Poll(int budget = kDefaultBudget);
+  static constexpr int kDefaultBudget = 64;
+
+  // kExternal: this thread owns the engine from now on: it polls, and callbacks run here. For an
+  // engine created elsewhere; call it before others use the engine.
+  void Adopt();
+
+  // kExternal: readable when there is something to do, after Arm() returned true.
+  int fd() const;
+  // kExternal: prepares to sleep on fd(), not longer than until NextTimerNs(). False: do not sleep,
+  // Poll().
+  bool Arm();
+  // On clock().
+  uint64_t NextTimerNs() const;
+
+  // --- engine thread ----------------------------------------------------------------------------
+
+  // The layer without RPC (weft/connection.h).
+  Transport& transport() { return *transport_; }
+
+ private:
+  friend class EngineCore;  // every Engine is one: transport/engine.h
+
+  explicit Engine(Clock* clock);
+
+  // EngineCore goes on in this cache line with the rest of what every turn and every call touches.
+  alignas(kCacheLineBytes) std::atomic<uint64_t> driver_{0};  // a thread's number; 0: nobody
+  // Constant after construction.
+  Clock* const clock_;
+  std::unique_ptr<Transport> transport_;
+};
+
+struct NetworkOptions {
+  // Behaviour.
+  // Where tcp paths listen: an interface's name ("eth0") or one of its numeric addresses; empty:
+  // all interfaces, over IPv4 and IPv6 where the system has both. (The control address is
+  // Listen()'s; RDMA paths listen on the addresses of their ports.)
+  std::string bind_interface;
+  // Ways to a peer's memory over shared memory that one-sided operations may take by themselves:
+  // memcpy into files that both map, and process_vm_readv(2) or process_vm_writev(2). Each is taken
+  // where it works; without both, the peer is asked to copy. For who suspects one of them.
+  bool shm_mappings = true;
+  bool shm_system_calls = true;
+
+  // Performance.
+  // Bytes of one batch, 1024..65536 in steps of 64: the largest message that travels without a
+  // round trip of its own is a little smaller. Larger: more memory (each connection holds two
+  // windows of slots), fewer round trips for messages in between. Shared memory uses at most 8192
+  // of it, which is what its rings are made for; tcp sends messages of up to 64 KiB without a round
+  // trip whatever this is (transfer_table.h).
+  uint32_t slot_bytes = 8192;
+  // Registered slots, in bytes, for each path: windows of new connections beyond it are refused
+  // with RESOURCE_EXHAUSTED. At least 1 MiB. On tcp a quarter is for messages above slot_bytes;
+  // below 64 MiB there is none, and they are fetched.
+  uint64_t max_pool_bytes = uint64_t{256} << 20;
+  // Buffers of large messages, in bytes, for each path and direction; taken as needed. At least
+  // kMaxMessageBytes. Lower: senders of large messages meet RESOURCE_EXHAUSTED sooner.
+  uint64_t max_large_bytes = uint64_t{256} << 20;
+  // What the application may have registered at one time with each path (Connection::Register(),
+  // buffer pools), in bytes. At least 1 MiB. Lower: RESOURCE_EXHAUSTED, which names it, sooner. The
+  // counters memory.registrations and memory.registered_bytes of the engine say how much there is.
+  uint64_t max_region_bytes = kDefaultRegionBytes;
+  // Bytes of all exports (Transport::exports()) together. They cost nothing: it bounds what a
+  // mistaken length can offer to peers.
+  uint64_t max_exported_bytes = kDefaultExportedBytes;
+};
+
+// An engine on the real network.
+absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& engine_options,
+                                                          const NetworkOptions& options = {});
+
+// Which path carries this connection and why, a line for each candidate. For an open connection, or
+// inside OnClosed(). Ends with a newline.
+std::string ExplainConnection(const Connection& connection);
+
+// What this process has to build paths of: libfabric's version and providers, and the variables
+// that restrict it. Takes about 0.1 s the first time. Ends with a newline.
+std::string ExplainNetwork();
+
+}  // namespace weft

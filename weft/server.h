@@ -37,6 +37,7 @@ namespace weft {
 class Buffer;
 class BufferPool;
 class Engine;
+class EngineCore;
 class ExportedMemory;
 class ServerCore;
 class Service;
@@ -129,7 +130,8 @@ class Server {
  private:
   Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
   static absl::StatusOr<std::unique_ptr<Server>> Make(std::unique_ptr<Engine> own_engine,
-                                                      Engine& engine, const ServerOptions& options);
+                                                      EngineCore& engine,
+                                                      const ServerOptions& options);
 
   const std::unique_ptr<Engine> own_engine_;  // null: the application's
   const std::unique_ptr<BufferPool> buffers_;

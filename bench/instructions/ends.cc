@@ -83,7 +83,7 @@ class Ends::Impl {
     client_drive.spin_ns = kSpinForever;
     WEFT_ASSIGN_OR_RETURN(
         client_engine_,
-        Engine::Create(
+        EngineCore::Create(
             client_drive,
             [this](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
               WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Transport> network,
@@ -191,7 +191,7 @@ class Ends::Impl {
 
   EchoService service_;
   PolledServer server_;
-  std::unique_ptr<Engine> client_engine_;
+  std::unique_ptr<EngineCore> client_engine_;
   Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Echo::Stub> stub_;

@@ -75,10 +75,10 @@ absl::StatusOr<LatencyHistogram> Clients::RoundTripsOver(
 }
 
 void Clients::LookAfter() {
-  if (!engine_->Enter()) return;
+  if (!CoreOf(*engine_).Enter()) return;
   while (engine_->Poll() > 0) {
   }
-  engine_->Leave();
+  CoreOf(*engine_).Leave();
 }
 
 }  // namespace weft::bench

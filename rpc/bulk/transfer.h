@@ -1,33 +1,20 @@
-// One transfer between a handler's memory and its client's, and the queue of those that wait for
-// their turn on the connection.
+// One transfer between a handler's memory and its client's.
 //
-// A connection has a limited number of one-sided operations outstanding, and the queue a limited
-// number of bytes (pace.h); transfers beyond either wait here, oldest first (a waiting one may
-// leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
+// It waits for its turn on the connection in a TransferQueue (transfer_queue.h). As long as it is
+// not over, its memory is the transfer's, and its call stays, whatever becomes of the call or of
+// the connection.
 //
-// Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
-// acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
-// round trip later. One that is alone has no need of it. As long as it is not over, its memory is
-// the transfer's, and its call stays, whatever becomes of the call or of the connection.
-//
-// Threads: the engine's. Lifetime: transfers belong to their calls, which stay until they have
-//   ended; the queue belongs to its host, the ServerConnection.
+// Threads: the engine's. Lifetime: its call's, which stays until it has ended.
 // Invariants: every transfer that was started ends exactly once, through OnEnded(), and one that
 // was
-//   posted never from inside Start(). As long as one waits, another is posted, or OnWritable() will
-//   come.
+//   posted never from inside TransferQueue::Start().
 #pragma once
-
-#include <cstdint>
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
-#include "core/timer_wheel.h"
 #include "rpc/bulk/memory_slice.h"
-#include "rpc/bulk/pace.h"
 #include "transport/operation.h"
 #include "transport/region.h"
-#include "transport/transport.h"
 
 namespace weft {
 
@@ -55,56 +42,6 @@ class BulkTransfer : private Operation, public ListNode<> {
 
   TransferQueue* queue_ = nullptr;     // while posted
   BulkTransfer* next_done_ = nullptr;  // in the queue's list of those that are done
-};
-
-class TransferQueue final : private Timer {
- public:
-  class Host {
-   public:
-    // Around the end of a transfer, with which the call and its connection may end.
-    virtual void BeginEnd() = 0;
-    virtual void FinishEnd() = 0;  // the queue may be gone afterwards
-    // nullptr: gone.
-    virtual Connection* connection() = 0;
-    virtual TimerWheel& timers() = 0;
-
-   protected:
-    ~Host() = default;
-  };
-
-  explicit TransferQueue(Host* host) : host_(host) {}
-
-  // REQUIRES: nothing has been started.
-  void SetPace(const BulkPace& pace) { pace_ = pace; }
-
-  // Posts it, or keeps it until there is room. REQUIRES: host->connection().
-  void Start(BulkTransfer& transfer);
-  // The connection may take more.
-  void Pump();
-
- private:
-  friend class BulkTransfer;
-
-  // False: not now.
-  bool TryPost(BulkTransfer& transfer);
-  uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
-  bool IsInPace(bool push, uint64_t bytes);
-  TransferKind KindOf(const BulkTransfer& transfer) const;
-  void EndSoon(BulkTransfer& transfer);
-  // Timer: some are done.
-  void OnTimer() override;
-  void End(BulkTransfer& transfer, const absl::Status& status);
-  void SendReplies();
-
-  Host* const host_;
-  BulkPace pace_ = PaceOf(PathKind::kSim);
-  uint64_t pushed_bytes_ = 0;     // posted and not ended
-  uint64_t fetched_bytes_ = 0;    // the same, the other way
-  uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
-  IntrusiveList<BulkTransfer> waiting_;
-  // Done inside the call that posted them; they end with the next timer, oldest first.
-  BulkTransfer* first_done_ = nullptr;
-  BulkTransfer* last_done_ = nullptr;
 };
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-BulkCall::BulkCall(Channel& channel) : engine_(channel.engine()) {}
+BulkCall::BulkCall(Channel& channel) : engine_(CoreOf(channel.engine())) {}
 
 BulkCall::~BulkCall() {
   if (state() == State::kReclaimed) return;
@@ -19,7 +19,7 @@ BulkCall::~BulkCall() {
   RunOnEngine(engine_, [this] {
     loan_.EndConnection("the server has not given back the memory of a call");
   });
-  WEFT_CHECK(WaitReclaimed(Engine::kNoDeadline));
+  WEFT_CHECK(WaitReclaimed(EngineCore::kNoDeadline));
 }
 
 // --- before the call ----------------------------------------------------------------------------
@@ -68,7 +68,7 @@ void BulkCall::Clear() {
   mistake_ = absl::OkStatus();
 }
 
-absl::StatusOr<Loan*> BulkCall::Begin(const Engine& engine) {
+absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine) {
   WEFT_RETURN_IF_ERROR(mistake_);
   if (&engine != &engine_) {
     return absl::InvalidArgumentError(
@@ -119,9 +119,9 @@ BulkCall::Arrival BulkCall::arrival(uint32_t window) const {
 bool BulkCall::WaitReclaimed(uint64_t timeout_us) {
   if (state() == State::kReclaimed || engine_.InTurn()) return state() == State::kReclaimed;
   const uint64_t now_ns = engine_.clock().NowNs();
-  const uint64_t deadline_ns = timeout_us < (Engine::kNoDeadline - now_ns) / kNsPerUs
+  const uint64_t deadline_ns = timeout_us < (EngineCore::kNoDeadline - now_ns) / kNsPerUs
                                    ? now_ns + timeout_us * kNsPerUs
-                                   : Engine::kNoDeadline;
+                                   : EngineCore::kNoDeadline;
   Waiter waiter;
   RunOnEngine(engine_, [&] {
     if (state() == State::kReclaimed) return engine_.Finish(waiter);
@@ -145,7 +145,7 @@ void BulkCall::WhenReclaimed(Function<void()> then) {
 void BulkCall::OnReclaimed() {
   Waiter* const waiter = std::exchange(waiter_, nullptr);
   Function<void()> then = std::exchange(then_, nullptr);
-  Engine& engine = engine_;
+  EngineCore& engine = engine_;
   state_.store(State::kReclaimed, std::memory_order_release);
   if (waiter != nullptr) engine.Finish(*waiter);
   if (then) then();

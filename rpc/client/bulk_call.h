@@ -41,12 +41,13 @@
 #include "rpc/bulk/memory_slice.h"
 #include "rpc/bulk/payload.h"
 #include "rpc/client/lent_memory.h"
-#include "transport/engine.h"
 #include "weft/memory.pb.h"
 
 namespace weft {
 
 class Channel;
+class EngineCore;
+class Waiter;
 
 // How long the destructor waits for a server to give memory back before it ends the connection. A
 // server answers as soon as its engine has a turn and its transfers under way have ended: longer
@@ -109,7 +110,7 @@ class BulkCall final : private Loan::Owner {
   // --- for Channel ------------------------------------------------------------------------------
 
   // A call takes the memory, which is pinned from here on. Any thread.
-  absl::StatusOr<Loan*> Begin(const Engine& engine);
+  absl::StatusOr<Loan*> Begin(const EngineCore& engine);
   // That call has not been started after all. Any thread.
   void NotStarted() { state_.store(State::kReclaimed, std::memory_order_release); }
 
@@ -120,7 +121,7 @@ class BulkCall final : private Loan::Owner {
   void OnReclaimed() override;
 
   // Constant after construction.
-  Engine& engine_;
+  EngineCore& engine_;
 
   // The user's thread, between calls; constant during one.
   absl::Status mistake_;

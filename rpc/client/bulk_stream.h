@@ -43,7 +43,7 @@
 #include "core/function.h"
 #include "rpc/bulk/memory_slice.h"
 #include "rpc/client/bulk_call.h"
-#include "rpc/client/channel.h"
+#include "weft/channel.h"
 
 namespace weft {
 
@@ -83,6 +83,7 @@ class BulkStream {
   // call is little beside that of moving it). 2 to 4 slots keep a path busy while one is consumed.
   // REQUIRES: ring.valid(), 1 <= slots <= kMaxSlots, slots <= ring.length.
   BulkStream(Channel& channel, const MemorySlice& ring, uint32_t slots);
+  ~BulkStream();
   BulkStream(const BulkStream&) = delete;
   BulkStream& operator=(const BulkStream&) = delete;
 
@@ -95,19 +96,7 @@ class BulkStream {
   BulkStreamResult Send(StartChunk start, Produce produce);
 
  private:
-  // A chunk's place, and how its call ended.
-  struct Slot {
-    Slot(BulkStream* stream, Channel& channel, uint32_t number, const MemorySlice& place)
-        : stream(stream), place(place), bulk(channel), chunk{number, 0, place, bulk} {}
-
-    BulkStream* const stream;
-    const MemorySlice place;
-    BulkCall bulk;
-    BulkChunk chunk;
-    std::unique_ptr<Waiter> ended;  // while under way
-    bool ended_here = false;        // on the caller's own thread, inside StartChunk
-    absl::StatusOr<uint64_t> moved;
-  };
+  struct Slot;
 
   // The slot of chunk number `index`.
   Slot& SlotOf(uint64_t index) { return *slots_[index % slots_.size()]; }
@@ -117,7 +106,7 @@ class BulkStream {
   // Waits for the chunks [first, last).
   void Drain(uint64_t first, uint64_t last);
 
-  Engine& engine_;
+  EngineCore& engine_;
   const size_t chunk_bytes_;
   std::vector<std::unique_ptr<Slot>> slots_;
 };

@@ -54,11 +54,12 @@ std::string_view RecordOf(const LayoutCall& bodies) {
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options) {
-  return Make(nullptr, engine, address, options);
+  return Make(nullptr, CoreOf(engine), address, options);
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
-                                                       Engine& engine, const std::string& address,
+                                                       EngineCore& engine,
+                                                       const std::string& address,
                                                        const ChannelOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   if (options.connect_at_once && engine.InTurn()) {
@@ -71,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> o
   return channel;
 }
 
-Channel::Channel(std::unique_ptr<Engine> own_engine, Engine& engine, const std::string& address,
+Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
                  const ChannelOptions& options)
     : own_engine_(std::move(own_engine)),
       engine_(engine),
@@ -120,6 +121,8 @@ ChannelStats Channel::stats() {
   RunOnEngine(engine_, [&] { stats = client_->stats(); });
   return stats;
 }
+
+Engine& Channel::engine() { return engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }
 

@@ -79,7 +79,7 @@ class ClientCall : public ListNode<>, public Timer {
 // A call whose caller waits for it.
 class BlockingCall final : public ClientCall, public BlockedCaller {
  public:
-  BlockingCall(ClientCalls& calls, Engine& engine)
+  BlockingCall(ClientCalls& calls, EngineCore& engine)
       : ClientCall(calls, Kind::kBlocking), BlockedCaller(engine) {}
   void Complete(absl::Status status) override { GoOn(std::move(status)); }
 };

@@ -56,7 +56,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     ~Host() = default;
   };
 
-  ClientCalls(Host* host, Engine& engine, const std::string& address,
+  ClientCalls(Host* host, EngineCore& engine, const std::string& address,
               const ChannelOptions& options);
   ~ClientCalls() = default;
   ClientCalls(const ClientCalls&) = delete;
@@ -214,7 +214,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // The rest. Constant after construction:
   Host& host_;
-  Engine& engine_;
+  EngineCore& engine_;
   const std::string& address_;
   const ChannelOptions& options_;
 

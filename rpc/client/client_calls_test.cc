@@ -108,7 +108,7 @@ class ClientCallsTest : public testing::Test {
   const ChannelOptions options_ = ShortQueue();
   KeptConnection connection_;
   Host host_;
-  ClientCalls calls_{&host_, *engine_, address_, options_};
+  ClientCalls calls_{&host_, CoreOf(*engine_), address_, options_};
   Call first_{calls_};
   Call second_{calls_};
   Call third_{calls_};

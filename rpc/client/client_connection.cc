@@ -25,7 +25,7 @@ std::string Hello(const ChannelOptions& options) {
 
 }  // namespace
 
-ClientConnection::ClientConnection(Engine& engine, const std::string& address,
+ClientConnection::ClientConnection(EngineCore& engine, const std::string& address,
                                    const ChannelOptions& options)
     : backoff_(options.min_backoff_us, options.max_backoff_us,
                engine.clock().NowNs() ^ std::hash<std::string>()(address)),

@@ -39,7 +39,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
                                                         private Timer,
                                                         public InDenseMemory {
  public:
-  ClientConnection(Engine& engine, const std::string& address, const ChannelOptions& options);
+  ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options);
 
   ClientCalls& calls() { return calls_; }
 
@@ -92,7 +92,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until OnClosed
   Backoff backoff_;
   // Constant after construction:
-  Engine& engine_;
+  EngineCore& engine_;
   const std::string address_;
   const ChannelOptions options_;
 

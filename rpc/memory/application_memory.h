@@ -14,18 +14,17 @@
 
 #include "core/bytes.h"
 #include "rpc/bulk/memory_slice.h"
-#include "rpc/operation/on_engine.h"
-#include "transport/engine.h"
 #include "transport/local_memory.h"
 
 namespace weft {
 
+class Engine;
+class EngineCore;
+
 class ApplicationMemory {
  public:
-  ApplicationMemory(Engine& engine, MutableByteSpan bytes) : engine_(engine), memory_(bytes) {}
-  ~ApplicationMemory() {
-    RunOnEngine(engine_, [this] { memory_.reset(); });
-  }
+  ApplicationMemory(Engine& engine, MutableByteSpan bytes);
+  ~ApplicationMemory();
   ApplicationMemory(const ApplicationMemory&) = delete;
   ApplicationMemory& operator=(const ApplicationMemory&) = delete;
 
@@ -33,7 +32,7 @@ class ApplicationMemory {
   MutableByteSpan bytes() const { return memory_->bytes(); }
 
  private:
-  Engine& engine_;
+  EngineCore& engine_;
   std::optional<LocalMemory> memory_;
 };
 

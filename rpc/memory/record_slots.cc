@@ -30,7 +30,7 @@ uint32_t RecordSlots::CountFor(size_t record_bytes) {
   return static_cast<uint32_t>(std::clamp(kSlotBytes / record_bytes, kFewestSlots, kMostSlots));
 }
 
-RecordSlots::RecordSlots(Engine& engine, RemoteMemory& memory, const RecordShape& shape,
+RecordSlots::RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape,
                          MemorySlice slots)
     : engine_(engine), memory_(memory), shape_(shape), slice_(slots), early_ends_(engine) {
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);

@@ -94,8 +94,11 @@ class CallbackRecords final : public RecordOperation {
 
 class RecordSlots {
  public:
-  RecordSlots(Engine& engine, RemoteMemory& memory, const RecordShape& shape, MemorySlice slots);
+  RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape,
+              MemorySlice slots);
   ~RecordSlots();
+
+  EngineCore& engine() { return engine_; }
 
   // How many slots records of this size get.
   static uint32_t CountFor(size_t record_bytes);
@@ -135,7 +138,7 @@ class RecordSlots {
   std::byte* At(uint32_t slot) const { return slice_.bytes().data() + slot * shape_.bytes; }
 
   // Constant after construction.
-  Engine& engine_;
+  EngineCore& engine_;
   RemoteMemory& memory_;
   const RecordShape shape_;
   const MemorySlice slice_;

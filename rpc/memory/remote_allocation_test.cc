@@ -70,13 +70,13 @@ TEST_F(RemoteAllocationTest, CallbackOperationsAllocateNothing) {
               Waiter all;
               const auto done = [&](const absl::Status& status) {
                 ASSERT_TRUE(status.ok());
-                if (--left == 0) channel_->engine().Finish(all);
+                if (--left == 0) CoreOf(channel_->engine()).Finish(all);
               };
               for (int i = 0; i < kWindow; ++i) {
                 memory().Read(i * 64, Slice(i * 64, 64), done);
                 array_->Read(i, &accounts[i], done);
               }
-              channel_->engine().Wait(all);
+              CoreOf(channel_->engine()).Wait(all);
             }),
             HotPathCounts());
 }

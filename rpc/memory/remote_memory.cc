@@ -37,7 +37,7 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
 }
 
 // Carries out a filled-in operation, and waits for its end.
-absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
+absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
   // The way of most: this thread may drive the engine, and what the link can carry out inside the
   // post needs no turn of it.
@@ -63,7 +63,7 @@ absl::Status Run(Engine& engine, RemoteMemoryCore& core, BlockingOperation& oper
 // From another thread than the engine's: hands the operation over. What this thread starts later
 // may find a shorter way to the engine: further operations take this one too, until all have
 // arrived; calls are held until a write is there.
-void PostOperation(Engine& engine, RemoteMemoryCore& core,
+void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
                    std::unique_ptr<CallbackOperation> operation) {
   operation->core = &core;
   operation->KeepPieces();
@@ -85,7 +85,7 @@ void PostOperation(Engine& engine, RemoteMemoryCore& core,
 
 // Starts an operation that `fill` fills in.
 template <class Fill>
-void Begin(Engine& engine, RemoteMemoryCore& core, Fill fill) {
+void Begin(EngineCore& engine, RemoteMemoryCore& core, Fill fill) {
   const auto start = [&] {
     CallbackOperation* operation = core.NewOperation();
     fill(*operation);
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<RemoteMemory>> RemoteMemory::Open(
     Channel& channel, const RemoteRegion& region, const RemoteMemoryOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   WEFT_ASSIGN_OR_RETURN(const RegionHandle handle, FromProto(region));
-  Engine& engine = channel.engine();
+  EngineCore& engine = CoreOf(channel.engine());
   if (options.resolve_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "RemoteMemory::Open would wait inside a callback of its own engine: set "
@@ -164,11 +164,11 @@ RemoteMemory::RemoteMemory(Channel& channel, const RegionHandle& handle,
                            const RemoteMemoryOptions& options)
     : channel_(channel),
       handle_(handle),
-      core_(new RemoteMemoryCore(channel.engine(), internal::ConnectionOf(channel), handle,
+      core_(new RemoteMemoryCore(CoreOf(channel.engine()), internal::ConnectionOf(channel), handle,
                                  options)) {}
 
 RemoteMemory::~RemoteMemory() {
-  Engine& engine = channel_.engine();
+  EngineCore& engine = core_->engine();
   WEFT_CHECK(!engine.InTurn());
   Waiter gone;
   // Behind everything that was posted: those operations get their callbacks.
@@ -178,7 +178,7 @@ RemoteMemory::~RemoteMemory() {
 
 absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t length, Rights rights,
                                                   uint64_t lifetime_us) {
-  Engine& engine = channel_.engine();
+  EngineCore& engine = core_->engine();
   BlockingDerivation derivation(engine);
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, derivation.waiter(), /*behind=*/false, [&] {
     Connection* connection = internal::ConnectionOf(channel_).open_connection();
@@ -207,31 +207,31 @@ absl::Status RemoteMemory::Write(uint64_t offset, const MemorySlice& from) {
 }
 
 absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
-  BlockingOperation operation(channel_.engine());
+  BlockingOperation operation(core_->engine());
   operation.kind = Kind::kRead;
   operation.pieces = pieces;
-  return Run(channel_.engine(), *core_, operation);
+  return Run(core_->engine(), *core_, operation);
 }
 
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
-  BlockingOperation operation(channel_.engine());
+  BlockingOperation operation(core_->engine());
   operation.kind = Kind::kWrite;
   operation.pieces = pieces;
-  return Run(channel_.engine(), *core_, operation);
+  return Run(core_->engine(), *core_, operation);
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand) {
-  BlockingOperation operation(channel_.engine());
+  BlockingOperation operation(core_->engine());
   FillAtomic(operation, Kind::kFetchAdd, offset, operand, 0);
-  WEFT_RETURN_IF_ERROR(Run(channel_.engine(), *core_, operation));
+  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, operation));
   return operation.before;
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected,
                                                    uint64_t desired) {
-  BlockingOperation operation(channel_.engine());
+  BlockingOperation operation(core_->engine());
   FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
-  WEFT_RETURN_IF_ERROR(Run(channel_.engine(), *core_, operation));
+  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, operation));
   return operation.before;
 }
 
@@ -251,7 +251,7 @@ void RemoteMemory::Write(uint64_t offset, const MemorySlice& from,
 
 void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
                              Function<void(absl::Status)> done) {
-  Begin(channel_.engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kRead;
     operation.pieces = pieces;
     operation.done = std::move(done);
@@ -260,7 +260,7 @@ void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
                               Function<void(absl::Status)> done) {
-  Begin(channel_.engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = pieces;
     operation.done = std::move(done);
@@ -269,7 +269,7 @@ void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand,
                             Function<void(absl::StatusOr<uint64_t>)> done) {
-  Begin(channel_.engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
     FillAtomic(operation, Kind::kFetchAdd, offset, operand, 0);
     operation.done_with_number = std::move(done);
   });
@@ -277,7 +277,7 @@ void RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand,
 
 void RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
                                Function<void(absl::StatusOr<uint64_t>)> done) {
-  Begin(channel_.engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
     FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
     operation.done_with_number = std::move(done);
   });

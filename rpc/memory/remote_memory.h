@@ -60,8 +60,8 @@
 #include "absl/types/span.h"
 #include "core/function.h"
 #include "rpc/bulk/memory_slice.h"
-#include "rpc/client/channel.h"
 #include "transport/region_handle.h"
+#include "weft/channel.h"
 #include "weft/memory.pb.h"
 #include "weft/status.h"
 

@@ -62,7 +62,7 @@ void Call(Function<void(absl::Status)>& end,
 
 }  // namespace
 
-RemoteMemoryCore::RemoteMemoryCore(Engine& engine, ClientConnection& client,
+RemoteMemoryCore::RemoteMemoryCore(EngineCore& engine, ClientConnection& client,
                                    const RegionHandle& handle, const RemoteMemoryOptions& options)
     : engine_(engine),
       client_(client),
@@ -431,7 +431,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
 void RemoteMemoryCore::LookForTheEnd() {
   if (posted_ > 0) return;
   GiveBack();
-  Engine& engine = engine_;
+  EngineCore& engine = engine_;
   Waiter* gone = gone_;
   delete this;
   engine.Finish(*gone);

@@ -36,8 +36,10 @@ namespace weft {
 
 class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
  public:
-  RemoteMemoryCore(Engine& engine, ClientConnection& client, const RegionHandle& handle,
+  RemoteMemoryCore(EngineCore& engine, ClientConnection& client, const RegionHandle& handle,
                    const RemoteMemoryOptions& options);
+
+  EngineCore& engine() { return engine_; }
 
   // What is wrong with an operation, as far as this side can tell. Any thread.
   absl::Status Check(const RemoteOperation& operation) const;
@@ -134,7 +136,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   void LookForTheEnd();
 
   // Constant after construction.
-  Engine& engine_;
+  EngineCore& engine_;
   ClientConnection& client_;
   const RegionHandle handle_;
   const uint64_t size_;

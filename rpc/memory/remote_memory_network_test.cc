@@ -154,14 +154,14 @@ TEST_P(RemoteMemoryNetworkTest, CallbacksKeepManyUnderWay) {
                   [&, lane, offset](const absl::Status& status) {
                     EXPECT_TRUE(status.ok()) << status;
                     EXPECT_EQ(LoadLe64(buffer_->bytes().data() + lane * 64), offset);
-                    if (++ended == kReads) channel_->engine().Finish(all);
+                    if (++ended == kReads) CoreOf(channel_->engine()).Finish(all);
                     if (started < kReads) next(lane);
                   });
   };
-  ASSERT_TRUE(channel_->engine().Enter());
+  ASSERT_TRUE(CoreOf(channel_->engine()).Enter());
   for (size_t lane = 0; lane < 64; ++lane) next(lane);
-  EXPECT_TRUE(channel_->engine().Wait(all));
-  channel_->engine().Leave();
+  EXPECT_TRUE(CoreOf(channel_->engine()).Wait(all));
+  CoreOf(channel_->engine()).Leave();
 }
 
 TEST_P(RemoteMemoryNetworkTest, AtomicsOfSeveralThreadsAndChannelsAddUp) {
@@ -203,13 +203,13 @@ TEST_P(RemoteMemoryNetworkTest, ThreadsUseAnEngineThatDrivesItself) {
         memory->Write(t * 64, SliceOf(*buffer, 0, 8), [&](const absl::Status& status) {
           EXPECT_TRUE(status.ok()) << status;
           ++ended;
-          engine->Finish(written);
+          CoreOf(*engine).Finish(written);
         });
         Data request, reply;
         request.set_number(t * 64);
         ASSERT_TRUE(stub.Echo(request, &reply).ok());
         ASSERT_EQ(reply.number(), i);
-        engine->Wait(written);
+        CoreOf(*engine).Wait(written);
         ASSERT_EQ(memory->Read(t * 64, SliceOf(*buffer, 64, 8)), absl::OkStatus());
         ASSERT_EQ(LoadLe64(buffer->bytes().data() + 64), i);
       }

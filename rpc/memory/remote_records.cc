@@ -50,17 +50,18 @@ RemoteRecords::RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_p
       buffer_(std::move(buffer)),
       shape_(shape),
       size_(memory_->size() / shape.bytes),
-      slots_(new RecordSlots(engine(), *memory_, shape, SliceOf(*buffer_))) {}
+      slots_(new RecordSlots(CoreOf(memory_->channel().engine()), *memory_, shape,
+                             SliceOf(*buffer_))) {}
 
 RemoteRecords::~RemoteRecords() {
-  Engine& own = engine();
+  EngineCore& own = engine();
   WEFT_CHECK(!own.InTurn());
   RunOnEngine(own, [this] { slots_->Shutdown(); });
   memory_.reset();  // what is on its way ends
   RunOnEngine(own, [this] { delete slots_; });
 }
 
-Engine& RemoteRecords::engine() const { return memory_->channel().engine(); }
+EngineCore& RemoteRecords::engine() const { return slots_->engine(); }
 
 RecordStats RemoteRecords::stats() {
   RecordStats stats;

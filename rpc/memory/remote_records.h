@@ -17,12 +17,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/function.h"
-#include "rpc/client/channel.h"
 #include "rpc/memory/remote_memory.h"
+#include "weft/channel.h"
 
 namespace weft {
 
+class Buffer;
 class CallbackRecords;
+class EngineCore;
 class RecordSlots;
 
 // A torn record is read again at once kTornTriesAtOnce times, then with pauses of kTornPauseUs: in
@@ -72,7 +74,7 @@ class RemoteRecords {
  private:
   RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer,
                 const RecordShape& shape);
-  Engine& engine() const;
+  EngineCore& engine() const;
   absl::Status Check(absl::Span<const uint64_t> indices) const;
   template <class Fill>
   absl::Status Run(Fill fill);

@@ -14,7 +14,7 @@ namespace weft {
 
 class BlockedCaller {
  public:
-  explicit BlockedCaller(Engine& engine) : engine_(engine) {}
+  explicit BlockedCaller(EngineCore& engine) : engine_(engine) {}
 
   Waiter& waiter() { return waiter_; }
   absl::Status& status() { return status_; }
@@ -29,7 +29,7 @@ class BlockedCaller {
   }
 
  private:
-  Engine& engine_;
+  EngineCore& engine_;
   Waiter waiter_;
   absl::Status status_;
 };

@@ -25,7 +25,7 @@ namespace weft {
 // engine before: then more may be started before the next turn sends all of it together. Else, or
 // if `behind` what was posted before, runs `post` alone.
 template <class Start, class Post, class Flush>
-WEFT_INLINE void StartOrPost(Engine& engine, bool behind, Start&& start, Post&& post,
+WEFT_INLINE void StartOrPost(EngineCore& engine, bool behind, Start&& start, Post&& post,
                              Flush&& flush) {
   const bool on_engine = engine.OnEngine();
   if (behind || !engine.Enter()) return post();
@@ -37,7 +37,7 @@ WEFT_INLINE void StartOrPost(Engine& engine, bool behind, Start&& start, Post&& 
 // Hands `operation` over to the engine, where `start(*operation)` has it: from then on it is its
 // callback's. Returns it if the inbox is full: nothing has happened, and nothing will.
 template <class T, class Start>
-[[nodiscard]] std::unique_ptr<T> PostOwned(Engine& engine, std::unique_ptr<T> operation,
+[[nodiscard]] std::unique_ptr<T> PostOwned(EngineCore& engine, std::unique_ptr<T> operation,
                                            Start start) {
   const auto run = [start = std::move(start), raw = operation.get()] { start(*raw); };
   if (engine.Post(run)) static_cast<void>(operation.release());
@@ -95,7 +95,7 @@ class SpareList {
 template <class T>
 class EarlyEnds final : private Timer {
  public:
-  explicit EarlyEnds(Engine& engine) : engine_(engine) {}
+  explicit EarlyEnds(EngineCore& engine) : engine_(engine) {}
 
   // Runs `start`, which starts `operation` and may end it. Callbacks of others may run inside, and
   // start operations of their own.
@@ -135,7 +135,7 @@ class EarlyEnds final : private Timer {
     }
   }
 
-  Engine& engine_;
+  EngineCore& engine_;
   const T* starting_ = nullptr;
   IntrusiveList<T> ended_;
   uint32_t count_ = 0;

@@ -69,7 +69,7 @@ class EarlyEndsTest : public testing::Test {
     ends_.Add(item);
   }
 
-  std::unique_ptr<Engine> engine_ = *OpenLoopbackEngine();
+  std::unique_ptr<EngineCore> engine_ = *OpenLoopbackEngine();
   EarlyEnds<Item> ends_{*engine_};
   std::string ran_;
 };
@@ -125,7 +125,7 @@ TEST_F(EarlyEndsTest, KnowsWhichOperationIsBeingStarted) {
 // ---------------------------------------------------------------------
 
 // What StartOrPost() does on this thread.
-std::string WayOf(Engine& engine, bool behind) {
+std::string WayOf(EngineCore& engine, bool behind) {
   std::string way;
   StartOrPost(
       engine, behind, [&] { way += "start"; }, [&] { way += "post"; }, [&] { way += " flush"; });

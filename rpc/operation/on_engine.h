@@ -17,14 +17,14 @@ namespace weft {
 // Hands `task` over, however full the inbox is. Waits for room, which the engine makes with each
 // turn.
 // REQUIRES: not on the engine's thread.
-inline void PostSurely(Engine& engine, Function<void()> task) {
+inline void PostSurely(EngineCore& engine, Function<void()> task) {
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
   while (!engine.Post(std::move(task))) std::this_thread::yield();
 }
 
 // `task` runs after everything that this thread has posted before; inside a turn at once.
 template <class F>
-void RunOnEngine(Engine& engine, F&& task) {
+void RunOnEngine(EngineCore& engine, F&& task) {
   if (engine.InTurn()) return task();
   Waiter waiter;
   const auto run = [&] {
@@ -55,7 +55,7 @@ inline absl::Status InboxFullError() {
 // REQUIRES: `start` touches nothing of its caller's once the waiter may be finished: on another
 // thread than the engine's the caller goes on at that moment, and with it what `start` captured.
 template <class F>
-absl::Status StartAndWait(Engine& engine, Waiter& waiter, bool behind, F&& start) {
+absl::Status StartAndWait(EngineCore& engine, Waiter& waiter, bool behind, F&& start) {
   if (engine.InTurn()) {
     return absl::FailedPreconditionError(
         "a blocking operation inside a callback of its own engine would wait for itself: use the "

@@ -23,7 +23,7 @@ constexpr uint64_t kHolderPatienceUs = 1'000'000;
 // Engine thread only, but for `reclaimed`.
 class ExportedMemory::Core final : private Operation {
  public:
-  Core(Engine& engine, std::unique_ptr<Export> exported)
+  Core(EngineCore& engine, std::unique_ptr<Export> exported)
       : engine_(engine), export_(std::move(exported)) {}
 
   const Export& exported() const { return *export_; }
@@ -41,20 +41,21 @@ class ExportedMemory::Core final : private Operation {
  private:
   void OnComplete(const absl::Status&) override { engine_.Finish(reclaimed_); }
 
-  Engine& engine_;
+  EngineCore& engine_;
   const std::unique_ptr<Export> export_;
   Waiter reclaimed_;
 };
 
 absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
     Engine& engine, MutableByteSpan memory, const ExportOptions& options) {
+  EngineCore& owner = CoreOf(engine);
   absl::Status status;
   std::unique_ptr<Core> core;
-  RunOnEngine(engine, [&] {
+  RunOnEngine(owner, [&] {
     absl::StatusOr<std::unique_ptr<Export>> added =
-        engine.transport().exports().Add(memory, options);
+        owner.transport().exports().Add(memory, options);
     status = added.status();
-    if (added.ok()) core = std::make_unique<Core>(engine, *std::move(added));
+    if (added.ok()) core = std::make_unique<Core>(owner, *std::move(added));
   });
   if (!status.ok()) return status;
   if (FindFile(memory).identity == 0) {
@@ -63,7 +64,7 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
         " bytes that peers on this host cannot map: over shared memory each of their reads and "
         "writes is a system call; memory of Server::AllocateExport() is mapped");
   }
-  return std::unique_ptr<ExportedMemory>(new ExportedMemory(engine, memory, std::move(core)));
+  return std::unique_ptr<ExportedMemory>(new ExportedMemory(owner, memory, std::move(core)));
 }
 
 absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Allocate(
@@ -77,7 +78,8 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Allocate(
   return exported;
 }
 
-ExportedMemory::ExportedMemory(Engine& engine, MutableByteSpan memory, std::unique_ptr<Core> core)
+ExportedMemory::ExportedMemory(EngineCore& engine, MutableByteSpan memory,
+                               std::unique_ptr<Core> core)
     : engine_(engine), bytes_(memory), core_(std::move(core)) {
   RunOnEngine(engine_, [this] { handle_ = core_->exported().handle(); });
 }
@@ -118,7 +120,7 @@ ExportedMemory::Revoked ExportedMemory::Revoke(uint64_t grace_us, uint64_t wait_
     // Beyond a year it is for ever; the clock's nanoseconds would overflow.
     constexpr uint64_t kLongestUs = uint64_t{365} * 24 * 3600 * 1'000'000;
     engine_.Wait(core_->reclaimed(), wait_us > kLongestUs
-                                         ? Engine::kNoDeadline
+                                         ? EngineCore::kNoDeadline
                                          : engine_.clock().NowNs() + wait_us * kNsPerUs);
   }
   return reclaimed() ? Revoked::kReclaimed : Revoked::kPinned;

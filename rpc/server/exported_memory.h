@@ -37,13 +37,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
-#include "transport/engine.h"
 #include "transport/exports.h"
 #include "transport/mapped_memory.h"
 #include "transport/region_handle.h"
 #include "weft/memory.pb.h"
 
 namespace weft {
+
+class Engine;
+class EngineCore;
 
 // What handles are derived with.
 struct DeriveOptions {
@@ -102,10 +104,10 @@ class ExportedMemory {
 
  private:
   class Core;
-  ExportedMemory(Engine& engine, MutableByteSpan memory, std::unique_ptr<Core> core);
+  ExportedMemory(EngineCore& engine, MutableByteSpan memory, std::unique_ptr<Core> core);
 
   // Constant after construction.
-  Engine& engine_;
+  EngineCore& engine_;
   const MutableByteSpan bytes_;
   std::optional<MappedMemory> memory_;  // of Allocate()
   std::unique_ptr<Core> core_;          // the engine's side

@@ -10,11 +10,12 @@ namespace weft {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
                                                        const ServerOptions& options) {
-  return Make(nullptr, engine, options);
+  return Make(nullptr, CoreOf(engine), options);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own_engine,
-                                                     Engine& engine, const ServerOptions& options) {
+                                                     EngineCore& engine,
+                                                     const ServerOptions& options) {
   if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
                                              options.max_outstanding_calls, "; 1 to ",

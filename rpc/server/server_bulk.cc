@@ -25,7 +25,7 @@ ServerBulk::ServerBulk(ServerCall* call) : call_(call) {
   for (Slot& slot : slots_) slot.owner = this;
 }
 
-Engine& ServerBulk::engine() const { return connection_->core().engine(); }
+EngineCore& ServerBulk::engine() const { return connection_->core().engine(); }
 
 // --- checks -------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ void ServerBulk::Write(const MemorySlice& from, uint32_t window, uint64_t offset
 
 template <class Start>
 absl::Status ServerBulk::Block(Start&& start) {
-  Engine& engine = this->engine();
+  EngineCore& engine = this->engine();
   if (engine.InTurn()) {
     return absl::FailedPreconditionError(
         "a blocking transfer in a handler that runs on the engine would wait for itself: use the "

@@ -50,7 +50,7 @@
 
 namespace weft {
 
-class Engine;
+class EngineCore;
 class ServerCall;
 class ServerConnection;
 
@@ -150,7 +150,7 @@ class ServerBulk {
   void Finish(Slot& slot, absl::Status status);
   static absl::Status Explain(const Slot& slot, const absl::Status& status);
   static absl::Status Verify(const Slot& slot);
-  Engine& engine() const;
+  EngineCore& engine() const;
 
   ServerCall* const call_;
 

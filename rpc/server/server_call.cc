@@ -35,7 +35,7 @@ void ServerCall::FinishLater(absl::Status status) {
 }
 
 bool ServerCall::StartDeadline(uint32_t remaining_us) {
-  Engine& engine = connection_->core().engine();
+  EngineCore& engine = connection_->core().engine();
   deadline_ns_ = engine.turn_ns() + remaining_us * kNsPerUs;
   return engine.clock().NowNs() < deadline_ns_;
 }

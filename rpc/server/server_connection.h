@@ -24,7 +24,7 @@
 #include "core/cache_line.h"
 #include "core/dense_memory.h"
 #include "core/intrusive_list.h"
-#include "rpc/bulk/transfer.h"
+#include "rpc/bulk/transfer_queue.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/server_call.h"

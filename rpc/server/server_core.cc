@@ -9,7 +9,7 @@
 
 namespace weft {
 
-ServerCore::ServerCore(Engine& engine, const ServerOptions& options)
+ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options)
     : engine_(engine), options_(options) {}
 
 ServerCore::~ServerCore() { Shutdown(0); }

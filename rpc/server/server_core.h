@@ -26,7 +26,7 @@ namespace weft {
 
 class ServerCore final : private Acceptor, private Timer {
  public:
-  ServerCore(Engine& engine, const ServerOptions& options);
+  ServerCore(EngineCore& engine, const ServerOptions& options);
   ~ServerCore() override;
 
   absl::Status AddService(Service* service, Executor* executor);
@@ -38,7 +38,7 @@ class ServerCore final : private Acceptor, private Timer {
 
   // --- for connections and calls ----------------------------------------------------------------
 
-  Engine& engine() { return engine_; }
+  EngineCore& engine() { return engine_; }
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
   // All but `running`.
@@ -69,7 +69,7 @@ class ServerCore final : private Acceptor, private Timer {
   void LookForTheEnd();
 
   // Constant after construction.
-  Engine& engine_;
+  EngineCore& engine_;
   const ServerOptions options_;
 
   // Constant once listening; closed once draining.

@@ -193,11 +193,11 @@ class LoopbackTransport final : public Transport {
 };
 
 // An engine with a loopback of its own, for whoever calls.
-inline absl::StatusOr<std::unique_ptr<Engine>> OpenLoopbackEngine() {
+inline absl::StatusOr<std::unique_ptr<EngineCore>> OpenLoopbackEngine() {
   EngineOptions options;
   options.drive = EngineOptions::Drive::kCaller;
   options.spin_ns = kSpinForever;
-  return Engine::Create(options, [](const EngineContext&) {
+  return EngineCore::Create(options, [](const EngineContext&) {
     return absl::StatusOr<std::unique_ptr<Transport>>(std::make_unique<LoopbackTransport>());
   });
 }

@@ -48,8 +48,8 @@ class PayloadTest : public testing::Test {
     EXPECT_TRUE(service_.memory().CanariesLive());
   }
 
-  Engine& client() { return network_.Node("client"); }
-  Engine& server_engine() { return network_.Node("server"); }
+  EngineCore& client() { return CoreOf(network_.Node("client")); }
+  EngineCore& server_engine() { return CoreOf(network_.Node("server")); }
 
   void Start(const ChannelOptions& channel = {}, const ServerOptions& server = {}) {
     server_ = *Server::Create(server_engine(), server);

@@ -50,8 +50,8 @@ class RpcTest : public testing::Test {
     killed_servers_.clear();
   }
 
-  Engine& client() { return network_.Node("client"); }
-  Engine& server_engine() { return network_.Node(server_node_); }
+  EngineCore& client() { return CoreOf(network_.Node("client")); }
+  EngineCore& server_engine() { return CoreOf(network_.Node(server_node_)); }
 
   void StartServer(const ServerOptions& options = {}) {
     server_ = *Server::Create(server_engine(), options);

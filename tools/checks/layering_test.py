@@ -79,6 +79,15 @@ class Layering(unittest.TestCase):
     def test_the_vocabulary_is_no_business_of_the_transport(self):
         self.forbidden("transport/a.h", '#include "weft/memory.h"', "transport/ must not know weft/")
 
+    def test_the_engine_of_the_public_face_belongs_to_the_transport(self):
+        self.allowed("transport/b.h", '#include "weft/engine.h"')
+        self.allowed("rpc/a.h", '#include "weft/engine.h"')
+        self.allowed("weft/engine.h", '#include "transport/options.h"')
+        self.forbidden("core/a.h", '#include "weft/engine.h"', "core/ must not know transport/")
+
+    def test_the_engine_of_the_public_face_knows_what_the_transport_knows(self):
+        self.forbidden("weft/engine.h", '#include "rpc/wire/frame.h"', "transport/ must not know rpc/")
+
     def test_tests_obey_the_direction_too(self):
         self.forbidden("core/a_test.cc", '#include "rpc/client/channel.h"', "core/ must not know rpc/")
 

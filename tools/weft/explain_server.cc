@@ -39,7 +39,7 @@ constexpr uint32_t kWakingProbes = 10;
 // The client: waits for the end of the handshake, then sends one probe after the other.
 class Visitor final : public ConnectionHandler, private Operation {
  public:
-  Visitor(Engine* engine, const ExplainOptions& options, Explanation* explanation)
+  Visitor(EngineCore* engine, const ExplainOptions& options, Explanation* explanation)
       : engine_(engine), options_(options), explanation_(explanation) {}
 
   // REQUIRES: the caller drives the engine.
@@ -143,7 +143,7 @@ class Visitor final : public ConnectionHandler, private Operation {
     engine_->Finish(*measured);
   }
 
-  Engine* const engine_;
+  EngineCore* const engine_;
   const ExplainOptions& options_;
   Explanation* const explanation_;
   Connection* connection_ = nullptr;  // open
@@ -171,10 +171,11 @@ Explanation ExplainServer(const std::string& address, const ExplainOptions& opti
     explanation.connected = engine.status();
     return explanation;
   }
-  auto visitor = std::make_unique<Visitor>(engine->get(), options, &explanation);
-  (*engine)->Enter();
+  EngineCore& core = CoreOf(**engine);
+  auto visitor = std::make_unique<Visitor>(&core, options, &explanation);
+  core.Enter();
   visitor->Visit();
-  (*engine)->Leave();
+  core.Leave();
   engine->reset();  // before its handler
   return explanation;
 }

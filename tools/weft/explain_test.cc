@@ -135,17 +135,17 @@ class PlainServer final : private Acceptor, private ConnectionHandler {
       listen.hello = "\xff plain";
       listener_ = *engine_->transport().Listen("127.0.0.1:0", listen, this);
       address_ = listener_->address();
-      engine_->Finish(listening);
+      CoreOf(*engine_).Finish(listening);
     });
-    engine_->Wait(listening);
+    CoreOf(*engine_).Wait(listening);
   }
   ~PlainServer() {
     Waiter closed;
     engine_->Post([this, &closed] {
       listener_.reset();
-      engine_->Finish(closed);
+      CoreOf(*engine_).Finish(closed);
     });
-    engine_->Wait(closed);
+    CoreOf(*engine_).Wait(closed);
   }
   const std::string& address() const { return address_; }
 

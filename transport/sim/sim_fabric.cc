@@ -37,7 +37,7 @@ SimFabric::~SimFabric() {
 
 // --- nodes --------------------------------------------------------------------------------------
 
-Engine& SimFabric::NodeEngine(const std::string& name) {
+EngineCore& SimFabric::NodeEngine(const std::string& name) {
   for (auto& node : nodes_) {
     if (node->name == name) return *node->engine;
   }
@@ -48,7 +48,7 @@ Engine& SimFabric::NodeEngine(const std::string& name) {
   options.drive = EngineOptions::Drive::kExternal;
   options.name = name;
   options.clock = &clock_;
-  auto engine = Engine::Create(
+  auto engine = EngineCore::Create(
       options,
       [this, id](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
         return std::unique_ptr<Transport>(std::make_unique<SimTransport>(this, id, context));

@@ -46,7 +46,7 @@ class SimFabric {
 
   // --- nodes ------------------------------------------------------------------------------------
 
-  Engine& NodeEngine(const std::string& name);
+  EngineCore& NodeEngine(const std::string& name);
   NodeId IdOf(const std::string& name) const;
   const std::string& NameOf(NodeId node) const { return nodes_[node]->name; }
   bool alive(NodeId node) const { return nodes_[node]->alive; }
@@ -114,7 +114,7 @@ class SimFabric {
  private:
   struct Node {
     std::string name;
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<EngineCore> engine;
     SimTransport* transport = nullptr;
     bool alive = true;
     bool polling = false;

@@ -8,7 +8,7 @@
 //   ASSERT_TRUE(network.RunUntil([&] { return call.done(); }, /*limit_ns=*/kNsPerSec));
 //
 // Time stands still while code runs and jumps to the next event when all is quiet. It moves inside
-// RunUntil() and RunFor(), and inside a blocking call (Engine::Wait), which runs the other machines
+// RunUntil() and RunFor(), and inside a blocking call, which runs the other machines
 // too: so blocking calls work in one thread. A blocking call without deadline that nothing can end
 // any more aborts, rather than hang the test.
 //
@@ -29,7 +29,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/function.h"
-#include "transport/engine.h"
+#include "weft/engine.h"
 
 namespace weft {
 

@@ -53,7 +53,7 @@ TEST_F(SimNetworkTest, ABlockingCallRunsTheOtherMachinesInOneThread) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");
   server->on_message = [server = server](ByteSpan) { server->Send("pong"); };
-  Engine& app = network_->Node("app");
+  EngineCore& app = CoreOf(network_->Node("app"));
   Waiter waiter;
   client->on_message = [&](ByteSpan) { app.Finish(waiter); };
   client->Send("ping");
@@ -63,7 +63,7 @@ TEST_F(SimNetworkTest, ABlockingCallRunsTheOtherMachinesInOneThread) {
 }
 
 TEST_F(SimNetworkTest, ABlockingCallEndsAtItsDeadline) {
-  Engine& app = network_->Node("app");
+  EngineCore& app = CoreOf(network_->Node("app"));
   Waiter never;
   const uint64_t deadline_ns = now_ns() + 12'345'678;
   EXPECT_FALSE(app.Wait(never, deadline_ns));
@@ -72,14 +72,14 @@ TEST_F(SimNetworkTest, ABlockingCallEndsAtItsDeadline) {
 
 TEST_F(SimNetworkTest, ABlockingCallThatNothingCanEndAborts) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  Engine& app = network_->Node("app");
+  EngineCore& app = CoreOf(network_->Node("app"));
   Waiter never;
   EXPECT_DEATH(app.Wait(never), "check failed");
 }
 
 class CountingTimer final : public Timer {
  public:
-  explicit CountingTimer(Engine* engine) : engine_(engine) {}
+  explicit CountingTimer(EngineCore* engine) : engine_(engine) {}
   void OnTimer() override {
     ++fired;
     at_ns = engine_->clock().NowNs();
@@ -88,11 +88,11 @@ class CountingTimer final : public Timer {
   uint64_t at_ns = 0;
 
  private:
-  Engine* const engine_;
+  EngineCore* const engine_;
 };
 
 TEST_F(SimNetworkTest, TimersFireInVirtualTime) {
-  Engine& app = network_->Node("app");
+  EngineCore& app = CoreOf(network_->Node("app"));
   CountingTimer timer(&app);
   const uint64_t deadline_ns = now_ns() + kNsPerSec;
   app.timers().Schedule(&timer, deadline_ns);

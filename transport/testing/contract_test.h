@@ -41,8 +41,8 @@ class ContractWorld {
   };
 
   virtual ~ContractWorld() = default;
-  virtual Engine& client() = 0;
-  virtual Engine& server() = 0;
+  virtual EngineCore& client() = 0;
+  virtual EngineCore& server() = 0;
   // Where the server can listen: never in use yet.
   virtual std::string NewAddress() = 0;
   // An address of the right kind where nobody listens.

@@ -20,7 +20,7 @@ constexpr size_t kBytes = 4096;
 constexpr Rights kReadWrite = kMayRead | kMayWrite;
 
 // What the owner itself would mint, if it made mistakes: for what lies behind the code's check.
-RegionHandle MintedByTheOwner(Engine& owner, const RegionHandle::Claim& claim) {
+RegionHandle MintedByTheOwner(EngineCore& owner, const RegionHandle::Claim& claim) {
   return static_cast<ExportTable&>(owner.transport().exports()).code().Mint(claim);
 }
 

@@ -67,13 +67,13 @@ class TestDerivation final : public Derivation {
 // connections of its holders, or their leases, have ended.
 class ExportedMemory {
  public:
-  ExportedMemory(Engine& owner, size_t bytes, const ExportOptions& options)
+  ExportedMemory(EngineCore& owner, size_t bytes, const ExportOptions& options)
       : memory_(Pattern(kPattern, bytes)) {
     auto made = owner.transport().exports().Add(memory_.bytes(), options);
     EXPECT_TRUE(made.ok()) << made.status();
     if (made.ok()) exported = *std::move(made);
   }
-  ExportedMemory(Engine& owner, size_t bytes, Rights rights)
+  ExportedMemory(EngineCore& owner, size_t bytes, Rights rights)
       : ExportedMemory(owner, bytes, WithRights(rights)) {}
   ~ExportedMemory() {
     if (exported != nullptr && exported->state() == Export::State::kOpen) {

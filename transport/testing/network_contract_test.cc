@@ -38,8 +38,8 @@ class NetworkWorld final : public ContractWorld {
     TestMemory::UseFiles(false);
   }
 
-  Engine& client() override { return *client_; }
-  Engine& server() override { return *server_; }
+  EngineCore& client() override { return CoreOf(*client_); }
+  EngineCore& server() override { return CoreOf(*server_); }
   std::string NewAddress() override { return "127.0.0.1:0"; }
   std::string DeadAddress() override { return "127.0.0.1:1"; }
 

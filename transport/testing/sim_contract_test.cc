@@ -14,8 +14,8 @@ class SimWorld final : public ContractWorld {
  public:
   explicit SimWorld(const SimOptions& options = {}) : network_(/*seed=*/1, options) {}
 
-  Engine& client() override { return network_.Node("client"); }
-  Engine& server() override { return network_.Node("server"); }
+  EngineCore& client() override { return CoreOf(network_.Node("client")); }
+  EngineCore& server() override { return CoreOf(network_.Node("server")); }
   std::string NewAddress() override { return "sim:server" + std::to_string(next_address_++); }
   std::string DeadAddress() override { return "sim:nobody"; }
   bool Run(Function<bool()> done) override {

@@ -38,7 +38,10 @@ class BulkCalls {
   };
 
   BulkCalls(Channel& channel, std::unique_ptr<Buffer> buffer)
-      : channel_(channel), engine_(channel.engine()), stub_(channel), buffer_(std::move(buffer)) {}
+      : channel_(channel),
+        engine_(CoreOf(channel.engine())),
+        stub_(channel),
+        buffer_(std::move(buffer)) {}
 
   void Prepare(const Cell& cell);
   absl::StatusOr<Figures> OneByOne(double seconds);
@@ -50,7 +53,7 @@ class BulkCalls {
   void Ended(Lane& lane, absl::Status status);
 
   Channel& channel_;
-  Engine& engine_;
+  EngineCore& engine_;
   const Perf::Stub stub_;
   const std::unique_ptr<Buffer> buffer_;
 

@@ -19,7 +19,7 @@ absl::StatusOr<std::unique_ptr<OneSided>> OneSided::Open(Channel& channel,
 
 OneSided::OneSided(Channel& channel, std::unique_ptr<RemoteMemory> memory,
                    std::unique_ptr<Buffer> buffer)
-    : engine_(channel.engine()), buffer_(std::move(buffer)), memory_(std::move(memory)) {}
+    : engine_(CoreOf(channel.engine())), buffer_(std::move(buffer)), memory_(std::move(memory)) {}
 
 MemorySlice OneSided::Here(size_t offset) const {
   return SliceOf(buffer_->memory(), buffer_->offset() + offset, cell_.bytes);

@@ -48,7 +48,7 @@ class OneSided {
   void Ended(const absl::Status& status);
   absl::Status AwaitAll();
 
-  Engine& engine_;
+  EngineCore& engine_;
   const std::unique_ptr<Buffer> buffer_;
   const std::unique_ptr<RemoteMemory> memory_;
 

@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<StreamSender>> StreamSender::Open(std::unique_ptr
   std::unique_ptr<StreamSender> sender(new StreamSender(std::move(engine)));
   ConnectOptions options;
   options.link = link;
-  Engine& driven = *sender->engine_;
+  EngineCore& driven = CoreOf(*sender->engine_);
   driven.Enter();
   absl::Status status = driven.transport().Connect(address, options, sender.get()).status();
   while (status.ok() && !sender->open() && sender->status_.ok()) driven.Poll();
@@ -115,7 +115,7 @@ void StreamSender::SendSurely(size_t bytes) {
 }
 
 absl::StatusOr<Figures> StreamSender::Run(const Cell& cell, double seconds) {
-  engine_->Enter();
+  CoreOf(*engine_).Enter();
   Figures figures;
   if (cell.outstanding == 1) {
     figures = OneByOne(cell, seconds);
@@ -123,7 +123,7 @@ absl::StatusOr<Figures> StreamSender::Run(const Cell& cell, double seconds) {
     figures.per_s = Rate(cell, seconds);
   }
   SendSurely(OverBytes(cell));
-  engine_->Leave();
+  CoreOf(*engine_).Leave();
   WEFT_RETURN_IF_ERROR(status_);
   return figures;
 }
@@ -172,9 +172,9 @@ double StreamSender::Rate(const Cell& cell, double seconds) {
 }
 
 void StreamSender::Rest() {
-  engine_->Enter();
+  CoreOf(*engine_).Enter();
   PollWhileBusy(*engine_);
-  engine_->Leave();
+  CoreOf(*engine_).Leave();
 }
 
 }  // namespace weft::bench

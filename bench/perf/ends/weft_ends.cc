@@ -167,10 +167,10 @@ class WeftClient final : public ClientEnd {
     return figures;
   }
   void Rest() override {
-    engine_->Enter();
+    CoreOf(*engine_).Enter();
     while (engine_->Poll() > 0) {
     }
-    engine_->Leave();
+    CoreOf(*engine_).Leave();
     streams_->Rest();
   }
 
@@ -211,7 +211,7 @@ class WeftClient final : public ClientEnd {
 
   absl::StatusOr<Figures> Rate(const Cell& cell, double seconds) {
     CallLoops calls(stub_.get(), cell.outstanding, cell.bytes);
-    engine_->Enter();
+    CoreOf(*engine_).Enter();
     calls.Start();
     while (calls.status().ok() && calls.finished() < kCallsThatMakeMemory * cell.outstanding) {
       engine_->Poll();
@@ -224,7 +224,7 @@ class WeftClient final : public ClientEnd {
     }
     calls.Stop();
     while (!calls.idle()) engine_->Poll();
-    engine_->Leave();
+    CoreOf(*engine_).Leave();
     WEFT_RETURN_IF_ERROR(calls.status());
     Figures figures;
     figures.per_s = rate.PerSecond();

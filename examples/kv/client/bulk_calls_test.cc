@@ -34,7 +34,7 @@ class BulkCallsTest : public testing::Test {
   absl::Status Wait(Start start) {
     absl::Status result;
     bool ended = false;
-    weft::Engine& engine = network_.Node("client");
+    weft::EngineCore& engine = weft::CoreOf(network_.Node("client"));
     EXPECT_TRUE(engine.Enter());
     start([&](absl::Status status) {
       result = std::move(status);

@@ -14,7 +14,7 @@ constexpr uint64_t kLookIntervalNs = 50 * weft::kNsPerMs;
 }  // namespace
 
 ClosedLoop::ClosedLoop(weft::Engine& engine, uint32_t lanes, StartTask start)
-    : engine_(engine), lanes_(lanes), start_(std::move(start)) {}
+    : engine_(weft::CoreOf(engine)), lanes_(lanes), start_(std::move(start)) {}
 
 void ClosedLoop::Start() {
   WEFT_CHECK(engine_.Enter());

@@ -40,7 +40,7 @@ class ClosedLoop {
   void Stop() { stopped_ = true; }
 
  private:
-  weft::Engine& engine_;
+  weft::EngineCore& engine_;
   const uint32_t lanes_;
   const StartTask start_;
   uint32_t active_ = 0;  // lanes with a task under way

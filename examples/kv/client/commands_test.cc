@@ -131,7 +131,7 @@ class KillTimer final : public weft::Timer {
 TEST_F(CommandsTest, ADyingServerEndsALoadWithWhatIsDone) {
   const std::string path = FileWith(ManyLines(100'000));
   KillTimer kill(&network_, "db");
-  weft::Engine& client = network_.Node("client");
+  weft::EngineCore& client = weft::CoreOf(network_.Node("client"));
   client.timers().Schedule(&kill, client.clock().NowNs() + 5 * weft::kNsPerMs);
   const std::string printed = Printed([&] { return Load(*session_, path); });
   EXPECT_TRUE(absl::IsUnavailable(status_)) << status_;

@@ -110,7 +110,7 @@ class OneSidedTest : public testing::Test {
     return verify::CheckHistory(recorder.Merge());
   }
   void StartOn(const std::string& node, CheckLoad& load) {
-    weft::Engine& engine = network_.Node(node);
+    weft::EngineCore& engine = weft::CoreOf(network_.Node(node));
     ASSERT_TRUE(engine.Enter());
     load.Start();
     engine.Leave();
@@ -179,7 +179,7 @@ TEST_F(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
   for (int i = 0; i < 3; ++i) reply.add_fields()->set_name("old");
   request.set_key("key");
   bool ended = false;
-  weft::Engine& engine = network_.Node("second");
+  weft::EngineCore& engine = weft::CoreOf(network_.Node("second"));
   ASSERT_TRUE(engine.Enter());
   second_->session->StartGet(0, request, &reply, [&](const absl::Status& status) {
     EXPECT_TRUE(status.ok()) << status;

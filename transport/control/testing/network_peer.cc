@@ -52,9 +52,9 @@ int Run(const char* address, Drive drive) {
     Waiter done;
     (*engine)->Post([&] {
       task();
-      (*engine)->Finish(done);
+      CoreOf(**engine).Finish(done);
     });
-    (*engine)->Wait(done);
+    CoreOf(**engine).Wait(done);
   };
   on_engine([&] { listener = (*engine)->transport().Listen(address, {}, &door); });
   if (!listener.ok()) return std::fprintf(stderr, "%s\n", listener.status().ToString().c_str()), 1;

@@ -41,7 +41,7 @@ std::unique_ptr<Engine> TwoPathEngine(MakeProvider make_first) {
   };
   EngineOptions options;
   options.drive = EngineOptions::Drive::kExternal;
-  auto engine = Engine::Create(options, make);
+  auto engine = EngineCore::Create(options, make);
   EXPECT_TRUE(engine.ok()) << engine.status();
   return engine.ok() ? *std::move(engine) : nullptr;
 }

@@ -1,4 +1,4 @@
-#include "rpc/bulk/transfer.h"
+#include "rpc/bulk/transfer_queue.h"
 
 #include <utility>
 

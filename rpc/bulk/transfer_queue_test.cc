@@ -1,6 +1,6 @@
 // How much of what a server has to move is posted at a time, and when its replies leave.
 
-#include "rpc/bulk/transfer.h"
+#include "rpc/bulk/transfer_queue.h"
 
 #include <gtest/gtest.h>
 

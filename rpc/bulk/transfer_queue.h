@@ -1,0 +1,76 @@
+// The transfers of a connection's calls that wait for their turn.
+//
+// A connection has a limited number of one-sided operations outstanding, and the queue a limited
+// number of bytes (pace.h); transfers beyond either wait here, oldest first (a waiting one may
+// leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
+//
+// Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
+// acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
+// round trip later. One that is alone has no need of it.
+//
+// Threads: the engine's. Lifetime: its host's, the ServerConnection.
+// Invariants: as long as one waits, another is posted, or OnWritable() will come.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "rpc/bulk/pace.h"
+#include "rpc/bulk/transfer.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+class TransferQueue final : private Timer {
+ public:
+  class Host {
+   public:
+    // Around the end of a transfer, with which the call and its connection may end.
+    virtual void BeginEnd() = 0;
+    virtual void FinishEnd() = 0;  // the queue may be gone afterwards
+    // nullptr: gone.
+    virtual Connection* connection() = 0;
+    virtual TimerWheel& timers() = 0;
+
+   protected:
+    ~Host() = default;
+  };
+
+  explicit TransferQueue(Host* host) : host_(host) {}
+
+  // REQUIRES: nothing has been started.
+  void SetPace(const BulkPace& pace) { pace_ = pace; }
+
+  // Posts it, or keeps it until there is room. REQUIRES: host->connection().
+  void Start(BulkTransfer& transfer);
+  // The connection may take more.
+  void Pump();
+
+ private:
+  friend class BulkTransfer;
+
+  // False: not now.
+  bool TryPost(BulkTransfer& transfer);
+  uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
+  bool IsInPace(bool push, uint64_t bytes);
+  TransferKind KindOf(const BulkTransfer& transfer) const;
+  void EndSoon(BulkTransfer& transfer);
+  // Timer: some are done.
+  void OnTimer() override;
+  void End(BulkTransfer& transfer, const absl::Status& status);
+  void SendReplies();
+
+  Host* const host_;
+  BulkPace pace_ = PaceOf(PathKind::kSim);
+  uint64_t pushed_bytes_ = 0;     // posted and not ended
+  uint64_t fetched_bytes_ = 0;    // the same, the other way
+  uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
+  IntrusiveList<BulkTransfer> waiting_;
+  // Done inside the call that posted them; they end with the next timer, oldest first.
+  BulkTransfer* first_done_ = nullptr;
+  BulkTransfer* last_done_ = nullptr;
+};
+
+}  // namespace weft
