@@ -1,4 +1,4 @@
-// Calling for memory before it is touched, so that several cache misses pass at once instead of one
+// Prefetching memory before it is touched, so that several cache misses pass at once instead of one
 // after the other. For what was not used lately: where the lines are in the cache it only costs
 // instructions.
 //

@@ -23,7 +23,7 @@ enum class TracePoint : uint8_t {
   kSeen = 4,      // a batch has been received
   kHandler = 5,   // the handler begins
   kReturned = 6,  // the caller has its reply
-  kCalled = 7,    // a link that is not polled in every turn has called for attention (shm)
+  kCalled = 7,    // a link that is not polled in every turn has set its ready flag (shm)
 };
 inline constexpr int kTracePoints = 8;
 

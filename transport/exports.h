@@ -1,7 +1,7 @@
 // The memory of this process that its peers may be given leases on, and who checks their handles.
 //
 //   exporter   Exports::Add() -> Export::handle(), Derive() -> bytes in a message to whomever
-//   holder     Connection::Resolve() -> the owner's engine checks: code (in constant time), slot
+//   holder     RemoteAccess::Resolve() -> the owner's engine checks: code (in constant time), slot
 //              and generation, tenant, expiry, layout -> a registration for this lease alone
 //
 // Export states, and who moves them:
@@ -13,7 +13,7 @@
 //
 // Closing a registration is not always the end. On shared memory (by process_vm) and on InfiniBand
 // and RoCE it is. On tcp and iWARP what had begun may still be on its way into the memory, or out
-// of it: so the owner asks the peer for two signs of life (Connection::Reclaim() says why two), or
+// of it: so the owner asks the peer for two signs of life (RemoteAccess::Reclaim() says why two), or
 // waits for the end of the connection. Until then the memory is *pinned*.
 //
 // Threads: engine thread. Lifetime: an Export is destroyed before the Transport.

@@ -1,16 +1,17 @@
 // A Lease is direct access to a peer's memory for a time: what a RegionHandle is exchanged for.
 //
-// The holder asks over its connection (Connection::Resolve()); the owner looks at the handle, opens
-// a registration for this one lease, and gives its key; where the provider counts from addresses
-// (verbs), the address too. Both travel over the control connection only. When the time is over,
-// when the owner revokes, or when the holder gives it back, the owner closes that registration.
+// The lease holder asks over its connection (RemoteAccess::Resolve()); the lease owner looks at the
+// handle, opens a registration for this one lease, and gives its key; where the provider counts from
+// addresses (verbs), the address too. Both travel over the control connection only. When the time is
+// over, when the owner revokes, or when the holder gives it back, the owner closes that
+// registration.
 //
 //   state        set by                                        left for
 //   kIdle        construction, or the end                      kAsked
-//   kAsked       Connection::Resolve()                         kHeld: OnGranted(); kIdle: OnEnded()
+//   kAsked       RemoteAccess::Resolve()                       kHeld: OnGranted(); kIdle: OnEnded()
 //   kHeld        the owner's yes                               kIdle: OnEnded()
 //
-// The holder stops in time: usable_until_ns() lies before the owner's closing, on this side's
+// The lease holder stops in time: usable_until_ns() lies before the owner's closing, on this side's
 // clock: it counts from the question, and takes a tenth off, at most 1 s. An operation that comes
 // too late is refused by the provider: PERMISSION_DENIED on shm and sim; on verbs and tcp that ends
 // the connection. Nobody has to come near it: rpc/memory/remote_memory.h renews in time, and
@@ -42,7 +43,7 @@
 namespace weft {
 
 // How long a lease may be, in one go. Shorter would be spent on renewals; longer would keep an
-// owner that can't reach a holder from reusing its memory.
+// owner that can't reach a lease holder from reusing its memory.
 inline constexpr uint64_t kMinLeaseNs = 1'000'000'000;
 inline constexpr uint64_t kMaxLeaseNs = 60'000'000'000;
 
@@ -84,7 +85,7 @@ class Lease {
   uint64_t usable_until_ns_ = 0;
 };
 
-// Asks a peer to make a narrower handle of one of its own: Connection::Derive().
+// Asks a peer to make a narrower handle of one of its own: RemoteAccess::Derive().
 class Derivation {
  public:
   // Exactly once for each accepted request. Errors as a Lease's.

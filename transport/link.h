@@ -123,7 +123,7 @@ class Link {
     return Send(slot, bytes);
   }
 
-  // As Connection::Post(). Bounded by LinkDomain's max_outstanding_operations.
+  // As RemoteAccess::Post(). Bounded by LinkDomain's max_outstanding_operations.
   // REQUIRES: 1..kMaxBatchTransfers transfers, each with a region.
   virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                       Operation* op) = 0;

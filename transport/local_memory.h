@@ -48,7 +48,7 @@ class LocalMemory {
   MutableByteSpan bytes() const { return memory_; }
 
   // The region of this connection's path. The first time on a path it registers (not for the hot
-  // path: call it once when the connection opens); errors are Connection::Register()'s.
+  // path: call it once when the connection opens); errors are RemoteAccess::Register()'s.
   // REQUIRES: the connection is open.
   absl::StatusOr<const Region*> For(Connection& connection) {
     std::unique_ptr<Region>& region = regions_[connection.memory().path_number()];
@@ -67,7 +67,7 @@ class LocalMemory {
   }
 
   // Keeps the pool's buffer in which `offset` lies out of other hands, also when its Buffer is
-  // destroyed, until Unpin(): for memory that a peer may still touch (Connection::Reclaim()). Pins
+  // destroyed, until Unpin(): for memory that a peer may still touch (RemoteAccess::Reclaim()). Pins
   // count. Nothing to do for an application's own memory.
   // REQUIRES: the Buffer lives, at Pin().
   void Pin(size_t offset) {

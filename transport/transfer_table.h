@@ -4,7 +4,8 @@
 //                up to widest_bytes  opens a wide batch: eager as well, in the order of commits. So
 //                                    does what a turn sends beyond its first batch
 //                above               is offered, and fetched by the peer (large_sender.h)
-//   a payload    moved one-sided and whole (weft.Bulk); how many at a time: rpc/bulk/pace.h
+//   a payload    moved one-sided and whole (weft.Bulk); how many at a time:
+//   rpc/bulk/in_flight_limit.h
 //
 // Batches of both sizes hold their headers too, so that a payload fits that is a few dozen bytes
 // shorter. Both ends agree on the smaller of their widest_bytes in the handshake.

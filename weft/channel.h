@@ -40,8 +40,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cache_line.h"
-#include "core/dense_memory.h"
 #include "core/function.h"
+#include "core/huge_page_arena.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -119,7 +119,7 @@ struct ChannelStats {
   uint32_t queued = 0;
 };
 
-class alignas(kCacheLineBytes) Channel : public InDenseMemory {
+class alignas(kCacheLineBytes) Channel : public InHugePageArena {
  public:
   // With a caller-driven engine and a network of its own.
   static absl::StatusOr<std::unique_ptr<Channel>> Open(const std::string& address,

@@ -157,7 +157,7 @@ struct NetworkOptions {
   // Buffers of large messages, in bytes, for each path and direction; taken as needed. At least
   // kMaxMessageBytes. Lower: senders of large messages meet RESOURCE_EXHAUSTED sooner.
   uint64_t max_large_bytes = uint64_t{256} << 20;
-  // What the application may have registered at one time with each path (Connection::Register(),
+  // What the application may have registered at one time with each path (RemoteAccess::Register(),
   // buffer pools), in bytes. At least 1 MiB. Lower: RESOURCE_EXHAUSTED, which names it, sooner. The
   // counters memory.registrations and memory.registered_bytes of the engine say how much there is.
   uint64_t max_region_bytes = kDefaultRegionBytes;

@@ -12,21 +12,21 @@ void TransferQueue::Start(BulkTransfer& transfer) {
   waiting_.PushBack(&transfer);
 }
 
-bool TransferQueue::IsInPace(bool push, uint64_t bytes) {
+bool TransferQueue::IsWithinLimit(bool push, uint64_t bytes) {
   const uint64_t posted = PostedBytes(push);
-  const uint64_t most = push ? pace_.pushed_bytes : pace_.fetched_bytes;
+  const uint64_t most = push ? limit_.pushed_bytes : limit_.fetched_bytes;
   return posted == 0 || (posted < most && bytes <= most - posted);
 }
 
 // Alone, a push is not acknowledged: its reply would leave a round trip later.
 TransferKind TransferQueue::KindOf(const BulkTransfer& transfer) const {
   if (!transfer.push) return TransferKind::kRead;
-  const bool acknowledged = transfer.local.length >= pace_.acknowledged_bytes && pushed_bytes_ > 0;
+  const bool acknowledged = transfer.local.length >= limit_.acknowledged_bytes && pushed_bytes_ > 0;
   return acknowledged ? TransferKind::kWriteAcknowledged : TransferKind::kWrite;
 }
 
 bool TransferQueue::TryPost(BulkTransfer& transfer) {
-  if (!IsInPace(transfer.push, transfer.local.length)) return false;
+  if (!IsWithinLimit(transfer.push, transfer.local.length)) return false;
   Connection& connection = *host_->connection();
   absl::StatusOr<const Region*> region = transfer.local.memory->For(connection);
   if (!region.ok()) {
@@ -73,7 +73,7 @@ void TransferQueue::End(BulkTransfer& transfer, const absl::Status& status) {
   PostedBytes(transfer.push) -= transfer.local.length;
   unreplied_bytes_ += transfer.local.length;
   transfer.OnEnded(/*posted=*/true, status);
-  if (unreplied_bytes_ >= pace_.replied_bytes) SendReplies();
+  if (unreplied_bytes_ >= limit_.replied_bytes) SendReplies();
   Pump();
   host.FinishEnd();
 }

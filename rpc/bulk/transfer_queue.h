@@ -1,7 +1,7 @@
 // The transfers of a connection's calls that wait for their turn.
 //
 // A connection has a limited number of one-sided operations outstanding, and the queue a limited
-// number of bytes (pace.h); transfers beyond either wait here, oldest first (a waiting one may
+// number of bytes (in_flight_limit.h); transfers beyond either wait here, oldest first (a waiting one may
 // leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
 //
 // Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
-#include "rpc/bulk/pace.h"
+#include "rpc/bulk/in_flight_limit.h"
 #include "rpc/bulk/transfer.h"
 #include "transport/transport.h"
 
@@ -41,7 +41,7 @@ class TransferQueue final : private Timer {
   explicit TransferQueue(Host* host) : host_(host) {}
 
   // REQUIRES: nothing has been started.
-  void SetPace(const BulkPace& pace) { pace_ = pace; }
+  void SetInFlightLimit(const InFlightLimit& limit) { limit_ = limit; }
 
   // Posts it, or keeps it until there is room. REQUIRES: host->connection().
   void Start(BulkTransfer& transfer);
@@ -54,7 +54,7 @@ class TransferQueue final : private Timer {
   // False: not now.
   bool TryPost(BulkTransfer& transfer);
   uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
-  bool IsInPace(bool push, uint64_t bytes);
+  bool IsWithinLimit(bool push, uint64_t bytes);
   TransferKind KindOf(const BulkTransfer& transfer) const;
   void EndSoon(BulkTransfer& transfer);
   // Timer: some are done.
@@ -63,7 +63,7 @@ class TransferQueue final : private Timer {
   void SendReplies();
 
   Host* const host_;
-  BulkPace pace_ = PaceOf(PathKind::kSim);
+  InFlightLimit limit_ = InFlightLimitOf(PathKind::kSim);
   uint64_t pushed_bytes_ = 0;     // posted and not ended
   uint64_t fetched_bytes_ = 0;    // the same, the other way
   uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last

@@ -81,10 +81,10 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   };
 
   BulkTransferTest() {
-    queue_.SetPace({.pushed_bytes = 100,
-                    .fetched_bytes = 1000,
-                    .acknowledged_bytes = 1000,
-                    .replied_bytes = 100});
+    queue_.SetInFlightLimit({.pushed_bytes = 100,
+                             .fetched_bytes = 1000,
+                             .acknowledged_bytes = 1000,
+                             .replied_bytes = 100});
   }
 
   void Push(size_t bytes) { Start(bytes, /*push=*/true); }
@@ -132,7 +132,7 @@ TEST_F(BulkTransferTest, TheReplyOfALargeTransferLeavesBeforeTheNextIsPosted) {
 // On RDMA all that is posted goes one behind the other, messages too: the reply to the first of
 // eight payloads of 1 MiB, and the answers that its memory waits for, left behind the eighth.
 TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
-  queue_.SetPace(PaceOf(PathKind::kVerbs));
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kVerbs));
   for (int i = 0; i < 4; ++i) Push(1 << 20);
   EXPECT_EQ(Events(), "write 1048576, write 1048576");
   connection_.EndOldest();
@@ -143,7 +143,7 @@ TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
 // timers as four of them do. And those that were over when the socket had taken them were 4 MiB in
 // the socket, and others behind it that went in bit by bit.
 TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
-  queue_.SetPace(PaceOf(PathKind::kTcp));
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
   for (int i = 0; i < 6; ++i) Push(1 << 20);
   EXPECT_EQ(Events(),
             "write 1048576, write acknowledged 1048576, write acknowledged 1048576, "
@@ -153,7 +153,7 @@ TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
 }
 
 TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) {
-  queue_.SetPace(PaceOf(PathKind::kTcp));
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
   for (int i = 0; i < 2; ++i) {
     Push(1 << 20);
     EXPECT_EQ(Events(), "write 1048576");
@@ -163,7 +163,7 @@ TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) 
 }
 
 TEST_F(BulkTransferTest, SmallPayloadsAreNotAcknowledged) {
-  queue_.SetPace(PaceOf(PathKind::kTcp));
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
   for (int i = 0; i < 3; ++i) Push(1000);
   EXPECT_EQ(Events(), "write 1000, write 1000, write 1000");
 }
@@ -181,7 +181,7 @@ TEST_F(BulkTransferTest, SmallTransfersGoTogetherAndSoDoTheirReplies) {
   EXPECT_EQ(Events(), "") << "the end of the turn sends it";
 }
 
-TEST_F(BulkTransferTest, EachDirectionHasAPaceOfItsOwn) {
+TEST_F(BulkTransferTest, EachDirectionHasALimitOfItsOwn) {
   Push(80);
   for (int i = 0; i < 4; ++i) Fetch(300);
   EXPECT_EQ(Events(), "write 80, read 300, read 300, read 300");

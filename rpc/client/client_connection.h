@@ -22,8 +22,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/cache_line.h"
-#include "core/dense_memory.h"
 #include "core/function.h"
+#include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/backoff.h"
@@ -37,7 +37,7 @@ namespace weft {
 
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
                                                         private Timer,
-                                                        public InDenseMemory {
+                                                        public InHugePageArena {
  public:
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options);
 

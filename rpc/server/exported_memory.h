@@ -60,7 +60,7 @@ class ExportedMemory {
  public:
   enum class Revoked : uint8_t {
     kReclaimed = 1,  // nobody can touch the memory any more
-    kPinned = 2,     // until the holders have answered or are gone; reclaimed() will tell
+    kPinned = 2,     // until the lease holders have answered or are gone; reclaimed() will tell
   };
   static constexpr uint64_t kForever = ~uint64_t{0};
 

@@ -98,7 +98,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
       static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   path_ = connection_->path();
-  transfers_.SetPace(PaceOf(path_.kind));
+  transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind));
   slots_.Reserve(slots);
   return absl::OkStatus();
 }

@@ -22,7 +22,7 @@
 
 #include "absl/status/status.h"
 #include "core/cache_line.h"
-#include "core/dense_memory.h"
+#include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/server/call_slots.h"
@@ -39,7 +39,7 @@ class ServerCore;
 class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler,
                                                         private ListNode<>,
                                                         private TransferQueue::Host,
-                                                        public InDenseMemory {
+                                                        public InHugePageArena {
  public:
   ServerConnection(ServerCore& core, Connection& connection)
       : core_(core), connection_(&connection) {}

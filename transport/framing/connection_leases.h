@@ -31,7 +31,7 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
     // For this connection's peer alone.
     virtual absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory,
                                                                   Access access) = 0;
-    // As Connection::Reclaim(), tenant() and Close().
+    // As RemoteAccess, and Connection::Close().
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
     virtual uint32_t peer_tenant() const = 0;
     virtual void EndConnection(std::string_view why) = 0;

@@ -34,7 +34,7 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/cache_line.h"
-#include "core/dense_memory.h"
+#include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
 #include "transport/framing/batch_receiver.h"
 #include "transport/framing/batch_sender.h"
@@ -50,7 +50,7 @@ namespace weft {
 
 class FramedConnection final : public Connection,
                                public ListNode<EventTag>,
-                               public InDenseMemory,
+                               public InHugePageArena,
                                private LinkHandler,
                                private BatchSender::Host,
                                private BatchReceiver::Host,

@@ -22,7 +22,7 @@ struct FramingOptions {
   // Lower: senders meet RESOURCE_EXHAUSTED, and arriving messages wait for each other, sooner.
   size_t large_send_bytes = kDefaultLargePoolBytes;
   size_t large_receive_bytes = kDefaultLargePoolBytes;
-  uint64_t max_region_bytes = kDefaultRegionBytes;  // through Connection::Register()
+  uint64_t max_region_bytes = kDefaultRegionBytes;  // through RemoteAccess::Register()
   RegionCounters* region_counters = nullptr;        // outlive the domain
 };
 

@@ -33,7 +33,7 @@ class LargeSender {
  public:
   class Host {
    public:
-    // As Connection::Reclaim().
+    // As RemoteAccess::Reclaim().
     virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
     // There may be room again.
     virtual void OnLargeReclaimed() = 0;

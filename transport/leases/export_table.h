@@ -33,11 +33,11 @@ struct ExportedLeaseTag;
 // One lease, as its export sees it. It leaves the export's list when its memory is reclaimed.
 class ExportedLease : public ListNode<ExportedLeaseTag> {
  public:
-  // Tells the holder. It is closed when the grace is over, if not before.
+  // Tells the lease holder. It is closed when the grace is over, if not before.
   virtual void Revoke(uint64_t grace_ns) = 0;
   // Ends the holder's access. May leave the list inside, or later. Once closed, nothing to do.
   virtual void Close() = 0;
-  // Closes the holder's connection, which ends the lease, later.
+  // Closes the lease holder's connection, which ends the lease, later.
   virtual void EndHolder() = 0;
 
  protected:

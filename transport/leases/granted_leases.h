@@ -47,7 +47,7 @@ class GrantedLeases {
     // The peer may change it by atomics too, until it is destroyed or forbidden.
     virtual void AllowAtomics(Region* region) = 0;
     virtual void ForbidAtomics(Region* region) = 0;
-    // Connection::Reclaim().
+    // RemoteAccess::Reclaim().
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
     // Connection::tenant().
     virtual uint32_t peer_tenant() const = 0;

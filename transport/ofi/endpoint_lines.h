@@ -1,4 +1,4 @@
-// What libfabric 1.17's tcp provider touches of an endpoint: to be called for before it does.
+// What libfabric 1.17's tcp provider touches of an endpoint: to be prefetched before it does.
 //
 // An endpoint is one piece of memory of 19 KB, which begins where its fid does. With each message
 // the provider goes to its beginning, its middle and its end, three pages.

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "core/dense_memory.h"
+#include "core/huge_page_arena.h"
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
@@ -33,7 +33,7 @@ namespace weft {
 class MsgLink;
 
 // Two lines of each connection that are met before all else.
-class DensePrefetchList final : public PrefetchList, public InDenseMemory {};
+class DensePrefetchList final : public PrefetchList, public InHugePageArena {};
 
 class MsgDomain : public FabricDomain {
  public:

@@ -76,7 +76,7 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
 }
 
 // The descriptor that nobody had is this endpoint's. Two that connect at once may be taken for each
-// other: it is only lines that are called for by it.
+// other: it is only lines that are prefetched for it.
 absl::Status QueueGroups::Connected(QueueSeat* seat, PrefetchList* lines) {
   QueueGroup* const group = seat->group;
   group->settled = false;

@@ -391,7 +391,7 @@ TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
   EXPECT_FALSE(of_a_[1].link->prefetch()->wanted());
 }
 
-// They were called for when the message was here, after the provider's read, one miss behind the
+// They were prefetched when the message was here, after the provider's read, one miss behind the
 // other: the epoll tells of the link before that.
 TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";

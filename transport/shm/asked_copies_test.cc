@@ -28,7 +28,7 @@ struct Road {
   RingReader reader{ring(), &words, kMaxRecordPayload};
 };
 
-constexpr uint32_t kTold = 0;  // nobody listens to what these records tell of the road back
+constexpr uint32_t kAcked = 0;  // nobody listens to what these records tell of the road back
 
 struct Copy : ShmOperation {
   Copy(std::byte* here, bool reads, uint64_t key, uint64_t offset, uint64_t length) {
@@ -74,14 +74,14 @@ class AskedCopiesTest : public testing::Test {
     for (ByteSpan ask; !(ask = Next(there_, RecordKind::kAsk)).empty();) {
       if (!answerer_.OnAsk(ask)) return false;
     }
-    EXPECT_NE(answerer_.Answer(back_.writer, kTold), CopyAnswerer::Result::kBroken);
+    EXPECT_NE(answerer_.Answer(back_.writer, kAcked), CopyAnswerer::Result::kBroken);
     return true;
   }
   // Both work until the operation has ended.
   void RunToTheEnd(ShmOperation& op) {
     ShmOperation* ended = nullptr;
     for (int turn = 0; turn < 100 && ended == nullptr; ++turn) {
-      if (!op.all_asked) asker_.Ask(there_.writer, kTold, &op);
+      if (!op.all_asked) asker_.Ask(there_.writer, kAcked, &op);
       if (op.all_asked && op.pieces_asked == 0) return;
       ASSERT_TRUE(Serve());
       for (ByteSpan answer; !(answer = Next(back_, RecordKind::kAnswer)).empty();) {
@@ -125,7 +125,7 @@ TEST_F(AskedCopiesTest, AWriteTakesAllBytesThere) {
 
 TEST_F(AskedCopiesTest, NoMoreThanTheBoundIsUnderWay) {
   Copy op = Operation(/*is_read=*/true, Publish(Access::kRemoteRead));
-  EXPECT_EQ(asker_.Ask(there_.writer, kTold, &op), CopyAsker::Result::kNoRoom);
+  EXPECT_EQ(asker_.Ask(there_.writer, kAcked, &op), CopyAsker::Result::kNoRoom);
   EXPECT_EQ(op.pieces_asked, kMaxAsked);
   EXPECT_TRUE(asker_.full());
 }
@@ -149,10 +149,10 @@ TEST_F(AskedCopiesTest, RightsAndBoundsHold) {
 TEST_F(AskedCopiesTest, ARegionThatWasWithdrawnIsNotReadThoughTheAskCameBefore) {
   const uint64_t key = Publish(Access::kRemoteRead);
   Copy op = Operation(/*is_read=*/true, key, 0, 64);
-  ASSERT_EQ(asker_.Ask(there_.writer, kTold, &op), CopyAsker::Result::kAllAsked);
+  ASSERT_EQ(asker_.Ask(there_.writer, kAcked, &op), CopyAsker::Result::kAllAsked);
   ASSERT_TRUE(answerer_.OnAsk(Next(there_, RecordKind::kAsk)));
   ASSERT_TRUE(regions_.Withdraw(key));
-  EXPECT_EQ(answerer_.Answer(back_.writer, kTold), CopyAnswerer::Result::kAllAnswered);
+  EXPECT_EQ(answerer_.Answer(back_.writer, kAcked), CopyAnswerer::Result::kAllAnswered);
   ShmOperation* ended = nullptr;
   ASSERT_TRUE(asker_.OnAnswer(Next(back_, RecordKind::kAnswer), &ended));
   ASSERT_EQ(ended, &op);
@@ -163,11 +163,12 @@ TEST_F(AskedCopiesTest, ARegionThatWasWithdrawnIsNotReadThoughTheAskCameBefore) 
 TEST_F(AskedCopiesTest, AnswersWaitForRoomInTheRing) {
   const std::vector<std::byte> filler(kMaxRecordPayload - 100);
   int fillers = 0;
-  while (back_.writer.TryWrite(RecordKind::kBatch, filler, kTold) == RingWriter::Result::kWritten) {
+  while (back_.writer.TryWrite(RecordKind::kBatch, filler, kAcked) ==
+         RingWriter::Result::kWritten) {
     ++fillers;
   }
   Copy op = Operation(/*is_read=*/true, Publish(Access::kRemoteRead), 0, kMaxAsked * 4096);
-  ASSERT_EQ(asker_.Ask(there_.writer, kTold, &op), CopyAsker::Result::kAllAsked);
+  ASSERT_EQ(asker_.Ask(there_.writer, kAcked, &op), CopyAsker::Result::kAllAsked);
   ASSERT_TRUE(Serve());
   EXPECT_TRUE(answerer_.owes());
   for (; fillers > 0; --fillers) ASSERT_FALSE(Next(back_, RecordKind::kBatch).empty());
@@ -180,8 +181,8 @@ TEST_F(AskedCopiesTest, TheEndTakesBackEachOperationThatOnlyWaitsOnce) {
   const uint64_t key = Publish(Access::kRemoteRead);
   Copy whole = Operation(/*is_read=*/true, key, 0, 2 * kCopyPieceBytes);
   Copy part = Operation(/*is_read=*/true, key);
-  ASSERT_EQ(asker_.Ask(there_.writer, kTold, &whole), CopyAsker::Result::kAllAsked);
-  ASSERT_EQ(asker_.Ask(there_.writer, kTold, &part), CopyAsker::Result::kNoRoom);
+  ASSERT_EQ(asker_.Ask(there_.writer, kAcked, &whole), CopyAsker::Result::kAllAsked);
+  ASSERT_EQ(asker_.Ask(there_.writer, kAcked, &part), CopyAsker::Result::kNoRoom);
   std::vector<ShmOperation*> taken;
   asker_.Clear([&](ShmOperation* operation) { taken.push_back(operation); });
   EXPECT_EQ(taken, std::vector<ShmOperation*>{&whole});
@@ -196,7 +197,7 @@ class LyingTest : public AskedCopiesTest {
     Copy op = Operation(is_read, Publish(Access::kRemoteReadWrite), 0, 64);
     CopyAsker asker;
     Road road;
-    EXPECT_EQ(asker.Ask(road.writer, kTold, &op), CopyAsker::Result::kAllAsked);
+    EXPECT_EQ(asker.Ask(road.writer, kAcked, &op), CopyAsker::Result::kAllAsked);
     const ByteSpan ask = Next(road, RecordKind::kAsk);
     return {ask.begin(), ask.end()};
   }
@@ -241,7 +242,7 @@ TEST_F(LyingTest, AnswersAgainstTheRulesAreToldAndTouchNothing) {
     CopyAsker asker;
     Road road;
     Copy op = Operation(/*is_read=*/true, 4096, 0, 64);
-    ASSERT_EQ(asker.Ask(road.writer, kTold, &op), CopyAsker::Result::kAllAsked);
+    ASSERT_EQ(asker.Ask(road.writer, kAcked, &op), CopyAsker::Result::kAllAsked);
     ShmOperation* ended = nullptr;
     EXPECT_FALSE(asker.OnAnswer(bad, &ended));
     EXPECT_EQ(ended, nullptr);

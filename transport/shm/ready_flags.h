@@ -1,10 +1,11 @@
 // How an engine with very many links finds those that have something for it, without a look at
 // each.
 //
-// A domain has one byte for each of its links, in memory that its peers map. A writer that has
-// published a record sets its link's byte, if it is 0. The domain polls the rings of links that
-// were active lately in every turn, and leaves their bytes at 1: so their writers find them set and
-// store nothing. Of the others, the cold ones, it looks at the bytes only, a line at a time.
+// A domain has one byte, a ready flag, for each of its links, in memory that its peers map. A
+// writer that has published a record sets its link's byte, if it is 0. The domain polls the rings
+// of links that were active lately in every turn, and leaves their bytes at 1: so their writers
+// find them set and store nothing. Of the others, the cold ones, it looks at the bytes only, a line
+// at a time.
 //
 //   writer                              domain, when a link goes cold
 //   publish the record                  byte := 0
@@ -17,9 +18,10 @@
 // link that sends becomes hot: the answer is found by polling.
 //
 // A writer may also set the byte long before its record, when it begins to make it (transport/
-// prefetch_list.h): the domain makes the link hot, calls for what the record will touch, and polls. That
-// is a hint, and the steps above are the same: where the link has gone cold again before the record
-// is there, or the hint was lost, the writer finds 0 behind its fence and sets the byte.
+// prefetch_list.h): the domain makes the link hot, prefetches what the record will touch, and
+// polls. That is a hint, and the steps above are the same: where the link has gone cold again
+// before the record is there, or the hint was lost, the writer finds 0 behind its fence and sets
+// the byte.
 //
 // A hostile peer can set any byte: the domain looks at some rings for nothing. It can clear the
 // bytes of other peers' links: those are delayed, not lost, for the domain looks at a cold ring
@@ -94,7 +96,7 @@ class ReadyFlags {
 
   // Calls found(index) for each cold link whose byte is set. `found` may make any link hot.
   template <class Found>
-  void ForEachCalling(Found&& found) {
+  void ForEachReady(Found&& found) {
     for (uint32_t first = 0; first < end_; first += kCacheLineBytes) {
       if (!LineDiffers(first)) [[likely]]
         continue;

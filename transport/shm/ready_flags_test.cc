@@ -16,7 +16,7 @@ class ReadyFlagsTest : public testing::Test {
  protected:
   std::vector<uint32_t> Calling() {
     std::vector<uint32_t> found;
-    ready_flags_.ForEachCalling([&](uint32_t index) { found.push_back(index); });
+    ready_flags_.ForEachReady([&](uint32_t index) { found.push_back(index); });
     return found;
   }
   void Call(uint32_t index) { bytes_->of[index].store(1); }

@@ -447,11 +447,11 @@ TEST(RingTest, AWriterThatWantsRoomIsWokenWhenItIsTold) {
 
 TEST(RingTest, TheReaderTellsInQuarters) {
   Road road;
-  uint64_t told = 0;
+  uint64_t acked = 0;
   int times = 0;
   for (uint32_t i = 0; i < kRingBytes / 64; ++i) {
     road.Advance(64);
-    times += std::exchange(told, road.words().consumed.load()) != road.words().consumed.load();
+    times += std::exchange(acked, road.words().consumed.load()) != road.words().consumed.load();
   }
   EXPECT_EQ(times, 4);
 }

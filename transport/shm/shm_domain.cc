@@ -189,10 +189,10 @@ bool ShmDomain::IsTimeToScan() {
   return true;
 }
 
-// Those whose bytes call, and now and then one more: see ready_flags.h. True: one has called.
+// Those whose flags are set, and now and then one more: see ready_flags.h. True: one was set.
 bool ShmDomain::WakeCold() {
   bool called = false;
-  memory_->ready_flags().ForEachCalling([&](uint32_t index) {
+  memory_->ready_flags().ForEachReady([&](uint32_t index) {
     if (index >= links_.size() || links_[index] == nullptr) return;
     Trace(TracePoint::kCalled);
     PrefetchList& lines = prefetch_lists_[index];

@@ -4,7 +4,7 @@
 // something lately. Mostly that is all: what a record brings about besides (a link's end, a
 // refusal, work that waits) makes the next turn a full one. Few links are always hot. With more, a
 // link that stays quiet goes cold, and is found again by its ready flag (ready_flags.h). What
-// such a link and all above it touch with a record is called for at once then, from a list that was
+// such a link and all above it touch with a record is prefetched at once then, from a list that was
 // made when it went cold (prefetch_list.h).
 //
 // Threads: the engine's.
@@ -84,7 +84,8 @@ class ShmDomain final : public LinkDomain {
   // than all else in a turn, and the answer arrives meanwhile. Others wait for 0.1 us at most.
   static constexpr uint32_t kAwaitedTurnsPerScan = 4;
   // Looks at rings of hot links after a cold one has called, until there is a record: most calls
-  // come ahead of theirs, by 0.1 to 0.3 us. A peer that calls for nothing costs the others as much.
+  // come ahead of theirs, by 0.1 to 0.3 us. A peer that sets its flag for nothing costs the others
+  // as much.
   static constexpr size_t kLooksForCaller = 64;
   // One turn of so many looks at a cold ring without being called: that is a cache miss.
   static constexpr uint32_t kTurnsPerColdLook = 256;

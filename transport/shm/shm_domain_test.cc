@@ -349,7 +349,7 @@ TEST_F(CallAheadTest, ALinkThatIsCalledForIsPolledBeforeItsRecord) {
   lines.Run();
   EXPECT_EQ(b_.domain->Poll(64), 0);
   EXPECT_EQ(b_.shm().hot_links(), 1u);
-  EXPECT_FALSE(PrefetchOf(bs_[7]).wanted()) << "its lines have been called for";
+  EXPECT_FALSE(PrefetchOf(bs_[7]).wanted()) << "its lines have been prefetched";
   EXPECT_TRUE(Delivers(as_[7], "the record"));
 }
 

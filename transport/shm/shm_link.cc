@@ -130,7 +130,7 @@ WEFT_INLINE void ShmLink::CallPeer() {
 }
 
 // Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
-// have: so the byte's line is called for before it, together with the record's. Behind it the byte
+// have: so the byte's line is prefetched before it, together with the record's. Behind it the byte
 // is looked at once more, for the reason in ready_flags.h.
 WEFT_INLINE void ShmLink::TellPeer() {
   CallPeer();

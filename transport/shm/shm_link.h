@@ -34,7 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/cache_line.h"
-#include "core/dense_memory.h"
+#include "core/huge_page_arena.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
 #include "transport/prefetch_list.h"
@@ -58,7 +58,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
                                                public ListNode<ShmRetryTag>,
                                                public ListNode<ShmEventTag>,
                                                public ListNode<ShmMemberTag>,
-                                               public InDenseMemory {
+                                               public InHugePageArena {
  public:
   using State = LinkLife::State;
 

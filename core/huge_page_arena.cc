@@ -1,4 +1,4 @@
-#include "core/dense_memory.h"
+#include "core/huge_page_arena.h"
 
 #include <sys/mman.h>
 
@@ -33,7 +33,7 @@ constexpr bool kPlain = true;
 constexpr bool kPlain = false;
 #endif
 
-constexpr size_t kSizes = DenseMemory::kMaxObjectBytes / kCacheLineBytes + 1;
+constexpr size_t kSizes = HugePageArena::kMaxObjectBytes / kCacheLineBytes + 1;
 
 size_t LinesOf(size_t bytes) { return (bytes + kCacheLineBytes - 1) / kCacheLineBytes; }
 
@@ -56,7 +56,7 @@ struct Chunk {
 
 constexpr size_t kFirstOffset =
     (sizeof(Chunk) + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-static_assert(kFirstOffset + DenseMemory::kMaxObjectBytes <= DenseMemory::kChunkBytes / 8);
+static_assert(kFirstOffset + HugePageArena::kMaxObjectBytes <= HugePageArena::kChunkBytes / 8);
 
 struct Chunks {
   std::mutex mutex;
@@ -80,7 +80,7 @@ Chunks& All() {
 
 // As mmap() aligns to pages, room for one chunk is cut out of that for two.
 std::byte* MapChunk() {
-  constexpr size_t kBytes = DenseMemory::kChunkBytes;
+  constexpr size_t kBytes = HugePageArena::kChunkBytes;
   void* const mapped = mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
   WEFT_CHECK(mapped != MAP_FAILED);
@@ -94,13 +94,13 @@ std::byte* MapChunk() {
 // A hint: it may fail.
 void MakeHuge(Chunk* chunk) {
   chunk->huge = true;
-  madvise(chunk, DenseMemory::kChunkBytes, MADV_HUGEPAGE);
+  madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
 }
 
 Chunk* Chunks::Add() {
   std::byte* const memory = MapChunk();
   // Before it is touched.
-  if (count > 0) madvise(memory, DenseMemory::kChunkBytes, MADV_HUGEPAGE);
+  if (count > 0) madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
   auto* const chunk = new (memory) Chunk;
   chunk->huge = count > 0;
   chunk->used_bytes = kFirstOffset;
@@ -115,7 +115,7 @@ void Chunks::Remove(Chunk* chunk) {
   (chunk->previous != nullptr ? chunk->previous->next : first) = chunk->next;
   if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
   --count;
-  munmap(chunk, DenseMemory::kChunkBytes);
+  munmap(chunk, HugePageArena::kChunkBytes);
 }
 
 void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
@@ -123,16 +123,16 @@ void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
   if (Free* const free = chunk->free[lines]; free != nullptr) {
     chunk->free[lines] = free->next;
     memory = free;
-  } else if (chunk->used_bytes + lines * kCacheLineBytes <= DenseMemory::kChunkBytes) {
+  } else if (chunk->used_bytes + lines * kCacheLineBytes <= HugePageArena::kChunkBytes) {
     memory = chunk->begin() + chunk->used_bytes;
     chunk->used_bytes += lines * kCacheLineBytes;
   } else {
     return nullptr;
   }
   ++chunk->live;
-  if (!chunk->huge && chunk->used_bytes > DenseMemory::kChunkBytes / 2) {
+  if (!chunk->huge && chunk->used_bytes > HugePageArena::kChunkBytes / 2) {
     MakeHuge(chunk);
-    madvise(chunk, DenseMemory::kChunkBytes, MADV_COLLAPSE);
+    madvise(chunk, HugePageArena::kChunkBytes, MADV_COLLAPSE);
   }
   return memory;
 }
@@ -147,14 +147,14 @@ void* Chunks::Take(size_t lines) {
 
 void Chunks::Give(void* memory, size_t lines) {
   auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
-                                               ~uintptr_t{DenseMemory::kChunkBytes - 1});
+                                               ~uintptr_t{HugePageArena::kChunkBytes - 1});
   chunk->free[lines] = new (memory) Free{chunk->free[lines]};
   if (--chunk->live == 0) Remove(chunk);
 }
 
 }  // namespace
 
-void* DenseMemory::Take(size_t bytes) {
+void* HugePageArena::Take(size_t bytes) {
   if (kPlain || bytes > kMaxObjectBytes) {
     return ::operator new (bytes, std::align_val_t{kCacheLineBytes});
   }
@@ -163,7 +163,7 @@ void* DenseMemory::Take(size_t bytes) {
   return all.Take(LinesOf(bytes));
 }
 
-void DenseMemory::Give(void* memory, size_t bytes) {
+void HugePageArena::Give(void* memory, size_t bytes) {
   if (memory == nullptr) return;
   if (kPlain || bytes > kMaxObjectBytes) {
     return ::operator delete (memory, std::align_val_t{kCacheLineBytes});
@@ -173,7 +173,7 @@ void DenseMemory::Give(void* memory, size_t bytes) {
   all.Give(memory, LinesOf(bytes));
 }
 
-size_t DenseMemory::chunks() {
+size_t HugePageArena::chunks() {
   Chunks& all = All();
   const std::lock_guard<std::mutex> lock(all.mutex);
   return all.count;

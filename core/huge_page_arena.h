@@ -7,7 +7,7 @@
 // chunks of 2 MiB, on huge pages where the kernel has some: one translation for the objects of
 // hundreds of connections. See docs/performance.md, "Many connections".
 //
-//   class Thing : public InDenseMemory { ... };   // new and delete go here
+//   class Thing : public InHugePageArena { ... };   // new and delete go here
 //
 // The first chunk of a process stays on ordinary pages until half of it was needed: a process with
 // few connections pays for what it uses.
@@ -24,7 +24,7 @@
 
 namespace weft {
 
-class DenseMemory {
+class HugePageArena {
  public:
   static constexpr std::size_t kChunkBytes = std::size_t{2} << 20;  // a huge page
   // Larger ones come from operator new.
@@ -38,13 +38,15 @@ class DenseMemory {
   static std::size_t chunks();
 };
 
-class InDenseMemory {
+class InHugePageArena {
  public:
-  static void* operator new(std::size_t bytes) { return DenseMemory::Take(bytes); }
-  static void operator delete(void* memory, std::size_t bytes) { DenseMemory::Give(memory, bytes); }
+  static void* operator new(std::size_t bytes) { return HugePageArena::Take(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) {
+    HugePageArena::Give(memory, bytes);
+  }
 
  protected:
-  ~InDenseMemory() = default;
+  ~InHugePageArena() = default;
 };
 
 }  // namespace weft

@@ -19,7 +19,7 @@
 namespace weft {
 
 // In bytes.
-struct BulkPace {
+struct InFlightLimit {
   // Posted at one time, each way; a transfer of any size, if no other is. More hides a wire's delay
   // where the device copies by itself; where the thread copies it only delays replies.
   uint64_t pushed_bytes;
@@ -32,7 +32,7 @@ struct BulkPace {
   uint64_t replied_bytes;
 };
 
-constexpr BulkPace PaceOf(PathKind kind) {
+constexpr InFlightLimit InFlightLimitOf(PathKind kind) {
   constexpr uint64_t kKiB = 1 << 10;
   constexpr uint64_t kMiB = kKiB << 10;
   constexpr uint64_t kNoLimit = ~uint64_t{0};
