@@ -13,8 +13,8 @@
 //
 // Closing a registration is not always the end. On shared memory (by process_vm) and on InfiniBand
 // and RoCE it is. On tcp and iWARP what had begun may still be on its way into the memory, or out
-// of it: so the owner asks the peer for two signs of life (RemoteAccess::Reclaim() says why two), or
-// waits for the end of the connection. Until then the memory is *pinned*.
+// of it: so the owner asks the peer for two signs of life (RemoteAccess::Reclaim() says why two),
+// or waits for the end of the connection. Until then the memory is *pinned*.
 //
 // Threads: engine thread. Lifetime: an Export is destroyed before the Transport.
 #pragma once

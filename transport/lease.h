@@ -1,9 +1,9 @@
 // A Lease is direct access to a peer's memory for a time: what a RegionHandle is exchanged for.
 //
 // The lease holder asks over its connection (RemoteAccess::Resolve()); the lease owner looks at the
-// handle, opens a registration for this one lease, and gives its key; where the provider counts from
-// addresses (verbs), the address too. Both travel over the control connection only. When the time is
-// over, when the owner revokes, or when the holder gives it back, the owner closes that
+// handle, opens a registration for this one lease, and gives its key; where the provider counts
+// from addresses (verbs), the address too. Both travel over the control connection only. When the
+// time is over, when the owner revokes, or when the holder gives it back, the owner closes that
 // registration.
 //
 //   state        set by                                        left for

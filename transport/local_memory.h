@@ -67,9 +67,9 @@ class LocalMemory {
   }
 
   // Keeps the pool's buffer in which `offset` lies out of other hands, also when its Buffer is
-  // destroyed, until Unpin(): for memory that a peer may still touch (RemoteAccess::Reclaim()). Pins
-  // count. Nothing to do for an application's own memory.
-  // REQUIRES: the Buffer lives, at Pin().
+  // destroyed, until Unpin(): for memory that a peer may still touch (RemoteAccess::Reclaim()).
+  // Pins count. Nothing to do for an application's own memory. REQUIRES: the Buffer lives, at
+  // Pin().
   void Pin(size_t offset) {
     if (keeper_ != nullptr) keeper_->Pin(offset);
   }

@@ -1,8 +1,9 @@
 // The transfers of a connection's calls that wait for their turn.
 //
 // A connection has a limited number of one-sided operations outstanding, and the queue a limited
-// number of bytes (in_flight_limit.h); transfers beyond either wait here, oldest first (a waiting one may
-// leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for each call.
+// number of bytes (in_flight_limit.h); transfers beyond either wait here, oldest first (a waiting
+// one may leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for
+// each call.
 //
 // Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
 // acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
