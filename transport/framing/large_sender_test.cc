@@ -1,48 +1,12 @@
 #include "transport/framing/large_sender.h"
 
-#include <gtest/gtest.h>
-
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "transport/framing/testing/parts_test.h"
+
 namespace weft {
 namespace {
-
-struct FakeRegion final : public Region {
-  explicit FakeRegion(MutableByteSpan memory) : Region(memory, {7, 0, memory.size()}) {}
-};
-
-// Registers, and does nothing else.
-class FakeDomain final : public LinkDomain {
- public:
-  const PathInfo& path() const override { return path_; }
-  const std::string& address() const override { return address_; }
-  uint32_t slot_bytes() const override { return 4096; }
-  absl::Status AddSlots(uint32_t, uint32_t) override { return absl::OkStatus(); }
-  void RemoveSlots(uint32_t, uint32_t) override {}
-  SendSlot AcquireSlot() override { return {}; }
-  void ReleaseSlot(SendSlot) override {}
-  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler*) override {
-    return absl::UnimplementedError("fake");
-  }
-  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler*) override {
-    return absl::UnimplementedError("fake");
-  }
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
-    return std::unique_ptr<Region>(std::make_unique<FakeRegion>(memory));
-  }
-  int Poll(int) override { return 0; }
-  bool Arm() override { return true; }
-  int descriptor() const override { return -1; }
-  bool busy() const override { return false; }
-  const LinkDomainStats& stats() const override { return stats_; }
-
- private:
-  PathInfo path_;
-  std::string address_;
-  LinkDomainStats stats_;
-};
 
 // Says of each region whether closing it reclaims; if not, it is reclaimed by the test.
 class LargeSenderTest : public testing::Test, private LargeSender::Host {
