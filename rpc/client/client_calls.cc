@@ -306,7 +306,8 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint1
     sent_.GiveBack(handle);
     return Sent::kNotNow;
   }
-  absl::Status lent = lent_.Lend(*connection_, call, handle, *frame + kCallHeaderBytes);
+  absl::Status lent =
+      lent_.Lend(*connection_, call, {handle.slot, handle.generation}, *frame + kCallHeaderBytes);
   if (!lent.ok()) {
     connection_->Abandon();
     sent_.GiveBack(handle);
@@ -398,7 +399,7 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
   if (call == nullptr) {  // it has ended before
     ++stats_.late_replies;
     sent_.OnLateReply(slot);
-    return lent_.Release(*connection_, HandleOf(frame));
+    return lent_.Release(*connection_, CallIdOf(frame));
   }
   absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
   if (call->loan == nullptr) return End(*call, std::move(outcome));
@@ -414,9 +415,10 @@ void ClientCalls::ProtocolError(std::string_view what) {
 void ClientCalls::OnReleased(ByteSpan frame) {
   CallId id;
   if (!DecodeNotice(frame, &id)) return ProtocolError("a release whose fields disagree");
-  const SlabHandle slot{id.slot, id.generation};
-  if (!sent_.IsAbandoned(slot)) return ProtocolError("a release of what was not cancelled");
-  lent_.Release(*connection_, slot);
+  if (!sent_.IsAbandoned({id.slot, id.generation})) {
+    return ProtocolError("a release of what was not cancelled");
+  }
+  lent_.Release(*connection_, id);
 }
 
 // A call that was sent, and lends nothing, has its reply.
@@ -433,7 +435,7 @@ WEFT_INLINE void ClientCalls::EndWell(ClientCall& call) {
 
 void ClientCalls::End(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
-  if (call.loan != nullptr) LentMemory::Leave(call);
+  if (call.loan != nullptr) LentMemory::EndLoan(call);
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));

@@ -82,13 +82,13 @@ void Loan::OnWindowReclaimed() {
 
 // --- all of them --------------------------------------------------------------------------------
 
-absl::Status LentMemory::Lend(Connection& connection, ClientCall& call, SlabHandle slot,
+absl::Status LentMemory::Lend(Connection& connection, ClientCall& call, CallId id,
                               std::byte* table) {
   Loan& loan = *call.loan;
   WEFT_RETURN_IF_ERROR(loan.Lend(connection, table));
   loan.lender_ = this;
   loan.call_ = &call;
-  loan.slot_ = slot;
+  loan.id_ = id;
   loans_.PushBack(&loan);
   return absl::OkStatus();
 }
@@ -110,15 +110,15 @@ void LentMemory::OnReclaimed(Loan& loan) {
   if (call->state == ClientCall::State::kReclaiming) end_call_(*call, std::move(loan.outcome_));
 }
 
-void LentMemory::Leave(ClientCall& call) {
+void LentMemory::EndLoan(ClientCall& call) {
   Loan& loan = *std::exchange(call.loan, nullptr);
   loan.call_ = nullptr;
   if (loan.lender_ == nullptr) loan.owner_.OnReclaimed();
 }
 
-void LentMemory::Release(Connection& connection, SlabHandle slot) {
+void LentMemory::Release(Connection& connection, CallId id) {
   for (Loan& loan : loans_) {
-    if (loan.slot_ == slot) return loan.Release(connection);
+    if (loan.id_ == id) return loan.Release(connection);
   }
 }
 

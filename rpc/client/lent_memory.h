@@ -24,7 +24,6 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "core/slab.h"
 #include "rpc/bulk/memory_slice.h"
 #include "rpc/wire/frame.h"
 #include "transport/operation.h"
@@ -96,7 +95,7 @@ class Loan final : private ListNode<> {
 
   // While lent. Engine thread only.
   LentMemory* lender_ = nullptr;  // null: not lent
-  SlabHandle slot_;               // of the call
+  CallId id_;                     // of the call
   ClientCall* call_ = nullptr;    // that has not ended
   absl::Status outcome_;          // what it ends with once the memory is reclaimed
   uint32_t pinned_ = 0;           // windows whose reclaim has not ended
@@ -109,7 +108,7 @@ class LentMemory {
   using EndCall = Function<void(ClientCall& call, absl::Status status), sizeof(void*)>;
   using EndConnection = Function<void(std::string_view why), sizeof(void*)>;
 
-  // `end_call`: the memory that a call had lent is reclaimed; ends it, by Leave() among others.
+  // `end_call`: the memory that a call had lent is reclaimed; ends it, by EndLoan() among others.
   // `end_connection`: the server does not do its part.
   LentMemory(EndCall end_call, EndConnection end_connection)
       : end_call_(std::move(end_call)), end_connection_(std::move(end_connection)) {}
@@ -118,17 +117,17 @@ class LentMemory {
 
   // Lends what the call has for that, and writes the table of windows to `table`: from now on the
   // server may use them. REQUIRES: call.loan.
-  absl::Status Lend(Connection& connection, ClientCall& call, SlabHandle slot, std::byte* table);
+  absl::Status Lend(Connection& connection, ClientCall& call, CallId id, std::byte* table);
 
   // The reply is here: the call ends with `outcome` when the memory is reclaimed, perhaps inside.
   // REQUIRES: call.loan.
   void EndWhenReclaimed(Connection& connection, ClientCall& call, absl::Status outcome);
 
   // The call ends, with its memory reclaimed or not. REQUIRES: call.loan.
-  static void Leave(ClientCall& call);
+  static void EndLoan(ClientCall& call);
 
   // The server is done with what an abandoned call has lent, if it has lent anything.
-  void Release(Connection& connection, SlabHandle slot);
+  void Release(Connection& connection, CallId id);
 
   // The connection is gone, and with it every way to the memory.
   void ReclaimAll(Connection& connection);

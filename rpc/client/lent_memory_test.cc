@@ -89,7 +89,7 @@ class LentMemoryTest : public testing::Test {
   }
   // As a client does: by its deadline, or with what has ended it.
   void End(ClientCall& call, absl::Status status) {
-    if (call.loan != nullptr) LentMemory::Leave(call);
+    if (call.loan != nullptr) LentMemory::EndLoan(call);
     call.state = ClientCall::State::kDone;
     call.Complete(std::move(status));
   }

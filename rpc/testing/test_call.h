@@ -23,7 +23,7 @@ class IdleClient {
  private:
   const std::unique_ptr<Engine> engine_ = *OpenLoopbackEngine();
   // Deletes itself.
-  ClientConnection* const client_ = new ClientConnection(*engine_, "nowhere", {});
+  ClientConnection* const client_ = new ClientConnection(CoreOf(*engine_), "nowhere", {});
 };
 
 class TestCall final : public ClientCall {

@@ -56,6 +56,8 @@ enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3, kRe
 struct CallId {
   uint32_t slot = 0;
   uint32_t generation = 0;
+
+  friend constexpr bool operator==(CallId, CallId) = default;
 };
 
 struct RequestHeader {
