@@ -99,6 +99,22 @@ void Begin(EngineCore& engine, RemoteMemoryCore& core, Fill fill) {
   StartOrPost(engine, core.handing_over(), start, post, [&] { core.Flush(); });
 }
 
+// The same; true: it is done, and has no callback.
+template <class Fill>
+bool BeginNow(EngineCore& engine, RemoteMemoryCore& core, Fill fill) {
+  const bool on_engine = engine.OnEngine();
+  if (core.handing_over() || !engine.Enter()) {
+    Begin(engine, core, fill);
+    return false;
+  }
+  CallbackOperation* const operation = core.NewOperation();
+  fill(*operation);
+  const bool done = core.BeginFromCallback(*operation, core.Check(*operation)) == Posted::kDone;
+  if (!done && !on_engine) core.Flush();
+  engine.Leave();
+  return done;
+}
+
 // The owner's answer to a question for a narrower handle, whose asker waits.
 class BlockingDerivation final : public Derivation, public BlockedCaller {
  public:
@@ -280,6 +296,28 @@ void RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected, uint64_t desi
   Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
     FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
     operation.done_with_number = std::move(done);
+  });
+}
+
+// --- at once, or with a callback ----------------------------------------------------------------
+
+bool RemoteMemory::ReadNow(uint64_t offset, const MemorySlice& into,
+                           Function<void(absl::Status)> done) {
+  const RemotePiece piece{offset, into};
+  return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
+    operation.kind = Kind::kRead;
+    operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
+    operation.done = std::move(done);
+  });
+}
+
+bool RemoteMemory::WriteNow(uint64_t offset, const MemorySlice& from,
+                            Function<void(absl::Status)> done) {
+  const RemotePiece piece{offset, from};
+  return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
+    operation.kind = Kind::kWrite;
+    operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
+    operation.done = std::move(done);
   });
 }
 

@@ -134,6 +134,18 @@ class RemoteMemory {
   void CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
                    Function<void(absl::StatusOr<uint64_t>)> done);
 
+  // --- at once where it can be, else with a callback --------------------------------------------
+
+  // True: it was carried out before this returned, without an error, and `done` will not be called:
+  // so it is over shared memory, where this process has mapped what the owner exports, and nothing
+  // waits before it. False: as with a callback. For programs that have many operations to make: the
+  // next one follows in a loop, and no callback starts it from inside. Who makes nothing but these
+  // drives the engine now and then (Engine::Poll()), for the lease's renewal and all else on it.
+  [[nodiscard]] bool ReadNow(uint64_t offset, const MemorySlice& into,
+                             Function<void(absl::Status)> done);
+  [[nodiscard]] bool WriteNow(uint64_t offset, const MemorySlice& from,
+                              Function<void(absl::Status)> done);
+
  private:
   RemoteMemory(Channel& channel, const RegionHandle& handle, const RemoteMemoryOptions& options);
 

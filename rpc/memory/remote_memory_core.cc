@@ -268,6 +268,21 @@ void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const abs
   early_ends_.WhileStarting(operation, [&] { Start(operation, valid); });
 }
 
+Posted RemoteMemoryCore::BeginFromCallback(CallbackOperation& operation,
+                                           const absl::Status& valid) {
+  operation.core = this;
+  Posted posted = Posted::kPending;
+  early_ends_.WhileStarting(operation, [&] {
+    if (!valid.ok()) return End(operation, valid);
+    posted = Begin(operation);
+  });
+  if (posted == Posted::kDone) {
+    operation.done = nullptr;
+    Recycle(&operation);
+  }
+  return posted;
+}
+
 // Unless it is pending, its caller ends it. *room = false: there is none now, and OnRoom() or
 // OnConnectionLost() will come.
 absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {

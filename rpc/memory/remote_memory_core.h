@@ -56,6 +56,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   Posted Begin(RemoteOperation& operation);
   // The same as Start(), but its callback does not run inside.
   void StartFromCallback(CallbackOperation& operation, const absl::Status& valid);
+  // The same, but kDone is the end: its callback does not come, and it is recycled.
+  Posted BeginFromCallback(CallbackOperation& operation, const absl::Status& valid);
 
   CallbackOperation* NewOperation() {
     CallbackOperation* const spare = spare_.Take();

@@ -388,6 +388,37 @@ TEST_P(RemoteMemoryNetworkTest, CallbacksRunWhileAThreadDoesNothingButRead) {
   EXPECT_TRUE(ran);
 }
 
+TEST_P(RemoteMemoryNetworkTest, WhatIsDoneAtOnceHasNoCallback) {
+  constexpr int kRounds = 500;
+  auto exported = *server_->AllocateExport(kBytes, {.rights = kAllRights});
+  auto memory = *RemoteMemory::Open(*channel_, exported->handle());
+  int at_once = 0;
+  int called = 0;
+  const auto done = [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    ++called;
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    StoreLe64(buffer_->bytes().data(), static_cast<uint64_t>(round));
+    at_once += memory->WriteNow(8, SliceOf(*buffer_, 0, 8), done);
+    at_once += memory->ReadNow(8, SliceOf(*buffer_, 8, 8), done);
+    while (at_once + called < 2 * (round + 1)) channel_->engine().Poll();
+    if (GetParam() == PathKind::kShm) {
+      ASSERT_EQ(LoadLe64(buffer_->bytes().data() + 8), static_cast<uint64_t>(round));
+    }
+  }
+  EXPECT_EQ(at_once, GetParam() == PathKind::kShm ? 2 * kRounds : 0);
+  for (int turn = 0; turn < 100; ++turn) channel_->engine().Poll();
+  EXPECT_EQ(at_once + called, 2 * kRounds);
+
+  std::optional<absl::Status> refused;
+  EXPECT_FALSE(memory->ReadNow(kBytes, SliceOf(*buffer_, 0, 8),
+                               [&](const absl::Status& status) { refused = status; }));
+  EXPECT_FALSE(refused.has_value()) << "not inside";
+  while (!refused.has_value()) channel_->engine().Poll();
+  EXPECT_TRUE(absl::IsInvalidArgument(*refused)) << *refused;
+}
+
 TEST(AllocateExportTest, ExportsOfNoBytesAreRefusedAndOtherMemoryIsSaidToBeSlower) {
   auto server = *Server::Create();
   EXPECT_TRUE(absl::IsInvalidArgument(server->AllocateExport(0, {}).status()));

@@ -46,21 +46,22 @@ absl::StatusOr<Figures> OneSided::OneByOne(const Cell& cell, double seconds) {
   return FiguresOf(latency);
 }
 
-void OneSided::StartAll(const Cell& cell) {
+void OneSided::Begin(const Cell& cell) {
   cell_ = cell;
   running_ = true;
-  for (uint32_t i = 0; i < cell.outstanding; ++i) Start();
+}
+
+void OneSided::TopUp() {
+  for (uint32_t started = outstanding_; started < cell_.outstanding; ++started) Start();
 }
 
 void OneSided::Start() {
   const size_t offset = places_.Next(cell_.bytes);
-  ++outstanding_;
   auto ended = [this](const absl::Status& status) { Ended(status); };
-  if (cell_.pattern == Pattern::kRead) {
-    memory_->Read(offset, Here(offset), ended);
-  } else {
-    memory_->Write(offset, Here(offset), ended);
-  }
+  const bool done = cell_.pattern == Pattern::kRead
+                        ? memory_->ReadNow(offset, Here(offset), ended)
+                        : memory_->WriteNow(offset, Here(offset), ended);
+  done ? ++ended_ : ++outstanding_;
 }
 
 void OneSided::Ended(const absl::Status& status) {
@@ -82,9 +83,10 @@ absl::Status OneSided::AwaitAll() {
 absl::StatusOr<double> OneSided::Rate(const Cell& cell, double seconds) {
   RateCounter rate(seconds, cell.outstanding);
   engine_.Enter();
-  StartAll(cell);
+  Begin(cell);
   while (running_ && rate.Continue()) {
     const uint64_t ended_before = ended_;
+    TopUp();
     engine_.Poll();
     rate.Add(ended_ - ended_before);
   }
@@ -98,8 +100,11 @@ absl::StatusOr<uint64_t> OneSided::RunFor(const Cell& cell, double seconds) {
   const RunClock run(seconds);
   const uint64_t ended_before = ended_;
   engine_.Enter();
-  StartAll(cell);
-  while (running_ && !run.IsOver(Clock::Real().NowNs())) engine_.Poll();
+  Begin(cell);
+  while (running_ && !run.IsOver(Clock::Real().NowNs())) {
+    TopUp();
+    engine_.Poll();
+  }
   const absl::Status status = AwaitAll();
   engine_.Leave();
   WEFT_RETURN_IF_ERROR(status);

@@ -42,8 +42,10 @@ class OneSided {
 
   MemorySlice Here(size_t offset) const;
   absl::Status Transfer();
-  // As many as the cell says; each starts the next one when it ends, while running_.
-  void StartAll(const Cell& cell);
+  void Begin(const Cell& cell);
+  // Starts as many as the cell says, less those that are outstanding. Each of these starts the next
+  // one when it ends, while running_.
+  void TopUp();
   void Start();
   void Ended(const absl::Status& status);
   absl::Status AwaitAll();
