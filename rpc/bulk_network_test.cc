@@ -37,7 +37,7 @@ class BlockingService final : public Payloads::Service {
   // another call. So a place is a call's until it has ended.
   absl::Status Exchange(ServerContext& context, const Parcel& request, Parcel* reply) override {
     const size_t place = TakePlace();
-    const MemorySlice memory = memory_.Slice(place * kPayload, kPayload);
+    const Slice memory = memory_.slice(place * kPayload, kPayload);
     absl::Status status = context.bulk().Fetch(request.data(), memory);
     if (status.ok()) {
       status = context.bulk().Push({memory.memory, memory.offset, request.data().length()},
@@ -53,7 +53,7 @@ class BlockingService final : public Payloads::Service {
     ++holding;
     changed_.notify_all();
     changed_.wait(lock, [this] { return released_; });
-    late = context.bulk().Push(memory_.Slice(0, kPayload), reply->mutable_data());
+    late = context.bulk().Push(memory_.slice(0, kPayload), reply->mutable_data());
     --holding;
     changed_.notify_all();
     return absl::OkStatus();
@@ -251,8 +251,8 @@ TEST_P(BulkNetworkTest, DeadlinesAtAnyMomentLeaveMemoryAndConnectionWhole) {
       BulkCall bulk(*channel);
       Parcel request;
       Parcel reply;
-      bulk.Send(memory.Slice(0, kPayload / 2), request.mutable_data(), {.crc32c = false});
-      bulk.Receive(memory.Slice(kPayload / 2, kPayload / 2));
+      bulk.Send(memory.slice(0, kPayload / 2), request.mutable_data(), {.crc32c = false});
+      bulk.Receive(memory.slice(kPayload / 2, kPayload / 2));
       CallOptions options;
       options.timeout_us = timeout_us;
       options.bulk = &bulk;

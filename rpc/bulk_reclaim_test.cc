@@ -42,7 +42,7 @@ class BulkReclaimTest : protected Remains, public PayloadTest {
     bulk.Receive(memory_->all());
     StartHeld(bulk, outcome, options);
     PayloadService::HeldCall& call = service_.held.front();
-    call.context().bulk().Push(service_.memory().Slice(0, kLong), call.reply()->mutable_data(),
+    call.context().bulk().Push(service_.memory().slice(0, kLong), call.reply()->mutable_data(),
                                [this](absl::Status status) {
                                  ++pushes_ended_;
                                  push_status_ = std::move(status);
@@ -73,7 +73,7 @@ TEST_F(BulkReclaimTest, AfterADeadlineTheServerGivesTheMemoryBackWhileItsHandler
   // A late writer.
   PayloadService::HeldCall call = TakeHeld();
   absl::Status late;
-  call.context().bulk().Push(service_.memory().Slice(0, 100), call.reply()->mutable_data(),
+  call.context().bulk().Push(service_.memory().slice(0, 100), call.reply()->mutable_data(),
                              [&](absl::Status status) { late = std::move(status); });
   ASSERT_TRUE(RunUntil([&] { return !late.ok(); }));
   EXPECT_TRUE(absl::IsCancelled(late)) << late;
@@ -185,7 +185,7 @@ TEST_F(BulkReclaimTest, AClientThatDiesInATransferCostsTheServerThatCallOnly) {
   PayloadService::HeldCall call = TakeHeld();
   EXPECT_TRUE(call.context().cancelled());
   absl::Status late;
-  call.context().bulk().Push(service_.memory().Slice(0, 100), call.reply()->mutable_data(),
+  call.context().bulk().Push(service_.memory().slice(0, 100), call.reply()->mutable_data(),
                              [&](absl::Status status) { late = std::move(status); });
   EXPECT_FALSE(late.ok()) << "no memory is left to push to";
   call.Finish(absl::OkStatus());
@@ -204,7 +204,7 @@ TEST_F(BulkReclaimTest, WaitingTransfersOfALostConnectionEndToo) {
   PayloadService::HeldCall call = TakeHeld();
   int ended = 0;
   for (int i = 0; i < 4; ++i) {
-    call.context().bulk().Write(service_.memory().Slice(0, 1 << 20), 1, 0,
+    call.context().bulk().Write(service_.memory().slice(0, 1 << 20), 1, 0,
                                 [&](const absl::Status& status) {
                                   EXPECT_FALSE(status.ok());
                                   ++ended;

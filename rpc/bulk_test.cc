@@ -127,7 +127,7 @@ TEST_F(BulkTest, CallbackCallsThatWaitForTheConnectionCarryPayloadsToo) {
   for (int i = 0; i < kCalls; ++i) {
     service_.memory().Fill(static_cast<uint8_t>(i), 9000);
     PayloadService::HeldCall call = TakeHeld();
-    call.context().bulk().Push(service_.memory().Slice(0, 9000), call.reply()->mutable_data(),
+    call.context().bulk().Push(service_.memory().slice(0, 9000), call.reply()->mutable_data(),
                                nullptr);
     call.Finish(absl::OkStatus());
     ASSERT_TRUE(RunUntil([&] { return outcomes[i].done(); }));
@@ -157,9 +157,9 @@ TEST_F(BulkTest, PartsMoveToAndFromAnyPlaceInAWindow) {
 
   // The second half comes first, and goes to the front.
   int moved = 0;
-  transfers.Read(1, 5000, service_.memory().Slice(0, 5000), [&](const absl::Status& read) {
+  transfers.Read(1, 5000, service_.memory().slice(0, 5000), [&](const absl::Status& read) {
     EXPECT_TRUE(read.ok()) << read;
-    transfers.Write(service_.memory().Slice(0, 5000), 2, 100, [&](const absl::Status& written) {
+    transfers.Write(service_.memory().slice(0, 5000), 2, 100, [&](const absl::Status& written) {
       EXPECT_TRUE(written.ok()) << written;
       ++moved;
     });
@@ -186,12 +186,12 @@ TEST_F(BulkTest, TransfersBeyondTheConnectionsOperationsWaitTheirTurn) {
   ServerBulk& transfers = service_.held.front().context().bulk();
   uint32_t moved = 0;
   const auto read = [&](size_t i) {
-    transfers.Read(1, i * kPart, service_.memory().Slice(i * kPart, kPart),
+    transfers.Read(1, i * kPart, service_.memory().slice(i * kPart, kPart),
                    [&](const absl::Status& status) { moved += status.ok(); });
   };
   for (size_t i = 0; i < ServerBulk::kMaxTransfers; ++i) read(i);
   absl::Status beyond;
-  transfers.Read(1, 0, service_.memory().Slice(0, 1),
+  transfers.Read(1, 0, service_.memory().slice(0, 1),
                  [&](absl::Status status) { beyond = std::move(status); });
   EXPECT_TRUE(absl::IsResourceExhausted(beyond)) << beyond;
   TakeHeld().Finish(absl::OkStatus());
@@ -212,7 +212,7 @@ TEST_F(BulkTest, AForgottenPushDelaysTheReplyUntilItHasArrived) {
   ParcelOutcome outcome;
   StartHeld(bulk, &outcome);
   PayloadService::HeldCall call = TakeHeld();
-  call.context().bulk().Push(service_.memory().Slice(0, 4 << 20), call.reply()->mutable_data(),
+  call.context().bulk().Push(service_.memory().slice(0, 4 << 20), call.reply()->mutable_data(),
                              nullptr);
   call.Finish(absl::OkStatus());
   EXPECT_EQ(server_->stats().running, 1u) << "4 MiB take 4 ms";
@@ -230,7 +230,7 @@ TEST_F(BulkTest, AForgottenPushThatCannotBeMadeIsTheReply) {
   ParcelOutcome outcome;
   StartHeld(bulk, &outcome);
   PayloadService::HeldCall call = TakeHeld();
-  call.context().bulk().Push(service_.memory().Slice(0, 101), call.reply()->mutable_data(),
+  call.context().bulk().Push(service_.memory().slice(0, 101), call.reply()->mutable_data(),
                              nullptr);
   call.Finish(absl::OkStatus());
   ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
@@ -247,7 +247,7 @@ TEST_F(BulkTest, ACallWithoutWindowsLendsNothing) {
   PayloadService::HeldCall call = TakeHeld();
   EXPECT_EQ(call.context().bulk().window_count(), 0u);
   absl::Status status;
-  call.context().bulk().Push(service_.memory().Slice(0, 10), call.reply()->mutable_data(),
+  call.context().bulk().Push(service_.memory().slice(0, 10), call.reply()->mutable_data(),
                              [&](absl::Status pushed) { status = std::move(pushed); });
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   call.Finish(status);
@@ -265,7 +265,7 @@ TEST_F(BulkTest, ABlockingTransferOnTheEngineIsRefused) {
   // A timer of the server's engine is as much a callback as a handler is.
   class Try final : public Timer {
    public:
-    Try(ServerBulk& bulk, const Parcel& request, MemorySlice into)
+    Try(ServerBulk& bulk, const Parcel& request, Slice into)
         : bulk_(bulk), request_(request), into_(into) {}
     void OnTimer() override { status = bulk_.Fetch(request_.data(), into_); }
     absl::Status status;
@@ -273,7 +273,7 @@ TEST_F(BulkTest, ABlockingTransferOnTheEngineIsRefused) {
    private:
     ServerBulk& bulk_;
     const Parcel& request_;
-    const MemorySlice into_;
+    const Slice into_;
   };
   PayloadService::HeldCall call = TakeHeld();
   Try attempt(call.context().bulk(), call.request(), service_.memory().all());

@@ -259,8 +259,8 @@ TEST_F(HostileServerTest, AServerThatKnowsNoWindowsIsSentNone) {
 
 TEST_F(HostileServerTest, RequestsCarryOneWindowForEachSliceWithJustItsRight) {
   BulkCall bulk(*channel_);
-  bulk.Send(memory_.Slice(0, 100), request_.mutable_data());
-  bulk.Receive(memory_.Slice(200, 50));
+  bulk.Send(memory_.slice(0, 100), request_.mutable_data());
+  bulk.Receive(memory_.slice(200, 50));
   const CallId id = Call(bulk);
   const Bytes& frame = acceptor_.peer.received.front();
   EXPECT_EQ(CallFrameKindOf(frame), RequestKind(2));

@@ -27,7 +27,7 @@ void Fill(const FileInfo& info, Attributes* to) {
   to->set_version(info.version);
 }
 
-weft::MemorySlice FrontOf(weft::Buffer& buffer, size_t bytes) {
+weft::Slice FrontOf(weft::Buffer& buffer, size_t bytes) {
   return {&buffer.memory(), buffer.offset(), bytes};
 }
 

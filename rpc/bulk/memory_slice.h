@@ -15,7 +15,7 @@
 
 namespace weft {
 
-struct MemorySlice {
+struct Slice {
   LocalMemory* memory = nullptr;
   size_t offset = 0;  // bytes
   size_t length = 0;  // bytes
@@ -30,16 +30,16 @@ struct MemorySlice {
 };
 
 // All of `memory`, or `length` bytes of it.
-inline MemorySlice SliceOf(LocalMemory& memory) { return {&memory, 0, memory.bytes().size()}; }
-inline MemorySlice SliceOf(LocalMemory& memory, size_t offset, size_t length) {
+inline Slice SliceOf(LocalMemory& memory) { return {&memory, 0, memory.bytes().size()}; }
+inline Slice SliceOf(LocalMemory& memory, size_t offset, size_t length) {
   return {&memory, offset, length};
 }
 
 // The same of a buffer.
-inline MemorySlice SliceOf(const Buffer& buffer) {
+inline Slice SliceOf(const Buffer& buffer) {
   return {&buffer.memory(), buffer.offset(), buffer.bytes().size()};
 }
-inline MemorySlice SliceOf(const Buffer& buffer, size_t offset, size_t length) {
+inline Slice SliceOf(const Buffer& buffer, size_t offset, size_t length) {
   return {&buffer.memory(), buffer.offset() + offset, length};
 }
 

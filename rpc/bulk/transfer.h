@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "transport/operation.h"
 #include "transport/region.h"
 
@@ -24,7 +24,7 @@ class BulkTransfer : private Operation, public ListNode<> {
  public:
   // Moves `local.length` bytes, from here to there if `push`.
   bool push = false;
-  MemorySlice local;
+  Slice local;
   RemoteSpan remote;
 
   // It is posted, and the provider may touch the memory.

@@ -28,7 +28,7 @@ void BulkCall::Mistake(absl::Status status) {
   if (mistake_.ok()) mistake_ = std::move(status);
 }
 
-bool BulkCall::Add(const MemorySlice& slice, Rights rights) {
+bool BulkCall::Add(const Slice& slice, Rights rights) {
   if (state() == State::kPinned) {
     Mistake(
         absl::FailedPreconditionError("the memory of a call cannot be changed while it is lent"));
@@ -52,15 +52,13 @@ bool BulkCall::Add(const MemorySlice& slice, Rights rights) {
   return true;
 }
 
-void BulkCall::Send(const MemorySlice& from, Bulk* field, const BulkOptions& options) {
+void BulkCall::Send(const Slice& from, Bulk* field, const BulkOptions& options) {
   field->Clear();
   if (from.valid() && from.length == 0) return DescribePayload({}, 0, options, field);
   if (Add(from, kMayRead)) DescribePayload(from.bytes(), loan_.size(), options, field);
 }
 
-uint32_t BulkCall::Receive(const MemorySlice& into) {
-  return Add(into, kMayWrite) ? loan_.size() : 0;
-}
+uint32_t BulkCall::Receive(const Slice& into) { return Add(into, kMayWrite) ? loan_.size() : 0; }
 
 void BulkCall::Clear() {
   WEFT_CHECK(state() == State::kReclaimed);

@@ -38,8 +38,8 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/function.h"
-#include "rpc/bulk/memory_slice.h"
 #include "rpc/bulk/payload.h"
+#include "rpc/bulk/slice.h"
 #include "rpc/client/lent_memory.h"
 #include "weft/memory.pb.h"
 
@@ -75,11 +75,11 @@ class BulkCall final : private Loan::Owner {
   // --- before the call --------------------------------------------------------------------------
 
   // Lends `from` to be read, and fills `field` (of the request) in. An empty slice takes no window.
-  void Send(const MemorySlice& from, Bulk* field, const BulkOptions& options = {});
+  void Send(const Slice& from, Bulk* field, const BulkOptions& options = {});
 
   // Lends `into` to be written: one payload of the reply may go there. The server takes such
   // windows in the order of these calls. Returns the window's number.
-  uint32_t Receive(const MemorySlice& into);
+  uint32_t Receive(const Slice& into);
 
   // Forgets all windows; the object is as new. (Without this, the next call lends the same again.)
   // REQUIRES: kReclaimed.
@@ -116,7 +116,7 @@ class BulkCall final : private Loan::Owner {
 
  private:
   void Mistake(absl::Status status);
-  bool Add(const MemorySlice& slice, Rights rights);
+  bool Add(const Slice& slice, Rights rights);
   // Loan::Owner. The state's last step: tells who waits. This may be gone when it returns.
   void OnReclaimed() override;
 

@@ -12,11 +12,11 @@ namespace weft {
 
 // A chunk's place, and how its call ended.
 struct BulkStream::Slot {
-  Slot(BulkStream* stream, Channel& channel, uint32_t number, const MemorySlice& place)
+  Slot(BulkStream* stream, Channel& channel, uint32_t number, const Slice& place)
       : stream(stream), place(place), bulk(channel), chunk{number, 0, place, bulk} {}
 
   BulkStream* const stream;
-  const MemorySlice place;
+  const Slice place;
   BulkCall bulk;
   BulkChunk chunk;
   std::unique_ptr<Waiter> ended;  // while under way
@@ -24,12 +24,12 @@ struct BulkStream::Slot {
   absl::StatusOr<uint64_t> moved;
 };
 
-BulkStream::BulkStream(Channel& channel, const MemorySlice& ring, uint32_t slots)
+BulkStream::BulkStream(Channel& channel, const Slice& ring, uint32_t slots)
     : engine_(CoreOf(channel.engine())), chunk_bytes_(ring.length / slots) {
   WEFT_CHECK(ring.valid() && slots >= 1 && slots <= kMaxSlots && chunk_bytes_ >= 1);
   for (uint32_t i = 0; i < slots; ++i) {
     slots_.push_back(std::make_unique<Slot>(
-        this, channel, i, MemorySlice{ring.memory, ring.offset + i * chunk_bytes_, chunk_bytes_}));
+        this, channel, i, Slice{ring.memory, ring.offset + i * chunk_bytes_, chunk_bytes_}));
   }
 }
 

@@ -41,7 +41,7 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/function.h"
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "rpc/client/bulk_call.h"
 #include "weft/channel.h"
 
@@ -56,7 +56,7 @@ struct BulkChunk {
 
   uint32_t slot = 0;    // 0 .. slots - 1: for what else belongs to the call (request, reply)
   uint64_t offset = 0;  // of its first byte in the stream
-  MemorySlice memory;   // its part of the ring, as long as the chunk
+  Slice memory;         // its part of the ring, as long as the chunk
   BulkCall& bulk;       // to lend it with; empty
 };
 
@@ -82,7 +82,7 @@ class BulkStream {
   // Cuts `ring` into slots of equal length, one chunk each (1 MiB is a good length: the cost of a
   // call is little beside that of moving it). 2 to 4 slots keep a path busy while one is consumed.
   // REQUIRES: ring.valid(), 1 <= slots <= kMaxSlots, slots <= ring.length.
-  BulkStream(Channel& channel, const MemorySlice& ring, uint32_t slots);
+  BulkStream(Channel& channel, const Slice& ring, uint32_t slots);
   ~BulkStream();
   BulkStream(const BulkStream&) = delete;
   BulkStream& operator=(const BulkStream&) = delete;

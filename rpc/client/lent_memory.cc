@@ -16,7 +16,7 @@ Loan::Loan(Owner* owner) : owner_(*owner) {
   for (LentWindow& window : windows_) window.loan = this;
 }
 
-void Loan::Add(const MemorySlice& slice, Rights rights) {
+void Loan::Add(const Slice& slice, Rights rights) {
   WEFT_CHECK(size_ < kMaxWindows);
   LentWindow& window = windows_[size_++];
   window.slice = slice;

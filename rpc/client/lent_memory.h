@@ -24,7 +24,7 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "rpc/wire/frame.h"
 #include "transport/operation.h"
 #include "transport/region.h"
@@ -50,7 +50,7 @@ class Loan final : private ListNode<> {
     void OnComplete(const absl::Status&) override { loan->OnWindowReclaimed(); }
 
     Loan* loan = nullptr;
-    MemorySlice slice;
+    Slice slice;
     Rights rights = 0;
     bool exposed = false;            // to be written, by the present or last call
     bool verified = false;           // the payload in it: for the owner
@@ -66,7 +66,7 @@ class Loan final : private ListNode<> {
 
   uint32_t size() const { return size_; }
   // REQUIRES: size() < kMaxWindows.
-  void Add(const MemorySlice& slice, Rights rights);
+  void Add(const Slice& slice, Rights rights);
   void Clear() { size_ = 0; }
   // Nothing of the last call is in the windows any more.
   void Begin();

@@ -76,12 +76,12 @@ class LentMemoryTest : public testing::Test {
     EXPECT_EQ(keeper_.pins, 0);
   }
 
-  MemorySlice Slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
+  Slice slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
   // A call lends two windows, in the slot of that number.
   absl::Status Lend(TestCall& call, Lender& lender, uint32_t slot) {
     lender.loan.Clear();
-    lender.loan.Add(Slice(0, 16), kMayRead);
-    lender.loan.Add(Slice(16, 16), kMayWrite);
+    lender.loan.Add(slice(0, 16), kMayRead);
+    lender.loan.Add(slice(16, 16), kMayWrite);
     lender.loan.Begin();
     call.loan = &lender.loan;
     call.state = ClientCall::State::kSent;
@@ -145,7 +145,7 @@ TEST_F(LentMemoryTest, LendingIsAllOrNothing) {
 }
 
 TEST_F(LentMemoryTest, AnEmptyWindowNeedsNoRegistration) {
-  lender_.loan.Add(Slice(0, 0), kMayWrite);
+  lender_.loan.Add(slice(0, 0), kMayWrite);
   call_.loan = &lender_.loan;
   ASSERT_TRUE(lent_.Lend(connection_, call_, {0, 1}, table_.data()).ok());
   EXPECT_EQ(connection_.regions_, 0);

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "core/bytes.h"
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "transport/local_memory.h"
 
 namespace weft {

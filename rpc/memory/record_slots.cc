@@ -31,7 +31,7 @@ uint32_t RecordSlots::CountFor(size_t record_bytes) {
 }
 
 RecordSlots::RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape,
-                         MemorySlice slots)
+                         Slice slots)
     : engine_(engine), memory_(memory), shape_(shape), slice_(slots), early_ends_(engine) {
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
 }

@@ -94,8 +94,7 @@ class CallbackRecords final : public RecordOperation {
 
 class RecordSlots {
  public:
-  RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape,
-              MemorySlice slots);
+  RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape, Slice slots);
   ~RecordSlots();
 
   EngineCore& engine() { return engine_; }
@@ -141,7 +140,7 @@ class RecordSlots {
   EngineCore& engine_;
   RemoteMemory& memory_;
   const RecordShape shape_;
-  const MemorySlice slice_;
+  const Slice slice_;
 
   std::vector<uint32_t> free_;  // capacity: all slots
   IntrusiveList<RecordOperation> waiting_;

@@ -41,9 +41,7 @@ class RemoteAllocationTest : public testing::Test {
   }
 
   RemoteMemory& memory() { return array_->memory(); }
-  MemorySlice Slice(size_t offset, size_t length) {
-    return SliceOf(arena_->memory(), offset, length);
-  }
+  Slice slice(size_t offset, size_t length) { return SliceOf(arena_->memory(), offset, length); }
 
   std::array<std::byte, 8192> bytes_ = {};
   std::vector<AccountLayout> accounts_;
@@ -55,10 +53,10 @@ class RemoteAllocationTest : public testing::Test {
 };
 
 TEST_F(RemoteAllocationTest, BlockingOperationsAllocateNothing) {
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Read(64, Slice(0, 64)).ok()); }), HotPathCounts());
-  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Write(64, Slice(0, 64)).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Read(64, slice(0, 64)).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().Write(64, slice(0, 64)).ok()); }), HotPathCounts());
   EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().FetchAdd(64, 1).ok()); }), HotPathCounts());
-  const RemotePiece pieces[] = {{0, Slice(0, 64)}, {512, Slice(64, 64)}};
+  const RemotePiece pieces[] = {{0, slice(0, 64)}, {512, slice(64, 64)}};
   EXPECT_EQ(Count([&] { ASSERT_TRUE(memory().ReadBatch(pieces).ok()); }), HotPathCounts());
 }
 
@@ -73,7 +71,7 @@ TEST_F(RemoteAllocationTest, CallbackOperationsAllocateNothing) {
                 if (--left == 0) CoreOf(channel_->engine()).Finish(all);
               };
               for (int i = 0; i < kWindow; ++i) {
-                memory().Read(i * 64, Slice(i * 64, 64), done);
+                memory().Read(i * 64, slice(i * 64, 64), done);
                 array_->Read(i, &accounts[i], done);
               }
               CoreOf(channel_->engine()).Wait(all);

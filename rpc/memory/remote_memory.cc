@@ -212,12 +212,12 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
 
 // --- blocking -----------------------------------------------------------------------------------
 
-absl::Status RemoteMemory::Read(uint64_t offset, const MemorySlice& into) {
+absl::Status RemoteMemory::Read(uint64_t offset, const Slice& into) {
   const RemotePiece piece{offset, into};
   return ReadBatch(absl::Span<const RemotePiece>(&piece, 1));
 }
 
-absl::Status RemoteMemory::Write(uint64_t offset, const MemorySlice& from) {
+absl::Status RemoteMemory::Write(uint64_t offset, const Slice& from) {
   const RemotePiece piece{offset, from};
   return WriteBatch(absl::Span<const RemotePiece>(&piece, 1));
 }
@@ -253,14 +253,12 @@ absl::StatusOr<uint64_t> RemoteMemory::CompareSwap(uint64_t offset, uint64_t exp
 
 // --- with a callback ----------------------------------------------------------------------------
 
-void RemoteMemory::Read(uint64_t offset, const MemorySlice& into,
-                        Function<void(absl::Status)> done) {
+void RemoteMemory::Read(uint64_t offset, const Slice& into, Function<void(absl::Status)> done) {
   const RemotePiece piece{offset, into};
   ReadBatch(absl::Span<const RemotePiece>(&piece, 1), std::move(done));
 }
 
-void RemoteMemory::Write(uint64_t offset, const MemorySlice& from,
-                         Function<void(absl::Status)> done) {
+void RemoteMemory::Write(uint64_t offset, const Slice& from, Function<void(absl::Status)> done) {
   const RemotePiece piece{offset, from};
   WriteBatch(absl::Span<const RemotePiece>(&piece, 1), std::move(done));
 }

@@ -59,7 +59,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/function.h"
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "transport/region_handle.h"
 #include "weft/channel.h"
 #include "weft/memory.pb.h"
@@ -86,7 +86,7 @@ struct RemoteMemoryOptions {
 // One piece of a batch: local.length bytes between local memory and remote [offset...].
 struct RemotePiece {
   uint64_t offset = 0;  // bytes
-  MemorySlice local;
+  Slice local;
 };
 
 class RemoteMemory {
@@ -112,8 +112,8 @@ class RemoteMemory {
 
   // --- blocking: return when it has ended -------------------------------------------------------
 
-  absl::Status Read(uint64_t offset, const MemorySlice& into);
-  absl::Status Write(uint64_t offset, const MemorySlice& from);
+  absl::Status Read(uint64_t offset, const Slice& into);
+  absl::Status Write(uint64_t offset, const Slice& from);
   // 1..kMaxBatchTransfers pieces, posted together, in any order among themselves. After an error,
   // others may have been carried out.
   absl::Status ReadBatch(absl::Span<const RemotePiece> pieces);
@@ -126,8 +126,8 @@ class RemoteMemory {
 
   // `done` runs once, on the engine's thread and not inside this function; only when the engine's
   // inbox is full does it run here. The pieces' array may go when this returns.
-  void Read(uint64_t offset, const MemorySlice& into, Function<void(absl::Status)> done);
-  void Write(uint64_t offset, const MemorySlice& from, Function<void(absl::Status)> done);
+  void Read(uint64_t offset, const Slice& into, Function<void(absl::Status)> done);
+  void Write(uint64_t offset, const Slice& from, Function<void(absl::Status)> done);
   void ReadBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void WriteBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void FetchAdd(uint64_t offset, uint64_t operand, Function<void(absl::StatusOr<uint64_t>)> done);

@@ -46,7 +46,7 @@ class RemoteMemoryTest : public RpcTest {
   absl::Status Open(RemoteMemoryOptions options = {}) { return Open(exported_->handle(), options); }
 
   void Clear() { std::memset(buffer_->bytes().data(), 0, kBytes); }
-  MemorySlice Slice(size_t offset, size_t length) { return SliceOf(*buffer_, offset, length); }
+  Slice slice(size_t offset, size_t length) { return SliceOf(*buffer_, offset, length); }
   // The buffer and the memory agree in [offset, offset + length) of the memory.
   bool Same(size_t buffer_offset, size_t offset, size_t length) {
     return std::memcmp(buffer_->bytes().data() + buffer_offset, owned_.data() + offset, length) ==
@@ -73,10 +73,10 @@ TEST_F(RemoteMemoryTest, ReadsAndWritesInPlace) {
   ASSERT_EQ(Open(), absl::OkStatus());
   EXPECT_EQ(memory_->size(), kBytes);
   EXPECT_EQ(memory_->rights(), kAllRights);
-  ASSERT_EQ(memory_->Read(100, Slice(10, 50)), absl::OkStatus());
+  ASSERT_EQ(memory_->Read(100, slice(10, 50)), absl::OkStatus());
   EXPECT_TRUE(Same(10, 100, 50));
   Fill(0, 64, 'x');
-  ASSERT_EQ(memory_->Write(kBytes - 64, Slice(0, 64)), absl::OkStatus());
+  ASSERT_EQ(memory_->Write(kBytes - 64, slice(0, 64)), absl::OkStatus());
   ASSERT_TRUE(StillConnected());  // its reply proves that the write has arrived
   EXPECT_TRUE(Same(0, kBytes - 64, 64));
 }
@@ -86,7 +86,7 @@ TEST_F(RemoteMemoryTest, BatchesScatterAndGather) {
   ASSERT_EQ(Open(), absl::OkStatus());
   std::vector<RemotePiece> pieces;
   for (size_t i = 0; i < kMaxBatchTransfers; ++i) {
-    pieces.push_back({(kMaxBatchTransfers - 1 - i) * 64, Slice(i * 64, 64)});
+    pieces.push_back({(kMaxBatchTransfers - 1 - i) * 64, slice(i * 64, 64)});
   }
   ASSERT_EQ(memory_->ReadBatch(pieces), absl::OkStatus());
   for (const RemotePiece& piece : pieces) {
@@ -117,13 +117,13 @@ TEST_F(RemoteMemoryTest, CallbacksRunOnceAndNeverInside) {
     EXPECT_TRUE(status.ok()) << status;
     ++ended;
   };
-  for (int i = 0; i < 300; ++i) memory_->Read(0, Slice(0, 8), done);
+  for (int i = 0; i < 300; ++i) memory_->Read(0, slice(0, 8), done);
   memory_->FetchAdd(0, 1, [&](const absl::StatusOr<uint64_t>& before) {
     EXPECT_TRUE(before.ok());
     ++ended;
   });
   std::optional<absl::Status> refused;
-  memory_->Read(kBytes, Slice(0, 8), [&](const absl::Status& status) { refused = status; });
+  memory_->Read(kBytes, slice(0, 8), [&](const absl::Status& status) { refused = status; });
   EXPECT_EQ(ended, 0);
   EXPECT_FALSE(refused.has_value());
   ASSERT_TRUE(RunUntil([&] { return ended == 301 && refused.has_value(); }));
@@ -134,8 +134,8 @@ TEST_F(RemoteMemoryTest, BlockingFormsInsideACallbackAreRefused) {
   StartWithMemory();
   ASSERT_EQ(Open(), absl::OkStatus());
   std::optional<absl::Status> inside, opened;
-  memory_->Read(0, Slice(0, 8), [&](const absl::Status&) {
-    inside = memory_->Read(0, Slice(0, 8));
+  memory_->Read(0, slice(0, 8), [&](const absl::Status&) {
+    inside = memory_->Read(0, slice(0, 8));
     opened = RemoteMemory::Open(*channel_, exported_->handle()).status();
   });
   ASSERT_TRUE(RunUntil([&] { return opened.has_value(); }));
@@ -151,7 +151,7 @@ TEST_F(RemoteMemoryTest, ACallFindsWhatWasWrittenBeforeIt) {
   for (int round = 1; round <= 20; ++round) {
     Fill(0, kBytes, round);
     Outcome write, call;
-    memory_->Write(0, Slice(0, kBytes), write.Callback());
+    memory_->Write(0, slice(0, kBytes), write.Callback());
     stub_->Hold(Data(), &call.reply, {}, call.Callback());
     ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
     EXPECT_TRUE(Same(0, 0, kBytes)) << round;
@@ -166,7 +166,7 @@ TEST_F(RemoteMemoryTest, ACallWaitsForAWriteThatHasToWait) {
   ASSERT_EQ(Open({.resolve_at_once = false}), absl::OkStatus());
   Fill(0, kBytes, 'w');
   Outcome write, call;
-  memory_->Write(0, Slice(0, kBytes), write.Callback());
+  memory_->Write(0, slice(0, kBytes), write.Callback());
   stub_->Hold(Data(), &call.reply, {}, call.Callback());
   ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
   EXPECT_TRUE(Same(0, 0, kBytes));
@@ -181,7 +181,7 @@ TEST_F(RemoteMemoryTest, CallsGoOnAfterAWriteThatIsRefused) {
   (*forged.mutable_capability())[50] ^= 1;
   ASSERT_EQ(Open(forged, {.resolve_at_once = false}), absl::OkStatus());
   Outcome write, call;
-  memory_->Write(0, Slice(0, 8), write.Callback());
+  memory_->Write(0, slice(0, 8), write.Callback());
   stub_->Echo(Data(), &call.reply, {}, call.Callback());
   ASSERT_TRUE(RunUntil([&] { return call.done(); }));
   EXPECT_TRUE(call.status->ok()) << *call.status;
@@ -193,13 +193,13 @@ TEST_F(RemoteMemoryTest, CallsGoOnAfterAWriteThatIsRefused) {
 TEST_F(RemoteMemoryTest, BoundsAreCheckedBeforeAnythingIsSent) {
   StartWithMemory();
   ASSERT_EQ(Open(), absl::OkStatus());
-  const std::string text(memory_->Read(kBytes - 7, Slice(0, 8)).message());
+  const std::string text(memory_->Read(kBytes - 7, slice(0, 8)).message());
   EXPECT_EQ(text,
             "8 bytes at offset 4089 do not lie in the 4096 bytes of the remote memory (not "
             "sent)");
-  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Write(~uint64_t{0}, Slice(0, 8))));
-  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(~uint64_t{0} - 3, Slice(0, 8))));
-  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, Slice(0, 0))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Write(~uint64_t{0}, slice(0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(~uint64_t{0} - 3, slice(0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, slice(0, 0))));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, {})));
   EXPECT_TRUE(absl::IsInvalidArgument(
       memory_->Read(0, {&buffer_->memory(), buffer_->memory().bytes().size() - 4, 8})));
@@ -213,8 +213,8 @@ TEST_F(RemoteMemoryTest, BoundsAreCheckedBeforeAnythingIsSent) {
 TEST_F(RemoteMemoryTest, RightsAreCheckedBeforeAnythingIsSent) {
   StartWithMemory(kMayRead);
   ASSERT_EQ(Open(), absl::OkStatus());
-  EXPECT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
-  const absl::Status refused = memory_->Write(0, Slice(0, 8));
+  EXPECT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
+  const absl::Status refused = memory_->Write(0, slice(0, 8));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
   EXPECT_EQ(refused.message(),
             "the operation needs the right to write; the handle grants: read (not sent)");
@@ -241,7 +241,7 @@ TEST_F(RemoteMemoryTest, AForgedHandleIsAskedAboutOnce) {
   EXPECT_TRUE(absl::IsPermissionDenied(Open(forged)));
   ASSERT_EQ(Open(forged, {.resolve_at_once = false}), absl::OkStatus());
   for (int i = 0; i < 50; ++i) {
-    EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, Slice(0, 8))));
+    EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, slice(0, 8))));
   }
   EXPECT_TRUE(StillConnected());
 }
@@ -272,9 +272,9 @@ TEST_F(RemoteMemoryTest, DerivedHandlesReachTheirPartOnly) {
   ASSERT_EQ(Open(*derived), absl::OkStatus());
   EXPECT_EQ(memory_->size(), 64u);
   EXPECT_EQ(memory_->rights(), kMayRead);
-  ASSERT_EQ(memory_->Read(32, Slice(0, 32)), absl::OkStatus());
+  ASSERT_EQ(memory_->Read(32, slice(0, 32)), absl::OkStatus());
   EXPECT_TRUE(Same(0, 1024 + 32, 32));
-  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(33, Slice(0, 32))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(33, slice(0, 32))));
   EXPECT_TRUE(absl::IsInvalidArgument(exported_->Derive({.offset = kBytes, .length = 1}).status()));
 }
 
@@ -287,9 +287,9 @@ TEST_F(RemoteMemoryTest, AHolderGetsNarrowerHandlesOfItsOwner) {
               absl::IsInvalidArgument(memory_->Derive(0, kBytes + 1, kMayRead).status()));
   ASSERT_EQ(Open(*derived), absl::OkStatus());
   EXPECT_EQ(memory_->size(), 128u);
-  ASSERT_EQ(memory_->Read(0, Slice(0, 128)), absl::OkStatus());
+  ASSERT_EQ(memory_->Read(0, slice(0, 128)), absl::OkStatus());
   EXPECT_TRUE(Same(0, 512, 128));
-  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Write(0, Slice(0, 8))));
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Write(0, slice(0, 8))));
 }
 
 // --- time ----------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ TEST_F(RemoteMemoryTest, ALeaseIsRenewedWhileItIsUsed) {
   StartWithMemory();
   ASSERT_EQ(Open({.lease_us = 1'000'000}), absl::OkStatus());
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
+    ASSERT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
     network_.RunFor(100 * kNsPerMs);
     ASSERT_EQ(exported_->leases(), 1u);
   }
@@ -312,7 +312,7 @@ TEST_F(RemoteMemoryTest, AnIdleLeaseLapsesAndTheNextUseAsksAgain) {
     network_.RunFor(10 * kNsPerSec);
     EXPECT_EQ(exported_->leases(), 0u);
     Clear();
-    ASSERT_EQ(memory_->Read(64, Slice(0, 64)), absl::OkStatus());
+    ASSERT_EQ(memory_->Read(64, slice(0, 64)), absl::OkStatus());
     EXPECT_TRUE(Same(0, 64, 64));
   }
   EXPECT_TRUE(StillConnected());
@@ -321,9 +321,9 @@ TEST_F(RemoteMemoryTest, AnIdleLeaseLapsesAndTheNextUseAsksAgain) {
 TEST_F(RemoteMemoryTest, AHandleEndsWithItsTime) {
   StartWithMemory();
   ASSERT_EQ(Open(*exported_->Derive({.length = 64, .lifetime_us = 2'000'000})), absl::OkStatus());
-  EXPECT_EQ(memory_->Read(0, Slice(0, 8)), absl::OkStatus());
+  EXPECT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
   network_.RunFor(3 * kNsPerSec);
-  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, Slice(0, 8))));
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, slice(0, 8))));
   EXPECT_TRUE(StillConnected());
 }
 
@@ -334,7 +334,7 @@ TEST_F(RemoteMemoryTest, ARevokedHandleIsNoGoodForEver) {
   EXPECT_TRUE(exported_->reclaimed());
   network_.Settle();
   for (int i = 0; i < 20; ++i) {
-    EXPECT_TRUE(absl::IsAborted(memory_->Read(0, Slice(0, 8))));
+    EXPECT_TRUE(absl::IsAborted(memory_->Read(0, slice(0, 8))));
   }
   EXPECT_TRUE(absl::IsPermissionDenied(Open()));
   EXPECT_TRUE(StillConnected());
@@ -347,8 +347,8 @@ TEST_F(RemoteMemoryTest, AfterALossTheNextUseConnectsAndAsksAgain) {
   ASSERT_EQ(Open(), absl::OkStatus());
   network_.Partition("client", "server");
   Outcome read, write, waiting;
-  memory_->Read(0, Slice(0, 8), read.Callback());
-  memory_->Write(0, Slice(8, 8), write.Callback());
+  memory_->Read(0, slice(0, 8), read.Callback());
+  memory_->Write(0, slice(8, 8), write.Callback());
   ASSERT_TRUE(RunUntil([&] { return read.done() && write.done(); }));
   EXPECT_TRUE(absl::IsUnavailable(*read.status));
   EXPECT_NE(read.status->message().find("safe to retry"), absl::string_view::npos);
@@ -358,7 +358,7 @@ TEST_F(RemoteMemoryTest, AfterALossTheNextUseConnectsAndAsksAgain) {
   network_.RunFor(kNsPerSec);
   Clear();
   absl::Status again;
-  for (int i = 0; i < 10 && !(again = memory_->Read(0, Slice(0, 64))).ok(); ++i) {
+  for (int i = 0; i < 10 && !(again = memory_->Read(0, slice(0, 64))).ok(); ++i) {
     network_.RunFor(kNsPerSec);
   }
   EXPECT_EQ(again, absl::OkStatus());
@@ -371,7 +371,7 @@ TEST_F(RemoteMemoryTest, WithoutAServerEveryUseSaysSo) {
   ASSERT_EQ(Open(), absl::OkStatus());
   KillServer();
   network_.RunFor(kNsPerSec);
-  const absl::Status gone = memory_->Read(0, Slice(0, 8));
+  const absl::Status gone = memory_->Read(0, slice(0, 8));
   EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
   EXPECT_NE(gone.message().find("no server at sim:server"), absl::string_view::npos) << gone;
 }
@@ -380,7 +380,7 @@ TEST_F(RemoteMemoryTest, TheQueueOfThoseThatWaitIsBounded) {
   StartWithMemory();
   ASSERT_EQ(Open({.resolve_at_once = false, .max_waiting = 2}), absl::OkStatus());
   Outcome outcomes[4];
-  for (Outcome& outcome : outcomes) memory_->Read(0, Slice(0, 8), outcome.Callback());
+  for (Outcome& outcome : outcomes) memory_->Read(0, slice(0, 8), outcome.Callback());
   ASSERT_TRUE(RunUntil([&] {
     return outcomes[0].done() && outcomes[1].done() && outcomes[2].done() && outcomes[3].done();
   }));
@@ -393,14 +393,14 @@ TEST_F(RemoteMemoryTest, DestroyingItEndsWhatWaitsAndReturnsTheLease) {
   StartWithMemory();
   ASSERT_EQ(Open({.resolve_at_once = false}), absl::OkStatus());
   Outcome waiting;
-  memory_->Read(0, Slice(0, 8), waiting.Callback());
+  memory_->Read(0, slice(0, 8), waiting.Callback());
   memory_.reset();
   ASSERT_TRUE(waiting.done());
   EXPECT_TRUE(absl::IsCancelled(*waiting.status)) << *waiting.status;
 
   ASSERT_EQ(Open(), absl::OkStatus());
   Outcome posted;
-  memory_->Read(0, Slice(0, 8), posted.Callback());
+  memory_->Read(0, slice(0, 8), posted.Callback());
   memory_.reset();
   ASSERT_TRUE(posted.done());
   EXPECT_TRUE(posted.status->ok()) << *posted.status;
@@ -418,7 +418,7 @@ TEST_F(RemoteMemoryTest, EveryOperationFindsRoomInTheEnd) {
       EXPECT_TRUE(before.ok()) << before.status();
       ++ended;
     });
-    memory_->Read(64, Slice(0, 64), [&](const absl::Status& status) {
+    memory_->Read(64, slice(0, 64), [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       ++ended;
     });

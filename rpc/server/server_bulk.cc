@@ -29,7 +29,7 @@ EngineCore& ServerBulk::engine() const { return connection_->core().engine(); }
 
 // --- checks -------------------------------------------------------------------------------------
 
-absl::Status ServerBulk::CheckPart(uint32_t window, uint64_t offset, const MemorySlice& local,
+absl::Status ServerBulk::CheckPart(uint32_t window, uint64_t offset, const Slice& local,
                                    Rights rights) const {
   if (!local.valid()) {
     return absl::InvalidArgumentError(
@@ -69,7 +69,7 @@ absl::StatusOr<uint32_t> ServerBulk::TakeWindowFor(size_t bytes) {
 // --- starting -----------------------------------------------------------------------------------
 
 absl::StatusOr<ServerBulk::Slot*> ServerBulk::Take(uint32_t window, uint64_t offset,
-                                                   const MemorySlice& local, Rights rights) {
+                                                   const Slice& local, Rights rights) {
   // Only this thread sets bits: a free one stays free.
   const auto index = static_cast<uint32_t>(std::countr_one(used_.load(std::memory_order_acquire)));
   if (index >= kMaxTransfers) {
@@ -93,7 +93,7 @@ void ServerBulk::Go(Slot& slot) {
 
 // All Start*: `*done` is taken if a transfer was started, and left if there was an error, or
 // nothing to move.
-absl::Status ServerBulk::StartPart(uint32_t window, uint64_t offset, const MemorySlice& local,
+absl::Status ServerBulk::StartPart(uint32_t window, uint64_t offset, const Slice& local,
                                    Rights rights, Done* done) {
   WEFT_RETURN_IF_ERROR(CheckPart(window, offset, local, rights));
   if (local.length == 0) return absl::OkStatus();
@@ -103,14 +103,13 @@ absl::Status ServerBulk::StartPart(uint32_t window, uint64_t offset, const Memor
   return absl::OkStatus();
 }
 
-absl::Status ServerBulk::StartFetch(const Bulk& field, const MemorySlice& into, bool verify,
-                                    Done* done) {
+absl::Status ServerBulk::StartFetch(const Bulk& field, const Slice& into, bool verify, Done* done) {
   if (field.length() == 0) return VerifyPayload({}, field);
   if (field.length() > into.length) {
     return absl::ResourceExhaustedError(
         StrCat("the payload has ", field.length(), " bytes; there is room for ", into.length));
   }
-  const MemorySlice front = {into.memory, into.offset, static_cast<size_t>(field.length())};
+  const Slice front = {into.memory, into.offset, static_cast<size_t>(field.length())};
   WEFT_RETURN_IF_ERROR(CheckPart(field.window(), 0, front, kMayRead));
   WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(field.window(), 0, front, kMayRead));
   slot->verify = verify && field.has_crc32c();
@@ -120,7 +119,7 @@ absl::Status ServerBulk::StartFetch(const Bulk& field, const MemorySlice& into, 
   return absl::OkStatus();
 }
 
-absl::Status ServerBulk::StartPush(const MemorySlice& from, Bulk* field, const BulkOptions& options,
+absl::Status ServerBulk::StartPush(const Slice& from, Bulk* field, const BulkOptions& options,
                                    Done* done) {
   if (!from.valid()) return CheckPart(0, 0, from, kMayWrite);
   WEFT_ASSIGN_OR_RETURN(const uint32_t window, TakeWindowFor(from.length));
@@ -135,26 +134,26 @@ void ServerBulk::Settle(absl::Status started, Done done) {
   if (refusal_.ok()) refusal_ = std::move(started);
 }
 
-void ServerBulk::Fetch(const Bulk& field, const MemorySlice& into, Done done) {
+void ServerBulk::Fetch(const Bulk& field, const Slice& into, Done done) {
   absl::Status started = StartFetch(field, into, /*verify=*/true, &done);
   Settle(std::move(started), std::move(done));
 }
 
-void ServerBulk::Push(const MemorySlice& from, Bulk* field, Done done) {
+void ServerBulk::Push(const Slice& from, Bulk* field, Done done) {
   Push(from, field, {}, std::move(done));
 }
 
-void ServerBulk::Push(const MemorySlice& from, Bulk* field, const BulkOptions& options, Done done) {
+void ServerBulk::Push(const Slice& from, Bulk* field, const BulkOptions& options, Done done) {
   absl::Status started = StartPush(from, field, options, &done);
   Settle(std::move(started), std::move(done));
 }
 
-void ServerBulk::Read(uint32_t window, uint64_t offset, const MemorySlice& into, Done done) {
+void ServerBulk::Read(uint32_t window, uint64_t offset, const Slice& into, Done done) {
   absl::Status started = StartPart(window, offset, into, kMayRead, &done);
   Settle(std::move(started), std::move(done));
 }
 
-void ServerBulk::Write(const MemorySlice& from, uint32_t window, uint64_t offset, Done done) {
+void ServerBulk::Write(const Slice& from, uint32_t window, uint64_t offset, Done done) {
   absl::Status started = StartPart(window, offset, from, kMayWrite, &done);
   Settle(std::move(started), std::move(done));
 }
@@ -178,7 +177,7 @@ absl::Status ServerBulk::Block(Start&& start) {
   return result;
 }
 
-absl::Status ServerBulk::Fetch(const Bulk& field, const MemorySlice& into) {
+absl::Status ServerBulk::Fetch(const Bulk& field, const Slice& into) {
   WEFT_RETURN_IF_ERROR(
       Block([&](Done* done) { return StartFetch(field, into, /*verify=*/false, done); }));
   if (field.length() == 0) return absl::OkStatus();
@@ -186,15 +185,15 @@ absl::Status ServerBulk::Fetch(const Bulk& field, const MemorySlice& into) {
   return VerifyPayload(into.bytes().first(field.length()), field);
 }
 
-absl::Status ServerBulk::Push(const MemorySlice& from, Bulk* field, const BulkOptions& options) {
+absl::Status ServerBulk::Push(const Slice& from, Bulk* field, const BulkOptions& options) {
   return Block([&](Done* done) { return StartPush(from, field, options, done); });
 }
 
-absl::Status ServerBulk::Read(uint32_t window, uint64_t offset, const MemorySlice& into) {
+absl::Status ServerBulk::Read(uint32_t window, uint64_t offset, const Slice& into) {
   return Block([&](Done* done) { return StartPart(window, offset, into, kMayRead, done); });
 }
 
-absl::Status ServerBulk::Write(const MemorySlice& from, uint32_t window, uint64_t offset) {
+absl::Status ServerBulk::Write(const Slice& from, uint32_t window, uint64_t offset) {
   return Block([&](Done* done) { return StartPart(window, offset, from, kMayWrite, done); });
 }
 

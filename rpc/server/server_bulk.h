@@ -42,8 +42,8 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/function.h"
-#include "rpc/bulk/memory_slice.h"
 #include "rpc/bulk/payload.h"
+#include "rpc/bulk/slice.h"
 #include "rpc/bulk/transfer.h"
 #include "rpc/wire/frame.h"
 #include "weft/memory.pb.h"
@@ -71,14 +71,14 @@ class ServerBulk {
 
   // Reads the payload that `field` of the request tells of into the front of `into`, and checks it.
   // `done` may be null: the reply waits, and fails with it.
-  void Fetch(const Bulk& field, const MemorySlice& into, Done done);
-  absl::Status Fetch(const Bulk& field, const MemorySlice& into);
+  void Fetch(const Bulk& field, const Slice& into, Done done);
+  absl::Status Fetch(const Bulk& field, const Slice& into);
 
   // Writes `from` into the next window that the client lends for it (those of BulkCall::Receive(),
   // in order), and fills `field` of the reply in, before it returns.
-  void Push(const MemorySlice& from, Bulk* field, Done done);
-  void Push(const MemorySlice& from, Bulk* field, const BulkOptions& options, Done done);
-  absl::Status Push(const MemorySlice& from, Bulk* field, const BulkOptions& options = {});
+  void Push(const Slice& from, Bulk* field, Done done);
+  void Push(const Slice& from, Bulk* field, const BulkOptions& options, Done done);
+  absl::Status Push(const Slice& from, Bulk* field, const BulkOptions& options = {});
 
   // --- parts ------------------------------------------------------------------------------------
 
@@ -90,10 +90,10 @@ class ServerBulk {
 
   // Moves into.length, or from.length, bytes at `offset` in a window. Checks and fills in nothing:
   // whoever moves parts makes the field itself (DescribePayload(), VerifyPayload(), Crc32c()).
-  void Read(uint32_t window, uint64_t offset, const MemorySlice& into, Done done);
-  void Write(const MemorySlice& from, uint32_t window, uint64_t offset, Done done);
-  absl::Status Read(uint32_t window, uint64_t offset, const MemorySlice& into);
-  absl::Status Write(const MemorySlice& from, uint32_t window, uint64_t offset);
+  void Read(uint32_t window, uint64_t offset, const Slice& into, Done done);
+  void Write(const Slice& from, uint32_t window, uint64_t offset, Done done);
+  absl::Status Read(uint32_t window, uint64_t offset, const Slice& into);
+  absl::Status Write(const Slice& from, uint32_t window, uint64_t offset);
 
  private:
   friend class ServerCall;
@@ -119,16 +119,13 @@ class ServerBulk {
   }
 
   // Any thread.
-  absl::Status CheckPart(uint32_t window, uint64_t offset, const MemorySlice& local,
-                         Rights rights) const;
+  absl::Status CheckPart(uint32_t window, uint64_t offset, const Slice& local, Rights rights) const;
   absl::StatusOr<uint32_t> TakeWindowFor(size_t bytes);
   // REQUIRES: CheckPart() is OK.
-  absl::StatusOr<Slot*> Take(uint32_t window, uint64_t offset, const MemorySlice& local,
-                             Rights rights);
-  absl::Status StartFetch(const Bulk& field, const MemorySlice& into, bool verify, Done* done);
-  absl::Status StartPush(const MemorySlice& from, Bulk* field, const BulkOptions& options,
-                         Done* done);
-  absl::Status StartPart(uint32_t window, uint64_t offset, const MemorySlice& local, Rights rights,
+  absl::StatusOr<Slot*> Take(uint32_t window, uint64_t offset, const Slice& local, Rights rights);
+  absl::Status StartFetch(const Bulk& field, const Slice& into, bool verify, Done* done);
+  absl::Status StartPush(const Slice& from, Bulk* field, const BulkOptions& options, Done* done);
+  absl::Status StartPart(uint32_t window, uint64_t offset, const Slice& local, Rights rights,
                          Done* done);
   void Go(Slot& slot);
   void Settle(absl::Status started, Done done);

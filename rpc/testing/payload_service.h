@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/bulk/memory_slice.h"
+#include "rpc/bulk/slice.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/testing/payload_service.weft.h"
 #include "transport/local_memory.h"
@@ -23,8 +23,8 @@ class GuardedMemory {
 
   LocalMemory& memory() { return memory_; }
   MutableByteSpan bytes() { return memory_.bytes(); }
-  MemorySlice Slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
-  MemorySlice all() { return Slice(0, bytes().size()); }
+  Slice slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
+  Slice all() { return slice(0, bytes().size()); }
 
   void Fill(uint8_t seed, size_t length) {
     for (size_t i = 0; i < length; ++i) bytes()[i] = PatternAt(seed, i);
@@ -70,7 +70,7 @@ class PayloadService : public Payloads::Service {
           HeldCall call = std::move(*held);
           delete held;
           if (fetched.ok()) {
-            call.context().bulk().Push(memory_.Slice(0, length), call.reply()->mutable_data(),
+            call.context().bulk().Push(memory_.slice(0, length), call.reply()->mutable_data(),
                                        nullptr);
           }
           call.Finish(std::move(fetched));
@@ -83,13 +83,13 @@ class PayloadService : public Payloads::Service {
     const uint64_t end = memory_.bytes().size();
     const uint64_t length = std::min(request.length(), end - std::min(end, request.offset()));
     if (length > 0) {
-      context.bulk().Push(memory_.Slice(request.offset(), length), reply->mutable_data(), nullptr);
+      context.bulk().Push(memory_.slice(request.offset(), length), reply->mutable_data(), nullptr);
     }
     return absl::OkStatus();
   }
   absl::Status Store(ServerContext& context, const Part& request, Parcel*) override {
     if (request.offset() == fail_at) return absl::AbortedError("as the test wants it");
-    context.bulk().Fetch(request.data(), memory_.Slice(request.offset(), request.data().length()),
+    context.bulk().Fetch(request.data(), memory_.slice(request.offset(), request.data().length()),
                          nullptr);
     return absl::OkStatus();
   }

@@ -40,7 +40,7 @@ class OneSided {
  private:
   OneSided(Channel& channel, std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer);
 
-  MemorySlice Here(size_t offset) const;
+  Slice Here(size_t offset) const;
   absl::Status Transfer();
   void Begin(const Cell& cell);
   // Starts as many as the cell says, less those that are outstanding. Each of these starts the next

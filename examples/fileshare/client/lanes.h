@@ -32,9 +32,7 @@ struct Lane {
       : buffer(std::move(chunk)), bulk(channel) {}
 
   std::byte* data() const { return buffer->bytes().data(); }
-  weft::MemorySlice Front(size_t bytes) const {
-    return {&buffer->memory(), buffer->offset(), bytes};
-  }
+  weft::Slice Front(size_t bytes) const { return {&buffer->memory(), buffer->offset(), bytes}; }
 
   const std::unique_ptr<weft::Buffer> buffer;
   weft::BulkCall bulk;

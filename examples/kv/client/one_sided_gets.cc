@@ -84,7 +84,7 @@ void OneSidedGets::OnBucket(uint32_t index, const absl::Status& status) {
   }
 }
 
-weft::MemorySlice OneSidedGets::ExtentOf(uint32_t index) const {
+weft::Slice OneSidedGets::ExtentOf(uint32_t index) const {
   return weft::SliceOf(extents_->memory(),
                        extents_->offset() + size_t{index} * index::kMaxExtentBytes,
                        lanes_[index].slot.length);

@@ -91,7 +91,7 @@ class OneSidedGets {
   void Again(uint32_t index);
   void Call(uint32_t index);
   void End(uint32_t index, const absl::Status& status);
-  weft::MemorySlice ExtentOf(uint32_t index) const;
+  weft::Slice ExtentOf(uint32_t index) const;
   index::SlotLayout& RememberedFor(uint64_t hash) { return remembered_[hash % kRemembered]; }
 
   // Constant after Open().
