@@ -167,7 +167,7 @@ class RemoteDeliveryTest : public DeliveryTest {
     ASSERT_TRUE(memory.ok()) << memory.status();
     memory_ = *std::move(memory);
   }
-  Slice Word() { return SliceOf(*buffer_, 0, 8); }
+  Slice Word() { return buffer_->slice(0, 8); }
 
   alignas(64) std::array<std::byte, 4096> owned_ = {};
   std::unique_ptr<ExportedMemory> exported_;

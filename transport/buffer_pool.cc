@@ -5,7 +5,6 @@
 #include <atomic>
 #include <bit>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,9 @@
 #include "core/poison.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/close_on_engine.h"
 #include "transport/engine.h"
+#include "transport/local_memory.h"
 
 namespace weft {
 
@@ -197,9 +198,9 @@ absl::StatusOr<std::unique_ptr<Buffer>> BufferPoolCore::Allocate(size_t bytes) {
   }
   cell->core = shared_from_this();
   ++buffers_;
-  const MutableByteSpan memory = slab->memory().bytes().subspan(cell->offset, bytes);
-  Unpoison(memory);
-  return std::unique_ptr<Buffer>(new Buffer(cell, memory));
+  const Slice all = {&slab->memory(), cell->offset, bytes};
+  Unpoison(all.bytes());
+  return std::make_unique<Buffer>(all, [cell] { Release(cell); });
 }
 
 void BufferPoolCore::GiveBack(BufferCell* cell) {
@@ -283,28 +284,13 @@ void BufferPoolCore::Close() {
   for (BufferSlab& slab : full_) slab.memory().DropRegions();
 }
 
-// --- Buffer, BufferPool -------------------------------------------------------------------------
-
-Buffer::~Buffer() { BufferPoolCore::Release(cell_); }
-LocalMemory& Buffer::memory() const { return cell_->slab->memory(); }
-size_t Buffer::offset() const { return cell_->offset; }
+// --- BufferPool ---------------------------------------------------------------------------------
 
 BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
     : engine_(&CoreOf(*engine)), core_(std::make_shared<BufferPoolCore>(options)) {}
 
 BufferPool::~BufferPool() {
-  if (engine_->Enter()) {
-    core_->Close();
-    engine_->Leave();
-    return;
-  }
-  Waiter closed;
-  const auto close = [this, &closed] {
-    core_->Close();
-    engine_->Finish(closed);
-  };
-  while (!engine_->Post(close)) std::this_thread::yield();
-  engine_->Wait(closed);
+  CloseOnEngine(*engine_, [this] { core_->Close(); });
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {

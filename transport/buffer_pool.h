@@ -9,19 +9,21 @@
 //
 //   absl::StatusOr<std::unique_ptr<Buffer>> buffer = pool->Allocate(size_t{1} << 20);
 //   ... fill (*buffer)->bytes(), then on the engine's thread:
-//   absl::StatusOr<const Region*> region = (*buffer)->memory().For(connection);
-//   connection.Write(**region, (*buffer)->offset(), remote, op);
+//   const Slice slice = (*buffer)->slice();
+//   absl::StatusOr<const Region*> region = slice.memory->For(connection);
+//   const Transfer transfer = {*region, slice.offset, remote};
+//   connection.memory().Post(TransferKind::kWrite, {&transfer, 1}, op);
 //
 // What becomes of a buffer:
 //   in use   Allocate(). -> idle: its Buffer is destroyed and the last pin is gone
 //   idle     its cell waits for the next Allocate() of its size; a slab whose cells are all idle
 //            serves any size of up to 2 MiB, or is unmapped when the bound is reached.
 //
-// Threads: any, for everything but Buffer::memory()'s own engine-thread functions; slow paths lock.
+// Threads: any; slow paths lock.
 // Lifetime: the pool is destroyed before its Engine, when no operation on its memory is
 //   outstanding; from any thread, and it closes the registrations on the engine: as any blocking
 //   call, it waits for that (kExternal: on the owner's thread, or while that one polls). Buffers
-//   may outlive it: their bytes() stay good, their memory() must not be used any more.
+//   may outlive it: their bytes() stay good, their slices must not be used any more.
 // Errors: RESOURCE_EXHAUSTED: max_bytes, by name, or the system has no memory.
 // Invariants: mapped_bytes() <= max_bytes.
 #pragma once
@@ -31,8 +33,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "core/bytes.h"
-#include "transport/local_memory.h"
+#include "transport/buffer.h"
 #include "transport/mapped_memory.h"
 #include "transport/options.h"
 
@@ -41,29 +42,6 @@ namespace weft {
 class BufferPoolCore;
 class Engine;
 class EngineCore;
-struct BufferCell;
-
-// Memory of the pool in one user's hands. Destroying it gives it back, from any thread.
-// REQUIRES: no operation on it is outstanding then (pins apart).
-class Buffer {
- public:
-  ~Buffer();
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  // As many as were asked for.
-  MutableByteSpan bytes() const { return bytes_; }
-  // The slab's, and where in it bytes() begin: what operations want.
-  LocalMemory& memory() const;
-  size_t offset() const;
-
- private:
-  friend class BufferPoolCore;
-  Buffer(BufferCell* cell, MutableByteSpan bytes) : cell_(cell), bytes_(bytes) {}
-
-  BufferCell* const cell_;
-  const MutableByteSpan bytes_;
-};
 
 class BufferPool {
  public:

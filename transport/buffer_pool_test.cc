@@ -61,10 +61,11 @@ TEST_F(BufferPoolTest, ABufferIsAsLongAsAskedForAndInsideOfItsSlab) {
                              64 * kMiB, 64 * kMiB + 1}) {
     const std::unique_ptr<Buffer> buffer = Allocate(bytes);
     EXPECT_EQ(buffer->bytes().size(), bytes);
-    const MutableByteSpan slab = buffer->memory().bytes();
-    EXPECT_EQ(buffer->bytes().data(), slab.data() + buffer->offset());
-    EXPECT_LE(buffer->offset() + bytes, slab.size());
-    EXPECT_EQ(buffer->offset() % 4096, 0u);
+    const size_t offset = buffer->slice().offset;
+    const MutableByteSpan slab = buffer->slice().memory->bytes();
+    EXPECT_EQ(buffer->bytes().data(), slab.data() + offset);
+    EXPECT_LE(offset + bytes, slab.size());
+    EXPECT_EQ(offset % 4096, 0u);
     buffer->bytes()[0] = buffer->bytes()[bytes - 1] = std::byte{1};
   }
 }
@@ -77,12 +78,33 @@ TEST_F(BufferPoolTest, BuffersOfASlabDoNotOverlapAndShareItsMemory) {
   }
   EXPECT_EQ(pool_->mapped_bytes(), 2 * kMiB);
   for (int i = 0; i < 512; ++i) {
-    EXPECT_EQ(&buffers[i]->memory(), &buffers[0]->memory());
+    EXPECT_EQ(buffers[i]->slice().memory, buffers[0]->slice().memory);
     EXPECT_EQ(buffers[i]->bytes()[0], static_cast<std::byte>(i % 251));
     EXPECT_EQ(buffers[i]->bytes()[4095], static_cast<std::byte>(i % 251));
   }
   buffers.push_back(Allocate(4096));
   EXPECT_EQ(pool_->mapped_bytes(), 4 * kMiB);
+}
+
+// The slab has other users' bytes behind and in front of it.
+TEST_F(BufferPoolTest, ASliceLiesInItsBufferOrIsNotValid) {
+  std::vector<std::byte> bytes(5000);
+  const std::unique_ptr<Buffer> buffers[] = {Allocate(5000), Allocate(5000),
+                                             Buffer::Of(*engine_, bytes)};
+  for (const std::unique_ptr<Buffer>& buffer : buffers) {
+    std::byte* const at = buffer->bytes().data();
+    ASSERT_TRUE(buffer->slice().valid());
+    EXPECT_EQ(buffer->slice().bytes().data(), at);
+    EXPECT_EQ(buffer->slice().bytes().size(), 5000u);
+    ASSERT_TRUE(buffer->slice(4000, 1000).valid());
+    EXPECT_EQ(buffer->slice(4000, 1000).bytes().data(), at + 4000);
+    EXPECT_EQ(buffer->slice(4000, 1000).bytes().size(), 1000u);
+    EXPECT_TRUE(buffer->slice(5000, 0).valid());
+    EXPECT_FALSE(buffer->slice(4000, 1001).valid());
+    EXPECT_FALSE(buffer->slice(5001, 0).valid());
+    EXPECT_FALSE(buffer->slice(~size_t{0}, 1).valid());
+    EXPECT_FALSE(buffer->slice(1, ~size_t{0}).valid());
+  }
 }
 
 TEST_F(BufferPoolTest, WhatComesBackIsUsedAgain) {
@@ -122,8 +144,8 @@ TEST_F(BufferPoolTest, IdleSlabsMakeRoomForOtherSizesAtTheBound) {
 
 TEST_F(BufferPoolTest, APinnedBufferDoesNotGoBackBeforeTheLastUnpin) {
   std::unique_ptr<Buffer> buffer = Allocate(4096);
-  LocalMemory& memory = buffer->memory();
-  const size_t offset = buffer->offset();
+  LocalMemory& memory = *buffer->slice().memory;
+  const size_t offset = buffer->slice().offset;
   const std::byte* const at = buffer->bytes().data();
   memory.Pin(offset + 100);
   memory.Pin(offset + 4095);
@@ -140,8 +162,8 @@ TEST_F(BufferPoolTest, APinnedBufferDoesNotGoBackBeforeTheLastUnpin) {
 TEST_F(BufferPoolTest, BuffersAndPinsMayOutliveThePool) {
   std::unique_ptr<Buffer> buffer = Allocate(kMiB);
   std::unique_ptr<Buffer> pinned = Allocate(kMiB);
-  LocalMemory& memory = pinned->memory();
-  const size_t offset = pinned->offset();
+  LocalMemory& memory = *pinned->slice().memory;
+  const size_t offset = pinned->slice().offset;
   memory.Pin(offset);
   pinned.reset();
   pool_.reset();

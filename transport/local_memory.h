@@ -3,8 +3,7 @@
 //
 // A Region belongs to one path's device; a server's clients come over several. LocalMemory is the
 // one name for the memory, and keeps a Region for each path: an array access on the hot path.
-// Memory of a BufferPool (buffer_pool.h) comes with one; an application makes one for memory of its
-// own.
+// Applications do not meet it: they have a Buffer (buffer.h), which is a part of one, or all of it.
 //
 // Access is kLocalOnly. Peers get leases (exports.h), or regions of their own that last for one
 // call.

@@ -20,6 +20,7 @@
 #include "examples/testing/server_process.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/channel.h"
+#include "transport/buffer.h"
 #include "transport/network.h"
 
 namespace fileshare {
@@ -189,7 +190,7 @@ class ServiceTest : public SharedFolderTest {
   // What Read() of the whole file gives, or the error.
   absl::StatusOr<std::string> Read(const std::string& path, uint64_t version = 0,
                                    uint64_t offset = 0, uint32_t bytes = 100) {
-    weft::LocalMemory memory{weft::MutableByteSpan(memory_)};
+    const auto memory = weft::Buffer::Of(*engine_, memory_);
     ReadRequest request;
     ReadReply reply;
     request.set_path(path);
@@ -197,7 +198,7 @@ class ServiceTest : public SharedFolderTest {
     request.set_offset(offset);
     request.set_bytes(bytes);
     weft::BulkCall bulk(*channel_);
-    bulk.Receive(weft::SliceOf(memory));
+    bulk.Receive(memory->slice());
     weft::CallOptions call;
     call.bulk = &bulk;
     if (absl::Status status = stub_->Read(request, &reply, call); !status.ok()) return status;
@@ -215,13 +216,13 @@ class ServiceTest : public SharedFolderTest {
     return reply.upload();
   }
   absl::Status WriteChunk(uint64_t upload, uint64_t chunk, size_t bytes) {
-    weft::LocalMemory memory{weft::MutableByteSpan(memory_)};
+    const auto memory = weft::Buffer::Of(*engine_, memory_);
     WriteRequest request;
     WriteReply reply;
     request.set_upload(upload);
     request.set_chunk(chunk);
     weft::BulkCall bulk(*channel_);
-    bulk.Send(weft::SliceOf(memory, 0, bytes), request.mutable_data());
+    bulk.Send(memory->slice(0, bytes), request.mutable_data());
     weft::CallOptions call;
     call.bulk = &bulk;
     return stub_->Write(request, &reply, call);

@@ -27,10 +27,6 @@ void Fill(const FileInfo& info, Attributes* to) {
   to->set_version(info.version);
 }
 
-weft::Slice FrontOf(weft::Buffer& buffer, size_t bytes) {
-  return {&buffer.memory(), buffer.offset(), bytes};
-}
-
 absl::Status CheckChunkBytes(uint64_t bytes) {
   if (bytes <= kChunkBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -81,7 +77,7 @@ absl::Status FileShareService::Read(weft::ServerContext& context, const ReadRequ
                         file.ReadAt(request.offset(), buffer->bytes().data(), request.bytes()));
   weft::BulkOptions options;
   options.crc32c = !request.without_crc32c();
-  return context.bulk().Push(FrontOf(*buffer, bytes), reply->mutable_data(), options);
+  return context.bulk().Push(buffer->slice(0, bytes), reply->mutable_data(), options);
 }
 
 absl::StatusOr<UploadTable*> FileShareService::UploadsFor(std::string_view path) const {
@@ -94,7 +90,7 @@ absl::StatusOr<std::unique_ptr<weft::Buffer>> FileShareService::Fetch(weft::Serv
                                                                       const weft::Bulk& data) {
   WEFT_RETURN_IF_ERROR(CheckChunkBytes(data.length()));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<weft::Buffer> buffer, buffers_->Allocate(kChunkBytes));
-  WEFT_RETURN_IF_ERROR(context.bulk().Fetch(data, FrontOf(*buffer, data.length())));
+  WEFT_RETURN_IF_ERROR(context.bulk().Fetch(data, buffer->slice(0, data.length())));
   return buffer;
 }
 

@@ -21,12 +21,12 @@ class Notes final : public guide::Notes::Service {
  private:
   absl::Status Put(weft::ServerContext& context, const guide::PutRequest& request,
                    guide::PutReply*) override {
-    context.bulk().Fetch(request.data(), weft::SliceOf(note_), nullptr);  // the reply waits for it
+    context.bulk().Fetch(request.data(), note_.slice(), nullptr);  // the reply waits for it
     return absl::OkStatus();
   }
   absl::Status Get(weft::ServerContext& context, const guide::GetRequest&,
                    guide::GetReply* reply) override {
-    context.bulk().Push(weft::SliceOf(note_), reply->mutable_data(), nullptr);
+    context.bulk().Push(note_.slice(), reply->mutable_data(), nullptr);
     return absl::OkStatus();
   }
 
@@ -43,12 +43,12 @@ absl::Status PutAndGet(weft::Channel& channel) {
   weft::BulkCall upload(channel);
   guide::PutRequest put;
   guide::PutReply put_reply;
-  upload.Send(weft::SliceOf(**memory, 0, kBytes), put.mutable_data());
+  upload.Send((*memory)->slice(0, kBytes), put.mutable_data());
   if (auto done = stub.Put(put, &put_reply, {.bulk = &upload}); !done.ok()) return done;
 
   weft::BulkCall download(channel);
   guide::GetReply reply;
-  download.Receive(weft::SliceOf(**memory, kBytes, kBytes));
+  download.Receive((*memory)->slice(kBytes, kBytes));
   if (auto done = stub.Get({}, &reply, {.bulk = &download}); !done.ok()) return done;
   auto received = download.Received(reply.data());  // length and CRC32C are right
   if (!received.ok()) return received.status();

@@ -51,7 +51,7 @@ void BulkPut::Fetch(const Field& field) {
     status_ = buffer.status();
     return;
   }
-  const weft::Slice into = weft::SliceOf((*buffer)->memory(), (*buffer)->offset(), length);
+  const weft::Slice into = (*buffer)->slice(0, length);
   values_.push_back(*std::move(buffer));
   ++under_way_;
   call_.context().bulk().Fetch(field.bulk(), into,

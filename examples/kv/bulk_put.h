@@ -10,7 +10,7 @@
 
 #include "examples/kv/kv_service.h"
 #include "rpc/server/unary_call.h"
-#include "transport/buffer_pool.h"
+#include "transport/buffer.h"
 
 namespace kv {
 

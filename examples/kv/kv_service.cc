@@ -73,7 +73,7 @@ bool KvService::PushValue(weft::ServerContext& context, uint32_t window, const F
   auto buffer = server_->AllocateBuffer(bytes);
   if (!buffer.ok()) return false;
   std::memcpy((*buffer)->bytes().data(), field.value.data(), bytes);
-  const weft::Slice slice = weft::SliceOf((*buffer)->memory(), (*buffer)->offset(), bytes);
+  const weft::Slice slice = (*buffer)->slice(0, bytes);
   // The reply waits for it, and so does the buffer. What does not arrive, the client notices.
   context.bulk().Push(slice, copy->mutable_bulk(), [buffer = *std::move(buffer)](absl::Status) {});
   return true;

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
-#include "rpc/bulk/slice.h"
 #include "transport/operation.h"
 #include "transport/region.h"
+#include "transport/slice.h"
 
 namespace weft {
 

@@ -38,7 +38,7 @@ bool BulkCall::Add(const Slice& slice, Rights rights) {
     Mistake(absl::InvalidArgumentError(
         StrCat("a slice of ", slice.length, " bytes at ", slice.offset,
                slice.memory == nullptr
-                   ? " has no memory"
+                   ? " lies in no buffer"
                    : StrCat(" leaves its memory of ", slice.memory->bytes().size(), " bytes"),
                " (not sent)")));
     return false;

@@ -1,10 +1,10 @@
 // What one call lends of the client's memory: payloads that travel beside the request and the
 // reply, moved by the server with one-sided transfers, past protobuf and without a copy.
 //
-//   weft::LocalMemory memory(bytes);               // or a Buffer of Channel::AllocateBuffer()
+//   auto memory = weft::Buffer::Of(channel.engine(), bytes);   // or out of a pool
 //   weft::BulkCall bulk(channel);
-//   bulk.Send({&memory, 0, 1 << 20}, request.mutable_data());
-//   bulk.Receive({&memory, 1 << 20, 1 << 20});
+//   bulk.Send(memory->slice(0, 1 << 20), request.mutable_data());
+//   bulk.Receive(memory->slice(1 << 20, 1 << 20));
 //   absl::Status status = stub.Put(request, &reply, {.bulk = &bulk});
 //   auto answer = bulk.Received(reply.data());     // the bytes, length and CRC32C verified
 //
@@ -39,8 +39,8 @@
 #include "core/bytes.h"
 #include "core/function.h"
 #include "rpc/bulk/payload.h"
-#include "rpc/bulk/slice.h"
 #include "rpc/client/lent_memory.h"
+#include "transport/slice.h"
 #include "weft/memory.pb.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // A stream of chunks: moves what is larger than memory as calls of one chunk each, several under
 // way at once, through a ring of slots of the caller's choice.
 //
-//   weft::BulkStream stream(channel, weft::SliceOf((*buffer)->memory(), ...), /*slots=*/4);
+//   weft::BulkStream stream(channel, (*buffer)->slice(), /*slots=*/4);
 //   std::vector<ReadReply> replies(4);
 //   auto result = stream.Receive(file_bytes,
 //       [&](weft::BulkChunk& chunk, weft::BulkChunk::Done done) {     // starts one call
@@ -41,8 +41,8 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/function.h"
-#include "rpc/bulk/slice.h"
 #include "rpc/client/bulk_call.h"
+#include "transport/slice.h"
 #include "weft/channel.h"
 
 namespace weft {

@@ -24,10 +24,10 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "rpc/bulk/slice.h"
 #include "rpc/wire/frame.h"
 #include "transport/operation.h"
 #include "transport/region.h"
+#include "transport/slice.h"
 
 namespace weft {
 

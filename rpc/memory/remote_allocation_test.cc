@@ -8,11 +8,11 @@
 
 #include "core/testing/hot_path_meter.h"
 #include "rpc/client/channel.h"
-#include "rpc/memory/application_memory.h"
 #include "rpc/memory/remote_array.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/records.weft.h"
+#include "transport/buffer.h"
 
 namespace weft::test {
 namespace {
@@ -26,7 +26,7 @@ class RemoteAllocationTest : public testing::Test {
     ChannelOptions options;
     options.link.paths = {PathKind::kShm};
     channel_ = *Channel::Open(server_->address(), options);
-    arena_ = std::make_unique<ApplicationMemory>(channel_->engine(), bytes_);
+    arena_ = Buffer::Of(channel_->engine(), bytes_);
     // Renewals are not the usual operation.
     array_ =
         *RemoteArray<AccountLayout>::Open(*channel_, exported_->handle(), {.lease_us = 60'000'000});
@@ -41,14 +41,14 @@ class RemoteAllocationTest : public testing::Test {
   }
 
   RemoteMemory& memory() { return array_->memory(); }
-  Slice slice(size_t offset, size_t length) { return SliceOf(arena_->memory(), offset, length); }
+  Slice slice(size_t offset, size_t length) { return arena_->slice(offset, length); }
 
   std::array<std::byte, 8192> bytes_ = {};
   std::vector<AccountLayout> accounts_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<ExportedMemory> exported_;
   std::unique_ptr<Channel> channel_;
-  std::unique_ptr<ApplicationMemory> arena_;
+  std::unique_ptr<Buffer> arena_;
   std::unique_ptr<RemoteArray<AccountLayout>> array_;
 };
 

@@ -3,7 +3,7 @@
 //
 //   auto pages = weft::RemoteMemory::Open(*channel, reply.pages());
 //   auto buffer = channel->AllocateBuffer(8192);
-//   absl::Status status = (*pages)->Read(page * 8192, SliceOf((*buffer)->memory()));
+//   absl::Status status = (*pages)->Read(page * 8192, (*buffer)->slice());
 //
 // It travels over the channel's connection, and belongs to its engine as the channel does. Open()
 // exchanges the handle for a lease (transport/lease.h), which is renewed while it is used; that of
@@ -30,8 +30,8 @@
 // detects that.
 //
 // Threads: any, several at once, as Channel. Callbacks run on the engine's thread.
-// Lifetime: the channel outlives it. The local memory stays untouched and its LocalMemory alive
-//   until the operation has ended. The destructor lets what is posted end, ends what waits with
+// Lifetime: the channel outlives it. The local memory stays untouched and its Buffer alive until
+//   the operation has ended. The destructor lets what is posted end, ends what waits with
 //   CANCELLED, and gives the lease back; every callback has run when it returns.
 //   REQUIRES: not destroyed from inside a callback of its engine.
 // Errors, by what to do next:
@@ -59,8 +59,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/function.h"
-#include "rpc/bulk/slice.h"
 #include "transport/region_handle.h"
+#include "transport/slice.h"
 #include "weft/channel.h"
 #include "weft/memory.pb.h"
 #include "weft/status.h"
@@ -141,9 +141,9 @@ class RemoteMemory {
   // waits before it. False: as with a callback. For programs that have many operations to make: the
   // next one follows in a loop, and no callback starts it from inside. Who makes nothing but these
   // drives the engine now and then (Engine::Poll()), for the lease's renewal and all else on it.
-  [[nodiscard]] bool ReadNow(uint64_t offset, const MemorySlice& into,
+  [[nodiscard]] bool ReadNow(uint64_t offset, const Slice& into,
                              Function<void(absl::Status)> done);
-  [[nodiscard]] bool WriteNow(uint64_t offset, const MemorySlice& from,
+  [[nodiscard]] bool WriteNow(uint64_t offset, const Slice& from,
                               Function<void(absl::Status)> done);
 
  private:

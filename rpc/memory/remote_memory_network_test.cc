@@ -91,11 +91,11 @@ TEST_P(RemoteMemoryNetworkTest, BytesOfEverySizeMoveBothWays) {
   Fill(1);
   for (size_t bytes = 1; bytes <= kBytes; bytes = bytes * 3 + 1) {
     const size_t offset = kBytes - bytes;
-    ASSERT_EQ(memory_->Write(offset, SliceOf(*buffer_, 0, bytes)), absl::OkStatus());
+    ASSERT_EQ(memory_->Write(offset, buffer_->slice(0, bytes)), absl::OkStatus());
     auto read = *channel_->AllocateBuffer(bytes);
     // An atomic's end proves that the write has arrived.
     ASSERT_TRUE(memory_->FetchAdd(0, 0).ok());
-    ASSERT_EQ(memory_->Read(offset, SliceOf(*read)), absl::OkStatus());
+    ASSERT_EQ(memory_->Read(offset, read->slice()), absl::OkStatus());
     ASSERT_EQ(std::memcmp(read->bytes().data(), buffer_->bytes().data(), bytes), 0) << bytes;
     MeetServer();
     ASSERT_EQ(std::memcmp(service_.memory.data() + offset, buffer_->bytes().data(), bytes), 0);
@@ -109,7 +109,7 @@ TEST_P(RemoteMemoryNetworkTest, ACallFindsWhatWasWrittenBeforeIt) {
   for (uint64_t round = 1; round <= 200; ++round) {
     Fill(round);
     const size_t last = (round * 4096) % kBytes;
-    memory_->Write(0, SliceOf(*buffer_), [&](const absl::Status& status) {
+    memory_->Write(0, buffer_->slice(), [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
       ++ended;
     });
@@ -126,7 +126,7 @@ TEST_P(RemoteMemoryNetworkTest, BatchesMoveManyPieces) {
   Fill(7);
   std::vector<RemotePiece> pieces;
   for (size_t i = 0; i < kMaxBatchTransfers; ++i) {
-    pieces.push_back({(kMaxBatchTransfers - 1 - i) * 1000, SliceOf(*buffer_, i * 1000, 1000)});
+    pieces.push_back({(kMaxBatchTransfers - 1 - i) * 1000, buffer_->slice(i * 1000, 1000)});
   }
   ASSERT_EQ(memory_->WriteBatch(pieces), absl::OkStatus());
   ASSERT_TRUE(memory_->FetchAdd(kBytes - 8, 0).ok());
@@ -136,7 +136,7 @@ TEST_P(RemoteMemoryNetworkTest, BatchesMoveManyPieces) {
               0);
   }
   auto read = *channel_->AllocateBuffer(kMaxBatchTransfers * 1000);
-  for (size_t i = 0; i < pieces.size(); ++i) pieces[i].local = SliceOf(*read, i * 1000, 1000);
+  for (size_t i = 0; i < pieces.size(); ++i) pieces[i].local = read->slice(i * 1000, 1000);
   ASSERT_EQ(memory_->ReadBatch(pieces), absl::OkStatus());
   EXPECT_EQ(std::memcmp(read->bytes().data(), buffer_->bytes().data(), read->bytes().size()), 0);
 }
@@ -150,7 +150,7 @@ TEST_P(RemoteMemoryNetworkTest, CallbacksKeepManyUnderWay) {
   Waiter all;
   std::function<void(size_t)> next = [&](size_t lane) {
     const uint64_t offset = started++ * 64 % kBytes;
-    memory_->Read(offset, SliceOf(*buffer_, lane * 64, 64),
+    memory_->Read(offset, buffer_->slice(lane * 64, 64),
                   [&, lane, offset](const absl::Status& status) {
                     EXPECT_TRUE(status.ok()) << status;
                     EXPECT_EQ(LoadLe64(buffer_->bytes().data() + lane * 64), offset);
@@ -200,7 +200,7 @@ TEST_P(RemoteMemoryNetworkTest, ThreadsUseAnEngineThatDrivesItself) {
       for (uint64_t i = 1; i <= 200; ++i) {
         StoreLe64(buffer->bytes().data(), i);
         Waiter written;
-        memory->Write(t * 64, SliceOf(*buffer, 0, 8), [&](const absl::Status& status) {
+        memory->Write(t * 64, buffer->slice(0, 8), [&](const absl::Status& status) {
           EXPECT_TRUE(status.ok()) << status;
           ++ended;
           CoreOf(*engine).Finish(written);
@@ -210,7 +210,7 @@ TEST_P(RemoteMemoryNetworkTest, ThreadsUseAnEngineThatDrivesItself) {
         ASSERT_TRUE(stub.Echo(request, &reply).ok());
         ASSERT_EQ(reply.number(), i);
         CoreOf(*engine).Wait(written);
-        ASSERT_EQ(memory->Read(t * 64, SliceOf(*buffer, 64, 8)), absl::OkStatus());
+        ASSERT_EQ(memory->Read(t * 64, buffer->slice(64, 8)), absl::OkStatus());
         ASSERT_EQ(LoadLe64(buffer->bytes().data() + 64), i);
       }
     });
@@ -274,7 +274,7 @@ TEST_P(RemoteMemoryNetworkTest, RevokingUnderFireEndsInReclaimedMemory) {
     while (!stop) {
       // Then it drives its engine all the same, so that the owner gets its answers.
       if (end.has_value()) (void)stub.Make(Size(), &reply);
-      const absl::Status status = memory_->Write(0, SliceOf(*buffer_));
+      const absl::Status status = memory_->Write(0, buffer_->slice());
       if (!status.ok() && !end.has_value()) end = status;
     }
   });
@@ -307,7 +307,7 @@ TEST_P(RemoteMemoryNetworkTest, WhatFailsAtOnceOnAnotherThreadLeavesTheCallersSt
   EXPECT_EQ(exported_->Revoke(0), ExportedMemory::Revoked::kReclaimed);
   for (int i = 0; i < 2000; ++i) {
     std::vector<std::thread> threads;  // a fresh stack, that goes away, now and then
-    const auto fail = [&] { ASSERT_FALSE(memory->Read(0, SliceOf(*buffer)).ok()); };
+    const auto fail = [&] { ASSERT_FALSE(memory->Read(0, buffer->slice()).ok()); };
     if (i % 20 == 0) threads.emplace_back(fail);
     fail();
     for (std::thread& thread : threads) thread.join();
@@ -318,10 +318,10 @@ TEST_P(RemoteMemoryNetworkTest, WhatFailsAtOnceOnAnotherThreadLeavesTheCallersSt
 // Its engine is driven by its callers, and there are none: on tcp it never says that nothing of it
 // is on its way any more.
 TEST_P(RemoteMemoryNetworkTest, AHolderThatNobodyDrivesDoesNotKeepTheMemory) {
-  ASSERT_EQ(memory_->Read(0, SliceOf(*buffer_, 0, 64)), absl::OkStatus());
+  ASSERT_EQ(memory_->Read(0, buffer_->slice(0, 64)), absl::OkStatus());
   exported_.reset();
   std::memset(service_.memory.data(), 0x5A, kBytes);
-  EXPECT_FALSE(memory_->Read(0, SliceOf(*buffer_, 0, 64)).ok());
+  EXPECT_FALSE(memory_->Read(0, buffer_->slice(0, 64)).ok());
 }
 
 // The mappings of a file in memory in this process, which is server and client: "rw-s", "r--s".
@@ -346,23 +346,23 @@ TEST_P(RemoteMemoryNetworkTest, AllocatedExportsAreMappedByPeersOnThisHostForRea
   auto memory = *RemoteMemory::Open(*channel_, (*exported)->handle());
   bytes[kOddBytes - 1] = std::byte{7};
   MeetServer();
-  ASSERT_EQ(memory->Read(kOddBytes - 8, SliceOf(*buffer_, 0, 8)), absl::OkStatus());
+  ASSERT_EQ(memory->Read(kOddBytes - 8, buffer_->slice(0, 8)), absl::OkStatus());
   EXPECT_EQ(buffer_->bytes()[7], std::byte{7});
-  EXPECT_TRUE(absl::IsPermissionDenied(memory->Write(0, SliceOf(*buffer_, 0, 8))));
-  EXPECT_TRUE(absl::IsInvalidArgument(memory->Read(kOddBytes - 7, SliceOf(*buffer_, 0, 8))));
+  EXPECT_TRUE(absl::IsPermissionDenied(memory->Write(0, buffer_->slice(0, 8))));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory->Read(kOddBytes - 7, buffer_->slice(0, 8))));
   std::vector<std::string> expected = {"rw-s"};  // the owner's
   if (GetParam() == PathKind::kShm) expected.insert(expected.begin(), "r--s");
   EXPECT_EQ(MappingsOf(bytes), expected);
 
   *exported = nullptr;
-  EXPECT_FALSE(memory->Read(0, SliceOf(*buffer_, 0, 8)).ok());
+  EXPECT_FALSE(memory->Read(0, buffer_->slice(0, 8)).ok());
 }
 
 TEST_P(RemoteMemoryNetworkTest, AllocatedExportsCanBeWrittenWhereTheyAreExportedForThat) {
   auto exported = *server_->AllocateExport(kBytes, {.rights = kAllRights});
   auto memory = *RemoteMemory::Open(*channel_, exported->handle());
   Fill(3);
-  ASSERT_EQ(memory->Write(0, SliceOf(*buffer_)), absl::OkStatus());
+  ASSERT_EQ(memory->Write(0, buffer_->slice()), absl::OkStatus());
   ASSERT_TRUE(memory->FetchAdd(0, 1).ok());  // its end proves that the write has arrived
   MeetServer();
   EXPECT_EQ(LoadLe64(exported->bytes().data()), LoadLe64(buffer_->bytes().data()) + 1);
@@ -383,7 +383,7 @@ TEST_P(RemoteMemoryNetworkTest, CallbacksRunWhileAThreadDoesNothingButRead) {
   });
   const uint64_t give_up_ns = Clock::Real().NowNs() + 10 * kNsPerSec;
   while (!ran && Clock::Real().NowNs() < give_up_ns) {
-    ASSERT_EQ(memory->Read(8, SliceOf(*buffer_, 0, 64)), absl::OkStatus());
+    ASSERT_EQ(memory->Read(8, buffer_->slice(0, 64)), absl::OkStatus());
   }
   EXPECT_TRUE(ran);
 }
@@ -400,8 +400,8 @@ TEST_P(RemoteMemoryNetworkTest, WhatIsDoneAtOnceHasNoCallback) {
   };
   for (int round = 0; round < kRounds; ++round) {
     StoreLe64(buffer_->bytes().data(), static_cast<uint64_t>(round));
-    at_once += memory->WriteNow(8, SliceOf(*buffer_, 0, 8), done);
-    at_once += memory->ReadNow(8, SliceOf(*buffer_, 8, 8), done);
+    at_once += memory->WriteNow(8, buffer_->slice(0, 8), done);
+    at_once += memory->ReadNow(8, buffer_->slice(8, 8), done);
     while (at_once + called < 2 * (round + 1)) channel_->engine().Poll();
     if (GetParam() == PathKind::kShm) {
       ASSERT_EQ(LoadLe64(buffer_->bytes().data() + 8), static_cast<uint64_t>(round));
@@ -412,7 +412,7 @@ TEST_P(RemoteMemoryNetworkTest, WhatIsDoneAtOnceHasNoCallback) {
   EXPECT_EQ(at_once + called, 2 * kRounds);
 
   std::optional<absl::Status> refused;
-  EXPECT_FALSE(memory->ReadNow(kBytes, SliceOf(*buffer_, 0, 8),
+  EXPECT_FALSE(memory->ReadNow(kBytes, buffer_->slice(0, 8),
                                [&](const absl::Status& status) { refused = status; }));
   EXPECT_FALSE(refused.has_value()) << "not inside";
   while (!refused.has_value()) channel_->engine().Poll();

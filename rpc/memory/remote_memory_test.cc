@@ -46,7 +46,7 @@ class RemoteMemoryTest : public RpcTest {
   absl::Status Open(RemoteMemoryOptions options = {}) { return Open(exported_->handle(), options); }
 
   void Clear() { std::memset(buffer_->bytes().data(), 0, kBytes); }
-  Slice slice(size_t offset, size_t length) { return SliceOf(*buffer_, offset, length); }
+  Slice slice(size_t offset, size_t length) { return buffer_->slice(offset, length); }
   // The buffer and the memory agree in [offset, offset + length) of the memory.
   bool Same(size_t buffer_offset, size_t offset, size_t length) {
     return std::memcmp(buffer_->bytes().data() + buffer_offset, owned_.data() + offset, length) ==
@@ -90,7 +90,7 @@ TEST_F(RemoteMemoryTest, BatchesScatterAndGather) {
   }
   ASSERT_EQ(memory_->ReadBatch(pieces), absl::OkStatus());
   for (const RemotePiece& piece : pieces) {
-    EXPECT_TRUE(Same(piece.local.offset - buffer_->offset(), piece.offset, 64));
+    EXPECT_TRUE(Same(piece.local.offset - buffer_->slice().offset, piece.offset, 64));
   }
   Fill(0, kBytes, 'y');
   ASSERT_EQ(memory_->WriteBatch(pieces), absl::OkStatus());
@@ -201,8 +201,9 @@ TEST_F(RemoteMemoryTest, BoundsAreCheckedBeforeAnythingIsSent) {
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(~uint64_t{0} - 3, slice(0, 8))));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, slice(0, 0))));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, {})));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      memory_->Read(0, {&buffer_->memory(), buffer_->memory().bytes().size() - 4, 8})));
+  LocalMemory* const slab = buffer_->slice().memory;
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, {slab, slab->bytes().size() - 4, 8})));
+  EXPECT_TRUE(absl::IsInvalidArgument(memory_->Read(0, slice(kBytes, 1))));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->ReadBatch({})));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->FetchAdd(4, 1).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(memory_->FetchAdd(kBytes, 1).status()));

@@ -51,7 +51,7 @@ RemoteRecords::RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_p
       shape_(shape),
       size_(memory_->size() / shape.bytes),
       slots_(new RecordSlots(CoreOf(memory_->channel().engine()), *memory_, shape,
-                             SliceOf(*buffer_))) {}
+                             buffer_->slice())) {}
 
 RemoteRecords::~RemoteRecords() {
   EngineCore& own = engine();

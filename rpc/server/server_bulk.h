@@ -43,9 +43,9 @@
 #include "core/bytes.h"
 #include "core/function.h"
 #include "rpc/bulk/payload.h"
-#include "rpc/bulk/slice.h"
 #include "rpc/bulk/transfer.h"
 #include "rpc/wire/frame.h"
+#include "transport/slice.h"
 #include "weft/memory.pb.h"
 
 namespace weft {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/bulk/slice.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/testing/payload_service.weft.h"
 #include "transport/local_memory.h"
+#include "transport/slice.h"
 
 namespace weft::test {
 

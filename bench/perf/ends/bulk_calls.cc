@@ -35,7 +35,7 @@ absl::StatusOr<Figures> BulkCalls::Run(const Cell& cell, double seconds) {
 void BulkCalls::Lend(Lane& lane) {
   const size_t offset = places_.Next(cell_.bytes);
   lane.bulk.Clear();
-  lane.bulk.Receive(SliceOf(buffer_->memory(), buffer_->offset() + offset, cell_.bytes));
+  lane.bulk.Receive(buffer_->slice(offset, cell_.bytes));
 }
 
 absl::Status BulkCalls::Check(Lane& lane) { return lane.bulk.Received(lane.reply.data()).status(); }

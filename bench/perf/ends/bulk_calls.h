@@ -18,7 +18,7 @@
 #include "bench/perf/ends/perf.weft.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/channel.h"
-#include "transport/buffer_pool.h"
+#include "transport/buffer.h"
 
 namespace weft::bench {
 

@@ -21,9 +21,7 @@ OneSided::OneSided(Channel& channel, std::unique_ptr<RemoteMemory> memory,
                    std::unique_ptr<Buffer> buffer)
     : engine_(CoreOf(channel.engine())), buffer_(std::move(buffer)), memory_(std::move(memory)) {}
 
-Slice OneSided::Here(size_t offset) const {
-  return SliceOf(buffer_->memory(), buffer_->offset() + offset, cell_.bytes);
-}
+Slice OneSided::Here(size_t offset) const { return buffer_->slice(offset, cell_.bytes); }
 
 absl::Status OneSided::Transfer() {
   const size_t offset = places_.Next(cell_.bytes);

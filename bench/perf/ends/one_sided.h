@@ -15,7 +15,7 @@
 #include "bench/perf/cell/places.h"
 #include "rpc/client/channel.h"
 #include "rpc/memory/remote_memory.h"
-#include "transport/buffer_pool.h"
+#include "transport/buffer.h"
 #include "weft/memory.pb.h"
 
 namespace weft::bench {

@@ -72,8 +72,8 @@ class PerfService final : public EchoService {
     const size_t offset = places_.Next(request.bytes());
     BulkOptions options;
     options.crc32c = request.with_crc32c();
-    context.bulk().Push(SliceOf(buffer_->memory(), buffer_->offset() + offset, request.bytes()),
-                        reply->mutable_data(), options, nullptr);
+    context.bulk().Push(buffer_->slice(offset, request.bytes()), reply->mutable_data(), options,
+                        nullptr);
     return absl::OkStatus();
   }
 

@@ -22,7 +22,7 @@
 #include "core/function.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/channel.h"
-#include "transport/buffer_pool.h"
+#include "transport/buffer.h"
 
 namespace fileshare::client {
 
@@ -32,7 +32,7 @@ struct Lane {
       : buffer(std::move(chunk)), bulk(channel) {}
 
   std::byte* data() const { return buffer->bytes().data(); }
-  weft::Slice Front(size_t bytes) const { return {&buffer->memory(), buffer->offset(), bytes}; }
+  weft::Slice Front(size_t bytes) const { return buffer->slice(0, bytes); }
 
   const std::unique_ptr<weft::Buffer> buffer;
   weft::BulkCall bulk;

@@ -70,8 +70,7 @@ absl::Status BulkCalls::LendValues(Lane& lane, const PutRequest& request) {
     copy->set_name(field.name());
     const size_t bytes = field.value().size();
     std::memcpy(lane.buffer->bytes().data() + used, field.value().data(), bytes);
-    lane.bulk->Send(weft::SliceOf(lane.buffer->memory(), lane.buffer->offset() + used, bytes),
-                    copy->mutable_bulk());
+    lane.bulk->Send(lane.buffer->slice(used, bytes), copy->mutable_bulk());
     used += bytes;
   }
   return absl::OkStatus();
@@ -92,8 +91,7 @@ void BulkCalls::Put(uint32_t index, const PutRequest& request, PutReply* reply,
 absl::Status BulkCalls::LendRoom(Lane& lane) {
   WEFT_RETURN_IF_ERROR(MakeRoom(lane, expected_values_ * expected_bytes_));
   for (uint32_t value = 0; value < expected_values_; ++value) {
-    lane.bulk->Receive(weft::SliceOf(
-        lane.buffer->memory(), lane.buffer->offset() + value * expected_bytes_, expected_bytes_));
+    lane.bulk->Receive(lane.buffer->slice(value * expected_bytes_, expected_bytes_));
   }
   return absl::OkStatus();
 }

@@ -85,9 +85,7 @@ void OneSidedGets::OnBucket(uint32_t index, const absl::Status& status) {
 }
 
 weft::Slice OneSidedGets::ExtentOf(uint32_t index) const {
-  return weft::SliceOf(extents_->memory(),
-                       extents_->offset() + size_t{index} * index::kMaxExtentBytes,
-                       lanes_[index].slot.length);
+  return extents_->slice(size_t{index} * index::kMaxExtentBytes, lanes_[index].slot.length);
 }
 
 void OneSidedGets::ReadExtent(uint32_t index) {
