@@ -56,7 +56,8 @@ class ConnectionHandler {
   // allowed inside. None comes after Close(), not even of those that were there already.
   virtual void OnMessage(Connection& connection, ByteSpan message) = 0;
 
-  // After Reserve() answered RESOURCE_EXHAUSTED: it is worth trying again.
+  // Comes after Reserve(), Append() or an operation of RemoteAccess was refused for want of room:
+  // try again.
   virtual void OnWritable(Connection& connection) { (void)connection; }
 
   // The end, exactly once, for every connection, also one that never opened. `why` is never OK.

@@ -30,7 +30,7 @@
 //   UNIMPLEMENTED        the peer's release knows no leases.
 //   ABORTED              the owner has revoked it.
 //   DEADLINE_EXCEEDED    its time is over.
-//   CANCELLED            Connection::Return(), or this side closed the connection.
+//   CANCELLED            RemoteAccess::Return(), or this side closed the connection.
 //   UNAVAILABLE          the connection is gone.
 #pragma once
 
@@ -58,7 +58,7 @@ class Lease {
   enum class State : uint8_t { kIdle = 1, kAsked = 2, kHeld = 3 };
 
   State state() const { return state_; }
-  // kHeld: what Connection::Read() and the others take; its length is the handle's.
+  // kHeld: what RemoteAccess::Post() takes as Transfer::remote; its length is the handle's.
   const RemoteSpan& remote() const { return remote_; }
   Rights rights() const { return rights_; }
   // On the engine's clock. Post nothing after it.

@@ -102,7 +102,7 @@ class Link {
   // ask again. Who asks before AcquireSlot() holds one slot at most that way.
   virtual bool HasRoom() { return true; }
 
-  // Both in one step: a slot as AcquireSlot() gives them, if there is room. Each batch begins here.
+  // HasRoom() and LinkDomain::AcquireSlot() in one step. Each batch begins here.
   // Where slots belong to links, one is out at a time, and goes back before the link is destroyed.
   // The slot has room for `least` bytes at least. REQUIRES: least <= usual_slot_bytes().
   virtual SendSlot TakeSlot(uint32_t least) = 0;
@@ -134,7 +134,8 @@ class Link {
   virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
 
   // The lines that a message over this link touches, of a link that can go cold. The layers above
-  // register theirs there; it lives as long as the link. Null: this one never goes cold.
+  // register theirs there. It belongs to the domain: when the link has gone it is not
+  // wanted, or is another link's. Null: this one never goes cold.
   virtual PrefetchList* prefetch() { return nullptr; }
 
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call

@@ -135,5 +135,6 @@ class alignas(2 * kCacheLineBytes) PrefetchList {
   std::atomic<uint8_t>* peer_flag_ = nullptr;
   uintptr_t ranges_[kMost] = {};
 };
+static_assert(sizeof(PrefetchList) == 2 * kCacheLineBytes);
 
 }  // namespace weft

@@ -48,7 +48,7 @@ constexpr bool AreRights(Rights rights) {
          ((rights & kMayUseAtomics) == 0 || rights == kAllRights);
 }
 
-// Which connections may use a handle: those whose tenant (Connection::tenant()) is the same.
+// Which connections may use a handle: those whose tenant (RemoteAccess::tenant()) is the same.
 inline constexpr uint32_t kDefaultTenant = 0;
 
 class RegionHandle {

@@ -142,8 +142,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   std::string Explain();
   ChannelStats stats();
 
-  // --- buffers for what is read, written and sent in bulk (transport/buffer_pool.h)
-  // ---------------
+  // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------
 
   // Memory out of the channel's pool, good for all channels and servers on this engine. It goes
   // before the channel. RESOURCE_EXHAUSTED: the pool's bound.

@@ -89,7 +89,7 @@ class Engine {
   // and `task` is as it was. In kCaller mode it runs when somebody next drives.
   bool Post(Function<void()>&& task);
 
-  // What this engine has done: path.opened.shm, ... (the transport's header says which there are).
+  // What this engine has done: path.opened.*, path.rejected.*, memory.* (docs/paths.md).
   const CounterSet& counters() const;
   Clock& clock() { return *clock_; }
 

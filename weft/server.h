@@ -51,7 +51,7 @@ struct ServerOptions {
   // an executor, or have to be asynchronous.
   Executor* executor = nullptr;
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
-  uint64_t max_running_bytes = 1 << 30;   // of encoded requests whose handlers have not ended, of
+  uint64_t max_running_bytes = 1 << 30;   // of encoded requests that have not been answered, of
                                           // all clients; further ones: RESOURCE_EXHAUSTED. Bounds
                                           // what clients can make this process hold.
   uint32_t max_connections = 1024;        // ListenOptions::max_connections

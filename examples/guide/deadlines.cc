@@ -32,14 +32,10 @@ class SlowNotes final : public guide::Notes::Service {
 };
 
 const char* WhatNext(const absl::Status& status) {
-  switch (weft::DeliveryOf(status)) {
-    case weft::Delivery::kNotSent:
-      return "send it again";
-    case weft::Delivery::kMayHaveRun:
-      return "send it again only if running twice does no harm";
-    default:
-      return "fix the call";
-  }
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return "see its code";
+  return weft::DeliveryOf(status) == weft::Delivery::kNotSent
+             ? "send it again"
+             : "send it again only if running twice does no harm";
 }
 
 absl::Status Run() {

@@ -25,7 +25,7 @@ struct InFlightLimit {
   uint64_t pushed_bytes;
   uint64_t fetched_bytes;
   // Pushes of at least so many bytes, beside others, are acknowledged writes
-  // (Connection::WriteAcknowledged), and count until the peer has them.
+  // (TransferKind::kWriteAcknowledged), and count until the peer has them.
   uint64_t acknowledged_bytes;
   // Moved before the replies that this made due leave; what is left does at the turn's end. Less:
   // the client hears sooner; more messages.

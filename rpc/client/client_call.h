@@ -3,8 +3,8 @@
 //   States, and who moves them (all on the engine's thread):
 //     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientCalls::Start
 //     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
-//     kSent    holds a slot of the connection. -> kReclaiming: a reply, if the call has lent
-//     memory;
+//     kSent    holds a slot of the connection.
+//              -> kReclaiming: a reply, if the call has lent memory
 //              -> kDone: reply, deadline, loss of the connection
 //     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
 //     kDone    Complete() has been called; the object is its owner's again.

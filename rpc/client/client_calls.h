@@ -43,7 +43,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
  public:
   class Host {
    public:
-    // What the connection tells its handler, but for messages, which are of calls.
+    // The events of ConnectionHandler other than OnMessage(), which ClientCalls handles itself.
     virtual void OnOpen(Connection& connection) = 0;
     virtual void OnWritable() = 0;
     virtual void OnClosed(Connection& connection, const absl::Status& why) = 0;
@@ -66,7 +66,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // --- the connection ---------------------------------------------------------------------------
 
-  // Of the connections that are made for these calls.
+  // The handler to give to Transport::Connect().
   ConnectionHandler* handler() { return this; }
   // A connection has opened. An error: what the server's hello says makes no sense.
   absl::Status Open(Connection& connection, const rpc::ServerHello& hello);
@@ -86,7 +86,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // There has been a reply since Open().
   bool answered() const { return answered_; }
   bool some_wait() const { return !waiting_.empty(); }
-  // But for what the connection counts.
+  // All counts except connects and connect_failures, which ClientConnection has.
   ChannelStats stats() const;
   void CheckInvariants();
 
@@ -142,7 +142,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
       return MakeCallbackCall();
     return *spare;
   }
-  // `call` is complete, and as good as new but for its deadline.
+  // Takes `call` back for NewCallbackCall(). REQUIRES: it is complete. What the next call always
+  // sets is left as it is.
   void Recycle(CallbackCall& call) {
     call.state = ClientCall::State::kNew;
     call.layouts = nullptr;

@@ -45,8 +45,8 @@ void ClientConnection::Connect(Function<void(absl::Status)> done) {
 }
 
 void ClientConnection::WantConnection() {
-  wanted_ = true;
-  if (state_ == State::kIdle) BeginAttempt();
+  if (state_ == State::kIdle) return BeginAttempt();
+  if (state_ == State::kPausing) wanted_ = true;
 }
 
 void ClientConnection::Report(const absl::Status& connected) {

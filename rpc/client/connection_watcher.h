@@ -20,7 +20,7 @@ class ConnectionWatcher : public ListNode<ConnectionWatcherTag> {
   virtual void OnConnectionLost() = 0;
   // An attempt to connect has failed; there will be another when somebody wants it.
   virtual void OnNoConnection(const absl::Status& why) = 0;
-  // Connection::OnWritable().
+  // ConnectionHandler::OnWritable().
   virtual void OnRoom() = 0;
 
  protected:

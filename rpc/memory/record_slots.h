@@ -2,9 +2,8 @@
 //
 //   Of one operation, whose records move in chunks of up to kMaxBatchTransfers:
 //     waiting   for slots. -> moving, as many records as there are slots for
-//     moving    RemoteMemory has them. -> moving again, or paused: some were torn; waiting: there
-//     are
-//               more; ended
+//     moving    RemoteMemory has them.
+//               -> moving again, or paused: some were torn; waiting: there are more; ended
 //     paused    a timer runs. -> moving
 //     ended     Finish() has been called; the object is its owner's again
 //

@@ -26,8 +26,8 @@
 // Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
 //   out by the owner's engine on every path (transport/operation.h): atomic with each other and
 //   with std::atomic_ref in the owner's process, not with one-sided writes.
-// Torn reads: a Read is not atomic against writes to the same bytes. rpc/memory/remote_array.h
-// detects that.
+// Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
+//   (rpc/memory/remote_array.h).
 //
 // Threads: any, several at once, as Channel. Callbacks run on the engine's thread.
 // Lifetime: the channel outlives it. The local memory stays untouched and its Buffer alive until
@@ -125,7 +125,8 @@ class RemoteMemory {
   // --- with a callback: return when it is accepted ----------------------------------------------
 
   // `done` runs once, on the engine's thread and not inside this function; only when the engine's
-  // inbox is full does it run here. The pieces' array may go when this returns.
+  // inbox is full, or max_waiting operations that failed at once wait for theirs, does it run here.
+  // The pieces' array may go when this returns.
   void Read(uint64_t offset, const Slice& into, Function<void(absl::Status)> done);
   void Write(uint64_t offset, const Slice& from, Function<void(absl::Status)> done);
   void ReadBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
@@ -141,8 +142,7 @@ class RemoteMemory {
   // waits before it. False: as with a callback. For programs that have many operations to make: the
   // next one follows in a loop, and no callback starts it from inside. Who makes nothing but these
   // drives the engine now and then (Engine::Poll()), for the lease's renewal and all else on it.
-  [[nodiscard]] bool ReadNow(uint64_t offset, const Slice& into,
-                             Function<void(absl::Status)> done);
+  [[nodiscard]] bool ReadNow(uint64_t offset, const Slice& into, Function<void(absl::Status)> done);
   [[nodiscard]] bool WriteNow(uint64_t offset, const Slice& from,
                               Function<void(absl::Status)> done);
 

@@ -426,7 +426,8 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
 // --- operations with callbacks ------------------------------------------------------------------
 
 bool RemoteMemoryCore::Defer(CallbackOperation& operation, absl::Status* status) {
-  if (!early_ends_.IsStarting(operation)) return false;
+  if (!early_ends_.IsStarting(operation) || early_ends_.count() >= options_.max_waiting)
+    return false;
   operation.early_status = std::move(*status);
   early_ends_.Add(operation);
   return true;

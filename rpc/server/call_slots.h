@@ -7,9 +7,9 @@
 // the object itself: clients use the lowest free one, and those with one call at a time no other.
 //
 // Threads: the engine's.
-// Lifetime: a slot stays at its place, but for the first when there is a second
-// (core/near_array.h). Errors: none; who names a slot beyond size(), or one that is not free, is
-// the caller's business. Invariants: size() <= capacity(); `call` has this slot's generation.
+// Lifetime: a slot stays at its place, but for the first when there is a second (near_array.h).
+// Errors: none; who names a slot beyond size(), or one that is not free, is the caller's business.
+// Invariants: size() <= capacity(); `call` has this slot's generation.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,9 @@
 //
 //   States, and who moves them:
 //     kFree     nobody's. -> kRunning: ServerConnection, on a request
-//     kRunning  the handler has it, on whatever thread. -> kReplying, kFree: Finish(), on the
-//     engine kReplying the reply waits for credit. -> kFree: sent, or the connection is gone
+//     kRunning  the handler has it, on whatever thread.
+//               -> kReplying, kFree: Finish(), on the engine
+//     kReplying the reply waits for credit. -> kFree: sent, or the connection is gone
 //
 // Threads: Finish() and FinishDropped() from any thread, once for each call; else the engine's.
 // Lifetime: belongs to the server's pool while kFree; else to the slot of its ServerConnection,

@@ -65,7 +65,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
  private:
   friend class IntrusiveList<ServerConnection>;
-  friend class ServerCall;
 
   void OnOpen(Connection& connection) override;
   void OnMessage(Connection& connection, ByteSpan message) override;

@@ -11,7 +11,7 @@
 // or their alarm has something for them. Descriptors are the engine's poller's business.
 //
 // Threads: one engine's. Lifetime: Transport's; listeners may outlive it.
-// Errors: as transport.h says.
+// Errors: as connection.h says.
 // Invariants: every control connection is in the context's `members` or in `retired`; a retired one
 //   is deleted in Poll(), outside of callbacks.
 #pragma once

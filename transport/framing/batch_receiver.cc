@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// (Here, so that OnBatch() is part of it: every message passes both.)
+// (In this file, so that OnBatch() can be inlined: both run once for each batch.)
 void ConnectionTable::OnReceived(ByteSpan batch) {
   Trace(TracePoint::kSeen);
   BatchHeader header;

@@ -19,7 +19,7 @@
 // a state of its own; what is here is the life of the link and of the connection.
 //
 // Threads: one engine's. Lifetime: as above; owner, handler, table and domains outlive it.
-// Errors: as transport.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
+// Errors: as connection.h says; a peer that breaks the rules gets DATA_LOSS for this connection.
 // Invariants: those of its parts; first_unsent() <= messages committed.
 #pragma once
 

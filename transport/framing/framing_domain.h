@@ -28,7 +28,7 @@ struct FramingOptions {
 
 class FramingDomain {
  public:
-  // `path_number`: Connection::path_number() of its connections; < kMaxPathNumbers.
+  // `path_number`: RemoteAccess::path_number() of its connections; < kMaxPathNumbers.
   explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {},
                          uint32_t path_number = 0)
       : links_(links),

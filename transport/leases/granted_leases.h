@@ -49,7 +49,7 @@ class GrantedLeases {
     virtual void ForbidAtomics(Region* region) = 0;
     // RemoteAccess::Reclaim().
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
-    // Connection::tenant().
+    // RemoteAccess::tenant().
     virtual uint32_t peer_tenant() const = 0;
     // Connection::Close().
     virtual void EndConnection(std::string_view why) = 0;

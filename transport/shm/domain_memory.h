@@ -8,9 +8,8 @@
 // domain (PeerDomains).
 //
 // Threads: the layout, any; each object one engine's.
-// Trust: a peer may write anything here. It delays others (ready_flags.h), and reaches what
-// processes
-//   of one user reach anyway (shm_regions.h); it cannot crash or stop the domain.
+// Trust: a peer may write anything here. It can delay others (ready_flags.h), and it reaches what
+//   processes of one user reach anyway (shm_regions.h). It cannot crash or stop the domain.
 #pragma once
 
 #include <cstddef>

@@ -3,10 +3,10 @@
 //
 //   ring.h           a one-way queue of records: layout, ordering, hostile peers
 //   link_memory.h    the memory of one link: two rings, and who is there
-//   ready_flags.h      which of very many links have something to read
+//   ready_flags.h    which of very many links have something to read
 //   domain_memory.h  what a domain shows to all its peers
-//   shm_regions.h    one-sided access: peer_files.h by mapped memory, asked_copies.h through the
-//   peer shm_link.h, shm_domain.h   Link and LinkDomain of these
+//   shm_regions.h    one-sided access: peer_files.h by mapped memory, asked_copies.h by the peer
+//   shm_link.h, shm_domain.h   Link and LinkDomain made of these
 //
 // The caller brings both ends together: it hands LinkDomain::host_descriptor() of each to the
 // other, and the memory of the link, which the passive side makes (LinkDomain::NewLinkMemory()), to
