@@ -61,6 +61,27 @@ TEST_F(ConnectionLossTest, ALazyChannelConnectsWithItsFirstCall) {
   EXPECT_TRUE(channel_->path().ok());
 }
 
+// A call that found no place in the queue ended without an attempt to connect: a channel that
+// queues none never connected, and after a loss never again.
+TEST_F(ConnectionLossTest, AChannelThatQueuesNoCallsConnectsAndConnectsAgain) {
+  StartServer();
+  ChannelOptions options;
+  options.max_queued_calls = 0;
+  OpenLazily(options);
+  Data request, reply;
+  EXPECT_TRUE(absl::IsResourceExhausted(stub_->Echo(request, &reply)));
+  network_.RunFor(kNsPerSec);
+  EXPECT_EQ(stub_->Echo(request, &reply), absl::OkStatus());
+  KillServer();
+  network_.RunFor(3 * kNsPerSec);
+  StartServer();
+  for (int i = 0; i < 3 && channel_->stats().connects < 2; ++i) {
+    EXPECT_FALSE(stub_->Echo(request, &reply).ok());
+    network_.RunFor(2 * kNsPerSec);
+  }
+  EXPECT_EQ(stub_->Echo(request, &reply), absl::OkStatus());
+}
+
 TEST_F(ConnectionLossTest, APatientCallWaitsForItsServer) {
   OpenLazily();
   Outcome outcome;

@@ -234,6 +234,7 @@ void ClientCalls::Start(ClientCall& call) {
     return End(call, WithDelivery(std::move(closed), Delivery::kNotSent));
   }
   if (!waiting_.PushBack(call, options_.max_queued_calls)) {
+    if (connection_ == nullptr) host_.OnCallWaits();  // a later call finds the connection
     const std::string text =
         StrCat(waiting_.size(), " calls wait already for ", address_,
                ", as many as ChannelOptions::max_queued_calls allows (not sent)");

@@ -31,8 +31,13 @@ uint32_t RecordSlots::CountFor(size_t record_bytes) {
 }
 
 RecordSlots::RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape,
-                         Slice slots)
-    : engine_(engine), memory_(memory), shape_(shape), slice_(slots), early_ends_(engine) {
+                         Slice slots, uint32_t max_waiting)
+    : engine_(engine),
+      memory_(memory),
+      shape_(shape),
+      slice_(slots),
+      max_waiting_(max_waiting),
+      early_ends_(engine) {
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
 }
 
@@ -44,18 +49,36 @@ void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
   operation.tries_ = 0;
   operation.moving_ = 0;
   if (closing_) return operation.Finish(Cancelled());
-  if (!valid.ok() || operation.indices.empty()) {
-    operation.end_ = valid;
-    return early_ends_.Add(operation);
-  }
-  waiting_.PushBack(&operation);
+  if (!valid.ok() || operation.indices.empty()) return EndEarly(operation, valid);
+  if (waiting_count_ >= max_waiting_) return EndEarly(operation, TooManyWait());
+  Wait(operation);
   Serve();
+}
+
+// Its callback comes from a timer; here, where too many wait for that.
+void RecordSlots::EndEarly(RecordOperation& operation, absl::Status status) {
+  if (early_ends_.count() >= max_waiting_) return operation.Finish(std::move(status));
+  operation.end_ = std::move(status);
+  early_ends_.Add(operation);
+}
+
+absl::Status RecordSlots::TooManyWait() const {
+  const std::string text = StrCat(waiting_count_,
+                                  " operations on records wait already, as many as "
+                                  "RemoteMemoryOptions::max_waiting allows (not sent)");
+  return WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent);
+}
+
+void RecordSlots::Wait(RecordOperation& operation) {
+  waiting_.PushBack(&operation);
+  ++waiting_count_;
 }
 
 void RecordSlots::Serve() {
   while (!free_.empty()) {
     RecordOperation* operation = waiting_.PopFront();
     if (operation == nullptr) return;
+    --waiting_count_;
     Begin(*operation);
   }
 }
@@ -99,7 +122,7 @@ void RecordSlots::OnMoved(RecordOperation& operation, const absl::Status& status
   operation.tries_ = 0;
   if (operation.first_ == operation.indices.size()) return End(operation, absl::OkStatus());
   if (closing_) return End(operation, Cancelled());
-  waiting_.PushBack(&operation);
+  Wait(operation);
   Serve();
 }
 
@@ -152,7 +175,10 @@ void RecordSlots::End(RecordOperation& operation, absl::Status status) {
 
 void RecordSlots::Shutdown() {
   closing_ = true;
-  while (RecordOperation* operation = waiting_.PopFront()) operation->Finish(Cancelled());
+  while (RecordOperation* operation = waiting_.PopFront()) {
+    --waiting_count_;
+    operation->Finish(Cancelled());
+  }
   while (RecordOperation* operation = paused_.PopFront()) {
     engine_.timers().Cancel(operation);
     ReleaseAll(*operation);

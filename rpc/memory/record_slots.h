@@ -9,7 +9,8 @@
 //
 // Threads: the engine's.
 // Lifetime: made by RemoteRecords; ends with Shutdown(), then its RemoteMemory, then this.
-// Invariants: a slot is free, or belongs to one record of one operation.
+// Invariants: a slot is free, or belongs to one record of one operation. waiting_count_ operations
+//   wait: max_waiting, and besides those of the other slots that have moved a chunk.
 #pragma once
 
 #include <array>
@@ -93,7 +94,9 @@ class CallbackRecords final : public RecordOperation {
 
 class RecordSlots {
  public:
-  RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape, Slice slots);
+  // At most `max_waiting` operations wait for slots (RemoteMemoryOptions).
+  RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordShape& shape, Slice slots,
+              uint32_t max_waiting);
   ~RecordSlots();
 
   EngineCore& engine() { return engine_; }
@@ -101,8 +104,9 @@ class RecordSlots {
   // How many slots records of this size get.
   static uint32_t CountFor(size_t record_bytes);
 
-  // Its Finish() does not come inside, but when everything is shutting down. `valid`: if not OK, it
-  // ends with that.
+  // Its Finish() does not come inside, but when everything is shutting down, or when max_waiting
+  // that ended so wait for theirs. `valid`: if not OK, it ends with that. RESOURCE_EXHAUSTED:
+  // max_waiting operations wait already.
   void Start(RecordOperation& operation, const absl::Status& valid);
 
   CallbackRecords* NewOperation() {
@@ -123,6 +127,9 @@ class RecordSlots {
   // each.
   static constexpr uint32_t kMaxSpareOperations = 128;
 
+  void EndEarly(RecordOperation& operation, absl::Status status);
+  absl::Status TooManyWait() const;
+  void Wait(RecordOperation& operation);
   void Serve();
   void Begin(RecordOperation& operation);
   void Move(RecordOperation& operation);
@@ -140,9 +147,11 @@ class RecordSlots {
   RemoteMemory& memory_;
   const RecordShape shape_;
   const Slice slice_;
+  const uint32_t max_waiting_;
 
   std::vector<uint32_t> free_;  // capacity: all slots
   IntrusiveList<RecordOperation> waiting_;
+  uint32_t waiting_count_ = 0;
   IntrusiveList<RecordOperation> paused_;
   std::array<RemotePiece, kMaxBatchTransfers> pieces_;  // of the chunk that is being started
   EarlyEnds<RecordOperation> early_ends_;

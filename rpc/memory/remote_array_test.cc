@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -11,6 +12,7 @@
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/records.weft.h"
 #include "rpc/testing/rpc_test.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -124,6 +126,37 @@ TEST_F(RemoteArrayTest, CallbackFormsEndOnce) {
   AccountLayout account;
   ASSERT_EQ(array_->Read(4, &account), absl::OkStatus());
   EXPECT_EQ(account.owner, 5u);
+}
+
+// Operations on records waited for slots without any bound: 800 bytes for each.
+TEST_F(RemoteArrayTest, NoMoreOperationsWaitThanTheOptionAllows) {
+  StartWithArrays();
+  constexpr int kReads = 2000;
+  RemoteMemoryOptions options;
+  options.max_waiting = 300;  // more than there are slots for
+  auto array = *RemoteArray<AccountLayout>::Open(*channel_, exported_accounts_->handle(), options);
+  std::vector<AccountLayout> accounts(kReads);
+  std::vector<int> ends(kReads);
+  int read = 0;
+  int refused = 0;
+  for (int i = 0; i < kReads; ++i) {
+    array->Read(i % kRecords, &accounts[i], [&, i](const absl::Status& status) {
+      ++ends[i];
+      if (status.ok()) {
+        ++read;
+      } else {
+        EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+        EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+        ++refused;
+      }
+    });
+  }
+  EXPECT_GT(refused, 0);
+  ASSERT_TRUE(RunUntil([&] { return read + refused == kReads; }));
+  EXPECT_GT(read, 300);
+  EXPECT_EQ(std::count(ends.begin(), ends.end(), 1), kReads);
+  AccountLayout account;
+  EXPECT_EQ(array->Read(7, &account), absl::OkStatus()) << "there is room again";
 }
 
 TEST_F(RemoteArrayTest, NumbersBeyondTheEndAreRefused) {

@@ -299,8 +299,7 @@ void RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected, uint64_t desi
 
 // --- at once, or with a callback ----------------------------------------------------------------
 
-bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into,
-                           Function<void(absl::Status)> done) {
+bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(absl::Status)> done) {
   const RemotePiece piece{offset, into};
   return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kRead;
@@ -309,8 +308,7 @@ bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into,
   });
 }
 
-bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from,
-                            Function<void(absl::Status)> done) {
+bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(absl::Status)> done) {
   const RemotePiece piece{offset, from};
   return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kWrite;

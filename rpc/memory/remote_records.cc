@@ -41,17 +41,17 @@ absl::StatusOr<std::unique_ptr<RemoteRecords>> RemoteRecords::Open(
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer,
                         channel.AllocateBuffer(RecordSlots::CountFor(shape.bytes) * shape.bytes));
   return std::unique_ptr<RemoteRecords>(
-      new RemoteRecords(std::move(memory), std::move(buffer), shape));
+      new RemoteRecords(std::move(memory), std::move(buffer), shape, options.max_waiting));
 }
 
 RemoteRecords::RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer,
-                             const RecordShape& shape)
+                             const RecordShape& shape, uint32_t max_waiting)
     : memory_(std::move(memory)),
       buffer_(std::move(buffer)),
       shape_(shape),
       size_(memory_->size() / shape.bytes),
-      slots_(new RecordSlots(CoreOf(memory_->channel().engine()), *memory_, shape,
-                             buffer_->slice())) {}
+      slots_(new RecordSlots(CoreOf(memory_->channel().engine()), *memory_, shape, buffer_->slice(),
+                             max_waiting)) {}
 
 RemoteRecords::~RemoteRecords() {
   EngineCore& own = engine();

@@ -73,7 +73,7 @@ class RemoteRecords {
 
  private:
   RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_ptr<Buffer> buffer,
-                const RecordShape& shape);
+                const RecordShape& shape, uint32_t max_waiting);
   EngineCore& engine() const;
   absl::Status Check(absl::Span<const uint64_t> indices) const;
   template <class Fill>

@@ -60,7 +60,11 @@ class BatchSender final : public ListNode<FlushTag> {
   // REQUIRES: stopped; the agreement is within bounds.
   void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement);
   void Open() { open_ = true; }
-  void Shut() { open_ = false; }
+  // What is in the open slot does not leave any more, and nothing is appended to it.
+  void Shut() {
+    open_ = false;
+    if (!reserved_) room_.Close();
+  }
   // Gives the open slot back, and the account of receives. REQUIRES: shut, and the link still
   // there.
   void Stop();

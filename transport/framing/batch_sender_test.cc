@@ -79,6 +79,8 @@ TEST_F(BatchSenderTest, OneThatIsShutTakesAndSendsNothing) {
   ASSERT_TRUE(Send("one"));
   sender_.Shut();
   EXPECT_EQ(sender_.Reserve(1000), nullptr);
+  EXPECT_EQ(sender_.Reserve(1), nullptr) << "also where the open slot has room";
+  EXPECT_FALSE(sender_.room().Fits(FrameBytes(0)));
   sender_.Flush();
   EndTurn();
   EXPECT_TRUE(link_.sent.empty());
