@@ -1,4 +1,6 @@
 // Everything that code written by protoc-gen-weft includes. Not for direct use.
+//
+// Threads: pure functions. Lifetime: what they make lives on the arena that they are given.
 #pragma once
 
 #include <google/protobuf/arena.h>

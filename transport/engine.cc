@@ -125,7 +125,7 @@ void EngineCore::RunOwnThread() {
 int Engine::Poll(int budget) {
   EngineCore& core = CoreOf(*this);
   if (!core.Enter()) return 0;
-  const int work = core.RunTurn(budget);
+  const int work = core.in_turn_ ? 0 : core.RunTurn(budget);
   core.Leave();
   return work;
 }

@@ -214,6 +214,21 @@ TEST(Engine, AnExternalEngineBelongsToItsCreatorOrWhoAdoptsIt) {
   EXPECT_FALSE(engine->Enter());
 }
 
+// A turn ran inside another one: what the outer was about to look at was gone.
+TEST(Engine, PollInACallbackDoesNothing) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  int ran = 0;
+  int inner_work = -1;
+  ASSERT_TRUE(engine->Post([&] {
+    ASSERT_TRUE(engine->Post([&ran] { ++ran; }));
+    inner_work = engine->Poll();
+    EXPECT_EQ(ran, 0);
+    EXPECT_TRUE(engine->InTurn()) << "the turn goes on";
+  }));
+  while (ran == 0) engine->Poll();
+  EXPECT_EQ(inner_work, 0);
+}
+
 TEST(Engine, EnteringNestsAndLeavesOnce) {
   const auto engine = MakeEngine(Options(Drive::kCaller));
   ASSERT_TRUE(engine->Enter());

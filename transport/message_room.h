@@ -6,7 +6,9 @@
 // A message is a frame: a word, its header, and then its bytes, padded to kFrameAlignment. What the
 // header says besides the length is the framing's business.
 //
-// Threads: the connection's engine. Errors: none; what does not fit is the connection's business.
+// Threads: the connection's engine. Lifetime: a member of its connection's sender, which opens and
+//   closes it; the slot that it is open in outlives that.
+// Errors: none; what does not fit is the connection's business.
 // Invariants: nothing fits while the room is closed, for a frame has 8 bytes at least. room() is a
 //   multiple of kFrameAlignment.
 #pragma once

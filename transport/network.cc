@@ -23,12 +23,15 @@
 namespace weft {
 namespace {
 
+// Bytes of a slot. Less would make batches of a few calls; more would hold, for each receive that
+// waits, what a large message moves by one-sided transfer anyway.
 constexpr uint32_t kMinSlotBytes = 1024;
 constexpr uint32_t kMaxSlotBytes = 65536;
-constexpr uint32_t kSlotStep = 64;
+constexpr uint32_t kSlotStep = 64;  // bytes: slots begin with a cache line
 // A quarter of the pool is for wide batches: this leaves room for the receives, and for a dozen
 // connections that send as many as they may.
 constexpr uint64_t kLeastPoolForWide = uint64_t{64} << 20;
+// Slots for one connection of the default window, both ways.
 constexpr uint64_t kMinPoolBytes = uint64_t{1} << 20;
 
 absl::Status CheckOptions(const NetworkOptions& options) {

@@ -96,9 +96,10 @@ class Engine {
   // --- who drives -------------------------------------------------------------------------------
 
   // One turn: inbox, transport, timers, descriptors, then what was committed is sent. Returns how
-  // much there was to do; 0 if this thread may not drive. kCaller: any thread. kExternal: the
-  // application's loop, on the thread that created the engine or, later, called Adopt().
-  // kOwnThread: not for applications, the engine's own thread does it.
+  // much there was to do; 0, and does nothing, if this thread may not drive, and in a callback of
+  // this engine. kCaller: any thread. kExternal: the application's loop, on the thread that created
+  // the engine or, later, called Adopt(). kOwnThread: not for applications, the engine's own thread
+  // does it.
   int Poll(int budget = kDefaultBudget);
   static constexpr int kDefaultBudget = 64;
 

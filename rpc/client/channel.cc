@@ -25,8 +25,8 @@ absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t 
 }
 
 absl::Status CheckOptions(const ChannelOptions& options) {
-  constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};
-  constexpr uint32_t kMostQueued = 65536;
+  constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
+  constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));

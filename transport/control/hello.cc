@@ -12,11 +12,12 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxNameBytes = 128;  // providers and devices
-constexpr size_t kMaxBootIdBytes = 64;
-constexpr size_t kMaxHostBytes = 64;  // a numeric address of either family, with a scope
-constexpr uint32_t kMaxPrefixBits = 128;
-constexpr size_t kMaxLocalSocketBytes = 107;
+constexpr size_t kMaxNameBytes = 128;         // providers and devices: theirs have 64 at most
+constexpr size_t kMaxBootIdBytes = 64;        // the kernel's is a UUID of 36 characters
+constexpr size_t kMaxHostBytes = 64;          // a numeric address of either family, with a scope
+constexpr uint32_t kMaxPrefixBits = 128;      // of IPv6
+constexpr size_t kMaxLocalSocketBytes = 107;  // unix(7): sun_path, without the final zero
+// 16 times what any of our paths asks for: what larger batches would save no longer shows.
 constexpr uint32_t kMaxBatchBytes = 1u << 20;
 
 absl::Status Malformed(const char* what, std::string_view why) {

@@ -23,11 +23,11 @@ namespace {
 
 constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 3};
 constexpr size_t kRequestBytes = sizeof(kMagic) + 16;
-constexpr size_t kMaxReasonBytes = 200;
+constexpr size_t kMaxReasonBytes = 200;  // a sentence for a person
 constexpr size_t kMaxAnswerBytes = sizeof(kMagic) + 1 + kMaxReasonBytes;
 constexpr std::byte kYes{0};
 constexpr std::byte kNo{1};
-constexpr int kBacklog = 1024;
+constexpr int kBacklog = 1024;  // as kListenBacklog, for the same reason
 
 // A request brings the first three, an answer all.
 constexpr size_t kEvent = 0;

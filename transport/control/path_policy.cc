@@ -14,6 +14,8 @@ namespace {
 
 // In default order of preference.
 constexpr PathKind kRealPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
+// Of LinkOptions::max_outstanding_operations: as many as the send queue of any card that we know of
+// holds for one connection with room to spare, and far more than keep a link busy.
 constexpr uint32_t kMaxOperations = 1024;
 constexpr size_t kMaxDeviceNameBytes = 64;  // the kernel's bound of a device's name
 
