@@ -151,8 +151,9 @@ TEST_F(CallTest, UnknownServiceFailsAtTheClientNamingServiceMethodAndServer) {
   Absent::Stub absent(*channel_);
   Data reply;
   EXPECT_EQ(absent.Echo(MakeData(1, 1), &reply),
-            absl::UnimplementedError("server \"shard 7\" at sim:server has no service "
-                                     "weft.test.Absent (called for method Echo)"));
+            WithDelivery(absl::UnimplementedError("server \"shard 7\" at sim:server has no service "
+                                                  "weft.test.Absent (called for method Echo)"),
+                         Delivery::kNotSent));
   EXPECT_EQ(server_->stats().requests, 0u) << "nothing was sent";
 }
 
@@ -170,9 +171,10 @@ TEST_F(CallTest, UnknownMethodFailsAtTheClient) {
   ASSERT_TRUE(server_->Listen("sim:server").ok());
   OpenChannel();
   Data reply;
-  EXPECT_EQ(
-      stub_->Make(Size(), &reply),
-      absl::UnimplementedError("service weft.test.Probe of server sim:server has no method Make"));
+  EXPECT_EQ(stub_->Make(Size(), &reply),
+            WithDelivery(absl::UnimplementedError(
+                             "service weft.test.Probe of server sim:server has no method Make"),
+                         Delivery::kNotSent));
 }
 
 TEST_F(CallTest, MethodsThatNobodyImplementsAreUnimplemented) {
@@ -187,8 +189,9 @@ TEST_F(CallTest, RequestsWithoutRequiredFieldsAreNotSent) {
   Start();
   Required reply;
   EXPECT_EQ(stub_->Strict(Required(), &reply),
-            absl::InvalidArgumentError(
-                "the request lacks required fields of weft.test.Required: id (not sent)"));
+            WithDelivery(absl::InvalidArgumentError("the request lacks required fields of "
+                                                    "weft.test.Required: id (not sent)"),
+                         Delivery::kNotSent));
   EXPECT_EQ(server_->stats().requests, 0u);
 }
 
@@ -235,8 +238,10 @@ TEST_F(CallTest, TooLargeRepliesFailTheirCallOnly) {
   size.set_bytes(2000);
   Data reply;
   EXPECT_EQ(stub_->Make(size, &reply),
-            absl::ResourceExhaustedError("the reply of method Make has 2003 bytes; this client "
-                                         "takes at most 1000 (the request has run)"));
+            WithDelivery(
+                absl::ResourceExhaustedError("the reply of method Make has 2003 bytes; this client "
+                                             "takes at most 1000 (the request has run)"),
+                Delivery::kMayHaveRun));
   EXPECT_TRUE(stub_->Echo(MakeData(0, 900), &reply).ok());
 }
 

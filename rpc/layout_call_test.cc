@@ -177,8 +177,10 @@ TEST_F(LayoutCallTest, MethodsThatNobodyImplementsAreUnimplemented) {
   Start(&empty);
   BalanceLayout balance;
   EXPECT_EQ(stub_->Move(MakePayment(1, 2), &balance),
-            absl::UnimplementedError("method Move (weft.test.Payment to weft.test.Balance) is not "
-                                     "implemented by this server"));
+            WithDelivery(absl::UnimplementedError("method Move (weft.test.Payment to "
+                                                  "weft.test.Balance) is not implemented by this "
+                                                  "server"),
+                         Delivery::kNotSent));
 }
 
 TEST_F(LayoutCallTest, AServerHasOneOfTheTwoServices) {
@@ -328,10 +330,12 @@ TEST_F(LayoutCallTest, WhatAnotherLayoutHasNoRoomForIsAnError) {
   ASSERT_TRUE(stub_->Move(message, &reply).ok());
   EXPECT_EQ(reply.amount(), 70);
   message.set_note(std::string(17, 'n'));
-  EXPECT_EQ(stub_->Move(message, &reply),
-            absl::InvalidArgumentError(
-                "the request for method Move cannot be decoded: field note of "
-                "weft.test.NextPayment has 17 bytes; its fixed layout has room for 16"));
+  EXPECT_EQ(
+      stub_->Move(message, &reply),
+      WithDelivery(absl::InvalidArgumentError(
+                       "the request for method Move cannot be decoded: field note of "
+                       "weft.test.NextPayment has 17 bytes; its fixed layout has room for 16"),
+                   Delivery::kNotSent));
 }
 
 // --- queues and threads --------------------------------------------------------------------------
@@ -581,9 +585,12 @@ TEST_F(RawServerTest, AReplyOfAnotherLengthFailsItsCallOnly) {
     std::string bad = good;
     bad.resize(bytes, 'x');
     Answer(Call().id, bad);
-    EXPECT_EQ(*status_, absl::DataLossError("the reply from sim:server cannot be decoded: it has " +
-                                            std::to_string(bytes) +
-                                            " bytes; the layout of weft.test.Balance has 16"));
+    EXPECT_EQ(
+        *status_,
+        WithDelivery(absl::DataLossError("the reply from sim:server cannot be decoded: it has " +
+                                         std::to_string(bytes) +
+                                         " bytes; the layout of weft.test.Balance has 16"),
+                     Delivery::kMayHaveRun));
   }
   Answer(Call().id, good);
   EXPECT_TRUE(status_->ok());
@@ -593,9 +600,10 @@ TEST_F(RawServerTest, AReplyOfAnotherLengthFailsItsCallOnly) {
 TEST_F(RawServerTest, AReplyInProtobufWithTooLongFieldsFailsItsCallOnly) {
   ASSERT_TRUE(Serve({}).ok());
   Answer(Call().id, "\xFF\xFF");
-  EXPECT_EQ(*status_, absl::DataLossError(
-                          "the reply from sim:server cannot be decoded: the 2 bytes cannot be "
-                          "decoded as weft.test.Balance"));
+  EXPECT_EQ(*status_,
+            WithDelivery(absl::DataLossError("the reply from sim:server cannot be decoded: the 2 "
+                                             "bytes cannot be decoded as weft.test.Balance"),
+                         Delivery::kMayHaveRun));
   Answer(Call().id, AsMessage(MakeBalance(8)));
   EXPECT_TRUE(status_->ok());
   EXPECT_EQ(balance_.amount, 8);

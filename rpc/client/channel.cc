@@ -35,15 +35,17 @@ absl::Status CheckOptions(const ChannelOptions& options) {
 }
 
 WEFT_COLD absl::Status IncompleteError(const google::protobuf::MessageLite& request) {
-  return absl::InvalidArgumentError(StrCat("the request lacks required fields of ",
-                                           std::string(request.GetTypeName()), ": ",
-                                           request.InitializationErrorString(), " (not sent)"));
+  const std::string text =
+      StrCat("the request lacks required fields of ", std::string(request.GetTypeName()), ": ",
+             request.InitializationErrorString(), " (not sent)");
+  return WithDelivery(absl::InvalidArgumentError(text), Delivery::kNotSent);
 }
 
 WEFT_COLD absl::Status CalledInTurn() {
-  return absl::FailedPreconditionError(
-      "a blocking call inside a callback of its own engine would wait for itself: use the form "
-      "with a callback");
+  return WithDelivery(
+      absl::FailedPreconditionError("a blocking call inside a callback of its own engine would "
+                                    "wait for itself: use the form with a callback"),
+      Delivery::kNotSent);
 }
 
 std::string_view RecordOf(const LayoutCall& bodies) {
@@ -187,7 +189,7 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
   WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
   if (options.bulk != nullptr) {
     const absl::StatusOr<Loan*> loan = options.bulk->Begin(engine_);
-    if (!loan.ok()) return loan.status();
+    if (!loan.ok()) return WithDelivery(loan.status(), Delivery::kNotSent);
     call.loan = *loan;
   }
   call.method = method;

@@ -47,20 +47,32 @@ WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_b
          call.reply.message->IsInitialized();
 }
 
+// Whether Weft's own errors have this code when a request was sent. A handler's errors of the other
+// codes are its answer.
+bool MeansAFailureOnTheWay(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // An error that the server has answered: its own, or the handler's.
 WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
   absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
   if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
-  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  if (!MeansAFailureOnTheWay(status.code())) return status;
   return WithDelivery(std::move(status), Delivery::kMayHaveRun);
 }
 
-// Reads the reply; the call's status.
-WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
-                                 const std::string& address, uint64_t max_reply_bytes) {
-  if (header.status != 0) {
-    return AnsweredError(header, body);
-  }
+// Reads the reply of a call that has run; OK, or why it cannot be read.
+absl::Status ReadReply(ByteSpan body, ClientCall& call, const std::string& address,
+                       uint64_t max_reply_bytes) {
   if (body.size() > max_reply_bytes) {
     return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
                                                " bytes; ChannelOptions::max_reply_bytes is ",
@@ -85,6 +97,13 @@ WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, Clien
   return absl::OkStatus();
 }
 
+// The status that a reply ends its call with.
+WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
+                                 const std::string& address, uint64_t max_reply_bytes) {
+  if (header.status != 0) return AnsweredError(header, body);
+  return WithDelivery(ReadReply(body, call, address, max_reply_bytes), Delivery::kMayHaveRun);
+}
+
 // Whether the server takes a request of so many bytes and windows.
 absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint32_t most_windows,
                        const std::string& address) {
@@ -94,10 +113,8 @@ absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint
   }
   const uint64_t most = std::min<uint64_t>(most_bytes, kMaxPayloadBytes - windows * kWindowBytes);
   if (bytes <= most) return absl::OkStatus();
-  return WithDelivery(
-      absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
-                                          address, " takes at most ", most, " (not sent)")),
-      Delivery::kNotSent);
+  return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
+                                             address, " takes at most ", most, " (not sent)"));
 }
 
 absl::Status LateReclaimError(const ClientCall& call, const std::string& address) {
@@ -230,8 +247,12 @@ void ClientCalls::Start(ClientCall& call) {
   ++stats_.calls_started;
   if (MaySend() && TrySend(call) != Sent::kNotNow) return;
   if (ended_) {
-    absl::Status closed = absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
-    return End(call, WithDelivery(std::move(closed), Delivery::kNotSent));
+    // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
+    absl::Status ended = absl::FailedPreconditionError(
+        StrCat("the channel to ", address_,
+               " is being destroyed; a callback starts no call then (not "
+               "sent)"));
+    return End(call, WithDelivery(std::move(ended), Delivery::kNotSent));
   }
   if (!waiting_.PushBack(call, options_.max_queued_calls)) {
     if (connection_ == nullptr) host_.OnCallWaits();  // a later call finds the connection
@@ -312,7 +333,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint1
   if (!lent.ok()) {
     connection_->Abandon();
     sent_.GiveBack(handle);
-    return Refuse(call, WithDelivery(Annotate(std::move(lent), "not sent"), Delivery::kNotSent));
+    return Refuse(call, Annotate(std::move(lent), "not sent"));
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
                 *frame, windows);
@@ -326,7 +347,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint1
 }
 
 WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status why) {
-  End(call, std::move(why));
+  End(call, WithDelivery(std::move(why), Delivery::kNotSent));
   return Sent::kCompleted;
 }
 

@@ -148,9 +148,10 @@ void RecordSlots::MoveAgain(RecordOperation& operation) {
   if (closing_) return End(operation, Cancelled());
   if (++operation.tries_ >= kTornTries) {
     const uint64_t index = operation.indices[operation.first_ + operation.places_[0].position];
-    return End(operation, absl::AbortedError(StrCat("record ", index, " of ", shape_.layout_name,
-                                                    " was being changed each of the ", kTornTries,
-                                                    " times that it was read")));
+    const std::string text =
+        StrCat("record ", index, " of ", shape_.layout_name, " was being changed each of the ",
+               kTornTries, " times that it was read");
+    return End(operation, WithDelivery(absl::AbortedError(text), Delivery::kMayHaveRun));
   }
   if (operation.tries_ < kTornTriesAtOnce) return Move(operation);
   paused_.PushBack(&operation);

@@ -122,8 +122,7 @@ class BlockingDerivation final : public Derivation, public BlockedCaller {
 
   void OnDerived(const absl::Status& status, const RegionHandle& handle) override {
     handle_ = handle;
-    // The connection ended under the question.
-    End(absl::IsUnavailable(status) ? WithDelivery(status, Delivery::kMayHaveRun) : status);
+    End(WithDelivery(status, Delivery::kMayHaveRun));
   }
   void End(const absl::Status& status) { GoOn(status); }
   absl::StatusOr<RemoteRegion> result() {
@@ -205,7 +204,7 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
     }
     const absl::Status asked = connection->memory().Derive(handle_, offset, length, rights,
                                                            lifetime_us * kNsPerUs, &derivation);
-    if (!asked.ok()) derivation.End(asked);
+    if (!asked.ok()) derivation.End(WithDelivery(asked, Delivery::kNotSent));
   }));
   return derivation.result();
 }

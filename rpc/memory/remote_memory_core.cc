@@ -46,9 +46,12 @@ bool IsForGood(const absl::Status& why) {
   }
 }
 
+absl::Status NotSent(absl::Status status) {
+  return WithDelivery(std::move(status), Delivery::kNotSent);
+}
+
 absl::Status DestroyedError() {
-  return WithDelivery(absl::CancelledError("the RemoteMemory was destroyed (not sent)"),
-                      Delivery::kNotSent);
+  return NotSent(absl::CancelledError("the RemoteMemory was destroyed (not sent)"));
 }
 
 // Whichever of both there is.
@@ -75,8 +78,11 @@ RemoteMemoryCore::RemoteMemoryCore(EngineCore& engine, ClientConnection& client,
 // --- what can be said beforehand ----------------------------------------------------------------
 
 absl::Status RemoteMemoryCore::Check(const RemoteOperation& operation) const {
-  if (absl::Status allowed = CheckRights(operation); !allowed.ok()) return allowed;
-  return operation.moves() ? CheckPieces(operation) : CheckAtomic(operation);
+  absl::Status valid = CheckRights(operation);
+  if (valid.ok()) valid = operation.moves() ? CheckPieces(operation) : CheckAtomic(operation);
+  if (!valid.ok()) [[unlikely]]
+    return NotSent(std::move(valid));
+  return valid;
 }
 
 absl::Status RemoteMemoryCore::CheckRights(const RemoteOperation& operation) const {
@@ -246,7 +252,7 @@ void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& val
 Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
   operation.core = this;
   if (!refused_.ok()) [[unlikely]] {
-    End(operation, refused_);
+    End(operation, NotSent(refused_));
     return Posted::kPending;
   }
   // Nobody overtakes those who wait.
@@ -256,7 +262,7 @@ Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
     if (posted.ok()) [[likely]]
       return *posted;
     if (room) {
-      End(operation, posted.status());
+      End(operation, NotSent(posted.status()));
       return Posted::kPending;
     }
   }
@@ -338,7 +344,7 @@ void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
     const std::string text =
         StrCat(waiting_count_, " operations wait already for memory of ", client_.address(),
                ", as many as RemoteMemoryOptions::max_waiting allows (not sent)");
-    return End(operation, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
+    return End(operation, NotSent(absl::ResourceExhaustedError(text)));
   }
   operation.KeepPieces();
   operation.state = RemoteOperation::State::kWaiting;
@@ -377,7 +383,7 @@ void RemoteMemoryCore::Pump() {
     }
     if (std::exchange(operation->holds_calls, false)) client_.calls().ReleaseCalls();
     if (posted.ok() && *posted == Posted::kPending) continue;
-    End(*operation, posted.status());
+    End(*operation, NotSent(posted.status()));
   }
   pumping_ = false;
 }
@@ -396,7 +402,7 @@ void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const abs
 
 absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
                                         const absl::Status& why) const {
-  if (absl::IsPermissionDenied(why)) return why;
+  if (absl::IsPermissionDenied(why)) return WithDelivery(why, Delivery::kMayHaveRun);
   const char* what = operation.kind == RemoteOperation::Kind::kRead
                          ? " (nothing was changed, safe to retry)"
                          : " (it may have been carried out)";
@@ -419,7 +425,7 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
   failed.SpliceBack(waiting_);
   waiting_count_ = 0;
   if (failed.empty()) return;
-  const absl::Status not_sent = WithDelivery(status, Delivery::kNotSent);
+  const absl::Status not_sent = NotSent(status);
   while (RemoteOperation* operation = failed.PopFront()) End(*operation, not_sent);
 }
 

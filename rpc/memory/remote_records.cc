@@ -10,6 +10,7 @@
 #include "rpc/operation/blocked_caller.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -73,8 +74,9 @@ absl::Status RemoteRecords::Check(absl::Span<const uint64_t> indices) const {
   for (uint64_t index : indices) {
     if (index < size_) [[likely]]
       continue;
-    return absl::OutOfRangeError(StrCat("there are ", size_, " records of ", shape_.layout_name,
-                                        "; none is number ", index, " (not sent)"));
+    const std::string text = StrCat("there are ", size_, " records of ", shape_.layout_name,
+                                    "; none is number ", index, " (not sent)");
+    return WithDelivery(absl::OutOfRangeError(text), Delivery::kNotSent);
   }
   return absl::OkStatus();
 }

@@ -57,9 +57,10 @@ inline absl::Status InboxFullError() {
 template <class F>
 absl::Status StartAndWait(EngineCore& engine, Waiter& waiter, bool behind, F&& start) {
   if (engine.InTurn()) {
-    return absl::FailedPreconditionError(
-        "a blocking operation inside a callback of its own engine would wait for itself: use the "
-        "form with a callback");
+    return WithDelivery(
+        absl::FailedPreconditionError("a blocking operation inside a callback of its own engine "
+                                      "would wait for itself: use the form with a callback"),
+        Delivery::kNotSent);
   }
   if (!behind && engine.Enter()) {
     start();

@@ -6,6 +6,7 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
+#include "rpc/wire/status_text.h"
 
 namespace weft {
 namespace {
@@ -108,7 +109,8 @@ void HandledCall::FinishDropped() {
 }
 
 absl::Status NotImplemented(const ServerContext& context) {
-  return absl::UnimplementedError(
+  return NotRunError(
+      absl::StatusCode::kUnimplemented,
       StrCat("method ", context.method().name, " (", context.method().request_type, " to ",
              context.method().reply_type, ") is not implemented by this server"));
 }

@@ -256,9 +256,9 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                        "the server is shutting down (not run, safe to retry)");
   }
   if (entry == nullptr) {
-    return absl::UnimplementedError(StrCat("no method has the number ", method,
-                                           "; this server has ", core_.methods().size(),
-                                           " methods"));
+    return NotRunError(absl::StatusCode::kUnimplemented,
+                       StrCat("no method has the number ", method, "; this server has ",
+                              core_.methods().size(), " methods"));
   }
   if (body.size() > core_.options().max_request_bytes) {
     return NotRunError(absl::StatusCode::kResourceExhausted,
@@ -273,22 +273,26 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                " at most (not run, safe to retry)"));
   }
   if (call.cancelled()) {
-    return absl::CancelledError("the caller cancelled before the request arrived");
+    return NotRunError(absl::StatusCode::kCancelled,
+                       "the caller cancelled before the request arrived");
   }
   if (call.remaining_us() == 0) return ExpiredError();
   if (const MethodLayouts* layouts = entry->method->layouts;
       layouts != nullptr && layouts->request.type != nullptr) {
-    return absl::InvalidArgumentError(
+    return NotRunError(
+        absl::StatusCode::kInvalidArgument,
         StrCat("the request for method ", entry->method->name,
                " cannot be decoded: ", WhyNotDecoded(layouts->request, body, call.request_)));
   }
   google::protobuf::MessageLite& request = *call.request_.message;
   if (!request.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::InvalidArgumentError(StrCat("the request of ", body.size(), " bytes for method ",
-                                             entry->method->name, " cannot be decoded as ",
-                                             entry->method->request_type));
+    return NotRunError(
+        absl::StatusCode::kInvalidArgument,
+        StrCat("the request of ", body.size(), " bytes for method ", entry->method->name,
+               " cannot be decoded as ", entry->method->request_type));
   }
-  return absl::InvalidArgumentError(
+  return NotRunError(
+      absl::StatusCode::kInvalidArgument,
       StrCat("the request for method ", entry->method->name, " lacks required fields of ",
              entry->method->request_type, ": ", request.InitializationErrorString()));
 }

@@ -54,8 +54,9 @@ std::string_view CutStatusText(std::string_view text) {
 absl::Status NoServerError(std::string_view address, const absl::Status& why) {
   const absl::StatusCode code =
       KeepsItsCode(why.code()) ? why.code() : absl::StatusCode::kUnavailable;
-  const std::string text =
-      StrCat("no server at ", address, ": ", TextOf(why), " (not sent, safe to retry)");
+  const std::string_view what_then =
+      code == absl::StatusCode::kUnavailable ? " (not sent, safe to retry)" : " (not sent)";
+  const std::string text = StrCat("no server at ", address, ": ", TextOf(why), what_then);
   return WithDelivery(absl::Status(code, text), Delivery::kNotSent);
 }
 
