@@ -64,7 +64,7 @@ class RpcTest : public testing::Test {
   // under the same address.
   void KillServer() {
     network_.Kill(server_node_);
-    network_.fabric().RemoveListener("server");
+    network_.fabric().RemoveListener("server", network_.fabric().IdOf(server_node_));
     server_node_ += "'";
     killed_servers_.push_back(std::move(server_));
     for (ProbeService::HeldCall& call : service_.held) lost_calls_.push_back(std::move(call));

@@ -250,6 +250,18 @@ SimLink* SimFabric::FindLink(uint64_t id) const {
   return found == links_.end() ? nullptr : found->second;
 }
 
+bool SimFabric::AddListener(const std::string& name, NodeId node) {
+  const auto [entry, is_new] = listeners_.emplace(name, node);
+  if (!is_new && alive(entry->second)) return false;
+  entry->second = node;
+  return true;
+}
+
+void SimFabric::RemoveListener(const std::string& name, NodeId node) {
+  const auto found = listeners_.find(name);
+  if (found != listeners_.end() && found->second == node) listeners_.erase(found);
+}
+
 bool SimFabric::FindListener(const std::string& name, NodeId* node) const {
   const auto found = listeners_.find(name);
   if (found == listeners_.end()) return false;

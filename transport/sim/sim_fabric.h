@@ -96,11 +96,10 @@ class SimFabric {
   void RemoveLink(uint64_t id) { links_.erase(id); }
   SimLink* FindLink(uint64_t id) const;  // null: closed
 
-  // The listening nodes' names, as in "sim:NAME".
-  bool AddListener(const std::string& name, NodeId node) {
-    return listeners_.emplace(name, node).second;
-  }
-  void RemoveListener(const std::string& name) { listeners_.erase(name); }
+  // The listening nodes' names, as in "sim:NAME". A dead node's name may be taken over; until then
+  // nobody answers there.
+  bool AddListener(const std::string& name, NodeId node);
+  void RemoveListener(const std::string& name, NodeId node);
   // False: nobody.
   bool FindListener(const std::string& name, NodeId* node) const;
 

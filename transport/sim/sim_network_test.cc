@@ -130,6 +130,20 @@ TEST_F(SimNetworkTest, AKilledNodeIsUnavailableAndOthersGoOn) {
   EXPECT_TRUE(absl::IsUnavailable(late.why())) << late.why();
 }
 
+TEST_F(SimNetworkTest, AKilledNodeListensNoMoreAndAnotherTakesItsName) {
+  Listen("db");
+  network_->Kill("db");
+  const auto listening =
+      network_->Node("db").transport().Listen("sim:again", {}, &acceptors_["db"]);
+  EXPECT_TRUE(absl::IsFailedPrecondition(listening.status())) << listening.status();
+
+  auto restarted = network_->Node("db 2").transport().Listen("sim:db", {}, &acceptors_["db 2"]);
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  listeners_.erase("db");  // of the dead: the name is not its own any more
+  Endpoint& client = Connect("app", "db");
+  EXPECT_TRUE(Run([&] { return client.opened(); }));
+}
+
 TEST_F(SimNetworkTest, OperationsOnADeadNodeCompleteOnce) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");

@@ -55,7 +55,7 @@ class SimTransport::SimListener final : public Listener {
   }
   ~SimListener() override {
     transport_->listeners_.erase(name_);
-    transport_->fabric_->RemoveListener(name_);
+    transport_->fabric_->RemoveListener(name_, transport_->node_);
   }
   const std::string& address() const override { return address_; }
   const ListenOptions& options() const { return options_; }
@@ -96,6 +96,12 @@ absl::StatusOr<std::unique_ptr<Listener>> SimTransport::Listen(const std::string
                                                                Acceptor* acceptor) {
   WEFT_ASSIGN_OR_RETURN(std::string name, ListenerName(address));
   WEFT_RETURN_IF_ERROR(CheckOptions(options.link, options.hello));
+  if (!fabric_->alive(node_)) {
+    return absl::FailedPreconditionError(StrCat("node ", fabric_->NameOf(node_),
+                                                " was killed: a server that comes back is another "
+                                                "node, which may listen at ",
+                                                address, " again"));
+  }
   if (!fabric_->AddListener(name, node_)) {
     return absl::AlreadyExistsError(StrCat("somebody listens at ", address, " already"));
   }
