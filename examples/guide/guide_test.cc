@@ -1,6 +1,7 @@
 // The guide's programs print what the guide says.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <string>
 
 #include "examples/testing/child_process.h"
@@ -29,6 +30,20 @@ TEST(GuideTest, MemoryIsUsedInPlace) {
   EXPECT_EQ(OutputOf("remote_memory"), "account 7: 100, then 120\n");
 }
 
-TEST(GuideTest, AnApplicationsLoopDrivesTheEngine) { EXPECT_EQ(OutputOf("own_loop"), "4 words\n"); }
+TEST(GuideTest, AnApplicationsLoopDrivesTheEngineAndOtherThreadsBlock) {
+  EXPECT_EQ(OutputOf("own_loop"), "4 words, and 3 for another thread\n");
+}
+
+TEST(GuideTest, AServerThatEndsAnswersWhatItHasBegun) {
+  examples::ChildProcess server({"examples/guide/shutdown"});
+  const std::string address = server.ReadLine();
+  examples::ChildProcess client({"examples/guide/shutdown", address, "these are words"});
+  ASSERT_EQ(server.ReadLine(), "counting");
+  server.Signal(SIGTERM);
+  EXPECT_EQ(client.Wait(), 0);
+  EXPECT_EQ(client.output(), "3 words\n");
+  EXPECT_EQ(server.Wait(), 0);
+  EXPECT_EQ(server.output(), "answered 1\n");
+}
 
 }  // namespace

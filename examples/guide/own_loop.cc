@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <thread>
 
 #include "examples/guide/guide.weft.h"
 #include "weft/channel.h"
@@ -59,7 +60,19 @@ absl::Status Run() {
     ended = true;
   });
   RunLoop(**engine, ended);
-  if (end.ok()) std::cout << reply.words() << " words" << std::endl;
+  if (!end.ok()) return end;
+  std::cout << reply.words() << " words, and ";
+
+  // Another thread may block in a call: it sleeps while the loop does the work.
+  ended = false;
+  std::thread other([&] {
+    request.set_text("three words more");
+    end = stub.CountWords(request, &reply, {.timeout_us = 1'000'000});
+    while (!(*engine)->Post([&] { ended = true; })) std::this_thread::yield();
+  });
+  RunLoop(**engine, ended);
+  other.join();
+  if (end.ok()) std::cout << reply.words() << " for another thread" << std::endl;
   return end;
 }
 

@@ -12,7 +12,7 @@ from source_tree import this_tree
 
 SOURCES = {
     "README.md": ["examples/echo/echo.cc"],
-    "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.cc", "examples/sim/*.cc"],
+    "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.*", "examples/sim/*.cc"],
 }
 
 
