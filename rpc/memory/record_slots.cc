@@ -24,6 +24,14 @@ absl::Status Cancelled() {
                       Delivery::kNotSent);
 }
 
+// Not CANCELLED: a callback that starts its cancelled operation again would do so for ever.
+absl::Status StartedTooLate() {
+  return WithDelivery(
+      absl::FailedPreconditionError(
+          "the RemoteArray is being destroyed; a callback starts no operation then (not sent)"),
+      Delivery::kNotSent);
+}
+
 }  // namespace
 
 uint32_t RecordSlots::CountFor(size_t record_bytes) {
@@ -48,7 +56,7 @@ void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {
   operation.first_ = 0;
   operation.tries_ = 0;
   operation.moving_ = 0;
-  if (closing_) return operation.Finish(Cancelled());
+  if (closing_) return operation.Finish(StartedTooLate());
   if (!valid.ok() || operation.indices.empty()) return EndEarly(operation, valid);
   if (waiting_count_ >= max_waiting_) return EndEarly(operation, TooManyWait());
   Wait(operation);

@@ -166,6 +166,7 @@ TEST_F(RemoteArrayTest, NumbersBeyondTheEndAreRefused) {
   EXPECT_TRUE(absl::IsOutOfRange(beyond));
   EXPECT_EQ(beyond.message(),
             "there are 300 records of weft.test.Account; none is number 300 (not sent)");
+  EXPECT_EQ(DeliveryOf(beyond), Delivery::kNotSent);
   EXPECT_TRUE(absl::IsOutOfRange(array_->Write(~uint64_t{0}, account)));
   EXPECT_FALSE(array_->FetchAdd(kRecords, &AccountLayout::owner, 1).ok());
   EXPECT_FALSE(array_->FetchAdd(~uint64_t{0} / 40, &AccountLayout::owner, 1).ok());
@@ -248,6 +249,28 @@ TEST_F(RemoteArrayTest, DestroyingItEndsEveryOperation) {
     ASSERT_EQ(outcome.completions, 1);
     EXPECT_TRUE(absl::IsCancelled(*outcome.status)) << *outcome.status;
   }
+}
+
+TEST_F(RemoteArrayTest, DestroyingItRefusesWhatACallbackStartsAgain) {
+  StartWithArrays();
+  snapshots_owned_[9].version += 1;
+  RemoteArray<SnapshotLayout>& snapshots = *snapshots_;
+  SnapshotLayout read;
+  int reads = 0;
+  absl::Status last;
+  Function<void()> read_on = [&] {
+    ++reads;
+    snapshots.Read(9, &read, [&](absl::Status status) {
+      last = std::move(status);
+      if (absl::IsCancelled(last)) read_on();
+    });
+  };
+  read_on();
+  network_.RunFor(2 * kNsPerMs);  // it pauses
+  snapshots_.reset();
+  EXPECT_EQ(reads, 2);
+  EXPECT_TRUE(absl::IsFailedPrecondition(last)) << last;
+  EXPECT_EQ(DeliveryOf(last), Delivery::kNotSent);
 }
 
 TEST_F(RemoteArrayTest, LossOfTheConnectionEndsEveryOperation) {

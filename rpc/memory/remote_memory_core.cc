@@ -50,10 +50,6 @@ absl::Status NotSent(absl::Status status) {
   return WithDelivery(std::move(status), Delivery::kNotSent);
 }
 
-absl::Status DestroyedError() {
-  return NotSent(absl::CancelledError("the RemoteMemory was destroyed (not sent)"));
-}
-
 // Whichever of both there is.
 void Call(Function<void(absl::Status)>& end,
           Function<void(absl::StatusOr<uint64_t>)>& end_with_number, absl::Status status,
@@ -337,9 +333,6 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
 }
 
 void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
-  if (gone_ != nullptr) {
-    return End(operation, DestroyedError());
-  }
   if (waiting_count_ >= options_.max_waiting) {
     const std::string text =
         StrCat(waiting_count_, " operations wait already for memory of ", client_.address(),
@@ -443,7 +436,10 @@ bool RemoteMemoryCore::Defer(CallbackOperation& operation, absl::Status* status)
 
 void RemoteMemoryCore::Shutdown(Waiter* gone) {
   gone_ = gone;
-  const absl::Status cancelled = DestroyedError();
+  const absl::Status cancelled = absl::CancelledError("the RemoteMemory was destroyed (not sent)");
+  // Not CANCELLED, nor posted: a callback that starts its operation again would do so for ever.
+  refused_ = absl::FailedPreconditionError(
+      "the RemoteMemory is being destroyed; a callback starts no operation then (not sent)");
   Report(cancelled);
   FailWaiting(cancelled);
   early_ends_.RunAll();
@@ -452,6 +448,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
 
 void RemoteMemoryCore::LookForTheEnd() {
   if (posted_ > 0) return;
+  early_ends_.RunAll();  // what callbacks have started meanwhile
   GiveBack();
   EngineCore& engine = engine_;
   Waiter* gone = gone_;

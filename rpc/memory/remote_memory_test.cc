@@ -390,6 +390,26 @@ TEST_F(RemoteMemoryTest, TheQueueOfThoseThatWaitIsBounded) {
   EXPECT_TRUE(absl::IsResourceExhausted(*outcomes[3].status));
 }
 
+// The destructor would never return if it let such an operation start.
+TEST_F(RemoteMemoryTest, DestroyingItRefusesWhatACallbackStartsAgain) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  RemoteMemory& memory = *memory_;
+  int reads = 0;
+  absl::Status last;
+  Function<void()> read_on = [&] {
+    ++reads;
+    memory.Read(0, slice(0, 8), [&](absl::Status status) {
+      last = std::move(status);
+      if (last.ok() || absl::IsCancelled(last)) read_on();
+    });
+  };
+  read_on();
+  memory_.reset();
+  EXPECT_EQ(reads, 2);
+  EXPECT_TRUE(absl::IsFailedPrecondition(last)) << last;
+}
+
 TEST_F(RemoteMemoryTest, DestroyingItEndsWhatWaitsAndReturnsTheLease) {
   StartWithMemory();
   ASSERT_EQ(Open({.resolve_at_once = false}), absl::OkStatus());
