@@ -27,7 +27,7 @@ class Clock {
   virtual uint64_t NowNs() const = 0;
 
   // CLOCK_MONOTONIC, or what follows it to within CounterClock::kMaxOffsetNs (1 ms) and costs
-  // less: core/counter_clock.h. No system call either way.
+  // less. No system call either way.
   static Clock& Real();
 
  protected:

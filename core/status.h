@@ -1,15 +1,8 @@
 // Errors as values: early-return macros, and absl::Status from errno.
 //
 // Every fallible function of Weft returns absl::Status or absl::StatusOr<T>. The code says what the
-// caller may do next, the text says what failed, where, and with which value:
-//
-//   fix the call      INVALID_ARGUMENT, OUT_OF_RANGE, FAILED_PRECONDITION, NOT_FOUND,
-//                     ALREADY_EXISTS, PERMISSION_DENIED
-//   try again later   RESOURCE_EXHAUSTED (a limit: free something first)
-//   try elsewhere     UNAVAILABLE (the peer or the way to it is gone)
-//   take another way  UNIMPLEMENTED (this host or provider cannot do it)
-//   it is over        DEADLINE_EXCEEDED, CANCELLED, ABORTED, DATA_LOSS
-//   unclassified      UNKNOWN: nothing may be assumed about what was done
+// caller may do next (weft/status.h has the table), the text says what failed, where, and with
+// which value.
 //
 // Threads:  all functions are pure.
 #pragma once
@@ -22,10 +15,10 @@
 
 namespace weft {
 
-// The status for an errno value: "<what>: <the system's text> (errno <n>)". Its code follows the
-// table above. Zero is OK; the sign is ignored, because the kernel and libfabric return negated
-// values where libc stores positive ones. `what` names the action and its operand, as in
-// "connect to 10.0.0.7:4711".
+// The status for an errno value: "<what>: <the system's text> (errno <n>)". Its code follows
+// that table; UNKNOWN where nothing of it fits. Zero is OK; the sign is ignored, because the kernel
+// and libfabric return negated values where libc stores positive ones. `what` names the action and
+// its operand, as in "connect to 10.0.0.7:4711".
 absl::Status StatusFromErrno(int err, std::string_view what);
 
 // `status` with "<where>: " before its text. Keeps code and payloads; OK stays OK.

@@ -11,10 +11,14 @@
 //   kReclaimed  nobody can touch the memory any more, no peer and no network card: it may be
 //               reused, or unmapped.
 //
-// Closing a registration is not always the end. On shared memory (by process_vm) and on InfiniBand
-// and RoCE it is. On tcp and iWARP what had begun may still be on its way into the memory, or out
-// of it: so the owner asks the peer for two signs of life (RemoteAccess::Reclaim() says why two),
-// or waits for the end of the connection. Until then the memory is *pinned*.
+// Closing a registration is not always the end. On shared memory and on InfiniBand and RoCE cards
+// it is. Elsewhere what had begun may still be on its way into the memory, or out of it, and the
+// memory is *pinned* until there is a proof that nothing is, or until the end of the connection:
+//
+//   tcp               a fence: one batch that the peer's provider acknowledges. The peer's program
+//                     has no say in it, but its engine has to be driven.
+//   iWARP, Soft-RoCE  two probes, which the peer's engine answers (RemoteAccess::Reclaim() says why
+//                     two): they take the peer's word.
 //
 // Threads: engine thread. Lifetime: an Export is destroyed before the Transport.
 #pragma once

@@ -15,7 +15,7 @@ inline constexpr uint64_t kSpinForever = ~uint64_t{0};
 // tcp on one host: who spins for the price of a sleep never pays more than twice the best choice.
 inline constexpr uint64_t kDefaultSpinNs = 50'000;
 
-// --- memory (mapped_memory.h, buffer_pool.h) -----------------------------------------------------
+// --- memory (mapped_memory.h, buffer.h) ----------------------------------------------------------
 
 struct MappedMemoryOptions {
   enum class HugePages : uint8_t {

@@ -91,13 +91,17 @@ inline constexpr uint64_t kMaxPeerTimeoutNs = 3'600'000'000'000;
 struct LinkOptions {
   // Behaviour.
   // Which path (docs/paths.md). What is empty here is taken from the environment's variable.
-  std::vector<PathKind> paths;         // allowed, in order; WEFT_PATHS, else all, in default order
-  std::vector<PathKind> denied_paths;  // of those, not these
-  std::vector<std::string> devices;    // RDMA: "mlx5_0" (all its ports), "mlx5_0:1"; WEFT_DEVICES
-  int gid_index = -1;                  // RDMA: addresses with this GID only; WEFT_GID_INDEX
-  std::vector<std::string> subnets;    // RDMA: addresses in these only, "10.1.0.0/16"; WEFT_SUBNETS
-  bool allow_routed = false;           // RDMA: also between subnets, where the network has routers
-                                       // (RoCE v2, iWARP); WEFT_ROUTED=1. One side's word is enough
+  std::vector<PathKind> paths = {};         // allowed, in order; WEFT_PATHS, else all, in the
+                                            // default order
+  std::vector<PathKind> denied_paths = {};  // of those, not these
+  std::vector<std::string> devices = {};    // RDMA: "mlx5_0" (all its ports), "mlx5_0:1";
+                                            // WEFT_DEVICES
+  int gid_index = -1;                       // RDMA: addresses with this GID only; WEFT_GID_INDEX
+  std::vector<std::string> subnets = {};    // RDMA: addresses in these only, "10.1.0.0/16";
+                                            // WEFT_SUBNETS
+  bool allow_routed = false;                // RDMA: also between subnets, where the network has
+                                            // routers (RoCE v2, iWARP); WEFT_ROUTED=1. One side's
+                                            // word is enough
   uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
   uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
   // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to

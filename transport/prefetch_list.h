@@ -9,7 +9,7 @@
 // Each layer registers the lines that it touches with every message, once, when the connection is
 // made (Register()). A link that is no longer polled in every turn has gone cold: it writes down
 // its own lines, which move (Begin(), Add()), and the list is wanted from then on. Who is about to
-// send takes it by Run(), which also tells the peer that something is coming (ready_flags.h): so
+// send takes it by Run(), which also tells the peer that something is coming: so
 // both sides prefetch while the message is made. Who receives takes it by Fetch(). Taken once, it
 // is not wanted any more: the lines are in the caches.
 //

@@ -45,14 +45,14 @@ class Listener {
 };
 
 struct ListenOptions {
-  LinkOptions link;
-  std::string hello;  // opaque to the transport, given to every client; <= kMaxHelloBytes
+  LinkOptions link = {};
+  std::string hello = {};  // opaque to the transport, given to every client; <= kMaxHelloBytes
   uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED
 };
 
 struct ConnectOptions {
-  LinkOptions link;
-  std::string hello;  // opaque to the transport, given to the server
+  LinkOptions link = {};
+  std::string hello = {};  // opaque to the transport, given to the server
 };
 
 // One engine's network.
@@ -86,7 +86,7 @@ class Transport {
   virtual bool Arm() = 0;
 
   // Something is under way that a provider may fail to signal on a descriptor: the engine then
-  // sleeps for at most kLongestBusySleepNs (engine.cc) at a time.
+  // sleeps for at most kLongestBusySleepNs (10 ms) at a time.
   virtual bool busy() const { return false; }
 
   // Called by an engine with nothing to do where time itself must be moved on (sim). Returns false

@@ -15,19 +15,26 @@
 //   with no hand-over and no wake-up; callbacks then run while some thread waits or polls.
 // Lifetime: the engine outlives the channel. Stubs refer to the channel and must not outlive it.
 //   Destroying the channel fails what is outstanding with CANCELLED; every callback has run when
-//   the destructor returns. REQUIRES: not destroyed from inside a callback of its engine.
-// Errors of calls, by what to do next:
+//   the destructor returns. A call that such a callback starts is not sent, and ends with
+//   FAILED_PRECONDITION: a callback that repeats its call whatever the error keeps the destructor
+//   from returning. REQUIRES: not destroyed from inside a callback of its engine.
+// Errors of calls, by what to do next. DeliveryOf() (weft/status.h) says of each that Weft makes
+//   whether the call was not sent, or not run, or may have run.
 //   the handler's own   as it returned them.
-//   UNAVAILABLE         no connection, or it was lost. DeliveryOf() (weft/status.h) says whether
-//                       the call was not sent, and is safe to retry, or may have run.
-//   DEADLINE_EXCEEDED   its time was over; DeliveryOf() says the same.
+//   UNAVAILABLE         no connection, or it was lost.
+//   DEADLINE_EXCEEDED   its time was over.
 //   RESOURCE_EXHAUSTED  the queue is full, or the message too large for this server or client.
-//   UNIMPLEMENTED       this server has no such service or method; nothing was sent.
-//   INVALID_ARGUMENT    a required field is missing; nothing was sent. Or the server could not
-//                       decode the request. (CallOptions::bulk has errors of its own: bulk_call.h.)
+//   UNIMPLEMENTED       this server has no such service or method, and nothing was sent; or the
+//                       service does not override the method, and nothing has run. (A server that
+//                       takes no lent memory says it of a call with CallOptions::bulk.)
+//   INVALID_ARGUMENT    a required field is missing, and nothing was sent; or the server could not
+//                       decode the request, and nothing has run. (CallOptions::bulk has errors of
+//                       its own: weft/bulk.h.)
 //   DATA_LOSS           the reply cannot be decoded.
-//   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; or a server that
-//                       speaks another version of the protocol.
+//   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; a call started
+//                       while the channel is destroyed; or a server that speaks another version of
+//                       the protocol.
+//   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           the channel was destroyed.
 // Invariants: every call completes exactly once; a request is sent at most once.
 #pragma once
@@ -81,7 +88,7 @@ struct CallOptions {
   // failed. True: it waits through failed attempts, until its deadline (without one, for ever).
   bool wait_for_server = false;
 
-  // The memory that the call lends to the server (bulk_call.h). It stays the caller's, and outlives
+  // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives
   // the call. Null: none.
   BulkCall* bulk = nullptr;
 };
@@ -94,13 +101,13 @@ struct ChannelOptions {
   uint64_t min_backoff_us = 10'000;     // pause before the second attempt to connect; doubled with
   uint64_t max_backoff_us = 1'000'000;  // each failure up to this. Lower: a restarted server is
                                         // found sooner; more load while it is away.
-  LinkOptions link;                     // paths, time to connect, resources of the connection
+  LinkOptions link = {};                // paths, time to connect, resources of the connection
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
   uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
   uint64_t spin_ns = kDefaultSpinNs;     // own engine only: EngineOptions::spin_ns
-  BufferPoolOptions buffers;             // of AllocateBuffer()
+  BufferPoolOptions buffers = {};        // of AllocateBuffer()
 };
 
 // Counts since the channel was opened.
@@ -183,7 +190,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
                                                        const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
-  // What a call sends and where its reply goes: `Bodies` is MessageCall (channel.cc) or LayoutCall.
+  // What a call sends and where its reply goes: `Bodies` is MessageCall or LayoutCall.
   struct MessageCall;
   static void SetReply(ClientCall& call, const MessageCall& bodies);
   static void SetReply(ClientCall& call, const LayoutCall& bodies);

@@ -14,7 +14,9 @@
 //               wake-up; further waiters sleep, and one takes over when the driver leaves.
 //               Nothing happens while nobody waits or polls.
 //   kExternal   the application calls Poll() from its own loop, on one thread, and sleeps on fd()
-//               after Arm(). No thread is started.
+//               after Arm(). No thread is started. That thread is the one that made the engine,
+//               or has called Adopt() since. It may also block in a call, and drives meanwhile.
+//               Others may too: they sleep until the loop has brought the end.
 //
 // Waiting is adaptive: spin for EngineOptions::spin_ns without traffic, then sleep.
 //
@@ -121,7 +123,7 @@ class Engine {
   Transport& transport() { return *transport_; }
 
  private:
-  friend class EngineCore;  // every Engine is one: transport/engine.h
+  friend class EngineCore;  // every Engine is one
 
   explicit Engine(Clock* clock);
 
@@ -137,7 +139,7 @@ struct NetworkOptions {
   // Where tcp paths listen: an interface's name ("eth0") or one of its numeric addresses; empty:
   // all interfaces, over IPv4 and IPv6 where the system has both. (The control address is
   // Listen()'s; RDMA paths listen on the addresses of their ports.)
-  std::string bind_interface;
+  std::string bind_interface = {};
   // Ways to a peer's memory over shared memory that one-sided operations may take by themselves:
   // memcpy into files that both map, and process_vm_readv(2) or process_vm_writev(2). Each is taken
   // where it works; without both, the peer is asked to copy. For who suspects one of them.
@@ -149,7 +151,7 @@ struct NetworkOptions {
   // round trip of its own is a little smaller. Larger: more memory (each connection holds two
   // windows of slots), fewer round trips for messages in between. Shared memory uses at most 8192
   // of it, which is what its rings are made for; tcp sends messages of up to 64 KiB without a round
-  // trip whatever this is (transfer_table.h).
+  // trip whatever this is.
   uint32_t slot_bytes = 8192;
   // Registered slots, in bytes, for each path: windows of new connections beyond it are refused
   // with RESOURCE_EXHAUSTED. At least 1 MiB. On tcp a quarter is for messages above slot_bytes;

@@ -45,7 +45,7 @@ struct ExportOptions;
 
 struct ServerOptions {
   // Behaviour.
-  std::string name;  // told to clients, stands in their errors; may be empty
+  std::string name = {};  // told to clients, stands in their errors; may be empty
   // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
   // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
   // an executor, or have to be asynchronous.
@@ -55,14 +55,14 @@ struct ServerOptions {
                                           // all clients; further ones: RESOURCE_EXHAUSTED. Bounds
                                           // what clients can make this process hold.
   uint32_t max_connections = 1024;        // ListenOptions::max_connections
-  LinkOptions link;                       // paths and resources of each connection
+  LinkOptions link = {};                  // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h): called on the engine for each
   // connection, before its first request. Null: all clients are kDefaultTenant.
-  std::function<uint32_t(const PathInfo&)> tenant_of;
+  std::function<uint32_t(const PathInfo&)> tenant_of = {};
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
                                          // more memory per connection (an arena for each in use)
-  BufferPoolOptions buffers;             // of AllocateBuffer()
+  BufferPoolOptions buffers = {};        // of AllocateBuffer()
   // The server's own engine only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;
@@ -99,7 +99,10 @@ class Server {
   // again for further addresses.
   absl::Status Listen(const std::string& address);
 
-  // The first address, as clients would dial it. Empty before Listen().
+  // The first address that it listens at: the host as it was given to Listen(), and the port in
+  // use, also when 0 was asked for. Clients dial it as it stands, but for 0.0.0.0 and [::], which
+  // mean every interface of this host: clients need its name, or an address of one interface.
+  // Empty before Listen().
   std::string address() const;
 
   // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
@@ -120,8 +123,9 @@ class Server {
       size_t bytes, const ExportOptions& options,
       const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
   // The same for memory that there is already, which stays until the export is gone. Over shared
-  // memory a client's read of 64 bytes then takes a system call, 1.3 us instead of 0.1, unless the
-  // memory is a kMemfd (transport/mapped_memory.h) or a Buffer's; the log says so, at level info.
+  // memory each operation of a client is then a system call instead of a copy, ten times as long
+  // for 64 bytes (docs/performance.md), unless the memory is a kMemfd (transport/mapped_memory.h)
+  // or a Buffer's; the log says so, at level info.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 

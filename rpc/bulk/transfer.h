@@ -1,6 +1,6 @@
 // One transfer between a handler's memory and its client's.
 //
-// It waits for its turn on the connection in a TransferQueue (transfer_queue.h). As long as it is
+// It waits for its turn on the connection in a TransferQueue. As long as it is
 // not over, its memory is the transfer's, and its call stays, whatever becomes of the call or of
 // the connection.
 //

@@ -30,8 +30,8 @@
 //   kLayoutName   "kv.Bucket", the message's full name
 //   kLayoutHash   64 bits over names, types, sizes and offsets of all members: two sides whose
 //                 hashes differ get an error when they meet. Any change changes it, also one of a
-//                 nested message; values of enums don't count. (FNV-1a over the text that
-//                 rpc/plugin/layout.h describes.)
+//                 nested message; values of enums don't count. (FNV-1a over a canonical
+//                 text.)
 //   kChecked      whether it has a sequence word and a checksum (rpc/layout/record.h)
 //   Message       the class of protobuf that it is the layout of
 //   CopyTo()      fills a message with what the struct holds. A number that a closed enum (proto2)

@@ -32,21 +32,24 @@
 // Threads: any, several at once, as Channel. Callbacks run on the engine's thread.
 // Lifetime: the channel outlives it. The local memory stays untouched and its Buffer alive until
 //   the operation has ended. The destructor lets what is posted end, ends what waits with
-//   CANCELLED, and gives the lease back; every callback has run when it returns.
-//   REQUIRES: not destroyed from inside a callback of its engine.
-// Errors, by what to do next:
+//   CANCELLED, and gives the lease back; every callback has run when it returns. What a callback
+//   starts meanwhile ends with FAILED_PRECONDITION. REQUIRES: not destroyed from inside a callback
+//   of its engine.
+// Errors, by what to do next. DeliveryOf() (weft/status.h) says of each error of an operation
+//   whether it was not sent, or may have been carried out.
 //   INVALID_ARGUMENT    out of bounds, or unaligned: fix the call. Nothing was sent.
 //   PERMISSION_DENIED   the handle lacks the right (the text has both); or the owner does not know
 //                       the handle: forged, revoked, expired, another tenant's. For good.
 //   FAILED_PRECONDITION the layouts differ (the text has both); or a blocking form inside a
-//                       callback of the same engine.
+//                       callback of the same engine; or an operation started while this is
+//                       destroyed.
 //   ABORTED             the owner has revoked the handle. For good; what was under way may have
 //                       been carried out.
-//   UNAVAILABLE         no connection. DeliveryOf() of weft/status.h says whether it was
-//                       not sent, and is safe to retry, or may have been carried out.
+//   UNAVAILABLE         no connection, or it was lost.
 //   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try
 //                       later. Or the owner's limit of leases is reached.
 //   UNIMPLEMENTED       the owner's release knows no leases.
+//   INTERNAL            the local memory cannot be registered. Nothing was sent.
 //   CANCELLED           this was destroyed before it was sent.
 // Invariants: every operation ends exactly once.
 #pragma once

@@ -5,11 +5,11 @@
 //   fill((*table)->bytes());
 //   (*table)->handle(reply->mutable_table());           // whoever gets this message may read
 //
-// Allocate() brings memory that peers on this host map: each of their reads and writes is a copy,
-// 0.1 us for 64 bytes. Create() takes memory that there is already, such as a std::vector's. If it
-// lies in no file in memory (transport/mapped_memory.h), each of their operations is a system call
-// instead, 1.3 us, or a question to the owner's engine where the kernel does not permit that; the
-// log says so, at level info. On all other paths both are the same.
+// Allocate() brings memory that peers on this host map: each of their reads and writes is a copy.
+// Create() takes memory that there is already, such as a std::vector's. If it lies in no file in
+// memory (transport/mapped_memory.h), each of their operations is a system call instead, ten times
+// as long for 64 bytes (docs/performance.md), or a question to the owner's engine where the kernel
+// does not permit that; the log says so, at level info. On all other paths both are the same.
 //
 // A handle is good for the connections of one tenant (ServerOptions::tenant_of tells them apart;
 // there is one tenant if nobody does), until it expires or is revoked. Any number of handles can be
@@ -23,8 +23,9 @@
 // Threads: any, several at once. From handlers that run on the engine too, where marked.
 // Lifetime: the memory outlives this; this is destroyed before its engine (its Server, if the
 //   engine is the server's own). The destructor revokes without grace and returns when the memory
-//   is reclaimed: at once on shared memory and InfiniBand or RoCE; on tcp and iWARP after the
-//   holders have answered. Of those that have not within a second (their programs are stopped, or
+//   is reclaimed: at once on shared memory and on InfiniBand and RoCE cards; on tcp when the
+//   holders' providers have acknowledged, on iWARP and Soft-RoCE when their engines have answered
+//   (transport/exports.h). Of those that have not within a second (their programs are stopped, or
 //   nobody drives their engines) it closes the connections. REQUIRES: not destroyed from inside a
 //   callback of its engine.
 #pragma once
@@ -60,7 +61,7 @@ class ExportedMemory {
  public:
   enum class Revoked : uint8_t {
     kReclaimed = 1,  // nobody can touch the memory any more
-    kPinned = 2,     // until the lease holders have answered or are gone; reclaimed() will tell
+    kPinned = 2,     // until there is a proof, or the lease holders are gone; reclaimed() will tell
   };
   static constexpr uint64_t kForever = ~uint64_t{0};
 

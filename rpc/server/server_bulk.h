@@ -2,10 +2,11 @@
 // this call, with one-sided transfers into and out of memory of the application's choice.
 //
 //   absl::Status Put(ServerContext& context, const PutRequest& request, PutReply*) override {
-//     return context.bulk().Fetch(request.data(), {&memory_, slot, request.data().length()});
+//     const size_t bytes = request.data().length();             // buffer_: AllocateBuffer()
+//     return context.bulk().Fetch(request.data(), buffer_->slice(0, bytes));
 //   }                                                           // on an executor: it blocks
 //   absl::Status Get(ServerContext& context, const GetRequest& request, GetReply* reply) override {
-//     context.bulk().Push({&memory_, slot, bytes}, reply->mutable_data(), nullptr);
+//     context.bulk().Push(buffer_->slice(0, bytes_), reply->mutable_data(), nullptr);
 //     return absl::OkStatus();                                  // anywhere: the reply waits
 //   }
 //

@@ -1,5 +1,8 @@
 // What a handler may know about the call it runs.
 //
+// What it returns to its caller is the code and the text of a status; payloads, a Delivery among
+// them, do not travel (weft/status.h).
+//
 // Threads: cancelled() and remaining_us() from any thread; bulk() as it says; the rest is constant
 //   during a call.
 // Lifetime: valid until the call is finished: until a synchronous handler returns, or until
@@ -22,8 +25,9 @@ class ServerContext {
   ServerContext(const ServerContext&) = delete;
   ServerContext& operator=(const ServerContext&) = delete;
 
-  // Nobody waits for the reply any more: the caller's deadline has passed, it has cancelled, or its
-  // connection is gone. A long handler looks from time to time and gives up.
+  // Nobody waits for the reply any more: the caller's deadline has passed, its connection is gone,
+  // or the server shuts down. A long handler looks from time to time and gives up. (Callers cannot
+  // cancel a call yet but by destroying the channel.)
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
   // Time left until the caller's deadline: 0 when it has passed, kNoDeadline when there is none.

@@ -29,7 +29,7 @@ namespace weft {
 
 namespace internal {
 
-// A call as its handler has it: the part of a ServerCall (server_call.h) that UnaryCall needs.
+// A call as its handler has it: the part of a ServerCall that UnaryCall needs.
 class HandledCall : public ServerContext {
  public:
   // Which of the two each is: the method knows.

@@ -9,6 +9,8 @@ PATH (as our own code includes it) found in FILE, and is put into OUT:
   - A public header that is nothing but one #include is the public name of that header: the header
     itself is installed under that name, and everybody includes it by it.
   - Everything else that is needed is installed as weft/internal/PATH.
+  - What a comment names is renamed with it: a header by its path, or by its file name alone, and a
+    document by where it is installed. A comment must name nothing else of ours (names_test.sh).
 
 So a program that has headers of the same names as our own source tree never meets ours. Fails on an
 entry that is not there, on an include of a folder of ours that leads nowhere (a program could not be
@@ -20,6 +22,10 @@ import sys
 
 _INCLUDE = re.compile(r'^(\s*#\s*include\s*)"([^"]+)"', re.MULTILINE)
 _CODE = re.compile(r"^\s*(?!//|#\s*pragma once\b|$).+$", re.MULTILINE)
+_COMMENT = re.compile(r"//.*")
+_HEADER = re.compile(r"(?<![\w./])(?:\w+/)*\w+\.h\b")
+_DOCUMENT = re.compile(r"(?<![\w./])(?=docs/\w+\.md\b)")
+_DOCUMENTS = "share/doc/weft/"
 _OURS = ("core", "transport", "rpc", "weft")
 _FACE = "weft/"
 _INSIDE = "weft/internal/"
@@ -85,14 +91,26 @@ def installed(entries, files):
             return names[path]
         return path if path.startswith(_FACE) else _INSIDE + path
 
-    def rewritten(text):
+    def named(name, folder):
+        """Where that is which a comment in a header of `folder` names; what nobody knows stays."""
+        for path in (name, os.path.join(folder, name)):
+            if path in texts:
+                return new_path(path)
+        places = {new_path(path) for path in texts if os.path.basename(path) == name}
+        return places.pop() if len(places) == 1 else name
+
+    def comment(text, folder):
+        text = _HEADER.sub(lambda match: named(match[0], folder), text)
+        return _DOCUMENT.sub(_DOCUMENTS, text)
+
+    def rewritten(path, text):
         text = _INCLUDE.sub(lambda match: '%s"%s"' % (
             match[1], new_path(match[2]) if match[2] in texts else match[2]), text)
-        for path, name in names.items():  # in comments
-            text = re.sub(r"(?<![\w/])%s(?!\w)" % re.escape(path), name, text)
-        return text
+        folder = os.path.dirname(path)
+        return _COMMENT.sub(lambda match: comment(match[0], folder), text)
 
-    return {new_path(path): rewritten(text) for path, text in texts.items() if path not in aliases}
+    return {new_path(path): rewritten(path, text)
+            for path, text in texts.items() if path not in aliases}
 
 
 def main():

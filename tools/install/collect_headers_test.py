@@ -49,6 +49,24 @@ class CollectHeaders(unittest.TestCase):
             "weft/internal/rpc/b.h": '#  include "weft/path.h"\n#include <string>\n',
         })
 
+    def test_comments_name_what_is_installed(self):
+        self.header("weft/server.h", '#include "rpc/a.h"', "// With core/b.h, see docs/errors.md.",
+                    "int server;  // b.h, not cb.h")
+        self.header("rpc/a.h", '#include "core/b.h"', '#include "core/a.h"', "// a.h is this one.")
+        self.header("core/a.h", "int a;")
+        self.header("core/b.h", "int b = 1;  // server.h")
+        self.assertEqual(self.installed("weft/server.h"), {
+            "weft/server.h":
+                '#include "weft/internal/rpc/a.h"\n'
+                "// With weft/internal/core/b.h, see share/doc/weft/docs/errors.md.\n"
+                "int server;  // weft/internal/core/b.h, not cb.h\n",
+            "weft/internal/rpc/a.h":
+                '#include "weft/internal/core/b.h"\n#include "weft/internal/core/a.h"\n'
+                "// weft/internal/rpc/a.h is this one.\n",
+            "weft/internal/core/a.h": "int a;\n",
+            "weft/internal/core/b.h": "int b = 1;  // weft/server.h\n",
+        })
+
     def test_what_nobody_needs_is_not_installed(self):
         self.header("weft/status.h", '#include "absl/status/status.h"', "int status;")
         self.header("core/other.h")

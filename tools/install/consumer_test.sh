@@ -35,6 +35,11 @@ say "all headers are below weft/, and few stand there"
 public=$(find "$prefix/include/weft" -maxdepth 1 -name '*.h' | wc -l)
 ((public <= 22)) || { echo "$public public headers"; exit 1; }
 
+say "the documents are there, and what they show"
+for document in README.md docs/guide.md docs/errors.md examples/guide/deadlines.cc; do
+  [[ -s "$prefix/share/doc/weft/$document" ]] || { echo "no $document"; exit 1; }
+done
+
 say "every installed header finds what it includes, and builds without exceptions"
 cd "$prefix/include"
 find . -name '*.h' -printf '#include "%P"\n' >"$work/all.cc"
@@ -43,6 +48,18 @@ export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 declare -a compile link
 eval "compile=($(pkg-config --cflags weft))"
 g++ -std=c++20 -Wall -Wextra -fno-exceptions -fsyntax-only "${compile[@]}" "$work/all.cc"
+
+say "options that are set by name leave no warning about the others"
+options=0
+for option in ChannelOptions{.connect_at_once=false} ServerOptions{.executor=nullptr} \
+  CallOptions{.timeout_us=1} EngineOptions{.spin_ns=1} NetworkOptions{.slot_bytes=8192} \
+  LinkOptions{.connect_timeout_ns=1} ListenOptions{.max_connections=1} ConnectOptions{.hello={}} \
+  ExportOptions{.tenant=1} RemoteMemoryOptions{.layout=1} BufferPoolOptions{.max_bytes=1} \
+  DeriveOptions{.offset=1} SimOptions{.slot_bytes=8192} SimWire{.delay_ns=1}; do
+  echo "auto option_$((++options)) = weft::$option;"
+done >"$work/options.cc"
+g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only "${compile[@]}" -include weft/weft.h \
+  -include weft/sim.h "$work/options.cc"
 
 say "CMake"
 cmake -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 ||

@@ -13,7 +13,8 @@ const char kDevicesDetails[] =
     "      why and what to do\n"
     "node  the NUMA node of the card\n"
     "WEFT_PATHS, WEFT_DEVICES, WEFT_GID_INDEX and WEFT_SUBNETS count as they do for programs.\n"
-    "--json prints the same for programs; docs/paths.md explains its members.\n";
+    "--json prints the same for programs; docs/paths.md (installed:\n"
+    "share/doc/weft/docs/paths.md) explains its members.\n";
 
 int RunDevices(const std::vector<std::string>& arguments) {
   const bool as_json = arguments == std::vector<std::string>{"--json"};

@@ -26,7 +26,9 @@ const char kExplainDetails[] =
     "--json            for programs; docs/paths.md explains its members\n"
     "\n"
     "Connects as an rpc client, without a call. For each path, in the order tried: what became of\n"
-    "it, and why. \"client:\" is this side. docs/paths.md says what to do about each reason.\n"
+    "it, and why. \"client:\" is this side. docs/paths.md (installed: "
+    "share/doc/weft/docs/paths.md)\n"
+    "says what to do about each reason.\n"
     "Exit status 1: no connection.\n";
 
 namespace {

@@ -43,7 +43,7 @@ struct SimWire {
 };
 
 struct SimOptions {
-  SimWire wire;                           // of every pair, until SetWire()
+  SimWire wire = {};                      // of every pair, until SetWire()
   uint64_t lifeline_delay_ns = kNsPerMs;  // from a node's death until the others know
   // Of silence, until a peer is given up: what LinkOptions::peer_timeout_ns is between real hosts.
   // One for the whole network, so that a test says it once; there are no heartbeats, for a machine
@@ -93,7 +93,9 @@ class SimNetwork {
   void Partition(const std::string& a, const std::string& b);  // cut both ways
   void Heal(const std::string& a, const std::string& b);       // both ways
   // As by SIGKILL: nothing of this node runs any more, and nobody answers for it.
-  // Its handlers hear OnClosed() when the network is destroyed.
+  // Its handlers hear OnClosed() when the network is destroyed; servers and channels on it may stay
+  // until just before. Listen() there is FAILED_PRECONDITION: a process that is started again is
+  // another node, which may listen at the same "sim:NAME".
   void Kill(const std::string& name);
   // The node takes `ns_per_batch` for each batch that it receives.
   void SlowDown(const std::string& name, uint64_t ns_per_batch);
