@@ -74,39 +74,36 @@ RemoteMemoryCore::RemoteMemoryCore(EngineCore& engine, ClientConnection& client,
 // --- what can be said beforehand ----------------------------------------------------------------
 
 absl::Status RemoteMemoryCore::Check(const RemoteOperation& operation) const {
-  absl::Status valid = CheckRights(operation);
-  if (valid.ok()) valid = operation.moves() ? CheckPieces(operation) : CheckAtomic(operation);
-  if (!valid.ok()) [[unlikely]]
-    return NotSent(std::move(valid));
-  return valid;
+  if (absl::Status allowed = CheckRights(operation); !allowed.ok()) return allowed;
+  return operation.moves() ? CheckPieces(operation) : CheckAtomic(operation);
 }
 
 absl::Status RemoteMemoryCore::CheckRights(const RemoteOperation& operation) const {
   const Rights needed = NeededBy(operation.kind);
   if ((rights_ & needed) != 0) [[likely]]
     return absl::OkStatus();
-  return absl::PermissionDeniedError(StrCat("the operation needs the right to", RightsText(needed),
-                                            "; the handle grants:", RightsText(rights_),
-                                            " (not sent)"));
+  return NotSent(absl::PermissionDeniedError(
+      StrCat("the operation needs the right to", RightsText(needed),
+             "; the handle grants:", RightsText(rights_), " (not sent)")));
 }
 
 absl::Status RemoteMemoryCore::CheckPieces(const RemoteOperation& operation) const {
   if (operation.pieces.empty() || operation.pieces.size() > kMaxBatchTransfers) {
-    return absl::InvalidArgumentError(StrCat("a batch has 1 to ", kMaxBatchTransfers,
-                                             " pieces; this one has ", operation.pieces.size(),
-                                             " (not sent)"));
+    return NotSent(absl::InvalidArgumentError(StrCat("a batch has 1 to ", kMaxBatchTransfers,
+                                                     " pieces; this one has ",
+                                                     operation.pieces.size(), " (not sent)")));
   }
   for (const RemotePiece& piece : operation.pieces) {
     const uint64_t length = piece.local.length;
     if (!piece.local.valid() || length == 0) {
-      return absl::InvalidArgumentError(StrCat("a piece of ", length, " bytes at offset ",
-                                               piece.local.offset,
-                                               " does not lie in its local memory (not sent)"));
+      return NotSent(absl::InvalidArgumentError(
+          StrCat("a piece of ", length, " bytes at offset ", piece.local.offset,
+                 " does not lie in its local memory (not sent)")));
     }
     if (piece.offset > size_ || length > size_ - piece.offset) {
-      return absl::InvalidArgumentError(StrCat(length, " bytes at offset ", piece.offset,
-                                               " do not lie in the ", size_,
-                                               " bytes of the remote memory (not sent)"));
+      return NotSent(absl::InvalidArgumentError(StrCat(length, " bytes at offset ", piece.offset,
+                                                       " do not lie in the ", size_,
+                                                       " bytes of the remote memory (not sent)")));
     }
   }
   return absl::OkStatus();
@@ -117,9 +114,9 @@ absl::Status RemoteMemoryCore::CheckAtomic(const RemoteOperation& operation) con
   if (operation.offset % kBytes == 0 && size_ >= kBytes && operation.offset <= size_ - kBytes) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(StrCat("an atomic's offset is a multiple of 8 within the ",
-                                           size_, " bytes of the remote memory; this one is ",
-                                           operation.offset, " (not sent)"));
+  return NotSent(absl::InvalidArgumentError(
+      StrCat("an atomic's offset is a multiple of 8 within the ", size_,
+             " bytes of the remote memory; this one is ", operation.offset, " (not sent)")));
 }
 
 // --- the lease ----------------------------------------------------------------------------------
