@@ -326,7 +326,8 @@ bool EngineCore::SpinUntil(const Waiter& waiter, uint64_t deadline_ns) {
   }
 }
 
-void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
+// Until the waiter is finished, or `deadline_ns`. True: before that, this thread became the driver.
+bool EngineCore::FollowToDrive(const Waiter& waiter, uint64_t deadline_ns) {
   SpinUntil(waiter, deadline_ns);
   std::unique_lock<std::mutex> lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
@@ -343,11 +344,30 @@ void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
     }
   }
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-  lock.unlock();
-  if (driving) {
-    DriveUntil(waiter, deadline_ns);
-    Leave();
+  return driving;
+}
+
+void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
+  if (!FollowToDrive(waiter, deadline_ns)) return;
+  DriveUntil(waiter, deadline_ns);
+  Leave();
+}
+
+bool Engine::RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns) {
+  EngineCore& core = CoreOf(*this);
+  WEFT_CHECK(!core.InTurn());
+  if (!core.Enter()) {
+    const Waiter nobody;  // finishes it: only the driver's role is waited for
+    if (!core.MayDrive() || !core.FollowToDrive(nobody, deadline_ns)) return false;
   }
+  core.idle_since_ns_ = EngineCore::kNotIdle;
+  bool is_done = done();
+  for (bool late = false; !is_done && !late; is_done = done()) {
+    core.Step(deadline_ns);
+    late = core.turn_ns_ >= deadline_ns;
+  }
+  core.Leave();
+  return is_done;
 }
 
 }  // namespace weft

@@ -132,6 +132,7 @@ class EngineCore final : public Engine {
   void NotifySleepers();
   void DriveUntil(Waiter& waiter, uint64_t deadline_ns);
   void FollowUntil(Waiter& waiter, uint64_t deadline_ns);
+  bool FollowToDrive(const Waiter& waiter, uint64_t deadline_ns);
   bool SpinUntil(const Waiter& waiter, uint64_t deadline_ns);
 
   // What every turn and every call touches, in the cache line that Engine begins with driver_,

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -200,6 +201,68 @@ TEST(Engine, ACallersEngineStandsStillWhileNobodyWaits) {
   ASSERT_TRUE(PostFinish(*engine, waiter));
   EXPECT_FALSE(waiter.done());
   EXPECT_TRUE(engine->Wait(waiter));
+}
+
+TEST(Engine, RunUntilMakesTurnsUntilItsConditionHolds) {
+  for (const Drive drive : {Drive::kCaller, Drive::kExternal}) {
+    const auto engine = MakeEngine(Options(drive));
+    int tasks = 0;  // written by tasks, read by the condition: both while this thread drives
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine->Post([&tasks] { ++tasks; }));
+    EXPECT_TRUE(engine->RunUntil([&] {
+      EXPECT_TRUE(engine->OnEngine());
+      EXPECT_FALSE(engine->InTurn());
+      return tasks == 3;
+    }));
+    EXPECT_FALSE(engine->OnEngine());
+  }
+}
+
+TEST(Engine, RunUntilMakesNoTurnWhereItsConditionHoldsAlready) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  int tasks = 0;
+  ASSERT_TRUE(engine->Post([&tasks] { ++tasks; }));
+  EXPECT_TRUE(engine->RunUntil([] { return true; }));
+  EXPECT_EQ(tasks, 0);
+}
+
+TEST(Engine, RunUntilEndsAtItsDeadline) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  const uint64_t deadline_ns = engine->clock().NowNs() + 5 * kNsPerMs;
+  EXPECT_FALSE(engine->RunUntil([] { return false; }, deadline_ns));
+  EXPECT_GE(engine->clock().NowNs(), deadline_ns);
+  int looks = 0;
+  EXPECT_TRUE(engine->RunUntil([&] { return ++looks == 2; }, deadline_ns)) << "one turn at least";
+}
+
+TEST(Engine, RunUntilIsForThoseWhoMayDrive) {
+  const auto not_called = [] {
+    ADD_FAILURE();
+    return true;
+  };
+  const auto own_thread = MakeEngine(Options(Drive::kOwnThread));
+  EXPECT_FALSE(own_thread->RunUntil(not_called));
+  const auto external = MakeEngine(Options(Drive::kExternal));
+  std::thread([&] { EXPECT_FALSE(external->RunUntil(not_called)); }).join();
+}
+
+TEST(Engine, RunUntilWaitsForWhoDrives) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  ASSERT_TRUE(engine->Enter());
+  std::thread late([&] {
+    EXPECT_FALSE(engine->RunUntil([] { return true; }, engine->clock().NowNs() + kNsPerMs));
+  });
+  late.join();
+  ASSERT_TRUE(engine->Post([] {}));  // for the turn between two looks
+  int runs = 0;
+  std::thread follower([&] {
+    EXPECT_TRUE(engine->RunUntil([&] { return ++runs > 1; }));
+    EXPECT_FALSE(engine->OnEngine());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(runs, 0);  // while this thread drives, nobody else looks
+  engine->Leave();
+  follower.join();
+  EXPECT_EQ(runs, 2);
 }
 
 TEST(Engine, AnExternalEngineBelongsToItsCreatorOrWhoAdoptsIt) {

@@ -37,6 +37,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "core/cache_line.h"
 #include "core/clock.h"
@@ -104,6 +105,18 @@ class Engine {
   // does it.
   int Poll(int budget = kDefaultBudget);
   static constexpr int kDefaultBudget = 64;
+
+  // Makes turns on this thread until done() is true, or clock() passes `deadline_ns` (kNever: not
+  // before done()); sleeps in between as a blocking call does. Returns what done() says last. For
+  // programs that wait for callbacks, where a blocking call would wait for its reply.
+  // done() is called on this thread, before the first turn and after each one, and while this
+  // thread drives: it may read what callbacks write, without a lock. It only looks: it does not
+  // block, and starts nothing.
+  // kCaller: any thread. While another one drives, this one waits until that one leaves.
+  // kExternal: the thread that owns the engine. On other threads, and in kOwnThread mode, it
+  // returns false at once, without a call of done().
+  // REQUIRES: not inside a callback of this engine, which would wait for itself.
+  bool RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns = kNever);
 
   // kExternal: this thread owns the engine from now on: it polls, and callbacks run here. For an
   // engine created elsewhere; call it before others use the engine.

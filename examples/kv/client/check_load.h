@@ -56,7 +56,7 @@ class CheckLoad {
   // Until the plan's end, or Ctrl-C.
   void Run();
   // In two parts, for several at a time on one simulated network.
-  void Start() { loop_.Start(); }
+  void StartDue() { loop_.StartDue(); }
   bool ended() const { return loop_.ended(); }
   void Stop() { loop_.Stop(); }
 

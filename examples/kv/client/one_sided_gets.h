@@ -10,6 +10,9 @@
 //
 // What comes out is what Kv.Get would have said at one moment between start and end.
 //
+// Over shared memory, where the index is mapped into this process, reads are copies that end inside
+// the call that starts them, and so does the whole Get.
+//
 // Threads:   the channel's engine; Open() blocks and is for main().
 // Lifetime:  the session's channel outlives it; destroyed when no Get is under way.
 // Errors:    those of Kv.Get. Reads have no deadline of their own: a server that is gone ends them.
@@ -62,12 +65,14 @@ class OneSidedGets {
                                                             const weft::CallOptions& call,
                                                             uint32_t lanes, GetByCall get_by_call);
 
-  // As Kv::Stub::Get(). REQUIRES: nothing is under way in `lane`; `request` stays until `done`.
+  // As Kv::Stub::Get(), but `done` may run inside. REQUIRES: nothing is under way in `lane`;
+  // `request` stays until `done`.
   void Get(uint32_t lane, const GetRequest& request, GetReply* reply,
            weft::Function<void(absl::Status)> done);
 
   const OneSidedStats& stats() const { return stats_; }
-  uint64_t torn_buckets() { return table_->stats().torn_reads; }
+  // Buckets that were being changed when they were read, and were read again.
+  uint64_t torn_buckets() { return torn_buckets_ + table_->stats().torn_reads; }
 
  private:
   struct Lane {
@@ -75,8 +80,8 @@ class OneSidedGets {
     GetReply* reply = nullptr;
     weft::Function<void(absl::Status)> done;
     uint64_t hash = 0;
-    uint32_t tries = 0;  // buckets read
-    index::BucketLayout bucket;
+    uint32_t tries = 0;   // buckets read
+    uint32_t bucket = 0;  // the last one's number
     index::SlotLayout slot;
   };
 
@@ -84,6 +89,7 @@ class OneSidedGets {
       : get_by_call_(std::move(get_by_call)), lanes_(lanes), remembered_(kRemembered) {}
 
   void ReadBucket(uint32_t index);
+  void OnBucketRead(uint32_t index, const absl::Status& status);
   void OnBucket(uint32_t index, const absl::Status& status);
   void ReadExtent(uint32_t index);
   void OnExtent(uint32_t index, const absl::Status& status);
@@ -91,19 +97,21 @@ class OneSidedGets {
   void Again(uint32_t index);
   void Call(uint32_t index);
   void End(uint32_t index, const absl::Status& status);
-  weft::Slice ExtentOf(uint32_t index) const;
+  weft::Slice PlaceOf(uint32_t index, size_t bytes) const;
+  index::BucketLayout* BucketOf(uint32_t index) const;
   index::SlotLayout& RememberedFor(uint64_t hash) { return remembered_[hash % kRemembered]; }
 
   // Constant after Open().
   const GetByCall get_by_call_;
   uint64_t hash_seed_ = 0;
   std::unique_ptr<weft::RemoteArray<index::BucketLayout>> table_;
-  std::unique_ptr<weft::Buffer> extents_;  // kMaxExtentBytes for each lane
+  std::unique_ptr<weft::Buffer> places_;  // for each lane: its bucket, then its extent
   std::unique_ptr<weft::RemoteMemory> heap_;
 
   std::vector<Lane> lanes_;
   std::vector<index::SlotLayout> remembered_;  // version 0: none
   OneSidedStats stats_;
+  uint64_t torn_buckets_ = 0;
 };
 
 }  // namespace kv::client

@@ -96,8 +96,8 @@ class OneSidedTest : public testing::Test {
     verify::Recorder recorder(network_.clock(), 2 * kLanes);
     CheckLoad first(*first_->session, plan, &recorder, 0);
     CheckLoad second(*second_->session, plan, &recorder, kLanes);
-    StartOn("first", first);
-    StartOn("second", second);
+    first.StartDue();
+    second.StartDue();
     if (fault != nullptr) {
       network_.RunFor(delay_ns);
       fault();
@@ -108,12 +108,6 @@ class OneSidedTest : public testing::Test {
     counts_[1] = second.counts();
     EXPECT_EQ(counts_[0].broken + counts_[1].broken, 0u);
     return verify::CheckHistory(recorder.Merge());
-  }
-  void StartOn(const std::string& node, CheckLoad& load) {
-    weft::EngineCore& engine = weft::CoreOf(network_.Node(node));
-    ASSERT_TRUE(engine.Enter());
-    load.Start();
-    engine.Leave();
   }
   static CheckPlan HotKeys(uint64_t operations) {
     CheckPlan plan;
@@ -179,13 +173,10 @@ TEST_F(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
   for (int i = 0; i < 3; ++i) reply.add_fields()->set_name("old");
   request.set_key("key");
   bool ended = false;
-  weft::EngineCore& engine = weft::CoreOf(network_.Node("second"));
-  ASSERT_TRUE(engine.Enter());
   second_->session->StartGet(0, request, &reply, [&](const absl::Status& status) {
     EXPECT_TRUE(status.ok()) << status;
     ended = true;
   });
-  engine.Leave();
   ASSERT_TRUE(network_.RunUntil([&] { return ended; }, weft::kNsPerSec));
   ASSERT_EQ(reply.fields_size(), 1);
   EXPECT_EQ(reply.fields(0).name(), "");

@@ -32,7 +32,7 @@ struct Session {
     kv.Put(request, reply, call, std::move(done));
   }
 
-  // Starts a Get, the way that the user chose. As OneSidedGets::Get().
+  // Starts a Get, the way that the user chose. As OneSidedGets::Get(): `done` may run inside.
   void StartGet(uint32_t lane, const GetRequest& request, GetReply* reply,
                 weft::Function<void(absl::Status)> done) const {
     if (one_sided != nullptr) return one_sided->Get(lane, request, reply, std::move(done));

@@ -36,7 +36,7 @@ class WorkloadRun {
 
   std::unique_ptr<YcsbResult> Run() {
     Progress progress(label_, "operations");
-    start_ns_ = NowNs();
+    start_ns_ = now_ns_ = NowNs();
     end_ns_ = options_.operations > 0
                   ? weft::kNever
                   : start_ns_ + static_cast<uint64_t>(options_.seconds * weft::kNsPerSec);
@@ -46,6 +46,7 @@ class WorkloadRun {
       return !result_->interrupted;
     });
     result_->seconds = Seconds(NowNs() - start_ns_);
+    for (const weft::LatencyHistogram& each : result_->latency_of) result_->latency.Merge(each);
     return std::move(result_);
   }
 
@@ -70,23 +71,20 @@ class WorkloadRun {
   }
 
   bool Start(uint32_t index) {
-    Lane& lane = lanes_[index];
-    lane.start_ns = NowNs();
-    if (lane.start_ns >= end_ns_) return false;
+    if (now_ns_ >= end_ns_) return false;
     if (options_.operations > 0 && started_ == options_.operations) return false;
     ++started_;
+    Lane& lane = lanes_[index];
     lane.operation = stream_.Next();
+    Fill(lane);
+    lane.start_ns = NowNs();
     switch (lane.operation.kind) {
       case OperationKind::kRead:
       case OperationKind::kReadModifyWrite:
         Read(index);
         break;
       case OperationKind::kUpdate:
-        records_.FillUpdate(lane.operation.record, lane.operation.field, &lane.put);
-        Write(index);
-        break;
       case OperationKind::kInsert:
-        records_.FillInsert(lane.operation.record, &lane.put);
         Write(index);
         break;
       case OperationKind::kScan:
@@ -96,9 +94,29 @@ class WorkloadRun {
     return true;
   }
 
+  // Makes the request, before the operation's time begins.
+  void Fill(Lane& lane) {
+    const Operation& operation = lane.operation;
+    switch (operation.kind) {
+      case OperationKind::kRead:
+      case OperationKind::kReadModifyWrite:
+        ycsb::SetRecordKey(operation.record, lane.get.mutable_key());
+        break;
+      case OperationKind::kUpdate:
+        records_.FillUpdate(operation.record, operation.field, &lane.put);
+        break;
+      case OperationKind::kInsert:
+        records_.FillInsert(operation.record, &lane.put);
+        break;
+      case OperationKind::kScan:
+        ycsb::SetRecordKey(operation.record, lane.scan.mutable_start());
+        lane.scan.set_limit(operation.scan_records);
+        break;
+    }
+  }
+
   void Read(uint32_t index) {
     Lane& lane = lanes_[index];
-    lane.get.set_key(ycsb::RecordKey(lane.operation.record));
     session_.StartGet(index, lane.get, &lane.get_reply,
                       [this, index](absl::Status status) { OnRead(index, std::move(status)); });
   }
@@ -131,8 +149,6 @@ class WorkloadRun {
 
   void Scan(uint32_t index) {
     Lane& lane = lanes_[index];
-    lane.scan.set_start(ycsb::RecordKey(lane.operation.record));
-    lane.scan.set_limit(lane.operation.scan_records);
     session_.kv.Scan(lane.scan, &lane.scan_reply, session_.call,
                      [this, index](absl::Status status) { OnScanned(index, std::move(status)); });
   }
@@ -163,11 +179,10 @@ class WorkloadRun {
   void End(uint32_t index, const absl::Status& status) {
     const Lane& lane = lanes_[index];
     ++result_->calls;
+    now_ns_ = NowNs();
     if (status.ok()) {
-      const uint64_t latency_ns = NowNs() - lane.start_ns;
       ++result_->operations;
-      result_->latency.Record(latency_ns);
-      result_->latency_of[static_cast<size_t>(lane.operation.kind)].Record(latency_ns);
+      result_->latency_of[static_cast<size_t>(lane.operation.kind)].Record(now_ns_ - lane.start_ns);
     } else {
       ++result_->errors;
       if (result_->first_error.ok()) result_->first_error = status;
@@ -183,6 +198,7 @@ class WorkloadRun {
   YcsbRecords records_;
   uint64_t start_ns_ = 0;
   uint64_t end_ns_ = 0;
+  uint64_t now_ns_ = 0;  // when the last operation ended
   uint64_t started_ = 0;
   std::unique_ptr<YcsbResult> result_ = std::make_unique<YcsbResult>();
   std::vector<Lane> lanes_;

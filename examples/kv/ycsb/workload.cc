@@ -1,5 +1,6 @@
 #include "examples/kv/ycsb/workload.h"
 
+#include "absl/strings/str_cat.h"
 #include "core/check.h"
 #include "core/strings.h"
 
@@ -53,7 +54,16 @@ absl::StatusOr<Workload> FindWorkload(char name) {
       weft::StrCat("there is no YCSB workload '", std::string(1, name), "': give A to F"));
 }
 
-std::string RecordKey(uint64_t number) { return weft::StrCat("user", FnvHash(number)); }
+std::string RecordKey(uint64_t number) {
+  std::string key;
+  SetRecordKey(number, &key);
+  return key;
+}
+
+void SetRecordKey(uint64_t number, std::string* key) {
+  key->assign("user");
+  absl::StrAppend(key, FnvHash(number));
+}
 
 void InsertOrder::Done(uint64_t number) {
   WEFT_CHECK(number >= stored_ && number < next_);

@@ -60,6 +60,8 @@ struct Operation {
 
 // "user" and a hash of the number: inserts fall anywhere in the order of keys, as in YCSB.
 std::string RecordKey(uint64_t number);
+// The same, in a string that has room from before.
+void SetRecordKey(uint64_t number, std::string* key);
 
 // Hands out the numbers of new records, and knows up to which all have been stored: several inserts
 // may be under way, and they may end in any order.
