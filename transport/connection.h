@@ -151,13 +151,16 @@ class Connection {
   size_t eager_bytes() const { return eager_bytes_; }
   virtual ConnectionStats stats() const = 0;
 
-  // What a message touches, where a connection can go cold: layers above register their own lines
-  // there, in OnOpen(). Null: this one never goes cold. Good from OnOpen() on, until OnClosed().
-  PrefetchList* prefetch() const { return prefetch_; }
+  // What a message touches, where a connection can go cold: layers above register their own memory
+  // there, in OnOpen(). PrefetchList::None(): this one never goes cold. Good from OnOpen() on,
+  // until OnClosed().
+  PrefetchList& prefetch() const { return *prefetch_; }
 
  protected:
-  // `room` and `memory` are parts of the connection that is made.
-  Connection(MessageRoom* room, RemoteAccess* memory) : room_(*room), memory_(*memory) {}
+  // `room` and `memory` are parts of the connection that is made. `prefetch`: PrefetchList::None(),
+  // where it has no link yet.
+  Connection(MessageRoom* room, RemoteAccess* memory, PrefetchList* prefetch)
+      : room_(*room), memory_(*memory), prefetch_(prefetch) {}
   virtual ~Connection() = default;
 
   // Append() of what does not fit into the room. As Reserve() and Commit().
@@ -168,7 +171,7 @@ class Connection {
   RemoteAccess& memory_;
   State state_ = State::kConnecting;
   size_t eager_bytes_ = 0;
-  PrefetchList* prefetch_ = nullptr;
+  PrefetchList* prefetch_;
   ConnectionFacts facts_;
 };
 

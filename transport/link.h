@@ -16,6 +16,15 @@
 //   before anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
 // Ordering: batches of one Link arrive in order; a write posted before a Send is visible when
 //   that batch is received.
+// Callbacks: handlers, the sink and the users of operations are called from LinkDomain::Poll(), and
+//   users of operations from a Link's destructor too. No other function calls anybody back. Framing
+//   relies on it: what it has half done around Send(), TakeSlot(), GrowSlot() or Post() stays as it
+//   was while it is inside.
+// Lifetime: doorbells and handlers outlive their links, links and regions their domain, the sink
+//   all of them. Whoever is called back may destroy any link, and open others, in the same domain;
+//   not the domain. A slot that was taken is sent, or given back before its domain goes (before its
+//   link goes, where slots belong to links). The local memory of an operation stays registered
+//   until the operation has completed.
 // Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
 #pragma once
 
@@ -29,13 +38,13 @@
 #include "absl/types/span.h"
 #include "core/bytes.h"
 #include "transport/path.h"
+#include "transport/prefetch_list.h"
 #include "transport/region.h"
 #include "transport/transport.h"
 
 namespace weft {
 
 class PeerDoorbell;
-class PrefetchList;
 
 // A send slot in the caller's hands. data == nullptr: none.
 struct SendSlot {
@@ -133,10 +142,10 @@ class Link {
   // has seen two later batches of this side and answered them, or the link is destroyed.
   virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
 
-  // The lines that a message over this link touches, of a link that can go cold. The layers above
-  // register theirs there. It belongs to the domain: when the link has gone it is not
-  // wanted, or is another link's. Null: this one never goes cold.
-  virtual PrefetchList* prefetch() { return nullptr; }
+  // What a message over this link touches, of a link that can go cold. The layers above register
+  // their memory there. It belongs to the domain: when the link has gone it is not wanted, or is
+  // another link's. PrefetchList::None(): this one never goes cold.
+  virtual PrefetchList& prefetch() { return PrefetchList::None(); }
 
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
   // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().

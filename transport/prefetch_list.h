@@ -31,11 +31,11 @@ namespace weft {
 
 class alignas(2 * kCacheLineBytes) PrefetchList {
  public:
-  // For connections that have none. Never wanted; one for all threads, and nobody writes to it.
-  static PrefetchList& None() {
-    static PrefetchList none;
-    return none;
-  }
+  constexpr PrefetchList() = default;
+
+  // Of connections that never go cold. Never wanted, and full, so that what is registered there is
+  // left out: one for all threads, and nobody writes to it.
+  static PrefetchList& None();
 
   // Nobody has taken it since the link went cold.
   bool wanted() const { return wanted_; }
@@ -84,7 +84,7 @@ class alignas(2 * kCacheLineBytes) PrefetchList {
   }
 
   // Ranges that fit.
-  static constexpr uint32_t kMost = 14;
+  static constexpr uint16_t kMost = 14;
   // For tests: what is listed, a line at a time.
   template <class Visit>
   void ForEachLine(Visit&& visit) const {
@@ -93,6 +93,8 @@ class alignas(2 * kCacheLineBytes) PrefetchList {
   }
 
  private:
+  constexpr explicit PrefetchList(uint16_t registered) : registered_(registered) {}
+
   // A range is the address of its first line, with these in the bits that are 0 there.
   static constexpr uintptr_t kLineBits = 31;  // lines - 1
   static constexpr uintptr_t kForWrite = 32;
@@ -136,5 +138,10 @@ class alignas(2 * kCacheLineBytes) PrefetchList {
   uintptr_t ranges_[kMost] = {};
 };
 static_assert(sizeof(PrefetchList) == 2 * kCacheLineBytes);
+
+inline PrefetchList& PrefetchList::None() {
+  static constinit PrefetchList none(kMost);
+  return none;
+}
 
 }  // namespace weft

@@ -163,10 +163,8 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
-  if (connection.prefetch() != nullptr) {
-    prefetch_ = connection.prefetch();
-    RegisterLines();
-  }
+  prefetch_ = &connection.prefetch();
+  RegisterForPrefetch();
   answered_ = false;
   connection_ = &connection;
   return absl::OkStatus();
@@ -208,7 +206,7 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   early_ends_.RunAll();
 }
 
-void ClientCalls::RegisterLines() {
+void ClientCalls::RegisterForPrefetch() {
   prefetch_->Register(&connection_, 2 * kCacheLineBytes);  // to the first slot
   prefetch_->Register(this, kCacheLineBytes);
   prefetch_->Register(&methods_, 1);           // the first methods' numbers

@@ -169,7 +169,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     host_.OnClosed(connection, why);
   }
 
-  void RegisterLines();
+  void RegisterForPrefetch();
 
   // --- out --------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   ChannelStats stats_;    // but for what the parts and the connection know
 
   alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // while open
-  PrefetchList* prefetch_ = &PrefetchList::None();             // of connection_, if it has one
+  PrefetchList* prefetch_ = &PrefetchList::None();             // of connection_
   uint64_t max_request_bytes_ = 0;                             // as the server has said
   const uint64_t max_reply_bytes_;
   SentCalls sent_;

@@ -69,14 +69,14 @@ void ServerConnection::OnOpen(Connection& connection) {
   }
   if (core_.options().tenant_of) connection.memory().set_tenant(core_.options().tenant_of(path_));
   if (core_.draining()) Close("the server is shutting down");
-  if (connection.prefetch() != nullptr) RegisterLines(connection.prefetch());
+  RegisterForPrefetch(connection.prefetch());
 }
 
 // Slot 0, which clients with one call at a time have it in, is among these.
-void ServerConnection::RegisterLines(PrefetchList* prefetch) const {
+void ServerConnection::RegisterForPrefetch(PrefetchList& prefetch) const {
   const auto* const begin = reinterpret_cast<const std::byte*>(this);
   const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
-  prefetch->Register(begin, static_cast<size_t>(end - begin));
+  prefetch.Register(begin, static_cast<size_t>(end - begin));
 }
 
 absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {

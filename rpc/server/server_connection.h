@@ -71,7 +71,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
 
-  void RegisterLines(PrefetchList* prefetch) const;
+  void RegisterForPrefetch(PrefetchList& prefetch) const;
 
   // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
   void BeginEnd() override { ++running_; }

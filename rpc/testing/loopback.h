@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/engine.h"
+#include "transport/prefetch_list.h"
 #include "transport/transport.h"
 
 namespace weft::test {
@@ -59,7 +60,7 @@ class LoopbackConnection : public Connection {
   LoopbackConnection() : LoopbackConnection(nullptr) {}
   // `memory`: in the place of one that refuses everything; null: that one. Outlives this.
   explicit LoopbackConnection(RemoteAccess* memory)
-      : Connection(&always_full_, memory == nullptr ? &no_access_ : memory),
+      : Connection(&always_full_, memory == nullptr ? &no_access_ : memory, &PrefetchList::None()),
         slots_(std::make_unique<Slot[]>(kSlots)) {
     facts_.path.kind = PathKind::kSim;
     facts_.path.provider = "loopback";

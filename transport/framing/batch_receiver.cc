@@ -22,8 +22,8 @@ void ConnectionTable::OnReceived(ByteSpan batch) {
     ++stats_.batches_unknown;
     return;
   }
-  if (entry.lines != nullptr && entry.lines->wanted()) [[unlikely]]
-    entry.lines->Fetch();
+  if (entry.prefetch->wanted()) [[unlikely]]
+    entry.prefetch->Fetch();
   entry.receiver->OnBatch(batch, header);
 }
 

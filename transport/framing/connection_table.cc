@@ -44,7 +44,7 @@ absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t 
 
 void ConnectionTable::Remove(uint32_t index) {
   entries_[index].receiver = nullptr;
-  entries_[index].lines = nullptr;
+  entries_[index].prefetch = &PrefetchList::None();
   entries_[index].next_free = first_free_;
   first_free_ = index;
   --size_;

@@ -21,13 +21,13 @@
 #include "core/intrusive_list.h"
 #include "transport/framing/batch_sender.h"
 #include "transport/link.h"
+#include "transport/prefetch_list.h"
 
 namespace weft {
 
 class BatchReceiver;
 class ExportTable;
 class FramedConnection;
-class PrefetchList;
 struct EventTag;  // has something to tell
 
 class ConnectionTable final : public BatchSink {
@@ -65,8 +65,8 @@ class ConnectionTable final : public BatchSink {
   // The index of a connection whose batches `receiver` takes. Until Remove().
   absl::StatusOr<uint32_t> Add(BatchReceiver* receiver, uint32_t token);
   void Remove(uint32_t index);
-  // What is to be prefetched when a batch comes; null: nothing.
-  void SetLines(uint32_t index, PrefetchList* lines) { entries_[index].lines = lines; }
+  // What is to be prefetched when a batch comes. Outlives the entry.
+  void SetPrefetch(uint32_t index, PrefetchList* prefetch) { entries_[index].prefetch = prefetch; }
   // To be listed in for the turn's end.
   FlushList& to_flush() { return to_flush_; }
   // To be listed in for RunEvents().
@@ -79,7 +79,7 @@ class ConnectionTable final : public BatchSink {
     BatchReceiver* receiver = nullptr;  // null: free
     uint32_t token = 0;
     uint32_t next_free = 0;
-    PrefetchList* lines = nullptr;  // null: there are none
+    PrefetchList* prefetch = &PrefetchList::None();
   };
 
   int RunRaised();

@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
 
 FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owner,
                                    ConnectionHandler* handler, const Options& options)
-    : Connection(&sender_.room(), &remote_),
+    : Connection(&sender_.room(), &remote_, &PrefetchList::None()),
       sender_(this, &table->to_flush()),
       receiver_(this, this, handler, &sender_),
       token_(options.token),
@@ -76,9 +76,9 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
     return link.status();
   }
   link_ = *std::move(link);
-  prefetch_ = link_->prefetch();
-  if (prefetch_ != nullptr) RegisterLines();
-  table_->SetLines(index_, prefetch_);
+  prefetch_ = &link_->prefetch();
+  RegisterForPrefetch();
+  table_->SetPrefetch(index_, prefetch_);
   domain_ = domain;
   added_send_slots_ = send_slots;
   sender_.Start(domain, link_.get(), agreement);
@@ -105,8 +105,8 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   large_.Cease();
   if (peer_dead) link_->Abandon();
   eager_bytes_ = 0;
-  table_->SetLines(index_, nullptr);
-  prefetch_ = nullptr;
+  prefetch_ = &PrefetchList::None();
+  table_->SetPrefetch(index_, prefetch_);
   remote_.Stop();
   link_.reset();
   large_.Stop();
@@ -153,7 +153,7 @@ void FramedConnection::End(const absl::Status& why, bool peer_dead) {
   if (receiver_.handler() != nullptr) receiver_.handler()->OnClosed(*this, why);
 }
 
-void FramedConnection::RegisterLines() {
+void FramedConnection::RegisterForPrefetch() {
   const auto* const begin = reinterpret_cast<const std::byte*>(&sender_);
   const auto* const end = reinterpret_cast<const std::byte*>(&receiver_ + 1);
   prefetch_->Register(static_cast<Connection*>(this), 1);

@@ -138,7 +138,7 @@ class FramedConnection final : public Connection,
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
   void SetState(State state);
-  void RegisterLines();
+  void RegisterForPrefetch();
 
   // LinkHandler
   void OnLinkUp() override { Raise(kLinkUp); }

@@ -23,10 +23,10 @@ class EndpointLines {
       : begin_(reinterpret_cast<const std::byte*>(endpoint)) {}
 
   // What sending and receiving a small message takes.
-  void ListForMessage(PrefetchList* lines) const {
-    lines->Add(begin_, kObjectBytes);
-    lines->Add(begin_ + kState, kStateBytes);
-    lines->Add(begin_ + kReceived, kSmallMessageBytes);
+  void ListForMessage(PrefetchList* prefetch) const {
+    prefetch->Add(begin_, kObjectBytes);
+    prefetch->Add(begin_ + kState, kStateBytes);
+    prefetch->Add(begin_ + kReceived, kSmallMessageBytes);
   }
 
  private:

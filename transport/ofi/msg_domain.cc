@@ -132,8 +132,8 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   return absl::OkStatus();
 }
 
-absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, PrefetchList* lines) {
-  if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, lines);
+absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, PrefetchList* prefetch) {
+  if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, prefetch);
   parts().queues.WakeNear();
   return absl::OkStatus();
 }
@@ -142,12 +142,12 @@ PrefetchList* MsgDomain::TakePrefetchList() {
   if (free_prefetch_lists_.empty()) {
     return prefetch_lists_.emplace_back(std::make_unique<DensePrefetchList>()).get();
   }
-  PrefetchList* const lines = free_prefetch_lists_.back();
+  PrefetchList* const list = free_prefetch_lists_.back();
   free_prefetch_lists_.pop_back();
-  return lines;
+  return list;
 }
 
-void MsgDomain::GivePrefetchList(PrefetchList* lines) { free_prefetch_lists_.push_back(lines); }
+void MsgDomain::GivePrefetchList(PrefetchList* list) { free_prefetch_lists_.push_back(list); }
 
 absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);

@@ -55,13 +55,13 @@ class MsgDomain : public FabricDomain {
     LookAtConnections();
   }
   void EndConnecting() { --connecting_; }
-  // An endpoint that completes to `queues` is connected. `lines`: of its link.
-  absl::Status OnSocketKnown(const EndpointQueues& queues, PrefetchList* lines);
+  // An endpoint that completes to `queues` is connected. `prefetch`: of its link.
+  absl::Status OnSocketKnown(const EndpointQueues& queues, PrefetchList* prefetch);
   // The link is going away, or has failed.
   virtual void Forget(MsgLink* link);
-  // The lines of one link, until they are given back, empty.
+  // For one link, until it is given back, empty.
   PrefetchList* TakePrefetchList();
-  void GivePrefetchList(PrefetchList* lines);
+  void GivePrefetchList(PrefetchList* list);
 
  protected:
   MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,

@@ -22,7 +22,7 @@ class MsgLink final : public FabricLink {
   void Take(EndpointPtr endpoint, const EndpointQueues& queues);
 
   // Of links in groups, which alone go cold.
-  PrefetchList* prefetch() override { return prefetch_; }
+  PrefetchList& prefetch() override { return *prefetch_; }
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);

@@ -76,8 +76,8 @@ absl::StatusOr<SendQueue*> QueueGroups::SendQueueForGroup() {
 }
 
 // The descriptor that nobody had is this endpoint's. Two that connect at once may be taken for each
-// other: it is only lines that are prefetched for it.
-absl::Status QueueGroups::Connected(QueueSeat* seat, PrefetchList* lines) {
+// other: it is only what is prefetched for it.
+absl::Status QueueGroups::Connected(QueueSeat* seat, PrefetchList* prefetch) {
   QueueGroup* const group = seat->group;
   group->settled = false;
   MarkDue(group);
@@ -89,7 +89,7 @@ absl::Status QueueGroups::Connected(QueueSeat* seat, PrefetchList* lines) {
                                       [&](const QueueSeat& each) { return each.fd == entry.fd; });
     if (!is_known && !IsSignal(entry.fd)) seat->fd = entry.fd;
   }
-  seat->lines = lines;
+  seat->prefetch = prefetch;
   return Watch(group, wanted);
 }
 
@@ -169,7 +169,7 @@ int QueueGroups::TakeReady() {
       WakeNear();
       continue;
     }
-    if (seat->lines != nullptr && seat->lines->wanted()) seat->lines->Fetch();
+    if (seat->prefetch->wanted()) seat->prefetch->Fetch();
     MarkDue(seat->group);
   }
   return count;

@@ -61,9 +61,9 @@ struct QueueGroup;
 
 // The place of an endpoint in a group. It stays when the endpoint goes, and the next one gets it.
 struct QueueSeat {
-  QueueGroup* group = nullptr;    // null: the one seat that all endpoints of the near queue share
-  PrefetchList* lines = nullptr;  // of the link, from the moment when it has its socket
-  int fd = -1;                    // its socket
+  QueueGroup* group = nullptr;  // null: the one seat that all endpoints of the near queue share
+  PrefetchList* prefetch = &PrefetchList::None();  // of the link, once it has its socket
+  int fd = -1;                                     // its socket
   bool taken = false;
 };
 
@@ -114,9 +114,9 @@ class QueueGroups {
   // In a group with room for one more endpoint, until Leave(), when its socket is closed.
   absl::StatusOr<QueueSeat*> Join();
   static void Leave(QueueSeat* seat);
-  // The endpoint has its socket now. `lines` are prefetched when the socket has news; they stay
+  // The endpoint has its socket now. `prefetch` is fetched when the socket has news; it stays
   // valid until Leave().
-  absl::Status Connected(QueueSeat* seat, PrefetchList* lines);
+  absl::Status Connected(QueueSeat* seat, PrefetchList* prefetch);
 
   // Something was posted to an endpoint of the group.
   void Posted(QueueGroup* group) {

@@ -378,7 +378,7 @@ bool Lists(const PrefetchList& lines, const void* wanted) {
 TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
   Above above;
-  PrefetchList* const first = of_a_[0].link->prefetch();
+  PrefetchList* const first = &of_a_[0].link->prefetch();
   ASSERT_NE(first, nullptr);
   first->Register(above.memory, sizeof(above.memory));
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
@@ -388,7 +388,7 @@ TEST_F(QueueGroupsTest, ALinkListsItsLinesWhenAnotherIsUsed) {
   EXPECT_TRUE(Lists(*first, above.memory));
   EXPECT_TRUE(Lists(*first, above.memory + kCacheLineBytes));
   EXPECT_TRUE(Lists(*first, of_a_[0].link.get()));
-  EXPECT_FALSE(of_a_[1].link->prefetch()->wanted());
+  EXPECT_FALSE(of_a_[1].link->prefetch().wanted());
 }
 
 // They were prefetched when the message was here, after the provider's read, one miss behind the
@@ -398,12 +398,12 @@ TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
   for (const size_t link : {size_t{0}, size_t{1}, kLinks - 1}) {
     ASSERT_TRUE(a_.Send(of_a_[link], "used").ok());
     ASSERT_TRUE(a_.Send(of_a_[2], "another").ok());
-    ASSERT_TRUE(of_a_[link].link->prefetch()->wanted());
+    ASSERT_TRUE(of_a_[link].link->prefetch().wanted());
     for (int i = 0; i < 1000; ++i) a_.domain->Poll(64);  // no group is on the list
     a_.received.clear();
     ASSERT_TRUE(b_.Send(of_b_[link], "news").ok());
     ASSERT_TRUE(Run([&] { return a_.received.size() == 1; }));
-    EXPECT_FALSE(of_a_[link].link->prefetch()->wanted()) << link;
+    EXPECT_FALSE(of_a_[link].link->prefetch().wanted()) << link;
   }
 }
 
@@ -411,8 +411,8 @@ TEST_F(QueueGroupsTest, NewsOfASocketCallForItsLinksLines) {
 TEST_F(QueueGroupsTest, TheListOfALinkThatHasGoneIsEmpty) {
   if (!HasGroups()) GTEST_SKIP() << "this libfabric has one queue for all";
   const auto gone = reinterpret_cast<uintptr_t>(of_a_[0].link.get());
-  PrefetchList& lines = *of_a_[0].link->prefetch();
-  PrefetchList& last_lines = *of_a_[kLinks - 1].link->prefetch();
+  PrefetchList& lines = of_a_[0].link->prefetch();
+  PrefetchList& last_lines = of_a_[kLinks - 1].link->prefetch();
   ASSERT_TRUE(a_.Send(of_a_[0], "used").ok());
   ASSERT_TRUE(a_.Send(of_a_[kLinks - 1], "another").ok());
   ASSERT_TRUE(ListsAddress(lines, gone));

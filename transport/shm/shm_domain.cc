@@ -167,7 +167,7 @@ void ShmDomain::AwaitAnswer(ShmLink* link) {
 void ShmDomain::LetCool(ShmLink* link) {
   MakeCold(link);
   if (link->Look() != 0) return MakeHot(link);
-  link->ListLines(&PrefetchOf(link));
+  link->RegisterForPrefetch(PrefetchOf(link));
 }
 
 void ShmDomain::CloseHoles() {
@@ -195,8 +195,8 @@ bool ShmDomain::WakeCold() {
   memory_->ready_flags().ForEachReady([&](uint32_t index) {
     if (index >= links_.size() || links_[index] == nullptr) return;
     Trace(TracePoint::kCalled);
-    PrefetchList& lines = prefetch_lists_[index];
-    if (lines.wanted()) lines.Fetch();
+    PrefetchList& prefetch = prefetch_lists_[index];
+    if (prefetch.wanted()) prefetch.Fetch();
     ShmLink* const link = links_[index];
     if (link->state() == ShmLink::State::kDown) return;
     MakeHot(link);

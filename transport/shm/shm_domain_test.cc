@@ -338,7 +338,7 @@ class CallAheadTest : public ShmDomainTest {
     ASSERT_TRUE(Run([&] { return AllCold(a_) && AllCold(b_); }));
   }
   static bool AllCold(Host& host) { return host.shm().hot_links() == 0; }
-  static PrefetchList& PrefetchOf(const End& end) { return *end.link->prefetch(); }
+  static PrefetchList& PrefetchOf(const End& end) { return end.link->prefetch(); }
 
   End as_[kLinks], bs_[kLinks];
 };

@@ -98,21 +98,21 @@ void ShmLink::DeliverEvent() {
   life_.Deliver([this] { domain_->ScheduleEvent(this); });
 }
 
-// --- lines ---------------------------------------------------------------------------------------
+// --- prefetch ------------------------------------------------------------------------------------
 
-PrefetchList* ShmLink::prefetch() { return &domain_->PrefetchOf(this); }
+PrefetchList& ShmLink::prefetch() { return domain_->PrefetchOf(this); }
 
 // The lines to be written first: they come from the peer's cache. Then in the order of a receiver's
 // need: the link, and the ring, where the reader looks at two places.
-void ShmLink::ListLines(PrefetchList* lines) const {
+void ShmLink::RegisterForPrefetch(PrefetchList& prefetch) const {
   const std::byte* const beginning =
       role_ == ShmRole::kPassive ? memory_->to_passive : memory_->to_active;
-  lines->Begin(peer_flag_);
-  lines->AddForWrite(writer_.place(), kLinesOfRecord * kCacheLineBytes);
-  lines->Add(this, kLinesInUse * kCacheLineBytes);
-  lines->Add(reader_.place(), 1);
-  lines->Add(beginning, kLinesOfRecord * kCacheLineBytes);
-  lines->Add(doorbell_, doorbell_ != nullptr);
+  prefetch.Begin(peer_flag_);
+  prefetch.AddForWrite(writer_.place(), kLinesOfRecord * kCacheLineBytes);
+  prefetch.Add(this, kLinesInUse * kCacheLineBytes);
+  prefetch.Add(reader_.place(), 1);
+  prefetch.Add(beginning, kLinesOfRecord * kCacheLineBytes);
+  prefetch.Add(doorbell_, doorbell_ != nullptr);
 }
 
 // --- sending -------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
-  PrefetchList* prefetch() override;
+  PrefetchList& prefetch() override;
   void Abandon() override;
 
   // --- for the domain ---------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // Neither polled in every turn nor about to be.
   bool is_cold() const { return hot_place_ == kCold; }
   // It has gone cold: writes down what the next record will touch, either way.
-  void ListLines(PrefetchList* lines) const;
+  void RegisterForPrefetch(PrefetchList& prefetch) const;
 
  private:
   friend class ShmDomain;

@@ -27,10 +27,10 @@ TEST_P(ContractTest, WhatAColdConnectionTouchesIsPrefetchedBeforeItsMessage) {
   size_t were_cold = 0;
   for (size_t call = 0; call < 3 * kConnections; ++call) {
     const size_t i = call % kConnections;
-    PrefetchList* const lines = end(i).connection().prefetch();
+    const PrefetchList& prefetch = end(i).connection().prefetch();
     bool at_message = true;
-    end(i).on_message = [&](ByteSpan) { at_message = lines != nullptr && lines->wanted(); };
-    were_cold += lines != nullptr && lines->wanted();
+    end(i).on_message = [&](ByteSpan) { at_message = prefetch.wanted(); };
+    were_cold += prefetch.wanted();
     clients[i]->Send("request");
     ASSERT_TRUE(Run([&] { return end(i).received_count == call / kConnections + 1; }));
     EXPECT_FALSE(at_message) << call;
