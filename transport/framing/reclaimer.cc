@@ -36,12 +36,10 @@ void Reclaimer::SendFence() {
   }
 }
 
+// Who is told may add more, and send a fence for it at once: another one, for this one's list is not
+// empty before all are told.
 void Reclaimer::Fence::OnComplete(const absl::Status&) {
-  // Who is told may add more, which another fence is for: this one is taken until all are told.
-  std::vector<Operation*> told;
-  told.swap(fenced);
-  Tell(told);
-  told.swap(fenced);  // its room
+  Tell(fenced);
   if (!owner->waiting_.empty()) owner->host_->AdvanceSoon();
 }
 
@@ -60,8 +58,8 @@ void Reclaimer::OnComplete(const absl::Status& status) {
   if (phase_ == Phase::kFirst) {
     phase_ = Phase::kAskSecond;
   } else {
+    Tell(fenced_);  // still in kSecond: what is added meanwhile waits
     phase_ = Phase::kIdle;
-    Tell(fenced_);
   }
   AdvanceProbes();
 }
@@ -79,10 +77,12 @@ size_t Reclaimer::pinned() const {
   return count;
 }
 
-// Who is told may add more: not to the list that is being told, but for the end, where it is told
-// as well.
+// Who is told may add more: to waiting_, which only End() tells, and then as well. Or it may end the
+// connection: End() tells those whose turn has not come.
 void Reclaimer::Tell(std::vector<Operation*>& ops) {
-  for (size_t i = 0; i < ops.size(); ++i) ops[i]->OnComplete(absl::OkStatus());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (Operation* const op = std::exchange(ops[i], nullptr)) op->OnComplete(absl::OkStatus());
+  }
   ops.clear();
 }
 

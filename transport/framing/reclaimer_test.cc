@@ -15,6 +15,22 @@ struct Told final : public Operation {
   int times = 0;
 };
 
+// Adds another when it is told, and has it sent.
+struct Adding final : public Operation {
+  Adding(Reclaimer* reclaimer, Operation* added) : reclaimer_(*reclaimer), added_(added) {}
+  void OnComplete(const absl::Status& status) override {
+    ++times;
+    EXPECT_TRUE(status.ok());
+    reclaimer_.Add(added_);
+    if (reclaimer_.wants_advance()) reclaimer_.Advance();
+  }
+  int times = 0;
+
+ private:
+  Reclaimer& reclaimer_;
+  Operation* const added_;
+};
+
 class ReclaimerTest : public testing::Test, private Reclaimer::Host {
  protected:
   // The end of a turn.
@@ -25,6 +41,12 @@ class ReclaimerTest : public testing::Test, private Reclaimer::Host {
     }
   }
   void Pass(size_t fence) { fences_[fence]->OnComplete(absl::OkStatus()); }
+  // All that is under way: the last fence; or both probes.
+  void PassAll() {
+    if (has_fence_) return Pass(fences_.size() - 1);
+    Answer();
+    Answer();
+  }
   void Answer() { probes_.back()->OnComplete(absl::OkStatus()); }
 
   bool has_fence_ = true;
@@ -119,6 +141,33 @@ TEST_F(ReclaimerTest, WithoutAFenceTwoAnswersAreNeeded) {
   Answer();
   EXPECT_EQ(told.times, 1);
   EXPECT_TRUE(fences_.empty());
+}
+
+// A callback that sends something takes the next fence along.
+TEST_F(ReclaimerTest, WhoIsToldMayAddMoreAndSendItAtOnce) {
+  for (const bool has_fence : {true, false}) {
+    has_fence_ = has_fence;
+    fences_.clear();
+    probes_.clear();
+    Told before, last, added;
+    Adding first(&reclaimer_, &added);
+    reclaimer_.Add(&before);
+    Flush();
+    reclaimer_.Add(&first);
+    reclaimer_.Add(&last);
+    PassAll();
+    EXPECT_EQ(before.times, 1);
+    Flush();
+    PassAll();
+    EXPECT_EQ(first.times, 1);
+    EXPECT_EQ(last.times, 1);
+    EXPECT_EQ(added.times, 0) << "its memory may still be touched";
+    Flush();
+    PassAll();
+    EXPECT_EQ(first.times, 1);
+    EXPECT_EQ(added.times, 1);
+    EXPECT_EQ(reclaimer_.pinned(), 0u);
+  }
 }
 
 TEST_F(ReclaimerTest, TheEndTellsEverybodyOnce) {
