@@ -16,14 +16,14 @@
 namespace weft {
 
 enum class TracePoint : uint8_t {
-  kStarted = 0,   // the caller calls
-  kWritten = 1,   // a message is serialized into its slot, and committed
-  kSending = 2,   // its batch goes to the provider
-  kSent = 3,      // the provider's send has returned
-  kSeen = 4,      // a batch has been received
-  kHandler = 5,   // the handler begins
-  kReturned = 6,  // the caller has its reply
-  kCalled = 7,    // a link that is not polled in every turn has set its ready flag (shm)
+  kStarted = 0,    // the caller calls
+  kWritten = 1,    // a message is serialized into its slot, and committed
+  kSending = 2,    // its batch goes to the provider
+  kSent = 3,       // the provider's send has returned
+  kSeen = 4,       // a batch has been received
+  kHandler = 5,    // the handler begins
+  kReturned = 6,   // the caller has its reply
+  kReadyFlag = 7,  // a link that is not polled in every turn has set its ready flag (shm)
 };
 inline constexpr int kTracePoints = 8;
 

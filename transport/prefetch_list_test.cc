@@ -49,37 +49,40 @@ TEST_F(PrefetchListTest, RangesAreCutAndThoseThatDoNotFitLeftOut) {
 }
 
 TEST_F(PrefetchListTest, ItIsTakenOnceAndThePeerIsTold) {
-  std::atomic<uint8_t> call{0};
+  std::atomic<uint8_t> flag{0};
   EXPECT_FALSE(list_.wanted());
-  list_.Begin(&call);
+  list_.Begin(&flag);
   list_.Add(memory_, 1);
   ASSERT_TRUE(list_.wanted());
   list_.Run();
-  EXPECT_EQ(call.load(), 1);
+  EXPECT_EQ(flag.load(), 1);
   EXPECT_FALSE(list_.wanted());
 }
 
 TEST_F(PrefetchListTest, TheReceiverTellsNobody) {
-  std::atomic<uint8_t> call{0};
-  list_.Begin(&call);
+  std::atomic<uint8_t> flag{0};
+  list_.Begin(&flag);
   list_.Fetch();
-  EXPECT_EQ(call.load(), 0);
+  EXPECT_EQ(flag.load(), 0);
   EXPECT_FALSE(list_.wanted());
 }
 
 TEST_F(PrefetchListTest, OneThatIsClearedKnowsNothingMore) {
-  std::atomic<uint8_t> call{0};
-  list_.Begin(&call);
+  std::atomic<uint8_t> flag{0};
+  list_.Begin(&flag);
   list_.Add(memory_, 1);
   list_.Clear();
   EXPECT_FALSE(list_.wanted());
   EXPECT_TRUE(Lines().empty());
   list_.Run();
-  EXPECT_EQ(call.load(), 0);
+  EXPECT_EQ(flag.load(), 0);
 }
 
-TEST_F(PrefetchListTest, WhereThereIsNothingToCallForNothingIsWanted) {
-  EXPECT_FALSE(PrefetchList::None().wanted());
+TEST_F(PrefetchListTest, WhatNeverGoesColdIsNeverWantedAndTakesNothing) {
+  PrefetchList& none = PrefetchList::None();
+  none.Register(memory_, sizeof(memory_));
+  EXPECT_FALSE(none.wanted());
+  none.ForEachLine([](const void* line, bool) { EXPECT_EQ(line, nullptr); });
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ constexpr Place kStarted = {true, TracePoint::kStarted};
 constexpr Place kRequestWritten = {true, TracePoint::kWritten};
 constexpr Place kRequestSending = {true, TracePoint::kSending};
 constexpr Place kRequestSent = {true, TracePoint::kSent};
-constexpr Place kServerCalled = {false, TracePoint::kCalled};
+constexpr Place kServerReadyFlag = {false, TracePoint::kReadyFlag};
 constexpr Place kRequestSeen = {false, TracePoint::kSeen};
 constexpr Place kHandler = {false, TracePoint::kHandler};
 constexpr Place kReplyWritten = {false, TracePoint::kWritten};
@@ -59,8 +59,8 @@ constexpr Part kInside[] = {
 };
 // Of calls over links that the server does not poll in every turn.
 constexpr Part kCalledFor[] = {
-    {"of the call: to the server's look at the link", kStarted, kServerCalled},
-    {"of the call: from there to the request", kServerCalled, kRequestSeen},
+    {"of the call: to the server's look at the link", kStarted, kServerReadyFlag},
+    {"of the call: from there to the request", kServerReadyFlag, kRequestSeen},
 };
 constexpr Part kWhole = {"round trip", kStarted, kReturned};
 

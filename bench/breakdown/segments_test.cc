@@ -55,7 +55,7 @@ TEST(SegmentsTest, CallsWithoutAPointOrOutOfOrderAreLeftOut) {
 // Only links that the server does not poll in every turn have to call it.
 TEST(SegmentsTest, PartsOfCallsThatCalledTheServerAreOfThoseOnly) {
   TracedCall called = Steady(1000, 20);
-  called.server.at[static_cast<int>(TracePoint::kCalled)] = 1050;
+  called.server.at[static_cast<int>(TracePoint::kReadyFlag)] = 1050;
   const TracedCall most[] = {called, called, Steady(1000, 20)};
   const Breakdown of_most = Divide(most, 1);
   ASSERT_EQ(of_most.inside.size(), 4u);

@@ -1,5 +1,7 @@
 #include "transport/ofi/domain_slots.h"
 
+#include <utility>
+
 #include "core/status.h"
 
 namespace weft {
@@ -45,7 +47,8 @@ bool DomainSlots::HasRoomAgain() {
   const bool wide = wide_ran_out_ && within && wide_.has_room();
   if (usual) usual_ran_out_ = false;
   if (wide) wide_ran_out_ = false;
-  return usual || wide;
+  const bool of_link = std::exchange(room_for_wide_, false);
+  return usual || wide || of_link;
 }
 
 }  // namespace weft

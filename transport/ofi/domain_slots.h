@@ -70,8 +70,11 @@ class DomainSlots {
   // nullptr for a slot that has been given back since.
   Slot* FindSend(WorkId id) { return (IsWide(id.index()) ? wide_ : usual_).Find(id); }
 
-  // There was no slot, and HasRoomAgain() was not true since.
-  bool ran_out() const { return usual_ran_out_ || wide_ran_out_; }
+  // A link that had no room for a wide send has room again.
+  void NoteRoomForWide() { room_for_wide_ = true; }
+
+  // There was no slot, or there was a NoteRoomForWide(), and HasRoomAgain() was not true since.
+  bool ran_out() const { return usual_ran_out_ || wide_ran_out_ || room_for_wide_; }
   // There is one again; true once.
   bool HasRoomAgain();
 
@@ -105,6 +108,7 @@ class DomainSlots {
   uint32_t kept_ = 0;   // of these, with memory beforehand
   bool usual_ran_out_ = false;
   bool wide_ran_out_ = false;
+  bool room_for_wide_ = false;
 };
 
 }  // namespace weft

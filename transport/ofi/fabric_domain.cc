@@ -112,7 +112,7 @@ int FabricDomain::Poll(int budget) {
   }
   if (parts_.links.has_events()) [[unlikely]]
     done += parts_.links.DeliverEvents();
-  if (parts_.slots.ran_out() || operations.ran_out() || parts_.links.room_noted()) [[unlikely]]
+  if (parts_.slots.ran_out() || operations.ran_out()) [[unlikely]]
     TellOfRoom();
   return done;
 }
@@ -120,7 +120,7 @@ int FabricDomain::Poll(int budget) {
 void FabricDomain::TellOfRoom() {
   const bool slots = parts_.slots.HasRoomAgain();
   const bool operations = parts_.operations.HasRoomAgain();
-  if (parts_.links.TakeRoom() || slots || operations) parts_.links.TellSlotsFree();
+  if (slots || operations) parts_.links.TellSlotsFree();
 }
 
 bool FabricDomain::busy() const {

@@ -35,7 +35,7 @@ WEFT_INLINE void FabricLink::CountFlight(bool awaited, int change) {
 // (A slot that was never sent has no link, and does not count among its wide ones.)
 WEFT_INLINE void FabricLink::TakeBack(Slot* slot) {
   if (DomainSlots::IsWide(slot->index) && slot->link != nullptr && WideSent()) [[unlikely]]
-    parts_->links.NoteRoom();
+    parts_->slots.NoteRoomForWide();
   parts_->slots.Give(slot);
 }
 
@@ -43,7 +43,9 @@ WEFT_INLINE void FabricLink::TakeBack(Slot* slot) {
 WEFT_INLINE void FabricLink::OnPosted() {
   if (parts_->objects->groups == nullptr) return;
   parts_->queues.OnPosted(group_);
-  if (group_ != nullptr) parts_->links.Use(this);
+  if (group_ == nullptr || parts_->last_used == this) return;
+  if (parts_->last_used != nullptr) parts_->last_used->GoCold();
+  parts_->last_used = this;
 }
 
 // --- posting -----------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ absl::StatusOr<Posted> FabricLink::PostBatch(TransferKind kind,
     Fill(record, kind, transfers[i], descriptors[i], join);
     SubmitOperation(record);
   }
-  if (std::exchange(gathering_, false)) RetryWaiting();
+  if (std::exchange(gathering_, false)) Retry();
   return Posted::kPending;
 }
 
@@ -205,7 +207,7 @@ void FabricLink::Wait(Work* work) {
   parts_->links.ScheduleRetry(this);
 }
 
-void FabricLink::RetryWaiting() {
+void FabricLink::Retry() {
   int result = 0;
   while (result == 0 && life_.up() && !waiting_.empty()) {
     Work* const work = waiting_.PopFront();
@@ -219,6 +221,7 @@ void FabricLink::RetryWaiting() {
       Fail(why);
     }
   }
+  if (life_.up() && !waiting_.empty()) parts_->links.ScheduleRetry(this);
 }
 
 void FabricLink::CountDelay(int result) {
@@ -456,9 +459,8 @@ void FabricLink::Abandon() {
 void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (std::exchange(detached_, true)) return;
   life_.End();
-  parts_->links.Forget(this);
-  ListNode<RetryTag>::Unlink();
-  ListNode<EventTag>::Unlink();
+  if (parts_->last_used == this) parts_->last_used = nullptr;
+  ForgetDuties();
   StopProvider(peer_is_gone);
   endpoint_ = nullptr;
   WorkList works;

@@ -22,6 +22,7 @@
 #include "absl/types/span.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
+#include "transport/link_lists.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/operation_table.h"
 #include "transport/ofi/queue_groups.h"
@@ -32,14 +33,7 @@ namespace weft {
 
 struct FabricParts;
 
-struct RetryTag;
-struct EventTag;
-struct MemberTag;
-
-class FabricLink : public Link,
-                   public ListNode<RetryTag>,
-                   public ListNode<EventTag>,
-                   public ListNode<MemberTag> {
+class FabricLink : public Link, public LinkNodes {
  public:
   using State = LinkLife::State;
 
@@ -62,6 +56,7 @@ class FabricLink : public Link,
   void Abandon() final;
 
   State state() const { return life_.state(); }
+  bool up() const { return life_.up(); }
   LinkHandler* handler() const { return life_.handler(); }
 
   // --- from the domain ---
@@ -69,8 +64,7 @@ class FabricLink : public Link,
   void OnSendDone(Slot* slot, const absl::Status& status);
   void OnPartDone(OperationRecord* record, const absl::Status& status);
   // Posts what waits, as far as the provider takes it.
-  void RetryWaiting();
-  bool has_waiting() const { return !waiting_.empty(); }
+  void Retry();
   // The handler hears the oldest news.
   void DeliverEvent();
   // Another link of the domain is used now, and this one may not be for a while. Only of links in

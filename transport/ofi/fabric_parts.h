@@ -10,10 +10,10 @@
 #include <memory>
 
 #include "transport/link.h"
+#include "transport/link_lists.h"
 #include "transport/ofi/completion_queues.h"
 #include "transport/ofi/domain_slots.h"
 #include "transport/ofi/fabric_objects.h"
-#include "transport/ofi/link_lists.h"
 #include "transport/ofi/ofi.h"
 #include "transport/ofi/outstanding_operations.h"
 #include "transport/ofi/posted_receives.h"
@@ -67,7 +67,8 @@ struct FabricParts {
   PostedReceives receives;
   OutstandingOperations operations;
   CompletionQueues queues;
-  LinkLists links;
+  LinkLists<FabricLink> links;
+  FabricLink* last_used = nullptr;  // of the links in groups: the others are cold
 };
 
 }  // namespace weft

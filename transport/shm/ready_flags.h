@@ -81,7 +81,7 @@ class ReadyFlags {
     free_.push_back(index);
   }
 
-  // The link is polled in every turn from now on. (Of a link that has called, the byte is 1
+  // The link is polled in every turn from now on. (Of a link whose peer has set the byte it is 1
   // already, and its line may stay where it is.)
   void MakeHot(uint32_t index) {
     hot_[index] = 1;
@@ -113,7 +113,7 @@ class ReadyFlags {
   static constexpr uint32_t kStride = 8;
   static_assert(kCacheLineBytes % kStride == 0 && kMaxShmLinks % kCacheLineBytes == 0);
 
-  // Whether anybody calls in a line: one branch for 64 links. A loop over words took 1,100
+  // Whether a flag is set in a line: one branch for 64 links. A loop over words took 1,100
   // instructions for a thousand links in every turn, as many as all else in a turn without work.
 #if defined(__SANITIZE_THREAD__)
   bool LineDiffers(uint32_t first) const {
@@ -137,7 +137,7 @@ class ReadyFlags {
   }
 #endif
 
-  // 0: eight bytes are as they should be when nobody calls.
+  // 0: eight bytes are as they should be while no flag is set.
   uint64_t Difference(uint32_t first) const {
     uint64_t hot;
     std::memcpy(&hot, hot_.data() + first, kStride);
@@ -163,7 +163,7 @@ class ReadyFlags {
   }
 
   SharedReadyFlags* const bytes_;
-  std::vector<uint8_t> hot_;  // what the bytes are when nobody calls
+  std::vector<uint8_t> hot_;  // what the bytes are while no flag is set
   std::vector<uint32_t> free_;
   uint32_t end_ = 0;
 };

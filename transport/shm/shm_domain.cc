@@ -38,7 +38,8 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
       peers_(options.copies),
-      prefetch_lists_(kMaxShmLinks) {
+      hot_links_(&memory_->ready_flags(), &has_duties_),
+      links_(&stats_) {
   path_.kind = PathKind::kShm;
   path_.link = LinkKind::kSharedMemory;
   path_.provider = "rings";
@@ -95,176 +96,27 @@ absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Open(const LinkPeer& peer, Link
 }
 
 absl::Status ShmDomain::Join(ShmLink* link) {
-  const uint32_t index = memory_->ready_flags().Take();
-  if (index == ReadyFlags::kNone) {
+  if (!hot_links_.Join(link)) {
     return absl::ResourceExhaustedError(
         StrCat("this engine has all its ", kMaxShmLinks, " links over shared memory"));
   }
-  if (index >= links_.size()) links_.resize(index + 1);
-  while (index >= prefetch_lists_.size()) prefetch_lists_.Grow();
-  links_[index] = link;
-  link->flag_index_ = index;
-  hot_.reserve(links_.size());
-  members_.PushBack(link);
-  ++stats_.links_open;
-  ++cold_links_;
-  MakeHot(link);
+  links_.Join(link);
   return absl::OkStatus();
 }
 
 void ShmDomain::Leave(ShmLink* link) {
-  links_[link->flag_index_] = nullptr;
-  prefetch_lists_[link->flag_index_].Clear();
-  memory_->ready_flags().Give(link->flag_index_);
-  members_.Remove(link);
-  --stats_.links_open;
-  --cold_links_;
+  hot_links_.Leave(link);
+  links_.Leave(link);
 }
 
 void ShmDomain::ScheduleRetry(ShmLink* link) {
-  if (!retries_.IsLinked(link)) retries_.PushBack(link);
+  links_.ScheduleRetry(link);
   has_duties_ = true;
 }
 
 void ShmDomain::ScheduleEvent(ShmLink* link) {
-  if (!events_.IsLinked(link)) events_.PushBack(link);
+  links_.ScheduleEvent(link);
   has_duties_ = true;
-}
-
-// --- hot and cold --------------------------------------------------------------------------------
-
-void ShmDomain::MakeHot(ShmLink* link) {
-  if (!link->is_cold()) return;
-  if (hot_.size() == hot_.capacity()) CloseHoles();
-  link->hot_place_ = static_cast<uint32_t>(hot_.size());
-  link->quiet_turns_ = 0;
-  hot_.push_back(link);
-  --cold_links_;
-  memory_->ready_flags().MakeHot(link->flag_index_);
-  PrefetchOf(link).Drop();
-}
-
-// A hole, because the list may be being walked.
-void ShmDomain::MakeCold(ShmLink* link) {
-  if (link->is_cold()) return;
-  hot_[link->hot_place_] = nullptr;
-  ++hot_holes_;
-  link->hot_place_ = ShmLink::kCold;
-  ++cold_links_;
-  has_duties_ = true;
-  if (awaited_ == link) awaited_ = nullptr;
-  memory_->ready_flags().MakeCold(link->flag_index_);
-}
-
-// Who sends over a cold link awaits an answer there.
-void ShmDomain::AwaitAnswer(ShmLink* link) {
-  MakeHot(link);
-  awaited_ = link;
-}
-
-// While everything that the next record will touch is known, and in the near caches, it is written
-// down.
-void ShmDomain::LetCool(ShmLink* link) {
-  MakeCold(link);
-  if (link->Look() != 0) return MakeHot(link);
-  link->RegisterForPrefetch(PrefetchOf(link));
-}
-
-void ShmDomain::CloseHoles() {
-  uint32_t end = 0;
-  for (ShmLink* const link : hot_) {
-    if (link == nullptr) continue;
-    link->hot_place_ = end;
-    hot_[end++] = link;
-  }
-  hot_.resize(end);
-  hot_holes_ = 0;
-}
-
-bool ShmDomain::IsTimeToScan() {
-  if (cold_links_ == 0) return false;
-  if (awaited_ == nullptr) return true;
-  if (turns_to_scan_-- > 0) return false;
-  turns_to_scan_ = kAwaitedTurnsPerScan - 1;
-  return true;
-}
-
-// Those whose flags are set, and now and then one more: see ready_flags.h. True: one was set.
-bool ShmDomain::WakeCold() {
-  bool called = false;
-  memory_->ready_flags().ForEachReady([&](uint32_t index) {
-    if (index >= links_.size() || links_[index] == nullptr) return;
-    Trace(TracePoint::kCalled);
-    PrefetchList& prefetch = prefetch_lists_[index];
-    if (prefetch.wanted()) prefetch.Fetch();
-    ShmLink* const link = links_[index];
-    if (link->state() == ShmLink::State::kDown) return;
-    MakeHot(link);
-    called = true;
-  });
-  if (turns_to_cold_look_-- > 0) return called;
-  turns_to_cold_look_ = kTurnsPerColdLook;
-  LookAtNextCold();
-  return called;
-}
-
-void ShmDomain::LookAtNextCold() {
-  if (next_cold_ >= links_.size()) next_cold_ = 0;
-  ShmLink* const link = links_[next_cold_];
-  if (link != nullptr && link->Look() != 0) MakeHot(link);
-  ++next_cold_;
-}
-
-WEFT_INLINE int ShmDomain::ReceiveFrom(ShmLink* link, uint64_t found, int budget) {
-  polled_ = link;
-  const int received = link->Receive(found, std::min(budget, kRecordsAtOnce));
-  if (IsPolled(link)) [[likely]] {
-    link->quiet_turns_ = 0;
-    if (awaited_ == link) awaited_ = nullptr;
-    polled_ = nullptr;
-  }
-  return received;
-}
-
-WEFT_INLINE int ShmDomain::ReceiveHot(int budget, Cooling cooling) {
-  int done = 0;
-  const bool may_cool = cooling == Cooling::kYes && stats_.links_open > kAlwaysHot;
-  for (size_t left = hot_.size(); left > 0 && done < budget; --left) {
-    if (next_hot_ >= hot_.size()) next_hot_ = 0;  // also where callbacks have moved what is behind
-    ShmLink* const link = hot_[next_hot_++];
-    if (link == nullptr) [[unlikely]]
-      continue;
-    if (const uint64_t found = link->Look(); found != 0) {
-      done += ReceiveFrom(link, found, budget - done);
-    } else if (may_cool) {
-      StayQuiet(link);
-    }
-  }
-  return done;
-}
-
-void ShmDomain::StayQuiet(ShmLink* link) {
-  if (++link->quiet_turns_ > (link == awaited_ ? kAwaitedTurns : kQuietTurns)) LetCool(link);
-}
-
-// A cold link has called, and its record may be on its way.
-WEFT_COLD int ShmDomain::ReceiveFromCaller(int budget) {
-  int done = 0;
-  for (size_t looks = 0; done == 0 && looks < kLooksForCaller && !hot_.empty();) {
-    looks += hot_.size();
-    done = ReceiveHot(budget, Cooling::kNo);
-  }
-  return done;
-}
-
-bool ShmDomain::AnyHasInput() {
-  bool any = false;
-  for (ShmLink* const link : links_) {
-    if (link == nullptr || link->Look() == 0) continue;
-    MakeHot(link);
-    any = true;
-  }
-  return any;
 }
 
 // --- turns ---------------------------------------------------------------------------------------
@@ -274,62 +126,35 @@ int ShmDomain::Poll(int budget) {
   WEFT_DCHECK(has_duties_ || !AnyDuties());
   if (has_duties_) [[unlikely]]
     return PollAll(budget);
-  return ReceiveHot(budget, Cooling::kYes);
+  return hot_links_.Receive(budget);
 }
 
 int ShmDomain::PollAll(int budget) {
   int done = DeliverDeferred(budget);
-  more_to_do_ = false;
-  RetryLinks();
-  const bool called = IsTimeToScan() && WakeCold();
-  done += ReceiveHot(budget, Cooling::kYes);
-  if (called && done == 0) done = ReceiveFromCaller(budget);
-  done += DeliverEvents();
+  links_.Retry();
+  done += hot_links_.ReceiveAll(budget, [] { Trace(TracePoint::kReadyFlag); });
+  done += links_.DeliverEvents();
   if (MayTellRoom()) {
     operations_ran_out_ = false;
-    TellSlotsFree();
+    links_.TellSlotsFree();
   }
-  if (hot_holes_ > 0) CloseHoles();
   has_duties_ = AnyDuties();
   return done;
 }
 
 bool ShmDomain::AnyDuties() const {
-  return cold_links_ > 0 || hot_holes_ > 0 || more_to_do_ || operations_ran_out_ ||
-         !deferred_.empty() || !retries_.empty() || !events_.empty();
+  return hot_links_.HasDuties() || links_.more_to_do() || operations_ran_out_ ||
+         !deferred_.empty() || links_.has_retries() || links_.has_events();
 }
 
 // The caller has armed its doorbell. A record that is published from here on rings it; one that was
 // published before is found here, in whichever ring it is.
 bool ShmDomain::Arm() {
-  if (!deferred_.empty() || !events_.empty() || more_to_do_ || MayTellRoom()) return false;
-  for (ShmLink& link : retries_) {
-    if (link.CanRetry()) return false;
+  if (!deferred_.empty() || links_.has_events() || links_.more_to_do() || MayTellRoom()) {
+    return false;
   }
-  return !AnyHasInput();
-}
-
-void ShmDomain::RetryLinks() {
-  IntrusiveList<ShmLink, ShmRetryTag> now;
-  now.SpliceBack(retries_);
-  while (ShmLink* const link = now.PopFront()) link->Retry();
-}
-
-int ShmDomain::DeliverEvents() {
-  IntrusiveList<ShmLink, ShmEventTag> now;
-  now.SpliceBack(events_);
-  int count = 0;
-  for (; ShmLink* const link = now.PopFront(); ++count) link->DeliverEvent();
-  return count;
-}
-
-void ShmDomain::TellSlotsFree() {
-  IntrusiveList<ShmLink, ShmMemberTag> now;
-  now.SpliceBack(members_);
-  while (ShmLink* const link = now.PopFront()) {
-    members_.PushBack(link);
-    if (link->state() == ShmLink::State::kUp) link->handler()->OnSlotsFree();
-  }
+  if (links_.AnyRetry([](ShmLink& link) { return link.CanRetry(); })) return false;
+  return !hot_links_.AnyHasInput();
 }
 
 // --- operations ----------------------------------------------------------------------------------

@@ -326,9 +326,9 @@ TEST_F(ShmDomainTest, TheAnswerOfTheLastLinkThatWasWokenIsAwaitedForLong) {
   EXPECT_TRUE(Run([&] { return a_.shm().hot_links() == 0; }));
 }
 
-// --- calls ahead of their records ----------------------------------------------------------------
+// --- flags ahead of their records ----------------------------------------------------------------
 
-class CallAheadTest : public ShmDomainTest {
+class FlagAheadTest : public ShmDomainTest {
  protected:
   static constexpr size_t kLinks = 20;
 
@@ -343,18 +343,18 @@ class CallAheadTest : public ShmDomainTest {
   End as_[kLinks], bs_[kLinks];
 };
 
-TEST_F(CallAheadTest, ALinkThatIsCalledForIsPolledBeforeItsRecord) {
+TEST_F(FlagAheadTest, ALinkWhoseFlagIsSetIsPolledBeforeItsRecord) {
   PrefetchList& lines = PrefetchOf(as_[7]);
   ASSERT_TRUE(lines.wanted());
   lines.Run();
   EXPECT_EQ(b_.domain->Poll(64), 0);
   EXPECT_EQ(b_.shm().hot_links(), 1u);
-  EXPECT_FALSE(PrefetchOf(bs_[7]).wanted()) << "its lines have been prefetched";
+  EXPECT_FALSE(PrefetchOf(bs_[7]).wanted()) << "what it touches has been prefetched";
   EXPECT_TRUE(Delivers(as_[7], "the record"));
 }
 
-// The domain has seen the call, and has given up: the record calls once more.
-TEST_F(CallAheadTest, ARecordThatComesLongAfterItsCallIsFound) {
+// The domain has seen the flag, and has given up: the record sets it once more.
+TEST_F(FlagAheadTest, ARecordThatComesLongAfterItsFlagIsFound) {
   for (int round = 0; round < 3; ++round) {
     PrefetchOf(as_[3]).Run();
     b_.domain->Poll(64);
@@ -365,7 +365,7 @@ TEST_F(CallAheadTest, ARecordThatComesLongAfterItsCallIsFound) {
   }
 }
 
-TEST_F(CallAheadTest, OnlyLinksThatAreColdWantIt) {
+TEST_F(FlagAheadTest, OnlyLinksThatAreColdWantIt) {
   ASSERT_TRUE(Delivers(as_[5], "text"));
   EXPECT_FALSE(PrefetchOf(as_[5]).wanted());
   EXPECT_TRUE(PrefetchOf(as_[6]).wanted());
@@ -373,8 +373,8 @@ TEST_F(CallAheadTest, OnlyLinksThatAreColdWantIt) {
   EXPECT_TRUE(PrefetchOf(as_[5]).wanted());
 }
 
-// Who keeps the pointer calls nobody, whose memory may be unmapped.
-TEST_F(CallAheadTest, ALinkThatIsGoneWantsNothing) {
+// Who keeps the pointer sets no flag, whose memory may be unmapped.
+TEST_F(FlagAheadTest, ALinkThatIsGoneWantsNothing) {
   PrefetchList& of_closed = PrefetchOf(as_[1]);
   PrefetchList& of_abandoned = PrefetchOf(as_[2]);
   as_[2].link->Abandon();
@@ -386,7 +386,7 @@ TEST_F(CallAheadTest, ALinkThatIsGoneWantsNothing) {
 }
 
 // The list has what is above the link, too.
-TEST_F(CallAheadTest, WhoIsAboveTheLinkRegistersItsLines) {
+TEST_F(FlagAheadTest, WhoIsAboveTheLinkRegistersItsLines) {
   struct Above {
     alignas(kCacheLineBytes) char own[kCacheLineBytes] = {};
   };
@@ -405,7 +405,7 @@ TEST_F(CallAheadTest, WhoIsAboveTheLinkRegistersItsLines) {
 }
 
 // A peer that calls all the time and sends nothing: others are served, and it goes cold again.
-TEST_F(CallAheadTest, CallsForNothingCostLooksOnly) {
+TEST_F(FlagAheadTest, CallsForNothingCostLooksOnly) {
   SealedMemory view =
       SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
   auto* const bytes = &reinterpret_cast<SharedDomainMemory*>(view.data())->ready_flags;

@@ -1,6 +1,7 @@
 #include "transport/shm/shm_link.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <typeinfo>
 #include <utility>
@@ -62,7 +63,7 @@ absl::Status ShmLink::Start(LinkMemory memory, std::shared_ptr<PeerDomain> peer)
   writer_ = passive ? RingWriter(to_active, &memory_->to_active_words)
                     : RingWriter(to_passive, &memory_->to_passive_words);
   SharedSide& mine = passive ? memory_->passive : memory_->active;
-  mine.flag_index.store(flag_index_, std::memory_order_relaxed);
+  mine.flag_index.store(hot_.flag, std::memory_order_relaxed);
   mine.state.store(SideState::kHere, std::memory_order_release);
   if (!passive) MeetPeer();
   return absl::OkStatus();
@@ -100,11 +101,15 @@ void ShmLink::DeliverEvent() {
 
 // --- prefetch ------------------------------------------------------------------------------------
 
-PrefetchList& ShmLink::prefetch() { return domain_->PrefetchOf(this); }
+PrefetchList& ShmLink::prefetch() { return domain_->hot_links_.PrefetchOf(this); }
 
 // The lines to be written first: they come from the peer's cache. Then in the order of a receiver's
 // need: the link, and the ring, where the reader looks at two places.
 void ShmLink::RegisterForPrefetch(PrefetchList& prefetch) const {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // of a class with bases: they all know it
+  static_assert(offsetof(ShmLink, role_) <= kLinesInUse * kCacheLineBytes);
+#pragma GCC diagnostic pop
   const std::byte* const beginning =
       role_ == ShmRole::kPassive ? memory_->to_passive : memory_->to_active;
   prefetch.Begin(peer_flag_);
@@ -123,19 +128,19 @@ WEFT_INLINE void ShmLink::WakePeer() {
 }
 
 // The ready flag of a link that the peer polls anyway is set already.
-WEFT_INLINE void ShmLink::CallPeer() {
+WEFT_INLINE void ShmLink::SetPeerFlag() {
   if (peer_flag_->load(std::memory_order_relaxed) == 0) {
     peer_flag_->store(1, std::memory_order_release);
   }
 }
 
-// Publishing comes first. The fence waits for what was stored to be seen, lines that the peer may
-// have: so the byte's line is prefetched before it, together with the record's. Behind it the byte
-// is looked at once more, for the reason in ready_flags.h.
+// Publishing comes first. The fence waits for what was stored to be seen, in cache lines that the
+// peer may have: so the flag's line is prefetched before it, together with the record's. Behind it
+// the flag is looked at once more, for the reason in ready_flags.h.
 WEFT_INLINE void ShmLink::TellPeer() {
-  CallPeer();
+  SetPeerFlag();
   FullFence();
-  CallPeer();
+  SetPeerFlag();
   WakePeer();
 }
 
@@ -148,9 +153,9 @@ SendSlot ShmLink::TakeSlot(uint32_t least) {
     return {};
   }
   // The lines of a ring that was not used lately come together. (Whether the peer polls it is not
-  // asked: its byte is in the peer's cache, and what is stored behind a load is not seen before the
+  // asked: its flag is in the peer's cache, and what is stored behind a load is not seen before the
   // load has come back.)
-  if (is_cold()) [[unlikely]] {
+  if (hot_.cold()) [[unlikely]] {
     PrefetchForWrite(claim.payload);
     PrefetchForWrite(claim.payload + kCacheLineBytes);
   }
@@ -180,8 +185,8 @@ absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
   writer_.Publish(RecordKind::kBatch, bytes, reader_.acked());
   --domain_->stats_.send_slots_in_use;
   TellPeer();
-  if (is_cold()) [[unlikely]]
-    domain_->AwaitAnswer(this);
+  if (hot_.cold()) [[unlikely]]
+    domain_->hot_links_.AwaitAnswer(this);
   return absl::OkStatus();
 }
 
@@ -264,7 +269,7 @@ void ShmLink::Retry() {
   }
   if (!life_.up()) return;
   if (sent) TellPeer();
-  if (progress == Progress::kMoreToDo) domain_->more_to_do_ = true;
+  if (progress == Progress::kMoreToDo) domain_->links_.NoteMoreToDo();
   if (waiting_.empty() && HasRoom()) {
     writer_.StopWanting();
     life_.handler()->OnSlotsFree();
@@ -304,7 +309,7 @@ int ShmLink::Receive(uint64_t found, int budget) {
     ++count;
     writer_.OnAcked(record.acked);
     OnRecord(record);
-    if (!domain->IsPolled(this) || !life_.up()) [[unlikely]]
+    if (!domain->hot_links_.IsReceiving(this) || !life_.up()) [[unlikely]]
       return count;
     found = reader_.Find();
   } while (found != 0 && count < budget);
@@ -403,7 +408,7 @@ void ShmLink::Submit(ShmOperation* record) {
   if (!waiting_.empty()) return WaitInLine(record);
   const Progress progress = CarryOperation(record);
   if (progress == Progress::kDone || progress == Progress::kFailed) return;
-  if (progress == Progress::kMoreToDo) domain_->more_to_do_ = true;
+  if (progress == Progress::kMoreToDo) domain_->links_.NoteMoreToDo();
   WaitInLine(record);
 }
 
@@ -494,11 +499,9 @@ void ShmLink::Detach(const absl::Status& status, bool peer_is_gone) {
     if (peer_flag_ != nullptr) TellPeer();
   }
   life_.End();
-  domain_->PrefetchOf(this).Clear();
-  ListNode<ShmRetryTag>::Unlink();
-  ListNode<ShmEventTag>::Unlink();
-  domain_->MakeCold(this);
-  if (domain_->IsPolled(this)) domain_->polled_ = nullptr;
+  ForgetDuties();
+  domain_->hot_links_.MakeCold(this);
+  prefetch().Clear();
   asker_.Clear([&](ShmOperation* operation) { domain_->Defer(operation, status); });
   while (ShmWork* const work = waiting_.PopFront()) {
     if (!work->is_send) domain_->Defer(static_cast<ShmOperation*>(work), status);

@@ -20,6 +20,10 @@
 // batch is; headers are stored only; and protobuf's serializer does not look back.
 //
 // Threads: the engine's. Handlers are called by ShmDomain::Poll() only.
+// Lifetime: destroyed before its domain. Handler and doorbell outlive it. The peer's memory is
+// mapped
+//   from Start() to Detach(), the rings for as long as a slot is out. Inside Receive(), Retry() and
+//   DeliverEvent() whoever is called may destroy it: they touch nothing behind that.
 // Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
 //   came.
 // Invariants: a link with waiting works, or whose HasRoom() was false, is in the domain's list of
@@ -37,9 +41,11 @@
 #include "core/huge_page_arena.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
+#include "transport/link_lists.h"
 #include "transport/prefetch_list.h"
 #include "transport/shm/asked_copies.h"
 #include "transport/shm/domain_memory.h"
+#include "transport/shm/hot_links.h"
 #include "transport/shm/link_memory.h"
 #include "transport/shm/ring_steps.h"
 #include "transport/shm/shm_work.h"
@@ -48,16 +54,10 @@ namespace weft {
 
 class ShmDomain;
 
-struct ShmRetryTag;
-struct ShmEventTag;
-struct ShmMemberTag;
-
 enum class ShmRole : uint8_t { kPassive = 0, kActive = 1 };
 
 class alignas(kCacheLineBytes) ShmLink final : public Link,
-                                               public ListNode<ShmRetryTag>,
-                                               public ListNode<ShmEventTag>,
-                                               public ListNode<ShmMemberTag>,
+                                               public LinkNodes,
                                                public InHugePageArena {
  public:
   using State = LinkLife::State;
@@ -81,6 +81,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
 
   // --- for the domain ---------------------------------------------------------------------------
   State state() const { return life_.state(); }
+  bool up() const { return life_.up(); }
+  bool down() const { return state() == State::kDown; }
   // Gives back the slot that is out.
   void ReleaseSlot();
   // Looks for what the peer has sent. What is not 0 is for Receive().
@@ -94,8 +96,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   bool CanRetry();
   void DeliverEvent();
   LinkHandler* handler() const { return life_.handler(); }
-  // Neither polled in every turn nor about to be.
-  bool is_cold() const { return hot_place_ == kCold; }
+  HotPlace& hot() { return hot_; }
   // It has gone cold: writes down what the next record will touch, either way.
   void RegisterForPrefetch(PrefetchList& prefetch) const;
 
@@ -128,11 +129,11 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void WaitInLine(ShmWork* work);
 
   void TellPeer();
-  void CallPeer();
+  void SetPeerFlag();
   void WakePeer();
 
-  static constexpr uint32_t kCold = ~uint32_t{0};
-  static constexpr size_t kLinesInUse = 4;  // the base classes, and the first group below
+  // The base classes, and the first group below: shm_link.cc asserts it.
+  static constexpr size_t kLinesInUse = 4;
   // Of the next record, in lines: a call of 64 B, or its reply.
   static constexpr size_t kLinesOfRecord = 2;
 
@@ -142,8 +143,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   ReadyFlag* peer_flag_ = nullptr;  // null: not known yet
   LinkLife life_;
   bool detached_ = false;
-  uint32_t quiet_turns_ = 0;
-  uint32_t hot_place_ = kCold;  // in the domain's hot_; kCold: in none
+  HotPlace hot_;
   RingReader reader_;
   RingWriter writer_;
   ShmWorkList waiting_;  // operations, and waiting_batch_
@@ -152,7 +152,6 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   const ShmRole role_;
   LinkMemory memory_;
   std::shared_ptr<PeerDomain> peer_;
-  uint32_t flag_index_ = 0;
 
   ShmWaitingBatch waiting_batch_;
   CopyAsker asker_;

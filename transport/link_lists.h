@@ -1,0 +1,107 @@
+// The links of one domain, and which of them wait for what: for another try of what the provider
+// has refused, or for their handler to hear their news.
+//
+// A Link derives from LinkNodes, and has
+//
+//   up(), handler()   as LinkLife
+//   Retry()           tries again what waits, and schedules itself where something still does
+//   DeliverEvent()    tells the handler the oldest news
+//
+// Threads: the engine's.
+// Lifetime: a link leaves all lists when it is destroyed. Handlers that are called from here may
+//   destroy any link and open new ones.
+// Invariants: links_open is the number of links between Join() and Leave().
+#pragma once
+
+#include <utility>
+
+#include "core/intrusive_list.h"
+#include "transport/link.h"
+
+namespace weft {
+
+struct LinkMemberTag;
+struct LinkRetryTag;
+struct LinkEventTag;
+
+// A link's places in the lists of its domain.
+struct LinkNodes : ListNode<LinkMemberTag>, ListNode<LinkRetryTag>, ListNode<LinkEventTag> {
+  // Nothing is tried again, and nobody hears of it any more.
+  void ForgetDuties() {
+    ListNode<LinkRetryTag>::Unlink();
+    ListNode<LinkEventTag>::Unlink();
+  }
+};
+
+template <class Link>
+class LinkLists {
+ public:
+  explicit LinkLists(LinkDomainStats* stats) : stats_(stats) {}
+
+  // A link is here from Join() to Leave().
+  void Join(Link* link) {
+    members_.PushBack(link);
+    ++stats_->links_open;
+  }
+  void Leave(Link* link) {
+    members_.Remove(link);
+    --stats_->links_open;
+  }
+
+  // `link` has works that the provider has refused, or that wait for the next turn.
+  void ScheduleRetry(Link* link) {
+    if (!retries_.IsLinked(link)) retries_.PushBack(link);
+  }
+  // Of these some wait for the next turn, not for the provider.
+  void NoteMoreToDo() { more_to_do_ = true; }
+  bool more_to_do() const { return more_to_do_; }
+  bool has_retries() const { return !retries_.empty(); }
+  // Tries again what is scheduled, once for each link.
+  void Retry() {
+    more_to_do_ = false;
+    IntrusiveList<Link, LinkRetryTag> now;
+    now.SpliceBack(retries_);
+    while (Link* const link = now.PopFront()) link->Retry();
+  }
+  // Whether ready(link) is true for a link that is scheduled.
+  template <class Ready>
+  bool AnyRetry(Ready&& ready) {
+    for (Link& link : retries_) {
+      if (ready(link)) return true;
+    }
+    return false;
+  }
+
+  // `link` has news for its handler.
+  void ScheduleEvent(Link* link) {
+    if (!events_.IsLinked(link)) events_.PushBack(link);
+  }
+  bool has_events() const { return !events_.empty(); }
+  // Handlers hear of them. Returns how many there were.
+  int DeliverEvents() {
+    IntrusiveList<Link, LinkEventTag> now;
+    now.SpliceBack(events_);
+    int count = 0;
+    for (; Link* const link = now.PopFront(); ++count) link->DeliverEvent();
+    return count;
+  }
+
+  // Handlers of all links that are up are told that there is room.
+  void TellSlotsFree() {
+    IntrusiveList<Link, LinkMemberTag> now;
+    now.SpliceBack(members_);
+    while (Link* const link = now.PopFront()) {
+      members_.PushBack(link);
+      if (link->up()) link->handler()->OnSlotsFree();
+    }
+  }
+
+ private:
+  LinkDomainStats* const stats_;
+  IntrusiveList<Link, LinkMemberTag> members_;
+  IntrusiveList<Link, LinkRetryTag> retries_;
+  IntrusiveList<Link, LinkEventTag> events_;
+  bool more_to_do_ = false;
+};
+
+}  // namespace weft
