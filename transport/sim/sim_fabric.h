@@ -83,6 +83,10 @@ class SimFabric {
   // --- faults -----------------------------------------------------------------------------------
 
   void SetWire(NodeId from, NodeId to, const SimWire& wire) { PairOf(from, to).wire = wire; }
+  // Neither is dead, and nothing is cut between them.
+  bool Reaches(NodeId from, NodeId to) {
+    return alive(from) && alive(to) && !PairOf(from, to).cut && !PairOf(to, from).cut;
+  }
   void Cut(NodeId from, NodeId to);
   void Heal(NodeId from, NodeId to);
   void Kill(NodeId node);

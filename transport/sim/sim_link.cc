@@ -285,6 +285,7 @@ absl::StatusOr<Posted> SimLink::Post(TransferKind kind, absl::Span<const Transfe
                                      Operation* op) {
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
+  if (MoveAtOnce(kind, transfers)) return Posted::kDone;
   Operation* const of_each = transfers.size() == 1 ? op : new Join(op, transfers.size());
   for (const Transfer& transfer : transfers) {
     if (kind == TransferKind::kRead) {
@@ -294,6 +295,30 @@ absl::StatusOr<Posted> SimLink::Post(TransferKind kind, absl::Span<const Transfe
     }
   }
   return Posted::kPending;
+}
+
+// SimOptions::done_at_once_percent. (Without it nothing is drawn: seeds mean what they meant.)
+bool SimLink::MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers) {
+  const uint32_t percent = fabric_->options().done_at_once_percent;
+  if (percent == 0 || fabric_->random().Uniform(100) >= percent) return false;
+  if (!fabric_->Reaches(domain_->node_, peer_node_)) return false;
+  SimLink* const peer = fabric_->FindLink(peer_link_);
+  if (peer == nullptr || peer->state_ != State::kUp) return false;
+  const bool read = kind == TransferKind::kRead;
+  for (const Transfer& transfer : transfers) {
+    const RemoteSpan& remote = transfer.remote;
+    if (peer->domain_->Resolve(remote, !read).size() != remote.length) return false;
+  }
+  for (const Transfer& transfer : transfers) {
+    const MutableByteSpan there = peer->domain_->Resolve(transfer.remote, !read);
+    const MutableByteSpan here =
+        transfer.local->memory().subspan(transfer.local_offset, there.size());
+    std::memmove(read ? here.data() : there.data(), read ? there.data() : here.data(),
+                 there.size());
+    fabric_->Trace(read ? "read at once" : "write at once", domain_->node_, peer_node_,
+                   there.size(), SimFabric::Digest(here));
+  }
+  return true;
 }
 
 void SimLink::Read(const Transfer& transfer, Operation* op) {

@@ -106,6 +106,7 @@ class SimLink final : public Link {
   // In the node's Poll(), if the link still exists then.
   void Later(Function<void(SimLink&)> what);
   absl::Status CheckPost(size_t operations) const;
+  bool MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers);
   void Read(const Transfer& transfer, Operation* op);
   void Write(const Transfer& transfer, Operation* op);
   void Serve(uint64_t op, const RemoteSpan& remote, bool write, std::vector<std::byte> data);

@@ -59,6 +59,11 @@ struct SimOptions {
   uint32_t usual_slot_bytes = 0;
   // From how many messages on a batch is answered in parts; 0: never.
   uint8_t frames_to_part = 0;
+  // Of the one-sided operations that the network could carry out at once, so many per cent are
+  // done before the function that posts them returns, as over shared memory where the peer's memory
+  // is mapped (RemoteMemory::ReadNow() is then true). The others travel; so do all whose peer is
+  // dead, cut off or grants no such access. 0..100.
+  uint32_t done_at_once_percent = 0;
   bool keep_trace = false;  // as text as well as hashed
 };
 

@@ -66,7 +66,8 @@ struct Client {
   std::unique_ptr<OneSidedGets> one_sided;
 };
 
-class OneSidedTest : public testing::Test {
+// Of reads, so many per cent are done at once.
+class OneSidedTest : public testing::TestWithParam<uint32_t> {
  protected:
   OneSidedTest() {
     auto index = index::ExportedIndex::Create(*server_, index::kMinIndexBytes);
@@ -96,14 +97,16 @@ class OneSidedTest : public testing::Test {
     verify::Recorder recorder(network_.clock(), 2 * kLanes);
     CheckLoad first(*first_->session, plan, &recorder, 0);
     CheckLoad second(*second_->session, plan, &recorder, kLanes);
-    first.StartDue();
-    second.StartDue();
+    const auto start_due = [&] {
+      first.StartDue();
+      second.StartDue();
+      return first.ended() && second.ended();
+    };
     if (fault != nullptr) {
-      network_.RunFor(delay_ns);
+      EXPECT_FALSE(network_.RunUntil(start_due, delay_ns));
       fault();
     }
-    EXPECT_TRUE(
-        network_.RunUntil([&] { return first.ended() && second.ended(); }, 120 * weft::kNsPerSec));
+    EXPECT_TRUE(network_.RunUntil(start_due, 120 * weft::kNsPerSec));
     counts_[0] = first.counts();
     counts_[1] = second.counts();
     EXPECT_EQ(counts_[0].broken + counts_[1].broken, 0u);
@@ -120,7 +123,12 @@ class OneSidedTest : public testing::Test {
   const testing::ScopedTrace trace_{__FILE__, __LINE__, weft::SeedTrace(seed_)};
   Store store_;
   KvService service_{&store_};
-  weft::SimNetwork network_{seed_};
+  static weft::SimOptions Options() {
+    weft::SimOptions options;
+    options.done_at_once_percent = GetParam();
+    return options;
+  }
+  weft::SimNetwork network_{seed_, Options()};
   std::unique_ptr<weft::Server> server_ = *weft::Server::Create(network_.Node("db"));
   std::unique_ptr<index::ExportedIndex> index_;
   std::unique_ptr<Client> first_;
@@ -128,7 +136,7 @@ class OneSidedTest : public testing::Test {
   CheckCounts counts_[2];
 };
 
-TEST_F(OneSidedTest, AGetIsTwoReadsAndNoCall) {
+TEST_P(OneSidedTest, AGetIsTwoReadsAndNoCall) {
   Put("key", "value");
   const uint64_t requests = server_->stats().requests;
   std::string value;
@@ -140,7 +148,7 @@ TEST_F(OneSidedTest, AGetIsTwoReadsAndNoCall) {
   EXPECT_EQ(second_->one_sided->stats().absent, 1u);
 }
 
-TEST_F(OneSidedTest, ARecordThatWasReadBeforeIsOneReadUntilItChanges) {
+TEST_P(OneSidedTest, ARecordThatWasReadBeforeIsOneReadUntilItChanges) {
   Put("key", "one");
   std::string value;
   for (uint64_t round = 0; round < 3; ++round) {
@@ -166,7 +174,7 @@ TEST_F(OneSidedTest, ARecordThatWasReadBeforeIsOneReadUntilItChanges) {
 }
 
 // The reply is the caller's, and may hold anything from before.
-TEST_F(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
+TEST_P(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
   Put("key", "value");
   GetRequest request;
   GetReply reply;
@@ -183,7 +191,7 @@ TEST_F(OneSidedTest, NothingOfAnEarlierReplyIsLeft) {
   EXPECT_EQ(reply.fields(0).value(), "value");
 }
 
-TEST_F(OneSidedTest, WhatTheIndexDoesNotHoldIsGotByACall) {
+TEST_P(OneSidedTest, WhatTheIndexDoesNotHoldIsGotByACall) {
   const std::string large(100'000, 'x');
   Put("large", large);
   std::string value;
@@ -192,7 +200,7 @@ TEST_F(OneSidedTest, WhatTheIndexDoesNotHoldIsGotByACall) {
   EXPECT_EQ(second_->one_sided->stats().calls, 1u);
 }
 
-TEST_F(OneSidedTest, ConcurrentWritersAndReadersAreLinearizable) {
+TEST_P(OneSidedTest, ConcurrentWritersAndReadersAreLinearizable) {
   const verify::Verdict verdict = RunLoads(HotKeys(5'000));
   EXPECT_TRUE(verdict.ok()) << verdict.text;
   EXPECT_EQ(verdict.operations, 10'000u);
@@ -203,7 +211,7 @@ TEST_F(OneSidedTest, ConcurrentWritersAndReadersAreLinearizable) {
   network_.CheckInvariants();
 }
 
-TEST_F(OneSidedTest, ASlowServerAndALongWireChangeNothing) {
+TEST_P(OneSidedTest, ASlowServerAndALongWireChangeNothing) {
   network_.SlowDown("db", 20'000);
   weft::SimWire slow;
   slow.delay_ns = 300'000;
@@ -214,7 +222,7 @@ TEST_F(OneSidedTest, ASlowServerAndALongWireChangeNothing) {
   EXPECT_EQ(counts_[0].errors + counts_[1].errors, 0u);
 }
 
-TEST_F(OneSidedTest, AClientThatWasCutOffSeesNothingOld) {
+TEST_P(OneSidedTest, AClientThatWasCutOffSeesNothingOld) {
   const verify::Verdict verdict = RunLoads(HotKeys(1'500), 3 * weft::kNsPerMs, [this] {
     network_.Partition("db", "second");
     network_.RunFor(2 * weft::kNsPerSec);  // longer than either side waits
@@ -224,7 +232,7 @@ TEST_F(OneSidedTest, AClientThatWasCutOffSeesNothingOld) {
   EXPECT_GT(counts_[1].errors, 0u);
 }
 
-TEST_F(OneSidedTest, AServersDeathEndsTheHistoryWithoutALie) {
+TEST_P(OneSidedTest, AServersDeathEndsTheHistoryWithoutALie) {
   const verify::Verdict verdict =
       RunLoads(HotKeys(20'000), 5 * weft::kNsPerMs, [this] { network_.Kill("db"); });
   EXPECT_TRUE(verdict.ok()) << verdict.text;
@@ -232,14 +240,14 @@ TEST_F(OneSidedTest, AServersDeathEndsTheHistoryWithoutALie) {
 }
 
 // That the checks above can fail: an index that is not told of changes.
-TEST_F(OneSidedTest, AnIndexThatMissesChangesIsFoundOut) {
+TEST_P(OneSidedTest, AnIndexThatMissesChangesIsFoundOut) {
   service_.set_index(nullptr);  // Puts and Deletes no longer reach it
   const verify::Verdict verdict = RunLoads(HotKeys(500));
   EXPECT_EQ(verdict.kind, verify::Verdict::Kind::kViolation);
   EXPECT_THAT(verdict.text, HasSubstr("not linearizable"));
 }
 
-TEST_F(OneSidedTest, YcsbReadsByItself) {
+TEST_P(OneSidedTest, YcsbReadsByItself) {
   YcsbOptions options;
   options.records = 200;
   options.fields = 3;
@@ -254,11 +262,14 @@ TEST_F(OneSidedTest, YcsbReadsByItself) {
   EXPECT_GT(first_->one_sided->stats().records, 3'000u);
 }
 
-TEST_F(OneSidedTest, WithoutAnIndexTheServerSaysSo) {
+TEST_P(OneSidedTest, WithoutAnIndexTheServerSaysSo) {
   service_.set_index(nullptr);
   const auto opened = OpenOneSidedGets(*first_->session);
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
 }
+
+INSTANTIATE_TEST_SUITE_P(DoneAtOncePercent, OneSidedTest, testing::Values(0, 50),
+                         testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace kv::client
