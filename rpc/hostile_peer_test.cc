@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "core/random.h"
+#include "rpc/client/client_context.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -69,6 +71,12 @@ TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
       {"unknown kind", {WithByte(good, 10, 9)}},
       {"unknown flags", {WithByte(good, 11, 1)}},
       {"a reply from a client", {WithByte(good, 10, 2)}},
+      {"metadata that is missing", {WithByte(good, 11, 0x80)}},
+      {"metadata of no bytes", {RequestWithExtras({0, 1}, kHold, "", std::string(8, '\0'))}},
+      {"metadata that is cut", {Truncated(RequestWithExtras({0, 1}, kHold, "\n\0"), 23)}},
+      {"metadata that is no protobuf", {RequestWithExtras({0, 1}, kHold, "\xff\xff")}},
+      {"metadata with a key that is none", {RequestWithExtras({0, 1}, kHold, "\n\x03\n\x01K")}},
+      {"details in a request", {RequestWithExtras({0, 1}, kHold, "\x12\x03\n\x01k")}},
       {"slot just beyond the agreed ones", {Request({4, 1}, kHold)}},
       {"slot far beyond", {Request({0xFFFFFFFF, 1}, kHold)}},
       {"slot in use", {good, Request({0, 3}, kHold)}},
@@ -241,6 +249,39 @@ TEST_F(HostileServerTest, AnUndecodableReplyFailsItsCallOnly) {
   EXPECT_TRUE(outcome_.status->ok());
 }
 
+TEST_F(HostileServerTest, AReplyWhoseMetadataMakesNoSenseFailsItsCallOnly) {
+  const std::string not_decodable = "\xFF\xFF";
+  const std::string no_key = "\n\x03\n\x01K";
+  const std::string details_of_no_error = "\x12\x03\n\x01k";
+  for (const std::string& extras : {not_decodable, no_key, details_of_no_error}) {
+    acceptor_.peer.Send(ReplyWithExtras(Call(), 0, extras, ""));
+    ASSERT_TRUE(RunUntil([&] { return outcome_.done(); }));
+    EXPECT_TRUE(absl::IsDataLoss(*outcome_.status)) << *outcome_.status;
+
+    ClientContext context;
+    Outcome outcome;
+    acceptor_.peer.received.clear();
+    stub_->Echo(Data(), &outcome.reply, {.context = &context}, outcome.Callback());
+    ASSERT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
+    acceptor_.peer.Send(ReplyWithExtras(CallIdOf(acceptor_.peer.received.front()), 0, extras, ""));
+    ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
+    EXPECT_TRUE(absl::IsDataLoss(*outcome.status)) << *outcome.status;
+    EXPECT_EQ(outcome.completions, 1);
+  }
+  EXPECT_NE(acceptor_.peer.connection, nullptr);
+}
+
+// This one has said in its hello that it takes none.
+TEST_F(HostileServerTest, AServerThatTakesNoMetadataIsNotSentAny) {
+  ClientContext context;
+  ASSERT_TRUE(context.AddMetadata("k", "v").ok());
+  Data reply;
+  const absl::Status status = stub_->Echo(Data(), &reply, {.context = &context});
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+  EXPECT_TRUE(acceptor_.peer.received.empty());
+}
+
 TEST_F(HostileServerTest, MalformedRepliesEndTheConnectionAndTheCallOnce) {
   using MakeFrame = Bytes (*)(CallId);
   const MakeFrame cases[] = {
@@ -249,6 +290,9 @@ TEST_F(HostileServerTest, MalformedRepliesEndTheConnectionAndTheCallOnce) {
       [](CallId id) { return Request(id, 0); },
       [](CallId id) { return Cancel(id); },
       [](CallId id) { return WithByte(Reply(id, 0, 0, ""), 11, 1); },
+      [](CallId id) { return WithByte(Reply(id, 0, 0, ""), 11, 0x80); },
+      [](CallId id) { return WithByte(Reply(id, 0, 0, std::string(8, '\0')), 11, 0x80); },
+      [](CallId id) { return Truncated(ReplyWithExtras(id, 0, "k", ""), 31); },
       [](CallId id) {
         return Reply({id.slot + 4, id.generation}, 0, 0, "");
       },

@@ -5,12 +5,14 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "rpc/client/channel.h"
+#include "rpc/client/client_context.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/two_threads.h"
@@ -208,6 +210,51 @@ TEST_P(NetworkTest, DeadlineEndsABlockingCall) {
   Data reply;
   EXPECT_TRUE(absl::IsDeadlineExceeded(stub.Hold(Data(), &reply, {.timeout_us = 20'000})));
   EXPECT_TRUE(stub.Echo(Data(), &reply).ok());
+}
+
+TEST_P(NetworkTest, AnotherThreadCancelsABlockingCall) {
+  auto channel = Open();
+  Probe::Stub stub(*channel);
+  ClientContext context;
+  absl::Status cancelled;
+  std::thread other([&] { cancelled = context.Cancel(); });
+  Data reply;
+  const absl::Status status = stub.Hold(Data(), &reply, {.context = &context});
+  other.join();
+  EXPECT_TRUE(cancelled.ok()) << cancelled;
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_TRUE(stub.Echo(Data(), &reply).ok());
+}
+
+// The engine tells it while it runs on a thread of its own.
+TEST_P(NetworkTest, AHandlerOnAnExecutorIsToldOfItsDeadline) {
+  class Patient final : public Probe::Service {
+    absl::Status Echo(ServerContext& context, const Data&, Data*) override {
+      auto told = std::make_shared<std::promise<void>>();
+      context.OnCancel([told] { told->set_value(); });
+      told->get_future().wait();
+      EXPECT_TRUE(context.cancelled());
+      ended.set_value();
+      return absl::OkStatus();
+    }
+
+   public:
+    std::promise<void> ended;
+  } patient;
+  TwoThreads executor;
+  ServerOptions options;
+  options.executor = &executor;
+  auto server = *Server::Create(options);
+  ASSERT_TRUE(server->AddService(&patient).ok());
+  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ChannelOptions channel_options;
+  channel_options.link.paths = {GetParam()};
+  auto channel = *Channel::Open(server->address(), channel_options);
+  Probe::Stub stub(*channel);
+  Data reply;
+  const absl::Status status = stub.Echo(Data(), &reply, {.timeout_us = 20'000});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  patient.ended.get_future().wait();
 }
 
 TEST_P(NetworkTest, NoServerIsSaidClearly) {

@@ -35,7 +35,7 @@
 //                       while the channel is destroyed; or a server that speaks another version of
 //                       the protocol.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
-//   CANCELLED           the channel was destroyed.
+//   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
 // Invariants: every call completes exactly once; a request is sent at most once.
 #pragma once
 
@@ -64,8 +64,9 @@ class Buffer;
 class BufferPool;
 class BulkCall;
 class ClientCall;
-class Channel;
 class ClientConnection;
+class ClientContext;
+class Channel;
 class Engine;
 class EngineCore;
 struct LayoutCall;
@@ -91,6 +92,10 @@ struct CallOptions {
   // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives
   // the call. Null: none.
   BulkCall* bulk = nullptr;
+
+  // For metadata both ways, and to cancel the call (weft/client_context.h). It is for this call
+  // alone, and outlives it. Null: none.
+  ClientContext* context = nullptr;
 };
 
 struct ChannelOptions {

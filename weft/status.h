@@ -10,7 +10,8 @@
 //   UNAVAILABLE         the peer, or the way to it, is gone: try again, here or at another server
 //   DEADLINE_EXCEEDED   the time was over
 //   ABORTED             start over: a handle was revoked, or a record changed each time it was read
-//   CANCELLED           this process ended it: a channel, an engine or a connection was destroyed
+//   CANCELLED           this process ended it: a ClientContext cancelled it, or a channel, an engine
+//                       or a connection was destroyed
 //   DATA_LOSS           a peer broke the protocol, or what came is not what was sent
 //   INTERNAL            a handler did not finish its call, or a registration failed
 //   UNKNOWN             an error of the system that nothing above fits; or a handler's own
@@ -32,8 +33,9 @@
 // DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED and INTERNAL. With these a handler's error is
 // kMayHaveRun.
 //
-// Only code and text of a handler's status travel. No payload does: a Delivery that the handler
-// sets with WithDelivery(), or passes on from a call of its own, does not reach the client.
+// Payloads of a handler's status travel with its code and text, up to 8 KiB; but for those of Weft
+// itself ("weft."): a Delivery that the handler sets with WithDelivery(), or passes on from a call
+// of its own, does not reach the client.
 //
 // Threads:  all functions are pure.
 #pragma once

@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/bulk_call.h"
+#include "rpc/client/call_context.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
@@ -46,6 +47,17 @@ WEFT_COLD absl::Status CalledInTurn() {
       absl::FailedPreconditionError("a blocking call inside a callback of its own engine would "
                                     "wait for itself: use the form with a callback"),
       Delivery::kNotSent);
+}
+
+// The call has a loan or a context: it takes the way of Begin().
+bool HasMore(const CallOptions& options) {
+  return options.bulk != nullptr || options.context != nullptr;
+}
+
+// The end of a call that Begin() has begun, and that is not started.
+WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options) {
+  if (call.loan != nullptr) options.bulk->NotStarted();
+  if (call.context != nullptr) call.context->Reset();
 }
 
 std::string_view RecordOf(const LayoutCall& bodies) {
@@ -187,11 +199,18 @@ template <class Bodies>
 WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
                                       const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
+  CallContext* const context = options.context != nullptr ? &ContextOf(*options.context) : nullptr;
+  if (context != nullptr) WEFT_RETURN_IF_ERROR(context->Begin(engine_));
   if (options.bulk != nullptr) {
     const absl::StatusOr<Loan*> loan = options.bulk->Begin(engine_);
-    if (!loan.ok()) return WithDelivery(loan.status(), Delivery::kNotSent);
+    if (!loan.ok()) {
+      if (context != nullptr) context->Reset();
+      return WithDelivery(loan.status(), Delivery::kNotSent);
+    }
     call.loan = *loan;
   }
+  call.context = context;
+  call.is_plain = !HasMore(options);
   call.method = method;
   call.wait_for_server = options.wait_for_server;
   return absl::OkStatus();
@@ -213,7 +232,7 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
     engine_.Leave();
     return CalledInTurn();
   }
-  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
       engine_.Leave();
       return begun;
@@ -242,7 +261,7 @@ WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t metho
                                               const Bodies& bodies, const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
-    if (call.loan != nullptr) options.bulk->NotStarted();
+    NotStarted(call, options);
     return InboxFullError();
   }
   engine_.Wait(call.waiter());
@@ -262,7 +281,7 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   call.done.TakeFrom(done);
   SetReply(call, bodies);
   SetDeadline(call, options);
-  if (options.bulk != nullptr || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     client_->calls().StartFromCallback(call, Begin(call, method, bodies, options));
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);
@@ -306,7 +325,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
         calls->StartTimed(posted, valid);
       });
   if (call == nullptr) return;
-  if (call->loan != nullptr) options.bulk->NotStarted();
+  NotStarted(*call, options);
   call->done(InboxFullError());
 }
 

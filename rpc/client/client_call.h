@@ -5,7 +5,7 @@
 //     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
 //     kSent    holds a slot of the connection.
 //              -> kReclaiming: a reply, if the call has lent memory
-//              -> kDone: reply, deadline, loss of the connection
+//              -> kDone: reply, deadline, cancel, loss of the connection
 //     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
 //     kDone    Complete() has been called; the object is its owner's again.
 //
@@ -35,6 +35,7 @@
 
 namespace weft {
 
+class CallContext;
 class ClientCalls;
 class Loan;
 
@@ -54,19 +55,20 @@ class ClientCall : public ListNode<>, public Timer {
   CallBody reply;
   const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
   uint64_t deadline_ns = kNever;
-  Loan* loan = nullptr;  // of memory to the server; null: it lends nothing
-  SlabHandle slot;       // kSent
+  CallContext* context = nullptr;  // the caller's; null: it has none
+  SlabHandle slot;                 // kSent
   State state = State::kNew;
   const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
-  bool wait_for_server = false;
-  uint32_t method = 0;               // with wait_for_server, `request` and `encoded`: what
-                                     // Channel::Call was given, of a call that does not leave at
-                                     // once
+  bool is_plain = true;          // it has no loan and no context
+  uint32_t method = 0;           // with wait_for_server, `request` and `encoded`: what
+                                 // Channel::Call was given, of a call that does not leave at once
   ClientCall* next_spare = nullptr;  // of one that is kept for reuse
+  Loan* loan = nullptr;              // of memory to the server; null: it lends nothing
   const google::protobuf::MessageLite* request = nullptr;  // null: see `encoded`
   std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
   uint64_t timeout_us = 0;   // 0: none
+  bool wait_for_server = false;
 
  protected:
   ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}

@@ -8,8 +8,10 @@
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/client/call_context.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
 
@@ -104,14 +106,33 @@ WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, Clien
   return WithDelivery(ReadReply(body, call, address, max_reply_bytes), Delivery::kMayHaveRun);
 }
 
-// Whether the server takes a request of so many bytes and windows.
+// What the reply brings beside itself. False: it is malformed.
+WEFT_COLD bool TakeExtras(ByteSpan extras, ClientCall& call, absl::Status* outcome) {
+  if (extras.empty()) return true;
+  if (call.context != nullptr) return call.context->TakeReply(extras, outcome);
+  Metadata metadata;  // nobody reads it
+  return DecodeExtras(extras, &metadata, outcome->ok() ? nullptr : outcome);
+}
+
+// Whether the server takes extras of so many bytes.
+absl::Status CheckExtras(size_t bytes, uint32_t most_bytes, const std::string& address) {
+  if (bytes <= most_bytes) return absl::OkStatus();
+  const std::string text =
+      most_bytes == 0 ? StrCat("the server at ", address, " takes no metadata (not sent)")
+                      : StrCat("the metadata has ", bytes, " bytes encoded; the server at ",
+                               address, " takes at most ", most_bytes, " (not sent)");
+  return absl::UnimplementedError(text);
+}
+
+// Whether the server takes a request of so many bytes, windows and extras included.
 absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint32_t most_windows,
-                       const std::string& address) {
+                       size_t extras_bytes, const std::string& address) {
   if (windows > most_windows) {
     return absl::UnimplementedError(StrCat("the call lends ", windows, " windows; the server at ",
                                            address, " takes ", most_windows, " (not sent)"));
   }
-  const uint64_t most = std::min<uint64_t>(most_bytes, kMaxPayloadBytes - windows * kWindowBytes);
+  const uint64_t most = std::min<uint64_t>(
+      most_bytes, kMaxPayloadBytes - windows * kWindowBytes - ExtrasBlockBytes(extras_bytes));
   if (bytes <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
                                              address, " takes at most ", most, " (not sent)"));
@@ -163,6 +184,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
+  max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
   prefetch_ = &connection.prefetch();
   RegisterForPrefetch();
   answered_ = false;
@@ -243,6 +265,10 @@ bool ClientCalls::Defer(CallbackCall& call, absl::Status* status) {
 
 void ClientCalls::Start(ClientCall& call) {
   ++stats_.calls_started;
+  if (call.context != nullptr && !call.context->Attach(call)) {
+    return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
+                                  Delivery::kNotSent));
+  }
   if (MaySend() && TrySend(call) != Sent::kNotNow) return;
   if (ended_) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
@@ -302,21 +328,27 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendConverted(ClientCall& call,
 }
 
 ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
-  if (call.loan != nullptr) return SendWithWindows(call, method);
+  if (!call.is_plain) return SendWithMore(call, method);
   const size_t bytes = BytesOf(call);
   if (bytes > max_request_bytes_)
-    return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, address_));
+    return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, 0, address_));
   const bool sent = call.request != nullptr ? SendRequest(call, method, *call.request)
                                             : SendRequest(call, method, call.encoded);
   return sent ? Sent::kYes : Sent::kNotNow;
 }
 
-// As Send(), for a call that lends memory: that can fail after room was made.
-WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint16_t method) {
-  const uint32_t windows = call.loan->size();
-  const size_t header_bytes = kCallHeaderBytes + windows * kWindowBytes;
+// As Send(), for a call that lends memory, which can fail after room was made, or has a context.
+WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
+  const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
+  const std::string_view extras =
+      call.context != nullptr ? std::string_view(call.context->extras()) : std::string_view();
+  const size_t extras_at = kCallHeaderBytes + windows * kWindowBytes;
+  const size_t header_bytes = extras_at + ExtrasBlockBytes(extras.size());
   const size_t bytes = BytesOf(call);
-  absl::Status possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, address_);
+  absl::Status possible = CheckExtras(extras.size(), max_extras_, address_);
+  if (possible.ok()) {
+    possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, extras.size(), address_);
+  }
   if (!possible.ok()) return Refuse(call, std::move(possible));
   SlabHandle handle;
   SentCalls::Slot* const slot = sent_.Take(&handle);
@@ -326,15 +358,18 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithWindows(ClientCall& call, uint1
     sent_.GiveBack(handle);
     return Sent::kNotNow;
   }
-  absl::Status lent =
-      lent_.Lend(*connection_, call, {handle.slot, handle.generation}, *frame + kCallHeaderBytes);
-  if (!lent.ok()) {
-    connection_->Abandon();
-    sent_.GiveBack(handle);
-    return Refuse(call, Annotate(std::move(lent), "not sent"));
+  if (call.loan != nullptr) {
+    absl::Status lent =
+        lent_.Lend(*connection_, call, {handle.slot, handle.generation}, *frame + kCallHeaderBytes);
+    if (!lent.ok()) {
+      connection_->Abandon();
+      sent_.GiveBack(handle);
+      return Refuse(call, Annotate(std::move(lent), "not sent"));
+    }
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
-                *frame, windows);
+                *frame, windows, !extras.empty());
+  if (!extras.empty()) EncodeExtrasBlock(extras, *frame + extras_at);
   if (call.request != nullptr) {
     EncodeRequestTo(*call.request, *frame + header_bytes);
   } else {
@@ -378,7 +413,7 @@ void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
-  if (kind != static_cast<uint16_t>(CallFrameKind::kReply)) {
+  if (kind != static_cast<uint16_t>(CallFrameKind::kReply) && kind != kReplyWithExtras) {
     return ProtocolError("neither a reply nor a release");
   }
   ReplyHeader header;
@@ -399,7 +434,7 @@ WEFT_INLINE void ClientCalls::OnOkReply(ByteSpan frame) {
     return ProtocolError("a reply to no call");
   answered_ = true;
   ClientCall* const call = slot->call;
-  if (call != nullptr && call->loan == nullptr &&
+  if (call != nullptr && call->is_plain &&
       IsDecoded(frame.subspan(kCallHeaderBytes), *call, max_reply_bytes_)) [[likely]] {
     EndWell(*call);
   } else {
@@ -422,6 +457,12 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
     return lent_.Release(*connection_, CallIdOf(frame));
   }
   absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
+  if (!TakeExtras(header.extras, *call, &outcome)) {
+    // Nothing of it is to be trusted.
+    outcome = WithDelivery(absl::DataLossError(StrCat("the metadata of the reply from ", address_,
+                                                      " cannot be decoded")),
+                           Delivery::kMayHaveRun);
+  }
   if (call->loan == nullptr) return End(*call, std::move(outcome));
   lent_.EndWhenReclaimed(*connection_, *call, std::move(outcome));
 }
@@ -455,7 +496,11 @@ WEFT_INLINE void ClientCalls::EndWell(ClientCall& call) {
 
 void ClientCalls::End(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
-  if (call.loan != nullptr) LentMemory::EndLoan(call);
+  if (!call.is_plain) {
+    call.is_plain = true;
+    if (call.loan != nullptr) LentMemory::EndLoan(call);
+    if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach();
+  }
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));
@@ -477,12 +522,29 @@ void ClientCalls::Expire(ClientCall& call) {
   }
   if (call.state == ClientCall::State::kReclaiming)
     return End(call, LateReclaimError(call, address_));
-  WEFT_CHECK(call.state == ClientCall::State::kSent);
-  sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
-  FlushUnlessInTurn();
+  Abandon(call);
   End(call, WithDelivery(absl::DeadlineExceededError(
                              StrCat(after, " (the request was sent and may have run)")),
                          Delivery::kMayHaveRun));
+}
+
+void ClientCalls::Cancel(ClientCall& call) {
+  if (call.state == ClientCall::State::kQueued) {
+    waiting_.Remove(call);
+    return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
+                                  Delivery::kNotSent));
+  }
+  if (call.state == ClientCall::State::kSent) Abandon(call);
+  End(call, WithDelivery(absl::CancelledError(
+                             "cancelled by the caller (the request was sent and may have run)"),
+                         Delivery::kMayHaveRun));
+}
+
+// Nobody waits for the reply any more. The server is told.
+void ClientCalls::Abandon(ClientCall& call) {
+  WEFT_CHECK(call.state == ClientCall::State::kSent);
+  sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
+  FlushUnlessInTurn();
 }
 
 // False: there is no room now.

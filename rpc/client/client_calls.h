@@ -117,6 +117,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void StartFromCallback(CallbackCall& call, const absl::Status& valid);
   // The call's deadline has passed: completes it. REQUIRES: not kDone.
   void Expire(ClientCall& call);
+  // Its caller gives it up: completes it with CANCELLED. REQUIRES: not kNew, not kDone.
+  void Cancel(ClientCall& call);
 
   // Sends what was committed.
   void Flush() {
@@ -179,7 +181,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent TrySend(ClientCall& call);
   Sent Send(ClientCall& call, uint16_t method);
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
-  Sent SendWithWindows(ClientCall& call, uint16_t method);
+  Sent SendWithMore(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
   bool SendCancel(SlabHandle slot);
   CallbackCall& MakeCallbackCall();
@@ -191,6 +193,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void OnOtherFrame(ByteSpan frame);
   void OnReleased(ByteSpan frame);
   void ProtocolError(std::string_view what);
+  void Abandon(ClientCall& call);
   void End(ClientCall& call, absl::Status status);
   void EndWell(ClientCall& call);
   void EndSent(uint64_t first_unsent, const absl::Status& not_sent,
@@ -221,6 +224,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   LentMemory lent_;
   uint32_t max_windows_ = 0;            // in one request; as many as both sides allow
+  uint32_t max_extras_ = 0;             // bytes, in one request; the same
   EarlyEnds<CallbackCall> early_ends_;  // count() <= max_queued_calls
 };
 

@@ -20,6 +20,7 @@ std::string Hello(const ChannelOptions& options) {
   hello.set_max_outstanding_calls(options.max_outstanding_calls);
   hello.set_max_reply_bytes(options.max_reply_bytes);
   hello.set_max_windows(kMaxWindows);
+  hello.set_max_extras_bytes(kMaxExtrasBytes);
   return hello.SerializeAsString();
 }
 

@@ -85,7 +85,7 @@ ServerBulk& ServerContext::bulk() {
 void ServerCall::BeginBulk(std::span<const Window> windows) {
   if (bulk_ == nullptr) bulk_ = std::make_unique<ServerBulk>(this);
   bulk_->Begin(connection_, windows);
-  uses_bulk_ = true;
+  uses_more_ = uses_bulk_ = true;
 }
 
 void ServerCall::TakeWindows(std::span<const Window> windows) {
@@ -93,9 +93,54 @@ void ServerCall::TakeWindows(std::span<const Window> windows) {
   BeginBulk(windows);
 }
 
+// --- extras -------------------------------------------------------------------------------------
+
+void ServerCall::BeginExtras() {
+  if (extras_.load(std::memory_order_relaxed) == nullptr) {
+    extras_.store(new ServerExtras(this), std::memory_order_release);
+  }
+  uses_more_ = uses_extras_ = true;
+}
+
+void ServerCall::EndExtras() {
+  ServerExtras& extras = Extras();
+  extras.Forget();
+  extras.StopWatching(connection_->core().engine().timers());
+}
+
+const Metadata& ServerContext::metadata() const {
+  static const auto* const none = new Metadata;
+  const auto& call = static_cast<const ServerCall&>(*this);
+  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : *none;
+}
+
+absl::Status ServerContext::AddReplyMetadata(std::string_view key, std::string_view value) {
+  return static_cast<ServerCall&>(*this).Extras().reply.Add(key, value);
+}
+
+void ServerContext::OnCancel(Function<void()> callback) {
+  auto& call = static_cast<ServerCall&>(*this);
+  ServerExtras& extras = call.Extras();
+  if (!extras.OnCancel(callback)) return callback();
+  EngineCore& engine = call.connection_->core().engine();
+  // For a handler on an executor the deadline is watched already.
+  if (deadline_ns_ != kNever && engine.OnEngine()) {
+    extras.WatchDeadline(engine.timers(), deadline_ns_);
+  }
+}
+
+// --- cancelling ---------------------------------------------------------------------------------
+
 void ServerCall::Cancel() {
   cancelled_.store(true, std::memory_order_relaxed);
   if (has_windows_) connection_->TakeBack(*this);
+  SetCancelled();
+}
+
+void ServerCall::SetCancelled() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  // Of an earlier call, perhaps: then nobody wants to be told.
+  if (ServerExtras* const extras = extras_.load(std::memory_order_acquire)) extras->Run();
 }
 
 namespace internal {

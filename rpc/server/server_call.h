@@ -31,6 +31,7 @@
 #include "core/intrusive_list.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/server_bulk.h"
+#include "rpc/server/server_extras.h"
 #include "rpc/server/unary_call.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
@@ -43,11 +44,16 @@ class ServerConnection;
 class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, private ListNode<> {
  public:
   ServerCall() = default;
+  ~ServerCall() { delete extras_.load(std::memory_order_relaxed); }
 
   // Finish() of a HandledCall elsewhere than in a handler that runs on the engine's thread.
   void FinishLater(absl::Status status);
   // The engine's part of a Finish() on another thread.
   void CompleteHandedOver();
+
+  // Nobody waits for the reply any more: the handler can see it, and is told if it wants to be. It
+  // may finish the call inside. Engine thread.
+  void SetCancelled();
 
  private:
   friend class ServerContext;
@@ -65,7 +71,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     id_ = id;
     state_ = State::kRunning;
     request_bytes_ = 0;
-    has_windows_ = uses_bulk_ = released_ = finished_ = false;
+    has_windows_ = uses_more_ = uses_bulk_ = uses_extras_ = released_ = finished_ = false;
     cancelled_.store(false, std::memory_order_relaxed);
   }
   // It came with windows.
@@ -88,6 +94,14 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   void Cancel();
   // Makes bulk_ ready for the present call.
   void BeginBulk(std::span<const Window> windows);
+  // Of the present call.
+  ServerExtras& Extras() {
+    if (!uses_extras_) BeginExtras();
+    return *extras_.load(std::memory_order_relaxed);
+  }
+  void BeginExtras();
+  // The handler has finished: it is not told of a cancel any more. REQUIRES: uses_extras_.
+  void EndExtras();
   // It is over.
   void End() {
     state_ = State::kFree;
@@ -123,7 +137,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   CallId id_;  // of the present or last call
   State state_ = State::kFree;
   bool has_windows_ = false;   // the present call
+  bool uses_more_ = false;     // the present call: one of the next two
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
+  bool uses_extras_ = false;   // the present call: *extras_ is its own. The handler's thread
   bool released_ = false;      // the client has been, or will be, told so
   bool release_owed_ = false;  // will be: there was no credit
   uint8_t calls_to_look_ = kCallsPerLook;
@@ -136,6 +152,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   CallSlots::Slot* slot_ = nullptr;      // while not kFree
   ServerCall* next_finished_ = nullptr;  // FinishedCalls
   ServerCall* next_spare_ = nullptr;     // ServerCalls
+  // Made on the handler's thread, seen by the engine's; own.
+  std::atomic<ServerExtras*> extras_{nullptr};
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };

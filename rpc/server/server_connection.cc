@@ -13,6 +13,7 @@
 #include "core/trace.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_core.h"
+#include "rpc/wire/extras.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 
@@ -97,6 +98,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   max_reply_bytes_ =
       static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
+  max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind));
   slots_.Reserve(slots);
@@ -121,8 +123,8 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
     ServerCall& call = *slot.call;
     if (call.state_ == ServerCall::State::kReplying) return Free(call);
-    call.cancelled_.store(true, std::memory_order_relaxed);
     if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
+    call.SetCancelled();
   });
   if (--running_ == 0) core_.Retire(this);
 }
@@ -142,24 +144,49 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
-  const uint32_t windows = kind >> 8;
-  if (kind != RequestKind(windows) || windows > max_windows_) {
+  const bool has_extras = (kind & kExtrasBit) != 0;
+  const uint32_t windows = static_cast<uint32_t>(kind & ~kExtrasBit) >> 8;
+  if (kind != RequestKind(windows, has_extras) || windows > max_windows_) {
     return ProtocolError("neither a request nor a cancel");
   }
-  OnRequestWithWindows(frame, windows);
+  OnRequestWithMore(frame, windows, has_extras);
 }
 
-WEFT_COLD void ServerConnection::OnRequestWithWindows(ByteSpan frame, uint32_t count) {
+WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t count,
+                                                   bool has_extras) {
   ByteSpan body;
   std::array<Window, kMaxWindows> windows;
   const RequestHeader header = DecodeRequest(frame, &body);
   if (!DecodeWindows(count, &body, &windows)) {
     return ProtocolError("a request with windows that make no sense");
   }
+  ByteSpan extras;
+  Metadata metadata;
+  if (has_extras && !(DecodeExtrasBlock(&body, &extras) &&
+                      DecodeExtras(extras, &metadata, /*details=*/nullptr))) {
+    return ProtocolError("a request with metadata that makes no sense");
+  }
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
-  call->TakeWindows(std::span(windows).first(count));
+  if (count > 0) call->TakeWindows(std::span(windows).first(count));
+  if (has_extras && !TakeExtras(*call, extras.size(), std::move(metadata))) return;
   Accept(*call, header, body);
+}
+
+// False: these are too many bytes, and the call has ended.
+bool ServerConnection::TakeExtras(ServerCall& call, size_t bytes, Metadata metadata) {
+  ServerStats& stats = core_.stats();
+  if (bytes > core_.options().max_running_bytes - stats.running_bytes) {
+    ++stats.requests;
+    ++stats.refused;
+    Complete(call, RunningBytesError());
+    return false;
+  }
+  stats.running_bytes += bytes;
+  ServerExtras& extras = call.Extras();
+  extras.received = std::move(metadata);
+  extras.charged_bytes = static_cast<uint32_t>(bytes);
+  return true;
 }
 
 WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
@@ -249,6 +276,13 @@ WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* ent
   Complete(call, WhyRefused(call, entry, method, body));
 }
 
+absl::Status ServerConnection::RunningBytesError() const {
+  return NotRunError(
+      absl::StatusCode::kResourceExhausted,
+      StrCat("requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
+             core_.options().max_running_bytes, " at most (not run, safe to retry)"));
+}
+
 absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
                                           uint16_t method, ByteSpan body) const {
   if (core_.draining()) {
@@ -266,11 +300,7 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                               core_.options().max_request_bytes, " (not run)"));
   }
   if (call.request_bytes_ == 0 && !body.empty()) {
-    return NotRunError(
-        absl::StatusCode::kResourceExhausted,
-        StrCat("requests of ", core_.stats().running_bytes,
-               " bytes are running; this server takes ", core_.options().max_running_bytes,
-               " at most (not run, safe to retry)"));
+    return RunningBytesError();
   }
   if (call.cancelled()) {
     return NotRunError(absl::StatusCode::kCancelled,
@@ -299,6 +329,9 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr) [[unlikely]] {
+    if (call.deadline_ns_ != kNever) {
+      call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
+    }
     entry.executor->Run(HandlerTask(&call, &entry));
   } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
     AnswerInTurn(call);
@@ -322,7 +355,7 @@ void ServerConnection::OnCancel(ByteSpan frame) {
 // Of a call that its handler has finished before it returned: most calls.
 WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
   // Replies that wait for credit are not overtaken.
-  if (connection_ != nullptr && !call.uses_bulk_ && call.status_.ok() && waiting_replies_ == 0 &&
+  if (connection_ != nullptr && !call.uses_more_ && call.status_.ok() && waiting_replies_ == 0 &&
       TrySendReply(call)) [[likely]]
     return FreeAnswered(call);
   Complete(call, std::move(call.status_));
@@ -331,6 +364,7 @@ WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   // With transfers under way it comes here again.
   if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
+  if (call.uses_extras_) call.EndExtras();
   call.status_ = std::move(status);
   AnswerSlowly(call);
 }
@@ -370,6 +404,8 @@ template <class Write>
 WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, Write write) {
   if (call.cancelled() || bytes > max_reply_bytes_) [[unlikely]]
     return false;
+  if (call.uses_more_) [[unlikely]]
+    return TrySendWithExtras(call, bytes, write);
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return false;
@@ -379,6 +415,30 @@ WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, W
   call.reply_bytes_ = static_cast<uint32_t>(bytes);
   ++core_.stats().replies_ok;
   return true;
+}
+
+// The rest of TrySendBody(), for a call that may have metadata for its caller.
+WEFT_COLD bool ServerConnection::TrySendWithExtras(ServerCall& call, size_t bytes,
+                                                   absl::FunctionRef<void(std::byte*)> write) {
+  const std::string extras = ReplyExtras(call);
+  const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
+  const MessageSpace frame = connection_->Append(header_bytes + bytes);
+  if (frame.data == nullptr) return false;
+  EncodeReply({call.id_, 0, 0, /*not_run=*/false, AsBytes(extras)}, frame.data);
+  if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
+  write(frame.data + header_bytes);
+  Trace(TracePoint::kWritten);
+  call.reply_bytes_ = static_cast<uint32_t>(bytes);
+  ++core_.stats().replies_ok;
+  return true;
+}
+
+// What goes in front of the reply, or of the error that the call has ended with; empty: nothing.
+std::string ServerConnection::ReplyExtras(const ServerCall& call) const {
+  if (max_extras_ < kMaxExtrasBytes) return {};
+  return EncodeExtras(
+      call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->reply : Metadata(),
+      call.status_);
 }
 
 // False: no credit, or the reply cannot be sent at all: CheckReply() knows.
@@ -414,15 +474,20 @@ WEFT_INLINE bool ServerConnection::TrySendMessage(ServerCall& call) {
 }
 
 absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
-  if (call.cancelled()) return absl::CancelledError();  // nobody reads it
+  if (call.cancelled()) {  // nobody reads it, but for a caller whose clock is slower
+    return call.remaining_us() == 0 ? absl::DeadlineExceededError("the handler took too long")
+                                    : absl::CancelledError();
+  }
   const LayoutSide side = ReplyLayout(call);
   const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
                        : side.fixed()       ? side.fixed_bytes
                                             : side.type->to_protobuf(call.reply_.record).size();
-  if (bytes > max_reply_bytes_) {
+  const size_t most = std::min<size_t>(
+      max_reply_bytes_, kMaxPayloadBytes - ExtrasBlockBytes(call.uses_extras_ ? max_extras_ : 0));
+  if (bytes > most) {
     return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
-                                               bytes, " bytes; this client takes at most ",
-                                               max_reply_bytes_, " (the request has run)"));
+                                               bytes, " bytes; this client takes at most ", most,
+                                               " (the request has run)"));
   }
   if (side.type == nullptr && !call.reply_.message->IsInitialized()) {
     return absl::InternalError(
@@ -434,14 +499,16 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
 
 bool ServerConnection::TrySendError(ServerCall& call) {
   const std::string_view text = CutStatusText(ToStd(call.status_.message()));
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + text.size());
+  const std::string extras = ReplyExtras(call);
+  const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
+  absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + text.size());
   if (!frame.ok()) return false;
   EncodeReply({call.id_, static_cast<uint16_t>(call.status_.code()),
-               static_cast<uint32_t>(text.size()), IsNotRun(call.status_)},
+               static_cast<uint32_t>(text.size()), IsNotRun(call.status_), AsBytes(extras)},
               *frame);
-  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(),
-              *frame + kCallHeaderBytes);
-  connection_->Commit(kCallHeaderBytes + text.size());
+  if (!extras.empty()) EncodeExtrasBlock(extras, *frame + kCallHeaderBytes);
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), *frame + header_bytes);
+  connection_->Commit(header_bytes + text.size());
   ++core_.stats().replies_failed;
   return true;
 }
@@ -499,6 +566,12 @@ void ServerConnection::Free(ServerCall& call) {
   if (IntrusiveList<ServerCall>::IsLinked(&call)) {
     IntrusiveList<ServerCall>::Remove(&call);
     --waiting_replies_;
+  }
+  if (call.uses_extras_) {
+    ServerExtras& extras = call.Extras();
+    core_.stats().running_bytes -= std::exchange(extras.charged_bytes, 0);
+    extras.received.Clear();
+    extras.reply.Clear();
   }
   call.status_ = absl::OkStatus();
   FreeAnswered(call);

@@ -18,8 +18,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "core/cache_line.h"
 #include "core/huge_page_arena.h"
@@ -82,7 +84,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status AgreeWith(const std::string& client_hello);
 
   void OnOtherFrame(ByteSpan frame);
-  void OnRequestWithWindows(ByteSpan frame, uint32_t count);
+  void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras);
+  bool TakeExtras(ServerCall& call, size_t bytes, Metadata metadata);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
@@ -93,6 +96,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
   void Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method, ByteSpan body);
+  absl::Status RunningBytesError() const;
   absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
@@ -100,6 +104,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void AnswerInTurn(ServerCall& call);
   void AnswerSlowly(ServerCall& call);
   absl::Status CheckReply(const ServerCall& call) const;
+  std::string ReplyExtras(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
   bool TrySendInLayout(ServerCall& call);
@@ -107,6 +112,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendMessage(ServerCall& call);
   template <class Write>
   bool TrySendBody(ServerCall& call, size_t bytes, Write write);
+  bool TrySendWithExtras(ServerCall& call, size_t bytes, absl::FunctionRef<void(std::byte*)> write);
   bool TrySendError(ServerCall& call);
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
@@ -126,6 +132,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   // The rest.
   uint32_t max_windows_ = 0;           // of one request; as many as both sides allow
+  uint32_t max_extras_ = 0;            // bytes, of one reply; the same
   IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
   uint32_t releases_owed_ = 0;         // calls with release_owed_
   TransferQueue transfers_{this};

@@ -1,23 +1,26 @@
 // What a handler may know about the call it runs.
 //
-// What it returns to its caller is the code and the text of a status; payloads, a Delivery among
-// them, do not travel (weft/status.h).
+// Of the status that it returns, code, text and payloads reach its caller, but for a Delivery, which
+// says nothing of this call (weft/status.h).
 //
-// Threads: cancelled() and remaining_us() from any thread; bulk() as it says; the rest is constant
-//   during a call.
+// Threads: cancelled() and remaining_us() from any thread; the handler's own for OnCancel(),
+//   AddReplyMetadata() and bulk(); the rest is constant during a call.
 // Lifetime: valid until the call is finished: until a synchronous handler returns, or until
 //   UnaryCall::Finish().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "absl/status/status.h"
+#include "core/function.h"
 #include "rpc/wire/service.h"
 #include "transport/path.h"
 
 namespace weft {
 
+class Metadata;
 class ServerBulk;
 
 class ServerContext {
@@ -25,10 +28,17 @@ class ServerContext {
   ServerContext(const ServerContext&) = delete;
   ServerContext& operator=(const ServerContext&) = delete;
 
-  // Nobody waits for the reply any more: the caller's deadline has passed, its connection is gone,
-  // or the server shuts down. A long handler looks from time to time and gives up. (Callers cannot
-  // cancel a call yet but by destroying the channel.)
+  // Nobody waits for the reply any more: the caller has cancelled, its deadline has passed, its
+  // connection is gone, or the server shuts down. A long handler looks from time to time and gives
+  // up, or asks to be told (OnCancel()).
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+  // `callback` runs once, on the engine's thread, when the call is cancelled: by its caller, its
+  // deadline, the loss of its connection, or the end of a Shutdown()'s grace. If it is already, it
+  // runs here and now. It may finish the call. When the handler finishes the call first it does not
+  // run; on another thread it may then still be running. A second one takes the place of the first.
+  // REQUIRES: called before the handler has returned.
+  void OnCancel(Function<void()> callback);
 
   // Time left until the caller's deadline: 0 when it has passed, kNoDeadline when there is none.
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
@@ -36,6 +46,12 @@ class ServerContext {
 
   // The method that runs.
   const MethodDescriptor& method() const { return *method_; }
+
+  // What the caller has sent beside the request (ClientContext::AddMetadata()).
+  const Metadata& metadata() const;
+  // Travels with the reply or the error, to callers with a ClientContext. Errors:
+  // Metadata::Add()'s.
+  absl::Status AddReplyMetadata(std::string_view key, std::string_view value);
 
   // How the caller is connected, with its address.
   const PathInfo& path() const;

@@ -33,6 +33,7 @@ ListenOptions ServerCore::MakeListenOptions() const {
   hello.set_max_request_bytes(options_.max_request_bytes);
   hello.set_name(options_.name);
   hello.set_max_windows(kMaxWindows);
+  hello.set_max_extras_bytes(kMaxExtrasBytes);
   methods_.Describe(&hello);
   ListenOptions listen;
   listen.link = options_.link;

@@ -24,13 +24,18 @@ class ProbeService : public Probe::Service {
   absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
     ++echoes;
     last_remaining_us = context.remaining_us();
+    if (look) look(context);
     *reply = request;
     return absl::OkStatus();
   }
-  absl::Status Fail(ServerContext&, const Failure& request, Data*) override {
+  absl::Status Fail(ServerContext& context, const Failure& request, Data*) override {
+    if (look) look(context);
     return absl::Status(static_cast<absl::StatusCode>(request.code()), request.text());
   }
-  void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
+  void StartHold(HeldCall call) override {
+    if (look) look(call.context());
+    held.push_back(std::move(call));
+  }
   absl::Status DropHeld(ServerContext&, const Data&, Data*) override {
     held.clear();
     return absl::OkStatus();
@@ -52,6 +57,7 @@ class ProbeService : public Probe::Service {
     call.Finish(std::move(status));
   }
 
+  Function<void(ServerContext&)> look;  // of Echo, Fail and Hold, first
   int echoes = 0;
   uint64_t last_remaining_us = 0;
   std::deque<HeldCall> held;

@@ -85,6 +85,17 @@ inline Bytes RequestWithWindows(CallId id, uint16_t method, const std::vector<Wi
   return frame;
 }
 
+// A request whose extras are `extras`, whatever they are.
+inline Bytes RequestWithExtras(CallId id, uint16_t method, const std::string& extras,
+                               const std::string& body = "") {
+  const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
+  Bytes frame(body_at + body.size());
+  EncodeRequest({id, method, 0}, frame.data(), /*windows=*/0, /*has_extras=*/true);
+  if (!extras.empty()) EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
+  std::memcpy(frame.data() + body_at, body.data(), body.size());
+  return frame;
+}
+
 inline Bytes Notice(CallFrameKind kind, CallId id) {
   Bytes frame(kCallHeaderBytes);
   EncodeNotice(kind, id, frame.data());
@@ -96,6 +107,17 @@ inline Bytes Reply(CallId id, uint16_t status, uint32_t text_bytes, const std::s
   Bytes frame(kCallHeaderBytes + body.size());
   EncodeReply({id, status, text_bytes}, frame.data());
   std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
+  return frame;
+}
+
+inline Bytes ReplyWithExtras(CallId id, uint16_t status, const std::string& extras,
+                             const std::string& body) {
+  const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
+  Bytes frame(body_at + body.size());
+  const auto text_bytes = static_cast<uint32_t>(status == 0 ? 0 : body.size());
+  EncodeReply({id, status, text_bytes, /*not_run=*/false, AsBytes(extras)}, frame.data());
+  EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
+  std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;
 }
 

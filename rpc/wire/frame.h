@@ -2,31 +2,37 @@
 //
 // Each transport message is one frame: a header of 16 bytes, little-endian, and a body.
 //
-//   request   {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}  body: windows,
-//                                                                then the request
+//   request   {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}
+//                                                        body: windows, extras, then the request
 //   reply     {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}
-//                                                                body: the status text,
-//                                                                then (status OK only) the reply
+//                                                        body: extras, then the status text or
+//                                                        (status OK) the reply
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
-// is; the high byte is the number of windows of a request, else 0. The highest bit of `status` is
-// set in an error whose call was not run: no handler has seen it.
+// is; the lower seven bits of the high byte are the number of windows of a request, else 0; the
+// highest bit of a request or a reply is set if it has extras. The highest bit of `status` is set
+// in an error whose call was not run: no handler has seen it.
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
+// Extras (extras.h) are {u32 bytes, u32 0}, so many bytes, at least one, and zeros up to a multiple
+// of 8.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <cstring>
+#include <string_view>
 
 #include "core/bytes.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
+#include "weft/metadata.h"
 
 namespace weft {
 
@@ -49,6 +55,13 @@ inline constexpr uint32_t kMaxOutstandingCalls = 4096;
 // finely belongs in a RemoteRegion), and their table leaves an eager frame to the request.
 inline constexpr uint32_t kMaxWindows = 8;
 inline constexpr size_t kWindowBytes = 32;
+
+// In the kind of a request or a reply: it has extras.
+inline constexpr uint16_t kExtrasBit = 0x8000;
+inline constexpr size_t kExtrasHeaderBytes = 8;
+// Of extras, encoded: metadata and the details of an error have half each. Told in the hello by a
+// side that takes extras.
+inline constexpr uint32_t kMaxExtrasBytes = 2 * kMaxMetadataBytes;
 
 enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3, kReleased = 4 };
 
@@ -77,6 +90,7 @@ struct ReplyHeader {
   uint16_t status = 0;  // absl::StatusCode
   uint32_t text_bytes = 0;
   bool not_run = false;  // errors only
+  ByteSpan extras = {};  // in front of the text or the reply; empty: there are none
 };
 
 // In the status of a reply.
@@ -88,9 +102,12 @@ inline uint16_t CallFrameKindOf(ByteSpan frame) {
 }
 
 // The kind of a request with `windows` windows.
-constexpr uint16_t RequestKind(uint32_t windows) {
-  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8);
+constexpr uint16_t RequestKind(uint32_t windows, bool has_extras = false) {
+  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8 |
+                               (has_extras ? kExtrasBit : 0u));
 }
+// Whether a frame that is not a plain reply is one with extras.
+constexpr uint16_t kReplyWithExtras = static_cast<uint16_t>(CallFrameKind::kReply) | kExtrasBit;
 
 // A header in two words. REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
 inline void EncodeCallHeader(CallId id, uint16_t number, uint16_t kind, uint32_t last,
@@ -99,14 +116,17 @@ inline void EncodeCallHeader(CallId id, uint16_t number, uint16_t kind, uint32_t
   StoreLe64(to + 8, uint64_t{last} << 32 | uint32_t{kind} << 16 | number);
 }
 
-inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t windows = 0) {
-  EncodeCallHeader(header.id, header.method, RequestKind(windows), header.remaining_us, to);
+inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t windows = 0,
+                          bool has_extras = false) {
+  EncodeCallHeader(header.id, header.method, RequestKind(windows, has_extras), header.remaining_us,
+                   to);
 }
 
 inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
   const uint32_t status = header.status | (header.not_run ? kNotRunBit : 0u);
+  const auto kind = static_cast<uint16_t>(CallFrameKind::kReply);
   EncodeCallHeader(header.id, static_cast<uint16_t>(status),
-                   static_cast<uint16_t>(CallFrameKind::kReply), header.text_bytes, to);
+                   header.extras.empty() ? kind : kReplyWithExtras, header.text_bytes, to);
 }
 
 // A frame that says nothing but its kind: kCancel or kReleased.
@@ -125,6 +145,36 @@ inline void EncodeWindow(const Window& window, std::byte* to) {
   StoreLe32(to + 28, 0);
 }
 
+// What extras of `bytes` take in a frame; of 0 bytes: nothing.
+constexpr size_t ExtrasBlockBytes(size_t bytes) {
+  return bytes == 0 ? 0 : kExtrasHeaderBytes + ((bytes + 7) & ~size_t{7});
+}
+
+// REQUIRES: 1..2^32-1 bytes; ExtrasBlockBytes() of them writable at `to`.
+inline void EncodeExtrasBlock(std::string_view extras, std::byte* to) {
+  StoreLe32(to, static_cast<uint32_t>(extras.size()));
+  StoreLe32(to + 4, 0);
+  std::memcpy(to + kExtrasHeaderBytes, extras.data(), extras.size());
+  std::byte* const end = to + kExtrasHeaderBytes + extras.size();
+  std::memset(end, 0, static_cast<size_t>(to + ExtrasBlockBytes(extras.size()) - end));
+}
+
+// Takes extras off the front of a body. False: there are none, or more than kMaxExtrasBytes, or
+// more than the body has; or what must be 0 is not.
+[[nodiscard]] inline bool DecodeExtrasBlock(ByteSpan* body, ByteSpan* extras) {
+  if (body->size() < kExtrasHeaderBytes) return false;
+  const uint32_t bytes = LoadLe32(body->data());
+  if (LoadLe32(body->data() + 4) != 0 || bytes == 0 || bytes > kMaxExtrasBytes) return false;
+  const size_t block_bytes = ExtrasBlockBytes(bytes);
+  if (block_bytes > body->size()) return false;
+  *extras = body->subspan(kExtrasHeaderBytes, bytes);
+  for (const std::byte zero : body->first(block_bytes).subspan(kExtrasHeaderBytes + bytes)) {
+    if (zero != std::byte{0}) return false;
+  }
+  *body = body->subspan(block_bytes);
+  return true;
+}
+
 // REQUIRES (all Decode*): CallFrameKindOf(frame) is that kind. `body` begins with the windows.
 inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   const std::byte* at = frame.data();
@@ -133,7 +183,8 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
 }
 
 // False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error
-// has bytes after its text, the code is none of absl::StatusCode, or an OK call was not run.
+// has bytes after its text, the code is none of absl::StatusCode, an OK call was not run, or the
+// extras are none.
 [[nodiscard]] inline bool DecodeReply(ByteSpan frame, ReplyHeader* header, ByteSpan* body) {
   constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
   const std::byte* at = frame.data();
@@ -141,8 +192,12 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   *header = {{LoadLe32(at), LoadLe32(at + 4)},
              static_cast<uint16_t>(status & ~kNotRunBit),
              LoadLe32(at + 12),
-             (status & kNotRunBit) != 0};
+             (status & kNotRunBit) != 0,
+             {}};
   *body = frame.subspan(kCallHeaderBytes);
+  if (CallFrameKindOf(frame) == kReplyWithExtras && !DecodeExtrasBlock(body, &header->extras)) {
+    return false;
+  }
   if (header->status == 0) return header->text_bytes == 0 && !header->not_run;
   return header->status <= kLastStatusCode && header->text_bytes <= kMaxStatusText &&
          header->text_bytes == body->size();

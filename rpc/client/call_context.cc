@@ -1,0 +1,89 @@
+#include "rpc/client/call_context.h"
+
+#include <utility>
+
+#include "rpc/client/client_calls.h"
+#include "rpc/operation/on_engine.h"
+#include "rpc/wire/extras.h"
+#include "weft/status.h"
+
+namespace weft {
+
+absl::Status CallContext::AddMetadata(std::string_view key, std::string_view value) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (begun_) {
+      return absl::FailedPreconditionError("the call of this context has been started already");
+    }
+  }
+  return metadata_.Add(key, value);
+}
+
+absl::Status CallContext::Begin(EngineCore& engine) {
+  const std::lock_guard lock(mutex_);
+  if (begun_) {
+    return WithDelivery(
+        absl::FailedPreconditionError("a ClientContext is for one call, and has had it (not sent)"),
+        Delivery::kNotSent);
+  }
+  if (cancelled_) {
+    return WithDelivery(absl::CancelledError("cancelled before the call was started (not sent)"),
+                        Delivery::kNotSent);
+  }
+  begun_ = true;
+  engine_ = &engine;
+  extras_ = EncodeExtras(metadata_);
+  return absl::OkStatus();
+}
+
+void CallContext::Reset() {
+  const std::lock_guard lock(mutex_);
+  begun_ = false;
+  engine_ = nullptr;
+}
+
+absl::Status CallContext::Cancel() {
+  const std::lock_guard lock(mutex_);
+  if (engine_ != nullptr && !cancelled_) {
+    const bool posted = engine_->Post([self = shared_from_this()] {
+      if (self->call_ != nullptr) self->call_->client->Cancel(*self->call_);
+    });
+    if (!posted) return InboxFullError();
+  }
+  cancelled_ = true;
+  return absl::OkStatus();
+}
+
+bool CallContext::Attach(ClientCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (cancelled_) return false;
+  call_ = &call;
+  return true;
+}
+
+void CallContext::Detach() {
+  const std::lock_guard lock(mutex_);
+  call_ = nullptr;
+  engine_ = nullptr;  // which may be gone before this
+}
+
+bool CallContext::TakeReply(ByteSpan extras, absl::Status* status) {
+  return DecodeExtras(extras, &reply_metadata_, status->ok() ? nullptr : status);
+}
+
+// --- for the caller -----------------------------------------------------------------------------
+
+ClientContext::ClientContext() : shared_(std::make_shared<CallContext>()) {}
+ClientContext::~ClientContext() = default;
+
+absl::Status ClientContext::AddMetadata(std::string_view key, std::string_view value) {
+  return shared_->AddMetadata(key, value);
+}
+
+absl::Status ClientContext::Cancel() { return shared_->Cancel(); }
+
+const Metadata& ClientContext::reply_metadata() const { return shared_->reply_metadata(); }
+
+CallContext& ContextOf(ClientContext& context) { return *context.shared_; }
+
+}  // namespace weft

@@ -1,0 +1,26 @@
+// The extras of a frame: metadata, and what an error's status carries beside its text.
+//
+// They stand in front of the body, behind the windows, in frames whose kind has kExtrasBit
+// (frame.h). Most frames have none, and pay nothing for it.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "weft/metadata.h"
+
+namespace weft {
+
+// At most kMaxExtrasBytes; empty: there is nothing to say. Of `details` the payloads count, without
+// those that are Weft's own ("weft."): the first ones that fit into kMaxMetadataBytes.
+std::string EncodeExtras(const Metadata& metadata, const absl::Status& details = {});
+
+// False: no peer of this protocol encodes them so. `details` is an error, which gets the payloads;
+// null: there may be none.
+[[nodiscard]] bool DecodeExtras(ByteSpan encoded, Metadata* metadata, absl::Status* details);
+
+}  // namespace weft
