@@ -4,6 +4,7 @@
 // Replay a failure: random_faults_test --seed=N
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -13,28 +14,43 @@
 #include <vector>
 
 #include "core/random.h"
+#include "rpc/client/client_context.h"
 #include "rpc/testing/rpc_test.h"
+#include "weft/metadata.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
 
 uint64_t only_seed = 0;
 
-// Counts how often the handler ran for each call, by the number in its request.
+// What the servers have seen of one call.
+struct Seen {
+  int runs = 0;       // of its handler
+  int cancelled = 0;  // times that its handler was told so
+};
+
+// Counts what it sees of each call, by the number in its request.
 class CountingService final : public Probe::Service {
  public:
-  explicit CountingService(std::map<uint64_t, int>* runs, Random random)
-      : runs_(runs), random_(random) {}
+  explicit CountingService(std::map<uint64_t, Seen>* seen, Random random)
+      : seen_(seen), random_(random) {}
 
-  absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
-    ++(*runs_)[request.number()];
+  absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
+    ++(*seen_)[request.number()].runs;
     *reply = request;
+    if (const std::string* const value = context.metadata().Find("k")) {
+      EXPECT_EQ(value->size(), request.number() % 3000);
+      EXPECT_TRUE(context.AddReplyMetadata("k", *value).ok());
+    }
     if (random_.Chance(0.1)) return absl::AbortedError("handlers may fail");
     return absl::OkStatus();
   }
   void StartHold(UnaryCall<Data, Data> call) override {
-    ++(*runs_)[call.request().number()];
+    Seen& seen = (*seen_)[call.request().number()];
+    ++seen.runs;
     *call.reply() = call.request();
+    if (random_.Chance(0.5)) call.context().OnCancel([&seen] { ++seen.cancelled; });
     held.push_back(std::move(call));
   }
   // Ends a held call, or forgets it.
@@ -48,7 +64,7 @@ class CountingService final : public Probe::Service {
   std::deque<UnaryCall<Data, Data>> held;
 
  private:
-  std::map<uint64_t, int>* runs_;
+  std::map<uint64_t, Seen>* seen_;
   Random random_;
 };
 
@@ -65,6 +81,7 @@ struct Call {
   size_t bytes = 0;
   int completions = 0;
   absl::Status status;
+  std::unique_ptr<ClientContext> context;  // or none
 };
 
 class RandomFaults {
@@ -110,6 +127,8 @@ class RandomFaults {
     Check();
   }
 
+  int cancelled() const { return cancelled_; }
+
  private:
   static constexpr int kClients = 3;
   static constexpr int kSteps = 400;
@@ -120,7 +139,7 @@ class RandomFaults {
   void StartServer() {
     ServerMachine machine;
     machine.node = "server" + std::to_string(machines_.size());
-    machine.service = std::make_unique<CountingService>(&runs_, random_.Fork());
+    machine.service = std::make_unique<CountingService>(&seen_, random_.Fork());
     ServerOptions options;
     options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
     options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
@@ -157,6 +176,10 @@ class RandomFaults {
       case 11:
       case 12:
         return machines_.back().service->EndOne();
+      case 13:
+      case 14:
+      case 15:
+        return CancelOne();
       default:
         for (uint64_t n = random_.Uniform(4); n > 0; --n) StartCall(client);
     }
@@ -174,6 +197,13 @@ class RandomFaults {
       ++call->completions;
       call->status = std::move(status);
     };
+    if (random_.Chance(0.4)) {
+      call->context = std::make_unique<ClientContext>();
+      options.context = call->context.get();
+      if (random_.Chance(0.5)) {
+        EXPECT_TRUE(call->context->AddMetadata("k", std::string(call->number % 3000, 'v')).ok());
+      }
+    }
     const Data request = MakeData(call->number, call->bytes);
     if (random_.Chance(0.3)) {
       stubs_[client].Hold(request, &call->reply, options, done);
@@ -182,18 +212,34 @@ class RandomFaults {
     }
   }
 
+  // One of the last calls; it may have ended.
+  void CancelOne() {
+    if (calls_.empty()) return;
+    Call& call = *calls_[calls_.size() - 1 - random_.Uniform(std::min<size_t>(calls_.size(), 20))];
+    if (call.context != nullptr) EXPECT_TRUE(call.context->Cancel().ok());
+  }
+
   void Check() {
     int ok = 0;
     for (const std::unique_ptr<Call>& call : calls_) {
       SCOPED_TRACE(testing::Message() << "call " << call->number << ": " << call->status);
       ASSERT_EQ(call->completions, 1);
-      const int runs = runs_[call->number];
+      const int runs = seen_[call->number].runs;
       ASSERT_LE(runs, 1) << "the handler ran twice";
+      ASSERT_LE(seen_[call->number].cancelled, 1);
+      cancelled_ += absl::IsCancelled(call->status);
       if (call->status.ok()) {
         ++ok;
         ASSERT_EQ(runs, 1);
         ASSERT_EQ(call->reply.number(), call->number);
         ASSERT_EQ(call->reply.payload().size(), call->bytes);
+      }
+      if (call->context != nullptr) {
+        const std::string* const value = call->context->reply_metadata().Find("k");
+        ASSERT_TRUE(value == nullptr || value->size() == call->number % 3000);
+      }
+      if (DeliveryOf(call->status) == Delivery::kNotSent) {
+        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
       }
       if (call->status.message().find("not sent") != absl::string_view::npos ||
           call->status.message().find("not run") != absl::string_view::npos) {
@@ -214,22 +260,27 @@ class RandomFaults {
 
   Random random_;
   SimNetwork network_;
-  std::map<uint64_t, int> runs_;
+  std::map<uint64_t, Seen> seen_;
   std::deque<ServerMachine> machines_;  // the last one lives
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<Probe::Stub> stubs_;
   std::deque<std::unique_ptr<Call>> calls_;
+  int cancelled_ = 0;  // calls that ended so
 };
 
 TEST(RandomFaultsTest, EveryCallCompletesOnceAndNoHandlerRunsTwice) {
   constexpr uint64_t kSeeds = 60;
   const uint64_t first = only_seed != 0 ? only_seed : 1;
   const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
+  int cancelled = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
-    RandomFaults(seed).Run();
+    RandomFaults world(seed);
+    world.Run();
+    cancelled += world.cancelled();
     if (testing::Test::HasFailure()) return;
   }
+  EXPECT_TRUE(cancelled > 0 || only_seed != 0);
 }
 
 }  // namespace
