@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "rpc/client/client_context.h"
 #include "rpc/testing/payload_test.h"
 
 namespace weft::test {
@@ -82,6 +83,25 @@ TEST_F(BulkReclaimTest, AfterADeadlineTheServerGivesTheMemoryBackWhileItsHandler
   network_.Settle();
   EXPECT_EQ(channel_->stats().late_replies, 1u);
   EXPECT_EQ(channel_->stats().connects, 1u) << "the connection is as good as before";
+}
+
+TEST_F(BulkReclaimTest, ATransferUnderWayWhenTheCallIsCancelledEndsBeforeTheMemoryIsReclaimed) {
+  Start();
+  BulkCall bulk(*channel_);
+  ClientContext context;
+  ParcelOutcome outcome;
+  CallOptions options;
+  options.context = &context;
+  StartLongPush(bulk, &outcome, options);
+  ASSERT_TRUE(context.Cancel().ok());
+  ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
+  EXPECT_TRUE(absl::IsCancelled(outcome.status)) << outcome.status;
+  EXPECT_EQ(pushes_ended_, 0);
+  EXPECT_EQ(bulk.state(), State::kPinned);
+  EXPECT_TRUE(bulk.WaitReclaimed(1'000'000));
+  EXPECT_EQ(pushes_ended_, 1);
+  ExpectNobodyTouches(bulk);
+  EXPECT_EQ(channel_->stats().connects, 1u);
 }
 
 TEST_F(BulkReclaimTest, ATransferUnderWayAtTheDeadlineEndsBeforeTheMemoryIsReclaimed) {

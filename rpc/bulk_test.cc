@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "rpc/client/client_context.h"
 #include "rpc/testing/payload_test.h"
 
 namespace weft::test {
@@ -41,6 +42,24 @@ TEST_F(BulkTest, APayloadGoesThereAndBackAndTheMemoryIsReclaimed) {
   EXPECT_EQ(bulk.arrival(2), Arrival::kComplete);
   EXPECT_TRUE(sent.Holds(1));
   EXPECT_TRUE(sent.CanariesLive() && received.CanariesLive());
+}
+
+TEST_F(BulkTest, PayloadsAndMetadataTravelTogether) {
+  Start();
+  GuardedMemory sent(10'000);
+  GuardedMemory received(10'000);
+  sent.Fill(3);
+  BulkCall bulk(*channel_);
+  ClientContext context;
+  ASSERT_TRUE(context.AddMetadata("k", "v").ok());
+  Parcel reply;
+  bulk.Send(sent.all(), request_.mutable_data());
+  bulk.Receive(received.all());
+  const absl::Status status =
+      stub_->Exchange(request_, &reply, {.bulk = &bulk, .context = &context});
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(bulk.Received(reply.data()).ok());
+  EXPECT_TRUE(received.Holds(3));
 }
 
 TEST_F(BulkTest, PayloadsOfEverySizeArriveUnchanged) {

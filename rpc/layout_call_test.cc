@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "rpc/client/client_context.h"
 #include "rpc/generated.h"
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/raw_peer.h"
@@ -113,6 +114,19 @@ TEST_F(LayoutCallTest, EveryFormGivesTheSameValues) {
     SampleLayout again;
     ASSERT_TRUE(again.CopyFrom(message_reply).ok());
     EXPECT_TRUE(SameBytes(again, sample));
+  }
+}
+
+TEST_F(LayoutCallTest, EveryFormTravelsWithMetadata) {
+  const SampleLayout sample = MakeSample();
+  for (Service* service : {static_cast<Service*>(&messages_), static_cast<Service*>(&layouts_)}) {
+    Start(service);
+    ClientContext context;
+    ASSERT_TRUE(context.AddMetadata("k", "v").ok());
+    SampleLayout reply;
+    const absl::Status status = stub_->Mirror(sample, &reply, {.context = &context});
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(SameBytes(reply, sample));
   }
 }
 
