@@ -20,6 +20,13 @@ TEST(GuideTest, ErrorsSayWhetherTheCallMayHaveRun) {
             "UNAVAILABLE: send it again\n");
 }
 
+TEST(GuideTest, MetadataDetailsAndACancelArrive) {
+  EXPECT_EQ(OutputOf("contexts"),
+            "hello anna, 3 words\n"
+            "who are you? send the metadata \"user\"\n"
+            "CANCELLED, and the handler stopped\n");
+}
+
 TEST(GuideTest, AThousandCallsAreUnderWay) {
   EXPECT_EQ(OutputOf("async_calls"), "3000 words in 1000 calls\n");
 }
