@@ -12,7 +12,7 @@
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"
 #include "weft/status.h"
 
 namespace weft::test {

@@ -2,4 +2,4 @@
 #pragma once
 
 #include "rpc/client/client_context.h"
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"

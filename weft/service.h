@@ -3,5 +3,5 @@
 
 #include "rpc/server/server_context.h"
 #include "rpc/server/unary_call.h"
+#include "rpc/wire/metadata.h"
 #include "rpc/wire/service.h"
-#include "weft/metadata.h"

@@ -10,7 +10,8 @@
 //   UNAVAILABLE         the peer, or the way to it, is gone: try again, here or at another server
 //   DEADLINE_EXCEEDED   the time was over
 //   ABORTED             start over: a handle was revoked, or a record changed each time it was read
-//   CANCELLED           this process ended it: a ClientContext cancelled it, or a channel, an engine
+//   CANCELLED           this process ended it: a ClientContext cancelled it, or a channel, an
+//   engine
 //                       or a connection was destroyed
 //   DATA_LOSS           a peer broke the protocol, or what came is not what was sent
 //   INTERNAL            a handler did not finish its call, or a registration failed

@@ -11,7 +11,6 @@
 #include "weft/function.h"
 #include "weft/log.h"
 #include "weft/memory.h"
-#include "weft/metadata.h"
 #include "weft/metrics.h"
 #include "weft/path.h"
 #include "weft/remote_array.h"

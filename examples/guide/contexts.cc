@@ -11,7 +11,6 @@
 #include "examples/guide/guide.weft.h"
 #include "weft/channel.h"
 #include "weft/client_context.h"
-#include "weft/metadata.h"
 #include "weft/server.h"
 #include "weft/service.h"
 

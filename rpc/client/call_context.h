@@ -23,8 +23,8 @@
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "rpc/client/client_context.h"
+#include "rpc/wire/metadata.h"
 #include "transport/engine.h"
-#include "weft/metadata.h"
 
 namespace weft {
 

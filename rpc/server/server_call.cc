@@ -31,6 +31,7 @@ void ServerCall::FinishLater(absl::Status status) {
   if (connection_->core().engine().OnEngine()) {
     return connection_->Complete(*this, std::move(status));
   }
+  if (uses_extras_) Extras().Forget();
   status_ = std::move(status);
   connection_->core().FinishElsewhere(this);
 }

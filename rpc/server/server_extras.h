@@ -15,7 +15,7 @@
 
 #include "core/function.h"
 #include "core/timer_wheel.h"
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"
 
 namespace weft {
 

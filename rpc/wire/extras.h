@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"
 
 namespace weft {
 

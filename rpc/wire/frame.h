@@ -18,8 +18,8 @@
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
-// Extras (extras.h) are {u32 bytes, u32 0}, so many bytes, at least one, and zeros up to a multiple
-// of 8.
+// Extras (metadata, and the details of errors) are {u32 bytes, u32 0}, so many bytes, at least one,
+// and zeros up to a multiple of 8.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
@@ -30,9 +30,9 @@
 #include <string_view>
 
 #include "core/bytes.h"
+#include "rpc/wire/metadata.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
-#include "weft/metadata.h"
 
 namespace weft {
 

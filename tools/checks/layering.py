@@ -32,8 +32,8 @@ FACE_OF_TRANSPORT = ("weft/engine.h",)
 # What rpc/ may use of the public face: these, and headers that stand there and know nobody of ours.
 # All others are names of headers of the inside, which uses those themselves.
 FACE_FOR_THE_INSIDE = FACE_OF_TRANSPORT + (
-    "weft/channel.h", "weft/server.h", "weft/status.h", "weft/metadata.h", "weft/memory.pb.h",
-    "weft/options.pb.h", "weft/memory.proto", "weft/options.proto")
+    "weft/channel.h", "weft/server.h", "weft/status.h", "weft/memory.pb.h", "weft/options.pb.h",
+    "weft/memory.proto", "weft/options.proto")
 
 # Includes of these start with one of:
 FABRIC = ("rdma/", "infiniband/")

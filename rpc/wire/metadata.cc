@@ -1,4 +1,4 @@
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"
 
 #include <algorithm>
 
