@@ -18,10 +18,10 @@
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/tree_maker.h"
 #include "examples/testing/server_process.h"
-#include "rpc/client/bulk_call.h"
-#include "rpc/client/channel.h"
-#include "transport/buffer.h"
-#include "transport/network.h"
+#include "weft/bulk.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
+#include "weft/memory.h"
 
 namespace fileshare {
 namespace {

@@ -16,9 +16,9 @@
 #include "core/strings.h"
 #include "examples/fileshare/client/copy.h"
 #include "examples/fileshare/client/remote_folder.h"
-#include "rpc/client/channel.h"
-#include "transport/network.h"
-#include "transport/path.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
+#include "weft/path.h"
 
 ABSL_FLAG(std::string, server, "", "address of the server");
 ABSL_FLAG(std::string, paths, "", "which paths to try: shm,tcp; empty: all there are");

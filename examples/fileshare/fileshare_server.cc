@@ -20,10 +20,10 @@
 #include "examples/fileshare/thread_pool.h"
 #include "examples/fileshare/upload_table.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/server/server.h"
 #include "transport/buffer_pool.h"
-#include "transport/network.h"
-#include "transport/path.h"
+#include "weft/engine.h"
+#include "weft/path.h"
+#include "weft/server.h"
 
 ABSL_FLAG(std::string, root, "", "folder whose files are served");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",

@@ -6,8 +6,8 @@
 #include "core/strings.h"
 #include "examples/fileshare/chunk.h"
 #include "examples/fileshare/relative_path.h"
-#include "rpc/server/server_bulk.h"
-#include "rpc/server/server_context.h"
+#include "weft/bulk.h"
+#include "weft/service.h"
 
 namespace fileshare {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/function.h"
-#include "rpc/server/executor.h"
+#include "weft/server.h"
 
 namespace fileshare {
 

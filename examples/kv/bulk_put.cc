@@ -4,7 +4,7 @@
 
 #include "core/bytes.h"
 #include "core/strings.h"
-#include "rpc/server/server_bulk.h"
+#include "weft/bulk.h"
 
 namespace kv {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "examples/kv/kv_service.h"
-#include "rpc/server/unary_call.h"
-#include "transport/buffer.h"
+#include "weft/memory.h"
+#include "weft/service.h"
 
 namespace kv {
 

@@ -19,8 +19,8 @@
 #include "examples/kv/kv_service.h"
 #include "examples/kv/store.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/server/server.h"
-#include "transport/path.h"
+#include "weft/path.h"
+#include "weft/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "address to serve at: host:port, [v6]:port or unix:/path; port 0: any free one");

@@ -9,7 +9,7 @@
 #include "core/strings.h"
 #include "examples/kv/bulk_put.h"
 #include "examples/kv/bulk_size.h"
-#include "rpc/server/server_bulk.h"
+#include "weft/bulk.h"
 
 namespace kv {
 namespace {

@@ -75,6 +75,9 @@ ROOMS = {
     },
 }
 
+# What examples may use of transport/ and rpc/ beside the public face. Tests of them use what they need.
+INSIDE_FOR_EXAMPLES = ("transport/buffer_pool.h", "transport/descriptor.h")
+
 # Includers of it are compiled in another way where time stamps are asked for.
 TRACE = "core/trace.h"
 
@@ -151,6 +154,14 @@ def network_knows_another_part(source, target):
             return "a network knows transport/*.h and itself, not %s" % folder(target)
 
 
+def example_knows_the_inside(source, target):
+    """Examples are programs: what they use of Weft, users can."""
+    seen = top(target) == "rpc" or folder(target) == "transport/"  # no deeper: inside_of_transport()
+    if top(source) == "examples" and seen and (
+            target not in INSIDE_FOR_EXAMPLES and not source_tree.is_test(source)):
+        return "%s is the inside: programs use weft/*.h" % target
+
+
 def generator_from_outside(source, target):
     if target.startswith("rpc/plugin/") and not source.startswith("rpc/plugin/"):
         return "rpc/plugin/ is a program, not a library"
@@ -168,7 +179,7 @@ def room_knows_another(source, target):
 
 RULES = (wrong_direction, inside_uses_a_public_name, vocabulary_knows_the_inside, fabric_outside,
          protobuf_below, inside_of_transport, seam_knows_a_part, network_knows_another_part,
-         room_knows_another, generator_from_outside)
+         room_knows_another, example_knows_the_inside, generator_from_outside)
 
 
 def unrooted(root, source, quote, target):

@@ -48,6 +48,13 @@ class Layering(unittest.TestCase):
         self.write("rpc/d.cc", "")
         self.forbidden("rpc/e.cc", '#include "rpc/steps.h"', "time stamps")
 
+    def test_examples_use_what_programs_can(self):
+        self.allowed("examples/kv/a.cc", '#include "weft/engine.h"')
+        self.allowed("examples/kv/a_test.cc", '#include "transport/engine.h"')
+        self.forbidden("examples/kv/a.cc", '#include "transport/engine.h"', "programs use weft/*.h")
+        self.forbidden("examples/kv/a.cc", '#include "rpc/client/channel.h"',
+                       "programs use weft/*.h")
+
     def test_rooms_know_each_other_in_one_direction(self):
         self.allowed("bench/perf/run/perf.h", '#include "bench/perf/plan/plan.h"')
         self.forbidden("bench/perf/plan/plan.h", '#include "bench/perf/run/perf.h"',
@@ -95,7 +102,6 @@ class Layering(unittest.TestCase):
         self.allowed("transport/a.cc", '#include "core/slab.h"')
         self.allowed("rpc/a.cc", '#include "transport/transport.h"')
         self.allowed("rpc/a.h", '#include "weft/memory.pb.h"')
-        self.allowed("examples/kv/a.cc", '#include "rpc/client/channel.h"')
 
     def test_public_names_are_for_programs(self):
         self.allowed("examples/a.cc", '#include "weft/channel.h"')

@@ -20,9 +20,9 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
-#include "rpc/client/bulk_call.h"
-#include "rpc/client/channel.h"
-#include "transport/buffer.h"
+#include "weft/bulk.h"
+#include "weft/channel.h"
+#include "weft/memory.h"
 
 namespace fileshare::client {
 

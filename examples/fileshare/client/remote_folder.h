@@ -15,7 +15,7 @@
 #include "examples/fileshare/client/lanes.h"
 #include "examples/fileshare/fileshare.weft.h"
 #include "examples/fileshare/folder.h"
-#include "rpc/client/channel.h"
+#include "weft/channel.h"
 
 namespace fileshare::client {
 

@@ -13,8 +13,9 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "examples/kv/kv.weft.h"
-#include "rpc/client/bulk_call.h"
-#include "rpc/client/channel.h"
+#include "weft/bulk.h"
+#include "weft/channel.h"
+#include "weft/memory.h"
 
 namespace kv::client {
 

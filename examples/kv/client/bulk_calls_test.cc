@@ -9,8 +9,8 @@
 
 #include "examples/kv/bulk_size.h"
 #include "examples/kv/kv_service.h"
-#include "rpc/server/server.h"
-#include "transport/sim/sim_network.h"
+#include "weft/server.h"
+#include "weft/sim.h"
 
 namespace kv::client {
 namespace {
@@ -34,13 +34,10 @@ class BulkCallsTest : public testing::Test {
   absl::Status Wait(Start start) {
     absl::Status result;
     bool ended = false;
-    weft::EngineCore& engine = weft::CoreOf(network_.Node("client"));
-    EXPECT_TRUE(engine.Enter());
     start([&](absl::Status status) {
       result = std::move(status);
       ended = true;
     });
-    engine.Leave();
     EXPECT_TRUE(network_.RunUntil([&] { return ended; }, weft::kNsPerSec));
     return result;
   }

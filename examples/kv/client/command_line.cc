@@ -8,7 +8,6 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/wire/frame.h"
 
 ABSL_FLAG(std::string, server, "", "address of the server, as kv_server prints it");
 ABSL_FLAG(std::string, paths, "",
@@ -35,6 +34,9 @@ ABSL_FLAG(
 
 namespace kv::client {
 namespace {
+
+// What ChannelOptions::max_outstanding_calls may be.
+constexpr uint64_t kMaxOutstanding = 4096;
 
 struct CommandRow {
   CommandKind kind;
@@ -115,7 +117,7 @@ absl::StatusOr<CommandLine> ReadFlags() {
   WEFT_RETURN_IF_ERROR(CheckRange("timeout_ms", absl::GetFlag(FLAGS_timeout_ms), 1, 3'600'000));
   line.timeout_us = uint64_t{absl::GetFlag(FLAGS_timeout_ms)} * (weft::kNsPerMs / weft::kNsPerUs);
   line.outstanding = absl::GetFlag(FLAGS_outstanding);
-  WEFT_RETURN_IF_ERROR(CheckRange("outstanding", line.outstanding, 1, weft::kMaxOutstandingCalls));
+  WEFT_RETURN_IF_ERROR(CheckRange("outstanding", line.outstanding, 1, kMaxOutstanding));
   line.limit = absl::GetFlag(FLAGS_limit);
   WEFT_ASSIGN_OR_RETURN(line.get, ReadGetFlag());
   WEFT_ASSIGN_OR_RETURN(line.ycsb, ReadYcsbFlags());

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "examples/kv/ycsb/workload.h"
-#include "transport/path.h"
+#include "weft/path.h"
 
 namespace kv::client {
 

@@ -16,8 +16,9 @@
 #include "core/timer_wheel.h"
 #include "examples/kv/client/ycsb_run.h"
 #include "examples/kv/kv_service.h"
-#include "rpc/server/server.h"
-#include "transport/sim/sim_network.h"
+#include "transport/engine.h"
+#include "weft/server.h"
+#include "weft/sim.h"
 
 namespace kv::client {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "examples/kv/client/command_line.h"
-#include "rpc/client/channel.h"
+#include "weft/channel.h"
 
 namespace kv::client {
 

@@ -30,9 +30,10 @@
 #include "examples/kv/index/layout.h"
 #include "examples/kv/index/lookup.h"
 #include "examples/kv/kv.weft.h"
-#include "rpc/client/channel.h"
-#include "rpc/memory/remote_array.h"
-#include "rpc/memory/remote_memory.h"
+#include "weft/channel.h"
+#include "weft/memory.h"
+#include "weft/remote_array.h"
+#include "weft/remote_memory.h"
 
 namespace kv::client {
 

@@ -17,8 +17,8 @@
 #include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
 #include "examples/verify/history/checker.h"
-#include "rpc/server/server.h"
-#include "transport/sim/sim_network.h"
+#include "weft/server.h"
+#include "weft/sim.h"
 
 namespace kv::client {
 namespace {

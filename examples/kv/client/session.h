@@ -11,7 +11,8 @@
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/process/stop_signal.h"
-#include "rpc/client/channel.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
 
 namespace kv::client {
 

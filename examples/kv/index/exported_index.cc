@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/status.h"
-#include "rpc/memory/remote_array.h"
+#include "weft/remote_array.h"
 
 namespace kv::index {
 namespace {

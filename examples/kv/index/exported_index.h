@@ -13,8 +13,8 @@
 #include "core/random.h"
 #include "examples/kv/index/index.h"
 #include "examples/kv/kv.pb.h"
-#include "rpc/server/exported_memory.h"
-#include "rpc/server/server.h"
+#include "weft/memory.h"
+#include "weft/server.h"
 
 namespace kv::index {
 

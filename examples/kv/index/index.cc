@@ -8,7 +8,7 @@
 #include "core/crc32c.h"
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
-#include "rpc/layout/record.h"
+#include "weft/remote_array.h"
 
 namespace kv::index {
 

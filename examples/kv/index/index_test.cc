@@ -16,7 +16,7 @@
 #include "examples/kv/index/key_hash.h"
 #include "examples/kv/index/lookup.h"
 #include "examples/kv/store.h"
-#include "rpc/layout/record.h"
+#include "weft/remote_array.h"
 
 namespace kv::index {
 namespace {

@@ -20,7 +20,7 @@
 #include "examples/kv/store.h"
 #include "examples/verify/history/checker.h"
 #include "examples/verify/history/recorder.h"
-#include "rpc/layout/record.h"
+#include "weft/remote_array.h"
 
 namespace kv::index {
 namespace {

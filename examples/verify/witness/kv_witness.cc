@@ -23,8 +23,8 @@
 #include "examples/process/stop_signal.h"
 #include "examples/verify/witness/load.h"
 #include "examples/verify/witness/process_facts.h"
-#include "rpc/client/channel.h"
-#include "transport/network.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
 
 ABSL_FLAG(std::string, server, "", "address of kv_server");
 ABSL_FLAG(std::string, paths, "",

@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "core/strings.h"
+#include "weft/engine.h"
 
 namespace kv::witness {
 namespace {

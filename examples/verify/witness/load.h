@@ -15,7 +15,7 @@
 #include "core/clock.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/verify/witness/ledger.h"
-#include "rpc/client/channel.h"
+#include "weft/channel.h"
 
 namespace kv::witness {
 
