@@ -148,12 +148,13 @@ int EngineCore::RunTurn(int budget) {
   work += transport_->Poll(budget, turn_ns_);
   // Only this is worth to spin for: heartbeats and timers come one at a time.
   if (work > 0) idle_since_ns_ = kNotIdle;
-  work += timers_.Advance(turn_ns_);
   if (turn_ns_ >= next_descriptor_check_ns_) [[unlikely]] {
     transport_->FlushAll();  // replies do not wait for system calls
     next_descriptor_check_ns_ = turn_ns_ + kDescriptorCheckNs;
     work += LookAtDescriptors();
   }
+  // Last: after a pause of this process what has come meanwhile is not taken for late.
+  work += timers_.Advance(turn_ns_);
   transport_->FlushAll();
   in_turn_ = false;
   return work;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -184,6 +186,43 @@ TEST(Engine, AfterALongTurnItSpinsAsLongAsAfterAShortOne) {
   EXPECT_FALSE((*engine)->Wait(never, clock.NowNs() + 2 * kNsPerSec));
   EXPECT_GE(transport->idle_ns, kNsPerMs);
   EXPECT_LT(transport->idle_ns, 2 * kNsPerMs);
+}
+
+// Sees its descriptor before or after its timer.
+class ReadyTransport final : public QuietTransport, public PollHandler {
+ public:
+  void OnReady(uint32_t) override { ++ready; }
+  int ready = 0;
+};
+
+// A machine stood still for seconds in the middle of a handshake. The peer's answer was in the
+// socket, but the deadline was looked at first, and the connection given up.
+TEST(Engine, AfterAPauseWhatHasComeIsSeenBeforeWhatIsLate) {
+  FakeClock clock;
+  EngineOptions options = Options(Drive::kCaller);
+  options.clock = &clock;
+  ReadyTransport* transport = nullptr;
+  Poller* poller = nullptr;
+  const auto engine = EngineCore::Create(
+      options, [&](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
+        auto made = std::make_unique<ReadyTransport>();
+        transport = made.get();
+        poller = context.poller;
+        return made;
+      });
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  (*engine)->Poll();
+  const int readable = eventfd(1, EFD_CLOEXEC);
+  ASSERT_TRUE(poller->Add(readable, POLLIN, transport).ok());
+  int ready_before = -1;
+  CountingTimer deadline([&] { ready_before = transport->ready; });
+  (*engine)->timers().Schedule(&deadline, clock.NowNs() + kNsPerSec);
+  clock.Advance(5 * kNsPerSec);
+  (*engine)->Poll();
+  EXPECT_EQ(deadline.fired, 1);
+  EXPECT_EQ(ready_before, 1);
+  poller->Remove(readable);
+  close(readable);
 }
 
 TEST(Engine, TimersFireWhileSomebodyWaits) {

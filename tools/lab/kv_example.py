@@ -53,7 +53,8 @@ def play(machine, programs, env, address, path):
 
 
 def _client(machine, programs, env, address, name, arguments, expected):
-    words = [programs + "/kv_client", "--server=%s:%d" % (address, _PORT), *arguments]
+    words = [programs + "/kv_client", "--server=%s:%d" % (address, _PORT),
+             "--timeout_ms=%d" % (_STEP_SECONDS * 500), *arguments]
     status, said = _run(machine, words, env)
     good = status == 0 and re.search(expected, _text(said))
     if not good:

@@ -28,8 +28,7 @@ using Decision = HandshakeStep::Decision;
 AcceptHandshake::AcceptHandshake(const OwnSide& own, ListenerState* listener)
     : own_(own),
       listener_(listener),
-      deadline_ns_(own.clock->NowNs() +
-                   std::min(kHelloNs, listener->options.link.connect_timeout_ns)) {}
+      deadline_ns_(own.clock->NowNs() + listener->options.link.connect_timeout_ns) {}
 
 void AcceptHandshake::ForgetNonce() {
   const auto found = listener_->awaited.find(server_.local_nonce.high);

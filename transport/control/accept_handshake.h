@@ -49,9 +49,6 @@ struct ListenerState {
 
 class AcceptHandshake {
  public:
-  // A complete hello takes a round trip; a client that needs this long is broken or hostile.
-  static constexpr uint64_t kHelloNs = 2'000'000'000;
-
   enum class State : uint8_t { kGreeting = 1, kOffered = 2, kLinking = 3 };
 
   AcceptHandshake(const OwnSide& own, ListenerState* listener);

@@ -413,7 +413,7 @@ TEST_F(AcceptHandshakeTest, WithoutACommonPathItSaysWhyAndEnds) {
 
 TEST_F(AcceptHandshakeTest, TimeEndsItWithoutAWordToAStranger) {
   EXPECT_EQ(accept_->OnAlarm().decision, Decision::kWait) << "early";
-  side_.clock.Advance(AcceptHandshake::kHelloNs);
+  side_.clock.Set(accept_->alarm_ns());
   HandshakeStep step = accept_->OnAlarm();
   EXPECT_EQ(step.decision, Decision::kEnd);
   EXPECT_EQ(Sent(step), "");

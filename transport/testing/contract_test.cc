@@ -2,6 +2,8 @@
 
 #include <ostream>
 
+#include "core/clock.h"
+
 namespace weft {
 
 void PrintTo(const ContractWorld::Resources& resources, std::ostream* out) {
@@ -10,6 +12,19 @@ void PrintTo(const ContractWorld::Resources& resources, std::ostream* out) {
        << resources.descriptors << " descriptors, " << resources.threads << " threads, "
        << resources.shm_files << " shm files";
 }
+
+namespace {
+
+// On a machine that is busy, or stands still for seconds, the default limits are short. No test of
+// the contract is about them.
+template <class Options>
+Options Patient(Options options) {
+  options.link.connect_timeout_ns = 50 * kNsPerSec;
+  options.link.path_timeout_ns = 25 * kNsPerSec;
+  return options;
+}
+
+}  // namespace
 
 // --- the fixture --------------------------------------------------------------------------------
 
@@ -21,13 +36,15 @@ ContractTest::~ContractTest() {
 
 void ContractTest::Listen(const ListenOptions& options) {
   if (listener_ != nullptr) return;
-  auto listener = world_->server().transport().Listen(world_->NewAddress(), options, &acceptor_);
+  auto listener =
+      world_->server().transport().Listen(world_->NewAddress(), Patient(options), &acceptor_);
   ASSERT_TRUE(listener.ok()) << listener.status();
   listener_ = *std::move(listener);
 }
 
 void ContractTest::Connect(Endpoint& endpoint, const ConnectOptions& options) {
-  auto connection = world_->client().transport().Connect(listener_->address(), options, &endpoint);
+  auto connection =
+      world_->client().transport().Connect(listener_->address(), Patient(options), &endpoint);
   ASSERT_TRUE(connection.ok()) << connection.status();
   endpoint.set_connection(*connection);
 }

@@ -53,6 +53,9 @@ std::unique_ptr<Engine> NewEngine(bool asks = false) {
 LinkOptions Over(PathKind path) {
   LinkOptions options;
   options.paths = {path};
+  // No test here is about the limits, which are short on a machine that stands still for seconds.
+  options.connect_timeout_ns = 50 * kNsPerSec;
+  options.path_timeout_ns = 25 * kNsPerSec;
   return options;
 }
 
