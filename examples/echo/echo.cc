@@ -31,7 +31,7 @@ absl::Status Call(const std::string& address, const std::string& text) {
   echo::SayRequest request;
   echo::SayReply reply;
   request.set_text(text);
-  absl::Status status = stub.Say(request, &reply, {.timeout_us = 1'000'000});
+  absl::Status status = stub.Say(request, &reply, {.timeout_us = 5'000'000});
   if (status.ok()) std::cout << reply.text() << std::endl;
   return status;
 }

@@ -55,7 +55,7 @@ absl::Status Run() {
   request.set_text("four words are here");
   absl::Status end;
   bool ended = false;
-  stub.CountWords(request, &reply, {.timeout_us = 1'000'000}, [&](absl::Status status) {
+  stub.CountWords(request, &reply, {.timeout_us = 5'000'000}, [&](absl::Status status) {
     end = status;
     ended = true;
   });
@@ -67,7 +67,7 @@ absl::Status Run() {
   ended = false;
   std::thread other([&] {
     request.set_text("three words more");
-    end = stub.CountWords(request, &reply, {.timeout_us = 1'000'000});
+    end = stub.CountWords(request, &reply, {.timeout_us = 5'000'000});
     while (!(*engine)->Post([&] { ended = true; })) std::this_thread::yield();
   });
   RunLoop(**engine, ended);
