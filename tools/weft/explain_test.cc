@@ -29,7 +29,8 @@ ExplainOptions Patient(std::vector<PathKind> paths) {
   return options;
 }
 
-std::unique_ptr<Server> NewServer(const ServerOptions& options = {}) {
+std::unique_ptr<Server> NewServer(ServerOptions options = {}) {
+  options.link.connect_timeout_ns = 50'000'000'000;
   auto server = Server::Create(options);
   EXPECT_TRUE(server.ok()) << server.status();
   EXPECT_TRUE((*server)->Listen("127.0.0.1:0").ok());
