@@ -1,0 +1,48 @@
+#include "rpc/wire/stream_frame.h"
+
+#include <algorithm>
+
+namespace weft {
+
+StreamLimits BoundedStreamLimits(uint32_t max_streams, uint32_t window_messages,
+                                 uint32_t window_bytes) {
+  // Without a window nothing could be sent: as good as no streams.
+  if (window_messages == 0 || window_bytes == 0) return {};
+  return {std::min(max_streams, kMaxStreams),
+          {std::min(window_messages, kMaxWindowMessages), std::min(window_bytes, kMaxWindowBytes)}};
+}
+
+bool DecodeOpen(ByteSpan frame, OpenHeader* header) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  *header = {CallIdOf(frame),
+             LoadLe16(frame.data() + 8),
+             LoadLe32(frame.data() + 12),
+             (kind & kOpenWaitsBit) != 0,
+             {}};
+  if ((kind & ~(kOpenWaitsBit | kExtrasBit)) != static_cast<uint16_t>(StreamFrameKind::kOpen)) {
+    return false;
+  }
+  ByteSpan body = frame.subspan(kCallHeaderBytes);
+  if ((kind & kExtrasBit) != 0 && !DecodeExtrasBlock(&body, &header->extras)) return false;
+  return body.empty();
+}
+
+bool DecodeEnd(ByteSpan frame, EndHeader* header) {
+  constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
+  const uint16_t kind = CallFrameKindOf(frame);
+  if ((kind & ~kExtrasBit) != static_cast<uint16_t>(StreamFrameKind::kEnd)) return false;
+  const uint16_t status = LoadLe16(frame.data() + 8);
+  *header = {CallIdOf(frame), static_cast<uint16_t>(status & ~kNotRunBit),
+             (status & kNotRunBit) != 0};
+  const uint32_t text_bytes = LoadLe32(frame.data() + 12);
+  ByteSpan body = frame.subspan(kCallHeaderBytes);
+  if ((kind & kExtrasBit) != 0 && !DecodeExtrasBlock(&body, &header->extras)) return false;
+  if (body.size() < kEndCountBytes || LoadLe32(body.data() + 4) != 0) return false;
+  header->messages = LoadLe32(body.data());
+  header->text = body.subspan(kEndCountBytes);
+  if (header->status == 0) return text_bytes == 0 && header->text.empty() && !header->not_run;
+  return header->status <= kLastStatusCode && text_bytes <= kMaxStatusText &&
+         text_bytes == header->text.size();
+}
+
+}  // namespace weft
