@@ -5,7 +5,7 @@
 
         core <- transport <- rpc <- {tools, bench, examples}       no arrow back
         weft/*.h (the public names of headers) <- {tools, bench, examples}, generated code
-        rpc/wire, operation <- rpc/layout, bulk <- {rpc/client <- rpc/memory, rpc/server}
+        rpc/wire, operation <- rpc/layout, bulk, stream <- {rpc/client <- rpc/memory, rpc/server}
 
 Reads every #include of our C++ files and every import of our .proto files, and prints a line
 "FILE:LINE: what is wrong" for each one against the rules below. Status 1 if there was any.
@@ -60,9 +60,10 @@ ROOMS = {
         "operation": (),
         "layout": ("wire", "operation"),
         "bulk": ("wire", "operation"),
-        "client": ("wire", "operation", "layout", "bulk"),
+        "stream": ("wire", "operation"),
+        "client": ("wire", "operation", "layout", "bulk", "stream"),
         "memory": ("wire", "operation", "layout", "bulk", "client"),
-        "server": ("wire", "operation", "layout", "bulk"),
+        "server": ("wire", "operation", "layout", "bulk", "stream"),
     },
     # What judges knows nothing of what it judges.
     "examples/": {"verify/history": ()},

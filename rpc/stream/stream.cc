@@ -1,0 +1,517 @@
+#include "rpc/stream/stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/strings.h"
+#include "rpc/stream/stream_connection.h"
+
+namespace weft {
+namespace {
+
+// `a` comes before `b`, of numbers that wrap around.
+bool IsBefore(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
+
+// What must be left for a message of `bytes` to be sent.
+int64_t NeededBytes(size_t bytes, uint32_t window_bytes) {
+  return static_cast<int64_t>(std::min<size_t>(bytes, window_bytes / 2));
+}
+
+// What is returned at once: less of it may be taken and not returned.
+uint32_t ReturnAt(uint32_t window) { return std::max(1u, window / 2); }
+
+}  // namespace
+
+// --- for its owner ------------------------------------------------------------------------------
+
+void Stream::Reset() {
+  WEFT_DCHECK(quiet());
+  id_ = {};
+  send_ = Send::kOpening;
+  receive_ = Receive::kKept;
+  owes_ = credit_owed_ = last_owed_ = total_known_ = tell_quiet_ = false;
+  may_send_ = may_receive_ = unreturned_ = {};
+  sent_ = received_ = total_ = 0;
+  write_bytes_ = 0;
+  ready_.Trim(kKeepBytes);
+  ahead_.Trim(0);
+}
+
+void Stream::Open(StreamConnection& connection, CallId id, bool is_client, bool waits) {
+  connection_ = &connection;
+  id_ = id;
+  is_client_ = is_client;
+  const auto all_of = [](StreamWindow window) { return Credit{window.messages, window.bytes}; };
+  may_send_ = waits && is_client ? Credit() : all_of(connection.peers());
+  may_receive_ = waits && !is_client ? Credit() : all_of(connection.mine());
+  if (send_ == Send::kOpening) send_ = Send::kOpen;
+}
+
+void Stream::GrantAll() {
+  unreturned_ = {connection_->mine().messages, connection_->mine().bytes};
+  credit_owed_ = true;
+  TrySend();
+}
+
+void Stream::CloseWrites() {
+  send_ = Send::kDone;
+  last_owed_ = false;
+  if (write_ == Waiting::kWaits) EndWrite(false);
+}
+
+void Stream::StopReads(Receive how) {
+  if (receive_ == Receive::kKept) {
+    while (!ready_.empty()) {
+      const size_t bytes = ready_.front().size();
+      ready_.PopFront();
+      LetGo(bytes);
+      if (how == Receive::kDropped) OnConsumed(bytes);
+    }
+    if (read_ == Waiting::kWaits) EndRead(false);
+  }
+  receive_ = std::max(receive_, how);
+}
+
+void Stream::EndReads() {
+  total_ = received_;
+  total_known_ = true;
+  if (read_ == Waiting::kWaits && ready_.empty()) EndRead(false);
+}
+
+void Stream::Disconnect() {
+  if (connection_ == nullptr) return;
+  connection_->LetGo(held_bytes_);
+  held_bytes_ = 0;
+  ahead_.Clear();
+  StreamConnection::StopWaiting(*this);
+  connection_ = nullptr;
+  owes_ = credit_owed_ = last_owed_ = false;
+}
+
+bool Stream::quiet() {
+  const bool quiet = !busy_ && read_ != Waiting::kDue && write_ != Waiting::kDue &&
+                     !IntrusiveList<Stream>::IsLinked(this);
+  tell_quiet_ = !quiet;
+  return quiet;
+}
+
+void Stream::RunCallbacks() {
+  if (SetBusy()) RunDue();
+}
+
+void Stream::RunCallbacksLater() {
+  if (busy_ || (read_ != Waiting::kDue && write_ != Waiting::kDue)) return;
+  if (!IntrusiveList<Stream>::IsLinked(this)) early_ends_.Add(*this);
+}
+
+void Stream::RunDue() {
+  while (true) {
+    if (read_ == Waiting::kDue) {
+      read_ = Waiting::kNobody;
+      Function<void(bool)> done = std::move(on_read_);
+      done(read_ok_);
+    } else if (write_ == Waiting::kDue) {
+      write_ = Waiting::kNobody;
+      Function<void(bool)> done = std::move(on_write_);
+      if (done) done(write_ok_);
+    } else {
+      break;
+    }
+  }
+  busy_ = false;
+  if (tell_quiet_ && quiet()) owner_.OnQuiet();
+}
+
+// --- sending ------------------------------------------------------------------------------------
+
+WEFT_INLINE bool Stream::MaySend(size_t bytes) const {
+  return may_send_.messages > 0 &&
+         may_send_.bytes >= NeededBytes(bytes, connection_->peers().bytes);
+}
+
+// Nobody waits for room who must not be overtaken.
+WEFT_INLINE bool Stream::HasRoom() const { return connection_->free(); }
+
+// Room for a message, which is counted as sent. Null: the connection has none.
+WEFT_INLINE std::byte* Stream::AppendData(size_t bytes, bool last) {
+  const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return nullptr;
+  EncodeData(id_, last ? kLastMessage : 0, sent_++, frame.data);
+  --may_send_.messages;
+  may_send_.bytes -= static_cast<int64_t>(bytes);
+  if (last) send_ = Send::kDone;
+  return frame.data + kCallHeaderBytes;
+}
+
+StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool last) {
+  WEFT_CHECK(write_ != Waiting::kWaits);
+  if (send_ == Send::kDone || last_owed_) return StreamResult::kOver;
+  if (!message.IsInitialized()) [[unlikely]] {
+    owner_.Fail(absl::InvalidArgumentError(StrCat("a message lacks required fields of ",
+                                                  std::string(message.GetTypeName()), ": ",
+                                                  message.InitializationErrorString())));
+    return StreamResult::kOver;
+  }
+  const size_t bytes = message.ByteSizeLong();
+  write_bytes_ = bytes;
+  if (send_ == Send::kOpening) return StreamResult::kNotYet;
+  if (bytes > connection_->max_message_bytes()) [[unlikely]] {
+    owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", bytes,
+                                                    " bytes; the peer takes at most ",
+                                                    connection_->max_message_bytes())));
+    return StreamResult::kOver;
+  }
+  if (!MaySend(bytes) || !HasRoom()) return StreamResult::kNotYet;
+  std::byte* const to = AppendData(bytes, last);
+  if (to == nullptr) [[unlikely]]
+    return StreamResult::kNotYet;
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+  return StreamResult::kDone;
+}
+
+void Stream::BeginWrite(size_t bytes, bool last, Function<void(bool)> done) {
+  WEFT_CHECK(write_ == Waiting::kNobody);
+  write_ = Waiting::kWaits;
+  write_bytes_ = bytes;
+  write_last_ = last;
+  on_write_ = std::move(done);
+}
+
+void Stream::EndWrite(bool ok) {
+  write_message_ = nullptr;
+  write_encoded_ = nullptr;
+  write_ok_ = ok;
+  write_ = Waiting::kDue;
+}
+
+void Stream::Write(const google::protobuf::MessageLite& message, bool last,
+                   Function<void(bool)> done) {
+  const StreamResult result = TryWrite(message, last);
+  BeginWrite(write_bytes_, last, std::move(done));
+  if (result == StreamResult::kNotYet) {
+    write_message_ = &message;
+    return TrySend();
+  }
+  EndWrite(result == StreamResult::kDone);
+  RunCallbacksLater();
+}
+
+void Stream::WriteEncoded(std::string_view message, bool last) {
+  if (send_ == Send::kDone) return;
+  BeginWrite(message.size(), last, nullptr);
+  write_encoded_ = message.data();
+  TrySend();
+}
+
+void Stream::WhenWritable(Function<void(bool)> done) {
+  BeginWrite(write_bytes_, false, std::move(done));
+  if (send_ == Send::kDone || last_owed_) {
+    EndWrite(false);
+    return RunCallbacksLater();
+  }
+  TrySend();
+}
+
+void Stream::WritesDone() {
+  WEFT_CHECK(write_ != Waiting::kWaits);
+  if (send_ == Send::kDone || last_owed_) return;
+  last_owed_ = true;
+  TrySend();
+}
+
+void Stream::TrySend() {
+  if (connection_ == nullptr || connection_->connection() == nullptr) return;
+  const bool outermost = SetBusy();
+  if (!HasRoom() || !SendWhatIsDue()) connection_->Wait(*this);
+  if (!outermost) return;
+  busy_ = false;
+  RunCallbacksLater();
+  if (tell_quiet_ && quiet()) owner_.OnQuiet();
+}
+
+bool Stream::SendWhatIsDue() {
+  const bool outermost = SetBusy();
+  const bool sent = [this] {
+    if (credit_owed_ && !SendCredit()) return false;
+    if (write_ == Waiting::kWaits && send_ == Send::kOpen && MaySend(write_bytes_) &&
+        !SendWaiting()) {
+      return false;
+    }
+    if (last_owed_ && send_ == Send::kOpen && !SendLast()) return false;
+    if (owes_ && connection_ != nullptr) {
+      if (!owner_.SendOwed()) return false;
+      owes_ = false;
+    }
+    return true;
+  }();
+  EndBusy(outermost);
+  return sent;
+}
+
+// The write that waits, which has the credit. False: there is no room.
+bool Stream::SendWaiting() {
+  if (write_message_ != nullptr || write_encoded_ != nullptr) {
+    if (write_bytes_ > connection_->max_message_bytes()) {
+      owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", write_bytes_,
+                                                      " bytes; the peer takes at most ",
+                                                      connection_->max_message_bytes())));
+      return true;
+    }
+    std::byte* const to = AppendData(write_bytes_, write_last_);
+    if (to == nullptr) return false;
+    if (write_message_ != nullptr) {
+      write_message_->SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(to));
+    } else if (write_bytes_ > 0) {
+      std::memcpy(to, write_encoded_, write_bytes_);
+    }
+  } else {
+    // One that is refused makes OnWritable() come.
+    if (!connection_->connection()->Reserve(kCallHeaderBytes + write_bytes_).ok()) return false;
+    connection_->connection()->Abandon();
+  }
+  EndWrite(true);
+  return true;
+}
+
+bool Stream::SendLast() {
+  const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes);
+  if (frame.data == nullptr) return false;
+  EncodeData(id_, kLastMessage | kNoMessage, sent_, frame.data);
+  send_ = Send::kDone;
+  last_owed_ = false;
+  return true;
+}
+
+bool Stream::SendCredit() {
+  const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes);
+  if (frame.data == nullptr) return false;
+  EncodeCredit(
+      {id_, static_cast<uint16_t>(unreturned_.messages), static_cast<uint32_t>(unreturned_.bytes)},
+      frame.data);
+  may_receive_.messages += unreturned_.messages;
+  may_receive_.bytes += unreturned_.bytes;
+  unreturned_ = {};
+  credit_owed_ = false;
+  return true;
+}
+
+const char* Stream::OnCredit(const CreditHeader& header) {
+  const StreamWindow most = connection_->peers();
+  if (header.messages > most.messages - may_send_.messages ||
+      header.bytes > int64_t{most.bytes} - may_send_.bytes) {
+    return "more credit than the stream's window";
+  }
+  may_send_.messages += header.messages;
+  may_send_.bytes += header.bytes;
+  if (write_ == Waiting::kWaits) {
+    const bool outermost = SetBusy();
+    TrySend();
+    EndBusy(outermost);
+  }
+  return nullptr;
+}
+
+// --- receiving ----------------------------------------------------------------------------------
+
+WEFT_INLINE void Stream::Hold(size_t bytes) {
+  connection_->Hold(bytes);
+  held_bytes_ += bytes;
+}
+
+WEFT_INLINE void Stream::LetGo(size_t bytes) {
+  if (connection_ == nullptr) return;  // Disconnect() has done it
+  connection_->LetGo(bytes);
+  held_bytes_ -= bytes;
+}
+
+// The peer's credit suffices for a message of so many bytes, with `missing` others that it has sent
+// before and that have not come.
+WEFT_INLINE bool Stream::IsCovered(size_t bytes, uint32_t missing) const {
+  return missing < may_receive_.messages &&
+         may_receive_.bytes >= NeededBytes(bytes, connection_->mine().bytes);
+}
+
+WEFT_INLINE void Stream::TakeCredit(size_t bytes) {
+  --may_receive_.messages;
+  may_receive_.bytes -= static_cast<int64_t>(bytes);
+}
+
+const char* Stream::SetTotal(uint32_t messages) {
+  const uint32_t missing = messages - received_ - static_cast<uint32_t>(ahead_.count());
+  if (total_known_ || IsBefore(messages, received_) || missing > may_receive_.messages ||
+      (!ahead_.empty() && IsBefore(messages, behind_ahead_))) {
+    return "a number of messages that cannot be";
+  }
+  total_ = messages;
+  total_known_ = true;
+  return nullptr;
+}
+
+const char* Stream::OnData(const DataHeader& header, ByteSpan message) {
+  if (!header.has_message) {
+    if (const char* wrong = SetTotal(header.number)) return wrong;
+    const bool outermost = SetBusy();
+    AfterReceive();
+    EndBusy(outermost);
+    return nullptr;
+  }
+  if (header.number != received_) [[unlikely]]
+    return OnAhead(header, message);
+  if (all_received()) return "a message behind the last";
+  if (!IsCovered(message.size(), 0)) return "a message without credit";
+  if (header.last) {
+    if (const char* wrong = SetTotal(header.number + 1)) return wrong;
+  }
+  TakeCredit(message.size());
+  ++received_;
+  const bool outermost = SetBusy();
+  Deliver(message);
+  AfterReceive();
+  EndBusy(outermost);
+  return nullptr;
+}
+
+// One that has overtaken others. Those come in order among themselves.
+WEFT_COLD const char* Stream::OnAhead(const DataHeader& header, ByteSpan message) {
+  if (IsBefore(header.number, received_) ||
+      (!ahead_.empty() && IsBefore(header.number, behind_ahead_)) ||
+      (total_known_ && !IsBefore(header.number, total_))) {
+    return "a message out of order";
+  }
+  const uint32_t missing = header.number - received_ - static_cast<uint32_t>(ahead_.count());
+  if (!IsCovered(message.size(), missing)) return "a message without credit";
+  if (header.last) {
+    if (const char* wrong = SetTotal(header.number + 1)) return wrong;
+  }
+  TakeCredit(message.size());
+  // Within the credit, which is what the receiver has promised to hold: no look at the limit of all
+  // streams, for the message could not be dropped.
+  Hold(message.size());
+  ahead_.PushBack(header.number, message);
+  behind_ahead_ = header.number + 1;
+  return nullptr;
+}
+
+// A message that is the next in order.
+WEFT_INLINE void Stream::Deliver(ByteSpan message) {
+  if (receive_ != Receive::kKept) [[unlikely]] {
+    if (receive_ == Receive::kDropped) OnConsumed(message.size());
+    return;
+  }
+  if (read_ == Waiting::kWaits) [[likely]]
+    return Parse(message);
+  if (!connection_->MayHold(message.size())) [[unlikely]] {
+    return owner_.Fail(absl::ResourceExhaustedError(
+        "too many bytes of messages and requests wait at the receiver"));
+  }
+  Hold(message.size());
+  ready_.PushBack(0, message);
+}
+
+// Behind a message: those that had overtaken it, and the end.
+WEFT_INLINE void Stream::AfterReceive() {
+  while (!ahead_.empty() && ahead_.front_number() == received_) [[unlikely]] {
+      ++received_;
+      const size_t bytes = ahead_.front().size();
+      LetGo(bytes);
+      Deliver(ahead_.front());
+      ahead_.PopFront();
+    }
+  if (!all_received()) [[likely]]
+    return;
+  if (read_ == Waiting::kWaits && ready_.empty()) EndRead(false);
+  owner_.OnAllReceived();
+}
+
+bool Stream::IsParsed(ByteSpan message, google::protobuf::MessageLite* to) {
+  if (to->ParsePartialFromArray(message.data(), static_cast<int>(message.size())) &&
+      to->IsInitialized()) [[likely]] {
+    return true;
+  }
+  owner_.Fail(absl::InvalidArgumentError(StrCat("a message of ", message.size(),
+                                                " bytes cannot be decoded as ",
+                                                std::string(to->GetTypeName()))));
+  return false;
+}
+
+// For the reader who waits.
+WEFT_INLINE void Stream::Parse(ByteSpan message) {
+  google::protobuf::MessageLite* const to = read_to_;
+  EndRead(true);
+  read_ok_ = IsParsed(message, to);
+  OnConsumed(message.size());
+}
+
+void Stream::EndRead(bool ok) {
+  read_to_ = nullptr;
+  read_ok_ = ok;
+  read_ = Waiting::kDue;
+}
+
+// The reader is done with a message, or it was dropped.
+void Stream::OnConsumed(size_t bytes) {
+  ++unreturned_.messages;
+  unreturned_.bytes += static_cast<int64_t>(bytes);
+  if (total_known_ || connection_ == nullptr) return;  // the peer needs none
+  const StreamWindow mine = connection_->mine();
+  if (unreturned_.messages < ReturnAt(mine.messages) && unreturned_.bytes < ReturnAt(mine.bytes))
+      [[likely]]
+    return;
+  credit_owed_ = true;
+  TrySend();
+}
+
+StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
+  WEFT_CHECK(read_ != Waiting::kWaits);
+  if (!ready_.empty()) {
+    const bool outermost = SetBusy();
+    const size_t bytes = ready_.front().size();
+    const bool parsed = IsParsed(ready_.front(), to);
+    // What has failed has dropped the queue.
+    if (!ready_.empty()) {
+      ready_.PopFront();
+      LetGo(bytes);
+      OnConsumed(bytes);
+    }
+    if (outermost) {
+      busy_ = false;
+      RunCallbacksLater();
+    }
+    return parsed ? StreamResult::kDone : StreamResult::kOver;
+  }
+  if (receive_ != Receive::kKept || all_received()) return StreamResult::kOver;
+  return StreamResult::kNotYet;
+}
+
+void Stream::Read(google::protobuf::MessageLite* to, Function<void(bool)> done) {
+  WEFT_CHECK(read_ == Waiting::kNobody);
+  const StreamResult result = TryRead(to);
+  on_read_ = std::move(done);
+  read_to_ = to;
+  read_ = Waiting::kWaits;
+  if (result == StreamResult::kNotYet) return;
+  EndRead(result == StreamResult::kDone);
+  RunCallbacksLater();
+}
+
+void Stream::CheckInvariants() const {
+  if (connection_ == nullptr || send_ == Send::kOpening) return;
+  const StreamWindow mine = connection_->mine();
+  const StreamWindow peers = connection_->peers();
+  WEFT_CHECK(may_send_.messages <= peers.messages && may_send_.bytes <= int64_t{peers.bytes});
+  WEFT_CHECK(may_receive_.messages <= mine.messages && may_receive_.bytes <= int64_t{mine.bytes});
+  // Each message of the window is to be sent, or waits here, or is to be returned.
+  if (receive_ == Receive::kKept && !total_known_) {
+    WEFT_CHECK(may_receive_.messages + unreturned_.messages + ready_.count() + ahead_.count() ==
+               mine.messages);
+    WEFT_CHECK(credit_owed_ || (unreturned_.messages < ReturnAt(mine.messages) &&
+                                unreturned_.bytes < ReturnAt(mine.bytes)));
+  }
+  WEFT_CHECK(ahead_.empty() || IsBefore(received_, behind_ahead_));
+}
+
+}  // namespace weft
