@@ -111,11 +111,17 @@ struct ChannelOptions {
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
   uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
-  uint64_t spin_ns = kDefaultSpinNs;     // own engine only: EngineOptions::spin_ns
-  BufferPoolOptions buffers = {};        // of AllocateBuffer()
+  uint32_t max_streams = 16384;          // 0..kMaxStreams, at once; the server may allow less
+  // Of each stream: what the server may have sent and nobody has read. Higher: less waiting for the
+  // reader on long paths; more memory for each stream that is not read. 1..65535, 1..64 MiB; one
+  // message may be larger.
+  uint32_t stream_window_messages = 1024;
+  uint32_t stream_window_bytes = 64 << 10;
+  uint64_t spin_ns = kDefaultSpinNs;  // own engine only: EngineOptions::spin_ns
+  BufferPoolOptions buffers = {};     // of AllocateBuffer()
 };
 
-// Counts since the channel was opened.
+// Counts since the channel was opened. A stream is one call.
 struct ChannelStats {
   uint64_t calls_started = 0;
   uint64_t calls_ok = 0;
@@ -129,6 +135,7 @@ struct ChannelStats {
   uint32_t abandoned = 0;    // among them: the call ended before (deadline); the slot is free again
                              // when the server answers or the connection ends
   uint32_t queued = 0;
+  uint32_t streams = 0;  // that hold a slot of the connection
 };
 
 class alignas(kCacheLineBytes) Channel : public InHugePageArena {

@@ -51,9 +51,10 @@ struct ServerOptions {
   // an executor, or have to be asynchronous.
   Executor* executor = nullptr;
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
-  uint64_t max_running_bytes = 1 << 30;   // of encoded requests that have not been answered, of
-                                          // all clients; further ones: RESOURCE_EXHAUSTED. Bounds
-                                          // what clients can make this process hold.
+  uint64_t max_running_bytes = 1 << 30;   // of encoded requests that have not been answered, and
+                                          // of streams' messages that have not been read, of all
+                                          // clients; further ones: RESOURCE_EXHAUSTED. Bounds what
+                                          // clients can make this process hold.
   uint32_t max_connections = 1024;        // ListenOptions::max_connections
   LinkOptions link = {};                  // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h): called on the engine for each
@@ -62,7 +63,11 @@ struct ServerOptions {
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
                                          // more memory per connection (an arena for each in use)
-  BufferPoolOptions buffers = {};        // of AllocateBuffer()
+  uint32_t max_streams = 16384;          // 0..kMaxStreams at once, for each connection
+  // ChannelOptions', for what clients send.
+  uint32_t stream_window_messages = 1024;
+  uint32_t stream_window_bytes = 64 << 10;
+  BufferPoolOptions buffers = {};  // of AllocateBuffer()
   // The server's own engine only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;
@@ -77,7 +82,7 @@ struct ServerStats {
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now
-  uint64_t running_bytes = 0;    // their encoded requests
+  uint64_t running_bytes = 0;    // their encoded requests, and messages of streams, unread
 };
 
 class Server {

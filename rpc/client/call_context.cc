@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "rpc/client/client_calls.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/extras.h"
 #include "weft/status.h"
@@ -46,7 +45,7 @@ absl::Status CallContext::Cancel() {
   const std::lock_guard lock(mutex_);
   if (engine_ != nullptr && !cancelled_) {
     const bool posted = engine_->Post([self = shared_from_this()] {
-      if (self->call_ != nullptr) self->call_->client->Cancel(*self->call_);
+      if (Function<void()> cancel = std::move(self->cancel_)) cancel();
     });
     if (!posted) return InboxFullError();
   }
@@ -54,16 +53,16 @@ absl::Status CallContext::Cancel() {
   return absl::OkStatus();
 }
 
-bool CallContext::Attach(ClientCall& call) {
+bool CallContext::Attach(Function<void()> cancel) {
   const std::lock_guard lock(mutex_);
   if (cancelled_) return false;
-  call_ = &call;
+  cancel_ = std::move(cancel);
   return true;
 }
 
 void CallContext::Detach() {
   const std::lock_guard lock(mutex_);
-  call_ = nullptr;
+  cancel_ = nullptr;
   engine_ = nullptr;  // which may be gone before this
 }
 

@@ -22,13 +22,12 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/function.h"
 #include "rpc/client/client_context.h"
 #include "rpc/wire/metadata.h"
 #include "transport/engine.h"
 
 namespace weft {
-
-class ClientCall;
 
 class CallContext : public std::enable_shared_from_this<CallContext> {
  public:
@@ -47,8 +46,9 @@ class CallContext : public std::enable_shared_from_this<CallContext> {
 
   // --- the engine's thread ----------------------------------------------------------------------
 
-  // The call is started. False: it is cancelled already.
-  bool Attach(ClientCall& call);
+  // The call is started. False: it is cancelled already. `cancel` ends it, on the engine's thread;
+  // it is not called after Detach().
+  bool Attach(Function<void()> cancel);
   // The call has ended.
   void Detach();
   // What goes before the request; empty: nothing.
@@ -68,7 +68,7 @@ class CallContext : public std::enable_shared_from_this<CallContext> {
 
   Metadata metadata_;           // the caller's, until Begin()
   std::string extras_;          // of it; constant from Begin() on
-  ClientCall* call_ = nullptr;  // the engine's: while attached
+  Function<void()> cancel_;     // the engine's: while attached
   Metadata reply_metadata_;     // the engine's, until the call's end
 };
 

@@ -14,6 +14,7 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
+#include "rpc/wire/stream_frame.h"
 #include "weft/status.h"
 
 namespace weft {
@@ -31,6 +32,9 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
+  WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
+                                          options.stream_window_messages,
+                                          options.stream_window_bytes));
   WEFT_RETURN_IF_ERROR(Bounded("max_backoff_us", options.max_backoff_us, 1, kLongestBackoffUs));
   return Bounded("min_backoff_us", options.min_backoff_us, 1, options.max_backoff_us);
 }

@@ -10,6 +10,8 @@
 #include "core/strings.h"
 #include "rpc/client/call_context.h"
 #include "rpc/client/client_steps.h"
+#include "rpc/client/client_stream.h"
+#include "rpc/client/client_streams.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
@@ -173,7 +175,10 @@ ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& addr
               host_.EndConnection(
                   absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
             }),
+      streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, stats_)),
       early_ends_(engine) {}
+
+ClientCalls::~ClientCalls() = default;
 
 // --- the connection -----------------------------------------------------------------------------
 
@@ -185,6 +190,10 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
+  streams_->Open(connection,
+                 BoundedStreamLimits(std::min(hello.max_streams(), options_.max_streams),
+                                     hello.stream_window_messages(), hello.stream_window_bytes()),
+                 max_extras_, max_request_bytes_);
   prefetch_ = &connection.prefetch();
   RegisterForPrefetch();
   answered_ = false;
@@ -198,6 +207,7 @@ void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
   prefetch_ = &PrefetchList::None();
   methods_.Forget();
   lent_.ReclaimAll(connection);
+  streams_->Close(connection.first_unsent(), not_sent, may_have_run);
   EndSent(connection.first_unsent(), not_sent, may_have_run);
 }
 
@@ -213,6 +223,7 @@ void ClientCalls::EndSent(uint64_t first_unsent, const absl::Status& not_sent,
 
 void ClientCalls::EndWaiting(const absl::Status& status, bool also_patient) {
   IntrusiveList<ClientCall> ended;
+  streams_->EndWaiting(status, also_patient);
   waiting_.TakeAll(also_patient, &ended);
   while (ClientCall* call = ended.PopFront()) End(*call, status);
 }
@@ -226,6 +237,7 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   EndWaiting(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
   lent_.EndCalls(may_have_run);
   early_ends_.RunAll();
+  streams_->Shutdown(may_have_run);
 }
 
 void ClientCalls::RegisterForPrefetch() {
@@ -240,12 +252,14 @@ ChannelStats ClientCalls::stats() const {
   stats.outstanding = sent_.in_use();
   stats.abandoned = sent_.abandoned();
   stats.queued = waiting_.size();
+  stats.streams = streams_->in_slots();
   return stats;
 }
 
 void ClientCalls::CheckInvariants() {
   waiting_.CheckInvariants(options_.max_queued_calls);
   sent_.CheckInvariants();
+  streams_->CheckInvariants();
 }
 
 // --- callback calls -----------------------------------------------------------------------------
@@ -265,7 +279,7 @@ bool ClientCalls::Defer(CallbackCall& call, absl::Status* status) {
 
 void ClientCalls::Start(ClientCall& call) {
   ++stats_.calls_started;
-  if (call.context != nullptr && !call.context->Attach(call)) {
+  if (call.context != nullptr && !call.context->Attach([this, &call] { Cancel(call); })) {
     return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
                                   Delivery::kNotSent));
   }
@@ -388,6 +402,13 @@ void ClientCalls::Pump() {
   if (sent_.owes_cancels()) {
     sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
   }
+  streams_first_ = !streams_first_;
+  if (streams_first_) streams_->Pump(!waiting_.held());
+  PumpCalls();
+  if (!streams_first_) streams_->Pump(!waiting_.held());
+}
+
+void ClientCalls::PumpCalls() {
   while (connection_ != nullptr) {
     // Off the queue first: if the call ends here, its callback may start others.
     ClientCall* const call = waiting_.PopFront();
@@ -412,6 +433,7 @@ void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
 
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
+  if (IsStreamKind(kind)) return OnStreamFrame(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
   if (kind != static_cast<uint16_t>(CallFrameKind::kReply) && kind != kReplyWithExtras) {
     return ProtocolError("neither a reply nor a release");
@@ -427,6 +449,25 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   OnOtherReply(frame, *slot);
   if (!waiting_.empty()) Pump();
 }
+
+void ClientCalls::OnStreamFrame(ByteSpan frame) {
+  if (const char* wrong = streams_->OnFrame(frame)) return ProtocolError(wrong);
+  answered_ = true;
+  // A slot may be free.
+  if (streams_->some_wait()) [[unlikely]]
+    streams_->Pump(!waiting_.held());
+}
+
+void ClientCalls::StartStream(ClientStream& stream) {
+  if (ended_) {
+    absl::Status closed = absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+    stream.Refuse(WithDelivery(std::move(closed), Delivery::kNotSent));
+  }
+  stream.Start(connection_ != nullptr && !waiting_.held());
+  if (connection_ == nullptr && !ended_ && streams_->some_wait()) host_.OnCallWaits();
+}
+
+bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
 
 WEFT_INLINE void ClientCalls::OnOkReply(ByteSpan frame) {
   const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -39,6 +40,9 @@
 
 namespace weft {
 
+class ClientStream;
+class ClientStreams;
+
 class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
  public:
   class Host {
@@ -58,7 +62,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   ClientCalls(Host* host, EngineCore& engine, const std::string& address,
               const ChannelOptions& options);
-  ~ClientCalls() = default;
+  ~ClientCalls();
   ClientCalls(const ClientCalls&) = delete;
   ClientCalls& operator=(const ClientCalls&) = delete;
 
@@ -85,7 +89,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // There has been a reply since Open().
   bool answered() const { return answered_; }
-  bool some_wait() const { return !waiting_.empty(); }
+  bool some_wait() const;
   // All counts except connects and connect_failures, which ClientConnection has.
   ChannelStats stats() const;
   void CheckInvariants();
@@ -134,6 +138,12 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void ReleaseCalls() {
     if (waiting_.Release()) Pump();
   }
+
+  // --- streams (client_stream.h) ----------------------------------------------------------------
+
+  ClientStreams& streams() { return *streams_; }
+  const ChannelOptions& options() const { return options_; }
+  void StartStream(ClientStream& stream);
 
   // --- callback calls ---------------------------------------------------------------------------
 
@@ -184,6 +194,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent SendWithMore(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
   bool SendCancel(SlabHandle slot);
+  void PumpCalls();
   CallbackCall& MakeCallbackCall();
 
   // --- back -------------------------------------------------------------------------------------
@@ -192,6 +203,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void OnOtherReply(ByteSpan frame, SentCalls::Slot slot);
   void OnOtherFrame(ByteSpan frame);
   void OnReleased(ByteSpan frame);
+  void OnStreamFrame(ByteSpan frame);
   void ProtocolError(std::string_view what);
   void Abandon(ClientCall& call);
   void End(ClientCall& call, absl::Status status);
@@ -223,6 +235,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   const ChannelOptions& options_;
 
   LentMemory lent_;
+  const std::unique_ptr<ClientStreams> streams_;
+  bool streams_first_ = false;          // who sends when there is room: they take turns
   uint32_t max_windows_ = 0;            // in one request; as many as both sides allow
   uint32_t max_extras_ = 0;             // bytes, in one request; the same
   EarlyEnds<CallbackCall> early_ends_;  // count() <= max_queued_calls

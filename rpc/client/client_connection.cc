@@ -21,6 +21,9 @@ std::string Hello(const ChannelOptions& options) {
   hello.set_max_reply_bytes(options.max_reply_bytes);
   hello.set_max_windows(kMaxWindows);
   hello.set_max_extras_bytes(kMaxExtrasBytes);
+  hello.set_max_streams(options.max_streams);
+  hello.set_stream_window_messages(options.stream_window_messages);
+  hello.set_stream_window_bytes(options.stream_window_bytes);
   return hello.SerializeAsString();
 }
 

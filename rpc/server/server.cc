@@ -2,9 +2,10 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/server_core.h"
-#include "rpc/wire/frame.h"
+#include "rpc/wire/stream_frame.h"
 
 namespace weft {
 
@@ -21,6 +22,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
                                              options.max_outstanding_calls, "; 1 to ",
                                              kMaxOutstandingCalls, " are allowed"));
   }
+  WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
+                                          options.stream_window_messages,
+                                          options.stream_window_bytes));
   return std::unique_ptr<Server>(
       new Server(std::move(own_engine), std::make_unique<ServerCore>(engine, options)));
 }

@@ -6,6 +6,7 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
+#include "rpc/server/server_stream_handles.h"
 #include "rpc/wire/status_text.h"
 
 namespace weft {
@@ -94,6 +95,18 @@ void ServerCall::TakeWindows(std::span<const Window> windows) {
   BeginBulk(windows);
 }
 
+// --- streams ------------------------------------------------------------------------------------
+
+EngineCore& ServerCall::engine() const { return connection_->core().engine(); }
+
+void ServerCall::BeginStream(ServerStreams& streams, ServerConnection* connection,
+                             CallSlots::Slot* slot, CallId id) {
+  Begin(connection, slot, id);
+  if (stream_ == nullptr) stream_ = std::make_unique<ServerStream>(this);
+  stream_->Begin(streams);
+  uses_more_ = uses_stream_ = true;
+}
+
 // --- extras -------------------------------------------------------------------------------------
 
 void ServerCall::BeginExtras() {
@@ -140,11 +153,18 @@ void ServerCall::Cancel() {
 
 void ServerCall::SetCancelled() {
   cancelled_.store(true, std::memory_order_relaxed);
+  if (uses_stream_) stream_->SetCancelled();
   // Of an earlier call, perhaps: then nobody wants to be told.
   if (ServerExtras* const extras = extras_.load(std::memory_order_acquire)) extras->Run();
 }
 
 namespace internal {
+
+StreamHandle StreamOf(HandledCall& call) {
+  auto& own = static_cast<ServerCall&>(call);
+  if (!own.is_stream()) return {};
+  return {&own.stream(), &own.engine()};
+}
 
 void HandledCall::FinishLater(absl::Status status) {
   static_cast<ServerCall&>(*this).FinishLater(std::move(status));

@@ -32,6 +32,7 @@
 #include "rpc/server/call_slots.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/server/server_extras.h"
+#include "rpc/server/server_streams.h"
 #include "rpc/server/unary_call.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
@@ -55,8 +56,18 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // may finish the call inside. Engine thread.
   void SetCancelled();
 
+  EngineCore& engine() const;
+
+  // --- for streams (server_streams.h) -----------------------------------------------------------
+
+  bool is_stream() const { return uses_stream_; }
+  // REQUIRES: is_stream().
+  ServerStream* server_stream() { return stream_.get(); }
+  Stream& stream() { return stream_->stream(); }
+
  private:
   friend class ServerContext;
+  friend class ServerStreams;
   friend class ServerConnection;
   friend class ServerCalls;
   friend class FinishedCalls;
@@ -74,6 +85,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     has_windows_ = uses_more_ = uses_bulk_ = uses_extras_ = released_ = finished_ = false;
     cancelled_.store(false, std::memory_order_relaxed);
   }
+  // The same for a stream.
+  void BeginStream(ServerStreams& streams, ServerConnection* connection, CallSlots::Slot* slot,
+                   CallId id);
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
   // Sets the deadline, counted from the start of the turn; false if it has passed.
@@ -137,7 +151,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   CallId id_;  // of the present or last call
   State state_ = State::kFree;
   bool has_windows_ = false;   // the present call
-  bool uses_more_ = false;     // the present call: one of the next two
+  bool uses_more_ = false;     // the present call: one of the next two, or uses_stream_
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool uses_extras_ = false;   // the present call: *extras_ is its own. The handler's thread
   bool released_ = false;      // the client has been, or will be, told so
@@ -154,6 +168,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   ServerCall* next_spare_ = nullptr;     // ServerCalls
   // Made on the handler's thread, seen by the engine's; own.
   std::atomic<ServerExtras*> extras_{nullptr};
+  // Made for the first stream, and kept.
+  std::unique_ptr<ServerStream> stream_;
+  bool uses_stream_ = false;             // the present call; only with uses_more_
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };

@@ -99,6 +99,8 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
       static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
+  stream_limits_ = BoundedStreamLimits(std::min(hello.max_streams(), core_.options().max_streams),
+                                       hello.stream_window_messages(), hello.stream_window_bytes());
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind));
   slots_.Reserve(slots);
@@ -114,6 +116,7 @@ void ServerConnection::ProtocolError(std::string_view what) {
   WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": malformed frame: ", what);
   connection_->Close(StrCat("malformed frame: ", what));
   connection_ = nullptr;  // nothing more is taken or sent
+  if (streams_ != nullptr) streams_->GiveUp();
 }
 
 void ServerConnection::OnClosed(Connection&, const absl::Status&) {
@@ -126,6 +129,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
     call.SetCancelled();
   });
+  if (streams_ != nullptr) streams_->Close();
   if (--running_ == 0) core_.Retire(this);
 }
 
@@ -143,6 +147,7 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
+  if (IsStreamKind(kind)) return OnStreamFrame(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
   const bool has_extras = (kind & kExtrasBit) != 0;
   const uint32_t windows = static_cast<uint32_t>(kind & ~kExtrasBit) >> 8;
@@ -169,24 +174,25 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t coun
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
-  if (has_extras && !TakeExtras(*call, extras.size(), std::move(metadata))) return;
+  if (has_extras) {
+    absl::Status taken = TakeMetadata(*call, extras.size(), std::move(metadata));
+    if (!taken.ok()) {
+      ++core_.stats().requests;
+      ++core_.stats().refused;
+      return Complete(*call, std::move(taken));
+    }
+  }
   Accept(*call, header, body);
 }
 
-// False: these are too many bytes, and the call has ended.
-bool ServerConnection::TakeExtras(ServerCall& call, size_t bytes, Metadata metadata) {
+absl::Status ServerConnection::TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata) {
   ServerStats& stats = core_.stats();
-  if (bytes > core_.options().max_running_bytes - stats.running_bytes) {
-    ++stats.requests;
-    ++stats.refused;
-    Complete(call, RunningBytesError());
-    return false;
-  }
+  if (bytes > core_.options().max_running_bytes - stats.running_bytes) return RunningBytesError();
   stats.running_bytes += bytes;
   ServerExtras& extras = call.Extras();
   extras.received = std::move(metadata);
   extras.charged_bytes = static_cast<uint32_t>(bytes);
-  return true;
+  return absl::OkStatus();
 }
 
 WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
@@ -338,6 +344,40 @@ WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entr
   }
 }
 
+// --- streams ------------------------------------------------------------------------------------
+
+void ServerConnection::OnStreamFrame(ByteSpan frame) {
+  if (streams_ == nullptr) {
+    if (stream_limits_.max_streams == 0) {
+      return ProtocolError("a frame of a stream, of which none were agreed on");
+    }
+    streams_ = std::make_unique<ServerStreams>(this, stream_limits_);
+  }
+  if (const char* wrong = streams_->OnFrame(frame)) ProtocolError(wrong);
+}
+
+void ServerConnection::RunStream(ServerCall& call, const MethodEntry& entry) {
+  if (call.deadline_ns_ != kNever) {
+    call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
+  }
+  if (entry.executor != nullptr) {
+    entry.executor->Run(HandlerTask(&call, &entry));
+  } else if (call.RunHere(*entry.method, *entry.service)) {
+    Complete(call, std::move(call.status_));
+  }
+}
+
+void ServerConnection::FreeStream(ServerCall& call) {
+  call.uses_stream_ = false;
+  Free(call);
+}
+
+void ServerConnection::FlushUnlessInTurn() {
+  if (connection_ != nullptr && !core_.engine().in_turn()) connection_->Flush();
+}
+
+// --- cancels ------------------------------------------------------------------------------------
+
 void ServerConnection::OnCancel(ByteSpan frame) {
   CallId id;
   // Its request may come behind.
@@ -362,9 +402,12 @@ WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
 }
 
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
-  // With transfers under way it comes here again.
-  if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
-  if (call.uses_extras_) call.EndExtras();
+  if (call.uses_more_) [[unlikely]] {
+    // With transfers under way it comes here again.
+    if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
+    if (call.uses_extras_) call.EndExtras();
+    if (call.uses_stream_) return streams_->Complete(call, std::move(status));
+  }
   call.status_ = std::move(status);
   AnswerSlowly(call);
 }
@@ -385,6 +428,14 @@ void ServerConnection::AnswerSlowly(ServerCall& call) {
 void ServerConnection::OnWritable(Connection&) {
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
+  if (streams_ == nullptr) return SendWaitingReplies();
+  streams_first_ = !streams_first_;
+  if (streams_first_) streams_->Pump();
+  SendWaitingReplies();
+  if (!streams_first_) streams_->Pump();
+}
+
+void ServerConnection::SendWaitingReplies() {
   while (connection_ != nullptr) {
     ServerCall* call = waiting_.Front();
     if (call == nullptr || !TrySend(*call)) return;
@@ -598,6 +649,10 @@ void ServerConnection::CheckInvariants() {
     owed += call.release_owed_;
     replying += call.state_ == ServerCall::State::kReplying;
   });
+  if (streams_ != nullptr) {
+    streams_->CheckInvariants();
+    busy += streams_->running();
+  }
   WEFT_CHECK(busy == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
   WEFT_CHECK(owed == releases_owed_);

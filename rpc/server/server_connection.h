@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/server_call.h"
+#include "rpc/server/server_streams.h"
 #include "rpc/wire/frame.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -60,6 +62,19 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The client has given up on a call with windows.
   void TakeBack(ServerCall& call);
 
+  // --- for streams (server_streams.h) -----------------------------------------------------------
+
+  Connection* connection() override { return connection_; }  // null: gone, or given up
+  uint32_t max_reply_bytes() const { return max_reply_bytes_; }
+  // Stays until a call of a stream is freed.
+  void HoldOn() { ++running_; }
+  // What came with a request, or why it is not taken.
+  absl::Status TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata);
+  std::string ReplyExtras(const ServerCall& call) const;
+  void RunStream(ServerCall& call, const MethodEntry& entry);
+  void FreeStream(ServerCall& call);
+  void FlushUnlessInTurn();
+
   // Ends the connection; `why` is told to the client.
   void Close(std::string_view why);
 
@@ -78,15 +93,14 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
   void BeginEnd() override { ++running_; }
   void FinishEnd() override;
-  Connection* connection() override { return connection_; }
   TimerWheel& timers() override;
 
   absl::Status AgreeWith(const std::string& client_hello);
 
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras);
-  bool TakeExtras(ServerCall& call, size_t bytes, Metadata metadata);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
+  void OnStreamFrame(ByteSpan frame);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
   CallSlots::Slot* ReachSlot(uint32_t slot);
@@ -104,7 +118,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void AnswerInTurn(ServerCall& call);
   void AnswerSlowly(ServerCall& call);
   absl::Status CheckReply(const ServerCall& call) const;
-  std::string ReplyExtras(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
   bool TrySendInLayout(ServerCall& call);
@@ -118,6 +131,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void SendOwedReleases();
   void Free(ServerCall& call);
   void FreeAnswered(ServerCall& call);
+  void SendWaitingReplies();
   void ProtocolError(std::string_view what);
 
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
@@ -131,10 +145,13 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_reply_bytes_ = 0;
 
   // The rest.
-  uint32_t max_windows_ = 0;           // of one request; as many as both sides allow
-  uint32_t max_extras_ = 0;            // bytes, of one reply; the same
-  IntrusiveList<ServerCall> waiting_;  // replies without credit, oldest first
-  uint32_t releases_owed_ = 0;         // calls with release_owed_
+  uint32_t max_windows_ = 0;                // of one request; as many as both sides allow
+  uint32_t max_extras_ = 0;                 // bytes, of one reply; the same
+  StreamLimits stream_limits_;              // streams that both sides allow; what the client holds
+  std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
+  bool streams_first_ = false;              // who sends when there is room: they take turns
+  IntrusiveList<ServerCall> waiting_;       // replies without credit, oldest first
+  uint32_t releases_owed_ = 0;              // calls with release_owed_
   TransferQueue transfers_{this};
   PathInfo path_;
 };

@@ -70,6 +70,14 @@ void Stream::StopReads(Receive how) {
       LetGo(bytes);
       if (how == Receive::kDropped) OnConsumed(bytes);
     }
+    // Of those ahead the numbers stay.
+    for (size_t left = ahead_.count(); left > 0; --left) {
+      const size_t bytes = ahead_.front().size();
+      ahead_.PushBack(ahead_.front_number(), {});
+      ahead_.PopFront();
+      LetGo(bytes);
+      if (how == Receive::kDropped) OnConsumed(bytes);
+    }
     if (read_ == Waiting::kWaits) EndRead(false);
   }
   receive_ = std::max(receive_, how);
@@ -92,10 +100,21 @@ void Stream::Disconnect() {
 }
 
 bool Stream::quiet() {
-  const bool quiet = !busy_ && read_ != Waiting::kDue && write_ != Waiting::kDue &&
+  const bool quiet = !busy_ && !posted() && read_ != Waiting::kDue && write_ != Waiting::kDue &&
                      !IntrusiveList<Stream>::IsLinked(this);
   tell_quiet_ = !quiet;
   return quiet;
+}
+
+void Stream::EndPosted() {
+  posted_.fetch_sub(1, std::memory_order_relaxed);
+  if (tell_quiet_ && quiet()) owner_.OnQuiet();
+}
+
+void Stream::Flush() {
+  if (connection_ != nullptr && connection_->connection() != nullptr) {
+    connection_->connection()->Flush();
+  }
 }
 
 void Stream::RunCallbacks() {
@@ -217,7 +236,6 @@ void Stream::WhenWritable(Function<void(bool)> done) {
 }
 
 void Stream::WritesDone() {
-  WEFT_CHECK(write_ != Waiting::kWaits);
   if (send_ == Send::kDone || last_owed_) return;
   last_owed_ = true;
   TrySend();
@@ -241,7 +259,9 @@ bool Stream::SendWhatIsDue() {
         !SendWaiting()) {
       return false;
     }
-    if (last_owed_ && send_ == Send::kOpen && !SendLast()) return false;
+    if (last_owed_ && send_ == Send::kOpen && write_ != Waiting::kWaits && !SendLast()) {
+      return false;
+    }
     if (owes_ && connection_ != nullptr) {
       if (!owner_.SendOwed()) return false;
       owes_ = false;
@@ -388,12 +408,23 @@ WEFT_COLD const char* Stream::OnAhead(const DataHeader& header, ByteSpan message
     if (const char* wrong = SetTotal(header.number + 1)) return wrong;
   }
   TakeCredit(message.size());
-  // Within the credit, which is what the receiver has promised to hold: no look at the limit of all
-  // streams, for the message could not be dropped.
-  Hold(message.size());
+  const bool outermost = SetBusy();
+  if (receive_ == Receive::kKept && !connection_->MayHold(message.size())) FailForSpace();
+  if (receive_ == Receive::kKept) {
+    Hold(message.size());
+  } else {
+    if (receive_ == Receive::kDropped) OnConsumed(message.size());
+    message = {};
+  }
   ahead_.PushBack(header.number, message);
   behind_ahead_ = header.number + 1;
+  EndBusy(outermost);
   return nullptr;
+}
+
+WEFT_COLD void Stream::FailForSpace() {
+  owner_.Fail(
+      absl::ResourceExhaustedError("too many bytes of messages and requests wait at the receiver"));
 }
 
 // A message that is the next in order.
@@ -404,10 +435,8 @@ WEFT_INLINE void Stream::Deliver(ByteSpan message) {
   }
   if (read_ == Waiting::kWaits) [[likely]]
     return Parse(message);
-  if (!connection_->MayHold(message.size())) [[unlikely]] {
-    return owner_.Fail(absl::ResourceExhaustedError(
-        "too many bytes of messages and requests wait at the receiver"));
-  }
+  if (!connection_->MayHold(message.size())) [[unlikely]]
+    return FailForSpace();
   Hold(message.size());
   ready_.PushBack(0, message);
 }
@@ -416,9 +445,10 @@ WEFT_INLINE void Stream::Deliver(ByteSpan message) {
 WEFT_INLINE void Stream::AfterReceive() {
   while (!ahead_.empty() && ahead_.front_number() == received_) [[unlikely]] {
       ++received_;
-      const size_t bytes = ahead_.front().size();
-      LetGo(bytes);
-      Deliver(ahead_.front());
+      if (receive_ == Receive::kKept) {
+        Deliver(ahead_.front());
+        LetGo(ahead_.front().size());  // nothing, if the stream has failed there
+      }
       ahead_.PopFront();
     }
   if (!all_received()) [[likely]]
@@ -432,9 +462,9 @@ bool Stream::IsParsed(ByteSpan message, google::protobuf::MessageLite* to) {
       to->IsInitialized()) [[likely]] {
     return true;
   }
-  owner_.Fail(absl::InvalidArgumentError(StrCat("a message of ", message.size(),
-                                                " bytes cannot be decoded as ",
-                                                std::string(to->GetTypeName()))));
+  owner_.Fail(
+      absl::DataLossError(StrCat("a message of ", message.size(), " bytes cannot be decoded as ",
+                                 std::string(to->GetTypeName()))));
   return false;
 }
 
@@ -456,7 +486,8 @@ void Stream::EndRead(bool ok) {
 void Stream::OnConsumed(size_t bytes) {
   ++unreturned_.messages;
   unreturned_.bytes += static_cast<int64_t>(bytes);
-  if (total_known_ || connection_ == nullptr) return;  // the peer needs none
+  // The peer needs none, or is to send no more.
+  if (total_known_ || connection_ == nullptr || receive_ == Receive::kIgnored) return;
   const StreamWindow mine = connection_->mine();
   if (unreturned_.messages < ReturnAt(mine.messages) && unreturned_.bytes < ReturnAt(mine.bytes))
       [[likely]]

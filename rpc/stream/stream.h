@@ -41,9 +41,10 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <atomic>
 #include <cstdint>
-#include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
@@ -52,6 +53,7 @@
 #include "core/intrusive_list.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/stream/byte_queue.h"
+#include "rpc/stream/stream_calls.h"
 #include "rpc/wire/stream_frame.h"
 
 namespace weft {
@@ -74,13 +76,6 @@ class StreamOwner {
 
  protected:
   ~StreamOwner() = default;
-};
-
-// How an attempt to read or to write has ended.
-enum class StreamResult : uint8_t {
-  kDone = 1,
-  kNotYet = 2,  // try again later, or ask to be called
-  kOver = 3,    // there will be no more of it
 };
 
 class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
@@ -124,6 +119,11 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   // The same, from a timer: the caller is inside a function that was given one of them.
   void RunCallbacksLater();
 
+  // A task on its way to the engine uses the stream: any thread; and it is done: the engine's.
+  void BeginPosted() { posted_.fetch_add(1, std::memory_order_relaxed); }
+  void EndPosted();
+  bool posted() const { return posted_.load(std::memory_order_relaxed) != 0; }
+
   CallId id() const { return id_; }
   // Messages that were sent, modulo 2^32.
   uint32_t sent() const { return sent_; }
@@ -164,8 +164,16 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void WriteEncoded(std::string_view message, bool last);
   // done(true): what TryWrite() has refused last may pass now. done(false): the stream is over.
   void WhenWritable(Function<void(bool)> done);
-  // Nothing will be written any more: the peer's reads end.
+  // Nothing will be written any more: the peer's reads end, behind the write that waits.
   void WritesDone();
+  // Sends what was committed.
+  void Flush();
+  // Somebody wants to wait where he must not.
+  void FailBlocked() {
+    owner_.Fail(absl::FailedPreconditionError(
+        "a blocking read or write inside a callback of its own engine would wait for itself: use "
+        "the form with a callback, or run the handler on an executor"));
+  }
   bool write_waits() const { return write_ == Waiting::kWaits; }
 
   void CheckInvariants() const;
@@ -202,6 +210,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   const char* OnAhead(const DataHeader& header, ByteSpan message);
   void TakeCredit(size_t bytes);
   bool IsCovered(size_t bytes, uint32_t missing) const;
+  void FailForSpace();
   void Deliver(ByteSpan message);
   void AfterReceive();
   void Parse(ByteSpan message);
@@ -256,6 +265,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   const google::protobuf::MessageLite* write_message_ = nullptr;
   const char* write_encoded_ = nullptr;
 
+  std::atomic<uint32_t> posted_ = 0;
   EarlyEnds<Stream>& early_ends_;
   Function<void(bool)> on_read_;
   Function<void(bool)> on_write_;

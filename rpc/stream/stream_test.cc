@@ -468,13 +468,13 @@ TEST_F(StreamTest, AMessageThatCannotBeDecodedFailsTheStream) {
   EXPECT_EQ(server_.Take(frame), nullptr);
   Text text;
   EXPECT_EQ(server_.stream.TryRead(&text), StreamResult::kOver);
-  EXPECT_TRUE(absl::IsInvalidArgument(server_.failed)) << server_.failed;
+  EXPECT_TRUE(absl::IsDataLoss(server_.failed)) << server_.failed;
 
   int reads = 0;
   client_.stream.Read(&text, [&](bool ok) { reads += ok ? 100 : 1; });
   EXPECT_EQ(client_.Take(frame), nullptr);
   EXPECT_EQ(reads, 1);
-  EXPECT_TRUE(absl::IsInvalidArgument(client_.failed)) << client_.failed;
+  EXPECT_TRUE(absl::IsDataLoss(client_.failed)) << client_.failed;
 }
 
 TEST_F(StreamTest, AMessageTooLargeForThePeerFailsTheStream) {

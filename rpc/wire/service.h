@@ -8,6 +8,7 @@
 #include <google/protobuf/arena.h>
 #include <google/protobuf/message_lite.h>
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -26,6 +27,14 @@ union CallBody {
   void* record;  // a struct of fixed layout (method_layouts.h)
 };
 
+// Who sends how many messages: one, or a stream of them.
+enum class MethodKind : uint8_t {
+  kUnary = 1,
+  kClientStreaming = 2,  // a stream of requests, one reply
+  kServerStreaming = 3,  // one request, a stream of replies
+  kBidiStreaming = 4,
+};
+
 // One method, as the generator wrote it down.
 struct MethodDescriptor {
   std::string_view name;          // "Get"
@@ -41,6 +50,8 @@ struct MethodDescriptor {
 
   // Null: request and reply are protobuf messages, in memory and on the wire.
   const MethodLayouts* layouts = nullptr;
+
+  MethodKind kind = MethodKind::kUnary;
 };
 
 struct ServiceDescriptor {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/strings.h"
+
 namespace weft {
 
 StreamLimits BoundedStreamLimits(uint32_t max_streams, uint32_t window_messages,
@@ -10,6 +12,18 @@ StreamLimits BoundedStreamLimits(uint32_t max_streams, uint32_t window_messages,
   if (window_messages == 0 || window_bytes == 0) return {};
   return {std::min(max_streams, kMaxStreams),
           {std::min(window_messages, kMaxWindowMessages), std::min(window_bytes, kMaxWindowBytes)}};
+}
+
+absl::Status CheckStreamOptions(std::string_view options, uint32_t max_streams,
+                                uint32_t window_messages, uint32_t window_bytes) {
+  if (max_streams <= kMaxStreams && window_messages >= 1 && window_messages <= kMaxWindowMessages &&
+      window_bytes >= 1 && window_bytes <= kMaxWindowBytes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat(options, "::max_streams, stream_window_messages and stream_window_bytes are ",
+             max_streams, ", ", window_messages, " and ", window_bytes, "; up to ", kMaxStreams,
+             ", 1 to ", kMaxWindowMessages, " and 1 to ", kMaxWindowBytes, " are allowed"));
 }
 
 bool DecodeOpen(ByteSpan frame, OpenHeader* header) {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "core/bytes.h"
 #include "rpc/wire/frame.h"
 
@@ -61,6 +62,10 @@ struct StreamLimits {
 // A hello's fields, as far as they are to be believed.
 StreamLimits BoundedStreamLimits(uint32_t max_streams, uint32_t window_messages,
                                  uint32_t window_bytes);
+
+// The same as options: OK, or INVALID_ARGUMENT in words.
+absl::Status CheckStreamOptions(std::string_view options, uint32_t max_streams,
+                                uint32_t window_messages, uint32_t window_bytes);
 
 // The frame is one of a stream, whatever else is wrong with it.
 constexpr bool IsStreamKind(uint16_t kind) {

@@ -1,0 +1,221 @@
+#include "rpc/client/client_streams.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/strings.h"
+#include "rpc/client/call_context.h"
+#include "weft/status.h"
+
+namespace weft {
+
+ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
+                             const ChannelOptions& options, MethodTable& methods,
+                             ChannelStats& stats)
+    : engine_(engine),
+      address_(address),
+      options_(options),
+      methods_(methods),
+      stats_(stats),
+      // What this side has asked for is bounded by its own windows.
+      connection_(&held_bytes_, ~uint64_t{0}),
+      early_ends_(engine) {}
+
+ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }
+
+// --- the connection -----------------------------------------------------------------------------
+
+void ClientStreams::Open(Connection& connection, StreamLimits limits, uint32_t max_extras,
+                         uint64_t max_message_bytes) {
+  max_extras_ = max_extras;
+  connection_.Open(&connection, {options_.stream_window_messages, options_.stream_window_bytes},
+                   limits.window, max_message_bytes);
+  if (limits.max_streams > 0) slots_.emplace(limits.max_streams);
+}
+
+void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
+                          const absl::Status& may_have_run) {
+  connection_.Close();
+  if (!slots_) return;
+  // No callback runs inside.
+  slots_->ForEach(
+      [&](ClientStream*& stream) { stream->OnLoss(first_unsent, not_sent, may_have_run); });
+  slots_.reset();
+}
+
+void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
+  for (ClientStream& stream : waiting_) {
+    if (stream.beginning_.wait_for_server && !also_patient) continue;
+    stream.Abandon(status);
+  }
+}
+
+void ClientStreams::Shutdown(const absl::Status& gone) {
+  connection_.Close();
+  slots_.reset();
+  while (!all_.empty()) {
+    for (ClientStream& stream : all_) stream.Shutdown(gone);
+    early_ends_.RunAll();
+    for (ClientStream& stream : all_) stream.OnTimer();
+  }
+}
+
+void ClientStreams::Pump(bool may_open) {
+  connection_.Pump();
+  while (may_open && connection_.connection() != nullptr && !waiting_.empty()) {
+    ClientStream& stream = *waiting_.Front();
+    StopWaiting(stream);
+    if (TryOpen(stream) != Opened::kNotNow) continue;
+    waiting_.PushFront(&stream);
+    ++waiting_count_;
+    return;
+  }
+}
+
+// --- streams ------------------------------------------------------------------------------------
+
+ClientStream& ClientStreams::New() {
+  ClientStream* const spare = spare_.Take();
+  return spare != nullptr ? *spare : *new ClientStream(*this);
+}
+
+void ClientStreams::Free(ClientStream& stream) {
+  IntrusiveList<ClientStream, AllStreamsTag>::Remove(&stream);
+  spare_.Give(&stream);
+}
+
+bool ClientStreams::Start(ClientStream& stream, bool may_open) {
+  stream.state_ = ClientStream::State::kWaiting;
+  if (may_open && connection_.connection() != nullptr && waiting_.empty() &&
+      TryOpen(stream) != Opened::kNotNow) {
+    return true;
+  }
+  if (waiting_count_ >= options_.max_queued_calls) return false;
+  waiting_.PushBack(&stream);
+  ++waiting_count_;
+  return true;
+}
+
+void ClientStreams::StopWaiting(ClientStream& stream) {
+  if (!IntrusiveList<ClientStream>::IsLinked(&stream)) return;
+  IntrusiveList<ClientStream>::Remove(&stream);
+  --waiting_count_;
+}
+
+void ClientStreams::LeaveSlot(ClientStream& stream) {
+  slots_->Free(stream.slot_);
+  stream.in_slot_ = false;
+  stream.stream_.Disconnect();
+}
+
+// REQUIRES: kWaiting; a connection.
+ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
+  const auto refuse = [&stream](absl::Status why) {
+    stream.Abandon(WithDelivery(std::move(why), Delivery::kNotSent));
+    return Opened::kEnded;
+  };
+  uint16_t method = methods_.Find(stream.beginning_.method);
+  if (method == MethodTable::kUnknown) {
+    const absl::StatusOr<MethodTable::Agreed> agreed =
+        methods_.Resolve(stream.beginning_.method, address_);
+    if (!agreed.ok()) return refuse(agreed.status());
+    method = agreed->number;
+  }
+  if (!slots_) {
+    return refuse(absl::UnimplementedError(
+        StrCat("the server at ", address_, " takes no streams (not sent)")));
+  }
+  CallContext* const context = stream.beginning_.context;
+  const std::string_view extras =
+      context != nullptr ? std::string_view(context->extras()) : std::string_view();
+  if (extras.size() > max_extras_) {
+    return refuse(absl::UnimplementedError(StrCat("the metadata has ", extras.size(),
+                                                  " bytes encoded; the server at ", address_,
+                                                  " takes at most ", max_extras_, " (not sent)")));
+  }
+  if (!connection_.free()) return Opened::kNotNow;
+  SlabHandle handle;
+  ClientStream** const slot = slots_->Allocate(&handle);
+  if (slot == nullptr) return Opened::kNotNow;
+  Connection& connection = *connection_.connection();
+  const size_t bytes = OpenFrameBytes(extras.size());
+  const MessageSpace frame = connection.Append(bytes);
+  if (frame.data == nullptr) {
+    slots_->Free(handle);
+    return Opened::kNotNow;
+  }
+  const bool waits = bytes > connection.eager_bytes();
+  const CallId id = {handle.slot, handle.generation};
+  EncodeOpen({id, method, stream.RemainingUs(), waits, AsBytes(extras)}, frame.data);
+  *slot = &stream;
+  stream.slot_ = handle;
+  stream.in_slot_ = true;
+  stream.message_number_ = frame.number;
+  stream.state_ = ClientStream::State::kOpen;
+  stream.stream_.Open(connection_, id, /*is_client=*/true, waits);
+  stream.stream_.TrySend();
+  return Opened::kYes;
+}
+
+// --- frames -------------------------------------------------------------------------------------
+
+WEFT_INLINE ClientStream* ClientStreams::Find(CallId id) {
+  if (!slots_) return nullptr;
+  ClientStream** const slot = slots_->Get({id.slot, id.generation});
+  return slot == nullptr ? nullptr : *slot;
+}
+
+const char* ClientStreams::OnFrame(ByteSpan frame) {
+  DataHeader data;
+  CreditHeader credit;
+  ByteSpan message;
+  switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
+    case StreamFrameKind::kData: {
+      if (!DecodeData(frame, &data, &message) || data.last) {
+        return "data of a stream whose fields disagree";
+      }
+      ClientStream* const stream = Find(data.id);
+      return stream == nullptr ? "a message of a stream that is not open"
+                               : stream->stream_.OnData(data, message);
+    }
+    case StreamFrameKind::kCredit: {
+      if (!DecodeCredit(frame, &credit)) return "credit of a stream whose fields disagree";
+      ClientStream* const stream = Find(credit.id);
+      return stream == nullptr ? "credit of a stream that is not open"
+                               : stream->stream_.OnCredit(credit);
+    }
+    case StreamFrameKind::kEnd:
+      return OnEnd(frame);
+    case StreamFrameKind::kOpen:
+    case StreamFrameKind::kCancel:
+      break;
+  }
+  return "a frame of a stream that only clients send";
+}
+
+const char* ClientStreams::OnEnd(ByteSpan frame) {
+  EndHeader header;
+  if (!DecodeEnd(frame, &header)) return "an end of a stream whose fields disagree";
+  ClientStream* const stream = Find(header.id);
+  return stream == nullptr ? "an end of a stream that is not open" : stream->OnEnd(header);
+}
+
+void ClientStreams::CheckInvariants() {
+  uint32_t waiting = 0;
+  for (const ClientStream& stream : waiting_) {
+    WEFT_CHECK(stream.state_ == ClientStream::State::kWaiting);
+    ++waiting;
+  }
+  WEFT_CHECK(waiting == waiting_count_ && waiting <= options_.max_queued_calls);
+  uint32_t in_slots = 0;
+  for (const ClientStream& stream : all_) {
+    in_slots += stream.in_slot_;
+    WEFT_CHECK(!stream.in_slot_ || stream.state_ == ClientStream::State::kOpen ||
+               stream.state_ == ClientStream::State::kEnded);
+    stream.stream_.CheckInvariants();
+  }
+  WEFT_CHECK(in_slots == this->in_slots());
+}
+
+}  // namespace weft

@@ -1,0 +1,112 @@
+// The streams of one channel, wherever they are: before their open could be sent, and in the slots
+// of the connection that is open.
+//
+// A slot belongs to its stream until the server's end, and all messages that it counts, have come;
+// when the stream is over earlier, by its deadline or a cancel, it stays abandoned until then.
+// Those that wait for a connection, a slot or room do so in order.
+//
+// Threads: the engine's.
+// Lifetime: a member of the channel's ClientCalls. Streams outlive the connections that they were
+//   on, and go before the channel.
+// Errors: OnFrame() says what is wrong with a frame that no server sends; the connection ends.
+// Invariants: a stream that waits is kWaiting; one in a slot is kOpen or kEnded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "core/slab.h"
+#include "rpc/client/channel.h"
+#include "rpc/client/client_stream.h"
+#include "rpc/client/method_table.h"
+#include "rpc/operation/callback_operations.h"
+#include "rpc/stream/stream_connection.h"
+#include "rpc/wire/stream_frame.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+class ClientStreams {
+ public:
+  // All outlive it.
+  ClientStreams(EngineCore& engine, const std::string& address, const ChannelOptions& options,
+                MethodTable& methods, ChannelStats& stats);
+  ~ClientStreams();
+  ClientStreams(const ClientStreams&) = delete;
+  ClientStreams& operator=(const ClientStreams&) = delete;
+
+  // --- for ClientCalls --------------------------------------------------------------------------
+
+  // `limits`: as many streams as both sides allow, and what the server holds of each.
+  // `max_extras`: as the server takes them, in bytes. `max_message_bytes`: the same, of a message.
+  void Open(Connection& connection, StreamLimits limits, uint32_t max_extras,
+            uint64_t max_message_bytes);
+  // Null: nothing is wrong with it. REQUIRES: IsStreamKind(CallFrameKindOf(frame)); open.
+  const char* OnFrame(ByteSpan frame);
+  // There is room. `may_open`: streams that wait need wait no longer for writes that were accepted
+  // before.
+  void Pump(bool may_open);
+  // The connection is gone: streams that were opened end, with `not_sent` if that surely did not
+  // leave.
+  void Close(uint64_t first_unsent, const absl::Status& not_sent, const absl::Status& may_have_run);
+  // Streams that wait end; those that wait for a server only if `also_patient`.
+  void EndWaiting(const absl::Status& status, bool also_patient);
+  // The channel ends: with it all streams, and what is left of them.
+  // REQUIRES: no handle of a stream is left.
+  void Shutdown(const absl::Status& gone);
+
+  bool some_wait() const { return !waiting_.empty(); }
+  uint32_t in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
+  void CheckInvariants();
+
+  // --- for streams ------------------------------------------------------------------------------
+
+  // One to fill in.
+  ClientStream& New();
+  // Sends the open of a stream that was begun, or queues it, if that may be: false. `may_open`: see
+  // Pump().
+  bool Start(ClientStream& stream, bool may_open);
+  void Take(ClientStream& stream) { all_.PushBack(&stream); }
+  void StopWaiting(ClientStream& stream);
+  void LeaveSlot(ClientStream& stream);
+  void Free(ClientStream& stream);
+
+  EngineCore& engine() { return engine_; }
+  const std::string& address() const { return address_; }
+  const ChannelOptions& options() const { return options_; }
+  ChannelStats& stats() { return stats_; }
+  EarlyEnds<Stream>& early_ends() { return early_ends_; }
+  StreamConnection& connection() { return connection_; }
+
+ private:
+  // Of streams that have ended: as many as a busy client has at once. About 700 bytes each.
+  static constexpr uint32_t kMaxSpare = 256;
+
+  enum class Opened : uint8_t { kYes = 1, kNotNow = 2, kEnded = 3 };
+
+  Opened TryOpen(ClientStream& stream);
+  const char* OnEnd(ByteSpan frame);
+  ClientStream* Find(CallId id);
+
+  EngineCore& engine_;
+  const std::string& address_;
+  const ChannelOptions& options_;
+  MethodTable& methods_;
+  ChannelStats& stats_;
+
+  std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
+  uint32_t max_extras_ = 0;
+  IntrusiveList<ClientStream> waiting_;  // at most max_queued_calls
+  uint32_t waiting_count_ = 0;
+  IntrusiveList<ClientStream, AllStreamsTag> all_;
+  uint64_t held_bytes_ = 0;
+  StreamConnection connection_;
+  EarlyEnds<Stream> early_ends_;
+  SpareList<ClientStream, kMaxSpare> spare_;
+};
+
+}  // namespace weft

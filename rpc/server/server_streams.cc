@@ -1,0 +1,285 @@
+#include "rpc/server/server_streams.h"
+
+#include <string>
+#include <utility>
+
+#include "core/check.h"
+#include "core/inline.h"
+#include "core/strings.h"
+#include "rpc/server/server_connection.h"
+#include "rpc/server/server_core.h"
+#include "rpc/wire/extras.h"
+#include "rpc/wire/status_text.h"
+
+namespace weft {
+namespace {
+
+bool HasOneReply(const MethodDescriptor& method) {
+  return method.kind == MethodKind::kClientStreaming;
+}
+bool HasOneRequest(const MethodDescriptor& method) {
+  return method.kind == MethodKind::kServerStreaming;
+}
+
+}  // namespace
+
+// --- one stream ---------------------------------------------------------------------------------
+
+ServerStream::ServerStream(ServerCall* call)
+    : call_(*call), early_ends_(call->engine()), stream_(*this, early_ends_) {}
+
+void ServerStream::Begin(ServerStreams& streams) {
+  streams_ = &streams;
+  failure_ = absl::OkStatus();
+  stream_.Reset();
+}
+
+Stream& ServerStream::stream() { return stream_; }
+
+void ServerStream::SetCancelled() {
+  stream_.CloseWrites();
+  stream_.IgnoreReads();
+  stream_.RunCallbacksLater();
+}
+
+bool ServerStream::SendOwed() { return streams_->SendEnd(call_); }
+
+void ServerStream::Fail(absl::Status why) {
+  // What a client sends that cannot be decoded is its mistake.
+  if (absl::IsDataLoss(why)) why = absl::InvalidArgumentError(why.message());
+  if (failure_.ok()) failure_ = std::move(why);
+  call_.SetCancelled();
+}
+
+void ServerStream::OnQuiet() { streams_->FreeWhenQuiet(call_); }
+
+// --- frames -------------------------------------------------------------------------------------
+
+ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
+    : connection_(*connection),
+      max_streams_(limits.max_streams),
+      streams_(&connection->core().stats().running_bytes,
+               connection->core().options().max_running_bytes) {
+  const ServerOptions& options = connection->core().options();
+  streams_.Open(connection->connection(),
+                {options.stream_window_messages, options.stream_window_bytes}, limits.window,
+                connection->max_reply_bytes());
+  if (max_streams_ > 0) slots_.Reserve(max_streams_);
+}
+
+const char* ServerStreams::OnFrame(ByteSpan frame) {
+  DataHeader data;
+  CreditHeader credit;
+  ByteSpan message;
+  const char* wrong = nullptr;
+  switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
+    case StreamFrameKind::kData: {
+      if (!DecodeData(frame, &data, &message)) return "data of a stream whose fields disagree";
+      const CallSlots::Slot* const slot = Find(data.id, &wrong);
+      return slot == nullptr ? wrong : slot->call->stream().OnData(data, message);
+    }
+    case StreamFrameKind::kCredit: {
+      if (!DecodeCredit(frame, &credit)) return "credit of a stream whose fields disagree";
+      const CallSlots::Slot* const slot = Find(credit.id, &wrong);
+      return slot == nullptr ? wrong : slot->call->stream().OnCredit(credit);
+    }
+    case StreamFrameKind::kOpen:
+      return OnOpen(frame);
+    case StreamFrameKind::kCancel:
+      return OnCancel(frame);
+    case StreamFrameKind::kEnd:
+      break;
+  }
+  return "an end of a stream from a client";
+}
+
+CallSlots::Slot* ServerStreams::Reach(uint32_t slot) {
+  if (slot >= max_streams_) return nullptr;
+  while (slot >= slots_.size()) slots_.Grow();
+  // The first may have moved.
+  if (CallSlots::Slot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
+  return &slots_[slot];
+}
+
+CallSlots::Slot* ServerStreams::Find(CallId id, const char** wrong) {
+  if (id.slot < slots_.size()) [[likely]] {
+    CallSlots::Slot& slot = slots_[id.slot];
+    if (slot.generation == id.generation && slot.call != nullptr) [[likely]]
+      return &slot;
+    const auto newer = static_cast<int32_t>(id.generation - slot.generation);
+    if (slot.used && (newer < 0 || (newer == 0 && slot.call == nullptr))) return nullptr;
+  }
+  *wrong = "a frame of a stream that is not open";
+  return nullptr;
+}
+
+WEFT_COLD const char* ServerStreams::OnCancel(ByteSpan frame) {
+  CallId id;
+  CallSlots::Slot* const slot = DecodeStreamCancel(frame, &id) ? Reach(id.slot) : nullptr;
+  if (slot == nullptr) return "a cancel that names no stream";
+  if (slot->IsFreeFor(id.generation)) {
+    slot->early_cancel = id.generation;  // its open may come behind
+  } else if (slot->call != nullptr && slot->generation == id.generation) {
+    slot->call->Cancel();
+  }
+  return nullptr;
+}
+
+WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
+  OpenHeader header;
+  if (!DecodeOpen(frame, &header)) return "an open of a stream whose fields disagree";
+  Metadata metadata;
+  if (!header.extras.empty() && !DecodeExtras(header.extras, &metadata, /*details=*/nullptr)) {
+    return "an open of a stream with metadata that makes no sense";
+  }
+  CallSlots::Slot* const slot = Reach(header.id.slot);
+  if (slot == nullptr) return "a stream slot that was not agreed on";
+  if (slot->call != nullptr) return "a stream slot that is in use";
+  if (!slot->IsFreeFor(header.id.generation)) return "a stream slot's generation that is not new";
+  ServerCore& core = connection_.core();
+  ServerCall& call = *core.calls().Take();
+  slot->call = &call;
+  slot->generation = header.id.generation;
+  slot->used = true;
+  call.BeginStream(*this, &connection_, slot, header.id);
+  connection_.HoldOn();
+  ++running_;
+  ++core.stats().requests;
+  call.stream().Open(streams_, header.id, /*is_client=*/false, header.waits);
+  const MethodEntry* const entry = core.methods().Find(header.method);
+  absl::Status admitted = Admit(call, header, entry);
+  if (admitted.ok() && !header.extras.empty()) {
+    admitted = connection_.TakeMetadata(call, header.extras.size(), std::move(metadata));
+  }
+  if (!admitted.ok()) {
+    ++core.stats().refused;
+    Complete(call, std::move(admitted));
+    return nullptr;
+  }
+  if (header.waits) call.stream().GrantAll();
+  Start(call, *entry);
+  return nullptr;
+}
+
+absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
+                                  const MethodEntry* entry) {
+  const ServerCore& core = connection_.core();
+  const bool early_cancel = std::exchange(call.slot_->early_cancel, 0) == header.id.generation;
+  const bool in_time = call.StartClock(header.remaining_us);
+  if (core.draining()) {
+    return NotRunError(absl::StatusCode::kUnavailable,
+                       "the server is shutting down (not run, safe to retry)");
+  }
+  if (entry == nullptr) {
+    return absl::UnimplementedError(StrCat("no method has the number ", header.method,
+                                           "; this server has ", core.methods().size(),
+                                           " methods"));
+  }
+  if (entry->method->kind == MethodKind::kUnary) {
+    return absl::UnimplementedError(
+        StrCat("method ", entry->method->name, " has one request and one reply: it is no stream"));
+  }
+  if (early_cancel) return absl::CancelledError("the caller cancelled before the stream was open");
+  if (!in_time) {
+    return NotRunError(absl::StatusCode::kDeadlineExceeded,
+                       "the call expired before its handler could run");
+  }
+  return absl::OkStatus();
+}
+
+// Runs the handler; one that takes a single request, when that is here.
+void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
+  call.PrepareMessages(*entry.method);
+  if (!HasOneRequest(*entry.method)) return connection_.RunStream(call, entry);
+  call.stream().Read(call.request_.message, [this, &call, &entry](bool ok) {
+    if (ok) return connection_.RunStream(call, entry);
+    connection_.Complete(call, call.cancelled() ? absl::CancelledError()
+                                                : absl::InvalidArgumentError(StrCat(
+                                                      "method ", entry.method->name,
+                                                      " takes one request, and there is none")));
+  });
+}
+
+// --- the end ------------------------------------------------------------------------------------
+
+void ServerStreams::Complete(ServerCall& call, absl::Status status) {
+  ServerStream& stream = *call.server_stream();
+  if (status.ok() && stream.failure_.ok() && !call.cancelled() && HasOneReply(call.method())) {
+    const google::protobuf::MessageLite& reply = *call.reply_.message;
+    // There is credit for it: nothing was sent before.
+    if (stream.stream_.TryWrite(reply, /*last=*/false) == StreamResult::kNotYet) {
+      stream.stream_.Write(reply, /*last=*/false, nullptr);
+    }
+  }
+  if (!stream.failure_.ok()) {
+    status = stream.failure_;
+  } else if (call.cancelled() && status.ok()) {  // nobody reads it
+    status = call.remaining_us() == 0 ? absl::DeadlineExceededError("the handler took too long")
+                                      : absl::CancelledError();
+  }
+  call.status_ = std::move(status);
+  call.state_ = ServerCall::State::kReplying;
+  if (!stream.stream_.write_waits()) stream.stream_.CloseWrites();
+  stream.stream_.IgnoreReads();
+  stream.stream_.RunCallbacksLater();
+  if (streams_.connection() == nullptr) return LeaveSlot(call);
+  stream.stream_.Owe();
+  connection_.FlushUnlessInTurn();
+}
+
+// False: there is no room now.
+bool ServerStreams::SendEnd(ServerCall& call) {
+  Stream& stream = call.stream();
+  const absl::Status& status = call.status_;
+  const std::string_view text =
+      status.ok() ? std::string_view() : CutStatusText(ToStd(status.message()));
+  const std::string extras = connection_.ReplyExtras(call);
+  const MessageSpace frame =
+      streams_.connection()->Append(EndFrameBytes(extras.size(), text.size()));
+  if (frame.data == nullptr) return false;
+  EncodeEnd({stream.id(), static_cast<uint16_t>(status.code()), IsNotRun(status), stream.sent(),
+             AsBytes(extras), AsBytes(text)},
+            frame.data);
+  ServerStats& stats = connection_.core().stats();
+  ++(status.ok() ? stats.replies_ok : stats.replies_failed);
+  LeaveSlot(call);
+  return true;
+}
+
+// The slot is free for the next stream, and the call for the next call, as soon as nothing of it is
+// under way.
+void ServerStreams::LeaveSlot(ServerCall& call) {
+  Stream& stream = call.stream();
+  call.slot_->call = nullptr;
+  call.slot_ = &nowhere_;
+  stream.CloseWrites();
+  stream.Disconnect();
+  FreeWhenQuiet(call);
+}
+
+void ServerStreams::FreeWhenQuiet(ServerCall& call) {
+  if (!call.stream().quiet() || call.slot_ != &nowhere_) return;
+  --running_;
+  connection_.FreeStream(call);  // this may be gone now
+}
+
+void ServerStreams::Close() {
+  streams_.Close();
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    ServerCall& call = *slot.call;
+    if (call.state_ == ServerCall::State::kReplying) return LeaveSlot(call);
+    call.stream().Disconnect();
+    call.SetCancelled();
+  });
+}
+
+void ServerStreams::CheckInvariants() {
+  uint32_t taken = 0;
+  slots_.ForEachTaken([&taken](const CallSlots::Slot& slot) {
+    slot.call->stream().CheckInvariants();
+    ++taken;
+  });
+  WEFT_CHECK(taken <= running_);
+}
+
+}  // namespace weft

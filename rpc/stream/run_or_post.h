@@ -1,0 +1,42 @@
+// The way of a thread to the stream that it uses.
+//
+// Threads: any that may use the stream.
+#pragma once
+
+#include <thread>
+#include <utility>
+
+#include "core/function.h"
+#include "rpc/stream/stream.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+// Runs `task`, which does something with the stream, on the engine: here if this thread may drive
+// it, else posted behind what it has posted before. The stream is its caller's until then.
+template <class Task>
+void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
+  const bool on_engine = engine.OnEngine();
+  if (!stream.posted() && engine.Enter()) {
+    task();
+    if (!on_engine) stream.Flush();
+    return engine.Leave();
+  }
+  stream.BeginPosted();
+  Function<void()> posted = [&stream, task = std::move(task)]() mutable {
+    task();
+    stream.EndPosted();
+  };
+  // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
+  while (!engine.Post(std::move(posted))) {
+    // This thread may be the one that has to make room.
+    if (!engine.InTurn() && engine.Enter()) {
+      engine.Poll();
+      engine.Leave();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,103 @@
+#include "rpc/stream/stream_calls.h"
+
+#include <utility>
+
+#include "rpc/stream/run_or_post.h"
+#include "rpc/stream/stream.h"
+#include "transport/engine.h"
+
+namespace weft::internal {
+namespace {
+
+// `begin(done)` begins what `attempt` could not do at once. True: it has done what it was to do.
+template <class Attempt, class Begin>
+bool WaitFor(const StreamHandle& handle, Attempt attempt, Begin begin) {
+  Stream& stream = *handle.stream;
+  EngineCore& engine = *handle.engine;
+  Waiter waiter;
+  bool ok = false;
+  const auto finish = [&](bool result_ok) {
+    ok = result_ok;
+    engine.Finish(waiter);
+  };
+  if (!stream.posted() && engine.Enter()) {
+    const StreamResult result = attempt();
+    ok = result == StreamResult::kDone;
+    if (result != StreamResult::kNotYet) {
+      if (engine.entered_once()) stream.Flush();
+    } else if (engine.in_turn()) {
+      stream.FailBlocked();
+    } else {
+      begin(finish);
+      stream.Flush();
+      engine.Drive(waiter);
+    }
+    engine.Leave();
+    return ok;
+  }
+  RunOrPost(engine, stream, [&] {
+    const StreamResult result = attempt();
+    if (result == StreamResult::kNotYet) return begin(finish);
+    finish(result == StreamResult::kDone);
+  });
+  engine.Wait(waiter);
+  return ok;
+}
+
+template <class Attempt>
+StreamResult TryHere(const StreamHandle& handle, Attempt attempt) {
+  if (handle.stream->posted() || !handle.engine->Enter()) return StreamResult::kNotYet;
+  const StreamResult result = attempt();
+  if (handle.engine->entered_once()) handle.stream->Flush();  // a message, or credit
+  handle.engine->Leave();
+  return result;
+}
+
+}  // namespace
+
+StreamResult StreamHandle::TryRead(google::protobuf::MessageLite* to) const {
+  return TryHere(*this, [this, to] { return stream->TryRead(to); });
+}
+
+StreamResult StreamHandle::TryWrite(const google::protobuf::MessageLite& message, bool last) const {
+  return TryHere(*this, [this, &message, last] { return stream->TryWrite(message, last); });
+}
+
+bool StreamHandle::Read(google::protobuf::MessageLite* to) const {
+  return WaitFor(
+      *this, [this, to] { return stream->TryRead(to); },
+      [this, to](Function<void(bool)> done) { stream->Read(to, std::move(done)); });
+}
+
+bool StreamHandle::Write(const google::protobuf::MessageLite& message, bool last) const {
+  return WaitFor(
+      *this, [this, &message, last] { return stream->TryWrite(message, last); },
+      [this, &message, last](Function<void(bool)> done) {
+        stream->Write(message, last, std::move(done));
+      });
+}
+
+void StreamHandle::Read(google::protobuf::MessageLite* to, Function<void(bool)> done) const {
+  RunOrPost(*engine, *stream, [stream = stream, to, done = std::move(done)]() mutable {
+    stream->Read(to, std::move(done));
+  });
+}
+
+void StreamHandle::Write(const google::protobuf::MessageLite& message, bool last,
+                         Function<void(bool)> done) const {
+  RunOrPost(*engine, *stream, [stream = stream, &message, last, done = std::move(done)]() mutable {
+    stream->Write(message, last, std::move(done));
+  });
+}
+
+void StreamHandle::WhenWritable(Function<void(bool)> done) const {
+  RunOrPost(*engine, *stream, [stream = stream, done = std::move(done)]() mutable {
+    stream->WhenWritable(std::move(done));
+  });
+}
+
+void StreamHandle::WritesDone() const {
+  RunOrPost(*engine, *stream, [stream = stream] { stream->WritesDone(); });
+}
+
+}  // namespace weft::internal
