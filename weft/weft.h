@@ -18,3 +18,4 @@
 #include "weft/server.h"
 #include "weft/service.h"
 #include "weft/status.h"
+#include "weft/stream.h"

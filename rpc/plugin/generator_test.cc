@@ -138,20 +138,31 @@ TEST_F(GeneratorTest, OutputDependsOnTheFileAlone) {
   EXPECT_EQ(first.files, second.files);
 }
 
+TEST_F(GeneratorTest, WritesStreams) { ExpectGolden("streams.proto"); }
+
 // --- errors --------------------------------------------------------------------------------------
 
 std::string File(const std::string& body) {
   return "syntax = 'proto3';\npackage a.b;\nmessage M { message Inner {} }\n" + body;
 }
 
-TEST_F(GeneratorTest, RefusesStreaming) {
-  EXPECT_EQ(ErrorOf(File("service S {\n"
-                         "  rpc Up(stream M) returns (M);\n"
-                         "  rpc Plain(M) returns (M);\n"
-                         "  rpc Down(M) returns (stream M);\n"
-                         "}")),
-            "line 5: a.b.S.Up: streaming is not supported yet: method Up\n"
-            "line 7: a.b.S.Down: streaming is not supported yet: method Down");
+TEST_F(GeneratorTest, RefusesStreamsOfWhatOnlyCallsCarry) {
+  EXPECT_EQ(ErrorOf("syntax = 'proto3';\n"
+                    "package a.b;\n"
+                    "import 'weft/memory.proto';\n"
+                    "import 'weft/options.proto';\n"
+                    "message M {}\n"
+                    "message Lent { Part part = 1; }\n"
+                    "message Part { weft.Bulk data = 1; Part next = 2; }\n"
+                    "message Fixed { option (weft.fixed_layout) = true; uint64 x = 1; }\n"
+                    "service S {\n"
+                    "  rpc Up(stream Lent) returns (M);\n"
+                    "  rpc Plain(Lent) returns (M);\n"
+                    "  rpc Down(M) returns (stream Fixed);\n"
+                    "}"),
+            "line 10: a.b.S.Up: a stream lends no memory: a.b.Lent has a weft.Bulk\n"
+            "line 12: a.b.S.Down: messages of streams travel as protobuf: a.b.Fixed has a fixed "
+            "layout; wrap it in a message that has none");
 }
 
 TEST_F(GeneratorTest, RefusesKeywordsAsMethodNames) {

@@ -47,6 +47,23 @@ void WriteCalls(const Variables& variables, Printer* printer) {
                  "    ::weft::Function<void(::absl::Status)> done) const;\n");
 }
 
+void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(MethodVariables(method),
+                 ByStreams(method,
+                           "::weft::ClientWriter<\n"
+                           "    $Request$> $Method$(\n"
+                           "    $Reply$* reply,\n"
+                           "    const ::weft::CallOptions& options = {}) const;\n",
+                           "::weft::ClientReader<\n"
+                           "    $Reply$> $Method$(\n"
+                           "    const $Request$& request,\n"
+                           "    const ::weft::CallOptions& options = {}) const;\n",
+                           "::weft::ClientReaderWriter<\n"
+                           "    $Request$,\n"
+                           "    $Reply$> $Method$(\n"
+                           "    const ::weft::CallOptions& options = {}) const;\n"));
+}
+
 void WriteStub(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
       "// For each method a blocking form, and one that calls `done` on the engine's thread.\n"
@@ -60,6 +77,10 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
     WriteComment(*service.method(i), printer);
+    if (IsStreaming(*service.method(i))) {
+      WriteStreamCall(*service.method(i), printer);
+      continue;
+    }
     WriteCalls(MethodVariables(*service.method(i)), printer);
     if (!HasLayouts(*service.method(i))) continue;
     printer->Print("// With structs of fixed layout (weft/fixed_layout.h).\n");
@@ -74,6 +95,37 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
       "};\n\n");
 }
 
+void WriteStreamHandlers(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(MethodVariables(method), ByStreams(method,
+                                                    "virtual ::absl::Status $Method$(\n"
+                                                    "    ::weft::ServerContext& context,\n"
+                                                    "    ::weft::ServerReader<\n"
+                                                    "        $Request$>& reader,\n"
+                                                    "    $Reply$* reply);\n"
+                                                    "virtual void Start$Method$(\n"
+                                                    "    ::weft::ServerReader<\n"
+                                                    "        $Request$> reader,\n"
+                                                    "    $Reply$* reply);\n",
+                                                    "virtual ::absl::Status $Method$(\n"
+                                                    "    ::weft::ServerContext& context,\n"
+                                                    "    const $Request$& request,\n"
+                                                    "    ::weft::ServerWriter<\n"
+                                                    "        $Reply$>& writer);\n"
+                                                    "virtual void Start$Method$(\n"
+                                                    "    const $Request$& request,\n"
+                                                    "    ::weft::ServerWriter<\n"
+                                                    "        $Reply$> writer);\n",
+                                                    "virtual ::absl::Status $Method$(\n"
+                                                    "    ::weft::ServerContext& context,\n"
+                                                    "    ::weft::ServerReaderWriter<\n"
+                                                    "        $Reply$,\n"
+                                                    "        $Request$>& stream);\n"
+                                                    "virtual void Start$Method$(\n"
+                                                    "    ::weft::ServerReaderWriter<\n"
+                                                    "        $Reply$,\n"
+                                                    "        $Request$> stream);\n"));
+}
+
 // `variables`: MethodVariables or LayoutVariables.
 void WriteServiceClass(const ServiceDescriptor& service, const char* name,
                        Variables (*variables)(const MethodDescriptor&), Printer* printer) {
@@ -86,6 +138,10 @@ void WriteServiceClass(const ServiceDescriptor& service, const char* name,
   for (int i = 0; i < service.method_count(); ++i) {
     printer->Print("\n");
     WriteComment(*service.method(i), printer);
+    if (IsStreaming(*service.method(i))) {
+      WriteStreamHandlers(*service.method(i), printer);
+      continue;
+    }
     printer->Print(variables(*service.method(i)),
                    "virtual ::absl::Status $Method$(\n"
                    "    ::weft::ServerContext& context,\n"
@@ -112,6 +168,15 @@ void WriteServices(const ServiceDescriptor& service, Printer* printer) {
   WriteServiceClass(service, "LayoutService", &LayoutVariables, printer);
 }
 
+bool HasStreams(const FileDescriptor& file) {
+  for (int i = 0; i < file.service_count(); ++i) {
+    for (int k = 0; k < file.service(i)->method_count(); ++k) {
+      if (IsStreaming(*file.service(i)->method(k))) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void WriteHeader(const FileDescriptor& file, Printer* printer) {
@@ -123,6 +188,7 @@ void WriteHeader(const FileDescriptor& file, Printer* printer) {
       "#include \"$base$.pb.h\"\n"
       "#include \"weft/generated.h\"\n",
       "file", Text(file.name()), "base", BaseName(file));
+  if (HasStreams(file)) printer->Print("#include \"weft/stream.h\"\n");
   WriteLayoutIncludes(file, printer);
   printer->Print("\n");
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);

@@ -87,6 +87,10 @@ std::string AccessorName(const FieldDescriptor& field) {
   return Escaped(std::move(name));
 }
 
+bool IsStreaming(const google::protobuf::MethodDescriptor& method) {
+  return method.client_streaming() || method.server_streaming();
+}
+
 std::string Namespace(const FileDescriptor& file) {
   std::string result;
   for (char c : Text(file.package())) result += c == '.' ? std::string("::") : std::string(1, c);

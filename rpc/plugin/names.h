@@ -33,6 +33,9 @@ std::string MemberName(const google::protobuf::FieldDescriptor& field);
 // What protoc's accessors are called: "x" of x(), set_x() and mutable_x().
 std::string AccessorName(const google::protobuf::FieldDescriptor& field);
 
+// Requests, replies or both are a stream of messages.
+bool IsStreaming(const google::protobuf::MethodDescriptor& method);
+
 // "weft::examples::kv"; empty without a package. Keywords are not escaped: versions of protoc
 // differ there, and rules.h refuses them.
 std::string Namespace(const google::protobuf::FileDescriptor& file);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "rpc/plugin/errors.h"
+#include "rpc/plugin/layout.h"
 #include "rpc/plugin/layout_rules.h"
 #include "rpc/plugin/names.h"
 
@@ -52,10 +53,34 @@ void CheckMethodName(const MethodDescriptor& method, Errors* errors) {
   }
 }
 
-void CheckMethod(const MethodDescriptor& method, Errors* errors) {
-  if (method.client_streaming() || method.server_streaming()) {
-    errors->Add(method, "streaming is not supported yet: method " + Text(method.name()));
+// A field of memory that a call lends, in the message or one inside it.
+bool HasBulk(const Descriptor& message, std::set<const Descriptor*>* seen) {
+  if (Text(message.full_name()) == "weft.Bulk") return true;
+  if (!seen->insert(&message).second) return false;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const Descriptor* const type = message.field(i)->message_type();
+    if (type != nullptr && HasBulk(*type, seen)) return true;
   }
+  return false;
+}
+
+void CheckStreaming(const MethodDescriptor& method, Errors* errors) {
+  for (const Descriptor* message : {method.input_type(), method.output_type()}) {
+    std::set<const Descriptor*> seen;
+    if (HasBulk(*message, &seen)) {
+      errors->Add(method,
+                  "a stream lends no memory: " + Text(message->full_name()) + " has a weft.Bulk");
+    }
+    if (HasFixedLayout(*message)) {
+      errors->Add(method, "messages of streams travel as protobuf: " + Text(message->full_name()) +
+                              " has a fixed layout; wrap it in a message that has none");
+    }
+    if (method.input_type() == method.output_type()) break;
+  }
+}
+
+void CheckMethod(const MethodDescriptor& method, Errors* errors) {
+  if (IsStreaming(method)) CheckStreaming(method, errors);
   CheckMethodName(method, errors);
 }
 

@@ -30,9 +30,34 @@ void WriteTableEntry(const Variables& variables, const char* service_class, Prin
                  "           &$service$::$Service$::Start$Method$>");
 }
 
+// The same of a method of streams, to its end.
+void WriteStreamTableEntry(const MethodDescriptor& method, const char* service_class,
+                           Printer* printer) {
+  Variables variables = MethodVariables(method);
+  variables["Service"] = service_class;
+  variables["Kind"] = ByStreams(method, "ClientStreaming", "ServerStreaming", "BidiStreaming");
+  printer->Print(variables,
+                 "      {\"$Method$\",\n"
+                 "       \"$request_name$\",\n"
+                 "       \"$reply_name$\",\n"
+                 "       &::weft::internal::MakeMessages<\n"
+                 "           $Request$,\n"
+                 "           $Reply$>,\n"
+                 "       &::weft::internal::Start$Kind$<\n"
+                 "           $service$::$Service$,\n"
+                 "           $Request$,\n"
+                 "           $Reply$,\n"
+                 "           &$service$::$Service$::Start$Method$>,\n"
+                 "       nullptr, ::weft::MethodKind::k$Kind$},\n");
+}
+
 void WriteMethodTable(const ServiceDescriptor& service, Printer* printer) {
   printer->Print("  static constexpr ::weft::MethodDescriptor kMethods[] = {\n");
   for (int i = 0; i < service.method_count(); ++i) {
+    if (IsStreaming(*service.method(i))) {
+      WriteStreamTableEntry(*service.method(i), "Service", printer);
+      continue;
+    }
     WriteTableEntry(MethodVariables(*service.method(i)), "Service", printer);
     printer->Print("},\n");
   }
@@ -77,7 +102,9 @@ void WriteLayoutDescriptor(const ServiceDescriptor& service, Printer* printer) {
       "service", Text(service.name()));
   for (int i = 0; i < service.method_count(); ++i) {
     const MethodDescriptor& method = *service.method(i);
-    if (HasLayouts(method)) {
+    if (IsStreaming(method)) {
+      WriteStreamTableEntry(method, "LayoutService", printer);
+    } else if (HasLayouts(method)) {
       WriteForm(method, false, false, printer);
     } else {
       WriteTableEntry(LayoutVariables(method), "LayoutService", printer);
@@ -144,6 +171,36 @@ void WriteCalls(const MethodDescriptor& method, Printer* printer) {
                  "}\n\n");
 }
 
+void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(
+      MethodVariables(method),
+      ByStreams(method,
+                "::weft::ClientWriter<\n"
+                "    $Request$> $service$::Stub::$Method$(\n"
+                "    $Reply$* reply,\n"
+                "    const ::weft::CallOptions& options) const {\n"
+                "  return ::weft::ClientWriter<$Request$>(\n"
+                "      ::weft::internal::StartStream(\n"
+                "          *channel_, first_method_ + $index$, nullptr, reply, options));\n"
+                "}\n\n",
+                "::weft::ClientReader<\n"
+                "    $Reply$> $service$::Stub::$Method$(\n"
+                "    const $Request$& request,\n"
+                "    const ::weft::CallOptions& options) const {\n"
+                "  return ::weft::ClientReader<$Reply$>(\n"
+                "      ::weft::internal::StartStream(\n"
+                "          *channel_, first_method_ + $index$, &request, nullptr, options));\n"
+                "}\n\n",
+                "::weft::ClientReaderWriter<\n"
+                "    $Request$,\n"
+                "    $Reply$> $service$::Stub::$Method$(\n"
+                "    const ::weft::CallOptions& options) const {\n"
+                "  return ::weft::ClientReaderWriter<$Request$, $Reply$>(\n"
+                "      ::weft::internal::StartStream(\n"
+                "          *channel_, first_method_ + $index$, nullptr, nullptr, options));\n"
+                "}\n\n"));
+}
+
 void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
   printer->Print(
       LayoutVariables(method),
@@ -182,11 +239,63 @@ void WriteHandlers(Variables variables, const char* service_class, Printer* prin
                  "}\n\n");
 }
 
+void WriteStreamHandlers(const MethodDescriptor& method, const char* service_class,
+                         Printer* printer) {
+  Variables variables = MethodVariables(method);
+  variables["Service"] = service_class;
+  printer->Print(variables,
+                 ByStreams(method,
+                           "::absl::Status $service$::$Service$::$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$>&,\n"
+                           "    $Reply$*) {\n"
+                           "  return ::weft::internal::NotImplemented(context);\n"
+                           "}\n\n"
+                           "void $service$::$Service$::Start$Method$(\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$> reader,\n"
+                           "    $Reply$* reply) {\n"
+                           "  reader.Finish($Method$(reader.context(), reader, reply));\n"
+                           "}\n\n",
+                           "::absl::Status $service$::$Service$::$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    const $Request$&,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$>&) {\n"
+                           "  return ::weft::internal::NotImplemented(context);\n"
+                           "}\n\n"
+                           "void $service$::$Service$::Start$Method$(\n"
+                           "    const $Request$& request,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$> writer) {\n"
+                           "  writer.Finish($Method$(writer.context(), request, writer));\n"
+                           "}\n\n",
+                           "::absl::Status $service$::$Service$::$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$>&) {\n"
+                           "  return ::weft::internal::NotImplemented(context);\n"
+                           "}\n\n"
+                           "void $service$::$Service$::Start$Method$(\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$> stream) {\n"
+                           "  stream.Finish($Method$(stream.context(), stream));\n"
+                           "}\n\n"));
+}
+
 void WriteService(const ServiceDescriptor& service, Printer* printer) {
   WriteDescriptor(service, printer);
   WriteStubConstructor(service, printer);
   WriteDescriptorOf(service, "Service", "descriptor", printer);
   for (int i = 0; i < service.method_count(); ++i) {
+    if (IsStreaming(*service.method(i))) {
+      WriteStreamCall(*service.method(i), printer);
+      WriteStreamHandlers(*service.method(i), "Service", printer);
+      continue;
+    }
     WriteCalls(*service.method(i), printer);
     WriteHandlers(MethodVariables(*service.method(i)), "Service", printer);
   }
@@ -197,6 +306,10 @@ void WriteLayoutService(const ServiceDescriptor& service, Printer* printer) {
   WriteDescriptorOf(service, "LayoutService", "layout_descriptor", printer);
   for (int i = 0; i < service.method_count(); ++i) {
     const MethodDescriptor& method = *service.method(i);
+    if (IsStreaming(method)) {
+      WriteStreamHandlers(method, "LayoutService", printer);
+      continue;
+    }
     if (HasLayouts(method)) WriteLayoutCalls(method, printer);
     WriteHandlers(LayoutVariables(method), "LayoutService", printer);
   }

@@ -18,6 +18,15 @@ Variables MethodVariables(const google::protobuf::MethodDescriptor& method);
 // The same of the form with structs: $Request$ and $Reply$ are those, where there are such.
 Variables LayoutVariables(const google::protobuf::MethodDescriptor& method);
 
+// What the forms of a method of streams are, by what is a stream in it: the first part for requests
+// alone, the second for replies alone, the third for both.
+template <class Method>
+const char* ByStreams(const Method& method, const char* requests, const char* replies,
+                      const char* both) {
+  if (method.client_streaming() && method.server_streaming()) return both;
+  return method.client_streaming() ? requests : replies;
+}
+
 // The .proto file's own comment before a declaration.
 template <class D>
 void WriteComment(const D& descriptor, google::protobuf::io::Printer* printer) {

@@ -26,6 +26,9 @@ class RawPeer final : public ConnectionHandler {
     hello.set_max_outstanding_calls(max_calls);
     hello.set_max_reply_bytes(1000);
     hello.set_max_windows(max_windows);
+    DialWith(transport, hello);
+  }
+  void DialWith(Transport& transport, const rpc::ClientHello& hello) {
     ConnectOptions options;
     options.hello = hello.SerializeAsString();
     received.clear();
