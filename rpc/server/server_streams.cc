@@ -45,7 +45,8 @@ void ServerStream::SetCancelled() {
 bool ServerStream::SendOwed() { return streams_->SendEnd(call_); }
 
 void ServerStream::Fail(absl::Status why) {
-  // What a client sends that cannot be decoded is its mistake.
+  // What a client sends that cannot be decoded is its mistake; what lacks fields here is not.
+  if (absl::IsInvalidArgument(why)) why = absl::InternalError(why.message());
   if (absl::IsDataLoss(why)) why = absl::InvalidArgumentError(why.message());
   if (failure_.ok()) failure_ = std::move(why);
   call_.SetCancelled();
@@ -164,7 +165,8 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
 absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
                                   const MethodEntry* entry) {
   const ServerCore& core = connection_.core();
-  const bool early_cancel = std::exchange(call.slot_->early_cancel, 0) == header.id.generation;
+  const uint32_t cancelled = std::exchange(call.slot_->early_cancel, 0);
+  const bool early_cancel = cancelled != 0 && cancelled == header.id.generation;
   const bool in_time = call.StartClock(header.remaining_us);
   if (core.draining()) {
     return NotRunError(absl::StatusCode::kUnavailable,
@@ -204,10 +206,12 @@ void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
 
 void ServerStreams::Complete(ServerCall& call, absl::Status status) {
   ServerStream& stream = *call.server_stream();
+  bool reply_waits = false;
   if (status.ok() && stream.failure_.ok() && !call.cancelled() && HasOneReply(call.method())) {
     const google::protobuf::MessageLite& reply = *call.reply_.message;
     // There is credit for it: nothing was sent before.
-    if (stream.stream_.TryWrite(reply, /*last=*/false) == StreamResult::kNotYet) {
+    reply_waits = stream.stream_.TryWrite(reply, /*last=*/false) == StreamResult::kNotYet;
+    if (reply_waits) {
       stream.stream_.Write(reply, /*last=*/false, nullptr);
     }
   }
@@ -219,7 +223,7 @@ void ServerStreams::Complete(ServerCall& call, absl::Status status) {
   }
   call.status_ = std::move(status);
   call.state_ = ServerCall::State::kReplying;
-  if (!stream.stream_.write_waits()) stream.stream_.CloseWrites();
+  if (!reply_waits) stream.stream_.CloseWrites();
   stream.stream_.IgnoreReads();
   stream.stream_.RunCallbacksLater();
   if (streams_.connection() == nullptr) return LeaveSlot(call);
@@ -253,6 +257,7 @@ void ServerStreams::LeaveSlot(ServerCall& call) {
   call.slot_->call = nullptr;
   call.slot_ = &nowhere_;
   stream.CloseWrites();
+  stream.RunCallbacksLater();
   stream.Disconnect();
   FreeWhenQuiet(call);
 }

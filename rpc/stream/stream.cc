@@ -245,7 +245,11 @@ void Stream::TrySend() {
   if (connection_ == nullptr || connection_->connection() == nullptr) return;
   const bool outermost = SetBusy();
   if (!HasRoom() || !SendWhatIsDue()) connection_->Wait(*this);
-  if (!outermost) return;
+  if (outermost) EndBusyLater();
+}
+
+// In a function that the owner of a callback has called.
+void Stream::EndBusyLater() {
   busy_ = false;
   RunCallbacksLater();
   if (tell_quiet_ && quiet()) owner_.OnQuiet();
@@ -508,10 +512,7 @@ StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
       LetGo(bytes);
       OnConsumed(bytes);
     }
-    if (outermost) {
-      busy_ = false;
-      RunCallbacksLater();
-    }
+    if (outermost) EndBusyLater();
     return parsed ? StreamResult::kDone : StreamResult::kOver;
   }
   if (receive_ != Receive::kKept || all_received()) return StreamResult::kOver;

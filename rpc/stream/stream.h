@@ -174,7 +174,6 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
         "a blocking read or write inside a callback of its own engine would wait for itself: use "
         "the form with a callback, or run the handler on an executor"));
   }
-  bool write_waits() const { return write_ == Waiting::kWaits; }
 
   void CheckInvariants() const;
 
@@ -224,6 +223,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void EndBusy(bool outermost) {
     if (outermost) RunDue();
   }
+  void EndBusyLater();
   void RunDue();
 
   StreamOwner& owner_;

@@ -38,7 +38,7 @@ inline constexpr uint16_t kNoMessage = 2;
 inline constexpr size_t kEndCountBytes = 8;
 
 // The bound of both sides' stream slots on one connection: 10,000 streams at once, and some. A slot
-// that was used costs the server 24 bytes, one in use about 1.5 KiB and what waits in it.
+// that was used costs the server 24 bytes, one in use about 3 KiB and what waits in it.
 inline constexpr uint32_t kMaxStreams = 16384;
 
 // What a side is ready to hold of each stream. Messages fit the `a` of one credit; bytes are
