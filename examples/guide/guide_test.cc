@@ -31,6 +31,10 @@ TEST(GuideTest, AThousandCallsAreUnderWay) {
   EXPECT_EQ(OutputOf("async_calls"), "3000 words in 1000 calls\n");
 }
 
+TEST(GuideTest, StreamsCarryManyMessages) {
+  EXPECT_EQ(OutputOf("streams"), "3000 words\n1\n2\n3\n");
+}
+
 TEST(GuideTest, PayloadsComeBack) { EXPECT_EQ(OutputOf("bulk"), "1048576 bytes came back\n"); }
 
 TEST(GuideTest, MemoryIsUsedInPlace) {
