@@ -8,7 +8,7 @@
 #include "absl/strings/cord.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/stream_test.h"
-#include "weft/metadata.h"
+#include "rpc/wire/metadata.h"
 #include "weft/status.h"
 
 namespace weft::test {

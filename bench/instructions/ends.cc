@@ -1,5 +1,6 @@
 #include "bench/instructions/ends.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,8 @@ class Ends::Impl {
   }
 
   ~Impl() {
+    talk_.reset();
+    sink_.reset();
     channel_.reset();
     client_engine_.reset();
   }
@@ -115,6 +118,30 @@ class Ends::Impl {
   Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
     return bodies == Bodies::kMessages ? CallByCallback(messages_, calls, outstanding)
                                        : CallByCallback(structs_, calls, outstanding);
+  }
+
+  Turns StreamPingPong(uint64_t messages) {
+    turns_ = {};
+    if (!talk_) talk_.emplace(stub_->Talk());
+    for (uint64_t i = 0; i < messages; ++i) {
+      WEFT_CHECK(talk_->Write(messages_.request));
+      WEFT_CHECK(talk_->Read(&streamed_));
+    }
+    turns_.all += messages;
+    return turns_;
+  }
+
+  Turns StreamOneWay(uint64_t messages) {
+    turns_ = {};
+    if (!sink_) sink_.emplace(stub_->Sink(&streamed_));
+    WEFT_CHECK(client_engine_->Enter());
+    const uint64_t all = service_.sunk + messages;
+    while (service_.sunk < all) {
+      while (messages > 0 && sink_->TryWrite(messages_.request) == StreamResult::kDone) --messages;
+      PollBoth();
+    }
+    client_engine_->Leave();
+    return turns_;
   }
 
   uint64_t registrations() const {
@@ -195,6 +222,9 @@ class Ends::Impl {
   Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Echo::Stub> stub_;
+  std::optional<ClientReaderWriter<EchoMessage, EchoMessage>> talk_;
+  std::optional<ClientWriter<EchoMessage>> sink_;
+  EchoMessage streamed_;
   Exchange<EchoMessage> messages_;
   Exchange<EchoRecordLayout> structs_;
   uint64_t to_start_ = 0;
@@ -216,6 +246,8 @@ Turns Ends::CallBlocking(uint64_t calls, Bodies bodies) {
 Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
   return impl_->CallByCallback(calls, outstanding, bodies);
 }
+Turns Ends::StreamPingPong(uint64_t messages) { return impl_->StreamPingPong(messages); }
+Turns Ends::StreamOneWay(uint64_t messages) { return impl_->StreamOneWay(messages); }
 Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }
 uint64_t Ends::registrations() const { return impl_->registrations(); }
 

@@ -11,8 +11,7 @@
 //   absl::Status status = chat.Finish();
 //
 // In three forms:
-//   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's
-//   thread,
+//   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's thread
 //                          or one that may drive it; other threads always hear kNotYet.
 //   blocking               any thread, not inside a callback of the engine: what would have to wait
 //                          there fails the stream.

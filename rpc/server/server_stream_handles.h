@@ -13,8 +13,7 @@
 //   }
 //
 // In three forms:
-//   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's
-//   thread,
+//   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's thread
 //                          or one that may drive it; other threads always hear kNotYet.
 //   blocking               for handlers on an executor. In a callback of the engine what would have
 //                          to wait fails the stream.

@@ -138,23 +138,20 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   // The peer sends so many messages in all.
   const char* SetTotal(uint32_t messages);
 
-  // --- for StreamConnection and EarlyEnds
-  // ---------------------------------------------------------
+  // --- for StreamConnection and EarlyEnds -------------------------------------------------------
 
   // There is room in the connection: sends one message, and what else is due. False: there was not
   // enough room.
   bool SendWhatIsDue();
   void RunEarlyEnd() { RunCallbacks(); }
 
-  // --- reading. REQUIRES: no read waits
-  // -----------------------------------------------------------
+  // --- reading. REQUIRES: no read waits ---------------------------------------------------------
 
   StreamResult TryRead(google::protobuf::MessageLite* to);
   // done(true): `to` is the next message. done(false): there is none any more.
   void Read(google::protobuf::MessageLite* to, Function<void(bool)> done);
 
-  // --- writing. REQUIRES: no write waits
-  // ----------------------------------------------------------
+  // --- writing. REQUIRES: no write waits --------------------------------------------------------
 
   // Sends the message, as the last one if `last`.
   StreamResult TryWrite(const google::protobuf::MessageLite& message, bool last);

@@ -104,8 +104,7 @@ struct EndHeader {
   ByteSpan text = {};
 };
 
-// --- encoding. REQUIRES (all): the frame's bytes are writable at `to`
-// ------------------------------
+// --- encoding. REQUIRES (all): the frame's bytes are writable at `to` ---------------------------
 
 constexpr size_t OpenFrameBytes(size_t extras_bytes) {
   return kCallHeaderBytes + ExtrasBlockBytes(extras_bytes);
@@ -153,8 +152,7 @@ inline void EncodeStreamCancel(CallId id, std::byte* to) {
   EncodeCallHeader(id, 0, static_cast<uint16_t>(StreamFrameKind::kCancel), 0, to);
 }
 
-// --- decoding. REQUIRES (all): IsStreamKind(CallFrameKindOf(frame))
-// --------------------------------
+// --- decoding. REQUIRES (all): IsStreamKind(CallFrameKindOf(frame)) -----------------------------
 
 // False: it is no open, its extras are none, or it has more bytes than they.
 [[nodiscard]] bool DecodeOpen(ByteSpan frame, OpenHeader* header);
