@@ -260,7 +260,7 @@ class RandomFaults {
     switch (random_.Uniform(60)) {
       case 0:
         network_.Kill(server_node());
-        network_.fabric().RemoveListener("server");
+        network_.fabric().RemoveListener("server", network_.fabric().IdOf(server_node()));
         return StartServer();
       case 1:
         return network_.Partition(ClientName(client), server_node());
