@@ -8,7 +8,6 @@
 #include "weft/connection.h"
 #include "weft/engine.h"
 #include "weft/fixed_layout.h"
-#include "weft/function.h"
 #include "weft/log.h"
 #include "weft/memory.h"
 #include "weft/metrics.h"

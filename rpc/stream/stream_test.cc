@@ -40,7 +40,7 @@ Text MessageOf(size_t bytes) {
 // Takes frames while `room` lasts.
 class FakeConnection final : public Connection {
  public:
-  FakeConnection() : Connection(&always_full_, &no_access_) {
+  FakeConnection() : Connection(&always_full_, &no_access_, &PrefetchList::None()) {
     state_ = State::kOpen;
     eager_bytes_ = kEagerBytes;
   }

@@ -1,4 +1,0 @@
-// A callable that is moved, not copied: Function.
-#pragma once
-
-#include "core/function.h"
