@@ -23,6 +23,11 @@ int64_t NeededBytes(size_t bytes, uint32_t window_bytes) {
 // What is returned at once: less of it may be taken and not returned.
 uint32_t ReturnAt(uint32_t window) { return std::max(1u, window / 2); }
 
+absl::Status TooLarge(size_t bytes, uint64_t most) {
+  return absl::ResourceExhaustedError(
+      StrCat("a message has ", bytes, " bytes; the peer takes at most ", most));
+}
+
 }  // namespace
 
 // --- for its owner ------------------------------------------------------------------------------
@@ -179,9 +184,7 @@ StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool
   write_bytes_ = bytes;
   if (send_ == Send::kOpening) return StreamResult::kNotYet;
   if (bytes > connection_->max_message_bytes()) [[unlikely]] {
-    owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", bytes,
-                                                    " bytes; the peer takes at most ",
-                                                    connection_->max_message_bytes())));
+    owner_.Fail(TooLarge(bytes, connection_->max_message_bytes()));
     return StreamResult::kOver;
   }
   if (!MaySend(bytes) || !HasRoom()) return StreamResult::kNotYet;
@@ -280,9 +283,7 @@ bool Stream::SendWhatIsDue() {
 bool Stream::SendWaiting() {
   if (write_message_ != nullptr || write_encoded_ != nullptr) {
     if (write_bytes_ > connection_->max_message_bytes()) {
-      owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", write_bytes_,
-                                                      " bytes; the peer takes at most ",
-                                                      connection_->max_message_bytes())));
+      owner_.Fail(TooLarge(write_bytes_, connection_->max_message_bytes()));
       return true;
     }
     std::byte* const to = AppendData(write_bytes_, write_last_);

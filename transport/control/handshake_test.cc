@@ -412,8 +412,9 @@ TEST_F(AcceptHandshakeTest, WithoutACommonPathItSaysWhyAndEnds) {
 }
 
 TEST_F(AcceptHandshakeTest, TimeEndsItWithoutAWordToAStranger) {
+  side_.clock.Advance(listener_.options.link.connect_timeout_ns - 1);
   EXPECT_EQ(accept_->OnAlarm().decision, Decision::kWait) << "early";
-  side_.clock.Set(accept_->alarm_ns());
+  side_.clock.Advance(1);
   HandshakeStep step = accept_->OnAlarm();
   EXPECT_EQ(step.decision, Decision::kEnd);
   EXPECT_EQ(Sent(step), "");

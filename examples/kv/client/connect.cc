@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "weft/path.h"
 
 namespace kv::client {
@@ -11,7 +12,7 @@ absl::StatusOr<std::unique_ptr<weft::Channel>> Connect(const CommandLine& line) 
   options.link.paths = line.paths;
   // Who gives calls longer waits longer for a connection, too, and for each path that may be tried.
   options.link.connect_timeout_ns =
-      std::max(options.link.connect_timeout_ns, line.timeout_us * 1'000);
+      std::max(options.link.connect_timeout_ns, line.timeout_us * weft::kNsPerUs);
   options.link.path_timeout_ns =
       std::max(options.link.path_timeout_ns, options.link.connect_timeout_ns / 5);
   options.max_outstanding_calls = line.outstanding;
