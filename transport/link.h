@@ -137,6 +137,12 @@ class Link {
   virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                       Operation* op) = 0;
 
+  // As RemoteAccess::MoveNow().
+  virtual bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
+    (void)kind, (void)local, (void)remote;
+    return false;
+  }
+
   // Closes a region that this link's peer was told of. True: nothing touches its memory any more.
   // False: what the peer had begun may go on, until a later SendFence() has passed, until the peer
   // has seen two later batches of this side and answered them, or the link is destroyed.

@@ -53,6 +53,12 @@ class RemoteAccess {
   virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                       Operation* op) = 0;
 
+  // Moves local.size() bytes (>= 1), remote.length of them, inside the call: true, where the peer's
+  // region is mapped into this process, grants it, and the bytes are few. False: nothing is said of
+  // why, and some of them may have been moved; Post() carries it out, or has the error. `local`
+  // need not be registered, and nothing is outstanding afterwards.
+  virtual bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) = 0;
+
   // Writes, then tells: kWrite is posted and `message` (1..eager_bytes() bytes) is committed and
   // flushed behind it, both or neither. The peer's OnMessage() finds the writes in its memory.
   // RESOURCE_EXHAUSTED: no room for one of both; OnWritable() will come.

@@ -36,6 +36,16 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
   return absl::OkStatus();
 }
 
+// Reads or writes one piece inside the call, if it can be: the way of most over shared memory. Any
+// thread.
+bool MoveNow(RemoteMemoryCore& core, Kind kind, uint64_t offset, const Slice& local) {
+  EngineCore& engine = core.engine();
+  if (core.handing_over() || !engine.Enter()) return false;
+  const bool moved = core.MoveNow(kind, offset, local);
+  engine.Leave();
+  return moved;
+}
+
 // Carries out a filled-in operation, and waits for its end.
 absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
   WEFT_RETURN_IF_ERROR(core.Check(operation));
@@ -212,11 +222,15 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
 // --- blocking -----------------------------------------------------------------------------------
 
 absl::Status RemoteMemory::Read(uint64_t offset, const Slice& into) {
+  if (!core_->engine().InTurn() && MoveNow(*core_, Kind::kRead, offset, into)) [[likely]]
+    return absl::OkStatus();
   const RemotePiece piece{offset, into};
   return ReadBatch(absl::Span<const RemotePiece>(&piece, 1));
 }
 
 absl::Status RemoteMemory::Write(uint64_t offset, const Slice& from) {
+  if (!core_->engine().InTurn() && MoveNow(*core_, Kind::kWrite, offset, from)) [[likely]]
+    return absl::OkStatus();
   const RemotePiece piece{offset, from};
   return WriteBatch(absl::Span<const RemotePiece>(&piece, 1));
 }
@@ -299,6 +313,8 @@ void RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected, uint64_t desi
 // --- at once, or with a callback ----------------------------------------------------------------
 
 bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(absl::Status)> done) {
+  if (MoveNow(*core_, Kind::kRead, offset, into)) [[likely]]
+    return true;
   const RemotePiece piece{offset, into};
   return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kRead;
@@ -308,6 +324,8 @@ bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(abs
 }
 
 bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(absl::Status)> done) {
+  if (MoveNow(*core_, Kind::kWrite, offset, from)) [[likely]]
+    return true;
   const RemotePiece piece{offset, from};
   return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
     operation.kind = Kind::kWrite;

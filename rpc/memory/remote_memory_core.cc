@@ -242,6 +242,23 @@ void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& val
   if (Begin(operation) == Posted::kDone) End(operation, absl::OkStatus());
 }
 
+bool RemoteMemoryCore::MoveNow(RemoteOperation::Kind kind, uint64_t offset, const Slice& local) {
+  const bool inside = offset <= size_ && local.length <= size_ - offset;
+  if (!inside || local.length == 0 || !local.valid() || (rights_ & NeededBy(kind)) == 0)
+      [[unlikely]]
+    return false;  // Check() says so in words
+  if (Lease::state() != Lease::State::kHeld || !waiting_.empty() || !refused_.ok()) [[unlikely]]
+    return false;
+  if (done_since_turn_ + 1 == kDonePerTurn) [[unlikely]]
+    return false;
+  const auto way =
+      kind == RemoteOperation::Kind::kRead ? TransferKind::kRead : TransferKind::kWrite;
+  const RemoteSpan there = remote().Slice(offset, local.length);
+  if (!connection_->memory().MoveNow(way, local.bytes(), there)) return false;
+  ++done_since_turn_;
+  return true;
+}
+
 Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
   operation.core = this;
   if (!refused_.ok()) [[unlikely]] {
@@ -252,8 +269,10 @@ Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
   if (waiting_.empty() && Usable()) [[likely]] {
     bool room = true;
     const absl::StatusOr<Posted> posted = Post(operation, &room);
-    if (posted.ok()) [[likely]]
+    if (posted.ok()) [[likely]] {
+      if (*posted == Posted::kDone) done_since_turn_ = (done_since_turn_ + 1) % kDonePerTurn;
       return *posted;
+    }
     if (room) {
       End(operation, NotSent(posted.status()));
       return Posted::kPending;

@@ -49,6 +49,13 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   // Watch(), and asks for a lease; `done` hears the first outcome.
   void Open(Function<void(absl::Status)> done);
 
+  // Carries a read or write out inside the call: true, where the owner's memory is mapped into this
+  // process and nothing waits before it. False: nothing is said of why; Begin() it. The clock is
+  // not looked at: over mapped memory the owner's table is asked each time whether the lease still
+  // holds. One in kDonePerTurn is left to Begin(), which renews the lease in time. REQUIRES: the
+  // driver's.
+  bool MoveNow(RemoteOperation::Kind kind, uint64_t offset, const Slice& local);
+
   // Posts it, lets it wait, or ends it. `valid`: if not OK, it ends with that.
   void Start(RemoteOperation& operation, const absl::Status& valid);
   // Start() for a caller that waits. kDone: it was carried out inside this call, and nothing more
@@ -83,7 +90,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   // After an operation that Begin() has done: whether the engine is to have a turn all the same. A
   // thread that does nothing else would keep all else on the engine waiting, the lease's renewal
   // too.
-  bool TurnIsDue() { return ++done_since_start_ % kDonePerTurn == 0; }
+  bool TurnIsDue() const { return done_since_turn_ == 0; }
 
   // Ends what waits with CANCELLED, waits for what is posted, gives the lease back, deletes this,
   // and finishes `gone`.
@@ -157,7 +164,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   IntrusiveList<RemoteOperation> waiting_;
   uint32_t waiting_count_ = 0;
   uint32_t posted_ = 0;
-  uint32_t done_since_start_ = 0;  // by Begin(), for callers that wait
+  uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted
 

@@ -30,6 +30,7 @@ class NoRemoteAccess : public RemoteAccess {
   absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation*) override {
     return absl::UnimplementedError("loopback");
   }
+  bool MoveNow(TransferKind, MutableByteSpan, const RemoteSpan&) override { return false; }
   absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer>, ByteSpan, Operation*) override {
     return absl::UnimplementedError("loopback");
   }

@@ -73,6 +73,9 @@ class FramedRemoteAccess final : public RemoteAccess,
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
+  bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) override {
+    return sender_.open() && link_->MoveNow(kind, local, remote);
+  }
   absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
                                        Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region, Operation* op) override;

@@ -368,6 +368,14 @@ void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer,
   record->pieces_asked = 0;
 }
 
+bool ShmLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
+  WEFT_DCHECK(local.size() == remote.length);
+  if (remote.length > kMoveBytesAtOnce || !life_.up()) [[unlikely]]
+    return false;
+  PeerRegions* const regions = peer_->regions();
+  return regions != nullptr && regions->Move(kind == TransferKind::kRead, local, remote);
+}
+
 // Inside the call: by memcpy where all of it is mapped, whatever waits in line, for operations
 // among themselves have no order; else by one system call for all pieces, when nothing waits.
 WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
@@ -378,8 +386,14 @@ WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> tr
     if (transfer.remote.length > kMoveBytesAtOnce - bytes) return false;
     bytes += transfer.remote.length;
   }
-  if (regions->MoveMapped(is_read, transfers)) [[likely]]
-    return true;
+  bool moved = true;
+  for (size_t i = 0; i < transfers.size() && moved; ++i) {
+    const Transfer& transfer = transfers[i];
+    const MutableByteSpan local = transfer.local->memory();
+    const RemoteSpan& remote = transfer.remote;
+    moved = regions->Move(is_read, local.subspan(transfer.local_offset, remote.length), remote);
+  }
+  if (moved) return true;
   return bytes <= kCopyBytesAtOnce && waiting_.empty() &&
          regions->TransferAtOnce(is_read, transfers);
 }

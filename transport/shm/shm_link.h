@@ -75,6 +75,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   bool GrowSlot(SendSlot* slot, uint32_t used) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
+  bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
   PrefetchList& prefetch() override;
   void Abandon() override;

@@ -84,7 +84,7 @@ static_assert(sizeof(SharedRegionTable) == RegionTable::kBytes);
 
 namespace {
 
-void Move(bool is_read, std::byte* local, std::byte* mapped, uint64_t bytes) {
+void CopyMapped(bool is_read, std::byte* local, std::byte* mapped, uint64_t bytes) {
   if (is_read) {
     std::memcpy(local, mapped, bytes);
   } else {
@@ -260,7 +260,7 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   const Range range = PinRange(is_read, key, offset, bytes);
   absl::Status status;
   if (range.mapped != nullptr) {
-    Move(is_read, local, range.mapped, bytes);
+    CopyMapped(is_read, local, range.mapped, bytes);
   } else if (range.granted) {
     status = system_calls_.ok() ? Copy(is_read, local, bytes, range.address) : system_calls_;
   } else {
@@ -270,23 +270,17 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   return status;
 }
 
-bool PeerRegions::MoveMapped(bool is_read, absl::Span<const weft::Transfer> pieces) {
+bool PeerRegions::Move(bool is_read, MutableByteSpan local, const RemoteSpan& remote) {
   if (moves_to_look_-- == 0) [[unlikely]] {
     const bool gone = ProcessIsGone();
     moves_to_look_ = gone ? 0 : kMovesPerLook;
     if (gone) return false;
   }
-  for (const weft::Transfer& piece : pieces) {
-    const RemoteSpan& remote = piece.remote;
-    const Range range = PinRange(is_read, remote.key, remote.offset, remote.length);
-    if (range.mapped != nullptr) [[likely]] {
-      Move(is_read, piece.local->memory().data() + piece.local_offset, range.mapped, remote.length);
-    }
-    Unpin(remote.key);
-    if (range.mapped == nullptr) [[unlikely]]
-      return false;
-  }
-  return true;
+  const Range range = PinRange(is_read, remote.key, remote.offset, remote.length);
+  if (range.mapped != nullptr) [[likely]]
+    CopyMapped(is_read, local.data(), range.mapped, remote.length);
+  Unpin(remote.key);
+  return range.mapped != nullptr;
 }
 
 bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
@@ -309,7 +303,7 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
       bytes_left += remote.length;
       continue;
     }
-    if (range.mapped != nullptr) Move(is_read, local, range.mapped, remote.length);
+    if (range.mapped != nullptr) CopyMapped(is_read, local, range.mapped, remote.length);
     Unpin(remote.key);
     all_granted = range.granted;
     if (!all_granted) break;

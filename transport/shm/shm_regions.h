@@ -11,7 +11,7 @@
 // A region that lies in a file in memory (transport/memory_file.h), as those of pools do, is
 // published with the file and its place there. The initiator maps the file, once, and copies by
 // memcpy: no system call at all (transport/shm/peer_files.h). All else is the same: pin, look,
-// copy, unpin (MoveMapped()).
+// copy, unpin (Move()).
 //
 // Where neither works (the kernel does not permit it: Yama's ptrace_scope, containers), Transfer()
 // says UNIMPLEMENTED, and the target is asked (asked_copies.h); it looks into its own notes
@@ -105,9 +105,9 @@ class PeerRegions {
   absl::Status Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
                         uint64_t offset);
 
-  // Copies each piece by memcpy, if all lie in memory that is mapped here: true. False: not all do,
-  // or one is refused; some may have been copied. REQUIRES: as below.
-  bool MoveMapped(bool is_read, absl::Span<const weft::Transfer> pieces);
+  // Copies by memcpy, if the range lies in memory that is mapped here: true. False: it does not, or
+  // is refused. REQUIRES: local.size() == remote.length.
+  bool Move(bool is_read, MutableByteSpan local, const RemoteSpan& remote);
 
   // As many pieces as a batch has, with one system call for all that are not mapped: true when all
   // were copied. False: ask for one after the other; some may have been copied already.
@@ -141,7 +141,7 @@ class PeerRegions {
   PeerFiles files_;
   int process_fd_ = -1;        // a pidfd: the number may be used again, this is not. -1: old kernel
   uint64_t gone_look_ns_ = 0;  // when to look at process_fd_ again
-  uint32_t moves_to_look_ = 0;  // the same for MoveMapped()
+  uint32_t moves_to_look_ = 0;  // the same for Move()
 };
 
 }  // namespace weft

@@ -114,38 +114,23 @@ TEST_P(ShmRegionsTest, WhatIsWithdrawnIsOutOfReachThoughItIsStillMapped) {
   EXPECT_EQ(here_[0], std::byte{2});
 }
 
-std::vector<Transfer> PiecesOf(const Region& local, std::initializer_list<RemoteSpan> spans) {
-  std::vector<Transfer> pieces;
-  size_t at = 0;
-  for (const RemoteSpan& span : spans) {
-    pieces.push_back({&local, at, span});
-    at += span.length;
-  }
-  return pieces;
-}
-
-struct LocalRegion final : Region {
-  explicit LocalRegion(MutableByteSpan memory) : Region(memory, RemoteSpan()) {}
-};
-
 // The way of small operations: one call, no record of it.
 TEST_P(ShmRegionsTest, MappedMemoryIsMovedByOneCallUnderTheSameChecks) {
-  const LocalRegion local{MutableByteSpan(here_)};
   const uint64_t key = Publish(memory_.bytes().first(1000), Access::kRemoteRead);
   const bool mapped = std::string_view(GetParam().name) == "mapped";
-  const auto move = [&](bool is_read, std::initializer_list<RemoteSpan> spans) {
-    return peer_->MoveMapped(is_read, PiecesOf(local, spans));
+  const auto move = [&](bool is_read, const RemoteSpan& remote) {
+    return peer_->Move(is_read, MutableByteSpan(here_).first(remote.length), remote);
   };
-  EXPECT_EQ(move(true, {{key, 0, 8}, {key, 992, 8}}), mapped);
-  EXPECT_EQ(here_[15], mapped ? std::byte{1} : std::byte{2});
-  EXPECT_EQ(here_[16], std::byte{2});
-  EXPECT_FALSE(move(false, {{key, 0, 8}}));
-  EXPECT_FALSE(move(true, {{key, 993, 8}}));
-  EXPECT_FALSE(move(true, {{key, ~uint64_t{0} - 3, 8}}));
-  EXPECT_FALSE(move(true, {{0, 0, 8}}));
-  EXPECT_FALSE(move(true, {{key, 0, 8}, {key + RegionTable::kCapacity, 0, 8}}));
+  EXPECT_EQ(move(true, {key, 992, 8}), mapped);
+  EXPECT_EQ(here_[7], mapped ? std::byte{1} : std::byte{2});
+  EXPECT_EQ(here_[8], std::byte{2});
+  EXPECT_FALSE(move(false, {key, 0, 8}));
+  EXPECT_FALSE(move(true, {key, 993, 8}));
+  EXPECT_FALSE(move(true, {key, ~uint64_t{0} - 3, 8}));
+  EXPECT_FALSE(move(true, {0, 0, 8}));
+  EXPECT_FALSE(move(true, {key + RegionTable::kCapacity, 0, 8}));
   ASSERT_TRUE(table_.Withdraw(key)) << "each look let go of its pin";
-  EXPECT_FALSE(move(true, {{key, 0, 8}}));
+  EXPECT_FALSE(move(true, {key, 0, 8}));
   EXPECT_EQ(memory_.bytes()[0], std::byte{1});
 }
 
@@ -211,11 +196,11 @@ TEST_P(ShmRegionsTest, AKilledOwnersMemoryIsUnavailable) {
   absl::Status status;
   while (status.ok() && Clock::Real().NowNs() < give_up_ns) status = Read(key, 5, 1);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  const LocalRegion local{MutableByteSpan(here_)};
-  while (peer_->MoveMapped(/*is_read=*/true, PiecesOf(local, {{key, 5, 1}}))) {
+  const MutableByteSpan local = MutableByteSpan(here_).first(1);
+  while (peer_->Move(/*is_read=*/true, local, {key, 5, 1})) {
     ASSERT_LT(Clock::Real().NowNs(), give_up_ns);
   }
-  EXPECT_FALSE(peer_->MoveMapped(/*is_read=*/true, PiecesOf(local, {{key, 5, 1}})));
+  EXPECT_FALSE(peer_->Move(/*is_read=*/true, local, {key, 5, 1}));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,5 +1,6 @@
 #include "transport/sim/sim_link.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -298,27 +299,38 @@ absl::StatusOr<Posted> SimLink::Post(TransferKind kind, absl::Span<const Transfe
 }
 
 // SimOptions::done_at_once_percent. (Without it nothing is drawn: seeds mean what they meant.)
-bool SimLink::MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers) {
+SimLink* SimLink::PeerToMoveAtOnce() {
   const uint32_t percent = fabric_->options().done_at_once_percent;
-  if (percent == 0 || fabric_->random().Uniform(100) >= percent) return false;
-  if (!fabric_->Reaches(domain_->node_, peer_node_)) return false;
+  if (percent == 0 || fabric_->random().Uniform(100) >= percent) return nullptr;
+  if (!fabric_->Reaches(domain_->node_, peer_node_)) return nullptr;
   SimLink* const peer = fabric_->FindLink(peer_link_);
-  if (peer == nullptr || peer->state_ != State::kUp) return false;
+  return peer != nullptr && peer->state_ == State::kUp ? peer : nullptr;
+}
+
+bool SimLink::Move(SimLink& peer, TransferKind kind, MutableByteSpan here,
+                   const RemoteSpan& remote) {
   const bool read = kind == TransferKind::kRead;
-  for (const Transfer& transfer : transfers) {
-    const RemoteSpan& remote = transfer.remote;
-    if (peer->domain_->Resolve(remote, !read).size() != remote.length) return false;
-  }
-  for (const Transfer& transfer : transfers) {
-    const MutableByteSpan there = peer->domain_->Resolve(transfer.remote, !read);
-    const MutableByteSpan here =
-        transfer.local->memory().subspan(transfer.local_offset, there.size());
-    std::memmove(read ? here.data() : there.data(), read ? there.data() : here.data(),
-                 there.size());
-    fabric_->Trace(read ? "read at once" : "write at once", domain_->node_, peer_node_,
-                   there.size(), SimFabric::Digest(here));
-  }
+  const MutableByteSpan there = peer.domain_->Resolve(remote, !read);
+  if (there.size() != remote.length) return false;
+  std::memmove(read ? here.data() : there.data(), read ? there.data() : here.data(), there.size());
+  fabric_->Trace(read ? "read at once" : "write at once", domain_->node_, peer_node_, there.size(),
+                 SimFabric::Digest(here));
   return true;
+}
+
+bool SimLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
+  SimLink* const peer = state_ == State::kUp ? PeerToMoveAtOnce() : nullptr;
+  return peer != nullptr && Move(*peer, kind, local, remote);
+}
+
+bool SimLink::MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers) {
+  SimLink* const peer = PeerToMoveAtOnce();
+  if (peer == nullptr) return false;
+  return std::all_of(transfers.begin(), transfers.end(), [&](const Transfer& transfer) {
+    const MutableByteSpan local = transfer.local->memory();
+    const RemoteSpan& remote = transfer.remote;
+    return Move(*peer, kind, local.subspan(transfer.local_offset, remote.length), remote);
+  });
 }
 
 void SimLink::Read(const Transfer& transfer, Operation* op) {

@@ -88,6 +88,7 @@ class SimLink final : public Link {
   absl::Status Send(const SendSlot& slot, uint32_t bytes) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
+  bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;
 
@@ -106,6 +107,10 @@ class SimLink final : public Link {
   // In the node's Poll(), if the link still exists then.
   void Later(Function<void(SimLink&)> what);
   absl::Status CheckPost(size_t operations) const;
+  // Null: this time nothing is done at once.
+  SimLink* PeerToMoveAtOnce();
+  // False: the peer does not grant it.
+  bool Move(SimLink& peer, TransferKind kind, MutableByteSpan here, const RemoteSpan& remote);
   bool MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers);
   void Read(const Transfer& transfer, Operation* op);
   void Write(const Transfer& transfer, Operation* op);

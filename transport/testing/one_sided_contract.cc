@@ -1,6 +1,7 @@
 // One-sided reads and writes: what they move, in which order, and what they may not touch.
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "transport/testing/contract_test.h"
@@ -156,6 +157,29 @@ TEST_P(ContractTest, AReadOnlyRegionCannotBeWrittenAndAForgottenOneCannotBeRead)
   ASSERT_TRUE(Run([&] { return late.done(); }));
   EXPECT_FALSE(late.result.ok());
   EXPECT_TRUE(regions.server_memory == before);
+}
+
+// Whether it can move anything inside the call is the path's affair: over memory that both have
+// mapped it does. What is not granted it never touches.
+TEST_P(ContractTest, WhatIsMovedNowIsMovedAndNothingElseIs) {
+  Open();
+  RegionPair regions(client_, server_end(), Access::kRemoteRead);
+  RemoteAccess& memory = client_.connection().memory();
+  const MutableByteSpan local = MutableByteSpan(regions.client_memory).subspan(10, 64);
+  const RemoteSpan remote = regions.Remote(100, local.size());
+  const bool moved = memory.MoveNow(TransferKind::kRead, local, remote);
+  EXPECT_EQ(regions.Same(10, 100, local.size()), moved);
+  if (std::string_view(GetParam().name) == "shm_mapped") {
+    EXPECT_TRUE(moved);
+  }
+  EXPECT_FALSE(memory.MoveNow(TransferKind::kWrite, local, remote));
+  EXPECT_FALSE(memory.MoveNow(TransferKind::kRead, local, WithWrongKey(remote)));
+  EXPECT_FALSE(memory.MoveNow(TransferKind::kRead, local, BeyondTheEnd(remote)));
+  EXPECT_TRUE(regions.server_memory == Pattern(1, kRegionBytes));
+  regions.server_region.reset();
+  EXPECT_FALSE(memory.MoveNow(TransferKind::kRead, local, remote));
+  client_.connection().Close("over");
+  EXPECT_FALSE(memory.MoveNow(TransferKind::kRead, local, remote));
 }
 
 TEST_P(ContractTest, TransfersAndMessagesOfAllSizesShareTheConnection) {
