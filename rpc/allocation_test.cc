@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "core/testing/hot_path_meter.h"
 #include "rpc/client/channel.h"
@@ -11,6 +13,7 @@
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/probe_service.h"
+#include "weft/coroutine.h"
 
 namespace weft::test {
 namespace {
@@ -75,6 +78,52 @@ TEST_F(AllocationTest, CallbackCallsAllocateNothing) {
               engine_->Wait(all);
             }),
             HotPathCounts());
+}
+
+// Neither an await nor a handler that is a coroutine: its frame lies in the memory of its call.
+TEST_F(AllocationTest, CallsAmongCoroutinesAllocateNothing) {
+  class CoProbe final : public Probe::CoService {
+   public:
+    Task<absl::Status> CoEcho(ServerContext&, const Data& request, Data* reply) override {
+      // Once at once, once later.
+      if (++calls_ % 2 == 0) {
+        co_await Await<int>([this](Function<void(int)> done) {
+          later_ = std::move(done);
+          EXPECT_TRUE(engine->Post([this] { std::exchange(later_, nullptr)(0); }));
+        });
+      }
+      *reply = request;
+      co_return absl::OkStatus();
+    }
+    EngineCore* engine = nullptr;
+
+   private:
+    int calls_ = 0;
+    Function<void(int)> later_;
+  };
+  CoProbe probe;
+  probe.engine = engine_.get();
+  auto server = *Server::Create(*engine_);
+  ASSERT_TRUE(server->AddService(&probe).ok());
+  ASSERT_TRUE(server->Listen("coroutines").ok());
+  auto channel = *Channel::Open(*engine_, "coroutines");
+  Probe::Stub stub(*channel);
+  const auto calls = [](Probe::Stub& of, HotPathCounts* counts) -> Task<absl::Status> {
+    const Data request = MakeData(1, 64);
+    Data reply;
+    std::optional<HotPathMeter> meter;
+    for (int i = 0; i < 200; ++i) {
+      if (i == 100) meter.emplace();
+      const absl::Status status = co_await of.CoEcho(request, &reply);
+      if (!status.ok()) co_return status;
+    }
+    *counts = meter->counts();
+    co_return absl::OkStatus();
+  };
+  HotPathCounts counts;
+  counts.allocations = 1;
+  EXPECT_EQ(Wait(*engine_, calls(stub, &counts)), absl::OkStatus());
+  EXPECT_EQ(counts, HotPathCounts());
 }
 
 TEST_F(AllocationTest, CallsWithStructsAllocateNothing) {

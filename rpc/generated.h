@@ -18,6 +18,15 @@
 #include "rpc/wire/service.h"
 #include "weft/channel.h"
 
+namespace weft {
+
+// weft/coroutine.h
+class CallAwaiter;
+template <class T>
+class Task;
+
+}  // namespace weft
+
 namespace weft::internal {
 
 template <class M>
@@ -51,6 +60,15 @@ void MakeMessages(google::protobuf::Arena* arena, CallBody* request, CallBody* r
 template <class S, class Request, class Reply, void (S::*kStart)(UnaryCall<Request, Reply>)>
 void StartUnary(Service& service, HandledCall& call) {
   (static_cast<S&>(service).*kStart)(UnaryCall<Request, Reply>(call));
+}
+
+// The call of a stub's form that is awaited.
+inline LayoutCall MessageCallOf(const google::protobuf::MessageLite& request,
+                                google::protobuf::MessageLite* reply) {
+  LayoutCall call = {};
+  call.request = &request;
+  call.reply.message = reply;
+  return call;
 }
 
 // --- structs of fixed layout (method_layouts.h) -------------------------------------------------

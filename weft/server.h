@@ -27,7 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
-#include "rpc/server/executor.h"
+#include "rpc/operation/executor.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"

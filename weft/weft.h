@@ -6,6 +6,7 @@
 #include "weft/channel.h"
 #include "weft/client_context.h"
 #include "weft/connection.h"
+#include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/fixed_layout.h"
 #include "weft/log.h"

@@ -17,6 +17,7 @@
 #include "rpc/server/server.h"
 #include "transport/engine.h"
 #include "transport/network.h"
+#include "weft/coroutine.h"
 
 namespace weft::bench {
 namespace {
@@ -120,6 +121,14 @@ class Ends::Impl {
                                        : CallByCallback(structs_, calls, outstanding);
   }
 
+  Turns CallByCoroutine(uint64_t calls) {
+    turns_ = {};
+    if (messages_.replies.empty()) messages_.replies.resize(1);
+    Wait(*client_engine_, Calls(*stub_, messages_, calls));
+    turns_.all += calls;
+    return turns_;
+  }
+
   Turns StreamPingPong(uint64_t messages) {
     turns_ = {};
     if (!talk_) talk_.emplace(stub_->Talk());
@@ -165,6 +174,13 @@ class Ends::Impl {
   template <class... Rest>
   auto Call(const EchoRecordLayout& request, EchoRecordLayout* reply, Rest&&... rest) {
     return stub_->CallStruct(request, reply, {}, std::forward<Rest>(rest)...);
+  }
+
+  static Task<> Calls(const Echo::Stub& stub, Exchange<EchoMessage>& exchange, uint64_t calls) {
+    for (uint64_t i = 0; i < calls; ++i) {
+      const absl::Status status = co_await stub.CoCall(exchange.request, &exchange.replies[0]);
+      WEFT_CHECK(status.ok());
+    }
   }
 
   template <class Body>
@@ -246,6 +262,7 @@ Turns Ends::CallBlocking(uint64_t calls, Bodies bodies) {
 Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
   return impl_->CallByCallback(calls, outstanding, bodies);
 }
+Turns Ends::CallByCoroutine(uint64_t calls) { return impl_->CallByCoroutine(calls); }
 Turns Ends::StreamPingPong(uint64_t messages) { return impl_->StreamPingPong(messages); }
 Turns Ends::StreamOneWay(uint64_t messages) { return impl_->StreamOneWay(messages); }
 Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }

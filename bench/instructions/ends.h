@@ -35,6 +35,8 @@ class Ends {
   Turns CallBlocking(uint64_t calls, Bodies bodies = Bodies::kMessages);
   // `calls` calls by callbacks, `outstanding` at a time: each one that ends starts the next.
   Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies = Bodies::kMessages);
+  // `calls` calls, one after the other, by a coroutine.
+  Turns CallByCoroutine(uint64_t calls);
   // `messages` there and back on one stream, one after the other, by a thread that waits for each.
   Turns StreamPingPong(uint64_t messages);
   // `messages` on one stream to the server, as many at a time as may be.

@@ -23,9 +23,9 @@ from callgrind import OURS, OTHERS
 
 # Name of a column, form, outstanding.
 WAYS = [("one blocking", "blocking", 1), ("one by callback", "callback", 1),
-        ("64 by callback", "callback", 64), ("one with structs", "blocking_struct", 1),
-        ("64 with structs", "callback_struct", 64), ("stream there, back", "stream", 1),
-        ("stream one way", "stream_one_way", 1)]
+        ("one by coroutine", "coroutine", 1), ("64 by callback", "callback", 64),
+        ("one with structs", "blocking_struct", 1), ("64 with structs", "callback_struct", 64),
+        ("stream there, back", "stream", 1), ("stream one way", "stream_one_way", 1)]
 
 
 def run(program, path, form, outstanding, calls, scratch):

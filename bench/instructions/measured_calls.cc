@@ -1,6 +1,6 @@
 // measured_calls PATH FORM OUTSTANDING CALLS: what tools count the instructions of. FORM is
-// blocking, callback, either with "_struct" for structs of fixed layout, stream (messages there and
-// back), stream_one_way, or idle. Warms up, then does CALLS calls (idle: turns) inside
+// blocking, callback, either with "_struct" for structs of fixed layout, coroutine, stream (messages
+// there and back), stream_one_way, or idle. Warms up, then does CALLS calls (idle: turns) inside
 // weft_measured_work(), the function in which callgrind collects; prints one line of facts:
 //
 //   calls N turns N idle_turns N
@@ -22,6 +22,7 @@ struct Work {
 weft::bench::Turns Do(weft::bench::Ends& ends, const Work& work) {
   using weft::bench::Bodies;
   if (std::strcmp(work.form, "idle") == 0) return ends.Idle(work.calls);
+  if (std::strcmp(work.form, "coroutine") == 0) return ends.CallByCoroutine(work.calls);
   if (std::strcmp(work.form, "stream") == 0) return ends.StreamPingPong(work.calls);
   if (std::strcmp(work.form, "stream_one_way") == 0) return ends.StreamOneWay(work.calls);
   const bool structs = std::strstr(work.form, "_struct") != nullptr;

@@ -35,6 +35,10 @@ TEST(GuideTest, StreamsCarryManyMessages) {
   EXPECT_EQ(OutputOf("streams"), "3000 words\n1\n2\n3\n");
 }
 
+TEST(GuideTest, CoroutinesAtBothEnds) {
+  EXPECT_EQ(OutputOf("coroutines"), "6 words in 3 calls\n1\n2\n3\n");
+}
+
 TEST(GuideTest, PayloadsComeBack) { EXPECT_EQ(OutputOf("bulk"), "1048576 bytes came back\n"); }
 
 TEST(GuideTest, MemoryIsUsedInPlace) {

@@ -10,12 +10,13 @@
 //   while (chat.Read(&word)) Use(word);
 //   absl::Status status = chat.Finish();
 //
-// In three forms:
+// In four forms:
 //   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's thread
 //                          or one that may drive it; other threads always hear kNotYet.
 //   blocking               any thread, not inside a callback of the engine: what would have to wait
 //                          there fails the stream.
 //   with a callback        on the engine's thread, once; from any thread, which never waits for it.
+//   CoRead(), CoWrite()    for coroutines (weft/coroutine.h): a bool, as the blocking ones.
 // At most one read and one write wait at a time.
 //
 // What a reader does not read stays in the process, up to its window (ChannelOptions::
@@ -40,6 +41,7 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
+#include "rpc/stream/stream_awaiters.h"
 #include "rpc/stream/stream_calls.h"
 
 namespace google::protobuf {
@@ -100,6 +102,7 @@ class ClientReaderWriter {
   // False: there is no message any more.
   bool Read(R* to) requires kReads { return handle_.Read(to); }
   void Read(R* to, Function<void(bool)> done) requires kReads { handle_.Read(to, std::move(done)); }
+  internal::ReadAwaiter CoRead(R* to) requires kReads { return {handle_, to}; }
 
   // --- writing ----------------------------------------------------------------------------------
 
@@ -120,6 +123,10 @@ class ClientReaderWriter {
   void Write(const M& message, Function<void(bool)> done) {
     handle_.Write(message, /*last=*/false, std::move(done));
   }
+  template <std::same_as<W> M>
+  internal::WriteAwaiter CoWrite(const M& message) {
+    return {handle_, message};
+  }
   // The same as Write() and WritesDone(), in one.
   template <std::same_as<W> M>
   bool WriteLast(const M& message) {
@@ -137,6 +144,12 @@ class ClientReaderWriter {
   // The same for `done`. REQUIRES: once, and not the form above.
   void Finish(Function<void(absl::Status)> done) {
     internal::FinishStream(*stream_, std::move(done));
+  }
+  // The same for coroutines: gives the status.
+  auto CoFinish() {
+    return Await<absl::Status>([stream = stream_](Function<void(absl::Status)> done) {
+      internal::FinishStream(*stream, std::move(done));
+    });
   }
   // Ends it with CANCELLED, if it has not ended, and tells the server.
   void Cancel() { internal::CancelStream(*stream_); }

@@ -54,14 +54,17 @@
 // Invariants: every operation ends exactly once.
 #pragma once
 
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/function.h"
+#include "rpc/coroutine/await.h"
 #include "transport/region_handle.h"
 #include "transport/slice.h"
 #include "weft/channel.h"
@@ -70,7 +73,34 @@
 
 namespace weft {
 
+class RemoteMemory;
 class RemoteMemoryCore;
+
+// A read or write that a coroutine awaits; gives its status. The memory outlives it.
+class [[nodiscard]] RemoteAwaiter {
+ public:
+  RemoteAwaiter(RemoteMemory& memory, bool reads, uint64_t offset, const Slice& local)
+      : memory_(memory), reads_(reads), offset_(offset), local_(local) {}
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_ = internal::Resumption(coroutine);
+    return !StartNow();
+  }
+  absl::Status await_resume() { return std::move(status_); }
+
+ private:
+  // True: it is done.
+  bool StartNow();
+
+  RemoteMemory& memory_;
+  const bool reads_;
+  const uint64_t offset_;
+  const Slice local_;
+  internal::Resumption resumption_;
+  absl::Status status_;
+};
 
 struct RemoteMemoryOptions {
   // Behaviour.
@@ -148,6 +178,12 @@ class RemoteMemory {
   [[nodiscard]] bool ReadNow(uint64_t offset, const Slice& into, Function<void(absl::Status)> done);
   [[nodiscard]] bool WriteNow(uint64_t offset, const Slice& from,
                               Function<void(absl::Status)> done);
+
+  // --- for coroutines (weft/coroutine.h) --------------------------------------------------------
+
+  // Inside the await where ReadNow() and WriteNow() are done at once; the other forms by Await().
+  RemoteAwaiter CoRead(uint64_t offset, const Slice& into) { return {*this, true, offset, into}; }
+  RemoteAwaiter CoWrite(uint64_t offset, const Slice& from) { return {*this, false, offset, from}; }
 
  private:
   RemoteMemory(Channel& channel, const RegionHandle& handle, const RemoteMemoryOptions& options);

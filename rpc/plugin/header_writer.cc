@@ -15,11 +15,14 @@ void WriteOuterClass(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
       "class $service$ final {\n"
       " public:\n"
-      "  class Stub;     // calls it\n"
-      "  class Service;  // implements it\n",
+      "  class Stub;       // calls it\n"
+      "  class Service;    // implements it\n"
+      "  class CoService;  // implements it, by coroutines\n",
       "service", Text(service.name()));
   if (HasLayouts(service)) {
-    printer->Print("  class LayoutService;  // implements it, with structs of fixed layout\n");
+    printer->Print(
+        "  class LayoutService;    // implements it, with structs of fixed layout\n"
+        "  class CoLayoutService;  // the same by coroutines\n");
   }
   printer->Print(
       "\n"
@@ -44,7 +47,11 @@ void WriteCalls(const Variables& variables, Printer* printer) {
                  "    const $Request$& request,\n"
                  "    $Reply$* reply,\n"
                  "    const ::weft::CallOptions& options,\n"
-                 "    ::weft::Function<void(::absl::Status)> done) const;\n");
+                 "    ::weft::Function<void(::absl::Status)> done) const;\n"
+                 "::weft::CallAwaiter Co$Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options = {}) const;\n");
 }
 
 void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
@@ -66,8 +73,11 @@ void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
 
 void WriteStub(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
-      "// For each method a blocking form, and one that calls `done` on the engine's thread.\n"
-      "// Channel says what holds for both (weft/channel.h). Cheap to copy.\n"
+      "// For each method a blocking form, one that calls `done` on the engine's thread, and one "
+      "for\n"
+      "// coroutines (weft/coroutine.h). Channel says what holds for all (weft/channel.h). Cheap "
+      "to\n"
+      "// copy.\n"
       "class $service$::Stub final {\n"
       " public:\n"
       "  // The channel outlives the stub.\n"
@@ -156,16 +166,80 @@ void WriteServiceClass(const ServiceDescriptor& service, const char* name,
   printer->Print("};\n\n");
 }
 
+void WriteStreamCoroutine(const MethodDescriptor& method, Printer* printer) {
+  printer->Print(MethodVariables(method),
+                 ByStreams(method,
+                           "virtual ::weft::Task<::absl::Status> Co$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$>& reader,\n"
+                           "    $Reply$* reply);\n"
+                           "void Start$Method$(\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$> reader,\n"
+                           "    $Reply$* reply) override;\n",
+                           "virtual ::weft::Task<::absl::Status> Co$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    const $Request$& request,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$>& writer);\n"
+                           "void Start$Method$(\n"
+                           "    const $Request$& request,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$> writer) override;\n",
+                           "virtual ::weft::Task<::absl::Status> Co$Method$(\n"
+                           "    ::weft::ServerContext& context,\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$>& stream);\n"
+                           "void Start$Method$(\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$> stream) override;\n"));
+}
+
+// `base`: the service class whose forms it adds to.
+void WriteCoroutineClass(const ServiceDescriptor& service, const char* base,
+                         Variables (*variables)(const MethodDescriptor&), Printer* printer) {
+  printer->Print("class $service$::Co$base$ : public $service$::$base$ {\n public:\n", "service",
+                 Text(service.name()), "base", base);
+  printer->Indent();
+  for (int i = 0; i < service.method_count(); ++i) {
+    if (i > 0) printer->Print("\n");
+    if (IsStreaming(*service.method(i))) {
+      WriteStreamCoroutine(*service.method(i), printer);
+      continue;
+    }
+    printer->Print(variables(*service.method(i)),
+                   "virtual ::weft::Task<::absl::Status> Co$Method$(\n"
+                   "    ::weft::ServerContext& context,\n"
+                   "    const $Request$& request,\n"
+                   "    $Reply$* reply);\n"
+                   "void Start$Method$(\n"
+                   "    ::weft::UnaryCall<\n"
+                   "        $Request$,\n"
+                   "        $Reply$> call) override;\n");
+  }
+  printer->Outdent();
+  printer->Print("};\n\n");
+}
+
 void WriteServices(const ServiceDescriptor& service, Printer* printer) {
   printer->Print(
       "// Override, for each method, the synchronous form, or the asynchronous one (Start...) to\n"
       "// finish the call later (weft/service.h). What is not overridden is UNIMPLEMENTED.\n");
   WriteServiceClass(service, "Service", &MethodVariables, printer);
+  printer->Print(
+      "// The same with one form more: coroutines (Co..., weft/coroutine.h). What does not "
+      "override\n"
+      "// that has the others.\n");
+  WriteCoroutineClass(service, "Service", &MethodVariables, printer);
   if (!HasLayouts(service)) return;
   printer->Print(
       "// The same, with structs in place of messages of fixed layout: a server has one or the\n"
       "// other (weft/fixed_layout.h). Callers with messages are served as well.\n");
   WriteServiceClass(service, "LayoutService", &LayoutVariables, printer);
+  WriteCoroutineClass(service, "LayoutService", &LayoutVariables, printer);
 }
 
 bool HasStreams(const FileDescriptor& file) {

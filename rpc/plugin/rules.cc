@@ -21,8 +21,9 @@ using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
 // Members of the generated Stub and Service classes.
-constexpr std::string_view kMemberNames[] = {"Stub",     "Service",       "LayoutService",
-                                             "channel_", "first_method_", "weft_descriptor"};
+constexpr std::string_view kMemberNames[] = {"Stub",          "Service",         "CoService",
+                                             "LayoutService", "CoLayoutService", "channel_",
+                                             "first_method_", "weft_descriptor"};
 
 // The classes that protoc writes for nested types, which alone can meet a service's name.
 void CollectNestedNames(const Descriptor& message, std::set<std::string>* names) {
@@ -45,11 +46,13 @@ void CheckMethodName(const MethodDescriptor& method, Errors* errors) {
       errors->Add(method, "'" + name + "' is a name in the generated classes; rename the method");
     }
   }
-  constexpr std::string_view kStart = "Start";
-  if (!std::string_view(name).starts_with(kStart)) return;
-  if (method.service()->FindMethodByName(name.substr(kStart.size())) != nullptr) {
-    errors->Add(method, "clashes with the generated asynchronous form of method " +
-                            name.substr(kStart.size()) + "; rename one of them");
+  for (std::string_view prefix : {"Start", "Co"}) {
+    if (!std::string_view(name).starts_with(prefix)) continue;
+    const std::string rest = name.substr(prefix.size());
+    if (method.service()->FindMethodByName(rest) != nullptr) {
+      errors->Add(method, "clashes with the generated asynchronous form of method " + rest +
+                              "; rename one of them");
+    }
   }
 }
 

@@ -168,6 +168,14 @@ void WriteCalls(const MethodDescriptor& method, Printer* printer) {
                  "    ::weft::Function<void(::absl::Status)> done) const {\n"
                  "  channel_->Call(first_method_ + $index$, request, reply, options,\n"
                  "                 ::std::move(done));\n"
+                 "}\n\n"
+                 "::weft::CallAwaiter $service$::Stub::Co$Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    $Reply$* reply,\n"
+                 "    const ::weft::CallOptions& options) const {\n"
+                 "  return ::weft::CallAwaiter(*channel_, first_method_ + $index$,\n"
+                 "                             ::weft::internal::MessageCallOf(request, reply),\n"
+                 "                             options);\n"
                  "}\n\n");
 }
 
@@ -219,6 +227,13 @@ void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
       "  channel_->Call(first_method_ + $index$,\n"
       "                 ::weft::internal::LayoutCallOf(request, reply), options,\n"
       "                 ::std::move(done));\n"
+      "}\n\n"
+      "::weft::CallAwaiter $service$::Stub::Co$Method$(\n"
+      "    const $Request$& request,\n"
+      "    $Reply$* reply,\n"
+      "    const ::weft::CallOptions& options) const {\n"
+      "  return ::weft::CallAwaiter(*channel_, first_method_ + $index$,\n"
+      "                             ::weft::internal::LayoutCallOf(request, reply), options);\n"
       "}\n\n");
 }
 
@@ -286,6 +301,102 @@ void WriteStreamHandlers(const MethodDescriptor& method, const char* service_cla
                            "}\n\n"));
 }
 
+// A coroutine's class adds these to those of its base, which have the call if there is none.
+void WriteCoroutine(Variables variables, const char* base, Printer* printer) {
+  variables["Base"] = base;
+  printer->Print(variables,
+                 "::weft::Task<::absl::Status> $service$::Co$Base$::Co$Method$(\n"
+                 "    ::weft::ServerContext&,\n"
+                 "    const $Request$&,\n"
+                 "    $Reply$*) {\n"
+                 "  return {};\n"
+                 "}\n\n"
+                 "void $service$::Co$Base$::Start$Method$(\n"
+                 "    ::weft::UnaryCall<\n"
+                 "        $Request$,\n"
+                 "        $Reply$> call) {\n"
+                 "  ::weft::Task<::absl::Status> task =\n"
+                 "      Co$Method$(call.context(), call.request(), call.reply());\n"
+                 "  if (!task) return $Base$::Start$Method$(::std::move(call));\n"
+                 "  ::weft::internal::FinishWith(call.Release(), ::std::move(task));\n"
+                 "}\n\n");
+}
+
+void WriteStreamCoroutine(const MethodDescriptor& method, const char* base, Printer* printer) {
+  Variables variables = MethodVariables(method);
+  variables["Base"] = base;
+  printer->Print(variables,
+                 ByStreams(method,
+                           "::weft::Task<::absl::Status> $service$::Co$Base$::Co$Method$(\n"
+                           "    ::weft::ServerContext&,\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$>&,\n"
+                           "    $Reply$*) {\n"
+                           "  return {};\n"
+                           "}\n\n"
+                           "void $service$::Co$Base$::Start$Method$(\n"
+                           "    ::weft::ServerReader<\n"
+                           "        $Request$> reader,\n"
+                           "    $Reply$* reply) {\n"
+                           "  ::weft::internal::ServeStream(\n"
+                           "      ::std::move(reader),\n"
+                           "      [this, reply](auto& of) {\n"
+                           "        return Co$Method$(of.context(), of, reply);\n"
+                           "      },\n"
+                           "      [this, reply](auto of) {\n"
+                           "        $Base$::Start$Method$(::std::move(of), reply);\n"
+                           "      });\n"
+                           "}\n\n",
+                           "::weft::Task<::absl::Status> $service$::Co$Base$::Co$Method$(\n"
+                           "    ::weft::ServerContext&,\n"
+                           "    const $Request$&,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$>&) {\n"
+                           "  return {};\n"
+                           "}\n\n"
+                           "void $service$::Co$Base$::Start$Method$(\n"
+                           "    const $Request$& request,\n"
+                           "    ::weft::ServerWriter<\n"
+                           "        $Reply$> writer) {\n"
+                           "  ::weft::internal::ServeStream(\n"
+                           "      ::std::move(writer),\n"
+                           "      [this, &request](auto& of) {\n"
+                           "        return Co$Method$(of.context(), request, of);\n"
+                           "      },\n"
+                           "      [this, &request](auto of) {\n"
+                           "        $Base$::Start$Method$(request, ::std::move(of));\n"
+                           "      });\n"
+                           "}\n\n",
+                           "::weft::Task<::absl::Status> $service$::Co$Base$::Co$Method$(\n"
+                           "    ::weft::ServerContext&,\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$>&) {\n"
+                           "  return {};\n"
+                           "}\n\n"
+                           "void $service$::Co$Base$::Start$Method$(\n"
+                           "    ::weft::ServerReaderWriter<\n"
+                           "        $Reply$,\n"
+                           "        $Request$> stream) {\n"
+                           "  ::weft::internal::ServeStream(\n"
+                           "      ::std::move(stream),\n"
+                           "      [this](auto& of) { return Co$Method$(of.context(), of); },\n"
+                           "      [this](auto of) { $Base$::Start$Method$(::std::move(of)); });\n"
+                           "}\n\n"));
+}
+
+void WriteCoroutines(const ServiceDescriptor& service, const char* base,
+                     Variables (*variables)(const MethodDescriptor&), Printer* printer) {
+  for (int i = 0; i < service.method_count(); ++i) {
+    const MethodDescriptor& method = *service.method(i);
+    if (IsStreaming(method)) {
+      WriteStreamCoroutine(method, base, printer);
+    } else {
+      WriteCoroutine(variables(method), base, printer);
+    }
+  }
+}
+
 void WriteService(const ServiceDescriptor& service, Printer* printer) {
   WriteDescriptor(service, printer);
   WriteStubConstructor(service, printer);
@@ -299,6 +410,7 @@ void WriteService(const ServiceDescriptor& service, Printer* printer) {
     WriteCalls(*service.method(i), printer);
     WriteHandlers(MethodVariables(*service.method(i)), "Service", printer);
   }
+  WriteCoroutines(service, "Service", &MethodVariables, printer);
 }
 
 void WriteLayoutService(const ServiceDescriptor& service, Printer* printer) {
@@ -313,6 +425,7 @@ void WriteLayoutService(const ServiceDescriptor& service, Printer* printer) {
     if (HasLayouts(method)) WriteLayoutCalls(method, printer);
     WriteHandlers(LayoutVariables(method), "LayoutService", printer);
   }
+  WriteCoroutines(service, "LayoutService", &LayoutVariables, printer);
 }
 
 // The stub's number of the form with all that is fixed: behind all methods, in their order.
@@ -361,7 +474,9 @@ void WriteSource(const FileDescriptor& file, Printer* printer) {
       "#include \"$base$.weft.h\"\n"
       "\n",
       "file", Text(file.name()), "base", BaseName(file));
-  if (HasCheckedLayouts(file)) printer->Print("#include \"weft/internal/record.h\"\n\n");
+  if (file.service_count() > 0) printer->Print("#include \"weft/coroutine.h\"\n");
+  if (HasCheckedLayouts(file)) printer->Print("#include \"weft/internal/record.h\"\n");
+  if (file.service_count() > 0 || HasCheckedLayouts(file)) printer->Print("\n");
   if (!scope.empty()) printer->Print("namespace $scope$ {\n\n", "scope", scope);
   WriteLayoutFunctions(file, printer);
   for (int i = 0; i < file.service_count(); ++i) {

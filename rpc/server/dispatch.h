@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "rpc/server/executor.h"
+#include "rpc/operation/executor.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/service.h"
 

@@ -95,6 +95,10 @@ void ServerCall::TakeWindows(std::span<const Window> windows) {
   BeginBulk(windows);
 }
 
+FrameMemory& FrameMemoryOf(ServerContext& context) {
+  return static_cast<ServerCall&>(context).frame_memory();
+}
+
 // --- streams ------------------------------------------------------------------------------------
 
 EngineCore& ServerCall::engine() const { return connection_->core().engine(); }

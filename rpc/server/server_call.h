@@ -29,6 +29,7 @@
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/intrusive_list.h"
+#include "rpc/coroutine/frame_memory.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/server/server_extras.h"
@@ -57,6 +58,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   void SetCancelled();
 
   EngineCore& engine() const;
+
+  // The handler's; for its coroutine, if it is one.
+  FrameMemory& frame_memory() { return frame_memory_; }
 
   // --- for streams (server_streams.h) -----------------------------------------------------------
 
@@ -171,6 +175,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // Made for the first stream, and kept.
   std::unique_ptr<ServerStream> stream_;
   bool uses_stream_ = false;             // the present call; only with uses_more_
+  FrameMemory frame_memory_;
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;
 };

@@ -20,6 +20,7 @@
 
 namespace weft {
 
+class FrameMemory;
 class Metadata;
 class ServerBulk;
 
@@ -68,6 +69,9 @@ class ServerContext {
   uint64_t deadline_ns_ = ~uint64_t{0};  // kNever
   std::atomic<bool> cancelled_{false};
 };
+
+// Of coroutines that have the context as a parameter (rpc/coroutine/frame_memory.h).
+FrameMemory& FrameMemoryOf(ServerContext& context);
 
 namespace internal {
 

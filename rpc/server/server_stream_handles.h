@@ -12,12 +12,13 @@
 //     return absl::OkStatus();
 //   }
 //
-// In three forms:
+// In four forms:
 //   TryRead(), TryWrite()  never wait: kNotYet says that they would have to. On the engine's thread
 //                          or one that may drive it; other threads always hear kNotYet.
 //   blocking               for handlers on an executor. In a callback of the engine what would have
 //                          to wait fails the stream.
 //   with a callback        on the engine's thread, once; from any thread, which never waits for it.
+//   CoRead(), CoWrite()    for coroutines (weft/coroutine.h): a bool, as the blocking ones.
 // At most one read and one write wait at a time.
 //
 // A client that does not read stops the writer by its window (ChannelOptions::stream_window_...).
@@ -41,6 +42,7 @@
 #include "core/check.h"
 #include "core/function.h"
 #include "rpc/server/unary_call.h"
+#include "rpc/stream/stream_awaiters.h"
 #include "rpc/stream/stream_calls.h"
 
 namespace weft {
@@ -83,6 +85,7 @@ class ServerReaderWriter {
   // False: there is no message any more.
   bool Read(R* to) requires kReads { return handle_.Read(to); }
   void Read(R* to, Function<void(bool)> done) requires kReads { handle_.Read(to, std::move(done)); }
+  internal::ReadAwaiter CoRead(R* to) requires kReads { return {handle_, to}; }
 
   // --- writing ----------------------------------------------------------------------------------
 
@@ -102,6 +105,10 @@ class ServerReaderWriter {
   template <std::same_as<W> M>
   void Write(const M& message, Function<void(bool)> done) {
     handle_.Write(message, /*last=*/false, std::move(done));
+  }
+  template <std::same_as<W> M>
+  internal::WriteAwaiter CoWrite(const M& message) {
+    return {handle_, message};
   }
 
   // --- the end ----------------------------------------------------------------------------------

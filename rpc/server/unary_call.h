@@ -105,6 +105,12 @@ class UnaryCall {
     std::exchange(call_, nullptr)->Finish(std::move(status));
   }
 
+  // For generated code: gives the duty to finish the call up.
+  internal::HandledCall& Release() {
+    WEFT_CHECK(call_ != nullptr);
+    return *std::exchange(call_, nullptr);
+  }
+
  private:
   void Drop() {
     if (call_ != nullptr) std::exchange(call_, nullptr)->FinishDropped();

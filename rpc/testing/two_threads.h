@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "rpc/server/executor.h"
+#include "rpc/operation/executor.h"
 
 namespace weft::test {
 

@@ -5,7 +5,7 @@
 
         core <- transport <- rpc <- {tools, bench, examples}       no arrow back
         weft/*.h (the public names of headers) <- {tools, bench, examples}, generated code
-        rpc/wire, operation <- rpc/layout, bulk, stream <- {rpc/client <- rpc/memory, rpc/server}
+        rpc/wire, operation <- rpc/coroutine <- rpc/layout, bulk, stream <- {rpc/client <- rpc/memory, rpc/server}
 
 Reads every #include of our C++ files and every import of our .proto files, and prints a line
 "FILE:LINE: what is wrong" for each one against the rules below. Status 1 if there was any.
@@ -60,10 +60,11 @@ ROOMS = {
         "operation": (),
         "layout": ("wire", "operation"),
         "bulk": ("wire", "operation"),
-        "stream": ("wire", "operation"),
-        "client": ("wire", "operation", "layout", "bulk", "stream"),
-        "memory": ("wire", "operation", "layout", "bulk", "client"),
-        "server": ("wire", "operation", "layout", "bulk", "stream"),
+        "coroutine": ("operation",),
+        "stream": ("wire", "operation", "coroutine"),
+        "client": ("wire", "operation", "coroutine", "layout", "bulk", "stream"),
+        "memory": ("wire", "operation", "coroutine", "layout", "bulk", "client"),
+        "server": ("wire", "operation", "coroutine", "layout", "bulk", "stream"),
     },
     # What judges knows nothing of what it judges.
     "examples/": {"verify/history": ()},

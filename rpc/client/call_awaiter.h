@@ -1,0 +1,49 @@
+// A unary call that a coroutine awaits: what the stub's Co... forms return.
+//
+//   absl::Status status = co_await kv.CoGet(request, &reply, {.timeout_us = 2000});
+//
+// It is the form with a callback (Channel::Call()), begun when it is awaited.
+//
+// Threads, Errors: as the channel. Lifetime: the channel outlives it; request, reply, and what the
+//   options point to, stay until it has been awaited.
+// Invariants: awaited once.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "rpc/coroutine/await.h"
+#include "rpc/layout/method_layouts.h"
+#include "weft/channel.h"
+
+namespace weft {
+
+class [[nodiscard]] CallAwaiter {
+ public:
+  // For generated code. `bodies` without layouts: messages, and `method` as Channel::Bind() counts
+  // them.
+  CallAwaiter(Channel& channel, uint32_t method, const LayoutCall& bodies,
+              const CallOptions& options)
+      : channel_(channel), method_(method), bodies_(bodies), options_(options) {}
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_ = internal::Resumption(coroutine);
+    Start();
+  }
+  absl::Status await_resume() { return std::move(status_); }
+
+ private:
+  void Start();
+
+  Channel& channel_;
+  const uint32_t method_;
+  const LayoutCall bodies_;
+  const CallOptions options_;
+  internal::Resumption resumption_;
+  absl::Status status_;
+};
+
+}  // namespace weft

@@ -1,0 +1,8 @@
+// Calls, streams and remote memory in coroutines: Task, Start(), Wait(), WhenAll(), Await() and
+// ResumeOn(), what the Co... forms of stubs return, and what a CoService's handlers are.
+#pragma once
+
+#include "rpc/client/call_awaiter.h"
+#include "rpc/coroutine/await.h"
+#include "rpc/coroutine/task.h"
+#include "rpc/server/task_handlers.h"
