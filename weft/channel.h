@@ -43,6 +43,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -66,6 +67,7 @@ class BulkCall;
 class ClientCall;
 class ClientConnection;
 class ClientContext;
+class ClientInterceptor;
 class Channel;
 class Engine;
 class EngineCore;
@@ -107,6 +109,9 @@ struct ChannelOptions {
   uint64_t max_backoff_us = 1'000'000;  // each failure up to this. Lower: a restarted server is
                                         // found sooner; more load while it is away.
   LinkOptions link = {};                // paths, time to connect, resources of the connection
+  // What runs around each call (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
+  // channel.
+  std::vector<ClientInterceptor*> interceptors = {};
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
@@ -234,6 +239,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   EngineCore& engine_;
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
+  const bool is_intercepted_;
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;

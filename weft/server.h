@@ -23,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +41,7 @@ class Engine;
 class EngineCore;
 class ExportedMemory;
 class ServerCore;
+class ServerInterceptor;
 class Service;
 struct ExportOptions;
 
@@ -50,11 +52,14 @@ struct ServerOptions {
   // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
   // an executor, or have to be asynchronous.
   Executor* executor = nullptr;
+  // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
+  // server.
+  std::vector<ServerInterceptor*> interceptors = {};
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
-  uint64_t max_running_bytes = 1 << 30;   // of encoded requests that have not been answered, and
-                                          // of streams' messages that have not been read, of all
-                                          // clients; further ones: RESOURCE_EXHAUSTED. Bounds what
-                                          // clients can make this process hold.
+  // Of encoded requests that have not been answered, and of streams' messages that have not been
+  // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
+  // Bounds what clients can make this process hold.
+  uint64_t max_running_bytes = 1 << 30;
   uint32_t max_connections = 1024;        // ListenOptions::max_connections
   LinkOptions link = {};                  // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h): called on the engine for each

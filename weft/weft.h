@@ -9,6 +9,7 @@
 #include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/fixed_layout.h"
+#include "weft/interceptor.h"
 #include "weft/log.h"
 #include "weft/memory.h"
 #include "weft/metrics.h"

@@ -39,6 +39,14 @@ TEST(GuideTest, CoroutinesAtBothEnds) {
   EXPECT_EQ(OutputOf("coroutines"), "6 words in 3 calls\n1\n2\n3\n");
 }
 
+TEST(GuideTest, InterceptorsRunAroundCallsAndTracesAreCarriedOn) {
+  EXPECT_EQ(OutputOf("interceptors"),
+            "guide.Notes/CountWords: PERMISSION_DENIED\n"
+            "this server is Anna's\n"
+            "trace 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n"
+            "guide.Notes/CountWords: OK\n");
+}
+
 TEST(GuideTest, PayloadsComeBack) { EXPECT_EQ(OutputOf("bulk"), "1048576 bytes came back\n"); }
 
 TEST(GuideTest, MemoryIsUsedInPlace) {

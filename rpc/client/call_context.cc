@@ -31,15 +31,49 @@ absl::Status CallContext::Begin(EngineCore& engine) {
   }
   begun_ = true;
   engine_ = &engine;
-  extras_ = EncodeExtras(metadata_);
   return absl::OkStatus();
 }
 
-void CallContext::Reset() {
+void CallContext::Reset(const absl::Status& why) {
+  const std::shared_ptr<CallContext> self = std::move(self_);
+  EndInterception(why);
   const std::lock_guard lock(mutex_);
   begun_ = false;
   engine_ = nullptr;
 }
+
+// --- interceptors -------------------------------------------------------------------------------
+
+absl::Status CallContext::Intercept(std::span<ClientInterceptor* const> interceptors,
+                                    std::string_view service, std::string_view method,
+                                    const std::string& address) {
+  interception_ = std::make_unique<Interception>(
+      Interception{interceptors, {service, method, address, metadata_, reply_metadata_}});
+  Interception& of = *interception_;
+  of.start_ns = engine_->clock().NowNs();
+  for (ClientInterceptor* const interceptor : interceptors) {
+    of.call.data_ = &of.data[of.started];
+    if (absl::Status status = interceptor->OnStart(of.call); !status.ok()) {
+      status = WithDelivery(std::move(status), Delivery::kNotSent);
+      Reset(status);
+      return status;
+    }
+    ++of.started;
+  }
+  return absl::OkStatus();
+}
+
+void CallContext::EndInterception(const absl::Status& status) {
+  const std::unique_ptr<Interception> of = std::move(interception_);
+  if (of == nullptr) return;
+  of->call.elapsed_ns_ = engine_->clock().NowNs() - of->start_ns;
+  while (of->started > 0) {
+    of->call.data_ = &of->data[--of->started];
+    of->interceptors[of->started]->OnEnd(of->call, status);
+  }
+}
+
+// --- cancelling ---------------------------------------------------------------------------------
 
 absl::Status CallContext::Cancel() {
   const std::lock_guard lock(mutex_);
@@ -60,14 +94,18 @@ bool CallContext::Attach(Function<void()> cancel) {
   return true;
 }
 
-void CallContext::Detach() {
+void CallContext::Detach(const absl::Status& status) {
+  const std::shared_ptr<CallContext> self = std::move(self_);
+  EndInterception(status);
   const std::lock_guard lock(mutex_);
   cancel_ = nullptr;
   engine_ = nullptr;  // which may be gone before this
 }
 
 bool CallContext::TakeReply(ByteSpan extras, absl::Status* status) {
-  return DecodeExtras(extras, &reply_metadata_, status->ok() ? nullptr : status);
+  if (DecodeExtras(extras, &reply_metadata_, status->ok() ? nullptr : status)) return true;
+  reply_metadata_.Clear();  // nothing of it is to be trusted
+  return false;
 }
 
 // --- for the caller -----------------------------------------------------------------------------

@@ -7,29 +7,39 @@
 //   attached  the call is the engine's   Detach() -> over
 //   over      the call has ended
 //
+// Interceptors start between Begin() and Seal(), and end with Detach() or Reset().
+//
 // Cancel() before Begin() is seen by it; after it, a task on the engine ends the call if it is
 // attached, and Attach() sees a cancel whose task came too early.
 //
 // Threads: Cancel() from any; AddMetadata(), Begin() and Reset() on the caller's; the rest on the
 //   engine's.
-// Lifetime: shared by its ClientContext and the tasks of Cancel(); the call outlives neither.
+// Lifetime: shared by its ClientContext and the tasks of Cancel(); the call outlives neither. One
+//   that has no ClientContext keeps itself until the call's end.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "core/function.h"
+#include "core/timer_wheel.h"
 #include "rpc/client/client_context.h"
+#include "rpc/client/client_interceptor.h"
+#include "rpc/operation/cancellable.h"
+#include "rpc/wire/extras.h"
 #include "rpc/wire/metadata.h"
+#include "rpc/wire/service.h"
 #include "transport/engine.h"
 
 namespace weft {
 
-class CallContext : public std::enable_shared_from_this<CallContext> {
+class CallContext final : public Cancellable, public std::enable_shared_from_this<CallContext> {
  public:
   // --- the caller's thread ----------------------------------------------------------------------
 
@@ -37,20 +47,35 @@ class CallContext : public std::enable_shared_from_this<CallContext> {
   // A call on `engine` is about to start. FAILED_PRECONDITION: there was one before. CANCELLED:
   // Cancel() came first.
   absl::Status Begin(EngineCore& engine);
-  // The call that Begin() was for will not be started after all.
-  void Reset();
+  // Starts these, which outlive the call. An error: that of one of them, and as after Reset().
+  absl::Status Intercept(std::span<ClientInterceptor* const> interceptors, std::string_view service,
+                         std::string_view method, const std::string& address);
+  // No metadata is added any more.
+  void Seal() { extras_ = EncodeExtras(metadata_); }
+  // There is no ClientContext. After Seal().
+  void KeepItself() { self_ = shared_from_this(); }
+  // The call that Begin() was for will not be started after all. It may be gone then.
+  void Reset(const absl::Status& why);
+
+  // The call ends at this time of the engine's clock at the latest; kNever. Before Begin().
+  void LimitTime(uint64_t deadline_ns, uint64_t timeout_us) {
+    deadline_ns_ = deadline_ns;
+    timeout_us_ = timeout_us;
+  }
+  uint64_t deadline_ns() const { return deadline_ns_; }
+  uint64_t timeout_us() const { return timeout_us_; }  // the same as a length, for texts
 
   // --- any thread -------------------------------------------------------------------------------
 
-  absl::Status Cancel();
+  absl::Status Cancel() override;
 
   // --- the engine's thread ----------------------------------------------------------------------
 
   // The call is started. False: it is cancelled already. `cancel` ends it, on the engine's thread;
   // it is not called after Detach().
   bool Attach(Function<void()> cancel);
-  // The call has ended.
-  void Detach();
+  // The call has ended. It may be gone then.
+  void Detach(const absl::Status& status);
   // What goes before the request; empty: nothing.
   const std::string& extras() const { return extras_; }
   // What came before the reply or the error `status`, which gets its details. False: it is
@@ -66,10 +91,24 @@ class CallContext : public std::enable_shared_from_this<CallContext> {
   bool cancelled_ = false;
   EngineCore* engine_ = nullptr;
 
-  Metadata metadata_;           // the caller's, until Begin()
-  std::string extras_;          // of it; constant from Begin() on
-  Function<void()> cancel_;     // the engine's: while attached
-  Metadata reply_metadata_;     // the engine's, until the call's end
+  // Of a call with interceptors.
+  struct Interception {
+    std::span<ClientInterceptor* const> interceptors;
+    OutgoingCall call;
+    size_t started = 0;  // the first so many
+    uint64_t start_ns = 0;
+    std::array<void*, kMaxInterceptors> data = {};
+  };
+  void EndInterception(const absl::Status& status);
+
+  uint64_t deadline_ns_ = kNever;
+  uint64_t timeout_us_ = 0;
+  std::unique_ptr<Interception> interception_;
+  std::shared_ptr<CallContext> self_;
+  Metadata metadata_;        // the caller's, until Begin()
+  std::string extras_;       // of it; constant from Begin() on
+  Function<void()> cancel_;  // the engine's: while attached
+  Metadata reply_metadata_;  // the engine's, until the call's end
 };
 
 CallContext& ContextOf(ClientContext& context);

@@ -31,6 +31,7 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
+  WEFT_RETURN_IF_ERROR(Bounded("interceptors", options.interceptors.size(), 0, kMaxInterceptors));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
                                           options.stream_window_messages,
@@ -53,15 +54,16 @@ WEFT_COLD absl::Status CalledInTurn() {
       Delivery::kNotSent);
 }
 
-// The call has a loan or a context: it takes the way of Begin().
+// The call has a loan or a context.
 bool HasMore(const CallOptions& options) {
   return options.bulk != nullptr || options.context != nullptr;
 }
 
 // The end of a call that Begin() has begun, and that is not started.
-WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options) {
+WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options,
+                          const absl::Status& why) {
   if (call.loan != nullptr) options.bulk->NotStarted();
-  if (call.context != nullptr) call.context->Reset();
+  if (call.context != nullptr) call.context->Reset(why);
 }
 
 std::string_view RecordOf(const LayoutCall& bodies) {
@@ -96,6 +98,7 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const s
       engine_(engine),
       client_(new ClientConnection(engine, address, options)),
       default_timeout_us_(options.default_timeout_us),
+      is_intercepted_(!options.interceptors.empty()),
       address_(address),
       buffers_(std::make_unique<BufferPool>(&engine, options.buffers)) {}
 
@@ -203,18 +206,23 @@ template <class Bodies>
 WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const Bodies& bodies,
                                       const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(SetRequest(call, bodies));
-  CallContext* const context = options.context != nullptr ? &ContextOf(*options.context) : nullptr;
-  if (context != nullptr) WEFT_RETURN_IF_ERROR(context->Begin(engine_));
+  WEFT_ASSIGN_OR_RETURN(CallContext* const context,
+                        client_->calls().BeginContext(method, options.context));
   if (options.bulk != nullptr) {
     const absl::StatusOr<Loan*> loan = options.bulk->Begin(engine_);
     if (!loan.ok()) {
-      if (context != nullptr) context->Reset();
-      return WithDelivery(loan.status(), Delivery::kNotSent);
+      const absl::Status why = WithDelivery(loan.status(), Delivery::kNotSent);
+      if (context != nullptr) context->Reset(why);
+      return why;
     }
     call.loan = *loan;
   }
   call.context = context;
-  call.is_plain = !HasMore(options);
+  if (context != nullptr && context->deadline_ns() < call.deadline_ns) {
+    call.deadline_ns = context->deadline_ns();
+    call.timeout_us = context->timeout_us();
+  }
+  call.is_plain = call.loan == nullptr && context == nullptr;
   call.method = method;
   call.wait_for_server = options.wait_for_server;
   return absl::OkStatus();
@@ -236,7 +244,7 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
     engine_.Leave();
     return CalledInTurn();
   }
-  if (HasMore(options) || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || is_intercepted_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
       engine_.Leave();
       return begun;
@@ -265,8 +273,9 @@ WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t metho
                                               const Bodies& bodies, const CallOptions& options) {
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
-    NotStarted(call, options);
-    return InboxFullError();
+    const absl::Status why = InboxFullError();
+    NotStarted(call, options, why);
+    return why;
   }
   engine_.Wait(call.waiter());
   return std::move(call.status());
@@ -285,7 +294,7 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   call.done.TakeFrom(done);
   SetReply(call, bodies);
   SetDeadline(call, options);
-  if (HasMore(options) || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || is_intercepted_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     client_->calls().StartFromCallback(call, Begin(call, method, bodies, options));
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);
@@ -329,8 +338,9 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
         calls->StartTimed(posted, valid);
       });
   if (call == nullptr) return;
-  NotStarted(*call, options);
-  call->done(InboxFullError());
+  const absl::Status why = InboxFullError();
+  NotStarted(*call, options, why);
+  call->done(why);
 }
 
 ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.client_; }

@@ -460,11 +460,15 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
 
 void ClientCalls::StartStream(ClientStream& stream) {
   if (ended_) {
-    absl::Status closed = absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
+    // Not CANCELLED: a callback that starts its stream again would do so for ever.
+    absl::Status closed = absl::FailedPreconditionError(
+        StrCat("the channel to ", address_, " is being destroyed (not sent)"));
     stream.Refuse(WithDelivery(std::move(closed), Delivery::kNotSent));
   }
   stream.Start(connection_ != nullptr && !waiting_.held());
-  if (connection_ == nullptr && !ended_ && streams_->some_wait()) host_.OnCallWaits();
+  // Without a queue none can wait: the next one finds a connection.
+  const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
+  if (connection_ == nullptr && !ended_ && wants) host_.OnCallWaits();
 }
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
@@ -540,11 +544,29 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
   if (!call.is_plain) {
     call.is_plain = true;
     if (call.loan != nullptr) LentMemory::EndLoan(call);
-    if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach();
+    if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach(status);
   }
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));
+}
+
+// --- contexts -----------------------------------------------------------------------------------
+
+absl::StatusOr<CallContext*> ClientCalls::BeginContext(uint32_t method, ClientContext* given) {
+  const std::vector<ClientInterceptor*>& interceptors = options_.interceptors;
+  if (given == nullptr && interceptors.empty()) return nullptr;
+  const std::shared_ptr<CallContext> own =
+      given == nullptr ? std::make_shared<CallContext>() : nullptr;
+  CallContext* const context = own != nullptr ? own.get() : &ContextOf(*given);
+  WEFT_RETURN_IF_ERROR(context->Begin(engine_));
+  if (!interceptors.empty()) {
+    const MethodTable::Name name = methods_.NameOf(method);
+    WEFT_RETURN_IF_ERROR(context->Intercept(interceptors, name.service, name.method, address_));
+  }
+  context->Seal();
+  if (own != nullptr) context->KeepItself();
+  return context;
 }
 
 // --- out of time --------------------------------------------------------------------------------

@@ -111,6 +111,11 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Prefetches what a call touches first. On any thread.
   void PrefetchFirst() const { PrefetchLines(&connection_, kCacheLineBytes); }
 
+  // The context of a call that is about to be started: `given`, or one of its own where there are
+  // interceptors, which start here. Null: it needs none. Errors: CallContext::Begin()'s. On any
+  // thread.
+  absl::StatusOr<CallContext*> BeginContext(uint32_t method, ClientContext* given);
+
   // Takes a call: sends it, queues it, or completes it at once with an error. The caller watches
   // the deadline, and calls Expire().
   void Start(ClientCall& call);

@@ -23,6 +23,7 @@ namespace weft {
 
 class CallContext;
 class Metadata;
+class ServerContext;
 
 class ClientContext {
  public:
@@ -30,6 +31,11 @@ class ClientContext {
   ~ClientContext();
   ClientContext(const ClientContext&) = delete;
   ClientContext& operator=(const ClientContext&) = delete;
+
+  // For a call that a handler makes to answer its own: it is cancelled with that, has its deadline
+  // at the latest, and carries its trace on (the metadata "traceparent" and "tracestate" of the W3C
+  // recommendation Trace Context). REQUIRES: the handler's call is not finished.
+  static std::unique_ptr<ClientContext> FromServerContext(ServerContext& context);
 
   // For the handler (ServerContext::metadata()). Errors: Metadata::Add()'s; FAILED_PRECONDITION:
   // the call has been started.

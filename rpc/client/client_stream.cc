@@ -55,8 +55,12 @@ void ClientStream::Begin(const Beginning& beginning) {
   deadline_ns_ = kNever;
   // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
   constexpr uint64_t kLongestUs = uint64_t{1} << 54;
-  if (beginning.timeout_us == 0 || beginning.timeout_us > kLongestUs) return;
-  deadline_ns_ = engine().clock().NowNs() + beginning.timeout_us * kNsPerUs;
+  if (beginning.timeout_us != 0 && beginning.timeout_us <= kLongestUs) {
+    deadline_ns_ = engine().clock().NowNs() + beginning.timeout_us * kNsPerUs;
+  }
+  if (beginning.context == nullptr || beginning.context->deadline_ns() >= deadline_ns_) return;
+  deadline_ns_ = beginning.context->deadline_ns();
+  beginning_.timeout_us = beginning.context->timeout_us();
 }
 
 void ClientStream::Start(bool may_open) {
@@ -68,7 +72,6 @@ void ClientStream::Start(bool may_open) {
   }
   if (deadline_ns_ != kNever) engine().timers().Schedule(this, deadline_ns_);
   if (beginning_.has_request) stream_.WriteEncoded(request_, /*last=*/true);
-  if (beginning_.reply != nullptr) stream_.Read(beginning_.reply, [](bool) {});
   if (streams_.Start(*this, may_open)) return;
   End(NotSent(absl::ResourceExhaustedError(
       StrCat("as many streams wait already for ", streams_.address(),
@@ -97,7 +100,15 @@ void ClientStream::Cancel() {
 }
 
 void ClientStream::Fail(absl::Status why) {
+  if (state_ == State::kEnded) return FailBehindTheEnd(std::move(why));
   Abandon(state_ == State::kWaiting ? NotSent(std::move(why)) : MayHaveRun(std::move(why)));
+}
+
+// What the server had sent before its end, and was not read until now, cannot be decoded.
+void ClientStream::FailBehindTheEnd(absl::Status why) {
+  if (status_.ok()) status_ = MayHaveRun(std::move(why));
+  stream_.IgnoreReads();
+  stream_.RunCallbacksLater();
 }
 
 // Ends it before the server does.
@@ -165,7 +176,7 @@ void ClientStream::End(absl::Status status) {
   state_ = State::kEnded;
   status_ = std::move(status);
   engine().timers().Cancel(this);
-  if (beginning_.context != nullptr) std::exchange(beginning_.context, nullptr)->Detach();
+  if (const auto context = std::exchange(beginning_.context, nullptr)) context->Detach(status_);
   ++(status_.ok() ? streams_.stats().calls_ok : streams_.stats().calls_failed);
   stream_.CloseWrites();
   // What has come of a stream that the server has ended, or that was lost, can still be read.
@@ -202,6 +213,11 @@ void ClientStream::OnTimer() {
 
 void ClientStream::RunFinished() {
   engine().timers().Cancel(this);
+  if (on_finished_ && status_.ok() && beginning_.reply != nullptr) {
+    // Only now: whoever waits for the end keeps the reply until then. What cannot be decoded
+    // changes status_.
+    static_cast<void>(stream_.TryRead(beginning_.reply));
+  }
   if (Function<void(absl::Status)> done = std::move(on_finished_)) {
     // Until it has returned the stream stays, whatever it does.
     in_callback_ = true;
@@ -259,10 +275,11 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
                request->InitializationErrorString(), " (not sent)"));
   } else if (options.bulk != nullptr) {
     beginning.valid = absl::InvalidArgumentError("a stream lends no memory (not sent)");
-  } else if (options.context != nullptr) {
-    beginning.context = &ContextOf(*options.context);
-    beginning.valid = beginning.context->Begin(engine);
-    if (!beginning.valid.ok()) beginning.context = nullptr;
+  } else if (absl::StatusOr<CallContext*> context = calls.BeginContext(method, options.context);
+             context.ok()) {
+    if (*context != nullptr) beginning.context = (*context)->shared_from_this();
+  } else {
+    beginning.valid = context.status();
   }
   const auto begin = [&](ClientStream& stream) {
     stream.Begin(beginning);

@@ -20,6 +20,7 @@
 #include <google/protobuf/message_lite.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -55,7 +56,7 @@ class ClientStream final : public ListNode<>,
     uint32_t method = 0;
     google::protobuf::MessageLite* reply = nullptr;
     bool has_request = false;
-    CallContext* context = nullptr;
+    std::shared_ptr<CallContext> context;
     uint64_t timeout_us = 0;  // 0: none
     bool wait_for_server = false;
     absl::Status valid;
@@ -103,6 +104,7 @@ class ClientStream final : public ListNode<>,
   void Shutdown(const absl::Status& gone);
   void RunFinished();
   void End(absl::Status status);
+  void FailBehindTheEnd(absl::Status why);
   void Abandon(absl::Status status);
   void FreeIfUnused();
 

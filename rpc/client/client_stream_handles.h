@@ -27,10 +27,10 @@
 //
 // Threads: any, one at a time for reads, and one for writes.
 // Lifetime: goes before its channel. One that goes before its end cancels the stream. Messages stay
-//   untouched and alive until their callback, the reply of a ClientWriter until the end.
+//   untouched and alive until their callback, the reply of a ClientWriter until Finish() has ended
+//   (a stream that is dropped without it never touches its reply). So does a context.
 // Errors: false, or kOver: there are no more messages, or the stream is over; Finish() says why,
-// with
-//   the errors of calls (weft/channel.h).
+//   with the errors of calls (weft/channel.h).
 // Invariants: it ends exactly once. Messages come in the order in which they were written.
 #pragma once
 

@@ -19,7 +19,7 @@ ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
       methods_(methods),
       stats_(stats),
       // What this side has asked for is bounded by its own windows.
-      connection_(&held_bytes_, ~uint64_t{0}),
+      connection_(&held_bytes_, {~uint64_t{0}, ~uint64_t{0}, options.max_reply_bytes}),
       early_ends_(engine) {}
 
 ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }
@@ -126,7 +126,7 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
     return refuse(absl::UnimplementedError(
         StrCat("the server at ", address_, " takes no streams (not sent)")));
   }
-  CallContext* const context = stream.beginning_.context;
+  CallContext* const context = stream.beginning_.context.get();
   const std::string_view extras =
       context != nullptr ? std::string_view(context->extras()) : std::string_view();
   if (extras.size() > max_extras_) {

@@ -34,6 +34,13 @@ uint32_t MethodTable::Bind(const ServiceDescriptor& service) {
   return next_ - count;
 }
 
+MethodTable::Name MethodTable::NameOf(uint32_t method) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Bound* const bound = FindBound(method);
+  if (bound == nullptr) return {};
+  return {bound->service->full_name, DescriptorOf(*bound->service, method - bound->first).name};
+}
+
 bool MethodTable::Learn(const rpc::ServerHello& hello) {
   Forget();
   served_.clear();

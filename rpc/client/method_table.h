@@ -45,6 +45,13 @@ class MethodTable {
   // The channel's number of the service's first method; its forms follow its methods.
   uint32_t Bind(const ServiceDescriptor& service);
 
+  struct Name {
+    std::string_view service;  // "weft.examples.kv.Kv"
+    std::string_view method;   // "Get"
+  };
+  // Of the channel's method or form `method`; empty for one that could not be bound. Any thread.
+  Name NameOf(uint32_t method);
+
   // A connection opened: the server's table. False: more methods than 16 bits can number.
   [[nodiscard]] bool Learn(const rpc::ServerHello& hello);
 

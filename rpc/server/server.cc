@@ -22,6 +22,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
                                              options.max_outstanding_calls, "; 1 to ",
                                              kMaxOutstandingCalls, " are allowed"));
   }
+  if (options.interceptors.size() > kMaxInterceptors) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::interceptors are ",
+                                             options.interceptors.size(), "; ", kMaxInterceptors,
+                                             " are allowed"));
+  }
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
                                           options.stream_window_messages,
                                           options.stream_window_bytes));

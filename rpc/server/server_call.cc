@@ -120,8 +120,15 @@ void ServerCall::BeginExtras() {
   uses_more_ = uses_extras_ = true;
 }
 
-void ServerCall::EndExtras() {
+absl::Status ServerCall::StartInterceptors(std::string_view service) {
+  ServerCore& core = connection_->core();
+  if (core.options().interceptors.empty()) return absl::OkStatus();
+  return Extras().Intercept(core.options().interceptors, service, core.engine().clock());
+}
+
+void ServerCall::EndExtras(const absl::Status& status) {
   ServerExtras& extras = Extras();
+  extras.EndInterception(status, connection_->core().engine().clock());
   extras.Forget();
   extras.StopWatching(connection_->core().engine().timers());
 }
@@ -145,6 +152,16 @@ void ServerContext::OnCancel(Function<void()> callback) {
   if (deadline_ns_ != kNever && engine.OnEngine()) {
     extras.WatchDeadline(engine.timers(), deadline_ns_);
   }
+}
+
+void internal::CancelWith(ServerContext& context, std::weak_ptr<Cancellable> what) {
+  auto& call = static_cast<ServerCall&>(context);
+  if (call.Extras().CancelWith(what)) return;
+  if (const std::shared_ptr<Cancellable> now = what.lock()) static_cast<void>(now->Cancel());
+}
+
+uint64_t internal::DeadlineNs(const ServerContext& context) {
+  return static_cast<const ServerCall&>(context).deadline_ns();
 }
 
 // --- cancelling ---------------------------------------------------------------------------------

@@ -62,6 +62,16 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // The handler's; for its coroutine, if it is one.
   FrameMemory& frame_memory() { return frame_memory_; }
 
+  // Of the present call.
+  ServerExtras& Extras() {
+    if (!uses_extras_) BeginExtras();
+    return *extras_.load(std::memory_order_relaxed);
+  }
+
+  // The handler's, before anything else of it. An error: it does not run.
+  absl::Status StartInterceptors(std::string_view service);
+  uint64_t deadline_ns() const { return deadline_ns_; }
+
   // --- for streams (server_streams.h) -----------------------------------------------------------
 
   bool is_stream() const { return uses_stream_; }
@@ -112,14 +122,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   void Cancel();
   // Makes bulk_ ready for the present call.
   void BeginBulk(std::span<const Window> windows);
-  // Of the present call.
-  ServerExtras& Extras() {
-    if (!uses_extras_) BeginExtras();
-    return *extras_.load(std::memory_order_relaxed);
-  }
   void BeginExtras();
   // The handler has finished: it is not told of a cancel any more. REQUIRES: uses_extras_.
-  void EndExtras();
+  void EndExtras(const absl::Status& status);
   // It is over.
   void End() {
     state_ = State::kFree;
@@ -174,7 +179,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   std::atomic<ServerExtras*> extras_{nullptr};
   // Made for the first stream, and kept.
   std::unique_ptr<ServerStream> stream_;
-  bool uses_stream_ = false;             // the present call; only with uses_more_
+  bool uses_stream_ = false;  // the present call; only with uses_more_
   FrameMemory frame_memory_;
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;

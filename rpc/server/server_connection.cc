@@ -50,6 +50,10 @@ class HandlerTask {
     if (call.cancelled() || call.remaining_us() == 0) {
       return call.Finish(ExpiredError());
     }
+    const std::string_view service = entry_->service->weft_descriptor().full_name;
+    if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
+      return call.Finish(std::move(allowed));
+    }
     entry_->method->start(*entry_->service, call);
   }
 
@@ -335,9 +339,7 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr) [[unlikely]] {
-    if (call.deadline_ns_ != kNever) {
-      call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
-    }
+    WatchDeadline(call);
     entry.executor->Run(HandlerTask(&call, &entry));
   } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
     AnswerInTurn(call);
@@ -356,10 +358,13 @@ void ServerConnection::OnStreamFrame(ByteSpan frame) {
   if (const char* wrong = streams_->OnFrame(frame)) ProtocolError(wrong);
 }
 
+void ServerConnection::WatchDeadline(ServerCall& call) {
+  if (call.deadline_ns_ == kNever) return;
+  call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
+}
+
 void ServerConnection::RunStream(ServerCall& call, const MethodEntry& entry) {
-  if (call.deadline_ns_ != kNever) {
-    call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
-  }
+  WatchDeadline(call);
   if (entry.executor != nullptr) {
     entry.executor->Run(HandlerTask(&call, &entry));
   } else if (call.RunHere(*entry.method, *entry.service)) {
@@ -405,7 +410,7 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   if (call.uses_more_) [[unlikely]] {
     // With transfers under way it comes here again.
     if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
-    if (call.uses_extras_) call.EndExtras();
+    if (call.uses_extras_) call.EndExtras(status);
     if (call.uses_stream_) return streams_->Complete(call, std::move(status));
   }
   call.status_ = std::move(status);

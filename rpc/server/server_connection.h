@@ -72,6 +72,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata);
   std::string ReplyExtras(const ServerCall& call) const;
   void RunStream(ServerCall& call, const MethodEntry& entry);
+  // The call is cancelled at its deadline, if it has one.
+  void WatchDeadline(ServerCall& call);
+  // There is no room for another request.
+  absl::Status RunningBytesError() const;
   void FreeStream(ServerCall& call);
   void FlushUnlessInTurn();
 
@@ -110,7 +114,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
   void Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method, ByteSpan body);
-  absl::Status RunningBytesError() const;
   absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);

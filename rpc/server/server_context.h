@@ -1,7 +1,7 @@
 // What a handler may know about the call it runs.
 //
-// Of the status that it returns, code, text and payloads reach its caller, but for a Delivery, which
-// says nothing of this call (weft/status.h).
+// Of the status that it returns, code, text and payloads reach its caller, but for a Delivery,
+// which says nothing of this call (weft/status.h).
 //
 // Threads: cancelled() and remaining_us() from any thread; the handler's own for OnCancel(),
 //   AddReplyMetadata() and bulk(); the rest is constant during a call.
@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -20,6 +21,7 @@
 
 namespace weft {
 
+class Cancellable;
 class FrameMemory;
 class Metadata;
 class ServerBulk;
@@ -74,6 +76,11 @@ class ServerContext {
 FrameMemory& FrameMemoryOf(ServerContext& context);
 
 namespace internal {
+
+// `what` is cancelled when the call is, until that is finished. REQUIRES: the call is not finished.
+void CancelWith(ServerContext& context, std::weak_ptr<Cancellable> what);
+// On the engine's clock; kNoDeadline.
+uint64_t DeadlineNs(const ServerContext& context);
 
 // What a method answers that nobody has overridden: UNIMPLEMENTED, naming it. For generated code.
 absl::Status NotImplemented(const ServerContext& context);

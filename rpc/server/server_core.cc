@@ -23,7 +23,10 @@ absl::Status ServerCore::AddService(Service* service, Executor* executor) {
                                                 " comes too late: the server listens at ", address_,
                                                 " already, and clients know its methods"));
   }
-  return methods_.Add(service, executor != nullptr ? executor : options_.executor);
+  if (executor == nullptr) executor = options_.executor;
+  // Interceptors run on the way through an executor: calls that have neither pay nothing.
+  if (executor == nullptr && !options_.interceptors.empty()) executor = &in_place_;
+  return methods_.Add(service, executor);
 }
 
 ListenOptions ServerCore::MakeListenOptions() const {

@@ -72,6 +72,16 @@ class ServerCore final : private Acceptor, private Timer {
   EngineCore& engine_;
   const ServerOptions options_;
 
+  // Runs handlers where they are, on the engine.
+  class InPlace final : public Executor {
+   public:
+    bool Run(Function<void()> task) override {
+      task();
+      return true;
+    }
+  };
+  InPlace in_place_;
+
   // Constant once listening; closed once draining.
   DispatchTable methods_;
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "rpc/server/server_call.h"
 
 namespace weft {
@@ -13,11 +14,29 @@ bool ServerExtras::OnCancel(Function<void()>& callback) {
   return true;
 }
 
+// A handler that makes many calls, one after the other, leaves those behind that have ended: they
+// are looked for whenever there are twice as many as were left the last time.
+bool ServerExtras::CancelWith(const std::weak_ptr<Cancellable>& what) {
+  const std::lock_guard lock(mutex_);
+  if (call_.cancelled()) return false;
+  if (followers_.size() == followers_.capacity()) {
+    std::erase_if(followers_, [](const auto& follower) { return follower.expired(); });
+  }
+  followers_.push_back(what);
+  return true;
+}
+
 void ServerExtras::Run() {
   Function<void()> callback;
+  std::vector<std::weak_ptr<Cancellable>> followers;
   {
     const std::lock_guard lock(mutex_);
     callback = std::exchange(on_cancel_, nullptr);
+    followers.swap(followers_);
+  }
+  for (const std::weak_ptr<Cancellable>& follower : followers) {
+    // Without room in its engine's inbox it ends by its deadline, which is the call's.
+    if (const auto what = follower.lock()) static_cast<void>(what->Cancel());
   }
   if (callback) callback();
 }
@@ -26,6 +45,33 @@ void ServerExtras::Forget() {
   Function<void()> dropped;  // destroyed after the lock is free: it may hold anything
   const std::lock_guard lock(mutex_);
   dropped = std::exchange(on_cancel_, nullptr);
+  followers_.clear();
+}
+
+absl::Status ServerExtras::Intercept(std::span<ServerInterceptor* const> interceptors,
+                                     std::string_view service, const Clock& clock) {
+  interceptors_ = interceptors;
+  service_ = service;
+  start_ns_ = clock.NowNs();
+  data_.fill(nullptr);
+  started_ = 0;
+  IncomingCall call(service_, call_);
+  for (ServerInterceptor* const interceptor : interceptors_) {
+    call.data_ = &data_[started_];
+    WEFT_RETURN_IF_ERROR(interceptor->OnStart(call));
+    ++started_;
+  }
+  return absl::OkStatus();
+}
+
+void ServerExtras::EndInterception(const absl::Status& status, const Clock& clock) {
+  if (started_ == 0) return;
+  IncomingCall call(service_, call_);
+  call.elapsed_ns_ = clock.NowNs() - start_ns_;
+  while (started_ > 0) {
+    call.data_ = &data_[--started_];
+    interceptors_[started_]->OnEnd(call, status);
+  }
 }
 
 void ServerExtras::OnTimer() { call_.SetCancelled(); }

@@ -1,21 +1,33 @@
 // What a call has at the server beside request, reply and payloads, if it has any of it: metadata
-// both ways, and a handler that wants to be told when its call is cancelled.
+// both ways, interceptors, and who wants to be told when it is cancelled: its handler, and the
+// calls that this makes on its behalf.
 //
 // Made for the first call of a ServerCall that has use for it, and kept for the next.
 //
-// Threads: OnCancel() on the handler's; Forget() on the thread that finishes the call; Run() and
-// the
-//   rest on the engine's. `received` and `reply` are the handler's while it has the call.
+// Threads: OnCancel(), CancelWith() and Intercept() on the handler's; Forget() on the thread that
+//   finishes the call; Run() and the rest on the engine's. `received` and `reply` are the handler's
+//   while it has the call.
 // Lifetime: a member of its ServerCall.
 // Invariants: a callback runs at most once, and does not begin after Forget() has returned.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <span>
+#include <string_view>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "core/clock.h"
 #include "core/function.h"
 #include "core/timer_wheel.h"
+#include "rpc/operation/cancellable.h"
+#include "rpc/server/server_interceptor.h"
 #include "rpc/wire/metadata.h"
+#include "rpc/wire/service.h"
 
 namespace weft {
 
@@ -32,6 +44,11 @@ class ServerExtras final : private Timer {
 
   // False: the call is cancelled already, and `callback` is as it was. Else Run() calls it.
   bool OnCancel(Function<void()>& callback);
+  // False: the call is cancelled already. Else Run() cancels `what`, unless Forget() comes first.
+  bool CancelWith(const std::weak_ptr<Cancellable>& what);
+  // Starts these, which outlive the server.
+  absl::Status Intercept(std::span<ServerInterceptor* const> interceptors, std::string_view service,
+                         const Clock& clock);
 
   // --- the engine's -----------------------------------------------------------------------------
 
@@ -46,6 +63,9 @@ class ServerExtras final : private Timer {
     if (armed()) timers.Cancel(this);
   }
 
+  // The call is finished, with this: interceptors that have started end.
+  void EndInterception(const absl::Status& status, const Clock& clock);
+
   // --- either's ---------------------------------------------------------------------------------
 
   // The callback is wanted no more.
@@ -57,8 +77,16 @@ class ServerExtras final : private Timer {
   void OnTimer() override;
 
   ServerCall& call_;
-  std::mutex mutex_;  // of the next
+  std::mutex mutex_;  // of the next two
   Function<void()> on_cancel_;
+  std::vector<std::weak_ptr<Cancellable>> followers_;
+
+  // Of a call with interceptors.
+  std::span<ServerInterceptor* const> interceptors_;
+  std::string_view service_;
+  uint64_t start_ns_ = 0;
+  size_t started_ = 0;  // the first so many
+  std::array<void*, kMaxInterceptors> data_ = {};
 };
 
 }  // namespace weft

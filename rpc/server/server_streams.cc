@@ -21,6 +21,12 @@ bool HasOneRequest(const MethodDescriptor& method) {
   return method.kind == MethodKind::kServerStreaming;
 }
 
+// What a client's handlers do not read takes half of what all may have at most: the calls and
+// streams of others have the rest.
+StreamConnection::Bounds BoundsOf(const ServerOptions& options) {
+  return {options.max_running_bytes, options.max_running_bytes / 2, options.max_request_bytes};
+}
+
 }  // namespace
 
 // --- one stream ---------------------------------------------------------------------------------
@@ -59,8 +65,7 @@ void ServerStream::OnQuiet() { streams_->FreeWhenQuiet(call_); }
 ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
     : connection_(*connection),
       max_streams_(limits.max_streams),
-      streams_(&connection->core().stats().running_bytes,
-               connection->core().options().max_running_bytes) {
+      streams_(&connection->core().stats().running_bytes, BoundsOf(connection->core().options())) {
   const ServerOptions& options = connection->core().options();
   streams_.Open(connection->connection(),
                 {options.stream_window_messages, options.stream_window_bytes}, limits.window,
@@ -193,13 +198,36 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
 void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
   call.PrepareMessages(*entry.method);
   if (!HasOneRequest(*entry.method)) return connection_.RunStream(call, entry);
+  connection_.WatchDeadline(call);
   call.stream().Read(call.request_.message, [this, &call, &entry](bool ok) {
-    if (ok) return connection_.RunStream(call, entry);
-    connection_.Complete(call, call.cancelled() ? absl::CancelledError()
-                                                : absl::InvalidArgumentError(StrCat(
-                                                      "method ", entry.method->name,
-                                                      " takes one request, and there is none")));
+    if (absl::Status why = ok ? TakeRequest(call) : WhyNoRequest(call, *entry.method); !why.ok()) {
+      return connection_.Complete(call, std::move(why));
+    }
+    connection_.RunStream(call, entry);
   });
+}
+
+// It stays until the handler has finished, as that of a call, and counts as that.
+absl::Status ServerStreams::TakeRequest(ServerCall& call) {
+  ServerStats& stats = connection_.core().stats();
+  const size_t bytes = call.stream().read_bytes();
+  if (bytes > connection_.core().options().max_running_bytes - stats.running_bytes) {
+    return connection_.RunningBytesError();
+  }
+  call.request_bytes_ = static_cast<uint32_t>(bytes);
+  stats.running_bytes += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ServerStreams::WhyNoRequest(const ServerCall& call,
+                                         const MethodDescriptor& method) const {
+  if (call.remaining_us() == 0) {
+    return NotRunError(absl::StatusCode::kDeadlineExceeded,
+                       "the call expired before its request came");
+  }
+  if (call.cancelled()) return absl::CancelledError();
+  return absl::InvalidArgumentError(
+      StrCat("method ", method.name, " takes one request, and there is none"));
 }
 
 // --- the end ------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ namespace weft {
 class ServerCall;
 class ServerConnection;
 class ServerStreams;
+struct MethodDescriptor;
 struct MethodEntry;
 
 // What a ServerCall has beside it while it is a stream's. Kept with the call, and used again.
@@ -94,6 +95,8 @@ class ServerStreams {
   CallSlots::Slot* Reach(uint32_t slot);
   absl::Status Admit(ServerCall& call, const OpenHeader& header, const MethodEntry* entry);
   void Start(ServerCall& call, const MethodEntry& entry);
+  absl::Status TakeRequest(ServerCall& call);
+  absl::Status WhyNoRequest(const ServerCall& call, const MethodDescriptor& method) const;
   bool SendEnd(ServerCall& call);
   void LeaveSlot(ServerCall& call);
   void FreeWhenQuiet(ServerCall& call);

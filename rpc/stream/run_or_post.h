@@ -12,14 +12,19 @@
 
 namespace weft {
 
+// Posts `task` in a later turn, when there is room. REQUIRES: in a turn.
+void PostInLaterTurn(EngineCore& engine, Function<void()> task);
+
 // Runs `task`, which does something with the stream, on the engine: here if this thread may drive
 // it, else posted behind what it has posted before. The stream is its caller's until then.
 template <class Task>
 void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
   const bool on_engine = engine.OnEngine();
   if (!stream.posted() && engine.Enter()) {
+    stream.BeginPosted();
     task();
     if (!on_engine) stream.Flush();
+    stream.EndPosted();
     return engine.Leave();
   }
   stream.BeginPosted();
@@ -30,7 +35,8 @@ void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
   while (!engine.Post(std::move(posted))) {
     // This thread may be the one that has to make room.
-    if (!engine.InTurn() && engine.Enter()) {
+    if (engine.InTurn()) return PostInLaterTurn(engine, std::move(posted));
+    if (engine.Enter()) {
       engine.Poll();
       engine.Leave();
     } else {

@@ -40,7 +40,9 @@ void Stream::Reset() {
   owes_ = credit_owed_ = last_owed_ = total_known_ = tell_quiet_ = false;
   may_send_ = may_receive_ = unreturned_ = {};
   sent_ = received_ = total_ = 0;
-  write_bytes_ = 0;
+  write_bytes_ = read_bytes_ = 0;
+  ready_.Clear();
+  ahead_.Clear();
   ready_.Trim(kKeepBytes);
   ahead_.Trim(0);
 }
@@ -73,7 +75,7 @@ void Stream::StopReads(Receive how) {
       const size_t bytes = ready_.front().size();
       ready_.PopFront();
       LetGo(bytes);
-      if (how == Receive::kDropped) OnConsumed(bytes);
+      if (how == Receive::kDropped) Return(1, bytes);
     }
     // Of those ahead the numbers stay.
     for (size_t left = ahead_.count(); left > 0; --left) {
@@ -81,7 +83,7 @@ void Stream::StopReads(Receive how) {
       ahead_.PushBack(ahead_.front_number(), {});
       ahead_.PopFront();
       LetGo(bytes);
-      if (how == Receive::kDropped) OnConsumed(bytes);
+      if (how == Receive::kDropped) Return(0, bytes);
     }
     if (read_ == Waiting::kWaits) EndRead(false);
   }
@@ -99,6 +101,8 @@ void Stream::Disconnect() {
   connection_->LetGo(held_bytes_);
   held_bytes_ = 0;
   ahead_.Clear();
+  ahead_.Trim(0);
+  ready_.Trim(kKeepBytes);
   StreamConnection::StopWaiting(*this);
   connection_ = nullptr;
   owes_ = credit_owed_ = last_owed_ = false;
@@ -132,7 +136,12 @@ void Stream::RunCallbacksLater() {
 }
 
 void Stream::RunDue() {
-  while (true) {
+  for (int ran = 0;; ++ran) {
+    const bool due = read_ == Waiting::kDue || write_ == Waiting::kDue;
+    if (due && ran == kMostInARow) [[unlikely]] {
+      busy_ = false;
+      return RunCallbacksLater();
+    }
     if (read_ == Waiting::kDue) {
       read_ = Waiting::kNobody;
       Function<void(bool)> done = std::move(on_read_);
@@ -157,7 +166,10 @@ WEFT_INLINE bool Stream::MaySend(size_t bytes) const {
 }
 
 // Nobody waits for room who must not be overtaken.
-WEFT_INLINE bool Stream::HasRoom() const { return connection_->free(); }
+WEFT_INLINE bool Stream::HasRoom() const {
+  return connection_->connection() != nullptr &&
+         (connection_->free() || connection_->TakeTurn(*this));
+}
 
 // Room for a message, which is counted as sent. Null: the connection has none.
 WEFT_INLINE std::byte* Stream::AppendData(size_t bytes, bool last) {
@@ -212,14 +224,16 @@ void Stream::EndWrite(bool ok) {
 
 void Stream::Write(const google::protobuf::MessageLite& message, bool last,
                    Function<void(bool)> done) {
+  const bool outermost = SetBusy();
   const StreamResult result = TryWrite(message, last);
   BeginWrite(write_bytes_, last, std::move(done));
   if (result == StreamResult::kNotYet) {
     write_message_ = &message;
-    return TrySend();
+    TrySend();
+  } else {
+    EndWrite(result == StreamResult::kDone);
   }
-  EndWrite(result == StreamResult::kDone);
-  RunCallbacksLater();
+  if (outermost) EndBusyLater();
 }
 
 void Stream::WriteEncoded(std::string_view message, bool last) {
@@ -297,6 +311,7 @@ bool Stream::SendWaiting() {
     // One that is refused makes OnWritable() come.
     if (!connection_->connection()->Reserve(kCallHeaderBytes + write_bytes_).ok()) return false;
     connection_->connection()->Abandon();
+    connection_->GiveTurn(*this);  // for one message, whoever else waits
   }
   EndWrite(true);
   return true;
@@ -414,17 +429,35 @@ WEFT_COLD const char* Stream::OnAhead(const DataHeader& header, ByteSpan message
   }
   TakeCredit(message.size());
   const bool outermost = SetBusy();
-  if (receive_ == Receive::kKept && !connection_->MayHold(message.size())) FailForSpace();
+  if (receive_ == Receive::kKept && IsTooLarge(message.size())) {
+    FailForSize(message.size());
+  } else if (receive_ == Receive::kKept && !connection_->MayHold(message.size())) {
+    FailForSpace();
+  }
   if (receive_ == Receive::kKept) {
     Hold(message.size());
   } else {
-    if (receive_ == Receive::kDropped) OnConsumed(message.size());
+    // The credit of a message itself is returned when those before it have come: it bounds how
+    // many numbers are kept.
+    if (receive_ == Receive::kDropped) Return(0, message.size());
     message = {};
   }
-  ahead_.PushBack(header.number, message);
-  behind_ahead_ = header.number + 1;
+  if (connection_ != nullptr) {
+    ahead_.PushBack(header.number, message);
+    behind_ahead_ = header.number + 1;
+  }
   EndBusy(outermost);
   return nullptr;
+}
+
+WEFT_INLINE bool Stream::IsTooLarge(size_t bytes) const {
+  return bytes > connection_->most_message_bytes();
+}
+
+WEFT_COLD void Stream::FailForSize(size_t bytes) {
+  owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", bytes,
+                                                  " bytes; the receiver takes at most ",
+                                                  connection_->most_message_bytes())));
 }
 
 WEFT_COLD void Stream::FailForSpace() {
@@ -435,9 +468,11 @@ WEFT_COLD void Stream::FailForSpace() {
 // A message that is the next in order.
 WEFT_INLINE void Stream::Deliver(ByteSpan message) {
   if (receive_ != Receive::kKept) [[unlikely]] {
-    if (receive_ == Receive::kDropped) OnConsumed(message.size());
+    if (receive_ == Receive::kDropped) Return(1, message.size());
     return;
   }
+  if (IsTooLarge(message.size())) [[unlikely]]
+    return FailForSize(message.size());
   if (read_ == Waiting::kWaits) [[likely]]
     return Parse(message);
   if (!connection_->MayHold(message.size())) [[unlikely]]
@@ -450,11 +485,14 @@ WEFT_INLINE void Stream::Deliver(ByteSpan message) {
 WEFT_INLINE void Stream::AfterReceive() {
   while (!ahead_.empty() && ahead_.front_number() == received_) [[unlikely]] {
       ++received_;
-      if (receive_ == Receive::kKept) {
-        Deliver(ahead_.front());
-        LetGo(ahead_.front().size());  // nothing, if the stream has failed there
-      }
+      const ByteSpan message = ahead_.front();  // there until the next PushBack()
       ahead_.PopFront();
+      if (receive_ == Receive::kKept) {
+        LetGo(message.size());
+        Deliver(message);
+      } else if (receive_ == Receive::kDropped) {
+        Return(1, 0);
+      }
     }
   if (!all_received()) [[likely]]
     return;
@@ -477,8 +515,9 @@ bool Stream::IsParsed(ByteSpan message, google::protobuf::MessageLite* to) {
 WEFT_INLINE void Stream::Parse(ByteSpan message) {
   google::protobuf::MessageLite* const to = read_to_;
   EndRead(true);
+  read_bytes_ = message.size();
   read_ok_ = IsParsed(message, to);
-  OnConsumed(message.size());
+  Return(1, message.size());
 }
 
 void Stream::EndRead(bool ok) {
@@ -487,9 +526,9 @@ void Stream::EndRead(bool ok) {
   read_ = Waiting::kDue;
 }
 
-// The reader is done with a message, or it was dropped.
-void Stream::OnConsumed(size_t bytes) {
-  ++unreturned_.messages;
+// The reader is done with so much, or it was dropped.
+void Stream::Return(uint32_t messages, size_t bytes) {
+  unreturned_.messages += messages;
   unreturned_.bytes += static_cast<int64_t>(bytes);
   // The peer needs none, or is to send no more.
   if (total_known_ || connection_ == nullptr || receive_ == Receive::kIgnored) return;
@@ -511,8 +550,11 @@ StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
     if (!ready_.empty()) {
       ready_.PopFront();
       LetGo(bytes);
-      OnConsumed(bytes);
+      Return(1, bytes);
     }
+    // Twice the window is what it grows to by doubling; more was for one large message.
+    if (connection_ != nullptr) ready_.Trim(2 * size_t{connection_->mine().bytes});
+    read_bytes_ = bytes;
     if (outermost) EndBusyLater();
     return parsed ? StreamResult::kDone : StreamResult::kOver;
   }
@@ -522,13 +564,13 @@ StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
 
 void Stream::Read(google::protobuf::MessageLite* to, Function<void(bool)> done) {
   WEFT_CHECK(read_ == Waiting::kNobody);
+  const bool outermost = SetBusy();
   const StreamResult result = TryRead(to);
   on_read_ = std::move(done);
   read_to_ = to;
   read_ = Waiting::kWaits;
-  if (result == StreamResult::kNotYet) return;
-  EndRead(result == StreamResult::kDone);
-  RunCallbacksLater();
+  if (result != StreamResult::kNotYet) EndRead(result == StreamResult::kDone);
+  if (outermost) EndBusyLater();
 }
 
 void Stream::CheckInvariants() const {

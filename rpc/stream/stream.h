@@ -129,6 +129,8 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   uint32_t sent() const { return sent_; }
   // All messages of the peer have come, and their number is known.
   bool all_received() const { return total_known_ && received_ == total_; }
+  // Encoded bytes of the message that was read last.
+  size_t read_bytes() const { return read_bytes_; }
   bool writes_over() const { return send_ == Send::kDone; }
 
   // --- frames -----------------------------------------------------------------------------------
@@ -192,6 +194,9 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   // A queue that is no larger stays with the object when the stream has ended, in bytes. Higher
   // saves allocations of streams that are behind, and costs as much for each that was.
   static constexpr size_t kKeepBytes = 4096;
+  // Callbacks of one stream that run one after the other, each having made the next one due: then
+  // the engine does something else first. As many as messages in a turn (Engine::kDefaultBudget).
+  static constexpr int kMostInARow = 64;
 
   void StopReads(Receive how);
   bool MaySend(size_t bytes) const;
@@ -206,6 +211,8 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   const char* OnAhead(const DataHeader& header, ByteSpan message);
   void TakeCredit(size_t bytes);
   bool IsCovered(size_t bytes, uint32_t missing) const;
+  bool IsTooLarge(size_t bytes) const;
+  void FailForSize(size_t bytes);
   void FailForSpace();
   void Deliver(ByteSpan message);
   void AfterReceive();
@@ -213,7 +220,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   bool IsParsed(ByteSpan message, google::protobuf::MessageLite* to);
   void Hold(size_t bytes);
   void LetGo(size_t bytes);
-  void OnConsumed(size_t bytes);
+  void Return(uint32_t messages, size_t bytes);
   void EndRead(bool ok);
 
   bool SetBusy() { return !std::exchange(busy_, true); }
@@ -252,6 +259,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   ByteQueue ready_;
   ByteQueue ahead_;  // of those that have overtaken a large one
 
+  size_t read_bytes_ = 0;  // of the message that was read last
   // The read that waits.
   google::protobuf::MessageLite* read_to_ = nullptr;
   bool read_ok_ = false;

@@ -6,6 +6,32 @@
 #include "rpc/stream/stream.h"
 #include "transport/engine.h"
 
+namespace weft {
+namespace {
+
+// Tries again with each turn, which empties the inbox.
+class LaterPost final : public Timer {
+ public:
+  LaterPost(EngineCore& engine, Function<void()> task) : engine_(engine), task_(std::move(task)) {}
+
+  void OnTimer() override {
+    if (!engine_.Post(std::move(task_))) return engine_.timers().Schedule(this, 0);
+    delete this;
+  }
+
+ private:
+  EngineCore& engine_;
+  Function<void()> task_;
+};
+
+}  // namespace
+
+void PostInLaterTurn(EngineCore& engine, Function<void()> task) {
+  engine.timers().Schedule(new LaterPost(engine, std::move(task)), 0);
+}
+
+}  // namespace weft
+
 namespace weft::internal {
 namespace {
 
@@ -34,6 +60,10 @@ bool WaitFor(const StreamHandle& handle, Attempt attempt, Begin begin) {
     }
     engine.Leave();
     return ok;
+  }
+  if (engine.InTurn()) {
+    RunOrPost(engine, stream, [&stream] { stream.FailBlocked(); });
+    return false;
   }
   RunOrPost(engine, stream, [&] {
     const StreamResult result = attempt();

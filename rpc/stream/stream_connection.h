@@ -7,8 +7,7 @@
 //
 // Threads: the engine's. Lifetime: outlives its streams' use of it.
 // Errors: none.
-// Invariants: who waits has something to send. held_bytes() <= the limit, but for what one message
-//   adds.
+// Invariants: who waits has something to send. What is held is within its limits.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,16 @@ namespace weft {
 
 class StreamConnection {
  public:
-  // Messages that wait to be read count into `*held_bytes`, which others may count into as well. A
-  // stream whose message would make it more than `most_held_bytes` fails.
-  StreamConnection(uint64_t* held_bytes, uint64_t most_held_bytes)
-      : held_bytes_(*held_bytes), most_held_bytes_(most_held_bytes) {}
+  // Of received messages, in bytes. A stream with a message that would go beyond one fails.
+  struct Bounds {
+    uint64_t held = 0;     // of all that wait to be read, here and elsewhere (*held_bytes)
+    uint64_t own = 0;      // of all that wait to be read here
+    uint64_t message = 0;  // of one
+  };
+
+  // What waits to be read counts into `*held_bytes`, which others may count into as well.
+  StreamConnection(uint64_t* held_bytes, const Bounds& bounds)
+      : held_bytes_(*held_bytes), bounds_(bounds) {}
 
   // It is open. `mine`: what this side holds of each stream; `peers`: what the other one does.
   // `max_message_bytes`: of one message, as the peer takes it.
@@ -49,6 +54,14 @@ class StreamConnection {
 
   // Nobody waits for room: a stream may send.
   bool free() const { return waiting_.empty(); }
+  // A stream that Pump() has come to, and that is told that it may write, does so though others
+  // wait: once, from inside Pump(). (Two that asked again in turn went on for ever.)
+  void GiveTurn(const Stream& stream) { turn_ = &stream; }
+  bool TakeTurn(const Stream& stream) {
+    if (turn_ != &stream) return false;
+    turn_ = nullptr;
+    return true;
+  }
   // Pump() comes to it. Nothing to do if it waits already.
   void Wait(Stream& stream) {
     if (!waiting_.IsLinked(&stream)) waiting_.PushBack(&stream);
@@ -58,7 +71,9 @@ class StreamConnection {
   void Pump() {
     while (connection_ != nullptr && !waiting_.empty()) {
       Stream* const stream = waiting_.PopFront();
-      if (!stream->SendWhatIsDue()) {
+      const bool sent = stream->SendWhatIsDue();
+      turn_ = nullptr;
+      if (!sent) {
         // First again when there is room.
         if (!waiting_.IsLinked(stream)) waiting_.PushFront(stream);
         return;
@@ -66,20 +81,32 @@ class StreamConnection {
     }
   }
 
-  bool MayHold(size_t bytes) const { return held_bytes_ + bytes <= most_held_bytes_; }
-  void Hold(size_t bytes) { held_bytes_ += bytes; }
-  void LetGo(size_t bytes) { held_bytes_ -= bytes; }
+  // Of a message that is received.
+  uint64_t most_message_bytes() const { return bounds_.message; }
+  bool MayHold(size_t bytes) const {
+    return held_bytes_ + bytes <= bounds_.held && own_bytes_ + bytes <= bounds_.own;
+  }
+  void Hold(size_t bytes) {
+    held_bytes_ += bytes;
+    own_bytes_ += bytes;
+  }
+  void LetGo(size_t bytes) {
+    held_bytes_ -= bytes;
+    own_bytes_ -= bytes;
+  }
 
   size_t waiting_slowly() const { return waiting_.CountSlowly(); }
 
  private:
   Connection* connection_ = nullptr;  // null: there is none
+  const Stream* turn_ = nullptr;      // whose turn it is; null: nobody's
   StreamWindow mine_;
   StreamWindow peers_;
   uint64_t max_message_bytes_ = 0;
   IntrusiveList<Stream, StreamRoomTag> waiting_;
   uint64_t& held_bytes_;
-  const uint64_t most_held_bytes_;
+  uint64_t own_bytes_ = 0;  // of them, this connection's
+  const Bounds bounds_;
 };
 
 }  // namespace weft

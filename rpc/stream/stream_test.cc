@@ -81,7 +81,9 @@ class FakeConnection final : public Connection {
 class End final : public StreamOwner {
  public:
   explicit End(EngineCore& engine, uint64_t most_held_bytes = 1 << 30)
-      : streams(&held_bytes, most_held_bytes), early_ends_(engine), stream(*this, early_ends_) {}
+      : streams(&held_bytes, {most_held_bytes, most_held_bytes, 1 << 20}),
+        early_ends_(engine),
+        stream(*this, early_ends_) {}
 
   void Open(bool is_client, StreamWindow mine = kWindow, StreamWindow peers = kWindow,
             bool waits = false) {

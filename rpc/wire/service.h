@@ -8,6 +8,7 @@
 #include <google/protobuf/arena.h>
 #include <google/protobuf/message_lite.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -16,6 +17,9 @@ namespace weft {
 
 class Service;
 struct MethodLayouts;
+
+// Of one channel or server (weft/interceptor.h): each call keeps a pointer for each.
+inline constexpr size_t kMaxInterceptors = 8;
 
 namespace internal {
 class HandledCall;

@@ -1,0 +1,68 @@
+// What runs around every handler of a server: log, metrics, traces, permission.
+//
+//   class OnlyAnna final : public weft::ServerInterceptor {
+//     absl::Status OnStart(weft::IncomingCall& call) override {
+//       const std::string* user = call.context().metadata().Find("user");
+//       if (user != nullptr && *user == "anna") return absl::OkStatus();
+//       return absl::PermissionDeniedError("who are you?");
+//     }
+//   };
+//   options.interceptors = {&only_anna};   // ServerOptions
+//
+// Interceptors start in the order of the list, and end in the opposite one. A server without them
+// pays nothing. Calls that the server refuses before their handler (its limits, requests that
+// cannot be decoded, deadlines that have passed) do not come here: ServerStats counts them.
+//
+// Threads: OnStart() where the handler runs, the engine's thread or its executor's; OnEnd() on the
+//   engine's, when the call is finished and before it is answered. Several at once.
+// Lifetime: outlives its servers. An IncomingCall is valid inside the function only.
+// Errors: that of an OnStart() is the call's; neither its handler nor later interceptors start.
+// Invariants: for each OnStart() that returned OK there is one OnEnd().
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "rpc/server/server_context.h"
+
+namespace weft {
+
+// A call or stream, as an interceptor of its server sees it.
+class IncomingCall {
+ public:
+  std::string_view service() const { return service_; }  // "weft.examples.kv.Kv"
+  std::string_view method() const { return context_.method().name; }
+  // With the metadata of both directions, the peer and the deadline.
+  ServerContext& context() const { return context_; }
+  // In OnEnd(): since OnStart().
+  uint64_t elapsed_ns() const { return elapsed_ns_; }
+
+  // This interceptor's own, from OnStart() to OnEnd(); null at first.
+  void*& data() { return *data_; }
+
+ private:
+  friend class ServerExtras;
+
+  IncomingCall(std::string_view service, ServerContext& context)
+      : service_(service), context_(context) {}
+
+  const std::string_view service_;
+  ServerContext& context_;
+  uint64_t elapsed_ns_ = 0;
+  void** data_ = nullptr;
+};
+
+class ServerInterceptor {
+ public:
+  virtual absl::Status OnStart(IncomingCall& call) {
+    (void)call;
+    return absl::OkStatus();
+  }
+  virtual void OnEnd(IncomingCall& call, const absl::Status& status) { (void)call, (void)status; }
+
+ protected:
+  ~ServerInterceptor() = default;
+};
+
+}  // namespace weft
