@@ -17,9 +17,9 @@
 #include "core/status.h"
 #include "examples/fileshare/fileshare_service.h"
 #include "examples/fileshare/folder.h"
-#include "examples/fileshare/thread_pool.h"
 #include "examples/fileshare/upload_table.h"
 #include "examples/process/stop_signal.h"
+#include "examples/process/thread_pool.h"
 #include "transport/buffer_pool.h"
 #include "weft/engine.h"
 #include "weft/path.h"
@@ -67,7 +67,7 @@ absl::Status Serve() {
   examples::StopSignal stop;  // before the server: before any thread
   WEFT_ASSIGN_OR_RETURN(const Folder root, Folder::Open(absl::GetFlag(FLAGS_root)));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<UploadTable> uploads, UploadsFor(root));
-  ThreadPool threads(absl::GetFlag(FLAGS_threads));
+  examples::ThreadPool threads(absl::GetFlag(FLAGS_threads));
   WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, OptionsWith(&threads));
   WEFT_ASSIGN_OR_RETURN(const auto engine, weft::OpenNetworkEngine({}));
   weft::BufferPool buffers(engine.get());

@@ -1,8 +1,8 @@
-#include "examples/fileshare/thread_pool.h"
+#include "examples/process/thread_pool.h"
 
 #include <utility>
 
-namespace fileshare {
+namespace examples {
 
 ThreadPool::ThreadPool(int threads) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
@@ -41,4 +41,4 @@ void ThreadPool::Work() {
   }
 }
 
-}  // namespace fileshare
+}  // namespace examples

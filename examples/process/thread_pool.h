@@ -1,4 +1,4 @@
-// An Executor for handlers that wait for a disk: some threads and a bounded queue.
+// An Executor for handlers that wait (for a disk, for a stream): some threads and a bounded queue.
 //
 // Threads: Run() from any. Lifetime: the destructor waits for what runs and for what is queued.
 #pragma once
@@ -13,7 +13,7 @@
 #include "core/function.h"
 #include "weft/server.h"
 
-namespace fileshare {
+namespace examples {
 
 class ThreadPool final : public weft::Executor {
  public:
@@ -37,4 +37,4 @@ class ThreadPool final : public weft::Executor {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace fileshare
+}  // namespace examples
