@@ -179,11 +179,12 @@ class EndSignal {
 
 }  // namespace internal
 
-// Begins it on this thread. done(T), or done() of a Task<void>, is called once, where it has ended,
-// perhaps inside.
+// Begins it on this thread; it goes on where what it awaits has ended, or on `executor`. done(T),
+// or done() of a Task<void>, is called once, where it has ended, perhaps inside.
 template <class T, class Done>
-void Start(Task<T> task, Done done) {
-  Task<T>::BeginAlone(std::move(task), &internal::CallDone<T, Done>, new Done(std::move(done)));
+void Start(Task<T> task, Done done, Executor* executor = nullptr) {
+  Task<T>::BeginAlone(std::move(task), &internal::CallDone<T, Done>, new Done(std::move(done)),
+                      executor);
 }
 
 // Begins it on this thread and returns what it ends with; drives the engine meanwhile, if this
@@ -206,6 +207,10 @@ T Wait(Engine& engine, Task<T> task) {
 }
 
 // Begins all, on this thread, and ends when the last has ended, with what each ended with.
+inline Task<> WhenAll(std::vector<Task<>> tasks) {
+  internal::AllAwaiter<void> all(tasks);
+  co_await all;
+}
 template <class T>
 Task<std::vector<T>> WhenAll(std::vector<Task<T>> tasks) {
   internal::AllAwaiter<T> all(tasks);

@@ -205,10 +205,11 @@ class [[nodiscard]] Task {
     frame_.resume();
   }
   // The same, and `end` has it: Adopt(over).
-  static void BeginAlone(Task task, internal::TaskPromise::End end, void* context) {
+  static void BeginAlone(Task task, internal::TaskPromise::End end, void* context,
+                         Executor* executor) {
     const std::coroutine_handle<promise_type> frame = std::exchange(task.frame_, nullptr);
     WEFT_DCHECK(frame != nullptr && !frame.promise().begun());
-    frame.promise().BeginFor(end, context, nullptr);
+    frame.promise().BeginFor(end, context, executor);
     frame.resume();
   }
   static Task Adopt(internal::TaskPromise& over) {

@@ -126,6 +126,20 @@ TEST(TaskTest, AllRunAtOnceAndAreAwaitedTogether) {
   EXPECT_EQ(values, (std::vector<int>{10, 20, 30, 1}));
 }
 
+TEST(TaskTest, TasksWithoutAValueAreAwaitedTogether) {
+  int ran = 0;
+  const auto one = [&ran]() -> Task<> {
+    ++ran;
+    co_return;
+  };
+  std::vector<Task<>> tasks;
+  for (int i = 0; i < 3; ++i) tasks.push_back(one());
+  bool ended = false;
+  Start(WhenAll(std::move(tasks)), [&] { ended = true; });
+  EXPECT_TRUE(ended);
+  EXPECT_EQ(ran, 3);
+}
+
 TEST(TaskTest, NothingIsAwaitedTogetherToo) {
   bool ended = false;
   Start(WhenAll(std::vector<Task<int>>()), [&](const std::vector<int>& values) {

@@ -13,6 +13,7 @@
 #include "core/trace.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_core.h"
+#include "rpc/server/task_handlers.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
@@ -54,7 +55,9 @@ class HandlerTask {
     if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
       return call.Finish(std::move(allowed));
     }
+    Executor* const outer = std::exchange(internal::StartingOn(), entry_->executor);
     entry_->method->start(*entry_->service, call);
+    internal::StartingOn() = outer;
   }
 
  private:

@@ -12,8 +12,13 @@ void FinishCall(void* call, TaskPromise& over) {
 
 }  // namespace
 
+Executor*& StartingOn() {
+  static constinit thread_local Executor* executor = nullptr;
+  return executor;
+}
+
 void FinishWith(HandledCall& call, Task<absl::Status> task) {
-  Task<absl::Status>::BeginAlone(std::move(task), &FinishCall, &call);
+  Task<absl::Status>::BeginAlone(std::move(task), &FinishCall, &call, StartingOn());
 }
 
 }  // namespace weft::internal

@@ -1,7 +1,8 @@
 // Runs the handlers of a CoService, which are coroutines: what its Start... functions call. For
 // generated code.
 //
-// Threads: as handlers; the call is finished where its coroutine ends.
+// Threads: as handlers. One that begins on an executor goes on there after each await. The call is
+//   finished where its coroutine ends.
 // Lifetime: a coroutine's frame goes before its call is finished: it may lie in the call's memory.
 #pragma once
 
@@ -9,9 +10,13 @@
 
 #include "absl/status/status.h"
 #include "rpc/coroutine/await.h"
+#include "rpc/operation/executor.h"
 #include "rpc/server/unary_call.h"
 
 namespace weft::internal {
+
+// The executor that this thread starts a handler on; null: the engine.
+Executor*& StartingOn();
 
 // Begins `task`, and finishes `call` with what it ends with. REQUIRES: there is a coroutine.
 void FinishWith(HandledCall& call, Task<absl::Status> task);
@@ -32,7 +37,8 @@ Task<> RunStream(Stream stream, Begin begin, Fallback fallback) {
 // begin(stream) gives the coroutine; if it gives none, fallback(stream) has the stream.
 template <class Stream, class Begin, class Fallback>
 void ServeStream(Stream stream, Begin begin, Fallback fallback) {
-  Start(RunStream(std::move(stream), std::move(begin), std::move(fallback)), [] {});
+  Start(
+      RunStream(std::move(stream), std::move(begin), std::move(fallback)), [] {}, StartingOn());
 }
 
 }  // namespace weft::internal
