@@ -8,6 +8,7 @@
 #include "weft/channel.h"
 #include "weft/client_context.h"
 #include "weft/coroutine.h"
+#include "weft/engine.h"
 #include "weft/interceptor.h"
 #include "weft/server.h"
 
