@@ -429,5 +429,47 @@ TEST_F(BulkTest, RepliesThatLieAreDataLossAndTheirWindowIsUndefined) {
   EXPECT_EQ(bulk.arrival(2), Arrival::kComplete);
 }
 
+// Finishes at once, with a transfer under way.
+class HastyService final : public Payloads::Service {
+ public:
+  explicit HastyService(size_t bytes) : memory_(bytes) {}
+  void StartHold(UnaryCall<Parcel, Parcel> call) override {
+    call.context().OnCancel([this] { ++told; });
+    const uint64_t length = call.request().data().length();
+    call.context().bulk().Fetch(call.request().data(), memory_.slice(0, length), nullptr);
+    finished = true;
+    call.Finish(absl::OkStatus());
+  }
+
+  bool finished = false;
+  int told = 0;
+
+ private:
+  GuardedMemory memory_;
+};
+
+// The call goes on until its transfers have ended. A cancel meanwhile was told to a handler that
+// had finished, and whose objects may be gone.
+TEST_F(BulkTest, AHandlerThatHasFinishedIsNotToldOfACancel) {
+  HastyService service(kServerBytes);
+  server_ = *Server::Create(server_engine());
+  ASSERT_TRUE(server_->AddService(&service).ok());
+  ASSERT_TRUE(server_->Listen("sim:server").ok());
+  OpenChannel();
+  GuardedMemory sent(kServerBytes);
+  BulkCall bulk(*channel_);
+  ClientContext context;
+  ParcelOutcome outcome;
+  bulk.Send(sent.all(), request_.mutable_data());
+  stub_->Hold(request_, &outcome.reply, {.bulk = &bulk, .context = &context}, outcome.Callback());
+  ASSERT_TRUE(RunUntil([&] { return service.finished; }));
+  ASSERT_TRUE(context.Cancel().ok());
+  ASSERT_TRUE(RunUntil([&] { return outcome.done() && server_->stats().running == 0; }));
+  EXPECT_EQ(service.told, 0);
+  stub_.reset();
+  channel_.reset();
+  server_.reset();
+}
+
 }  // namespace
 }  // namespace weft::test

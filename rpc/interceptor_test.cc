@@ -28,7 +28,9 @@ class Writer final : public ClientInterceptor, public ServerInterceptor {
   absl::Status OnStart(OutgoingCall& call) override {
     EXPECT_EQ(call.data(), nullptr);
     call.data() = this;
-    if (add) EXPECT_TRUE(call.AddMetadata("from", std::string(1, letter_)).ok());
+    if (add) {
+      EXPECT_TRUE(call.AddMetadata("from", std::string(1, letter_)).ok());
+    }
     return Started(Name(call));
   }
   void OnEnd(OutgoingCall& call, const absl::Status& status) override {
@@ -177,6 +179,7 @@ TEST_F(InterceptorTest, MetadataIsAddedAndSeen) {
 TEST_F(InterceptorTest, AClientsRefusalKeepsTheCallHere) {
   StartIntercepted();
   b_.refuse = absl::UnauthenticatedError("no token");
+  a_.add = true;
   Data reply;
   const absl::Status status = stub_->Echo(MakeData(1, 10), &reply);
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
@@ -196,7 +199,10 @@ TEST_F(InterceptorTest, AClientsRefusalKeepsTheCallHere) {
   ClientContext context;
   EXPECT_FALSE(stub_->Echo(MakeData(1, 10), &reply, {.context = &context}).ok());
   b_.refuse = absl::OkStatus();
+  size_t entries = 0;
+  service_.look = [&](ServerContext& at_server) { entries = at_server.metadata().size(); };
   EXPECT_TRUE(stub_->Echo(MakeData(1, 10), &reply, {.context = &context}).ok());
+  EXPECT_EQ(entries, 1u) << "what interceptors had added to the refused call came again";
   ExpectBalance();
 }
 

@@ -289,6 +289,29 @@ TEST_F(StreamProgramTest, AStreamThatIsStartedWhileTheChannelGoesSaysSo) {
   EXPECT_TRUE(absl::IsFailedPrecondition(*status)) << *status;
 }
 
+// The end of the channel ran the callbacks of calls first and those of streams then: a call that
+// one of these started, by callback, was never heard of again.
+TEST_F(StreamProgramTest, ACallThatAStreamsEndStartsAtTheChannelsEndHasItsCallback) {
+  StartStreams();
+  Data reply;
+  int ended = 0;
+  std::optional<absl::Status> status;
+  {
+    Talk talk = chat_->Talk();
+    static_cast<void>(NextTalk());
+    talk.Finish([&](absl::Status) {
+      ++ended;
+      stub_->Echo(MakeData(1, 1), &reply, {}, [&](absl::Status end) { status = std::move(end); });
+    });
+  }
+  network_.Kill(server_node_);
+  chat_.reset();
+  channel_.reset();
+  EXPECT_EQ(ended, 1);
+  ASSERT_TRUE(status.has_value());
+  EXPECT_FALSE(status->ok());
+}
+
 // Handles may go inside their own callbacks.
 TEST_F(StreamProgramTest, HandlesMayGoInsideTheirCallbacks) {
   StartStreams();

@@ -29,9 +29,10 @@ class [[nodiscard]] CallAwaiter {
 
   bool await_ready() const noexcept { return false; }
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = internal::Resumption(coroutine);
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_.Set(coroutine);
     Start();
+    return resumption_.Suspend();
   }
   absl::Status await_resume() { return std::move(status_); }
 

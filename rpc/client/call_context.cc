@@ -36,7 +36,11 @@ absl::Status CallContext::Begin(EngineCore& engine) {
 
 void CallContext::Reset(const absl::Status& why) {
   const std::shared_ptr<CallContext> self = std::move(self_);
-  EndInterception(why);
+  if (interception_ != nullptr) {
+    Metadata before = std::move(interception_->before);
+    EndInterception(why);
+    metadata_ = std::move(before);  // the next call's interceptors add theirs again
+  }
   const std::lock_guard lock(mutex_);
   begun_ = false;
   engine_ = nullptr;
@@ -47,8 +51,8 @@ void CallContext::Reset(const absl::Status& why) {
 absl::Status CallContext::Intercept(std::span<ClientInterceptor* const> interceptors,
                                     std::string_view service, std::string_view method,
                                     const std::string& address) {
-  interception_ = std::make_unique<Interception>(
-      Interception{interceptors, {service, method, address, metadata_, reply_metadata_}});
+  interception_ = std::make_unique<Interception>(Interception{
+      interceptors, {service, method, address, metadata_, reply_metadata_}, metadata_});
   Interception& of = *interception_;
   of.start_ns = engine_->clock().NowNs();
   for (ClientInterceptor* const interceptor : interceptors) {

@@ -95,6 +95,7 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   struct Interception {
     std::span<ClientInterceptor* const> interceptors;
     OutgoingCall call;
+    Metadata before;     // what the caller has given
     size_t started = 0;  // the first so many
     uint64_t start_ns = 0;
     std::array<void*, kMaxInterceptors> data = {};

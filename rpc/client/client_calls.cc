@@ -236,8 +236,11 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   EndSent(0, may_have_run, may_have_run);
   EndWaiting(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
   lent_.EndCalls(may_have_run);
-  early_ends_.RunAll();
-  streams_->Shutdown(may_have_run);
+  // Callbacks of each may start some of the other, which end at once.
+  do {
+    early_ends_.RunAll();
+    streams_->Shutdown(may_have_run);
+  } while (early_ends_.count() > 0);
 }
 
 void ClientCalls::RegisterForPrefetch() {

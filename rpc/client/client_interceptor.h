@@ -13,8 +13,11 @@
 //
 // Threads: OnStart() on the thread that starts the call; OnEnd() on the engine's, before the caller
 //   hears of the end, or on the first if the call was not started after all. Several at once.
+// REQUIRES: OnEnd() neither starts, cancels nor drops calls of its channel.
 // Lifetime: outlives its channels. An OutgoingCall is valid inside the function only.
 // Errors: that of an OnStart() is the call's; it is not sent, and later interceptors do not start.
+//   OnEnd() has the status as the server or the channel has ended the call: that a stream's one
+//   reply, which is read last, cannot be decoded comes after it.
 // Invariants: for each OnStart() that returned OK there is one OnEnd().
 #pragma once
 

@@ -176,13 +176,18 @@ void ClientStream::End(absl::Status status) {
   state_ = State::kEnded;
   status_ = std::move(status);
   engine().timers().Cancel(this);
-  if (const auto context = std::exchange(beginning_.context, nullptr)) context->Detach(status_);
   ++(status_.ok() ? streams_.stats().calls_ok : streams_.stats().calls_failed);
   stream_.CloseWrites();
   // What has come of a stream that the server has ended, or that was lost, can still be read.
   if (!stream_.all_received()) stream_.IgnoreReads();
   stream_.RunCallbacksLater();
   if (on_finished_) engine().timers().Schedule(this, 0);
+  if (const auto context = std::exchange(beginning_.context, nullptr)) {
+    // Interceptors end: the stream stays, whatever they do.
+    in_callback_ = true;
+    context->Detach(status_);
+    in_callback_ = false;
+  }
   FreeIfUnused();
 }
 

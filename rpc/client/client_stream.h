@@ -115,7 +115,7 @@ class ClientStream final : public ListNode<>,
   bool has_handle_ = true;
   bool end_has_come_ = false;  // end_status_ is known; messages before it may not have come
   bool has_messages_ = false;  // the server has sent some, end_has_come_
-  bool in_callback_ = false;   // on_finished_ runs
+  bool in_callback_ = false;   // on_finished_ or interceptors run
   Beginning beginning_;
   uint64_t deadline_ns_ = kNever;
   SlabHandle slot_;              // while in_slot_

@@ -1,13 +1,32 @@
 #include "rpc/coroutine/await.h"
 
+#include <thread>
+#include <utility>
+
 #include "core/check.h"
-#include "rpc/operation/on_engine.h"
+#include "core/function.h"
 #include "transport/engine.h"
 
 namespace weft::internal {
 
+namespace {
+
+void PostOrDrive(EngineCore& engine, Function<void()> task) {
+  // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
+  while (!engine.Post(std::move(task))) {
+    if (engine.Enter()) {
+      engine.Poll();
+      engine.Leave();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
 void PostResumption(Engine& engine, std::coroutine_handle<> coroutine) {
-  PostSurely(CoreOf(engine), coroutine);
+  PostOrDrive(CoreOf(engine), coroutine);
 }
 
 bool EngineAwaiter::OnEngine() const { return engine_.OnEngine(); }
@@ -27,7 +46,7 @@ void EndSignal::Ended() {
   EngineCore& engine = state_->engine;
   Waiter& waiter = state_->waiter;
   if (engine.OnEngine()) return engine.Finish(waiter);
-  PostSurely(engine, [&engine, &waiter] { engine.Finish(waiter); });
+  PostOrDrive(engine, [&engine, &waiter] { engine.Finish(waiter); });
 }
 
 void EndSignal::Wait() {

@@ -29,26 +29,37 @@ class Engine;
 
 namespace internal {
 
-// A coroutine that waits, and where it goes on: on its executor, or, if that has no room, here.
+// A coroutine that awaits an operation, and where it goes on: on its executor, or, if that has no
+// room, where the operation has ended.
+//
+// The operation's end, operator(), and Suspend(), which is called when it has been started, meet:
+// the second lets the coroutine go on. So an operation may end while it is started, and on another
+// thread, and a loop of such operations uses no stack.
 class Resumption {
  public:
-  Resumption() = default;
+  // REQUIRES: before the operation is started.
   template <class Promise>
-  explicit Resumption(std::coroutine_handle<Promise> coroutine)
-      : coroutine_(coroutine), executor_(ExecutorOf(coroutine)) {}
-
+  void Set(std::coroutine_handle<Promise> coroutine) {
+    coroutine_ = coroutine;
+    executor_ = ExecutorOf(coroutine);
+  }
+  // What await_suspend() returns. False: it has ended. True: the coroutine may be gone.
+  bool Suspend() { return !met_.exchange(true, std::memory_order_acq_rel); }
   // Whatever the coroutine has may be gone when this returns.
-  void operator()() const {
-    if (executor_ == nullptr || !executor_->Run(coroutine_)) coroutine_.resume();
+  void operator()() {
+    if (!met_.exchange(true, std::memory_order_acq_rel)) return;
+    const std::coroutine_handle<> coroutine = coroutine_;
+    if (executor_ == nullptr || !executor_->Run(coroutine)) coroutine.resume();
   }
 
  private:
   std::coroutine_handle<> coroutine_;
   Executor* executor_ = nullptr;
+  std::atomic<bool> met_{false};
 };
 
-// Runs `coroutine` on the engine's thread, later. Waits for room in the engine's inbox.
-// REQUIRES: not on the engine's thread.
+// Runs `coroutine` on the engine's thread, later. Waits for room in the engine's inbox, which this
+// thread makes itself if it may drive. REQUIRES: not on the engine's thread.
 void PostResumption(Engine& engine, std::coroutine_handle<> coroutine);
 
 template <class T, class StartOperation>
@@ -57,15 +68,14 @@ class CallbackAwaiter {
   explicit CallbackAwaiter(StartOperation start) : start_(std::move(start)) {}
 
   bool await_ready() const noexcept { return false; }
-  // The callback may come at once, and on another thread: then this is gone before start() returns.
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = Resumption(coroutine);
-    StartOperation start = std::move(start_);
-    start([this](T value) {
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_.Set(coroutine);
+    start_([this](T value) {
       value_.emplace(std::move(value));
       resumption_();
     });
+    return resumption_.Suspend();
   }
   T await_resume() { return *std::move(value_); }
 
@@ -79,15 +89,15 @@ class CallbackAwaiter {
 template <class T>
 class AllAwaiter {
  public:
-  explicit AllAwaiter(std::vector<Task<T>>& tasks) : tasks_(tasks), left_(tasks.size() + 1) {}
+  explicit AllAwaiter(std::vector<Task<T>>& tasks) : tasks_(tasks), left_(tasks.size()) {}
 
-  bool await_ready() const noexcept { return false; }
+  bool await_ready() const noexcept { return tasks_.empty(); }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = Resumption(coroutine);
+    resumption_.Set(coroutine);
     Executor* const executor = ExecutorOf(coroutine);
     for (Task<T>& task : tasks_) task.Begin(&OneEnded, this, executor);
-    return left_.fetch_sub(1, std::memory_order_acq_rel) > 1;
+    return resumption_.Suspend();
   }
   void await_resume() const noexcept {}
 
@@ -99,7 +109,7 @@ class AllAwaiter {
 
   std::vector<Task<T>>& tasks_;
   Resumption resumption_;
-  std::atomic<size_t> left_;  // those that have not ended, and one while they are begun
+  std::atomic<size_t> left_;  // those that have not ended
 };
 
 class ExecutorAwaiter {

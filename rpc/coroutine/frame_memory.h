@@ -5,11 +5,12 @@
 // A frame lies in it if one of the coroutine's parameters has one, by an overload of
 // FrameMemoryOf(): a ServerContext.
 //
-// Threads: one at a time; whoever hands the coroutine over hands this over with it.
+// Threads: Take() and Give() any; the memory belongs to whoever has taken it.
 // Lifetime: outlives the frame.
 // Invariants: one frame at most lies in it.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -25,20 +26,19 @@ class FrameMemory {
 
   // Null: it is taken, or this is too much.
   void* Take(size_t bytes) {
-    if (taken_ || bytes > kMostBytes) return nullptr;
+    if (bytes > kMostBytes || taken_.exchange(true, std::memory_order_acquire)) return nullptr;
     if (bytes > bytes_) {
       memory_.reset(new std::byte[bytes]);
       bytes_ = bytes;
     }
-    taken_ = true;
     return memory_.get();
   }
-  void Give() { taken_ = false; }
+  void Give() { taken_.store(false, std::memory_order_release); }
 
  private:
   std::unique_ptr<std::byte[]> memory_;
   size_t bytes_ = 0;
-  bool taken_ = false;
+  std::atomic<bool> taken_{false};
 };
 
 namespace internal {

@@ -75,10 +75,10 @@ class TaskPromise {
     template <class Promise>
     std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> over) const noexcept {
       TaskPromise& promise = over.promise();
-      if (promise.end_ == nullptr) {
-        if (promise.Meet()) return promise.awaiter_;
-      } else {
+      if (promise.end_ != nullptr) {
         promise.end_(promise.context_, promise);
+      } else if (promise.Meet() && !promise.ResumeElsewhere()) {
+        return promise.awaiter_;
       }
       return std::noop_coroutine();
     }
@@ -92,7 +92,7 @@ class TaskPromise {
   void BeginFor(std::coroutine_handle<> awaiter, Executor* executor) {
     begun_ = true;
     awaiter_ = awaiter;
-    executor_ = executor;
+    executor_ = awaiters_executor_ = executor;
   }
   void BeginFor(End end, void* context, Executor* executor) {
     begun_ = true;
@@ -112,9 +112,17 @@ class TaskPromise {
   void set_executor(Executor* executor) { executor_ = executor; }
 
  private:
+  // This has moved, and the awaiter has an executor of its own: that goes on there. False: it goes
+  // on here.
+  bool ResumeElsewhere() const {
+    return awaiters_executor_ != nullptr && awaiters_executor_ != executor_ &&
+           awaiters_executor_->Run(awaiter_);
+  }
+
   bool begun_ = false;
   std::atomic<bool> met_{false};
   Executor* executor_ = nullptr;
+  Executor* awaiters_executor_ = nullptr;
   // One of both.
   std::coroutine_handle<> awaiter_;
   End end_ = nullptr;

@@ -83,6 +83,21 @@ TEST(TaskTest, ALoopOfAwaitsThatNeedNotWaitUsesNoStack) {
   EXPECT_EQ(total, 1'000'000);
 }
 
+// The same of operations whose callback comes while they are started: each resumed the coroutine
+// inside the one before.
+TEST(TaskTest, ALoopOfOperationsThatEndAtOnceUsesNoStack) {
+  const auto sum = []() -> Task<int> {
+    int total = 0;
+    for (int i = 0; i < 1'000'000; ++i) {
+      total += co_await Await<int>([](auto done) { done(1); });
+    }
+    co_return total;
+  };
+  int total = 0;
+  Start(sum(), [&](int value) { total = value; });
+  EXPECT_EQ(total, 1'000'000);
+}
+
 // What lives in a coroutine goes with it, innermost first, before its end is told.
 TEST(TaskTest, TheFrameGoesBeforeTheEndIsTold) {
   std::string order;
@@ -183,6 +198,54 @@ TEST(TaskThreadsTest, ResumeOnMovesItToAnExecutorAndBack) {
     EXPECT_TRUE(of.OnEngine());
   };
   Wait(*engine, task(*engine));
+}
+
+// Each executor is one thread, which says which it is.
+class Named final : public Executor {
+ public:
+  explicit Named(int name) : name_(name) {}
+  bool Run(Function<void()> task) override {
+    std::thread([this, &task] {
+      current = name_;
+      task();
+      current = 0;
+    }).join();
+    return true;
+  }
+  static inline thread_local int current = 0;
+
+ private:
+  const int name_;
+};
+
+// The child had moved, and the parent went on where it was, on the child's executor.
+TEST(TaskThreadsTest, AnAwaiterGoesOnOnItsOwnExecutor) {
+  Named first(1);
+  Named second(2);
+  Gate gate;
+  const auto child = [&]() -> Task<int> {
+    EXPECT_TRUE(co_await ResumeOn(second));
+    co_await gate.Passed();
+    co_return Named::current;
+  };
+  const auto parent = [&]() -> Task<std::pair<int, int>> {
+    EXPECT_TRUE(co_await ResumeOn(first));
+    const int childs = co_await child();
+    co_return std::pair(childs, Named::current);
+  };
+  std::pair<int, int> names;
+  Start(parent(), [&](std::pair<int, int> value) { names = value; });
+  gate.Open(0);
+  EXPECT_EQ(names, std::pair(2, 1));
+}
+
+// A thread that waited for room in an inbox that it had to empty itself waited for ever.
+TEST(TaskThreadsTest, MoreThanTheInboxHoldsResumeOnTheEngine) {
+  auto engine = *OpenLoopbackEngine();
+  const auto resume = [](EngineCore& of) -> Task<> { co_await ResumeOn(of); };
+  std::vector<Task<>> tasks;
+  for (int i = 0; i < 10'000; ++i) tasks.push_back(resume(*engine));
+  Wait(*engine, WhenAll(std::move(tasks)));
 }
 
 class NoRoom final : public Executor {

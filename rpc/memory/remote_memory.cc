@@ -336,14 +336,12 @@ bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(ab
 
 // --- for coroutines -----------------------------------------------------------------------------
 
-// When it is not done at once, this may be gone before the call returns.
 bool RemoteAwaiter::StartNow() {
   auto done = [this](absl::Status status) {
     status_ = std::move(status);
     resumption_();
   };
-  const Slice local = local_;
-  return reads_ ? memory_.ReadNow(offset_, local, done) : memory_.WriteNow(offset_, local, done);
+  return reads_ ? memory_.ReadNow(offset_, local_, done) : memory_.WriteNow(offset_, local_, done);
 }
 
 }  // namespace weft

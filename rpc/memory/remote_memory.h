@@ -85,8 +85,8 @@ class [[nodiscard]] RemoteAwaiter {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = internal::Resumption(coroutine);
-    return !StartNow();
+    resumption_.Set(coroutine);
+    return !StartNow() && resumption_.Suspend();
   }
   absl::Status await_resume() { return std::move(status_); }
 

@@ -116,6 +116,9 @@ void ServerCall::BeginStream(ServerStreams& streams, ServerConnection* connectio
 void ServerCall::BeginExtras() {
   if (extras_.load(std::memory_order_relaxed) == nullptr) {
     extras_.store(new ServerExtras(this), std::memory_order_release);
+    // This thread looks for a cancel next, and the engine's that cancels looks for the extras: one
+    // of both sees the other.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   uses_more_ = uses_extras_ = true;
 }
@@ -174,6 +177,7 @@ void ServerCall::Cancel() {
 
 void ServerCall::SetCancelled() {
   cancelled_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // as in BeginExtras()
   if (uses_stream_) stream_->SetCancelled();
   // Of an earlier call, perhaps: then nobody wants to be told.
   if (ServerExtras* const extras = extras_.load(std::memory_order_acquire)) extras->Run();

@@ -59,6 +59,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
 
   EngineCore& engine() const;
 
+  // This thread runs its handler, as the engine's: not on the way through an executor.
+  bool runs_here() const { return running_ == this; }
   // The handler's; for its coroutine, if it is one.
   FrameMemory& frame_memory() { return frame_memory_; }
 

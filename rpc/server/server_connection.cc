@@ -35,9 +35,13 @@ LayoutSide ReplyLayout(const ServerCall& call) {
 // A handler on its way through an executor. Finishes the call also when it is dropped unrun.
 class HandlerTask {
  public:
-  HandlerTask(ServerCall* call, const MethodEntry* entry) : call_(call), entry_(entry) {}
+  // `on_engine`: the executor is the engine.
+  HandlerTask(ServerCall* call, const MethodEntry* entry, bool on_engine)
+      : call_(call), entry_(entry), on_engine_(on_engine) {}
   HandlerTask(HandlerTask&& other) noexcept
-      : call_(std::exchange(other.call_, nullptr)), entry_(other.entry_) {}
+      : call_(std::exchange(other.call_, nullptr)),
+        entry_(other.entry_),
+        on_engine_(other.on_engine_) {}
   HandlerTask& operator=(HandlerTask&&) = delete;
   ~HandlerTask() {
     if (call_ == nullptr) return;
@@ -55,7 +59,8 @@ class HandlerTask {
     if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
       return call.Finish(std::move(allowed));
     }
-    Executor* const outer = std::exchange(internal::StartingOn(), entry_->executor);
+    Executor* const executor = on_engine_ ? nullptr : entry_->executor;
+    Executor* const outer = std::exchange(internal::StartingOn(), executor);
     entry_->method->start(*entry_->service, call);
     internal::StartingOn() = outer;
   }
@@ -63,6 +68,7 @@ class HandlerTask {
  private:
   ServerCall* call_;
   const MethodEntry* entry_;
+  const bool on_engine_;
 };
 
 }  // namespace
@@ -343,7 +349,7 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr) [[unlikely]] {
     WatchDeadline(call);
-    entry.executor->Run(HandlerTask(&call, &entry));
+    entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));
   } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
     AnswerInTurn(call);
   }
@@ -369,7 +375,7 @@ void ServerConnection::WatchDeadline(ServerCall& call) {
 void ServerConnection::RunStream(ServerCall& call, const MethodEntry& entry) {
   WatchDeadline(call);
   if (entry.executor != nullptr) {
-    entry.executor->Run(HandlerTask(&call, &entry));
+    entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));
   } else if (call.RunHere(*entry.method, *entry.service)) {
     Complete(call, std::move(call.status_));
   }
@@ -411,6 +417,8 @@ WEFT_INLINE void ServerConnection::AnswerInTurn(ServerCall& call) {
 
 void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   if (call.uses_more_) [[unlikely]] {
+    // The handler has finished: it is told of nothing any more.
+    if (call.uses_extras_) call.Extras().Forget();
     // With transfers under way it comes here again.
     if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
     if (call.uses_extras_) call.EndExtras(status);

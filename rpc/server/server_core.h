@@ -41,6 +41,8 @@ class ServerCore final : private Acceptor, private Timer {
   EngineCore& engine() { return engine_; }
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
+  // It stands for the engine.
+  bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
   // All but `running`.
   ServerStats& stats() { return stats_; }
   ServerCalls& calls() { return calls_; }
@@ -72,7 +74,7 @@ class ServerCore final : private Acceptor, private Timer {
   EngineCore& engine_;
   const ServerOptions options_;
 
-  // Runs handlers where they are, on the engine.
+  // Runs handlers where they are, on the engine, inside Run(): for interceptors.
   class InPlace final : public Executor {
    public:
     bool Run(Function<void()> task) override {

@@ -17,6 +17,8 @@
 //   engine's, when the call is finished and before it is answered. Several at once.
 // Lifetime: outlives its servers. An IncomingCall is valid inside the function only.
 // Errors: that of an OnStart() is the call's; neither its handler nor later interceptors start.
+//   OnEnd() has the status that the handler has finished with: that its reply cannot be sent, or
+//   that its stream has failed, comes after it.
 // Invariants: for each OnStart() that returned OK there is one OnEnd().
 #pragma once
 

@@ -1,5 +1,7 @@
 #include "rpc/server/task_handlers.h"
 
+#include "rpc/server/server_call.h"
+
 namespace weft::internal {
 namespace {
 
@@ -17,8 +19,12 @@ Executor*& StartingOn() {
   return executor;
 }
 
+Executor* ExecutorOfHandler(const ServerContext& context) {
+  return static_cast<const ServerCall&>(context).runs_here() ? nullptr : StartingOn();
+}
+
 void FinishWith(HandledCall& call, Task<absl::Status> task) {
-  Task<absl::Status>::BeginAlone(std::move(task), &FinishCall, &call, StartingOn());
+  Task<absl::Status>::BeginAlone(std::move(task), &FinishCall, &call, ExecutorOfHandler(call));
 }
 
 }  // namespace weft::internal

@@ -15,8 +15,11 @@
 
 namespace weft::internal {
 
-// The executor that this thread starts a handler on; null: the engine.
+// The executor that this thread runs a handler on: null while it runs one on the engine.
 Executor*& StartingOn();
+// The one that the handler of this call, which is about to begin its coroutine, runs on; null: the
+// engine.
+Executor* ExecutorOfHandler(const ServerContext& context);
 
 // Begins `task`, and finishes `call` with what it ends with. REQUIRES: there is a coroutine.
 void FinishWith(HandledCall& call, Task<absl::Status> task);
@@ -37,8 +40,9 @@ Task<> RunStream(Stream stream, Begin begin, Fallback fallback) {
 // begin(stream) gives the coroutine; if it gives none, fallback(stream) has the stream.
 template <class Stream, class Begin, class Fallback>
 void ServeStream(Stream stream, Begin begin, Fallback fallback) {
+  Executor* const executor = ExecutorOfHandler(stream.context());
   Start(
-      RunStream(std::move(stream), std::move(begin), std::move(fallback)), [] {}, StartingOn());
+      RunStream(std::move(stream), std::move(begin), std::move(fallback)), [] {}, executor);
 }
 
 }  // namespace weft::internal

@@ -1,7 +1,7 @@
 // One stream as either side has it: messages out and in, in order, and the credit for both.
 //
 // Whose stream it is, how it began and how it ends is its owner's business: ClientStream
-// (rpc/client/client_stream.h), ServerStream (rpc/server/server_stream.h).
+// (rpc/client/client_stream.h), ServerStream (rpc/server/server_streams.h).
 //
 //   send half     from                    to
 //   kOpening      Reset()                 Open() -> kOpen; CloseWrites() -> kDone

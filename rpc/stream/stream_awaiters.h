@@ -20,15 +20,14 @@ class [[nodiscard]] ReadAwaiter {
     result_ = stream_.TryRead(to_);
     return result_ != StreamResult::kNotYet;
   }
-  // The callback may come at once, and this be gone before Read() returns.
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = Resumption(coroutine);
-    const StreamHandle stream = stream_;
-    stream.Read(to_, [this](bool read) {
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_.Set(coroutine);
+    stream_.Read(to_, [this](bool read) {
       result_ = read ? StreamResult::kDone : StreamResult::kOver;
       resumption_();
     });
+    return resumption_.Suspend();
   }
   bool await_resume() const { return result_ == StreamResult::kDone; }
 
@@ -49,13 +48,13 @@ class [[nodiscard]] WriteAwaiter {
     return result_ != StreamResult::kNotYet;
   }
   template <class Promise>
-  void await_suspend(std::coroutine_handle<Promise> coroutine) {
-    resumption_ = Resumption(coroutine);
-    const StreamHandle stream = stream_;
-    stream.Write(message_, /*last=*/false, [this](bool written) {
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_.Set(coroutine);
+    stream_.Write(message_, /*last=*/false, [this](bool written) {
       result_ = written ? StreamResult::kDone : StreamResult::kOver;
       resumption_();
     });
+    return resumption_.Suspend();
   }
   bool await_resume() const { return result_ == StreamResult::kDone; }
 

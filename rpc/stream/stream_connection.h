@@ -56,7 +56,7 @@ class StreamConnection {
   bool free() const { return waiting_.empty(); }
   // A stream that Pump() has come to, and that is told that it may write, does so though others
   // wait: once, from inside Pump(). (Two that asked again in turn went on for ever.)
-  void GiveTurn(const Stream& stream) { turn_ = &stream; }
+  void GiveTurn(const Stream& stream) { turn_ = pumping_ ? &stream : nullptr; }
   bool TakeTurn(const Stream& stream) {
     if (turn_ != &stream) return false;
     turn_ = nullptr;
@@ -71,7 +71,9 @@ class StreamConnection {
   void Pump() {
     while (connection_ != nullptr && !waiting_.empty()) {
       Stream* const stream = waiting_.PopFront();
+      pumping_ = true;
       const bool sent = stream->SendWhatIsDue();
+      pumping_ = false;
       turn_ = nullptr;
       if (!sent) {
         // First again when there is room.
@@ -99,7 +101,8 @@ class StreamConnection {
 
  private:
   Connection* connection_ = nullptr;  // null: there is none
-  const Stream* turn_ = nullptr;      // whose turn it is; null: nobody's
+  bool pumping_ = false;
+  const Stream* turn_ = nullptr;  // whose turn it is, while pumping_; null: nobody's
   StreamWindow mine_;
   StreamWindow peers_;
   uint64_t max_message_bytes_ = 0;
