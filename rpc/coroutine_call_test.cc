@@ -293,6 +293,9 @@ TEST_F(CoroutineCallTest, AHandlerMayOutliveItsConnection) {
   weft::Start(echo(*stub_), [&](absl::Status ended) { never = std::move(ended); });
   ASSERT_TRUE(RunUntil([&] { return service_.echoes == 2 && server_->stats().running == 0; }));
   EXPECT_FALSE(never.has_value()) << "its machine is dead";
+  talks_.reset();
+  stub_.reset();
+  channel_.reset();  // what it ends writes here
 }
 
 // --- streams -------------------------------------------------------------------------------------
