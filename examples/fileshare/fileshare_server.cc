@@ -1,7 +1,6 @@
 // fileshare_server: serves the files below a folder, until SIGINT or SIGTERM.
 //
-// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write
-// unless
+// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write unless
 // --read_only, whatever this process's user may below that folder: serve loopback and networks that
 // you trust. Exit status: 0 stopped by a signal, 1 could not start, 2 the command line is wrong.
 #include <csignal>

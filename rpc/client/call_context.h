@@ -14,8 +14,8 @@
 //
 // Threads: Cancel() from any; AddMetadata(), Begin() and Reset() on the caller's; the rest on the
 //   engine's.
-// Lifetime: shared by its ClientContext and the tasks of Cancel(); the call outlives neither. One
-//   that has no ClientContext keeps itself until the call's end.
+// Lifetime: shared by its ClientContext and the tasks of Cancel(), and outlives the call: one that
+//   has no ClientContext keeps itself until the call's end.
 #pragma once
 
 #include <array>
@@ -86,11 +86,6 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   const Metadata& reply_metadata() const { return reply_metadata_; }
 
  private:
-  std::mutex mutex_;  // of the next three
-  bool begun_ = false;
-  bool cancelled_ = false;
-  EngineCore* engine_ = nullptr;
-
   // Of a call with interceptors.
   struct Interception {
     std::span<ClientInterceptor* const> interceptors;
@@ -102,12 +97,17 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   };
   void EndInterception(const absl::Status& status);
 
+  std::mutex mutex_;  // of the next three
+  bool begun_ = false;
+  bool cancelled_ = false;
+  EngineCore* engine_ = nullptr;
+
   uint64_t deadline_ns_ = kNever;
   uint64_t timeout_us_ = 0;
   std::unique_ptr<Interception> interception_;
   std::shared_ptr<CallContext> self_;
-  Metadata metadata_;        // the caller's, until Begin()
-  std::string extras_;       // of it; constant from Begin() on
+  Metadata metadata_;        // the caller's, until Begin(); interceptors', until Seal()
+  std::string extras_;       // of it; constant from Seal() on
   Function<void()> cancel_;  // the engine's: while attached
   Metadata reply_metadata_;  // the engine's, until the call's end
 };

@@ -7,11 +7,12 @@
 //     ...
 //   }
 //
-//   state      from                             to
-//   not begun  the coroutine was called         begun: awaited, or given to Start(), Wait(),
-//   WhenAll() runs       begun, on the thread that does   an await that has to wait -> waits.
-//   co_return -> over waits      what it awaits is under way      that has ended -> runs over
-//   co_return                        whoever awaits it goes on
+//   state      from                          to
+//   not begun  the coroutine was called      awaited, Start(), Wait(), WhenAll() -> runs
+//   runs       begun, on that thread         an await that has to wait -> waits
+//                                            co_return -> over
+//   waits      what it awaits is under way   that has ended -> runs
+//   over       co_return                     whoever awaits it goes on
 //
 // What is awaited: another Task; the Co... forms of stubs, streams and RemoteMemory, and Await()
 // (await.h). They may be awaited in coroutines of other types as well.
@@ -24,9 +25,8 @@
 //   REQUIRES: a Task is not destroyed between its beginning and its end; one that was not begun may
 //   be. So a coroutine always ends by co_return, whose destructors run: it is cancelled by ending
 //   what it awaits (ClientContext::Cancel(), a deadline), which says CANCELLED.
-// Errors: T is a status, or has one, where there can be errors. An exception that leaves a
-// coroutine
-//   ends the program. Works with -fno-exceptions.
+// Errors: T is a status, or has one, where there can be errors. An exception that leaves one ends
+//   the program. Works with -fno-exceptions.
 // Cost: one frame for each Task, in the memory of the call where a handler's ServerContext is a
 //   parameter (frame_memory.h), else on the heap; nothing for an await.
 #pragma once
