@@ -1,29 +1,10 @@
 #include "rpc/coroutine/await.h"
 
-#include <thread>
-#include <utility>
-
 #include "core/check.h"
-#include "core/function.h"
+#include "rpc/operation/on_engine.h"
 #include "transport/engine.h"
 
 namespace weft::internal {
-
-namespace {
-
-void PostOrDrive(EngineCore& engine, Function<void()> task) {
-  // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
-  while (!engine.Post(std::move(task))) {
-    if (engine.Enter()) {
-      engine.Poll();
-      engine.Leave();
-    } else {
-      std::this_thread::yield();
-    }
-  }
-}
-
-}  // namespace
 
 void PostResumption(Engine& engine, std::coroutine_handle<> coroutine) {
   PostOrDrive(CoreOf(engine), coroutine);

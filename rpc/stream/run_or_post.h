@@ -3,10 +3,10 @@
 // Threads: any that may use the stream.
 #pragma once
 
-#include <thread>
 #include <utility>
 
 #include "core/function.h"
+#include "rpc/operation/on_engine.h"
 #include "rpc/stream/stream.h"
 #include "transport/engine.h"
 
@@ -32,17 +32,9 @@ void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
     task();
     stream.EndPosted();
   };
+  if (!engine.InTurn()) return PostOrDrive(engine, std::move(posted));
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
-  while (!engine.Post(std::move(posted))) {
-    // This thread may be the one that has to make room.
-    if (engine.InTurn()) return PostInLaterTurn(engine, std::move(posted));
-    if (engine.Enter()) {
-      engine.Poll();
-      engine.Leave();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  if (!engine.Post(std::move(posted))) PostInLaterTurn(engine, std::move(posted));
 }
 
 }  // namespace weft
