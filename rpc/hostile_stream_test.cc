@@ -9,6 +9,7 @@
 
 #include "core/random.h"
 #include "rpc/testing/raw_peer.h"
+#include "rpc/testing/stream_frames.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/stream_frame.h"
@@ -16,44 +17,8 @@
 namespace weft::test {
 namespace {
 
-constexpr uint16_t kTalk = 7;  // behind the methods of Probe
-constexpr uint16_t kSum = 8;
-constexpr uint16_t kCount = 9;
-constexpr uint16_t kPlain = 11;
-
 constexpr StreamWindow kWindow = {4, 1000};
 
-Bytes Open(CallId id, uint16_t method, const std::string& extras = "", bool waits = false,
-           uint32_t remaining_us = 0) {
-  Bytes frame(OpenFrameBytes(extras.size()));
-  EncodeOpen({id, method, remaining_us, waits, AsBytes(extras)}, frame.data());
-  return frame;
-}
-Bytes Message(CallId id, uint32_t number, const std::string& body = "", uint16_t flags = 0) {
-  Bytes frame(kCallHeaderBytes + body.size());
-  EncodeData(id, flags, number, frame.data());
-  std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
-  return frame;
-}
-Bytes Last(CallId id, uint32_t messages) {
-  return Message(id, messages, "", kLastMessage | kNoMessage);
-}
-Bytes Credit(CallId id, uint16_t messages, uint32_t bytes) {
-  Bytes frame(kCallHeaderBytes);
-  EncodeCredit({id, messages, bytes}, frame.data());
-  return frame;
-}
-Bytes End(CallId id, uint16_t status, uint32_t messages, const std::string& text = "",
-          const std::string& extras = "") {
-  Bytes frame(EndFrameBytes(extras.size(), text.size()));
-  EncodeEnd({id, status, false, messages, AsBytes(extras), AsBytes(text)}, frame.data());
-  return frame;
-}
-Bytes CancelOf(CallId id) {
-  Bytes frame(kCallHeaderBytes);
-  EncodeStreamCancel(id, frame.data());
-  return frame;
-}
 Bytes Longer(Bytes frame) {
   frame.push_back(std::byte{1});
   return frame;

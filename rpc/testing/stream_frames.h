@@ -18,11 +18,14 @@
 namespace weft::test {
 
 inline constexpr uint16_t kTalk = 7;  // behind the methods of Probe
+inline constexpr uint16_t kSum = 8;
 inline constexpr uint16_t kCount = 9;
+inline constexpr uint16_t kPlain = 11;
 
-inline Bytes Open(CallId id, uint16_t method) {
-  Bytes frame(OpenFrameBytes(0));
-  EncodeOpen({id, method, 0, false, {}}, frame.data());
+inline Bytes Open(CallId id, uint16_t method, const std::string& extras = "", bool waits = false,
+                  uint32_t remaining_us = 0) {
+  Bytes frame(OpenFrameBytes(extras.size()));
+  EncodeOpen({id, method, remaining_us, waits, AsBytes(extras)}, frame.data());
   return frame;
 }
 inline Bytes Message(CallId id, uint32_t number, const std::string& body = "", uint16_t flags = 0) {
@@ -31,9 +34,23 @@ inline Bytes Message(CallId id, uint32_t number, const std::string& body = "", u
   std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
   return frame;
 }
-inline Bytes End(CallId id, uint16_t status, uint32_t messages) {
-  Bytes frame(EndFrameBytes(0, 0));
-  EncodeEnd({id, status, false, messages, {}, {}}, frame.data());
+inline Bytes Last(CallId id, uint32_t messages) {
+  return Message(id, messages, "", kLastMessage | kNoMessage);
+}
+inline Bytes Credit(CallId id, uint16_t messages, uint32_t bytes) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeCredit({id, messages, bytes}, frame.data());
+  return frame;
+}
+inline Bytes End(CallId id, uint16_t status, uint32_t messages, const std::string& text = "",
+                 const std::string& extras = "") {
+  Bytes frame(EndFrameBytes(extras.size(), text.size()));
+  EncodeEnd({id, status, false, messages, AsBytes(extras), AsBytes(text)}, frame.data());
+  return frame;
+}
+inline Bytes CancelOf(CallId id) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeStreamCancel(id, frame.data());
   return frame;
 }
 inline std::string Encoded(uint64_t number, size_t bytes) {
