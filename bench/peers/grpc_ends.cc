@@ -46,7 +46,8 @@ grpc::ByteBuffer BufferOf(const grpc::Slice& slice) { return grpc::ByteBuffer(&s
 // --- server
 // ---------------------------------------------------------------------------------------
 
-using Service = GrpcPeer::WithRawMethod_Fetch<GrpcPeer::WithAsyncMethod_Echo<GrpcPeer::Service>>;
+using Service = GrpcPeer::WithRawMethod_Fetch<
+    GrpcPeer::WithAsyncMethod_Talk<GrpcPeer::WithAsyncMethod_Echo<GrpcPeer::Service>>>;
 
 // What the slots of a server share.
 struct ServerState {
@@ -96,6 +97,68 @@ class EchoSlot final : public Slot {
   bool answering_ = false;
 };
 
+// Messages of a stream go back, or are confirmed.
+class TalkSlot final : public Slot {
+ public:
+  explicit TalkSlot(ServerState* state) : state_(state) { Await(); }
+
+  void OnEvent(bool ok) override {
+    if (state_->closing) return;
+    switch (step_) {
+      case Step::kAwaiting:
+        return ok ? Read() : Await();
+      case Step::kReading:
+        return ok ? OnMessage() : Finish();
+      case Step::kWriting:
+        return ok ? Read() : Finish();
+      case Step::kFinishing:
+        return Await();
+    }
+  }
+
+ private:
+  enum class Step : uint8_t { kAwaiting = 1, kReading = 2, kWriting = 3, kFinishing = 4 };
+
+  void Await() {
+    step_ = Step::kAwaiting;
+    confirm_every_ = unconfirmed_ = 0;
+    context_.emplace();
+    stream_.emplace(&*context_);
+    state_->service.RequestTalk(&*context_, &*stream_, state_->queue.get(), state_->queue.get(),
+                                this);
+  }
+  void Read() {
+    step_ = Step::kReading;
+    stream_->Read(&message_, this);
+  }
+  void OnMessage() {
+    if (confirm_every_ == 0 && message_.confirm_every() == 0) return Write(message_);
+    if (message_.confirm_every() != 0) {
+      confirm_every_ = message_.confirm_every();
+    } else if (++unconfirmed_ == confirm_every_) {
+      unconfirmed_ = 0;
+      return Write(GrpcTalk::default_instance());
+    }
+    Read();
+  }
+  void Write(const GrpcTalk& message) {
+    step_ = Step::kWriting;
+    stream_->Write(message, this);
+  }
+  void Finish() {
+    step_ = Step::kFinishing;
+    stream_->Finish(grpc::Status::OK, this);
+  }
+
+  ServerState* const state_;
+  Step step_ = Step::kAwaiting;
+  std::optional<grpc::ServerContext> context_;
+  std::optional<grpc::ServerAsyncReaderWriter<GrpcTalk, GrpcTalk>> stream_;
+  GrpcTalk message_;
+  uint32_t confirm_every_ = 0;
+  uint32_t unconfirmed_ = 0;
+};
+
 class FetchSlot final : public Slot {
  public:
   explicit FetchSlot(ServerState* state) : state_(state) { Await(); }
@@ -142,6 +205,7 @@ class GrpcServer final : public ServerEnd {
     state_.queue = builder.AddCompletionQueue();
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnavailableError("gRPC: the server does not start");
+    slots_.push_back(std::make_unique<TalkSlot>(&state_));
     for (int i = 0; i < kServerSlots; ++i) {
       slots_.push_back(std::make_unique<EchoSlot>(&state_));
       slots_.push_back(std::make_unique<FetchSlot>(&state_));
@@ -233,6 +297,121 @@ class FetchCall final : public ClientCall {
   grpc::ByteBuffer reply_;
 };
 
+// One stream, for one run.
+class Talk {
+ public:
+  Talk(GrpcPeer::Stub* stub, grpc::CompletionQueue* queue, const Cell& cell)
+      : queue_(queue), cell_(cell), stream_(stub->AsyncTalk(&context_, queue, &starting_)) {
+    message_.set_payload(std::string(cell.bytes, 'x'));
+    starting_ = true;
+    while (starting_ && ok_) Take();
+  }
+
+  absl::StatusOr<Figures> Run(double seconds) {
+    Figures figures;
+    if (cell_.outstanding == 1) {
+      figures = ThereAndBack(seconds);
+    } else {
+      figures.per_s = OneWay(seconds);
+    }
+    ok_ = true;
+    writing_ = true;
+    stream_->WritesDone(&writing_);
+    while (writing_) Take();
+    while (reading_) Take();  // ends with the stream
+    grpc::Status status;
+    bool finishing = true;
+    stream_->Finish(&status, &finishing);
+    while (finishing) Take();
+    WEFT_RETURN_IF_ERROR(FromGrpc(status));
+    return figures;
+  }
+
+ private:
+  // Takes an event, if there is one. Its tag is the flag that says what is under way.
+  void Take() {
+    void* tag = nullptr;
+    bool ok = false;
+    if (!Next(*queue_, &tag, &ok)) return;
+    *static_cast<bool*>(tag) = false;
+    ok_ = ok_ && ok;
+  }
+  void Write(const GrpcTalk& message, bool leaves) {
+    grpc::WriteOptions options;
+    if (!leaves) options.set_buffer_hint();
+    writing_ = true;
+    stream_->Write(message, options, &writing_);
+  }
+  void Read() {
+    reading_ = true;
+    stream_->Read(&reply_, &reading_);
+  }
+
+  Figures ThereAndBack(double seconds) {
+    LatencyHistogram latency;
+    const RunClock run(seconds);
+    uint64_t start_ns = Clock::Real().NowNs();
+    while (ok_ && !(run.IsOver(start_ns) && latency.count() > 0)) {
+      Write(message_, /*leaves=*/true);
+      Read();
+      while (ok_ && (writing_ || reading_)) Take();
+      const uint64_t end_ns = Clock::Real().NowNs();
+      if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
+      start_ns = end_ns;
+    }
+    return FiguresOf(latency);
+  }
+
+  // gRPC takes one write at a time, and may put several into one packet.
+  double OneWay(double seconds) {
+    const uint32_t group = ConfirmEvery(cell_);
+    GrpcTalk mode;
+    mode.set_confirm_every(group);
+    Write(mode, /*leaves=*/true);
+    while (ok_ && writing_) Take();
+    Read();
+    RateCounter rate(seconds, cell_.outstanding);
+    uint64_t outstanding = 0;
+    uint64_t sent = 0;
+    const auto turn = [&] {
+      Take();
+      if (!reading_ && ok_) {
+        outstanding -= group;
+        rate.Add(group);
+        Read();
+      }
+    };
+    while (ok_ && rate.Continue()) {
+      if (!writing_ && outstanding < cell_.outstanding) {
+        ++outstanding;
+        Write(message_, /*leaves=*/++sent % group == 0);
+      }
+      turn();
+    }
+    const double per_second = rate.PerSecond();
+    while (ok_ && (outstanding > 0 || writing_)) {
+      if (!writing_ && sent % group != 0) {
+        ++outstanding;
+        Write(message_, /*leaves=*/++sent % group == 0);
+      }
+      turn();
+    }
+    return per_second;
+  }
+
+  grpc::CompletionQueue* const queue_;
+  const Cell cell_;
+  // What is under way.
+  bool starting_ = false;
+  bool writing_ = false;
+  bool reading_ = false;
+  bool ok_ = true;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<GrpcTalk, GrpcTalk>> stream_;
+  GrpcTalk message_;
+  GrpcTalk reply_;
+};
+
 class GrpcClient final : public ClientEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
@@ -264,10 +443,9 @@ class GrpcClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Run(const Cell& cell, double seconds) override {
-    calls_.clear();
-    for (uint32_t i = 0; i < cell.outstanding; ++i) calls_.push_back(MakeCall(cell));
-    WEFT_ASSIGN_OR_RETURN(const Figures figures,
-                          cell.outstanding == 1 ? Timed(seconds) : Rate(seconds));
+    WEFT_ASSIGN_OR_RETURN(const Figures figures, cell.pattern == Pattern::kStream
+                                                     ? Talk(stub_.get(), &queue_, cell).Run(seconds)
+                                                     : RunCalls(cell, seconds));
     EchoCall last(stub_.get(), &queue_, kEnd);
     last.Start();
     WEFT_RETURN_IF_ERROR(FromGrpc(Await()->status()));
@@ -275,6 +453,12 @@ class GrpcClient final : public ClientEnd {
   }
 
  private:
+  absl::StatusOr<Figures> RunCalls(const Cell& cell, double seconds) {
+    calls_.clear();
+    for (uint32_t i = 0; i < cell.outstanding; ++i) calls_.push_back(MakeCall(cell));
+    return cell.outstanding == 1 ? Timed(seconds) : Rate(seconds);
+  }
+
   std::unique_ptr<ClientCall> MakeCall(const Cell& cell) {
     if (cell.pattern == Pattern::kBulk) return std::make_unique<FetchCall>(generic_.get(), &queue_);
     return std::make_unique<EchoCall>(stub_.get(), &queue_, std::string(cell.bytes, 'x'));
@@ -332,7 +516,10 @@ class GrpcClient final : public ClientEnd {
 
 std::string WhyNotGrpc(const Cell& cell, const PerfPath& path) {
   if (path.kind() == PathKind::kVerbs) return "gRPC does not go over RDMA";
-  if (cell.pattern == Pattern::kUnary || cell.pattern == Pattern::kBulk) return "";
+  if (cell.pattern == Pattern::kUnary || cell.pattern == Pattern::kStream ||
+      cell.pattern == Pattern::kBulk) {
+    return "";
+  }
   if (cell.pattern == Pattern::kBulkChecked) return "gRPC has no checksum of its own";
   return "gRPC is measured by calls";
 }

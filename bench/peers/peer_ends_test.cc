@@ -43,7 +43,7 @@ TEST(SocketEndsTest, EveryCellOfTheirsYieldsFiguresTwice) {
   for (const char* path : {"shm", "tcp"}) {
     for (const SocketStyle style :
          {SocketStyle::kCoalescing, SocketStyle::kSingle, SocketStyle::kBlocking}) {
-      for (const Pattern pattern : {Pattern::kUnary, Pattern::kStream, Pattern::kBulk}) {
+      for (const Pattern pattern : {Pattern::kUnary, Pattern::kMessages, Pattern::kBulk}) {
         for (const uint32_t bytes : {0u, 64u, 300'000u}) {
           for (const uint32_t outstanding : {1u, 64u}) {
             const Cell cell = {pattern, bytes, outstanding};

@@ -46,7 +46,7 @@ struct Exchange {
 Exchange ExchangeOf(const Cell& cell) {
   const size_t bytes = std::max<size_t>(cell.bytes, 1);
   switch (cell.pattern) {
-    case Pattern::kStream:
+    case Pattern::kMessages:
       return {bytes, kConfirmationBytes, ConfirmEvery(cell)};
     case Pattern::kBulk:
       return {kBulkRequestBytes, bytes, 1};
@@ -341,6 +341,9 @@ std::string WhyNotSockets(SocketStyle style, const Cell& cell, const PerfPath& p
   if (cell.pattern == Pattern::kBulkChecked) return "sockets have no checksum of their own";
   if (cell.pattern == Pattern::kRead || cell.pattern == Pattern::kWrite) {
     return "sockets have nothing one-sided";
+  }
+  if (cell.pattern == Pattern::kStream || cell.pattern == Pattern::kCoroutine) {
+    return "sockets have no calls: unary and messages are what they have of this";
   }
   if (style == SocketStyle::kBlocking && cell.outstanding > 1) {
     return "blocking sockets have one request outstanding";

@@ -41,7 +41,7 @@ const char* TestFor(const Cell& cell) {
   switch (cell.pattern) {
     case Pattern::kUnary:
       return "ucp_am_lat";
-    case Pattern::kStream:
+    case Pattern::kMessages:
       return "ucp_am_bw";
     case Pattern::kRead:
       return "ucp_get";
@@ -180,7 +180,8 @@ class UcxClient final : public ClientEnd {
     // A round trip is there and back; one way is what its program tells. A read's is the whole.
     const double ways = cell.pattern == Pattern::kUnary ? 2 : 1;
     figures.per_s /= ways;
-    if (cell.pattern != Pattern::kStream) figures.latency_us[kMedianIndex] = ways * result->p50_us;
+    if (cell.pattern != Pattern::kMessages)
+      figures.latency_us[kMedianIndex] = ways * result->p50_us;
     return figures;
   }
 
@@ -253,14 +254,15 @@ std::string WhyNotUcx(const Cell& cell, const PerfPath& path) {
   // First: without the program there is one reason for all cells.
   if (!IsInstalled()) return "ucx_perftest is not installed (Debian's ucx-utils)";
   if (path.kind() == PathKind::kVerbs) return "UCX is compared on shm and tcp only";
-  if (cell.pattern == Pattern::kBulk || cell.pattern == Pattern::kBulkChecked) {
+  if (cell.pattern == Pattern::kBulk || cell.pattern == Pattern::kBulkChecked ||
+      cell.pattern == Pattern::kStream || cell.pattern == Pattern::kCoroutine) {
     return "ucx_perftest has no calls";
   }
   if (cell.pattern == Pattern::kUnary && cell.outstanding > 1) {
     return "ucx_perftest has no replies to more than one message at a time";
   }
-  if (cell.pattern == Pattern::kStream && cell.outstanding == 1) {
-    return "ucx_perftest confirms no message of a stream";
+  if (cell.pattern == Pattern::kMessages && cell.outstanding == 1) {
+    return "ucx_perftest confirms no message";
   }
   if (cell.bytes == 0) return "ucx_perftest has no empty messages in all its tests";
   return "";

@@ -35,7 +35,7 @@ class Fabrics {
       : options_(options), listens_(listens) {}
 
   absl::StatusOr<RawFabric*> For(const Cell& cell) {
-    const bool sends = cell.pattern == Pattern::kUnary || cell.pattern == Pattern::kStream;
+    const bool sends = cell.pattern == Pattern::kUnary || cell.pattern == Pattern::kMessages;
     return OfSize(sends ? std::max(cell.bytes, kControlBytes) : kControlBytes);
   }
 
@@ -88,7 +88,7 @@ class RawClient final : public ClientEnd {
     switch (cell_.pattern) {
       case Pattern::kUnary:
         return fabric_->SendData(RawKind::kEcho, MessageBytes(cell_));
-      case Pattern::kStream:
+      case Pattern::kMessages:
         return fabric_->SendData(RawKind::kOneWay, MessageBytes(cell_));
       case Pattern::kBulk:
       case Pattern::kBulkChecked:
@@ -97,6 +97,9 @@ class RawClient final : public ClientEnd {
         return StartTransfer([this](size_t at) { return fabric_->Read(at, cell_.bytes); });
       case Pattern::kWrite:
         return StartTransfer([this](size_t at) { return fabric_->Write(at, cell_.bytes); });
+      case Pattern::kCoroutine:
+      case Pattern::kStream:
+        break;  // end_kinds.cc has none of them
     }
     return false;
   }
@@ -167,7 +170,7 @@ class RawClient final : public ClientEnd {
     const double per_second = rate.PerSecond();
     // The last few messages of a stream are too few for a confirmation.
     const uint64_t unconfirmed =
-        cell_.pattern == Pattern::kStream ? uint64_t{ConfirmEvery(cell_)} - 1 : 0;
+        cell_.pattern == Pattern::kMessages ? uint64_t{ConfirmEvery(cell_)} - 1 : 0;
     while (healthy() && outstanding > unconfirmed) take();
     return per_second;
   }

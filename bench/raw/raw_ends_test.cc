@@ -70,7 +70,7 @@ class RawEndsTest : public testing::TestWithParam<PerfPath> {
   // Each pattern, and each size of messages, which have a fabric of their own.
   static std::vector<Cell> Cells() {
     return *CellsOnly(
-        "unary:0:8,unary:64,unary:4Ki:64,unary:64Ki:8,unary:1Mi:1,stream:300,stream:1Mi:8,"
+        "unary:0:8,unary:64,unary:4Ki:64,unary:64Ki:8,unary:1Mi:1,messages:300,messages:1Mi:8,"
         "bulk:64,bulk:1Mi:8,read:300,write:64,write:1Mi:8");
   }
 

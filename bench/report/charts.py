@@ -9,7 +9,8 @@ Row = collections.namedtuple("Row", "title note charts")
 _SMALL = 64      # bytes
 _DEEP = 8        # outstanding, where bandwidth is meant
 _PATTERN_TITLES = {
-    "unary": "calls (unary)", "stream": "messages one way (stream)", "bulk": "bulk in calls",
+    "unary": "calls (unary)", "stream": "messages of a stream", "messages": "bare messages one way",
+    "bulk": "bulk in calls",
     "read": "one-sided reads", "write": "one-sided writes"}
 # Numbers outstanding whose speed relative to raw is drawn, and how they are called.
 _COMPARED = ((1, ""), (64, "64 outstanding"))
@@ -78,14 +79,14 @@ def _distribution(document, path):
 def _rate_by_outstanding(document, path):
     lines = {pattern: _series(document, path, pattern, "per_s", lambda key: key.outstanding,
                               lambda key: key.bytes == _SMALL)
-             for pattern in ("unary", "stream", "read")}
+             for pattern in ("unary", "stream", "messages", "read")}
     return _row("Rate by outstanding", "64 bytes.", lines, chart.outstanding_axis, "rate", units.rate)
 
 
 def _bandwidth_by_size(document, path):
     lines = {pattern: _series(document, path, pattern, "GBps", lambda key: key.bytes,
                               lambda key: key.outstanding == _DEEP and key.bytes > 0)
-             for pattern in ("bulk", "stream", "read", "write")}
+             for pattern in ("bulk", "messages", "read", "write")}
     return _row("Bandwidth by size", "8 outstanding.", lines, chart.size_axis, "bandwidth",
                 units.bandwidth)
 

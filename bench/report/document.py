@@ -16,7 +16,7 @@ VERSION = 1
 Key = collections.namedtuple("Key", "path pattern bytes outstanding kind")
 
 # In this order wherever there is a choice; others follow as they come. (So it is with kinds.KNOWN.)
-PATTERNS = ("unary", "stream", "bulk", "bulk_checked", "read", "write")
+PATTERNS = ("unary", "coroutine", "stream", "messages", "bulk", "bulk_checked", "read", "write")
 
 
 class BadDocument(Exception):

@@ -49,8 +49,9 @@ def value(paths=("shm", "tcp"), kinds=("raw", "weft"), noise=(1.0, 1.01, 0.99, 1
     keys = [document.Key(path, pattern, size, number, kind)
             for path in paths for pattern in PATTERNS for size in SIZES for number in NUMBERS
             for kind in kinds
-            if (size or pattern in ("unary", "stream")) and size * number <= 16 << 20
-            and (pattern, kind) != ("bulk_checked", "raw")]
+            if (size or pattern in ("unary", "coroutine", "stream", "messages"))
+            and size * number <= 16 << 20 and (pattern != "coroutine" or number == 1)
+            and not (kind == "raw" and pattern in ("coroutine", "stream", "bulk_checked"))]
     emulated = ("rxe", "siw")
     return {
         "format": document.FORMAT, "version": document.VERSION, "taken_at": "2026-11-21T04:00:00Z",

@@ -12,6 +12,8 @@ _SHORT = ["--quick", "--repeat=1", "--seconds=0.05"]
 ROWS = ("64 B round trip, p50", "64 B round trip, p99", "64 B round trip, p99.9",
         "64 B calls, 64 outstanding (raw: two messages)",
         "64 B messages in these calls (raw: one way)", "64 B messages one way, 64 outstanding",
+        "64 B of a stream there and back, p50 (raw: bare)",
+        "64 B of a stream one way (raw: bare messages)",
         "64 B one-sided read, p50", "64 B one-sided reads, 64 outstanding",
         "1 MiB one-sided writes", "1 MiB bulk in calls (raw: its best transfer)",
         "1 MiB bulk in calls, CRC32C (raw: no CRC)")

@@ -5,6 +5,7 @@ import io
 import unittest
 import xml.etree.ElementTree
 
+import interop_example
 import perf_smoke
 from gtest_lines import FAILED, PASSED, SKIPPED, Case, Follower, judge_program
 from report import Report
@@ -54,6 +55,31 @@ class Following(unittest.TestCase):
         cases = follow(["[ RUN      ] A.One", "no RDMA", "[  SKIPPED ] A.One (0 ms)"], 0)
         self.assertEqual([case.outcome for case in cases], [SKIPPED, FAILED])
         self.assertIn("no RDMA", cases[1].text)
+
+
+class InteropLines(unittest.TestCase):
+    good = ["verbs  empty_unary                   ok", "verbs  ping_pong                     ok",
+            "2 passed, 0 failed"]
+
+    def outcomes(self, lines, status):
+        return [(case.name, case.outcome)
+                for case in interop_example.cases_of("verbs", lines, status)]
+
+    def test_each_scenario_is_a_case(self):
+        self.assertEqual(self.outcomes(self.good, 0), [("Interop.empty_unary", PASSED),
+                                                       ("Interop.ping_pong", PASSED)])
+
+    def test_one_that_failed_is_told_with_what_was_said(self):
+        lines = [self.good[0], "verbs  ping_pong                     FAILED", "       wrong bytes",
+                 "1 passed, 1 failed"]
+        cases = interop_example.cases_of("verbs", lines, 1)
+        self.assertEqual([case.outcome for case in cases], [PASSED, FAILED])
+        self.assertIn("wrong bytes", cases[1].text)
+
+    def test_a_client_that_does_not_count_all_of_them_fails(self):
+        for lines, status in ((self.good[:2], 0), (self.good[1:], 0), (self.good, None),
+                              (self.good, 134), ([], 0), (["0 passed, 0 failed"], 0)):
+            self.assertEqual(self.outcomes(lines, status)[-1], ("Interop.RunsToItsEnd", FAILED))
 
 
 class ATableOfPerf(unittest.TestCase):

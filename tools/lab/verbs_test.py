@@ -2,7 +2,7 @@
 """Runs tests over verbs in the lab, on Soft-RoCE and then on Soft-iWARP, and counts their cases.
 
     verbs_test.py [--device rxe,siw] [--program PATH[:PARTS]]... [--kv FOLDER]
-                  [--perf PROGRAM] [--devices-command SCRIPT WEFT]
+                  [--interop FOLDER] [--perf PROGRAM] [--devices-command SCRIPT WEFT]
 
 Bazel gives the programs (//tools/lab:verbs_test); `./dev lab test` is this with Bazel's `run`. In
 each program the tests with "verbs" in their name count. Where there can be no lab, the one case is
@@ -19,6 +19,7 @@ import devices_command
 import gtest_lines
 import host
 import image
+import interop_example
 import kv_example
 import lab
 import pair
@@ -51,6 +52,7 @@ def parse(arguments):
     parser.add_argument("--program", action="append", default=[], dest="programs",
                         type=parse_program, metavar="PATH[:PARTS]")
     parser.add_argument("--kv", help="folder of kv_server and kv_client")
+    parser.add_argument("--interop", help="folder of interop_server and interop_client")
     parser.add_argument("--perf", help="weft_perf, for a run as short as it can be")
     parser.add_argument("--devices-command", nargs=2, metavar=("SCRIPT", "WEFT"),
                         help="shows what `weft devices` says")
@@ -100,6 +102,12 @@ class DeviceRun:
                                 run.address(1), "verbs")
         self._tell(self._device + ".kv", list(cases), started)
 
+    def run_interop(self, programs):
+        started = time.monotonic()
+        cases = interop_example.play(self._machine, os.path.realpath(programs), self._env,
+                                     run.address(1), "verbs")
+        self._tell(self._device + ".interop", cases, started)
+
     def run_perf(self, program):
         started = time.monotonic()
         case = perf_smoke.play(self._machine, os.path.realpath(program), self._env, self._device)
@@ -131,6 +139,8 @@ def run_device(device, options, machines, report):
                 tests.run_program(program, parts)
             if options.kv:
                 tests.run_kv(options.kv)
+            if options.interop:
+                tests.run_interop(options.interop)
             if options.perf:
                 tests.run_perf(options.perf)
             if options.devices_command:

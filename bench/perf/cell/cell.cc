@@ -15,9 +15,10 @@ namespace weft::bench {
 namespace {
 
 constexpr std::pair<Pattern, std::string_view> kPatterns[] = {
-    {Pattern::kUnary, "unary"}, {Pattern::kStream, "stream"},
-    {Pattern::kBulk, "bulk"},   {Pattern::kBulkChecked, "bulk_checked"},
-    {Pattern::kRead, "read"},   {Pattern::kWrite, "write"},
+    {Pattern::kUnary, "unary"},   {Pattern::kCoroutine, "coroutine"},
+    {Pattern::kStream, "stream"}, {Pattern::kMessages, "messages"},
+    {Pattern::kBulk, "bulk"},     {Pattern::kBulkChecked, "bulk_checked"},
+    {Pattern::kRead, "read"},     {Pattern::kWrite, "write"},
 };
 // Nothing, a cache line, a small record, a page and around it, and what is bound by bandwidth.
 constexpr uint32_t kSizes[] = {0, 64, 300, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 1 << 20};
@@ -140,8 +141,11 @@ absl::StatusOr<Cell> CellNamed(std::string_view name) {
 }
 
 std::string WhyNoCell(const Cell& cell) {
-  const bool moves_memory = cell.pattern != Pattern::kUnary && cell.pattern != Pattern::kStream;
+  const bool moves_memory = cell.pattern >= Pattern::kBulk;
   if (moves_memory && cell.bytes == 0) return "there is no one-sided transfer of 0 bytes";
+  if (cell.pattern == Pattern::kCoroutine && cell.outstanding > 1) {
+    return "a coroutine awaits one call at a time";
+  }
   if (uint64_t{cell.bytes} * cell.outstanding > kRegionBytes) {
     return StrCat("more outstanding than the ", SizeName(kRegionBytes), " of memory hold");
   }

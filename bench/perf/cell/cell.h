@@ -3,9 +3,12 @@
 //
 //   unary         requests with that many bytes, each answered by a reply with as many. Raw: two
 //                 bare messages; Weft: a call, protobuf both ways. Counted are pairs.
-//   stream        messages in one direction over a Connection (raw: bare sends), confirmed when
-//                 half of the outstanding have arrived. Counted are messages. (Streams of calls are
-//                 not measured: they do not exist yet.)
+//   coroutine     unary, by a coroutine that awaits each call; alone only. Not raw's.
+//   stream        messages of one call's stream, protobuf. With one outstanding, there and back;
+//                 with more, in one direction, confirmed when half of the outstanding have been
+//                 read. Counted are pairs and messages. Not raw's.
+//   messages      the same in one direction over a Connection, without calls (raw: bare sends).
+//                 With one outstanding, the way back is an empty confirmation.
 //   bulk          calls whose reply carries that many bytes of weft.Bulk: the client lends memory,
 //                 the server writes there and then replies. Raw: the same two messages and the same
 //                 one-sided write, by hand.
@@ -30,11 +33,13 @@ namespace weft::bench {
 
 enum class Pattern : uint8_t {
   kUnary = 1,
-  kStream = 2,
-  kBulk = 3,
-  kBulkChecked = 4,
-  kRead = 5,
-  kWrite = 6,
+  kCoroutine = 2,
+  kStream = 3,
+  kMessages = 4,
+  kBulk = 5,
+  kBulkChecked = 6,
+  kRead = 7,
+  kWrite = 8,
 };
 
 struct Cell {
@@ -56,8 +61,8 @@ inline constexpr uint32_t kRegionBytes = 16 << 20;
 // What a connection allows of calls and operations by default (ChannelOptions, LinkOptions), both.
 inline constexpr uint32_t kMaxOutstanding = 128;
 
-// How many messages of a stream are confirmed at once: so that the other half is on the way while
-// the confirmation is.
+// How many messages in one direction are confirmed at once: so that the other half is on the way
+// while the confirmation is.
 inline uint32_t ConfirmEvery(const Cell& cell) {
   return cell.outstanding < 2 ? 1 : cell.outstanding / 2;
 }

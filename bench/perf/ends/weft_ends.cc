@@ -7,8 +7,10 @@
 #include "absl/status/status.h"
 #include "bench/perf/cell/perf_path.h"
 #include "bench/perf/cell/places.h"
+#include "bench/perf/ends/bare_messages.h"
 #include "bench/perf/ends/bulk_calls.h"
 #include "bench/perf/ends/call_loops.h"
+#include "bench/perf/ends/call_streams.h"
 #include "bench/perf/ends/echo_service.h"
 #include "bench/perf/ends/one_sided.h"
 #include "bench/perf/ends/perf.pb.h"
@@ -16,7 +18,6 @@
 #include "bench/perf/ends/pipe.h"
 #include "bench/perf/ends/polled_server.h"
 #include "bench/perf/ends/run_clock.h"
-#include "bench/perf/ends/streams.h"
 #include "core/clock.h"
 #include "core/histogram.h"
 #include "core/status.h"
@@ -27,6 +28,7 @@
 #include "rpc/server/server_bulk.h"
 #include "transport/engine.h"
 #include "transport/network.h"
+#include "weft/coroutine.h"
 
 namespace weft::bench {
 namespace {
@@ -64,6 +66,9 @@ class PerfService final : public EchoService {
     (void)request;
     *reply->mutable_memory() = exported_->handle();
     return absl::OkStatus();
+  }
+  void StartTalk(ServerReaderWriter<TalkMessage, TalkMessage> stream) override {
+    AnswerTalk(std::move(stream));
   }
   // The reply leaves when the bytes are there.
   absl::Status Fetch(ServerContext& context, const FetchRequest& request,
@@ -105,28 +110,28 @@ class WeftServer final : public ServerEnd {
     server_options.link = link;
     WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
     WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server));
-    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kExternal));
-    WEFT_ASSIGN_OR_RETURN(streams_, StreamReceiver::Open(std::move(stream_engine), link));
+    WEFT_ASSIGN_OR_RETURN(auto message_engine, OpenEngine(EngineOptions::Drive::kExternal));
+    WEFT_ASSIGN_OR_RETURN(messages_, MessageReceiver::Open(std::move(message_engine), link));
     WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, polled_.address()));
-    return WriteLine(options.peer_fd, streams_->address());
+    return WriteLine(options.peer_fd, messages_->address());
   }
   ~WeftServer() override { service_.GiveMemoryBack(); }
 
   absl::Status Serve(const Cell& cell) override {
-    if (cell.pattern == Pattern::kStream) return streams_->Serve(cell);
+    if (cell.pattern == Pattern::kMessages) return messages_->Serve(cell);
     while (!service_.TakeOver()) polled_.Poll();
     return absl::OkStatus();
   }
   void Rest() override {
     while (polled_.Poll() > 0) {
     }
-    streams_->Rest();
+    messages_->Rest();
   }
 
  private:
   PerfService service_;
   PolledServer polled_;
-  std::unique_ptr<StreamReceiver> streams_;
+  std::unique_ptr<MessageReceiver> messages_;
 };
 
 // --- client -------------------------------------------------------------------------------------
@@ -136,7 +141,7 @@ class WeftClient final : public ClientEnd {
   absl::Status Open(const WorkloadOptions& options) {
     const LinkOptions link = LinkOver(options.path);
     WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
-    WEFT_ASSIGN_OR_RETURN(const std::string stream_address, ReadLine(options.peer_fd));
+    WEFT_ASSIGN_OR_RETURN(const std::string message_address, ReadLine(options.peer_fd));
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
     channel_options.link = link;
@@ -146,13 +151,13 @@ class WeftClient final : public ClientEnd {
     WEFT_RETURN_IF_ERROR(stub_->Lend({}, &lent, {.timeout_us = kPatienceUs}));
     WEFT_ASSIGN_OR_RETURN(one_sided_, OneSided::Open(*channel_, lent.memory()));
     WEFT_ASSIGN_OR_RETURN(bulk_, BulkCalls::Open(*channel_));
-    WEFT_ASSIGN_OR_RETURN(auto stream_engine, OpenEngine(EngineOptions::Drive::kCaller));
-    WEFT_ASSIGN_OR_RETURN(streams_,
-                          StreamSender::Open(std::move(stream_engine), stream_address, link));
+    WEFT_ASSIGN_OR_RETURN(auto message_engine, OpenEngine(EngineOptions::Drive::kCaller));
+    WEFT_ASSIGN_OR_RETURN(messages_,
+                          MessageSender::Open(std::move(message_engine), message_address, link));
     return absl::OkStatus();
   }
   ~WeftClient() override {
-    streams_.reset();
+    messages_.reset();
     bulk_.reset();
     one_sided_.reset();
     channel_.reset();
@@ -160,7 +165,7 @@ class WeftClient final : public ClientEnd {
   }
 
   absl::StatusOr<Figures> Run(const Cell& cell, double seconds) override {
-    if (cell.pattern == Pattern::kStream) return streams_->Run(cell, seconds);
+    if (cell.pattern == Pattern::kMessages) return messages_->Run(cell, seconds);
     WEFT_ASSIGN_OR_RETURN(const Figures figures, RunCalls(cell, seconds));
     EndRunMessage reply;
     WEFT_RETURN_IF_ERROR(stub_->EndRun({}, &reply, {.timeout_us = kPatienceUs}));
@@ -171,7 +176,7 @@ class WeftClient final : public ClientEnd {
     while (engine_->Poll() > 0) {
     }
     CoreOf(*engine_).Leave();
-    streams_->Rest();
+    messages_->Rest();
   }
 
  private:
@@ -179,13 +184,17 @@ class WeftClient final : public ClientEnd {
     switch (cell.pattern) {
       case Pattern::kUnary:
         return cell.outstanding == 1 ? RoundTrips(cell, seconds) : Rate(cell, seconds);
+      case Pattern::kCoroutine:
+        return RoundTripsByCoroutine(cell, seconds);
+      case Pattern::kStream:
+        return RunCallStream(*engine_, *stub_, cell, seconds);
       case Pattern::kBulk:
       case Pattern::kBulkChecked:
         return bulk_->Run(cell, seconds);
       case Pattern::kRead:
       case Pattern::kWrite:
         return Transfers(cell, seconds);
-      case Pattern::kStream:
+      case Pattern::kMessages:
         break;
     }
     return absl::UnimplementedError(StrCat("no calls make up ", NameOf(cell)));
@@ -206,6 +215,26 @@ class WeftClient final : public ClientEnd {
       if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
       start_ns = end_ns;
     }
+    return FiguresOf(latency);
+  }
+
+  absl::StatusOr<Figures> RoundTripsByCoroutine(const Cell& cell, double seconds) {
+    LatencyHistogram latency;
+    EchoMessage request, reply;
+    request.set_payload(std::string(cell.bytes, 'x'));
+    const auto round_trips = [&]() -> Task<absl::Status> {
+      const RunClock run(seconds);
+      uint64_t start_ns = Clock::Real().NowNs();
+      absl::Status status;
+      while (status.ok() && !(run.IsOver(start_ns) && latency.count() > 0)) {
+        status = co_await stub_->CoEcho(request, &reply);
+        const uint64_t end_ns = Clock::Real().NowNs();
+        if (run.IsCounted(start_ns)) latency.Record(end_ns - start_ns);
+        start_ns = end_ns;
+      }
+      co_return status;
+    };
+    WEFT_RETURN_IF_ERROR(Wait(*engine_, round_trips()));
     return FiguresOf(latency);
   }
 
@@ -263,7 +292,7 @@ class WeftClient final : public ClientEnd {
   std::unique_ptr<Perf::Stub> stub_;
   std::unique_ptr<OneSided> one_sided_;
   std::unique_ptr<BulkCalls> bulk_;
-  std::unique_ptr<StreamSender> streams_;
+  std::unique_ptr<MessageSender> messages_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The two ends of the Weft legs: calls, bulk and one-sided transfers through the public API, and
-// streams of messages over a connection of their own.
+// bare messages over a connection of their own.
 //
 // The client drives its engine itself while it waits; the server busy polls an external engine
 // while a run lasts. So both are on the fastest way that the library has.

@@ -13,7 +13,11 @@ namespace weft::bench {
 namespace {
 
 std::string WhyNotRaw(const Cell& cell, const PerfPath&) {
-  return cell.pattern == Pattern::kBulkChecked ? "raw transfers have no checksum" : "";
+  if (cell.pattern == Pattern::kBulkChecked) return "raw transfers have no checksum";
+  if (cell.pattern == Pattern::kStream || cell.pattern == Pattern::kCoroutine) {
+    return "raw libfabric has no calls: unary and messages are what it has of this";
+  }
+  return "";
 }
 
 std::string WhyNotWeft(const Cell&, const PerfPath&) { return ""; }

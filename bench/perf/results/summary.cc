@@ -34,20 +34,22 @@ struct Row {
 
 constexpr Cell kAlone = {Pattern::kUnary, 64, 1};
 constexpr Cell kMany = {Pattern::kUnary, 64, 64};
-constexpr Cell kOneWay = {Pattern::kStream, 64, 64};
+constexpr Cell kStreamAlone = {Pattern::kStream, 64, 1};
+constexpr Cell kStreamOneWay = {Pattern::kStream, 64, 64};
+constexpr Cell kOneWay = {Pattern::kMessages, 64, 64};
 constexpr Cell kRead = {Pattern::kRead, 64, 1};
 constexpr Cell kReads = {Pattern::kRead, 64, 64};
 constexpr Cell kBulk = {Pattern::kBulk, 1 << 20, 8};
 constexpr Cell kBulkChecked = {Pattern::kBulkChecked, 1 << 20, 8};
 constexpr Cell kLargeWrites = {Pattern::kWrite, 1 << 20, 8};
 constexpr Cell kLargeReads = {Pattern::kRead, 1 << 20, 8};
-constexpr Cell kLargeStream = {Pattern::kStream, 1 << 20, 8};
+constexpr Cell kLargeMessages = {Pattern::kMessages, 1 << 20, 8};
 
 const std::vector<Row>& Rows() {
   using Kind = Goal::Kind;
   // What one byte of payload can be moved by.
   static const auto* transfers = new std::vector<Figure>{
-      {kLargeWrites, "GBps"}, {kLargeReads, "GBps"}, {kLargeStream, "GBps"}};
+      {kLargeWrites, "GBps"}, {kLargeReads, "GBps"}, {kLargeMessages, "GBps"}};
   static const auto* rows = new std::vector<Row>{
       {"64 B round trip, p50",
        "us",
@@ -82,6 +84,20 @@ const std::vector<Row>& Rows() {
        {kOneWay, "per_s"},
        1,
        {}},
+      {"64 B of a stream there and back, p50 (raw: bare)",
+       "us",
+       1,
+       {{kAlone, "p50_us"}},
+       {kStreamAlone, "p50_us"},
+       1,
+       {}},
+      {"64 B of a stream one way (raw: bare messages)",
+       "M/s",
+       1e-6,
+       {{kOneWay, "per_s"}},
+       {kStreamOneWay, "per_s"},
+       1,
+       {{"shm", Kind::kAtLeast, 15}}},
       {"64 B one-sided read, p50",
        "us",
        1,

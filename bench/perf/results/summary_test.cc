@@ -9,7 +9,7 @@ namespace {
 
 constexpr Cell kAlone = {Pattern::kUnary, 64, 1};
 constexpr Cell kMany = {Pattern::kUnary, 64, 64};
-constexpr Cell kOneWay = {Pattern::kStream, 64, 64};
+constexpr Cell kOneWay = {Pattern::kMessages, 64, 64};
 constexpr Cell kBulk = {Pattern::kBulk, 1 << 20, 8};
 
 class SummaryTest : public testing::Test {
@@ -95,7 +95,7 @@ TEST_F(SummaryTest, BulkIsMeasuredAgainstWhateverRawDoesBest) {
   AddGBps("tcp", "raw", {Pattern::kRead, 1 << 20, 8}, 4);
   EXPECT_DOUBLE_EQ(*Line("tcp", kBulkRow).ratio, 1);
   EXPECT_EQ(Line("tcp", kBulkRow).holds, true);
-  AddGBps("tcp", "raw", {Pattern::kStream, 1 << 20, 8}, 8);
+  AddGBps("tcp", "raw", {Pattern::kMessages, 1 << 20, 8}, 8);
   EXPECT_DOUBLE_EQ(*Line("tcp", kBulkRow).raw, 8);
   EXPECT_EQ(Line("tcp", kBulkRow).holds, false);
 }

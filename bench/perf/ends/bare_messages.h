@@ -21,12 +21,12 @@
 
 namespace weft::bench {
 
-class StreamReceiver final : private Acceptor, private ConnectionHandler {
+class MessageReceiver final : private Acceptor, private ConnectionHandler {
  public:
   // `engine`: in external mode.
-  static absl::StatusOr<std::unique_ptr<StreamReceiver>> Open(std::unique_ptr<Engine> engine,
-                                                              const LinkOptions& link);
-  ~StreamReceiver();
+  static absl::StatusOr<std::unique_ptr<MessageReceiver>> Open(std::unique_ptr<Engine> engine,
+                                                               const LinkOptions& link);
+  ~MessageReceiver();
 
   const std::string& address() const { return listener_->address(); }
   // Until the run is over.
@@ -34,7 +34,7 @@ class StreamReceiver final : private Acceptor, private ConnectionHandler {
   void Rest();
 
  private:
-  explicit StreamReceiver(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  explicit MessageReceiver(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
   void OnOpen(Connection& connection) override { connection_ = &connection; }
@@ -52,19 +52,19 @@ class StreamReceiver final : private Acceptor, private ConnectionHandler {
   bool over_ = false;
 };
 
-class StreamSender final : private ConnectionHandler {
+class MessageSender final : private ConnectionHandler {
  public:
   // `engine`: in caller mode.
-  static absl::StatusOr<std::unique_ptr<StreamSender>> Open(std::unique_ptr<Engine> engine,
-                                                            const std::string& address,
-                                                            const LinkOptions& link);
-  ~StreamSender();
+  static absl::StatusOr<std::unique_ptr<MessageSender>> Open(std::unique_ptr<Engine> engine,
+                                                             const std::string& address,
+                                                             const LinkOptions& link);
+  ~MessageSender();
 
   absl::StatusOr<Figures> Run(const Cell& cell, double seconds);
   void Rest();
 
  private:
-  explicit StreamSender(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  explicit MessageSender(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 
   void OnOpen(Connection& connection) override { connection_ = &connection; }
   void OnMessage(Connection& connection, ByteSpan message) override;

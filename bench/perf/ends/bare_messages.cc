@@ -1,4 +1,4 @@
-#include "bench/perf/ends/streams.h"
+#include "bench/perf/ends/bare_messages.h"
 
 #include <utility>
 
@@ -23,9 +23,9 @@ void PollWhileBusy(Engine& engine) {
 
 // --- receiver -----------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<StreamReceiver>> StreamReceiver::Open(std::unique_ptr<Engine> engine,
-                                                                     const LinkOptions& link) {
-  std::unique_ptr<StreamReceiver> receiver(new StreamReceiver(std::move(engine)));
+absl::StatusOr<std::unique_ptr<MessageReceiver>> MessageReceiver::Open(
+    std::unique_ptr<Engine> engine, const LinkOptions& link) {
+  std::unique_ptr<MessageReceiver> receiver(new MessageReceiver(std::move(engine)));
   ListenOptions options;
   options.link = link;
   WEFT_ASSIGN_OR_RETURN(receiver->listener_,
@@ -33,16 +33,16 @@ absl::StatusOr<std::unique_ptr<StreamReceiver>> StreamReceiver::Open(std::unique
   return receiver;
 }
 
-StreamReceiver::~StreamReceiver() {
+MessageReceiver::~MessageReceiver() {
   listener_.reset();
   engine_.reset();  // closes the connection, which still tells this object
 }
 
-absl::StatusOr<ConnectionHandler*> StreamReceiver::OnIncoming(Connection&) {
+absl::StatusOr<ConnectionHandler*> MessageReceiver::OnIncoming(Connection&) {
   return static_cast<ConnectionHandler*>(this);
 }
 
-void StreamReceiver::OnMessage(Connection&, ByteSpan message) {
+void MessageReceiver::OnMessage(Connection&, ByteSpan message) {
   if (message.size() != cell_.bytes) {
     over_ = true;
   } else if (++unconfirmed_ == ConfirmEvery(cell_)) {
@@ -52,19 +52,19 @@ void StreamReceiver::OnMessage(Connection&, ByteSpan message) {
   }
 }
 
-void StreamReceiver::OnClosed(Connection&, const absl::Status& why) {
+void MessageReceiver::OnClosed(Connection&, const absl::Status& why) {
   connection_ = nullptr;
   status_ = why;
 }
 
-void StreamReceiver::Confirm() {
+void MessageReceiver::Confirm() {
   while (owed_ > 0 && connection_ != nullptr && connection_->Reserve(0).ok()) {
     connection_->Commit(0);
     --owed_;
   }
 }
 
-absl::Status StreamReceiver::Serve(const Cell& cell) {
+absl::Status MessageReceiver::Serve(const Cell& cell) {
   cell_ = cell;
   over_ = false;
   while (!over_ && status_.ok()) {
@@ -74,14 +74,14 @@ absl::Status StreamReceiver::Serve(const Cell& cell) {
   return status_;
 }
 
-void StreamReceiver::Rest() { PollWhileBusy(*engine_); }
+void MessageReceiver::Rest() { PollWhileBusy(*engine_); }
 
 // --- sender -------------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<StreamSender>> StreamSender::Open(std::unique_ptr<Engine> engine,
-                                                                 const std::string& address,
-                                                                 const LinkOptions& link) {
-  std::unique_ptr<StreamSender> sender(new StreamSender(std::move(engine)));
+absl::StatusOr<std::unique_ptr<MessageSender>> MessageSender::Open(std::unique_ptr<Engine> engine,
+                                                                   const std::string& address,
+                                                                   const LinkOptions& link) {
+  std::unique_ptr<MessageSender> sender(new MessageSender(std::move(engine)));
   ConnectOptions options;
   options.link = link;
   EngineCore& driven = CoreOf(*sender->engine_);
@@ -94,27 +94,27 @@ absl::StatusOr<std::unique_ptr<StreamSender>> StreamSender::Open(std::unique_ptr
   return sender;
 }
 
-StreamSender::~StreamSender() { engine_.reset(); }
+MessageSender::~MessageSender() { engine_.reset(); }
 
-void StreamSender::OnMessage(Connection&, ByteSpan) { ++confirmations_; }
+void MessageSender::OnMessage(Connection&, ByteSpan) { ++confirmations_; }
 
-void StreamSender::OnClosed(Connection&, const absl::Status& why) {
+void MessageSender::OnClosed(Connection&, const absl::Status& why) {
   connection_ = nullptr;
   status_ = why;
 }
 
-bool StreamSender::Send(size_t bytes) {
+bool MessageSender::Send(size_t bytes) {
   if (!open() || !connection_->Reserve(bytes).ok()) return false;
   connection_->Commit(bytes);
   return true;
 }
 
-void StreamSender::SendSurely(size_t bytes) {
+void MessageSender::SendSurely(size_t bytes) {
   while (open() && !Send(bytes)) engine_->Poll();
   if (open()) connection_->Flush();
 }
 
-absl::StatusOr<Figures> StreamSender::Run(const Cell& cell, double seconds) {
+absl::StatusOr<Figures> MessageSender::Run(const Cell& cell, double seconds) {
   CoreOf(*engine_).Enter();
   Figures figures;
   if (cell.outstanding == 1) {
@@ -128,7 +128,7 @@ absl::StatusOr<Figures> StreamSender::Run(const Cell& cell, double seconds) {
   return figures;
 }
 
-Figures StreamSender::OneByOne(const Cell& cell, double seconds) {
+Figures MessageSender::OneByOne(const Cell& cell, double seconds) {
   LatencyHistogram latency;
   const RunClock run(seconds);
   uint64_t start_ns = Clock::Real().NowNs();
@@ -143,7 +143,7 @@ Figures StreamSender::OneByOne(const Cell& cell, double seconds) {
   return FiguresOf(latency);
 }
 
-double StreamSender::Rate(const Cell& cell, double seconds) {
+double MessageSender::Rate(const Cell& cell, double seconds) {
   RateCounter rate(seconds, cell.outstanding);
   const uint32_t group = ConfirmEvery(cell);
   uint64_t outstanding = 0;
@@ -171,7 +171,7 @@ double StreamSender::Rate(const Cell& cell, double seconds) {
   return per_second;
 }
 
-void StreamSender::Rest() {
+void MessageSender::Rest() {
   CoreOf(*engine_).Enter();
   PollWhileBusy(*engine_);
   CoreOf(*engine_).Leave();
