@@ -430,13 +430,12 @@ void ClientCalls::PumpCalls() {
 void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
   WEFT_DCHECK(connection_ == &connection && connection.state() == Connection::State::kOpen);
   if (!IsOkReply(message)) [[unlikely]]
-    return OnOtherFrame(message);
+    return IsStreamKind(CallFrameKindOf(message)) ? OnStreamFrame(message) : OnOtherFrame(message);
   OnOkReply(message);
 }
 
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
-  if (IsStreamKind(kind)) return OnStreamFrame(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
   if (kind != static_cast<uint16_t>(CallFrameKind::kReply) && kind != kReplyWithExtras) {
     return ProtocolError("neither a reply nor a release");

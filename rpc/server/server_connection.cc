@@ -150,8 +150,9 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
 
 void ServerConnection::OnMessage(Connection&, ByteSpan message) {
   WEFT_DCHECK(connection_ != nullptr);
-  if (CallFrameKindOf(message) != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
-    return OnOtherFrame(message);
+  const uint16_t kind = CallFrameKindOf(message);
+  if (kind != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
+    return IsStreamKind(kind) ? OnStreamFrame(message) : OnOtherFrame(message);
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
   if (ServerCall* const call = TakeSlot(header.id); call != nullptr) [[likely]]
@@ -160,7 +161,6 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
-  if (IsStreamKind(kind)) return OnStreamFrame(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
   const bool has_extras = (kind & kExtrasBit) != 0;
   const uint32_t windows = static_cast<uint32_t>(kind & ~kExtrasBit) >> 8;

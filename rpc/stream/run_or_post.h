@@ -15,6 +15,11 @@ namespace weft {
 // Posts `task` in a later turn, when there is room. REQUIRES: in a turn.
 void PostInLaterTurn(EngineCore& engine, Function<void()> task);
 
+// This thread drives the engine, and nothing that it has posted for the stream is on its way.
+inline bool MayGoAhead(EngineCore& engine, const Stream& stream) {
+  return engine.OnEngine() && !stream.posted();
+}
+
 // Runs `task`, which does something with the stream, on the engine: here if this thread may drive
 // it, else posted behind what it has posted before. The stream is its caller's until then.
 template <class Task>

@@ -136,22 +136,21 @@ void Stream::RunCallbacksLater() {
 }
 
 void Stream::RunDue() {
-  for (int ran = 0;; ++ran) {
-    const bool due = read_ == Waiting::kDue || write_ == Waiting::kDue;
-    if (due && ran == kMostInARow) [[unlikely]] {
+  bool was_read = false;  // in turns, where both are due
+  for (int ran = 0; read_ == Waiting::kDue || write_ == Waiting::kDue; ++ran) {
+    if (ran == kMostInARow) [[unlikely]] {
       busy_ = false;
       return RunCallbacksLater();
     }
-    if (read_ == Waiting::kDue) {
+    was_read = read_ == Waiting::kDue && !(was_read && write_ == Waiting::kDue);
+    if (was_read) {
       read_ = Waiting::kNobody;
       Function<void(bool)> done = std::move(on_read_);
       done(read_ok_);
-    } else if (write_ == Waiting::kDue) {
+    } else {
       write_ = Waiting::kNobody;
       Function<void(bool)> done = std::move(on_write_);
       if (done) done(write_ok_);
-    } else {
-      break;
     }
   }
   busy_ = false;
@@ -207,7 +206,7 @@ StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool
   return StreamResult::kDone;
 }
 
-void Stream::BeginWrite(size_t bytes, bool last, Function<void(bool)> done) {
+void Stream::BeginWrite(size_t bytes, bool last, Function<void(bool)>&& done) {
   WEFT_CHECK(write_ == Waiting::kNobody);
   write_ = Waiting::kWaits;
   write_bytes_ = bytes;
@@ -223,7 +222,7 @@ void Stream::EndWrite(bool ok) {
 }
 
 void Stream::Write(const google::protobuf::MessageLite& message, bool last,
-                   Function<void(bool)> done) {
+                   Function<void(bool)>&& done) {
   const bool outermost = SetBusy();
   const StreamResult result = TryWrite(message, last);
   BeginWrite(write_bytes_, last, std::move(done));
@@ -527,15 +526,20 @@ void Stream::EndRead(bool ok) {
 }
 
 // The reader is done with so much, or it was dropped.
-void Stream::Return(uint32_t messages, size_t bytes) {
+WEFT_INLINE void Stream::Return(uint32_t messages, size_t bytes) {
   unreturned_.messages += messages;
   unreturned_.bytes += static_cast<int64_t>(bytes);
-  // The peer needs none, or is to send no more.
-  if (total_known_ || connection_ == nullptr || receive_ == Receive::kIgnored) return;
-  const StreamWindow mine = connection_->mine();
-  if (unreturned_.messages < ReturnAt(mine.messages) && unreturned_.bytes < ReturnAt(mine.bytes))
-      [[likely]]
+  if (connection_ == nullptr) [[unlikely]]
     return;
+  const StreamWindow mine = connection_->mine();
+  if (unreturned_.messages >= ReturnAt(mine.messages) || unreturned_.bytes >= ReturnAt(mine.bytes))
+      [[unlikely]]
+    ReturnNow();
+}
+
+WEFT_COLD void Stream::ReturnNow() {
+  // The peer needs none, or is to send no more.
+  if (total_known_ || receive_ == Receive::kIgnored) return;
   credit_owed_ = true;
   TrySend();
 }
@@ -558,15 +562,19 @@ StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
     if (outermost) EndBusyLater();
     return parsed ? StreamResult::kDone : StreamResult::kOver;
   }
-  if (receive_ != Receive::kKept || all_received()) return StreamResult::kOver;
-  return StreamResult::kNotYet;
+  return MayCome() ? StreamResult::kNotYet : StreamResult::kOver;
 }
 
-void Stream::Read(google::protobuf::MessageLite* to, Function<void(bool)> done) {
+void Stream::Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) {
   WEFT_CHECK(read_ == Waiting::kNobody);
+  on_read_ = std::move(done);
+  if (ready_.empty() && MayCome()) [[likely]] {
+    read_to_ = to;
+    read_ = Waiting::kWaits;
+    return;
+  }
   const bool outermost = SetBusy();
   const StreamResult result = TryRead(to);
-  on_read_ = std::move(done);
   read_to_ = to;
   read_ = Waiting::kWaits;
   if (result != StreamResult::kNotYet) EndRead(result == StreamResult::kDone);

@@ -151,14 +151,14 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
 
   StreamResult TryRead(google::protobuf::MessageLite* to);
   // done(true): `to` is the next message. done(false): there is none any more.
-  void Read(google::protobuf::MessageLite* to, Function<void(bool)> done);
+  void Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done);
 
   // --- writing. REQUIRES: no write waits --------------------------------------------------------
 
   // Sends the message, as the last one if `last`.
   StreamResult TryWrite(const google::protobuf::MessageLite& message, bool last);
   // done(true): it was sent. done(false): the stream is over.
-  void Write(const google::protobuf::MessageLite& message, bool last, Function<void(bool)> done);
+  void Write(const google::protobuf::MessageLite& message, bool last, Function<void(bool)>&& done);
   // The same for bytes, without a callback; they stay until they are sent, or the stream is over.
   void WriteEncoded(std::string_view message, bool last);
   // done(true): what TryWrite() has refused last may pass now. done(false): the stream is over.
@@ -201,7 +201,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void StopReads(Receive how);
   bool MaySend(size_t bytes) const;
   bool HasRoom() const;
-  void BeginWrite(size_t bytes, bool last, Function<void(bool)> done);
+  void BeginWrite(size_t bytes, bool last, Function<void(bool)>&& done);
   bool SendWaiting();
   bool SendLast();
   bool SendCredit();
@@ -221,6 +221,9 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void Hold(size_t bytes);
   void LetGo(size_t bytes);
   void Return(uint32_t messages, size_t bytes);
+  void ReturnNow();
+  // There may be messages for the reader that are not here yet.
+  bool MayCome() const { return receive_ == Receive::kKept && !all_received(); }
   void EndRead(bool ok);
 
   bool SetBusy() { return !std::exchange(busy_, true); }

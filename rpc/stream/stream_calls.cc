@@ -107,14 +107,18 @@ bool StreamHandle::Write(const google::protobuf::MessageLite& message, bool last
       });
 }
 
-void StreamHandle::Read(google::protobuf::MessageLite* to, Function<void(bool)> done) const {
+void StreamHandle::Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) const {
+  if (MayGoAhead(*engine, *stream)) [[likely]]
+    return stream->Read(to, std::move(done));
   RunOrPost(*engine, *stream, [stream = stream, to, done = std::move(done)]() mutable {
     stream->Read(to, std::move(done));
   });
 }
 
 void StreamHandle::Write(const google::protobuf::MessageLite& message, bool last,
-                         Function<void(bool)> done) const {
+                         Function<void(bool)>&& done) const {
+  if (MayGoAhead(*engine, *stream)) [[likely]]
+    return stream->Write(message, last, std::move(done));
   RunOrPost(*engine, *stream, [stream = stream, &message, last, done = std::move(done)]() mutable {
     stream->Write(message, last, std::move(done));
   });

@@ -42,9 +42,9 @@ struct StreamHandle {
   bool Write(const google::protobuf::MessageLite& message, bool last) const;
 
   // Stream's.
-  void Read(google::protobuf::MessageLite* to, Function<void(bool)> done) const;
+  void Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) const;
   void Write(const google::protobuf::MessageLite& message, bool last,
-             Function<void(bool)> done) const;
+             Function<void(bool)>&& done) const;
   void WhenWritable(Function<void(bool)> done) const;
   void WritesDone() const;
 

@@ -270,6 +270,38 @@ TEST_F(StreamTest, ACallbackThatReadsOnIsNotNestedInItself) {
   Deliver();
 }
 
+// Reads came first whenever both were due: while the queue had more, no write was heard of.
+TEST_F(StreamTest, AReaderWhoAlwaysHasMoreLeavesAWriterHisTurn) {
+  for (int i = 0; i < 4; ++i) Write(MakeText(1));
+  Deliver();
+  std::string order;
+  struct Talker {
+    Stream& stream;
+    std::string& order;
+    bool reads;
+    Text text = {};
+
+    void Next() {
+      if (reads) return stream.Read(&text, [this](bool ok) { Ended(ok, 'r'); });
+      stream.Write(text, false, [this](bool ok) { Ended(ok, 'w'); });
+    }
+    void Ended(bool ok, char what) {
+      if (!ok) return;  // the stream is over
+      order += what;
+      if (order.size() < 8) Next();
+    }
+  };
+  Talker reader{server_.stream, order, /*reads=*/true};
+  Talker writer{server_.stream, order, /*reads=*/false};
+  reader.Next();
+  writer.Next();
+  engine_->Poll();
+  EXPECT_EQ(order.substr(0, 8), "rwrwrwrw");
+  server_.stream.IgnoreReads();
+  server_.stream.CloseWrites();
+  engine_->Poll();
+}
+
 // --- credit --------------------------------------------------------------------------------------
 
 TEST_F(StreamTest, NoMoreIsSentThanTheWindowOfMessages) {
