@@ -77,6 +77,8 @@ struct ConnectionStats {
   uint64_t large_sent = 0;  // messages moved by one-sided transfer
   uint64_t large_received = 0;
   uint64_t credit_stalls = 0;  // times a batch found no credit, or no room in the link
+  // Now:
+  uint32_t large_under_way = 0;  // both ways: offered, and not known to be delivered
 };
 
 // What both ends' handshake has found out. From OnOpen() on, but for what is said otherwise.

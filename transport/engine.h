@@ -91,6 +91,9 @@ class EngineCore final : public Engine {
     return waiter.done();
   }
 
+  // It has a thread of its own: what comes is looked at, whatever the application does.
+  bool drives_itself() const { return options_.drive == EngineOptions::Drive::kOwnThread; }
+
   // This thread is inside Poll() of this engine, that is: in a callback.
   bool InTurn() const { return OnEngine() && in_turn_; }
 

@@ -310,6 +310,7 @@ ConnectionStats FramedConnection::stats() const {
   stats.large_sent = large_sent_;
   stats.large_received = large_received_;
   stats.credit_stalls = sender_.credit_stalls();
+  stats.large_under_way = large_.under_way();
   return stats;
 }
 

@@ -79,6 +79,10 @@ class LargeMessages final : private LargeSender::Host,
   // Answers what was delivered, as far as there is room.
   void AppendDones();
   bool has_done() const { return receiver_.has_done(); }
+  // Of both directions: offered, and not known to be delivered.
+  uint32_t under_way() const {
+    return static_cast<uint32_t>(sender_.outstanding() + receiver_.outstanding());
+  }
   void AdvanceReads() { receiver_.Advance(); }
   // The link's domain has room for operations again.
   void OnSlotsFree();
