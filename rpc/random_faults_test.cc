@@ -75,6 +75,27 @@ struct ServerMachine {
   std::unique_ptr<Server> server;
 };
 
+// Does something again and again, at random times, on the engine of a machine.
+class Ticks final : public Timer {
+ public:
+  Ticks(Engine& engine, Random* random, Function<void()> tick)
+      : engine_(CoreOf(engine)), random_(*random), tick_(std::move(tick)) {
+    Plan();
+  }
+
+ private:
+  void OnTimer() override {
+    tick_();
+    Plan();
+  }
+  void Plan() {
+    engine_.timers().Schedule(this, engine_.clock().NowNs() + random_.Uniform(kNsPerMs));
+  }
+  EngineCore& engine_;
+  Random& random_;
+  Function<void()> tick_;
+};
+
 struct Call {
   Data reply;
   uint64_t number = 0;
@@ -128,6 +149,7 @@ class RandomFaults {
   }
 
   int cancelled() const { return cancelled_; }
+  int drains() const { return drains_; }
 
  private:
   static constexpr int kClients = 3;
@@ -180,6 +202,8 @@ class RandomFaults {
       case 14:
       case 15:
         return CancelOne();
+      case 16:
+        return RestartServer();
       default:
         for (uint64_t n = random_.Uniform(4); n > 0; --n) StartCall(client);
     }
@@ -210,6 +234,21 @@ class RandomFaults {
     } else {
       stubs_[client].Echo(request, &call->reply, options, done);
     }
+  }
+
+  // The server shuts down, while calls go on, and another one takes its place.
+  void RestartServer() {
+    ServerMachine& old = machines_.back();
+    std::deque<Ticks> meanwhile;
+    meanwhile.emplace_back(network_.Node(old.node), &random_, [&old] { old.service->EndOne(); });
+    for (int i = 0; i < kClients; ++i) {
+      meanwhile.emplace_back(network_.Node(ClientName(i)), &random_, [this, i] { StartCall(i); });
+    }
+    old.server->Shutdown(random_.Uniform(100'000));
+    EXPECT_EQ(old.server->stats().running, 0u);
+    EXPECT_EQ(old.server->stats().connections, 0u);
+    ++drains_;
+    StartServer();
   }
 
   // One of the last calls; it may have ended.
@@ -267,6 +306,7 @@ class RandomFaults {
   std::vector<Probe::Stub> stubs_;
   std::deque<std::unique_ptr<Call>> calls_;
   int cancelled_ = 0;  // calls that ended so
+  int drains_ = 0;
 };
 
 TEST(RandomFaultsTest, EveryCallCompletesOnceAndNoHandlerRunsTwice) {
@@ -274,14 +314,16 @@ TEST(RandomFaultsTest, EveryCallCompletesOnceAndNoHandlerRunsTwice) {
   const uint64_t first = only_seed != 0 ? only_seed : 1;
   const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
   int cancelled = 0;
+  int drains = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
     RandomFaults world(seed);
     world.Run();
     cancelled += world.cancelled();
+    drains += world.drains();
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_TRUE(cancelled > 0 || only_seed != 0);
+  EXPECT_TRUE((cancelled > 0 && drains > 0) || only_seed != 0);
 }
 
 }  // namespace

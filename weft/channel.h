@@ -21,7 +21,8 @@
 // Errors of calls, by what to do next. DeliveryOf() (weft/status.h) says of each that Weft makes
 //   whether the call was not sent, or not run, or may have run.
 //   the handler's own   as it returned them.
-//   UNAVAILABLE         no connection, or it was lost.
+//   UNAVAILABLE         no connection, or it was lost; or the server is about to shut down, and
+//                       nothing was sent, or run.
 //   DEADLINE_EXCEEDED   its time was over.
 //   RESOURCE_EXHAUSTED  the queue is full, or the message too large for this server or client.
 //   UNIMPLEMENTED       this server has no such service or method, and nothing was sent; or the
@@ -88,7 +89,8 @@ struct CallOptions {
   uint64_t timeout_us = 0;
 
   // Without a connection, a call fails with UNAVAILABLE as soon as one attempt to connect has
-  // failed. True: it waits through failed attempts, until its deadline (without one, for ever).
+  // failed, and at once while the server is about to shut down. True: it waits through failed
+  // attempts and for the next server, until its deadline (without one, for ever).
   bool wait_for_server = false;
 
   // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives

@@ -118,9 +118,16 @@ class Server {
   // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
   void Wait();
 
-  // Stops listening and refuses new requests (UNAVAILABLE: "not run, safe to retry"), waits up to
-  // `grace_us` for running calls, then closes all connections. Handlers that run longer find their
-  // context cancelled; returns when the last one has ended. Idempotent.
+  // Stops listening, tells all clients to leave, and refuses new requests (UNAVAILABLE: "not run,
+  // safe to retry"). Calls and streams that run go on, for up to `grace_us`; a client closes its
+  // connection when it has the replies to all of its calls, large ones included, and its
+  // operations on this server's memory have ended. (Leases keep no connection.) Then, or when the
+  // grace is over, closes all connections that are left: handlers that still run, and streams that
+  // do not end, find their context cancelled. Returns when the last handler has ended. Idempotent.
+  //
+  // With `grace_us` == 0 nobody is told, and replies that a client has not received may be lost.
+  // Clients whose engine nobody drives do not leave: a shutdown ends without them when nothing was
+  // under way for 100 ms. A call that such a client makes later fails as "not run".
   void Shutdown(uint64_t grace_us);
 
   // Memory for bulk data out of the server's pool, good for all its clients; it goes before the

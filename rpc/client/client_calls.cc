@@ -204,11 +204,22 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
 void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
                         const absl::Status& may_have_run) {
   connection_ = nullptr;
+  if (std::exchange(leaving_, false)) static_cast<void>(waiting_.Release());
   prefetch_ = &PrefetchList::None();
   methods_.Forget();
   lent_.ReclaimAll(connection);
   streams_->Close(connection.first_unsent(), not_sent, may_have_run);
   EndSent(connection.first_unsent(), not_sent, may_have_run);
+}
+
+void ClientCalls::Leave() {
+  leaving_ = true;
+  waiting_.Hold();
+  if (some_wait()) host_.OnCallWaits();
+}
+
+bool ClientCalls::none_under_way() const {
+  return sent_.in_use() == sent_.abandoned() && streams_->in_slots() == 0;
 }
 
 void ClientCalls::EndSent(uint64_t first_unsent, const absl::Status& not_sent,
@@ -296,14 +307,15 @@ void ClientCalls::Start(ClientCall& call) {
     return End(call, WithDelivery(std::move(ended), Delivery::kNotSent));
   }
   if (!waiting_.PushBack(call, options_.max_queued_calls)) {
-    if (connection_ == nullptr) host_.OnCallWaits();  // a later call finds the connection
+    // A later call finds the connection.
+    if (connection_ == nullptr || leaving_) host_.OnCallWaits();
     const std::string text =
         StrCat(waiting_.size(), " calls wait already for ", address_,
                ", as many as ChannelOptions::max_queued_calls allows (not sent)");
     return End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   }
   call.KeepRequest();
-  if (connection_ == nullptr) host_.OnCallWaits();
+  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
 }
 
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
@@ -409,6 +421,7 @@ void ClientCalls::Pump() {
   if (streams_first_) streams_->Pump(!waiting_.held());
   PumpCalls();
   if (!streams_first_) streams_->Pump(!waiting_.held());
+  if (leaving_) host_.OnCallsLeft();
 }
 
 void ClientCalls::PumpCalls() {
@@ -437,8 +450,9 @@ void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
   if (kind != static_cast<uint16_t>(CallFrameKind::kReply) && kind != kReplyWithExtras) {
-    return ProtocolError("neither a reply nor a release");
+    return ProtocolError("neither a reply nor a notice");
   }
   ReplyHeader header;
   ByteSpan body;
@@ -449,7 +463,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   if (slot == nullptr) return ProtocolError("a reply to no call");
   answered_ = true;
   OnOtherReply(frame, *slot);
-  if (!waiting_.empty()) Pump();
+  if (!waiting_.may_pass()) Pump();
 }
 
 void ClientCalls::OnStreamFrame(ByteSpan frame) {
@@ -458,6 +472,8 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
     streams_->Pump(!waiting_.held());
+  if (leaving_) [[unlikely]]
+    host_.OnCallsLeft();
 }
 
 void ClientCalls::StartStream(ClientStream& stream) {
@@ -470,7 +486,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
   stream.Start(connection_ != nullptr && !waiting_.held());
   // Without a queue none can wait: the next one finds a connection.
   const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
-  if (connection_ == nullptr && !ended_ && wants) host_.OnCallWaits();
+  if ((connection_ == nullptr || leaving_) && !ended_ && wants) host_.OnCallWaits();
 }
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
@@ -487,7 +503,8 @@ WEFT_INLINE void ClientCalls::OnOkReply(ByteSpan frame) {
   } else {
     OnOtherReply(frame, *slot);
   }
-  if (!waiting_.empty()) [[unlikely]]
+  // Calls wait, or the connection is being left.
+  if (!waiting_.may_pass()) [[unlikely]]
     Pump();
 }
 
@@ -527,6 +544,13 @@ void ClientCalls::OnReleased(ByteSpan frame) {
     return ProtocolError("a release of what was not cancelled");
   }
   lent_.Release(*connection_, id);
+}
+
+void ClientCalls::OnGoaway(ByteSpan frame) {
+  uint32_t unanswered = 0;
+  if (!DecodeGoaway(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
+  if (leaving_) return ProtocolError("a second goaway");
+  host_.OnGoaway(unanswered == 0);
 }
 
 // A call that was sent, and lends nothing, has its reply.
@@ -579,8 +603,9 @@ void ClientCalls::Expire(ClientCall& call) {
       StrCat("no reply from ", address_, " within ", DurationText(call.timeout_us));
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
-    const char* why =
-        connection_ == nullptr ? "there was no connection" : "all slots or credits were in use";
+    const char* why = connection_ == nullptr ? "there was no connection"
+                      : leaving_             ? "the server was about to shut down"
+                                             : "all slots or credits were in use";
     return End(call, WithDelivery(absl::DeadlineExceededError(
                                       StrCat(after, ": ", why, " (not sent, safe to retry)")),
                                   Delivery::kNotSent));
@@ -609,6 +634,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 void ClientCalls::Abandon(ClientCall& call) {
   WEFT_CHECK(call.state == ClientCall::State::kSent);
   sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
+  if (leaving_) host_.OnCallsLeft();
   FlushUnlessInTurn();
 }
 

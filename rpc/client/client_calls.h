@@ -3,7 +3,10 @@
 //
 //   state   from                   to                             calls
 //   closed  construction, Close()  Open() -> open, Shutdown()     wait (waiting_calls.h)
-//   open    Open()                 Close() -> closed, Shutdown()  are sent (sent_calls.h)
+//   open    Open()                 Leave() -> leaving, Close() -> closed, Shutdown()
+//                                                                 are sent (sent_calls.h)
+//   leaving Leave()                Close() -> closed, Shutdown()  new ones wait; those that were
+//                                                                 sent go on
 //   ended   Shutdown()             (destroyed)                    end at once
 //
 // A reply ends its call, at once or when the memory that it had lent is reclaimed (lent_memory.h).
@@ -51,8 +54,13 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     virtual void OnOpen(Connection& connection) = 0;
     virtual void OnWritable() = 0;
     virtual void OnClosed(Connection& connection, const absl::Status& why) = 0;
-    // A call waits, and there is no connection.
+    // A call waits, and there is no connection, or it is being left.
     virtual void OnCallWaits() = 0;
+    // The server is about to shut down. `has_none`: it has taken no call that it has not answered,
+    // and takes none.
+    virtual void OnGoaway(bool has_none) = 0;
+    // Leaving, and perhaps nothing is under way any more.
+    virtual void OnCallsLeft() = 0;
     // Ends the connection, for `reason`, if it is open: `why` is for the peer. Close() follows.
     virtual void EndConnection(absl::Status reason, std::string_view why) = 0;
 
@@ -76,6 +84,10 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   absl::Status Open(Connection& connection, const rpc::ServerHello& hello);
   // It has room again, or is new: sends what waits, as far as there is room.
   void Pump();
+  // From now on nothing new is sent on it. REQUIRES: open.
+  void Leave();
+  // No call of it waits for a reply, and no stream for its end.
+  bool none_under_way() const;
   // It is gone: calls under way end with `may_have_run`, or with `not_sent` if their request surely
   // did not leave.
   void Close(Connection& connection, const absl::Status& not_sent,
@@ -208,6 +220,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void OnOtherReply(ByteSpan frame, SentCalls::Slot slot);
   void OnOtherFrame(ByteSpan frame);
   void OnReleased(ByteSpan frame);
+  void OnGoaway(ByteSpan frame);
   void OnStreamFrame(ByteSpan frame);
   void ProtocolError(std::string_view what);
   void Abandon(ClientCall& call);
@@ -222,7 +235,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   [[no_unique_address]] SpareCalls spare_calls_;
   bool answered_ = false;
   bool ended_ = false;
-  WaitingCalls waiting_;  // at most max_queued_calls
+  bool leaving_ = false;
+  WaitingCalls waiting_;  // at most max_queued_calls; held while leaving
   ChannelStats stats_;    // but for what the parts and the connection know
 
   alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // while open

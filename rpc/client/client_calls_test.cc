@@ -41,6 +41,8 @@ class Host final : public ClientCalls::Host {
   void OnWritable() override {}
   void OnClosed(Connection&, const absl::Status&) override {}
   void OnCallWaits() override { ++waits; }
+  void OnGoaway(bool) override {}
+  void OnCallsLeft() override {}
   void EndConnection(absl::Status reason, std::string_view) override { ended = std::move(reason); }
 
   int waits = 0;

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-std::string Hello(const ChannelOptions& options) {
+std::string Hello(const ChannelOptions& options, const EngineCore& engine) {
   rpc::ClientHello hello;
   hello.set_protocol(kRpcProtocolVersion);
   hello.set_max_outstanding_calls(options.max_outstanding_calls);
@@ -24,6 +24,8 @@ std::string Hello(const ChannelOptions& options) {
   hello.set_max_streams(options.max_streams);
   hello.set_stream_window_messages(options.stream_window_messages);
   hello.set_stream_window_bytes(options.stream_window_bytes);
+  hello.set_takes_goaway(true);
+  hello.set_drives_itself(engine.drives_itself());
   return hello.SerializeAsString();
 }
 
@@ -50,7 +52,7 @@ void ClientConnection::Connect(Function<void(absl::Status)> done) {
 
 void ClientConnection::WantConnection() {
   if (state_ == State::kIdle) return BeginAttempt();
-  if (state_ == State::kPausing) wanted_ = true;
+  if (state_ == State::kPausing || state_ == State::kLeaving) wanted_ = true;
 }
 
 void ClientConnection::Report(const absl::Status& connected) {
@@ -63,7 +65,7 @@ void ClientConnection::BeginAttempt() {
   close_reason_ = absl::OkStatus();
   ConnectOptions options;
   options.link = options_.link;
-  options.hello = Hello(options_);
+  options.hello = Hello(options_, engine_);
   absl::StatusOr<Connection*> connection =
       engine_.transport().Connect(address_, options, calls_.handler());
   if (!connection.ok()) return AttemptFailed(connection.status());
@@ -101,7 +103,7 @@ absl::Status ClientConnection::OpenCalls(Connection& connection) {
 }
 
 void ClientConnection::OnWritable() {
-  if (state_ != State::kOpen) return;
+  if (!is_open()) return;
   for (ConnectionWatcher& watcher : watchers_) watcher.OnRoom();
   calls_.Pump();
 }
@@ -117,18 +119,22 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   const absl::Status reason = close_reason_.ok() ? why : close_reason_;
   if (state_ == State::kConnecting) return AttemptFailed(reason);
 
+  const bool left = state_ == State::kLeaving;
+  engine_.timers().Cancel(this);
   last_failure_ = reason;
   // A server that drops connections before it ever answers is no better than none.
   if (calls_.answered()) backoff_.OnAnswer();
-  backoff_.OnFailure();
+  if (!left || !calls_.answered()) backoff_.OnFailure();
   if (backoff_.failures() > 1) {
     Pause();
   } else {
     state_ = State::kIdle;
   }
-  calls_.Close(connection, NotSentError(address_, reason), MayHaveRunError(address_, reason));
+  calls_.Close(
+      connection, NotSentError(address_, reason),
+      left && has_none_ ? NotTakenError(address_, reason) : MayHaveRunError(address_, reason));
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLost();
-  if (calls_.some_wait() && state_ == State::kIdle) BeginAttempt();
+  if (state_ == State::kIdle && SomeoneWaits()) BeginAttempt();
 }
 
 void ClientConnection::AttemptFailed(const absl::Status& why) {
@@ -148,16 +154,47 @@ void ClientConnection::Pause() {
 }
 
 void ClientConnection::OnTimer() {
+  if (state_ == State::kLeaving) {
+    // Once this side has closed, the next connection is near: what waits now is for that.
+    if (close_reason_.ok()) calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
+    return;
+  }
   state_ = State::kIdle;
-  if (calls_.some_wait() || on_connected_ || wanted_) BeginAttempt();
+  if (SomeoneWaits()) BeginAttempt();
 }
 
 void ClientConnection::OnCallWaits() {
-  if (state_ == State::kIdle) BeginAttempt();
+  if (state_ == State::kIdle) return BeginAttempt();
+  // From a timer: so a caller who drives the engine gives it a turn, and may find the connection
+  // gone. One that only called again and again would never hear of its end.
+  if (state_ == State::kLeaving && !armed()) {
+    engine_.timers().Schedule(this, engine_.clock().NowNs());
+  }
+}
+
+// --- a server that goes away --------------------------------------------------------------------
+
+void ClientConnection::OnGoaway(bool has_none) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kLeaving;
+  has_none_ = has_none;
+  calls_.Leave();
+  const absl::Status why = LeavingError(address_);
+  for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLeaving(why);
+  EndIfLeft();
+}
+
+void ClientConnection::EndIfLeft() {
+  if (state_ != State::kLeaving || !calls_.none_under_way()) return;
+  for (const ConnectionWatcher& watcher : watchers_) {
+    if (watcher.IsBusy()) return;
+  }
+  EndConnection(absl::UnavailableError("the server was about to shut down"),
+                "the client has left, as it was asked to");
 }
 
 void ClientConnection::EndConnection(absl::Status reason, std::string_view why) {
-  if (connection_ == nullptr || state_ != State::kOpen) return;
+  if (connection_ == nullptr || !is_open() || !close_reason_.ok()) return;
   close_reason_ = std::move(reason);
   connection_->Close(why);
 }
@@ -182,7 +219,7 @@ void ClientConnection::Shutdown() {
 // --- facts --------------------------------------------------------------------------------------
 
 absl::StatusOr<PathInfo> ClientConnection::path() const {
-  if (state_ == State::kOpen) return connection_->path();
+  if (is_open()) return connection_->path();
   return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
                                                    : absl::StrCat("not connected to ", address_,
                                                                   ": ", last_failure_.message()));

@@ -3,7 +3,11 @@
 //   States, and who moves them:
 //     kIdle        no connection and none wanted. -> kConnecting: a call
 //     kConnecting  -> kOpen: OnOpen; -> kPausing or kIdle: OnClosed, the attempt failed
-//     kOpen        calls flow. -> kIdle, kConnecting: OnClosed (again at once if calls wait)
+//     kOpen        calls flow. -> kLeaving: the server's goaway; -> kIdle, kConnecting: OnClosed
+//                  (again at once if calls wait)
+//     kLeaving     the server is about to shut down: what is under way goes on. What waits, and all
+//                  that is new, ends as not sent, or waits for the next connection
+//                  (wait_for_server). When nothing is under way this side closes. -> as kOpen
 //     kPausing     between attempts. -> kConnecting: the pause is over and calls wait; -> kIdle
 //     kEnded       Shutdown(). Deletes itself when its connection is gone.
 //
@@ -12,7 +16,7 @@
 //
 // Threads: the engine's; of calls(), what client_calls.h says.
 // Lifetime: made by Channel; ends by Shutdown(), which completes every call, and deletes itself.
-// Invariants: calls() are open exactly while kOpen.
+// Invariants: calls() are open exactly while kOpen, and leaving exactly while kLeaving.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +62,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   Connection* open_connection() { return state_ == State::kOpen ? connection_ : nullptr; }
   // Starts to connect, if there is no connection and no attempt. Watchers hear, also inside.
   void WantConnection();
+  // A watcher is not busy any more: ends a connection that is being left if nothing else is.
+  void EndIfLeft();
   // The peer is of use: the next loss of the connection is the first one again.
   void PeerAnswered() { backoff_.OnAnswer(); }
 
@@ -68,7 +74,14 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ChannelStats stats() const;
 
  private:
-  enum class State : uint8_t { kIdle = 1, kConnecting = 2, kOpen = 3, kPausing = 4, kEnded = 5 };
+  enum class State : uint8_t {
+    kIdle = 1,
+    kConnecting = 2,
+    kOpen = 3,
+    kLeaving = 4,
+    kPausing = 5,
+    kEnded = 6,
+  };
 
   ~ClientConnection() override;
 
@@ -77,10 +90,15 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void OnWritable() override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
   void OnCallWaits() override;
+  void OnGoaway(bool has_none) override;
+  void OnCallsLeft() override { EndIfLeft(); }
   void EndConnection(absl::Status reason, std::string_view why) override;
-  // Timer: the pause between attempts is over.
+  // Timer: the pause between attempts is over, or (kLeaving) what waits is to end.
   void OnTimer() override;
 
+  // Calls can be sent, or were sent.
+  bool is_open() const { return state_ == State::kOpen || state_ == State::kLeaving; }
+  bool SomeoneWaits() const { return calls_.some_wait() || on_connected_ || wanted_; }
   void BeginAttempt();
   absl::Status OpenCalls(Connection& connection);
   void AttemptFailed(const absl::Status& why);
@@ -88,8 +106,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void Report(const absl::Status& connected);
 
   State state_ = State::kIdle;
-  bool wanted_ = false;               // kPausing: a watcher waits for the next attempt
-  Connection* connection_ = nullptr;  // kConnecting, kOpen; kEnded until OnClosed
+  bool wanted_ = false;               // kPausing, kLeaving: a watcher waits for the next attempt
+  bool has_none_ = false;             // kLeaving: Host::OnGoaway()'s
+  Connection* connection_ = nullptr;  // kConnecting, kOpen, kLeaving; kEnded until OnClosed
   Backoff backoff_;
   // Constant after construction:
   EngineCore& engine_;

@@ -16,6 +16,12 @@ class ConnectionWatcher : public ListNode<ConnectionWatcherTag> {
  public:
   // There is a connection: until OnConnectionLost().
   virtual void OnConnected(Connection& connection) = 0;
+  // Its server is about to shut down: what is posted goes on, and nothing new is to be posted until
+  // OnConnectionLost(), which comes when no call is under way and no watcher IsBusy(), or earlier.
+  virtual void OnConnectionLeaving(const absl::Status& why) = 0;
+  // Something is posted on the connection. A watcher that is not any more says so by
+  // ClientConnection::EndIfLeft().
+  virtual bool IsBusy() const = 0;
   // It is gone; everything that was posted on it has completed.
   virtual void OnConnectionLost() = 0;
   // An attempt to connect has failed; there will be another when somebody wants it.

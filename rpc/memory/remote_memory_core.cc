@@ -223,8 +223,17 @@ void RemoteMemoryCore::OnConnected(Connection& connection) {
   if (wanted()) Ask();
 }
 
+void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
+  if (!refused_.ok()) return;
+  leaving_ = true;
+  refused_ = why;
+  Report(why);
+  FailWaiting(why);
+}
+
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
+  if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
   if (gone_ != nullptr) return LookForTheEnd();
   if (wanted()) Ask();
 }
@@ -407,6 +416,8 @@ void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const abs
   if (gone_ != nullptr) [[unlikely]]
     return LookForTheEnd();
   if (!waiting_.empty()) Pump();
+  if (leaving_ && posted_ == 0) [[unlikely]]
+    client_.EndIfLeft();
 }
 
 absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
@@ -454,6 +465,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
   gone_ = gone;
   const absl::Status cancelled = absl::CancelledError("the RemoteMemory was destroyed (not sent)");
   // Not CANCELLED, nor posted: a callback that starts its operation again would do so for ever.
+  leaving_ = false;
   refused_ = absl::FailedPreconditionError(
       "the RemoteMemory is being destroyed; a callback starts no operation then (not sent)");
   Report(cancelled);
@@ -468,7 +480,9 @@ void RemoteMemoryCore::LookForTheEnd() {
   GiveBack();
   EngineCore& engine = engine_;
   Waiter* gone = gone_;
+  ClientConnection& client = client_;
   delete this;
+  client.EndIfLeft();
   engine.Finish(*gone);
 }
 

@@ -114,6 +114,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
 
   // ConnectionWatcher.
   void OnConnected(Connection& connection) override;
+  void OnConnectionLeaving(const absl::Status& why) override;
+  bool IsBusy() const override { return posted_ > 0; }
   void OnConnectionLost() override;
   void OnNoConnection(const absl::Status& why) override;
   void OnRoom() override { Pump(); }
@@ -156,6 +158,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
 
   Connection* connection_ = nullptr;
   absl::Status refused_;  // OK: not
+  bool leaving_ = false;  // refused_ until the connection is lost: its server is about to shut down
   bool renewing_ = false;
   bool giving_back_ = false;
   uint64_t renew_at_ns_ = 0;

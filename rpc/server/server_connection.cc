@@ -82,8 +82,11 @@ void ServerConnection::OnOpen(Connection& connection) {
     return Close(ToStd(agreed.message()));
   }
   if (core_.options().tenant_of) connection.memory().set_tenant(core_.options().tenant_of(path_));
-  if (core_.draining()) Close("the server is shutting down");
   RegisterForPrefetch(connection.prefetch());
+  if (!core_.draining()) return;
+  // A client that was not told, and sent a call now, would not know whether it had run.
+  if (takes_goaway_) return SendGoaway();
+  Close("the server is shutting down");
 }
 
 // Slot 0, which clients with one call at a time have it in, is among these.
@@ -114,6 +117,8 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
   stream_limits_ = BoundedStreamLimits(std::min(hello.max_streams(), core_.options().max_streams),
                                        hello.stream_window_messages(), hello.stream_window_bytes());
+  takes_goaway_ = hello.takes_goaway();
+  drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind));
   slots_.Reserve(slots);
@@ -442,6 +447,7 @@ void ServerConnection::AnswerSlowly(ServerCall& call) {
 }
 
 void ServerConnection::OnWritable(Connection&) {
+  if (goaway_owed_) goaway_owed_ = !TrySendGoaway();
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
   if (streams_ == nullptr) return SendWaitingReplies();
@@ -624,6 +630,26 @@ void ServerConnection::SendOwedReleases() {
     call.release_owed_ = false;
     --releases_owed_;
   });
+}
+
+// --- a shutdown ---------------------------------------------------------------------------------
+
+void ServerConnection::SendGoaway() {
+  if (connection_ == nullptr || !takes_goaway_) return;
+  told_ = true;
+  goaway_owed_ = !TrySendGoaway();
+  FlushUnlessInTurn();
+}
+
+bool ServerConnection::TrySendGoaway() {
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes);
+  if (frame.data == nullptr) return false;
+  EncodeGoaway(running_ + connection_->stats().large_under_way, frame.data);
+  return true;
+}
+
+bool ServerConnection::IsMoving() const {
+  return connection_ != nullptr && (goaway_owed_ || connection_->stats().large_under_way > 0);
 }
 
 // --- the end of a call --------------------------------------------------------------------------

@@ -9,6 +9,9 @@
 //
 // A reply that finds no credit waits in its slot; there are never more of them than slots.
 //
+// When the server is about to shut down, the client is told by a goaway. It takes what it waits
+// for, and then closes.
+//
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
 //   connection has closed and the last handler has finished.
@@ -79,6 +82,20 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void FreeStream(ServerCall& call);
   void FlushUnlessInTurn();
 
+  // --- for a shutdown ---------------------------------------------------------------------------
+
+  // Tells the client, if it understands that, now or when there is room. REQUIRES: once.
+  void SendGoaway();
+  // Something is on its way to the client, or from it, that is not delivered.
+  bool IsMoving() const;
+  // The client was told, and is going to close; or it will be told, when the connection is open.
+  // `quiet`: there was time for that, if somebody drives the client. REQUIRES: no call runs.
+  bool AwaitsClose(bool quiet) const {
+    if (connection_ == nullptr) return false;
+    if (connection_->state() == Connection::State::kConnecting) return !quiet;
+    return told_ && (drives_itself_ || !quiet);
+  }
+
   // Ends the connection; `why` is told to the client.
   void Close(std::string_view why);
 
@@ -130,6 +147,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendBody(ServerCall& call, size_t bytes, Write write);
   bool TrySendWithExtras(ServerCall& call, size_t bytes, absl::FunctionRef<void(std::byte*)> write);
   bool TrySendError(ServerCall& call);
+  bool TrySendGoaway();
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
   void Free(ServerCall& call);
@@ -155,6 +173,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool streams_first_ = false;              // who sends when there is room: they take turns
   IntrusiveList<ServerCall> waiting_;       // replies without credit, oldest first
   uint32_t releases_owed_ = 0;              // calls with release_owed_
+  bool takes_goaway_ = false;               // the client does
+  bool drives_itself_ = false;              // the client's engine does
+  bool told_ = false;                       // the client was, or will be: of goaway_owed_
+  bool goaway_owed_ = false;                // there was no room for it
   TransferQueue transfers_{this};
   PathInfo path_;
 };

@@ -1,5 +1,6 @@
 #include "rpc/server/server_core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/strings.h"
@@ -125,14 +126,17 @@ void ServerCore::BeginShutdown(uint64_t grace_us) {
   draining_ = true;
   methods_.Close();
   listeners_.clear();
-  if (grace_us > 0 && running() > 0) {
-    engine_.timers().Schedule(this, engine_.clock().NowNs() + grace_us * kNsPerUs);
-  } else {
-    CloseConnections();
-  }
+  if (grace_us == 0) return CloseConnections();
+  quiet_since_ns_ = engine_.clock().NowNs();
+  grace_end_ns_ = quiet_since_ns_ + grace_us * kNsPerUs;
+  for (ServerConnection& connection : connections_) connection.SendGoaway();
+  LookForTheEnd();
 }
 
-void ServerCore::OnTimer() { CloseConnections(); }
+void ServerCore::OnTimer() {
+  if (engine_.clock().NowNs() >= grace_end_ns_) return CloseConnections();
+  LookForTheEnd();
+}
 
 void ServerCore::CloseConnections() {
   closing_ = true;
@@ -140,10 +144,35 @@ void ServerCore::CloseConnections() {
   LookForTheEnd();
 }
 
+void ServerCore::OnCallEndedLeaving() {
+  quiet_since_ns_ = engine_.clock().NowNs();
+  LookForTheEnd();
+}
+
+// No call runs: whether there is a client to be waited for.
+bool ServerCore::SomeoneIsComing(uint64_t now_ns) {
+  for (const ServerConnection& connection : connections_) {
+    if (!connection.IsMoving()) continue;
+    quiet_since_ns_ = now_ns;
+    return true;
+  }
+  const bool quiet = now_ns >= quiet_since_ns_ + kQuietNs;
+  for (const ServerConnection& connection : connections_) {
+    if (connection.AwaitsClose(quiet)) return true;
+  }
+  return false;
+}
+
 // The last steps of a shutdown, each when nothing holds it up any more.
 void ServerCore::LookForTheEnd() {
-  if (!closing_ && running() == 0) return CloseConnections();
-  if (!closing_ || !connections_.empty()) return;
+  if (!closing_) {
+    const uint64_t now_ns = engine_.clock().NowNs();
+    const bool calls_run = running() > 0;
+    if (!calls_run && !SomeoneIsComing(now_ns)) return CloseConnections();
+    const uint64_t look_ns = calls_run ? grace_end_ns_ : now_ns + kLookNs;
+    return engine_.timers().Schedule(this, std::min(look_ns, grace_end_ns_));
+  }
+  if (!connections_.empty()) return;
   engine_.timers().Cancel(this);
   engine_.Finish(stopped_);  // this may be gone now
 }

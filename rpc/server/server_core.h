@@ -3,6 +3,12 @@
 // Threads: as in server.h where the names agree; the rest on the engine's thread.
 // Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
 // Invariants: running() = sum of running calls of all connections.
+//
+//   state    from               to
+//   serving  construction       Shutdown() -> leaving, or closing if there is no grace
+//   leaving  Shutdown(grace)    -> closing: nothing is under way for any client, or the grace is
+//                               over. Requests are refused, and clients were told to leave
+//   closing  CloseConnections() -> ended: the last connection is gone, with its handlers
 #pragma once
 
 #include <memory>
@@ -56,19 +62,31 @@ class ServerCore final : private Acceptor, private Timer {
   void OnCallEnded() {
     ++ended_;
     if (draining_) [[unlikely]]
-      LookForTheEnd();
+      OnCallEndedLeaving();
   }
 
  private:
+  // How long a shutdown waits for clients that nobody drives, perhaps: since it began, and since
+  // the last call has ended or a large message was under way. Who waits in a blocking call has
+  // heard of the goaway then, and closed: it takes a round trip (10 us to some 10 ms) and a time
+  // slice of a busy machine. Who waits for nothing does not close, and would hold up every shutdown
+  // for the whole grace. Longer delays the restart of a server with such clients; shorter takes the
+  // connection from clients that were about to leave.
+  static constexpr uint64_t kQuietNs = 100'000'000;
+  // How often the server looks whether large messages were taken, of which nobody tells.
+  static constexpr uint64_t kLookNs = 10'000'000;
+
   // Calls that have begun and not ended.
   uint32_t running() const { return static_cast<uint32_t>(stats_.requests - ended_); }
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
-  void OnTimer() override;  // the grace is over
+  void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
 
   ListenOptions MakeListenOptions() const;
   void BeginShutdown(uint64_t grace_us);
   void CloseConnections();
+  void OnCallEndedLeaving();
   void LookForTheEnd();
+  bool SomeoneIsComing(uint64_t now_ns);
 
   // Constant after construction.
   EngineCore& engine_;
@@ -94,7 +112,9 @@ class ServerCore final : private Acceptor, private Timer {
   ServerStats stats_;
   uint64_t ended_ = 0;  // of stats_.requests
   bool draining_ = false;
-  bool closing_ = false;  // the grace is over
+  bool closing_ = false;
+  uint64_t grace_end_ns_ = 0;    // while draining
+  uint64_t quiet_since_ns_ = 0;  // while draining: see kQuietNs
 
   // Any thread.
   FinishedCalls finished_;

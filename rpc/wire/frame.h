@@ -9,6 +9,7 @@
 //                                                        (status OK) the reply
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
+//   goaway    {u32 0,    u32 0,          u16 0,      u16 kind, u32 unanswered}    no body
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
@@ -63,7 +64,14 @@ inline constexpr size_t kExtrasHeaderBytes = 8;
 // side that takes extras.
 inline constexpr uint32_t kMaxExtrasBytes = 2 * kMaxMetadataBytes;
 
-enum class CallFrameKind : uint16_t { kRequest = 1, kReply = 2, kCancel = 3, kReleased = 4 };
+enum class CallFrameKind : uint16_t {
+  kRequest = 1,
+  kReply = 2,
+  kCancel = 3,
+  kReleased = 4,
+  // 5 to 9 are those of streams (stream_frame.h).
+  kGoaway = 10,
+};
 
 // The name of one call on one connection.
 struct CallId {
@@ -132,6 +140,11 @@ inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
 // A frame that says nothing but its kind: kCancel or kReleased.
 inline void EncodeNotice(CallFrameKind kind, CallId id, std::byte* to) {
   EncodeCallHeader(id, 0, static_cast<uint16_t>(kind), 0, to);
+}
+
+// `unanswered`: calls and streams that the server has, and large messages that are under way.
+inline void EncodeGoaway(uint32_t unanswered, std::byte* to) {
+  EncodeCallHeader({}, 0, static_cast<uint16_t>(CallFrameKind::kGoaway), unanswered, to);
 }
 
 inline void EncodeCancel(CallId id, std::byte* to) { EncodeNotice(CallFrameKind::kCancel, id, to); }
@@ -231,6 +244,13 @@ inline CallId CallIdOf(ByteSpan frame) {
   }
   *body = body->subspan(count * kWindowBytes);
   return true;
+}
+
+// False: fields that must be 0 are not, or there is a body.
+[[nodiscard]] inline bool DecodeGoaway(ByteSpan frame, uint32_t* unanswered) {
+  *unanswered = LoadLe32(frame.data() + 12);
+  return frame.size() == kCallHeaderBytes && CallIdOf(frame) == CallId() &&
+         LoadLe16(frame.data() + 8) == 0;
 }
 
 // Of cancel and released. False: fields that must be 0 are not, or there is a body.

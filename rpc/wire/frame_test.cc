@@ -122,6 +122,25 @@ TEST(FrameTest, CancelsAreTakenOnlyIfTheyAreNothingElse) {
   EXPECT_FALSE(DecodeNotice(frame, &id)) << "a body";
 }
 
+TEST(FrameTest, GoawaysAreTakenOnlyIfTheyAreNothingElse) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeGoaway(0x04030201, frame.data());
+  EXPECT_EQ(CallFrameKindOf(frame), 10);
+  EXPECT_EQ(frame[12], std::byte{1});
+  EXPECT_EQ(frame[15], std::byte{4});
+  uint32_t unanswered = 0;
+  ASSERT_TRUE(DecodeGoaway(frame, &unanswered));
+  EXPECT_EQ(unanswered, 0x04030201u);
+
+  for (size_t at : {0, 3, 4, 7, 8, 9}) {
+    Bytes changed = frame;
+    changed[at] = std::byte{1};
+    EXPECT_FALSE(DecodeGoaway(changed, &unanswered)) << at;
+  }
+  frame.push_back(std::byte{0});
+  EXPECT_FALSE(DecodeGoaway(frame, &unanswered)) << "a body";
+}
+
 TEST(Frame, WindowsAreLaidOutAsTheWireFormatSays) {
   std::byte frame[kWindowBytes];
   EncodeWindow({{0x0807060504030201, 0x10, 0x20}, kMayWrite}, frame);

@@ -27,13 +27,11 @@ bool KeepsItsCode(absl::StatusCode code) {
 std::string_view TextOf(const absl::Status& status) { return ToStd(status.message()); }
 
 // The end of a connection by this side stays CANCELLED; all other reasons are UNAVAILABLE.
-absl::Status ConnectionLost(std::string_view address, const absl::Status& why, Delivery delivery) {
+absl::Status ConnectionLost(std::string_view address, const absl::Status& why, Delivery delivery,
+                            std::string_view what_then) {
   const absl::StatusCode code = why.code() == absl::StatusCode::kCancelled
                                     ? absl::StatusCode::kCancelled
                                     : absl::StatusCode::kUnavailable;
-  const std::string_view what_then = delivery == Delivery::kNotSent
-                                         ? "not sent, safe to retry"
-                                         : "the request was sent and may have run";
   const std::string text =
       StrCat("connection to ", address, " lost: ", TextOf(why), " (", what_then, ")");
   return WithDelivery(absl::Status(code, text), delivery);
@@ -61,11 +59,23 @@ absl::Status NoServerError(std::string_view address, const absl::Status& why) {
 }
 
 absl::Status NotSentError(std::string_view address, const absl::Status& why) {
-  return ConnectionLost(address, why, Delivery::kNotSent);
+  return ConnectionLost(address, why, Delivery::kNotSent, "not sent, safe to retry");
 }
 
 absl::Status MayHaveRunError(std::string_view address, const absl::Status& why) {
-  return ConnectionLost(address, why, Delivery::kMayHaveRun);
+  return ConnectionLost(address, why, Delivery::kMayHaveRun,
+                        "the request was sent and may have run");
+}
+
+absl::Status NotTakenError(std::string_view address, const absl::Status& why) {
+  return ConnectionLost(address, why, Delivery::kNotSent, "not run, safe to retry");
+}
+
+absl::Status LeavingError(std::string_view address) {
+  return WithDelivery(
+      absl::UnavailableError(
+          StrCat("the server at ", address, " is about to shut down (not sent, safe to retry)")),
+      Delivery::kNotSent);
 }
 
 absl::Status NotRunError(absl::StatusCode code, std::string_view text) {

@@ -24,6 +24,12 @@ absl::Status NoServerError(std::string_view address, const absl::Status& why);
 // The connection ended under a call.
 absl::Status NotSentError(std::string_view address, const absl::Status& why);
 absl::Status MayHaveRunError(std::string_view address, const absl::Status& why);
+// The same for a request that left, and that the server had surely not taken when it began to go
+// away: it takes none since.
+absl::Status NotTakenError(std::string_view address, const absl::Status& why);
+
+// The server has said that it goes away; the connection is still there.
+absl::Status LeavingError(std::string_view address);
 
 // Of a server: nothing of the call has run, and the reply says so. IsNotRun() is what a server's
 // own errors alone answer with true: a handler that passes on the error of a call of its own, which
