@@ -69,4 +69,23 @@ TEST(GuideTest, AServerThatEndsAnswersWhatItHasBegun) {
   EXPECT_EQ(server.output(), "answered 1\n");
 }
 
+TEST(GuideTest, TwoServersThatAreRestartedInTurnLoseNoCall) {
+  const std::string program = "examples/guide/shutdown";
+  examples::ChildProcess first({program});
+  examples::ChildProcess second({program});
+  const std::string first_address = first.ReadLine();
+  const std::string second_address = second.ReadLine();
+  examples::ChildProcess client({program, first_address, second_address, "these are words"});
+  ASSERT_EQ(first.ReadLine(), "counting");
+  first.Signal(SIGTERM);
+  EXPECT_EQ(first.Wait(), 0);
+  examples::ChildProcess first_again({program, first_address});
+  ASSERT_EQ(first_again.ReadLine(), first_address);
+  ASSERT_EQ(second.ReadLine(), "counting");
+  second.Signal(SIGTERM);
+  EXPECT_EQ(second.Wait(), 0);
+  EXPECT_EQ(client.Wait(), 0);
+  EXPECT_EQ(client.output(), "3 words each time, and 2 switches\n");
+}
+
 }  // namespace
