@@ -16,6 +16,7 @@
 #include "core/random.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/testing/ticks.h"
 #include "rpc/wire/metadata.h"
 #include "weft/status.h"
 
@@ -73,27 +74,6 @@ struct ServerMachine {
   std::string node;
   std::unique_ptr<CountingService> service;
   std::unique_ptr<Server> server;
-};
-
-// Does something again and again, at random times, on the engine of a machine.
-class Ticks final : public Timer {
- public:
-  Ticks(Engine& engine, Random* random, Function<void()> tick)
-      : engine_(CoreOf(engine)), random_(*random), tick_(std::move(tick)) {
-    Plan();
-  }
-
- private:
-  void OnTimer() override {
-    tick_();
-    Plan();
-  }
-  void Plan() {
-    engine_.timers().Schedule(this, engine_.clock().NowNs() + random_.Uniform(kNsPerMs));
-  }
-  EngineCore& engine_;
-  Random& random_;
-  Function<void()> tick_;
 };
 
 struct Call {

@@ -17,6 +17,7 @@
 #include "core/random.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/testing/stream_test.h"
+#include "rpc/testing/ticks.h"
 
 namespace weft::test {
 namespace {
@@ -284,9 +285,33 @@ class RandomFaults {
       case 14:
       case 15:
         return Disturb();
+      case 16:
+        return RestartServer();
       default:
         for (uint64_t n = random_.Uniform(3); n > 0; --n) StartStream(client);
     }
+  }
+
+  // The server shuts down, while streams go on and new ones start, and another takes its place.
+  void RestartServer() {
+    ServerMachine& old = machines_.back();
+    std::deque<Ticks> meanwhile;
+    meanwhile.emplace_back(network_.Node(old.node), &random_, [&] {
+      if (random_.Chance(0.5)) return old.service->PauseOrGoOn();
+      old.service->GoOn();
+    });
+    for (int i = 0; i < kClients; ++i) {
+      meanwhile.emplace_back(network_.Node(ClientName(i)), &random_, [this, i] {
+        Disturb();
+        if (random_.Chance(0.5)) StartStream(i);
+      });
+    }
+    old.server->Shutdown(random_.Uniform(100'000));
+    const ServerStats stats = old.server->stats();
+    EXPECT_EQ(stats.running, 0u);
+    EXPECT_EQ(stats.connections, 0u);
+    EXPECT_EQ(stats.protocol_errors, 0u);
+    StartServer();
   }
 
   // One of the clients' streams is paused, goes on, is cancelled, finished or dropped.
