@@ -1,3 +1,5 @@
+#include <google/protobuf/descriptor.pb.h>
+
 #include "rpc/plugin/layout.h"
 #include "rpc/plugin/layout_rules.h"
 #include "rpc/plugin/names.h"
@@ -11,6 +13,34 @@ using google::protobuf::FileDescriptor;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 using google::protobuf::io::Printer;
+
+// The end of a method's entry, behind its kind; nothing where the .proto file says nothing.
+std::string IdempotencyOf(const MethodDescriptor& method) {
+  switch (method.options().idempotency_level()) {
+    case google::protobuf::MethodOptions::NO_SIDE_EFFECTS:
+      return ", ::weft::Idempotency::kNoSideEffects";
+    case google::protobuf::MethodOptions::IDEMPOTENT:
+      return ", ::weft::Idempotency::kIdempotent";
+    case google::protobuf::MethodOptions::IDEMPOTENCY_UNKNOWN:
+      break;
+  }
+  return "";
+}
+
+// The end of a unary method's entry, behind `layouts`.
+void WriteTableEntryEnd(const MethodDescriptor& method, Printer* printer) {
+  const std::string idempotency = IdempotencyOf(method);
+  if (!idempotency.empty()) {
+    printer->Print(",\n       ::weft::MethodKind::kUnary$idempotency$", "idempotency", idempotency);
+  }
+  printer->Print("},\n");
+}
+
+// The same of one without layouts.
+void WritePlainTableEntryEnd(const MethodDescriptor& method, Printer* printer) {
+  if (!IdempotencyOf(method).empty()) printer->Print(", nullptr");
+  WriteTableEntryEnd(method, printer);
+}
 
 // One method of a table, up to `layouts`.
 void WriteTableEntry(const Variables& variables, const char* service_class, Printer* printer) {
@@ -36,6 +66,7 @@ void WriteStreamTableEntry(const MethodDescriptor& method, const char* service_c
   Variables variables = MethodVariables(method);
   variables["Service"] = service_class;
   variables["Kind"] = ByStreams(method, "ClientStreaming", "ServerStreaming", "BidiStreaming");
+  variables["idempotency"] = IdempotencyOf(method);
   printer->Print(variables,
                  "      {\"$Method$\",\n"
                  "       \"$request_name$\",\n"
@@ -48,7 +79,7 @@ void WriteStreamTableEntry(const MethodDescriptor& method, const char* service_c
                  "           $Request$,\n"
                  "           $Reply$,\n"
                  "           &$service$::$Service$::Start$Method$>,\n"
-                 "       nullptr, ::weft::MethodKind::k$Kind$},\n");
+                 "       nullptr, ::weft::MethodKind::k$Kind$$idempotency$},\n");
 }
 
 void WriteMethodTable(const ServiceDescriptor& service, Printer* printer) {
@@ -59,7 +90,7 @@ void WriteMethodTable(const ServiceDescriptor& service, Printer* printer) {
       continue;
     }
     WriteTableEntry(MethodVariables(*service.method(i)), "Service", printer);
-    printer->Print("},\n");
+    WritePlainTableEntryEnd(*service.method(i), printer);
   }
   printer->Print("  };\n");
 }
@@ -89,7 +120,8 @@ void WriteForm(const MethodDescriptor& method, bool fixed_request, bool fixed_re
                  "       &::weft::internal::kMethodLayouts<\n"
                  "           $Request$,\n"
                  "           $Reply$,\n"
-                 "           $fixed_request$, $fixed_reply$>},\n");
+                 "           $fixed_request$, $fixed_reply$>");
+  WriteTableEntryEnd(method, printer);
 }
 
 // The methods as LayoutService has them, and behind them their forms: first, for stubs, each with
@@ -108,7 +140,7 @@ void WriteLayoutDescriptor(const ServiceDescriptor& service, Printer* printer) {
       WriteForm(method, false, false, printer);
     } else {
       WriteTableEntry(LayoutVariables(method), "LayoutService", printer);
-      printer->Print("},\n");
+      WritePlainTableEntryEnd(method, printer);
     }
   }
   printer->Print(

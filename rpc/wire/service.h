@@ -39,6 +39,13 @@ enum class MethodKind : uint8_t {
   kBidiStreaming = 4,
 };
 
+// Whether a method may run twice for one call, as its `idempotency_level` in the .proto file says.
+enum class Idempotency : uint8_t {
+  kUnknown = 0,        // nothing is said: once at most
+  kNoSideEffects = 1,  // it changes nothing
+  kIdempotent = 2,     // twice has the effect of once
+};
+
 // One method, as the generator wrote it down.
 struct MethodDescriptor {
   std::string_view name;          // "Get"
@@ -56,6 +63,7 @@ struct MethodDescriptor {
   const MethodLayouts* layouts = nullptr;
 
   MethodKind kind = MethodKind::kUnary;
+  Idempotency idempotency = Idempotency::kUnknown;
 };
 
 struct ServiceDescriptor {
