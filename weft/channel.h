@@ -51,6 +51,7 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/huge_page_arena.h"
+#include "rpc/client/channel_watch.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -167,6 +168,29 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // Every path considered for the last connection, one line each, with reasons (path.h).
   std::string Explain();
   ChannelStats stats();
+
+  // --- what a channel tells by itself -----------------------------------------------------------
+  //
+  // These callbacks run on the engine's thread, not inside what they tell of: they may start calls,
+  // watch, wait for room, and drop their own watch; they do not block.
+
+  using State = ChannelState;
+  State state();
+
+  // `changed` runs soon with the present state, perhaps before this returns, and then after each
+  // change, until the watch is destroyed; with State::kShutdown in the channel's destructor. Of
+  // changes in quick succession it sees the last one. RESOURCE_EXHAUSTED: there are 64 watches. FAILED_PRECONDITION: the channel
+  // is being destroyed.
+  absl::StatusOr<ChannelWatch> WatchState(Function<void(State)> changed);
+
+  // For who would rather wait than have calls queued, or refused with RESOURCE_EXHAUSTED. `done`
+  // runs once: with OK when a call that is started then, of a small request, would be sent and not
+  // queued, one callback after the other; soon if that is so now. An idle channel connects, and one
+  // without a server tries as long as somebody waits here. Errors: CANCELLED, the channel is being
+  // destroyed; RESOURCE_EXHAUSTED, 1024 callbacks wait, or the engine's inbox is full; and what a
+  // call fails with that waits for a server whose address is none. Those that are known at once
+  // run `done` inside this function.
+  void WhenWritable(Function<void(absl::Status)> done);
 
   // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------
 

@@ -27,6 +27,10 @@ TEST(GuideTest, MetadataDetailsAndACancelArrive) {
             "CANCELLED, and the handler stopped\n");
 }
 
+TEST(GuideTest, AChannelTellsOfItsStateAndItsRoom) {
+  EXPECT_EQ(OutputOf("channel_events"), "ready\n1000 calls\nidle\n");
+}
+
 TEST(GuideTest, AThousandCallsAreUnderWay) {
   EXPECT_EQ(OutputOf("async_calls"), "3000 words in 1000 calls\n");
 }

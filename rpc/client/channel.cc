@@ -143,6 +143,28 @@ ChannelStats Channel::stats() {
   return stats;
 }
 
+Channel::State Channel::state() {
+  State state = State::kIdle;
+  RunOnEngine(engine_, [&] { state = client_->state(); });
+  return state;
+}
+
+absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
+  absl::StatusOr<ChannelWatch> watch;
+  RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); });
+  return watch;
+}
+
+void Channel::WhenWritable(Function<void(absl::Status)> done) {
+  using Done = Function<void(absl::Status)>;
+  if (engine_.InTurn()) return client_->events().WhenWritable(std::move(done));
+  const auto refused =
+      PostOwned(engine_, std::make_unique<Done>(std::move(done)), [this](Done& posted) {
+        client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
+      });
+  if (refused != nullptr) (*refused)(InboxFullError());
+}
+
 Engine& Channel::engine() { return engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }

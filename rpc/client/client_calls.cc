@@ -428,7 +428,13 @@ void ClientCalls::PumpCalls() {
   while (connection_ != nullptr) {
     // Off the queue first: if the call ends here, its callback may start others.
     ClientCall* const call = waiting_.PopFront();
-    if (call == nullptr) return;
+    if (call == nullptr) {
+      if (waiting_.room_wanted() && HasRoom()) {
+        waiting_.SetRoomWanted(false);
+        host_.OnRoom();
+      }
+      return;
+    }
     // It may be gone after this, unless it was sent.
     const Sent sent = TrySend(*call);
     if (sent == Sent::kNotNow) return waiting_.Return(*call);
@@ -575,6 +581,23 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
   call.state = ClientCall::State::kDone;
   ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   call.Complete(std::move(status));
+}
+
+// --- back-pressure ------------------------------------------------------------------------------
+
+void ClientCalls::WantRoom() {
+  waiting_.SetRoomWanted(true);
+  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+}
+
+bool ClientCalls::HasRoom() {
+  if (connection_ == nullptr || waiting_.size() > 0 || waiting_.held() || sent_.full()) {
+    return false;
+  }
+  // If it is refused, OnWritable() follows.
+  if (!connection_->Reserve(kCallHeaderBytes).ok()) return false;
+  connection_->Abandon();
+  return true;
 }
 
 // --- contexts -----------------------------------------------------------------------------------

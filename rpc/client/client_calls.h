@@ -61,6 +61,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     virtual void OnGoaway(bool has_none) = 0;
     // Leaving, and perhaps nothing is under way any more.
     virtual void OnCallsLeft() = 0;
+    // There is room (WantRoom()). No callback may run inside.
+    virtual void OnRoom() = 0;
     // Ends the connection, for `reason`, if it is open: `why` is for the peer. Close() follows.
     virtual void EndConnection(absl::Status reason, std::string_view why) = 0;
 
@@ -155,6 +157,15 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void ReleaseCalls() {
     if (waiting_.Release()) Pump();
   }
+
+  // --- back-pressure ----------------------------------------------------------------------------
+
+  // A call of a small request, if it were started now, would not be queued.
+  bool HasRoom();
+  // Host::OnRoom() comes once, when there is room; the channel wants a connection until then.
+  // REQUIRES: !HasRoom().
+  void WantRoom();
+  void WantNoRoom() { waiting_.SetRoomWanted(false); }
 
   // --- streams (client_stream.h) ----------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Host final : public ClientCalls::Host {
   void OnCallWaits() override { ++waits; }
   void OnGoaway(bool) override {}
   void OnCallsLeft() override {}
+  void OnRoom() override {}
   void EndConnection(absl::Status reason, std::string_view) override { ended = std::move(reason); }
 
   int waits = 0;

@@ -38,9 +38,32 @@ ClientConnection::ClientConnection(EngineCore& engine, const std::string& addres
       engine_(engine),
       address_(address),
       options_(options),
-      calls_(this, engine_, address_, options_) {}
+      calls_(this, engine_, address_, options_),
+      events_(calls_, engine_, address_) {}
 
 ClientConnection::~ClientConnection() = default;
+
+ChannelState ClientConnection::StateFor(State state) {
+  switch (state) {
+    case State::kIdle:
+    case State::kLeaving:  // nothing new is sent on what is left of the connection
+      return ChannelState::kIdle;
+    case State::kConnecting:
+      return ChannelState::kConnecting;
+    case State::kOpen:
+      return ChannelState::kReady;
+    case State::kPausing:
+      return ChannelState::kTransientFailure;
+    case State::kEnded:
+      return ChannelState::kShutdown;
+  }
+  return ChannelState::kShutdown;
+}
+
+void ClientConnection::Enter(State state) {
+  state_ = state;
+  events_.OnState(StateFor(state));
+}
 
 // --- connecting ---------------------------------------------------------------------------------
 
@@ -60,7 +83,7 @@ void ClientConnection::Report(const absl::Status& connected) {
 }
 
 void ClientConnection::BeginAttempt() {
-  state_ = State::kConnecting;
+  Enter(State::kConnecting);
   wanted_ = false;
   close_reason_ = absl::OkStatus();
   ConnectOptions options;
@@ -80,7 +103,7 @@ void ClientConnection::OnOpen(Connection& connection) {
     close_reason_ = std::move(agreed);
     return;
   }
-  state_ = State::kOpen;
+  Enter(State::kOpen);
   ++connects_;
   Report(absl::OkStatus());
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnected(connection);
@@ -128,7 +151,7 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   if (backoff_.failures() > 1) {
     Pause();
   } else {
-    state_ = State::kIdle;
+    Enter(State::kIdle);
   }
   calls_.Close(
       connection, NotSentError(address_, reason),
@@ -144,12 +167,14 @@ void ClientConnection::AttemptFailed(const absl::Status& why) {
   Pause();
   const absl::Status status = NoServerError(address_, why);
   Report(status);
-  calls_.EndWaiting(status, /*also_patient=*/absl::IsInvalidArgument(why));
+  const bool hopeless = absl::IsInvalidArgument(why);
+  calls_.EndWaiting(status, /*also_patient=*/hopeless);
+  if (hopeless) events_.EndWaiting(status);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
 }
 
 void ClientConnection::Pause() {
-  state_ = State::kPausing;
+  Enter(State::kPausing);
   engine_.timers().Schedule(this, engine_.clock().NowNs() + backoff_.NextPauseUs() * kNsPerUs);
 }
 
@@ -159,7 +184,7 @@ void ClientConnection::OnTimer() {
     if (close_reason_.ok()) calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
     return;
   }
-  state_ = State::kIdle;
+  Enter(State::kIdle);
   if (SomeoneWaits()) BeginAttempt();
 }
 
@@ -176,7 +201,7 @@ void ClientConnection::OnCallWaits() {
 
 void ClientConnection::OnGoaway(bool has_none) {
   if (state_ != State::kOpen) return;
-  state_ = State::kLeaving;
+  Enter(State::kLeaving);
   has_none_ = has_none;
   calls_.Leave();
   const absl::Status why = LeavingError(address_);
@@ -205,9 +230,10 @@ void ClientConnection::Shutdown() {
   const absl::Status gone =
       absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
   WEFT_CHECK(watchers_.empty());  // RemoteMemory goes before its channel
-  state_ = State::kEnded;
+  Enter(State::kEnded);
   engine_.timers().Cancel(this);
   Report(gone);
+  events_.Shutdown(gone);
   calls_.Shutdown(gone);
   if (connection_ == nullptr) {
     delete this;

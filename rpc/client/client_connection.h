@@ -11,6 +11,8 @@
 //     kPausing     between attempts. -> kConnecting: the pause is over and calls wait; -> kIdle
 //     kEnded       Shutdown(). Deletes itself when its connection is gone.
 //
+// Programs see them as ChannelState (channel_watch.h).
+//
 // What is here is the life of the connection: attempts, pauses, loss. The way of a call is in
 // client_calls.h.
 //
@@ -32,6 +34,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/client/backoff.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/channel_events.h"
 #include "rpc/client/client_calls.h"
 #include "rpc/client/connection_watcher.h"
 #include "transport/engine.h"
@@ -46,6 +49,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options);
 
   ClientCalls& calls() { return calls_; }
+  ChannelEvents& events() { return events_; }
 
   // Starts to connect if there is no connection. `done` is called once with the outcome.
   void Connect(Function<void(absl::Status)> done);
@@ -72,6 +76,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   absl::StatusOr<PathInfo> path() const;
   const std::string& explanation() const { return explanation_; }
   ChannelStats stats() const;
+  ChannelState state() const { return StateFor(state_); }
 
  private:
   enum class State : uint8_t {
@@ -83,6 +88,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
     kEnded = 6,
   };
 
+  // As programs see it.
+  static ChannelState StateFor(State state);
+  void Enter(State state);
+
   ~ClientConnection() override;
 
   // ClientCalls::Host.
@@ -92,6 +101,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void OnCallWaits() override;
   void OnGoaway(bool has_none) override;
   void OnCallsLeft() override { EndIfLeft(); }
+  void OnRoom() override { events_.OnRoom(); }
   void EndConnection(absl::Status reason, std::string_view why) override;
   // Timer: the pause between attempts is over, or (kLeaving) what waits is to end.
   void OnTimer() override;
@@ -116,6 +126,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   const ChannelOptions options_;
 
   ClientCalls calls_;
+  ChannelEvents events_;
 
   uint64_t connects_ = 0;          // that opened
   uint64_t connect_failures_ = 0;  // attempts that did not

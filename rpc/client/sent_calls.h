@@ -91,6 +91,8 @@ class SentCalls {
 
   uint32_t in_use() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
   uint32_t abandoned() const { return abandoned_; }
+  // REQUIRES: open.
+  bool full() const { return slots_->full(); }
   void CheckInvariants();
 
  private:

@@ -4,7 +4,8 @@
 // Threads: Hold() any; the rest the engine's. Lifetime: owns nothing; a call that ends is taken out
 //   before.
 // Errors: a full queue takes none.
-// Invariants: size() <= the limit that is given to PushBack(). A waiting call is kQueued.
+// Invariants: size() <= the limit that is given to PushBack(). A waiting call is kQueued. Not
+//   empty() while room is wanted: who makes room looks here anyway.
 #pragma once
 
 #include <atomic>
@@ -18,10 +19,15 @@ namespace weft {
 
 class WaitingCalls {
  public:
-  bool empty() const { return size_ == 0; }
-  uint32_t size() const { return size_; }
+  // No call waits, and nobody wants to be told of room.
+  bool empty() const { return size_and_wish_ == 0; }
+  uint32_t size() const { return size_and_wish_ & ~kRoomWanted; }
   // A new call overtakes nobody who must not be overtaken.
-  bool may_pass() const { return size_ == 0 && !held(); }
+  bool may_pass() const { return empty() && !held(); }
+
+  // Somebody wants to know when a call would be sent at once.
+  bool room_wanted() const { return (size_and_wish_ & kRoomWanted) != 0; }
+  void SetRoomWanted(bool wanted) { size_and_wish_ = size() | (wanted ? kRoomWanted : 0); }
 
   // Calls started after Hold() wait until as many Release() have come: so that they do not overtake
   // a write that was accepted before.
@@ -32,28 +38,28 @@ class WaitingCalls {
 
   // False: `limit` calls wait already. REQUIRES: `call` is on no list.
   [[nodiscard]] bool PushBack(ClientCall& call, uint32_t limit) {
-    if (size_ >= limit) return false;
+    if (size() >= limit) return false;
     call.state = ClientCall::State::kQueued;
     calls_.PushBack(&call);
-    ++size_;
+    ++size_and_wish_;
     return true;
   }
   // The one that has waited longest; null: none waits, or all are held.
   ClientCall* PopFront() {
-    if (held() || size_ == 0) return nullptr;
-    --size_;
+    if (held() || size() == 0) return nullptr;
+    --size_and_wish_;
     return calls_.PopFront();
   }
   // It could not be sent after all. REQUIRES: it came from PopFront(), and nothing was pushed
   // since.
   void Return(ClientCall& call) {
     calls_.PushFront(&call);
-    ++size_;
+    ++size_and_wish_;
   }
   // REQUIRES: it waits here.
   void Remove(ClientCall& call) {
     IntrusiveList<ClientCall>::Remove(&call);
-    --size_;
+    --size_and_wish_;
   }
 
   // Takes out, in order, all calls, or those only that do not wait for a server
@@ -67,13 +73,15 @@ class WaitingCalls {
   }
 
   void CheckInvariants(uint32_t limit) {
-    WEFT_CHECK(calls_.CountSlowly() == size_ && size_ <= limit);
+    WEFT_CHECK(calls_.CountSlowly() == size() && size() <= limit);
     for (const ClientCall& call : calls_) WEFT_CHECK(call.state == ClientCall::State::kQueued);
   }
 
  private:
+  static constexpr uint32_t kRoomWanted = uint32_t{1} << 31;  // more than any limit
+
   IntrusiveList<ClientCall> calls_;
-  uint32_t size_ = 0;
+  uint32_t size_and_wish_ = 0;  // waiting calls; with kRoomWanted or not
   std::atomic<uint32_t> holds_ = 0;
 };
 

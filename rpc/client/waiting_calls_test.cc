@@ -85,5 +85,24 @@ TEST_F(WaitingCallsTest, CallsThatWaitForAServerOutliveTheOthers) {
   EXPECT_TRUE(waiting_.empty());
 }
 
+TEST_F(WaitingCallsTest, WhileRoomIsWantedItIsNotEmptyAndNoCallPasses) {
+  ASSERT_TRUE(waiting_.PushBack(first_, kLimit));
+  waiting_.SetRoomWanted(true);
+  EXPECT_EQ(waiting_.size(), 1u);
+  ASSERT_TRUE(waiting_.PushBack(second_, kLimit));
+  EXPECT_FALSE(waiting_.PushBack(third_, kLimit));
+  waiting_.CheckInvariants(kLimit);
+  EXPECT_EQ(waiting_.PopFront(), &first_);
+  waiting_.Remove(second_);
+  EXPECT_EQ(waiting_.PopFront(), nullptr);
+  EXPECT_EQ(waiting_.size(), 0u);
+  EXPECT_FALSE(waiting_.empty());
+  EXPECT_FALSE(waiting_.may_pass());
+  EXPECT_TRUE(waiting_.room_wanted());
+  waiting_.SetRoomWanted(false);
+  EXPECT_TRUE(waiting_.empty());
+  EXPECT_TRUE(waiting_.may_pass());
+}
+
 }  // namespace
 }  // namespace weft::test
