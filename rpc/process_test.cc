@@ -1,66 +1,16 @@
 // Clients of a server in another process, which is killed under them.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "rpc/client/channel.h"
 #include "rpc/testing/probe_service.h"
-
-extern char** environ;
+#include "rpc/testing/server_process.h"
 
 namespace weft::test {
 namespace {
-
-// probe_server in a process of its own.
-class ServerProcess {
- public:
-  ServerProcess() {
-    int output[2];
-    int input[2];
-    EXPECT_EQ(pipe(output), 0);
-    EXPECT_EQ(pipe(input), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
-    posix_spawn_file_actions_addclose(&actions, output[0]);
-    posix_spawn_file_actions_addclose(&actions, input[1]);
-    char name[] = "rpc/testing/probe_server";
-    char* arguments[] = {name, nullptr};
-    EXPECT_EQ(posix_spawn(&process_, name, &actions, nullptr, arguments, environ), 0)
-        << "run this test from the workspace's root of runfiles";
-    posix_spawn_file_actions_destroy(&actions);
-    close(output[1]);
-    close(input[0]);
-    lifeline_ = input[1];
-    for (char c; read(output[0], &c, 1) == 1 && c != '\n';) address_ += c;
-    close(output[0]);
-  }
-  ~ServerProcess() {
-    Kill();
-    close(lifeline_);
-  }
-
-  void Kill() {
-    if (process_ == 0) return;
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
-    process_ = 0;
-  }
-  const std::string& address() const { return address_; }
-
- private:
-  pid_t process_ = 0;
-  int lifeline_ = -1;  // its standard input: it ends with this process
-  std::string address_;
-};
 
 class ProcessTest : public testing::TestWithParam<PathKind> {
  protected:

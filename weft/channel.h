@@ -37,7 +37,8 @@
 //                       the protocol.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
-// Invariants: every call completes exactly once; a request is sent at most once.
+// Invariants: every call completes exactly once; a request is sent at most once, unless
+//   ChannelOptions::retry says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -52,6 +53,7 @@
 #include "core/function.h"
 #include "core/huge_page_arena.h"
 #include "rpc/client/channel_watch.h"
+#include "rpc/client/retry_options.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -94,6 +96,9 @@ struct CallOptions {
   // attempts and for the next server, until its deadline (without one, for ever).
   bool wait_for_server = false;
 
+  // The call is not sent again, whatever ChannelOptions::retry says.
+  bool no_retry = false;
+
   // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives
   // the call. Null: none.
   BulkCall* bulk = nullptr;
@@ -115,6 +120,7 @@ struct ChannelOptions {
   // What runs around each call (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
   // channel.
   std::vector<ClientInterceptor*> interceptors = {};
+  RetryOptions retry = {};  // which calls are sent again, and when; by default none is
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
@@ -138,6 +144,10 @@ struct ChannelStats {
   uint64_t late_replies = 0;        // for calls that had ended before
   uint64_t connects = 0;            // connections that opened
   uint64_t connect_failures = 0;    // attempts that did not
+  // Of ChannelOptions::retry, where a call is one however often it is sent:
+  uint64_t retries = 0;          // attempts after failed ones
+  uint64_t hedges = 0;           // attempts beside one that was slow
+  uint64_t retries_refused = 0;  // of both, by the budget
   // Now:
   uint32_t outstanding = 0;  // slots that wait for a reply
   uint32_t abandoned = 0;    // among them: the call ended before (deadline); the slot is free again
@@ -265,7 +275,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   EngineCore& engine_;
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
-  const bool is_intercepted_;
+  const bool takes_long_way_;  // each call does: there are interceptors, or retries
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;

@@ -27,6 +27,14 @@ TEST(GuideTest, MetadataDetailsAndACancelArrive) {
             "CANCELLED, and the handler stopped\n");
 }
 
+TEST(GuideTest, ACallIsSentAgainAndHedged) {
+  EXPECT_EQ(OutputOf("retries"),
+            "attempts before: none\n"
+            "attempts before: 1\n"
+            "attempts before: 2\n"
+            "3 words in 1 call, with 1 retry and 1 hedge\n");
+}
+
 TEST(GuideTest, AChannelTellsOfItsStateAndItsRoom) {
   EXPECT_EQ(OutputOf("channel_events"), "ready\n1000 calls\nidle\n");
 }

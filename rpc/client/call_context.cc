@@ -7,6 +7,12 @@
 #include "weft/status.h"
 
 namespace weft {
+namespace {
+
+// gRFC A6, "Exposed Retry Metadata".
+constexpr std::string_view kPreviousAttemptsKey = "grpc-previous-rpc-attempts";
+
+}  // namespace
 
 absl::Status CallContext::AddMetadata(std::string_view key, std::string_view value) {
   {
@@ -32,6 +38,19 @@ absl::Status CallContext::Begin(EngineCore& engine) {
   begun_ = true;
   engine_ = &engine;
   return absl::OkStatus();
+}
+
+void CallContext::SealForAttempt(const CallContext* of_call, uint32_t attempts_before) {
+  begun_ = true;
+  if (of_call != nullptr) {
+    metadata_ = of_call->metadata_;
+    extras_ = of_call->extras_;
+  }
+  if (attempts_before == 0) return;
+  // Without room for it the attempt goes without.
+  if (metadata_.Add(kPreviousAttemptsKey, std::to_string(attempts_before)).ok()) {
+    all_extras_ = EncodeExtras(metadata_);
+  }
 }
 
 void CallContext::Reset(const absl::Status& why) {

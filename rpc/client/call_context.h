@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
@@ -52,6 +53,9 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
                          std::string_view method, const std::string& address);
   // No metadata is added any more.
   void Seal() { extras_ = EncodeExtras(metadata_); }
+  // The same for an attempt of a call with that context (null: none), in place of Begin():
+  // `attempts_before` of the call were made before.
+  void SealForAttempt(const CallContext* of_call, uint32_t attempts_before);
   // There is no ClientContext. After Seal().
   void KeepItself() { self_ = shared_from_this(); }
   // The call that Begin() was for will not be started after all. It may be gone then.
@@ -78,6 +82,12 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   void Detach(const absl::Status& status);
   // What goes before the request; empty: nothing.
   const std::string& extras() const { return extras_; }
+  // The same with what Weft itself adds, if the server takes so many bytes.
+  const std::string& ExtrasWithin(size_t most) const {
+    return all_extras_.empty() || all_extras_.size() > most ? extras_ : all_extras_;
+  }
+  // The call ends as that attempt of it has.
+  void TakeReplyOf(CallContext& attempt) { reply_metadata_ = std::move(attempt.reply_metadata_); }
   // What came before the reply or the error `status`, which gets its details. False: it is
   // malformed.
   bool TakeReply(ByteSpan extras, absl::Status* status);
@@ -108,6 +118,7 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   std::shared_ptr<CallContext> self_;
   Metadata metadata_;        // the caller's, until Begin(); interceptors', until Seal()
   std::string extras_;       // of it; constant from Seal() on
+  std::string all_extras_;   // with Weft's own; empty: as extras_
   Function<void()> cancel_;  // the engine's: while attached
   Metadata reply_metadata_;  // the engine's, until the call's end
 };

@@ -26,8 +26,27 @@ absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t 
       StrCat("ChannelOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
 }
 
+constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
+
+absl::Status CheckRetryOptions(const RetryOptions& retry) {
+  // Fewer tokens permit nothing, for more than half of them must be left. The most are gRPC's.
+  constexpr uint32_t kFewestTokens = 3;
+  constexpr uint32_t kMostTokens = 1000;
+  constexpr uint32_t kMostRefill = 1'000'000;  // a thousand tokens: all there can be
+  WEFT_RETURN_IF_ERROR(Bounded("retry.max_attempts", retry.max_attempts, 1, kMaxAttempts));
+  WEFT_RETURN_IF_ERROR(Bounded("retry.max_backoff_us", retry.max_backoff_us, 1, kLongestBackoffUs));
+  WEFT_RETURN_IF_ERROR(
+      Bounded("retry.initial_backoff_us", retry.initial_backoff_us, 1, retry.max_backoff_us));
+  WEFT_RETURN_IF_ERROR(
+      Bounded("retry.budget_tokens", retry.budget_tokens, kFewestTokens, kMostTokens));
+  WEFT_RETURN_IF_ERROR(
+      Bounded("retry.refill_millitokens", retry.refill_millitokens, 1, kMostRefill));
+  // A hedge is an attempt.
+  return Bounded("retry.hedge_after_us", retry.hedge_after_us, 0,
+                 retry.max_attempts > 1 ? kLongestBackoffUs : 0);
+}
+
 absl::Status CheckOptions(const ChannelOptions& options) {
-  constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
   constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
@@ -36,6 +55,7 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
                                           options.stream_window_messages,
                                           options.stream_window_bytes));
+  WEFT_RETURN_IF_ERROR(CheckRetryOptions(options.retry));
   WEFT_RETURN_IF_ERROR(Bounded("max_backoff_us", options.max_backoff_us, 1, kLongestBackoffUs));
   return Bounded("min_backoff_us", options.min_backoff_us, 1, options.max_backoff_us);
 }
@@ -98,7 +118,7 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const s
       engine_(engine),
       client_(new ClientConnection(engine, address, options)),
       default_timeout_us_(options.default_timeout_us),
-      is_intercepted_(!options.interceptors.empty()),
+      takes_long_way_(!options.interceptors.empty() || options.retry.max_attempts > 1),
       address_(address),
       buffers_(std::make_unique<BufferPool>(&engine, options.buffers)) {}
 
@@ -247,6 +267,7 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
   call.is_plain = call.loan == nullptr && context == nullptr;
   call.method = method;
   call.wait_for_server = options.wait_for_server;
+  call.may_retry = !options.no_retry;
   return absl::OkStatus();
 }
 
@@ -266,7 +287,7 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
     engine_.Leave();
     return CalledInTurn();
   }
-  if (HasMore(options) || is_intercepted_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || takes_long_way_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
       engine_.Leave();
       return begun;
@@ -316,7 +337,7 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   call.done.TakeFrom(done);
   SetReply(call, bodies);
   SetDeadline(call, options);
-  if (HasMore(options) || is_intercepted_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || takes_long_way_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
     client_->calls().StartFromCallback(call, Begin(call, method, bodies, options));
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);

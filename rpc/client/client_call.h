@@ -1,12 +1,13 @@
 // One call at the client, from start to completion.
 //
 //   States, and who moves them (all on the engine's thread):
-//     kNew     made by Channel::Call. -> kQueued, kSent, kDone: ClientCalls::Start
+//     kNew     made by Channel::Call. -> kQueued, kSent, kRetried, kDone: ClientCalls::Start
 //     kQueued  waits for a connection, a slot or credit; nothing was sent. -> kSent, kDone
 //     kSent    holds a slot of the connection.
 //              -> kReclaiming: a reply, if the call has lent memory
 //              -> kDone: reply, deadline, cancel, loss of the connection
 //     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
+//     kRetried     waits while attempts are made for it (retried_calls.h). -> kDone
 //     kDone    Complete() has been called; the object is its owner's again.
 //
 // Threads: made and awaited on any; else the engine's.
@@ -38,11 +39,19 @@ namespace weft {
 class CallContext;
 class ClientCalls;
 class Loan;
+class RetriedCall;
 
 class ClientCall : public ListNode<>, public Timer {
  public:
-  enum class State : uint8_t { kNew = 1, kQueued = 2, kSent = 3, kReclaiming = 4, kDone = 5 };
-  enum class Kind : uint8_t { kBlocking = 1, kCallback = 2 };
+  enum class State : uint8_t {
+    kNew = 1,
+    kQueued = 2,
+    kSent = 3,
+    kReclaiming = 4,
+    kDone = 5,
+    kRetried = 6
+  };
+  enum class Kind : uint8_t { kBlocking = 1, kCallback = 2, kAttempt = 3 };
 
   // The end of the call; may destroy it.
   virtual void Complete(absl::Status status) = 0;
@@ -69,6 +78,9 @@ class ClientCall : public ListNode<>, public Timer {
   std::string_view encoded;  // the request's bytes: a struct of fixed layout, or serialized aside
   uint64_t timeout_us = 0;   // 0: none
   bool wait_for_server = false;
+  bool may_retry = false;          // where the channel sends calls again: this one too
+  bool answered = false;           // kAttempt: it has its reply
+  RetriedCall* retried = nullptr;  // kRetried
 
  protected:
   ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}

@@ -148,6 +148,16 @@ absl::Status LateReclaimError(const ClientCall& call, const std::string& address
   return WithDelivery(absl::DeadlineExceededError(text), Delivery::kMayHaveRun);
 }
 
+std::unique_ptr<RetriedCalls> MakeRetriedCalls(ClientCalls& calls, MethodTable& methods,
+                                               EngineCore& engine, const std::string& address,
+                                               const ChannelOptions& options, ChannelStats& stats) {
+  if (options.retry.max_attempts <= 1) return nullptr;
+  // As many as can be under way or queued.
+  const uint32_t most = options.max_outstanding_calls + options.max_queued_calls;
+  return std::make_unique<RetriedCalls>(calls, methods, engine, address, options.retry, most,
+                                        stats);
+}
+
 }  // namespace
 
 WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
@@ -176,6 +186,7 @@ ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& addr
                   absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
             }),
       streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, stats_)),
+      retried_(MakeRetriedCalls(*this, methods_, engine, address, options, stats_)),
       early_ends_(engine) {}
 
 ClientCalls::~ClientCalls() = default;
@@ -247,6 +258,7 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   EndSent(0, may_have_run, may_have_run);
   EndWaiting(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
   lent_.EndCalls(may_have_run);
+  if (retried_ != nullptr) retried_->Shutdown(gone);
   // Callbacks of each may start some of the other, which end at once.
   do {
     early_ends_.RunAll();
@@ -297,7 +309,12 @@ void ClientCalls::Start(ClientCall& call) {
     return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
                                   Delivery::kNotSent));
   }
-  if (MaySend() && TrySend(call) != Sent::kNotNow) return;
+  if (retried_ != nullptr && call.may_retry && retried_->Start(call)) return;
+  StartAttempt(call);
+}
+
+void ClientCalls::StartAttempt(ClientCall& call) {
+  if (SendAttempt(call)) return;
   if (ended_) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
     absl::Status ended = absl::FailedPreconditionError(
@@ -369,8 +386,9 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
 // As Send(), for a call that lends memory, which can fail after room was made, or has a context.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
-  const std::string_view extras =
-      call.context != nullptr ? std::string_view(call.context->extras()) : std::string_view();
+  const std::string_view extras = call.context != nullptr
+                                      ? std::string_view(call.context->ExtrasWithin(max_extras_))
+                                      : std::string_view();
   const size_t extras_at = kCallHeaderBytes + windows * kWindowBytes;
   const size_t header_bytes = extras_at + ExtrasBlockBytes(extras.size());
   const size_t bytes = BytesOf(call);
@@ -526,6 +544,7 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
     sent_.OnLateReply(slot);
     return lent_.Release(*connection_, CallIdOf(frame));
   }
+  call->answered = true;
   absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
   if (!TakeExtras(header.extras, *call, &outcome)) {
     // Nothing of it is to be trusted.
@@ -575,11 +594,14 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
   if (call.armed()) engine_.timers().Cancel(&call);
   if (!call.is_plain) {
     call.is_plain = true;
-    if (call.loan != nullptr) LentMemory::EndLoan(call);
+    // What an attempt lends is its call's.
+    if (call.loan != nullptr && call.kind != ClientCall::Kind::kAttempt) LentMemory::EndLoan(call);
     if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach(status);
   }
   call.state = ClientCall::State::kDone;
-  ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
+  if (call.kind != ClientCall::Kind::kAttempt) {
+    ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
+  }
   call.Complete(std::move(status));
 }
 
@@ -621,6 +643,7 @@ absl::StatusOr<CallContext*> ClientCalls::BeginContext(uint32_t method, ClientCo
 // --- out of time --------------------------------------------------------------------------------
 
 void ClientCalls::Expire(ClientCall& call) {
+  if (call.state == ClientCall::State::kRetried) return call.retried->Expire();
   ++stats_.deadlines_exceeded;
   const std::string after =
       StrCat("no reply from ", address_, " within ", DurationText(call.timeout_us));
@@ -642,6 +665,7 @@ void ClientCalls::Expire(ClientCall& call) {
 }
 
 void ClientCalls::Cancel(ClientCall& call) {
+  if (call.state == ClientCall::State::kRetried) return call.retried->Cancel();
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
     return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
@@ -659,6 +683,12 @@ void ClientCalls::Abandon(ClientCall& call) {
   sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
   if (leaving_) host_.OnCallsLeft();
   FlushUnlessInTurn();
+}
+
+void ClientCalls::Drop(ClientCall& call) {
+  // On a list: its connection is gone, and it would have been completed next.
+  if (IntrusiveList<ClientCall>::IsLinked(&call)) return IntrusiveList<ClientCall>::Remove(&call);
+  Abandon(call);
 }
 
 // False: there is no room now.

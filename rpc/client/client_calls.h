@@ -32,6 +32,7 @@
 #include "rpc/client/client_call.h"
 #include "rpc/client/lent_memory.h"
 #include "rpc/client/method_table.h"
+#include "rpc/client/retried_calls.h"
 #include "rpc/client/sent_calls.h"
 #include "rpc/client/waiting_calls.h"
 #include "rpc/operation/callback_operations.h"
@@ -158,6 +159,17 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     if (waiting_.Release()) Pump();
   }
 
+  // --- for attempts of calls (retried_calls.h) --------------------------------------------------
+
+  // Sends an attempt, queues it, or completes it at once with an error.
+  void StartAttempt(ClientCall& attempt);
+  // Sends it, or completes it. False: there is no room now, and nothing has happened.
+  bool SendAttempt(ClientCall& attempt) { return MaySend() && TrySend(attempt) != Sent::kNotNow; }
+  // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
+  void Drop(ClientCall& attempt);
+  // Completes a call that is neither queued nor sent.
+  void End(ClientCall& call, absl::Status status);
+
   // --- back-pressure ----------------------------------------------------------------------------
 
   // A call of a small request, if it were started now, would not be queued.
@@ -235,7 +247,6 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void OnStreamFrame(ByteSpan frame);
   void ProtocolError(std::string_view what);
   void Abandon(ClientCall& call);
-  void End(ClientCall& call, absl::Status status);
   void EndWell(ClientCall& call);
   void EndSent(uint64_t first_unsent, const absl::Status& not_sent,
                const absl::Status& may_have_run);
@@ -266,10 +277,11 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   LentMemory lent_;
   const std::unique_ptr<ClientStreams> streams_;
-  bool streams_first_ = false;          // who sends when there is room: they take turns
-  uint32_t max_windows_ = 0;            // in one request; as many as both sides allow
-  uint32_t max_extras_ = 0;             // bytes, in one request; the same
-  EarlyEnds<CallbackCall> early_ends_;  // count() <= max_queued_calls
+  const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
+  bool streams_first_ = false;                   // who sends when there is room: they take turns
+  uint32_t max_windows_ = 0;                     // in one request; as many as both sides allow
+  uint32_t max_extras_ = 0;                      // bytes, in one request; the same
+  EarlyEnds<CallbackCall> early_ends_;           // count() <= max_queued_calls
 };
 
 }  // namespace weft

@@ -41,6 +41,13 @@ MethodTable::Name MethodTable::NameOf(uint32_t method) {
   return {bound->service->full_name, DescriptorOf(*bound->service, method - bound->first).name};
 }
 
+bool MethodTable::IsIdempotent(uint32_t method) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Bound* const bound = FindBound(method);
+  return bound != nullptr &&
+         DescriptorOf(*bound->service, method - bound->first).idempotency != Idempotency::kUnknown;
+}
+
 bool MethodTable::Learn(const rpc::ServerHello& hello) {
   Forget();
   served_.clear();

@@ -52,6 +52,9 @@ class MethodTable {
   // Of the channel's method or form `method`; empty for one that could not be bound. Any thread.
   Name NameOf(uint32_t method);
 
+  // It may run twice for one call. Any thread.
+  bool IsIdempotent(uint32_t method);
+
   // A connection opened: the server's table. False: more methods than 16 bits can number.
   [[nodiscard]] bool Learn(const rpc::ServerHello& hello);
 

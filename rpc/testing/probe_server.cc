@@ -1,18 +1,41 @@
-// A server of the test service in a process of its own: prints its address, serves until killed or
+// A server of the test services in a process of its own: prints its address, serves until killed or
 // until its standard input ends.
+//
+//   probe_server [ADDRESS]
 #include <unistd.h>
 
 #include <cstdio>
 
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
+#include "rpc/testing/retry_service.weft.h"
 
-int main() {
-  weft::test::ProbeService service;
+namespace {
+
+using weft::test::Data;
+
+// The same data back.
+class EchoStore final : public weft::test::Store::Service {
+  absl::Status Look(weft::ServerContext&, const Data& request, Data* reply) override {
+    *reply = request;
+    return absl::OkStatus();
+  }
+  absl::Status Add(weft::ServerContext&, const Data& request, Data* reply) override {
+    *reply = request;
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  weft::test::ProbeService probe;
+  EchoStore store;
   auto server = weft::Server::Create();
   if (!server.ok()) return 1;
-  if (!(*server)->AddService(&service).ok()) return 1;
-  if (!(*server)->Listen("127.0.0.1:0").ok()) return 1;
+  if (!(*server)->AddService(&probe).ok()) return 1;
+  if (!(*server)->AddService(&store).ok()) return 1;
+  if (!(*server)->Listen(argc > 1 ? argv[1] : "127.0.0.1:0").ok()) return 1;
   std::printf("%s\n", (*server)->address().c_str());
   std::fflush(stdout);
   char byte;

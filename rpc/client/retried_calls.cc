@@ -1,0 +1,243 @@
+#include "rpc/client/retried_calls.h"
+
+#include <functional>
+#include <string_view>
+
+#include "absl/strings/cord.h"
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/strings.h"
+#include "rpc/client/call_context.h"
+#include "rpc/client/channel.h"
+#include "rpc/client/client_calls.h"
+#include "rpc/client/method_table.h"
+#include "rpc/wire/status_text.h"
+#include "weft/status.h"
+
+namespace weft {
+namespace {
+
+// What an attempt carries besides: the caller's metadata, and how many went before. Null: nothing.
+std::shared_ptr<CallContext> ContextOfAttempt(const CallContext* of_call,
+                                              uint32_t attempts_before) {
+  if (of_call == nullptr && attempts_before == 0) return nullptr;
+  auto context = std::make_shared<CallContext>();
+  context->SealForAttempt(of_call, attempts_before);
+  return context;
+}
+
+// Without the words at its end that say that nothing has run: they are those of one attempt.
+std::string_view WithoutEnding(std::string_view text) {
+  const size_t at = text.rfind(" (not ");
+  return at != std::string_view::npos && text.ends_with(')') ? text.substr(0, at) : text;
+}
+
+}  // namespace
+
+// --- attempts -----------------------------------------------------------------------------------
+
+RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContext> its_context)
+    : ClientCall(*its_owner.call_.client, Kind::kAttempt),
+      owner(its_owner),
+      own_context(std::move(its_context)) {
+  const ClientCall& of = owner.call_;
+  reply = of.reply;
+  layouts = of.layouts;
+  deadline_ns = of.deadline_ns;
+  timeout_us = of.timeout_us;
+  context = own_context.get();
+  is_plain = false;
+  method = of.method;
+  loan = of.loan;
+  request = of.request;
+  encoded = of.encoded;
+  wait_for_server = of.wait_for_server;
+  state = State::kQueued;  // its time left is computed when it is sent, as after a wait
+}
+
+RetriedCall::Attempt& RetriedCall::MakeAttempt() {
+  std::optional<Attempt>& place = attempts_[attempts_[0] ? 1 : 0];
+  WEFT_CHECK(!place);
+  place.emplace(*this, ContextOfAttempt(call_.context, made_));
+  ++made_;
+  return *place;
+}
+
+void RetriedCall::DropAttempt(Attempt& attempt) {
+  attempts_[&attempt == &*attempts_[0] ? 0 : 1].reset();
+}
+
+RetriedCall::Attempt* RetriedCall::AnyAttempt() {
+  for (std::optional<Attempt>& attempt : attempts_) {
+    if (attempt) return &*attempt;
+  }
+  return nullptr;
+}
+
+// --- the life of a call -------------------------------------------------------------------------
+
+RetriedCall::RetriedCall(RetriedCalls& all, ClientCall& call)
+    : all_(all),
+      call_(call),
+      may_run_twice_(call.loan == nullptr && all.methods_.IsIdempotent(call.method)),
+      backoff_(all.options_.initial_backoff_us, all.options_.max_backoff_us, all.jitter_.Next64()) {
+  call.state = ClientCall::State::kRetried;
+  call.retried = this;
+  call.KeepRequest();
+  all_.live_.PushBack(this);
+  ++all_.count_;
+}
+
+RetriedCall::~RetriedCall() { --all_.count_; }
+
+void RetriedCall::Start(RetriedCalls& all, ClientCall& call) {
+  // Owns itself: Complete() destroys it.
+  (new RetriedCall(all, call))->StartAttempt();
+}
+
+void RetriedCall::StartAttempt() {
+  Attempt& attempt = MakeAttempt();
+  ScheduleHedge();
+  all_.calls_.StartAttempt(attempt);  // this may be gone
+}
+
+void RetriedCall::OnTimer() {
+  if (AnyAttempt() != nullptr) return TryHedge();
+  ++all_.stats_.retries;
+  StartAttempt();
+}
+
+void RetriedCall::ScheduleHedge() {
+  const uint64_t after_us = all_.options_.hedge_after_us;
+  if (after_us == 0 || !may_run_twice_ || made_ >= all_.options_.max_attempts) return;
+  all_.engine_.timers().Schedule(this, all_.engine_.clock().NowNs() + after_us * kNsPerUs);
+}
+
+// One attempt is under way. A second one of a call that was not even sent would only wait behind
+// it: the time begins again.
+void RetriedCall::TryHedge() {
+  if (AnyAttempt()->state != ClientCall::State::kSent) return ScheduleHedge();
+  if (!all_.budget_.permits()) {
+    ++all_.stats_.retries_refused;
+    return;
+  }
+  RetriedCalls& all = all_;
+  Attempt& hedge = MakeAttempt();
+  if (all.calls_.SendAttempt(hedge)) {  // this may be gone
+    ++all.stats_.hedges;
+    all.budget_.Take();
+    return;
+  }
+  DropAttempt(hedge);
+  --made_;
+  ScheduleHedge();
+}
+
+void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
+  const std::shared_ptr<CallContext> context = attempt.own_context;
+  const bool answered = attempt.answered;
+  DropAttempt(attempt);
+  if (status.ok()) all_.budget_.Refill();
+  if (!MayRepeat(status, answered)) return Complete(std::move(status), context.get());
+  all_.budget_.Take();
+  if (AnyAttempt() == nullptr && !Pause()) return Complete(std::move(status), context.get());
+  may_have_run_ |= DeliveryOf(status) != Delivery::kNotSent;
+  last_failure_ = ToStd(status.message());
+}
+
+bool RetriedCall::MayRepeat(const absl::Status& status, bool answered) const {
+  const bool not_sent = DeliveryOf(status) == Delivery::kNotSent;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return not_sent || may_run_twice_;
+    case absl::StatusCode::kResourceExhausted:
+      return not_sent && answered;
+    default:
+      return false;
+  }
+}
+
+bool RetriedCall::Pause() {
+  if (made_ >= all_.options_.max_attempts) return false;
+  if (!all_.budget_.permits()) {
+    ++all_.stats_.retries_refused;
+    return false;
+  }
+  backoff_.OnFailure();
+  const uint64_t until_ns = all_.engine_.clock().NowNs() + backoff_.NextPauseUs() * kNsPerUs;
+  if (until_ns >= call_.deadline_ns) return false;
+  all_.engine_.timers().Schedule(this, until_ns);
+  return true;
+}
+
+void RetriedCall::Expire() {
+  if (Attempt* const attempt = AnyAttempt()) return all_.calls_.Expire(*attempt);
+  ++all_.stats_.deadlines_exceeded;
+  End(absl::DeadlineExceededError(StrCat("no reply from ", all_.address_, " within ",
+                                         DurationText(call_.timeout_us), ": ", last_failure_)));
+}
+
+void RetriedCall::Cancel() {
+  if (Attempt* const attempt = AnyAttempt()) return all_.calls_.Cancel(*attempt);
+  End(absl::CancelledError(StrCat("cancelled by the caller, after: ", last_failure_)));
+}
+
+void RetriedCall::End(absl::Status why) {
+  Complete(WithDelivery(std::move(why), Delivery::kNotSent), nullptr);
+}
+
+void RetriedCall::Complete(absl::Status status, CallContext* reply) {
+  RetriedCalls& all = all_;
+  ClientCall& call = call_;
+  while (Attempt* const attempt = AnyAttempt()) {
+    may_have_run_ = true;
+    all.calls_.Drop(*attempt);
+    DropAttempt(*attempt);
+  }
+  if (reply != nullptr && call.context != nullptr) call.context->TakeReplyOf(*reply);
+  status = OfAllAttempts(status);
+  delete this;
+  all.calls_.End(call, std::move(status));
+}
+
+// What the caller gets: the Delivery is true of all attempts. An answer of the handler stays as it
+// is.
+absl::Status RetriedCall::OfAllAttempts(const absl::Status& last) const {
+  if (last.ok() || DeliveryOf(last) == Delivery::kUnknown) return last;
+  if (made_ == 1 && !may_have_run_) return last;
+  const std::string_view what = ToStd(last.message());
+  const std::string text = StrCat(may_have_run_ ? WithoutEnding(what) : what, " [", made_,
+                                  made_ == 1 ? " attempt" : " attempts",
+                                  may_have_run_ ? ", one of which may have run]" : "]");
+  absl::Status all(last.code(), ToAbsl(text));
+  last.ForEachPayload(
+      [&all](absl::string_view type, const absl::Cord& payload) { all.SetPayload(type, payload); });
+  return may_have_run_ ? WithDelivery(std::move(all), Delivery::kMayHaveRun) : all;
+}
+
+// --- all of them --------------------------------------------------------------------------------
+
+RetriedCalls::RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore& engine,
+                           const std::string& address, const RetryOptions& options, uint32_t most,
+                           ChannelStats& stats)
+    : calls_(calls),
+      methods_(methods),
+      engine_(engine),
+      address_(address),
+      options_(options),
+      most_(most),
+      stats_(stats),
+      budget_(options.budget_tokens, options.refill_millitokens),
+      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
+
+bool RetriedCalls::Start(ClientCall& call) {
+  if (count_ >= most_) return false;
+  RetriedCall::Start(*this, call);
+  return true;
+}
+
+void RetriedCalls::Shutdown(const absl::Status& gone) {
+  while (RetriedCall* const call = live_.Front()) call->End(gone);
+}
+
+}  // namespace weft

@@ -1,0 +1,148 @@
+// The calls of a channel that may be sent again (retry_options.h). Each is one ClientCall, the
+// caller's, which waits while attempts are made for it: other ClientCalls, with the same request
+// and reply.
+//
+//   A RetriedCall   what there is                             what ends it
+//     trying        one attempt, or two (the later is a       its last attempt fails, and may be
+//                   hedge); the timer: until a hedge          repeated -> pausing; else -> over
+//     pausing       no attempt; the timer: until the next     the timer -> trying; the deadline,
+//                                                             Cancel(), the channel's end -> over
+//     over          destroyed; the call has been completed
+//
+// Both attempts decode into the caller's reply, and only one does so well: both run on the engine's
+// thread, and the first good reply drops the other attempt before anything else is received.
+//
+// Threads: the engine's.
+// Lifetime: RetriedCalls is a part of the channel's ClientCalls. A RetriedCall owns its attempts,
+//   and destroys itself before it completes the call.
+// Invariants: a call is completed once. At most max_attempts attempts are made, of which at most
+//   two are under way; of one that may not run twice, none is made after one that may have run.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/intrusive_list.h"
+#include "core/random.h"
+#include "core/timer_wheel.h"
+#include "rpc/client/backoff.h"
+#include "rpc/client/client_call.h"
+#include "rpc/client/retry_options.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+class CallContext;
+class ClientCalls;
+class MethodTable;
+class RetriedCalls;
+struct ChannelStats;
+
+// Tokens for attempts beyond the first: gRFC A6, "Throttling Retry Attempts and Hedged RPCs".
+class RetryBudget {
+ public:
+  RetryBudget(uint32_t tokens, uint32_t refill_millitokens)
+      : most_(uint64_t{tokens} * kMillitokens), refill_(refill_millitokens), left_(most_) {}
+
+  bool permits() const { return left_ > most_ / 2; }
+  void Take() { left_ -= std::min(left_, kMillitokens); }
+  void Refill() { left_ = std::min(left_ + refill_, most_); }
+
+ private:
+  static constexpr uint64_t kMillitokens = 1000;  // in a token
+
+  const uint64_t most_;
+  const uint64_t refill_;
+  uint64_t left_;
+};
+
+class RetriedCall final : public ListNode<>, private Timer {
+ public:
+  // Makes the first attempt, which may end the call inside.
+  static void Start(RetriedCalls& all, ClientCall& call);
+
+  // End it: with DEADLINE_EXCEEDED, with CANCELLED, or, while it pauses, with `why`.
+  void Expire();
+  void Cancel();
+  void End(absl::Status why);
+
+ private:
+  friend class RetriedCalls;
+
+  class Attempt final : public ClientCall {
+   public:
+    Attempt(RetriedCall& its_owner, std::shared_ptr<CallContext> its_context);
+    void Complete(absl::Status status) override { owner.OnEnd(*this, std::move(status)); }
+
+    RetriedCall& owner;
+    const std::shared_ptr<CallContext> own_context;  // null: it needs none
+  };
+
+  RetriedCall(RetriedCalls& all, ClientCall& call);
+  ~RetriedCall() override;
+
+  void OnTimer() override;
+  void StartAttempt();
+  void TryHedge();
+  Attempt& MakeAttempt();
+  void DropAttempt(Attempt& attempt);
+  // One that is under way; null: none is.
+  Attempt* AnyAttempt();
+  void ScheduleHedge();
+
+  void OnEnd(Attempt& attempt, absl::Status status);
+  bool MayRepeat(const absl::Status& status, bool answered) const;
+  // False: there will be no other attempt.
+  bool Pause();
+  // Completes the call. `reply`: the context of the attempt that has ended with `status`; null: it
+  // had none. This is gone afterwards.
+  void Complete(absl::Status status, CallContext* reply);
+  absl::Status OfAllAttempts(const absl::Status& last) const;
+
+  RetriedCalls& all_;
+  ClientCall& call_;
+  const bool may_run_twice_;
+  bool may_have_run_ = false;  // an attempt that has ended
+  uint32_t made_ = 0;          // attempts
+  Backoff backoff_;
+  std::string last_failure_;  // of the attempt before the pause
+  std::array<std::optional<Attempt>, 2> attempts_;
+};
+
+class RetriedCalls {
+ public:
+  // All outlive it. `most`: calls at one time.
+  RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore& engine,
+               const std::string& address, const RetryOptions& options, uint32_t most,
+               ChannelStats& stats);
+
+  // Takes a call that starts, and completes it. False: there are too many; it is the caller's.
+  bool Start(ClientCall& call);
+  // The channel ends, and all attempts have: completes what is left. Others may start meanwhile.
+  void Shutdown(const absl::Status& gone);
+
+  uint32_t count() const { return count_; }
+
+ private:
+  friend class RetriedCall;
+
+  ClientCalls& calls_;
+  MethodTable& methods_;
+  EngineCore& engine_;
+  const std::string& address_;
+  const RetryOptions& options_;
+  const uint32_t most_;
+  ChannelStats& stats_;
+  RetryBudget budget_;
+  Random jitter_;
+  uint32_t count_ = 0;  // <= most_
+  IntrusiveList<RetriedCall> live_;
+};
+
+}  // namespace weft

@@ -1,0 +1,80 @@
+// Calls that go on while their server is killed and started again, over every path of this machine.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rpc/client/channel.h"
+#include "rpc/testing/probe_service.h"
+#include "rpc/testing/retry_service.weft.h"
+#include "rpc/testing/server_process.h"
+
+namespace weft::test {
+namespace {
+
+class RetryProcessTest : public testing::TestWithParam<PathKind> {};
+
+// Eight calls are under way at any time; two servers are killed under them, and started again.
+TEST_P(RetryProcessTest, NoneFailsWhileItsServerIsKilledAndComesBack) {
+  auto server = std::make_unique<ServerProcess>();
+  const std::string address = server->address();
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  options.retry.max_attempts = 4;
+  options.retry.hedge_after_us = 50'000;
+  auto channel = Channel::Open(address, options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  EXPECT_EQ((*channel)->path()->kind, GetParam());
+  const Store::Stub stub(**channel);
+
+  struct Lane {
+    Data reply;
+    uint64_t number = 0;
+  };
+  std::vector<Lane> lanes(8);
+  uint64_t started = 0;
+  uint64_t ended = 0;
+  bool stop = false;
+  int under_way = 0;
+  std::function<void(Lane&)> next = [&](Lane& lane) {
+    lane.number = ++started;
+    ++under_way;
+    // Long enough for a busy machine to start a process.
+    const CallOptions call = {.timeout_us = 60'000'000, .wait_for_server = true};
+    stub.Look(MakeData(lane.number, 100), &lane.reply, call, [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(lane.reply.number(), lane.number);
+      ++ended;
+      --under_way;
+      if (!stop) next(lane);
+    });
+  };
+  Engine& engine = (*channel)->engine();
+  for (Lane& lane : lanes) next(lane);
+  for (int kills = 0; kills < 2; ++kills) {
+    const uint64_t until = ended + 100;
+    ASSERT_TRUE(engine.RunUntil([&] { return ended >= until; }));
+    server->Kill();
+    const uint64_t connects = (*channel)->stats().connects;
+    server = std::make_unique<ServerProcess>(address);
+    ASSERT_EQ(server->address(), address);
+    const uint64_t after = ended;
+    ASSERT_TRUE(engine.RunUntil([&] { return ended >= after + 100; }));
+    EXPECT_GT((*channel)->stats().connects, connects);
+  }
+  stop = true;
+  ASSERT_TRUE(engine.RunUntil([&] { return under_way == 0; }));
+  const ChannelStats stats = (*channel)->stats();
+  EXPECT_GE(stats.retries, 1u);
+  EXPECT_EQ(stats.calls_failed, 0u);
+  EXPECT_EQ(stats.calls_ok, started);
+  EXPECT_EQ(ended, started);
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, RetryProcessTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+}  // namespace
+}  // namespace weft::test
