@@ -13,6 +13,7 @@
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/probe_service.h"
+#include "rpc/testing/signal_service.h"
 #include "weft/coroutine.h"
 
 namespace weft::test {
@@ -25,6 +26,7 @@ class AllocationTest : public testing::Test {
     server_ = *Server::Create(*engine_);
     EXPECT_TRUE(server_->AddService(&service_).ok());
     EXPECT_TRUE(server_->AddService(&ledger_).ok());
+    EXPECT_TRUE(server_->AddService(&signals_).ok());
     EXPECT_TRUE(server_->Listen("loopback").ok());
     channel_ = *Channel::Open(*engine_, "loopback");
   }
@@ -40,6 +42,14 @@ class AllocationTest : public testing::Test {
   std::unique_ptr<EngineCore> engine_;
   ProbeService service_;
   LayoutLedger ledger_;
+  class CountedSignals final : public Signals::Service {
+   public:
+    absl::Status Notify(ServerContext&, const Data& request) override {
+      bytes += request.payload().size();
+      return absl::OkStatus();
+    }
+    uint64_t bytes = 0;
+  } signals_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Channel> channel_;
 };
@@ -141,6 +151,25 @@ TEST_F(AllocationTest, CallsWithStructsAllocateNothing) {
             }),
             HotPathCounts());
   EXPECT_EQ(balance.amount, 6);
+}
+
+TEST_F(AllocationTest, OneWayMessagesAllocateNothing) {
+  Signals::Stub stub(*channel_);
+  const Data message = MakeData(1, 64);
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Notify(message).ok()); }), HotPathCounts());
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Notify(message, {.timeout_us = 60'000'000}).ok()); }),
+            HotPathCounts());
+  EXPECT_EQ(Count([&] {
+              Waiter done;
+              stub.Notify(message, {}, [&](const absl::Status& status) {
+                ASSERT_TRUE(status.ok());
+                engine_->Finish(done);
+              });
+              engine_->Wait(done);
+            }),
+            HotPathCounts());
+  engine_->Poll();
+  EXPECT_EQ(signals_.bytes, 3 * 200 * 64u);
 }
 
 }  // namespace

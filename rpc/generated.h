@@ -62,7 +62,14 @@ void StartUnary(Service& service, HandledCall& call) {
   (static_cast<S&>(service).*kStart)(UnaryCall<Request, Reply>(call));
 }
 
-// The call of a stub's form that is awaited.
+// The same of a method of one-way messages.
+template <class S, class Request, class Reply, void (S::*kStart)(UnaryCall<Request, Reply>)>
+void StartOneWay(Service& service, HandledCall& call) {
+  if (EndUnlessOneWay(call)) return;
+  (static_cast<S&>(service).*kStart)(UnaryCall<Request, Reply>(call));
+}
+
+// The call of a stub's form that is awaited, or has no reply.
 inline LayoutCall MessageCallOf(const google::protobuf::MessageLite& request,
                                 google::protobuf::MessageLite* reply) {
   LayoutCall call = {};
@@ -104,6 +111,12 @@ LayoutCall LayoutCallOf(const Request& request, Reply* reply) {
     call.reply.message = reply;
   }
   return call;
+}
+
+// The same without a reply, of the method's type.
+template <class Reply, class Request>
+LayoutCall OneWayCallOf(const Request& request) {
+  return LayoutCallOf<Request, Reply>(request, nullptr);
 }
 
 }  // namespace weft::internal

@@ -308,6 +308,7 @@ TEST_F(HostileServerTest, MalformedRepliesEndTheConnectionAndTheCallOnce) {
       [](CallId id) {
         return Reply({id.slot, 0}, 0, 0, "");
       },
+      [](CallId id) { return WithByte(Reply(id, 0, 0, ""), 10, 12); },  // a one-way message
       [](CallId id) { return Reply(id, 17, 0, ""); },
       [](CallId id) { return Reply(id, 0, 3, "abc"); },
       [](CallId id) { return Reply(id, 5, 4, "abc"); },

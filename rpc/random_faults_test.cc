@@ -1,5 +1,5 @@
-// Calls under random faults: whatever happens to machines and wires, every call completes exactly
-// once, no handler runs twice for one call, and the answers tell the truth.
+// Calls and one-way messages under random faults: whatever happens to machines and wires, every
+// one completes exactly once, no handler runs twice for one, and the answers tell the truth.
 //
 // Replay a failure: random_faults_test --seed=N
 #include <gtest/gtest.h>
@@ -16,6 +16,7 @@
 #include "core/random.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/rpc_test.h"
+#include "rpc/testing/signal_service.h"
 #include "rpc/testing/ticks.h"
 #include "rpc/wire/metadata.h"
 #include "weft/status.h"
@@ -69,10 +70,42 @@ class CountingService final : public Probe::Service {
   Random random_;
 };
 
+// The same of one-way messages.
+class CountingSignals final : public Signals::Service {
+ public:
+  explicit CountingSignals(std::map<uint64_t, Seen>* seen, Random random)
+      : seen_(seen), random_(random) {}
+
+  absl::Status Notify(ServerContext&, const Data& request) override {
+    ++(*seen_)[request.number()].runs;
+    return random_.Chance(0.1) ? absl::AbortedError("handlers may fail") : absl::OkStatus();
+  }
+  void StartHold(UnaryCall<Data, google::protobuf::Empty> signal) override {
+    Seen& seen = (*seen_)[signal.request().number()];
+    ++seen.runs;
+    if (random_.Chance(0.5)) signal.context().OnCancel([&seen] { ++seen.cancelled; });
+    held.push_back(std::move(signal));
+  }
+  // Ends a held one, or forgets it.
+  void EndOne() {
+    if (held.empty()) return;
+    const size_t at = random_.Uniform(held.size());
+    if (random_.Chance(0.9)) held[at].Finish(absl::OkStatus());
+    held.erase(held.begin() + static_cast<ptrdiff_t>(at));
+  }
+
+  std::deque<UnaryCall<Data, google::protobuf::Empty>> held;
+
+ private:
+  std::map<uint64_t, Seen>* seen_;
+  Random random_;
+};
+
 // A machine that serves, until it is killed.
 struct ServerMachine {
   std::string node;
   std::unique_ptr<CountingService> service;
+  std::unique_ptr<CountingSignals> signals;
   std::unique_ptr<Server> server;
 };
 
@@ -83,6 +116,12 @@ struct Call {
   int completions = 0;
   absl::Status status;
   std::unique_ptr<ClientContext> context;  // or none
+};
+
+struct Sent {
+  uint64_t number = 0;
+  int completions = 0;
+  absl::Status status;
 };
 
 class RandomFaults {
@@ -104,12 +143,16 @@ class RandomFaults {
       options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
       channels_.push_back(*Channel::Open(network_.Node(ClientName(i)), "sim:server", options));
       stubs_.emplace_back(*channels_.back());
+      signals_.emplace_back(*channels_.back());
     }
   }
 
   ~RandomFaults() {
     channels_.clear();
-    for (ServerMachine& machine : machines_) machine.service->held.clear();
+    for (ServerMachine& machine : machines_) {
+      machine.service->held.clear();
+      machine.signals->held.clear();
+    }
     machines_.clear();
   }
 
@@ -122,10 +165,12 @@ class RandomFaults {
     for (int i = 0; i < kClients; ++i) Heal(i);
     for (int i = 0; i < 200; ++i) {
       while (!machines_.back().service->held.empty()) machines_.back().service->EndOne();
+      while (!machines_.back().signals->held.empty()) machines_.back().signals->EndOne();
       network_.RunFor(50 * kNsPerMs);
     }
     network_.CheckInvariants();
     Check();
+    CheckSent();
   }
 
   int cancelled() const { return cancelled_; }
@@ -142,11 +187,13 @@ class RandomFaults {
     ServerMachine machine;
     machine.node = "server" + std::to_string(machines_.size());
     machine.service = std::make_unique<CountingService>(&seen_, random_.Fork());
+    machine.signals = std::make_unique<CountingSignals>(&signals_seen_, random_.Fork());
     ServerOptions options;
     options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
     options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
     machine.server = *Server::Create(network_.Node(machine.node), options);
     EXPECT_TRUE(machine.server->AddService(machine.service.get()).ok());
+    EXPECT_TRUE(machine.server->AddService(machine.signals.get()).ok());
     EXPECT_TRUE(machine.server->Listen("sim:server").ok());
     machines_.push_back(std::move(machine));
   }
@@ -177,6 +224,7 @@ class RandomFaults {
       case 10:
       case 11:
       case 12:
+        machines_.back().signals->EndOne();
         return machines_.back().service->EndOne();
       case 13:
       case 14:
@@ -186,6 +234,27 @@ class RandomFaults {
         return RestartServer();
       default:
         for (uint64_t n = random_.Uniform(4); n > 0; --n) StartCall(client);
+        for (uint64_t n = random_.Uniform(4); n > 0; --n) StartSend(client);
+    }
+  }
+
+  void StartSend(int client) {
+    sent_.push_back(std::make_unique<Sent>());
+    Sent* const sent = sent_.back().get();
+    sent->number = sent_.size();
+    CallOptions options;
+    if (random_.Chance(0.5)) options.timeout_us = random_.UniformInRange(1, 20'000);
+    if (options.timeout_us != 0) options.wait_for_server = random_.Chance(0.3);
+    const auto done = [sent](absl::Status status) {
+      ++sent->completions;
+      sent->status = std::move(status);
+    };
+    const Data message = MakeData(
+        sent->number, random_.Chance(0.05) ? random_.Uniform(200'000) : random_.Uniform(300));
+    if (random_.Chance(0.3)) {
+      signals_[client].Hold(message, options, done);
+    } else {
+      signals_[client].Notify(message, options, done);
     }
   }
 
@@ -278,13 +347,32 @@ class RandomFaults {
     EXPECT_EQ(machines_.back().server->stats().running_bytes, 0u);
   }
 
+  void CheckSent() {
+    int arrived = 0;
+    for (const std::unique_ptr<Sent>& sent : sent_) {
+      SCOPED_TRACE(testing::Message() << "message " << sent->number << ": " << sent->status);
+      ASSERT_EQ(sent->completions, 1);
+      const Seen& seen = signals_seen_[sent->number];
+      ASSERT_LE(seen.runs, 1) << "the handler ran twice";
+      ASSERT_LE(seen.cancelled, 1);
+      arrived += seen.runs;
+      if (sent->status.ok()) continue;
+      ASSERT_EQ(DeliveryOf(sent->status), Delivery::kNotSent);
+      ASSERT_EQ(seen.runs, 0) << "it was said not to have been sent";
+    }
+    EXPECT_GT(arrived, 0);
+  }
+
   Random random_;
   SimNetwork network_;
   std::map<uint64_t, Seen> seen_;
+  std::map<uint64_t, Seen> signals_seen_;
   std::deque<ServerMachine> machines_;  // the last one lives
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<Probe::Stub> stubs_;
   std::deque<std::unique_ptr<Call>> calls_;
+  std::vector<Signals::Stub> signals_;
+  std::deque<std::unique_ptr<Sent>> sent_;
   int cancelled_ = 0;  // calls that ended so
   int drains_ = 0;
 };

@@ -9,6 +9,12 @@
 // A call travels in one of max_outstanding_calls slots of the connection. When the peer grants no
 // credit, or no slot is free, the call is queued in this process, up to max_queued_calls.
 //
+// A message to a one-way method, (weft.one_way) in the .proto file, takes no slot and has no reply.
+// It ends with OK as soon as the connection has it: it arrives at most once, behind the small
+// messages that were sent before, and is lost if the connection is lost, or if the server has no
+// room for it or fails it, of which this side does not hear. Until the connection can take it, it
+// waits and fails as calls do.
+//
 // Threads: any, several at once. A channel belongs to an engine (engine.h). On the thread that
 //   drives it, calls go straight to the connection; from others they are posted there. A channel
 //   that brings its own engine is caller-driven: the thread that waits for a reply does the work,
@@ -135,7 +141,7 @@ struct ChannelOptions {
   BufferPoolOptions buffers = {};     // of AllocateBuffer()
 };
 
-// Counts since the channel was opened. A stream is one call.
+// Counts since the channel was opened. A stream is one call, and so is a one-way message.
 struct ChannelStats {
   uint64_t calls_started = 0;
   uint64_t calls_ok = 0;
@@ -232,6 +238,12 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   void Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
             Function<void(absl::Status)>&& done);
 
+  // A message to a one-way method, or a form of one; `bodies` has no reply. As Call(), but for the
+  // end: OK when the connection has the message. `done` may be null.
+  absl::Status SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
+  void SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+                  Function<void(absl::Status)>&& done);
+
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
 
@@ -243,14 +255,18 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
                                                        const ChannelOptions& options);
 
   absl::Status ConnectAtOnce();
-  // What a call sends and where its reply goes: `Bodies` is MessageCall or LayoutCall.
+  // What a call sends and where its reply goes: `Bodies` is MessageCall, LayoutCall or OneWayCall.
   struct MessageCall;
+  struct OneWayCall;
   static void SetReply(ClientCall& call, const MessageCall& bodies);
   static void SetReply(ClientCall& call, const LayoutCall& bodies);
+  static void SetReply(ClientCall& call, const OneWayCall& bodies);
   static absl::Status SetRequest(ClientCall& call, const MessageCall& bodies);
   static absl::Status SetRequest(ClientCall& call, const LayoutCall& bodies);
+  static absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies);
   bool SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies);
   bool SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies);
+  bool SendAtOnce(ClientCall& call, uint32_t form, const OneWayCall& bodies);
   void SetDeadline(ClientCall& call, const CallOptions& options);
   template <class Bodies>
   absl::Status Begin(ClientCall& call, uint32_t method, const Bodies& bodies,

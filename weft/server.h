@@ -12,8 +12,9 @@
 // Lifetime: services and executors outlive the server; the engine outlives it too, unless it is the
 //   server's own. The destructor is Shutdown(0) and waits for handlers that still run.
 //   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
-// Errors: a request that cannot be run gets its error; only a peer that breaks the protocol loses
-//   its connection (DATA_LOSS), and never more than that.
+// Errors: a request that cannot be run gets its error; a one-way message that cannot be run, or
+//   whose handler fails, is counted (ServerStats) and logged at level warning; only a peer that
+//   breaks the protocol loses its connection (DATA_LOSS), and never more than that.
 // Invariants: a handler runs at most once for each call id; every request gets exactly one reply,
 //   or its connection closes.
 #pragma once
@@ -60,14 +61,15 @@ struct ServerOptions {
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
   // Bounds what clients can make this process hold.
   uint64_t max_running_bytes = 1 << 30;
-  uint32_t max_connections = 1024;        // ListenOptions::max_connections
-  LinkOptions link = {};                  // paths and resources of each connection
+  uint32_t max_connections = 1024;  // ListenOptions::max_connections
+  LinkOptions link = {};            // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h): called on the engine for each
   // connection, before its first request. Null: all clients are kDefaultTenant.
   std::function<uint32_t(const PathInfo&)> tenant_of = {};
   // Performance.
-  uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection. Higher:
-                                         // more memory per connection (an arena for each in use)
+  uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection, and as
+                                         // many one-way messages beside them. Higher: more memory
+                                         // per connection (an arena for each in use)
   uint32_t max_streams = 16384;          // 0..kMaxStreams at once, for each connection
   // ChannelOptions', for what clients send.
   uint32_t stream_window_messages = 1024;
@@ -79,11 +81,15 @@ struct ServerOptions {
 };
 
 struct ServerStats {
-  uint64_t requests = 0;  // that arrived
+  uint64_t requests = 0;  // that arrived: calls, streams and one-way messages
   uint64_t replies_ok = 0;
-  uint64_t replies_failed = 0;   // handlers' errors and refusals
-  uint64_t refused = 0;          // among them: expired, undecodable, too large, no such method,
-                                 // executor full, shutting down; no handler ran
+  uint64_t replies_failed = 0;  // handlers' errors and refusals
+  uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
+                                // executor full, shutting down; no handler ran
+  uint64_t one_way = 0;         // among requests: messages without a reply
+  uint64_t one_way_failed = 0;  // among them: handlers' errors, which nobody is told
+  // Among them: no handler ran. As `refused`, or max_outstanding_calls of this client were running.
+  uint64_t one_way_dropped = 0;
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now

@@ -43,6 +43,10 @@ TEST(GuideTest, AThousandCallsAreUnderWay) {
   EXPECT_EQ(OutputOf("async_calls"), "3000 words in 1000 calls\n");
 }
 
+TEST(GuideTest, MessagesThatNobodyAnswersArrive) {
+  EXPECT_EQ(OutputOf("one_way"), "1000 notes have arrived\n3000 words\n");
+}
+
 TEST(GuideTest, StreamsCarryManyMessages) {
   EXPECT_EQ(OutputOf("streams"), "3000 words\n1\n2\n3\n");
 }

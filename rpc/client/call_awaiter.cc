@@ -11,6 +11,7 @@ void CallAwaiter::Start() {
     status_ = std::move(status);
     resumption_();
   };
+  if (one_way_) return channel_.SendOneWay(method_, bodies_, options_, std::move(done));
   if (bodies_.layouts != nullptr) return channel_.Call(method_, bodies_, options_, std::move(done));
   channel_.Call(method_, *bodies_.request, bodies_.reply.message, options_, std::move(done));
 }

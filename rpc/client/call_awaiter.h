@@ -22,10 +22,10 @@ namespace weft {
 class [[nodiscard]] CallAwaiter {
  public:
   // For generated code. `bodies` without layouts: messages, and `method` as Channel::Bind() counts
-  // them.
+  // them. `one_way`: the method is (Channel::SendOneWay()).
   CallAwaiter(Channel& channel, uint32_t method, const LayoutCall& bodies,
-              const CallOptions& options)
-      : channel_(channel), method_(method), bodies_(bodies), options_(options) {}
+              const CallOptions& options, bool one_way = false)
+      : channel_(channel), method_(method), bodies_(bodies), options_(options), one_way_(one_way) {}
 
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -43,6 +43,7 @@ class [[nodiscard]] CallAwaiter {
   const uint32_t method_;
   const LayoutCall bodies_;
   const CallOptions options_;
+  const bool one_way_;
   internal::Resumption resumption_;
   absl::Status status_;
 };

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <type_traits>
 #include <utility>
 
 #include "core/inline.h"
@@ -195,6 +196,11 @@ struct Channel::MessageCall {
   google::protobuf::MessageLite* reply;
 };
 
+// A one-way message: its bodies have no reply.
+struct Channel::OneWayCall {
+  const LayoutCall& bodies;
+};
+
 WEFT_INLINE void Channel::SetReply(ClientCall& call, const MessageCall& bodies) {
   call.reply.message = bodies.reply;
 }
@@ -203,6 +209,10 @@ WEFT_INLINE void Channel::SetReply(ClientCall& call, const LayoutCall& bodies) {
   call.reply = bodies.reply;
   call.layouts = bodies.layouts;
   call.reply_converted = false;
+}
+
+WEFT_INLINE void Channel::SetReply(ClientCall& call, const OneWayCall& bodies) {
+  SetReply(call, bodies.bodies);
 }
 
 // The way of most calls. False: nothing has happened; Begin() has the call.
@@ -215,6 +225,10 @@ WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const Layo
   if (bodies.request == nullptr) return client_->calls().SendAtOnce(call, form, RecordOf(bodies));
   return bodies.request->IsInitialized() &&
          client_->calls().SendAtOnce(call, form, *bodies.request);
+}
+
+WEFT_INLINE bool Channel::SendAtOnce(ClientCall&, uint32_t, const OneWayCall&) {
+  return false;  // it holds no slot that would have to end it later
 }
 
 // Fails what could never be sent.
@@ -231,6 +245,10 @@ absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
   call.request = bodies.request;
   if (bodies.request == nullptr) call.encoded = RecordOf(bodies);
   return absl::OkStatus();
+}
+
+absl::Status Channel::SetRequest(ClientCall& call, const OneWayCall& bodies) {
+  return SetRequest(call, bodies.bodies);
 }
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
@@ -264,7 +282,8 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
     call.deadline_ns = context->deadline_ns();
     call.timeout_us = context->timeout_us();
   }
-  call.is_plain = call.loan == nullptr && context == nullptr;
+  call.one_way = std::is_same_v<Bodies, OneWayCall>;
+  call.is_plain = call.loan == nullptr && context == nullptr && !call.one_way;
   call.method = method;
   call.wait_for_server = options.wait_for_server;
   call.may_retry = !options.no_retry;
@@ -364,6 +383,20 @@ void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request
 void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                    Function<void(absl::Status)>&& done) {
   CallBack(form, bodies, options, std::move(done));
+}
+
+absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
+                                 const CallOptions& options) {
+  // Nobody may be driving the engine: a connection that has ended is to be known before the message
+  // is handed to it, and what the peer gives back has to be taken at some time.
+  engine_.Poll();
+  return CallBlocking(form, OneWayCall{bodies}, options);
+}
+
+void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
+                         Function<void(absl::Status)>&& done) {
+  if (!done) done = [](const absl::Status&) {};
+  CallBack(form, OneWayCall{bodies}, options, std::move(done));
 }
 
 // From another thread than the engine's: the request is encoded here, and handed over.

@@ -6,6 +6,7 @@
 //     kSent    holds a slot of the connection.
 //              -> kReclaiming: a reply, if the call has lent memory
 //              -> kDone: reply, deadline, cancel, loss of the connection
+//              One-way messages are never kSent: they are kDone when the connection has them.
 //     kReclaiming  the reply is here; the memory that the call lent is being reclaimed. -> kDone
 //     kRetried     waits while attempts are made for it (retried_calls.h). -> kDone
 //     kDone    Complete() has been called; the object is its owner's again.
@@ -69,7 +70,7 @@ class ClientCall : public ListNode<>, public Timer {
   State state = State::kNew;
   const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
-  bool is_plain = true;          // it has no loan and no context
+  bool is_plain = true;          // it has no loan and no context, and is not one-way
   uint32_t method = 0;           // with wait_for_server, `request` and `encoded`: what
                                  // Channel::Call was given, of a call that does not leave at once
   ClientCall* next_spare = nullptr;  // of one that is kept for reuse
@@ -81,6 +82,7 @@ class ClientCall : public ListNode<>, public Timer {
   bool may_retry = false;          // where the channel sends calls again: this one too
   bool answered = false;           // kAttempt: it has its reply
   RetriedCall* retried = nullptr;  // kRetried
+  bool one_way = false;  // with `method`: it is a message that is over when it is sent
 
  protected:
   ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}

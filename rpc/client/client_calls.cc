@@ -374,7 +374,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendConverted(ClientCall& call,
 }
 
 ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
-  if (!call.is_plain) return SendWithMore(call, method);
+  if (!call.is_plain) return call.one_way ? SendOneWay(call, method) : SendWithMore(call, method);
   const size_t bytes = BytesOf(call);
   if (bytes > max_request_bytes_)
     return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, 0, address_));
@@ -424,6 +424,37 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   }
   SentCalls::Fill(slot, handle, call, connection_->Commit(header_bytes + bytes));
   return Sent::kYes;
+}
+
+// As Send(), for a message to a one-way method: it ends here.
+ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
+  const std::string_view extras =
+      call.context != nullptr ? std::string_view(call.context->extras()) : std::string_view();
+  const size_t bytes = BytesOf(call);
+  absl::Status possible = call.loan == nullptr
+                              ? CheckExtras(extras.size(), max_extras_, address_)
+                              : absl::InvalidArgumentError(
+                                    "a one-way message lends no memory: nobody says when the "
+                                    "server is done with it (not sent)");
+  if (possible.ok()) {
+    possible = CheckSize(bytes, max_request_bytes_, 0, max_windows_, extras.size(), address_);
+  }
+  if (!possible.ok()) [[unlikely]]
+    return Refuse(call, std::move(possible));
+  const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
+  const MessageSpace frame = connection_->Append(header_bytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return Sent::kNotNow;
+  EncodeOneWay(method, RemainingUs(call, engine_.clock()), !extras.empty(), frame.data);
+  if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
+  if (call.request != nullptr) {
+    EncodeRequestTo(*call.request, frame.data + header_bytes);
+  } else {
+    EncodeRequestTo(call.encoded, frame.data + header_bytes);
+  }
+  Trace(TracePoint::kWritten);
+  End(call, absl::OkStatus());
+  return Sent::kCompleted;
 }
 
 WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status why) {
@@ -645,8 +676,9 @@ absl::StatusOr<CallContext*> ClientCalls::BeginContext(uint32_t method, ClientCo
 void ClientCalls::Expire(ClientCall& call) {
   if (call.state == ClientCall::State::kRetried) return call.retried->Expire();
   ++stats_.deadlines_exceeded;
-  const std::string after =
-      StrCat("no reply from ", address_, " within ", DurationText(call.timeout_us));
+  const bool one_way = call.state == ClientCall::State::kQueued && call.one_way;
+  const std::string after = StrCat(one_way ? "not handed to a connection to " : "no reply from ",
+                                   address_, " within ", DurationText(call.timeout_us));
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
     const char* why = connection_ == nullptr ? "there was no connection"

@@ -232,6 +232,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent Send(ClientCall& call, uint16_t method);
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent SendWithMore(ClientCall& call, uint16_t method);
+  Sent SendOneWay(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
   bool SendCancel(SlabHandle slot);
   void PumpCalls();

@@ -55,8 +55,9 @@ bool MethodTable::Learn(const rpc::ServerHello& hello) {
   server_name_ = hello.name();
   uint32_t first = 0;
   for (const rpc::ServiceTable& service : hello.services()) {
-    Served served{static_cast<uint16_t>(first), {}};
+    Served served{static_cast<uint16_t>(first), {}, {}};
     served.methods.assign(service.methods().begin(), service.methods().end());
+    served.one_way.assign(service.one_way().begin(), service.one_way().end());
     first += static_cast<uint32_t>(service.methods_size());
     if (first >= kUnknown) return false;
     served_.emplace(service.name(), std::move(served));
@@ -102,6 +103,15 @@ absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
   if (at == methods.end()) {
     return absl::UnimplementedError(
         StrCat("service ", service, " of server ", ServerText(address), " has no method ", name));
+  }
+  const std::vector<uint32_t>& one_way = served->second.one_way;
+  const bool is_one_way =
+      std::find(one_way.begin(), one_way.end(), at - methods.begin()) != one_way.end();
+  if (is_one_way != (wanted.kind == MethodKind::kOneWay)) {
+    return absl::UnimplementedError(
+        StrCat("method ", service, ".", name, " of server ", ServerText(address),
+               is_one_way ? " takes one-way messages, and this client wants a reply"
+                          : " takes no one-way messages, which this client wants to send"));
   }
   Agreed agreed;
   agreed.number = static_cast<uint16_t>(served->second.first + (at - methods.begin()));

@@ -69,7 +69,8 @@ class MethodTable {
     return method < kMaxMethods ? numbers_[method] : kUnknown;
   }
 
-  // For a method that Find() does not know: looks it up. UNIMPLEMENTED names what the server lacks.
+  // For a method that Find() does not know: looks it up. UNIMPLEMENTED names what the server lacks,
+  // or says that it takes one-way messages where the caller wants a reply, or the other way round.
   absl::StatusOr<Agreed> Resolve(uint32_t method, const std::string& address);
 
  private:
@@ -80,6 +81,7 @@ class MethodTable {
   struct Served {
     uint16_t first;
     std::vector<std::string> methods;
+    std::vector<uint32_t> one_way;  // of them
   };
   struct ServedForm {
     uint32_t method;

@@ -52,6 +52,7 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
   request = of.request;
   encoded = of.encoded;
   wait_for_server = of.wait_for_server;
+  one_way = of.one_way;
   state = State::kQueued;  // its time left is computed when it is sent, as after a wait
 }
 

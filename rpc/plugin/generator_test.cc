@@ -140,6 +140,8 @@ TEST_F(GeneratorTest, OutputDependsOnTheFileAlone) {
 
 TEST_F(GeneratorTest, WritesStreams) { ExpectGolden("streams.proto"); }
 
+TEST_F(GeneratorTest, WritesOneWayMethods) { ExpectGolden("one_way.proto"); }
+
 // --- errors --------------------------------------------------------------------------------------
 
 std::string File(const std::string& body) {
@@ -163,6 +165,30 @@ TEST_F(GeneratorTest, RefusesStreamsOfWhatOnlyCallsCarry) {
             "line 10: a.b.S.Up: a stream lends no memory: a.b.Lent has a weft.Bulk\n"
             "line 12: a.b.S.Down: messages of streams travel as protobuf: a.b.Fixed has a fixed "
             "layout; wrap it in a message that has none");
+}
+
+TEST_F(GeneratorTest, RefusesOneWayMethodsThatWantMore) {
+  EXPECT_EQ(ErrorOf("syntax = 'proto3';\n"
+                    "package a.b;\n"
+                    "import 'weft/memory.proto';\n"
+                    "import 'weft/options.proto';\n"
+                    "message M {}\n"
+                    "message Full { uint64 x = 1; weft.Bulk data = 2; }\n"
+                    "service S {\n"
+                    "  rpc Good(M) returns (M) { option (weft.one_way) = true; }\n"
+                    "  rpc Up(stream M) returns (M) { option (weft.one_way) = true; }\n"
+                    "  rpc Down(M) returns (stream M) { option (weft.one_way) = true; }\n"
+                    "  rpc Answer(M) returns (Full) { option (weft.one_way) = true; }\n"
+                    "  rpc Lend(Full) returns (M) { option (weft.one_way) = true; }\n"
+                    "  rpc Two(Full) returns (Full) { option (weft.one_way) = false; }\n"
+                    "}"),
+            "line 9: a.b.S.Up: a one-way method takes one message at a time: remove 'stream', or "
+            "the option (weft.one_way)\n"
+            "line 10: a.b.S.Down: a one-way method takes one message at a time: remove 'stream', "
+            "or the option (weft.one_way)\n"
+            "line 11: a.b.S.Answer: nobody answers a one-way message: return "
+            "google.protobuf.Empty, or another message without fields, instead of a.b.Full\n"
+            "line 12: a.b.S.Lend: a one-way message lends no memory: a.b.Full has a weft.Bulk");
 }
 
 TEST_F(GeneratorTest, RefusesKeywordsAsMethodNames) {

@@ -54,6 +54,26 @@ void WriteCalls(const Variables& variables, Printer* printer) {
                  "    const ::weft::CallOptions& options = {}) const;\n");
 }
 
+void WriteOneWayCalls(const Variables& variables, Printer* printer) {
+  printer->Print(variables,
+                 "::absl::Status $Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    const ::weft::CallOptions& options = {}) const;\n"
+                 "void $Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    const ::weft::CallOptions& options,\n"
+                 "    ::weft::Function<void(::absl::Status)> done) const;\n"
+                 "::weft::CallAwaiter Co$Method$(\n"
+                 "    const $Request$& request,\n"
+                 "    const ::weft::CallOptions& options = {}) const;\n");
+}
+
+// The forms of a method that is no stream.
+void WriteForms(const MethodDescriptor& method, const Variables& variables, Printer* printer) {
+  if (IsOneWay(method)) return WriteOneWayCalls(variables, printer);
+  WriteCalls(variables, printer);
+}
+
 void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
   printer->Print(MethodVariables(method),
                  ByStreams(method,
@@ -91,10 +111,13 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
       WriteStreamCall(*service.method(i), printer);
       continue;
     }
-    WriteCalls(MethodVariables(*service.method(i)), printer);
+    if (IsOneWay(*service.method(i))) {
+      printer->Print("// One-way: OK when the connection has the message (weft/channel.h).\n");
+    }
+    WriteForms(*service.method(i), MethodVariables(*service.method(i)), printer);
     if (!HasLayouts(*service.method(i))) continue;
     printer->Print("// With structs of fixed layout (weft/fixed_layout.h).\n");
-    WriteCalls(LayoutVariables(*service.method(i)), printer);
+    WriteForms(*service.method(i), LayoutVariables(*service.method(i)), printer);
   }
   printer->Outdent();
   printer->Print(
@@ -103,6 +126,18 @@ void WriteStub(const ServiceDescriptor& service, Printer* printer) {
       "  ::weft::Channel* channel_;\n"
       "  uint32_t first_method_;\n"
       "};\n\n");
+}
+
+// The last parameters of a handler: of one-way messages it has no reply to fill.
+void WriteBodyParameters(const MethodDescriptor& method, const Variables& variables,
+                         Printer* printer) {
+  if (IsOneWay(method)) {
+    printer->Print(variables, "    const $Request$& request);\n");
+  } else {
+    printer->Print(variables,
+                   "    const $Request$& request,\n"
+                   "    $Reply$* reply);\n");
+  }
 }
 
 void WriteStreamHandlers(const MethodDescriptor& method, Printer* printer) {
@@ -152,11 +187,12 @@ void WriteServiceClass(const ServiceDescriptor& service, const char* name,
       WriteStreamHandlers(*service.method(i), printer);
       continue;
     }
-    printer->Print(variables(*service.method(i)),
+    const Variables of = variables(*service.method(i));
+    printer->Print(of,
                    "virtual ::absl::Status $Method$(\n"
-                   "    ::weft::ServerContext& context,\n"
-                   "    const $Request$& request,\n"
-                   "    $Reply$* reply);\n"
+                   "    ::weft::ServerContext& context,\n");
+    WriteBodyParameters(*service.method(i), of, printer);
+    printer->Print(of,
                    "virtual void Start$Method$(\n"
                    "    ::weft::UnaryCall<\n"
                    "        $Request$,\n"
@@ -210,11 +246,12 @@ void WriteCoroutineClass(const ServiceDescriptor& service, const char* base,
       WriteStreamCoroutine(*service.method(i), printer);
       continue;
     }
-    printer->Print(variables(*service.method(i)),
+    const Variables of = variables(*service.method(i));
+    printer->Print(of,
                    "virtual ::weft::Task<::absl::Status> Co$Method$(\n"
-                   "    ::weft::ServerContext& context,\n"
-                   "    const $Request$& request,\n"
-                   "    $Reply$* reply);\n"
+                   "    ::weft::ServerContext& context,\n");
+    WriteBodyParameters(*service.method(i), of, printer);
+    printer->Print(of,
                    "void Start$Method$(\n"
                    "    ::weft::UnaryCall<\n"
                    "        $Request$,\n"

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "weft/options.pb.h"
+
 namespace weft::plugin {
 namespace {
 
@@ -89,6 +91,10 @@ std::string AccessorName(const FieldDescriptor& field) {
 
 bool IsStreaming(const google::protobuf::MethodDescriptor& method) {
   return method.client_streaming() || method.server_streaming();
+}
+
+bool IsOneWay(const google::protobuf::MethodDescriptor& method) {
+  return method.options().GetExtension(::weft::one_way);
 }
 
 std::string Namespace(const FileDescriptor& file) {

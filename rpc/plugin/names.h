@@ -36,6 +36,9 @@ std::string AccessorName(const google::protobuf::FieldDescriptor& field);
 // Requests, replies or both are a stream of messages.
 bool IsStreaming(const google::protobuf::MethodDescriptor& method);
 
+// The method's requests are one-way messages (weft/options.proto).
+bool IsOneWay(const google::protobuf::MethodDescriptor& method);
+
 // "weft::examples::kv"; empty without a package. Keywords are not escaped: versions of protoc
 // differ there, and rules.h refuses them.
 std::string Namespace(const google::protobuf::FileDescriptor& file);

@@ -67,6 +67,26 @@ bool HasBulk(const Descriptor& message, std::set<const Descriptor*>* seen) {
   return false;
 }
 
+void CheckOneWay(const MethodDescriptor& method, Errors* errors) {
+  if (IsStreaming(method)) {
+    errors->Add(method,
+                "a one-way method takes one message at a time: remove 'stream', or the option "
+                "(weft.one_way)");
+  }
+  const Descriptor& reply = *method.output_type();
+  if (reply.field_count() > 0) {
+    errors->Add(method,
+                "nobody answers a one-way message: return google.protobuf.Empty, or "
+                "another message without fields, instead of " +
+                    Text(reply.full_name()));
+  }
+  std::set<const Descriptor*> seen;
+  if (HasBulk(*method.input_type(), &seen)) {
+    errors->Add(method, "a one-way message lends no memory: " +
+                            Text(method.input_type()->full_name()) + " has a weft.Bulk");
+  }
+}
+
 void CheckStreaming(const MethodDescriptor& method, Errors* errors) {
   for (const Descriptor* message : {method.input_type(), method.output_type()}) {
     std::set<const Descriptor*> seen;
@@ -83,6 +103,7 @@ void CheckStreaming(const MethodDescriptor& method, Errors* errors) {
 }
 
 void CheckMethod(const MethodDescriptor& method, Errors* errors) {
+  if (IsOneWay(method)) CheckOneWay(method, errors);
   if (IsStreaming(method)) CheckStreaming(method, errors);
   CheckMethodName(method, errors);
 }

@@ -27,25 +27,12 @@ std::string IdempotencyOf(const MethodDescriptor& method) {
   return "";
 }
 
-// The end of a unary method's entry, behind `layouts`.
-void WriteTableEntryEnd(const MethodDescriptor& method, Printer* printer) {
-  const std::string idempotency = IdempotencyOf(method);
-  if (!idempotency.empty()) {
-    printer->Print(",\n       ::weft::MethodKind::kUnary$idempotency$", "idempotency", idempotency);
-  }
-  printer->Print("},\n");
-}
-
-// The same of one without layouts.
-void WritePlainTableEntryEnd(const MethodDescriptor& method, Printer* printer) {
-  if (!IdempotencyOf(method).empty()) printer->Print(", nullptr");
-  WriteTableEntryEnd(method, printer);
-}
-
 // One method of a table, up to `layouts`.
-void WriteTableEntry(const Variables& variables, const char* service_class, Printer* printer) {
+void WriteTableEntry(const MethodDescriptor& method, const Variables& variables,
+                     const char* service_class, Printer* printer) {
   Variables all = variables;
   all["Service"] = service_class;
+  all["Kind"] = IsOneWay(method) ? "OneWay" : "Unary";
   printer->Print(all,
                  "      {\"$Method$\",\n"
                  "       \"$request_name$\",\n"
@@ -53,11 +40,20 @@ void WriteTableEntry(const Variables& variables, const char* service_class, Prin
                  "       &::weft::internal::MakeMessages<\n"
                  "           $Request$,\n"
                  "           $Reply$>,\n"
-                 "       &::weft::internal::StartUnary<\n"
+                 "       &::weft::internal::Start$Kind$<\n"
                  "           $service$::$Service$,\n"
                  "           $Request$,\n"
                  "           $Reply$,\n"
                  "           &$service$::$Service$::Start$Method$>");
+}
+
+// Its end.
+void WriteTableEntryEnd(const MethodDescriptor& method, bool has_layouts, Printer* printer) {
+  const std::string idempotency = IdempotencyOf(method);
+  if (!IsOneWay(method) && idempotency.empty()) return printer->Print("},\n");
+  printer->Print(has_layouts ? ",\n" : ", nullptr,\n");
+  printer->Print("       ::weft::MethodKind::$kind$$idempotency$},\n", "kind",
+                 IsOneWay(method) ? "kOneWay" : "kUnary", "idempotency", idempotency);
 }
 
 // The same of a method of streams, to its end.
@@ -89,8 +85,8 @@ void WriteMethodTable(const ServiceDescriptor& service, Printer* printer) {
       WriteStreamTableEntry(*service.method(i), "Service", printer);
       continue;
     }
-    WriteTableEntry(MethodVariables(*service.method(i)), "Service", printer);
-    WritePlainTableEntryEnd(*service.method(i), printer);
+    WriteTableEntry(*service.method(i), MethodVariables(*service.method(i)), "Service", printer);
+    WriteTableEntryEnd(*service.method(i), /*has_layouts=*/false, printer);
   }
   printer->Print("  };\n");
 }
@@ -114,14 +110,14 @@ void WriteForm(const MethodDescriptor& method, bool fixed_request, bool fixed_re
   Variables variables = LayoutVariables(method);
   variables["fixed_request"] = fixed_request ? "true" : "false";
   variables["fixed_reply"] = fixed_reply ? "true" : "false";
-  WriteTableEntry(variables, "LayoutService", printer);
+  WriteTableEntry(method, variables, "LayoutService", printer);
   printer->Print(variables,
                  ",\n"
                  "       &::weft::internal::kMethodLayouts<\n"
                  "           $Request$,\n"
                  "           $Reply$,\n"
                  "           $fixed_request$, $fixed_reply$>");
-  WriteTableEntryEnd(method, printer);
+  WriteTableEntryEnd(method, /*has_layouts=*/true, printer);
 }
 
 // The methods as LayoutService has them, and behind them their forms: first, for stubs, each with
@@ -139,8 +135,8 @@ void WriteLayoutDescriptor(const ServiceDescriptor& service, Printer* printer) {
     } else if (HasLayouts(method)) {
       WriteForm(method, false, false, printer);
     } else {
-      WriteTableEntry(LayoutVariables(method), "LayoutService", printer);
-      WritePlainTableEntryEnd(method, printer);
+      WriteTableEntry(method, LayoutVariables(method), "LayoutService", printer);
+      WriteTableEntryEnd(method, /*has_layouts=*/false, printer);
     }
   }
   printer->Print(
@@ -185,7 +181,36 @@ void WriteDescriptorOf(const ServiceDescriptor& service, const char* service_cla
       "service", Text(service.name()), "Service", service_class, "descriptor", descriptor);
 }
 
+// `variables` and `bodies`: of messages, or of structs.
+void WriteOneWayCalls(Variables variables, const char* bodies, Printer* printer) {
+  variables["bodies"] = bodies;
+  printer->Print(
+      variables,
+      "::absl::Status $service$::Stub::$Method$(\n"
+      "    const $Request$& request,\n"
+      "    const ::weft::CallOptions& options) const {\n"
+      "  return channel_->SendOneWay(first_method_ + $index$, $bodies$, options);\n"
+      "}\n\n"
+      "void $service$::Stub::$Method$(\n"
+      "    const $Request$& request,\n"
+      "    const ::weft::CallOptions& options,\n"
+      "    ::weft::Function<void(::absl::Status)> done) const {\n"
+      "  channel_->SendOneWay(first_method_ + $index$, $bodies$, options,\n"
+      "                       ::std::move(done));\n"
+      "}\n\n"
+      "::weft::CallAwaiter $service$::Stub::Co$Method$(\n"
+      "    const $Request$& request,\n"
+      "    const ::weft::CallOptions& options) const {\n"
+      "  return ::weft::CallAwaiter(*channel_, first_method_ + $index$, $bodies$, options,\n"
+      "                             /*one_way=*/true);\n"
+      "}\n\n");
+}
+
 void WriteCalls(const MethodDescriptor& method, Printer* printer) {
+  if (IsOneWay(method)) {
+    return WriteOneWayCalls(MethodVariables(method),
+                            "::weft::internal::MessageCallOf(request, nullptr)", printer);
+  }
   printer->Print(MethodVariables(method),
                  "::absl::Status $service$::Stub::$Method$(\n"
                  "    const $Request$& request,\n"
@@ -242,6 +267,11 @@ void WriteStreamCall(const MethodDescriptor& method, Printer* printer) {
 }
 
 void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
+  if (IsOneWay(method)) {
+    const std::string bodies =
+        "::weft::internal::OneWayCallOf<" + QualifiedName(*method.output_type()) + ">(request)";
+    return WriteOneWayCalls(LayoutVariables(method), bodies.c_str(), printer);
+  }
   printer->Print(
       LayoutVariables(method),
       "::absl::Status $service$::Stub::$Method$(\n"
@@ -269,20 +299,28 @@ void WriteLayoutCalls(const MethodDescriptor& method, Printer* printer) {
       "}\n\n");
 }
 
-void WriteHandlers(Variables variables, const char* service_class, Printer* printer) {
+// $reply_parameter$ and $reply$: handlers of one-way messages have none.
+void SetReplyParameter(const MethodDescriptor& method, Variables* variables) {
+  const bool has = !IsOneWay(method);
+  (*variables)["reply_parameter"] = has ? ",\n    " + (*variables)["Reply"] + "*" : "";
+  (*variables)["reply"] = has ? ", call.reply()" : "";
+}
+
+void WriteHandlers(const MethodDescriptor& method, Variables variables, const char* service_class,
+                   Printer* printer) {
   variables["Service"] = service_class;
+  SetReplyParameter(method, &variables);
   printer->Print(variables,
                  "::absl::Status $service$::$Service$::$Method$(\n"
                  "    ::weft::ServerContext& context,\n"
-                 "    const $Request$&,\n"
-                 "    $Reply$*) {\n"
+                 "    const $Request$&$reply_parameter$) {\n"
                  "  return ::weft::internal::NotImplemented(context);\n"
                  "}\n\n"
                  "void $service$::$Service$::Start$Method$(\n"
                  "    ::weft::UnaryCall<\n"
                  "        $Request$,\n"
                  "        $Reply$> call) {\n"
-                 "  call.Finish($Method$(call.context(), call.request(), call.reply()));\n"
+                 "  call.Finish($Method$(call.context(), call.request()$reply$));\n"
                  "}\n\n");
 }
 
@@ -334,13 +372,14 @@ void WriteStreamHandlers(const MethodDescriptor& method, const char* service_cla
 }
 
 // A coroutine's class adds these to those of its base, which have the call if there is none.
-void WriteCoroutine(Variables variables, const char* base, Printer* printer) {
+void WriteCoroutine(const MethodDescriptor& method, Variables variables, const char* base,
+                    Printer* printer) {
   variables["Base"] = base;
+  SetReplyParameter(method, &variables);
   printer->Print(variables,
                  "::weft::Task<::absl::Status> $service$::Co$Base$::Co$Method$(\n"
                  "    ::weft::ServerContext&,\n"
-                 "    const $Request$&,\n"
-                 "    $Reply$*) {\n"
+                 "    const $Request$&$reply_parameter$) {\n"
                  "  return {};\n"
                  "}\n\n"
                  "void $service$::Co$Base$::Start$Method$(\n"
@@ -348,7 +387,7 @@ void WriteCoroutine(Variables variables, const char* base, Printer* printer) {
                  "        $Request$,\n"
                  "        $Reply$> call) {\n"
                  "  ::weft::Task<::absl::Status> task =\n"
-                 "      Co$Method$(call.context(), call.request(), call.reply());\n"
+                 "      Co$Method$(call.context(), call.request()$reply$);\n"
                  "  if (!task) return $Base$::Start$Method$(::std::move(call));\n"
                  "  ::weft::internal::FinishWith(call.Release(), ::std::move(task));\n"
                  "}\n\n");
@@ -424,7 +463,7 @@ void WriteCoroutines(const ServiceDescriptor& service, const char* base,
     if (IsStreaming(method)) {
       WriteStreamCoroutine(method, base, printer);
     } else {
-      WriteCoroutine(variables(method), base, printer);
+      WriteCoroutine(method, variables(method), base, printer);
     }
   }
 }
@@ -440,7 +479,7 @@ void WriteService(const ServiceDescriptor& service, Printer* printer) {
       continue;
     }
     WriteCalls(*service.method(i), printer);
-    WriteHandlers(MethodVariables(*service.method(i)), "Service", printer);
+    WriteHandlers(*service.method(i), MethodVariables(*service.method(i)), "Service", printer);
   }
   WriteCoroutines(service, "Service", &MethodVariables, printer);
 }
@@ -455,7 +494,7 @@ void WriteLayoutService(const ServiceDescriptor& service, Printer* printer) {
       continue;
     }
     if (HasLayouts(method)) WriteLayoutCalls(method, printer);
-    WriteHandlers(LayoutVariables(method), "LayoutService", printer);
+    WriteHandlers(method, LayoutVariables(method), "LayoutService", printer);
   }
   WriteCoroutines(service, "LayoutService", &LayoutVariables, printer);
 }

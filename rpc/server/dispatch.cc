@@ -48,6 +48,9 @@ void DispatchTable::Describe(rpc::ServerHello* hello) const {
     rpc::ServiceTable* service = hello->add_services();
     service->set_name(std::string(descriptor->full_name));
     for (const MethodDescriptor& method : descriptor->methods) {
+      if (method.kind == MethodKind::kOneWay) {
+        service->add_one_way(static_cast<uint32_t>(service->methods_size()));
+      }
       service->add_methods(std::string(method.name));
     }
   }

@@ -191,6 +191,14 @@ StreamHandle StreamOf(HandledCall& call) {
   return {&own.stream(), &own.engine()};
 }
 
+bool EndUnlessOneWay(HandledCall& call) {
+  if (static_cast<ServerCall&>(call).is_one_way()) return false;
+  call.Finish(NotRunError(absl::StatusCode::kUnimplemented,
+                          StrCat("method ", call.method().name,
+                                 " takes one-way messages; it was called for a reply (not run)")));
+  return true;
+}
+
 void HandledCall::FinishLater(absl::Status status) {
   static_cast<ServerCall&>(*this).FinishLater(std::move(status));
 }

@@ -74,6 +74,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   absl::Status StartInterceptors(std::string_view service);
   uint64_t deadline_ns() const { return deadline_ns_; }
 
+  // It is a message to a one-way method: it has no slot, and gets no reply (one_way_calls.h).
+  bool is_one_way() const { return is_one_way_; }
+
   // --- for streams (server_streams.h) -----------------------------------------------------------
 
   bool is_stream() const { return uses_stream_; }
@@ -100,6 +103,11 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     request_bytes_ = 0;
     has_windows_ = uses_more_ = uses_bulk_ = uses_extras_ = released_ = finished_ = false;
     cancelled_.store(false, std::memory_order_relaxed);
+  }
+  // The same for a one-way message; `slot`: none of the client's.
+  void BeginOneWay(ServerConnection* connection, CallSlots::Slot* slot) {
+    Begin(connection, slot, {});
+    uses_more_ = is_one_way_ = true;
   }
   // The same for a stream.
   void BeginStream(ServerStreams& streams, ServerConnection* connection, CallSlots::Slot* slot,
@@ -162,7 +170,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   CallId id_;  // of the present or last call
   State state_ = State::kFree;
   bool has_windows_ = false;   // the present call
-  bool uses_more_ = false;     // the present call: one of the next two, or uses_stream_
+  bool uses_more_ = false;     // the present call: one of the next two, uses_stream_, is_one_way_
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool uses_extras_ = false;   // the present call: *extras_ is its own. The handler's thread
   bool released_ = false;      // the client has been, or will be, told so
@@ -182,6 +190,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // Made for the first stream, and kept.
   std::unique_ptr<ServerStream> stream_;
   bool uses_stream_ = false;  // the present call; only with uses_more_
+  bool is_one_way_ = false;   // the same
   FrameMemory frame_memory_;
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;

@@ -77,6 +77,9 @@ static_assert(kMaxOutstandingCalls <= std::numeric_limits<uint16_t>::max() - 1);
 
 // --- life ---------------------------------------------------------------------------------------
 
+ServerConnection::ServerConnection(ServerCore& core, Connection& connection)
+    : core_(core), connection_(&connection), one_way_(core.engine()) {}
+
 void ServerConnection::OnOpen(Connection& connection) {
   if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
     return Close(ToStd(agreed.message()));
@@ -148,6 +151,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     call.SetCancelled();
   });
   if (streams_ != nullptr) streams_->Close();
+  one_way_.CancelAll();
   if (--running_ == 0) core_.Retire(this);
 }
 
@@ -166,6 +170,7 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
+  if ((kind & ~kExtrasBit) == static_cast<uint16_t>(CallFrameKind::kOneWay)) return OnOneWay(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
   const bool has_extras = (kind & kExtrasBit) != 0;
   const uint32_t windows = static_cast<uint32_t>(kind & ~kExtrasBit) >> 8;
@@ -379,6 +384,11 @@ void ServerConnection::WatchDeadline(ServerCall& call) {
 
 void ServerConnection::RunStream(ServerCall& call, const MethodEntry& entry) {
   WatchDeadline(call);
+  RunAside(call, entry);
+}
+
+// Runs the handler of a call that has another end than a reply: Complete() knows which.
+void ServerConnection::RunAside(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr) {
     entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));
   } else if (call.RunHere(*entry.method, *entry.service)) {
@@ -393,6 +403,62 @@ void ServerConnection::FreeStream(ServerCall& call) {
 
 void ServerConnection::FlushUnlessInTurn() {
   if (connection_ != nullptr && !core_.engine().in_turn()) connection_->Flush();
+}
+
+// --- one-way messages ---------------------------------------------------------------------------
+
+void ServerConnection::OnOneWay(ByteSpan frame) {
+  RequestHeader header;
+  ByteSpan extras;
+  ByteSpan body;
+  Metadata metadata;
+  if (!DecodeOneWay(frame, &header, &extras, &body) ||
+      !(extras.empty() || DecodeExtras(extras, &metadata, /*details=*/nullptr))) {
+    return ProtocolError("a one-way message whose fields make no sense");
+  }
+  const MethodEntry* const entry = core_.methods().Find(header.method);
+  const bool takes_it = entry != nullptr && entry->method->kind == MethodKind::kOneWay;
+  if (!takes_it && !core_.draining()) {
+    return ProtocolError("a one-way message to a method that takes none");
+  }
+  ServerStats& stats = core_.stats();
+  ++stats.requests;
+  ++stats.one_way;
+  if (one_way_.size() == core_.options().max_outstanding_calls) [[unlikely]] {
+    ++stats.one_way_dropped;
+    WEFT_LOG_EVERY_N_SEC(kWarning, 1, "dropped a one-way message of ", path_.peer, ": ",
+                         one_way_.size(),
+                         " are running, as many as "
+                         "ServerOptions::max_outstanding_calls allows");
+    return core_.OnCallEnded();
+  }
+  ServerCall& call = *core_.calls().Take();
+  call.BeginOneWay(this, one_way_.nowhere());
+  ++running_;
+  one_way_.Add(call);
+  if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
+    return Complete(call, WhyRefused(call, entry, header.method, body));
+  if (!extras.empty()) {
+    absl::Status taken = TakeMetadata(call, extras.size(), std::move(metadata));
+    if (!taken.ok()) return Complete(call, std::move(taken));
+  }
+  if (!IsDecoded(call, *entry, body)) [[unlikely]]
+    return Complete(call, WhyRefused(call, entry, header.method, body));
+  one_way_.Watch(call);
+  RunAside(call, *entry);
+}
+
+// It is over: nobody is told.
+void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& status) {
+  if (!status.ok()) [[unlikely]] {
+    const bool dropped = IsNotRun(status);
+    ++(dropped ? core_.stats().one_way_dropped : core_.stats().one_way_failed);
+    WEFT_LOG_EVERY_N_SEC(kWarning, 1, dropped ? "dropped" : "the handler has failed",
+                         " a one-way message of ", path_.peer, ": ", status.ToString());
+  }
+  one_way_.Remove(call);
+  call.is_one_way_ = false;
+  Free(call);
 }
 
 // --- cancels ------------------------------------------------------------------------------------
@@ -428,6 +494,7 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
     if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
     if (call.uses_extras_) call.EndExtras(status);
     if (call.uses_stream_) return streams_->Complete(call, std::move(status));
+    if (call.is_one_way_) return CompleteOneWay(call, status);
   }
   call.status_ = std::move(status);
   AnswerSlowly(call);
@@ -695,7 +762,8 @@ void ServerConnection::CheckInvariants() {
     streams_->CheckInvariants();
     busy += streams_->running();
   }
-  WEFT_CHECK(busy == running_);
+  one_way_.CheckInvariants();
+  WEFT_CHECK(busy + one_way_.size() == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
   WEFT_CHECK(owed == releases_owed_);
 }

@@ -15,7 +15,8 @@
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
 //   connection has closed and the last handler has finished.
-// Invariants: running_ = slots that have a call; waiting_ holds exactly the kReplying ones, which
+// Invariants: running_ = slots that have a call, streams and one-way messages; waiting_ holds
+// exactly the kReplying ones, which
 //   waiting_replies_ counts.
 #pragma once
 
@@ -33,6 +34,7 @@
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
+#include "rpc/server/one_way_calls.h"
 #include "rpc/server/server_call.h"
 #include "rpc/server/server_streams.h"
 #include "rpc/wire/frame.h"
@@ -48,8 +50,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                                                         private TransferQueue::Host,
                                                         public InHugePageArena {
  public:
-  ServerConnection(ServerCore& core, Connection& connection)
-      : core_(core), connection_(&connection) {}
+  ServerConnection(ServerCore& core, Connection& connection);
 
   ServerCore& core() { return core_; }
   const PathInfo& path() const { return path_; }
@@ -122,6 +123,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnStreamFrame(ByteSpan frame);
+  void OnOneWay(ByteSpan frame);
+  void CompleteOneWay(ServerCall& call, const absl::Status& status);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
   CallSlots::Slot* ReachSlot(uint32_t slot);
@@ -134,6 +137,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
+  void RunAside(ServerCall& call, const MethodEntry& entry);
 
   void AnswerInTurn(ServerCall& call);
   void AnswerSlowly(ServerCall& call);
@@ -171,6 +175,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   StreamLimits stream_limits_;              // streams that both sides allow; what the client holds
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns
+  OneWayCalls one_way_;                     // at most max_outstanding_calls
   IntrusiveList<ServerCall> waiting_;       // replies without credit, oldest first
   uint32_t releases_owed_ = 0;              // calls with release_owed_
   bool takes_goaway_ = false;               // the client does

@@ -182,7 +182,7 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
                                            "; this server has ", core.methods().size(),
                                            " methods"));
   }
-  if (entry->method->kind == MethodKind::kUnary) {
+  if (entry->method->kind == MethodKind::kUnary || entry->method->kind == MethodKind::kOneWay) {
     return absl::UnimplementedError(
         StrCat("method ", entry->method->name, " has one request and one reply: it is no stream"));
   }

@@ -8,6 +8,9 @@
 //     });
 //   }
 //
+// A one-way message is such a call as well: its reply has no fields and goes nowhere, and Finish()
+// says that the request is done with. An error is counted (ServerStats) and logged.
+//
 // Threads: one at a time, any of them; Finish() hands the reply back to the engine. It never waits
 //   for the network.
 // Lifetime: request, reply and context are valid until Finish(), also when the connection is lost
@@ -63,6 +66,9 @@ class HandledCall : public ServerContext {
   CallBody reply_;
   absl::Status status_;  // how it ended
 };
+
+// A method of one-way messages that was called for a reply. True: the call has ended.
+bool EndUnlessOneWay(HandledCall& call);
 
 // A request or reply as what it is.
 template <class T>

@@ -10,12 +10,14 @@
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   goaway    {u32 0,    u32 0,          u16 0,      u16 kind, u32 unanswered}    no body
+//   one-way   {u32 0,    u32 0,          u16 method, u16 kind, u32 remaining_us}
+//                                                        body: extras, then the message
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
 // is; the lower seven bits of the high byte are the number of windows of a request, else 0; the
-// highest bit of a request or a reply is set if it has extras. The highest bit of `status` is set
-// in an error whose call was not run: no handler has seen it.
+// highest bit of a request, a reply or a one-way message is set if it has extras. The highest bit
+// of `status` is set in an error whose call was not run: no handler has seen it.
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
@@ -71,6 +73,7 @@ enum class CallFrameKind : uint16_t {
   kReleased = 4,
   // 5 to 9 are those of streams (stream_frame.h).
   kGoaway = 10,
+  kOneWay = 12,
 };
 
 // The name of one call on one connection.
@@ -128,6 +131,15 @@ inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t w
                           bool has_extras = false) {
   EncodeCallHeader(header.id, header.method, RequestKind(windows, has_extras), header.remaining_us,
                    to);
+}
+
+// Of a message to a one-way method, which is no call: it has no id.
+constexpr uint16_t OneWayKind(bool has_extras) {
+  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kOneWay) |
+                               (has_extras ? kExtrasBit : 0u));
+}
+inline void EncodeOneWay(uint16_t method, uint32_t remaining_us, bool has_extras, std::byte* to) {
+  EncodeCallHeader({}, method, OneWayKind(has_extras), remaining_us, to);
 }
 
 inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
@@ -193,6 +205,15 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   const std::byte* at = frame.data();
   *body = frame.subspan(kCallHeaderBytes);
   return {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
+}
+
+// False: it has an id, or its extras are none. A message without extras leaves `extras` empty.
+[[nodiscard]] inline bool DecodeOneWay(ByteSpan frame, RequestHeader* header, ByteSpan* extras,
+                                       ByteSpan* body) {
+  *header = DecodeRequest(frame, body);
+  *extras = {};
+  if (header->id != CallId()) return false;
+  return CallFrameKindOf(frame) == OneWayKind(false) || DecodeExtrasBlock(body, extras);
 }
 
 // False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error

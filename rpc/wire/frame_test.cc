@@ -141,6 +141,27 @@ TEST(FrameTest, GoawaysAreTakenOnlyIfTheyAreNothingElse) {
   EXPECT_FALSE(DecodeGoaway(frame, &unanswered)) << "a body";
 }
 
+TEST(FrameTest, OneWayMessagesHaveNoId) {
+  Bytes frame(kCallHeaderBytes + 3);
+  EncodeOneWay(/*method=*/7, /*remaining_us=*/9, /*has_extras=*/false, frame.data());
+  EXPECT_EQ(CallFrameKindOf(frame), 12);
+  RequestHeader header;
+  ByteSpan extras;
+  ByteSpan body;
+  ASSERT_TRUE(DecodeOneWay(frame, &header, &extras, &body));
+  EXPECT_EQ(header.method, 7);
+  EXPECT_EQ(header.remaining_us, 9u);
+  EXPECT_TRUE(extras.empty());
+  EXPECT_EQ(body.size(), 3u);
+  for (size_t at : {0, 3, 4, 7}) {
+    Bytes changed = frame;
+    changed[at] = std::byte{1};
+    EXPECT_FALSE(DecodeOneWay(changed, &header, &extras, &body)) << at;
+  }
+  frame[11] = std::byte{0x80};
+  EXPECT_FALSE(DecodeOneWay(frame, &header, &extras, &body)) << "there are no extras";
+}
+
 TEST(Frame, WindowsAreLaidOutAsTheWireFormatSays) {
   std::byte frame[kWindowBytes];
   EncodeWindow({{0x0807060504030201, 0x10, 0x20}, kMayWrite}, frame);

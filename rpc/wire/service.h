@@ -37,6 +37,7 @@ enum class MethodKind : uint8_t {
   kClientStreaming = 2,  // a stream of requests, one reply
   kServerStreaming = 3,  // one request, a stream of replies
   kBidiStreaming = 4,
+  kOneWay = 5,  // one request, and no reply
 };
 
 // Whether a method may run twice for one call, as its `idempotency_level` in the .proto file says.
