@@ -267,6 +267,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   bool SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies);
   bool SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies);
   bool SendAtOnce(ClientCall& call, uint32_t form, const OneWayCall& bodies);
+  bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
   void SetDeadline(ClientCall& call, const CallOptions& options);
   template <class Bodies>
   absl::Status Begin(ClientCall& call, uint32_t method, const Bodies& bodies,

@@ -153,6 +153,15 @@ class Ends::Impl {
     return turns_;
   }
 
+  Turns OneWay(uint64_t messages) {
+    turns_ = {};
+    const uint64_t all = service_.sunk + messages;
+    for (uint64_t i = 0; i < messages; ++i) WEFT_CHECK(stub_->Drop(messages_.request).ok());
+    turns_.all += messages;  // the client's, before each
+    while (service_.sunk < all) PollBoth();
+    return turns_;
+  }
+
   uint64_t registrations() const {
     return RegistrationsOf(server_.engine->transport()) + RegistrationsOf(*client_network_);
   }
@@ -265,6 +274,7 @@ Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) 
 Turns Ends::CallByCoroutine(uint64_t calls) { return impl_->CallByCoroutine(calls); }
 Turns Ends::StreamPingPong(uint64_t messages) { return impl_->StreamPingPong(messages); }
 Turns Ends::StreamOneWay(uint64_t messages) { return impl_->StreamOneWay(messages); }
+Turns Ends::OneWay(uint64_t messages) { return impl_->OneWay(messages); }
 Turns Ends::Idle(uint64_t turns) { return impl_->Idle(turns); }
 uint64_t Ends::registrations() const { return impl_->registrations(); }
 

@@ -41,6 +41,9 @@ class Ends {
   Turns StreamPingPong(uint64_t messages);
   // `messages` on one stream to the server, as many at a time as may be.
   Turns StreamOneWay(uint64_t messages);
+  // `messages` to a one-way method, one after the other, by a thread that hands them over; as many
+  // at a time as may be.
+  Turns OneWay(uint64_t messages);
   // Turns of both engines without calls.
   Turns Idle(uint64_t turns);
 

@@ -1,7 +1,8 @@
 // measured_calls PATH FORM OUTSTANDING CALLS: what tools count the instructions of. FORM is
-// blocking, callback, either with "_struct" for structs of fixed layout, coroutine, stream (messages
-// there and back), stream_one_way, or idle. Warms up, then does CALLS calls (idle: turns) inside
-// weft_measured_work(), the function in which callgrind collects; prints one line of facts:
+// blocking, callback, either with "_struct" for structs of fixed layout, coroutine, stream
+// (messages there and back), stream_one_way, one_way (messages to a one-way method), or idle. Warms
+// up, then does CALLS calls (idle: turns) inside weft_measured_work(), the function in which
+// callgrind collects; prints one line of facts:
 //
 //   calls N turns N idle_turns N
 #include <cstdint>
@@ -25,6 +26,7 @@ weft::bench::Turns Do(weft::bench::Ends& ends, const Work& work) {
   if (std::strcmp(work.form, "coroutine") == 0) return ends.CallByCoroutine(work.calls);
   if (std::strcmp(work.form, "stream") == 0) return ends.StreamPingPong(work.calls);
   if (std::strcmp(work.form, "stream_one_way") == 0) return ends.StreamOneWay(work.calls);
+  if (std::strcmp(work.form, "one_way") == 0) return ends.OneWay(work.calls);
   const bool structs = std::strstr(work.form, "_struct") != nullptr;
   const Bodies bodies = structs ? Bodies::kStructs : Bodies::kMessages;
   if (std::strncmp(work.form, "blocking", 8) == 0) return ends.CallBlocking(work.calls, bodies);

@@ -31,7 +31,12 @@ class EchoService final : public Echo::LayoutService {
     (new Sinking{std::move(reader), {}, &sunk})->Next();
   }
 
-  uint64_t sunk = 0;  // messages of all sinks
+  absl::Status Drop(ServerContext&, const EchoMessage&) override {
+    ++sunk;
+    return absl::OkStatus();
+  }
+
+  uint64_t sunk = 0;  // messages of all sinks, and dropped ones
 
  private:
   struct Talking {

@@ -228,7 +228,7 @@ WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const Layo
 }
 
 WEFT_INLINE bool Channel::SendAtOnce(ClientCall&, uint32_t, const OneWayCall&) {
-  return false;  // it holds no slot that would have to end it later
+  return false;  // what can be sent at once is so before there is a call
 }
 
 // Fails what could never be sent.
@@ -385,17 +385,40 @@ void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& o
   CallBack(form, bodies, options, std::move(done));
 }
 
+// The way of most one-way messages. False: nothing has happened. REQUIRES: the driver's.
+WEFT_INLINE bool Channel::SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies,
+                                           const CallOptions& options) {
+  if (HasMore(options) || is_intercepted_) [[unlikely]]
+    return false;
+  const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
+  ClientCalls& calls = client_->calls();
+  if (bodies.request == nullptr) return calls.SendOneWayAtOnce(form, timeout_us, RecordOf(bodies));
+  return bodies.request->IsInitialized() &&
+         calls.SendOneWayAtOnce(form, timeout_us, *bodies.request);
+}
+
 absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
                                  const CallOptions& options) {
-  // Nobody may be driving the engine: a connection that has ended is to be known before the message
-  // is handed to it, and what the peer gives back has to be taken at some time.
-  engine_.Poll();
-  return CallBlocking(form, OneWayCall{bodies}, options);
+  bool sent = false;
+  if (engine_.Enter()) [[likely]] {
+    if (!engine_.in_turn()) {
+      // Nobody else may be driving the engine: a connection that has ended is to be known before
+      // the message is handed to it, and what the peer gives back has to be taken at some time.
+      engine_.Poll();
+      sent = SendOneWayAtOnce(form, bodies, options);
+      if (sent) client_->calls().Flush();
+    }
+    engine_.Leave();
+  }
+  return sent ? absl::OkStatus() : CallBlocking(form, OneWayCall{bodies}, options);
 }
 
 void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                          Function<void(absl::Status)>&& done) {
-  if (!done) done = [](const absl::Status&) {};
+  if (!done) {
+    if (engine_.OnEngine() && SendOneWayAtOnce(form, bodies, options)) return;
+    done = [](const absl::Status&) {};
+  }
   CallBack(form, OneWayCall{bodies}, options, std::move(done));
 }
 

@@ -1,7 +1,6 @@
 #include "rpc/client/client_calls.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -168,9 +167,7 @@ WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
     remaining_us =
         call.deadline_ns > now_ns + kNsPerUs ? (call.deadline_ns - now_ns) / kNsPerUs : 1;
   }
-  // More than an hour and eleven minutes does not fit: the client alone watches such a deadline.
-  return remaining_us <= std::numeric_limits<uint32_t>::max() ? static_cast<uint32_t>(remaining_us)
-                                                              : 0;
+  return ToRemainingUs(remaining_us);
 }
 
 ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& address,

@@ -116,6 +116,10 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   template <class Request>
   bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
 
+  // The same of a message to a one-way method, which ends with that.
+  template <class Request>
+  bool SendOneWayAtOnce(uint32_t method, uint64_t timeout_us, const Request& request);
+
   // Of a connection that was not used lately: prefetches its memory, and tells the server that a
   // call comes.
   void PrefetchIfCold() {

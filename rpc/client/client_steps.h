@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "core/inline.h"
@@ -28,6 +29,10 @@ inline void EncodeRequestTo(std::string_view encoded, std::byte* to) {
   std::memcpy(to, encoded.data(), encoded.size());
 }
 
+// More than an hour and eleven minutes does not fit: the client alone watches such a deadline.
+constexpr uint32_t ToRemainingUs(uint64_t us) {
+  return us <= std::numeric_limits<uint32_t>::max() ? static_cast<uint32_t>(us) : 0;
+}
 // The time that the server has for a call; 0: no deadline that it could watch.
 uint32_t TimeLeftUs(const ClientCall& call, Clock& clock);
 inline uint32_t RemainingUs(const ClientCall& call, Clock& clock) {
@@ -67,6 +72,24 @@ WEFT_INLINE bool ClientCalls::SendAtOnce(ClientCall& call, uint32_t method,
       [[unlikely]]
     return false;
   ++stats_.calls_started;
+  return true;
+}
+
+template <class Request>
+WEFT_INLINE bool ClientCalls::SendOneWayAtOnce(uint32_t method, uint64_t timeout_us,
+                                               const Request& request) {
+  const uint16_t number = methods_.Find(method);
+  const size_t bytes = RequestBytes(request);
+  if (!MaySend() || number == MethodTable::kUnknown || bytes > max_request_bytes_) [[unlikely]]
+    return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
+  if (frame.data == nullptr) [[unlikely]]
+    return false;
+  EncodeOneWay(number, ToRemainingUs(timeout_us), /*has_extras=*/false, frame.data);
+  EncodeRequestTo(request, frame.data + kCallHeaderBytes);
+  Trace(TracePoint::kWritten);
+  ++stats_.calls_started;
+  ++stats_.calls_ok;
   return true;
 }
 
