@@ -425,8 +425,9 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
 
 // As Send(), for a message to a one-way method: it ends here.
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
-  const std::string_view extras =
-      call.context != nullptr ? std::string_view(call.context->extras()) : std::string_view();
+  const std::string_view extras = call.context != nullptr
+                                      ? std::string_view(call.context->ExtrasWithin(max_extras_))
+                                      : std::string_view();
   const size_t bytes = BytesOf(call);
   absl::Status possible = call.loan == nullptr
                               ? CheckExtras(extras.size(), max_extras_, address_)
