@@ -388,7 +388,7 @@ void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& o
 // The way of most one-way messages. False: nothing has happened. REQUIRES: the driver's.
 WEFT_INLINE bool Channel::SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies,
                                            const CallOptions& options) {
-  if (HasMore(options) || is_intercepted_) [[unlikely]]
+  if (HasMore(options) || takes_long_way_) [[unlikely]]
     return false;
   const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
   ClientCalls& calls = client_->calls();
