@@ -35,7 +35,7 @@ class CountedEcho final : public Probe::Service {
 // What all clients of a test have done. Each call is tried at one server, and at the other one if
 // that says that it has not run.
 struct Tally {
-  // Of client `own`: the next call's number and size.
+  // Of the next call: most are small, some are larger than a frame.
   Data NextRequest() {
     const uint64_t number = started.fetch_add(1);
     const size_t bytes = number % 400 == 7 ? 1'000'000 : number % 50 == 7 ? 50'000 : number % 300;
