@@ -297,6 +297,31 @@ TEST_F(RetryTest, TheDeadlineIsOfAllAttemptsTogether) {
   EXPECT_TRUE(RunUntil([&] { return service_.cancelled == 1; })) << "the server is told";
 }
 
+// A pause ends before the deadline, but the engine looks at its timers later than at the clock.
+TEST_F(RetryTest, ADeadlineMayComeInAPause) {
+  ChannelOptions options = Retrying();
+  options.retry.initial_backoff_us = options.retry.max_backoff_us = 1;
+  options.retry.budget_tokens = 1000;
+  options.retry.refill_millitokens = 1000;
+  Start(options);
+  int in_a_pause = 0;
+  for (uint64_t timeout_us = 10; timeout_us < 300; ++timeout_us) {
+    SCOPED_TRACE(timeout_us);
+    service_.ForgetScript();
+    service_.Next(StoreService::Unavailable());
+    Data reply;
+    const absl::Status status = stub_->Look(MakeData(1, 1), &reply, {.timeout_us = timeout_us});
+    ASSERT_TRUE(status.ok() || absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status))
+        << status;
+    if (!absl::IsDeadlineExceeded(status) || !Says(status, "come again")) continue;
+    ++in_a_pause;
+    EXPECT_TRUE(Says(status, "no reply from sim:server within")) << status;
+    EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  }
+  EXPECT_GT(in_a_pause, 0);
+  ExpectNothingIsLeft();
+}
+
 // --- the budget ----------------------------------------------------------------------------------
 
 TEST(RetryBudgetTest, PermitsWhileMoreThanHalfIsLeft) {

@@ -63,6 +63,7 @@ class StoreService final : public Store::Service {
   }
 
   void Next(Step step) { script_.push_back(std::move(step)); }
+  void ForgetScript() { script_.clear(); }
   // Ends the held attempt that came as number `at` of them.
   void End(size_t at, const absl::Status& status = absl::OkStatus()) {
     Attempt attempt = std::move(held[at]);
