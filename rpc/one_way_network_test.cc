@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "rpc/client/channel.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/signal_service.h"
 #include "rpc/testing/two_threads.h"
@@ -118,6 +121,48 @@ TEST_P(OneWayNetworkTest, ThreadsSendOnAnotherThreadsEngineToHandlersOnAnExecuto
   while (reply.number() < 2 * kThreads * kCount) ASSERT_TRUE(stub.Ask(Data(), &reply).ok());
   EXPECT_EQ(signals_.sum.load(), 3 * kThreads * kCount);
   EXPECT_EQ(server_->stats().one_way_dropped, 0u);
+  channel.reset();
+  server_.reset();
+}
+
+TEST_P(OneWayNetworkTest, AHandlerFindsWhatWasWrittenBeforeItsMessage) {
+  class Finding final : public Signals::Service {
+   public:
+    absl::Status Notify(ServerContext&, const Data& request) override {
+      for (const std::byte byte : memory) same += byte == static_cast<std::byte>(request.number());
+      return absl::OkStatus();
+    }
+    absl::Status Ask(ServerContext&, const Data&, Data* reply) override {
+      reply->set_number(same);
+      return absl::OkStatus();
+    }
+    std::vector<std::byte> memory = std::vector<std::byte>(64 << 10);
+    uint64_t same = 0;
+  } finding;
+  server_ = *Server::Create();
+  ASSERT_TRUE(server_->AddService(&finding).ok());
+  ASSERT_TRUE(server_->Listen("127.0.0.1:0").ok());
+  auto exported = *server_->Export(finding.memory, {.rights = kAllRights});
+  auto channel = *Channel::Open(server_->address(), Options());
+  auto memory = *RemoteMemory::Open(*channel, exported->handle());
+  auto buffer = *channel->AllocateBuffer(finding.memory.size());
+  Signals::Stub stub(*channel);
+  for (uint64_t round = 1; round <= 50; ++round) {
+    std::memset(buffer->bytes().data(), static_cast<int>(round), buffer->bytes().size());
+    const RemotePiece piece = {0, buffer->slice()};
+    Waiter written;
+    memory->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      CoreOf(channel->engine()).Finish(written);
+    });
+    ASSERT_TRUE(stub.Notify(MakeData(round, 0)).ok());
+    Data reply;
+    ASSERT_TRUE(stub.Ask(Data(), &reply).ok());
+    ASSERT_EQ(reply.number(), round * finding.memory.size());
+    CoreOf(channel->engine()).Wait(written);
+  }
+  memory.reset();
+  exported.reset();
   channel.reset();
   server_.reset();
 }

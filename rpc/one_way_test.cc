@@ -1,6 +1,8 @@
 // Messages to one-way methods on a simulated network: nobody answers them, and no slot is held.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +11,8 @@
 
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/client_context.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/testing/signal_service.h"
 #include "weft/coroutine.h"
@@ -589,6 +593,38 @@ TEST_F(OneWayTest, ACoroutineHandlesThem) {
   ASSERT_TRUE(RunUntil([&] { return signals.plain == 1; }));
   EXPECT_EQ(signals.numbers, std::vector<uint64_t>{4});
   EXPECT_EQ(server_->stats().running, 0u);
+}
+
+// --- behind writes -------------------------------------------------------------------------------
+
+// A batch of writes that ends in a notification: the handler finds the bytes, and the writer hears
+// when they are there.
+TEST_F(OneWayTest, AHandlerFindsWhatWasWrittenBeforeItsMessage) {
+  StartSignals();
+  alignas(64) std::array<std::byte, 4096> owned = {};
+  auto exported = *server_->Export(owned, {.rights = kAllRights});
+  for (const bool lease_is_there : {false, true}) {
+    auto memory =
+        *RemoteMemory::Open(*channel_, exported->handle(), {.resolve_at_once = lease_is_there});
+    auto buffer = *channel_->AllocateBuffer(owned.size());
+    int found = 0;
+    signals_.look = [&](ServerContext&) {
+      found += std::memcmp(owned.data(), buffer->bytes().data(), owned.size()) == 0;
+    };
+    for (int round = 1; round <= 10; ++round) {
+      std::memset(buffer->bytes().data(), round + 100 * lease_is_there, owned.size());
+      const RemotePiece pieces[] = {{0, buffer->slice(0, 2048)}, {2048, buffer->slice(2048, 2048)}};
+      Outcome written;
+      const int before = found;
+      memory->WriteAcknowledged(pieces, written.Callback());
+      send_->Notify(Data(), {}, nullptr);
+      ASSERT_TRUE(RunUntil([&] { return written.done(); }));
+      EXPECT_TRUE(written.status->ok()) << *written.status;
+      network_.Settle();
+      ASSERT_EQ(found, before + 1) << round;
+    }
+    signals_.look = nullptr;
+  }
 }
 
 // --- metadata and interceptors -------------------------------------------------------------------

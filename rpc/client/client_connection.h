@@ -70,6 +70,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void EndIfLeft();
   // The peer is of use: the next loss of the connection is the first one again.
   void PeerAnswered() { backoff_.OnAnswer(); }
+  // As ClientCalls::Host.
+  void EndConnection(absl::Status reason, std::string_view why) override;
 
   // --- facts ------------------------------------------------------------------------------------
 
@@ -102,7 +104,6 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void OnGoaway(bool has_none) override;
   void OnCallsLeft() override { EndIfLeft(); }
   void OnRoom() override { events_.OnRoom(); }
-  void EndConnection(absl::Status reason, std::string_view why) override;
   // Timer: the pause between attempts is over, or (kLeaving) what waits is to end.
   void OnTimer() override;
 

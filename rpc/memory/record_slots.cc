@@ -176,7 +176,23 @@ void RecordSlots::ReleaseAll(RecordOperation& operation) {
   operation.moving_ = 0;
 }
 
+// Its deadline has passed while RemoteMemory had the slots.
+void RecordSlots::ReleaseLater(RecordOperation& operation) {
+  const bool waits = !late_.empty();
+  for (uint32_t i = 0; i < operation.moving_; ++i) late_.push_back(operation.places_[i].slot);
+  operation.moving_ = 0;
+  if (waits) return;
+  memory_.WhenReclaimed([this] {
+    free_.insert(free_.end(), late_.begin(), late_.end());
+    late_.clear();
+    Serve();
+  });
+}
+
 void RecordSlots::End(RecordOperation& operation, absl::Status status) {
+  if (absl::IsDeadlineExceeded(status) && DeliveryOf(status) == Delivery::kMayHaveRun) {
+    ReleaseLater(operation);
+  }
   ReleaseAll(operation);
   operation.Finish(std::move(status));
   Serve();

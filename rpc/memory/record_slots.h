@@ -9,8 +9,9 @@
 //
 // Threads: the engine's.
 // Lifetime: made by RemoteRecords; ends with Shutdown(), then its RemoteMemory, then this.
-// Invariants: a slot is free, or belongs to one record of one operation. waiting_count_ operations
-//   wait: max_waiting, and besides those of the other slots that have moved a chunk.
+// Invariants: a slot is free, belongs to one record of one operation, or is late: RemoteMemory has
+//   it after the deadline. waiting_count_ operations wait: max_waiting, and besides those of the
+//   other slots that have moved a chunk.
 #pragma once
 
 #include <array>
@@ -138,6 +139,7 @@ class RecordSlots {
   void MoveAgain(RecordOperation& operation);
   void OnPauseOver(RecordOperation& operation);
   void ReleaseAll(RecordOperation& operation);
+  void ReleaseLater(RecordOperation& operation);
   void End(RecordOperation& operation, absl::Status status);
 
   std::byte* At(uint32_t slot) const { return slice_.bytes().data() + slot * shape_.bytes; }
@@ -150,6 +152,7 @@ class RecordSlots {
   const uint32_t max_waiting_;
 
   std::vector<uint32_t> free_;  // capacity: all slots
+  std::vector<uint32_t> late_;  // free when RemoteMemory::WhenReclaimed() says so
   IntrusiveList<RecordOperation> waiting_;
   uint32_t waiting_count_ = 0;
   IntrusiveList<RecordOperation> paused_;

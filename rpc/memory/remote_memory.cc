@@ -20,6 +20,7 @@ namespace {
 using Kind = RemoteOperation::Kind;
 
 constexpr uint32_t kMostWaiting = 65536;
+constexpr uint64_t kLongestTimeoutUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
 
 absl::Status CheckOptions(const RemoteMemoryOptions& options) {
   const uint64_t least_us = kMinLeaseNs / kNsPerUs;
@@ -31,6 +32,11 @@ absl::Status CheckOptions(const RemoteMemoryOptions& options) {
   if (options.max_waiting < 1 || options.max_waiting > kMostWaiting) {
     return absl::InvalidArgumentError(StrCat("RemoteMemoryOptions::max_waiting is ",
                                              options.max_waiting, "; 1 to ", kMostWaiting,
+                                             " are allowed"));
+  }
+  if (options.timeout_us > kLongestTimeoutUs) {
+    return absl::InvalidArgumentError(StrCat("RemoteMemoryOptions::timeout_us is ",
+                                             options.timeout_us, "; 0 to ", kLongestTimeoutUs,
                                              " are allowed"));
   }
   return absl::OkStatus();
@@ -46,35 +52,63 @@ bool MoveNow(RemoteMemoryCore& core, Kind kind, uint64_t offset, const Slice& lo
   return moved;
 }
 
-// Carries out a filled-in operation, and waits for its end.
-absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockingOperation& operation) {
-  WEFT_RETURN_IF_ERROR(core.Check(operation));
+// Where an operation ends whose caller waits for it.
+class BlockedOperation final : public BlockedCaller {
+ public:
+  using BlockedCaller::BlockedCaller;
+
+  Function<void(absl::Status)> Callback() {
+    return [this](absl::Status status) { GoOn(std::move(status)); };
+  }
+  Function<void(absl::StatusOr<uint64_t>)> CallbackWithNumber() {
+    return [this](absl::StatusOr<uint64_t> found) {
+      if (found.ok()) before = *found;
+      GoOn(found.status());
+    };
+  }
+
+  uint64_t before = 0;  // of an atomic
+};
+
+// Carries out an operation that `fill` fills in, with `caller` for its end, and waits for that.
+template <class Fill>
+absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockedOperation& caller, Fill fill) {
   // The way of most: this thread may drive the engine, and what the link can carry out inside the
   // post needs no turn of it.
   if (!core.handing_over() && !engine.InTurn() && engine.Enter()) [[likely]] {
+    RemoteOperation& operation = *core.NewOperation();
+    fill(operation);
+    if (absl::Status valid = core.Check(operation); !valid.ok()) {
+      core.Drop(operation);
+      engine.Leave();
+      return valid;
+    }
     const bool done = core.Begin(operation) == Posted::kDone;
     if (!done) {
       core.Flush();
-      engine.Wait(operation.waiter());
-    } else if (core.TurnIsDue()) {
-      engine.Poll();
+      engine.Wait(caller.waiter());
+    } else {
+      core.Drop(operation);
+      if (core.TurnIsDue()) engine.Poll();
     }
     engine.Leave();
-    return done ? absl::OkStatus() : std::move(operation.status());
+    return done ? absl::OkStatus() : std::move(caller.status());
   }
-  WEFT_RETURN_IF_ERROR(StartAndWait(engine, operation.waiter(), core.handing_over(), [&] {
+  WEFT_RETURN_IF_ERROR(StartAndWait(engine, caller.waiter(), core.handing_over(), [&] {
     RemoteMemoryCore& started = core;  // of what is captured nothing may be there any more
-    core.Start(operation, absl::OkStatus());
+    RemoteOperation& operation = *started.NewOperation();
+    fill(operation);
+    started.Start(operation, started.Check(operation));
     started.Flush();
   }));
-  return std::move(operation.status());
+  return std::move(caller.status());
 }
 
 // From another thread than the engine's: hands the operation over. What this thread starts later
 // may find a shorter way to the engine: further operations take this one too, until all have
 // arrived; calls are held until a write is there.
 void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
-                   std::unique_ptr<CallbackOperation> operation) {
+                   std::unique_ptr<RemoteOperation> operation) {
   operation->core = &core;
   operation->KeepPieces();
   const bool holds = operation->kind == Kind::kWrite;
@@ -82,7 +116,7 @@ void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
   if (holds) core.HoldCalls();
   const absl::Status valid = core.Check(*operation);
   operation =
-      PostOwned(engine, std::move(operation), [&core, valid, holds](CallbackOperation& posted) {
+      PostOwned(engine, std::move(operation), [&core, valid, holds](RemoteOperation& posted) {
         core.EndHandOver();
         core.Start(posted, valid);
         if (holds) core.ReleaseCalls();
@@ -90,19 +124,19 @@ void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
   if (operation == nullptr) return;
   core.EndHandOver();
   if (holds) RunOnEngine(engine, [&] { core.ReleaseCalls(); });
-  operation->Abandon(InboxFullError());
+  operation->CallBack(InboxFullError(), /*recycle=*/false);
 }
 
 // Starts an operation that `fill` fills in.
 template <class Fill>
 void Begin(EngineCore& engine, RemoteMemoryCore& core, Fill fill) {
   const auto start = [&] {
-    CallbackOperation* operation = core.NewOperation();
+    RemoteOperation* operation = core.NewOperation();
     fill(*operation);
     core.StartFromCallback(*operation, core.Check(*operation));
   };
   const auto post = [&] {
-    auto operation = std::make_unique<CallbackOperation>();
+    auto operation = std::make_unique<RemoteOperation>();
     fill(*operation);
     PostOperation(engine, core, std::move(operation));
   };
@@ -117,7 +151,7 @@ bool BeginNow(EngineCore& engine, RemoteMemoryCore& core, Fill fill) {
     Begin(engine, core, fill);
     return false;
   }
-  CallbackOperation* const operation = core.NewOperation();
+  RemoteOperation* const operation = core.NewOperation();
   fill(*operation);
   const bool done = core.BeginFromCallback(*operation, core.Check(*operation)) == Posted::kDone;
   if (!done && !on_engine) core.Flush();
@@ -236,32 +270,50 @@ absl::Status RemoteMemory::Write(uint64_t offset, const Slice& from) {
 }
 
 absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
-  BlockingOperation operation(core_->engine());
-  operation.kind = Kind::kRead;
-  operation.pieces = pieces;
-  return Run(core_->engine(), *core_, operation);
+  BlockedOperation caller(core_->engine());
+  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+    operation.kind = Kind::kRead;
+    operation.pieces = pieces;
+    operation.done = caller.Callback();
+  });
 }
 
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
-  BlockingOperation operation(core_->engine());
-  operation.kind = Kind::kWrite;
-  operation.pieces = pieces;
-  return Run(core_->engine(), *core_, operation);
+  BlockedOperation caller(core_->engine());
+  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+    operation.kind = Kind::kWrite;
+    operation.pieces = pieces;
+    operation.done = caller.Callback();
+  });
+}
+
+absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces) {
+  BlockedOperation caller(core_->engine());
+  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+    operation.kind = Kind::kWrite;
+    operation.acknowledged = true;
+    operation.pieces = pieces;
+    operation.done = caller.Callback();
+  });
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand) {
-  BlockingOperation operation(core_->engine());
-  FillAtomic(operation, Kind::kFetchAdd, offset, operand, 0);
-  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, operation));
-  return operation.before;
+  BlockedOperation caller(core_->engine());
+  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+    FillAtomic(operation, Kind::kFetchAdd, offset, operand, 0);
+    operation.done_with_number = caller.CallbackWithNumber();
+  }));
+  return caller.before;
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected,
                                                    uint64_t desired) {
-  BlockingOperation operation(core_->engine());
-  FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
-  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, operation));
-  return operation.before;
+  BlockedOperation caller(core_->engine());
+  WEFT_RETURN_IF_ERROR(Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+    FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
+    operation.done_with_number = caller.CallbackWithNumber();
+  }));
+  return caller.before;
 }
 
 // --- with a callback ----------------------------------------------------------------------------
@@ -278,7 +330,7 @@ void RemoteMemory::Write(uint64_t offset, const Slice& from, Function<void(absl:
 
 void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
                              Function<void(absl::Status)> done) {
-  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kRead;
     operation.pieces = pieces;
     operation.done = std::move(done);
@@ -287,8 +339,18 @@ void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
                               Function<void(absl::Status)> done) {
-  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
+    operation.pieces = pieces;
+    operation.done = std::move(done);
+  });
+}
+
+void RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces,
+                                     Function<void(absl::Status)> done) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
+    operation.kind = Kind::kWrite;
+    operation.acknowledged = true;
     operation.pieces = pieces;
     operation.done = std::move(done);
   });
@@ -296,7 +358,7 @@ void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand,
                             Function<void(absl::StatusOr<uint64_t>)> done) {
-  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     FillAtomic(operation, Kind::kFetchAdd, offset, operand, 0);
     operation.done_with_number = std::move(done);
   });
@@ -304,7 +366,7 @@ void RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand,
 
 void RemoteMemory::CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
                                Function<void(absl::StatusOr<uint64_t>)> done) {
-  Begin(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     FillAtomic(operation, Kind::kCompareSwap, offset, expected, desired);
     operation.done_with_number = std::move(done);
   });
@@ -316,7 +378,7 @@ bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(abs
   if (MoveNow(*core_, Kind::kRead, offset, into)) [[likely]]
     return true;
   const RemotePiece piece{offset, into};
-  return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  return BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kRead;
     operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
     operation.done = std::move(done);
@@ -327,11 +389,26 @@ bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(ab
   if (MoveNow(*core_, Kind::kWrite, offset, from)) [[likely]]
     return true;
   const RemotePiece piece{offset, from};
-  return BeginNow(core_->engine(), *core_, [&](CallbackOperation& operation) {
+  return BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
     operation.done = std::move(done);
   });
+}
+
+// --- after a deadline ---------------------------------------------------------------------------
+
+void RemoteMemory::WhenReclaimed(Function<void()> then) {
+  RunOnEngine(core_->engine(), [&] { core_->WhenReclaimed(std::move(then)); });
+}
+
+bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
+  EngineCore& engine = core_->engine();
+  // Whoever does not wait long enough leaves it behind.
+  const auto waiter = std::make_shared<Waiter>();
+  WhenReclaimed([waiter, &engine] { engine.Finish(*waiter); });
+  if (engine.InTurn()) return waiter->done();
+  return engine.Wait(*waiter, engine.clock().NowNs() + timeout_us * kNsPerUs);
 }
 
 // --- for coroutines -----------------------------------------------------------------------------

@@ -17,24 +17,32 @@
 //
 // Ordering: reads and writes complete in any order among themselves. Write, then notify: a call on
 //   the same channel that is started after Write() has been accepted finds the bytes there, without
-//   waiting for the write's end:
+//   waiting for the write's end; so does the handler of a one-way message:
 //       memory->Write(0, record, done);        // from one thread,
 //       stub.Changed(request, &reply, ...);    // one after the other
 //   An atomic sees every write that was accepted before it. A Read that has to see a Write is
 //   started after that one's end. (After the end of a Write the local memory may be reused; that
-//   it has arrived is proven by the reply to a call, or by an atomic's end.)
+//   it has arrived is proven by the end of a WriteAcknowledged, the reply to a call, or an atomic's
+//   end.)
 // Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
 //   out by the owner's engine on every path (transport/operation.h): atomic with each other and
 //   with std::atomic_ref in the owner's process, not with one-sided writes.
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
 //   (rpc/memory/remote_array.h).
 //
+// Deadlines: an operation ends with DEADLINE_EXCEEDED after RemoteMemoryOptions::timeout_us. One
+//   that was not sent (kNotSent) is gone then. One that was (kMayHaveRun) cannot be taken back: the
+//   transport still has the local memory, until it is *reclaimed* (WaitReclaimed()), 3 s later at
+//   the latest: then the connection is given up. Meanwhile a Buffer of a pool may be destroyed, and
+//   is not handed out again; a Buffer of other memory (Buffer::Of()) stays, and that memory with
+//   it. What a read would fill may still change.
+//
 // Threads: any, several at once, as Channel. Callbacks run on the engine's thread.
 // Lifetime: the channel outlives it. The local memory stays untouched and its Buffer alive until
-//   the operation has ended. The destructor lets what is posted end, ends what waits with
-//   CANCELLED, and gives the lease back; every callback has run when it returns. What a callback
-//   starts meanwhile ends with FAILED_PRECONDITION. REQUIRES: not destroyed from inside a callback
-//   of its engine.
+//   the operation has ended, or, after its deadline, is reclaimed. The destructor lets what is
+//   posted end, ends what waits with CANCELLED, and gives the lease back; every callback has run
+//   when it returns. What a callback starts meanwhile ends with FAILED_PRECONDITION. REQUIRES: not
+//   destroyed from inside a callback of its engine.
 // Errors, by what to do next. DeliveryOf() (weft/status.h) says of each error of an operation
 //   whether it was not sent, or may have been carried out.
 //   INVALID_ARGUMENT    out of bounds, or unaligned: fix the call. Nothing was sent.
@@ -48,6 +56,7 @@
 //   UNAVAILABLE         no connection, or it was lost.
 //   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try
 //                       later. Or the owner's limit of leases is reached.
+//   DEADLINE_EXCEEDED   see Deadlines.
 //   UNIMPLEMENTED       the owner's release knows no leases.
 //   INTERNAL            the local memory cannot be registered. Nothing was sent.
 //   CANCELLED           this was destroyed before it was sent.
@@ -110,6 +119,10 @@ struct RemoteMemoryOptions {
   // How long each lease is asked for: 1 s to 60 s; the owner may give less. Longer: fewer renewals.
   // Shorter: an owner whose holder has vanished has its memory back sooner.
   uint64_t lease_us = 10'000'000;
+  // How long each operation may take, from when the engine has it: at most an hour; 0: as long as
+  // it does. It is the peer's provider that is waited for; on tcp, and for atomics everywhere, its
+  // engine too. 30 s: longer than it takes to find a peer dead, and to connect again.
+  uint64_t timeout_us = 30'000'000;
   // Open() waits for the lease and reports why there is none. False: the first use asks.
   bool resolve_at_once = true;
   // Performance.
@@ -151,6 +164,10 @@ class RemoteMemory {
   // others may have been carried out.
   absl::Status ReadBatch(absl::Span<const RemotePiece> pieces);
   absl::Status WriteBatch(absl::Span<const RemotePiece> pieces);
+  // As WriteBatch(), and over when the bytes are in the owner's memory: its engine has answered
+  // behind them. One round trip more, but for memory that this process has mapped. Errors, besides:
+  // UNIMPLEMENTED: the owner's release answers no probes; the bytes were sent.
+  absl::Status WriteAcknowledged(absl::Span<const RemotePiece> pieces);
   // What was there before.
   absl::StatusOr<uint64_t> FetchAdd(uint64_t offset, uint64_t operand);
   absl::StatusOr<uint64_t> CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired);
@@ -164,6 +181,7 @@ class RemoteMemory {
   void Write(uint64_t offset, const Slice& from, Function<void(absl::Status)> done);
   void ReadBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void WriteBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
+  void WriteAcknowledged(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void FetchAdd(uint64_t offset, uint64_t operand, Function<void(absl::StatusOr<uint64_t>)> done);
   void CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
                    Function<void(absl::StatusOr<uint64_t>)> done);
@@ -178,6 +196,15 @@ class RemoteMemory {
   [[nodiscard]] bool ReadNow(uint64_t offset, const Slice& into, Function<void(absl::Status)> done);
   [[nodiscard]] bool WriteNow(uint64_t offset, const Slice& from,
                               Function<void(absl::Status)> done);
+
+  // --- after a deadline -------------------------------------------------------------------------
+
+  // Blocks until nothing touches the local memory of operations that have ended by their deadlines,
+  // or for `timeout_us`. Returns whether it is so. Inside a callback of the engine it does not
+  // wait.
+  bool WaitReclaimed(uint64_t timeout_us);
+  // `then` runs once that is so, on the engine's thread; if it is already, before this returns.
+  void WhenReclaimed(Function<void()> then);
 
   // --- for coroutines (weft/coroutine.h) --------------------------------------------------------
 

@@ -1,5 +1,6 @@
 #include "rpc/memory/remote_memory_core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -48,15 +49,6 @@ bool IsForGood(const absl::Status& why) {
 
 absl::Status NotSent(absl::Status status) {
   return WithDelivery(std::move(status), Delivery::kNotSent);
-}
-
-// Whichever of both there is.
-void Call(Function<void(absl::Status)>& end,
-          Function<void(absl::StatusOr<uint64_t>)>& end_with_number, absl::Status status,
-          uint64_t found) {
-  if (end) return end(std::move(status));
-  if (status.ok()) return end_with_number(found);
-  end_with_number(std::move(status));
 }
 
 }  // namespace
@@ -234,6 +226,10 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
   if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
+  while (RemoteOperation* const operation = written_.PopFront()) {
+    --posted_;
+    End(*operation, LossText(*operation, absl::UnavailableError("it ended before the answer")));
+  }
   if (gone_ != nullptr) return LookForTheEnd();
   if (wanted()) Ask();
 }
@@ -279,7 +275,11 @@ Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
     bool room = true;
     const absl::StatusOr<Posted> posted = Post(operation, &room);
     if (posted.ok()) [[likely]] {
-      if (*posted == Posted::kDone) done_since_turn_ = (done_since_turn_ + 1) % kDonePerTurn;
+      if (*posted == Posted::kPending) {
+        WatchDeadline(operation);
+      } else {
+        done_since_turn_ = (done_since_turn_ + 1) % kDonePerTurn;
+      }
       return *posted;
     }
     if (room) {
@@ -291,22 +291,18 @@ Posted RemoteMemoryCore::Begin(RemoteOperation& operation) {
   return Posted::kPending;
 }
 
-void RemoteMemoryCore::StartFromCallback(CallbackOperation& operation, const absl::Status& valid) {
+void RemoteMemoryCore::StartFromCallback(RemoteOperation& operation, const absl::Status& valid) {
   early_ends_.WhileStarting(operation, [&] { Start(operation, valid); });
 }
 
-Posted RemoteMemoryCore::BeginFromCallback(CallbackOperation& operation,
-                                           const absl::Status& valid) {
+Posted RemoteMemoryCore::BeginFromCallback(RemoteOperation& operation, const absl::Status& valid) {
   operation.core = this;
   Posted posted = Posted::kPending;
   early_ends_.WhileStarting(operation, [&] {
     if (!valid.ok()) return End(operation, valid);
     posted = Begin(operation);
   });
-  if (posted == Posted::kDone) {
-    operation.done = nullptr;
-    Recycle(&operation);
-  }
+  if (posted == Posted::kDone) Drop(operation);
   return posted;
 }
 
@@ -368,6 +364,7 @@ void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
   operation.state = RemoteOperation::State::kWaiting;
   waiting_.PushBack(&operation);
   ++waiting_count_;
+  WatchDeadline(operation);
   if (operation.kind == RemoteOperation::Kind::kWrite) {
     operation.holds_calls = true;
     client_.calls().HoldCalls();
@@ -406,12 +403,47 @@ void RemoteMemoryCore::Pump() {
   pumping_ = false;
 }
 
-void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
+// An acknowledged write is over here. A probe behind it says when it has arrived; where there can
+// be none, it ends.
+void RemoteMemoryCore::Probe(RemoteOperation& operation) {
+  const absl::Status asked = connection_ == nullptr ? absl::FailedPreconditionError("not connected")
+                                                    : connection_->memory().Probe(&operation);
+  operation.probed = asked.ok();
+  operation.state = RemoteOperation::State::kPosted;
+  if (asked.ok()) return;
+  if (absl::IsResourceExhausted(asked) || absl::IsFailedPrecondition(asked)) {
+    // OnRoom() or OnConnectionLost() comes.
+    operation.state = RemoteOperation::State::kWritten;
+    return written_.PushBack(&operation);
+  }
   --posted_;
-  if (status.ok()) [[likely]] {
-    End(operation, absl::OkStatus());
+  End(operation, WithDelivery(asked, Delivery::kMayHaveRun));
+}
+
+void RemoteMemoryCore::ProbeWritten() {
+  while (RemoteOperation* const operation = written_.PopFront()) {
+    Probe(*operation);
+    if (written_.Back() == operation) return;  // no room
+  }
+}
+
+void RemoteMemoryCore::OnRoom() {
+  ProbeWritten();
+  if (gone_ != nullptr) return LookForTheEnd();
+  Pump();
+}
+
+void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
+  const bool is_late = operation.state == RemoteOperation::State::kLate;
+  if (operation.acknowledged && !operation.probed && !is_late && status.ok()) [[unlikely]] {
+    Probe(operation);
   } else {
-    End(operation, LossText(operation, status));
+    --posted_;
+    if (is_late) [[unlikely]] {
+      EndLate(operation);
+    } else {
+      End(operation, status.ok() ? absl::OkStatus() : LossText(operation, status));
+    }
   }
   if (gone_ != nullptr) [[unlikely]]
     return LookForTheEnd();
@@ -434,6 +466,7 @@ absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
 }
 
 void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
+  Deadlines::Remove(&operation);
   if (std::exchange(operation.holds_calls, false)) client_.calls().ReleaseCalls();
   operation.state = RemoteOperation::State::kDone;
   operation.Finish(std::move(status));
@@ -449,9 +482,102 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
   while (RemoteOperation* operation = failed.PopFront()) End(*operation, not_sent);
 }
 
+// --- deadlines ----------------------------------------------------------------------------------
+
+void RemoteMemoryCore::WatchDeadline(RemoteOperation& operation) {
+  if (options_.timeout_us == 0) return;
+  operation.KeepPieces();
+  const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
+  operation.deadline_ns = now_ns + options_.timeout_us * kNsPerUs;
+  watched_.PushBack(&operation);
+  // Armed for a late one, it may be behind.
+  if (!armed() || operation.deadline_ns < Timer::deadline_ns()) {
+    engine_.timers().Schedule(this, operation.deadline_ns);
+  }
+}
+
+void RemoteMemoryCore::ArmTimer() {
+  uint64_t next_ns = kNever;
+  for (const Deadlines* list : {&watched_, &late_}) {
+    if (const RemoteOperation* first = list->Front()) {
+      next_ns = std::min(next_ns, first->deadline_ns);
+    }
+  }
+  if (next_ns != kNever) engine_.timers().Schedule(this, next_ns);
+}
+
+void RemoteMemoryCore::OnTimer() {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  while (RemoteOperation* const first = watched_.Front()) {
+    if (first->deadline_ns > now_ns) break;
+    Expire(*first);  // its callback may start others
+  }
+  RemoteOperation* const late = late_.Front();
+  if (late != nullptr && late->deadline_ns <= now_ns) {
+    // They complete when it has ended. None is asked about again.
+    for (RemoteOperation& operation : late_) operation.deadline_ns = kNever;
+    const std::string why = StrCat("an operation on its memory has not ended ",
+                                   DurationText(kLatePatienceUs), " after its deadline");
+    client_.EndConnection(
+        absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
+  }
+  ArmTimer();
+  if (gone_ != nullptr) return LookForTheEnd();  // this may be gone now
+  if (leaving_ && posted_ == 0) client_.EndIfLeft();
+}
+
+void RemoteMemoryCore::Expire(RemoteOperation& operation) {
+  const std::string after = StrCat("the operation on memory of ", client_.address(),
+                                   " has not ended within ", DurationText(options_.timeout_us));
+  if (operation.state == RemoteOperation::State::kWaiting) {
+    Leave(operation);
+    const char* const why = connection_ == nullptr                  ? "there was no connection"
+                            : Lease::state() == Lease::State::kHeld ? "too many were under way"
+                                                                    : "the owner gave no lease";
+    return End(operation, NotSent(absl::DeadlineExceededError(
+                              StrCat(after, ": ", why, " (not sent, safe to retry)"))));
+  }
+  const char* const what = operation.kind == RemoteOperation::Kind::kRead
+                               ? " (nothing was changed, safe to retry)"
+                               : " (it may have been carried out)";
+  absl::Status late =
+      WithDelivery(absl::DeadlineExceededError(StrCat(after, what)), Delivery::kMayHaveRun);
+  if (operation.state == RemoteOperation::State::kWritten) {
+    IntrusiveList<RemoteOperation>::Remove(&operation);
+    --posted_;
+    return End(operation, std::move(late));
+  }
+  WEFT_CHECK(operation.state == RemoteOperation::State::kPosted);
+  Deadlines::Remove(&operation);
+  operation.state = RemoteOperation::State::kLate;
+  operation.deadline_ns += kLatePatienceUs * kNsPerUs;
+  late_.PushBack(&operation);
+  if (operation.moves()) {
+    for (const RemotePiece& piece : operation.pieces) piece.local.memory->Pin(piece.local.offset);
+  }
+  operation.CallBack(std::move(late), /*recycle=*/false);
+}
+
+// The transport touches its memory no more.
+void RemoteMemoryCore::EndLate(RemoteOperation& operation) {
+  Deadlines::Remove(&operation);
+  if (operation.moves()) {
+    for (const RemotePiece& piece : operation.pieces) piece.local.memory->Unpin(piece.local.offset);
+  }
+  operation.state = RemoteOperation::State::kDone;
+  Recycle(&operation);
+  if (!late_.empty()) return;
+  for (Function<void()>& then : std::exchange(when_reclaimed_, {})) then();
+}
+
+void RemoteMemoryCore::WhenReclaimed(Function<void()> then) {
+  if (late_.empty()) return then();
+  when_reclaimed_.push_back(std::move(then));
+}
+
 // --- operations with callbacks ------------------------------------------------------------------
 
-bool RemoteMemoryCore::Defer(CallbackOperation& operation, absl::Status* status) {
+bool RemoteMemoryCore::Defer(RemoteOperation& operation, absl::Status* status) {
   if (!early_ends_.IsStarting(operation) || early_ends_.count() >= options_.max_waiting)
     return false;
   operation.early_status = std::move(*status);
@@ -495,23 +621,25 @@ void RemoteOperation::OnComplete(const absl::Status& status, uint64_t found) {
   core->OnOperationComplete(*this, status);
 }
 
-void CallbackOperation::KeepPieces() {
-  if (pieces.data() == kept_.data()) return;
+void RemoteOperation::KeepPieces() {
+  if (!moves() || pieces.data() == kept_.data()) return;  // of an atomic they are an earlier one's
   kept_.assign(pieces.begin(), pieces.end());
   pieces = kept_;
 }
 
-void CallbackOperation::Finish(absl::Status status) {
-  if (core->Defer(*this, &status)) return;
+void RemoteOperation::CallBack(absl::Status status, bool recycle) {
   const uint64_t found = before;
   Function<void(absl::Status)> end = std::move(done);
   Function<void(absl::StatusOr<uint64_t>)> end_with_number = std::move(done_with_number);
-  core->Recycle(this);
-  Call(end, end_with_number, std::move(status), found);
+  if (recycle) core->Recycle(this);
+  if (end) return end(std::move(status));
+  if (status.ok()) return end_with_number(found);
+  end_with_number(std::move(status));
 }
 
-void CallbackOperation::Abandon(absl::Status status) {
-  Call(done, done_with_number, std::move(status), 0);
+void RemoteOperation::Finish(absl::Status status) {
+  if (core->Defer(*this, &status)) return;
+  CallBack(std::move(status), /*recycle=*/true);
 }
 
 }  // namespace weft

@@ -7,17 +7,25 @@
 //                        not used, it lapses. -> none: OnEnded(), the connection is lost
 //     refused            for good: every operation ends with the owner's answer
 //
+// Deadlines. All operations have the same time, so those that have not ended stand in a list in the
+// order of their deadlines, and one timer watches the first. One that has not been sent ends there
+// and is gone. One that is posted has its callback called and is late: the transport has it, and
+// its local memory, until it completes, as all do at the latest when the connection ends, which
+// happens kLatePatienceUs after the first deadline of one that is late.
+//
 // Threads: the engine's, but for Check().
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
 //   then deletes it.
-// Invariants: an operation is waiting, posted, deferred or done; waiting_count_ <= max_waiting;
-//   operations that hold calls back are waiting ones.
+// Invariants: an operation is waiting, posted, written, late, deferred or done; waiting_count_ <=
+//   max_waiting; operations that hold calls back are waiting ones; the memory of a late one is
+//   pinned.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/function.h"
@@ -34,7 +42,7 @@
 
 namespace weft {
 
-class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
+class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private Timer {
  public:
   RemoteMemoryCore(EngineCore& engine, ClientConnection& client, const RegionHandle& handle,
                    const RemoteMemoryOptions& options);
@@ -56,22 +64,32 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   // driver's.
   bool MoveNow(RemoteOperation::Kind kind, uint64_t offset, const Slice& local);
 
+  // `then` runs when no late operation is left that had begun before; at once if there is none.
+  void WhenReclaimed(Function<void()> then);
+
   // Posts it, lets it wait, or ends it. `valid`: if not OK, it ends with that.
   void Start(RemoteOperation& operation, const absl::Status& valid);
-  // Start() for a caller that waits. kDone: it was carried out inside this call, and nothing more
-  // comes. kPending: Finish() comes, or has come.
+  // Start() for a caller that waits. kDone: it was carried out inside this call, and its callback
+  // does not come; Drop() it. kPending: its callback comes, or has come.
   Posted Begin(RemoteOperation& operation);
   // The same as Start(), but its callback does not run inside.
-  void StartFromCallback(CallbackOperation& operation, const absl::Status& valid);
+  void StartFromCallback(RemoteOperation& operation, const absl::Status& valid);
   // The same, but kDone is the end: its callback does not come, and it is recycled.
-  Posted BeginFromCallback(CallbackOperation& operation, const absl::Status& valid);
+  Posted BeginFromCallback(RemoteOperation& operation, const absl::Status& valid);
 
-  CallbackOperation* NewOperation() {
-    CallbackOperation* const spare = spare_.Take();
-    return spare != nullptr ? spare : new CallbackOperation;
+  RemoteOperation* NewOperation() {
+    RemoteOperation* const spare = spare_.Take();
+    return spare != nullptr ? spare : new RemoteOperation;
   }
-  void Recycle(CallbackOperation* operation) {
+  // Takes one back whose callback does not come.
+  void Drop(RemoteOperation& operation) {
+    operation.done = nullptr;
+    operation.done_with_number = nullptr;
+    Recycle(&operation);
+  }
+  void Recycle(RemoteOperation* operation) {
     operation->state = RemoteOperation::State::kNew;
+    operation->acknowledged = operation->probed = false;
     spare_.Give(operation);
   }
 
@@ -100,12 +118,15 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
 
   void OnOperationComplete(RemoteOperation& operation, const absl::Status& status);
   // True: it has ended too early for its callback, which will come from a timer, with `*status`.
-  bool Defer(CallbackOperation& operation, absl::Status* status);
+  bool Defer(RemoteOperation& operation, absl::Status* status);
 
  private:
   // Spare operations that are kept: as many as a busy connection has outstanding. About 300 bytes
   // each.
   static constexpr uint32_t kMaxSpareOperations = 256;
+  // From the deadline of an operation until its connection is given up, if the transport still has
+  // its memory by then: as long as a server has to give memory back (kReleasePatienceUs).
+  static constexpr uint64_t kLatePatienceUs = 3'000'000;
   // An idle turn takes as long as two operations that are done at once (about 0.1 us): with 64 of
   // them to a turn, it costs each 2 ns.
   static constexpr uint32_t kDonePerTurn = 64;
@@ -118,7 +139,9 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   bool IsBusy() const override { return posted_ > 0; }
   void OnConnectionLost() override;
   void OnNoConnection(const absl::Status& why) override;
-  void OnRoom() override { Pump(); }
+  void OnRoom() override;
+  // Timer: of deadlines.
+  void OnTimer() override;
   // Lease.
   void OnGranted() override;
   void OnEnded(const absl::Status& why) override;
@@ -138,6 +161,12 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   absl::StatusOr<Posted> Submit(RemoteOperation& operation);
   absl::StatusOr<Posted> SubmitPieces(RemoteOperation& operation);
   void Enqueue(RemoteOperation& operation);
+  void Probe(RemoteOperation& operation);
+  void ProbeWritten();
+  void WatchDeadline(RemoteOperation& operation);
+  void Expire(RemoteOperation& operation);
+  void EndLate(RemoteOperation& operation);
+  void ArmTimer();
   void Leave(RemoteOperation& operation);
   void Pump();
   void End(RemoteOperation& operation, absl::Status status);
@@ -164,15 +193,21 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease {
   uint64_t renew_at_ns_ = 0;
   Function<void(absl::Status)> on_opened_;
 
+  using Deadlines = IntrusiveList<RemoteOperation, RemoteDeadlineTag>;
+  Deadlines watched_;  // waiting and posted ones, if there is a timeout
+  Deadlines late_;
+  std::vector<Function<void()>> when_reclaimed_;  // while there are late ones
+
   IntrusiveList<RemoteOperation> waiting_;
   uint32_t waiting_count_ = 0;
-  uint32_t posted_ = 0;
+  uint32_t posted_ = 0;                     // late and written ones among them
+  IntrusiveList<RemoteOperation> written_;  // kWritten
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted
 
-  EarlyEnds<CallbackOperation> early_ends_;
-  SpareList<CallbackOperation, kMaxSpareOperations> spare_;
+  EarlyEnds<RemoteOperation> early_ends_;
+  SpareList<RemoteOperation, kMaxSpareOperations> spare_;
   Waiter* gone_ = nullptr;  // Shutdown() has been called
 };
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -313,6 +314,42 @@ TEST_P(RemoteMemoryNetworkTest, WhatFailsAtOnceOnAnotherThreadLeavesTheCallersSt
     for (std::thread& thread : threads) thread.join();
   }
   memory.reset();
+}
+
+// An atomic is the work of the owner's engine, which a handler keeps busy.
+TEST_P(RemoteMemoryNetworkTest, ADeadlineEndsWhatTheOwnerDoesNotAnswer) {
+  auto memory = *RemoteMemory::Open(*channel_, exported_->handle(),
+                                    RemoteMemoryOptions{.timeout_us = 20'000});
+  std::promise<void> busy, release;
+  service_.look = [&](ServerContext&) {
+    busy.set_value();
+    release.get_future().wait();
+  };
+  Data reply;
+  Waiter failed;
+  Probe::Stub(*channel_).Fail(Failure(), &reply, {}, [&](const absl::Status&) {
+    CoreOf(channel_->engine()).Finish(failed);
+  });
+  busy.get_future().wait();
+  const absl::StatusOr<uint64_t> late = memory->FetchAdd(0, 1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late.status())) << late.status();
+  EXPECT_EQ(DeliveryOf(late.status()), Delivery::kMayHaveRun);
+  EXPECT_FALSE(memory->WaitReclaimed(0));
+  release.set_value();
+  EXPECT_TRUE(memory->WaitReclaimed(60'000'000));
+  CoreOf(channel_->engine()).Wait(failed);
+  EXPECT_EQ(*memory_->FetchAdd(0, 1), 1u) << "it was carried out, late";
+}
+
+TEST_P(RemoteMemoryNetworkTest, AnAcknowledgedWriteHasArrivedWhenItEnds) {
+  for (uint64_t round = 1; round <= 50; ++round) {
+    Fill(round);
+    const RemotePiece pieces[] = {{0, buffer_->slice(0, kBytes / 2)},
+                                  {kBytes / 2, buffer_->slice(kBytes / 2, kBytes / 2)}};
+    ASSERT_EQ(memory_->WriteAcknowledged(pieces), absl::OkStatus());
+    MeetServer();
+    ASSERT_EQ(std::memcmp(service_.memory.data(), buffer_->bytes().data(), kBytes), 0) << round;
+  }
 }
 
 // Its engine is driven by its callers, and there are none: on tcp it never says that nothing of it

@@ -13,6 +13,7 @@
 
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -158,6 +159,79 @@ TEST_F(RemoteMemoryTest, ACallFindsWhatWasWrittenBeforeIt) {
     service_.Release();
     ASSERT_TRUE(RunUntil([&] { return write.done() && call.done(); }));
   }
+}
+
+TEST_F(RemoteMemoryTest, AnAcknowledgedWriteHasArrivedWhenItEnds) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  for (int round = 1; round <= 20; ++round) {
+    Fill(0, kBytes, round);
+    const RemotePiece pieces[] = {{0, slice(0, 1000)}, {1000, slice(1000, kBytes - 1000)}};
+    ASSERT_EQ(memory_->WriteAcknowledged(pieces), absl::OkStatus());
+    ASSERT_TRUE(Same(0, 0, kBytes)) << round;
+  }
+}
+
+// More than there may be probes on their way.
+TEST_F(RemoteMemoryTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Fill(0, kBytes, 'a');
+  int ended = 0;
+  for (int i = 0; i < 300; ++i) {
+    const RemotePiece piece = {static_cast<uint64_t>(i) * 8, slice(static_cast<size_t>(i) * 8, 8)};
+    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(Same(static_cast<size_t>(i) * 8, static_cast<size_t>(i) * 8, 8));
+      ++ended;
+    });
+    memory_->FetchAdd(kBytes - 8, 1, [](const absl::StatusOr<uint64_t>&) {});
+  }
+  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryTest, AnAcknowledgedWriteThatLosesItsConnectionMayHaveArrived) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Fill(0, 8, 'l');
+  int ended = 0;
+  int sent = 0;
+  network_.Cut("server", "client");  // what is written arrives, and no answer
+  for (int i = 0; i < 100; ++i) {
+    const RemotePiece piece = {0, slice(0, 8)};
+    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&](const absl::Status& status) {
+      EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+      const bool may_have_run = DeliveryOf(status) == Delivery::kMayHaveRun;
+      EXPECT_EQ(may_have_run,
+                status.message().find("(it may have been carried out)") != absl::string_view::npos)
+          << status;
+      sent += may_have_run;
+      ++ended;
+    });
+  }
+  ASSERT_TRUE(RunUntil([&] { return ended == 100; }));
+  EXPECT_GT(sent, 0);
+  EXPECT_TRUE(Same(0, 0, 8));
+  memory_.reset();
+  EXPECT_EQ(ended, 100);
+}
+
+TEST_F(RemoteMemoryTest, DestroyingItWaitsForAcknowledgements) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Fill(0, kBytes, 'd');
+  int ended = 0;
+  for (int i = 0; i < 100; ++i) {
+    const RemotePiece piece = {0, slice(0, kBytes)};
+    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok() || absl::IsCancelled(status)) << status;
+      ++ended;
+    });
+  }
+  memory_.reset();
+  EXPECT_EQ(ended, 100);
+  EXPECT_TRUE(Same(0, 0, kBytes));
 }
 
 // The write waits for a lease, which takes longer than a call.

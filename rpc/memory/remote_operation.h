@@ -3,11 +3,16 @@
 //   States, and who moves them: RemoteMemoryCore, on the engine's thread.
 //     kNew      filled in by RemoteMemory. -> all others: Start()
 //     kWaiting  for a connection, a lease, or room; nothing was sent. -> kPosted, kDone
-//     kPosted   on its way. -> kDone: OnComplete()
-//     kDone     Finish() has been called; the object is its owner's again.
+//     kPosted   on its way. -> kDone, kLate: its deadline; kDone: OnComplete()
+//     kWritten  an acknowledged write that is over here, and waits for room to ask whether it has
+//               arrived. -> kPosted, kDone
+//     kLate     its deadline has passed, and its callback has been called; the transport may still
+//               touch the local memory, which is pinned. -> kDone: OnComplete()
+//     kDone     its callback has been called, and the object is RemoteMemoryCore's again.
 //
-// Threads: made and awaited on any; else the engine's.
-// Lifetime: the owner keeps it until Finish(), and what `pieces` names while kNew and kWaiting.
+// Threads: filled in on any; else the engine's.
+// Lifetime: made by RemoteMemoryCore, which keeps finished ones for reuse. What `pieces` names may
+//   go when the operation has been started.
 #pragma once
 
 #include <cstdint>
@@ -20,68 +25,62 @@
 #include "core/function.h"
 #include "core/intrusive_list.h"
 #include "rpc/memory/remote_memory.h"
-#include "rpc/operation/blocked_caller.h"
 #include "transport/engine.h"
 #include "transport/operation.h"
 
 namespace weft {
 
 class RemoteMemoryCore;
+struct RemoteDeadlineTag;
 
-class RemoteOperation : public ListNode<>, public Operation, public AtomicOperation {
+class RemoteOperation final : public ListNode<>,
+                              public ListNode<RemoteDeadlineTag>,
+                              public Operation,
+                              public AtomicOperation {
  public:
   enum class Kind : uint8_t { kRead = 1, kWrite = 2, kFetchAdd = 3, kCompareSwap = 4 };
-  enum class State : uint8_t { kNew = 1, kWaiting = 2, kPosted = 3, kDone = 4 };
-
-  // The end; may destroy it.
-  virtual void Finish(absl::Status status) = 0;
-  // It has to wait longer than its caller keeps the pieces.
-  virtual void KeepPieces() {}
+  enum class State : uint8_t {
+    kNew = 1,
+    kWaiting = 2,
+    kPosted = 3,
+    kWritten = 4,
+    kLate = 5,
+    kDone = 6
+  };
 
   bool moves() const { return kind == Kind::kRead || kind == Kind::kWrite; }
 
+  // The end: calls the callback, now or later, and gives this back.
+  void Finish(absl::Status status);
+  // Calls the callback; `recycle`: gives this back before. REQUIRES: it has not been called.
+  void CallBack(absl::Status status, bool recycle);
+  // `pieces` may go from now on.
+  void KeepPieces();
+  // Its callback, which was not to run while it was started.
+  void RunEarlyEnd() { Finish(std::move(early_status)); }
+
   Kind kind = Kind::kRead;
   State state = State::kNew;
-  bool holds_calls = false;  // a write that waits: calls that come later must not overtake it
+  bool acknowledged = false;  // a write that ends when the bytes have arrived
+  bool probed = false;        // the probe behind it is on its way
+  bool holds_calls = false;   // a write that waits: calls that come later must not overtake it
   absl::Span<const RemotePiece> pieces;  // kRead, kWrite
   uint64_t offset = 0;                   // the others
   uint64_t operand = 0;                  // to add; or expected
   uint64_t desired = 0;
   uint64_t before = 0;
+  uint64_t deadline_ns = 0;  // on a list of those; of a late one: when the connection is given up
   RemoteMemoryCore* core = nullptr;
 
- protected:
-  ~RemoteOperation() = default;
-
- private:
-  void OnComplete(const absl::Status& status) final;
-  void OnComplete(const absl::Status& status, uint64_t found) final;
-};
-
-// One whose caller waits for it.
-class BlockingOperation final : public RemoteOperation, public BlockedCaller {
- public:
-  using BlockedCaller::BlockedCaller;
-  void Finish(absl::Status status) override { GoOn(std::move(status)); }
-};
-
-// One that ends with a callback. Made by RemoteMemoryCore, which keeps finished ones for reuse.
-class CallbackOperation final : public RemoteOperation {
- public:
-  void Finish(absl::Status status) override;
-  void KeepPieces() override;
-  // The end of one that was never handed to the engine.
-  void Abandon(absl::Status status);
-
-  // Its callback, which was not to run while it was started.
-  void RunEarlyEnd() { Finish(std::move(early_status)); }
-
-  CallbackOperation* next_spare = nullptr;
+  RemoteOperation* next_spare = nullptr;
   Function<void(absl::Status)> done;                          // one of both
   Function<void(absl::StatusOr<uint64_t>)> done_with_number;  // atomics
   absl::Status early_status;  // of one that ended while it was started; the callback is still due
 
  private:
+  void OnComplete(const absl::Status& status) override;
+  void OnComplete(const absl::Status& status, uint64_t found) override;
+
   std::vector<RemotePiece> kept_;  // keeps its capacity from one use to the next
 };
 
