@@ -232,6 +232,24 @@ TEST_F(OneWayTest, WithoutAServerOneFailsAsACallDoes) {
   EXPECT_TRUE(Contains(status, "no server at sim:server")) << status;
 }
 
+// An attempt took such a message for a call: the server has no such method that answers.
+TEST_F(OneWayTest, OneThatWasNotSentIsSentAgainWhereTheChannelDoesThat) {
+  ChannelOptions options;
+  options.retry.max_attempts = 4;
+  OpenLazily(options);
+  Outcome sent;
+  send_->Notify(MakeData(3, 10), {}, sent.Callback());
+  ASSERT_TRUE(RunUntil([this] { return channel_->stats().connect_failures == 1; }));
+  StartSignalServer();
+  ASSERT_TRUE(Arrived(1));
+  ASSERT_TRUE(RunUntil([&] { return sent.done(); }));
+  EXPECT_EQ(sent.status, absl::OkStatus());
+  network_.Settle();
+  EXPECT_EQ(signals_.numbers, std::vector<uint64_t>{3});
+  EXPECT_EQ(channel_->stats().calls_ok, 1u);
+  EXPECT_EQ(channel_->stats().retries, 1u);
+}
+
 TEST_F(OneWayTest, ALazyChannelConnectsWithItsFirstMessage) {
   StartSignalServer();
   OpenLazily();
