@@ -17,6 +17,9 @@ using States = std::vector<ChannelState>;
 
 class ChannelEventsTest : public RpcTest {
  protected:
+  // Calls that are under way write to their outcomes.
+  ~ChannelEventsTest() override { channel_.reset(); }
+
   void OpenLazily(ChannelOptions options = {}) {
     options.connect_at_once = false;
     OpenChannel(options);
