@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rpc/client/channel.h"
+#include "rpc/client/channel_watch.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/retry_service.weft.h"

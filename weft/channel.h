@@ -43,8 +43,7 @@
 //                       the protocol.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
-// Invariants: every call completes exactly once; a request is sent at most once, unless
-//   ChannelOptions::retry says otherwise.
+// Invariants: every call completes exactly once; a request is sent once, but for RetryOptions.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +57,6 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/huge_page_arena.h"
-#include "rpc/client/channel_watch.h"
-#include "rpc/client/retry_options.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -79,10 +76,12 @@ class ClientConnection;
 class ClientContext;
 class ClientInterceptor;
 class Channel;
+class ChannelWatch;
 class Engine;
 class EngineCore;
 struct LayoutCall;
 struct ServiceDescriptor;
+enum class ChannelState : uint8_t;
 
 namespace internal {
 
@@ -102,8 +101,7 @@ struct CallOptions {
   // attempts and for the next server, until its deadline (without one, for ever).
   bool wait_for_server = false;
 
-  // The call is not sent again, whatever ChannelOptions::retry says.
-  bool no_retry = false;
+  bool no_retry = false;  // it is sent once, whatever ChannelOptions::retry says
 
   // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives
   // the call. Null: none.
@@ -112,6 +110,16 @@ struct CallOptions {
   // For metadata both ways, and to cancel the call (weft/client_context.h). It is for this call
   // alone, and outlives it. Null: none.
   ClientContext* context = nullptr;
+};
+
+// The rules are in docs/guide.md, "Calls that are sent again". Times are up to an hour.
+struct RetryOptions {
+  uint32_t max_attempts = 1;             // 1..4 for one call, hedges included; 1: none again
+  uint64_t initial_backoff_us = 10'000;  // the longest pause before the second attempt; doubled
+  uint64_t max_backoff_us = 1'000'000;   // with each, up to this. Half of a pause is random
+  uint32_t budget_tokens = 100;          // 3..1000; failures and hedges take one, of one half only
+  uint32_t refill_millitokens = 100;     // 1..1'000'000; what a call gives back that ends with OK
+  uint64_t hedge_after_us = 0;           // then a slow call has a second attempt; 0: never
 };
 
 struct ChannelOptions {
@@ -123,8 +131,7 @@ struct ChannelOptions {
   uint64_t max_backoff_us = 1'000'000;  // each failure up to this. Lower: a restarted server is
                                         // found sooner; more load while it is away.
   LinkOptions link = {};                // paths, time to connect, resources of the connection
-  // What runs around each call (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
-  // channel.
+  // Around each call (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the channel.
   std::vector<ClientInterceptor*> interceptors = {};
   RetryOptions retry = {};  // which calls are sent again, and when; by default none is
   // Performance.
@@ -150,10 +157,9 @@ struct ChannelStats {
   uint64_t late_replies = 0;        // for calls that had ended before
   uint64_t connects = 0;            // connections that opened
   uint64_t connect_failures = 0;    // attempts that did not
-  // Of ChannelOptions::retry, where a call is one however often it is sent:
-  uint64_t retries = 0;          // attempts after failed ones
-  uint64_t hedges = 0;           // attempts beside one that was slow
-  uint64_t retries_refused = 0;  // of both, by the budget
+  uint64_t retries = 0;             // attempts of a call after failed ones (ChannelOptions::retry)
+  uint64_t hedges = 0;              // attempts beside one that was slow
+  uint64_t retries_refused = 0;     // of both, by the budget
   // Now:
   uint32_t outstanding = 0;  // slots that wait for a reply
   uint32_t abandoned = 0;    // among them: the call ended before (deadline); the slot is free again
@@ -185,27 +191,20 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   std::string Explain();
   ChannelStats stats();
 
-  // --- what a channel tells by itself -----------------------------------------------------------
-  //
-  // These callbacks run on the engine's thread, not inside what they tell of: they may start calls,
-  // watch, wait for room, and drop their own watch; they do not block.
-
+  // --- what a channel tells by itself (weft/channel_watch.h) ------------------------------------
+  // Callbacks run on the engine's thread, not inside what they tell of, and may call all of this.
   using State = ChannelState;
   State state();
 
   // `changed` runs soon with the present state, perhaps before this returns, and then after each
-  // change, until the watch is destroyed; with State::kShutdown in the channel's destructor. Of
-  // changes in quick succession it sees the last one. RESOURCE_EXHAUSTED: there are 64 watches. FAILED_PRECONDITION: the channel
-  // is being destroyed.
+  // change (the last of several in quick succession), until the watch is destroyed. Errors:
+  // RESOURCE_EXHAUSTED, there are 64 watches; FAILED_PRECONDITION, the channel is being destroyed.
   absl::StatusOr<ChannelWatch> WatchState(Function<void(State)> changed);
 
-  // For who would rather wait than have calls queued, or refused with RESOURCE_EXHAUSTED. `done`
-  // runs once: with OK when a call that is started then, of a small request, would be sent and not
-  // queued, one callback after the other; soon if that is so now. An idle channel connects, and one
-  // without a server tries as long as somebody waits here. Errors: CANCELLED, the channel is being
-  // destroyed; RESOURCE_EXHAUSTED, 1024 callbacks wait, or the engine's inbox is full; and what a
-  // call fails with that waits for a server whose address is none. Those that are known at once
-  // run `done` inside this function.
+  // `done` runs once: with OK when a small call, started then, would be sent and not queued; soon
+  // if that is so now. A channel connects for it. Errors: CANCELLED, the channel is being
+  // destroyed; INVALID_ARGUMENT, its address is none; RESOURCE_EXHAUSTED, 1024 wait, or the
+  // engine's inbox is full. What is known at once runs `done` inside this function.
   void WhenWritable(Function<void(absl::Status)> done);
 
   // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "examples/guide/guide.weft.h"
 #include "weft/channel.h"
+#include "weft/channel_watch.h"
 #include "weft/engine.h"
 #include "weft/server.h"
 

@@ -1,6 +1,30 @@
-// The calls of a channel that may be sent again (retry_options.h). Each is one ClientCall, the
-// caller's, which waits while attempts are made for it: other ClientCalls, with the same request
-// and reply.
+// The calls of a channel that may be sent again (ChannelOptions::retry). Each is one ClientCall,
+// the caller's, which waits while attempts are made for it: other ClientCalls, with the same
+// request and reply.
+//
+// What is sent again, after a pause, while attempts, tokens and the call's deadline permit it:
+//   - of every method, what no handler has seen (DeliveryOf() is kNotSent): UNAVAILABLE; and
+//     RESOURCE_EXHAUSTED if it is the server that says so, for its limits are of a moment. The
+//     channel's own limits (a full queue) are not met by waiting in it twice.
+//   - of methods that may run twice (`idempotency_level` in the .proto file): UNAVAILABLE whatever
+//     has run, also where the handler itself has answered it.
+// All other errors would come again, or are answers. A call with CallOptions::bulk goes by the
+// first rule alone: the memory of an attempt that may still run cannot be lent again. Streams are
+// not sent again.
+//
+// A hedge is a second attempt while the first one is still under way, hedge_after_us later: of
+// methods that may run twice, on the same connection, and only if it can be sent at once. The first
+// answer counts, and the other attempt is cancelled.
+//
+// All attempts are one call: to its caller, to Cancel(), to its deadline, to interceptors and to
+// ChannelStats::calls_started. Servers see the number of attempts that went before as the metadata
+// "grpc-previous-rpc-attempts" where there was one. The error is that of the last attempt; what
+// DeliveryOf() says of it is true of all. With this, each call takes the way of one with a
+// ClientContext, and some memory while it lasts: at most max_outstanding_calls + max_queued_calls
+// calls of a channel may be sent again, further ones have one attempt.
+//
+// The rules, and the budget, are those of gRPC (gRFC A6, "gRPC Retry Design"), but that gRPC's
+// service config says which methods are safe, and which codes.
 //
 //   A RetriedCall   what there is                             what ends it
 //     trying        one attempt, or two (the later is a       its last attempt fails, and may be
@@ -32,8 +56,8 @@
 #include "core/random.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/backoff.h"
+#include "rpc/client/channel.h"
 #include "rpc/client/client_call.h"
-#include "rpc/client/retry_options.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -42,7 +66,9 @@ class CallContext;
 class ClientCalls;
 class MethodTable;
 class RetriedCalls;
-struct ChannelStats;
+
+// Of one call: gRPC's own bound.
+inline constexpr uint32_t kMaxAttempts = 4;
 
 // Tokens for attempts beyond the first: gRFC A6, "Throttling Retry Attempts and Hedged RPCs".
 class RetryBudget {
