@@ -289,9 +289,15 @@ class RandomFaults {
   void RestartServer() {
     ServerMachine& old = machines_.back();
     std::deque<Ticks> meanwhile;
-    meanwhile.emplace_back(network_.Node(old.node), &random_, [&old] { old.service->EndOne(); });
+    meanwhile.emplace_back(network_.Node(old.node), &random_, [&old] {
+      old.service->EndOne();
+      old.signals->EndOne();
+    });
     for (int i = 0; i < kClients; ++i) {
-      meanwhile.emplace_back(network_.Node(ClientName(i)), &random_, [this, i] { StartCall(i); });
+      meanwhile.emplace_back(network_.Node(ClientName(i)), &random_, [this, i] {
+        StartCall(i);
+        StartSend(i);
+      });
     }
     old.server->Shutdown(random_.Uniform(100'000));
     EXPECT_EQ(old.server->stats().running, 0u);

@@ -458,7 +458,9 @@ void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& stat
   }
   one_way_.Remove(call);
   call.is_one_way_ = false;
-  Free(call);
+  const bool may_tell = goaway_owed_ && connection_ != nullptr;
+  Free(call);  // with a connection this stays
+  if (may_tell) SendGoaway();
 }
 
 // --- cancels ------------------------------------------------------------------------------------
@@ -709,6 +711,8 @@ void ServerConnection::SendGoaway() {
 }
 
 bool ServerConnection::TrySendGoaway() {
+  // Its client has nothing under way then, and closes, which would cancel them.
+  if (one_way_.size() > 0) return false;
   const MessageSpace frame = connection_->Append(kCallHeaderBytes);
   if (frame.data == nullptr) return false;
   EncodeGoaway(running_ + connection_->stats().large_under_way, frame.data);

@@ -9,15 +9,14 @@
 //
 // A reply that finds no credit waits in its slot; there are never more of them than slots.
 //
-// When the server is about to shut down, the client is told by a goaway. It takes what it waits
-// for, and then closes.
+// When the server is about to shut down, the client is told by a goaway, as soon as none of its
+// one-way messages is being handled. It takes what it waits for, and then closes.
 //
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
 //   connection has closed and the last handler has finished.
 // Invariants: running_ = slots that have a call, streams and one-way messages; waiting_ holds
-// exactly the kReplying ones, which
-//   waiting_replies_ counts.
+//   exactly the kReplying ones, which waiting_replies_ counts.
 #pragma once
 
 #include <cstdint>
@@ -181,7 +180,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool takes_goaway_ = false;               // the client does
   bool drives_itself_ = false;              // the client's engine does
   bool told_ = false;                       // the client was, or will be: of goaway_owed_
-  bool goaway_owed_ = false;                // there was no room for it
+  bool goaway_owed_ = false;                // there was no room for it, or it is too early
   TransferQueue transfers_{this};
   PathInfo path_;
 };
