@@ -71,7 +71,7 @@ enum class CallFrameKind : uint16_t {
   kReply = 2,
   kCancel = 3,
   kReleased = 4,
-  // 5 to 9 are those of streams (stream_frame.h).
+  // 5 to 9 are those of streams.
   kGoaway = 10,
   kOneWay = 12,
 };
