@@ -191,7 +191,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   std::string Explain();
   ChannelStats stats();
 
-  // --- what a channel tells by itself (weft/channel_watch.h) ------------------------------------
+  // --- what a channel tells by itself (weft/metrics.h) ------------------------------------------
   // Callbacks run on the engine's thread, not inside what they tell of, and may call all of this.
   using State = ChannelState;
   State state();

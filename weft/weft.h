@@ -4,7 +4,6 @@
 #include "weft/bulk.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"
-#include "weft/channel_watch.h"
 #include "weft/client_context.h"
 #include "weft/connection.h"
 #include "weft/coroutine.h"

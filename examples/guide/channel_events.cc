@@ -8,8 +8,8 @@
 
 #include "examples/guide/guide.weft.h"
 #include "weft/channel.h"
-#include "weft/channel_watch.h"
 #include "weft/engine.h"
+#include "weft/metrics.h"
 #include "weft/server.h"
 
 class Notes final : public guide::Notes::Service {
