@@ -19,6 +19,17 @@
 namespace weft {
 namespace {
 
+void EncodeRequestOf(const ClientCall& call, std::byte* to) {
+  if (call.request != nullptr) return EncodeRequestTo(*call.request, to);
+  EncodeRequestTo(call.encoded, to);
+}
+
+// What goes before the request; empty: nothing.
+std::string_view ExtrasOf(const ClientCall& call, uint32_t most_bytes) {
+  if (call.context == nullptr) return {};
+  return call.context->ExtrasWithin(most_bytes);
+}
+
 size_t BytesOf(const ClientCall& call) {
   return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
 }
@@ -383,9 +394,7 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
 // As Send(), for a call that lends memory, which can fail after room was made, or has a context.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
-  const std::string_view extras = call.context != nullptr
-                                      ? std::string_view(call.context->ExtrasWithin(max_extras_))
-                                      : std::string_view();
+  const std::string_view extras = ExtrasOf(call, max_extras_);
   const size_t extras_at = kCallHeaderBytes + windows * kWindowBytes;
   const size_t header_bytes = extras_at + ExtrasBlockBytes(extras.size());
   const size_t bytes = BytesOf(call);
@@ -414,20 +423,14 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
                 *frame, windows, !extras.empty());
   if (!extras.empty()) EncodeExtrasBlock(extras, *frame + extras_at);
-  if (call.request != nullptr) {
-    EncodeRequestTo(*call.request, *frame + header_bytes);
-  } else {
-    EncodeRequestTo(call.encoded, *frame + header_bytes);
-  }
+  EncodeRequestOf(call, *frame + header_bytes);
   SentCalls::Fill(slot, handle, call, connection_->Commit(header_bytes + bytes));
   return Sent::kYes;
 }
 
 // As Send(), for a message to a one-way method: it ends here.
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
-  const std::string_view extras = call.context != nullptr
-                                      ? std::string_view(call.context->ExtrasWithin(max_extras_))
-                                      : std::string_view();
+  const std::string_view extras = ExtrasOf(call, max_extras_);
   const size_t bytes = BytesOf(call);
   absl::Status possible = call.loan == nullptr
                               ? CheckExtras(extras.size(), max_extras_, address_)
@@ -445,11 +448,7 @@ ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
     return Sent::kNotNow;
   EncodeOneWay(method, RemainingUs(call, engine_.clock()), !extras.empty(), frame.data);
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
-  if (call.request != nullptr) {
-    EncodeRequestTo(*call.request, frame.data + header_bytes);
-  } else {
-    EncodeRequestTo(call.encoded, frame.data + header_bytes);
-  }
+  EncodeRequestOf(call, frame.data + header_bytes);
   Trace(TracePoint::kWritten);
   End(call, absl::OkStatus());
   return Sent::kCompleted;
