@@ -23,7 +23,7 @@ constexpr uint16_t kAsk = 4;
 
 Bytes Signal(uint16_t method, const std::string& body = "", uint32_t remaining_us = 0) {
   Bytes frame(kCallHeaderBytes + body.size());
-  EncodeOneWay(method, remaining_us, /*has_extras=*/false, frame.data());
+  EncodeOneWay(method, remaining_us, frame.data());
   std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
   return frame;
 }
@@ -32,7 +32,7 @@ Bytes Signal(uint16_t method, const std::string& body = "", uint32_t remaining_u
 Bytes SignalWithExtras(uint16_t method, const std::string& extras, const std::string& body = "") {
   const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   Bytes frame(body_at + body.size());
-  EncodeOneWay(method, 0, /*has_extras=*/true, frame.data());
+  EncodeOneWay(method, 0, frame.data(), OneWayKind(/*has_extras=*/true));
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
   std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;
@@ -98,6 +98,7 @@ TEST_F(HostileOneWayTest, MalformedFramesEndTheirConnectionAndNoOther) {
       {"a generation's last byte", WithByte(good, 7, 0x80)},
       {"windows", WithByte(good, 11, 1)},
       {"as many windows as there may be", WithByte(good, 11, 8)},
+      {"a priority that is none", WithByte(good, 11, 0x20)},
       {"the kind before", WithByte(good, 10, 11)},
       {"the kind behind", WithByte(good, 10, 13)},
       {"metadata that is missing", WithByte(good, 11, 0x80)},

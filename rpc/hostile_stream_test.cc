@@ -98,6 +98,7 @@ TEST_F(HostileStreamClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
   const Case cases[] = {
       {"an open with a body", {Longer(open)}},
       {"an open with unknown flags", {WithByte(open, 11, 2)}},
+      {"an open with a priority that is none", {WithByte(open, 11, 0x20)}},
       {"an open without its metadata", {WithByte(open, 11, 0x80)}},
       {"an open whose metadata is cut", {Truncated(Open(id, kTalk, "\n\0"), 23)}},
       {"an open with metadata that is no protobuf", {Open(id, kTalk, "\xff\xff")}},

@@ -57,6 +57,7 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/huge_page_arena.h"
+#include "rpc/client/call_options.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -70,10 +71,8 @@ namespace weft {
 class BlockingCall;
 class Buffer;
 class BufferPool;
-class BulkCall;
 class ClientCall;
 class ClientConnection;
-class ClientContext;
 class ClientInterceptor;
 class Channel;
 class ChannelWatch;
@@ -89,28 +88,6 @@ namespace internal {
 ClientConnection& ConnectionOf(Channel& channel);
 
 }  // namespace internal
-
-struct CallOptions {
-  // The call fails with DEADLINE_EXCEEDED this long after it was started, in microseconds. The
-  // server is told the time that remains and does not start a call that has none left.
-  // 0: ChannelOptions::default_timeout_us.
-  uint64_t timeout_us = 0;
-
-  // Without a connection, a call fails with UNAVAILABLE as soon as one attempt to connect has
-  // failed, and at once while the server is about to shut down. True: it waits through failed
-  // attempts and for the next server, until its deadline (without one, for ever).
-  bool wait_for_server = false;
-
-  bool no_retry = false;  // it is sent once, whatever ChannelOptions::retry says
-
-  // The memory that the call lends to the server (weft/bulk.h). It stays the caller's, and outlives
-  // the call. Null: none.
-  BulkCall* bulk = nullptr;
-
-  // For metadata both ways, and to cancel the call (weft/client_context.h). It is for this call
-  // alone, and outlives it. Null: none.
-  ClientContext* context = nullptr;
-};
 
 // The rules are in docs/guide.md, "Calls that are sent again". Times are up to an hour.
 struct RetryOptions {

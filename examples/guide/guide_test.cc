@@ -47,6 +47,12 @@ TEST(GuideTest, MessagesThatNobodyAnswersArrive) {
   EXPECT_EQ(OutputOf("one_way"), "1000 notes have arrived\n3000 words\n");
 }
 
+TEST(GuideTest, UrgentCallsPassThoseThatCanWait) {
+  EXPECT_EQ(OutputOf("priorities"),
+            "the server lives; 0 parts of the backup are done\n"
+            "100 parts of the backup are done\n");
+}
+
 TEST(GuideTest, StreamsCarryManyMessages) {
   EXPECT_EQ(OutputOf("streams"), "3000 words\n1\n2\n3\n");
 }

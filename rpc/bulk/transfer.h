@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
+#include "rpc/operation/priority.h"
 #include "transport/operation.h"
 #include "transport/region.h"
 #include "transport/slice.h"
@@ -24,6 +25,7 @@ class BulkTransfer : private Operation, public ListNode<> {
  public:
   // Moves `local.length` bytes, from here to there if `push`.
   bool push = false;
+  Priority priority = Priority::kNormal;
   Slice local;
   RemoteSpan remote;
 

@@ -7,9 +7,9 @@ namespace weft {
 void BulkTransfer::OnComplete(const absl::Status& status) { queue_->End(*this, status); }
 
 void TransferQueue::Start(BulkTransfer& transfer) {
-  // Nobody overtakes those who wait.
-  if (waiting_.empty() && TryPost(transfer)) return;
-  waiting_.PushBack(&transfer);
+  // Nobody overtakes those who wait and are as urgent.
+  if (waiting_.may_pass(transfer.priority) && TryPost(transfer)) return;
+  waiting_.PushBack(&transfer, transfer.priority);
 }
 
 bool TransferQueue::IsWithinLimit(bool push, uint64_t bytes) {
@@ -89,7 +89,7 @@ void TransferQueue::Pump() {
     if (transfer == nullptr) return;
     // What it starts when it ends goes behind those that wait.
     if (TryPost(*transfer)) continue;
-    waiting_.PushFront(transfer);
+    waiting_.PushFront(transfer, transfer->priority);
     return;
   }
 }

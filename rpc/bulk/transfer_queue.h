@@ -1,9 +1,9 @@
 // The transfers of a connection's calls that wait for their turn.
 //
 // A connection has a limited number of one-sided operations outstanding, and the queue a limited
-// number of bytes (in_flight_limit.h); transfers beyond either wait here, oldest first (a waiting
-// one may leave the queue at any time). There are never more than ServerBulk::kMaxTransfers for
-// each call.
+// number of bytes (in_flight_limit.h); transfers beyond either wait here: the most urgent leaves
+// first, and among those the oldest (a waiting one may leave the queue at any time). There are
+// never more than ServerBulk::kMaxTransfers for each call.
 //
 // Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
 // acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
@@ -68,7 +68,7 @@ class TransferQueue final : private Timer {
   uint64_t pushed_bytes_ = 0;     // posted and not ended
   uint64_t fetched_bytes_ = 0;    // the same, the other way
   uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
-  IntrusiveList<BulkTransfer> waiting_;
+  PriorityLists<BulkTransfer> waiting_;
   // Done inside the call that posted them; they end with the next timer, oldest first.
   BulkTransfer* first_done_ = nullptr;
   BulkTransfer* last_done_ = nullptr;

@@ -89,10 +89,11 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
 
   void Push(size_t bytes) { Start(bytes, /*push=*/true); }
   void Fetch(size_t bytes) { Start(bytes, /*push=*/false); }
-  void Start(size_t bytes, bool push) {
+  void Start(size_t bytes, bool push, Priority priority = Priority::kNormal) {
     transfers_.push_back(std::make_unique<Moved>());
     Moved& moved = *transfers_.back();
     moved.push = push;
+    moved.priority = priority;
     moved.local = {&memory_, 0, bytes};
     moved.remote.length = bytes;
     queue_.Start(moved);
@@ -127,6 +128,23 @@ TEST_F(BulkTransferTest, TheReplyOfALargeTransferLeavesBeforeTheNextIsPosted) {
   EXPECT_EQ(Events(), "flush, write 300");
   connection_.EndOldest();
   EXPECT_EQ(Events(), "flush");
+}
+
+TEST_F(BulkTransferTest, TheMostUrgentOfThoseThatWaitIsPostedFirst) {
+  Push(300);
+  Start(301, /*push=*/true, Priority::kBackground);
+  Start(302, /*push=*/true);
+  Start(50, /*push=*/true, Priority::kControl);
+  Start(303, /*push=*/true, Priority::kControl);
+  EXPECT_EQ(Events(), "write 300");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 50");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "write 303");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 302");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 301");
 }
 
 // On RDMA all that is posted goes one behind the other, messages too: the reply to the first of

@@ -77,7 +77,8 @@ WEFT_COLD absl::Status CalledInTurn() {
 
 // The call has a loan or a context.
 bool HasMore(const CallOptions& options) {
-  return options.bulk != nullptr || options.context != nullptr;
+  return options.bulk != nullptr || options.context != nullptr ||
+         options.priority != Priority::kNormal;
 }
 
 // The end of a call that Begin() has begun, and that is not started.
@@ -283,7 +284,9 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
     call.timeout_us = context->timeout_us();
   }
   call.one_way = std::is_same_v<Bodies, OneWayCall>;
-  call.is_plain = call.loan == nullptr && context == nullptr && !call.one_way;
+  call.priority = options.priority;
+  call.is_plain = call.loan == nullptr && context == nullptr && !call.one_way &&
+                  call.priority == Priority::kNormal;
   call.method = method;
   call.wait_for_server = options.wait_for_server;
   call.may_retry = !options.no_retry;

@@ -33,6 +33,7 @@
 #include "core/slab.h"
 #include "core/timer_wheel.h"
 #include "rpc/operation/blocked_caller.h"
+#include "rpc/operation/priority.h"
 #include "rpc/wire/service.h"
 
 namespace weft {
@@ -70,7 +71,7 @@ class ClientCall : public ListNode<>, public Timer {
   State state = State::kNew;
   const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants
-  bool is_plain = true;          // it has no loan and no context, and is not one-way
+  bool is_plain = true;          // it has no loan and no context, is not one-way, and kNormal
   uint32_t method = 0;           // with wait_for_server, `request` and `encoded`: what
                                  // Channel::Call was given, of a call that does not leave at once
   ClientCall* next_spare = nullptr;  // of one that is kept for reuse
@@ -82,7 +83,8 @@ class ClientCall : public ListNode<>, public Timer {
   bool may_retry = false;          // where the channel sends calls again: this one too
   bool answered = false;           // kAttempt: it has its reply
   RetriedCall* retried = nullptr;  // kRetried
-  bool one_way = false;  // with `method`: it is a message that is over when it is sent
+  bool one_way = false;            // with `method`: it is a message that is over when it is sent
+  Priority priority = Priority::kNormal;
 
  protected:
   ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}

@@ -205,11 +205,13 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   if (hello.max_outstanding_calls() == 0 || !methods_.Learn(hello)) {
     return absl::FailedPreconditionError("the server's hello makes no sense");
   }
-  sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls));
+  sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls),
+             std::min(hello.control_calls(), kControlCalls));
+  takes_priorities_ = hello.control_calls() > 0;
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
-  streams_->Open(connection,
+  streams_->Open(connection, takes_priorities_,
                  BoundedStreamLimits(std::min(hello.max_streams(), options_.max_streams),
                                      hello.stream_window_messages(), hello.stream_window_bytes()),
                  max_extras_, max_request_bytes_);
@@ -291,7 +293,7 @@ ChannelStats ClientCalls::stats() const {
 }
 
 void ClientCalls::CheckInvariants() {
-  waiting_.CheckInvariants(options_.max_queued_calls);
+  waiting_.CheckInvariants(options_.max_queued_calls + kControlCalls);
   sent_.CheckInvariants();
   streams_->CheckInvariants();
 }
@@ -331,7 +333,8 @@ void ClientCalls::StartAttempt(ClientCall& call) {
                "sent)"));
     return End(call, WithDelivery(std::move(ended), Delivery::kNotSent));
   }
-  if (!waiting_.PushBack(call, options_.max_queued_calls)) {
+  const uint32_t kept = call.priority == Priority::kControl ? kControlCalls : 0;
+  if (!waiting_.PushBack(call, options_.max_queued_calls + kept)) {
     // A later call finds the connection.
     if (connection_ == nullptr || leaving_) host_.OnCallWaits();
     const std::string text =
@@ -391,7 +394,8 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
   return sent ? Sent::kYes : Sent::kNotNow;
 }
 
-// As Send(), for a call that lends memory, which can fail after room was made, or has a context.
+// As Send(), for a call that lends memory, which can fail after room was made, has a context, or is
+// not kNormal.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
   const std::string_view extras = ExtrasOf(call, max_extras_);
@@ -404,7 +408,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   }
   if (!possible.ok()) return Refuse(call, std::move(possible));
   SlabHandle handle;
-  SentCalls::Slot* const slot = sent_.Take(&handle);
+  SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &handle);
   if (slot == nullptr) return Sent::kNotNow;
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
   if (!frame.ok()) {
@@ -421,10 +425,10 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
     }
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
-                *frame, windows, !extras.empty());
+                *frame, RequestKind(windows, !extras.empty(), Told(call.priority)));
   if (!extras.empty()) EncodeExtrasBlock(extras, *frame + extras_at);
   EncodeRequestOf(call, *frame + header_bytes);
-  SentCalls::Fill(slot, handle, call, connection_->Commit(header_bytes + bytes));
+  sent_.FillFor(slot, handle, call, connection_->Commit(header_bytes + bytes));
   return Sent::kYes;
 }
 
@@ -446,7 +450,8 @@ ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
   const MessageSpace frame = connection_->Append(header_bytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return Sent::kNotNow;
-  EncodeOneWay(method, RemainingUs(call, engine_.clock()), !extras.empty(), frame.data);
+  EncodeOneWay(method, RemainingUs(call, engine_.clock()), frame.data,
+               OneWayKind(!extras.empty(), Told(call.priority)));
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
   EncodeRequestOf(call, frame.data + header_bytes);
   Trace(TracePoint::kWritten);
@@ -464,23 +469,24 @@ void ClientCalls::Pump() {
     sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
   }
   streams_first_ = !streams_first_;
-  if (streams_first_) streams_->Pump(!waiting_.held());
-  PumpCalls();
-  if (!streams_first_) streams_->Pump(!waiting_.held());
+  for (const Priority least : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
+    if (streams_first_) streams_->Pump(least, !waiting_.held());
+    PumpCalls(least);
+    if (!streams_first_) streams_->Pump(least, !waiting_.held());
+  }
+  if (waiting_.room_wanted() && HasRoom()) {
+    waiting_.SetRoomWanted(false);
+    host_.OnRoom();
+  }
   if (leaving_) host_.OnCallsLeft();
 }
 
-void ClientCalls::PumpCalls() {
+// Sends those that are at least as urgent.
+void ClientCalls::PumpCalls(Priority least) {
   while (connection_ != nullptr) {
     // Off the queue first: if the call ends here, its callback may start others.
-    ClientCall* const call = waiting_.PopFront();
-    if (call == nullptr) {
-      if (waiting_.room_wanted() && HasRoom()) {
-        waiting_.SetRoomWanted(false);
-        host_.OnRoom();
-      }
-      return;
-    }
+    ClientCall* const call = waiting_.PopFront(least);
+    if (call == nullptr) return;
     // It may be gone after this, unless it was sent.
     const Sent sent = TrySend(*call);
     if (sent == Sent::kNotNow) return waiting_.Return(*call);
@@ -523,7 +529,7 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
   answered_ = true;
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
-    streams_->Pump(!waiting_.held());
+    streams_->Pump(Priority::kBackground, !waiting_.held());
   if (leaving_) [[unlikely]]
     host_.OnCallsLeft();
 }
@@ -641,7 +647,7 @@ void ClientCalls::WantRoom() {
 }
 
 bool ClientCalls::HasRoom() {
-  if (connection_ == nullptr || waiting_.size() > 0 || waiting_.held() || sent_.full()) {
+  if (connection_ == nullptr || !waiting_.may_pass(Priority::kNormal) || sent_.full()) {
     return false;
   }
   // If it is refused, OnWritable() follows.

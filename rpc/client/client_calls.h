@@ -168,7 +168,10 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Sends an attempt, queues it, or completes it at once with an error.
   void StartAttempt(ClientCall& attempt);
   // Sends it, or completes it. False: there is no room now, and nothing has happened.
-  bool SendAttempt(ClientCall& attempt) { return MaySend() && TrySend(attempt) != Sent::kNotNow; }
+  bool SendAttempt(ClientCall& attempt) {
+    return connection_ != nullptr && waiting_.may_pass(attempt.priority) &&
+           TrySend(attempt) != Sent::kNotNow;
+  }
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
   // Completes a call that is neither queued nor sent.
@@ -238,8 +241,12 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent SendWithMore(ClientCall& call, uint16_t method);
   Sent SendOneWay(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
+  // What the server is told, if it knows of priorities.
+  Priority Told(Priority priority) const {
+    return takes_priorities_ ? priority : Priority::kNormal;
+  }
   bool SendCancel(SlabHandle slot);
-  void PumpCalls();
+  void PumpCalls(Priority least);
   CallbackCall& MakeCallbackCall();
 
   // --- back -------------------------------------------------------------------------------------
@@ -284,6 +291,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   const std::unique_ptr<ClientStreams> streams_;
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
   bool streams_first_ = false;                   // who sends when there is room: they take turns
+  bool takes_priorities_ = false;                // the server does
   uint32_t max_windows_ = 0;                     // in one request; as many as both sides allow
   uint32_t max_extras_ = 0;                      // bytes, in one request; the same
   EarlyEnds<CallbackCall> early_ends_;           // count() <= max_queued_calls

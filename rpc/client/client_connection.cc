@@ -18,6 +18,7 @@ std::string Hello(const ChannelOptions& options, const EngineCore& engine) {
   rpc::ClientHello hello;
   hello.set_protocol(kRpcProtocolVersion);
   hello.set_max_outstanding_calls(options.max_outstanding_calls);
+  hello.set_control_calls(kControlCalls);
   hello.set_max_reply_bytes(options.max_reply_bytes);
   hello.set_max_windows(kMaxWindows);
   hello.set_max_extras_bytes(kMaxExtrasBytes);

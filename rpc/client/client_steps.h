@@ -85,7 +85,7 @@ WEFT_INLINE bool ClientCalls::SendOneWayAtOnce(uint32_t method, uint64_t timeout
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return false;
-  EncodeOneWay(number, ToRemainingUs(timeout_us), /*has_extras=*/false, frame.data);
+  EncodeOneWay(number, ToRemainingUs(timeout_us), frame.data);
   EncodeRequestTo(request, frame.data + kCallHeaderBytes);
   Trace(TracePoint::kWritten);
   ++stats_.calls_started;

@@ -272,6 +272,7 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
   beginning.reply = reply;
   beginning.has_request = request != nullptr;
   beginning.wait_for_server = options.wait_for_server;
+  beginning.priority = options.priority;
   beginning.timeout_us =
       options.timeout_us != 0 ? options.timeout_us : calls.options().default_timeout_us;
   if (request != nullptr && !request->IsInitialized()) {

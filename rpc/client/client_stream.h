@@ -59,6 +59,7 @@ class ClientStream final : public ListNode<>,
     std::shared_ptr<CallContext> context;
     uint64_t timeout_us = 0;  // 0: none
     bool wait_for_server = false;
+    Priority priority = Priority::kNormal;
     absl::Status valid;
   };
   // As new; the deadline counts from here. On any thread.

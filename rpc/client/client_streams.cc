@@ -26,8 +26,9 @@ ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }
 
 // --- the connection -----------------------------------------------------------------------------
 
-void ClientStreams::Open(Connection& connection, StreamLimits limits, uint32_t max_extras,
-                         uint64_t max_message_bytes) {
+void ClientStreams::Open(Connection& connection, bool takes_priorities, StreamLimits limits,
+                         uint32_t max_extras, uint64_t max_message_bytes) {
+  takes_priorities_ = takes_priorities;
   max_extras_ = max_extras;
   connection_.Open(&connection, {options_.stream_window_messages, options_.stream_window_bytes},
                    limits.window, max_message_bytes);
@@ -45,10 +46,9 @@ void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
 }
 
 void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
-  for (ClientStream& stream : waiting_) {
-    if (stream.beginning_.wait_for_server && !also_patient) continue;
-    stream.Abandon(status);
-  }
+  waiting_.ForEach([&](ClientStream& stream) {
+    if (!stream.beginning_.wait_for_server || also_patient) stream.Abandon(status);
+  });
 }
 
 void ClientStreams::Shutdown(const absl::Status& gone) {
@@ -61,13 +61,15 @@ void ClientStreams::Shutdown(const absl::Status& gone) {
   }
 }
 
-void ClientStreams::Pump(bool may_open) {
-  connection_.Pump();
-  while (may_open && connection_.connection() != nullptr && !waiting_.empty()) {
-    ClientStream& stream = *waiting_.Front();
+void ClientStreams::Pump(Priority least, bool may_open) {
+  connection_.Pump(least);
+  while (may_open && connection_.connection() != nullptr) {
+    ClientStream* const next = waiting_.Front(least);
+    if (next == nullptr) return;
+    ClientStream& stream = *next;
     StopWaiting(stream);
     if (TryOpen(stream) != Opened::kNotNow) continue;
-    waiting_.PushFront(&stream);
+    waiting_.PushFront(&stream, stream.beginning_.priority);
     ++waiting_count_;
     return;
   }
@@ -87,12 +89,13 @@ void ClientStreams::Free(ClientStream& stream) {
 
 bool ClientStreams::Start(ClientStream& stream, bool may_open) {
   stream.state_ = ClientStream::State::kWaiting;
-  if (may_open && connection_.connection() != nullptr && waiting_.empty() &&
+  const Priority priority = stream.beginning_.priority;
+  if (may_open && connection_.connection() != nullptr && waiting_.may_pass(priority) &&
       TryOpen(stream) != Opened::kNotNow) {
     return true;
   }
   if (waiting_count_ >= options_.max_queued_calls) return false;
-  waiting_.PushBack(&stream);
+  waiting_.PushBack(&stream, priority);
   ++waiting_count_;
   return true;
 }
@@ -134,7 +137,8 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
                                                   " bytes encoded; the server at ", address_,
                                                   " takes at most ", max_extras_, " (not sent)")));
   }
-  if (!connection_.free()) return Opened::kNotNow;
+  const Priority priority = stream.beginning_.priority;
+  if (!connection_.may_pass(priority)) return Opened::kNotNow;
   SlabHandle handle;
   ClientStream** const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Opened::kNotNow;
@@ -147,13 +151,15 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   }
   const bool waits = bytes > connection.eager_bytes();
   const CallId id = {handle.slot, handle.generation};
-  EncodeOpen({id, method, stream.RemainingUs(), waits, AsBytes(extras)}, frame.data);
+  EncodeOpen({id, method, stream.RemainingUs(), waits, AsBytes(extras),
+              takes_priorities_ ? priority : Priority::kNormal},
+             frame.data);
   *slot = &stream;
   stream.slot_ = handle;
   stream.in_slot_ = true;
   stream.message_number_ = frame.number;
   stream.state_ = ClientStream::State::kOpen;
-  stream.stream_.Open(connection_, id, /*is_client=*/true, waits);
+  stream.stream_.Open(connection_, id, /*is_client=*/true, waits, priority);
   stream.stream_.TrySend();
   return Opened::kYes;
 }
@@ -203,10 +209,10 @@ const char* ClientStreams::OnEnd(ByteSpan frame) {
 
 void ClientStreams::CheckInvariants() {
   uint32_t waiting = 0;
-  for (const ClientStream& stream : waiting_) {
+  waiting_.ForEach([&](const ClientStream& stream) {
     WEFT_CHECK(stream.state_ == ClientStream::State::kWaiting);
     ++waiting;
-  }
+  });
   WEFT_CHECK(waiting == waiting_count_ && waiting <= options_.max_queued_calls);
   uint32_t in_slots = 0;
   for (const ClientStream& stream : all_) {

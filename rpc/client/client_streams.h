@@ -3,7 +3,7 @@
 //
 // A slot belongs to its stream until the server's end, and all messages that it counts, have come;
 // when the stream is over earlier, by its deadline or a cancel, it stays abandoned until then.
-// Those that wait for a connection, a slot or room do so in order.
+// Those that wait for a connection, a slot or room do so in order, the most urgent first.
 //
 // Threads: the engine's.
 // Lifetime: a member of the channel's ClientCalls. Streams outlive the connections that they were
@@ -41,15 +41,16 @@ class ClientStreams {
 
   // --- for ClientCalls --------------------------------------------------------------------------
 
-  // `limits`: as many streams as both sides allow, and what the server holds of each.
-  // `max_extras`: as the server takes them, in bytes. `max_message_bytes`: the same, of a message.
-  void Open(Connection& connection, StreamLimits limits, uint32_t max_extras,
+  // `takes_priorities`: the server does. `limits`: as many streams as both sides allow, and what
+  // the server holds of each. `max_extras`: as the server takes them, in bytes.
+  // `max_message_bytes`: the same, of a message.
+  void Open(Connection& connection, bool takes_priorities, StreamLimits limits, uint32_t max_extras,
             uint64_t max_message_bytes);
   // Null: nothing is wrong with it. REQUIRES: IsStreamKind(CallFrameKindOf(frame)); open.
   const char* OnFrame(ByteSpan frame);
-  // There is room. `may_open`: streams that wait need wait no longer for writes that were accepted
-  // before.
-  void Pump(bool may_open);
+  // There is room for those that are at least as urgent as `least`. `may_open`: streams that wait
+  // need wait no longer for writes that were accepted before.
+  void Pump(Priority least, bool may_open);
   // The connection is gone: streams that were opened end, with `not_sent` if that surely did not
   // leave.
   void Close(uint64_t first_unsent, const absl::Status& not_sent, const absl::Status& may_have_run);
@@ -99,8 +100,9 @@ class ClientStreams {
   ChannelStats& stats_;
 
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
+  bool takes_priorities_ = false;
   uint32_t max_extras_ = 0;
-  IntrusiveList<ClientStream> waiting_;  // at most max_queued_calls
+  PriorityLists<ClientStream> waiting_;  // at most max_queued_calls
   uint32_t waiting_count_ = 0;
   IntrusiveList<ClientStream, AllStreamsTag> all_;
   uint64_t held_bytes_ = 0;

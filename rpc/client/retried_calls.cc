@@ -53,6 +53,7 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
   encoded = of.encoded;
   wait_for_server = of.wait_for_server;
   one_way = of.one_way;
+  priority = of.priority;
   state = State::kQueued;  // its time left is computed when it is sent, as after a wait
 }
 

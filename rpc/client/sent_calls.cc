@@ -12,26 +12,30 @@ void SentCalls::Close(uint64_t first_unsent, IntrusiveList<ClientCall>* unsent,
     (slot.message_number >= first_unsent ? unsent : sent)->PushBack(slot.call);
   });
   slots_.reset();
+  background_ = 0;
   abandoned_ = 0;
   cancels_owed_ = 0;
 }
 
 void SentCalls::CheckInvariants() {
   if (!slots_) {
-    WEFT_CHECK(abandoned_ == 0 && cancels_owed_ == 0);
+    WEFT_CHECK(background_ == 0 && abandoned_ == 0 && cancels_owed_ == 0);
     return;
   }
   slots_->CheckInvariants();
   uint32_t calls = 0;
   uint32_t owed = 0;
+  uint32_t background = 0;
   slots_->ForEach([&](SlabHandle handle, Slot& slot) {
     owed += slot.cancel_owed;
+    background += slot.background;
     if (slot.call == nullptr) return;
     ++calls;
     WEFT_CHECK(slot.call->slot == handle && slot.call->state == ClientCall::State::kSent);
     WEFT_CHECK(!slot.cancel_owed);
   });
   WEFT_CHECK(in_use() == calls + abandoned_ && owed == cancels_owed_);
+  WEFT_CHECK(background == background_ && background_ <= most_background_);
 }
 
 }  // namespace weft

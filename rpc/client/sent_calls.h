@@ -5,12 +5,16 @@
 // reply comes or the connection ends. The server is told by a cancel. One that finds no room now is
 // owed.
 //
+// Some slots are kept for control calls, so that they never wait for the reply to another call; and
+// background calls never have all, so that others do not wait for theirs.
+//
 // Threads: the engine's. Lifetime: owns the slots, not the calls.
 // Errors: a reply that names no slot in use finds none.
 // Invariants: slots in use = sent calls + abandoned slots. A call in a slot is kSent and knows the
 //   slot. Only abandoned slots owe cancels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -20,6 +24,7 @@
 #include "core/near_array.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
+#include "rpc/operation/priority.h"
 
 namespace weft {
 
@@ -30,25 +35,54 @@ class SentCalls {
     ClientCall* call = nullptr;   // null: abandoned
     uint64_t message_number = 0;  // of the request on the connection
     bool cancel_owed = false;     // abandoned, and the server does not know yet
+    bool background = false;      // of a call of that priority
   };
 
-  // A connection has opened, on which `most` calls may be under way. REQUIRES: not open.
-  void Open(uint32_t most) { slots_.emplace(most); }
+  // A connection has opened, on which `most` calls may be under way, and as many control calls more
+  // as `control`. REQUIRES: not open; most >= 1.
+  void Open(uint32_t most, uint32_t control = 0) {
+    slots_.emplace(most + control);
+    most_ = most;
+    most_background_ = most - std::min(most - 1, most / kPartKeptFromBackground + 1);
+  }
 
   // --- every call. REQUIRES: open ---------------------------------------------------------------
 
   // A slot, to be filled with Fill() or given back before anything else. Null: all are in use.
-  WEFT_INLINE Slot* Take(SlabHandle* handle) { return slots_->Allocate(handle); }
+  WEFT_INLINE Slot* Take(SlabHandle* handle) {
+    if (slots_->size() >= most_) [[unlikely]]
+      return nullptr;
+    return slots_->Allocate(handle);
+  }
   WEFT_INLINE void GiveBack(SlabHandle handle) { slots_->Free(handle); }
   // The request is committed, as message `number` of the connection.
   WEFT_INLINE static void Fill(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
-    *slot = {&call, number, false};
+    *slot = {&call, number, false, false};
     call.slot = handle;
     call.state = ClientCall::State::kSent;
   }
   // A reply has come: the slot, which is free and stays as it is until the next Take(). Null: there
   // is no such call. For an abandoned one OnLateReply() follows.
-  WEFT_INLINE const Slot* Release(SlabHandle handle) { return slots_->Release(handle); }
+  WEFT_INLINE const Slot* Release(SlabHandle handle) {
+    const Slot* const slot = slots_->Release(handle);
+    if (slot != nullptr && slot->background) [[unlikely]]
+      --background_;
+    return slot;
+  }
+
+  // --- calls of any priority --------------------------------------------------------------------
+
+  // Take() and Fill() for those.
+  Slot* TakeFor(Priority priority, SlabHandle* handle) {
+    if (priority == Priority::kControl) return slots_->Allocate(handle);
+    if (priority == Priority::kBackground && background_ >= most_background_) return nullptr;
+    return Take(handle);
+  }
+  void FillFor(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
+    Fill(slot, handle, call, number);
+    slot->background = call.priority == Priority::kBackground;
+    background_ += slot->background;
+  }
 
   // --- calls that end before their reply --------------------------------------------------------
 
@@ -91,13 +125,19 @@ class SentCalls {
 
   uint32_t in_use() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
   uint32_t abandoned() const { return abandoned_; }
-  // REQUIRES: open.
-  bool full() const { return slots_->full(); }
+  // No call of priority kNormal finds a slot. REQUIRES: open.
+  bool full() const { return slots_->size() >= most_; }
   void CheckInvariants();
 
  private:
+  // One slot in so many, and one, background calls leave to others.
+  static constexpr uint32_t kPartKeptFromBackground = 8;
+
+  uint32_t most_ = 0;        // while open: calls, but for control calls
+  uint32_t background_ = 0;  // slots of such calls; <= most_background_
   // The first slot stands in here: it shares the lines of the connection that has this.
   std::optional<Slab<Slot, NearArray>> slots_;  // while open
+  uint32_t most_background_ = 0;
   uint32_t abandoned_ = 0;
   uint32_t cancels_owed_ = 0;
 };

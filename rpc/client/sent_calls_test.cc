@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <vector>
 
 #include "rpc/testing/test_call.h"
@@ -80,6 +81,58 @@ TEST_F(SentCallsTest, ThereAreNoMoreSlotsThanWereAgreed) {
   ASSERT_NE(sent_.Take(&handle), nullptr);
   sent_.GiveBack(handle);
   EXPECT_EQ(sent_.in_use(), 2u);
+}
+
+class PrioritySlotsTest : public SentCallsTest {
+ protected:
+  static constexpr uint32_t kSlots = 16;
+
+  PrioritySlotsTest() {
+    IntrusiveList<ClientCall> none;
+    sent_.Close(0, &none, &none);
+    sent_.Open(kSlots, /*control=*/2);
+  }
+
+  // How many calls of that priority find a slot.
+  size_t Fill(Priority priority) {
+    for (size_t count = 0;; ++count) {
+      SlabHandle handle;
+      SentCalls::Slot* const slot = sent_.TakeFor(priority, &handle);
+      if (slot == nullptr) return count;
+      calls_.emplace_back(client_).priority = priority;
+      sent_.FillFor(slot, handle, calls_.back(), 0);
+      sent_.CheckInvariants();
+    }
+  }
+
+  std::deque<TestCall> calls_;
+};
+
+TEST_F(PrioritySlotsTest, SomeSlotsAreForControlCallsAlone) {
+  EXPECT_EQ(Fill(Priority::kNormal), kSlots);
+  EXPECT_TRUE(sent_.full());
+  EXPECT_EQ(Fill(Priority::kControl), 2u);
+  ASSERT_NE(sent_.Release(calls_.front().slot), nullptr);
+  EXPECT_EQ(Fill(Priority::kNormal), 0u) << "control calls have as many more";
+  EXPECT_EQ(Fill(Priority::kControl), 1u);
+}
+
+TEST_F(PrioritySlotsTest, BackgroundCallsLeaveSomeToOthers) {
+  EXPECT_EQ(Fill(Priority::kBackground), kSlots - 3);
+  EXPECT_FALSE(sent_.full());
+  EXPECT_EQ(Fill(Priority::kNormal), 3u);
+  ASSERT_NE(sent_.Release(calls_.back().slot), nullptr);
+  EXPECT_EQ(Fill(Priority::kBackground), 0u);
+  ASSERT_NE(sent_.Release(calls_.front().slot), nullptr);
+  EXPECT_EQ(Fill(Priority::kBackground), 1u);
+}
+
+TEST_F(PrioritySlotsTest, OneSlotIsThereForAll) {
+  IntrusiveList<ClientCall> none;
+  sent_.Close(0, &none, &none);
+  sent_.Open(1, 0);
+  EXPECT_EQ(Fill(Priority::kBackground), 1u);
+  EXPECT_EQ(Fill(Priority::kNormal), 0u);
 }
 
 TEST_F(SentCallsTest, AnAbandonedSlotIsInUseUntilTheLateReply) {

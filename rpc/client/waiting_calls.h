@@ -1,5 +1,6 @@
-// The calls of a channel that were not sent yet: they wait in order for a connection, for a slot or
-// credit, or until nobody holds calls back any more.
+// The calls of a channel that were not sent yet: they wait for a connection, for a slot or credit,
+// or until nobody holds calls back any more. The most urgent leaves first, and among those the one
+// that has waited longest.
 //
 // Threads: Hold() any; the rest the engine's. Lifetime: owns nothing; a call that ends is taken out
 //   before.
@@ -10,10 +11,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "core/check.h"
 #include "core/intrusive_list.h"
 #include "rpc/client/client_call.h"
+#include "rpc/operation/priority.h"
 
 namespace weft {
 
@@ -22,8 +25,10 @@ class WaitingCalls {
   // No call waits, and nobody wants to be told of room.
   bool empty() const { return size_and_wish_ == 0; }
   uint32_t size() const { return size_and_wish_ & ~kRoomWanted; }
-  // A new call overtakes nobody who must not be overtaken.
+  // A new call overtakes nobody, whatever its priority; and one of `priority` nobody who must not
+  // be overtaken.
   bool may_pass() const { return empty() && !held(); }
+  bool may_pass(Priority priority) const { return !held() && calls_->may_pass(priority); }
 
   // Somebody wants to know when a call would be sent at once.
   bool room_wanted() const { return (size_and_wish_ & kRoomWanted) != 0; }
@@ -40,20 +45,21 @@ class WaitingCalls {
   [[nodiscard]] bool PushBack(ClientCall& call, uint32_t limit) {
     if (size() >= limit) return false;
     call.state = ClientCall::State::kQueued;
-    calls_.PushBack(&call);
+    calls_->PushBack(&call, call.priority);
     ++size_and_wish_;
     return true;
   }
-  // The one that has waited longest; null: none waits, or all are held.
-  ClientCall* PopFront() {
-    if (held() || size() == 0) return nullptr;
-    --size_and_wish_;
-    return calls_.PopFront();
+  // The next one, if it is at least as urgent as `least`; null: there is none, or all are held.
+  ClientCall* PopFront(Priority least = Priority::kBackground) {
+    if (held()) return nullptr;
+    ClientCall* const call = calls_->PopFront(least);
+    if (call != nullptr) --size_and_wish_;
+    return call;
   }
   // It could not be sent after all. REQUIRES: it came from PopFront(), and nothing was pushed
   // since.
   void Return(ClientCall& call) {
-    calls_.PushFront(&call);
+    calls_->PushFront(&call, call.priority);
     ++size_and_wish_;
   }
   // REQUIRES: it waits here.
@@ -62,27 +68,30 @@ class WaitingCalls {
     --size_and_wish_;
   }
 
-  // Takes out, in order, all calls, or those only that do not wait for a server
+  // Takes out, the most urgent first, all calls, or those only that do not wait for a server
   // (CallOptions::wait_for_server).
   void TakeAll(bool also_patient, IntrusiveList<ClientCall>* taken) {
-    for (ClientCall& call : calls_) {
-      if (call.wait_for_server && !also_patient) continue;
+    calls_->ForEach([&](ClientCall& call) {
+      if (call.wait_for_server && !also_patient) return;
       Remove(call);
       taken->PushBack(&call);
-    }
+    });
   }
 
   void CheckInvariants(uint32_t limit) {
-    WEFT_CHECK(calls_.CountSlowly() == size() && size() <= limit);
-    for (const ClientCall& call : calls_) WEFT_CHECK(call.state == ClientCall::State::kQueued);
+    WEFT_CHECK(calls_->CountSlowly() == size() && size() <= limit);
+    calls_->ForEach(
+        [](const ClientCall& call) { WEFT_CHECK(call.state == ClientCall::State::kQueued); });
   }
 
  private:
   static constexpr uint32_t kRoomWanted = uint32_t{1} << 31;  // more than any limit
 
-  IntrusiveList<ClientCall> calls_;
   uint32_t size_and_wish_ = 0;  // waiting calls; with kRoomWanted or not
   std::atomic<uint32_t> holds_ = 0;
+  // Apart: what every call looks at are the two numbers, beside others (client_calls.h).
+  using Lists = PriorityLists<ClientCall>;
+  const std::unique_ptr<Lists> calls_ = std::make_unique<Lists>();
 };
 
 }  // namespace weft

@@ -49,6 +49,26 @@ TEST_F(WaitingCallsTest, WithALimitOfNoneNoneWaits) {
   EXPECT_TRUE(waiting_.empty());
 }
 
+TEST_F(WaitingCallsTest, TheMostUrgentLeavesFirst) {
+  constexpr uint32_t kThree = 3;
+  first_.priority = Priority::kBackground;
+  third_.priority = Priority::kControl;
+  ASSERT_TRUE(waiting_.PushBack(first_, kThree));
+  EXPECT_TRUE(waiting_.may_pass(Priority::kNormal));
+  EXPECT_FALSE(waiting_.may_pass(Priority::kBackground));
+  ASSERT_TRUE(waiting_.PushBack(second_, kThree));
+  EXPECT_FALSE(waiting_.may_pass(Priority::kNormal));
+  EXPECT_TRUE(waiting_.may_pass(Priority::kControl));
+  ASSERT_TRUE(waiting_.PushBack(third_, kThree));
+  EXPECT_EQ(waiting_.PopFront(Priority::kControl), &third_);
+  EXPECT_EQ(waiting_.PopFront(Priority::kControl), nullptr);
+  waiting_.Hold();
+  EXPECT_FALSE(waiting_.may_pass(Priority::kControl));
+  EXPECT_TRUE(waiting_.Release());
+  EXPECT_EQ(waiting_.PopFront(Priority::kNormal), &second_);
+  EXPECT_EQ(waiting_.PopFront(), &first_);
+}
+
 TEST_F(WaitingCallsTest, WhatCouldNotBeSentIsNextAgain) {
   ASSERT_TRUE(waiting_.PushBack(first_, kLimit));
   ASSERT_TRUE(waiting_.PushBack(second_, kLimit));

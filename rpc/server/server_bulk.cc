@@ -79,6 +79,7 @@ absl::StatusOr<ServerBulk::Slot*> ServerBulk::Take(uint32_t window, uint64_t off
   used_.fetch_or(uint32_t{1} << index, std::memory_order_relaxed);
   Slot& slot = slots_[index];
   slot.push = rights == kMayWrite;
+  slot.priority = call_->priority();
   slot.local = local;
   slot.remote = windows_[window - 1].span.Slice(offset, local.length);
   slot.window = window;

@@ -24,6 +24,8 @@ uint64_t ServerContext::remaining_us() const {
   return now_ns >= deadline_ns_ ? 0 : (deadline_ns_ - now_ns) / kNsPerUs;
 }
 
+Priority ServerContext::priority() const { return static_cast<const ServerCall&>(*this).priority_; }
+
 const PathInfo& ServerContext::path() const {
   return static_cast<const ServerCall&>(*this).connection_->path();
 }

@@ -73,6 +73,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // The handler's, before anything else of it. An error: it does not run.
   absl::Status StartInterceptors(std::string_view service);
   uint64_t deadline_ns() const { return deadline_ns_; }
+  Priority priority() const { return priority_; }
 
   // It is a message to a one-way method: it has no slot, and gets no reply (one_way_calls.h).
   bool is_one_way() const { return is_one_way_; }
@@ -100,6 +101,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     slot_ = slot;
     id_ = id;
     state_ = State::kRunning;
+    priority_ = Priority::kNormal;
     request_bytes_ = 0;
     has_windows_ = uses_more_ = uses_bulk_ = uses_extras_ = released_ = finished_ = false;
     cancelled_.store(false, std::memory_order_relaxed);
@@ -169,7 +171,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   alignas(kCacheLineBytes / 2) ServerConnection* connection_ = nullptr;  // while not kFree
   CallId id_;  // of the present or last call
   State state_ = State::kFree;
-  bool has_windows_ = false;   // the present call
+  Priority priority_ = Priority::kNormal;  // of the present call
+  bool has_windows_ = false;               // the present call
   bool uses_more_ = false;     // the present call: one of the next two, uses_stream_, is_one_way_
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool uses_extras_ = false;   // the present call: *extras_ is its own. The handler's thread

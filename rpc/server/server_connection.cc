@@ -73,7 +73,7 @@ class HandlerTask {
 
 }  // namespace
 
-static_assert(kMaxOutstandingCalls <= std::numeric_limits<uint16_t>::max() - 1);
+static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16_t>::max() - 1);
 
 // --- life ---------------------------------------------------------------------------------------
 
@@ -113,7 +113,8 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
     return absl::FailedPreconditionError("the client's hello makes no sense: it wants no calls");
   }
   const uint32_t slots =
-      std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls);
+      std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls) +
+      std::min(hello.control_calls(), kControlCalls);
   max_reply_bytes_ =
       static_cast<uint32_t>(std::min<uint64_t>(hello.max_reply_bytes(), kMaxPayloadBytes));
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
@@ -170,18 +171,20 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
-  if ((kind & ~kExtrasBit) == static_cast<uint16_t>(CallFrameKind::kOneWay)) return OnOneWay(frame);
-  if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
   const bool has_extras = (kind & kExtrasBit) != 0;
-  const uint32_t windows = static_cast<uint32_t>(kind & ~kExtrasBit) >> 8;
-  if (kind != RequestKind(windows, has_extras) || windows > max_windows_) {
+  const Priority priority = PriorityOf(kind);
+  if (kind == OneWayKind(has_extras, priority)) return OnOneWay(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
+  const uint32_t windows = kind >> 8 & 0xF;
+  if (kind != RequestKind(windows, has_extras, priority) || !HasPriority(kind) ||
+      windows > max_windows_) {
     return ProtocolError("neither a request nor a cancel");
   }
-  OnRequestWithMore(frame, windows, has_extras);
+  OnRequestWithMore(frame, windows, has_extras, priority);
 }
 
-WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t count,
-                                                   bool has_extras) {
+WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t count, bool has_extras,
+                                                   Priority priority) {
   ByteSpan body;
   std::array<Window, kMaxWindows> windows;
   const RequestHeader header = DecodeRequest(frame, &body);
@@ -196,6 +199,7 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t coun
   }
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
+  call->priority_ = priority;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
   if (has_extras) {
     absl::Status taken = TakeMetadata(*call, extras.size(), std::move(metadata));
@@ -434,6 +438,7 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   }
   ServerCall& call = *core_.calls().Take();
   call.BeginOneWay(this, one_way_.nowhere());
+  call.priority_ = PriorityOf(CallFrameKindOf(frame));
   ++running_;
   one_way_.Add(call);
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
@@ -506,8 +511,8 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
 void ServerConnection::AnswerSlowly(ServerCall& call) {
   if (connection_ == nullptr) return Free(call);
   call.state_ = ServerCall::State::kReplying;
-  if (waiting_replies_ > 0 || !TrySend(call)) {
-    waiting_.PushBack(&call);
+  if (!waiting_.may_pass(call.priority_) || !TrySend(call)) {
+    waiting_.PushBack(&call, call.priority_);
     ++waiting_replies_;
     return;
   }
@@ -519,16 +524,19 @@ void ServerConnection::OnWritable(Connection&) {
   if (goaway_owed_) goaway_owed_ = !TrySendGoaway();
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
-  if (streams_ == nullptr) return SendWaitingReplies();
+  if (streams_ == nullptr) return SendWaitingReplies(Priority::kBackground);
   streams_first_ = !streams_first_;
-  if (streams_first_) streams_->Pump();
-  SendWaitingReplies();
-  if (!streams_first_) streams_->Pump();
+  for (const Priority least : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
+    if (streams_first_) streams_->Pump(least);
+    SendWaitingReplies(least);
+    if (!streams_first_) streams_->Pump(least);
+  }
 }
 
-void ServerConnection::SendWaitingReplies() {
+// Sends those that are at least as urgent.
+void ServerConnection::SendWaitingReplies(Priority least) {
   while (connection_ != nullptr) {
-    ServerCall* call = waiting_.Front();
+    ServerCall* call = waiting_.Front(least);
     if (call == nullptr || !TrySend(*call)) return;
     Free(*call);
   }

@@ -7,7 +7,8 @@
 // whatever a peer repeats. A peer that breaks this, or sends a frame that is none, loses this
 // connection.
 //
-// A reply that finds no credit waits in its slot; there are never more of them than slots.
+// A reply that finds no credit waits in its slot; there are never more of them than slots. When
+// there is room again, the most urgent leave first.
 //
 // When the server is about to shut down, the client is told by a goaway, as soon as none of its
 // one-way messages is being handled. It takes what it waits for, and then closes.
@@ -31,6 +32,7 @@
 #include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
 #include "rpc/bulk/transfer_queue.h"
+#include "rpc/operation/priority.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
@@ -119,7 +121,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status AgreeWith(const std::string& client_hello);
 
   void OnOtherFrame(ByteSpan frame);
-  void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras);
+  void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras, Priority priority);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnStreamFrame(ByteSpan frame);
   void OnOneWay(ByteSpan frame);
@@ -155,7 +157,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void SendOwedReleases();
   void Free(ServerCall& call);
   void FreeAnswered(ServerCall& call);
-  void SendWaitingReplies();
+  void SendWaitingReplies(Priority least);
   void ProtocolError(std::string_view what);
 
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
@@ -175,7 +177,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns
   OneWayCalls one_way_;                     // at most max_outstanding_calls
-  IntrusiveList<ServerCall> waiting_;       // replies without credit, oldest first
+  PriorityLists<ServerCall> waiting_;       // replies without credit
   uint32_t releases_owed_ = 0;              // calls with release_owed_
   bool takes_goaway_ = false;               // the client does
   bool drives_itself_ = false;              // the client's engine does

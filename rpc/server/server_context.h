@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "core/function.h"
+#include "rpc/operation/priority.h"
 #include "rpc/wire/service.h"
 #include "transport/path.h"
 
@@ -46,6 +47,9 @@ class ServerContext {
   // Time left until the caller's deadline: 0 when it has passed, kNoDeadline when there is none.
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
   uint64_t remaining_us() const;
+
+  // As the caller has said (CallOptions::priority).
+  Priority priority() const;
 
   // The method that runs.
   const MethodDescriptor& method() const { return *method_; }

@@ -34,6 +34,7 @@ ListenOptions ServerCore::MakeListenOptions() const {
   rpc::ServerHello hello;
   hello.set_protocol(kRpcProtocolVersion);
   hello.set_max_outstanding_calls(options_.max_outstanding_calls);
+  hello.set_control_calls(kControlCalls);
   hello.set_max_request_bytes(options_.max_request_bytes);
   hello.set_name(options_.name);
   hello.set_max_windows(kMaxWindows);

@@ -148,10 +148,11 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   slot->generation = header.id.generation;
   slot->used = true;
   call.BeginStream(*this, &connection_, slot, header.id);
+  call.priority_ = header.priority;
   connection_.HoldOn();
   ++running_;
   ++core.stats().requests;
-  call.stream().Open(streams_, header.id, /*is_client=*/false, header.waits);
+  call.stream().Open(streams_, header.id, /*is_client=*/false, header.waits, header.priority);
   const MethodEntry* const entry = core.methods().Find(header.method);
   absl::Status admitted = Admit(call, header, entry);
   if (admitted.ok() && !header.extras.empty()) {

@@ -73,7 +73,7 @@ class ServerStreams {
 
   // Null: nothing is wrong with it. REQUIRES: IsStreamKind(CallFrameKindOf(frame)).
   const char* OnFrame(ByteSpan frame);
-  void Pump() { streams_.Pump(); }
+  void Pump(Priority least) { streams_.Pump(least); }
   // The handler has finished: the stream ends when its end could be sent.
   void Complete(ServerCall& call, absl::Status status);
   // Nothing more is sent: the connection is given up.

@@ -47,9 +47,11 @@ void Stream::Reset() {
   ahead_.Trim(0);
 }
 
-void Stream::Open(StreamConnection& connection, CallId id, bool is_client, bool waits) {
+void Stream::Open(StreamConnection& connection, CallId id, bool is_client, bool waits,
+                  Priority priority) {
   connection_ = &connection;
   id_ = id;
+  priority_ = priority;
   is_client_ = is_client;
   const auto all_of = [](StreamWindow window) { return Credit{window.messages, window.bytes}; };
   may_send_ = waits && is_client ? Credit() : all_of(connection.peers());
@@ -167,7 +169,7 @@ WEFT_INLINE bool Stream::MaySend(size_t bytes) const {
 // Nobody waits for room who must not be overtaken.
 WEFT_INLINE bool Stream::HasRoom() const {
   return connection_->connection() != nullptr &&
-         (connection_->free() || connection_->TakeTurn(*this));
+         (connection_->may_pass(priority_) || connection_->TakeTurn(*this));
 }
 
 // Room for a message, which is counted as sent. Null: the connection has none.

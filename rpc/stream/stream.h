@@ -52,6 +52,7 @@
 #include "core/function.h"
 #include "core/intrusive_list.h"
 #include "rpc/operation/callback_operations.h"
+#include "rpc/operation/priority.h"
 #include "rpc/stream/byte_queue.h"
 #include "rpc/stream/stream_calls.h"
 #include "rpc/wire/stream_frame.h"
@@ -92,7 +93,8 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void Reset();
   // It has a name on a connection, which outlives it or is told to be gone by Disconnect().
   // `waits`: the client may send nothing until the server has granted its window.
-  void Open(StreamConnection& connection, CallId id, bool is_client, bool waits);
+  void Open(StreamConnection& connection, CallId id, bool is_client, bool waits,
+            Priority priority = Priority::kNormal);
   // The server's part of `waits`. REQUIRES: as opened.
   void GrantAll();
   // Nothing is sent any more; a write that waits ends.
@@ -237,6 +239,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   StreamConnection* connection_ = nullptr;  // from Open() to Disconnect()
   CallId id_;
 
+  Priority priority_ = Priority::kNormal;
   Send send_ = Send::kOpening;
   Receive receive_ = Receive::kKept;
   Waiting read_ = Waiting::kNobody;

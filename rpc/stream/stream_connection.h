@@ -3,7 +3,7 @@
 //
 // A stream that finds no room in the connection waits in a list. When there is room again, each in
 // turn sends one message and goes to the rear if it has more: so no stream starves another. As long
-// as one waits, no other stream sends past it.
+// as one waits, no other stream sends past it, but for those that are more urgent.
 //
 // Threads: the engine's. Lifetime: outlives its streams' use of it.
 // Errors: none.
@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "core/intrusive_list.h"
+#include "rpc/operation/priority.h"
 #include "rpc/stream/stream.h"
 #include "rpc/wire/stream_frame.h"
 #include "transport/connection.h"
@@ -52,8 +53,8 @@ class StreamConnection {
   StreamWindow peers() const { return peers_; }
   uint64_t max_message_bytes() const { return max_message_bytes_; }
 
-  // Nobody waits for room: a stream may send.
-  bool free() const { return waiting_.empty(); }
+  // Nobody waits for room whom a stream of that priority must not pass: it may send.
+  bool may_pass(Priority priority) const { return waiting_.may_pass(priority); }
   // A stream that Pump() has come to, and that is told that it may write, does so though others
   // wait: once, from inside Pump(). (Two that asked again in turn went on for ever.)
   void GiveTurn(const Stream& stream) { turn_ = pumping_ ? &stream : nullptr; }
@@ -64,20 +65,22 @@ class StreamConnection {
   }
   // Pump() comes to it. Nothing to do if it waits already.
   void Wait(Stream& stream) {
-    if (!waiting_.IsLinked(&stream)) waiting_.PushBack(&stream);
+    if (!waiting_.IsLinked(&stream)) waiting_.PushBack(&stream, stream.priority_);
   }
   static void StopWaiting(Stream& stream) { IntrusiveList<Stream, StreamRoomTag>::Remove(&stream); }
-  // There is room: those that wait send, in turn, until there is none or nobody waits.
-  void Pump() {
-    while (connection_ != nullptr && !waiting_.empty()) {
-      Stream* const stream = waiting_.PopFront();
+  // There is room: those that wait and are at least as urgent as `least` send, in turn, until there
+  // is none or nobody waits.
+  void Pump(Priority least = Priority::kBackground) {
+    while (connection_ != nullptr) {
+      Stream* const stream = waiting_.PopFront(least);
+      if (stream == nullptr) return;
       pumping_ = true;
       const bool sent = stream->SendWhatIsDue();
       pumping_ = false;
       turn_ = nullptr;
       if (!sent) {
         // First again when there is room.
-        if (!waiting_.IsLinked(stream)) waiting_.PushFront(stream);
+        if (!waiting_.IsLinked(stream)) waiting_.PushFront(stream, stream->priority_);
         return;
       }
     }
@@ -106,7 +109,7 @@ class StreamConnection {
   StreamWindow mine_;
   StreamWindow peers_;
   uint64_t max_message_bytes_ = 0;
-  IntrusiveList<Stream, StreamRoomTag> waiting_;
+  PriorityLists<Stream, StreamRoomTag> waiting_;
   uint64_t& held_bytes_;
   uint64_t own_bytes_ = 0;  // of them, this connection's
   const Bounds bounds_;

@@ -78,7 +78,7 @@ inline Bytes RequestWithWindows(CallId id, uint16_t method, const std::vector<Wi
                                 const std::string& body = "") {
   const size_t header_bytes = kCallHeaderBytes + windows.size() * kWindowBytes;
   Bytes frame(header_bytes + body.size());
-  EncodeRequest({id, method, 0}, frame.data(), static_cast<uint32_t>(windows.size()));
+  EncodeRequest({id, method, 0}, frame.data(), RequestKind(static_cast<uint32_t>(windows.size())));
   std::byte* at = frame.data() + kCallHeaderBytes;
   for (const Window& window : windows) {
     EncodeWindow(window, at);
@@ -93,7 +93,7 @@ inline Bytes RequestWithExtras(CallId id, uint16_t method, const std::string& ex
                                const std::string& body = "") {
   const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   Bytes frame(body_at + body.size());
-  EncodeRequest({id, method, 0}, frame.data(), /*windows=*/0, /*has_extras=*/true);
+  EncodeRequest({id, method, 0}, frame.data(), RequestKind(/*windows=*/0, /*has_extras=*/true));
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
   std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;

@@ -15,9 +15,10 @@
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
-// is; the lower seven bits of the high byte are the number of windows of a request, else 0; the
-// highest bit of a request, a reply or a one-way message is set if it has extras. The highest bit
-// of `status` is set in an error whose call was not run: no handler has seen it.
+// is; the lower four bits of the high byte are the number of windows of a request, else 0; the next
+// two are the priority of a request or a one-way message, else 0; the highest bit of a request, a
+// reply or a one-way message is set if it has extras. The highest bit of `status` is set in an
+// error whose call was not run: no handler has seen it.
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
@@ -33,6 +34,7 @@
 #include <string_view>
 
 #include "core/bytes.h"
+#include "rpc/operation/priority.h"
 #include "rpc/wire/metadata.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
@@ -53,6 +55,10 @@ inline constexpr size_t kMaxStatusText = 1024;
 // The bound of both sides' call slots on one connection. 4096 calls of 1 us keep any server busy;
 // each slot costs the server one arena once it was used.
 inline constexpr uint32_t kMaxOutstandingCalls = 4096;
+
+// Slots for control calls, beside the others: so many never wait for the reply to a call of another
+// priority. Heartbeats, votes and renewals of one program to another: a handful at a time.
+inline constexpr uint32_t kControlCalls = 8;
 
 // Windows of one call. Eight payloads are more than a message has use for (what is scattered more
 // finely belongs in a RemoteRegion), and their table leaves an eager frame to the request.
@@ -112,10 +118,23 @@ inline uint16_t CallFrameKindOf(ByteSpan frame) {
   return frame.size() < kCallHeaderBytes ? 0 : LoadLe16(frame.data() + 10);
 }
 
+// In the kind of what begins a call: 0 for kNormal, 1 for kControl, 3 for kBackground.
+inline constexpr uint16_t kPriorityBits = 0x3000;
+constexpr uint16_t BitsOf(Priority priority) {
+  return static_cast<uint16_t>((static_cast<uint32_t>(priority) ^ 1) << 12);
+}
+// The two bits may be 2, which stands for none.
+constexpr bool HasPriority(uint16_t kind) { return (kind & kPriorityBits) != 0x2000; }
+// REQUIRES: HasPriority().
+constexpr Priority PriorityOf(uint16_t kind) {
+  return static_cast<Priority>((kind & kPriorityBits) >> 12 ^ 1);
+}
+
 // The kind of a request with `windows` windows.
-constexpr uint16_t RequestKind(uint32_t windows, bool has_extras = false) {
+constexpr uint16_t RequestKind(uint32_t windows, bool has_extras = false,
+                               Priority priority = Priority::kNormal) {
   return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8 |
-                               (has_extras ? kExtrasBit : 0u));
+                               (has_extras ? kExtrasBit : 0u) | BitsOf(priority));
 }
 // Whether a frame that is not a plain reply is one with extras.
 constexpr uint16_t kReplyWithExtras = static_cast<uint16_t>(CallFrameKind::kReply) | kExtrasBit;
@@ -127,19 +146,19 @@ inline void EncodeCallHeader(CallId id, uint16_t number, uint16_t kind, uint32_t
   StoreLe64(to + 8, uint64_t{last} << 32 | uint32_t{kind} << 16 | number);
 }
 
-inline void EncodeRequest(const RequestHeader& header, std::byte* to, uint32_t windows = 0,
-                          bool has_extras = false) {
-  EncodeCallHeader(header.id, header.method, RequestKind(windows, has_extras), header.remaining_us,
-                   to);
+inline void EncodeRequest(const RequestHeader& header, std::byte* to,
+                          uint16_t kind = RequestKind(0)) {
+  EncodeCallHeader(header.id, header.method, kind, header.remaining_us, to);
 }
 
 // Of a message to a one-way method, which is no call: it has no id.
-constexpr uint16_t OneWayKind(bool has_extras) {
+constexpr uint16_t OneWayKind(bool has_extras, Priority priority = Priority::kNormal) {
   return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kOneWay) |
-                               (has_extras ? kExtrasBit : 0u));
+                               (has_extras ? kExtrasBit : 0u) | BitsOf(priority));
 }
-inline void EncodeOneWay(uint16_t method, uint32_t remaining_us, bool has_extras, std::byte* to) {
-  EncodeCallHeader({}, method, OneWayKind(has_extras), remaining_us, to);
+inline void EncodeOneWay(uint16_t method, uint32_t remaining_us, std::byte* to,
+                         uint16_t kind = OneWayKind(false)) {
+  EncodeCallHeader({}, method, kind, remaining_us, to);
 }
 
 inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
@@ -207,13 +226,15 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   return {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
 }
 
-// False: it has an id, or its extras are none. A message without extras leaves `extras` empty.
+// False: it has an id, or its extras or its priority are none. A message without extras leaves
+// `extras` empty.
 [[nodiscard]] inline bool DecodeOneWay(ByteSpan frame, RequestHeader* header, ByteSpan* extras,
                                        ByteSpan* body) {
   *header = DecodeRequest(frame, body);
   *extras = {};
-  if (header->id != CallId()) return false;
-  return CallFrameKindOf(frame) == OneWayKind(false) || DecodeExtrasBlock(body, extras);
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (header->id != CallId() || !HasPriority(kind)) return false;
+  return (kind & kExtrasBit) == 0 || DecodeExtrasBlock(body, extras);
 }
 
 // False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error

@@ -143,7 +143,7 @@ TEST(FrameTest, GoawaysAreTakenOnlyIfTheyAreNothingElse) {
 
 TEST(FrameTest, OneWayMessagesHaveNoId) {
   Bytes frame(kCallHeaderBytes + 3);
-  EncodeOneWay(/*method=*/7, /*remaining_us=*/9, /*has_extras=*/false, frame.data());
+  EncodeOneWay(/*method=*/7, /*remaining_us=*/9, frame.data());
   EXPECT_EQ(CallFrameKindOf(frame), 12);
   RequestHeader header;
   ByteSpan extras;
@@ -160,6 +160,23 @@ TEST(FrameTest, OneWayMessagesHaveNoId) {
   }
   frame[11] = std::byte{0x80};
   EXPECT_FALSE(DecodeOneWay(frame, &header, &extras, &body)) << "there are no extras";
+  frame[11] = std::byte{0x20};
+  EXPECT_FALSE(DecodeOneWay(frame, &header, &extras, &body)) << "no priority";
+  frame[11] = std::byte{0x30};
+  EXPECT_TRUE(DecodeOneWay(frame, &header, &extras, &body));
+}
+
+TEST(FrameTest, PrioritiesAreBits12And13OfTheKind) {
+  EXPECT_EQ(RequestKind(2, /*has_extras=*/true, Priority::kNormal), 0x8201);
+  EXPECT_EQ(RequestKind(2, /*has_extras=*/true, Priority::kControl), 0x9201);
+  EXPECT_EQ(RequestKind(0, /*has_extras=*/false, Priority::kBackground), 0x3001);
+  EXPECT_EQ(OneWayKind(/*has_extras=*/false, Priority::kControl), 0x100C);
+  for (Priority priority : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
+    const uint16_t kind = RequestKind(8, /*has_extras=*/true, priority);
+    EXPECT_TRUE(HasPriority(kind));
+    EXPECT_EQ(PriorityOf(kind), priority);
+  }
+  EXPECT_FALSE(HasPriority(0x2001));
 }
 
 TEST(Frame, WindowsAreLaidOutAsTheWireFormatSays) {

@@ -32,8 +32,10 @@ bool DecodeOpen(ByteSpan frame, OpenHeader* header) {
              LoadLe16(frame.data() + 8),
              LoadLe32(frame.data() + 12),
              (kind & kOpenWaitsBit) != 0,
-             {}};
-  if ((kind & ~(kOpenWaitsBit | kExtrasBit)) != static_cast<uint16_t>(StreamFrameKind::kOpen)) {
+             {},
+             PriorityOf(kind)};
+  constexpr uint16_t kBits = kOpenWaitsBit | kExtrasBit | kPriorityBits;
+  if ((kind & ~kBits) != static_cast<uint16_t>(StreamFrameKind::kOpen) || !HasPriority(kind)) {
     return false;
   }
   ByteSpan body = frame.subspan(kCallHeaderBytes);

@@ -10,7 +10,7 @@
 //
 // `slot` and `generation` name a stream on its connection; they are apart from those of calls. The
 // highest bit of `kind` is set in an open or an end that has extras; bit 8 in an open behind which
-// nothing comes until there is credit. docs/wire_format.md says what each side must check.
+// nothing comes until there is credit; bits 12 and 13 are the priority of an open (frame.h). docs/wire_format.md says what each side must check.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
@@ -80,6 +80,7 @@ struct OpenHeader {
   uint32_t remaining_us = 0;  // until the deadline of the whole stream; 0: it has none
   bool waits = false;
   ByteSpan extras = {};
+  Priority priority = Priority::kNormal;
 };
 
 struct DataHeader {
@@ -111,7 +112,8 @@ constexpr size_t OpenFrameBytes(size_t extras_bytes) {
 }
 inline void EncodeOpen(const OpenHeader& header, std::byte* to) {
   const auto kind = static_cast<uint32_t>(StreamFrameKind::kOpen) |
-                    (header.waits ? kOpenWaitsBit : 0u) | (header.extras.empty() ? 0u : kExtrasBit);
+                    (header.waits ? kOpenWaitsBit : 0u) |
+                    (header.extras.empty() ? 0u : kExtrasBit) | BitsOf(header.priority);
   EncodeCallHeader(header.id, header.method, static_cast<uint16_t>(kind), header.remaining_us, to);
   if (!header.extras.empty()) {
     EncodeExtrasBlock(AsStringView(header.extras), to + kCallHeaderBytes);
@@ -154,7 +156,7 @@ inline void EncodeStreamCancel(CallId id, std::byte* to) {
 
 // --- decoding. REQUIRES (all): IsStreamKind(CallFrameKindOf(frame)) -----------------------------
 
-// False: it is no open, its extras are none, or it has more bytes than they.
+// False: it is no open, its extras or its priority are none, or it has more bytes than they.
 [[nodiscard]] bool DecodeOpen(ByteSpan frame, OpenHeader* header);
 
 // False: there are flags beside the two, one that has no message is not the last or has bytes.

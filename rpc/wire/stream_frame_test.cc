@@ -145,6 +145,17 @@ TEST(StreamFrameTest, FramesHaveTheirBytes) {
             "00000000");
 }
 
+TEST(StreamFrameTest, AnOpenSaysHowUrgentItsStreamIs) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeOpen({kId, 1, 0, /*waits=*/true, {}, Priority::kBackground}, frame.data());
+  EXPECT_EQ(CallFrameKindOf(frame), 0x3105);
+  OpenHeader open;
+  ASSERT_TRUE(DecodeOpen(frame, &open));
+  EXPECT_EQ(open.priority, Priority::kBackground);
+  EXPECT_TRUE(open.waits);
+  EXPECT_FALSE(DecodeOpen(With16(frame, 10, 0x2105), &open));
+}
+
 TEST(StreamFrameTest, WhatIsEncodedIsDecoded) {
   OpenHeader open;
   ASSERT_TRUE(DecodeOpen(Open("extra", true), &open));
@@ -206,8 +217,10 @@ TEST(StreamFrameTest, EveryFieldIsChecked) {
   constexpr size_t kKind = 10;
   constexpr size_t kB = 12;
   for (uint32_t kind = 0; kind <= 0xFFFF; ++kind) {
+    // An open may wait, and have one of three priorities.
+    const bool is_open = (kind & 0xCEFF) == 5 && (kind & 0x3000) != 0x2000;
     EXPECT_EQ(Decodes(With16(Data(0, ""), kKind, static_cast<uint16_t>(kind))),
-              kind == 5 || kind == 0x105 || kind == 6 || kind == 7)
+              is_open || kind == 6 || kind == 7)
         << kind;
   }
   for (uint32_t flags = 0; flags <= 0xFFFF; ++flags) {
