@@ -29,17 +29,44 @@ def missing_rows(path, lines):
     return [row for row in ROWS if not any(_is_row(path, row, line) for line in lines)]
 
 
-def play(machine, program, env, device):
-    """The one case."""
+# Soft-iWARP's queue pairs break now and then in the middle of large reads, when the machine has
+# little time: once in some hundred rounds (docs/quirks.md). The provider gives no cause, and none is
+# known: what the kernel says is printed. That it happens twice in a row is an error.
+_SIW_BROKE = re.compile("failed: siw .*Work Request Flushed Error")
+
+
+def _run(machine, words, env, who, seconds):
+    """Status, None if it took too long, and lines."""
     said = Transcript()
-    command = machine.agent.start([program, "--paths=" + device, *_SHORT], env=env,
-                                  on_output=said.sink("perf"))
-    status = command.wait(_SECONDS)
+    command = machine.agent.start(words, env=env, on_output=said.sink(who))
+    status = command.wait(seconds)
     if status is None:
         command.kill()
-    lines = [line for _, line in said.of("perf")]
+    return status, [line for _, line in said.of(who)]
+
+
+def _measure(machine, program, env, device):
+    """The lines, and what is wrong with them."""
+    status, lines = _run(machine, [program, "--paths=" + device, *_SHORT], env, "perf", _SECONDS)
     wrong = ["no row: " + row for row in missing_rows(device, lines)]
     if status != 0:
         wrong.append("took too long" if status is None else "status %d" % status)
-    return Case("Perf.MeasuresRawAndWeftOverVerbs", FAILED if wrong else PASSED,
-                "\n".join(lines + wrong) if wrong else "")
+    return lines, wrong
+
+
+def _kernel_log(machine, env):
+    _, lines = _run(machine, ["dmesg"], env, "kernel", 20)
+    return ["the machine's kernel said last:"] + lines[-10:]
+
+
+def play(machine, program, env, device):
+    """The one case."""
+    lines, wrong = _measure(machine, program, env, device)
+    if wrong and any(_SIW_BROKE.match(line) for line in lines):
+        print("\n".join(["NOTE: siw broke, and weft_perf runs once more. The first run:"] + lines +
+                        _kernel_log(machine, env)), flush=True)
+        lines, wrong = _measure(machine, program, env, device)
+    if not wrong:
+        return Case("Perf.MeasuresRawAndWeftOverVerbs", PASSED, "")
+    return Case("Perf.MeasuresRawAndWeftOverVerbs", FAILED,
+                "\n".join(lines + wrong + _kernel_log(machine, env)))
