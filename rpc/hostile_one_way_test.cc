@@ -32,7 +32,7 @@ Bytes Signal(uint16_t method, const std::string& body = "", uint32_t remaining_u
 Bytes SignalWithExtras(uint16_t method, const std::string& extras, const std::string& body = "") {
   const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   Bytes frame(body_at + body.size());
-  EncodeOneWay(method, 0, frame.data(), OneWayKind(/*has_extras=*/true));
+  EncodeOneWay(method, 0, frame.data(), OneWayKind(kExtrasBit));
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
   std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;

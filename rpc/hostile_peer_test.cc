@@ -70,7 +70,7 @@ TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
       {"kind 0", {WithByte(good, 10, 0)}},
       {"unknown kind", {WithByte(good, 10, 9)}},
       {"unknown flags", {WithByte(good, 11, 1)}},
-      {"a flag that stands for nothing", {WithByte(good, 11, 0x40)}},
+      {"an attachment that is missing", {WithByte(good, 11, 0x40)}},
       {"a priority that is none", {WithByte(good, 11, 0x20)}},
       {"a cancel with a priority", {WithByte(Cancel({0, 1}), 11, 0x10)}},
       {"a reply from a client", {WithByte(good, 10, 2)}},

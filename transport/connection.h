@@ -26,6 +26,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -130,6 +131,12 @@ class Connection {
   // The number of the first message that has not been handed to the provider: messages from this
   // number on surely never reached the peer; those before it may have. Good inside OnClosed().
   virtual uint64_t first_unsent() const = 0;
+
+  // Inside ConnectionHandler::OnMessage(): the message stays where it is, unchanged, until the last
+  // copy of this is gone: on any thread, and whether the connection and its engine are still there
+  // or not. Null: it cannot; copy what is needed of it. That is so for small messages, which take
+  // their turns in few places, and when much is kept already. A second time it is null.
+  virtual std::shared_ptr<const void> KeepMessage() { return nullptr; }
 
   // --- the peer's memory ------------------------------------------------------------------------
 

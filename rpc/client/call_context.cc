@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/extras.h"
 #include "weft/status.h"
@@ -14,14 +15,21 @@ constexpr std::string_view kPreviousAttemptsKey = "grpc-previous-rpc-attempts";
 
 }  // namespace
 
+absl::Status CallContext::CheckNotBegun() {
+  const std::lock_guard lock(mutex_);
+  if (!begun_) return absl::OkStatus();
+  return absl::FailedPreconditionError("the call of this context has been started already");
+}
+
 absl::Status CallContext::AddMetadata(std::string_view key, std::string_view value) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (begun_) {
-      return absl::FailedPreconditionError("the call of this context has been started already");
-    }
-  }
+  WEFT_RETURN_IF_ERROR(CheckNotBegun());
   return metadata_.Add(key, value);
+}
+
+absl::Status CallContext::SetAttachment(absl::Cord attachment) {
+  WEFT_RETURN_IF_ERROR(CheckNotBegun());
+  attachment_ = std::move(attachment);
+  return absl::OkStatus();
 }
 
 absl::Status CallContext::Begin(EngineCore& engine) {
@@ -45,6 +53,7 @@ void CallContext::SealForAttempt(const CallContext* of_call, uint32_t attempts_b
   if (of_call != nullptr) {
     metadata_ = of_call->metadata_;
     extras_ = of_call->extras_;
+    attachment_ = of_call->attachment_;
   }
   if (attempts_before == 0) return;
   // Without room for it the attempt goes without.
@@ -140,9 +149,15 @@ absl::Status ClientContext::AddMetadata(std::string_view key, std::string_view v
   return shared_->AddMetadata(key, value);
 }
 
+absl::Status ClientContext::SetAttachment(absl::Cord attachment) {
+  return shared_->SetAttachment(std::move(attachment));
+}
+
 absl::Status ClientContext::Cancel() { return shared_->Cancel(); }
 
 const Metadata& ClientContext::reply_metadata() const { return shared_->reply_metadata(); }
+
+const absl::Cord& ClientContext::reply_attachment() const { return shared_->reply_attachment(); }
 
 CallContext& ContextOf(ClientContext& context) { return *context.shared_; }
 

@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "core/bytes.h"
 #include "core/function.h"
 #include "core/timer_wheel.h"
@@ -45,6 +46,7 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   // --- the caller's thread ----------------------------------------------------------------------
 
   absl::Status AddMetadata(std::string_view key, std::string_view value);
+  absl::Status SetAttachment(absl::Cord attachment);
   // A call on `engine` is about to start. FAILED_PRECONDITION: there was one before. CANCELLED:
   // Cancel() came first.
   absl::Status Begin(EngineCore& engine);
@@ -86,14 +88,22 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   const std::string& ExtrasWithin(size_t most) const {
     return all_extras_.empty() || all_extras_.size() > most ? extras_ : all_extras_;
   }
+  // What goes behind the request; empty: nothing.
+  const absl::Cord& attachment() const { return attachment_; }
   // The call ends as that attempt of it has.
-  void TakeReplyOf(CallContext& attempt) { reply_metadata_ = std::move(attempt.reply_metadata_); }
+  void TakeReplyOf(CallContext& attempt) {
+    reply_metadata_ = std::move(attempt.reply_metadata_);
+    reply_attachment_ = std::move(attempt.reply_attachment_);
+  }
   // What came before the reply or the error `status`, which gets its details. False: it is
   // malformed.
   bool TakeReply(ByteSpan extras, absl::Status* status);
+  // What came behind it.
+  void TakeReplyAttachment(absl::Cord attachment) { reply_attachment_ = std::move(attachment); }
 
   // The handler's, after the call's end.
   const Metadata& reply_metadata() const { return reply_metadata_; }
+  const absl::Cord& reply_attachment() const { return reply_attachment_; }
 
  private:
   // Of a call with interceptors.
@@ -106,6 +116,7 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
     std::array<void*, kMaxInterceptors> data = {};
   };
   void EndInterception(const absl::Status& status);
+  absl::Status CheckNotBegun();
 
   std::mutex mutex_;  // of the next three
   bool begun_ = false;
@@ -116,11 +127,13 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   uint64_t timeout_us_ = 0;
   std::unique_ptr<Interception> interception_;
   std::shared_ptr<CallContext> self_;
-  Metadata metadata_;        // the caller's, until Begin(); interceptors', until Seal()
-  std::string extras_;       // of it; constant from Seal() on
-  std::string all_extras_;   // with Weft's own; empty: as extras_
-  Function<void()> cancel_;  // the engine's: while attached
-  Metadata reply_metadata_;  // the engine's, until the call's end
+  Metadata metadata_;            // the caller's, until Begin(); interceptors', until Seal()
+  std::string extras_;           // of it; constant from Seal() on
+  std::string all_extras_;       // with Weft's own; empty: as extras_
+  Function<void()> cancel_;      // the engine's: while attached
+  absl::Cord attachment_;        // the caller's, until Begin(); constant from then on
+  Metadata reply_metadata_;      // the engine's, until the call's end
+  absl::Cord reply_attachment_;  // the same
 };
 
 CallContext& ContextOf(ClientContext& context);

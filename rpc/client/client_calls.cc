@@ -12,6 +12,8 @@
 #include "rpc/client/client_stream.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/operation/attachment.h"
+#include "rpc/wire/beside.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
@@ -24,10 +26,11 @@ void EncodeRequestOf(const ClientCall& call, std::byte* to) {
   EncodeRequestTo(call.encoded, to);
 }
 
-// What goes before the request; empty: nothing.
-std::string_view ExtrasOf(const ClientCall& call, uint32_t most_bytes) {
+// What the call has beside its request. `most_bytes`: of extras.
+Beside BesideOf(const ClientCall& call, uint32_t most_bytes) {
   if (call.context == nullptr) return {};
-  return call.context->ExtrasWithin(most_bytes);
+  const absl::Cord& attachment = call.context->attachment();
+  return {call.context->ExtrasWithin(most_bytes), attachment.empty() ? nullptr : &attachment};
 }
 
 size_t BytesOf(const ClientCall& call) {
@@ -85,10 +88,10 @@ WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
 }
 
 // Reads the reply of a call that has run; OK, or why it cannot be read.
-absl::Status ReadReply(ByteSpan body, ClientCall& call, const std::string& address,
-                       uint64_t max_reply_bytes) {
-  if (body.size() > max_reply_bytes) {
-    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size(),
+absl::Status ReadReply(ByteSpan body, size_t attachment_bytes, ClientCall& call,
+                       const std::string& address, uint64_t max_reply_bytes) {
+  if (body.size() + attachment_bytes > max_reply_bytes) {
+    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size() + attachment_bytes,
                                                " bytes; ChannelOptions::max_reply_bytes is ",
                                                max_reply_bytes, " (the request has run)"));
   }
@@ -115,7 +118,8 @@ absl::Status ReadReply(ByteSpan body, ClientCall& call, const std::string& addre
 WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
                                  const std::string& address, uint64_t max_reply_bytes) {
   if (header.status != 0) return AnsweredError(header, body);
-  return WithDelivery(ReadReply(body, call, address, max_reply_bytes), Delivery::kMayHaveRun);
+  return WithDelivery(ReadReply(body, header.attachment.size(), call, address, max_reply_bytes),
+                      Delivery::kMayHaveRun);
 }
 
 // What the reply brings beside itself. False: it is malformed.
@@ -126,8 +130,14 @@ WEFT_COLD bool TakeExtras(ByteSpan extras, ClientCall& call, absl::Status* outco
   return DecodeExtras(extras, &metadata, outcome->ok() ? nullptr : outcome);
 }
 
-// Whether the server takes extras of so many bytes.
-absl::Status CheckExtras(size_t bytes, uint32_t most_bytes, const std::string& address) {
+// Whether the server takes what a request has beside it: `most_bytes` of extras.
+absl::Status CheckBeside(const Beside& beside, uint32_t most_bytes, bool takes_attachments,
+                         const std::string& address) {
+  if (beside.attachment != nullptr && !takes_attachments) {
+    return absl::UnimplementedError(
+        StrCat("the server at ", address, " takes no attachments (not sent)"));
+  }
+  const size_t bytes = beside.extras.size();
   if (bytes <= most_bytes) return absl::OkStatus();
   const std::string text =
       most_bytes == 0 ? StrCat("the server at ", address, " takes no metadata (not sent)")
@@ -136,15 +146,15 @@ absl::Status CheckExtras(size_t bytes, uint32_t most_bytes, const std::string& a
   return absl::UnimplementedError(text);
 }
 
-// Whether the server takes a request of so many bytes, windows and extras included.
+// Whether the server takes a request of so many bytes, with its attachment, behind these.
 absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint32_t most_windows,
-                       size_t extras_bytes, const std::string& address) {
+                       size_t bytes_before, const std::string& address) {
   if (windows > most_windows) {
     return absl::UnimplementedError(StrCat("the call lends ", windows, " windows; the server at ",
                                            address, " takes ", most_windows, " (not sent)"));
   }
-  const uint64_t most = std::min<uint64_t>(
-      most_bytes, kMaxPayloadBytes - windows * kWindowBytes - ExtrasBlockBytes(extras_bytes));
+  const uint64_t most =
+      std::min<uint64_t>(most_bytes, kMaxPayloadBytes - windows * kWindowBytes - bytes_before);
   if (bytes <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
                                              address, " takes at most ", most, " (not sent)"));
@@ -208,6 +218,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   sent_.Open(std::min(hello.max_outstanding_calls(), options_.max_outstanding_calls),
              std::min(hello.control_calls(), kControlCalls));
   takes_priorities_ = hello.control_calls() > 0;
+  takes_attachments_ = hello.takes_attachments();
   max_request_bytes_ = std::min<uint64_t>(hello.max_request_bytes(), kMaxPayloadBytes);
   max_windows_ = std::min(hello.max_windows(), kMaxWindows);
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
@@ -398,19 +409,21 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
 // not kNormal.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
-  const std::string_view extras = ExtrasOf(call, max_extras_);
-  const size_t extras_at = kCallHeaderBytes + windows * kWindowBytes;
-  const size_t header_bytes = extras_at + ExtrasBlockBytes(extras.size());
-  const size_t bytes = BytesOf(call);
-  absl::Status possible = CheckExtras(extras.size(), max_extras_, address_);
+  const Beside beside = BesideOf(call, max_extras_);
+  const size_t windows_end = kCallHeaderBytes + windows * kWindowBytes;
+  const size_t message_bytes = BytesOf(call);
+  const size_t bytes = message_bytes + beside.bytes_behind();
+  absl::Status possible = CheckBeside(beside, max_extras_, takes_attachments_, address_);
   if (possible.ok()) {
-    possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, extras.size(), address_);
+    possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, beside.bytes_before(),
+                         address_);
   }
   if (!possible.ok()) return Refuse(call, std::move(possible));
   SlabHandle handle;
   SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &handle);
   if (slot == nullptr) return Sent::kNotNow;
-  const absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + bytes);
+  const size_t frame_bytes = windows_end + beside.bytes_before() + bytes;
+  const absl::StatusOr<std::byte*> frame = connection_->Reserve(frame_bytes);
   if (!frame.ok()) {
     sent_.GiveBack(handle);
     return Sent::kNotNow;
@@ -425,35 +438,34 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
     }
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
-                *frame, RequestKind(windows, !extras.empty(), Told(call.priority)));
-  if (!extras.empty()) EncodeExtrasBlock(extras, *frame + extras_at);
-  EncodeRequestOf(call, *frame + header_bytes);
-  sent_.FillFor(slot, handle, call, connection_->Commit(header_bytes + bytes));
+                *frame, RequestKind(windows, beside.bits(), Told(call.priority)));
+  EncodeRequestOf(call, beside.Encode(message_bytes, *frame + windows_end));
+  sent_.FillFor(slot, handle, call, connection_->Commit(frame_bytes));
   return Sent::kYes;
 }
 
 // As Send(), for a message to a one-way method: it ends here.
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
-  const std::string_view extras = ExtrasOf(call, max_extras_);
-  const size_t bytes = BytesOf(call);
+  const Beside beside = BesideOf(call, max_extras_);
+  const size_t message_bytes = BytesOf(call);
+  const size_t bytes = message_bytes + beside.bytes_behind();
   absl::Status possible = call.loan == nullptr
-                              ? CheckExtras(extras.size(), max_extras_, address_)
+                              ? CheckBeside(beside, max_extras_, takes_attachments_, address_)
                               : absl::InvalidArgumentError(
                                     "a one-way message lends no memory: nobody says when the "
                                     "server is done with it (not sent)");
   if (possible.ok()) {
-    possible = CheckSize(bytes, max_request_bytes_, 0, max_windows_, extras.size(), address_);
+    possible =
+        CheckSize(bytes, max_request_bytes_, 0, max_windows_, beside.bytes_before(), address_);
   }
   if (!possible.ok()) [[unlikely]]
     return Refuse(call, std::move(possible));
-  const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
-  const MessageSpace frame = connection_->Append(header_bytes + bytes);
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + beside.bytes_before() + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return Sent::kNotNow;
   EncodeOneWay(method, RemainingUs(call, engine_.clock()), frame.data,
-               OneWayKind(!extras.empty(), Told(call.priority)));
-  if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
-  EncodeRequestOf(call, frame.data + header_bytes);
+               OneWayKind(beside.bits(), Told(call.priority)));
+  EncodeRequestOf(call, beside.Encode(message_bytes, frame.data + kCallHeaderBytes));
   Trace(TracePoint::kWritten);
   End(call, absl::OkStatus());
   return Sent::kCompleted;
@@ -509,9 +521,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
-  if (kind != static_cast<uint16_t>(CallFrameKind::kReply) && kind != kReplyWithExtras) {
-    return ProtocolError("neither a reply nor a notice");
-  }
+  if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
   ReplyHeader header;
   ByteSpan body;
   if (!DecodeReply(frame, &header, &body)) {
@@ -585,6 +595,9 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
     outcome = WithDelivery(absl::DataLossError(StrCat("the metadata of the reply from ", address_,
                                                       " cannot be decoded")),
                            Delivery::kMayHaveRun);
+  }
+  if (!header.attachment.empty() && outcome.ok() && call->context != nullptr) {
+    call->context->TakeReplyAttachment(KeepAttachment(*connection_, header.attachment));
   }
   if (call->loan == nullptr) return End(*call, std::move(outcome));
   lent_.EndWhenReclaimed(*connection_, *call, std::move(outcome));

@@ -292,6 +292,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
   bool streams_first_ = false;                   // who sends when there is room: they take turns
   bool takes_priorities_ = false;                // the server does
+  bool takes_attachments_ = false;               // the same
   uint32_t max_windows_ = 0;                     // in one request; as many as both sides allow
   uint32_t max_extras_ = 0;                      // bytes, in one request; the same
   EarlyEnds<CallbackCall> early_ends_;           // count() <= max_queued_calls

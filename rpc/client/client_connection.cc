@@ -26,6 +26,7 @@ std::string Hello(const ChannelOptions& options, const EngineCore& engine) {
   hello.set_stream_window_messages(options.stream_window_messages);
   hello.set_stream_window_bytes(options.stream_window_bytes);
   hello.set_takes_goaway(true);
+  hello.set_takes_attachments(true);
   hello.set_drives_itself(engine.drives_itself());
   return hello.SerializeAsString();
 }

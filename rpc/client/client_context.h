@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 
 namespace weft {
 
@@ -41,6 +42,13 @@ class ClientContext {
   // the call has been started.
   absl::Status AddMetadata(std::string_view key, std::string_view value);
 
+  // Travels behind the request, as it is: large bytes that are in no message. It is copied once,
+  // piece by piece, into the memory that it is sent from, and encoded by nobody. With the request it
+  // has at most max_request_bytes (ServerOptions) and 64 MiB. Errors: FAILED_PRECONDITION: the call
+  // has been started. A server that knows no attachments: the call fails with UNIMPLEMENTED, as does
+  // that of a stream, which has none, with INVALID_ARGUMENT.
+  absl::Status SetAttachment(absl::Cord attachment);
+
   // Ends the call with CANCELLED, soon, if it has not ended by then, and tells the server, whose
   // handler sees ServerContext::cancelled(). What the handler has done stays done: DeliveryOf()
   // says whether it may have begun. Before the call: it will not be sent. After its end: nothing.
@@ -49,6 +57,10 @@ class ClientContext {
 
   // What the handler has sent (ServerContext::AddReplyMetadata()). Empty before the call's end.
   const Metadata& reply_metadata() const;
+
+  // The same, of bytes behind the reply (ServerContext::SetReplyAttachment()). A copy of it keeps
+  // the memory in which they were received (ServerContext::attachment()).
+  const absl::Cord& reply_attachment() const;
 
  private:
   friend CallContext& ContextOf(ClientContext& context);

@@ -284,6 +284,9 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
   } else if (absl::StatusOr<CallContext*> context = calls.BeginContext(method, options.context);
              context.ok()) {
     if (*context != nullptr) beginning.context = (*context)->shared_from_this();
+    if (*context != nullptr && !(*context)->attachment().empty()) {
+      beginning.valid = absl::InvalidArgumentError("a stream has no attachment (not sent)");
+    }
   } else {
     beginning.valid = context.status();
   }

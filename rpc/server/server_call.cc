@@ -144,6 +144,16 @@ const Metadata& ServerContext::metadata() const {
   return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : *none;
 }
 
+const absl::Cord& ServerContext::attachment() const {
+  static const absl::Cord* const none = new absl::Cord();
+  const auto& call = static_cast<const ServerCall&>(*this);
+  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->attachment : *none;
+}
+
+void ServerContext::SetReplyAttachment(absl::Cord attachment) {
+  static_cast<ServerCall&>(*this).Extras().reply_attachment = std::move(attachment);
+}
+
 absl::Status ServerContext::AddReplyMetadata(std::string_view key, std::string_view value) {
   return static_cast<ServerCall&>(*this).Extras().reply.Add(key, value);
 }

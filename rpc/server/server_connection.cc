@@ -9,11 +9,15 @@
 #include "core/check.h"
 #include "core/inline.h"
 #include "core/log.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "core/trace.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/operation/attachment.h"
+#include "rpc/server/handler_task.h"
 #include "rpc/server/server_core.h"
 #include "rpc/server/task_handlers.h"
+#include "rpc/wire/beside.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
@@ -21,9 +25,15 @@
 namespace weft {
 namespace {
 
-absl::Status ExpiredError() {
-  return NotRunError(absl::StatusCode::kDeadlineExceeded,
-                     "the call expired before its handler could run");
+// `bytes`: of the request and its attachment.
+absl::Status TooLargeError(size_t bytes, uint64_t most) {
+  return NotRunError(
+      absl::StatusCode::kResourceExhausted,
+      StrCat("the request has ", bytes, " bytes; this server takes at most ", most, " (not run)"));
+}
+
+bool IsDecodedMetadata(ByteSpan extras, Metadata* metadata) {
+  return extras.empty() || DecodeExtras(extras, metadata, /*details=*/nullptr);
 }
 
 // How the reply is kept and travels; without a type: as a message.
@@ -31,45 +41,6 @@ LayoutSide ReplyLayout(const ServerCall& call) {
   const MethodLayouts* const layouts = call.method().layouts;
   return layouts == nullptr ? LayoutSide() : layouts->reply;
 }
-
-// A handler on its way through an executor. Finishes the call also when it is dropped unrun.
-class HandlerTask {
- public:
-  // `on_engine`: the executor is the engine.
-  HandlerTask(ServerCall* call, const MethodEntry* entry, bool on_engine)
-      : call_(call), entry_(entry), on_engine_(on_engine) {}
-  HandlerTask(HandlerTask&& other) noexcept
-      : call_(std::exchange(other.call_, nullptr)),
-        entry_(other.entry_),
-        on_engine_(other.on_engine_) {}
-  HandlerTask& operator=(HandlerTask&&) = delete;
-  ~HandlerTask() {
-    if (call_ == nullptr) return;
-    call_->Finish(
-        NotRunError(absl::StatusCode::kResourceExhausted,
-                    "the server's executor has no room for another call (not run, safe to retry)"));
-  }
-
-  void operator()() {
-    ServerCall& call = *std::exchange(call_, nullptr);
-    if (call.cancelled() || call.remaining_us() == 0) {
-      return call.Finish(ExpiredError());
-    }
-    const std::string_view service = entry_->service->weft_descriptor().full_name;
-    if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
-      return call.Finish(std::move(allowed));
-    }
-    Executor* const executor = on_engine_ ? nullptr : entry_->executor;
-    Executor* const outer = std::exchange(internal::StartingOn(), executor);
-    entry_->method->start(*entry_->service, call);
-    internal::StartingOn() = outer;
-  }
-
- private:
-  ServerCall* call_;
-  const MethodEntry* entry_;
-  const bool on_engine_;
-};
 
 }  // namespace
 
@@ -121,6 +92,7 @@ absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
   max_extras_ = std::min(hello.max_extras_bytes(), kMaxExtrasBytes);
   stream_limits_ = BoundedStreamLimits(std::min(hello.max_streams(), core_.options().max_streams),
                                        hello.stream_window_messages(), hello.stream_window_bytes());
+  takes_attachments_ = hello.takes_attachments();
   takes_goaway_ = hello.takes_goaway();
   drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
@@ -171,45 +143,52 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
-  const bool has_extras = (kind & kExtrasBit) != 0;
-  const Priority priority = PriorityOf(kind);
-  if (kind == OneWayKind(has_extras, priority)) return OnOneWay(frame);
+  const uint32_t low = kind & 0xFF;
+  const uint32_t windows = WindowsOf(kind);
+  if (low == static_cast<uint32_t>(CallFrameKind::kOneWay) && windows == 0) return OnOneWay(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kCancel)) return OnCancel(frame);
-  const uint32_t windows = kind >> 8 & 0xF;
-  if (kind != RequestKind(windows, has_extras, priority) || !HasPriority(kind) ||
+  if (low != static_cast<uint32_t>(CallFrameKind::kRequest) || !HasPriority(kind) ||
       windows > max_windows_) {
     return ProtocolError("neither a request nor a cancel");
   }
-  OnRequestWithMore(frame, windows, has_extras, priority);
+  OnRequestWithMore(frame, kind);
 }
 
-WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint32_t count, bool has_extras,
-                                                   Priority priority) {
+WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind) {
   ByteSpan body;
   std::array<Window, kMaxWindows> windows;
+  const uint32_t count = WindowsOf(kind);
   const RequestHeader header = DecodeRequest(frame, &body);
   if (!DecodeWindows(count, &body, &windows)) {
     return ProtocolError("a request with windows that make no sense");
   }
   ByteSpan extras;
+  ByteSpan attachment;
   Metadata metadata;
-  if (has_extras && !(DecodeExtrasBlock(&body, &extras) &&
-                      DecodeExtras(extras, &metadata, /*details=*/nullptr))) {
-    return ProtocolError("a request with metadata that makes no sense");
+  if (!DecodeBeside(kind, &body, &extras, &attachment) || !IsDecodedMetadata(extras, &metadata)) {
+    return ProtocolError("a request with metadata or an attachment that makes no sense");
   }
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
-  call->priority_ = priority;
+  call->priority_ = PriorityOf(kind);
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
-  if (has_extras) {
-    absl::Status taken = TakeMetadata(*call, extras.size(), std::move(metadata));
-    if (!taken.ok()) {
-      ++core_.stats().requests;
-      ++core_.stats().refused;
-      return Complete(*call, std::move(taken));
-    }
+  absl::Status taken = TakeBeside(*call, extras, std::move(metadata), body, attachment);
+  if (!taken.ok()) {
+    ++core_.stats().requests;
+    ++core_.stats().refused;
+    return Complete(*call, std::move(taken));
   }
   Accept(*call, header, body);
+}
+
+// What came beside the message `body`; empty: nothing.
+absl::Status ServerConnection::TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata,
+                                          ByteSpan body, ByteSpan attachment) {
+  if (!extras.empty()) {
+    WEFT_RETURN_IF_ERROR(TakeMetadata(call, extras.size(), std::move(metadata)));
+  }
+  if (attachment.empty()) return absl::OkStatus();
+  return TakeAttachment(call, body.size(), attachment);
 }
 
 absl::Status ServerConnection::TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata) {
@@ -218,7 +197,24 @@ absl::Status ServerConnection::TakeMetadata(ServerCall& call, size_t bytes, Meta
   stats.running_bytes += bytes;
   ServerExtras& extras = call.Extras();
   extras.received = std::move(metadata);
-  extras.charged_bytes = static_cast<uint32_t>(bytes);
+  extras.charged_bytes += static_cast<uint32_t>(bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnection::TakeAttachment(ServerCall& call, size_t message_bytes,
+                                              ByteSpan attachment) {
+  ServerStats& stats = core_.stats();
+  const ServerOptions& options = core_.options();
+  if (message_bytes + attachment.size() > options.max_request_bytes) {
+    return TooLargeError(message_bytes + attachment.size(), options.max_request_bytes);
+  }
+  if (attachment.size() > options.max_running_bytes - stats.running_bytes) {
+    return RunningBytesError();
+  }
+  stats.running_bytes += attachment.size();
+  ServerExtras& extras = call.Extras();
+  extras.attachment = KeepAttachment(*connection_, attachment);
+  extras.charged_bytes += static_cast<uint32_t>(attachment.size());
   return absl::OkStatus();
 }
 
@@ -328,9 +324,7 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                               core_.methods().size(), " methods"));
   }
   if (body.size() > core_.options().max_request_bytes) {
-    return NotRunError(absl::StatusCode::kResourceExhausted,
-                       StrCat("the request has ", body.size(), " bytes; this server takes at most ",
-                              core_.options().max_request_bytes, " (not run)"));
+    return TooLargeError(body.size(), core_.options().max_request_bytes);
   }
   if (call.request_bytes_ == 0 && !body.empty()) {
     return RunningBytesError();
@@ -414,10 +408,12 @@ void ServerConnection::FlushUnlessInTurn() {
 void ServerConnection::OnOneWay(ByteSpan frame) {
   RequestHeader header;
   ByteSpan extras;
+  ByteSpan attachment;
   ByteSpan body;
   Metadata metadata;
-  if (!DecodeOneWay(frame, &header, &extras, &body) ||
-      !(extras.empty() || DecodeExtras(extras, &metadata, /*details=*/nullptr))) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (!DecodeOneWay(frame, &header, &body) || !DecodeBeside(kind, &body, &extras, &attachment) ||
+      !IsDecodedMetadata(extras, &metadata)) {
     return ProtocolError("a one-way message whose fields make no sense");
   }
   const MethodEntry* const entry = core_.methods().Find(header.method);
@@ -438,15 +434,13 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   }
   ServerCall& call = *core_.calls().Take();
   call.BeginOneWay(this, one_way_.nowhere());
-  call.priority_ = PriorityOf(CallFrameKindOf(frame));
+  call.priority_ = PriorityOf(kind);
   ++running_;
   one_way_.Add(call);
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
     return Complete(call, WhyRefused(call, entry, header.method, body));
-  if (!extras.empty()) {
-    absl::Status taken = TakeMetadata(call, extras.size(), std::move(metadata));
-    if (!taken.ok()) return Complete(call, std::move(taken));
-  }
+  absl::Status taken = TakeBeside(call, extras, std::move(metadata), body, attachment);
+  if (!taken.ok()) return Complete(call, std::move(taken));
   if (!IsDecoded(call, *entry, body)) [[unlikely]]
     return Complete(call, WhyRefused(call, entry, header.method, body));
   one_way_.Watch(call);
@@ -567,20 +561,27 @@ WEFT_INLINE bool ServerConnection::TrySendBody(ServerCall& call, size_t bytes, W
   return true;
 }
 
-// The rest of TrySendBody(), for a call that may have metadata for its caller.
+// The rest of TrySendBody(), for a call that may have metadata or an attachment for its caller.
 WEFT_COLD bool ServerConnection::TrySendWithExtras(ServerCall& call, size_t bytes,
                                                    absl::FunctionRef<void(std::byte*)> write) {
   const std::string extras = ReplyExtras(call);
-  const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
-  const MessageSpace frame = connection_->Append(header_bytes + bytes);
+  const Beside beside = {extras, ReplyAttachmentOf(call)};
+  const MessageSpace frame =
+      connection_->Append(kCallHeaderBytes + beside.bytes_before() + bytes + beside.bytes_behind());
   if (frame.data == nullptr) return false;
-  EncodeReply({call.id_, 0, 0, /*not_run=*/false, AsBytes(extras)}, frame.data);
-  if (!extras.empty()) EncodeExtrasBlock(extras, frame.data + kCallHeaderBytes);
-  write(frame.data + header_bytes);
+  EncodeReply({call.id_, 0, 0}, frame.data, beside.bits());
+  write(beside.Encode(bytes, frame.data + kCallHeaderBytes));
   Trace(TracePoint::kWritten);
   call.reply_bytes_ = static_cast<uint32_t>(bytes);
   ++core_.stats().replies_ok;
   return true;
+}
+
+// What goes behind the reply; null: nothing.
+const absl::Cord* ServerConnection::ReplyAttachmentOf(const ServerCall& call) {
+  if (!call.uses_extras_) return nullptr;
+  const absl::Cord& attachment = call.extras_.load(std::memory_order_relaxed)->reply_attachment;
+  return attachment.empty() ? nullptr : &attachment;
 }
 
 // What goes in front of the reply, or of the error that the call has ended with; empty: nothing.
@@ -632,12 +633,20 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
   const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
                        : side.fixed()       ? side.fixed_bytes
                                             : side.type->to_protobuf(call.reply_.record).size();
-  const size_t most = std::min<size_t>(
-      max_reply_bytes_, kMaxPayloadBytes - ExtrasBlockBytes(call.uses_extras_ ? max_extras_ : 0));
-  if (bytes > most) {
+  const absl::Cord* const attachment = ReplyAttachmentOf(call);
+  if (attachment != nullptr && !takes_attachments_) {
+    return absl::UnimplementedError(
+        StrCat("the reply of method ", call.method().name,
+               " has an attachment; this client takes none (the request has run)"));
+  }
+  const size_t all_bytes = bytes + (attachment != nullptr ? attachment->size() : 0);
+  const size_t before =
+      call.uses_extras_ ? ExtrasBlockBytes(max_extras_) + kAttachmentHeaderBytes : 0;
+  const size_t most = std::min<size_t>(max_reply_bytes_, kMaxPayloadBytes - before);
+  if (all_bytes > most) {
     return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
-                                               bytes, " bytes; this client takes at most ", most,
-                                               " (the request has run)"));
+                                               all_bytes, " bytes; this client takes at most ",
+                                               most, " (the request has run)"));
   }
   if (side.type == nullptr && !call.reply_.message->IsInitialized()) {
     return absl::InternalError(
@@ -653,11 +662,12 @@ bool ServerConnection::TrySendError(ServerCall& call) {
   const size_t header_bytes = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   absl::StatusOr<std::byte*> frame = connection_->Reserve(header_bytes + text.size());
   if (!frame.ok()) return false;
+  const Beside beside = {extras};
   EncodeReply({call.id_, static_cast<uint16_t>(call.status_.code()),
-               static_cast<uint32_t>(text.size()), IsNotRun(call.status_), AsBytes(extras)},
-              *frame);
-  if (!extras.empty()) EncodeExtrasBlock(extras, *frame + kCallHeaderBytes);
-  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), *frame + header_bytes);
+               static_cast<uint32_t>(text.size()), IsNotRun(call.status_)},
+              *frame, beside.bits());
+  std::byte* const to = beside.Encode(text.size(), *frame + kCallHeaderBytes);
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), to);
   connection_->Commit(header_bytes + text.size());
   ++core_.stats().replies_failed;
   return true;
@@ -744,6 +754,8 @@ void ServerConnection::Free(ServerCall& call) {
     core_.stats().running_bytes -= std::exchange(extras.charged_bytes, 0);
     extras.received.Clear();
     extras.reply.Clear();
+    extras.attachment.Clear();
+    extras.reply_attachment.Clear();
   }
   call.status_ = absl::OkStatus();
   FreeAnswered(call);

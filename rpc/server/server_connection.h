@@ -121,7 +121,11 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status AgreeWith(const std::string& client_hello);
 
   void OnOtherFrame(ByteSpan frame);
-  void OnRequestWithMore(ByteSpan frame, uint32_t windows, bool has_extras, Priority priority);
+  void OnRequestWithMore(ByteSpan frame, uint16_t kind);
+  absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
+                          ByteSpan attachment);
+  absl::Status TakeAttachment(ServerCall& call, size_t message_bytes, ByteSpan attachment);
+  static const absl::Cord* ReplyAttachmentOf(const ServerCall& call);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void OnStreamFrame(ByteSpan frame);
   void OnOneWay(ByteSpan frame);
@@ -173,6 +177,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The rest.
   uint32_t max_windows_ = 0;                // of one request; as many as both sides allow
   uint32_t max_extras_ = 0;                 // bytes, of one reply; the same
+  bool takes_attachments_ = false;          // the client does
   StreamLimits stream_limits_;              // streams that both sides allow; what the client holds
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns

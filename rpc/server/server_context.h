@@ -4,7 +4,7 @@
 // which says nothing of this call (weft/status.h).
 //
 // Threads: cancelled() and remaining_us() from any thread; the handler's own for OnCancel(),
-//   AddReplyMetadata() and bulk(); the rest is constant during a call.
+//   AddReplyMetadata(), SetReplyAttachment() and bulk(); the rest is constant during a call.
 // Lifetime: valid until the call is finished: until a synchronous handler returns, or until
 //   UnaryCall::Finish().
 #pragma once
@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "core/function.h"
 #include "rpc/operation/priority.h"
 #include "rpc/wire/service.h"
@@ -59,6 +60,17 @@ class ServerContext {
   // Travels with the reply or the error, to callers with a ClientContext. Errors:
   // Metadata::Add()'s.
   absl::Status AddReplyMetadata(std::string_view key, std::string_view value);
+
+  // Bytes that the caller has sent behind the request, as they were received
+  // (ClientContext::SetAttachment()); empty: none. A copy of the Cord keeps them, and costs
+  // nothing: beyond the call, on any thread, for as long as it is wanted. Large ones lie where the
+  // transport has received them; what is kept of that takes up to half of the engine's memory for
+  // large messages (128 MiB for each path), beyond which attachments are copied once.
+  const absl::Cord& attachment() const;
+  // Travels behind an OK reply, in the same way; callers without a ClientContext do not get it.
+  // With the reply it has at most max_reply_bytes (ChannelOptions) and 64 MiB; a call whose reply
+  // has more fails with RESOURCE_EXHAUSTED. REQUIRES: the call has a reply, and is no stream.
+  void SetReplyAttachment(absl::Cord attachment);
 
   // How the caller is connected, with its address.
   const PathInfo& path() const;

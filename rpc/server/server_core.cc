@@ -39,6 +39,7 @@ ListenOptions ServerCore::MakeListenOptions() const {
   hello.set_name(options_.name);
   hello.set_max_windows(kMaxWindows);
   hello.set_max_extras_bytes(kMaxExtrasBytes);
+  hello.set_takes_attachments(true);
   hello.set_max_streams(options_.max_streams);
   hello.set_stream_window_messages(options_.stream_window_messages);
   hello.set_stream_window_bytes(options_.stream_window_bytes);

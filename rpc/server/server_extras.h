@@ -1,12 +1,12 @@
 // What a call has at the server beside request, reply and payloads, if it has any of it: metadata
-// both ways, interceptors, and who wants to be told when it is cancelled: its handler, and the
-// calls that this makes on its behalf.
+// and attachments both ways, interceptors, and who wants to be told when it is cancelled: its
+// handler, and the calls that this makes on its behalf.
 //
 // Made for the first call of a ServerCall that has use for it, and kept for the next.
 //
 // Threads: OnCancel(), CancelWith() and Intercept() on the handler's; Forget() on the thread that
-//   finishes the call; Run() and the rest on the engine's. `received` and `reply` are the handler's
-//   while it has the call.
+//   finishes the call; Run() and the rest on the engine's. Metadata and attachments are the
+//   handler's while it has the call.
 // Lifetime: a member of its ServerCall.
 // Invariants: a callback runs at most once, and does not begin after Forget() has returned.
 #pragma once
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/timer_wheel.h"
@@ -41,6 +42,8 @@ class ServerExtras final : private Timer {
 
   Metadata received;
   Metadata reply;
+  absl::Cord attachment;        // of the request
+  absl::Cord reply_attachment;  // empty: none
 
   // False: the call is cancelled already, and `callback` is as it was. Else Run() calls it.
   bool OnCancel(Function<void()>& callback);
@@ -71,7 +74,7 @@ class ServerExtras final : private Timer {
   // The callback is wanted no more.
   void Forget();
 
-  uint32_t charged_bytes = 0;  // the engine's: of these, in ServerStats::running_bytes
+  uint32_t charged_bytes = 0;  // the engine's: of what came, in ServerStats::running_bytes
 
  private:
   void OnTimer() override;

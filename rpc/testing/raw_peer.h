@@ -93,7 +93,7 @@ inline Bytes RequestWithExtras(CallId id, uint16_t method, const std::string& ex
                                const std::string& body = "") {
   const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   Bytes frame(body_at + body.size());
-  EncodeRequest({id, method, 0}, frame.data(), RequestKind(/*windows=*/0, /*has_extras=*/true));
+  EncodeRequest({id, method, 0}, frame.data(), RequestKind(/*windows=*/0, kExtrasBit));
   if (!extras.empty()) EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
   std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;
@@ -118,7 +118,7 @@ inline Bytes ReplyWithExtras(CallId id, uint16_t status, const std::string& extr
   const size_t body_at = kCallHeaderBytes + ExtrasBlockBytes(extras.size());
   Bytes frame(body_at + body.size());
   const auto text_bytes = static_cast<uint32_t>(status == 0 ? 0 : body.size());
-  EncodeReply({id, status, text_bytes, /*not_run=*/false, AsBytes(extras)}, frame.data());
+  EncodeReply({id, status, text_bytes}, frame.data(), kExtrasBit);
   EncodeExtrasBlock(extras, frame.data() + kCallHeaderBytes);
   std::memcpy(frame.data() + body_at, body.data(), body.size());
   return frame;

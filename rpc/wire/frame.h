@@ -3,27 +3,28 @@
 // Each transport message is one frame: a header of 16 bytes, little-endian, and a body.
 //
 //   request   {u32 slot, u32 generation, u16 method, u16 kind, u32 remaining_us}
-//                                                        body: windows, extras, then the request
+//                                                        body: windows, extras, then the request,
+//                                                        attachment
 //   reply     {u32 slot, u32 generation, u16 status, u16 kind, u32 text_bytes}
 //                                                        body: extras, then the status text or
-//                                                        (status OK) the reply
+//                                                        (status OK) the reply, attachment
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   goaway    {u32 0,    u32 0,          u16 0,      u16 kind, u32 unanswered}    no body
 //   one-way   {u32 0,    u32 0,          u16 method, u16 kind, u32 remaining_us}
-//                                                        body: extras, then the message
+//                                                        body: extras, then the message,
+//                                                        attachment
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
 // is; the lower four bits of the high byte are the number of windows of a request, else 0; the next
-// two are the priority of a request or a one-way message, else 0; the highest bit of a request, a
-// reply or a one-way message is set if it has extras. The highest bit of `status` is set in an
-// error whose call was not run: no handler has seen it.
+// two are the priority of a request or a one-way message, else 0; the highest two bits of a
+// request, a reply or a one-way message are set if it has extras, and an attachment. The highest
+// bit of `status` is set in an error whose call was not run: no handler has seen it.
 //
 // A window is client memory that the call lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
-// Extras (metadata, and the details of errors) are {u32 bytes, u32 0}, so many bytes, at least one,
-// and zeros up to a multiple of 8.
+// Extras and attachments: beside.h.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
@@ -35,7 +36,7 @@
 
 #include "core/bytes.h"
 #include "rpc/operation/priority.h"
-#include "rpc/wire/metadata.h"
+#include "rpc/wire/beside.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
 
@@ -64,13 +65,6 @@ inline constexpr uint32_t kControlCalls = 8;
 // finely belongs in a RemoteRegion), and their table leaves an eager frame to the request.
 inline constexpr uint32_t kMaxWindows = 8;
 inline constexpr size_t kWindowBytes = 32;
-
-// In the kind of a request or a reply: it has extras.
-inline constexpr uint16_t kExtrasBit = 0x8000;
-inline constexpr size_t kExtrasHeaderBytes = 8;
-// Of extras, encoded: metadata and the details of an error have half each. Told in the hello by a
-// side that takes extras.
-inline constexpr uint32_t kMaxExtrasBytes = 2 * kMaxMetadataBytes;
 
 enum class CallFrameKind : uint16_t {
   kRequest = 1,
@@ -108,6 +102,7 @@ struct ReplyHeader {
   uint32_t text_bytes = 0;
   bool not_run = false;  // errors only
   ByteSpan extras = {};  // in front of the text or the reply; empty: there are none
+  ByteSpan attachment = {};  // behind the reply; the same
 };
 
 // In the status of a reply.
@@ -130,14 +125,20 @@ constexpr Priority PriorityOf(uint16_t kind) {
   return static_cast<Priority>((kind & kPriorityBits) >> 12 ^ 1);
 }
 
+// How many windows a request of that kind has.
+constexpr uint32_t WindowsOf(uint16_t kind) { return kind >> 8 & 0xFu; }
+
 // The kind of a request with `windows` windows.
-constexpr uint16_t RequestKind(uint32_t windows, bool has_extras = false,
+// `beside`: kExtrasBit, kAttachmentBit.
+constexpr uint16_t RequestKind(uint32_t windows, uint32_t beside = 0,
                                Priority priority = Priority::kNormal) {
   return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kRequest) | windows << 8 |
-                               (has_extras ? kExtrasBit : 0u) | BitsOf(priority));
+                               beside | BitsOf(priority));
 }
-// Whether a frame that is not a plain reply is one with extras.
-constexpr uint16_t kReplyWithExtras = static_cast<uint16_t>(CallFrameKind::kReply) | kExtrasBit;
+// A reply, whatever it has beside its message.
+constexpr bool IsReplyKind(uint16_t kind) {
+  return (kind & ~(kExtrasBit | kAttachmentBit)) == static_cast<uint16_t>(CallFrameKind::kReply);
+}
 
 // A header in two words. REQUIRES (all Encode*): kCallHeaderBytes writable bytes at `to`.
 inline void EncodeCallHeader(CallId id, uint16_t number, uint16_t kind, uint32_t last,
@@ -152,20 +153,21 @@ inline void EncodeRequest(const RequestHeader& header, std::byte* to,
 }
 
 // Of a message to a one-way method, which is no call: it has no id.
-constexpr uint16_t OneWayKind(bool has_extras, Priority priority = Priority::kNormal) {
-  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kOneWay) |
-                               (has_extras ? kExtrasBit : 0u) | BitsOf(priority));
+constexpr uint16_t OneWayKind(uint32_t beside = 0, Priority priority = Priority::kNormal) {
+  return static_cast<uint16_t>(static_cast<uint32_t>(CallFrameKind::kOneWay) | beside |
+                               BitsOf(priority));
 }
 inline void EncodeOneWay(uint16_t method, uint32_t remaining_us, std::byte* to,
-                         uint16_t kind = OneWayKind(false)) {
+                         uint16_t kind = OneWayKind()) {
   EncodeCallHeader({}, method, kind, remaining_us, to);
 }
 
-inline void EncodeReply(const ReplyHeader& header, std::byte* to) {
+// `bits`: kExtrasBit, kAttachmentBit; what they stand for is written elsewhere (beside.h).
+inline void EncodeReply(const ReplyHeader& header, std::byte* to, uint16_t bits = 0) {
   const uint32_t status = header.status | (header.not_run ? kNotRunBit : 0u);
-  const auto kind = static_cast<uint16_t>(CallFrameKind::kReply);
-  EncodeCallHeader(header.id, static_cast<uint16_t>(status),
-                   header.extras.empty() ? kind : kReplyWithExtras, header.text_bytes, to);
+  const uint32_t kind = static_cast<uint32_t>(CallFrameKind::kReply) | bits;
+  EncodeCallHeader(header.id, static_cast<uint16_t>(status), static_cast<uint16_t>(kind),
+                   header.text_bytes, to);
 }
 
 // A frame that says nothing but its kind: kCancel or kReleased.
@@ -189,36 +191,6 @@ inline void EncodeWindow(const Window& window, std::byte* to) {
   StoreLe32(to + 28, 0);
 }
 
-// What extras of `bytes` take in a frame; of 0 bytes: nothing.
-constexpr size_t ExtrasBlockBytes(size_t bytes) {
-  return bytes == 0 ? 0 : kExtrasHeaderBytes + ((bytes + 7) & ~size_t{7});
-}
-
-// REQUIRES: 1..2^32-1 bytes; ExtrasBlockBytes() of them writable at `to`.
-inline void EncodeExtrasBlock(std::string_view extras, std::byte* to) {
-  StoreLe32(to, static_cast<uint32_t>(extras.size()));
-  StoreLe32(to + 4, 0);
-  std::memcpy(to + kExtrasHeaderBytes, extras.data(), extras.size());
-  std::byte* const end = to + kExtrasHeaderBytes + extras.size();
-  std::memset(end, 0, static_cast<size_t>(to + ExtrasBlockBytes(extras.size()) - end));
-}
-
-// Takes extras off the front of a body. False: there are none, or more than kMaxExtrasBytes, or
-// more than the body has; or what must be 0 is not.
-[[nodiscard]] inline bool DecodeExtrasBlock(ByteSpan* body, ByteSpan* extras) {
-  if (body->size() < kExtrasHeaderBytes) return false;
-  const uint32_t bytes = LoadLe32(body->data());
-  if (LoadLe32(body->data() + 4) != 0 || bytes == 0 || bytes > kMaxExtrasBytes) return false;
-  const size_t block_bytes = ExtrasBlockBytes(bytes);
-  if (block_bytes > body->size()) return false;
-  *extras = body->subspan(kExtrasHeaderBytes, bytes);
-  for (const std::byte zero : body->first(block_bytes).subspan(kExtrasHeaderBytes + bytes)) {
-    if (zero != std::byte{0}) return false;
-  }
-  *body = body->subspan(block_bytes);
-  return true;
-}
-
 // REQUIRES (all Decode*): CallFrameKindOf(frame) is that kind. `body` begins with the windows.
 inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   const std::byte* at = frame.data();
@@ -226,20 +198,15 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
   return {{LoadLe32(at), LoadLe32(at + 4)}, LoadLe16(at + 8), LoadLe32(at + 12)};
 }
 
-// False: it has an id, or its extras or its priority are none. A message without extras leaves
-// `extras` empty.
-[[nodiscard]] inline bool DecodeOneWay(ByteSpan frame, RequestHeader* header, ByteSpan* extras,
-                                       ByteSpan* body) {
+// False: it has an id, or its priority is none. `body` begins with what is beside the message.
+[[nodiscard]] inline bool DecodeOneWay(ByteSpan frame, RequestHeader* header, ByteSpan* body) {
   *header = DecodeRequest(frame, body);
-  *extras = {};
-  const uint16_t kind = CallFrameKindOf(frame);
-  if (header->id != CallId() || !HasPriority(kind)) return false;
-  return (kind & kExtrasBit) == 0 || DecodeExtrasBlock(body, extras);
+  return header->id == CallId() && HasPriority(CallFrameKindOf(frame));
 }
 
 // False: the text is longer than the frame or than kMaxStatusText, an OK reply has a text, an error
-// has bytes after its text, the code is none of absl::StatusCode, an OK call was not run, or the
-// extras are none.
+// has bytes after its text or an attachment, the code is none of absl::StatusCode, an OK call was
+// not run, or what is beside the reply makes no sense.
 [[nodiscard]] inline bool DecodeReply(ByteSpan frame, ReplyHeader* header, ByteSpan* body) {
   constexpr uint16_t kLastStatusCode = 16;  // UNAUTHENTICATED
   const std::byte* at = frame.data();
@@ -248,14 +215,15 @@ inline RequestHeader DecodeRequest(ByteSpan frame, ByteSpan* body) {
              static_cast<uint16_t>(status & ~kNotRunBit),
              LoadLe32(at + 12),
              (status & kNotRunBit) != 0,
+             {},
              {}};
   *body = frame.subspan(kCallHeaderBytes);
-  if (CallFrameKindOf(frame) == kReplyWithExtras && !DecodeExtrasBlock(body, &header->extras)) {
+  if (!DecodeBeside(CallFrameKindOf(frame), body, &header->extras, &header->attachment)) {
     return false;
   }
   if (header->status == 0) return header->text_bytes == 0 && !header->not_run;
   return header->status <= kLastStatusCode && header->text_bytes <= kMaxStatusText &&
-         header->text_bytes == body->size();
+         header->text_bytes == body->size() && header->attachment.empty();
 }
 
 // An OK reply, as it must be: DecodeReply() finds nothing wrong with it. Its body begins at

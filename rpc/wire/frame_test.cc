@@ -146,33 +146,29 @@ TEST(FrameTest, OneWayMessagesHaveNoId) {
   EncodeOneWay(/*method=*/7, /*remaining_us=*/9, frame.data());
   EXPECT_EQ(CallFrameKindOf(frame), 12);
   RequestHeader header;
-  ByteSpan extras;
   ByteSpan body;
-  ASSERT_TRUE(DecodeOneWay(frame, &header, &extras, &body));
+  ASSERT_TRUE(DecodeOneWay(frame, &header, &body));
   EXPECT_EQ(header.method, 7);
   EXPECT_EQ(header.remaining_us, 9u);
-  EXPECT_TRUE(extras.empty());
   EXPECT_EQ(body.size(), 3u);
   for (size_t at : {0, 3, 4, 7}) {
     Bytes changed = frame;
     changed[at] = std::byte{1};
-    EXPECT_FALSE(DecodeOneWay(changed, &header, &extras, &body)) << at;
+    EXPECT_FALSE(DecodeOneWay(changed, &header, &body)) << at;
   }
-  frame[11] = std::byte{0x80};
-  EXPECT_FALSE(DecodeOneWay(frame, &header, &extras, &body)) << "there are no extras";
   frame[11] = std::byte{0x20};
-  EXPECT_FALSE(DecodeOneWay(frame, &header, &extras, &body)) << "no priority";
+  EXPECT_FALSE(DecodeOneWay(frame, &header, &body)) << "no priority";
   frame[11] = std::byte{0x30};
-  EXPECT_TRUE(DecodeOneWay(frame, &header, &extras, &body));
+  EXPECT_TRUE(DecodeOneWay(frame, &header, &body));
 }
 
 TEST(FrameTest, PrioritiesAreBits12And13OfTheKind) {
-  EXPECT_EQ(RequestKind(2, /*has_extras=*/true, Priority::kNormal), 0x8201);
-  EXPECT_EQ(RequestKind(2, /*has_extras=*/true, Priority::kControl), 0x9201);
-  EXPECT_EQ(RequestKind(0, /*has_extras=*/false, Priority::kBackground), 0x3001);
-  EXPECT_EQ(OneWayKind(/*has_extras=*/false, Priority::kControl), 0x100C);
+  EXPECT_EQ(RequestKind(2, kExtrasBit, Priority::kNormal), 0x8201);
+  EXPECT_EQ(RequestKind(2, kExtrasBit, Priority::kControl), 0x9201);
+  EXPECT_EQ(RequestKind(0, 0, Priority::kBackground), 0x3001);
+  EXPECT_EQ(OneWayKind(0, Priority::kControl), 0x100C);
   for (Priority priority : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
-    const uint16_t kind = RequestKind(8, /*has_extras=*/true, priority);
+    const uint16_t kind = RequestKind(8, kExtrasBit | kAttachmentBit, priority);
     EXPECT_TRUE(HasPriority(kind));
     EXPECT_EQ(PriorityOf(kind), priority);
   }

@@ -109,6 +109,7 @@ class FramedConnection final : public Connection,
   void Abandon() override;
   void Flush() override { sender_.Flush(); }
   uint64_t first_unsent() const override { return sender_.first_unsent(); }
+  std::shared_ptr<const void> KeepMessage() override { return large_.KeepDelivered(); }
   void Close(std::string_view why) override;
   ConnectionStats stats() const override;
 

@@ -84,6 +84,8 @@ class LargeMessages final : private LargeSender::Host,
     return static_cast<uint32_t>(sender_.outstanding() + receiver_.outstanding());
   }
   void AdvanceReads() { receiver_.Advance(); }
+  // Inside Host::OnLargeMessage(); as LargeReceiver::KeepDelivered().
+  std::shared_ptr<const void> KeepDelivered() { return receiver_.KeepDelivered(); }
   // The link's domain has room for operations again.
   void OnSlotsFree();
 

@@ -26,7 +26,15 @@ LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
 }
 
 LargePool::~LargePool() {
-  WEFT_CHECK(in_use_bytes_ == 0);
+  ReleaseThoseBack();
+  WEFT_CHECK(in_use_bytes_ == lent_bytes_);
+  {
+    const std::lock_guard lock(lent_->mutex);
+    lent_->pool_gone = true;
+    // One may have come back meanwhile.
+    while (LargeBuffer* const buffer = lent_->back.PopFront()) Destroy(buffer);
+    for (LargeBuffer& buffer : lent_->out) buffer.local.reset();
+  }
   for (LargeBuffer*& first : kept_) {
     while (first != nullptr) Destroy(std::exchange(first, first->next));
   }
@@ -34,6 +42,7 @@ LargePool::~LargePool() {
 
 LargeBuffer* LargePool::Acquire(size_t bytes) {
   WEFT_DCHECK(bytes <= kLargestBytes);
+  ReleaseThoseBack();
   if (!claims_.empty()) return nullptr;
   return Take(ClassOf(bytes));
 }
@@ -68,12 +77,58 @@ void LargePool::Release(LargeBuffer* buffer) {
   while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();
 }
 
+// --- lending ------------------------------------------------------------------------------------
+
+std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
+  ReleaseThoseBack();
+  const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes);
+  if (lent_bytes_ + buffer->memory.size() > most) return nullptr;
+  lent_bytes_ += buffer->memory.size();
+  {
+    const std::lock_guard lock(lent_->mutex);
+    lent_->out.PushBack(buffer);
+  }
+  return std::shared_ptr<const void>(
+      buffer->memory.data(), [lent = lent_, buffer](const void*) { lent->TakeBack(buffer); });
+}
+
+void LargePool::Lent::TakeBack(LargeBuffer* buffer) {
+  const std::lock_guard lock(mutex);
+  out.Remove(buffer);
+  if (pool_gone) {
+    delete buffer;
+    return;
+  }
+  back.PushBack(buffer);
+  some_back.store(true, std::memory_order_release);
+}
+
+void LargePool::ReleaseThoseBack() {
+  if (!lent_->some_back.load(std::memory_order_acquire)) [[likely]]
+    return;
+  IntrusiveList<LargeBuffer, LentBufferTag> back;
+  {
+    const std::lock_guard lock(lent_->mutex);
+    back.SpliceBack(lent_->back);
+    lent_->some_back.store(false, std::memory_order_relaxed);
+  }
+  while (LargeBuffer* const buffer = back.PopFront()) {
+    lent_bytes_ -= buffer->memory.size();
+    Release(buffer);
+  }
+}
+
 void LargePool::CheckInvariants() const {
   size_t kept = 0;
   for (const LargeBuffer* buffer : kept_) {
     for (; buffer != nullptr; buffer = buffer->next) kept += buffer->memory.size();
   }
   WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
+  const std::lock_guard lock(lent_->mutex);
+  size_t lent = 0;
+  for (const LargeBuffer& buffer : lent_->out) lent += buffer.memory.size();
+  for (const LargeBuffer& buffer : lent_->back) lent += buffer.memory.size();
+  WEFT_CHECK(lent == lent_bytes_ && lent_bytes_ <= in_use_bytes_);
 }
 
 size_t LargePool::ClassOf(size_t bytes) {
@@ -132,7 +187,7 @@ void LargePool::Destroy(LargeBuffer* buffer) {
 void LargePool::ServeClaims() {
   while (LargeClaim* const claim = claims_.Front()) {
     LargeBuffer* const buffer = Take(ClassOf(claim->bytes_));
-    if (buffer == nullptr && in_use_bytes_ > 0) return;
+    if (buffer == nullptr && in_use_bytes_ > lent_bytes_) return;
     claims_.Remove(claim);
     claim->OnBuffer(buffer);
   }

@@ -8,18 +8,27 @@
 //   - a claim (AcquireOrWait) is served in the order of claims: the buffer is handed to it. So a
 //     claim for 64 MiB is not starved by a stream of small ones.
 //   - a watcher (Watch) is told once that something has been released, and tries again.
+// A buffer may also leave the engine's hands (Lend()): whoever has it may read it as long as they
+// like, on any thread, and it comes back by itself. At most half of the pool is lent, and never so
+// much that the largest message would not fit into the rest: so nobody here waits for what others
+// keep.
+//
 // Use one pool for sending and another for receiving: two peers that filled one pool each with
 // messages to each other could never receive them.
 //
-// Threads: one engine's. Lifetime: outlives its buffers' users; destroyed before the LinkDomain.
+// Threads: one engine's; what Lend() returns any.
+// Lifetime: outlives its buffers' users, but for those of lent ones; destroyed before the
+//   LinkDomain.
 // Errors: full is nullptr, never an abort. Free buffers are poisoned under AddressSanitizer.
-// Invariants: bytes in use + bytes kept <= limit_bytes.
+// Invariants: bytes in use + bytes kept <= limit_bytes. Lent bytes are in use.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -34,8 +43,11 @@ namespace weft {
 // Default bound of one pool: four of the largest messages at a time.
 inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
 
-// One buffer. The local registration, where the pool makes one, lives as long as the memory.
-struct LargeBuffer {
+struct LentBufferTag;
+
+// One buffer. The local registration, where the pool makes one, lives as long as the memory, but
+// for a lent one that outlives the pool.
+struct LargeBuffer : ListNode<LentBufferTag> {
   explicit LargeBuffer(MappedMemory mapped) : mapping(std::move(mapped)) {}
 
   const MappedMemory mapping;
@@ -101,14 +113,33 @@ class LargePool {
 
   void Release(LargeBuffer* buffer);
 
+  // The buffer stays as it is until the last copy of what is returned is gone, on whatever thread,
+  // and whether the pool is still there or not; then it is released. Null: too much is lent, and
+  // the buffer stays the caller's. REQUIRES: it is in use.
+  std::shared_ptr<const void> Lend(LargeBuffer* buffer);
+
   size_t in_use_bytes() const { return in_use_bytes_; }
   size_t kept_bytes() const { return kept_bytes_; }
+  // That have not come back, or are not yet seen to have.
+  size_t lent_bytes() const { return lent_bytes_; }
   void CheckInvariants() const;
 
  private:
   static constexpr size_t kClasses = 13;  // 16 KiB << 0..12 = 16 KiB..64 MiB
   static_assert(kSmallestBytes << (kClasses - 1) == kLargestBytes);
 
+  // Where lent buffers come back to.
+  struct Lent {
+    std::mutex mutex;  // of all but `some_back`
+    bool pool_gone = false;
+    IntrusiveList<LargeBuffer, LentBufferTag> out;
+    IntrusiveList<LargeBuffer, LentBufferTag> back;
+    std::atomic<bool> some_back{false};
+
+    void TakeBack(LargeBuffer* buffer);
+  };
+
+  void ReleaseThoseBack();
   static size_t ClassOf(size_t bytes);
   LargeBuffer* Take(size_t size_class);
   LargeBuffer* Make(size_t bytes);
@@ -121,6 +152,8 @@ class LargePool {
   MemoryArena arena_;
   size_t in_use_bytes_ = 0;
   size_t kept_bytes_ = 0;
+  size_t lent_bytes_ = 0;
+  const std::shared_ptr<Lent> lent_ = std::make_shared<Lent>();
   std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class
   IntrusiveList<LargeClaim, LargeClaimTag> claims_;
   IntrusiveList<LargeWatcher, LargeWatcherTag> watchers_;

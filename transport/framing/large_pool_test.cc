@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -98,6 +102,93 @@ TEST_F(LargePoolTest, WatchersAreToldOnce) {
   pool_.Release(first);
   pool_.Release(second);
   EXPECT_EQ(watcher.calls, 1);
+}
+
+// --- lending -------------------------------------------------------------------------------------
+
+class LentBuffersTest : public testing::Test {
+ protected:
+  static constexpr size_t kLimit = 256 * kMiB;
+  LentBuffersTest() : pool_(std::in_place, /*domain=*/nullptr, kLimit) {}
+
+  std::shared_ptr<const void> Lend(size_t bytes) {
+    LargeBuffer* const buffer = pool_->Acquire(bytes);
+    std::shared_ptr<const void> lent = pool_->Lend(buffer);
+    if (lent == nullptr) pool_->Release(buffer);
+    pool_->CheckInvariants();
+    return lent;
+  }
+
+  std::optional<LargePool> pool_;
+};
+
+TEST_F(LentBuffersTest, ALentBufferIsNobodyElsesUntilItIsBack) {
+  LargeBuffer* const buffer = pool_->Acquire(kMiB);
+  buffer->memory.front() = std::byte{7};
+  std::shared_ptr<const void> lent = pool_->Lend(buffer);
+  ASSERT_NE(lent, nullptr);
+  EXPECT_EQ(lent.get(), buffer->memory.data());
+  LargeBuffer* const other = pool_->Acquire(kMiB);
+  EXPECT_NE(other, buffer);
+  pool_->Release(other);
+  EXPECT_EQ(*static_cast<const std::byte*>(lent.get()), std::byte{7});
+
+  std::shared_ptr<const void> copy = lent;
+  lent.reset();
+  EXPECT_EQ(pool_->lent_bytes(), kMiB);
+  copy.reset();
+  LargeBuffer* const again = pool_->Acquire(kMiB);
+  EXPECT_TRUE(again == buffer || again == other);
+  EXPECT_EQ(pool_->lent_bytes(), 0u);
+  pool_->Release(again);
+  pool_->CheckInvariants();
+}
+
+TEST_F(LentBuffersTest, HalfOfThePoolIsLentAndNoMore) {
+  std::vector<std::shared_ptr<const void>> lent;
+  while (std::shared_ptr<const void> one = Lend(32 * kMiB)) lent.push_back(std::move(one));
+  EXPECT_EQ(lent.size(), 4u);
+  EXPECT_EQ(pool_->lent_bytes(), kLimit / 2);
+  LargeBuffer* const whole = pool_->Acquire(64 * kMiB);
+  ASSERT_NE(whole, nullptr) << "messages still fit";
+  pool_->Release(whole);
+  lent.pop_back();
+  EXPECT_NE(Lend(32 * kMiB), nullptr);
+}
+
+TEST(LargePoolLendTest, APoolOfOneMessageLendsNothing) {
+  LargePool pool(/*domain=*/nullptr, LargePool::kLargestBytes);
+  LargeBuffer* const buffer = pool.Acquire(1);
+  EXPECT_EQ(pool.Lend(buffer), nullptr);
+  pool.Release(buffer);
+}
+
+TEST_F(LentBuffersTest, ALentBufferOutlivesThePool) {
+  LargeBuffer* const buffer = pool_->Acquire(kMiB);
+  buffer->memory.back() = std::byte{9};
+  const std::byte* const last = &buffer->memory.back();
+  std::shared_ptr<const void> lent = pool_->Lend(buffer);
+  pool_.reset();
+  EXPECT_EQ(*last, std::byte{9});
+  lent.reset();
+}
+
+TEST_F(LentBuffersTest, BuffersComeBackFromOtherThreads) {
+  constexpr int kThreads = 2;
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([lent = Lend(16 << 10)]() mutable { lent.reset(); });
+    }
+    LargeBuffer* const own = pool_->Acquire(1);
+    pool_->Release(own);
+    for (std::thread& thread : threads) thread.join();
+  }
+  LargeBuffer* const last = pool_->Acquire(1);
+  EXPECT_EQ(pool_->lent_bytes(), 0u);
+  pool_->Release(last);
+  pool_->CheckInvariants();
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void LargeReceiver::PostReads() {
       incoming.buffer = pool.AcquireOrWait(incoming.offer.length, this);
       if (incoming.buffer == nullptr) {
         // Nobody would ever release what this claim waits for.
-        if (pool.in_use_bytes() == 0) pool.Withdraw(this), OnBuffer(nullptr);
+        if (pool.in_use_bytes() == pool.lent_bytes()) pool.Withdraw(this), OnBuffer(nullptr);
         return;
       }
     }
@@ -124,11 +124,20 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
 void LargeReceiver::Deliver() {
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
     Incoming& incoming = At(delivered_++);
+    delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length));
+    delivering_ = nullptr;
     ReturnBuffer(incoming);
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
+}
+
+std::shared_ptr<const void> LargeReceiver::KeepDelivered() {
+  if (delivering_ == nullptr || delivering_->buffer == nullptr) return nullptr;
+  std::shared_ptr<const void> kept = domain_->receive_pool().Lend(delivering_->buffer);
+  if (kept != nullptr) delivering_->buffer = nullptr;
+  return kept;
 }
 
 void LargeReceiver::ReturnBuffer(Incoming& incoming) {

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
@@ -55,6 +56,10 @@ class LargeReceiver : private LargeClaim {
 
   // False: out of order, too many, too large or empty: the peer broke the protocol.
   [[nodiscard]] bool OnOffer(const LargeOffer& offer);
+
+  // Inside Host::DeliverLarge(): the message stays where it is until the last copy of this is gone
+  // (LargePool::Lend()). Null: it cannot, or no message is being delivered.
+  std::shared_ptr<const void> KeepDelivered();
 
   // Delivers what has been read, claims buffers and posts reads, as far as it goes.
   void Advance();
@@ -107,6 +112,7 @@ class LargeReceiver : private LargeClaim {
   uint64_t reading_ = 0;
   uint64_t delivered_ = 0;
   uint64_t done_ = 0;
+  Incoming* delivering_ = nullptr;                // inside Host::DeliverLarge()
   std::array<Incoming, kLargeOutstanding> ring_;  // [id % kLargeOutstanding]
 };
 

@@ -1,7 +1,10 @@
 // Messages: whole, once, in order, of every size; limits; coalescing.
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "transport/testing/contract_test.h"
 
@@ -53,6 +56,46 @@ TEST_P(ContractTest, TheLargestMessageArrivesAndALargerOneIsRefused) {
   }
   const auto refused = client_.connection().Reserve(kMaxMessageBytes + 1);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+}
+
+TEST_P(ContractTest, ALargeMessageThatIsKeptStaysWhereItIs) {
+  Open();
+  const size_t bytes = client_.connection().eager_bytes() + 100'000;
+  constexpr uint64_t kMore = 40;
+  std::shared_ptr<const void> kept;
+  ByteSpan where;
+  bool kept_twice = false;
+  uint64_t others = 0;
+  server_end().on_message = [&](ByteSpan message) {
+    if (kept != nullptr) {
+      ++others;
+      return;
+    }
+    kept = server_end().connection().KeepMessage();
+    where = message;
+    kept_twice = server_end().connection().KeepMessage() != nullptr;
+  };
+  client_.Send(Pattern(0, bytes));
+  for (uint64_t i = 1; i <= kMore; ++i) client_.Send(Pattern(i, bytes));
+  ASSERT_TRUE(Run([&] { return others == kMore; }));
+  ASSERT_NE(kept, nullptr);
+  EXPECT_FALSE(kept_twice);
+  const std::vector<std::byte> expected = Pattern(0, bytes);
+  EXPECT_TRUE(std::ranges::equal(where, expected));
+  EXPECT_EQ(server_end().connection().KeepMessage(), nullptr) << "none is being delivered";
+  CloseClient();
+  EXPECT_TRUE(std::ranges::equal(where, expected));
+}
+
+TEST_P(ContractTest, ASmallMessageIsNotKept) {
+  Open();
+  std::optional<bool> kept;
+  server_end().on_message = [&](ByteSpan) {
+    kept = server_end().connection().KeepMessage() != nullptr;
+  };
+  client_.Send(Pattern(0, 100));
+  ASSERT_TRUE(Run([&] { return kept.has_value(); }));
+  EXPECT_FALSE(*kept);
 }
 
 TEST_P(ContractTest, MoreThanFitsIsRefusedAndTakenLaterAndNothingIsLost) {

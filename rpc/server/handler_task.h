@@ -1,0 +1,64 @@
+// A handler on its way through an executor.
+//
+// Threads: made on the engine's; runs, or is dropped, on the executor's. Lifetime: its call's.
+// Errors: none.
+// Invariants: the call is finished once: by the handler, or here.
+#pragma once
+
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "rpc/operation/executor.h"
+#include "rpc/server/dispatch.h"
+#include "rpc/server/server_call.h"
+#include "rpc/server/task_handlers.h"
+#include "rpc/wire/status_text.h"
+
+namespace weft {
+
+inline absl::Status ExpiredError() {
+  return NotRunError(absl::StatusCode::kDeadlineExceeded,
+                     "the call expired before its handler could run");
+}
+
+// Finishes the call also when it is dropped unrun.
+class HandlerTask {
+ public:
+  // `on_engine`: the executor is the engine.
+  HandlerTask(ServerCall* call, const MethodEntry* entry, bool on_engine)
+      : call_(call), entry_(entry), on_engine_(on_engine) {}
+  HandlerTask(HandlerTask&& other) noexcept
+      : call_(std::exchange(other.call_, nullptr)),
+        entry_(other.entry_),
+        on_engine_(other.on_engine_) {}
+  HandlerTask& operator=(HandlerTask&&) = delete;
+  ~HandlerTask() {
+    if (call_ == nullptr) return;
+    call_->Finish(
+        NotRunError(absl::StatusCode::kResourceExhausted,
+                    "the server's executor has no room for another call (not run, safe to retry)"));
+  }
+
+  void operator()() {
+    ServerCall& call = *std::exchange(call_, nullptr);
+    if (call.cancelled() || call.remaining_us() == 0) {
+      return call.Finish(ExpiredError());
+    }
+    const std::string_view service = entry_->service->weft_descriptor().full_name;
+    if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
+      return call.Finish(std::move(allowed));
+    }
+    Executor* const executor = on_engine_ ? nullptr : entry_->executor;
+    Executor* const outer = std::exchange(internal::StartingOn(), executor);
+    entry_->method->start(*entry_->service, call);
+    internal::StartingOn() = outer;
+  }
+
+ private:
+  ServerCall* call_;
+  const MethodEntry* entry_;
+  const bool on_engine_;
+};
+
+}  // namespace weft
