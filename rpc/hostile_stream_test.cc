@@ -77,7 +77,7 @@ TEST_F(HostileStreamClientTest, AStreamByHandIsServed) {
   ASSERT_TRUE(RunUntil([&] { return peer_.received.size() == 2; }));
   DataHeader data;
   ByteSpan message;
-  ASSERT_TRUE(DecodeData(peer_.received[0], &data, &message));
+  ASSERT_TRUE(DecodeData(peer_.received[0], /*to_opener=*/true, &data, &message));
   EXPECT_EQ(data.number, 0u);
   EXPECT_FALSE(data.last);
   Data reply;
@@ -122,6 +122,8 @@ TEST_F(HostileStreamClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
        {open, Message(id, 0), Message(id, 1), Message(id, 2), Message(id, 3), Message(id, 4)}},
       {"more bytes than credit", {open, Message(id, 0, big), Message(id, 1, big)}},
       {"a message behind the last", {open, Message(id, 0, "", 1), Message(id, 1)}},
+      {"a message for its own side", {open, ToOpener(Message(id, 0))}},
+      {"credit for its own side", {open, ToOpener(Credit(id, 1, 1))}},
       {"two lasts", {open, Last(id, 0), Last(id, 0)}},
       {"a last of too few", {open, Message(id, 0), Last(id, 0)}},
       {"a last of too many", {open, Last(id, 5)}},
@@ -327,7 +329,7 @@ class HostileStreamServerTest : public StreamTest {
     EXPECT_EQ(KindOf(acceptor_.peer.received[0]), StreamFrameKind::kOpen);
     return CallIdOf(acceptor_.peer.received[0]);
   }
-  void Send(const Bytes& frame) { acceptor_.peer.Send(frame); }
+  void Send(const Bytes& frame) { acceptor_.peer.Send(ToOpener(frame)); }
 
   RawAcceptor acceptor_;
   std::unique_ptr<Listener> listener_;
@@ -424,6 +426,7 @@ TEST_F(HostileStreamServerTest, MalformedFramesEndTheConnectionAndTheStreamOnce)
          return Frames{Message(id, 0), Message(id, 1), Message(id, 2)};
        }},
       {"far ahead", [](CallId id) { return Frames{Message(id, 2)}; }},
+      {"a message for its own side", [](CallId id) { return Frames{ToOpener(Message(id, 0))}; }},
       {"credit beyond the window", [](CallId id) { return Frames{Credit(id, 1, 0)}; }},
       {"an end of too many", [](CallId id) { return Frames{End(id, 0, 3)}; }},
       {"an end of too few",

@@ -68,7 +68,8 @@ class StreamClientTest : public StreamTest {
 TEST_F(StreamClientTest, AMessageThatCannotBeDecodedIsToldAlsoBehindTheEnd) {
   Begin();
   const CallId id = OpenTalk();
-  SendTogether(peer(), {Message(id, 0, "\xFF\xFF"), Message(id, 1, Encoded(7, 1)), End(id, 0, 2)});
+  SendTogether(peer(), {ToOpener(Message(id, 0, "\xFF\xFF")),
+                        ToOpener(Message(id, 1, Encoded(7, 1))), End(id, 0, 2)});
   network_.Settle();
   EXPECT_EQ(TryRead(*talk_), "end");
   EXPECT_EQ(TryRead(*talk_), "end") << "after its end";
@@ -99,7 +100,7 @@ TEST_F(StreamClientTest, AMessageLargerThanMaxReplyBytesFailsItsStream) {
   Data data;
   bool read = false;
   talk_->Read(&data, [&](bool ok) { read = ok; });
-  peer().Send(Message(id, 0, Encoded(7, 1'000'000)));
+  peer().Send(ToOpener(Message(id, 0, Encoded(7, 1'000'000))));
   network_.Settle();
   EXPECT_FALSE(read) << "a message of " << data.payload().size() << " bytes";
 }
@@ -115,7 +116,7 @@ TEST_F(StreamClientTest, MessagesAheadOfOneThatNeverComesAreBounded) {
   uint32_t sent = 0;
   while (sent < 20 * window && peer().connection != nullptr) {
     for (int i = 0; i < 10 && peer().connection != nullptr; ++i) {
-      peer().Send(Message(id, ++sent, ""));
+      peer().Send(ToOpener(Message(id, ++sent, "")));
     }
     network_.Settle();
     peer().received.clear();
@@ -394,7 +395,8 @@ TEST_F(StreamClientTest, AStreamThatIsDroppedDoesNotUseItsReply) {
     }).join();
     called = true;
   });
-  SendTogether(peer(), {Message(talk, 0, Encoded(1, 1)), Message(id, 0, Encoded(2, 100))});
+  SendTogether(peer(), {ToOpener(Message(talk, 0, Encoded(1, 1))),
+                        ToOpener(Message(id, 0, Encoded(2, 100)))});
   EXPECT_TRUE(RunUntil([&] { return called; }));
   network_.Settle();
 }

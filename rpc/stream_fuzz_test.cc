@@ -140,7 +140,7 @@ class StreamFuzzTest : public RpcTest {
         frame = Bytes(kCallHeaderBytes);
         EncodeCredit({id, static_cast<uint16_t>(random_.Uniform(2)),
                       static_cast<uint32_t>(random_.Uniform(50))},
-                     frame.data());
+                     /*to_opener=*/false, frame.data());
         break;
       default:
         frame = Message(id, number,

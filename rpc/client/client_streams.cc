@@ -178,7 +178,7 @@ const char* ClientStreams::OnFrame(ByteSpan frame) {
   ByteSpan message;
   switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
     case StreamFrameKind::kData: {
-      if (!DecodeData(frame, &data, &message) || data.last) {
+      if (!DecodeData(frame, /*to_opener=*/true, &data, &message) || data.last) {
         return "data of a stream whose fields disagree";
       }
       ClientStream* const stream = Find(data.id);
@@ -186,7 +186,8 @@ const char* ClientStreams::OnFrame(ByteSpan frame) {
                                : stream->stream_.OnData(data, message);
     }
     case StreamFrameKind::kCredit: {
-      if (!DecodeCredit(frame, &credit)) return "credit of a stream whose fields disagree";
+      if (!DecodeCredit(frame, /*to_opener=*/true, &credit))
+        return "credit of a stream whose fields disagree";
       ClientStream* const stream = Find(credit.id);
       return stream == nullptr ? "credit of a stream that is not open"
                                : stream->stream_.OnCredit(credit);

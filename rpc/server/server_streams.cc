@@ -80,12 +80,14 @@ const char* ServerStreams::OnFrame(ByteSpan frame) {
   const char* wrong = nullptr;
   switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
     case StreamFrameKind::kData: {
-      if (!DecodeData(frame, &data, &message)) return "data of a stream whose fields disagree";
+      if (!DecodeData(frame, /*to_opener=*/false, &data, &message))
+        return "data of a stream whose fields disagree";
       const CallSlots::Slot* const slot = Find(data.id, &wrong);
       return slot == nullptr ? wrong : slot->call->stream().OnData(data, message);
     }
     case StreamFrameKind::kCredit: {
-      if (!DecodeCredit(frame, &credit)) return "credit of a stream whose fields disagree";
+      if (!DecodeCredit(frame, /*to_opener=*/false, &credit))
+        return "credit of a stream whose fields disagree";
       const CallSlots::Slot* const slot = Find(credit.id, &wrong);
       return slot == nullptr ? wrong : slot->call->stream().OnCredit(credit);
     }

@@ -177,7 +177,7 @@ WEFT_INLINE std::byte* Stream::AppendData(size_t bytes, bool last) {
   const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return nullptr;
-  EncodeData(id_, last ? kLastMessage : 0, sent_++, frame.data);
+  EncodeData(id_, last ? kLastMessage : 0, sent_++, /*to_opener=*/!is_client_, frame.data);
   --may_send_.messages;
   may_send_.bytes -= static_cast<int64_t>(bytes);
   if (last) send_ = Send::kDone;
@@ -321,7 +321,7 @@ bool Stream::SendWaiting() {
 bool Stream::SendLast() {
   const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes);
   if (frame.data == nullptr) return false;
-  EncodeData(id_, kLastMessage | kNoMessage, sent_, frame.data);
+  EncodeData(id_, kLastMessage | kNoMessage, sent_, /*to_opener=*/!is_client_, frame.data);
   send_ = Send::kDone;
   last_owed_ = false;
   return true;
@@ -332,7 +332,7 @@ bool Stream::SendCredit() {
   if (frame.data == nullptr) return false;
   EncodeCredit(
       {id_, static_cast<uint16_t>(unreturned_.messages), static_cast<uint32_t>(unreturned_.bytes)},
-      frame.data);
+      /*to_opener=*/!is_client_, frame.data);
   may_receive_.messages += unreturned_.messages;
   may_receive_.bytes += unreturned_.bytes;
   unreturned_ = {};

@@ -109,10 +109,13 @@ class End final : public StreamOwner {
     DataHeader data;
     ByteSpan message;
     CreditHeader credit;
-    if (CallFrameKindOf(frame) == static_cast<uint16_t>(StreamFrameKind::kData)) {
-      return DecodeData(frame, &data, &message) ? stream.OnData(data, message) : "malformed";
+    const uint16_t kind = CallFrameKindOf(frame);
+    const bool to_opener = (kind & kToOpenerBit) != 0;
+    if (kind == TwoWayKind(StreamFrameKind::kData, to_opener)) {
+      return DecodeData(frame, to_opener, &data, &message) ? stream.OnData(data, message)
+                                                           : "malformed";
     }
-    return DecodeCredit(frame, &credit) ? stream.OnCredit(credit) : "malformed";
+    return DecodeCredit(frame, to_opener, &credit) ? stream.OnCredit(credit) : "malformed";
   }
 
   std::optional<std::string> TryRead() {
@@ -139,7 +142,7 @@ class End final : public StreamOwner {
 Bytes Data(uint32_t number, size_t bytes, uint16_t flags = 0) {
   const std::string body = (flags & kNoMessage) != 0 ? "" : MessageOf(bytes).SerializeAsString();
   Bytes frame(kCallHeaderBytes + body.size());
-  EncodeData(kId, flags, number, frame.data());
+  EncodeData(kId, flags, number, /*to_opener=*/false, frame.data());
   std::copy_n(reinterpret_cast<const std::byte*>(body.data()), body.size(),
               frame.begin() + kCallHeaderBytes);
   return frame;
@@ -147,7 +150,7 @@ Bytes Data(uint32_t number, size_t bytes, uint16_t flags = 0) {
 
 Bytes Credit(uint16_t messages, uint32_t bytes) {
   Bytes frame(kCallHeaderBytes);
-  EncodeCredit({kId, messages, bytes}, frame.data());
+  EncodeCredit({kId, messages, bytes}, /*to_opener=*/false, frame.data());
   return frame;
 }
 

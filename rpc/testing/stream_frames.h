@@ -30,7 +30,7 @@ inline Bytes Open(CallId id, uint16_t method, const std::string& extras = "", bo
 }
 inline Bytes Message(CallId id, uint32_t number, const std::string& body = "", uint16_t flags = 0) {
   Bytes frame(kCallHeaderBytes + body.size());
-  EncodeData(id, flags, number, frame.data());
+  EncodeData(id, flags, number, /*to_opener=*/false, frame.data());
   std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
   return frame;
 }
@@ -39,7 +39,16 @@ inline Bytes Last(CallId id, uint32_t messages) {
 }
 inline Bytes Credit(CallId id, uint16_t messages, uint32_t bytes) {
   Bytes frame(kCallHeaderBytes);
-  EncodeCredit({id, messages, bytes}, frame.data());
+  EncodeCredit({id, messages, bytes}, /*to_opener=*/false, frame.data());
+  return frame;
+}
+// Data or credit as a server sends it; other frames as they are.
+inline Bytes ToOpener(Bytes frame) {
+  const uint16_t kind = CallFrameKindOf(frame);
+  const auto low = static_cast<StreamFrameKind>(kind & 0xFF);
+  if (low == StreamFrameKind::kData || low == StreamFrameKind::kCredit) {
+    StoreLe16(frame.data() + 10, kind ^ kToOpenerBit);
+  }
   return frame;
 }
 inline Bytes End(CallId id, uint16_t status, uint32_t messages, const std::string& text = "",

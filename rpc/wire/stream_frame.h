@@ -10,7 +10,9 @@
 //
 // `slot` and `generation` name a stream on its connection; they are apart from those of calls. The
 // highest bit of `kind` is set in an open or an end that has extras; bit 8 in an open behind which
-// nothing comes until there is credit; bits 12 and 13 are the priority of an open (frame.h). docs/wire_format.md says what each side must check.
+// nothing comes until there is credit, and in data and credit of the server: they go to who has
+// opened the stream; bits 12 and 13 are the priority of an open (frame.h). docs/wire_format.md says
+// what each side must check.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
@@ -29,6 +31,10 @@ enum class StreamFrameKind : uint16_t { kOpen = 5, kData = 6, kCredit = 7, kEnd 
 // In the kind of an open: it is larger than what is sent eagerly, so small frames could overtake
 // it. The client sends nothing more until it has credit, and has none when the stream begins.
 inline constexpr uint16_t kOpenWaitsBit = 0x0100;
+
+// In the kind of data and credit: the receiver has opened the stream. Between peers both sides open
+// streams, and the slots of both have the same numbers.
+inline constexpr uint16_t kToOpenerBit = 0x0100;
 
 // In the `a` of data: nothing comes behind it; there is no message in it (only with the former).
 inline constexpr uint16_t kLastMessage = 1;
@@ -120,13 +126,18 @@ inline void EncodeOpen(const OpenHeader& header, std::byte* to) {
   }
 }
 
-// The header only: the message follows it.
-inline void EncodeData(CallId id, uint16_t flags, uint32_t number, std::byte* to) {
-  EncodeCallHeader(id, flags, static_cast<uint16_t>(StreamFrameKind::kData), number, to);
+// The kind of data and credit.
+constexpr uint16_t TwoWayKind(StreamFrameKind kind, bool to_opener) {
+  return static_cast<uint16_t>(static_cast<uint32_t>(kind) | (to_opener ? kToOpenerBit : 0u));
 }
 
-inline void EncodeCredit(const CreditHeader& header, std::byte* to) {
-  EncodeCallHeader(header.id, header.messages, static_cast<uint16_t>(StreamFrameKind::kCredit),
+// The header only: the message follows it.
+inline void EncodeData(CallId id, uint16_t flags, uint32_t number, bool to_opener, std::byte* to) {
+  EncodeCallHeader(id, flags, TwoWayKind(StreamFrameKind::kData, to_opener), number, to);
+}
+
+inline void EncodeCredit(const CreditHeader& header, bool to_opener, std::byte* to) {
+  EncodeCallHeader(header.id, header.messages, TwoWayKind(StreamFrameKind::kCredit, to_opener),
                    header.bytes, to);
 }
 
@@ -159,21 +170,23 @@ inline void EncodeStreamCancel(CallId id, std::byte* to) {
 // False: it is no open, its extras or its priority are none, or it has more bytes than they.
 [[nodiscard]] bool DecodeOpen(ByteSpan frame, OpenHeader* header);
 
-// False: there are flags beside the two, one that has no message is not the last or has bytes.
-[[nodiscard]] inline bool DecodeData(ByteSpan frame, DataHeader* header, ByteSpan* message) {
+// False: there are flags beside the two, one that has no message is not the last or has bytes, or
+// it is for the other side of a stream than `to_opener` says.
+[[nodiscard]] inline bool DecodeData(ByteSpan frame, bool to_opener, DataHeader* header,
+                                     ByteSpan* message) {
   const uint16_t flags = LoadLe16(frame.data() + 8);
   *header = {CallIdOf(frame), (flags & kLastMessage) != 0, (flags & kNoMessage) == 0,
              LoadLe32(frame.data() + 12)};
   *message = frame.subspan(kCallHeaderBytes);
-  if (CallFrameKindOf(frame) != static_cast<uint16_t>(StreamFrameKind::kData)) return false;
+  if (CallFrameKindOf(frame) != TwoWayKind(StreamFrameKind::kData, to_opener)) return false;
   if (header->has_message) return flags <= kLastMessage;
   return flags == (kLastMessage | kNoMessage) && message->empty();
 }
 
-// False: it gives nothing, or has a body.
-[[nodiscard]] inline bool DecodeCredit(ByteSpan frame, CreditHeader* header) {
+// False: it gives nothing, has a body, or is for the other side.
+[[nodiscard]] inline bool DecodeCredit(ByteSpan frame, bool to_opener, CreditHeader* header) {
   *header = {CallIdOf(frame), LoadLe16(frame.data() + 8), LoadLe32(frame.data() + 12)};
-  return CallFrameKindOf(frame) == static_cast<uint16_t>(StreamFrameKind::kCredit) &&
+  return CallFrameKindOf(frame) == TwoWayKind(StreamFrameKind::kCredit, to_opener) &&
          frame.size() == kCallHeaderBytes && (header->messages != 0 || header->bytes != 0);
 }
 

@@ -30,17 +30,17 @@ Bytes Open(std::string_view extras, bool waits = false) {
   return frame;
 }
 
-Bytes Data(uint16_t flags, std::string_view message) {
+Bytes Data(uint16_t flags, std::string_view message, bool to_opener = false) {
   Bytes frame(kCallHeaderBytes + message.size());
-  EncodeData(kId, flags, 0x31323334, frame.data());
+  EncodeData(kId, flags, 0x31323334, to_opener, frame.data());
   std::copy_n(reinterpret_cast<const std::byte*>(message.data()), message.size(),
               frame.begin() + kCallHeaderBytes);
   return frame;
 }
 
-Bytes Credit(uint16_t messages, uint32_t bytes) {
+Bytes Credit(uint16_t messages, uint32_t bytes, bool to_opener = false) {
   Bytes frame(kCallHeaderBytes);
-  EncodeCredit({kId, messages, bytes}, frame.data());
+  EncodeCredit({kId, messages, bytes}, to_opener, frame.data());
   return frame;
 }
 
@@ -70,9 +70,9 @@ bool Decodes(const Bytes& frame) {
     case StreamFrameKind::kOpen:
       return DecodeOpen(frame, &open);
     case StreamFrameKind::kData:
-      return DecodeData(frame, &data, &message);
+      return DecodeData(frame, /*to_opener=*/false, &data, &message);
     case StreamFrameKind::kCredit:
-      return DecodeCredit(frame, &credit);
+      return DecodeCredit(frame, /*to_opener=*/false, &credit);
     case StreamFrameKind::kEnd:
       return DecodeEnd(frame, &end);
     case StreamFrameKind::kCancel:
@@ -123,6 +123,17 @@ TEST(StreamFrameTest, FramesHaveTheirBytes) {
             "2221"
             "0700"
             "34333231");
+  EXPECT_EQ(Hex(Data(0, "xy", /*to_opener=*/true)),
+            "0403020114131211"
+            "0000"
+            "0601"
+            "34333231"
+            "7879");
+  EXPECT_EQ(Hex(Credit(0x2122, 0x31323334, /*to_opener=*/true)),
+            "0403020114131211"
+            "2221"
+            "0701"
+            "34333231");
   EXPECT_EQ(Hex(End(0, "", "")),
             "0403020114131211"
             "0000"
@@ -168,7 +179,7 @@ TEST(StreamFrameTest, WhatIsEncodedIsDecoded) {
   DataHeader data;
   ByteSpan message;
   const Bytes frame = Data(kLastMessage, "hello");
-  ASSERT_TRUE(DecodeData(frame, &data, &message));
+  ASSERT_TRUE(DecodeData(frame, /*to_opener=*/false, &data, &message));
   EXPECT_EQ(data.id, kId);
   EXPECT_TRUE(data.last);
   EXPECT_TRUE(data.has_message);
@@ -176,7 +187,7 @@ TEST(StreamFrameTest, WhatIsEncodedIsDecoded) {
   EXPECT_EQ(AsStringView(message), "hello");
 
   CreditHeader credit;
-  ASSERT_TRUE(DecodeCredit(Credit(7, 9), &credit));
+  ASSERT_TRUE(DecodeCredit(Credit(7, 9), /*to_opener=*/false, &credit));
   EXPECT_EQ(credit.messages, 7);
   EXPECT_EQ(credit.bytes, 9u);
 
