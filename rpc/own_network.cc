@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
   engine_options.spin_ns = options.spin_ns;
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
   EngineCore& engine = CoreOf(*own_engine);
-  return Make(std::move(own_engine), engine, address, options);
+  return Make(std::move(own_engine), engine, address, options, /*session=*/nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {

@@ -78,6 +78,7 @@ class Channel;
 class ChannelWatch;
 class Engine;
 class EngineCore;
+class PeerSession;
 struct LayoutCall;
 struct ServiceDescriptor;
 enum class ChannelState : uint8_t;
@@ -155,6 +156,9 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // FAILED_PRECONDITION.
   static absl::StatusOr<std::unique_ptr<Channel>> Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options = {});
+  // To a peer (Server::OpenPeer()), on the engine of `session`, which outlives it.
+  static absl::StatusOr<std::unique_ptr<Channel>> Open(PeerSession& session,
+                                                       const ChannelOptions& options);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -224,11 +228,12 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
 
   Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
-          const ChannelOptions& options);
+          const ChannelOptions& options, PeerSession* session);
   static absl::StatusOr<std::unique_ptr<Channel>> Make(std::unique_ptr<Engine> own_engine,
                                                        EngineCore& engine,
                                                        const std::string& address,
-                                                       const ChannelOptions& options);
+                                                       const ChannelOptions& options,
+                                                       PeerSession* session);
 
   absl::Status ConnectAtOnce();
   // What a call sends and where its reply goes: `Bodies` is MessageCall, LayoutCall or OneWayCall.

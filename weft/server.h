@@ -38,17 +38,22 @@ namespace weft {
 
 class Buffer;
 class BufferPool;
+class Channel;
 class Engine;
 class EngineCore;
 class ExportedMemory;
 class ServerCore;
 class ServerInterceptor;
 class Service;
+struct ChannelOptions;
 struct ExportOptions;
 
 struct ServerOptions {
   // Behaviour.
   std::string name = {};  // told to clients, stands in their errors; may be empty
+  // Of a server with peers (OpenPeer()): 1 to 128 printable ASCII characters without blanks, and no
+  // other server's. It is told, and not proved. Empty: the server has none, and takes none.
+  std::string peer_id = {};
   // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
   // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
   // an executor, or have to be asynchronous.
@@ -94,6 +99,7 @@ struct ServerStats {
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now
   uint64_t running_bytes = 0;    // their encoded requests, and messages of streams, unread
+  uint32_t peers = 0;            // sessions that are open now
 };
 
 class Server {
@@ -107,7 +113,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Adds a service; `executor` overrides the server's. Before the first Listen().
+  // Adds a service; `executor` overrides the server's. Before the first Listen() or OpenPeer().
   // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
@@ -120,6 +126,22 @@ class Server {
   // mean every interface of this host: clients need its name, or an address of one interface.
   // Empty before Listen().
   std::string address() const;
+
+  // A channel to another server, for calls both ways: there is one connection for the calls of this
+  // server to that one and for those of that one to this, however many of both dial, and it is
+  // there as long as this channel is: either side connects again after a loss, with the channel's
+  // back-off. It is on this server's engine, and never waits: connect_at_once means nothing, and
+  // Channel::WatchState() tells when the peer is there. `address`: where it listens; empty: this
+  // side does not dial it, and waits. A peer that this server has not opened is served as well.
+  //
+  // Destroying the channel ends this side's calls; the connection stays for those of the peer,
+  // unless calls of this side had lent it memory. REQUIRES: the channel is destroyed before the
+  // server. Shutdown() lets its calls end within the grace.
+  // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's.
+  // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
+  absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,
+                                                    const std::string& address,
+                                                    const ChannelOptions& options);
 
   // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
   void Wait();

@@ -96,29 +96,42 @@ std::string_view RecordOf(const LayoutCall& bodies) {
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options) {
-  return Make(nullptr, CoreOf(engine), address, options);
+  return Make(nullptr, CoreOf(engine), address, options, /*session=*/nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(PeerSession& session,
+                                                       const ChannelOptions& options) {
+  // For errors and logs; the session knows where to dial.
+  const std::string at = session.address().empty() ? "" : StrCat(" (", session.address(), ")");
+  ChannelOptions without_waiting = options;
+  without_waiting.connect_at_once = false;
+  return Make(nullptr, session.engine(), StrCat("peer ", session.id(), at), without_waiting,
+              &session);
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
                                                        EngineCore& engine,
                                                        const std::string& address,
-                                                       const ChannelOptions& options) {
+                                                       const ChannelOptions& options,
+                                                       PeerSession* session) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   if (options.connect_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "Channel::Open would wait inside a callback of its own engine: set "
         "ChannelOptions::connect_at_once to false");
   }
-  std::unique_ptr<Channel> channel(new Channel(std::move(own_engine), engine, address, options));
+  std::unique_ptr<Channel> channel(
+      new Channel(std::move(own_engine), engine, address, options, session));
+  if (session != nullptr) RunOnEngine(engine, [&] { channel->client_->JoinSession(); });
   if (options.connect_at_once) WEFT_RETURN_IF_ERROR(channel->ConnectAtOnce());
   return channel;
 }
 
 Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
-                 const ChannelOptions& options)
+                 const ChannelOptions& options, PeerSession* session)
     : own_engine_(std::move(own_engine)),
       engine_(engine),
-      client_(new ClientConnection(engine, address, options)),
+      client_(new ClientConnection(engine, address, options, session)),
       default_timeout_us_(options.default_timeout_us),
       takes_long_way_(!options.interceptors.empty() || options.retry.max_attempts > 1),
       address_(address),

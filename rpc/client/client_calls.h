@@ -101,6 +101,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Ends everything with CANCELLED. Afterwards only ReclaimAll(), when the connection is gone.
   void Shutdown(const absl::Status& gone);
   void ReclaimAll(Connection& connection) { lent_.ReclaimAll(connection); }
+  // Memory of calls is with the server, or not reclaimed yet.
+  bool has_lent() const { return !lent_.empty(); }
 
   // There has been a reply since Open().
   bool answered() const { return answered_; }

@@ -12,34 +12,15 @@
 #include "weft/status.h"
 
 namespace weft {
-namespace {
-
-std::string Hello(const ChannelOptions& options, const EngineCore& engine) {
-  rpc::ClientHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(options.max_outstanding_calls);
-  hello.set_control_calls(kControlCalls);
-  hello.set_max_reply_bytes(options.max_reply_bytes);
-  hello.set_max_windows(kMaxWindows);
-  hello.set_max_extras_bytes(kMaxExtrasBytes);
-  hello.set_max_streams(options.max_streams);
-  hello.set_stream_window_messages(options.stream_window_messages);
-  hello.set_stream_window_bytes(options.stream_window_bytes);
-  hello.set_takes_goaway(true);
-  hello.set_takes_attachments(true);
-  hello.set_drives_itself(engine.drives_itself());
-  return hello.SerializeAsString();
-}
-
-}  // namespace
 
 ClientConnection::ClientConnection(EngineCore& engine, const std::string& address,
-                                   const ChannelOptions& options)
+                                   const ChannelOptions& options, PeerSession* session)
     : backoff_(options.min_backoff_us, options.max_backoff_us,
                engine.clock().NowNs() ^ std::hash<std::string>()(address)),
       engine_(engine),
       address_(address),
       options_(options),
+      session_(session),
       calls_(this, engine_, address_, options_),
       events_(calls_, engine_, address_) {}
 
@@ -84,17 +65,46 @@ void ClientConnection::Report(const absl::Status& connected) {
   if (Function<void(absl::Status)> done = std::exchange(on_connected_, nullptr)) done(connected);
 }
 
-void ClientConnection::BeginAttempt() {
-  Enter(State::kConnecting);
-  wanted_ = false;
-  close_reason_ = absl::OkStatus();
+std::string ClientConnection::EncodeHello() const {
+  rpc::ClientHello hello;
+  hello.set_protocol(kRpcProtocolVersion);
+  hello.set_max_outstanding_calls(options_.max_outstanding_calls);
+  hello.set_max_reply_bytes(options_.max_reply_bytes);
+  hello.set_max_windows(kMaxWindows);
+  hello.set_max_extras_bytes(kMaxExtrasBytes);
+  hello.set_max_streams(options_.max_streams);
+  hello.set_stream_window_messages(options_.stream_window_messages);
+  hello.set_stream_window_bytes(options_.stream_window_bytes);
+  hello.set_control_calls(kControlCalls);
+  hello.set_takes_goaway(true);
+  hello.set_takes_attachments(true);
+  hello.set_drives_itself(engine_.drives_itself());
+  return hello.SerializeAsString();
+}
+
+absl::StatusOr<Connection*> ClientConnection::Dial() {
+  if (session_ != nullptr) return session_->Connect(options_.link);
   ConnectOptions options;
   options.link = options_.link;
-  options.hello = Hello(options_, engine_);
-  absl::StatusOr<Connection*> connection =
-      engine_.transport().Connect(address_, options, calls_.handler());
+  options.hello = EncodeHello();
+  return engine_.transport().Connect(address_, options, calls_.handler());
+}
+
+void ClientConnection::BeginAttempt() {
+  if (state_ != State::kConnecting) Enter(State::kConnecting);
+  wanted_ = false;
+  close_reason_ = absl::OkStatus();
+  absl::StatusOr<Connection*> connection = Dial();
   if (!connection.ok()) return AttemptFailed(connection.status());
   connection_ = *connection;
+}
+
+void ClientConnection::TakeConnection(Connection& connection) {
+  engine_.timers().Cancel(this);
+  wanted_ = false;
+  close_reason_ = absl::OkStatus();
+  connection_ = &connection;
+  if (state_ != State::kConnecting) Enter(State::kConnecting);
 }
 
 void ClientConnection::OnOpen(Connection& connection) {
@@ -105,6 +115,8 @@ void ClientConnection::OnOpen(Connection& connection) {
     close_reason_ = std::move(agreed);
     return;
   }
+  gave_way_ = false;
+  opened_ns_ = engine_.clock().NowNs();
   Enter(State::kOpen);
   ++connects_;
   Report(absl::OkStatus());
@@ -114,7 +126,9 @@ void ClientConnection::OnOpen(Connection& connection) {
 
 absl::Status ClientConnection::OpenCalls(Connection& connection) {
   rpc::ServerHello hello;
-  if (!hello.ParseFromString(connection.peer_hello())) {
+  if (session_ != nullptr) {
+    WEFT_RETURN_IF_ERROR(session_->ReadHello(connection, &hello));
+  } else if (!hello.ParseFromString(connection.peer_hello())) {
     return absl::FailedPreconditionError(
         "what listens there is not a Weft server: its hello "
         "cannot be decoded");
@@ -142,13 +156,18 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   }
   if (!connection.candidates().empty()) explanation_ = ExplainPaths(connection.candidates());
   const absl::Status reason = close_reason_.ok() ? why : close_reason_;
-  if (state_ == State::kConnecting) return AttemptFailed(reason);
+  if (state_ == State::kConnecting) return GiveWay(reason) ? void() : AttemptFailed(reason);
 
   const bool left = state_ == State::kLeaving;
   engine_.timers().Cancel(this);
   last_failure_ = reason;
-  // A server that drops connections before it ever answers is no better than none.
-  if (calls_.answered()) backoff_.OnAnswer();
+  // A server that drops connections before it ever answers is no better than none. (A peer may have
+  // nothing to answer.)
+  const uint64_t lasted_ns = engine_.clock().NowNs() - opened_ns_;
+  if (calls_.answered() ||
+      (session_ != nullptr && lasted_ns > options_.max_backoff_us * kNsPerUs)) {
+    backoff_.OnAnswer();
+  }
   if (!left || !calls_.answered()) backoff_.OnFailure();
   if (backoff_.failures() > 1) {
     Pause();
@@ -162,7 +181,16 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   if (state_ == State::kIdle && SomeoneWaits()) BeginAttempt();
 }
 
+// The peer has refused this attempt because its own is under way. Once: that one may never come.
+bool ClientConnection::GiveWay(const absl::Status& why) {
+  if (session_ == nullptr || !absl::IsAborted(why) || std::exchange(gave_way_, true)) return false;
+  backoff_.OnFailure();
+  engine_.timers().Schedule(this, engine_.clock().NowNs() + backoff_.NextPauseUs() * kNsPerUs);
+  return true;
+}
+
 void ClientConnection::AttemptFailed(const absl::Status& why) {
+  gave_way_ = false;
   last_failure_ = why;
   ++connect_failures_;
   backoff_.OnFailure();
@@ -186,6 +214,7 @@ void ClientConnection::OnTimer() {
     if (close_reason_.ok()) calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
     return;
   }
+  if (state_ == State::kConnecting) return BeginAttempt();  // it has given way
   Enter(State::kIdle);
   if (SomeoneWaits()) BeginAttempt();
 }
@@ -216,6 +245,7 @@ void ClientConnection::EndIfLeft() {
   for (const ConnectionWatcher& watcher : watchers_) {
     if (watcher.IsBusy()) return;
   }
+  if (session_ != nullptr) return session_->EndCalls();
   EndConnection(absl::UnavailableError("the server was about to shut down"),
                 "the client has left, as it was asked to");
 }
@@ -237,9 +267,11 @@ void ClientConnection::Shutdown() {
   Report(gone);
   events_.Shutdown(gone);
   calls_.Shutdown(gone);
+  // What was lent stays with the connection.
+  if (session_ != nullptr) session_->Leave(/*at_once=*/calls_.has_lent());
   if (connection_ == nullptr) {
     delete this;
-  } else {
+  } else if (session_ == nullptr) {
     connection_->Close("the client has closed its channel");
   }
 }

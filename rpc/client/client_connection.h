@@ -13,6 +13,11 @@
 //
 // Programs see them as ChannelState (channel_watch.h).
 //
+// A channel to a peer (rpc/peer/peer_session.h) wants a connection all the time. Its session makes
+// attempts for it, and may have a connection that the peer has dialed; the connection stays for the
+// peer's calls when this side has left it. Of two attempts at the same time the peer may refuse
+// this one: then this side waits a while for the other, still kConnecting.
+//
 // What is here is the life of the connection: attempts, pauses, loss. The way of a call is in
 // client_calls.h.
 //
@@ -37,16 +42,23 @@
 #include "rpc/client/channel_events.h"
 #include "rpc/client/client_calls.h"
 #include "rpc/client/connection_watcher.h"
+#include "rpc/peer/peer_session.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 
 namespace weft {
 
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
+                                                        private PeerSession::Caller,
                                                         private Timer,
                                                         public InHugePageArena {
  public:
-  ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options);
+  // `session`: of a channel to a peer; outlives it, until Shutdown(). Null: it dials `address`.
+  ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options,
+                   PeerSession* session = nullptr);
+
+  // It joins its session. REQUIRES: it has one.
+  void JoinSession() { session_->Join(this); }
 
   ClientCalls& calls() { return calls_; }
   ChannelEvents& events() { return events_; }
@@ -65,7 +77,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // Null: there is none now.
   Connection* open_connection() { return state_ == State::kOpen ? connection_ : nullptr; }
   // Starts to connect, if there is no connection and no attempt. Watchers hear, also inside.
-  void WantConnection();
+  void WantConnection() override;
   // A watcher is not busy any more: ends a connection that is being left if nothing else is.
   void EndIfLeft();
   // The peer is of use: the next loss of the connection is the first one again.
@@ -96,6 +108,12 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   ~ClientConnection() override;
 
+  // PeerSession::Caller.
+  ConnectionHandler* calling_half() override { return calls_.handler(); }
+  std::string EncodeHello() const override;
+  void TakeConnection(Connection& connection) override;
+  bool has_calls() const override { return is_open() && !calls_.none_under_way(); }
+
   // ClientCalls::Host.
   void OnOpen(Connection& connection) override;
   void OnWritable() override;
@@ -104,27 +122,35 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void OnGoaway(bool has_none) override;
   void OnCallsLeft() override { EndIfLeft(); }
   void OnRoom() override { events_.OnRoom(); }
-  // Timer: the pause between attempts is over, or (kLeaving) what waits is to end.
+  // Timer: the pause between attempts is over, or (kLeaving) what waits is to end, or (kConnecting)
+  // the peer's attempt has not come.
   void OnTimer() override;
 
   // Calls can be sent, or were sent.
   bool is_open() const { return state_ == State::kOpen || state_ == State::kLeaving; }
-  bool SomeoneWaits() const { return calls_.some_wait() || on_connected_ || wanted_; }
+  bool SomeoneWaits() const {
+    return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_;
+  }
+  absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
   absl::Status OpenCalls(Connection& connection);
   void AttemptFailed(const absl::Status& why);
+  bool GiveWay(const absl::Status& why);
   void Pause();
   void Report(const absl::Status& connected);
 
   State state_ = State::kIdle;
   bool wanted_ = false;               // kPausing, kLeaving: a watcher waits for the next attempt
   bool has_none_ = false;             // kLeaving: Host::OnGoaway()'s
+  bool gave_way_ = false;             // kConnecting: the last attempt, to the peer's
   Connection* connection_ = nullptr;  // kConnecting, kOpen, kLeaving; kEnded until OnClosed
+  uint64_t opened_ns_ = 0;            // kOpen, kLeaving: since then
   Backoff backoff_;
   // Constant after construction:
   EngineCore& engine_;
   const std::string address_;
   const ChannelOptions options_;
+  PeerSession* const session_;  // null: it is no channel to a peer
 
   ClientCalls calls_;
   ChannelEvents events_;

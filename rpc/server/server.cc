@@ -5,6 +5,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/server_core.h"
+#include "rpc/wire/peer_frame.h"
 #include "rpc/wire/stream_frame.h"
 
 namespace weft {
@@ -21,6 +22,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
     return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
                                              options.max_outstanding_calls, "; 1 to ",
                                              kMaxOutstandingCalls, " are allowed"));
+  }
+  if (!options.peer_id.empty()) {
+    WEFT_RETURN_IF_ERROR(CheckPeerId("ServerOptions::peer_id", options.peer_id));
   }
   if (options.interceptors.size() > kMaxInterceptors) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::interceptors are ",

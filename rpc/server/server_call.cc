@@ -30,6 +30,10 @@ const PathInfo& ServerContext::path() const {
   return static_cast<const ServerCall&>(*this).connection_->path();
 }
 
+const std::string& ServerContext::peer_id() const {
+  return static_cast<const ServerCall&>(*this).connection_->peer_id();
+}
+
 void ServerCall::FinishLater(absl::Status status) {
   if (connection_->core().engine().OnEngine()) {
     return connection_->Complete(*this, std::move(status));

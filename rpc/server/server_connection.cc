@@ -48,11 +48,12 @@ static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16
 
 // --- life ---------------------------------------------------------------------------------------
 
-ServerConnection::ServerConnection(ServerCore& core, Connection& connection)
-    : core_(core), connection_(&connection), one_way_(core.engine()) {}
+ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
+                                   const std::string& peer_id)
+    : core_(core), connection_(&connection), one_way_(core.engine()), peer_id_(peer_id) {}
 
-void ServerConnection::OnOpen(Connection& connection) {
-  if (absl::Status agreed = AgreeWith(connection.peer_hello()); !agreed.ok()) {
+void ServerConnection::Begin(Connection& connection, std::string_view client_hello) {
+  if (absl::Status agreed = AgreeWith(client_hello); !agreed.ok()) {
     return Close(ToStd(agreed.message()));
   }
   if (core_.options().tenant_of) connection.memory().set_tenant(core_.options().tenant_of(path_));
@@ -70,9 +71,9 @@ void ServerConnection::RegisterForPrefetch(PrefetchList& prefetch) const {
   prefetch.Register(begin, static_cast<size_t>(end - begin));
 }
 
-absl::Status ServerConnection::AgreeWith(const std::string& client_hello) {
+absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   rpc::ClientHello hello;
-  if (!hello.ParseFromString(client_hello)) {
+  if (!hello.ParseFromArray(client_hello.data(), static_cast<int>(client_hello.size()))) {
     return absl::FailedPreconditionError("the client's hello cannot be decoded");
   }
   if (hello.protocol() != kRpcProtocolVersion) {
@@ -126,6 +127,13 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   if (streams_ != nullptr) streams_->Close();
   one_way_.CancelAll();
   if (--running_ == 0) core_.Retire(this);
+}
+
+void ServerConnection::CancelAll() {
+  left_ = true;
+  slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
+  if (streams_ != nullptr) streams_->CancelAll();
+  one_way_.CancelAll();
 }
 
 // --- requests -----------------------------------------------------------------------------------

@@ -51,10 +51,17 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                                                         private TransferQueue::Host,
                                                         public InHugePageArena {
  public:
-  ServerConnection(ServerCore& core, Connection& connection);
+  // `peer_id`: of a peer, whose connection carries this server's calls as well; else empty.
+  ServerConnection(ServerCore& core, Connection& connection, const std::string& peer_id);
 
   ServerCore& core() { return core_; }
   const PathInfo& path() const { return path_; }
+  const std::string& peer_id() const { return peer_id_; }
+
+  // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
+  void Begin(Connection& connection, std::string_view client_hello);
+  // The peer waits for no call any more, and makes no other: what runs is cancelled.
+  void CancelAll();
 
   // The call's handler has ended. Engine thread.
   void Complete(ServerCall& call, absl::Status status);
@@ -93,7 +100,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The client was told, and is going to close; or it will be told, when the connection is open.
   // `quiet`: there was time for that, if somebody drives the client. REQUIRES: no call runs.
   bool AwaitsClose(bool quiet) const {
-    if (connection_ == nullptr) return false;
+    if (connection_ == nullptr || left_) return false;
     if (connection_->state() == Connection::State::kConnecting) return !quiet;
     return told_ && (drives_itself_ || !quiet);
   }
@@ -106,7 +113,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
  private:
   friend class IntrusiveList<ServerConnection>;
 
-  void OnOpen(Connection& connection) override;
+  void OnOpen(Connection& connection) override { Begin(connection, connection.peer_hello()); }
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
@@ -118,7 +125,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void FinishEnd() override;
   TimerWheel& timers() override;
 
-  absl::Status AgreeWith(const std::string& client_hello);
+  absl::Status AgreeWith(std::string_view client_hello);
 
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
@@ -186,10 +193,12 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t releases_owed_ = 0;              // calls with release_owed_
   bool takes_goaway_ = false;               // the client does
   bool drives_itself_ = false;              // the client's engine does
+  bool left_ = false;                       // CancelAll()
   bool told_ = false;                       // the client was, or will be: of goaway_owed_
   bool goaway_owed_ = false;                // there was no room for it, or it is too early
   TransferQueue transfers_{this};
   PathInfo path_;
+  const std::string peer_id_;
 };
 
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -74,6 +75,9 @@ class ServerContext {
 
   // How the caller is connected, with its address.
   const PathInfo& path() const;
+  // The id that the caller tells of itself, if it is a peer (Server::OpenPeer()); else empty.
+  // Nothing proves it.
+  const std::string& peer_id() const;
 
   // The payloads that travel beside request and reply (server_bulk.h).
   ServerBulk& bulk();

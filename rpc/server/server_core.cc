@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/random.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/frame.h"
@@ -11,7 +13,10 @@
 namespace weft {
 
 ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options)
-    : engine_(engine), options_(options) {}
+    : engine_(engine),
+      options_(options),
+      // Not 0, which is none.
+      peers_(*this, engine, options.peer_id, SecureRandom64() | 1) {}
 
 ServerCore::~ServerCore() { Shutdown(0); }
 
@@ -24,13 +29,18 @@ absl::Status ServerCore::AddService(Service* service, Executor* executor) {
                                                 " comes too late: the server listens at ", address_,
                                                 " already, and clients know its methods"));
   }
+  if (has_peers_) {
+    return absl::FailedPreconditionError(StrCat("service ", service->weft_descriptor().full_name,
+                                                " comes too late: a channel to a peer is open, "
+                                                "which knows the server's methods"));
+  }
   if (executor == nullptr) executor = options_.executor;
   // Interceptors run on the way through an executor: calls that have neither pay nothing.
   if (executor == nullptr && !options_.interceptors.empty()) executor = &in_place_;
   return methods_.Add(service, executor);
 }
 
-ListenOptions ServerCore::MakeListenOptions() const {
+rpc::ServerHello ServerCore::MakeHello() const {
   rpc::ServerHello hello;
   hello.set_protocol(kRpcProtocolVersion);
   hello.set_max_outstanding_calls(options_.max_outstanding_calls);
@@ -43,21 +53,30 @@ ListenOptions ServerCore::MakeListenOptions() const {
   hello.set_max_streams(options_.max_streams);
   hello.set_stream_window_messages(options_.stream_window_messages);
   hello.set_stream_window_bytes(options_.stream_window_bytes);
+  if (!options_.peer_id.empty()) {
+    hello.set_peer_id(options_.peer_id);
+    hello.set_incarnation(peers_.incarnation());
+  }
   methods_.Describe(&hello);
-  ListenOptions listen;
-  listen.link = options_.link;
-  listen.hello = hello.SerializeAsString();
-  listen.max_connections = options_.max_connections;
-  return listen;
+  return hello;
+}
+
+absl::Status ServerCore::CheckHello() const {
+  // A hello to a peer has this one in it.
+  constexpr size_t kMost = kMaxHelloBytes - 1024;
+  const size_t bytes = MakeHello().ByteSizeLong();
+  if (bytes <= (options_.peer_id.empty() ? kMaxHelloBytes : kMost)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat("the names of this server's ", methods_.size(),
+                                             " methods take ", bytes,
+                                             " bytes; a hello has room for ", kMaxHelloBytes));
 }
 
 absl::Status ServerCore::Listen(const std::string& address) {
-  const ListenOptions listen = MakeListenOptions();
-  if (listen.hello.size() > kMaxHelloBytes) {
-    return absl::ResourceExhaustedError(StrCat("the names of this server's ", methods_.size(),
-                                               " methods take ", listen.hello.size(),
-                                               " bytes; a hello has room for ", kMaxHelloBytes));
-  }
+  WEFT_RETURN_IF_ERROR(CheckHello());
+  ListenOptions listen;
+  listen.link = options_.link;
+  listen.hello = MakeHello().SerializeAsString();
+  listen.max_connections = options_.max_connections;
   absl::Status status;
   RunOnEngine(engine_, [&] {
     if (draining_) {
@@ -80,11 +99,32 @@ std::string ServerCore::address() const {
   return address_;
 }
 
+absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
+                                                     const std::string& address) {
+  WEFT_RETURN_IF_ERROR(CheckHello());
+  absl::StatusOr<PeerSession*> session;
+  RunOnEngine(engine_, [&] {
+    if (draining_) {
+      session = absl::FailedPreconditionError("the server has been shut down");
+      return;
+    }
+    session = peers_.Reserve(id, address);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (session.ok()) has_peers_ = true;
+  });
+  return session;
+}
+
+void ServerCore::UnreservePeer(PeerSession& session) {
+  RunOnEngine(engine_, [&] { peers_.Unreserve(session); });
+}
+
 ServerStats ServerCore::ReadStats() {
   ServerStats stats;
   RunOnEngine(engine_, [&] {
     stats = stats_;
     stats.running = running();
+    stats.peers = peers_.open();
   });
   return stats;
 }
@@ -93,10 +133,33 @@ ServerStats ServerCore::ReadStats() {
 
 absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection) {
   if (draining_) return absl::UnavailableError("the server is shutting down");
-  auto* client = new ServerConnection(*this, connection);
+  rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
+  if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
+    return peers_.OnIncoming(connection, hello.peer());
+  }
+  return MakeServing(connection, /*peer_id=*/{});
+}
+
+ConnectionHandler* ServerCore::MakeServing(Connection& connection, const std::string& peer_id) {
+  auto* client = new ServerConnection(*this, connection, peer_id);
   connections_.PushBack(client);
   ++stats_.connections;
   return client;
+}
+
+// Halves that serve are all made here.
+void ServerCore::BeginServing(ConnectionHandler& serving, Connection& connection,
+                              std::string_view client_hello) {
+  static_cast<ServerConnection&>(serving).Begin(connection, client_hello);
+}
+
+void ServerCore::EndServing(ConnectionHandler& serving) {
+  static_cast<ServerConnection&>(serving).CancelAll();
+  if (draining_) LookForTheEnd();
+}
+
+void ServerCore::OnPeerConnectionGone() {
+  if (draining_) LookForTheEnd();
 }
 
 void ServerCore::Retire(ServerConnection* connection) {
@@ -128,6 +191,7 @@ void ServerCore::BeginShutdown(uint64_t grace_us) {
   draining_ = true;
   methods_.Close();
   listeners_.clear();
+  peers_.Stop();
   if (grace_us == 0) return CloseConnections();
   quiet_since_ns_ = engine_.clock().NowNs();
   grace_end_ns_ = quiet_since_ns_ + grace_us * kNsPerUs;
@@ -143,6 +207,7 @@ void ServerCore::OnTimer() {
 void ServerCore::CloseConnections() {
   closing_ = true;
   for (ServerConnection& connection : connections_) connection.Close("the server is shutting down");
+  peers_.CloseAll("the server is shutting down");
   LookForTheEnd();
 }
 
@@ -151,8 +216,9 @@ void ServerCore::OnCallEndedLeaving() {
   LookForTheEnd();
 }
 
-// No call runs: whether there is a client to be waited for.
+// No call runs: whether there is a client to be waited for, or a call to a peer.
 bool ServerCore::SomeoneIsComing(uint64_t now_ns) {
+  if (peers_.has_calls()) return true;
   for (const ServerConnection& connection : connections_) {
     if (!connection.IsMoving()) continue;
     quiet_since_ns_ = now_ns;
@@ -174,7 +240,7 @@ void ServerCore::LookForTheEnd() {
     const uint64_t look_ns = calls_run ? grace_end_ns_ : now_ns + kLookNs;
     return engine_.timers().Schedule(this, std::min(look_ns, grace_end_ns_));
   }
-  if (!connections_.empty()) return;
+  if (!connections_.empty() || peers_.connections() > 0) return;
   engine_.timers().Cancel(this);
   engine_.Finish(stopped_);  // this may be gone now
 }

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
+#include "rpc/peer/peer_sessions.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/finished_calls.h"
 #include "rpc/server/server.h"
@@ -30,7 +31,7 @@
 
 namespace weft {
 
-class ServerCore final : private Acceptor, private Timer {
+class ServerCore final : private Acceptor, private PeerSessions::Host, private Timer {
  public:
   ServerCore(EngineCore& engine, const ServerOptions& options);
   ~ServerCore() override;
@@ -38,6 +39,9 @@ class ServerCore final : private Acceptor, private Timer {
   absl::Status AddService(Service* service, Executor* executor);
   absl::Status Listen(const std::string& address);
   std::string address() const;
+  // A session for a channel that is about to be opened, which joins it; else UnreservePeer().
+  absl::StatusOr<PeerSession*> ReservePeer(const std::string& id, const std::string& address);
+  void UnreservePeer(PeerSession& session);
   void Wait() { engine_.Wait(stopped_); }
   void Shutdown(uint64_t grace_us);
   ServerStats ReadStats();
@@ -79,9 +83,19 @@ class ServerCore final : private Acceptor, private Timer {
   // Calls that have begun and not ended.
   uint32_t running() const { return static_cast<uint32_t>(stats_.requests - ended_); }
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
+
+  // PeerSessions::Host.
+  ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id) override;
+  void BeginServing(ConnectionHandler& serving, Connection& connection,
+                    std::string_view client_hello) override;
+  void EndServing(ConnectionHandler& serving) override;
+  void OnProtocolError() override { ++stats_.protocol_errors; }
+  void OnPeerConnectionGone() override;
+  rpc::ServerHello MakeHello() const override;
+
   void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
 
-  ListenOptions MakeListenOptions() const;
+  absl::Status CheckHello() const;
   void BeginShutdown(uint64_t grace_us);
   void CloseConnections();
   void OnCallEndedLeaving();
@@ -109,6 +123,7 @@ class ServerCore final : private Acceptor, private Timer {
   std::vector<std::unique_ptr<Listener>> listeners_;
   ServerCalls calls_;  // free ones
   IntrusiveList<ServerConnection> connections_;
+  PeerSessions peers_;
   ServerStats stats_;
   uint64_t ended_ = 0;  // of stats_.requests
   bool draining_ = false;
@@ -122,7 +137,8 @@ class ServerCore final : private Acceptor, private Timer {
   std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
   bool shut_down_ = false;     // guarded by shutdown_mutex_
   mutable std::mutex mutex_;
-  std::string address_;  // guarded by mutex_
+  std::string address_;     // guarded by mutex_
+  bool has_peers_ = false;  // guarded by mutex_: OpenPeer() was called
 };
 
 }  // namespace weft

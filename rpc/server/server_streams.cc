@@ -299,6 +299,10 @@ void ServerStreams::FreeWhenQuiet(ServerCall& call) {
   connection_.FreeStream(call);  // this may be gone now
 }
 
+void ServerStreams::CancelAll() {
+  slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
+}
+
 void ServerStreams::Close() {
   streams_.Close();
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {

@@ -78,6 +78,8 @@ class ServerStreams {
   void Complete(ServerCall& call, absl::Status status);
   // Nothing more is sent: the connection is given up.
   void GiveUp() { streams_.Close(); }
+  // The client waits for none any more.
+  void CancelAll();
   // The connection is gone. Handlers that still run find their streams cancelled.
   void Close();
 
