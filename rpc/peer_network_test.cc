@@ -1,0 +1,139 @@
+// Sessions between servers on real engines with threads of their own, over every path of this
+// machine.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "rpc/client/channel.h"
+#include "rpc/client/channel_watch.h"
+#include "rpc/server/server.h"
+#include "rpc/testing/stream_service.h"
+#include "transport/network.h"
+
+namespace weft::test {
+namespace {
+
+// A server, and who tells when its peers are there.
+class Node {
+ public:
+  Node(std::string id, PathKind path, std::string listen_at = "127.0.0.1:0")
+      : id_(std::move(id)), path_(path) {
+    ServerOptions options;
+    options.peer_id = id_;
+    options.link.paths = {path};
+    options.link.peer_timeout_ns = 0;
+    server_ = *Server::Create(options);
+    EXPECT_TRUE(server_->AddService(&probe_).ok());
+    EXPECT_TRUE(server_->AddService(&streams_).ok());
+    const absl::Status listening = server_->Listen(listen_at);
+    EXPECT_TRUE(listening.ok()) << listening;
+  }
+  ~Node() { Close(); }
+
+  void Open(const std::string& peer, const std::string& address) {
+    ChannelOptions options;
+    options.link.paths = {path_};
+    options.link.peer_timeout_ns = 0;
+    channel_ = *server_->OpenPeer(peer, address, options);
+    watch_ = *channel_->WatchState([this](ChannelState state) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ready_ = state == ChannelState::kReady;
+      changed_.notify_all();
+    });
+  }
+  void Close() {
+    watch_ = ChannelWatch();
+    channel_.reset();
+  }
+  void WaitUntilReady() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return ready_; });
+  }
+
+  Channel& channel() { return *channel_; }
+  Server& server() { return *server_; }
+
+ private:
+  const std::string id_;
+  const PathKind path_;
+  ProbeService probe_;
+  StreamService streams_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Channel> channel_;
+  ChannelWatch watch_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ready_ = false;
+};
+
+class PeerNetworkTest : public testing::TestWithParam<PathKind> {
+ protected:
+  static void CallMuch(Node& node) {
+    Probe::Stub stub(node.channel());
+    Data reply;
+    for (uint64_t i = 0; i < 500; ++i) {
+      const absl::Status status = stub.Echo(MakeData(i, i % 100 == 7 ? 100'000 : i % 300), &reply);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(reply.number(), i);
+    }
+    Streams::Stub streams(node.channel());
+    ClientWriter<Data> sum = streams.Sum(&reply);
+    for (uint64_t i = 0; i < 2000; ++i) ASSERT_TRUE(sum.Write(MakeData(1, 50)));
+    const absl::Status status = sum.Finish();
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(reply.number(), 2000u);
+  }
+  static void CallFromBoth(Node& a, Node& b) {
+    std::thread other([&] { CallMuch(b); });
+    CallMuch(a);
+    other.join();
+  }
+};
+
+TEST_P(PeerNetworkTest, BothDialBothCallAndThereIsOneConnection) {
+  Node a("a", GetParam());
+  Node b("b", GetParam());
+  a.Open("b", b.server().address());
+  b.Open("a", a.server().address());
+  a.WaitUntilReady();
+  b.WaitUntilReady();
+  CallFromBoth(a, b);
+  EXPECT_EQ(a.channel().path()->kind, GetParam());
+  for (Node* node : {&a, &b}) {
+    EXPECT_EQ(node->server().stats().peers, 1u);
+    EXPECT_EQ(node->server().stats().connections, 1u);
+  }
+}
+
+TEST_P(PeerNetworkTest, ARestartedPeerIsFoundFromEitherSide) {
+  Node a("a", GetParam());
+  auto b = std::make_unique<Node>("b", GetParam());
+  const std::string address = b->server().address();
+  a.Open("b", address);
+  b->Open("a", "");  // waits for a
+  a.WaitUntilReady();
+  b->WaitUntilReady();
+  CallFromBoth(a, *b);
+  b->server().Shutdown(10'000'000);
+  b.reset();
+  b = std::make_unique<Node>("b", GetParam(), address);
+  b->Open("a", a.server().address());
+  b->WaitUntilReady();
+  a.WaitUntilReady();
+  CallFromBoth(a, *b);
+  EXPECT_EQ(a.server().stats().peers, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPath, PeerNetworkTest,
+                         testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const testing::TestParamInfo<PathKind>& info) {
+                           return std::string(PathKindName(info.param));
+                         });
+
+}  // namespace
+}  // namespace weft::test
