@@ -9,6 +9,7 @@ namespace weft {
 namespace {
 
 constexpr absl::string_view kNotRunUrl = "weft.not_run";
+constexpr absl::string_view kOutcomeUnknownUrl = "weft.outcome_unknown";
 
 bool KeepsItsCode(absl::StatusCode code) {
   switch (code) {
@@ -85,6 +86,18 @@ absl::Status NotRunError(absl::StatusCode code, std::string_view text) {
 }
 
 bool IsNotRun(const absl::Status& status) { return status.GetPayload(kNotRunUrl).has_value(); }
+
+absl::Status OutcomeUnknownError(std::string_view why) {
+  absl::Status status = NotRunError(
+      absl::StatusCode::kAborted,
+      StrCat("the server has no record of what became of this call: ", why, " (not run)"));
+  status.SetPayload(kOutcomeUnknownUrl, absl::Cord());
+  return status;
+}
+
+bool IsOutcomeUnknown(const absl::Status& status) {
+  return status.GetPayload(kOutcomeUnknownUrl).has_value();
+}
 
 std::string DurationText(uint64_t us) {
   constexpr uint64_t kUsPerMs = 1'000;

@@ -37,6 +37,12 @@ absl::Status LeavingError(std::string_view address);
 absl::Status NotRunError(absl::StatusCode code, std::string_view text);
 bool IsNotRun(const absl::Status& status);
 
+// Of a server: an attempt of a call that runs exactly once was not run, because there is no record
+// of the call, and can be none any more: an earlier attempt may have run. `why`: "its session has
+// expired".
+absl::Status OutcomeUnknownError(std::string_view why);
+bool IsOutcomeUnknown(const absl::Status& status);
+
 // "12 s", "5 ms", "250 us": the largest unit that keeps the number whole.
 std::string DurationText(uint64_t us);
 
