@@ -39,6 +39,7 @@ namespace weft {
 class Buffer;
 class BufferPool;
 class Channel;
+class CompletionStore;
 class Engine;
 class EngineCore;
 class ExportedMemory;
@@ -66,6 +67,17 @@ struct ServerOptions {
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
   // Bounds what clients can make this process hold.
   uint64_t max_running_bytes = 1 << 30;
+  // For calls that run exactly once (RetryOptions::exactly_once): what is remembered of them.
+  uint32_t max_sessions = 65536;  // of clients, 1 KiB each; 0: no calls run exactly once here
+  // A session ends when its client was not heard of for so long, in microseconds: 1 s to 1 h.
+  // Higher: a client that was cut off for longer still learns what became of its calls; more memory
+  // for clients that are gone.
+  uint64_t session_lease_us = 60'000'000;
+  // Replies whose clients may not have them, and 1 KiB for each such call, of all clients. Further
+  // calls: RESOURCE_EXHAUSTED, "not run"; the replies of those that run already still have room.
+  uint64_t max_record_bytes = 64 << 20;
+  // Across restarts (weft/service.h); it outlives the server. Null: while the server runs.
+  CompletionStore* completion_store = nullptr;
   uint32_t max_connections = 1024;  // ListenOptions::max_connections
   LinkOptions link = {};            // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h): called on the engine for each
@@ -100,6 +112,10 @@ struct ServerStats {
   uint32_t running = 0;          // calls now
   uint64_t running_bytes = 0;    // their encoded requests, and messages of streams, unread
   uint32_t peers = 0;            // sessions that are open now
+  // Of calls that run exactly once:
+  uint64_t repeated = 0;      // attempts that were answered from the record of an earlier one
+  uint64_t record_bytes = 0;  // now: as max_record_bytes counts them
+  uint32_t sessions = 0;      // now
 };
 
 class Server {

@@ -31,6 +31,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
                                              options.interceptors.size(), "; ", kMaxInterceptors,
                                              " are allowed"));
   }
+  if (options.session_lease_us < kShortestSessionLeaseUs ||
+      options.session_lease_us > kLongestSessionLeaseUs) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerOptions::session_lease_us is ", options.session_lease_us, "; ",
+               kShortestSessionLeaseUs, " to ", kLongestSessionLeaseUs, " are allowed"));
+  }
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
                                           options.stream_window_messages,
                                           options.stream_window_bytes));

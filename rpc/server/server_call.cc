@@ -4,6 +4,7 @@
 
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/server/completion_records.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
 #include "rpc/server/server_stream_handles.h"
@@ -82,6 +83,12 @@ void ServerCall::TrimIfLarge() {
   if (!large || !arena_) return;
   arena_->Reset();
   method_ = nullptr;
+}
+
+const CompletionId* ServerContext::completion_id() const {
+  const auto& call = static_cast<const ServerCall&>(*this);
+  const CompletionRecord* const record = call.record();
+  return record == nullptr ? nullptr : &record->id;
 }
 
 ServerBulk& ServerContext::bulk() {
@@ -186,6 +193,10 @@ uint64_t internal::DeadlineNs(const ServerContext& context) {
 // --- cancelling ---------------------------------------------------------------------------------
 
 void ServerCall::Cancel() {
+  // An attempt that waits for the first one.
+  if (CompletionRecord* const known = record(); known != nullptr && known->running != this) {
+    return known->running->Cancel();
+  }
   cancelled_.store(true, std::memory_order_relaxed);
   if (has_windows_) connection_->TakeBack(*this);
   SetCancelled();

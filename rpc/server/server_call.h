@@ -75,6 +75,12 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   uint64_t deadline_ns() const { return deadline_ns_; }
   Priority priority() const { return priority_; }
 
+  // Of a call that runs exactly once; else null. Engine thread.
+  CompletionRecord* record() const {
+    const ServerExtras* const extras = extras_.load(std::memory_order_acquire);
+    return extras == nullptr ? nullptr : extras->record;
+  }
+
   // It is a message to a one-way method: it has no slot, and gets no reply (one_way_calls.h).
   bool is_one_way() const { return is_one_way_; }
 
@@ -90,6 +96,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   friend class ServerStreams;
   friend class ServerConnection;
   friend class ServerCalls;
+  friend class CompletionRecords;
   friend class FinishedCalls;
   friend class IntrusiveList<ServerCall>;
 

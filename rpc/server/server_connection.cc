@@ -32,8 +32,9 @@ absl::Status TooLargeError(size_t bytes, uint64_t most) {
       StrCat("the request has ", bytes, " bytes; this server takes at most ", most, " (not run)"));
 }
 
-bool IsDecodedMetadata(ByteSpan extras, Metadata* metadata) {
-  return extras.empty() || DecodeExtras(extras, metadata, /*details=*/nullptr);
+// `once`: null where calls that run exactly once do not come.
+bool IsDecodedMetadata(ByteSpan extras, Metadata* metadata, OnceExtras* once = nullptr) {
+  return extras.empty() || DecodeExtras(extras, metadata, /*details=*/nullptr, once);
 }
 
 // How the reply is kept and travels; without a type: as a message.
@@ -122,6 +123,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     ServerCall& call = *slot.call;
     if (call.state_ == ServerCall::State::kReplying) return Free(call);
     if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
+    if (call.record() != nullptr && core_.records().OnConnectionLost(call)) return;
     call.SetCancelled();
   });
   if (streams_ != nullptr) streams_->Close();
@@ -173,7 +175,9 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   ByteSpan extras;
   ByteSpan attachment;
   Metadata metadata;
-  if (!DecodeBeside(kind, &body, &extras, &attachment) || !IsDecodedMetadata(extras, &metadata)) {
+  OnceExtras once;
+  if (!DecodeBeside(kind, &body, &extras, &attachment) ||
+      !IsDecodedMetadata(extras, &metadata, &once)) {
     return ProtocolError("a request with metadata or an attachment that makes no sense");
   }
   ServerCall* const call = TakeSlot(header.id);
@@ -186,6 +190,7 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
     ++core_.stats().refused;
     return Complete(*call, std::move(taken));
   }
+  if (once.attempt) return AcceptOnce(*call, header, body, *once.attempt);
   Accept(*call, header, body);
 }
 
@@ -197,6 +202,19 @@ absl::Status ServerConnection::TakeBeside(ServerCall& call, ByteSpan extras, Met
   }
   if (attachment.empty()) return absl::OkStatus();
   return TakeAttachment(call, body.size(), attachment);
+}
+
+// Of a call that runs exactly once.
+void ServerConnection::AcceptOnce(ServerCall& call, const RequestHeader& header, ByteSpan body,
+                                  const OnceAttempt& attempt) {
+  ++core_.stats().requests;
+  const MethodEntry* const entry = core_.methods().Find(header.method);
+  if (!IsAdmitted(call, entry, header, body) || !IsDecoded(call, *entry, body)) {
+    return Refuse(call, entry, header, body);
+  }
+  if (!core_.records().Begin(call, attempt)) return;
+  WatchDeadline(call);
+  RunAside(call, *entry);
 }
 
 absl::Status ServerConnection::TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata) {
@@ -232,7 +250,7 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
   const MethodEntry* const entry = core_.methods().Find(header.method);
   if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
     return Run(call, *entry);
-  Refuse(call, entry, header.method, body);
+  Refuse(call, entry, header, body);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
@@ -306,11 +324,16 @@ WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry
          request.IsInitialized();
 }
 
-// Nothing of the call has run.
-WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method,
-                                        ByteSpan body) {
+// Nothing of the call has run; it may be one of the server's own method.
+WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry,
+                                        const RequestHeader& header, ByteSpan body) {
+  if (entry == nullptr) {
+    entry = core_.OwnMethod(header.method);
+    if (entry != nullptr && IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body))
+      return RunAside(call, *entry);
+  }
   ++core_.stats().refused;
-  Complete(call, WhyRefused(call, entry, method, body));
+  Complete(call, WhyRefused(call, entry, header.method, body));
 }
 
 absl::Status ServerConnection::RunningBytesError() const {
@@ -502,6 +525,7 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
     // With transfers under way it comes here again.
     if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
     if (call.uses_extras_) call.EndExtras(status);
+    if (call.uses_extras_ && call.record() != nullptr) core_.records().OnEnd(call, status);
     if (call.uses_stream_) return streams_->Complete(call, std::move(status));
     if (call.is_one_way_) return CompleteOneWay(call, status);
   }

@@ -38,6 +38,7 @@
 #include "rpc/server/one_way_calls.h"
 #include "rpc/server/server_call.h"
 #include "rpc/server/server_streams.h"
+#include "rpc/wire/completion_id.h"
 #include "rpc/wire/frame.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -134,6 +135,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   absl::Status TakeAttachment(ServerCall& call, size_t message_bytes, ByteSpan attachment);
   static const absl::Cord* ReplyAttachmentOf(const ServerCall& call);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
+  void AcceptOnce(ServerCall& call, const RequestHeader& header, ByteSpan body,
+                  const OnceAttempt& attempt);
   void OnStreamFrame(ByteSpan frame);
   void OnOneWay(ByteSpan frame);
   void CompleteOneWay(ServerCall& call, const absl::Status& status);
@@ -145,7 +148,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
-  void Refuse(ServerCall& call, const MethodEntry* entry, uint16_t method, ByteSpan body);
+  void Refuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+              ByteSpan body);
   absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);

@@ -28,6 +28,7 @@ class Cancellable;
 class FrameMemory;
 class Metadata;
 class ServerBulk;
+struct CompletionId;
 
 class ServerContext {
  public:
@@ -72,6 +73,10 @@ class ServerContext {
   // With the reply it has at most max_reply_bytes (ChannelOptions) and 64 MiB; a call whose reply
   // has more fails with RESOURCE_EXHAUSTED. REQUIRES: the call has a reply, and is no stream.
   void SetReplyAttachment(absl::Cord attachment);
+  // Of a call that runs exactly once (RetryOptions::exactly_once): its name, for what the handler
+  // writes for a CompletionStore (weft/service.h). Else null. The loss of its connection does not
+  // cancel such a call.
+  const CompletionId* completion_id() const;
 
   // How the caller is connected, with its address.
   const PathInfo& path() const;

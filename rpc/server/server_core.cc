@@ -57,6 +57,7 @@ rpc::ServerHello ServerCore::MakeHello() const {
     hello.set_peer_id(options_.peer_id);
     hello.set_incarnation(peers_.incarnation());
   }
+  if (options_.max_sessions > 0) hello.set_session_lease_us(options_.session_lease_us);
   methods_.Describe(&hello);
   return hello;
 }
@@ -87,6 +88,7 @@ absl::Status ServerCore::Listen(const std::string& address) {
         engine_.transport().Listen(address, listen, this);
     status = listener.status();
     if (!listener.ok()) return;
+    records_.Restore();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (address_.empty()) address_ = (*listener)->address();
     listeners_.push_back(*std::move(listener));
@@ -206,6 +208,7 @@ void ServerCore::OnTimer() {
 
 void ServerCore::CloseConnections() {
   closing_ = true;
+  records_.CancelDetached();
   for (ServerConnection& connection : connections_) connection.Close("the server is shutting down");
   peers_.CloseAll("the server is shutting down");
   LookForTheEnd();
@@ -242,6 +245,7 @@ void ServerCore::LookForTheEnd() {
   }
   if (!connections_.empty() || peers_.connections() > 0) return;
   engine_.timers().Cancel(this);
+  records_.Stop();
   engine_.Finish(stopped_);  // this may be gone now
 }
 

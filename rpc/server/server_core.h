@@ -21,11 +21,13 @@
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/peer/peer_sessions.h"
+#include "rpc/server/completion_records.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/finished_calls.h"
 #include "rpc/server/server.h"
 #include "rpc/server/server_calls.h"
 #include "rpc/server/server_connection.h"
+#include "rpc/server/session_service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 
@@ -56,7 +58,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // All but `running`.
   ServerStats& stats() { return stats_; }
   ServerCalls& calls() { return calls_; }
+  CompletionRecords& records() { return records_; }
+  // The server's own method of this number; null: there is none.
+  const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
+  bool closing() const { return closing_; }
 
   // A call ended on another thread than the engine's. Any thread.
   void FinishElsewhere(ServerCall* call);
@@ -122,6 +128,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Engine thread only.
   std::vector<std::unique_ptr<Listener>> listeners_;
   ServerCalls calls_;  // free ones
+  CompletionRecords records_{*this};
+  SessionService sessions_{*this};
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
   ServerStats stats_;

@@ -33,6 +33,7 @@
 namespace weft {
 
 class ServerCall;
+struct CompletionRecord;
 
 class ServerExtras final : private Timer {
  public:
@@ -75,6 +76,9 @@ class ServerExtras final : private Timer {
   void Forget();
 
   uint32_t charged_bytes = 0;  // the engine's: of what came, in ServerStats::running_bytes
+
+  // The engine's: of a call that runs exactly once (completion_records.h), until its end.
+  CompletionRecord* record = nullptr;
 
  private:
   void OnTimer() override;

@@ -1,0 +1,131 @@
+// What a server remembers of calls that run exactly once: which of them run, and how those ended
+// whose clients may not have the answer. After RIFL (C. Lee et al., SOSP 2015).
+//
+// A client numbers its calls in a session. The first attempt of a call runs its handler and has a
+// record. Others, which come when the client has lost the connection, wait for the handler, or are
+// answered from the record. A record goes when the client says that it has the answer, and with its
+// session, whose lease ends when nothing was heard of the client for a while.
+//
+//   A record      of an attempt that comes                      what moves it
+//   (none)        runs its handler -> running                   Begin(). Not below what the client
+//                                                               has answers to: that is refused
+//   running       waits                                         OnEnd() -> done; -> none, if the
+//                                                               handler has not run after all
+//   done          is answered from it                           the client has the answer, or the
+//                                                               session's end -> none
+//
+// The loss of its connection does not cancel the handler of such a call: the client comes back for
+// the outcome. Its deadline, the client's Cancel() (by any attempt) and the server's end do; and a
+// lease's time without a word from the client.
+//
+// Threads: the engine's, but for `CompletionRecord::id`, which is constant.
+// Lifetime: a member of the ServerCore; calls leave it before they end.
+// Errors: attempts that cannot be run are answered as "not run": ABORTED where the outcome of an
+//   earlier one cannot be known any more.
+// Invariants: one call at most is running for a record. Of a session, records are kMaxSessionCalls
+//   at most, and of the server as many as ServerOptions::max_record_bytes allows: before a handler
+//   runs, its record must have room; replies are added as they come.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
+#include "rpc/server/completion_store.h"
+#include "rpc/server/server_call.h"
+#include "rpc/wire/completion_id.h"
+#include "rpc/wire/metadata.h"
+#include "weft/server.h"
+
+namespace weft {
+
+class ServerCore;
+struct SessionRecords;
+
+// Of one call. On the list of those whose connection is gone while they run.
+struct CompletionRecord : public ListNode<> {
+  CompletionId id;
+  SessionRecords* session = nullptr;
+  const MethodDescriptor* method = nullptr;  // null: from the store, which does not know it
+  ServerCall* running = nullptr;             // null: done
+  IntrusiveList<ServerCall> waiting;         // while running: further attempts
+  // Done:
+  absl::Status status;
+  std::string reply;  // encoded by protobuf
+  Metadata metadata;
+  uint64_t charged_bytes = 0;
+};
+
+// On the list of all, the one that was heard of longest ago first.
+struct SessionRecords : public ListNode<> {
+  CompletionStore::Session name;
+  uint64_t heard_ns = 0;
+  uint64_t first_unanswered = 1;
+  uint32_t running = 0;
+  bool restored = false;  // from the store: that may know of calls that are not here
+  std::map<uint64_t, CompletionRecord> records;  // by sequence
+};
+
+class CompletionRecords final : private Timer {
+ public:
+  // What a record costs beside the reply: itself, and the call that runs.
+  static constexpr uint64_t kRecordBytes = 1024;
+
+  explicit CompletionRecords(ServerCore& core) : core_(core) {}
+  ~CompletionRecords() override;
+
+  // The server begins to listen: takes over the store's sessions.
+  void Restore();
+  // An attempt of a call: its request is decoded. True: it runs now, and OnEnd() follows. False: it
+  // waits, or has been answered.
+  bool Begin(ServerCall& call, const OnceAttempt& attempt);
+  // Its handler has finished, before it is answered. REQUIRES: it has a record.
+  void OnEnd(ServerCall& call, const absl::Status& status);
+  // The connection of a call that has a record is gone. False: it is to be cancelled.
+  bool OnConnectionLost(ServerCall& call);
+
+  // The server ends: cancels what runs without a connection.
+  void CancelDetached();
+  // It has ended.
+  void Stop();
+
+  // For the method: a new session, or the lease of one that there is.
+  absl::StatusOr<SessionId> Renew(const SessionId& session, uint32_t tenant);
+  uint32_t TenantOf(const PathInfo& path) const;
+
+  void CheckInvariants();
+
+ private:
+  void OnTimer() override;  // of the lease of the first one on by_age_
+  uint64_t lease_ns() const;
+
+  SessionRecords* FindSession(const SessionId& id, uint32_t tenant);
+  SessionRecords& AddSession(const CompletionStore::Session& name);
+  void Touch(SessionRecords& session);
+  void Expire(SessionRecords& session);
+  void CancelDetachedOf(const SessionRecords& session);
+  void Acknowledge(SessionRecords& session, uint64_t first_unanswered);
+  void Erase(CompletionRecord& record);
+  void Charge(CompletionRecord& record, uint64_t bytes);
+
+  absl::Status CheckAttempt(const ServerCall& call, const SessionRecords* session,
+                            const OnceAttempt& attempt) const;
+  absl::Status CheckRoom(const SessionRecords& session, const OnceAttempt& attempt) const;
+  // The record of a call that has one; null: it is to run. An error: neither.
+  absl::StatusOr<CompletionRecord*> Look(SessionRecords& session, const CompletionId& id);
+  CompletionRecord& Add(SessionRecords& session, const CompletionId& id);
+  void Answer(ServerCall& call, const CompletionRecord& record);
+  static void Refuse(ServerCall& call, absl::Status why);
+
+  ServerCore& core_;
+  std::unordered_map<SessionId, SessionRecords, SessionIdHash> sessions_;
+  IntrusiveList<SessionRecords> by_age_;
+  IntrusiveList<CompletionRecord> detached_;
+};
+
+}  // namespace weft

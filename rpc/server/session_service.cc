@@ -1,0 +1,50 @@
+#include "rpc/server/session_service.h"
+
+#include <google/protobuf/arena.h>
+
+#include "rpc/server/server_core.h"
+#include "rpc/server/unary_call.h"
+#include "rpc/wire/completion_id.h"
+#include "rpc/wire/sessions.pb.h"
+
+namespace weft {
+namespace {
+
+void MakeMessages(google::protobuf::Arena* arena, CallBody* request, CallBody* reply) {
+  request->message = rpc::SessionRequest::default_instance().New(arena);
+  reply->message = rpc::SessionReply::default_instance().New(arena);
+}
+
+}  // namespace
+
+const ServiceDescriptor& SessionService::weft_descriptor() const {
+  static constexpr MethodDescriptor kMethods[] = {
+      {"Renew", "weft.rpc.SessionRequest", "weft.rpc.SessionReply", &MakeMessages, &Start}};
+  static constexpr ServiceDescriptor kDescriptor = {kSessionServiceName, kMethods};
+  return kDescriptor;
+}
+
+SessionService::SessionService(ServerCore& core)
+    : core_(core), entry_{&weft_descriptor().methods[0], this, nullptr} {}
+
+const MethodEntry* SessionService::Find(uint16_t method) const {
+  if (method != kSessionMethod || core_.options().max_sessions == 0 || core_.draining()) {
+    return nullptr;
+  }
+  return &entry_;
+}
+
+void SessionService::Start(Service& service, internal::HandledCall& call) {
+  ServerCore& core = static_cast<SessionService&>(service).core_;
+  const auto& request = *internal::BodyAs<rpc::SessionRequest>(call.request());
+  const absl::StatusOr<SessionId> session =
+      core.records().Renew({request.high(), request.low()}, core.records().TenantOf(call.path()));
+  if (!session.ok()) return call.Finish(absl::Status(session.status()));
+  auto& reply = *internal::BodyAs<rpc::SessionReply>(call.reply());
+  reply.set_high(session->high);
+  reply.set_low(session->low);
+  reply.set_lease_us(core.options().session_lease_us);
+  call.Finish(absl::OkStatus());
+}
+
+}  // namespace weft
