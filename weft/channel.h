@@ -98,6 +98,7 @@ struct RetryOptions {
   uint32_t budget_tokens = 100;          // 3..1000; failures and hedges take one, of one half only
   uint32_t refill_millitokens = 100;     // 1..1'000'000; what a call gives back that ends with OK
   uint64_t hedge_after_us = 0;           // then a slow call has a second attempt; 0: never
+  bool exactly_once = false;             // also what must not run twice; with max_attempts > 1
 };
 
 struct ChannelOptions {
@@ -117,9 +118,8 @@ struct ChannelOptions {
   uint32_t max_queued_calls = 4096;      // 0..65536; beyond: RESOURCE_EXHAUSTED
   uint64_t max_reply_bytes = 64 << 20;   // larger replies fail that call; told to the server
   uint32_t max_streams = 16384;          // 0..kMaxStreams, at once; the server may allow less
-  // Of each stream: what the server may have sent and nobody has read. Higher: less waiting for the
-  // reader on long paths; more memory for each stream that is not read. 1..65535, 1..64 MiB; one
-  // message may be larger.
+  // Of each stream: what may be sent that nobody has read. Higher: less waiting on long paths; more
+  // memory for each stream that is not read. 1..65535, 1..64 MiB; one message may be larger.
   uint32_t stream_window_messages = 1024;
   uint32_t stream_window_bytes = 64 << 10;
   uint64_t spin_ns = kDefaultSpinNs;  // own engine only: EngineOptions::spin_ns

@@ -48,17 +48,20 @@ absl::Status CallContext::Begin(EngineCore& engine) {
   return absl::OkStatus();
 }
 
-void CallContext::SealForAttempt(const CallContext* of_call, uint32_t attempts_before) {
+void CallContext::SealForAttempt(const CallContext* of_call, uint32_t attempts_before,
+                                 const OnceAttempt* once) {
   begun_ = true;
+  is_once_ = once != nullptr;
   if (of_call != nullptr) {
     metadata_ = of_call->metadata_;
     extras_ = of_call->extras_;
     attachment_ = of_call->attachment_;
   }
+  if (is_once_) extras_ = EncodeExtras(metadata_, /*details=*/{}, once);
   if (attempts_before == 0) return;
   // Without room for it the attempt goes without.
   if (metadata_.Add(kPreviousAttemptsKey, std::to_string(attempts_before)).ok()) {
-    all_extras_ = EncodeExtras(metadata_);
+    all_extras_ = EncodeExtras(metadata_, /*details=*/{}, once);
   }
 }
 
@@ -135,7 +138,13 @@ void CallContext::Detach(const absl::Status& status) {
 }
 
 bool CallContext::TakeReply(ByteSpan extras, absl::Status* status) {
-  if (DecodeExtras(extras, &reply_metadata_, status->ok() ? nullptr : status)) return true;
+  OnceExtras once;
+  if (DecodeExtras(extras, &reply_metadata_, status->ok() ? nullptr : status,
+                   is_once_ ? &once : nullptr) &&
+      !once.attempt) {
+    outcome_unknown_ = once.outcome_unknown;
+    return true;
+  }
   reply_metadata_.Clear();  // nothing of it is to be trusted
   return false;
 }

@@ -56,8 +56,10 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   // No metadata is added any more.
   void Seal() { extras_ = EncodeExtras(metadata_); }
   // The same for an attempt of a call with that context (null: none), in place of Begin():
-  // `attempts_before` of the call were made before.
-  void SealForAttempt(const CallContext* of_call, uint32_t attempts_before);
+  // `attempts_before` of the call were made before. `once`: its name at the server, if it is to run
+  // exactly once; else null.
+  void SealForAttempt(const CallContext* of_call, uint32_t attempts_before,
+                      const OnceAttempt* once);
   // There is no ClientContext. After Seal().
   void KeepItself() { self_ = shared_from_this(); }
   // The call that Begin() was for will not be started after all. It may be gone then.
@@ -90,6 +92,12 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   }
   // What goes behind the request; empty: nothing.
   const absl::Cord& attachment() const { return attachment_; }
+  // Of an attempt of a call that runs exactly once: it must not reach a server that does not know
+  // what that means.
+  bool is_once() const { return is_once_; }
+  // Such an attempt was not run, and what became of earlier ones cannot be known.
+  bool outcome_unknown() const { return outcome_unknown_; }
+  void SetOutcomeUnknown() { outcome_unknown_ = true; }
   // The call ends as that attempt of it has.
   void TakeReplyOf(CallContext& attempt) {
     reply_metadata_ = std::move(attempt.reply_metadata_);
@@ -130,6 +138,8 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   Metadata metadata_;            // the caller's, until Begin(); interceptors', until Seal()
   std::string extras_;           // of it; constant from Seal() on
   std::string all_extras_;       // with Weft's own; empty: as extras_
+  bool is_once_ = false;
+  bool outcome_unknown_ = false;
   Function<void()> cancel_;      // the engine's: while attached
   absl::Cord attachment_;        // the caller's, until Begin(); constant from then on
   Metadata reply_metadata_;      // the engine's, until the call's end

@@ -42,6 +42,11 @@ absl::Status CheckRetryOptions(const RetryOptions& retry) {
       Bounded("retry.budget_tokens", retry.budget_tokens, kFewestTokens, kMostTokens));
   WEFT_RETURN_IF_ERROR(
       Bounded("retry.refill_millitokens", retry.refill_millitokens, 1, kMostRefill));
+  if (retry.exactly_once && retry.max_attempts == 1) {
+    return absl::InvalidArgumentError(
+        "ChannelOptions::retry.exactly_once is set; retry.max_attempts is 1, and 2 to 4 are "
+        "allowed then: a call that is sent once runs at most once");
+  }
   // A hedge is an attempt.
   return Bounded("retry.hedge_after_us", retry.hedge_after_us, 0,
                  retry.max_attempts > 1 ? kLongestBackoffUs : 0);

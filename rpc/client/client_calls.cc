@@ -226,6 +226,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
                  BoundedStreamLimits(std::min(hello.max_streams(), options_.max_streams),
                                      hello.stream_window_messages(), hello.stream_window_bytes()),
                  max_extras_, max_request_bytes_);
+  if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
   RegisterForPrefetch();
   answered_ = false;
@@ -417,6 +418,12 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   if (possible.ok()) {
     possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, beside.bytes_before(),
                          address_);
+  }
+  if (call.context != nullptr && call.context->is_once() && !retried_->ServerHasSessions()) {
+    call.context->SetOutcomeUnknown();
+    possible = absl::AbortedError(StrCat("the server at ", address_,
+                                         " keeps no sessions: it cannot tell what became of an "
+                                         "earlier attempt (not sent)"));
   }
   if (!possible.ok()) return Refuse(call, std::move(possible));
   SlabHandle handle;

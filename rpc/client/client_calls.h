@@ -176,6 +176,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   }
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
+  // After Shutdown().
+  bool ended() const { return ended_; }
   // Completes a call that is neither queued nor sent.
   void End(ClientCall& call, absl::Status status);
 

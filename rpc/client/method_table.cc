@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/wire/completion_id.h"
 
 namespace weft {
 namespace {
@@ -66,6 +67,9 @@ bool MethodTable::Learn(const rpc::ServerHello& hello) {
   if (static_cast<uint32_t>(hello.forms_size()) >= kUnknown - first) return false;
   for (const rpc::MethodForm& form : hello.forms()) {
     forms_.push_back({form.method(), form.request_layout(), form.reply_layout()});
+  }
+  if (hello.session_lease_us() != 0) {
+    served_[std::string(kSessionServiceName)] = {kSessionMethod, {"Renew"}, {}};
   }
   return true;
 }

@@ -17,12 +17,14 @@
 namespace weft {
 namespace {
 
-// What an attempt carries besides: the caller's metadata, and how many went before. Null: nothing.
-std::shared_ptr<CallContext> ContextOfAttempt(const CallContext* of_call,
-                                              uint32_t attempts_before) {
-  if (of_call == nullptr && attempts_before == 0) return nullptr;
+// What an attempt carries besides: the caller's metadata, how many went before, and the call's
+// name. Null: nothing.
+std::shared_ptr<CallContext> ContextOfAttempt(const CallContext* of_call, uint32_t attempts_before,
+                                              const ClientSession::Ticket& ticket) {
+  if (of_call == nullptr && attempts_before == 0 && !ticket.taken()) return nullptr;
   auto context = std::make_shared<CallContext>();
-  context->SealForAttempt(of_call, attempts_before);
+  const OnceAttempt once = ticket.taken() ? ticket.Attempt() : OnceAttempt();
+  context->SealForAttempt(of_call, attempts_before, ticket.taken() ? &once : nullptr);
   return context;
 }
 
@@ -60,7 +62,7 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
 RetriedCall::Attempt& RetriedCall::MakeAttempt() {
   std::optional<Attempt>& place = attempts_[attempts_[0] ? 1 : 0];
   WEFT_CHECK(!place);
-  place.emplace(*this, ContextOfAttempt(call_.context, made_));
+  place.emplace(*this, ContextOfAttempt(call_.context, made_, ticket_));
   ++made_;
   return *place;
 }
@@ -82,6 +84,7 @@ RetriedCall::RetriedCall(RetriedCalls& all, ClientCall& call)
     : all_(all),
       call_(call),
       may_run_twice_(call.loan == nullptr && all.methods_.IsIdempotent(call.method)),
+      runs_once_(all.session_ && !may_run_twice_ && call.loan == nullptr && !call.one_way),
       backoff_(all.options_.initial_backoff_us, all.options_.max_backoff_us, all.jitter_.Next64()) {
   call.state = ClientCall::State::kRetried;
   call.retried = this;
@@ -98,9 +101,40 @@ void RetriedCall::Start(RetriedCalls& all, ClientCall& call) {
 }
 
 void RetriedCall::StartAttempt() {
+  if (runs_once_ && !ticket_.taken() && !Join()) return;
   Attempt& attempt = MakeAttempt();
   ScheduleHedge();
   all_.calls_.StartAttempt(attempt);  // this may be gone
+}
+
+bool RetriedCall::Join() {
+  switch (all_.session_->Take(&ticket_)) {
+    case ClientSession::Taken::kYes:
+      return true;
+    case ClientSession::Taken::kNoSessions:
+      runs_once_ = false;
+      return true;
+    case ClientSession::Taken::kNotYet:
+      break;
+  }
+  if (last_failure_.empty()) last_failure_ = "it waited for its session with the server";
+  all_.joining_.PushBack(this);
+  all_.session_->Want(call_.wait_for_server);  // this may be gone
+  return false;
+}
+
+void RetriedCall::OnSession(const absl::Status& status, bool answered) {
+  const bool waits_on = call_.wait_for_server && !answered &&
+                        status.code() == absl::StatusCode::kUnavailable && !all_.calls_.ended();
+  if (status.ok() || waits_on) return StartAttempt();
+  ++made_;
+  AfterAttempt(WithDelivery(absl::Status(status.code(),
+                                         ToAbsl(StrCat("no session in which the call could run "
+                                                       "exactly once: ",
+                                                       WithoutEnding(ToStd(status.message())),
+                                                       " (not sent)"))),
+                            Delivery::kNotSent),
+               answered, nullptr);
 }
 
 void RetriedCall::OnTimer() {
@@ -140,9 +174,28 @@ void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
   const bool answered = attempt.answered;
   DropAttempt(attempt);
   if (status.ok()) all_.budget_.Refill();
-  if (!MayRepeat(status, answered)) return Complete(std::move(status), context.get());
+  if (context != nullptr && context->outcome_unknown()) [[unlikely]]
+    return OnOutcomeUnknown(std::move(status), context.get());
+  AfterAttempt(std::move(status), answered, context.get());
+}
+
+// The attempt was not run: the server does not know the call's session, or has forgotten the call.
+void RetriedCall::OnOutcomeUnknown(absl::Status status, CallContext* reply) {
+  all_.session_->Lose(std::exchange(ticket_, {}));
+  if (may_have_run_ || made_ >= all_.options_.max_attempts) {
+    RetriedCalls& all = all_;
+    Complete(std::move(status), reply);
+    return all.JoinAgain();
+  }
+  last_failure_ = ToStd(status.message());
+  StartAttempt();
+}
+
+// One has ended so, or could not be made.
+void RetriedCall::AfterAttempt(absl::Status status, bool answered, CallContext* reply) {
+  if (!MayRepeat(status, answered)) return Complete(std::move(status), reply);
   all_.budget_.Take();
-  if (AnyAttempt() == nullptr && !Pause()) return Complete(std::move(status), context.get());
+  if (AnyAttempt() == nullptr && !Pause()) return Complete(std::move(status), reply);
   may_have_run_ |= DeliveryOf(status) != Delivery::kNotSent;
   last_failure_ = ToStd(status.message());
 }
@@ -151,7 +204,8 @@ bool RetriedCall::MayRepeat(const absl::Status& status, bool answered) const {
   const bool not_sent = DeliveryOf(status) == Delivery::kNotSent;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return not_sent || may_run_twice_;
+      // The server's own answer is the outcome: it would be the same again.
+      return not_sent || may_run_twice_ || (ticket_.taken() && !answered);
     case absl::StatusCode::kResourceExhausted:
       return not_sent && answered;
     default:
@@ -191,6 +245,7 @@ void RetriedCall::End(absl::Status why) {
 void RetriedCall::Complete(absl::Status status, CallContext* reply) {
   RetriedCalls& all = all_;
   ClientCall& call = call_;
+  const ClientSession::Ticket ticket = std::move(ticket_);
   while (Attempt* const attempt = AnyAttempt()) {
     may_have_run_ = true;
     all.calls_.Drop(*attempt);
@@ -199,7 +254,9 @@ void RetriedCall::Complete(absl::Status status, CallContext* reply) {
   if (reply != nullptr && call.context != nullptr) call.context->TakeReplyOf(*reply);
   status = OfAllAttempts(status);
   delete this;
+  const bool has_room = ticket.taken() && all.session_->GiveBack(ticket);
   all.calls_.End(call, std::move(status));
+  if (has_room) all.JoinAgain();
 }
 
 // What the caller gets: the Delivery is true of all attempts. An answer of the handler stays as it
@@ -230,7 +287,20 @@ RetriedCalls::RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore&
       most_(most),
       stats_(stats),
       budget_(options.budget_tokens, options.refill_millitokens),
-      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {}
+      jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {
+  if (options.exactly_once) session_.emplace(static_cast<Host*>(this), calls, methods, engine);
+}
+
+// Those that find no place join again.
+void RetriedCalls::OnSession(const absl::Status& status, bool answered) {
+  IntrusiveList<RetriedCall, JoiningTag> joining;
+  joining.SpliceBack(joining_);
+  while (RetriedCall* const call = joining.PopFront()) call->OnSession(status, answered);
+}
+
+void RetriedCalls::JoinAgain() {
+  if (!joining_.empty() && !calls_.ended()) OnSession(absl::OkStatus(), /*answered=*/true);
+}
 
 bool RetriedCalls::Start(ClientCall& call) {
   if (count_ >= most_) return false;

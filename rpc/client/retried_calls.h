@@ -6,6 +6,9 @@
 //   - of every method, what no handler has seen (DeliveryOf() is kNotSent): UNAVAILABLE; and
 //     RESOURCE_EXHAUSTED if it is the server that says so, for its limits are of a moment. The
 //     channel's own limits (a full queue) are not met by waiting in it twice.
+//   - of other methods, with RetryOptions::exactly_once, UNAVAILABLE that is not the server's
+//     answer: all attempts have one name there (client_session.h), by which it knows that the
+//     handler has run, and answers again what that has answered.
 //   - of methods that may run twice (`idempotency_level` in the .proto file): UNAVAILABLE whatever
 //     has run, also where the handler itself has answered it.
 // All other errors would come again, or are answers. A call with CallOptions::bulk goes by the
@@ -26,7 +29,14 @@
 // The rules, and the budget, are those of gRPC (gRFC A6, "gRPC Retry Design"), but that gRPC's
 // service config says which methods are safe, and which codes.
 //
+// If a server does not know the name any more (it was restarted, or the client was away for too
+// long), and an attempt may have run, such a call ends with ABORTED. If none may have run it gets
+// another name, and goes on. A server without sessions is called as without the option.
+//
 //   A RetriedCall   what there is                             what ends it
+//     joining       no attempt: it has to run exactly once,   a session is open -> trying; none can
+//                   and waits for a session, or room in it    be opened -> as a failed attempt; the
+//                                                             deadline, Cancel() -> over
 //     trying        one attempt, or two (the later is a       its last attempt fails, and may be
 //                   hedge); the timer: until a hedge          repeated -> pausing; else -> over
 //     pausing       no attempt; the timer: until the next     the timer -> trying; the deadline,
@@ -58,6 +68,7 @@
 #include "rpc/client/backoff.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_call.h"
+#include "rpc/client/client_session.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -88,7 +99,9 @@ class RetryBudget {
   uint64_t left_;
 };
 
-class RetriedCall final : public ListNode<>, private Timer {
+struct JoiningTag;
+
+class RetriedCall final : public ListNode<>, public ListNode<JoiningTag>, private Timer {
  public:
   // Makes the first attempt, which may end the call inside.
   static void Start(RetriedCalls& all, ClientCall& call);
@@ -115,6 +128,11 @@ class RetriedCall final : public ListNode<>, private Timer {
 
   void OnTimer() override;
   void StartAttempt();
+  // It has its name at the server, or goes without. False: it waits, or is gone.
+  bool Join();
+  void OnSession(const absl::Status& status, bool answered);
+  void OnOutcomeUnknown(absl::Status status, CallContext* reply);
+  void AfterAttempt(absl::Status status, bool answered, CallContext* reply);
   void TryHedge();
   Attempt& MakeAttempt();
   void DropAttempt(Attempt& attempt);
@@ -134,6 +152,8 @@ class RetriedCall final : public ListNode<>, private Timer {
   RetriedCalls& all_;
   ClientCall& call_;
   const bool may_run_twice_;
+  bool runs_once_;  // exactly, by its ticket
+  ClientSession::Ticket ticket_;
   bool may_have_run_ = false;  // an attempt that has ended
   uint32_t made_ = 0;          // attempts
   Backoff backoff_;
@@ -141,7 +161,7 @@ class RetriedCall final : public ListNode<>, private Timer {
   std::array<std::optional<Attempt>, 2> attempts_;
 };
 
-class RetriedCalls {
+class RetriedCalls final : private ClientSession::Host {
  public:
   // All outlive it. `most`: calls at one time.
   RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore& engine,
@@ -155,8 +175,20 @@ class RetriedCalls {
 
   uint32_t count() const { return count_; }
 
+  // A connection has opened; what its server's hello says of sessions.
+  void OnConnected(uint64_t session_lease_us) {
+    if (session_) session_->OnConnected(session_lease_us);
+  }
+  // The server there knows what calls that run exactly once are.
+  bool ServerHasSessions() const { return session_ && session_->server_has_sessions(); }
+
  private:
   friend class RetriedCall;
+
+  // ClientSession::Host.
+  void OnSession(const absl::Status& status, bool answered) override;
+  // The session has room, or is lost.
+  void JoinAgain();
 
   ClientCalls& calls_;
   MethodTable& methods_;
@@ -169,6 +201,8 @@ class RetriedCalls {
   Random jitter_;
   uint32_t count_ = 0;  // <= most_
   IntrusiveList<RetriedCall> live_;
+  IntrusiveList<RetriedCall, JoiningTag> joining_;
+  std::optional<ClientSession> session_;  // none: RetryOptions::exactly_once is not set
 };
 
 }  // namespace weft

@@ -1,0 +1,568 @@
+// Calls that run exactly once: over connections that are lost, servers that are restarted and
+// sessions that expire, on a simulated network.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rpc/client/client_context.h"
+#include "rpc/testing/ledger_service.h"
+#include "rpc/testing/memory_store.h"
+#include "rpc/testing/retry_test.h"
+#include "rpc/wire/completion_id.h"
+#include "weft/status.h"
+
+namespace weft::test {
+namespace {
+
+bool Says(const absl::Status& status, absl::string_view text) {
+  return status.message().find(text) != absl::string_view::npos;
+}
+
+class ExactlyOnceTest : public RetryTest {
+ protected:
+  static ChannelOptions Once() {
+    ChannelOptions options = Retrying();
+    options.retry.exactly_once = true;
+    return options;
+  }
+  static ServerOptions ShortLease() {
+    ServerOptions options;
+    options.session_lease_us = 5'000'000;
+    return options;
+  }
+  static constexpr uint64_t kLeaseNs = 5 * kNsPerSec;  // of ShortLease()
+
+  ServerStats Stats() { return server_->stats(); }
+
+  // The connection is lost, and neither side dies.
+  void LoseConnection() {
+    const uint64_t before = channel_->stats().connects;
+    network_.Partition("client", server_node_);
+    network_.RunFor(3 * kNsPerSec / 2);  // both give it up
+    network_.Heal("client", server_node_);
+    ASSERT_TRUE(RunUntil([&] { return channel_->stats().connects > before; }));
+  }
+  void WaitForHeld(size_t count) {
+    ASSERT_TRUE(RunUntil([&] { return service_.held.size() == count; }));
+  }
+};
+
+constexpr CallOptions kPatient = {.wait_for_server = true};
+
+// --- while the server runs ----------------------------------------------------------------------
+
+TEST_F(ExactlyOnceTest, WithoutFaultsACallRunsAsAlways) {
+  Start(Once());
+  for (int i = 0; i < 3; ++i) {
+    RetriedOutcome outcome;
+    Add(outcome);
+    EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  }
+  EXPECT_EQ(service_.seen.size(), 3u);
+  EXPECT_EQ(Stats().sessions, 1u);
+  EXPECT_EQ(Stats().repeated, 0u);
+  EXPECT_EQ(Stats().requests, 4u) << "one of them for the session";
+  ExpectNothingIsLeft();
+}
+
+TEST_F(ExactlyOnceTest, AnAttemptFindsTheHandlerOfTheOneBeforeRunning) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  LoseConnection();
+  ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
+  EXPECT_EQ(service_.cancelled, 0) << "its client comes back";
+  EXPECT_FALSE(outcome.done());
+  service_.End(0);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Stats().running, 0u);
+}
+
+TEST_F(ExactlyOnceTest, AReplyThatWasLostIsSentAgain) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  ClientContext context;
+  RetriedOutcome outcome;
+  Add(outcome, {.wait_for_server = true, .context = &context});
+  WaitForHeld(1);
+  network_.Partition("client", server_node_);
+  ASSERT_TRUE(service_.held[0].context().AddReplyMetadata("k", "v").ok());
+  service_.End(0);
+  network_.RunFor(3 * kNsPerSec / 2);
+  EXPECT_FALSE(outcome.done());
+  network_.Heal("client", server_node_);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+  ASSERT_NE(context.reply_metadata().Find("k"), nullptr);
+  EXPECT_EQ(*context.reply_metadata().Find("k"), "v");
+  EXPECT_EQ(Stats().repeated, 1u);
+}
+
+TEST_F(ExactlyOnceTest, AnErrorOfTheHandlerIsTheOutcomeAsWell) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  LoseConnection();
+  absl::Status error = absl::NotFoundError("no such account");
+  error.SetPayload("example.com/account", absl::Cord("7"));
+  service_.End(0, error);
+  EXPECT_EQ(EndOf(outcome), error);
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
+TEST_F(ExactlyOnceTest, WhatTheHandlerAnswersIsNotSentAgainThoughItIsUnavailable) {
+  Start(Once());
+  service_.Next(StoreService::Unavailable());
+  RetriedOutcome outcome;
+  Add(outcome);
+  EXPECT_TRUE(absl::IsUnavailable(EndOf(outcome)));
+  EXPECT_EQ(service_.seen.size(), 1u);
+  EXPECT_EQ(channel_->stats().retries, 0u);
+}
+
+TEST_F(ExactlyOnceTest, IdempotentMethodsGoAsWithoutTheOption) {
+  Start(Once());
+  RetriedOutcome outcome;
+  Look(outcome);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(Stats().sessions, 0u);
+}
+
+TEST_F(ExactlyOnceTest, TheClientsCancelReachesTheHandlerByALaterAttempt) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  ClientContext context;
+  RetriedOutcome outcome;
+  Add(outcome, {.wait_for_server = true, .context = &context});
+  WaitForHeld(1);
+  LoseConnection();
+  ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
+  ASSERT_TRUE(context.Cancel().ok());
+  EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  ASSERT_TRUE(RunUntil([&] { return service_.cancelled == 1; }));
+  service_.End(0);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Stats().running, 0u);
+}
+
+TEST_F(ExactlyOnceTest, TheDeadlineReachesAHandlerWhoseConnectionIsGone) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome, {.timeout_us = 4'000'000, .wait_for_server = true});
+  WaitForHeld(1);
+  network_.Partition("client", server_node_);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(EndOf(outcome)));
+  EXPECT_EQ(DeliveryOf(outcome.status), Delivery::kMayHaveRun);
+  ASSERT_TRUE(RunUntil([&] { return service_.cancelled == 1; }));
+  service_.End(0);
+  network_.Heal("client", server_node_);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(ExactlyOnceTest, AShutdownCancelsAHandlerWhoseConnectionIsGone) {
+  Start(Once());
+  service_.Next([this](StoreService::Attempt attempt) {
+    auto kept = std::make_shared<StoreService::Attempt>(std::move(attempt));
+    kept->context().OnCancel([this, kept] {
+      ++service_.cancelled;
+      kept->Finish(absl::CancelledError("nobody waits"));
+    });
+  });
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  ASSERT_TRUE(RunUntil([&] { return service_.seen.size() == 1; }));
+  network_.Partition("client", server_node_);
+  network_.RunFor(3 * kNsPerSec / 2);
+  EXPECT_EQ(service_.cancelled, 0);
+  server_->Shutdown(1'000'000);
+  EXPECT_EQ(service_.cancelled, 1);
+  channel_.reset();
+  EXPECT_EQ(outcome.completions, 1);
+}
+
+// --- what the server forgets --------------------------------------------------------------------
+
+TEST_F(ExactlyOnceTest, ARecordGoesWhenTheClientHasTheAnswer) {
+  Start(Once());
+  for (int i = 0; i < 100; ++i) {
+    RetriedOutcome outcome;
+    Add(outcome);
+    ASSERT_EQ(EndOf(outcome), absl::OkStatus());
+    EXPECT_LT(Stats().record_bytes, 2'000u) << "the last one's";
+  }
+}
+
+TEST_F(ExactlyOnceTest, ASessionExpiresWhenItIsNotUsedAndTheNextCallOpensAnother) {
+  StartServer(ShortLease());
+  OpenChannel(Once());
+  RetriedOutcome first, second;
+  Add(first);
+  EXPECT_EQ(EndOf(first), absl::OkStatus());
+  network_.RunFor(kLeaseNs + kNsPerSec);
+  EXPECT_EQ(Stats().sessions, 0u);
+  EXPECT_EQ(Stats().record_bytes, 0u);
+  Add(second);
+  EXPECT_EQ(EndOf(second), absl::OkStatus());
+  EXPECT_EQ(Stats().refused, 0u);
+  EXPECT_EQ(service_.seen.size(), 2u);
+}
+
+TEST_F(ExactlyOnceTest, ASessionLivesWhileACallOfItWaits) {
+  StartServer(ShortLease());
+  OpenChannel(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome);
+  WaitForHeld(1);
+  network_.RunFor(4 * kLeaseNs);
+  EXPECT_EQ(Stats().sessions, 1u);
+  EXPECT_EQ(service_.cancelled, 0);
+  service_.End(0);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+}
+
+TEST_F(ExactlyOnceTest, AClientThatIsAwayForTooLongIsToldThatNobodyKnows) {
+  StartServer(ShortLease());
+  OpenChannel(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome, next;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  network_.Partition("client", server_node_);
+  network_.RunFor(2 * kNsPerSec);
+  service_.End(0);
+  network_.RunFor(2 * kLeaseNs);
+  EXPECT_EQ(Stats().sessions, 0u);
+  network_.Heal("client", server_node_);
+  const absl::Status status = EndOf(outcome);
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  EXPECT_TRUE(Says(status, "the server has no record of what became of this call: its session"))
+      << status;
+  Add(next);
+  EXPECT_EQ(EndOf(next), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 2u);
+}
+
+TEST_F(ExactlyOnceTest, AHandlerWhoseClientStaysAwayIsCancelledAfterALease) {
+  StartServer(ShortLease());
+  OpenChannel(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  network_.Partition("client", server_node_);
+  network_.RunFor(kLeaseNs / 2);
+  EXPECT_EQ(service_.cancelled, 0);
+  network_.RunFor(2 * kLeaseNs);
+  EXPECT_EQ(service_.cancelled, 1);
+  service_.End(0);
+  network_.RunFor(2 * kLeaseNs);
+  EXPECT_EQ(Stats().sessions, 0u);
+  network_.Heal("client", server_node_);
+  EXPECT_TRUE(absl::IsAborted(EndOf(outcome)));
+}
+
+// --- restarts -----------------------------------------------------------------------------------
+
+TEST_F(ExactlyOnceTest, WithoutAStoreARestartedServerRunsNothingAgain) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome, next;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  KillServer();
+  StartServer();
+  const absl::Status status = EndOf(outcome);
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  Add(next);
+  EXPECT_EQ(EndOf(next), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 2u);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(ExactlyOnceTest, ACallThatSurelyDidNotRunGoesOnInANewSession) {
+  Start(Once());
+  RetriedOutcome first, second;
+  Add(first);
+  EXPECT_EQ(EndOf(first), absl::OkStatus());
+  KillServer();
+  StartServer();
+  network_.RunFor(2 * kNsPerSec);  // the loss is known
+  Add(second, kPatient);
+  EXPECT_EQ(EndOf(second), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 2u);
+}
+
+class StoredOnceTest : public ExactlyOnceTest {
+ protected:
+  ServerOptions Stored() {
+    ServerOptions options;
+    options.completion_store = &store_;
+    return options;
+  }
+  // Commits, and keeps the answer to itself.
+  StoreService::Step CommitAndHold() {
+    return [this](StoreService::Attempt attempt) {
+      const CompletionId* const id = attempt.context().completion_id();
+      ASSERT_NE(id, nullptr);
+      store_.Commit(*id, attempt.request().number(),
+                    {absl::OkStatus(), attempt.request().SerializeAsString()});
+      service_.held.push_back(std::move(attempt));
+    };
+  }
+
+  MemoryStore store_;
+};
+
+TEST_F(StoredOnceTest, ARestartedServerAnswersFromItsStore) {
+  StartServer(Stored());
+  OpenChannel(Once());
+  service_.Next(CommitAndHold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  KillServer();
+  StartServer(Stored());
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+  EXPECT_EQ(store_.ledger[7], 1);
+  RetriedOutcome next;
+  service_.Next(CommitAndHold());
+  Add(next, kPatient, 8);
+  WaitForHeld(1);
+  EXPECT_EQ(store_.sessions.size(), 1u) << "it lives on";
+  EXPECT_EQ(store_.outcomes.size(), 1u) << "the first one's is forgotten";
+  service_.End(0);
+  EXPECT_TRUE(RunUntil([&] { return next.done(); }));
+  EXPECT_EQ(next.status, absl::OkStatus());
+}
+
+TEST_F(StoredOnceTest, WhatWasNotCommittedRunsAgainAfterARestart) {
+  StartServer(Stored());
+  OpenChannel(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  KillServer();
+  StartServer(Stored());
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 2u);
+}
+
+TEST_F(StoredOnceTest, AStoreThatCannotBeAskedLosesNothing) {
+  StartServer(Stored());
+  OpenChannel(Once());
+  service_.Next(CommitAndHold());
+  RetriedOutcome outcome;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  KillServer();
+  store_.find_errors = 2;
+  StartServer(Stored());
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(store_.find_errors, 0);
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
+TEST_F(StoredOnceTest, WithoutASessionACallFailsAsNotSent) {
+  store_.add_error = absl::ResourceExhaustedError("the disk is full");
+  StartServer(Stored());
+  OpenChannel(Once());
+  RetriedOutcome outcome;
+  Add(outcome);
+  const absl::Status status = EndOf(outcome);
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+  EXPECT_TRUE(Says(status,
+                   "no session in which the call could run exactly once: the server's "
+                   "store takes no session: the disk is full"))
+      << status;
+  EXPECT_EQ(service_.seen.size(), 0u);
+}
+
+TEST_F(StoredOnceTest, AnExpiredSessionLeavesTheStore) {
+  ServerOptions options = Stored();
+  options.session_lease_us = ShortLease().session_lease_us;
+  StartServer(options);
+  OpenChannel(Once());
+  RetriedOutcome outcome;
+  Add(outcome);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  KillServer();
+  StartServer(options);
+  EXPECT_EQ(Stats().sessions, 1u);
+  network_.RunFor(2 * kLeaseNs);
+  EXPECT_EQ(Stats().sessions, 0u);
+  EXPECT_TRUE(store_.sessions.empty());
+}
+
+// --- servers and options that know nothing of it ------------------------------------------------
+
+TEST_F(ExactlyOnceTest, AtAServerWithoutSessionsACallRunsOnceAtMost) {
+  ServerOptions options;
+  options.max_sessions = 0;
+  StartServer(options);
+  OpenChannel(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome;
+  Add(outcome);
+  WaitForHeld(1);
+  network_.Partition("client", server_node_);
+  const absl::Status status = EndOf(outcome);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  EXPECT_EQ(service_.cancelled, 1);
+  network_.Heal("client", server_node_);
+  service_.End(0);
+}
+
+// It would run it as any other.
+TEST_F(ExactlyOnceTest, ANamedAttemptIsNotSentToAServerWithoutSessions) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome outcome, next;
+  Add(outcome, kPatient);
+  WaitForHeld(1);
+  KillServer();
+  ServerOptions options;
+  options.max_sessions = 0;
+  StartServer(options);
+  const absl::Status status = EndOf(outcome);
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  Add(next);
+  EXPECT_EQ(EndOf(next), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 2u);
+}
+
+TEST_F(ExactlyOnceTest, OptionsThatMakeNoSenseAreRefused) {
+  StartServer();
+  ChannelOptions options;
+  options.retry.exactly_once = true;
+  EXPECT_TRUE(absl::IsInvalidArgument(Channel::Open(client(), "sim:server", options).status()));
+  for (const uint64_t lease_us : {uint64_t{999'999}, uint64_t{3'600'000'001}}) {
+    ServerOptions wrong;
+    wrong.session_lease_us = lease_us;
+    EXPECT_TRUE(absl::IsInvalidArgument(Server::Create(network_.Node("b"), wrong).status()));
+  }
+}
+
+// --- bounds -------------------------------------------------------------------------------------
+
+TEST_F(ExactlyOnceTest, SessionsBeyondTheBoundAreRefused) {
+  ServerOptions options = ShortLease();
+  options.max_sessions = 1;
+  StartServer(options);
+  OpenChannel(Once());
+  RetriedOutcome first, second;
+  Add(first);
+  EXPECT_EQ(EndOf(first), absl::OkStatus());
+  OpenChannel(Once());
+  Add(second);
+  const absl::Status status = EndOf(second);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+  network_.RunFor(2 * kLeaseNs);
+  RetriedOutcome third;
+  Add(third);
+  EXPECT_EQ(EndOf(third), absl::OkStatus());
+}
+
+TEST_F(ExactlyOnceTest, RecordsBeyondTheBoundAreRefusedBeforeTheirHandlersRun) {
+  ServerOptions options;
+  options.max_record_bytes = 2 * 1024;
+  StartServer(options);
+  ChannelOptions channel = Once();
+  channel.retry.max_attempts = 2;
+  OpenChannel(channel);
+  RetriedOutcome outcomes[3];
+  for (int i = 0; i < 2; ++i) {
+    service_.Next(service_.Hold());
+    Add(outcomes[i]);
+  }
+  WaitForHeld(2);
+  Add(outcomes[2]);
+  const absl::Status status = EndOf(outcomes[2]);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+  EXPECT_EQ(service_.seen.size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    service_.End(static_cast<size_t>(i));
+    EXPECT_EQ(EndOf(outcomes[i]), absl::OkStatus());
+  }
+}
+
+TEST_F(ExactlyOnceTest, CallsBeyondASessionsWindowWaitForTheOldestOne) {
+  Start(Once());
+  service_.Next(service_.Hold());
+  RetriedOutcome oldest;
+  Add(oldest);
+  WaitForHeld(1);
+  std::vector<std::unique_ptr<RetriedOutcome>> others;
+  const auto call = [&] {
+    others.push_back(std::make_unique<RetriedOutcome>());
+    Add(*others.back());
+  };
+  for (uint64_t i = 1; i < kMaxSessionCalls; ++i) {
+    call();
+    ASSERT_EQ(EndOf(*others.back()), absl::OkStatus());
+  }
+  call();
+  network_.RunFor(kNsPerSec);
+  EXPECT_FALSE(others.back()->done());
+  service_.End(0);
+  EXPECT_EQ(EndOf(oldest), absl::OkStatus());
+  EXPECT_EQ(EndOf(*others.back()), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), kMaxSessionCalls + 1);
+  ExpectNothingIsLeft();
+}
+
+// --- the end of a channel -----------------------------------------------------------------------
+
+TEST_F(ExactlyOnceTest, AChannelsEndEndsWhatWaitsForASession) {
+  StartAlone(Once());
+  RetriedOutcome outcomes[3];
+  for (RetriedOutcome& outcome : outcomes) Add(outcome, kPatient);
+  network_.RunFor(kNsPerSec);
+  stub_.reset();
+  channel_.reset();
+  for (RetriedOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.completions, 1);
+    EXPECT_TRUE(absl::IsCancelled(outcome.status)) << outcome.status;
+    EXPECT_EQ(DeliveryOf(outcome.status), Delivery::kNotSent);
+  }
+}
+
+TEST_F(ExactlyOnceTest, WithoutAServerOnlyThePatientWait) {
+  StartAlone(Once());
+  RetriedOutcome patient, other, late;
+  Add(patient, kPatient);
+  Add(other);
+  Add(late, {.timeout_us = 300'000, .wait_for_server = true});
+  EXPECT_TRUE(absl::IsUnavailable(EndOf(other)));
+  EXPECT_EQ(DeliveryOf(other.status), Delivery::kNotSent);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(EndOf(late)));
+  EXPECT_EQ(DeliveryOf(late.status), Delivery::kNotSent);
+  EXPECT_TRUE(Says(late.status, "it waited for its session with the server")) << late.status;
+  EXPECT_FALSE(patient.done());
+  StartServer();
+  EXPECT_EQ(EndOf(patient), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+  ExpectNothingIsLeft();
+}
+
+}  // namespace
+}  // namespace weft::test
