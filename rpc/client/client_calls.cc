@@ -358,6 +358,11 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (connection_ == nullptr || leaving_) host_.OnCallWaits();
 }
 
+bool ClientCalls::SendAttempt(ClientCall& attempt) {
+  return connection_ != nullptr && waiting_.may_pass(attempt.priority) &&
+         TrySend(attempt) != Sent::kNotNow;
+}
+
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
   if (!valid.ok()) return End(call, valid);
   // Before the start: afterwards the call may be gone.
@@ -476,6 +481,10 @@ ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
   Trace(TracePoint::kWritten);
   End(call, absl::OkStatus());
   return Sent::kCompleted;
+}
+
+Priority ClientCalls::Told(Priority priority) const {
+  return takes_priorities_ ? priority : Priority::kNormal;
 }
 
 WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status why) {

@@ -170,10 +170,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Sends an attempt, queues it, or completes it at once with an error.
   void StartAttempt(ClientCall& attempt);
   // Sends it, or completes it. False: there is no room now, and nothing has happened.
-  bool SendAttempt(ClientCall& attempt) {
-    return connection_ != nullptr && waiting_.may_pass(attempt.priority) &&
-           TrySend(attempt) != Sent::kNotNow;
-  }
+  bool SendAttempt(ClientCall& attempt);
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
   // After Shutdown().
@@ -246,9 +243,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent SendOneWay(ClientCall& call, uint16_t method);
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
-  Priority Told(Priority priority) const {
-    return takes_priorities_ ? priority : Priority::kNormal;
-  }
+  Priority Told(Priority priority) const;
   bool SendCancel(SlabHandle slot);
   void PumpCalls(Priority least);
   CallbackCall& MakeCallbackCall();

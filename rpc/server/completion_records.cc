@@ -295,6 +295,7 @@ void CompletionRecords::Answer(ServerCall& call, const CompletionRecord& record)
                                         " bytes cannot be decoded as ", call.method().reply_type));
   }
   call.Extras().reply = record.metadata;
+  call.Extras().reply_attachment = record.attachment;
   call.connection_->Complete(call, std::move(status));
 }
 
@@ -319,7 +320,8 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
     record.status = status;
     if (status.ok()) record.reply = EncodedReply(call);
     record.metadata = call.Extras().reply;
-    Charge(record, record.reply.size());
+    if (status.ok()) record.attachment = call.Extras().reply_attachment;
+    Charge(record, record.reply.size() + record.attachment.size());
   }
   while (ServerCall* const other = waiting.PopFront()) {
     other->Extras().record = nullptr;

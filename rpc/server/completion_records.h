@@ -34,6 +34,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/server/completion_store.h"
@@ -57,6 +58,7 @@ struct CompletionRecord : public ListNode<> {
   // Done:
   absl::Status status;
   std::string reply;  // encoded by protobuf
+  absl::Cord attachment;  // of the reply; from a store: none
   Metadata metadata;
   uint64_t charged_bytes = 0;
 };

@@ -25,13 +25,6 @@
 namespace weft {
 namespace {
 
-// `bytes`: of the request and its attachment.
-absl::Status TooLargeError(size_t bytes, uint64_t most) {
-  return NotRunError(
-      absl::StatusCode::kResourceExhausted,
-      StrCat("the request has ", bytes, " bytes; this server takes at most ", most, " (not run)"));
-}
-
 // `once`: null where calls that run exactly once do not come.
 bool IsDecodedMetadata(ByteSpan extras, Metadata* metadata, OnceExtras* once = nullptr) {
   return extras.empty() || DecodeExtras(extras, metadata, /*details=*/nullptr, once);
@@ -198,10 +191,10 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
 absl::Status ServerConnection::TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata,
                                           ByteSpan body, ByteSpan attachment) {
   if (!extras.empty()) {
-    WEFT_RETURN_IF_ERROR(TakeMetadata(call, extras.size(), std::move(metadata)));
+    WEFT_RETURN_IF_ERROR(call.Extras().TakeMetadata(core_, extras.size(), std::move(metadata)));
   }
   if (attachment.empty()) return absl::OkStatus();
-  return TakeAttachment(call, body.size(), attachment);
+  return call.Extras().TakeAttachment(core_, *connection_, body.size(), attachment);
 }
 
 // Of a call that runs exactly once.
@@ -215,33 +208,6 @@ void ServerConnection::AcceptOnce(ServerCall& call, const RequestHeader& header,
   if (!core_.records().Begin(call, attempt)) return;
   WatchDeadline(call);
   RunAside(call, *entry);
-}
-
-absl::Status ServerConnection::TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata) {
-  ServerStats& stats = core_.stats();
-  if (bytes > core_.options().max_running_bytes - stats.running_bytes) return RunningBytesError();
-  stats.running_bytes += bytes;
-  ServerExtras& extras = call.Extras();
-  extras.received = std::move(metadata);
-  extras.charged_bytes += static_cast<uint32_t>(bytes);
-  return absl::OkStatus();
-}
-
-absl::Status ServerConnection::TakeAttachment(ServerCall& call, size_t message_bytes,
-                                              ByteSpan attachment) {
-  ServerStats& stats = core_.stats();
-  const ServerOptions& options = core_.options();
-  if (message_bytes + attachment.size() > options.max_request_bytes) {
-    return TooLargeError(message_bytes + attachment.size(), options.max_request_bytes);
-  }
-  if (attachment.size() > options.max_running_bytes - stats.running_bytes) {
-    return RunningBytesError();
-  }
-  stats.running_bytes += attachment.size();
-  ServerExtras& extras = call.Extras();
-  extras.attachment = KeepAttachment(*connection_, attachment);
-  extras.charged_bytes += static_cast<uint32_t>(attachment.size());
-  return absl::OkStatus();
 }
 
 WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
@@ -336,13 +302,6 @@ WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* ent
   Complete(call, WhyRefused(call, entry, header.method, body));
 }
 
-absl::Status ServerConnection::RunningBytesError() const {
-  return NotRunError(
-      absl::StatusCode::kResourceExhausted,
-      StrCat("requests of ", core_.stats().running_bytes, " bytes are running; this server takes ",
-             core_.options().max_running_bytes, " at most (not run, safe to retry)"));
-}
-
 absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
                                           uint16_t method, ByteSpan body) const {
   if (core_.draining()) {
@@ -355,10 +314,10 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                               core_.methods().size(), " methods"));
   }
   if (body.size() > core_.options().max_request_bytes) {
-    return TooLargeError(body.size(), core_.options().max_request_bytes);
+    return core_.RequestTooLargeError(body.size());
   }
   if (call.request_bytes_ == 0 && !body.empty()) {
-    return RunningBytesError();
+    return core_.RunningBytesError();
   }
   if (call.cancelled()) {
     return NotRunError(absl::StatusCode::kCancelled,
@@ -782,12 +741,7 @@ void ServerConnection::Free(ServerCall& call) {
     --waiting_replies_;
   }
   if (call.uses_extras_) {
-    ServerExtras& extras = call.Extras();
-    core_.stats().running_bytes -= std::exchange(extras.charged_bytes, 0);
-    extras.received.Clear();
-    extras.reply.Clear();
-    extras.attachment.Clear();
-    extras.reply_attachment.Clear();
+    core_.stats().running_bytes -= call.Extras().Clear();
   }
   call.status_ = absl::OkStatus();
   FreeAnswered(call);

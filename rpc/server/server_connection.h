@@ -81,14 +81,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_reply_bytes() const { return max_reply_bytes_; }
   // Stays until a call of a stream is freed.
   void HoldOn() { ++running_; }
-  // What came with a request, or why it is not taken.
-  absl::Status TakeMetadata(ServerCall& call, size_t bytes, Metadata metadata);
   std::string ReplyExtras(const ServerCall& call) const;
   void RunStream(ServerCall& call, const MethodEntry& entry);
   // The call is cancelled at its deadline, if it has one.
   void WatchDeadline(ServerCall& call);
-  // There is no room for another request.
-  absl::Status RunningBytesError() const;
   void FreeStream(ServerCall& call);
   void FlushUnlessInTurn();
 
@@ -132,7 +128,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
                           ByteSpan attachment);
-  absl::Status TakeAttachment(ServerCall& call, size_t message_bytes, ByteSpan attachment);
   static const absl::Cord* ReplyAttachmentOf(const ServerCall& call);
   void Accept(ServerCall& call, const RequestHeader& header, ByteSpan body);
   void AcceptOnce(ServerCall& call, const RequestHeader& header, ByteSpan body,

@@ -6,6 +6,7 @@
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/wire/status_text.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
@@ -70,6 +71,25 @@ absl::Status ServerCore::CheckHello() const {
   return absl::ResourceExhaustedError(StrCat("the names of this server's ", methods_.size(),
                                              " methods take ", bytes,
                                              " bytes; a hello has room for ", kMaxHelloBytes));
+}
+
+absl::Status ServerCore::Charge(size_t bytes) {
+  if (bytes > options_.max_running_bytes - stats_.running_bytes) return RunningBytesError();
+  stats_.running_bytes += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status ServerCore::RunningBytesError() const {
+  return NotRunError(
+      absl::StatusCode::kResourceExhausted,
+      StrCat("requests of ", stats_.running_bytes, " bytes are running; this server takes ",
+             options_.max_running_bytes, " at most (not run, safe to retry)"));
+}
+
+absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {
+  return NotRunError(absl::StatusCode::kResourceExhausted,
+                     StrCat("the request has ", bytes, " bytes; this server takes at most ",
+                            options_.max_request_bytes, " (not run)"));
 }
 
 absl::Status ServerCore::Listen(const std::string& address) {

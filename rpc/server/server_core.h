@@ -57,6 +57,12 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
   // All but `running`.
   ServerStats& stats() { return stats_; }
+  // Counts so many bytes of what clients have sent into running_bytes, from which whoever calls
+  // takes them again. An error: there is no room.
+  absl::Status Charge(size_t bytes);
+  absl::Status RunningBytesError() const;
+  // `bytes`: of a request and its attachment.
+  absl::Status RequestTooLargeError(size_t bytes) const;
   ServerCalls& calls() { return calls_; }
   CompletionRecords& records() { return records_; }
   // The server's own method of this number; null: there is none.

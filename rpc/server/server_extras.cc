@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "core/status.h"
+#include "rpc/operation/attachment.h"
 #include "rpc/server/server_call.h"
+#include "rpc/server/server_core.h"
 
 namespace weft {
 
@@ -63,6 +65,35 @@ absl::Status ServerExtras::Intercept(std::span<ServerInterceptor* const> interce
   }
   return absl::OkStatus();
 }
+
+// --- what came ----------------------------------------------------------------------------------
+
+absl::Status ServerExtras::TakeMetadata(ServerCore& core, size_t bytes, Metadata metadata) {
+  WEFT_RETURN_IF_ERROR(core.Charge(bytes));
+  charged_bytes_ += bytes;
+  received = std::move(metadata);
+  return absl::OkStatus();
+}
+
+absl::Status ServerExtras::TakeAttachment(ServerCore& core, Connection& connection,
+                                          size_t message_bytes, ByteSpan bytes) {
+  const size_t all_bytes = message_bytes + bytes.size();
+  if (all_bytes > core.options().max_request_bytes) return core.RequestTooLargeError(all_bytes);
+  WEFT_RETURN_IF_ERROR(core.Charge(bytes.size()));
+  charged_bytes_ += bytes.size();
+  attachment = KeepAttachment(connection, bytes);
+  return absl::OkStatus();
+}
+
+size_t ServerExtras::Clear() {
+  received.Clear();
+  reply.Clear();
+  attachment.Clear();
+  reply_attachment.Clear();
+  return std::exchange(charged_bytes_, 0);
+}
+
+// --- the end ------------------------------------------------------------------------------------
 
 void ServerExtras::EndInterception(const absl::Status& status, const Clock& clock) {
   if (started_ == 0) return;

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
+#include "core/bytes.h"
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/timer_wheel.h"
@@ -29,10 +30,12 @@
 #include "rpc/server/server_interceptor.h"
 #include "rpc/wire/metadata.h"
 #include "rpc/wire/service.h"
+#include "transport/connection.h"
 
 namespace weft {
 
 class ServerCall;
+class ServerCore;
 struct CompletionRecord;
 
 class ServerExtras final : private Timer {
@@ -67,6 +70,14 @@ class ServerExtras final : private Timer {
     if (armed()) timers.Cancel(this);
   }
 
+  // What came with the request, or why it is not taken.
+  absl::Status TakeMetadata(ServerCore& core, size_t bytes, Metadata metadata);
+  // `bytes`: the attachment, behind `message_bytes`, of what `connection` is delivering.
+  absl::Status TakeAttachment(ServerCore& core, Connection& connection, size_t message_bytes,
+                              ByteSpan bytes);
+  // As new. Returns what is to be taken from ServerStats::running_bytes.
+  size_t Clear();
+
   // The call is finished, with this: interceptors that have started end.
   void EndInterception(const absl::Status& status, const Clock& clock);
 
@@ -75,8 +86,6 @@ class ServerExtras final : private Timer {
   // The callback is wanted no more.
   void Forget();
 
-  uint32_t charged_bytes = 0;  // the engine's: of what came, in ServerStats::running_bytes
-
   // The engine's: of a call that runs exactly once (completion_records.h), until its end.
   CompletionRecord* record = nullptr;
 
@@ -84,6 +93,7 @@ class ServerExtras final : private Timer {
   void OnTimer() override;
 
   ServerCall& call_;
+  size_t charged_bytes_ = 0;  // of what came, in ServerStats::running_bytes
   std::mutex mutex_;  // of the next two
   Function<void()> on_cancel_;
   std::vector<std::weak_ptr<Cancellable>> followers_;

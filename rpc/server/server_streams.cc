@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/inline.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
@@ -158,7 +159,7 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   const MethodEntry* const entry = core.methods().Find(header.method);
   absl::Status admitted = Admit(call, header, entry);
   if (admitted.ok() && !header.extras.empty()) {
-    admitted = connection_.TakeMetadata(call, header.extras.size(), std::move(metadata));
+    admitted = call.Extras().TakeMetadata(core, header.extras.size(), std::move(metadata));
   }
   if (!admitted.ok()) {
     ++core.stats().refused;
@@ -212,13 +213,9 @@ void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
 
 // It stays until the handler has finished, as that of a call, and counts as that.
 absl::Status ServerStreams::TakeRequest(ServerCall& call) {
-  ServerStats& stats = connection_.core().stats();
   const size_t bytes = call.stream().read_bytes();
-  if (bytes > connection_.core().options().max_running_bytes - stats.running_bytes) {
-    return connection_.RunningBytesError();
-  }
+  WEFT_RETURN_IF_ERROR(connection_.core().Charge(bytes));
   call.request_bytes_ = static_cast<uint32_t>(bytes);
-  stats.running_bytes += bytes;
   return absl::OkStatus();
 }
 
