@@ -266,6 +266,12 @@ TEST_F(AttachmentTest, WithTheReplyItHasAtMostWhatTheClientTakes) {
 
 class HostileAttachmentTest : public AttachmentTest {
  protected:
+  ~HostileAttachmentTest() override {
+    if (peer_.connection == nullptr) return;
+    peer_.connection->Close("the test is over");
+    EXPECT_TRUE(RunUntil([this] { return peer_.connection == nullptr; }));
+  }
+
   static Bytes RequestWith(uint64_t message_bytes, const std::string& rest, uint16_t bits = 0) {
     Bytes frame(kCallHeaderBytes + kAttachmentHeaderBytes + rest.size());
     EncodeRequest({{0, next_ += 2}, 0, 0}, frame.data(), RequestKind(0, kAttachmentBit | bits));
@@ -339,6 +345,7 @@ TEST_F(HostileAttachmentTest, AServerThatTakesNoneIsSentNone) {
   const auto listener = server_engine().transport().Listen("sim:server", options, &acceptor);
   ASSERT_TRUE(listener.ok()) << listener.status();
   OpenChannel();
+  ASSERT_TRUE(RunUntil([&] { return acceptor.peer.connection != nullptr; }));
   ClientContext context;
   ASSERT_TRUE(context.SetAttachment(absl::Cord("bytes")).ok());
   Data reply;

@@ -69,6 +69,12 @@ TEST(GuideTest, InterceptorsRunAroundCallsAndTracesAreCarriedOn) {
             "guide.Notes/CountWords: OK\n");
 }
 
+TEST(GuideTest, LargeValuesStayWhereTheyWereReceived) {
+  EXPECT_EQ(OutputOf("attachments"),
+            "1048583 bytes are stored\n"
+            "1048583 bytes came back, up to \"the end\"\n");
+}
+
 TEST(GuideTest, PayloadsComeBack) { EXPECT_EQ(OutputOf("bulk"), "1048576 bytes came back\n"); }
 
 TEST(GuideTest, MemoryIsUsedInPlace) {
