@@ -190,6 +190,38 @@ TEST_F(ExactlyOnceTest, AShutdownCancelsAHandlerWhoseConnectionIsGone) {
   EXPECT_EQ(outcome.completions, 1);
 }
 
+// Keeps what it was asked, and answers with structs.
+class HoldingLedger final : public Ledger::LayoutService {
+ public:
+  using Call = UnaryCall<PaymentLayout, BalanceLayout>;
+  void StartMove(Call call) override {
+    call.reply()->amount = call.request().amount;
+    held.push_back(std::move(call));
+  }
+  std::vector<Call> held;
+};
+
+TEST_F(ExactlyOnceTest, CallsWithStructsAreAnsweredFromTheRecordToo) {
+  HoldingLedger ledger;
+  server_ = *Server::Create(network_.Node("server"));
+  ASSERT_TRUE(server_->AddService(&ledger).ok());
+  ASSERT_TRUE(server_->Listen("sim:server").ok());
+  OpenChannel(Once());
+  const Ledger::Stub stub(*channel_);
+  BalanceLayout reply = {};
+  absl::Status status = absl::UnknownError("not ended");
+  stub.Move(MakePayment(1, 55), &reply, kPatient,
+            [&](absl::Status end) { status = std::move(end); });
+  ASSERT_TRUE(RunUntil([&] { return ledger.held.size() == 1; }));
+  LoseConnection();
+  ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
+  ledger.held[0].Finish(absl::OkStatus());
+  ledger.held.clear();
+  ASSERT_TRUE(RunUntil([&] { return !absl::IsUnknown(status); }));
+  EXPECT_EQ(status, absl::OkStatus());
+  EXPECT_EQ(reply.amount, 55);
+}
+
 // --- what the server forgets --------------------------------------------------------------------
 
 TEST_F(ExactlyOnceTest, ARecordGoesWhenTheClientHasTheAnswer) {

@@ -35,6 +35,10 @@ TEST(GuideTest, ACallIsSentAgainAndHedged) {
             "3 words in 1 call, with 1 retry and 1 hedge\n");
 }
 
+TEST(GuideTest, ATransferHappensOnceThoughTheServerIsRestarted) {
+  EXPECT_EQ(OutputOf("exactly_once"), "the answer says 70, the bank says 70\n");
+}
+
 TEST(GuideTest, AChannelTellsOfItsStateAndItsRoom) {
   EXPECT_EQ(OutputOf("channel_events"), "ready\n1000 calls\nidle\n");
 }
