@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 #include "transport/operation.h"
 #include "transport/region.h"
 #include "transport/slice.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 
 namespace weft {
 

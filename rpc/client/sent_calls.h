@@ -22,9 +22,9 @@
 #include "core/inline.h"
 #include "core/intrusive_list.h"
 #include "core/near_array.h"
+#include "core/priority.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
-#include "rpc/operation/priority.h"
 
 namespace weft {
 

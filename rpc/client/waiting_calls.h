@@ -15,8 +15,8 @@
 
 #include "core/check.h"
 #include "core/intrusive_list.h"
+#include "core/priority.h"
 #include "rpc/client/client_call.h"
-#include "rpc/operation/priority.h"
 
 namespace weft {
 

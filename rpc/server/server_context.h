@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "core/function.h"
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 #include "rpc/wire/service.h"
 #include "transport/path.h"
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "core/intrusive_list.h"
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 #include "rpc/stream/stream.h"
 #include "rpc/wire/stream_frame.h"
 #include "transport/connection.h"

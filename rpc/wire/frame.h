@@ -35,7 +35,7 @@
 #include <string_view>
 
 #include "core/bytes.h"
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 #include "rpc/wire/beside.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
@@ -100,8 +100,8 @@ struct ReplyHeader {
   CallId id;
   uint16_t status = 0;  // absl::StatusCode
   uint32_t text_bytes = 0;
-  bool not_run = false;  // errors only
-  ByteSpan extras = {};  // in front of the text or the reply; empty: there are none
+  bool not_run = false;      // errors only
+  ByteSpan extras = {};      // in front of the text or the reply; empty: there are none
   ByteSpan attachment = {};  // behind the reply; the same
 };
 

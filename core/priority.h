@@ -1,8 +1,5 @@
-// How urgent a call is, and the lists in which those wait that find no room: what is more urgent
-// leaves first, and the rest in order.
-//
-// The rule: what waits for a slot, for credit or for room in a connection is passed by everything
-// that is more urgent. What the connection has taken is on its way, and is not passed.
+// How urgent something is that waits, and the lists in which it does: what is more urgent leaves
+// first, and the rest in order.
 //
 // Threads: as IntrusiveList. Lifetime: a list owns nothing. Errors: none.
 #pragma once
@@ -15,6 +12,7 @@
 
 namespace weft {
 
+// The most urgent first.
 enum class Priority : uint8_t {
   kControl = 0,     // what others depend on: heartbeats, votes, renewals. Few and small
   kNormal = 1,      // what somebody waits for
@@ -22,9 +20,6 @@ enum class Priority : uint8_t {
 };
 
 inline constexpr size_t kPriorities = 3;
-
-// `a` passes `b` where both wait.
-constexpr bool IsMoreUrgent(Priority a, Priority b) { return a < b; }
 
 template <class T, class Tag = void>
 class PriorityLists {

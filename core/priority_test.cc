@@ -1,4 +1,4 @@
-#include "rpc/operation/priority.h"
+#include "core/priority.h"
 
 #include <gtest/gtest.h>
 
