@@ -57,6 +57,15 @@ TEST(GuideTest, UrgentCallsPassThoseThatCanWait) {
             "100 parts of the backup are done\n");
 }
 
+TEST(GuideTest, ServersCallEachOtherAndFindEachOtherAgain) {
+  EXPECT_EQ(OutputOf("peers"),
+            "a: 3 copies of entry 1, 2 sessions\n"
+            "b: 3 copies of entry 1, 2 sessions\n"
+            "c: 3 copies of entry 1, 2 sessions\n"
+            "c: 3 copies of entry 1 after a restart, 2 sessions\n"
+            "a: 3 copies of entry 2, 2 sessions\n");
+}
+
 TEST(GuideTest, StreamsCarryManyMessages) {
   EXPECT_EQ(OutputOf("streams"), "3000 words\n1\n2\n3\n");
 }
