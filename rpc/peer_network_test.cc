@@ -11,6 +11,8 @@
 
 #include "rpc/client/channel.h"
 #include "rpc/client/channel_watch.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/network.h"
@@ -107,6 +109,36 @@ TEST_P(PeerNetworkTest, BothDialBothCallAndThereIsOneConnection) {
   for (Node* node : {&a, &b}) {
     EXPECT_EQ(node->server().stats().peers, 1u);
     EXPECT_EQ(node->server().stats().connections, 1u);
+  }
+}
+
+TEST_P(PeerNetworkTest, EachSideReadsAndWritesTheOthersMemory) {
+  Node a("a", GetParam());
+  Node b("b", GetParam());
+  a.Open("b", "");
+  b.Open("a", a.server().address());  // so b has dialed
+  a.WaitUntilReady();
+  b.WaitUntilReady();
+  Node* const nodes[] = {&a, &b};
+  for (int i = 0; i < 2; ++i) {
+    SCOPED_TRACE(i == 0 ? "of who has accepted" : "of who has dialed");
+    ExportOptions rights;
+    rights.rights = kMayRead | kMayWrite;
+    auto exported = nodes[i]->server().AllocateExport(4096, rights);
+    ASSERT_TRUE(exported.ok()) << exported.status();
+    (*exported)->bytes()[100] = std::byte{42};
+    Channel& channel = nodes[1 - i]->channel();
+    auto memory = RemoteMemory::Open(channel, (*exported)->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    auto buffer = *channel.AllocateBuffer(4096);
+    absl::Status status = (*memory)->Read(0, buffer->slice(0, 4096));
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(buffer->bytes()[100], std::byte{42});
+    buffer->bytes()[0] = std::byte{43};
+    const RemotePiece piece = {8, buffer->slice(0, 8)};
+    status = (*memory)->WriteAcknowledged({&piece, 1});
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ((*exported)->bytes()[8], std::byte{43});
   }
 }
 

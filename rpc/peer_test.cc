@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "rpc/client/bulk_call.h"
 #include "rpc/client/client_context.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
@@ -255,6 +256,66 @@ TEST_F(PeerTest, LargeMessagesAndManyCallsGoBothWaysAtOnce) {
     return done == outcomes.size();
   }));
   for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.status->ok()) << *outcome.status;
+}
+
+TEST_F(PeerTest, LentMemoryIsReadAndWrittenBothWays) {
+  PeerMachine& a = Start("a");
+  PeerMachine& b = Start("b");
+  a.Open("b");
+  b.Open("a");
+  ASSERT_TRUE(BothReady(a, b));
+  struct Exchange {
+    explicit Exchange(Channel& channel) : bulk(channel) {}
+    GuardedMemory sent{50'000};
+    GuardedMemory received{50'000};
+    Parcel request;
+    Parcel reply;
+    std::optional<absl::Status> status;
+    BulkCall bulk;
+  };
+  Exchange exchanges[] = {Exchange(a.to("b")), Exchange(b.to("a"))};
+  Channel* const channels[] = {&a.to("b"), &b.to("a")};
+  for (int i = 0; i < 2; ++i) {
+    Exchange& exchange = exchanges[i];
+    exchange.sent.Fill(static_cast<uint8_t>(i));
+    exchange.bulk.Send(exchange.sent.all(), exchange.request.mutable_data());
+    exchange.bulk.Receive(exchange.received.all());
+    Payloads::Stub(*channels[i])
+        .Exchange(exchange.request, &exchange.reply, {.bulk = &exchange.bulk},
+                  [&exchange](absl::Status status) { exchange.status = std::move(status); });
+  }
+  ASSERT_TRUE(RunUntil([&] { return exchanges[0].status && exchanges[1].status; }));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(exchanges[i].status->ok()) << *exchanges[i].status;
+    EXPECT_TRUE(exchanges[i].received.Holds(static_cast<uint8_t>(i)));
+  }
+}
+
+// A peer that holds on to what a channel that is gone has lent must not keep it for ever.
+TEST_F(PeerTest, AChannelThatIsDestroyedGetsItsMemoryBack) {
+  PeerMachine& a = Start("a");
+  PeerMachine& b = Start("b");
+  a.Open("b");
+  b.Open("a");
+  ASSERT_TRUE(BothReady(a, b));
+  GuardedMemory sent(50'000);
+  Parcel request;
+  Parcel reply;
+  std::optional<absl::Status> status;
+  {
+    BulkCall bulk(a.to("b"));
+    bulk.Send(sent.all(), request.mutable_data());
+    Payloads::Stub(a.to("b")).Hold(request, &reply, {.bulk = &bulk},
+                                   [&](absl::Status ended) { status = std::move(ended); });
+    ASSERT_TRUE(RunUntil([&] { return !b.payloads.held.empty(); }));
+    a.Close("b");
+    EXPECT_TRUE(absl::IsCancelled(*status)) << *status;
+    ASSERT_TRUE(RunUntil([&] { return bulk.state() == BulkCall::State::kReclaimed; }));
+  }
+  b.payloads.held.clear();
+  // The connection went with it, and b makes another one.
+  ASSERT_TRUE(RunUntil([&] { return b.to("a").stats().connects == 2; }));
+  EXPECT_TRUE(Echo(b, "a").ok());
 }
 
 // Also of who has accepted the connection, at who has dialed it.

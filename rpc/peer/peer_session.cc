@@ -160,6 +160,8 @@ void PeerSession::GiveUp(PeerConnection*& connection, std::string_view why) {
 }
 
 void PeerSession::OnOpen(PeerConnection& connection) {
+  // Its grants may come before it begins to call.
+  if (connection.dialed()) sessions_.host().SetTenant(connection.connection());
   if (&connection == next_) {
     if (current_->incarnation() != next_->incarnation()) superseded_ = current_->incarnation();
     current_->Close("the peer has another connection");

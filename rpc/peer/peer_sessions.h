@@ -33,6 +33,8 @@ class PeerSessions {
     // encoded rpc::ClientHello.
     virtual void BeginServing(ConnectionHandler& serving, Connection& connection,
                               std::string_view client_hello) = 0;
+    // Whose handles the peer may use on a connection, which has opened.
+    virtual void SetTenant(Connection& connection) = 0;
     // The peer makes no more calls, and waits for none.
     virtual void EndServing(ConnectionHandler& serving) = 0;
     virtual void OnProtocolError() = 0;

@@ -50,7 +50,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   if (absl::Status agreed = AgreeWith(client_hello); !agreed.ok()) {
     return Close(ToStd(agreed.message()));
   }
-  if (core_.options().tenant_of) connection.memory().set_tenant(core_.options().tenant_of(path_));
+  core_.SetTenant(connection);
   RegisterForPrefetch(connection.prefetch());
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.

@@ -69,6 +69,10 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
   bool closing() const { return closing_; }
+  // Whose handles a client may use on a connection, which has opened.
+  void SetTenant(Connection& connection) override {
+    if (options_.tenant_of) connection.memory().set_tenant(options_.tenant_of(connection.path()));
+  }
 
   // A call ended on another thread than the engine's. Any thread.
   void FinishElsewhere(ServerCall* call);

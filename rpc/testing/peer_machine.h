@@ -14,6 +14,7 @@
 #include "rpc/client/channel_watch.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/server/server.h"
+#include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/testing/signal_service.h"
@@ -31,13 +32,15 @@ class PeerMachine {
     options.peer_id = id_;
     server_ = *Server::Create(engine_, options);
     EXPECT_TRUE(server_->AddService(&probe).ok());
-    EXPECT_TRUE(server_->AddService(&signals).ok());
     EXPECT_TRUE(server_->AddService(&streams).ok());
+    EXPECT_TRUE(server_->AddService(&signals).ok());
+    EXPECT_TRUE(server_->AddService(&payloads).ok());
   }
   ~PeerMachine() {
     probe.held.clear();
     signals.held.clear();
     streams.talks.clear();
+    payloads.held.clear();
     channels_.clear();
     server_.reset();
   }
@@ -69,6 +72,7 @@ class PeerMachine {
   ProbeService probe;
   SignalService signals;
   StreamService streams;
+  PayloadService payloads{64 << 10};
 
  private:
   const std::string id_;

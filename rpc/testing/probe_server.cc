@@ -1,11 +1,13 @@
 // A server of the test services in a process of its own: prints its address, serves until killed or
 // until its standard input ends.
 //
-//   probe_server [ADDRESS]
+//   probe_server [ADDRESS [ID PEER PEERS_ADDRESS]]   with ID: it dials the peer of that name
 #include <unistd.h>
 
 #include <cstdio>
+#include <memory>
 
+#include "rpc/client/channel.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/retry_service.weft.h"
@@ -31,11 +33,19 @@ class EchoStore final : public weft::test::Store::Service {
 int main(int argc, char** argv) {
   weft::test::ProbeService probe;
   EchoStore store;
-  auto server = weft::Server::Create();
+  weft::ServerOptions options;
+  if (argc > 2) options.peer_id = argv[2];
+  auto server = weft::Server::Create(options);
   if (!server.ok()) return 1;
   if (!(*server)->AddService(&probe).ok()) return 1;
   if (!(*server)->AddService(&store).ok()) return 1;
   if (!(*server)->Listen(argc > 1 ? argv[1] : "127.0.0.1:0").ok()) return 1;
+  std::unique_ptr<weft::Channel> channel;
+  if (argc > 4) {
+    auto peer = (*server)->OpenPeer(argv[3], argv[4], {});
+    if (!peer.ok()) return 1;
+    channel = *std::move(peer);
+  }
   std::printf("%s\n", (*server)->address().c_str());
   std::fflush(stdout);
   char byte;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 extern char** environ;
 
@@ -17,7 +18,9 @@ namespace weft::test {
 class ServerProcess {
  public:
   // It has said its address when this returns; empty: it could not listen.
-  explicit ServerProcess(const std::string& listen_at = "127.0.0.1:0") {
+  // `more`: arguments of probe_server.
+  explicit ServerProcess(const std::string& listen_at = "127.0.0.1:0",
+                         std::vector<std::string> more = {}) {
     int output[2];
     int input[2];
     EXPECT_EQ(pipe(output), 0);
@@ -30,8 +33,10 @@ class ServerProcess {
     posix_spawn_file_actions_addclose(&actions, input[1]);
     char name[] = "rpc/testing/probe_server";
     std::string address = listen_at;
-    char* arguments[] = {name, address.data(), nullptr};
-    EXPECT_EQ(posix_spawn(&process_, name, &actions, nullptr, arguments, environ), 0)
+    std::vector<char*> arguments = {name, address.data()};
+    for (std::string& argument : more) arguments.push_back(argument.data());
+    arguments.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&process_, name, &actions, nullptr, arguments.data(), environ), 0)
         << "run this test from the workspace's root of runfiles";
     posix_spawn_file_actions_destroy(&actions);
     close(output[1]);
