@@ -57,7 +57,7 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/huge_page_arena.h"
-#include "rpc/client/call_options.h"
+#include "rpc/wire/service.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "weft/status.h"
@@ -71,8 +71,10 @@ namespace weft {
 class BlockingCall;
 class Buffer;
 class BufferPool;
+class BulkCall;
 class ClientCall;
 class ClientConnection;
+class ClientContext;
 class ClientInterceptor;
 class Channel;
 class ChannelWatch;
@@ -89,6 +91,30 @@ namespace internal {
 ClientConnection& ConnectionOf(Channel& channel);
 
 }  // namespace internal
+
+struct CallOptions {
+  // The call fails with DEADLINE_EXCEEDED this long after it was started, in microseconds. The
+  // server is told the time that remains and does not start a call that has none left.
+  // 0: ChannelOptions::default_timeout_us.
+  uint64_t timeout_us = 0;
+
+  // Without a connection, a call fails with UNAVAILABLE as soon as one attempt to connect has
+  // failed, and at once while the server is about to shut down. True: it waits through failed
+  // attempts and for the next server, until its deadline (without one, for ever).
+  bool wait_for_server = false;
+
+  bool no_retry = false;  // it is sent once, whatever ChannelOptions::retry says
+
+  // Of what waits (requests here; replies, messages of streams and transfers at the server) the
+  // most urgent leaves first. kControl: it may use 8 slots more; few and small. kBackground: it
+  // leaves slots to others. Calls that are not kNormal take half a microsecond more.
+  Priority priority = Priority::kNormal;
+
+  BulkCall* bulk = nullptr;  // memory that it lends (weft/bulk.h), which outlives the call
+  // For metadata, attachments and Cancel() (weft/client_context.h): for this call alone, which it
+  // outlives. Null: none.
+  ClientContext* context = nullptr;
+};
 
 // The rules are in docs/guide.md, "Calls that are sent again". Times are up to an hour.
 struct RetryOptions {
@@ -236,18 +262,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
                                                        PeerSession* session);
 
   absl::Status ConnectAtOnce();
-  // What a call sends and where its reply goes: `Bodies` is MessageCall, LayoutCall or OneWayCall.
-  struct MessageCall;
-  struct OneWayCall;
-  static void SetReply(ClientCall& call, const MessageCall& bodies);
-  static void SetReply(ClientCall& call, const LayoutCall& bodies);
-  static void SetReply(ClientCall& call, const OneWayCall& bodies);
-  static absl::Status SetRequest(ClientCall& call, const MessageCall& bodies);
-  static absl::Status SetRequest(ClientCall& call, const LayoutCall& bodies);
-  static absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies);
-  bool SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies);
-  bool SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies);
-  bool SendAtOnce(ClientCall& call, uint32_t form, const OneWayCall& bodies);
+  // `Bodies`: what a call sends and where its reply goes.
   bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
   void SetDeadline(ClientCall& call, const CallOptions& options);
   template <class Bodies>

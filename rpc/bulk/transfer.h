@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
-#include "core/priority.h"
+#include "rpc/wire/service.h"
 #include "transport/operation.h"
 #include "transport/region.h"
 #include "transport/slice.h"

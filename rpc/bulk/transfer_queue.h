@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
+#include "core/priority_lists.h"
 #include "core/timer_wheel.h"
 #include "rpc/bulk/in_flight_limit.h"
 #include "rpc/bulk/transfer.h"
@@ -68,7 +69,7 @@ class TransferQueue final : private Timer {
   uint64_t pushed_bytes_ = 0;     // posted and not ended
   uint64_t fetched_bytes_ = 0;    // the same, the other way
   uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
-  PriorityLists<BulkTransfer> waiting_;
+  PriorityLists<BulkTransfer, Priority, kPriorities> waiting_;
   // Done inside the call that posted them; they end with the next timer, oldest first.
   BulkTransfer* first_done_ = nullptr;
   BulkTransfer* last_done_ = nullptr;

@@ -97,6 +97,70 @@ std::string_view RecordOf(const LayoutCall& bodies) {
   return {static_cast<const char*>(bodies.request_record), bodies.layouts->request.type->bytes};
 }
 
+// --- bodies: what a call sends, and where its reply goes
+// ------------------------------------------
+
+// A call of protobuf messages.
+struct MessageCall {
+  const google::protobuf::MessageLite& request;
+  google::protobuf::MessageLite* reply;
+};
+
+// A one-way message: its bodies have no reply.
+struct OneWayCall {
+  const LayoutCall& bodies;
+};
+
+WEFT_INLINE void SetReply(ClientCall& call, const MessageCall& bodies) {
+  call.reply.message = bodies.reply;
+}
+
+WEFT_INLINE void SetReply(ClientCall& call, const LayoutCall& bodies) {
+  call.reply = bodies.reply;
+  call.layouts = bodies.layouts;
+  call.reply_converted = false;
+}
+
+WEFT_INLINE void SetReply(ClientCall& call, const OneWayCall& bodies) {
+  SetReply(call, bodies.bodies);
+}
+
+// The way of most calls. False: nothing has happened; Begin() has the call.
+WEFT_INLINE bool SendAtOnce(ClientCalls& calls, ClientCall& call, uint32_t method,
+                            const MessageCall& bodies) {
+  return bodies.request.IsInitialized() && calls.SendAtOnce(call, method, bodies.request);
+}
+
+WEFT_INLINE bool SendAtOnce(ClientCalls& calls, ClientCall& call, uint32_t form,
+                            const LayoutCall& bodies) {
+  if (bodies.request == nullptr) return calls.SendAtOnce(call, form, RecordOf(bodies));
+  return bodies.request->IsInitialized() && calls.SendAtOnce(call, form, *bodies.request);
+}
+
+WEFT_INLINE bool SendAtOnce(ClientCalls&, ClientCall&, uint32_t, const OneWayCall&) {
+  return false;  // what can be sent at once is so before there is a call
+}
+
+// Fails what could never be sent.
+absl::Status SetRequest(ClientCall& call, const MessageCall& bodies) {
+  if (!bodies.request.IsInitialized()) return IncompleteError(bodies.request);
+  call.request = &bodies.request;
+  return absl::OkStatus();
+}
+
+absl::Status SetRequest(ClientCall& call, const LayoutCall& bodies) {
+  if (bodies.request != nullptr && !bodies.request->IsInitialized()) {
+    return IncompleteError(*bodies.request);
+  }
+  call.request = bodies.request;
+  if (bodies.request == nullptr) call.encoded = RecordOf(bodies);
+  return absl::OkStatus();
+}
+
+absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies) {
+  return SetRequest(call, bodies.bodies);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
@@ -209,67 +273,6 @@ Engine& Channel::engine() { return engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }
 
-// A call of protobuf messages.
-struct Channel::MessageCall {
-  const google::protobuf::MessageLite& request;
-  google::protobuf::MessageLite* reply;
-};
-
-// A one-way message: its bodies have no reply.
-struct Channel::OneWayCall {
-  const LayoutCall& bodies;
-};
-
-WEFT_INLINE void Channel::SetReply(ClientCall& call, const MessageCall& bodies) {
-  call.reply.message = bodies.reply;
-}
-
-WEFT_INLINE void Channel::SetReply(ClientCall& call, const LayoutCall& bodies) {
-  call.reply = bodies.reply;
-  call.layouts = bodies.layouts;
-  call.reply_converted = false;
-}
-
-WEFT_INLINE void Channel::SetReply(ClientCall& call, const OneWayCall& bodies) {
-  SetReply(call, bodies.bodies);
-}
-
-// The way of most calls. False: nothing has happened; Begin() has the call.
-WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t method, const MessageCall& bodies) {
-  return bodies.request.IsInitialized() &&
-         client_->calls().SendAtOnce(call, method, bodies.request);
-}
-
-WEFT_INLINE bool Channel::SendAtOnce(ClientCall& call, uint32_t form, const LayoutCall& bodies) {
-  if (bodies.request == nullptr) return client_->calls().SendAtOnce(call, form, RecordOf(bodies));
-  return bodies.request->IsInitialized() &&
-         client_->calls().SendAtOnce(call, form, *bodies.request);
-}
-
-WEFT_INLINE bool Channel::SendAtOnce(ClientCall&, uint32_t, const OneWayCall&) {
-  return false;  // what can be sent at once is so before there is a call
-}
-
-// Fails what could never be sent.
-absl::Status Channel::SetRequest(ClientCall& call, const MessageCall& bodies) {
-  if (!bodies.request.IsInitialized()) return IncompleteError(bodies.request);
-  call.request = &bodies.request;
-  return absl::OkStatus();
-}
-
-absl::Status Channel::SetRequest(ClientCall& call, const LayoutCall& bodies) {
-  if (bodies.request != nullptr && !bodies.request->IsInitialized()) {
-    return IncompleteError(*bodies.request);
-  }
-  call.request = bodies.request;
-  if (bodies.request == nullptr) call.encoded = RecordOf(bodies);
-  return absl::OkStatus();
-}
-
-absl::Status Channel::SetRequest(ClientCall& call, const OneWayCall& bodies) {
-  return SetRequest(call, bodies.bodies);
-}
-
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
   const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
   if (timeout_us == 0) return;
@@ -327,7 +330,8 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
     engine_.Leave();
     return CalledInTurn();
   }
-  if (HasMore(options) || takes_long_way_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || takes_long_way_ || !SendAtOnce(client_->calls(), call, method, bodies))
+      [[unlikely]] {
     if (absl::Status begun = Begin(call, method, bodies, options); !begun.ok()) {
       engine_.Leave();
       return begun;
@@ -377,7 +381,8 @@ WEFT_INLINE void Channel::CallBack(uint32_t method, const Bodies& bodies,
   call.done.TakeFrom(done);
   SetReply(call, bodies);
   SetDeadline(call, options);
-  if (HasMore(options) || takes_long_way_ || !SendAtOnce(call, method, bodies)) [[unlikely]] {
+  if (HasMore(options) || takes_long_way_ || !SendAtOnce(client_->calls(), call, method, bodies))
+      [[unlikely]] {
     client_->calls().StartFromCallback(call, Begin(call, method, bodies, options));
   } else if (call.deadline_ns != kNever) {
     engine_.timers().Schedule(&call, call.deadline_ns);

@@ -30,7 +30,6 @@
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "core/priority.h"
 #include "core/slab.h"
 #include "core/timer_wheel.h"
 #include "rpc/operation/blocked_caller.h"

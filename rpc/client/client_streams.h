@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
+#include "core/priority_lists.h"
 #include "core/slab.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_stream.h"
@@ -102,7 +103,7 @@ class ClientStreams {
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
   bool takes_priorities_ = false;
   uint32_t max_extras_ = 0;
-  PriorityLists<ClientStream> waiting_;  // at most max_queued_calls
+  PriorityLists<ClientStream, Priority, kPriorities> waiting_;  // at most max_queued_calls
   uint32_t waiting_count_ = 0;
   IntrusiveList<ClientStream, AllStreamsTag> all_;
   uint64_t held_bytes_ = 0;

@@ -22,7 +22,7 @@
 #include "core/inline.h"
 #include "core/intrusive_list.h"
 #include "core/near_array.h"
-#include "core/priority.h"
+#include "rpc/wire/service.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
 

@@ -15,8 +15,9 @@
 
 #include "core/check.h"
 #include "core/intrusive_list.h"
-#include "core/priority.h"
+#include "core/priority_lists.h"
 #include "rpc/client/client_call.h"
+#include "rpc/wire/service.h"
 
 namespace weft {
 
@@ -90,7 +91,7 @@ class WaitingCalls {
   uint32_t size_and_wish_ = 0;  // waiting calls; with kRoomWanted or not
   std::atomic<uint32_t> holds_ = 0;
   // Apart: what every call looks at are the two numbers, beside others (client_calls.h).
-  using Lists = PriorityLists<ClientCall>;
+  using Lists = PriorityLists<ClientCall, Priority, kPriorities>;
   const std::unique_ptr<Lists> calls_ = std::make_unique<Lists>();
 };
 

@@ -31,7 +31,7 @@
 #include "core/cache_line.h"
 #include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
-#include "core/priority.h"
+#include "core/priority_lists.h"
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
@@ -40,6 +40,7 @@
 #include "rpc/server/server_streams.h"
 #include "rpc/wire/completion_id.h"
 #include "rpc/wire/frame.h"
+#include "rpc/wire/service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 
@@ -188,13 +189,13 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns
   OneWayCalls one_way_;                     // at most max_outstanding_calls
-  PriorityLists<ServerCall> waiting_;       // replies without credit
-  uint32_t releases_owed_ = 0;              // calls with release_owed_
-  bool takes_goaway_ = false;               // the client does
-  bool drives_itself_ = false;              // the client's engine does
-  bool left_ = false;                       // CancelAll()
-  bool told_ = false;                       // the client was, or will be: of goaway_owed_
-  bool goaway_owed_ = false;                // there was no room for it, or it is too early
+  PriorityLists<ServerCall, Priority, kPriorities> waiting_;  // replies without credit
+  uint32_t releases_owed_ = 0;                                // calls with release_owed_
+  bool takes_goaway_ = false;                                 // the client does
+  bool drives_itself_ = false;                                // the client's engine does
+  bool left_ = false;                                         // CancelAll()
+  bool told_ = false;         // the client was, or will be: of goaway_owed_
+  bool goaway_owed_ = false;  // there was no room for it, or it is too early
   TransferQueue transfers_{this};
   PathInfo path_;
   const std::string peer_id_;

@@ -18,7 +18,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "core/function.h"
-#include "core/priority.h"
 #include "rpc/wire/service.h"
 #include "transport/path.h"
 

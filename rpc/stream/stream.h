@@ -51,7 +51,7 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "core/priority.h"
+#include "rpc/wire/service.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/stream/byte_queue.h"
 #include "rpc/stream/stream_calls.h"

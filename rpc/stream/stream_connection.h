@@ -13,8 +13,9 @@
 #include <cstdint>
 
 #include "core/intrusive_list.h"
-#include "core/priority.h"
+#include "core/priority_lists.h"
 #include "rpc/stream/stream.h"
+#include "rpc/wire/service.h"
 #include "rpc/wire/stream_frame.h"
 #include "transport/connection.h"
 
@@ -109,7 +110,7 @@ class StreamConnection {
   StreamWindow mine_;
   StreamWindow peers_;
   uint64_t max_message_bytes_ = 0;
-  PriorityLists<Stream, StreamRoomTag> waiting_;
+  PriorityLists<Stream, Priority, kPriorities, StreamRoomTag> waiting_;
   uint64_t& held_bytes_;
   uint64_t own_bytes_ = 0;  // of them, this connection's
   const Bounds bounds_;

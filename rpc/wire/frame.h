@@ -35,8 +35,8 @@
 #include <string_view>
 
 #include "core/bytes.h"
-#include "core/priority.h"
 #include "rpc/wire/beside.h"
+#include "rpc/wire/service.h"
 #include "transport/region_handle.h"
 #include "transport/transport.h"
 

@@ -47,6 +47,15 @@ enum class Idempotency : uint8_t {
   kIdempotent = 2,     // twice has the effect of once
 };
 
+// How urgent a call is: what waits is passed by what is more urgent, the first of these first. The
+// values are on the wire (frame.h): they do not change.
+enum class Priority : uint8_t {
+  kControl = 0,     // what others depend on: heartbeats, votes, renewals. Few and small
+  kNormal = 1,      // what somebody waits for
+  kBackground = 2,  // what can wait: repair, rebalancing, backups
+};
+inline constexpr size_t kPriorities = 3;
+
 // One method, as the generator wrote it down.
 struct MethodDescriptor {
   std::string_view name;          // "Get"

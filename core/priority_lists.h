@@ -1,30 +1,21 @@
-// How urgent something is that waits, and the lists in which it does: what is more urgent leaves
-// first, and the rest in order.
+// What waits, in the order in which it leaves: the more urgent first, and of equals the one that
+// has waited longest. `Priority` is an enum whose values count from 0, the most urgent, to `kCount`
+// less one.
 //
 // Threads: as IntrusiveList. Lifetime: a list owns nothing. Errors: none.
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 
 #include "core/intrusive_list.h"
 
 namespace weft {
 
-// The most urgent first.
-enum class Priority : uint8_t {
-  kControl = 0,     // what others depend on: heartbeats, votes, renewals. Few and small
-  kNormal = 1,      // what somebody waits for
-  kBackground = 2,  // what can wait: repair, rebalancing, backups
-};
-
-inline constexpr size_t kPriorities = 3;
-
-template <class T, class Tag = void>
+template <class T, class Priority, size_t kCount, class Tag = void>
 class PriorityLists {
  public:
-  bool empty() const { return lists_[0].empty() && lists_[1].empty() && lists_[2].empty(); }
+  bool empty() const { return may_pass(kLast); }
   // Nobody waits whom one of `priority` must not pass.
   bool may_pass(Priority priority) const {
     for (size_t i = 0; i <= static_cast<size_t>(priority); ++i) {
@@ -40,13 +31,13 @@ class PriorityLists {
   static bool IsLinked(const T* element) { return IntrusiveList<T, Tag>::IsLinked(element); }
 
   // The most urgent one that has waited longest, if it is at least as urgent as `least`; else null.
-  T* Front(Priority least = Priority::kBackground) const {
+  T* Front(Priority least = kLast) const {
     for (size_t i = 0; i <= static_cast<size_t>(least); ++i) {
       if (T* const element = lists_[i].Front()) return element;
     }
     return nullptr;
   }
-  T* PopFront(Priority least = Priority::kBackground) {
+  T* PopFront(Priority least = kLast) {
     T* const element = Front(least);
     if (element != nullptr) Remove(element);
     return element;
@@ -63,13 +54,17 @@ class PriorityLists {
     }
   }
   size_t CountSlowly() const {
-    return lists_[0].CountSlowly() + lists_[1].CountSlowly() + lists_[2].CountSlowly();
+    size_t count = 0;
+    for (const IntrusiveList<T, Tag>& list : lists_) count += list.CountSlowly();
+    return count;
   }
 
  private:
+  static constexpr Priority kLast = static_cast<Priority>(kCount - 1);
+
   IntrusiveList<T, Tag>& Of(Priority priority) { return lists_[static_cast<size_t>(priority)]; }
 
-  std::array<IntrusiveList<T, Tag>, kPriorities> lists_;
+  std::array<IntrusiveList<T, Tag>, kCount> lists_;
 };
 
 }  // namespace weft

@@ -1,11 +1,14 @@
-#include "core/priority.h"
+#include "core/priority_lists.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <string>
 
 namespace weft::test {
 namespace {
+
+enum class Priority : uint8_t { kControl = 0, kNormal = 1, kBackground = 2 };
 
 struct Item : ListNode<> {
   explicit Item(char its_name) : name(its_name) {}
@@ -21,7 +24,7 @@ class PriorityListsTest : public testing::Test {
   }
 
   Item a_{'a'}, b_{'b'}, c_{'c'}, d_{'d'};
-  PriorityLists<Item> lists_;
+  PriorityLists<Item, Priority, 3> lists_;
 };
 
 TEST_F(PriorityListsTest, TheMostUrgentLeavesFirstAndEqualsInOrder) {
