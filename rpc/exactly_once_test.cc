@@ -94,6 +94,7 @@ TEST_F(ExactlyOnceTest, AReplyThatWasLostIsSentAgain) {
   WaitForHeld(1);
   network_.Partition("client", server_node_);
   ASSERT_TRUE(service_.held[0].context().AddReplyMetadata("k", "v").ok());
+  service_.held[0].context().SetReplyAttachment(absl::Cord("attached"));
   service_.End(0);
   network_.RunFor(3 * kNsPerSec / 2);
   EXPECT_FALSE(outcome.done());
@@ -102,6 +103,7 @@ TEST_F(ExactlyOnceTest, AReplyThatWasLostIsSentAgain) {
   EXPECT_EQ(service_.seen.size(), 1u);
   ASSERT_NE(context.reply_metadata().Find("k"), nullptr);
   EXPECT_EQ(*context.reply_metadata().Find("k"), "v");
+  EXPECT_EQ(context.reply_attachment(), "attached");
   EXPECT_EQ(Stats().repeated, 1u);
 }
 

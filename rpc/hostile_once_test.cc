@@ -223,7 +223,19 @@ TEST_F(OncePeerTest, ASessionIsItsTenantsAlone) {
   const SessionId session = OpenSession();
   EXPECT_EQ(Ask(Attempt({session, 1}, 1)).status, 0);
   tenant = 2;
-  EXPECT_EQ(CodeOf(Ask(Attempt({session, 1}, 1))), absl::StatusCode::kAborted);
+  RawPeer other;
+  Dial(other);
+  other.Send(Attempt({session, 1}, 1));
+  network_.Settle();
+  ASSERT_EQ(other.received.size(), 1u);
+  ReplyHeader header;
+  ByteSpan body;
+  ASSERT_TRUE(DecodeReply(other.received[0], &header, &body));
+  EXPECT_EQ(CodeOf(header), absl::StatusCode::kAborted);
+  other.connection->Close("done");
+  network_.Settle();
+  // That of a connection stays what it was.
+  EXPECT_EQ(Ask(Attempt({session, 1}, 1)).status, 0);
   EXPECT_EQ(service_.echoes, 1);
 }
 

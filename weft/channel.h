@@ -43,6 +43,7 @@
 //                       the protocol.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
+//   ABORTED             RetryOptions::exactly_once: what became of an earlier attempt is not known.
 // Invariants: every call completes exactly once; a request is sent once, but for RetryOptions.
 #pragma once
 
@@ -124,7 +125,7 @@ struct RetryOptions {
   uint32_t budget_tokens = 100;          // 3..1000; failures and hedges take one, of one half only
   uint32_t refill_millitokens = 100;     // 1..1'000'000; what a call gives back that ends with OK
   uint64_t hedge_after_us = 0;           // then a slow call has a second attempt; 0: never
-  bool exactly_once = false;             // also what must not run twice; with max_attempts > 1
+  bool exactly_once = false;  // unary calls of all methods, which run once; max_attempts > 1
 };
 
 struct ChannelOptions {

@@ -6,9 +6,9 @@
 //   if (auto s = (*server)->Listen("0.0.0.0:4711"); !s.ok()) return s;
 //   (*server)->Wait();
 //
-// Threads: all functions from any thread, one at a time for AddService and Listen; Wait and
-//   Shutdown at the same time as others. Handlers run on the engine's thread, one after the other,
-//   or on an Executor.
+// Threads: all functions from any thread, one at a time for AddService, Listen and OpenPeer; Wait
+//   and Shutdown at the same time as others. Handlers run on the engine's thread, one after the
+//   other, or on an Executor.
 // Lifetime: services and executors outlive the server; the engine outlives it too, unless it is the
 //   server's own. The destructor is Shutdown(0) and waits for handlers that still run.
 //   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
@@ -76,7 +76,8 @@ struct ServerOptions {
   // Replies whose clients may not have them, and 1 KiB for each such call, of all clients. Further
   // calls: RESOURCE_EXHAUSTED, "not run"; the replies of those that run already still have room.
   uint64_t max_record_bytes = 64 << 20;
-  // Across restarts (weft/service.h); it outlives the server. Null: while the server runs.
+  // Keeps outcomes across restarts (weft/service.h), and outlives the server. Null: they are kept
+  // while this server runs.
   CompletionStore* completion_store = nullptr;
   uint32_t max_connections = 1024;  // ListenOptions::max_connections
   LinkOptions link = {};            // paths and resources of each connection
@@ -98,7 +99,8 @@ struct ServerOptions {
 };
 
 struct ServerStats {
-  uint64_t requests = 0;  // that arrived: calls, streams and one-way messages
+  // That arrived: calls, each attempt of one, streams and one-way messages.
+  uint64_t requests = 0;
   uint64_t replies_ok = 0;
   uint64_t replies_failed = 0;  // handlers' errors and refusals
   uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
@@ -111,7 +113,7 @@ struct ServerStats {
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now
   uint64_t running_bytes = 0;    // their encoded requests, and messages of streams, unread
-  uint32_t peers = 0;            // sessions that are open now
+  uint32_t peers = 0;            // with an open connection, now
   // Of calls that run exactly once:
   uint64_t repeated = 0;      // attempts that were answered from the record of an earlier one
   uint64_t record_bytes = 0;  // now: as max_record_bytes counts them
@@ -143,18 +145,20 @@ class Server {
   // Empty before Listen().
   std::string address() const;
 
-  // A channel to another server, for calls both ways: there is one connection for the calls of this
-  // server to that one and for those of that one to this, however many of both dial, and it is
-  // there as long as this channel is: either side connects again after a loss, with the channel's
-  // back-off. It is on this server's engine, and never waits: connect_at_once means nothing, and
-  // Channel::WatchState() tells when the peer is there. `address`: where it listens; empty: this
-  // side does not dial it, and waits. A peer that this server has not opened is served as well.
+  // A channel to another server (weft/channel.h). Both servers use one connection for their calls
+  // to each other, whichever has dialed. It is made at once, and made again by either side after a
+  // loss, with the channel's back-off, as long as one of the two has a channel. The channel is on
+  // this server's engine, and never waits: connect_at_once means nothing, and Channel::WatchState()
+  // tells when the peer is there. `address`: where it listens; empty: this side does not dial it,
+  // and waits. A peer that this server has not opened is served as well.
   //
   // Destroying the channel ends this side's calls; the connection stays for those of the peer,
   // unless calls of this side had lent it memory. REQUIRES: the channel is destroyed before the
-  // server. Shutdown() lets its calls end within the grace.
+  // server. Shutdown() lets calls that were sent end within the grace; those that wait for the peer
+  // are not waited for.
   // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's.
   // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
+  // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.
   absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,
                                                     const std::string& address,
                                                     const ChannelOptions& options);

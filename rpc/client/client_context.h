@@ -1,4 +1,5 @@
-// What a caller has in hand of one call beside request and reply: metadata both ways, and Cancel().
+// What a caller has in hand of one call beside request and reply: metadata and attachments both
+// ways, and Cancel().
 //
 //   weft::ClientContext context;
 //   kv.Get(request, &reply, {.context = &context}, [&](absl::Status status) { ... });
@@ -8,8 +9,8 @@
 // A call without a context pays nothing for it; one with a context takes a longer way, about half a
 // microsecond more.
 //
-// Threads: Cancel() from any; AddMetadata() before the call is started, reply_metadata() after its
-//   end, each by one thread at a time.
+// Threads: Cancel() from any; AddMetadata() and SetAttachment() before the call is started,
+//   reply_metadata() and reply_attachment() after its end, each by one thread at a time.
 // Lifetime: for one call; a second one with the same context fails with FAILED_PRECONDITION. It
 //   outlives the call. REQUIRES: not destroyed before the call has ended, nor inside Cancel().
 #pragma once
@@ -42,11 +43,12 @@ class ClientContext {
   // the call has been started.
   absl::Status AddMetadata(std::string_view key, std::string_view value);
 
-  // Travels behind the request, as it is: large bytes that are in no message. It is copied once,
-  // piece by piece, into the memory that it is sent from, and encoded by nobody. With the request it
-  // has at most max_request_bytes (ServerOptions) and 64 MiB. Errors: FAILED_PRECONDITION: the call
-  // has been started. A server that knows no attachments: the call fails with UNIMPLEMENTED, as does
-  // that of a stream, which has none, with INVALID_ARGUMENT.
+  // Travels behind the request, as it is: large bytes that are in no message. They are copied once,
+  // piece by piece, into the memory that they are sent from, and must not change before the call's
+  // end. A second one takes the place of the first; empty: none. FAILED_PRECONDITION: the call has
+  // been started. The call fails, not sent, with RESOURCE_EXHAUSTED if message and attachment are
+  // more than the server takes (max_request_bytes) or 64 MiB, UNIMPLEMENTED if the server takes
+  // none, and INVALID_ARGUMENT if it is a stream.
   absl::Status SetAttachment(absl::Cord attachment);
 
   // Ends the call with CANCELLED, soon, if it has not ended by then, and tells the server, whose

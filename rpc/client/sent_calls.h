@@ -22,9 +22,9 @@
 #include "core/inline.h"
 #include "core/intrusive_list.h"
 #include "core/near_array.h"
-#include "rpc/wire/service.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
+#include "rpc/wire/service.h"
 
 namespace weft {
 
@@ -48,7 +48,8 @@ class SentCalls {
 
   // --- every call. REQUIRES: open ---------------------------------------------------------------
 
-  // A slot, to be filled with Fill() or given back before anything else. Null: all are in use.
+  // A slot, to be filled with Fill() or given back before anything else. Null: as many are in
+  // use as kNormal calls may have.
   WEFT_INLINE Slot* Take(SlabHandle* handle) {
     if (slots_->size() >= most_) [[unlikely]]
       return nullptr;

@@ -26,9 +26,9 @@ class WaitingCalls {
   // No call waits, and nobody wants to be told of room.
   bool empty() const { return size_and_wish_ == 0; }
   uint32_t size() const { return size_and_wish_ & ~kRoomWanted; }
-  // A new call overtakes nobody, whatever its priority; and one of `priority` nobody who must not
-  // be overtaken.
+  // Nothing waits, is held or wants room: a call of any priority may be sent.
   bool may_pass() const { return empty() && !held(); }
+  // No call that is at least as urgent waits, and none are held.
   bool may_pass(Priority priority) const { return !held() && calls_->may_pass(priority); }
 
   // Somebody wants to know when a call would be sent at once.

@@ -45,8 +45,8 @@ absl::StatusOr<ConnectionHandler*> PeerSessions::OnIncoming(Connection& connecti
   if (hello.wanted() != own_id_ || own_id_.empty()) {
     return absl::FailedPreconditionError(
         StrCat(own_id_.empty() ? "this server has no ServerOptions::peer_id"
-                               : "this server has another id",
-               " than the one that was wanted: is the address right?"));
+                               : "this server has another id than the one that was wanted",
+               ": is the address right?"));
   }
   WEFT_RETURN_IF_ERROR(CheckPeerId("the dialing server's id", hello.id()));
   if (hello.id() == own_id_ || hello.incarnation() == 0) {

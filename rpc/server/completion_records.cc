@@ -13,7 +13,6 @@
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/status_text.h"
-#include "transport/region_handle.h"
 
 namespace weft {
 namespace {
@@ -51,15 +50,11 @@ CompletionRecords::~CompletionRecords() { WEFT_CHECK(detached_.empty()); }
 
 uint64_t CompletionRecords::lease_ns() const { return core_.options().session_lease_us * kNsPerUs; }
 
-uint32_t CompletionRecords::TenantOf(const PathInfo& path) const {
-  return core_.options().tenant_of ? core_.options().tenant_of(path) : kDefaultTenant;
-}
-
 // --- sessions -----------------------------------------------------------------------------------
 
 void CompletionRecords::Restore() {
   CompletionStore* const store = core_.options().completion_store;
-  if (store == nullptr || !sessions_.empty()) return;
+  if (store == nullptr || std::exchange(restored_, true)) return;
   for (const CompletionStore::Session& name : store->Sessions()) AddSession(name).restored = true;
 }
 
@@ -130,20 +125,23 @@ void CompletionRecords::Expire(SessionRecords& session) {
   core_.stats().sessions = static_cast<uint32_t>(sessions_.size());
 }
 
-// Its client does not come back for them. Each handler may end inside, and others with it.
+// Its client does not come back for them: it waits for none, on any connection.
 void CompletionRecords::CancelDetachedOf(const SessionRecords& session) {
-  const auto is_due = [&](const CompletionRecord& record) {
-    return record.session == &session && record.waiting.empty() && !record.running->cancelled();
-  };
-  for (;;) {
-    const auto due = std::find_if(detached_.begin(), detached_.end(), is_due);
-    if (due == detached_.end()) return;
-    due->running->SetCancelled();
-  }
+  CancelDetachedWhere([&session](const CompletionRecord& record) {
+    return record.session == &session && record.waiting.empty();
+  });
 }
 
 void CompletionRecords::CancelDetached() {
-  const auto is_due = [](const CompletionRecord& record) { return !record.running->cancelled(); };
+  CancelDetachedWhere([](const CompletionRecord&) { return true; });
+}
+
+// Each handler may end inside, and others with it.
+void CompletionRecords::CancelDetachedWhere(
+    absl::FunctionRef<bool(const CompletionRecord&)> condition) {
+  const auto is_due = [&](const CompletionRecord& record) {
+    return !record.running->cancelled() && condition(record);
+  };
   for (;;) {
     const auto due = std::find_if(detached_.begin(), detached_.end(), is_due);
     if (due == detached_.end()) return;
@@ -245,8 +243,7 @@ absl::StatusOr<CompletionRecord*> CompletionRecords::Look(SessionRecords& sessio
 // --- attempts -----------------------------------------------------------------------------------
 
 bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
-  SessionRecords* const session =
-      FindSession(attempt.id.session, TenantOf(call.connection_->path()));
+  SessionRecords* const session = FindSession(attempt.id.session, call.connection_->tenant());
   if (session != nullptr) {
     Touch(*session);
     Acknowledge(*session, attempt.first_unanswered);
@@ -262,7 +259,7 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
   }
   if (CompletionRecord* const record = *known) {
     ++core_.stats().repeated;
-    Answer(call, *record);
+    AnswerOrWait(call, *record);
     return false;
   }
   if (absl::Status room = CheckRoom(*session, attempt); !room.ok()) {
@@ -278,15 +275,14 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
 }
 
 // A further attempt of a call that has a record: from it, or as soon as it is done.
-void CompletionRecords::Answer(ServerCall& call, const CompletionRecord& record) {
+void CompletionRecords::AnswerOrWait(ServerCall& call, CompletionRecord& record) {
   if (record.method != nullptr && record.method != &call.method()) {
     return Refuse(call, InvalidError("the session has a call of this number already, of another "
                                      "method (not run)"));
   }
   if (record.running != nullptr) {
-    auto& running = const_cast<CompletionRecord&>(record);
-    call.Extras().record = &running;
-    running.waiting.PushBack(&call);
+    call.Extras().record = &record;
+    record.waiting.PushBack(&call);
     return;
   }
   absl::Status status = record.status;
@@ -326,7 +322,7 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
   while (ServerCall* const other = waiting.PopFront()) {
     other->Extras().record = nullptr;
     if (has_run) {
-      Answer(*other, record);
+      AnswerOrWait(*other, record);
     } else {
       other->connection_->Complete(*other, status);
     }

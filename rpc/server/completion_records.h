@@ -32,6 +32,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
@@ -57,7 +58,7 @@ struct CompletionRecord : public ListNode<> {
   IntrusiveList<ServerCall> waiting;         // while running: further attempts
   // Done:
   absl::Status status;
-  std::string reply;  // encoded by protobuf
+  std::string reply;      // encoded by protobuf
   absl::Cord attachment;  // of the reply; from a store: none
   Metadata metadata;
   uint64_t charged_bytes = 0;
@@ -81,7 +82,8 @@ class CompletionRecords final : private Timer {
   explicit CompletionRecords(ServerCore& core) : core_(core) {}
   ~CompletionRecords() override;
 
-  // The server begins to listen: takes over the store's sessions.
+  // The server begins to listen, or has its first peer: takes over the store's sessions. Later
+  // calls do nothing.
   void Restore();
   // An attempt of a call: its request is decoded. True: it runs now, and OnEnd() follows. False: it
   // waits, or has been answered.
@@ -98,7 +100,6 @@ class CompletionRecords final : private Timer {
 
   // For the method: a new session, or the lease of one that there is.
   absl::StatusOr<SessionId> Renew(const SessionId& session, uint32_t tenant);
-  uint32_t TenantOf(const PathInfo& path) const;
 
   void CheckInvariants();
 
@@ -111,6 +112,7 @@ class CompletionRecords final : private Timer {
   void Touch(SessionRecords& session);
   void Expire(SessionRecords& session);
   void CancelDetachedOf(const SessionRecords& session);
+  void CancelDetachedWhere(absl::FunctionRef<bool(const CompletionRecord&)> condition);
   void Acknowledge(SessionRecords& session, uint64_t first_unanswered);
   void Erase(CompletionRecord& record);
   void Charge(CompletionRecord& record, uint64_t bytes);
@@ -121,10 +123,11 @@ class CompletionRecords final : private Timer {
   // The record of a call that has one; null: it is to run. An error: neither.
   absl::StatusOr<CompletionRecord*> Look(SessionRecords& session, const CompletionId& id);
   CompletionRecord& Add(SessionRecords& session, const CompletionId& id);
-  void Answer(ServerCall& call, const CompletionRecord& record);
+  void AnswerOrWait(ServerCall& call, CompletionRecord& record);
   static void Refuse(ServerCall& call, absl::Status why);
 
   ServerCore& core_;
+  bool restored_ = false;
   std::unordered_map<SessionId, SessionRecords, SessionIdHash> sessions_;
   IntrusiveList<SessionRecords> by_age_;
   IntrusiveList<CompletionRecord> detached_;

@@ -9,7 +9,8 @@
 //     outcome without the effects would hide that they are missing.
 //   - A handler that has changed nothing need not write: its call runs again if the server is
 //     restarted before the client has the answer.
-//   - Weft asks for the outcome when a call comes again after a restart, and answers with that.
+//   - In a session from before a restart, Weft asks for the outcome of every call that it has no
+//     record of, before it runs it: so Find() must be quick. In other sessions it never asks.
 //   - Sessions live across restarts: the store keeps their names. A session begins a whole lease
 //     anew when the server starts.
 //
@@ -40,13 +41,15 @@ class CompletionStore {
     SessionId id;
     uint32_t tenant = 0;  // ServerOptions::tenant_of
   };
-  // How a call has ended.
+  // How a call has ended. REQUIRES: the handler finishes it with the same. Metadata and attachments
+  // of the reply are not kept.
   struct Outcome {
     absl::Status status;
     std::string reply;  // encoded by protobuf (of a struct of fixed layout: its message); if OK
   };
 
-  // All that were added and not removed. When the server begins to listen.
+  // All that were added and not removed. Once, when the server begins to listen or has its first
+  // peer.
   virtual std::vector<Session> Sessions() = 0;
   // Durable when this returns OK. An error: the client gets no session, and reads the words.
   virtual absl::Status AddSession(const Session& session) = 0;
@@ -54,10 +57,11 @@ class CompletionStore {
   // Need not be durable at once: an expired session that is there after a restart expires again.
   virtual void RemoveSession(const SessionId& session) = 0;
 
-  // What a handler has written for this call; nullopt: nothing, so it has not run. An error: the
-  // call is not run, and the client tries again (UNAVAILABLE).
+  // What a handler has written for this call; nullopt: nothing, so it has changed nothing. An
+  // error: the call is not run, and the client tries again (UNAVAILABLE).
   virtual absl::StatusOr<std::optional<Outcome>> Find(const CompletionId& call) = 0;
-  // The client has the answers to its calls with smaller sequences, and asks for them no more.
+  // The client has the answers to its calls with smaller sequences, and asks for them no more. Need
+  // not be durable: what is left goes with a later Forget(), or with the session.
   virtual void Forget(const SessionId& session, uint64_t first_unanswered) = 0;
 };
 

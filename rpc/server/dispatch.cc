@@ -4,11 +4,13 @@
 
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/wire/completion_id.h"
 
 namespace weft {
 
 absl::Status DispatchTable::Add(Service* service, Executor* executor) {
-  constexpr size_t kMaxMethods = 0xFFFE;  // 0xFFFF stands for "unknown" at clients
+  // Those below the server's own; the last of all stands for "unknown" at clients.
+  constexpr size_t kMaxMethods = kSessionMethod;
   const ServiceDescriptor& descriptor = service->weft_descriptor();
   for (const ServiceDescriptor* known : services_) {
     if (known->full_name == descriptor.full_name) {

@@ -155,6 +155,8 @@ const Metadata& ServerContext::metadata() const {
   return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : *none;
 }
 
+uint32_t ServerCall::tenant() const { return connection_->tenant(); }
+
 const absl::Cord& ServerContext::attachment() const {
   static const absl::Cord* const none = new absl::Cord();
   const auto& call = static_cast<const ServerCall&>(*this);

@@ -58,6 +58,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   void SetCancelled();
 
   EngineCore& engine() const;
+  // Of its client.
+  uint32_t tenant() const;
 
   // This thread runs its handler, as the engine's: not on the way through an executor.
   bool runs_here() const { return running_ == this; }

@@ -51,6 +51,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
     return Close(ToStd(agreed.message()));
   }
   core_.SetTenant(connection);
+  tenant_ = connection.memory().tenant();
   RegisterForPrefetch(connection.prefetch());
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
@@ -203,11 +204,10 @@ void ServerConnection::AcceptOnce(ServerCall& call, const RequestHeader& header,
   ++core_.stats().requests;
   const MethodEntry* const entry = core_.methods().Find(header.method);
   if (!IsAdmitted(call, entry, header, body) || !IsDecoded(call, *entry, body)) {
-    return Refuse(call, entry, header, body);
+    return RunOwnOrRefuse(call, entry, header, body);
   }
   if (!core_.records().Begin(call, attempt)) return;
-  WatchDeadline(call);
-  RunAside(call, *entry);
+  RunWatched(call, *entry);
 }
 
 WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader& header,
@@ -216,7 +216,7 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
   const MethodEntry* const entry = core_.methods().Find(header.method);
   if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
     return Run(call, *entry);
-  Refuse(call, entry, header, body);
+  RunOwnOrRefuse(call, entry, header, body);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
@@ -290,9 +290,10 @@ WEFT_INLINE bool ServerConnection::IsDecoded(ServerCall& call, const MethodEntry
          request.IsInitialized();
 }
 
-// Nothing of the call has run; it may be one of the server's own method.
-WEFT_COLD void ServerConnection::Refuse(ServerCall& call, const MethodEntry* entry,
-                                        const RequestHeader& header, ByteSpan body) {
+// No service has a method for it, or it is not admitted: runs the server's own method, if it is one
+// for that, or answers it.
+WEFT_COLD void ServerConnection::RunOwnOrRefuse(ServerCall& call, const MethodEntry* entry,
+                                                const RequestHeader& header, ByteSpan body) {
   if (entry == nullptr) {
     entry = core_.OwnMethod(header.method);
     if (entry != nullptr && IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body))
@@ -370,12 +371,12 @@ void ServerConnection::WatchDeadline(ServerCall& call) {
   call.Extras().WatchDeadline(core_.engine().timers(), call.deadline_ns_);
 }
 
-void ServerConnection::RunStream(ServerCall& call, const MethodEntry& entry) {
+void ServerConnection::RunWatched(ServerCall& call, const MethodEntry& entry) {
   WatchDeadline(call);
   RunAside(call, entry);
 }
 
-// Runs the handler of a call that has another end than a reply: Complete() knows which.
+// Runs the handler of a call that Complete() ends, and not AnswerInTurn().
 void ServerConnection::RunAside(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr) {
     entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));

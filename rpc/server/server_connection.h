@@ -58,6 +58,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   ServerCore& core() { return core_; }
   const PathInfo& path() const { return path_; }
+  // Of the client (ServerOptions::tenant_of).
+  uint32_t tenant() const { return tenant_; }
   const std::string& peer_id() const { return peer_id_; }
 
   // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
@@ -83,7 +85,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // Stays until a call of a stream is freed.
   void HoldOn() { ++running_; }
   std::string ReplyExtras(const ServerCall& call) const;
-  void RunStream(ServerCall& call, const MethodEntry& entry);
+  // Runs its handler, and cancels the call at its deadline.
+  void RunWatched(ServerCall& call, const MethodEntry& entry);
   // The call is cancelled at its deadline, if it has one.
   void WatchDeadline(ServerCall& call);
   void FreeStream(ServerCall& call);
@@ -144,8 +147,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
-  void Refuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
-              ByteSpan body);
+  void RunOwnOrRefuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
+                      ByteSpan body);
   absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
                           ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
@@ -182,9 +185,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_reply_bytes_ = 0;
 
   // The rest.
-  uint32_t max_windows_ = 0;                // of one request; as many as both sides allow
-  uint32_t max_extras_ = 0;                 // bytes, of one reply; the same
-  bool takes_attachments_ = false;          // the client does
+  uint32_t max_windows_ = 0;        // of one request; as many as both sides allow
+  uint32_t max_extras_ = 0;         // bytes, of one reply; the same
+  bool takes_attachments_ = false;  // the client does
+  uint32_t tenant_ = kDefaultTenant;
   StreamLimits stream_limits_;              // streams that both sides allow; what the client holds
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns

@@ -35,8 +35,9 @@ class ServerContext {
   ServerContext& operator=(const ServerContext&) = delete;
 
   // Nobody waits for the reply any more: the caller has cancelled, its deadline has passed, its
-  // connection is gone, or the server shuts down. A long handler looks from time to time and gives
-  // up, or asks to be told (OnCancel()).
+  // connection is gone (or, of a call with a completion_id(), nothing was heard of the caller for
+  // ServerOptions::session_lease_us), or the server shuts down. A long handler looks from time to
+  // time and gives up, or asks to be told (OnCancel()).
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
 
   // `callback` runs once, on the engine's thread, when the call is cancelled: by its caller, its
@@ -65,12 +66,13 @@ class ServerContext {
   // Bytes that the caller has sent behind the request, as they were received
   // (ClientContext::SetAttachment()); empty: none. A copy of the Cord keeps them, and costs
   // nothing: beyond the call, on any thread, for as long as it is wanted. Large ones lie where the
-  // transport has received them; what is kept of that takes up to half of the engine's memory for
-  // large messages (128 MiB for each path), beyond which attachments are copied once.
+  // transport has received them: up to half of NetworkOptions::max_large_bytes for each path, 128
+  // MiB as that stands. Beyond that, and below 16 KiB, they are copied once.
   const absl::Cord& attachment() const;
-  // Travels behind an OK reply, in the same way; callers without a ClientContext do not get it.
-  // With the reply it has at most max_reply_bytes (ChannelOptions) and 64 MiB; a call whose reply
-  // has more fails with RESOURCE_EXHAUSTED. REQUIRES: the call has a reply, and is no stream.
+  // Travels behind an OK reply, in the same way; callers without a ClientContext do not get it, and
+  // one-way messages and streams have none. With more than the caller takes
+  // (ChannelOptions::max_reply_bytes, 64 MiB) the call fails with RESOURCE_EXHAUSTED, and with
+  // UNIMPLEMENTED if the caller takes none, though the handler has run.
   void SetReplyAttachment(absl::Cord attachment);
   // Of a call that runs exactly once (RetryOptions::exactly_once): its name, for what the handler
   // writes for a CompletionStore (weft/service.h). Else null. The loss of its connection does not

@@ -6,10 +6,10 @@
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/wire/status_text.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
+#include "rpc/wire/status_text.h"
 
 namespace weft {
 
@@ -64,13 +64,15 @@ rpc::ServerHello ServerCore::MakeHello() const {
 }
 
 absl::Status ServerCore::CheckHello() const {
-  // A hello to a peer has this one in it.
-  constexpr size_t kMost = kMaxHelloBytes - 1024;
+  // A hello to a peer has this one in it, beside a ClientHello (some 60 bytes), two ids
+  // (kMaxPeerIdBytes each) and their tags.
+  constexpr size_t kPeerBytes = 1024;
+  const size_t most = kMaxHelloBytes - (options_.peer_id.empty() ? 0 : kPeerBytes);
   const size_t bytes = MakeHello().ByteSizeLong();
-  if (bytes <= (options_.peer_id.empty() ? kMaxHelloBytes : kMost)) return absl::OkStatus();
+  if (bytes <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat("the names of this server's ", methods_.size(),
                                              " methods take ", bytes,
-                                             " bytes; a hello has room for ", kMaxHelloBytes));
+                                             " bytes; a hello has room for ", most));
 }
 
 absl::Status ServerCore::Charge(size_t bytes) {
@@ -130,6 +132,7 @@ absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
       session = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
+    records_.Restore();  // peers may be clients with sessions from before a restart
     session = peers_.Reserve(id, address);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (session.ok()) has_peers_ = true;

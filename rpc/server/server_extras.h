@@ -94,7 +94,7 @@ class ServerExtras final : private Timer {
 
   ServerCall& call_;
   size_t charged_bytes_ = 0;  // of what came, in ServerStats::running_bytes
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;          // of the next two
   Function<void()> on_cancel_;
   std::vector<std::weak_ptr<Cancellable>> followers_;
 

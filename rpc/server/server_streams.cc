@@ -201,13 +201,13 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
 // Runs the handler; one that takes a single request, when that is here.
 void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
   call.PrepareMessages(*entry.method);
-  if (!HasOneRequest(*entry.method)) return connection_.RunStream(call, entry);
+  if (!HasOneRequest(*entry.method)) return connection_.RunWatched(call, entry);
   connection_.WatchDeadline(call);
   call.stream().Read(call.request_.message, [this, &call, &entry](bool ok) {
     if (absl::Status why = ok ? TakeRequest(call) : WhyNoRequest(call, *entry.method); !why.ok()) {
       return connection_.Complete(call, std::move(why));
     }
-    connection_.RunStream(call, entry);
+    connection_.RunWatched(call, entry);
   });
 }
 

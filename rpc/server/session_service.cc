@@ -37,8 +37,8 @@ const MethodEntry* SessionService::Find(uint16_t method) const {
 void SessionService::Start(Service& service, internal::HandledCall& call) {
   ServerCore& core = static_cast<SessionService&>(service).core_;
   const auto& request = *internal::BodyAs<rpc::SessionRequest>(call.request());
-  const absl::StatusOr<SessionId> session =
-      core.records().Renew({request.high(), request.low()}, core.records().TenantOf(call.path()));
+  const absl::StatusOr<SessionId> session = core.records().Renew(
+      {request.high(), request.low()}, static_cast<ServerCall&>(call).tenant());
   if (!session.ok()) return call.Finish(absl::Status(session.status()));
   auto& reply = *internal::BodyAs<rpc::SessionReply>(call.reply());
   reply.set_high(session->high);

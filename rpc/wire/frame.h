@@ -71,7 +71,7 @@ enum class CallFrameKind : uint16_t {
   kReply = 2,
   kCancel = 3,
   kReleased = 4,
-  // 5 to 9 are those of streams.
+  // 5 to 9 are those of streams, 13 and 14 those of peers.
   kGoaway = 10,
   kOneWay = 12,
 };
@@ -118,6 +118,8 @@ inline constexpr uint16_t kPriorityBits = 0x3000;
 constexpr uint16_t BitsOf(Priority priority) {
   return static_cast<uint16_t>((static_cast<uint32_t>(priority) ^ 1) << 12);
 }
+static_assert(BitsOf(Priority::kNormal) == 0 && BitsOf(Priority::kControl) == 0x1000 &&
+              BitsOf(Priority::kBackground) == 0x3000);
 // The two bits may be 2, which stands for none.
 constexpr bool HasPriority(uint16_t kind) { return (kind & kPriorityBits) != 0x2000; }
 // REQUIRES: HasPriority().
