@@ -11,7 +11,7 @@
 #include "absl/strings/cord.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/raw_peer.h"
-#include "rpc/testing/rpc_test.h"
+#include "rpc/testing/stream_test.h"
 #include "rpc/wire/metadata.h"
 
 namespace weft::test {
@@ -25,7 +25,7 @@ std::string Letters(size_t bytes, char first = 'a') {
   return text;
 }
 
-class AttachmentTest : public RpcTest {
+class AttachmentTest : public StreamTest {
  protected:
   // Echo() has its attachment back, and remembers it.
   void AnswerWithAttachments() {
@@ -118,6 +118,15 @@ TEST_F(AttachmentTest, ACallerWithoutAContextGetsTheReplyAlone) {
   Data reply;
   EXPECT_EQ(stub_->Echo(MakeData(3, 10), &reply), absl::OkStatus());
   EXPECT_EQ(reply.number(), 3u);
+}
+
+TEST_F(AttachmentTest, AStreamWithOneIsRefused) {
+  StartStreams();
+  ClientContext context;
+  ASSERT_TRUE(context.SetAttachment(absl::Cord("bytes")).ok());
+  Talk talk = chat_->Talk({.context = &context});
+  const absl::Status status = EndOf(talk);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
 }
 
 TEST_F(AttachmentTest, AContextThatHasHadItsCallTakesNone) {

@@ -130,6 +130,22 @@ TEST_F(OneWayTest, ALargeMessageArrivesToo) {
   EXPECT_EQ(signals_.numbers, std::vector<uint64_t>{3});
 }
 
+TEST_F(OneWayTest, AnAttachmentArrivesWithIt) {
+  StartSignals();
+  absl::Cord seen;
+  signals_.look = [&seen](ServerContext& context) { seen = context.attachment(); };
+  for (const size_t bytes : {size_t{5}, size_t{1} << 20}) {
+    ClientContext context;
+    const std::string attached(bytes, 'a');
+    ASSERT_TRUE(context.SetAttachment(absl::Cord(attached)).ok());
+    ASSERT_EQ(send_->Notify(MakeData(7, 10), {.context = &context}), absl::OkStatus());
+    ASSERT_TRUE(RunUntil([&] { return seen.size() == bytes; }));
+    EXPECT_EQ(seen, attached);
+  }
+  network_.Settle();
+  EXPECT_EQ(server_->stats().running_bytes, 0u);
+}
+
 TEST_F(OneWayTest, TheyTakeNoSlot) {
   ChannelOptions channel;
   channel.max_outstanding_calls = 1;

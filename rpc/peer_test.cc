@@ -475,12 +475,16 @@ TEST_F(PeerTest, IdsAreChecked) {
   EXPECT_TRUE(absl::IsInvalidArgument(Server::Create(network_.Node("other"), options).status()));
 }
 
-TEST_F(PeerTest, TwoServersOfOneIdDoNotServeEachOther) {
+TEST_F(PeerTest, AServerThatIsTakenForAnotherRefuses) {
   PeerMachine& a = Start("a");
-  PeerMachine other(network_, "a", "other");
+  PeerMachine other(network_, "c", "other");
   other.OpenAt("b", "sim:a");  // whose id it thinks is b
   const absl::Status status = Echo(other, "b");
-  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("this server has another id than the one that was wanted: is the "
+                                  "address right?"),
+            absl::string_view::npos)
+      << status;
   EXPECT_EQ(a.server().stats().peers, 0u);
 }
 
