@@ -150,6 +150,7 @@ void CompletionRecords::CancelDetachedWhere(
 }
 
 void CompletionRecords::Stop() {
+  CheckInvariants();
   if (armed()) core_.engine().timers().Cancel(this);
 }
 

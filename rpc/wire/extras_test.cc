@@ -10,6 +10,7 @@
 #include "absl/strings/cord.h"
 #include "rpc/wire/extras.pb.h"
 #include "rpc/wire/frame.h"
+#include "rpc/wire/status_text.h"
 
 namespace weft {
 namespace {
@@ -39,6 +40,31 @@ TEST(ExtrasTest, MetadataAndDetailsComeBack) {
   EXPECT_EQ(*received.Find("user"), "anna");
   EXPECT_EQ(*received.Find("id-bin"), std::string("\0\1", 2));
   EXPECT_EQ(rebuilt, error);
+}
+
+TEST(ExtrasTest, TheNameOfACallThatRunsExactlyOnceComesBackWhereItMayStand) {
+  const OnceAttempt sent = {{{1, 2}, 7}, 5};
+  const std::string encoded = EncodeExtras({}, {}, &sent);
+  Metadata metadata;
+  OnceExtras once;
+  ASSERT_TRUE(DecodeExtras(BytesOf(encoded), &metadata, /*details=*/nullptr, &once));
+  ASSERT_TRUE(once.attempt.has_value());
+  EXPECT_EQ(once.attempt->id, sent.id);
+  EXPECT_EQ(once.attempt->first_unanswered, 5u);
+  EXPECT_FALSE(once.outcome_unknown);
+  EXPECT_FALSE(DecodeExtras(BytesOf(encoded), &metadata, /*details=*/nullptr));
+}
+
+TEST(ExtrasTest, AnUnknownOutcomeIsAnErrors) {
+  const std::string encoded = EncodeExtras({}, OutcomeUnknownError("it has expired"));
+  Metadata metadata;
+  OnceExtras once;
+  absl::Status error = absl::AbortedError("");
+  ASSERT_TRUE(DecodeExtras(BytesOf(encoded), &metadata, &error, &once));
+  EXPECT_TRUE(once.outcome_unknown);
+  EXPECT_FALSE(IsOutcomeUnknown(error)) << "it is for Weft itself";
+  EXPECT_FALSE(DecodeExtras(BytesOf(encoded), &metadata, /*details=*/nullptr, &once));
+  EXPECT_FALSE(DecodeExtras(BytesOf(encoded), &metadata, &error));
 }
 
 TEST(ExtrasTest, NothingToSayIsNoBytes) {
