@@ -2,6 +2,7 @@
 // sessions that expire, on a simulated network.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -105,6 +106,26 @@ TEST_F(ExactlyOnceTest, AReplyThatWasLostIsSentAgain) {
   EXPECT_EQ(*context.reply_metadata().Find("k"), "v");
   EXPECT_EQ(context.reply_attachment(), "attached");
   EXPECT_EQ(Stats().repeated, 1u);
+}
+
+// The fourth would have been sent once, and without a name: what it was promised did not hold.
+TEST_F(ExactlyOnceTest, ACallThatCanHaveNoSecondAttemptIsNotSent) {
+  ChannelOptions options = Once();
+  options.max_outstanding_calls = 1;
+  options.max_queued_calls = 2;
+  Start(options);
+  service_.Next(service_.Hold());
+  std::array<RetriedOutcome, 3> outcomes;
+  for (RetriedOutcome& outcome : outcomes) Add(outcome);
+  WaitForHeld(1);
+  RetriedOutcome refused;
+  Add(refused);
+  const absl::Status status = EndOf(refused);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent);
+  service_.End(0);
+  for (RetriedOutcome& outcome : outcomes) EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 3u);
 }
 
 TEST_F(ExactlyOnceTest, AnErrorOfTheHandlerIsTheOutcomeAsWell) {

@@ -303,8 +303,19 @@ void RetriedCalls::JoinAgain() {
 }
 
 bool RetriedCalls::Start(ClientCall& call) {
-  if (count_ >= most_) return false;
-  RetriedCall::Start(*this, call);
+  if (count_ < most_) {
+    RetriedCall::Start(*this, call);
+    return true;
+  }
+  // One attempt alone does without RetriedCall; but not without a name, if it is to have one.
+  const bool runs_once =
+      session_ && call.loan == nullptr && !call.one_way && !methods_.IsIdempotent(call.method);
+  if (!runs_once) return false;
+  const std::string text =
+      StrCat(count_, " calls that may be sent again have begun already to ", address_,
+             ", as many as ChannelOptions::max_outstanding_calls and max_queued_calls allow; "
+             "retry.exactly_once permits none beside them (not sent)");
+  calls_.End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   return true;
 }
 
