@@ -538,7 +538,7 @@ TEST_F(ExactlyOnceTest, SessionsBeyondTheBoundAreRefused) {
 
 TEST_F(ExactlyOnceTest, RecordsBeyondTheBoundAreRefusedBeforeTheirHandlersRun) {
   ServerOptions options;
-  options.max_record_bytes = 2 * 1024;
+  options.max_record_bytes = 4 * 1024;
   StartServer(options);
   ChannelOptions channel = Once();
   channel.retry.max_attempts = 2;

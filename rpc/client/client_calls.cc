@@ -255,6 +255,10 @@ bool ClientCalls::none_under_way() const {
   return sent_.in_use() == sent_.abandoned() && streams_->in_slots() == 0;
 }
 
+bool ClientCalls::none_awaited() const {
+  return sent_.in_use() == sent_.abandoned() && streams_->in_slots() == streams_->abandoned();
+}
+
 void ClientCalls::EndSent(uint64_t first_unsent, const absl::Status& not_sent,
                           const absl::Status& may_have_run) {
   // Callbacks may start calls: first everything is settled, then they run.
@@ -345,8 +349,10 @@ void ClientCalls::StartAttempt(ClientCall& call) {
                "sent)"));
     return End(call, WithDelivery(std::move(ended), Delivery::kNotSent));
   }
-  const uint32_t kept = call.priority == Priority::kControl ? kControlCalls : 0;
-  if (!waiting_.PushBack(call, options_.max_queued_calls + kept)) {
+  uint32_t most = options_.max_queued_calls;
+  if (call.priority == Priority::kControl) most += kControlCalls;
+  if (call.priority == Priority::kBackground) most -= most / 8;  // which others have
+  if (!waiting_.PushBack(call, most)) {
     // A later call finds the connection.
     if (connection_ == nullptr || leaving_) host_.OnCallWaits();
     const std::string text =
@@ -613,7 +619,8 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
                            Delivery::kMayHaveRun);
   }
   if (!header.attachment.empty() && outcome.ok() && call->context != nullptr) {
-    call->context->TakeReplyAttachment(KeepAttachment(*connection_, header.attachment));
+    call->context->TakeReplyAttachment(
+        KeepAttachment(*connection_, body.size(), header.attachment));
   }
   if (call->loan == nullptr) return End(*call, std::move(outcome));
   lent_.EndWhenReclaimed(*connection_, *call, std::move(outcome));

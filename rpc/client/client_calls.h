@@ -91,6 +91,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void Leave();
   // No call of it waits for a reply, and no stream for its end.
   bool none_under_way() const;
+  bool none_awaited() const;  // but for streams that are over here
   // It is gone: calls under way end with `may_have_run`, or with `not_sent` if their request surely
   // did not leave.
   void Close(Connection& connection, const absl::Status& not_sent,
@@ -173,8 +174,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   bool SendAttempt(ClientCall& attempt);
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
-  // After Shutdown().
-  bool ended() const { return ended_; }
+  bool ended() const { return ended_; }  // after Shutdown()
   // Completes a call that is neither queued nor sent.
   void End(ClientCall& call, absl::Status status);
 

@@ -228,6 +228,11 @@ void ClientConnection::OnCallWaits() {
   }
 }
 
+void ClientConnection::Watch(ConnectionWatcher* watcher) {
+  watchers_.PushBack(watcher);
+  if (state_ == State::kLeaving) watcher->OnConnectionLeaving(LeavingError(address_));
+}
+
 // --- a server that goes away --------------------------------------------------------------------
 
 void ClientConnection::OnGoaway(bool has_none) {

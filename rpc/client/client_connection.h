@@ -73,7 +73,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   const std::string& address() const { return address_; }
   // `watcher` hears what becomes of the connection, until it is destroyed; before this is.
-  void Watch(ConnectionWatcher* watcher) { watchers_.PushBack(watcher); }
+  void Watch(ConnectionWatcher* watcher);
   // Null: there is none now.
   Connection* open_connection() { return state_ == State::kOpen ? connection_ : nullptr; }
   // Starts to connect, if there is no connection and no attempt. Watchers hear, also inside.
@@ -112,7 +112,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ConnectionHandler* calling_half() override { return calls_.handler(); }
   std::string EncodeHello() const override;
   void TakeConnection(Connection& connection) override;
-  bool has_calls() const override { return is_open() && !calls_.none_under_way(); }
+  bool has_calls() const override { return is_open() && !calls_.none_awaited(); }
 
   // ClientCalls::Host.
   void OnOpen(Connection& connection) override;

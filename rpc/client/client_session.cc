@@ -35,6 +35,7 @@ ClientSession::Renewal::Renewal(ClientSession& its_owner, uint32_t its_method,
   method = its_method;
   is_plain = false;  // nor does it count as one of the program's calls
   wait_for_server = patient;
+  priority = Priority::kControl;  // calls that are urgent wait for it
 }
 
 ClientSession::ClientSession(Host* host, ClientCalls& calls, MethodTable& methods,

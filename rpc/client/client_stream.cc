@@ -174,6 +174,7 @@ void ClientStream::OnLoss(uint64_t first_unsent, const absl::Status& not_sent,
 
 void ClientStream::End(absl::Status status) {
   state_ = State::kEnded;
+  if (in_slot_) streams_.OnAbandoned();
   status_ = std::move(status);
   engine().timers().Cancel(this);
   ++(status_.ok() ? streams_.stats().calls_ok : streams_.stats().calls_failed);

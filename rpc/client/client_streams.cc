@@ -43,6 +43,7 @@ void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
   slots_->ForEach(
       [&](ClientStream*& stream) { stream->OnLoss(first_unsent, not_sent, may_have_run); });
   slots_.reset();
+  abandoned_ = 0;
 }
 
 void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
@@ -54,6 +55,7 @@ void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
 void ClientStreams::Shutdown(const absl::Status& gone) {
   connection_.Close();
   slots_.reset();
+  abandoned_ = 0;
   while (!all_.empty()) {
     for (ClientStream& stream : all_) stream.Shutdown(gone);
     early_ends_.RunAll();
@@ -109,6 +111,7 @@ void ClientStreams::StopWaiting(ClientStream& stream) {
 void ClientStreams::LeaveSlot(ClientStream& stream) {
   slots_->Free(stream.slot_);
   stream.in_slot_ = false;
+  if (stream.state_ == ClientStream::State::kEnded) --abandoned_;
   stream.stream_.Disconnect();
 }
 

@@ -62,6 +62,8 @@ class ClientStreams {
   void Shutdown(const absl::Status& gone);
 
   bool some_wait() const { return !waiting_.empty(); }
+  // Among those in slots: over here, and not at the server.
+  uint32_t abandoned() const { return abandoned_; }
   uint32_t in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
   void CheckInvariants();
 
@@ -75,6 +77,7 @@ class ClientStreams {
   void Take(ClientStream& stream) { all_.PushBack(&stream); }
   void StopWaiting(ClientStream& stream);
   void LeaveSlot(ClientStream& stream);
+  void OnAbandoned() { ++abandoned_; }
   void Free(ClientStream& stream);
 
   EngineCore& engine() { return engine_; }
@@ -101,6 +104,7 @@ class ClientStreams {
   ChannelStats& stats_;
 
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
+  uint32_t abandoned_ = 0;
   bool takes_priorities_ = false;
   uint32_t max_extras_ = 0;
   PriorityLists<ClientStream, Priority, kPriorities> waiting_;  // at most max_queued_calls

@@ -182,13 +182,14 @@ void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
 // The attempt was not run: the server does not know the call's session, or has forgotten the call.
 void RetriedCall::OnOutcomeUnknown(absl::Status status, CallContext* reply) {
   all_.session_->Lose(std::exchange(ticket_, {}));
+  RetriedCalls& all = all_;
   if (may_have_run_ || made_ >= all_.options_.max_attempts) {
-    RetriedCalls& all = all_;
     Complete(std::move(status), reply);
-    return all.JoinAgain();
+  } else {
+    last_failure_ = ToStd(status.message());
+    StartAttempt();  // this may be gone
   }
-  last_failure_ = ToStd(status.message());
-  StartAttempt();
+  all.JoinAgain();
 }
 
 // One has ended so, or could not be made.

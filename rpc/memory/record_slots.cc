@@ -178,13 +178,11 @@ void RecordSlots::ReleaseAll(RecordOperation& operation) {
 
 // Its deadline has passed while RemoteMemory had the slots.
 void RecordSlots::ReleaseLater(RecordOperation& operation) {
-  const bool waits = !late_.empty();
-  for (uint32_t i = 0; i < operation.moving_; ++i) late_.push_back(operation.places_[i].slot);
+  std::vector<uint32_t> late;
+  for (uint32_t i = 0; i < operation.moving_; ++i) late.push_back(operation.places_[i].slot);
   operation.moving_ = 0;
-  if (waits) return;
-  memory_.WhenReclaimed([this] {
-    free_.insert(free_.end(), late_.begin(), late_.end());
-    late_.clear();
+  memory_.WhenReclaimed([this, late = std::move(late)] {
+    free_.insert(free_.end(), late.begin(), late.end());
     Serve();
   });
 }

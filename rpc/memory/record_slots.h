@@ -152,7 +152,6 @@ class RecordSlots {
   const uint32_t max_waiting_;
 
   std::vector<uint32_t> free_;  // capacity: all slots
-  std::vector<uint32_t> late_;  // free when RemoteMemory::WhenReclaimed() says so
   IntrusiveList<RecordOperation> waiting_;
   uint32_t waiting_count_ = 0;
   IntrusiveList<RecordOperation> paused_;

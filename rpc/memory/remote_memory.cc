@@ -408,7 +408,10 @@ bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
   const auto waiter = std::make_shared<Waiter>();
   WhenReclaimed([waiter, &engine] { engine.Finish(*waiter); });
   if (engine.InTurn()) return waiter->done();
-  return engine.Wait(*waiter, engine.clock().NowNs() + timeout_us * kNsPerUs);
+  const uint64_t now_ns = engine.clock().NowNs();
+  const uint64_t most_us = (EngineCore::kNoDeadline - now_ns) / kNsPerUs;
+  return engine.Wait(*waiter, timeout_us < most_us ? now_ns + timeout_us * kNsPerUs
+                                                   : EngineCore::kNoDeadline);
 }
 
 // --- for coroutines -----------------------------------------------------------------------------

@@ -551,6 +551,7 @@ void RemoteMemoryCore::Expire(RemoteOperation& operation) {
   Deadlines::Remove(&operation);
   operation.state = RemoteOperation::State::kLate;
   operation.deadline_ns += kLatePatienceUs * kNsPerUs;
+  operation.late_number = ++late_count_;
   late_.PushBack(&operation);
   if (operation.moves()) {
     for (const RemotePiece& piece : operation.pieces) piece.local.memory->Pin(piece.local.offset);
@@ -566,13 +567,17 @@ void RemoteMemoryCore::EndLate(RemoteOperation& operation) {
   }
   operation.state = RemoteOperation::State::kDone;
   Recycle(&operation);
-  if (!late_.empty()) return;
-  for (Function<void()>& then : std::exchange(when_reclaimed_, {})) then();
+  while (!when_reclaimed_.empty() &&
+         (late_.empty() || when_reclaimed_.front().first < late_.Front()->late_number)) {
+    Function<void()> then = std::move(when_reclaimed_.front().second);
+    when_reclaimed_.pop_front();
+    then();
+  }
 }
 
 void RemoteMemoryCore::WhenReclaimed(Function<void()> then) {
   if (late_.empty()) return then();
-  when_reclaimed_.push_back(std::move(then));
+  when_reclaimed_.emplace_back(late_count_, std::move(then));
 }
 
 // --- operations with callbacks ------------------------------------------------------------------

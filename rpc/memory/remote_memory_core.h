@@ -24,8 +24,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "core/function.h"
@@ -196,7 +197,9 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   using Deadlines = IntrusiveList<RemoteOperation, RemoteDeadlineTag>;
   Deadlines watched_;  // waiting and posted ones, if there is a timeout
   Deadlines late_;
-  std::vector<Function<void()>> when_reclaimed_;  // while there are late ones
+  uint64_t late_count_ = 0;  // that there have been
+  // Each with the last late one that it waits for; in order.
+  std::deque<std::pair<uint64_t, Function<void()>>> when_reclaimed_;
 
   IntrusiveList<RemoteOperation> waiting_;
   uint32_t waiting_count_ = 0;

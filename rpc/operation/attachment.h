@@ -3,6 +3,7 @@
 // Threads: the engine's; what is returned, any.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -19,10 +20,12 @@ inline constexpr size_t kCopiedAttachmentBytes = 16 << 10;
 
 // `attachment` as a Cord: what was received, if the connection keeps that, else a copy. REQUIRES:
 // inside OnMessage() of this connection, and of its message.
-inline absl::Cord KeepAttachment(Connection& connection, ByteSpan attachment) {
+// It stands behind a message of so many bytes: what is less than those is copied.
+inline absl::Cord KeepAttachment(Connection& connection, size_t message_bytes,
+                                 ByteSpan attachment) {
   const absl::string_view bytes(reinterpret_cast<const char*>(attachment.data()),
                                 attachment.size());
-  if (attachment.size() < kCopiedAttachmentBytes) return absl::Cord(bytes);
+  if (attachment.size() < std::max(kCopiedAttachmentBytes, message_bytes)) return absl::Cord(bytes);
   std::shared_ptr<const void> kept = connection.KeepMessage();
   if (kept == nullptr) return absl::Cord(bytes);
   return absl::MakeCordFromExternal(bytes, [kept = std::move(kept)] {});

@@ -27,6 +27,8 @@ void PeerConnection::OnOpen(Connection& connection) {
   if (closing_) return;
   is_open_ = true;
   if (serving_ != nullptr) serving_->OnOpen(connection);
+  // Whose hello is refused takes nobody's place.
+  if (connection.state() != Connection::State::kOpen) return;
   session_.OnOpen(*this);
 }
 
@@ -80,7 +82,8 @@ bool PeerConnection::TrySendEnd() {
 }
 
 void PeerConnection::GiveUp(std::string_view why) {
-  calling_ = nullptr;
+  // But for a channel that is gone for the program: it stays until it hears the end.
+  if (!deaf_) calling_ = nullptr;
   Close(why);
 }
 

@@ -1,5 +1,6 @@
 #include "rpc/peer/peer_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -127,7 +128,7 @@ std::string PeerSession::CallerHello() const { return caller_->EncodeHello(); }
 absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connection,
                                                            uint64_t incarnation) {
   if (current_ == nullptr) return Accept(connection, incarnation, &current_);
-  if (incarnation == superseded_) {
+  if (std::find(superseded_.begin(), superseded_.end(), incarnation) != superseded_.end()) {
     return absl::FailedPreconditionError(
         StrCat("another process with the id ", id_,
                " has taken the place of this one: were both given the same peer_id?"));
@@ -159,11 +160,16 @@ void PeerSession::GiveUp(PeerConnection*& connection, std::string_view why) {
   if (connection != nullptr) std::exchange(connection, nullptr)->GiveUp(why);
 }
 
+void PeerSession::Supersede(uint64_t incarnation) {
+  if (superseded_.size() == kMostSuperseded) superseded_.erase(superseded_.begin());
+  superseded_.push_back(incarnation);
+}
+
 void PeerSession::OnOpen(PeerConnection& connection) {
   // Its grants may come before it begins to call.
   if (connection.dialed()) sessions_.host().SetTenant(connection.connection());
   if (&connection == next_) {
-    if (current_->incarnation() != next_->incarnation()) superseded_ = current_->incarnation();
+    if (current_->incarnation() != next_->incarnation()) Supersede(current_->incarnation());
     current_->Close("the peer has another connection");
   } else if (&connection == current_) {
     if (!current_->dialed()) dial_failed_ = false;
@@ -178,7 +184,7 @@ void PeerSession::OnClosed(PeerConnection& connection, ConnectionHandler* callin
   if (&connection == current_) {
     if (connection.dialed() && connection.incarnation() == 0) dial_failed_ = true;
     current_ = std::exchange(next_, nullptr);
-    if (current_ == nullptr) superseded_ = 0;
+    if (current_ == nullptr) superseded_.clear();
   }
   // The caller may ask for the next one inside, and start calls, which wait for that.
   if (calling != nullptr) calling->OnClosed(connection.connection(), why);

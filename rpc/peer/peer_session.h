@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -110,6 +111,10 @@ class PeerSession {
   void OnProtocolError();
 
  private:
+  // More processes than that with one id may go on taking each other's place.
+  static constexpr size_t kMostSuperseded = 64;
+
+  void Supersede(uint64_t incarnation);
   absl::StatusOr<ConnectionHandler*> Accept(Connection& connection, uint64_t incarnation,
                                             PeerConnection** place);
   void GiveUp(PeerConnection*& connection, std::string_view why);
@@ -121,7 +126,8 @@ class PeerSession {
   Caller* caller_ = nullptr;
   bool reserved_ = false;
   bool dial_failed_ = false;  // the last of this side, and no connection has opened since
-  uint64_t superseded_ = 0;   // the incarnation that the present one has taken the place of
+  // The incarnations whose places were taken since there is a connection, the last ones.
+  std::vector<uint64_t> superseded_;
   uint32_t connections_ = 0;  // that have not closed
   PeerConnection* current_ = nullptr;
   PeerConnection* next_ = nullptr;  // only with current_

@@ -34,6 +34,16 @@ bool DecodeReply(const std::string& encoded, const internal::HandledCall& call) 
   return call.reply().message->ParsePartialFromString(encoded);
 }
 
+// What a record that is done keeps.
+uint64_t BytesOf(const CompletionRecord& record) {
+  uint64_t bytes = record.reply.size() + record.attachment.size() + record.status.message().size() +
+                   record.metadata.bytes();
+  record.status.ForEachPayload([&bytes](absl::string_view url, const absl::Cord& payload) {
+    bytes += url.size() + payload.size();
+  });
+  return bytes;
+}
+
 SessionId NewSessionId() { return {SecureRandom64(), SecureRandom64()}; }
 
 absl::Status NoSessionError() {
@@ -103,6 +113,12 @@ void CompletionRecords::Touch(SessionRecords& session) {
 }
 
 void CompletionRecords::OnTimer() {
+  core_.HoldEnd();
+  EndLeases();
+  core_.LetEnd();  // this may be gone now
+}
+
+void CompletionRecords::EndLeases() {
   const uint64_t now_ns = core_.engine().clock().NowNs();
   while (SessionRecords* const oldest = by_age_.Front()) {
     const uint64_t ends_ns = oldest->heard_ns + lease_ns();
@@ -125,28 +141,27 @@ void CompletionRecords::Expire(SessionRecords& session) {
   core_.stats().sessions = static_cast<uint32_t>(sessions_.size());
 }
 
-// Its client does not come back for them: it waits for none, on any connection.
-void CompletionRecords::CancelDetachedOf(const SessionRecords& session) {
-  CancelDetachedWhere([&session](const CompletionRecord& record) {
-    return record.session == &session && record.waiting.empty();
-  });
+// Its client does not come back for them: it waits for none, on any connection. Each handler may
+// end inside, and others with it.
+void CompletionRecords::CancelDetachedOf(SessionRecords& session) {
+  auto next = session.records.begin();
+  while (next != session.records.end()) {
+    const uint64_t sequence = next->first;
+    const CompletionRecord& record = next->second;
+    if (record.linked() && record.waiting.empty() && !record.running->cancelled()) {
+      record.running->SetCancelled();
+    }
+    next = session.records.upper_bound(sequence);
+  }
 }
 
 void CompletionRecords::CancelDetached() {
-  CancelDetachedWhere([](const CompletionRecord&) { return true; });
-}
-
-// Each handler may end inside, and others with it.
-void CompletionRecords::CancelDetachedWhere(
-    absl::FunctionRef<bool(const CompletionRecord&)> condition) {
-  const auto is_due = [&](const CompletionRecord& record) {
-    return !record.running->cancelled() && condition(record);
-  };
-  for (;;) {
-    const auto due = std::find_if(detached_.begin(), detached_.end(), is_due);
-    if (due == detached_.end()) return;
-    due->running->SetCancelled();
+  IntrusiveList<CompletionRecord> seen;
+  while (CompletionRecord* const record = detached_.PopFront()) {
+    seen.PushBack(record);
+    if (!record->running->cancelled()) record->running->SetCancelled();
   }
+  detached_.SpliceBack(seen);
 }
 
 void CompletionRecords::Stop() {
@@ -158,6 +173,7 @@ void CompletionRecords::Stop() {
 
 void CompletionRecords::Charge(CompletionRecord& record, uint64_t bytes) {
   record.charged_bytes += bytes;
+  record.session->bytes += bytes;
   core_.stats().record_bytes += bytes;
 }
 
@@ -172,6 +188,7 @@ CompletionRecord& CompletionRecords::Add(SessionRecords& session, const Completi
 void CompletionRecords::Erase(CompletionRecord& record) {
   WEFT_DCHECK(record.running == nullptr && record.waiting.empty());
   core_.stats().record_bytes -= record.charged_bytes;
+  record.session->bytes -= record.charged_bytes;
   record.session->records.erase(record.id.sequence);
 }
 
@@ -210,8 +227,15 @@ absl::Status CompletionRecords::CheckRoom(const SessionRecords& session,
         StrCat("the session has ", session.records.size(), " calls without an answer; ",
                kMaxSessionCalls, " are allowed, counted from the oldest (not run, safe to retry)"));
   }
+  const uint64_t most = core_.options().max_record_bytes;
+  if (session.bytes + kRecordBytes > most / 2) {  // one that does not take its answers
+    return NotRunError(
+        absl::StatusCode::kResourceExhausted,
+        StrCat("the session has records of ", session.bytes, " bytes, half of what ",
+               "ServerOptions::max_record_bytes allows for all (not run, safe to retry)"));
+  }
   const uint64_t held = core_.stats().record_bytes;
-  if (held + kRecordBytes > core_.options().max_record_bytes) {
+  if (held + kRecordBytes > most) {
     return NotRunError(absl::StatusCode::kResourceExhausted,
                        StrCat("records of calls that run exactly once have ", held,
                               " bytes; ServerOptions::max_record_bytes is ",
@@ -234,10 +258,15 @@ absl::StatusOr<CompletionRecord*> CompletionRecords::Look(SessionRecords& sessio
                               ToStd(kept.status().message()), " (not run, safe to retry)"));
   }
   if (!kept->has_value()) return nullptr;
+  if (session.records.size() >= kMaxSessionCalls) {
+    return NotRunError(absl::StatusCode::kResourceExhausted,
+                       StrCat("the session has ", session.records.size(),
+                              " calls without an answer (not run, safe to retry)"));
+  }
   CompletionRecord& record = Add(session, id);
   record.status = std::move((*kept)->status);
   record.reply = std::move((*kept)->reply);
-  Charge(record, record.reply.size());
+  Charge(record, BytesOf(record));
   return &record;
 }
 
@@ -275,6 +304,15 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
   return true;
 }
 
+void CompletionRecords::Cancel(const ServerCall& call, const CompletionId& id) {
+  SessionRecords* const session = FindSession(id.session, call.connection_->tenant());
+  if (session == nullptr) return;
+  const auto found = session->records.find(id.sequence);
+  if (found != session->records.end() && found->second.running != nullptr) {
+    found->second.running->Cancel();
+  }
+}
+
 // A further attempt of a call that has a record: from it, or as soon as it is done.
 void CompletionRecords::AnswerOrWait(ServerCall& call, CompletionRecord& record) {
   if (record.method != nullptr && record.method != &call.method()) {
@@ -306,6 +344,7 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
   CompletionRecord& record = *std::exchange(call.Extras().record, nullptr);
   if (record.running != &call) return;  // it has waited, and its connection is gone
   SessionRecords& session = *record.session;
+  session.detached -= record.linked();
   record.Unlink();
   record.running = nullptr;
   --session.running;
@@ -318,7 +357,7 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
     if (status.ok()) record.reply = EncodedReply(call);
     record.metadata = call.Extras().reply;
     if (status.ok()) record.attachment = call.Extras().reply_attachment;
-    Charge(record, record.reply.size() + record.attachment.size());
+    Charge(record, BytesOf(record));
   }
   while (ServerCall* const other = waiting.PopFront()) {
     other->Extras().record = nullptr;
@@ -334,8 +373,12 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
 bool CompletionRecords::OnConnectionLost(ServerCall& call) {
   CompletionRecord& record = *call.Extras().record;
   if (record.running == &call) {
-    if (core_.closing()) return false;
+    // A client that comes again and again may not have more of them than those that stay.
+    if (core_.closing() || record.session->detached >= core_.options().max_outstanding_calls) {
+      return false;
+    }
     detached_.PushBack(&record);
+    ++record.session->detached;
     return true;
   }
   IntrusiveList<ServerCall>::Remove(&call);

@@ -32,7 +32,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
@@ -70,6 +69,8 @@ struct SessionRecords : public ListNode<> {
   uint64_t heard_ns = 0;
   uint64_t first_unanswered = 1;
   uint32_t running = 0;
+  uint32_t detached = 0;  // of these: their connections are gone
+  uint64_t bytes = 0;     // of its records: at most half of all, before a handler runs
   bool restored = false;  // from the store: that may know of calls that are not here
   std::map<uint64_t, CompletionRecord> records;  // by sequence
 };
@@ -88,6 +89,8 @@ class CompletionRecords final : private Timer {
   // An attempt of a call: its request is decoded. True: it runs now, and OnEnd() follows. False: it
   // waits, or has been answered.
   bool Begin(ServerCall& call, const OnceAttempt& attempt);
+  // An attempt has come that is cancelled already: so is the one that runs, if one does.
+  void Cancel(const ServerCall& call, const CompletionId& id);
   // Its handler has finished, before it is answered. REQUIRES: it has a record.
   void OnEnd(ServerCall& call, const absl::Status& status);
   // The connection of a call that has a record is gone. False: it is to be cancelled.
@@ -105,14 +108,14 @@ class CompletionRecords final : private Timer {
 
  private:
   void OnTimer() override;  // of the lease of the first one on by_age_
+  void EndLeases();
   uint64_t lease_ns() const;
 
   SessionRecords* FindSession(const SessionId& id, uint32_t tenant);
   SessionRecords& AddSession(const CompletionStore::Session& name);
   void Touch(SessionRecords& session);
   void Expire(SessionRecords& session);
-  void CancelDetachedOf(const SessionRecords& session);
-  void CancelDetachedWhere(absl::FunctionRef<bool(const CompletionRecord&)> condition);
+  void CancelDetachedOf(SessionRecords& session);
   void Acknowledge(SessionRecords& session, uint64_t first_unanswered);
   void Erase(CompletionRecord& record);
   void Charge(CompletionRecord& record, uint64_t bytes);

@@ -204,6 +204,7 @@ void ServerConnection::AcceptOnce(ServerCall& call, const RequestHeader& header,
   ++core_.stats().requests;
   const MethodEntry* const entry = core_.methods().Find(header.method);
   if (!IsAdmitted(call, entry, header, body) || !IsDecoded(call, *entry, body)) {
+    if (call.cancelled()) core_.records().Cancel(call, attempt.id);
     return RunOwnOrRefuse(call, entry, header, body);
   }
   if (!core_.records().Begin(call, attempt)) return;

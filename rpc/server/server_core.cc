@@ -219,7 +219,8 @@ void ServerCore::BeginShutdown(uint64_t grace_us) {
   peers_.Stop();
   if (grace_us == 0) return CloseConnections();
   quiet_since_ns_ = engine_.clock().NowNs();
-  grace_end_ns_ = quiet_since_ns_ + grace_us * kNsPerUs;
+  const uint64_t most_us = (kNever - quiet_since_ns_) / kNsPerUs;
+  grace_end_ns_ = grace_us < most_us ? quiet_since_ns_ + grace_us * kNsPerUs : kNever;
   for (ServerConnection& connection : connections_) connection.SendGoaway();
   LookForTheEnd();
 }
@@ -231,10 +232,11 @@ void ServerCore::OnTimer() {
 
 void ServerCore::CloseConnections() {
   closing_ = true;
+  HoldEnd();
   records_.CancelDetached();
   for (ServerConnection& connection : connections_) connection.Close("the server is shutting down");
   peers_.CloseAll("the server is shutting down");
-  LookForTheEnd();
+  LetEnd();
 }
 
 void ServerCore::OnCallEndedLeaving() {
@@ -266,7 +268,7 @@ void ServerCore::LookForTheEnd() {
     const uint64_t look_ns = calls_run ? grace_end_ns_ : now_ns + kLookNs;
     return engine_.timers().Schedule(this, std::min(look_ns, grace_end_ns_));
   }
-  if (!connections_.empty() || peers_.connections() > 0) return;
+  if (holds_ > 0 || !connections_.empty() || peers_.connections() > 0) return;
   engine_.timers().Cancel(this);
   records_.Stop();
   engine_.Finish(stopped_);  // this may be gone now

@@ -69,6 +69,12 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
   bool closing() const { return closing_; }
+  // Between these the server does not end: handlers that are told that they are cancelled may end,
+  // and with the last one the server would.
+  void HoldEnd() { ++holds_; }
+  void LetEnd() {
+    if (--holds_ == 0 && draining_) LookForTheEnd();  // this may be gone now
+  }
   // Whose handles a client may use on a connection, which has opened.
   void SetTenant(Connection& connection) override {
     if (options_.tenant_of) connection.memory().set_tenant(options_.tenant_of(connection.path()));
@@ -146,6 +152,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   uint64_t ended_ = 0;  // of stats_.requests
   bool draining_ = false;
   bool closing_ = false;
+  uint32_t holds_ = 0;           // HoldEnd() without its LetEnd()
   uint64_t grace_end_ns_ = 0;    // while draining
   uint64_t quiet_since_ns_ = 0;  // while draining: see kQuietNs
 

@@ -81,7 +81,7 @@ absl::Status ServerExtras::TakeAttachment(ServerCore& core, Connection& connecti
   if (all_bytes > core.options().max_request_bytes) return core.RequestTooLargeError(all_bytes);
   WEFT_RETURN_IF_ERROR(core.Charge(bytes.size()));
   charged_bytes_ += bytes.size();
-  attachment = KeepAttachment(connection, bytes);
+  attachment = KeepAttachment(connection, message_bytes, bytes);
   return absl::OkStatus();
 }
 

@@ -193,7 +193,13 @@ void ControlConnection::RunDialing() {
   Perform(std::get<DialHandshake>(handshake_).Begin(HostOfPeer(socket_->fd())));
 }
 
+// Closed by its user meanwhile, inside a callback of another one: RunEvents() ends it.
+bool ControlConnection::close_requested() const {
+  return connection_ != nullptr && connection_->state() == Connection::State::kClosed;
+}
+
 void ControlConnection::RunHandshake() {
+  if (close_requested()) return;
   if (std::exchange(alarm_rang_, false)) {
     Perform(Ask([](auto& handshake) { return handshake.OnAlarm(); }));
   }
@@ -203,12 +209,12 @@ void ControlConnection::RunHandshake() {
     Perform(std::get<DialHandshake>(handshake_).OnProof(std::move(result)));
   }
   ControlFrame frame;
-  while (stage_ == Stage::kHandshake && socket_->Receive(&frame)) {
+  while (stage_ == Stage::kHandshake && !close_requested() && socket_->Receive(&frame)) {
     if (frame.type == ControlType::kBye) return FinishByPeer(ReasonOfBye(frame.body));
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
   if (stage_ == Stage::kOpen) return RunOpen();
-  if (stage_ != Stage::kHandshake || socket_->ended().ok()) return;
+  if (stage_ != Stage::kHandshake || close_requested() || socket_->ended().ok()) return;
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(

@@ -152,6 +152,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // The stages.
   void RunDialing();
   void RunHandshake();
+  bool close_requested() const;
   void RunOpen();
   void RunEnding();
 

@@ -249,6 +249,7 @@ void SimTransport::OnWelcome(uint64_t id, const Welcome& welcome) {
   }
   Peer& peer = found->second;
   peer.remote_id = welcome.id;
+  if (peer.connection->state() == Connection::State::kClosed) return;  // RunEvents() tells it
   peer.connection->facts().peer_hello = welcome.text;
   const absl::Status status =
       StartLink(peer, /*active=*/true, welcome.nonce,

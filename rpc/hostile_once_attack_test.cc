@@ -1,0 +1,156 @@
+// Hostile clients of calls that run exactly once, and of attachments.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "rpc/client/client_context.h"
+#include "rpc/testing/memory_store.h"
+#include "rpc/testing/raw_peer.h"
+#include "rpc/testing/rpc_test.h"
+#include "rpc/wire/completion_id.h"
+#include "rpc/wire/extras.h"
+#include "rpc/wire/frame.h"
+#include "rpc/wire/sessions.pb.h"
+
+namespace weft::test {
+namespace {
+
+constexpr uint16_t kEcho = 0;
+constexpr uint16_t kHold = 2;
+constexpr size_t kMiB = size_t{1} << 20;
+
+class HostileOnceAttackTest : public RpcTest {
+ protected:
+  void Dial(RawPeer& peer) {
+    rpc::ClientHello hello;
+    hello.set_protocol(kRpcProtocolVersion);
+    hello.set_max_outstanding_calls(64);
+    hello.set_max_reply_bytes(1000);
+    hello.set_max_windows(1);
+    hello.set_max_extras_bytes(kMaxExtrasBytes);
+    hello.set_takes_attachments(true);
+    peer.DialWith(client().transport(), hello);
+    ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
+  }
+  SessionId OpenSession(RawPeer& peer) {
+    peer.received.clear();
+    peer.Send(Request({0, generation_ += 2}, kSessionMethod));
+    EXPECT_TRUE(RunUntil([&] { return !peer.received.empty(); }));
+    ReplyHeader header;
+    ByteSpan body;
+    EXPECT_TRUE(DecodeReply(peer.received.back(), &header, &body));
+    rpc::SessionReply reply;
+    EXPECT_TRUE(reply.ParseFromArray(body.data(), static_cast<int>(body.size())));
+    return {reply.high(), reply.low()};
+  }
+  Bytes Attempt(uint32_t slot, const CompletionId& id, uint16_t method) {
+    const OnceAttempt attempt = {id, 1};
+    return RequestWithExtras({slot, generation_ += 2}, method, EncodeExtras({}, {}, &attempt),
+                             MakeData(3, 5).SerializeAsString());
+  }
+  uint32_t generation_ = 1;
+};
+
+// a client has more handlers running than its connection allows, by losing connections.
+TEST_F(HostileOnceAttackTest, LostConnectionsDoNotLiftTheBoundOfRunningCalls) {
+  ServerOptions options;
+  options.max_outstanding_calls = 4;
+  options.max_connections = 2;
+  Start({}, options);
+  channel_.reset();
+  stub_.reset();
+  uint64_t sequence = 0;
+  SessionId session;
+  for (int i = 0; i < 50; ++i) {
+    RawPeer peer;
+    Dial(peer);
+    if (i == 0) session = OpenSession(peer);
+    for (uint32_t slot = 0; slot < 4; ++slot) {
+      peer.Send(Attempt(slot, {session, ++sequence}, kHold));
+    }
+    ASSERT_TRUE(RunUntil([&] { return service_.held.size() == sequence; }));
+    peer.connection->Close("I come again");
+    network_.Settle();
+  }
+  const ServerStats stats = server_->stats();
+  std::printf("handlers that run: %zu; connections: %u\n", service_.held.size(), stats.connections);
+  int wanted = 0;
+  for (const auto& call : service_.held) wanted += !call.context().cancelled();
+  std::printf("not cancelled: %d\n", wanted);
+  EXPECT_LE(wanted, 2 * 4 * 2);
+  service_.held.clear();
+  network_.Settle();
+}
+
+// small attachments behind large messages keep large buffers; records keep them for ever.
+TEST_F(HostileOnceAttackTest, ARecordOfASmallAttachmentDoesNotKeepALargeBuffer) {
+  ChannelOptions once;
+  once.retry.max_attempts = 2;
+  once.retry.exactly_once = true;
+  Start(once);
+  Outcome oldest;
+  stub_->Hold(MakeData(1, 10), &oldest.reply, {}, oldest.Callback());
+  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 1; }));
+  service_.look = [](ServerContext& context) { context.SetReplyAttachment(context.attachment()); };
+  for (int i = 0; i < 4; ++i) {
+    ClientContext context;
+    ASSERT_TRUE(context.SetAttachment(absl::Cord(std::string(16 << 10, 'a'))).ok());
+    Failure request;  // none: OK
+    request.set_text(std::string(33 * kMiB, 't'));
+    Data reply;
+    ASSERT_TRUE(stub_->Fail(request, &reply, {.context = &context}).ok());
+  }
+  std::printf("record bytes: %llu\n",
+              static_cast<unsigned long long>(server_->stats().record_bytes));
+  // Another client's attachment has to be copied now.
+  absl::Cord kept;
+  service_.look = [&](ServerContext& context) { kept = context.attachment(); };
+  ClientContext context;
+  ASSERT_TRUE(context.SetAttachment(absl::Cord(std::string(16 * kMiB - 100, 'b'))).ok());
+  Data reply;
+  ASSERT_TRUE(stub_->Echo(Data(), &reply, {.context = &context}).ok());
+  EXPECT_TRUE(kept.TryFlat().has_value()) << "copied: nothing can be lent any more";
+  service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return oldest.done(); }));
+}
+
+// a client of a session from before a restart has more records than a session may have, and the
+// server aborts when it ends. (What is in the store is what one session may have left there: the
+// outcomes of 5000 to 9095, those below are forgotten.)
+TEST_F(HostileOnceAttackTest, ARestoredSessionHasNoMoreRecordsThanAnother) {
+  MemoryStore store;
+  const SessionId session = {7, 9};
+  store.sessions[{7, 9}] = {session, 0};
+  for (uint64_t i = 0; i < kMaxSessionCalls; ++i) {
+    store.outcomes[{7, 9, 5000 + i}] = {absl::OkStatus(), MakeData(3, 5).SerializeAsString()};
+  }
+  ServerOptions options;
+  options.completion_store = &store;
+  uint32_t tenant = 0;
+  options.tenant_of = [&](const PathInfo&) { return tenant; };
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  size_t asked = 0;
+  const auto ask = [&](uint64_t sequence) {
+    peer.Send(Attempt(0, {session, sequence}, kEcho));
+    ++asked;
+    ASSERT_TRUE(network_.RunUntil([&] { return peer.received.size() == asked; }, kNsPerSec));
+  };
+  for (uint64_t i = 1; i <= kMaxSessionCalls; ++i) ask(i);
+  for (uint64_t i = 0; i < 10; ++i) ask(5000 + i);
+  std::printf("echoes %d, repeated %llu, record bytes %llu\n", service_.echoes,
+              static_cast<unsigned long long>(server_->stats().repeated),
+              static_cast<unsigned long long>(server_->stats().record_bytes));
+  peer.connection->Close("done");
+  network_.Settle();
+  stub_.reset();
+  channel_.reset();
+  server_.reset();
+}
+
+}  // namespace
+}  // namespace weft::test
