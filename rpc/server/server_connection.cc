@@ -147,6 +147,7 @@ void ServerConnection::OnMessage(Connection&, ByteSpan message) {
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == OneWayKind()) return OnOneWay(frame);
   const uint32_t low = kind & 0xFF;
   const uint32_t windows = WindowsOf(kind);
   if (low == static_cast<uint32_t>(CallFrameKind::kOneWay) && windows == 0) return OnOneWay(frame);
@@ -404,8 +405,10 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   ByteSpan body;
   Metadata metadata;
   const uint16_t kind = CallFrameKindOf(frame);
-  if (!DecodeOneWay(frame, &header, &body) || !DecodeBeside(kind, &body, &extras, &attachment) ||
-      !IsDecodedMetadata(extras, &metadata)) {
+  const bool has_more = kind != OneWayKind();
+  if (!DecodeOneWay(frame, &header, &body) ||
+      (has_more && !(DecodeBeside(kind, &body, &extras, &attachment) &&
+                     IsDecodedMetadata(extras, &metadata)))) {
     return ProtocolError("a one-way message whose fields make no sense");
   }
   const MethodEntry* const entry = core_.methods().Find(header.method);
@@ -431,8 +434,10 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   one_way_.Add(call);
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
     return Complete(call, WhyRefused(call, entry, header.method, body));
-  absl::Status taken = TakeBeside(call, extras, std::move(metadata), body, attachment);
-  if (!taken.ok()) return Complete(call, std::move(taken));
+  if (has_more) [[unlikely]] {
+    absl::Status taken = TakeBeside(call, extras, std::move(metadata), body, attachment);
+    if (!taken.ok()) return Complete(call, std::move(taken));
+  }
   if (!IsDecoded(call, *entry, body)) [[unlikely]]
     return Complete(call, WhyRefused(call, entry, header.method, body));
   one_way_.Watch(call);
