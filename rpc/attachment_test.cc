@@ -10,6 +10,7 @@
 
 #include "absl/strings/cord.h"
 #include "rpc/client/client_context.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/metadata.h"
@@ -343,14 +344,7 @@ TEST_F(HostileAttachmentTest, AClientThatTakesNoneIsSentNone) {
 TEST_F(HostileAttachmentTest, AServerThatTakesNoneIsSentNone) {
   RawAcceptor acceptor;
   ListenOptions options;
-  rpc::ServerHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_request_bytes(1000);
-  rpc::ServiceTable* const service = hello.add_services();
-  service->set_name("weft.test.Probe");
-  service->add_methods("Echo");
-  options.hello = hello.SerializeAsString();
+  options.hello = OldServerHello({"Echo"}).SerializeAsString();
   const auto listener = server_engine().transport().Listen("sim:server", options, &acceptor);
   ASSERT_TRUE(listener.ok()) << listener.status();
   OpenChannel();

@@ -8,6 +8,7 @@
 
 #include "core/random.h"
 #include "rpc/testing/peer_machine.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_frames.h"
 #include "rpc/wire/peer_frame.h"
@@ -15,43 +16,7 @@
 namespace weft::test {
 namespace {
 
-rpc::ServerHello Served() {
-  rpc::ServerHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_request_bytes(1000);
-  hello.set_max_streams(4);
-  hello.set_stream_window_messages(4);
-  hello.set_stream_window_bytes(1000);
-  rpc::ServiceTable* const table = hello.add_services();
-  table->set_name("weft.test.Probe");
-  table->add_methods("Echo");
-  hello.set_peer_id("raw");
-  hello.set_incarnation(77);
-  return hello;
-}
-
-rpc::ClientHello Calling() {
-  rpc::ClientHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_reply_bytes(1000);
-  hello.set_max_streams(4);
-  hello.set_stream_window_messages(4);
-  hello.set_stream_window_bytes(1000);
-  return hello;
-}
-
-rpc::ClientHello Dialing() {
-  rpc::ClientHello hello = Calling();
-  hello.mutable_peer()->set_id("raw");
-  hello.mutable_peer()->set_incarnation(77);
-  hello.mutable_peer()->set_wanted("server");
-  *hello.mutable_peer()->mutable_server() = Served();
-  return hello;
-}
-
-Bytes Begin(const std::string& hello = Calling().SerializeAsString()) {
+Bytes Begin(const std::string& hello = PeerCallingHello().SerializeAsString()) {
   Bytes frame(kCallHeaderBytes + hello.size());
   EncodePeerFrame(PeerFrameKind::kBegin, frame.data());
   std::memcpy(frame.data() + kCallHeaderBytes, hello.data(), hello.size());
@@ -87,13 +52,13 @@ class HostilePeerSessionTest : public PeerTest {
   }
 
   Transport& transport() { return CoreOf(network_.Node("raw")).transport(); }
-  void Dial(const rpc::ClientHello& hello = Dialing()) {
+  void Dial(const rpc::ClientHello& hello = PeerDialingHello("raw", 77)) {
     peer_.connection = nullptr;
     peer_.DialWith(transport(), hello);
     ASSERT_TRUE(RunUntil([&] { return peer_.connection != nullptr || !peer_.why.ok(); }));
   }
   // The server dials.
-  void Accept(const rpc::ServerHello& hello = Served()) {
+  void Accept(const rpc::ServerHello& hello = PeerServingHello("raw")) {
     ListenOptions options;
     options.hello = hello.SerializeAsString();
     listener_ = *transport().Listen("sim:raw", options, &acceptor_);
@@ -165,7 +130,7 @@ TEST_F(HostilePeerSessionTest, HellosThatMakeNoSenseAreRefused) {
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.what);
-    rpc::ClientHello hello = Dialing();
+    rpc::ClientHello hello = PeerDialingHello("raw", 77);
     test.change(*hello.mutable_peer());
     Dial(hello);
     EXPECT_EQ(peer_.connection, nullptr);
@@ -176,7 +141,7 @@ TEST_F(HostilePeerSessionTest, HellosThatMakeNoSenseAreRefused) {
 
 TEST_F(HostilePeerSessionTest, AServedSideThatServesNothingLosesTheConnection) {
   server_.OpenAt("raw", "");
-  rpc::ClientHello hello = Dialing();
+  rpc::ClientHello hello = PeerDialingHello("raw", 77);
   hello.mutable_peer()->clear_server();
   Dial(hello);
   ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
@@ -271,7 +236,7 @@ TEST_F(HostilePeerSessionTest, FramesOfWhoWasDialed) {
 // On connections that are no sessions, these frames are none.
 TEST_F(HostilePeerSessionTest, APlainClientIsNoPeer) {
   for (const Bytes& frame : {Begin(), EndOfCalls(), Reply(kId, 0, 0, "")}) {
-    Dial(Calling());
+    Dial(PeerCallingHello());
     ExpectEnd(peer_, {frame});
     if (HasFatalFailure()) return;
   }

@@ -14,6 +14,7 @@
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/peer_machine.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_frames.h"
 #include "rpc/wire/peer_frame.h"
@@ -34,37 +35,6 @@ class At final : public Timer {
   EngineCore& engine_;
   Function<void()> what_;
 };
-
-rpc::ServerHello Served(const std::string& id) {
-  rpc::ServerHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_request_bytes(1000);
-  hello.set_max_streams(4);
-  hello.set_stream_window_messages(4);
-  hello.set_stream_window_bytes(1000);
-  rpc::ServiceTable* const table = hello.add_services();
-  table->set_name("weft.test.Probe");
-  table->add_methods("Echo");
-  hello.set_peer_id(id);
-  hello.set_incarnation(77);
-  return hello;
-}
-
-rpc::ClientHello Dialing(const std::string& id, uint64_t incarnation) {
-  rpc::ClientHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_reply_bytes(1000);
-  hello.set_max_streams(4);
-  hello.set_stream_window_messages(4);
-  hello.set_stream_window_bytes(1000);
-  hello.mutable_peer()->set_id(id);
-  hello.mutable_peer()->set_incarnation(incarnation);
-  hello.mutable_peer()->set_wanted("server");
-  *hello.mutable_peer()->mutable_server() = Served(id);
-  return hello;
-}
 
 void Try(RawPeer& peer, const Bytes& message) {
   if (peer.connection == nullptr || peer.connection->state() != Connection::State::kOpen) return;
@@ -167,7 +137,7 @@ TEST_F(PeerAttackTest, WhoIsRefusedTakesNobodysPlace) {
   server.OpenAt("raw", "");
   raw.Open("server");
   ASSERT_TRUE(BothReady(server, raw));
-  rpc::ClientHello hello = Dialing("raw", 5);
+  rpc::ClientHello hello = PeerDialingHello("raw", 5);
   hello.set_protocol(99);
   RawPeer stranger;
   stranger.DialWith(CoreOf(network_.Node("stranger")).transport(), hello);
@@ -312,7 +282,7 @@ TEST(PeerAttackRandomTest, StrangersAndChannelsThatComeAndGo) {
           break;
         case 2: {
           RawPeer& stranger = strangers.emplace_back();
-          rpc::ClientHello hello = Dialing(other.id(), 1 + random.Uniform(3));
+          rpc::ClientHello hello = PeerDialingHello(other.id(), 1 + random.Uniform(3));
           hello.mutable_peer()->set_wanted(self.id());
           if (random.Chance(0.1)) hello.set_protocol(7);
           ConnectOptions options;

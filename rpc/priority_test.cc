@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
 
@@ -223,14 +224,7 @@ TEST_F(PriorityTest, HandlersSeeHowUrgentTheirCallIs) {
 TEST_F(PriorityTest, AServerThatKnowsNoneIsToldNone) {
   RawAcceptor acceptor;
   ListenOptions options;
-  rpc::ServerHello hello;
-  hello.set_protocol(kRpcProtocolVersion);
-  hello.set_max_outstanding_calls(4);
-  hello.set_max_request_bytes(1000);
-  rpc::ServiceTable* const service = hello.add_services();
-  service->set_name("weft.test.Probe");
-  for (const char* method : {"Echo", "Fail", "Hold"}) service->add_methods(method);
-  options.hello = hello.SerializeAsString();
+  options.hello = OldServerHello({"Echo", "Fail", "Hold"}).SerializeAsString();
   const auto listener = server_engine().transport().Listen("sim:server", options, &acceptor);
   ASSERT_TRUE(listener.ok()) << listener.status();
   OpenChannel();
