@@ -20,6 +20,7 @@
 
 #include "core/random.h"
 #include "rpc/client/client_context.h"
+#include "rpc/testing/fickle_executor.h"
 #include "rpc/testing/memory_store.h"
 #include "rpc/testing/retry_test.h"
 #include "weft/status.h"
@@ -95,7 +96,7 @@ class Account final : public Store::Service {
     reply.set_payload(request.payload());
     books_.answered[request.number()] = reply.number();
     ++books_.effects[request.number()];
-    // Null: the channel had no room for another call that may be sent again, and sends it once.
+    // Null: the server keeps no sessions.
     const CompletionId* const id = task.attempt.context().completion_id();
     if (books_.has_store && id != nullptr) {
       books_.store.Commit(*id, request.number(), {absl::OkStatus(), reply.SerializeAsString()});
@@ -109,20 +110,6 @@ class Account final : public Store::Service {
   }
 
   Books& books_;
-  Random random_;
-};
-
-// Refuses some tasks, and runs the others.
-class FickleExecutor final : public Executor {
- public:
-  explicit FickleExecutor(Random random) : random_(random) {}
-  bool Run(Function<void()> task) override {
-    if (random_.Chance(0.05)) return false;
-    task();
-    return true;
-  }
-
- private:
   Random random_;
 };
 
@@ -199,7 +186,8 @@ class OnceRandomFaults {
     ServerMachine machine;
     machine.node = "server" + std::to_string(machines_.size());
     machine.service = std::make_unique<Account>(&books_, random_.Fork());
-    if (random_.Chance(0.5)) machine.executor = std::make_unique<FickleExecutor>(random_.Fork());
+    if (random_.Chance(0.5))
+      machine.executor = std::make_unique<FickleExecutor>(random_.Fork(), 0.05);
     ServerOptions options;
     options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
     options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));

@@ -16,6 +16,7 @@
 
 #include "core/random.h"
 #include "rpc/client/client_context.h"
+#include "rpc/testing/fickle_executor.h"
 #include "rpc/testing/retry_test.h"
 #include "rpc/wire/metadata.h"
 #include "weft/status.h"
@@ -63,20 +64,6 @@ class FickleStore final : public Store::Service {
   }
 
   std::map<uint64_t, int>* runs_;
-  Random random_;
-};
-
-// Refuses some tasks, and runs the others.
-class FickleExecutor final : public Executor {
- public:
-  explicit FickleExecutor(Random random) : random_(random) {}
-  bool Run(Function<void()> task) override {
-    if (random_.Chance(0.1)) return false;
-    task();
-    return true;
-  }
-
- private:
   Random random_;
 };
 
@@ -141,7 +128,7 @@ class RetryRandomFaults {
     ServerMachine machine;
     machine.node = "server" + std::to_string(machines_.size());
     machine.service = std::make_unique<FickleStore>(&runs_, random_.Fork());
-    machine.executor = std::make_unique<FickleExecutor>(random_.Fork());
+    machine.executor = std::make_unique<FickleExecutor>(random_.Fork(), 0.1);
     ServerOptions options;
     options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
     options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
