@@ -1,6 +1,7 @@
 // Bulk payloads between real engines, over every path of this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -24,6 +25,9 @@ namespace {
 using State = BulkCall::State;
 
 constexpr size_t kPayload = 1 << 20;
+// Part::offset() of a message to Carry().
+constexpr uint64_t kFetch = 1;
+constexpr uint64_t kPush = 2;
 
 // Handlers that block, as they may on an executor; each call has a place of its own.
 class BlockingService final : public Payloads::Service {
@@ -57,6 +61,27 @@ class BlockingService final : public Payloads::Service {
     --holding;
     changed_.notify_all();
     return absl::OkStatus();
+  }
+
+  // Each message tells of a part to be fetched, or of room for what was fetched last.
+  absl::Status Carry(ServerContext& context, ServerReaderWriter<Part, Part>& stream) override {
+    const size_t place = TakePlace();
+    const Slice memory = memory_.slice(place * kPayload, kPayload);
+    absl::Status status;
+    Part part;
+    while (status.ok() && stream.Read(&part)) {
+      if (part.offset() == kFetch) {
+        status = context.bulk().Fetch(part.data(), memory);
+      } else {
+        const Bulk room = part.data();
+        status = context.bulk().Push({memory.memory, memory.offset, room.length()}, room,
+                                     part.mutable_data());
+      }
+      if (status.ok() && !stream.Write(part)) break;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(place);
+    return status;
   }
 
   void WaitForHolding(int count) {
@@ -191,6 +216,39 @@ TEST_P(BulkNetworkTest, PayloadsOfEverySizeArriveUnchanged) {
     const absl::Status status = Exchange(*channel, static_cast<uint8_t>(bytes + 1), bytes);
     EXPECT_TRUE(status.ok()) << status;
   }
+}
+
+TEST_P(BulkNetworkTest, AStreamLendsItsMemoryOnce) {
+  constexpr size_t kPart = 100'000;
+  auto channel = Open();
+  GuardedMemory sent(4 * kPart);
+  GuardedMemory received(4 * kPart);
+  BulkCall bulk(*channel);
+  bulk.Lend(sent.all());
+  bulk.Receive(received.all());
+  auto stream = Payloads::Stub(*channel).Carry({.bulk = &bulk});
+  for (uint8_t round = 0; round < 40; ++round) {
+    const size_t at = round % 4 * kPart;
+    const size_t back_at = (round + 1) % 4 * kPart;
+    for (size_t i = 0; i < kPart; ++i) sent.bytes()[at + i] = static_cast<std::byte>(round + i);
+    Part part;
+    part.set_offset(kFetch);
+    ASSERT_TRUE(bulk.Describe(sent.slice(at, kPart), part.mutable_data()).ok());
+    ASSERT_TRUE(stream.Write(part));
+    ASSERT_TRUE(stream.Read(&part));
+    part.set_offset(kPush);
+    ASSERT_TRUE(bulk.Describe(received.slice(back_at, kPart), part.mutable_data()).ok());
+    ASSERT_TRUE(stream.Write(part));
+    ASSERT_TRUE(stream.Read(&part));
+    const absl::StatusOr<MutableByteSpan> payload = bulk.Received(part.data());
+    ASSERT_TRUE(payload.ok()) << payload.status();
+    ASSERT_EQ(payload->data(), received.bytes().data() + back_at);
+    ASSERT_TRUE(std::equal(payload->begin(), payload->end(), sent.bytes().begin() + at));
+  }
+  stream.WritesDone();
+  EXPECT_TRUE(stream.Finish().ok());
+  EXPECT_EQ(bulk.state(), State::kReclaimed);
+  EXPECT_TRUE(sent.CanariesLive() && received.CanariesLive());
 }
 
 TEST_P(BulkNetworkTest, ThreadsShareAChannel) {

@@ -417,7 +417,7 @@ TEST_F(BulkTest, RepliesThatLieAreDataLossAndTheirWindowIsUndefined) {
     const absl::Status status = bulk.Received(field).status();
     return absl::IsDataLoss(status) && Says(status, text);
   };
-  EXPECT_TRUE(fails(1001, 2, 0, "1001 bytes in a window of 1000"));
+  EXPECT_TRUE(fails(1001, 2, 0, "1001 bytes at 0 in a window of 1000"));
   EXPECT_TRUE(fails(~uint64_t{0}, 2, 0, "in a window of 1000"));
   EXPECT_TRUE(fails(1000, 0, 0, "the call has lent 2"));
   EXPECT_TRUE(fails(1000, 3, 0, "the call has lent 2"));

@@ -2,14 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "rpc/testing/payload_test.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
+#include "rpc/wire/stream_frame.h"
 
 namespace weft::test {
 namespace {
@@ -18,6 +21,33 @@ using State = BulkCall::State;
 
 constexpr uint16_t kExchange = 0;
 constexpr uint16_t kHold = 1;
+constexpr uint16_t kCarry = 4;
+
+// The open of a stream that lends memory.
+Bytes OpenWithWindows(CallId id, const std::vector<Window>& windows) {
+  const auto count = static_cast<uint32_t>(windows.size());
+  Bytes frame(OpenFrameBytes(count, 0));
+  EncodeOpen({id, kCarry, 0, false, {}, Priority::kNormal, count}, frame.data());
+  for (uint32_t i = 0; i < count; ++i) {
+    EncodeWindow(windows[i], frame.data() + kCallHeaderBytes + i * kWindowBytes);
+  }
+  return frame;
+}
+Bytes StreamRelease(CallId id) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeStreamRelease(id, frame.data());
+  return frame;
+}
+Bytes StreamCancel(CallId id) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeStreamCancel(id, frame.data());
+  return frame;
+}
+Bytes StreamEnd(CallId id) {
+  Bytes frame(EndFrameBytes(0, 0));
+  EncodeEnd({id}, frame.data());
+  return frame;
+}
 
 // --- clients -------------------------------------------------------------------------------------
 
@@ -29,6 +59,7 @@ class HostileClientTest : public PayloadTest {
   }
   ~HostileClientTest() override {
     service_.held.clear();
+    service_.carried.clear();
     if (peer_.connection != nullptr) peer_.connection->Close("done");
     network_.Settle();
   }
@@ -36,6 +67,18 @@ class HostileClientTest : public PayloadTest {
   void Dial(uint32_t max_windows) {
     peer_.Dial(client().transport(), max_windows);
     EXPECT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
+  }
+
+  // The same with streams, two windows each.
+  void DialForStreams() {
+    if (peer_.connection != nullptr) {
+      peer_.connection->Close("again");
+      ASSERT_TRUE(RunUntil([&] { return peer_.connection == nullptr; }));
+    }
+    rpc::ClientHello hello = PeerCallingHello();
+    hello.set_max_windows(2);
+    peer_.DialWith(client().transport(), hello);
+    ASSERT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
   }
 
   static std::string FieldOf(uint32_t window, uint64_t length) {
@@ -155,6 +198,71 @@ TEST_F(HostileClientTest, CancelsInAnyOrderReleaseOnceAndReplyOnce) {
   EXPECT_TRUE(peer_.why.ok()) << peer_.why;
 }
 
+TEST_F(HostileClientTest, MalformedWindowsOfAStreamEndTheirConnectionAndNoOther) {
+  const Window good = {{7, 0, 100}, kMayRead};
+  const Bytes one = OpenWithWindows({0, 1}, {good});
+  const Bytes cases[] = {
+      OpenWithWindows({0, 1}, {good, good, good}),  // two were agreed on
+      WithByte(one, 11, 9),                         // more than there can be
+      WithByte(one, 11, 0x0F),
+      WithByte(one, 11, 2),  // the second would begin where the frame ends
+      WithByte(one, 11, 0),  // a body that nothing accounts for
+      Truncated(one, one.size() - 1),
+      Truncated(one, kCallHeaderBytes),
+      WithByte(one, kCallHeaderBytes + 24, kMayRead | kMayWrite),
+      WithByte(one, kCallHeaderBytes + 28, 1),  // reserved
+      OpenWithWindows({0, 1}, {{{7, ~uint64_t{0} - 50, 100}, kMayRead}}),
+      StreamRelease({0, 1}),  // a server's
+  };
+  uint64_t errors = 0;
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    SCOPED_TRACE(i);
+    DialForStreams();
+    EXPECT_EQ(StatusOf(cases[i]), -1);
+    EXPECT_TRUE(absl::IsUnavailable(peer_.why)) << peer_.why;
+    EXPECT_EQ(server_->stats().protocol_errors, ++errors);
+    ExpectOthersUnharmed();
+  }
+  EXPECT_TRUE(service_.carried.empty());
+}
+
+TEST_F(HostileClientTest, InventedKeysOfAStreamFailTheirTransferOnly) {
+  DialForStreams();
+  peer_.Send(OpenWithWindows({0, 1}, {{{0x1234567890, 0, 100}, kMayRead}}));
+  ASSERT_TRUE(RunUntil([&] { return service_.carried.size() == 1; }));
+  absl::Status fetched;
+  service_.carried[0].context().bulk().Read(
+      1, 0, service_.memory().slice(0, 100),
+      [&fetched](absl::Status status) { fetched = std::move(status); });
+  ASSERT_TRUE(RunUntil([&] { return !fetched.ok(); }));
+  ExpectOthersUnharmed();
+}
+
+TEST_F(HostileClientTest, CancelsOfAStreamReleaseOnceAndEndOnce) {
+  DialForStreams();
+  peer_.Send(OpenWithWindows({0, 1}, {{{7, 0, 100}, kMayWrite}}));
+  for (int i = 0; i < 3; ++i) peer_.Send(StreamCancel({0, 1}));
+  ASSERT_TRUE(RunUntil([&] { return service_.carried.size() == 1; }));
+  network_.Settle();
+  ASSERT_EQ(peer_.received.size(), 1u);
+  EXPECT_EQ(peer_.received[0], StreamRelease({0, 1}));
+  service_.carried.clear();
+  network_.Settle();
+  ASSERT_EQ(peer_.received.size(), 2u);
+  EXPECT_EQ(CallFrameKindOf(peer_.received[1]), static_cast<uint16_t>(StreamFrameKind::kEnd));
+  EXPECT_TRUE(peer_.why.ok()) << peer_.why;
+}
+
+TEST_F(HostileClientTest, ACancelBeforeItsOpenLeavesNothingToRelease) {
+  DialForStreams();
+  peer_.Send(StreamCancel({0, 1}));
+  peer_.Send(OpenWithWindows({0, 1}, {{{7, 0, 100}, kMayWrite}}));
+  network_.Settle();
+  EXPECT_TRUE(service_.carried.empty());
+  ASSERT_EQ(peer_.received.size(), 1u);
+  EXPECT_EQ(CallFrameKindOf(peer_.received[0]), static_cast<uint16_t>(StreamFrameKind::kEnd));
+}
+
 TEST_F(HostileClientTest, NoFramesHarmTheServerOrItsOtherClients) {
   const uint64_t seed = 7;
   Random random(seed);
@@ -210,6 +318,10 @@ class HostileServerTest : public PayloadTest {
     rpc::ServiceTable* table = hello.add_services();
     table->set_name("weft.test.Payloads");
     table->add_methods("Hold");
+    table->add_methods("Carry");
+    hello.set_max_streams(4);
+    hello.set_stream_window_messages(4);
+    hello.set_stream_window_bytes(1000);
     ListenOptions options;
     options.hello = hello.SerializeAsString();
     listener_.reset();
@@ -229,6 +341,22 @@ class HostileServerTest : public PayloadTest {
     return DecodeRequest(acceptor_.peer.received.front(), &body).id;
   }
 
+  // The same for a stream.
+  CallId OpenStream(BulkCall& bulk, CallOptions options = {}) {
+    acceptor_.peer.received.clear();
+    options.bulk = &bulk;
+    stream_.emplace(stub_->Carry(options));
+    EXPECT_TRUE(RunUntil([&] { return !acceptor_.peer.received.empty(); }));
+    return CallIdOf(acceptor_.peer.received.front());
+  }
+  absl::Status FinishStream() {
+    std::optional<absl::Status> ended;
+    stream_->Finish([&ended](absl::Status status) { ended = std::move(status); });
+    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
+    stream_.reset();
+    return *ended;
+  }
+
   static CallOptions Within(uint64_t timeout_us) {
     CallOptions options;
     options.timeout_us = timeout_us;
@@ -239,6 +367,7 @@ class HostileServerTest : public PayloadTest {
   RawAcceptor acceptor_;
   std::unique_ptr<Listener> listener_;
   ParcelOutcome outcome_;
+  std::optional<ClientReaderWriter<Part, Part>> stream_;
 };
 
 TEST_F(HostileServerTest, AServerThatKnowsNoWindowsIsSentNone) {
@@ -253,6 +382,10 @@ TEST_F(HostileServerTest, AServerThatKnowsNoWindowsIsSentNone) {
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
   EXPECT_EQ(bulk.state(), State::kReclaimed);
   EXPECT_EQ(bulk.arrival(1), BulkCall::Arrival::kUntouched);
+  stream_.emplace(stub_->Carry({.bulk = &bulk}));
+  const absl::Status stream_status = FinishStream();
+  EXPECT_TRUE(absl::IsUnimplemented(stream_status)) << stream_status;
+  EXPECT_EQ(bulk.state(), State::kReclaimed);
   network_.Settle();
   EXPECT_TRUE(acceptor_.peer.received.empty());
 }
@@ -361,8 +494,9 @@ TEST_F(HostileServerTest, ReleasesOfWhatWasNotCancelledEndTheConnection) {
        }},
       {"flags", 1000,
        [](CallId id) {
-         return std::vector<Bytes>{WithByte(Notice(CallFrameKind::kReleased, id), 11, 1)};
+         return std::vector<Bytes>{WithByte(Notice(CallFrameKind::kReleased, id), 11, 2)};
        }},
+      {"a stream's", 1000, [](CallId id) { return std::vector<Bytes>{StreamRelease(id)}; }},
       {"after the reply", 1000,
        [](CallId id) {
          return std::vector<Bytes>{Reply(id, 0, 0, ""), Notice(CallFrameKind::kReleased, id)};
@@ -383,6 +517,87 @@ TEST_F(HostileServerTest, ReleasesOfWhatWasNotCancelledEndTheConnection) {
     EXPECT_EQ(outcome_.completions, 1);
     network_.Settle();
   }
+}
+
+TEST_F(HostileServerTest, AReleaseOfACancelledStreamGivesItsMemoryBackBeforeItsEnd) {
+  BulkCall bulk(*channel_);
+  bulk.Receive(memory_.all());
+  const CallId id = OpenStream(bulk);
+  EXPECT_EQ(CallFrameKindOf(acceptor_.peer.received.front()), 0x0105);
+  EXPECT_EQ(acceptor_.peer.received.front().size(), kCallHeaderBytes + kWindowBytes);
+  stream_->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(FinishStream()));
+  EXPECT_EQ(bulk.state(), State::kPinned);
+  acceptor_.peer.Send(StreamRelease(id));
+  ASSERT_TRUE(RunUntil([&] { return bulk.state() == State::kReclaimed; }));
+  EXPECT_EQ(channel_->stats().streams, 1u) << "its slot is the server's";
+  acceptor_.peer.Send(StreamEnd(id));
+  ASSERT_TRUE(RunUntil([&] { return channel_->stats().streams == 0; }));
+  EXPECT_TRUE(acceptor_.peer.why.ok());
+}
+
+TEST_F(HostileServerTest, ReleasesOfStreamsThatWereNotCancelledEndTheConnection) {
+  using MakeFrames = std::vector<Bytes> (*)(CallId);
+  struct Case {
+    const char* what;
+    bool cancelled;
+    MakeFrames frames;
+  };
+  const Case cases[] = {
+      {"a stream under way", false,
+       [](CallId id) { return std::vector<Bytes>{StreamRelease(id)}; }},
+      {"no stream", true,
+       [](CallId id) {
+         return std::vector<Bytes>{StreamRelease({id.slot + 1, id.generation})};
+       }},
+      {"a slot beyond", true,
+       [](CallId id) {
+         return std::vector<Bytes>{StreamRelease({400, id.generation})};
+       }},
+      {"another generation", true,
+       [](CallId id) {
+         return std::vector<Bytes>{StreamRelease({id.slot, id.generation + 2})};
+       }},
+      {"a body", true,
+       [](CallId id) {
+         Bytes frame = StreamRelease(id);
+         frame.push_back(std::byte{0});
+         return std::vector<Bytes>{frame};
+       }},
+      {"a call's", true,
+       [](CallId id) { return std::vector<Bytes>{Notice(CallFrameKind::kReleased, id)}; }},
+      {"twice", true,
+       [](CallId id) {
+         return std::vector<Bytes>{StreamRelease(id), StreamRelease(id)};
+       }},
+      {"after the end", true,
+       [](CallId id) {
+         return std::vector<Bytes>{StreamEnd(id), StreamRelease(id)};
+       }},
+  };
+  for (const Case& test : cases) {
+    SCOPED_TRACE(test.what);
+    BulkCall bulk(*channel_);
+    bulk.Receive(memory_.all());
+    const CallId id = OpenStream(bulk);
+    if (test.cancelled) stream_->Cancel();
+    for (const Bytes& frame : test.frames(id)) acceptor_.peer.Send(frame);
+    ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
+    EXPECT_FALSE(FinishStream().ok());
+    EXPECT_EQ(bulk.state(), State::kReclaimed) << "with the connection";
+    network_.Settle();
+  }
+}
+
+TEST_F(HostileServerTest, AServerThatKeepsAStreamsMemoryLosesItsConnection) {
+  auto bulk = std::make_unique<BulkCall>(*channel_);
+  bulk->Receive(memory_.all());
+  OpenStream(*bulk, Within(1000));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(FinishStream()));
+  const uint64_t before_ns = network_.clock().NowNs();
+  bulk.reset();
+  EXPECT_LE(network_.clock().NowNs() - before_ns, (kReleasePatienceUs + 100'000) * kNsPerUs);
+  ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
 }
 
 }  // namespace

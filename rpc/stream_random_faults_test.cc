@@ -1,6 +1,7 @@
 // Streams under random faults: whatever happens to machines and wires, every stream ends exactly
 // once, every read and write that waits ends once, messages come in order and whole, credits are
-// conserved, and slots and memory are back.
+// conserved, and slots and memory are back; what a stream has lent is touched by nobody once it is
+// reclaimed.
 //
 // Replay a failure: stream_random_faults_test --seed=N
 #include <gtest/gtest.h>
@@ -15,7 +16,9 @@
 #include <vector>
 
 #include "core/random.h"
+#include "rpc/client/bulk_call.h"
 #include "rpc/client/client_streams.h"
+#include "rpc/testing/payload_service.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/testing/ticks.h"
 
@@ -23,6 +26,8 @@ namespace weft::test {
 namespace {
 
 uint64_t only_seed = 0;
+
+constexpr uint8_t kReclaimed = 77;  // what memory is filled with that is its owner's again
 
 // What message `number` of stream `id` is.
 size_t SizeOf(uint64_t id, uint64_t number) {
@@ -76,7 +81,8 @@ class Echoing final : public Streams::Service {
   using Handle = ServerReaderWriter<Data, Data>;
   using Server = Talker<Handle>;
 
-  explicit Echoing(Random random) : random_(random) {}
+  // Streams that lend memory find parts of `source` there.
+  Echoing(Random random, GuardedMemory* source) : source_(*source), random_(random) {}
 
   void StartTalk(Handle stream) override {
     talkers.push_back(std::make_unique<Server>());
@@ -91,10 +97,23 @@ class Echoing final : public Streams::Service {
   void OnRead(Server& talker) {
     if (talker.reads_over) return Finish(talker, absl::OkStatus());
     ++talker.read;
+    WriteSomewhere(talker.handle->context().bulk());
     if (random_.Chance(0.02)) return Finish(talker, absl::AbortedError("handlers may stop"));
     talker.Write(talker.in, [this, &talker] {
       if (talker.writes_over) return Finish(talker, absl::AbortedError("nobody reads"));
       Next(talker);
+    });
+  }
+  // Into what the stream lends; nobody may wait for it.
+  void WriteSomewhere(ServerBulk& bulk) {
+    const uint64_t room = bulk.writable_bytes(1);
+    if (room == 0 || random_.Chance(0.5)) return;
+    const uint64_t offset = random_.Uniform(room);
+    const Slice part = source_.slice(0, random_.Uniform(room - offset) + 1);
+    if (random_.Chance(0.5)) return bulk.Write(part, 1, offset, nullptr);
+    auto ended = std::make_shared<bool>(false);
+    bulk.Write(part, 1, offset, [ended](const absl::Status&) {
+      EXPECT_FALSE(std::exchange(*ended, true)) << "it ends twice";
     });
   }
   void Finish(Server& talker, absl::Status status) {
@@ -122,6 +141,7 @@ class Echoing final : public Streams::Service {
   std::vector<std::unique_ptr<Server>> talkers;
 
  private:
+  GuardedMemory& source_;
   Random random_;
 };
 
@@ -139,6 +159,23 @@ struct Client : Talker<ClientReaderWriter<Data, Data>> {
   bool finishing = false;
   bool early = false;  // it was finished before all was read
   absl::Status status;
+  std::unique_ptr<BulkCall> bulk;  // null: it lends nothing
+  GuardedMemory* lent = nullptr;
+
+  // Lends `memory`, and fills it once it is reclaimed.
+  void Lend(Channel& channel, GuardedMemory* memory) {
+    lent = memory;
+    bulk = std::make_unique<BulkCall>(channel);
+    bulk->Receive(memory->all());
+  }
+  void FillWhenReclaimed() {
+    if (bulk != nullptr) bulk->WhenReclaimed([this] { lent->Fill(kReclaimed); });
+  }
+  // Nobody has touched it since.
+  bool IsWhole() {
+    return bulk == nullptr || (bulk->state() == BulkCall::State::kReclaimed &&
+                               lent->Holds(kReclaimed) && lent->CanariesLive());
+  }
 
   void WriteNext() {
     if (written == wanted) {
@@ -228,6 +265,8 @@ class RandomFaults {
  private:
   static constexpr int kClients = 3;
   static constexpr int kSteps = 300;
+  // What a stream lends: some microseconds on the wire, and several frames.
+  static constexpr size_t kLent = 10'000;
 
   static std::string ClientName(int i) { return "client" + std::to_string(i); }
   const std::string& server_node() const { return machines_.back().node; }
@@ -235,7 +274,7 @@ class RandomFaults {
   void StartServer() {
     ServerMachine machine;
     machine.node = "server" + std::to_string(machines_.size());
-    machine.service = std::make_unique<Echoing>(random_.Fork());
+    machine.service = std::make_unique<Echoing>(random_.Fork(), &sources_.emplace_back(kLent));
     ServerOptions options;
     options.max_streams = static_cast<uint32_t>(random_.UniformInRange(1, 40));
     options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
@@ -344,7 +383,12 @@ class RandomFaults {
     CallOptions options;
     if (random_.Chance(0.4)) options.timeout_us = random_.UniformInRange(1, 100'000);
     if (options.timeout_us != 0) options.wait_for_server = random_.Chance(0.3);
+    if (random_.Chance(0.3)) {
+      client.Lend(*channels_[channel], &memories_.emplace_back(kLent));
+      options.bulk = client.bulk.get();
+    }
     client.handle.emplace(stubs_[channel].Talk(options));
+    client.FillWhenReclaimed();
     client.WriteNext();
     client.ReadNext();
   }
@@ -357,6 +401,7 @@ class RandomFaults {
       ASSERT_EQ(client->ends, 1);
       ASSERT_FALSE(client->reading);
       ASSERT_FALSE(client->writing);
+      ASSERT_TRUE(client->IsWhole());
       read += client->read;
       if (!client->status.ok()) continue;
       ++ok;
@@ -378,7 +423,10 @@ class RandomFaults {
   }
 
   Random random_;
+  std::deque<GuardedMemory>
+      memories_;  // lent ones: transfers of killed machines go with the network
   SimNetwork network_;
+  std::deque<GuardedMemory> sources_;   // registered ones: they go before it
   std::deque<ServerMachine> machines_;  // the last one lives
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<Streams::Stub> stubs_;

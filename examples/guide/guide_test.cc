@@ -90,6 +90,10 @@ TEST(GuideTest, LargeValuesStayWhereTheyWereReceived) {
 
 TEST(GuideTest, PayloadsComeBack) { EXPECT_EQ(OutputOf("bulk"), "1048576 bytes came back\n"); }
 
+TEST(GuideTest, TheMessagesOfAStreamTellOfPayloads) {
+  EXPECT_EQ(OutputOf("bulk_streams"), "5242880 bytes were fetched\n");
+}
+
 TEST(GuideTest, MemoryIsUsedInPlace) {
   EXPECT_EQ(OutputOf("remote_memory"), "account 7: 100, then 120\n");
 }

@@ -60,13 +60,15 @@ void BulkCall::Send(const Slice& from, Bulk* field, const BulkOptions& options) 
 
 uint32_t BulkCall::Receive(const Slice& into) { return Add(into, kMayWrite) ? loan_.size() : 0; }
 
+uint32_t BulkCall::Lend(const Slice& from) { return Add(from, kMayRead) ? loan_.size() : 0; }
+
 void BulkCall::Clear() {
   WEFT_CHECK(state() == State::kReclaimed);
   loan_.Clear();
   mistake_ = absl::OkStatus();
 }
 
-absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine) {
+absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine, bool stream) {
   WEFT_RETURN_IF_ERROR(mistake_);
   if (&engine != &engine_) {
     return absl::InvalidArgumentError(
@@ -77,14 +79,38 @@ absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine) {
         "CallOptions::bulk is in use by another call, or its memory is still pinned by one "
         "(not sent)");
   }
+  streams_ = stream;
   loan_.Begin();
   return &loan_;
+}
+
+// --- during a stream ----------------------------------------------------------------------------
+
+absl::Status BulkCall::Describe(const Slice& part, Bulk* field, const BulkOptions& options) const {
+  field->Clear();
+  if (part.valid() && part.length == 0) {
+    DescribePayload({}, 0, options, field);
+    return absl::OkStatus();
+  }
+  for (uint32_t i = 0; part.valid() && i < loan_.size(); ++i) {
+    const Slice& lent = loan_[i].slice;
+    if (part.memory != lent.memory || part.offset < lent.offset ||
+        part.offset - lent.offset + part.length > lent.length) {
+      continue;
+    }
+    const bool readable = loan_[i].rights == kMayRead;
+    DescribePayload(part.bytes(), i + 1, readable ? options : BulkOptions{.crc32c = false}, field);
+    field->set_offset(part.offset - lent.offset);
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(StrCat("the ", part.length, " bytes at ", part.offset,
+                                           " of a buffer lie in no window that is lent"));
 }
 
 // --- after the call -----------------------------------------------------------------------------
 
 absl::StatusOr<MutableByteSpan> BulkCall::Received(const Bulk& field) {
-  if (state() == State::kPinned) {
+  if (state() == State::kPinned && !streams_) {
     return absl::FailedPreconditionError("the memory of the call is still pinned");
   }
   if (field.length() == 0) return MutableByteSpan();
@@ -97,13 +123,15 @@ absl::StatusOr<MutableByteSpan> BulkCall::Received(const Bulk& field) {
     return absl::DataLossError(StrCat("the reply's payload is said to be in window ",
                                       field.window(), ", which was lent to be read only"));
   }
-  if (field.length() > window.slice.length) {
+  if (field.offset() > window.slice.length ||
+      field.length() > window.slice.length - field.offset()) {
     return absl::DataLossError(StrCat("the reply's payload is said to have ", field.length(),
-                                      " bytes in a window of ", window.slice.length));
+                                      " bytes at ", field.offset(), " in a window of ",
+                                      window.slice.length));
   }
-  const MutableByteSpan payload = window.slice.bytes().first(field.length());
+  const MutableByteSpan payload = window.slice.bytes().subspan(field.offset(), field.length());
   WEFT_RETURN_IF_ERROR(VerifyPayload(payload, field));
-  window.verified = true;
+  if (!streams_) window.verified = true;
   return payload;
 }
 

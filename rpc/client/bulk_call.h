@@ -1,5 +1,5 @@
-// What one call lends of the client's memory: payloads that travel beside the request and the
-// reply, moved by the server with one-sided transfers, past protobuf and without a copy.
+// What one call, or one stream, lends of the client's memory: payloads that travel beside the
+// messages, moved by the server with one-sided transfers, past protobuf and without a copy.
 //
 //   auto memory = weft::Buffer::Of(channel.engine(), bytes);   // or out of a pool
 //   weft::BulkCall bulk(channel);
@@ -13,12 +13,23 @@
 // by the card, some 10 us and more), and closed when the call is over. Addresses never stand in a
 // message.
 //
+// Streams. A stream lends its memory when it opens, for as long as it lasts, and any number of its
+// messages may tell of parts of it: so a ring of buffers is registered once, whatever goes through
+// it. Who may use which part when is for the messages of the application to say.
+//
+//   const uint32_t ring = bulk.Lend(memory->slice());             // before the stream
+//   auto stream = stub.Upload(&summary, {.bulk = &bulk});
+//   bulk.Describe(memory->slice(0, 65536), chunk.mutable_data()); // for each message
+//   stream.Write(chunk);
+//
 // Reclaim. When a call ends with a reply, of whatever status, its memory has been reclaimed: no
 // peer and no network card can touch it any more. A call that ends earlier (deadline, the channel's
 // end) leaves it *pinned*: the server is told, and the memory is reclaimed when it has answered
 // that it is done with it, or when the connection is gone. A lost connection reclaims at once.
+// Streams do the same: Finish() tells of the end when the memory has been reclaimed.
 //
-// Threads: one at a time; state() from any. The call may be started on any thread.
+// Threads: one at a time; state() from any. The call may be started on any thread. While a stream
+//   has the memory, Describe() and Received() are for one thread at a time.
 // Lifetime: outlives the call, and its memory outlives it: the destructor waits until the memory is
 //   reclaimed, and closes the connection of a server that does not answer for kReleasePatienceUs.
 //   (A pool's Buffer may be destroyed earlier: nobody else gets its bytes before they are
@@ -81,20 +92,35 @@ class BulkCall final : private Loan::Owner {
   // windows in the order of these calls. Returns the window's number.
   uint32_t Receive(const Slice& into);
 
+  // Lends `from` to be read by a stream, whose messages tell of parts of it: Describe(). Returns
+  // the window's number.
+  uint32_t Lend(const Slice& from);
+
   // Forgets all windows; the object is as new. (Without this, the next call lends the same again.)
   // REQUIRES: kReclaimed.
   void Clear();
 
-  // --- after the call ---------------------------------------------------------------------------
+  // --- during a stream --------------------------------------------------------------------------
+
+  // Fills `field` of a message in with where `part` is to be found: it lies within memory that is
+  // lent to be read, or to be written (then the field tells the handler where it may put a
+  // payload). The memory stays as it is until the server is done with it, which a message of the
+  // server's has to say. INVALID_ARGUMENT: nothing that covers `part` is lent.
+  absl::Status Describe(const Slice& part, Bulk* field, const BulkOptions& options = {}) const;
+
+  // --- after the call, or during a stream -------------------------------------------------------
 
   // The payload of the reply that `field` tells of, in the memory that was lent for it: the window
   // is this call's and lent for writing, the length fits, and the checksum (if the server sent one)
   // is right. Else DATA_LOSS. Once verified, its window is kComplete.
-  // FAILED_PRECONDITION: pinned. REQUIRES: the call has ended with OK; once for each payload, for
-  // each costs its checksum.
+  // The same for a message of a stream that has not ended: the server can still write to the memory
+  // then, and what it has not promised to leave alone is to be copied before it is looked at.
+  // FAILED_PRECONDITION: pinned by a call. REQUIRES: the call has ended with OK, or the message has
+  // been read; once for each payload, for each costs its checksum.
   absl::StatusOr<MutableByteSpan> Received(const Bulk& field);
 
-  // What the memory of window 1, 2, ... holds. REQUIRES: there is such a window.
+  // What the memory of window 1, 2, ... holds; of a stream's never kComplete, for it has parts.
+  // REQUIRES: there is such a window.
   Arrival arrival(uint32_t window) const;
 
   State state() const { return state_.load(std::memory_order_acquire); }
@@ -110,13 +136,16 @@ class BulkCall final : private Loan::Owner {
   // --- for Channel ------------------------------------------------------------------------------
 
   // A call takes the memory, which is pinned from here on. Any thread.
-  absl::StatusOr<Loan*> Begin(const EngineCore& engine);
+  absl::StatusOr<Loan*> Begin(const EngineCore& engine) { return Begin(engine, false); }
+  // A stream does.
+  absl::StatusOr<Loan*> BeginStream(const EngineCore& engine) { return Begin(engine, true); }
   // That call has not been started after all. Any thread.
   void NotStarted() { state_.store(State::kReclaimed, std::memory_order_release); }
 
  private:
   void Mistake(absl::Status status);
   bool Add(const Slice& slice, Rights rights);
+  absl::StatusOr<Loan*> Begin(const EngineCore& engine, bool stream);
   // Loan::Owner. The state's last step: tells who waits. This may be gone when it returns.
   void OnReclaimed() override;
 
@@ -125,6 +154,7 @@ class BulkCall final : private Loan::Owner {
 
   // The user's thread, between calls; constant during one.
   absl::Status mistake_;
+  bool streams_ = false;  // what has the memory, or had it last, is a stream
   Loan loan_{this};
 
   std::atomic<State> state_{State::kReclaimed};

@@ -198,12 +198,11 @@ ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& addr
       engine_(engine),
       address_(address),
       options_(options),
-      lent_([this](ClientCall& call, absl::Status status) { End(call, std::move(status)); },
-            [this](std::string_view why) {
-              host_.EndConnection(
-                  absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
-            }),
-      streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, stats_)),
+      lent_([this](std::string_view why) {
+        host_.EndConnection(
+            absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
+      }),
+      streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_)),
       retried_(MakeRetriedCalls(*this, methods_, engine, address, options, stats_)),
       early_ends_(engine) {}
 
@@ -225,7 +224,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   streams_->Open(connection, takes_priorities_,
                  BoundedStreamLimits(std::min(hello.max_streams(), options_.max_streams),
                                      hello.stream_window_messages(), hello.stream_window_bytes()),
-                 max_extras_, max_request_bytes_);
+                 max_windows_, max_extras_, max_request_bytes_);
   if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
   RegisterForPrefetch();
@@ -447,8 +446,8 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
     return Sent::kNotNow;
   }
   if (call.loan != nullptr) {
-    absl::Status lent =
-        lent_.Lend(*connection_, call, {handle.slot, handle.generation}, *frame + kCallHeaderBytes);
+    absl::Status lent = lent_.Lend(*connection_, *call.loan, {handle.slot, handle.generation},
+                                   *frame + kCallHeaderBytes);
     if (!lent.ok()) {
       connection_->Abandon();
       sent_.GiveBack(handle);
@@ -542,6 +541,10 @@ void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
+  if (kind == kStreamReleaseKind) {
+    const char* const wrong = streams_->OnRelease(frame);
+    return wrong == nullptr ? void() : ProtocolError(wrong);
+  }
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
   if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
   ReplyHeader header;
@@ -623,7 +626,9 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
         KeepAttachment(*connection_, body.size(), header.attachment));
   }
   if (call->loan == nullptr) return End(*call, std::move(outcome));
-  lent_.EndWhenReclaimed(*connection_, *call, std::move(outcome));
+  call->state = ClientCall::State::kReclaiming;
+  lent_.EndWhenReclaimed(*connection_, *call->loan, std::move(outcome),
+                         [this, call](absl::Status ended) { End(*call, std::move(ended)); });
 }
 
 void ClientCalls::ProtocolError(std::string_view what) {
@@ -665,7 +670,9 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
   if (!call.is_plain) {
     call.is_plain = true;
     // What an attempt lends is its call's.
-    if (call.loan != nullptr && call.kind != ClientCall::Kind::kAttempt) LentMemory::EndLoan(call);
+    if (call.loan != nullptr && call.kind != ClientCall::Kind::kAttempt) {
+      std::exchange(call.loan, nullptr)->EndUse();
+    }
     if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach(status);
   }
   call.state = ClientCall::State::kDone;

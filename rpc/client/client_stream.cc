@@ -5,11 +5,13 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
 #include "rpc/client/client_calls.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_stream_handles.h"
 #include "rpc/client/client_streams.h"
+#include "rpc/client/lent_memory.h"
 #include "rpc/stream/run_or_post.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
@@ -153,21 +155,38 @@ void ClientStream::OnAllReceived() {
 }
 
 void ClientStream::TakeEnd() {
+  Connection& connection = *streams_.connection().connection();
   streams_.LeaveSlot(*this);
-  if (state_ != State::kOpen) return FreeIfUnused();
+  if (state_ != State::kOpen) {
+    if (beginning_.loan != nullptr) ReleaseLoan();
+    return FreeIfUnused();
+  }
   if (end_status_.ok() && beginning_.reply != nullptr && !has_messages_) {
     end_status_ = MayHaveRun(
         absl::DataLossError(StrCat("the stream from ", streams_.address(), " has no reply")));
   }
   stream_.EndReads();
-  End(std::move(end_status_));
+  if (beginning_.loan == nullptr) return End(std::move(end_status_));
+  streams_.lent().EndWhenReclaimed(connection, *beginning_.loan, std::move(end_status_),
+                                   [this](absl::Status status) { End(std::move(status)); });
+}
+
+void ClientStream::ReleaseLoan() {
+  // Who waits for the memory goes on: the stream stays, whatever he does.
+  in_callback_ = true;
+  LentMemory::Release(*streams_.connection().connection(),
+                      *std::exchange(beginning_.loan, nullptr));
+  in_callback_ = false;
 }
 
 void ClientStream::OnLoss(uint64_t first_unsent, const absl::Status& not_sent,
                           const absl::Status& may_have_run) {
   in_slot_ = false;
   stream_.Disconnect();
-  if (state_ != State::kOpen) return FreeIfUnused();
+  if (state_ != State::kOpen) {
+    beginning_.loan = nullptr;  // reclaimed with the connection
+    return FreeIfUnused();
+  }
   stream_.EndReads();
   End(message_number_ < first_unsent ? may_have_run : not_sent);
 }
@@ -183,10 +202,14 @@ void ClientStream::End(absl::Status status) {
   if (!stream_.all_received()) stream_.IgnoreReads();
   stream_.RunCallbacksLater();
   if (on_finished_) engine().timers().Schedule(this, 0);
-  if (const auto context = std::exchange(beginning_.context, nullptr)) {
-    // Interceptors end: the stream stays, whatever they do.
+  const auto context = std::exchange(beginning_.context, nullptr);
+  if (context != nullptr || beginning_.loan != nullptr) {
+    // Interceptors end, and who waits for the memory goes on: the stream stays, whatever they do.
     in_callback_ = true;
-    context->Detach(status_);
+    // Until its slot is free the server has the memory: see ReleaseLoan().
+    Loan* const loan = in_slot_ ? beginning_.loan : std::exchange(beginning_.loan, nullptr);
+    if (loan != nullptr) loan->EndUse();
+    if (context != nullptr) context->Detach(status_);
     in_callback_ = false;
   }
   FreeIfUnused();
@@ -212,6 +235,12 @@ void ClientStream::OnTimer() {
                           : "all slots or credits were in use";
     return Abandon(NotSent(
         absl::DeadlineExceededError(StrCat(after, ": ", why, " (not sent, safe to retry)"))));
+  }
+  if (!in_slot_) {
+    return Abandon(MayHaveRun(absl::DeadlineExceededError(
+        StrCat("the end of the stream from ", streams_.address(),
+               " has come, but the memory that it had lent was not reclaimed within ",
+               DurationText(beginning_.timeout_us)))));
   }
   Abandon(
       MayHaveRun(absl::DeadlineExceededError(StrCat(after, " (it was open and may have run)"))));
@@ -280,8 +309,6 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
     beginning.valid = absl::InvalidArgumentError(
         StrCat("the request lacks required fields of ", std::string(request->GetTypeName()), ": ",
                request->InitializationErrorString(), " (not sent)"));
-  } else if (options.bulk != nullptr) {
-    beginning.valid = absl::InvalidArgumentError("a stream lends no memory (not sent)");
   } else if (absl::StatusOr<CallContext*> context = calls.BeginContext(method, options.context);
              context.ok()) {
     if (*context != nullptr) beginning.context = (*context)->shared_from_this();
@@ -290,6 +317,11 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
     }
   } else {
     beginning.valid = context.status();
+  }
+  if (beginning.valid.ok() && options.bulk != nullptr) {
+    const absl::StatusOr<Loan*> loan = options.bulk->BeginStream(engine);
+    if (loan.ok()) beginning.loan = *loan;
+    if (!loan.ok()) beginning.valid = NotSent(loan.status());
   }
   const auto begin = [&](ClientStream& stream) {
     stream.Begin(beginning);

@@ -4,11 +4,13 @@
 //   kNew      construction, reuse         Start() -> kWaiting, kOpen, kEnded
 //   kWaiting  for a connection, a slot    its open is sent -> kOpen; deadline, cancel, no server
 //             or room                     -> kEnded
-//   kOpen     its open was sent           the server's end and all before it, deadline, cancel, a
-//                                         message that makes no sense, loss -> kEnded
+//   kOpen     its open was sent           the server's end and all before it, and what it lends is
+//                                         reclaimed; deadline, cancel, a message that makes no
+//                                         sense, loss -> kEnded
 //   kEnded    status() says how
 //
-// In kEnded it may still hold its slot: the server has not ended it yet.
+// In kEnded it may still hold its slot: the server has not ended it yet. Until then what it lends
+// is the server's, too, unless that has released it.
 //
 // Threads: made on any; else the engine's.
 // Lifetime: its handle's and its slot's: reused or destroyed when neither has it, it is kEnded, and
@@ -39,6 +41,7 @@ namespace weft {
 
 class CallContext;
 class ClientStreams;
+class Loan;
 struct AllStreamsTag;
 
 class ClientStream final : public ListNode<>,
@@ -60,6 +63,7 @@ class ClientStream final : public ListNode<>,
     uint64_t timeout_us = 0;  // 0: none
     bool wait_for_server = false;
     Priority priority = Priority::kNormal;
+    Loan* loan = nullptr;  // of memory to the server, begun; null: it lends nothing
     absl::Status valid;
   };
   // As new; the deadline counts from here. On any thread.
@@ -97,6 +101,13 @@ class ClientStream final : public ListNode<>,
   void OnTimer() override;
 
   uint32_t RemainingUs();
+  // The server may say that it is done with what the stream lends: it was cancelled, and has not
+  // said so before.
+  bool IsToBeReleased() const {
+    return state_ == State::kEnded && !end_has_come_ && beginning_.loan != nullptr;
+  }
+  // The server is done with it. REQUIRES: kEnded; a connection.
+  void ReleaseLoan();
   const char* OnEnd(const EndHeader& header);
   bool TakeExtras(ByteSpan extras);
   void TakeEnd();

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/inline.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/call_context.h"
 #include "weft/status.h"
@@ -11,12 +12,13 @@
 namespace weft {
 
 ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
-                             const ChannelOptions& options, MethodTable& methods,
+                             const ChannelOptions& options, MethodTable& methods, LentMemory& lent,
                              ChannelStats& stats)
     : engine_(engine),
       address_(address),
       options_(options),
       methods_(methods),
+      lent_(lent),
       stats_(stats),
       // What this side has asked for is bounded by its own windows.
       connection_(&held_bytes_, {~uint64_t{0}, ~uint64_t{0}, options.max_reply_bytes}),
@@ -27,8 +29,9 @@ ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }
 // --- the connection -----------------------------------------------------------------------------
 
 void ClientStreams::Open(Connection& connection, bool takes_priorities, StreamLimits limits,
-                         uint32_t max_extras, uint64_t max_message_bytes) {
+                         uint32_t max_windows, uint32_t max_extras, uint64_t max_message_bytes) {
   takes_priorities_ = takes_priorities;
+  max_windows_ = max_windows;
   max_extras_ = max_extras;
   connection_.Open(&connection, {options_.stream_window_messages, options_.stream_window_bytes},
                    limits.window, max_message_bytes);
@@ -140,27 +143,43 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
                                                   " bytes encoded; the server at ", address_,
                                                   " takes at most ", max_extras_, " (not sent)")));
   }
+  Loan* const loan = stream.beginning_.loan;
+  const uint32_t windows = loan != nullptr ? loan->size() : 0;
+  if (windows > max_windows_) {
+    return refuse(absl::UnimplementedError(StrCat("the stream lends ", windows,
+                                                  " windows of memory; the server at ", address_,
+                                                  " takes at most ", max_windows_, " (not sent)")));
+  }
   const Priority priority = stream.beginning_.priority;
   if (!connection_.may_pass(priority)) return Opened::kNotNow;
   SlabHandle handle;
   ClientStream** const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Opened::kNotNow;
   Connection& connection = *connection_.connection();
-  const size_t bytes = OpenFrameBytes(extras.size());
-  const MessageSpace frame = connection.Append(bytes);
-  if (frame.data == nullptr) {
+  const size_t bytes = OpenFrameBytes(windows, extras.size());
+  const absl::StatusOr<std::byte*> frame = connection.Reserve(bytes);
+  if (!frame.ok()) {
     slots_->Free(handle);
     return Opened::kNotNow;
+  }
+  if (loan != nullptr) {
+    absl::Status lent =
+        lent_.Lend(connection, *loan, LentMemory::kOfStream, *frame + kCallHeaderBytes);
+    if (!lent.ok()) {
+      connection.Abandon();
+      slots_->Free(handle);
+      return refuse(Annotate(std::move(lent), "not sent"));
+    }
   }
   const bool waits = bytes > connection.eager_bytes();
   const CallId id = {handle.slot, handle.generation};
   EncodeOpen({id, method, stream.RemainingUs(), waits, AsBytes(extras),
-              takes_priorities_ ? priority : Priority::kNormal},
-             frame.data);
+              takes_priorities_ ? priority : Priority::kNormal, windows},
+             *frame);
   *slot = &stream;
   stream.slot_ = handle;
   stream.in_slot_ = true;
-  stream.message_number_ = frame.number;
+  stream.message_number_ = connection.Commit(bytes);
   stream.state_ = ClientStream::State::kOpen;
   stream.stream_.Open(connection_, id, /*is_client=*/true, waits, priority);
   stream.stream_.TrySend();
@@ -202,6 +221,16 @@ const char* ClientStreams::OnFrame(ByteSpan frame) {
       break;
   }
   return "a frame of a stream that only clients send";
+}
+
+const char* ClientStreams::OnRelease(ByteSpan frame) {
+  CallId id;
+  ClientStream* const stream = DecodeNotice(frame, &id) ? Find(id) : nullptr;
+  if (stream == nullptr || !stream->IsToBeReleased()) {
+    return "a release of what no cancelled stream has lent";
+  }
+  stream->ReleaseLoan();
+  return nullptr;
 }
 
 const char* ClientStreams::OnEnd(ByteSpan frame) {

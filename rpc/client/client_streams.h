@@ -23,6 +23,7 @@
 #include "core/slab.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_stream.h"
+#include "rpc/client/lent_memory.h"
 #include "rpc/client/method_table.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/stream/stream_connection.h"
@@ -35,7 +36,7 @@ class ClientStreams {
  public:
   // All outlive it.
   ClientStreams(EngineCore& engine, const std::string& address, const ChannelOptions& options,
-                MethodTable& methods, ChannelStats& stats);
+                MethodTable& methods, LentMemory& lent, ChannelStats& stats);
   ~ClientStreams();
   ClientStreams(const ClientStreams&) = delete;
   ClientStreams& operator=(const ClientStreams&) = delete;
@@ -43,12 +44,14 @@ class ClientStreams {
   // --- for ClientCalls --------------------------------------------------------------------------
 
   // `takes_priorities`: the server does. `limits`: as many streams as both sides allow, and what
-  // the server holds of each. `max_extras`: as the server takes them, in bytes.
-  // `max_message_bytes`: the same, of a message.
-  void Open(Connection& connection, bool takes_priorities, StreamLimits limits, uint32_t max_extras,
-            uint64_t max_message_bytes);
+  // the server holds of each. `max_windows`: of one stream, as the server takes them. `max_extras`:
+  // the same, in bytes. `max_message_bytes`: the same, of a message.
+  void Open(Connection& connection, bool takes_priorities, StreamLimits limits,
+            uint32_t max_windows, uint32_t max_extras, uint64_t max_message_bytes);
   // Null: nothing is wrong with it. REQUIRES: IsStreamKind(CallFrameKindOf(frame)); open.
   const char* OnFrame(ByteSpan frame);
+  // The server has given memory back before its end. As OnFrame(), but for the kind.
+  const char* OnRelease(ByteSpan frame);
   // There is room for those that are at least as urgent as `least`. `may_open`: streams that wait
   // need wait no longer for writes that were accepted before.
   void Pump(Priority least, bool may_open);
@@ -84,6 +87,7 @@ class ClientStreams {
   const std::string& address() const { return address_; }
   const ChannelOptions& options() const { return options_; }
   ChannelStats& stats() { return stats_; }
+  LentMemory& lent() { return lent_; }
   EarlyEnds<Stream>& early_ends() { return early_ends_; }
   StreamConnection& connection() { return connection_; }
 
@@ -101,11 +105,13 @@ class ClientStreams {
   const std::string& address_;
   const ChannelOptions& options_;
   MethodTable& methods_;
+  LentMemory& lent_;
   ChannelStats& stats_;
 
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
   uint32_t abandoned_ = 0;
   bool takes_priorities_ = false;
+  uint32_t max_windows_ = 0;
   uint32_t max_extras_ = 0;
   PriorityLists<ClientStream, Priority, kPriorities> waiting_;  // at most max_queued_calls
   uint32_t waiting_count_ = 0;

@@ -5,7 +5,6 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/client/client_call.h"
 #include "transport/connection.h"
 
 namespace weft {
@@ -25,7 +24,14 @@ void Loan::Add(const Slice& slice, Rights rights) {
 }
 
 void Loan::Begin() {
+  in_use_ = true;
   for (LentWindow& window : windows_) window.exposed = window.verified = false;
+}
+
+void Loan::EndUse() {
+  in_use_ = false;
+  end_with_ = nullptr;
+  if (lender_ == nullptr) owner_.OnReclaimed();
 }
 
 void Loan::EndConnection(std::string_view why) {
@@ -82,38 +88,34 @@ void Loan::OnWindowReclaimed() {
 
 // --- all of them --------------------------------------------------------------------------------
 
-absl::Status LentMemory::Lend(Connection& connection, ClientCall& call, CallId id,
-                              std::byte* table) {
-  Loan& loan = *call.loan;
+absl::Status LentMemory::Lend(Connection& connection, Loan& loan, CallId id, std::byte* table) {
   WEFT_RETURN_IF_ERROR(loan.Lend(connection, table));
   loan.lender_ = this;
-  loan.call_ = &call;
   loan.id_ = id;
   loans_.PushBack(&loan);
   return absl::OkStatus();
 }
 
-void LentMemory::EndWhenReclaimed(Connection& connection, ClientCall& call, absl::Status outcome) {
-  Loan& loan = *call.loan;
-  if (loan.lender_ == nullptr) return end_call_(call, std::move(outcome));  // nothing was lent
-  call.state = ClientCall::State::kReclaiming;
+void LentMemory::EndWhenReclaimed(Connection& connection, Loan& loan, absl::Status outcome,
+                                  Loan::EndWith end) {
+  if (loan.lender_ == nullptr) return end(std::move(outcome));  // nothing was lent
   loan.outcome_ = std::move(outcome);
+  loan.end_with_ = std::move(end);
   loan.Release(connection);
 }
 
 void LentMemory::OnReclaimed(Loan& loan) {
   IntrusiveList<Loan>::Remove(&loan);
   loan.lender_ = nullptr;
-  ClientCall* const call = loan.call_;
-  if (call == nullptr) return loan.owner_.OnReclaimed();
+  if (Loan::EndWith end = std::exchange(loan.end_with_, nullptr)) {
+    return end(std::move(loan.outcome_));
+  }
   // Else the connection is gone, and the call is about to end.
-  if (call->state == ClientCall::State::kReclaiming) end_call_(*call, std::move(loan.outcome_));
+  if (!loan.in_use_) loan.owner_.OnReclaimed();
 }
 
-void LentMemory::EndLoan(ClientCall& call) {
-  Loan& loan = *std::exchange(call.loan, nullptr);
-  loan.call_ = nullptr;
-  if (loan.lender_ == nullptr) loan.owner_.OnReclaimed();
+void LentMemory::Release(Connection& connection, Loan& loan) {
+  if (loan.lender_ != nullptr) loan.Release(connection);
 }
 
 void LentMemory::Release(Connection& connection, CallId id) {
@@ -131,7 +133,7 @@ void LentMemory::ReclaimAll(Connection& connection) {
 
 void LentMemory::EndCalls(const absl::Status& status) {
   for (Loan& loan : loans_) {
-    if (loan.call_ != nullptr) end_call_(*loan.call_, status);
+    if (Loan::EndWith end = std::exchange(loan.end_with_, nullptr)) end(status);
   }
 }
 

@@ -1,11 +1,13 @@
-// The memory that the calls of one connection have lent to its server: registered with a request,
-// released when the server is done with it, reclaimed when nothing can touch it any more.
+// The memory that the calls and streams of one connection have lent to its server: registered with
+// a request or an open, released when the server is done with it, reclaimed when nothing can touch
+// it any more.
 //
-//   Loan        what one call lends: windows, and how far their reclaim is
+//   Loan        what one call or stream lends: windows, and how far their reclaim is
 //   LentMemory  all loans of a connection, by the slot of their calls
 //
 // A loan may outlive its call, which then has ended before its reply: the server says that it is
-// done with the memory, or its late reply does, or the connection's end.
+// done with the memory, or its late reply does, or the connection's end. The same holds for a
+// stream and its end.
 //
 // Threads: filling a Loan: one at a time, between calls. The rest: the engine's.
 // Lifetime: a Loan is a member of its owner (bulk_call.h), who keeps it and its memory until
@@ -31,12 +33,14 @@
 
 namespace weft {
 
-class ClientCall;
 class Connection;
 class LentMemory;
 
 class Loan final : private ListNode<> {
  public:
+  // Ends a call or a stream whose memory has been reclaimed.
+  using EndWith = Function<void(absl::Status outcome), 2 * sizeof(void*)>;
+
   class Owner {
    public:
     // Nothing can touch the memory, and no call has the loan any more. It may destroy the loan.
@@ -68,7 +72,8 @@ class Loan final : private ListNode<> {
   // REQUIRES: size() < kMaxWindows.
   void Add(const Slice& slice, Rights rights);
   void Clear() { size_ = 0; }
-  // Nothing of the last call is in the windows any more.
+  // A call or a stream has it from here to EndUse(). Nothing of the last one is in the windows any
+  // more.
   void Begin();
   // REQUIRES: i < size().
   LentWindow& operator[](uint32_t i) { return windows_[i]; }
@@ -76,6 +81,8 @@ class Loan final : private ListNode<> {
 
   // --- on the engine's thread -------------------------------------------------------------------
 
+  // The call or stream has ended, with the memory reclaimed or not.
+  void EndUse();
   // Ends the connection whose server has the memory, if one has.
   void EndConnection(std::string_view why);
 
@@ -95,9 +102,10 @@ class Loan final : private ListNode<> {
 
   // While lent. Engine thread only.
   LentMemory* lender_ = nullptr;  // null: not lent
-  CallId id_;                     // of the call
-  ClientCall* call_ = nullptr;    // that has not ended
-  absl::Status outcome_;          // what it ends with once the memory is reclaimed
+  CallId id_;                     // of the call; kOfStream
+  bool in_use_ = false;           // its call or stream has not ended
+  EndWith end_with_;              // that waits for the reclaim; null: nobody does
+  absl::Status outcome_;          // for it
   uint32_t pinned_ = 0;           // windows whose reclaim has not ended
   bool releasing_ = false;
 };
@@ -105,34 +113,34 @@ class Loan final : private ListNode<> {
 class LentMemory {
  public:
   // Of who has this: no base class, which would take room where every call touches it.
-  using EndCall = Function<void(ClientCall& call, absl::Status status), sizeof(void*)>;
   using EndConnection = Function<void(std::string_view why), sizeof(void*)>;
 
-  // `end_call`: the memory that a call had lent is reclaimed; ends it, by EndLoan() among others.
+  // The name of what a stream has lent: the stream itself says when it is given back. No call has
+  // this slot (kMaxOutstandingCalls).
+  static constexpr CallId kOfStream = {~uint32_t{0}, 0};
+
   // `end_connection`: the server does not do its part.
-  LentMemory(EndCall end_call, EndConnection end_connection)
-      : end_call_(std::move(end_call)), end_connection_(std::move(end_connection)) {}
+  explicit LentMemory(EndConnection end_connection) : end_connection_(std::move(end_connection)) {}
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 
-  // Lends what the call has for that, and writes the table of windows to `table`: from now on the
-  // server may use them. REQUIRES: call.loan.
-  absl::Status Lend(Connection& connection, ClientCall& call, CallId id, std::byte* table);
+  // Lends all of the loan for the call of that name, and writes the table of windows to `table`:
+  // from now on the server may use them. REQUIRES: Loan::Begin(); not lent.
+  absl::Status Lend(Connection& connection, Loan& loan, CallId id, std::byte* table);
 
-  // The reply is here: the call ends with `outcome` when the memory is reclaimed, perhaps inside.
-  // REQUIRES: call.loan.
-  void EndWhenReclaimed(Connection& connection, ClientCall& call, absl::Status outcome);
+  // The server is done with it: `end` gets `outcome` when the memory is reclaimed, perhaps inside;
+  // not at all if EndUse() comes before.
+  void EndWhenReclaimed(Connection& connection, Loan& loan, absl::Status outcome,
+                        Loan::EndWith end);
 
-  // The call ends, with its memory reclaimed or not. REQUIRES: call.loan.
-  static void EndLoan(ClientCall& call);
-
-  // The server is done with what an abandoned call has lent, if it has lent anything.
+  // The server is done with what an abandoned call, or a stream, has lent, if it has lent anything.
   void Release(Connection& connection, CallId id);
+  static void Release(Connection& connection, Loan& loan);
 
   // The connection is gone, and with it every way to the memory.
   void ReclaimAll(Connection& connection);
 
-  // Ends all calls that have their replies and wait for their memory.
+  // Ends all calls and streams that have their replies and wait for their memory.
   void EndCalls(const absl::Status& status);
 
   bool empty() const { return loans_.empty(); }
@@ -142,7 +150,6 @@ class LentMemory {
 
   void OnReclaimed(Loan& loan);
 
-  EndCall end_call_;
   EndConnection end_connection_;
   IntrusiveList<Loan> loans_;
 };

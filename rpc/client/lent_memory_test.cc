@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "rpc/testing/test_call.h"
+#include "rpc/testing/loopback.h"
 
 namespace weft::test {
 namespace {
@@ -62,9 +62,19 @@ class CountingKeeper final : public LocalMemory::Keeper {
   int pins = 0;
 };
 
+// A call, or a stream, with memory that it may lend.
 struct Lender final : public Loan::Owner {
   void OnReclaimed() override { ++reclaimed; }
+  // As by its deadline, or with what has ended it.
+  void End(absl::Status status) {
+    loan.EndUse();
+    ++ends;
+    outcome = std::move(status);
+  }
+
   int reclaimed = 0;
+  int ends = 0;
+  absl::Status outcome;
   Loan loan{this};
 };
 
@@ -78,20 +88,17 @@ class LentMemoryTest : public testing::Test {
 
   Slice slice(size_t offset, size_t length) { return {&memory_, offset, length}; }
   // A call lends two windows, in the slot of that number.
-  absl::Status Lend(TestCall& call, Lender& lender, uint32_t slot) {
+  absl::Status Lend(Lender& lender, uint32_t slot) {
     lender.loan.Clear();
     lender.loan.Add(slice(0, 16), kMayRead);
     lender.loan.Add(slice(16, 16), kMayWrite);
     lender.loan.Begin();
-    call.loan = &lender.loan;
-    call.state = ClientCall::State::kSent;
-    return lent_.Lend(connection_, call, {slot, 1}, table_.data());
+    return lent_.Lend(connection_, lender.loan, {slot, 1}, table_.data());
   }
-  // As a client does: by its deadline, or with what has ended it.
-  void End(ClientCall& call, absl::Status status) {
-    if (call.loan != nullptr) LentMemory::EndLoan(call);
-    call.state = ClientCall::State::kDone;
-    call.Complete(std::move(status));
+  // Its reply is here.
+  void EndWhenReclaimed(Lender& lender, absl::Status outcome) {
+    lent_.EndWhenReclaimed(connection_, lender.loan, std::move(outcome),
+                           [&lender](absl::Status status) { lender.End(std::move(status)); });
   }
 
   std::array<std::byte, 64> bytes_{};
@@ -99,117 +106,113 @@ class LentMemoryTest : public testing::Test {
   LocalMemory memory_{MutableByteSpan(bytes_), &keeper_};
   std::array<std::byte, kMaxWindows * kWindowBytes> table_{};
   std::string given_up_;
-  IdleClient client_;
-  TestCall call_{client_};
-  TestCall other_call_{client_};
-  Lender lender_;
-  Lender other_lender_;
+  Lender call_;
+  Lender other_;
   LendingConnection connection_;
-  LentMemory lent_{[this](ClientCall& call, absl::Status status) { End(call, std::move(status)); },
-                   [this](std::string_view why) { given_up_ = why; }};
+  LentMemory lent_{[this](std::string_view why) { given_up_ = why; }};
 };
 
 TEST_F(LentMemoryTest, ACallEndsOnceItsMemoryIsReclaimed) {
   connection_.reclaims_at_once_ = false;
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
+  ASSERT_TRUE(Lend(call_, 0).ok());
   EXPECT_EQ(connection_.regions_, 2);
   EXPECT_EQ(keeper_.pins, 2);
-  EXPECT_TRUE(lender_.loan[1].exposed);
-  EXPECT_FALSE(lender_.loan[0].exposed);
+  EXPECT_TRUE(call_.loan[1].exposed);
+  EXPECT_FALSE(call_.loan[0].exposed);
 
-  lent_.EndWhenReclaimed(connection_, call_, absl::DataLossError("as the server said"));
-  EXPECT_EQ(call_.state, ClientCall::State::kReclaiming);
+  EndWhenReclaimed(call_, absl::DataLossError("as the server said"));
+  EXPECT_EQ(call_.ends, 0);
   EXPECT_EQ(keeper_.pins, 2);
   connection_.EndReclaims();
   EXPECT_EQ(call_.ends, 1);
   EXPECT_TRUE(absl::IsDataLoss(call_.outcome));
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, WhatIsReclaimedAtOnceEndsTheCallInside) {
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
-  lent_.EndWhenReclaimed(connection_, call_, absl::OkStatus());
+  ASSERT_TRUE(Lend(call_, 0).ok());
+  EndWhenReclaimed(call_, absl::OkStatus());
   EXPECT_EQ(call_.ends, 1);
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, LendingIsAllOrNothing) {
   connection_.left_ = 1;
-  EXPECT_TRUE(absl::IsResourceExhausted(Lend(call_, lender_, 0)));
+  EXPECT_TRUE(absl::IsResourceExhausted(Lend(call_, 0)));
   EXPECT_EQ(connection_.regions_, 0);
   EXPECT_EQ(keeper_.pins, 0);
-  EXPECT_FALSE(lender_.loan[1].exposed);
-  EXPECT_EQ(lender_.reclaimed, 0);
-  End(call_, absl::ResourceExhaustedError("not sent"));
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_FALSE(call_.loan[1].exposed);
+  EXPECT_EQ(call_.reclaimed, 0);
+  call_.End(absl::ResourceExhaustedError("not sent"));
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, AnEmptyWindowNeedsNoRegistration) {
-  lender_.loan.Add(slice(0, 0), kMayWrite);
-  call_.loan = &lender_.loan;
-  ASSERT_TRUE(lent_.Lend(connection_, call_, {0, 1}, table_.data()).ok());
+  call_.loan.Add(slice(0, 0), kMayWrite);
+  call_.loan.Begin();
+  ASSERT_TRUE(lent_.Lend(connection_, call_.loan, {0, 1}, table_.data()).ok());
   EXPECT_EQ(connection_.regions_, 0);
-  lent_.EndWhenReclaimed(connection_, call_, absl::OkStatus());
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EndWhenReclaimed(call_, absl::OkStatus());
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, TheMemoryOfACallThatHasEndedStaysPinnedUntilTheServerIsDone) {
-  ASSERT_TRUE(Lend(call_, lender_, 3).ok());
-  End(call_, absl::DeadlineExceededError("no reply"));
-  EXPECT_EQ(lender_.reclaimed, 0);
+  ASSERT_TRUE(Lend(call_, 3).ok());
+  call_.End(absl::DeadlineExceededError("no reply"));
+  EXPECT_EQ(call_.reclaimed, 0);
   EXPECT_EQ(keeper_.pins, 2);
   lent_.Release(connection_, {3, 3});  // another call's
   lent_.Release(connection_, {2, 1});
-  EXPECT_EQ(lender_.reclaimed, 0);
+  EXPECT_EQ(call_.reclaimed, 0);
   lent_.Release(connection_, {3, 1});
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 1);
   EXPECT_EQ(call_.ends, 1);
 }
 
 TEST_F(LentMemoryTest, ASecondReleaseChangesNothing) {
   connection_.reclaims_at_once_ = false;
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
-  End(call_, absl::DeadlineExceededError("no reply"));
+  ASSERT_TRUE(Lend(call_, 0).ok());
+  call_.End(absl::DeadlineExceededError("no reply"));
   lent_.Release(connection_, {0, 1});
   lent_.Release(connection_, {0, 1});
   EXPECT_EQ(connection_.pinned_.size(), 2u);
   connection_.EndReclaims();
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, TheEndOfTheConnectionReclaimsAllAndLeavesCallsToTheirEnd) {
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
-  ASSERT_TRUE(Lend(other_call_, other_lender_, 1).ok());
-  End(other_call_, absl::DeadlineExceededError("no reply"));
+  ASSERT_TRUE(Lend(call_, 0).ok());
+  ASSERT_TRUE(Lend(other_, 1).ok());
+  other_.End(absl::DeadlineExceededError("no reply"));
   lent_.ReclaimAll(connection_);
   EXPECT_TRUE(lent_.empty());
-  EXPECT_EQ(other_lender_.reclaimed, 1);
-  EXPECT_EQ(lender_.reclaimed, 0);
+  EXPECT_EQ(other_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 0);
   EXPECT_EQ(call_.ends, 0);
-  End(call_, absl::UnavailableError("lost"));
-  EXPECT_EQ(lender_.reclaimed, 1);
+  call_.End(absl::UnavailableError("lost"));
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, ShuttingDownEndsCallsThatWaitForTheirMemory) {
   connection_.reclaims_at_once_ = false;
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
-  lent_.EndWhenReclaimed(connection_, call_, absl::OkStatus());
+  ASSERT_TRUE(Lend(call_, 0).ok());
+  EndWhenReclaimed(call_, absl::OkStatus());
   lent_.EndCalls(absl::CancelledError("closed"));
   EXPECT_EQ(call_.ends, 1);
   EXPECT_TRUE(absl::IsCancelled(call_.outcome));
-  EXPECT_EQ(lender_.reclaimed, 0);
+  EXPECT_EQ(call_.reclaimed, 0);
   connection_.EndReclaims();
   EXPECT_EQ(call_.ends, 1);
-  EXPECT_EQ(lender_.reclaimed, 1);
+  EXPECT_EQ(call_.reclaimed, 1);
 }
 
 TEST_F(LentMemoryTest, AServerThatKeepsTheMemoryCanBeGivenUp) {
-  lender_.loan.EndConnection("nothing is lent");
+  call_.loan.EndConnection("nothing is lent");
   EXPECT_EQ(given_up_, "");
-  ASSERT_TRUE(Lend(call_, lender_, 0).ok());
-  lender_.loan.EndConnection("it does not answer");
+  ASSERT_TRUE(Lend(call_, 0).ok());
+  call_.loan.EndConnection("it does not answer");
   EXPECT_EQ(given_up_, "it does not answer");
-  lent_.EndWhenReclaimed(connection_, call_, absl::OkStatus());
+  EndWhenReclaimed(call_, absl::OkStatus());
 }
 
 }  // namespace

@@ -89,11 +89,6 @@ void CheckOneWay(const MethodDescriptor& method, Errors* errors) {
 
 void CheckStreaming(const MethodDescriptor& method, Errors* errors) {
   for (const Descriptor* message : {method.input_type(), method.output_type()}) {
-    std::set<const Descriptor*> seen;
-    if (HasBulk(*message, &seen)) {
-      errors->Add(method,
-                  "a stream lends no memory: " + Text(message->full_name()) + " has a weft.Bulk");
-    }
     if (HasFixedLayout(*message)) {
       errors->Add(method, "messages of streams travel as protobuf: " + Text(message->full_name()) +
                               " has a fixed layout; wrap it in a message that has none");

@@ -111,8 +111,8 @@ absl::Status ServerBulk::StartFetch(const Bulk& field, const Slice& into, bool v
         StrCat("the payload has ", field.length(), " bytes; there is room for ", into.length));
   }
   const Slice front = {into.memory, into.offset, static_cast<size_t>(field.length())};
-  WEFT_RETURN_IF_ERROR(CheckPart(field.window(), 0, front, kMayRead));
-  WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(field.window(), 0, front, kMayRead));
+  WEFT_RETURN_IF_ERROR(CheckPart(field.window(), field.offset(), front, kMayRead));
+  WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(field.window(), field.offset(), front, kMayRead));
   slot->verify = verify && field.has_crc32c();
   slot->crc32c = field.crc32c();
   slot->done = std::exchange(*done, {});
@@ -126,6 +126,24 @@ absl::Status ServerBulk::StartPush(const Slice& from, Bulk* field, const BulkOpt
   WEFT_ASSIGN_OR_RETURN(const uint32_t window, TakeWindowFor(from.length));
   DescribePayload(from.bytes(), window, options, field);
   return StartPart(window, 0, from, kMayWrite, done);
+}
+
+absl::Status ServerBulk::StartPushInto(const Slice& from, const Bulk& place, Bulk* field,
+                                       const BulkOptions& options, Done* done) {
+  if (!from.valid()) return CheckPart(0, 0, from, kMayWrite);
+  if (from.length > place.length()) {
+    return absl::ResourceExhaustedError(StrCat("the payload has ", from.length,
+                                               " bytes; the client has room for ", place.length(),
+                                               " where it is to go"));
+  }
+  // `field` may be `place`.
+  const uint32_t window = place.window();
+  const uint64_t offset = place.offset();
+  if (from.length > 0) WEFT_RETURN_IF_ERROR(CheckPart(window, offset, from, kMayWrite));
+  DescribePayload(from.bytes(), from.length == 0 ? 0 : window, options, field);
+  if (from.length == 0) return absl::OkStatus();
+  field->set_offset(offset);
+  return StartPart(window, offset, from, kMayWrite, done);
 }
 
 // --- what handlers call -------------------------------------------------------------------------
@@ -146,6 +164,12 @@ void ServerBulk::Push(const Slice& from, Bulk* field, Done done) {
 
 void ServerBulk::Push(const Slice& from, Bulk* field, const BulkOptions& options, Done done) {
   absl::Status started = StartPush(from, field, options, &done);
+  Settle(std::move(started), std::move(done));
+}
+
+void ServerBulk::Push(const Slice& from, const Bulk& place, Bulk* field, const BulkOptions& options,
+                      Done done) {
+  absl::Status started = StartPushInto(from, place, field, options, &done);
   Settle(std::move(started), std::move(done));
 }
 
@@ -188,6 +212,11 @@ absl::Status ServerBulk::Fetch(const Bulk& field, const Slice& into) {
 
 absl::Status ServerBulk::Push(const Slice& from, Bulk* field, const BulkOptions& options) {
   return Block([&](Done* done) { return StartPush(from, field, options, done); });
+}
+
+absl::Status ServerBulk::Push(const Slice& from, const Bulk& place, Bulk* field,
+                              const BulkOptions& options) {
+  return Block([&](Done* done) { return StartPushInto(from, place, field, options, done); });
 }
 
 absl::Status ServerBulk::Read(uint32_t window, uint64_t offset, const Slice& into) {

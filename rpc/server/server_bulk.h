@@ -1,5 +1,5 @@
 // Bulk payloads in the hands of a handler: reads and writes the memory that the client lends to
-// this call, with one-sided transfers into and out of memory of the application's choice.
+// this call or stream, with one-sided transfers into and out of memory of the application's choice.
 //
 //   absl::Status Put(ServerContext& context, const PutRequest& request, PutReply*) override {
 //     const size_t bytes = request.data().length();             // buffer_: AllocateBuffer()
@@ -9,6 +9,9 @@
 //     context.bulk().Push(buffer_->slice(0, bytes_), reply->mutable_data(), nullptr);
 //     return absl::OkStatus();                                  // anywhere: the reply waits
 //   }
+//
+// In a stream the messages tell of payloads. A message that tells of one that was pushed is to be
+// written when the push has ended: messages wait for no transfers, but the stream's end does.
 //
 // The reply is never sent before all transfers of its call have ended. What was pushed is in the
 // client's memory when the reply arrives. A handler may end its call with transfers under way: the
@@ -70,7 +73,7 @@ class ServerBulk {
 
   // --- whole payloads ---------------------------------------------------------------------------
 
-  // Reads the payload that `field` of the request tells of into the front of `into`, and checks it.
+  // Reads the payload that `field` of a request tells of into the front of `into`, and checks it.
   // `done` may be null: the reply waits, and fails with it.
   void Fetch(const Bulk& field, const Slice& into, Done done);
   absl::Status Fetch(const Bulk& field, const Slice& into);
@@ -80,6 +83,13 @@ class ServerBulk {
   void Push(const Slice& from, Bulk* field, Done done);
   void Push(const Slice& from, Bulk* field, const BulkOptions& options, Done done);
   absl::Status Push(const Slice& from, Bulk* field, const BulkOptions& options = {});
+
+  // The same into `place`, which a message of the client tells of (BulkCall::Describe()), at its
+  // front; in any order, and again and again.
+  void Push(const Slice& from, const Bulk& place, Bulk* field, const BulkOptions& options,
+            Done done);
+  absl::Status Push(const Slice& from, const Bulk& place, Bulk* field,
+                    const BulkOptions& options = {});
 
   // --- parts ------------------------------------------------------------------------------------
 
@@ -126,6 +136,8 @@ class ServerBulk {
   absl::StatusOr<Slot*> Take(uint32_t window, uint64_t offset, const Slice& local, Rights rights);
   absl::Status StartFetch(const Bulk& field, const Slice& into, bool verify, Done* done);
   absl::Status StartPush(const Slice& from, Bulk* field, const BulkOptions& options, Done* done);
+  absl::Status StartPushInto(const Slice& from, const Bulk& place, Bulk* field,
+                             const BulkOptions& options, Done* done);
   absl::Status StartPart(uint32_t window, uint64_t offset, const Slice& local, Rights rights,
                          Done* done);
   void Go(Slot& slot);

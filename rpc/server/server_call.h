@@ -141,6 +141,10 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   }
   // The client has given up on it.
   void Cancel();
+  // No transfer of it is started any more.
+  void StopTransfers(absl::Status why) {
+    if (has_windows_) bulk_->Stop(std::move(why));
+  }
   // Makes bulk_ ready for the present call.
   void BeginBulk(std::span<const Window> windows);
   void BeginExtras();

@@ -116,7 +116,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
     ServerCall& call = *slot.call;
     if (call.state_ == ServerCall::State::kReplying) return Free(call);
-    if (call.has_windows_) call.bulk_->Stop(absl::UnavailableError("the client is gone"));
+    call.StopTransfers(absl::UnavailableError("the client is gone"));
     if (call.record() != nullptr && core_.records().OnConnectionLost(call)) return;
     call.SetCancelled();
   });
@@ -703,18 +703,26 @@ void ServerConnection::OnQuiet(ServerCall& call) {
 bool ServerConnection::TrySendReleased(ServerCall& call) {
   absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
   if (!frame.ok()) return false;
-  EncodeNotice(CallFrameKind::kReleased, call.id_, *frame);
+  if (call.is_stream()) {
+    EncodeStreamRelease(call.id_, *frame);
+  } else {
+    EncodeNotice(CallFrameKind::kReleased, call.id_, *frame);
+  }
   connection_->Commit(kCallHeaderBytes);
   return true;
 }
 
 void ServerConnection::SendOwedReleases() {
-  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
-    ServerCall& call = *slot.call;
+  const auto send = [this](ServerCall& call) {
     if (connection_ == nullptr || !call.release_owed_ || !TrySendReleased(call)) return;
-    call.release_owed_ = false;
-    --releases_owed_;
-  });
+    ForgetRelease(call);
+  };
+  slots_.ForEachTaken([&send](const CallSlots::Slot& slot) { send(*slot.call); });
+  if (streams_ != nullptr) streams_->ForEach(send);
+}
+
+void ServerConnection::ForgetRelease(ServerCall& call) {
+  releases_owed_ -= std::exchange(call.release_owed_, false);
 }
 
 // --- a shutdown ---------------------------------------------------------------------------------
@@ -742,7 +750,7 @@ bool ServerConnection::IsMoving() const {
 // --- the end of a call --------------------------------------------------------------------------
 
 void ServerConnection::Free(ServerCall& call) {
-  releases_owed_ -= std::exchange(call.release_owed_, false);
+  ForgetRelease(call);
   if (IntrusiveList<ServerCall>::IsLinked(&call)) {
     IntrusiveList<ServerCall>::Remove(&call);
     --waiting_replies_;
@@ -777,6 +785,7 @@ void ServerConnection::CheckInvariants() {
   });
   if (streams_ != nullptr) {
     streams_->CheckInvariants();
+    streams_->ForEach([&owed](const ServerCall& call) { owed += call.release_owed_; });
     busy += streams_->running();
   }
   one_way_.CheckInvariants();

@@ -75,6 +75,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The call was cancelled, and none of its transfers is under way: its client may have the memory
   // back.
   void OnQuiet(ServerCall& call);
+  // There is no need any more to tell the client that the call is quiet.
+  void ForgetRelease(ServerCall& call);
+  // Of one request or open; as many as both sides allow.
+  uint32_t max_windows() const { return max_windows_; }
   // The client has given up on a call with windows.
   void TakeBack(ServerCall& call);
 
@@ -185,7 +189,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_reply_bytes_ = 0;
 
   // The rest.
-  uint32_t max_windows_ = 0;        // of one request; as many as both sides allow
+  uint32_t max_windows_ = 0;
   uint32_t max_extras_ = 0;         // bytes, of one reply; the same
   bool takes_attachments_ = false;  // the client does
   uint32_t tenant_ = kDefaultTenant;

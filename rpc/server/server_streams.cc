@@ -1,5 +1,7 @@
 #include "rpc/server/server_streams.h"
 
+#include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -136,7 +138,10 @@ WEFT_COLD const char* ServerStreams::OnCancel(ByteSpan frame) {
 
 WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   OpenHeader header;
-  if (!DecodeOpen(frame, &header)) return "an open of a stream whose fields disagree";
+  std::array<Window, kMaxWindows> windows;
+  if (!DecodeOpen(frame, &header, &windows) || header.windows > connection_.max_windows()) {
+    return "an open of a stream whose fields disagree";
+  }
   Metadata metadata;
   if (!header.extras.empty() && !DecodeExtras(header.extras, &metadata, /*details=*/nullptr)) {
     return "an open of a stream with metadata that makes no sense";
@@ -152,6 +157,7 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   slot->used = true;
   call.BeginStream(*this, &connection_, slot, header.id);
   call.priority_ = header.priority;
+  if (header.windows > 0) call.TakeWindows(std::span(windows).first(header.windows));
   connection_.HoldOn();
   ++running_;
   ++core.stats().requests;
@@ -282,6 +288,7 @@ bool ServerStreams::SendEnd(ServerCall& call) {
 // under way.
 void ServerStreams::LeaveSlot(ServerCall& call) {
   Stream& stream = call.stream();
+  connection_.ForgetRelease(call);
   call.slot_->call = nullptr;
   call.slot_ = &nowhere_;
   stream.CloseWrites();
@@ -305,6 +312,8 @@ void ServerStreams::Close() {
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
     ServerCall& call = *slot.call;
     if (call.state_ == ServerCall::State::kReplying) return LeaveSlot(call);
+    call.StopTransfers(absl::UnavailableError("the client is gone"));
+    if (slot.call == nullptr) return;  // it waited for the last of them
     call.stream().Disconnect();
     call.SetCancelled();
   });

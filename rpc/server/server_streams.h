@@ -83,6 +83,12 @@ class ServerStreams {
   // The connection is gone. Handlers that still run find their streams cancelled.
   void Close();
 
+  // Those in slots. visit(ServerCall&).
+  template <class Visit>
+  void ForEach(Visit&& visit) {
+    slots_.ForEachTaken([&visit](const CallSlots::Slot& slot) { visit(*slot.call); });
+  }
+
   // Streams that have begun, and whose calls are not free again.
   uint32_t running() const { return running_; }
   void CheckInvariants();

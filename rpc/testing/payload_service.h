@@ -59,6 +59,7 @@ class GuardedMemory {
 class PayloadService : public Payloads::Service {
  public:
   using HeldCall = UnaryCall<Parcel, Parcel>;
+  using HeldStream = ServerReaderWriter<Part, Part>;
 
   explicit PayloadService(size_t bytes) : memory_(bytes) {}
 
@@ -77,6 +78,7 @@ class PayloadService : public Payloads::Service {
         });
   }
   void StartHold(HeldCall call) override { held.push_back(std::move(call)); }
+  void StartCarry(HeldStream stream) override { carried.push_back(std::move(stream)); }
 
   absl::Status Load(ServerContext& context, const Part& request, Parcel* reply) override {
     if (request.offset() == fail_at) return absl::AbortedError("as the test wants it");
@@ -97,6 +99,7 @@ class PayloadService : public Payloads::Service {
   GuardedMemory& memory() { return memory_; }
 
   std::deque<HeldCall> held;
+  std::deque<HeldStream> carried;
   uint64_t fail_at = ~uint64_t{0};  // Load and Store of this offset fail
 
  private:

@@ -41,6 +41,7 @@ class PayloadTest : public testing::Test {
   PayloadTest() : network_(/*seed=*/1), service_(kServerBytes) {}
   ~PayloadTest() override {
     service_.held.clear();
+    service_.carried.clear();
     stub_.reset();
     channel_.reset();
     server_.reset();

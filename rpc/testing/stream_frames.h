@@ -24,7 +24,7 @@ inline constexpr uint16_t kPlain = 11;
 
 inline Bytes Open(CallId id, uint16_t method, const std::string& extras = "", bool waits = false,
                   uint32_t remaining_us = 0) {
-  Bytes frame(OpenFrameBytes(extras.size()));
+  Bytes frame(OpenFrameBytes(/*windows=*/0, extras.size()));
   EncodeOpen({id, method, remaining_us, waits, AsBytes(extras)}, frame.data());
   return frame;
 }

@@ -17,12 +17,13 @@
 //
 // `slot` and `generation` name a call on its connection; the client chooses them.
 // docs/wire_format.md says what each side must check. The low byte of `kind` says which frame it
-// is; the lower four bits of the high byte are the number of windows of a request, else 0; the next
-// two are the priority of a request or a one-way message, else 0; the highest two bits of a
-// request, a reply or a one-way message are set if it has extras, and an attachment. The highest
-// bit of `status` is set in an error whose call was not run: no handler has seen it.
+// is; the lower four bits of the high byte are the number of windows of a request (and of an open,
+// stream_frame.h), else 0; the next two are the priority of a request or a one-way message, else 0;
+// the highest two bits of a request, a reply or a one-way message are set if it has extras, and an
+// attachment. The highest bit of `status` is set in an error whose call was not run: no handler has
+// seen it.
 //
-// A window is client memory that the call lends to the server: 32 bytes,
+// A window is client memory that the call, or stream, lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
 // Extras and attachments: beside.h.
 //
@@ -127,8 +128,9 @@ constexpr Priority PriorityOf(uint16_t kind) {
   return static_cast<Priority>((kind & kPriorityBits) >> 12 ^ 1);
 }
 
-// How many windows a request of that kind has.
-constexpr uint32_t WindowsOf(uint16_t kind) { return kind >> 8 & 0xFu; }
+// How many windows a request, or an open of a stream, of that kind has.
+inline constexpr uint16_t kWindowsBits = 0x0F00;
+constexpr uint32_t WindowsOf(uint16_t kind) { return (kind & kWindowsBits) >> 8; }
 
 // The kind of a request with `windows` windows.
 // `beside`: kExtrasBit, kAttachmentBit.

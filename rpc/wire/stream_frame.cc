@@ -26,19 +26,23 @@ absl::Status CheckStreamOptions(std::string_view options, uint32_t max_streams,
              ", 1 to ", kMaxWindowMessages, " and 1 to ", kMaxWindowBytes, " are allowed"));
 }
 
-bool DecodeOpen(ByteSpan frame, OpenHeader* header) {
+bool DecodeOpen(ByteSpan frame, OpenHeader* header, std::array<Window, kMaxWindows>* windows) {
   const uint16_t kind = CallFrameKindOf(frame);
   *header = {CallIdOf(frame),
              LoadLe16(frame.data() + 8),
              LoadLe32(frame.data() + 12),
              (kind & kOpenWaitsBit) != 0,
              {},
-             PriorityOf(kind)};
-  constexpr uint16_t kBits = kOpenWaitsBit | kExtrasBit | kPriorityBits;
+             PriorityOf(kind),
+             WindowsOf(kind)};
+  constexpr uint16_t kBits = kOpenWaitsBit | kExtrasBit | kPriorityBits | kWindowsBits;
   if ((kind & ~kBits) != static_cast<uint16_t>(StreamFrameKind::kOpen) || !HasPriority(kind)) {
     return false;
   }
   ByteSpan body = frame.subspan(kCallHeaderBytes);
+  if (header->windows > kMaxWindows || !DecodeWindows(header->windows, &body, windows)) {
+    return false;
+  }
   if ((kind & kExtrasBit) != 0 && !DecodeExtrasBlock(&body, &header->extras)) return false;
   return body.empty();
 }

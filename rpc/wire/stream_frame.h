@@ -1,22 +1,25 @@
 // The frames of streams, beside those of calls (frame.h): each is one transport message, a header
 // of 16 bytes, {u32 slot, u32 generation, u16 a, u16 kind, u32 b}, little-endian, and a body.
 //
-//   open    client  a: method, b: remaining_us           body: extras
+//   open    client  a: method, b: remaining_us           body: windows, extras
 //   data    both    a: kLastMessage, kNoMessage          body: the message
 //                   b: the message's number from 0; with kNoMessage: how many there were
 //   credit  both    a: messages more, b: bytes more      no body
 //   end     server  a: status, b: text_bytes             body: extras, {u32 messages, u32 0}, text
 //   cancel  client  a: 0, b: 0                           no body
 //
+// and the release of frame.h, with a bit that says that it is a stream's.
+//
 // `slot` and `generation` name a stream on its connection; they are apart from those of calls. The
-// highest bit of `kind` is set in an open or an end that has extras; bit 8 in an open behind which
-// nothing comes until there is credit, and in data and credit of the server: they go to who has
-// opened the stream; bits 12 and 13 are the priority of an open (frame.h). docs/wire_format.md says
-// what each side must check.
+// highest bit of `kind` is set in an open or an end that has extras; bit 14 in an open behind which
+// nothing comes until there is credit; bit 8 in data and credit of the server: they go to who has
+// opened the stream; bits 8 to 11 are the number of windows of an open, and bits 12 and 13 its
+// priority (frame.h). docs/wire_format.md says what each side must check.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -30,11 +33,14 @@ enum class StreamFrameKind : uint16_t { kOpen = 5, kData = 6, kCredit = 7, kEnd 
 
 // In the kind of an open: it is larger than what is sent eagerly, so small frames could overtake
 // it. The client sends nothing more until it has credit, and has none when the stream begins.
-inline constexpr uint16_t kOpenWaitsBit = 0x0100;
+inline constexpr uint16_t kOpenWaitsBit = 0x4000;
 
 // In the kind of data and credit: the receiver has opened the stream. Between peers both sides open
 // streams, and the slots of both have the same numbers.
 inline constexpr uint16_t kToOpenerBit = 0x0100;
+
+// In the kind of a release: the memory that a stream lends is given back, not a call's.
+inline constexpr uint16_t kOfStreamBit = 0x0100;
 
 // In the `a` of data: nothing comes behind it; there is no message in it (only with the former).
 inline constexpr uint16_t kLastMessage = 1;
@@ -87,6 +93,7 @@ struct OpenHeader {
   bool waits = false;
   ByteSpan extras = {};
   Priority priority = Priority::kNormal;
+  uint32_t windows = 0;  // how many the body begins with
 };
 
 struct DataHeader {
@@ -113,16 +120,18 @@ struct EndHeader {
 
 // --- encoding. REQUIRES (all): the frame's bytes are writable at `to` ---------------------------
 
-constexpr size_t OpenFrameBytes(size_t extras_bytes) {
-  return kCallHeaderBytes + ExtrasBlockBytes(extras_bytes);
+constexpr size_t OpenFrameBytes(uint32_t windows, size_t extras_bytes) {
+  return kCallHeaderBytes + windows * kWindowBytes + ExtrasBlockBytes(extras_bytes);
 }
+// All but the windows themselves, which stand behind the header.
 inline void EncodeOpen(const OpenHeader& header, std::byte* to) {
-  const auto kind = static_cast<uint32_t>(StreamFrameKind::kOpen) |
-                    (header.waits ? kOpenWaitsBit : 0u) |
-                    (header.extras.empty() ? 0u : kExtrasBit) | BitsOf(header.priority);
+  const auto kind =
+      static_cast<uint32_t>(StreamFrameKind::kOpen) | (header.waits ? kOpenWaitsBit : 0u) |
+      (header.extras.empty() ? 0u : kExtrasBit) | BitsOf(header.priority) | header.windows << 8;
   EncodeCallHeader(header.id, header.method, static_cast<uint16_t>(kind), header.remaining_us, to);
   if (!header.extras.empty()) {
-    EncodeExtrasBlock(AsStringView(header.extras), to + kCallHeaderBytes);
+    EncodeExtrasBlock(AsStringView(header.extras),
+                      to + kCallHeaderBytes + header.windows * kWindowBytes);
   }
 }
 
@@ -165,10 +174,19 @@ inline void EncodeStreamCancel(CallId id, std::byte* to) {
   EncodeCallHeader(id, 0, static_cast<uint16_t>(StreamFrameKind::kCancel), 0, to);
 }
 
+inline constexpr uint16_t kStreamReleaseKind =
+    static_cast<uint16_t>(CallFrameKind::kReleased) | kOfStreamBit;
+// Decoded as every notice (frame.h).
+inline void EncodeStreamRelease(CallId id, std::byte* to) {
+  EncodeCallHeader(id, 0, kStreamReleaseKind, 0, to);
+}
+
 // --- decoding. REQUIRES (all): IsStreamKind(CallFrameKindOf(frame)) -----------------------------
 
-// False: it is no open, its extras or its priority are none, or it has more bytes than they.
-[[nodiscard]] bool DecodeOpen(ByteSpan frame, OpenHeader* header);
+// False: it is no open, its windows, its extras or its priority are none, or it has more bytes than
+// they. header->windows of `windows` are filled in.
+[[nodiscard]] bool DecodeOpen(ByteSpan frame, OpenHeader* header,
+                              std::array<Window, kMaxWindows>* windows);
 
 // False: there are flags beside the two, one that has no message is not the last or has bytes, or
 // it is for the other side of a stream than `to_opener` says.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,7 @@ std::string Hex(const Bytes& bytes) {
 }
 
 Bytes Open(std::string_view extras, bool waits = false) {
-  Bytes frame(OpenFrameBytes(extras.size()));
+  Bytes frame(OpenFrameBytes(/*windows=*/0, extras.size()));
   EncodeOpen({kId, 0x2122, 0x31323334, waits, AsBytes(extras)}, frame.data());
   return frame;
 }
@@ -61,6 +62,7 @@ bool Decodes(const Bytes& frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (!IsStreamKind(kind)) return false;
   OpenHeader open;
+  std::array<Window, kMaxWindows> windows;
   DataHeader data;
   CreditHeader credit;
   EndHeader end;
@@ -68,7 +70,7 @@ bool Decodes(const Bytes& frame) {
   ByteSpan message;
   switch (static_cast<StreamFrameKind>(kind & 0xFF)) {
     case StreamFrameKind::kOpen:
-      return DecodeOpen(frame, &open);
+      return DecodeOpen(frame, &open, &windows);
     case StreamFrameKind::kData:
       return DecodeData(frame, /*to_opener=*/false, &data, &message);
     case StreamFrameKind::kCredit:
@@ -103,7 +105,7 @@ TEST(StreamFrameTest, FramesHaveTheirBytes) {
   EXPECT_EQ(Hex(Open("ab", true)),
             "0403020114131211"
             "2221"
-            "0581"
+            "05c0"
             "34333231"
             "0200000000000000"
             "6162000000000000");
@@ -159,17 +161,56 @@ TEST(StreamFrameTest, FramesHaveTheirBytes) {
 TEST(StreamFrameTest, AnOpenSaysHowUrgentItsStreamIs) {
   Bytes frame(kCallHeaderBytes);
   EncodeOpen({kId, 1, 0, /*waits=*/true, {}, Priority::kBackground}, frame.data());
-  EXPECT_EQ(CallFrameKindOf(frame), 0x3105);
+  EXPECT_EQ(CallFrameKindOf(frame), 0x7005);
   OpenHeader open;
-  ASSERT_TRUE(DecodeOpen(frame, &open));
+  std::array<Window, kMaxWindows> windows;
+  ASSERT_TRUE(DecodeOpen(frame, &open, &windows));
   EXPECT_EQ(open.priority, Priority::kBackground);
   EXPECT_TRUE(open.waits);
-  EXPECT_FALSE(DecodeOpen(With16(frame, 10, 0x2105), &open));
+  EXPECT_FALSE(DecodeOpen(With16(frame, 10, 0x6005), &open, &windows));
+}
+
+TEST(StreamFrameTest, AnOpenMayLendMemory) {
+  constexpr std::string_view kExtras = "extra";
+  for (const uint32_t count : {1u, kMaxWindows}) {
+    Bytes frame(OpenFrameBytes(count, kExtras.size()));
+    EncodeOpen({kId, 1, 2, false, AsBytes(kExtras), Priority::kControl, count}, frame.data());
+    for (uint32_t i = 0; i < count; ++i) {
+      EncodeWindow({{i + 1, i, 100}, kMayWrite},
+                   frame.data() + kCallHeaderBytes + i * kWindowBytes);
+    }
+    OpenHeader open;
+    std::array<Window, kMaxWindows> windows;
+    ASSERT_TRUE(DecodeOpen(frame, &open, &windows));
+    EXPECT_EQ(open.windows, count);
+    EXPECT_EQ(open.priority, Priority::kControl);
+    EXPECT_FALSE(open.waits);
+    EXPECT_EQ(AsStringView(open.extras), kExtras);
+    EXPECT_EQ(windows[count - 1].span.key, count);
+    EXPECT_EQ(windows[count - 1].rights, kMayWrite);
+    // One more window than its bytes, or than there can be.
+    const auto kind = static_cast<uint16_t>(CallFrameKindOf(frame) + 0x0100);
+    EXPECT_FALSE(DecodeOpen(With16(frame, 10, kind), &open, &windows));
+  }
+}
+
+TEST(StreamFrameTest, TheReleaseOfAStreamIsOneOfACallWithABit) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeStreamRelease(kId, frame.data());
+  EXPECT_EQ(Hex(frame),
+            "0403020114131211"
+            "0000"
+            "0401"
+            "00000000");
+  CallId id;
+  EXPECT_TRUE(DecodeNotice(frame, &id));
+  EXPECT_EQ(id, kId);
 }
 
 TEST(StreamFrameTest, WhatIsEncodedIsDecoded) {
   OpenHeader open;
-  ASSERT_TRUE(DecodeOpen(Open("extra", true), &open));
+  std::array<Window, kMaxWindows> windows;
+  ASSERT_TRUE(DecodeOpen(Open("extra", true), &open, &windows));
   EXPECT_EQ(open.id, kId);
   EXPECT_EQ(open.method, 0x2122);
   EXPECT_EQ(open.remaining_us, 0x31323334u);
@@ -229,7 +270,7 @@ TEST(StreamFrameTest, EveryFieldIsChecked) {
   constexpr size_t kB = 12;
   for (uint32_t kind = 0; kind <= 0xFFFF; ++kind) {
     // An open may wait, and have one of three priorities.
-    const bool is_open = (kind & 0xCEFF) == 5 && (kind & 0x3000) != 0x2000;
+    const bool is_open = (kind & 0x8FFF) == 5 && (kind & 0x3000) != 0x2000;
     EXPECT_EQ(Decodes(With16(Data(0, ""), kKind, static_cast<uint16_t>(kind))),
               is_open || kind == 6 || kind == 7)
         << kind;
