@@ -196,6 +196,9 @@ class Server {
 
   ServerStats stats();
 
+  // Where its handlers run, if they have no executor.
+  Engine& engine();
+
  private:
   Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
   static absl::StatusOr<std::unique_ptr<Server>> Make(std::unique_ptr<Engine> own_engine,

@@ -55,7 +55,7 @@ weft::Task<absl::Status> CountTogether(const guide::Notes::Stub& stub) {
   co_return absl::OkStatus();
 }
 
-weft::Task<absl::Status> Chat(const guide::Notes::Stub& stub) {
+weft::Task<absl::Status> Chat(weft::Engine& engine, const guide::Notes::Stub& stub) {
   auto chat = stub.Chat();
   guide::CountRequest request;
   guide::CountReply reply;
@@ -63,15 +63,16 @@ weft::Task<absl::Status> Chat(const guide::Notes::Stub& stub) {
     request.set_text(text);
     if (!co_await chat.CoWrite(request) || !co_await chat.CoRead(&reply)) break;
     std::cout << reply.words() << std::endl;
+    co_await weft::Sleep(engine, /*delay_us=*/1000);
   }
   chat.WritesDone();
   co_return co_await chat.CoFinish();
 }
 
-weft::Task<absl::Status> Both(const guide::Notes::Stub& stub) {
+weft::Task<absl::Status> Both(weft::Engine& engine, const guide::Notes::Stub& stub) {
   absl::Status status = co_await CountTogether(stub);
   if (!status.ok()) co_return status;
-  co_return co_await Chat(stub);
+  co_return co_await Chat(engine, stub);
 }
 
 absl::Status Run() {
@@ -84,7 +85,8 @@ absl::Status Run() {
   auto channel = weft::Channel::Open((*server)->address());
   if (!channel.ok()) return channel.status();
   guide::Notes::Stub stub(**channel);
-  return weft::Wait((*channel)->engine(), Both(stub));
+  weft::Engine& engine = (*channel)->engine();
+  return weft::Wait(engine, Both(engine, stub));
 }
 
 int main() {

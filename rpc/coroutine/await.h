@@ -4,6 +4,7 @@
 //   Wait(engine, task)     begins one, and drives the engine until it is over
 //   WhenAll(tasks)         awaits several at once
 //   Await<T>(start)        awaits what tells its end by a callback
+//   Sleep(engine, us)      awaits a time
 //   ResumeOn(executor)     moves the coroutine to an executor's threads
 //   ResumeOn(engine)       and back to the engine's
 //
@@ -14,6 +15,7 @@
 #include <atomic>
 #include <coroutine>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -22,6 +24,7 @@
 
 #include "core/function.h"
 #include "rpc/coroutine/task.h"
+#include "rpc/operation/alarm.h"
 
 namespace weft {
 
@@ -110,6 +113,25 @@ class AllAwaiter {
   std::vector<Task<T>>& tasks_;
   Resumption resumption_;
   std::atomic<size_t> left_;  // those that have not ended
+};
+
+class SleepAwaiter {
+ public:
+  SleepAwaiter(Engine& engine, uint64_t delay_us) : alarm_(engine), delay_us_(delay_us) {}
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> coroutine) {
+    resumption_.Set(coroutine);
+    alarm_.Set(delay_us_, [this] { resumption_(); });
+    return resumption_.Suspend();
+  }
+  void await_resume() const noexcept {}
+
+ private:
+  Alarm alarm_;
+  const uint64_t delay_us_;
+  Resumption resumption_;
 };
 
 class ExecutorAwaiter {
@@ -238,6 +260,12 @@ Task<std::vector<T>> WhenAll(std::vector<Task<T>> tasks) {
 template <class T, class StartOperation>
 internal::CallbackAwaiter<T, StartOperation> Await(StartOperation start) {
   return internal::CallbackAwaiter<T, StartOperation>(std::move(start));
+}
+
+// `co_await Sleep(engine, delay_us)`: goes on when the time has passed on the engine's clock, as an
+// Alarm tells it. A cancel of the call that a handler serves does not end it early.
+inline internal::SleepAwaiter Sleep(Engine& engine, uint64_t delay_us) {
+  return internal::SleepAwaiter(engine, delay_us);
 }
 
 // `co_await ResumeOn(executor)`: this coroutine goes on there, now and after each await, and so do

@@ -69,6 +69,8 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::AllocateExport(
     size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
   return ExportedMemory::Allocate(core_->engine(), bytes, options, memory);
 }
+Engine& Server::engine() { return core_->engine(); }
+
 ServerStats Server::stats() { return core_->ReadStats(); }
 
 }  // namespace weft
