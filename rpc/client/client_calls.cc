@@ -542,8 +542,8 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
   if (kind == kStreamReleaseKind) {
-    const char* const wrong = streams_->OnRelease(frame);
-    return wrong == nullptr ? void() : ProtocolError(wrong);
+    if (const char* wrong = streams_->OnRelease(frame)) ProtocolError(wrong);
+    return;
   }
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
   if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
