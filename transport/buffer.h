@@ -12,9 +12,10 @@
 //
 // Threads: made, sliced and destroyed on any; use slices as the functions that take them say.
 // Lifetime: no operation on it is outstanding when it is destroyed. Only what a call has lent may
-//   be pinned still (rpc/client/bulk_call.h), and only of a pool's buffer.
-//   A pool's: it may outlive its pool, that is its Channel or Server. bytes() stay good then;
-//   slices must not be used any more.
+//   be pinned still (rpc/client/bulk_call.h), or what an operation has that has ended by its
+//   deadline (rpc/memory/remote_memory.h), and only of a pool's buffer.
+//   A pool's: it, or what is pinned of it, may outlive its pool, that is its Channel or Server.
+//   bytes() stay good then; slices must not be used any more.
 //   The application's: the bytes, and the engine, outlive it. The destructor closes the
 //   registrations on the engine; as any blocking call, it waits for that (kExternal: on the owner's
 //   thread, or while that one polls).

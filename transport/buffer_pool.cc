@@ -54,7 +54,8 @@ bool SharesSlab(size_t cell_bytes) { return cell_bytes <= BufferPool::kSlabBytes
 
 }  // namespace
 
-// One mapping, cut into cells of one size. All but Pin() and Unpin() under the core's mutex.
+// One mapping, cut into cells of one size. All but Pin() and Unpin() under the core's mutex; these
+// and Close() on the engine's thread.
 class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
  public:
   explicit BufferSlab(MappedMemory mapping)
@@ -89,6 +90,13 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
     --in_use_;
   }
 
+  // Closes its registrations, for good. Operations that are late have pinned their memory, and the
+  // provider has its registration: then they are closed with the last pin.
+  void Close() {
+    closed_ = true;
+    if (pins_ == 0) memory_.DropRegions();
+  }
+
   bool full() const { return in_use_ == count_; }
   bool idle() const { return in_use_ == 0; }
   size_t cell_bytes() const { return cell_bytes_; }
@@ -111,6 +119,9 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
   size_t in_use_ = 0;
   BufferCell* first_idle_ = nullptr;
   std::unique_ptr<BufferCell[]> cells_;
+  // Engine thread only.
+  uint32_t pins_ = 0;
+  bool closed_ = false;
 };
 
 class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
@@ -175,8 +186,15 @@ void BufferPoolCore::Release(BufferCell* cell) {
   core->GiveBack(cell);
 }
 
-void BufferSlab::Pin(size_t offset) { BufferPoolCore::Reference(At(offset)); }
-void BufferSlab::Unpin(size_t offset) { BufferPoolCore::Release(At(offset)); }
+void BufferSlab::Pin(size_t offset) {
+  ++pins_;
+  BufferPoolCore::Reference(At(offset));
+}
+
+void BufferSlab::Unpin(size_t offset) {
+  if (--pins_ == 0 && closed_) memory_.DropRegions();
+  BufferPoolCore::Release(At(offset));  // this may be gone now
+}
 
 // --- slabs --------------------------------------------------------------------------------------
 
@@ -279,9 +297,9 @@ void BufferPoolCore::Trim(size_t bytes) {
 void BufferPoolCore::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (SlabList& list : open_) {
-    for (BufferSlab& slab : list) slab.memory().DropRegions();
+    for (BufferSlab& slab : list) slab.Close();
   }
-  for (BufferSlab& slab : full_) slab.memory().DropRegions();
+  for (BufferSlab& slab : full_) slab.Close();
 }
 
 // --- BufferPool ---------------------------------------------------------------------------------

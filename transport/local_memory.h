@@ -8,7 +8,7 @@
 // Access is kLocalOnly. Peers get leases (exports.h), or regions of their own that last for one
 // call.
 //
-// Threads: Pin() and Unpin() any; the rest, and the destructor, on the engine's thread.
+// Threads: the engine's, but for the constructor and bytes().
 // Lifetime: the memory outlives it; it is destroyed, or DropRegions() is called, before the
 //   Transport, when no operation on it is outstanding.
 #pragma once

@@ -174,6 +174,22 @@ TEST_F(RemoteDeadlineTest, ABufferThatIsLateIsNotHandedOutAgain) {
   EXPECT_TRUE(again);
 }
 
+// Buffers are good for all channels of an engine. With the pool of another channel its
+// registrations were closed, though a late operation of this one had not ended, and its provider
+// had one of them.
+TEST_F(RemoteDeadlineTest, ThePoolOfABufferThatIsLateMayBeGone) {
+  Open();
+  auto other = *Channel::Open(client(), "sim:server", {});
+  auto buffer = *other->AllocateBuffer(kBytes);
+  DelayBy(kNsPerSec / 2);
+  const absl::Status read = memory_->Read(0, buffer->slice(0, 64));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(read)) << read;
+  buffer.reset();
+  other.reset();
+  EXPECT_FALSE(memory_->WaitReclaimed(1000));
+  EXPECT_TRUE(memory_->WaitReclaimed(10'000'000));
+}
+
 TEST_F(RemoteDeadlineTest, OneThatStaysLateEndsItsConnection) {
   Open();
   DelayBy(10 * kNsPerSec);

@@ -49,6 +49,7 @@ class SimLinkDomain::SimRegion final : public Region {
     ++domain_->stats_.registrations_open;
   }
   ~SimRegion() override {
+    WEFT_CHECK(!domain_->IsInUse(*this));
     domain_->registrations_.erase(remote().key);
     --domain_->stats_.registrations_open;
   }
@@ -56,6 +57,16 @@ class SimLinkDomain::SimRegion final : public Region {
  private:
   SimLinkDomain* const domain_;
 };
+
+bool SimLinkDomain::IsInUse(const Region& region) const {
+  return fabric_->alive(node_) &&
+         std::any_of(links_.begin(), links_.end(), [&region](const auto& link) {
+           const auto& pending = link.second->pending_;
+           return std::any_of(pending.begin(), pending.end(), [&region](const auto& operation) {
+             return operation.second.region == &region;
+           });
+         });
+}
 
 SimLinkDomain::SimLinkDomain(SimFabric* fabric, SimFabric::NodeId node, BatchSink* sink)
     : fabric_(fabric), node_(node), sink_(sink) {
@@ -336,7 +347,8 @@ bool SimLink::MoveAtOnce(TransferKind kind, absl::Span<const Transfer> transfers
 void SimLink::Read(const Transfer& transfer, Operation* op) {
   const RemoteSpan& remote = transfer.remote;
   const uint64_t id = next_op_++;
-  pending_[id] = {op, transfer.local->memory().subspan(transfer.local_offset, remote.length)};
+  pending_[id] = {op, transfer.local->memory().subspan(transfer.local_offset, remote.length),
+                  transfer.local};
   fabric_->Transmit(domain_->node_, peer_node_, kRequestBytes, "read", remote.length,
                     [fabric = fabric_, peer_link = peer_link_, id, remote] {
                       SimLink* const peer = fabric->FindLink(peer_link);
@@ -349,7 +361,7 @@ void SimLink::Write(const Transfer& transfer, Operation* op) {
   const uint64_t id = next_op_++;
   const MutableByteSpan from =
       transfer.local->memory().subspan(transfer.local_offset, remote.length);
-  pending_[id] = {op, from};
+  pending_[id] = {op, from, transfer.local};
   std::vector<std::byte> data(from.begin(), from.end());
   const uint64_t digest = SimFabric::Digest(data);
   fabric_->Transmit(

@@ -63,6 +63,8 @@ class SimLinkDomain final : public LinkDomain {
   // The remote memory that a peer means; empty: not allowed.
   MutableByteSpan Resolve(const RemoteSpan& remote, bool write);
   void TellRoom();
+  // It is the local end of an operation that has not ended, on a machine that is not dead.
+  bool IsInUse(const Region& region) const;
 
   SimFabric* const fabric_;
   const SimFabric::NodeId node_;
@@ -98,6 +100,7 @@ class SimLink final : public Link {
   struct Pending {
     Operation* op;
     MutableByteSpan local;
+    const Region* region;  // of `local`
   };
 
   void Dial(SimFabric::NodeId node, uint64_t nonce);
