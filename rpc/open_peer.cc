@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& pee
                                                           const std::string& address,
                                                           const ChannelOptions& options) {
   WEFT_ASSIGN_OR_RETURN(PeerSession* const session, core_->ReservePeer(peer_id, address));
-  absl::StatusOr<std::unique_ptr<Channel>> channel = Channel::Open(*session, options);
+  absl::StatusOr<std::unique_ptr<Channel>> channel = internal::OpenOn(*session, options);
   if (!channel.ok()) core_->UnreservePeer(*session);
   return channel;
 }

@@ -39,8 +39,7 @@
 //                       its own: weft/bulk.h.)
 //   DATA_LOSS           the reply cannot be decoded.
 //   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; a call started
-//                       while the channel is destroyed; or a server that speaks another version of
-//                       the protocol.
+//                       while the channel is destroyed; or a server of another protocol version.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
 //   ABORTED             RetryOptions::exactly_once: what became of an earlier attempt is not known.
@@ -82,14 +81,15 @@ class ChannelWatch;
 class Engine;
 class EngineCore;
 class PeerSession;
+struct ChannelOptions;
 struct LayoutCall;
-struct ServiceDescriptor;
 enum class ChannelState : uint8_t;
 
 namespace internal {
 
-// The engine's side, for Weft itself.
+// For Weft itself: the engine's side, and a channel to a peer, whose session outlives it.
 ClientConnection& ConnectionOf(Channel& channel);
+absl::StatusOr<std::unique_ptr<Channel>> OpenOn(PeerSession&, const ChannelOptions&);
 
 }  // namespace internal
 
@@ -183,9 +183,6 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // FAILED_PRECONDITION.
   static absl::StatusOr<std::unique_ptr<Channel>> Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options = {});
-  // To a peer (Server::OpenPeer()), on the engine of `session`, which outlives it.
-  static absl::StatusOr<std::unique_ptr<Channel>> Open(PeerSession& session,
-                                                       const ChannelOptions& options);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -253,6 +250,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
 
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
+  friend absl::StatusOr<std::unique_ptr<Channel>> internal::OpenOn(PeerSession&,
+                                                                   const ChannelOptions&);
 
   Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
           const ChannelOptions& options, PeerSession* session);

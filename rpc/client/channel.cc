@@ -168,14 +168,14 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std
   return Make(nullptr, CoreOf(engine), address, options, /*session=*/nullptr);
 }
 
-absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(PeerSession& session,
-                                                       const ChannelOptions& options) {
+absl::StatusOr<std::unique_ptr<Channel>> internal::OpenOn(PeerSession& session,
+                                                          const ChannelOptions& options) {
   // For errors and logs; the session knows where to dial.
   const std::string at = session.address().empty() ? "" : StrCat(" (", session.address(), ")");
   ChannelOptions without_waiting = options;
   without_waiting.connect_at_once = false;
-  return Make(nullptr, session.engine(), StrCat("peer ", session.id(), at), without_waiting,
-              &session);
+  return Channel::Make(nullptr, session.engine(), StrCat("peer ", session.id(), at),
+                       without_waiting, &session);
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
