@@ -569,6 +569,41 @@ TEST_F(PeerTest, AShutdownLetsTheCallsOfBothSidesEnd) {
   EXPECT_TRUE(BothReady(a, successor));
 }
 
+// They were not counted as calls are: where nothing else was under way, the connection was closed
+// under them at once.
+TEST_F(PeerTest, AShutdownLetsOperationsOnThePeersMemoryEnd) {
+  for (const bool both : {false, true}) {
+    SCOPED_TRACE(both ? "both have channels" : "who shuts down has");
+    PeerMachine& a = Start(both ? "a1" : "a0");
+    PeerMachine& b = Start(both ? "b1" : "b0");
+    b.Open(a.id());
+    if (both) a.Open(b.id());
+    ASSERT_TRUE(RunUntil([&] { return b.IsReady(a.id()); }));
+    std::vector<std::byte> bytes(64, std::byte{42});
+    const auto exported = *a.server().Export(bytes, {});
+    Channel& channel = b.to(a.id());
+    const auto memory = *RemoteMemory::Open(channel, exported->handle());
+    const auto buffer = *channel.AllocateBuffer(64);
+    for (const auto& [from, to] : {std::pair(a.node(), b.node()), std::pair(b.node(), a.node())}) {
+      network_.SetWire(from, to, {.delay_ns = 50 * kNsPerMs});
+    }
+    std::optional<absl::Status> early;
+    std::optional<absl::Status> late;
+    memory->Read(0, buffer->slice(0, 32), [&](absl::Status status) {
+      early = std::move(status);
+      // When all calls have ended, and the peer has left.
+      memory->Read(32, buffer->slice(32, 32), [&](absl::Status last) { late = std::move(last); });
+    });
+    const uint64_t begin_ns = network_.clock().NowNs();
+    b.server().Shutdown(10'000'000);
+    EXPECT_LT(network_.clock().NowNs() - begin_ns, kNsPerSec) << "it has waited for more than them";
+    ASSERT_TRUE(early && late);
+    EXPECT_TRUE(early->ok()) << *early;
+    EXPECT_TRUE(late->ok()) << *late;
+    EXPECT_EQ(std::memcmp(buffer->bytes().data(), bytes.data(), 64), 0);
+  }
+}
+
 TEST_F(PeerTest, AShutdownWithoutGraceEndsTheCallsOfBothSides) {
   PeerMachine& a = Start("a");
   PeerMachine& b = Start("b");

@@ -245,11 +245,13 @@ void ClientConnection::OnGoaway(bool has_none) {
   EndIfLeft();
 }
 
+bool ClientConnection::SomeWatcherIsBusy() {
+  return std::any_of(watchers_.begin(), watchers_.end(),
+                     [](const ConnectionWatcher& watcher) { return watcher.IsBusy(); });
+}
+
 void ClientConnection::EndIfLeft() {
-  if (state_ != State::kLeaving || !calls_.none_under_way()) return;
-  for (const ConnectionWatcher& watcher : watchers_) {
-    if (watcher.IsBusy()) return;
-  }
+  if (state_ != State::kLeaving || !calls_.none_under_way() || SomeWatcherIsBusy()) return;
   if (session_ != nullptr) return session_->EndCalls();
   EndConnection(absl::UnavailableError("the server was about to shut down"),
                 "the client has left, as it was asked to");

@@ -112,7 +112,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ConnectionHandler* calling_half() override { return calls_.handler(); }
   std::string EncodeHello() const override;
   void TakeConnection(Connection& connection) override;
-  bool has_calls() const override { return is_open() && !calls_.none_awaited(); }
+  bool has_calls() override { return is_open() && (!calls_.none_awaited() || SomeWatcherIsBusy()); }
 
   // ClientCalls::Host.
   void OnOpen(Connection& connection) override;
@@ -128,6 +128,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   // Calls can be sent, or were sent.
   bool is_open() const { return state_ == State::kOpen || state_ == State::kLeaving; }
+  bool SomeWatcherIsBusy();
   bool SomeoneWaits() const {
     return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_;
   }

@@ -54,8 +54,8 @@ class PeerSession {
     virtual void WantConnection() = 0;
     // The peer has dialed: this is the connection from now on. An attempt of its own was given up.
     virtual void TakeConnection(Connection& connection) = 0;
-    // Calls or streams have no end yet.
-    virtual bool has_calls() const = 0;
+    // Calls, streams or operations on the peer's memory have no end yet.
+    virtual bool has_calls() = 0;
 
    protected:
     ~Caller() = default;

@@ -69,7 +69,7 @@ class PeerSessions {
   uint32_t connections() const { return connections_; }
   // Sessions whose connection is open.
   uint32_t open() const;
-  // Calls of this server to peers have no end yet.
+  // Calls of this server to peers, or operations on their memory, have no end yet.
   bool has_calls() const;
   bool has_channels() const;
 
