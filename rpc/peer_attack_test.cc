@@ -130,21 +130,68 @@ TEST_F(PeerAttackTest, AGraceForEverIsNotNoneAtAll) {
   EXPECT_TRUE(held.status->ok()) << *held.status;
 }
 
-// A connection whose hello was refused had closed the good one before.
+// A connection whose hello was refused had closed the good one before. So had one whose hello did
+// not tell what its sender serves, which is refused by the half that calls.
 TEST_F(PeerAttackTest, WhoIsRefusedTakesNobodysPlace) {
   PeerMachine& server = Start("server");
   PeerMachine raw(network_, "raw", "good");
   server.OpenAt("raw", "");
   raw.Open("server");
   ASSERT_TRUE(BothReady(server, raw));
+  using Change = void (*)(rpc::ClientHello&);
+  const struct {
+    Change change;
+    const char* why;
+  } cases[] = {
+      {[](rpc::ClientHello& hello) { hello.set_protocol(99); }, "speaks version 99"},
+      {[](rpc::ClientHello& hello) { hello.set_max_outstanding_calls(0); }, "it wants no calls"},
+      {[](rpc::ClientHello& hello) { hello.mutable_peer()->clear_server(); },
+       "does not tell what it serves"},
+      {[](rpc::ClientHello& hello) { hello.mutable_peer()->mutable_server()->set_protocol(98); },
+       "speaks version 98"},
+      {[](rpc::ClientHello& hello) {
+         hello.mutable_peer()->mutable_server()->set_max_outstanding_calls(0);
+       },
+       "what the dialing server tells of its services makes no sense"},
+      {[](rpc::ClientHello& hello) {
+         for (int i = 0; i < 65'535; ++i) {
+           hello.mutable_peer()->mutable_server()->mutable_services(0)->add_methods("");
+         }
+       },
+       "what the dialing server tells of its services makes no sense"},
+  };
+  for (const auto& test : cases) {
+    rpc::ClientHello hello = PeerDialingHello("raw", 5);
+    test.change(hello);
+    RawPeer stranger;
+    stranger.DialWith(CoreOf(network_.Node("stranger")).transport(), hello);
+    ASSERT_TRUE(RunUntil([&] { return !stranger.why.ok(); }));
+    EXPECT_NE(stranger.why.message().find(test.why), absl::string_view::npos) << stranger.why;
+    RunFor(kNsPerSec);
+    ASSERT_TRUE(BothReady(server, raw));
+    EXPECT_EQ(raw.to("server").stats().connects, 1u) << stranger.why;
+    EXPECT_EQ(server.to("raw").stats().connects, 1u) << stranger.why;
+  }
+}
+
+// Nor does it end the attempt of this side to dial: that one's peer may be the good one.
+TEST_F(PeerAttackTest, WhoIsRefusedEndsNoAttempt) {
+  PeerMachine& server = Start("server");
+  PeerMachine raw(network_, "raw", "good");
+  raw.Listen();
+  // Of the greater id, it would give way to a connection that comes.
+  network_.SetWire(server.node(), raw.node(), {.delay_ns = 50 * kNsPerMs});
+  network_.SetWire(raw.node(), server.node(), {.delay_ns = 50 * kNsPerMs});
+  server.Open("raw");
   rpc::ClientHello hello = PeerDialingHello("raw", 5);
-  hello.set_protocol(99);
+  hello.mutable_peer()->clear_server();
   RawPeer stranger;
   stranger.DialWith(CoreOf(network_.Node("stranger")).transport(), hello);
   ASSERT_TRUE(RunUntil([&] { return !stranger.why.ok(); }));
-  RunFor(kNsPerSec);
-  ASSERT_TRUE(BothReady(server, raw));
-  EXPECT_EQ(raw.to("server").stats().connects, 1u) << stranger.why;
+  ASSERT_TRUE(RunUntil([&] { return server.IsReady("raw"); }));
+  const ChannelStats stats = server.to("raw").stats();
+  EXPECT_EQ(stats.connects, 1u);
+  EXPECT_EQ(stats.connect_failures, 0u) << stranger.why;
 }
 
 // Who waited for memory of one late operation waited until there was none late at all.

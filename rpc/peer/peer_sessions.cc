@@ -5,9 +5,38 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/wire/frame.h"
 #include "rpc/wire/peer_frame.h"
 
 namespace weft {
+
+namespace {
+
+// A channel to the peer refuses the same, but when the connection is open: by then it has taken the
+// place of another one.
+absl::Status CheckServing(const rpc::PeerHello& hello) {
+  if (!hello.has_server()) {
+    return absl::InvalidArgumentError("the dialing server does not tell what it serves");
+  }
+  if (hello.server().protocol() != kRpcProtocolVersion) {
+    return absl::FailedPreconditionError(
+        StrCat("the dialing server speaks version ", hello.server().protocol(),
+               " of the call protocol, this server version ", kRpcProtocolVersion));
+  }
+  // As many as 16 bits can number, but for one number that stands for none.
+  constexpr int kMostMethods = 65534;
+  int methods = hello.server().forms_size();
+  for (const rpc::ServiceTable& service : hello.server().services()) {
+    methods += service.methods_size();
+  }
+  if (hello.server().max_outstanding_calls() == 0 || methods > kMostMethods) {
+    return absl::InvalidArgumentError(
+        "what the dialing server tells of its services makes no sense");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 PeerSessions::~PeerSessions() {
   WEFT_CHECK(!has_channels());  // channels to peers go before their server
@@ -55,6 +84,7 @@ absl::StatusOr<ConnectionHandler*> PeerSessions::OnIncoming(Connection& connecti
             ? "the dialing server tells no incarnation"
             : StrCat("the id ", own_id_, " is this server's own: two servers need two ids"));
   }
+  WEFT_RETURN_IF_ERROR(CheckServing(hello));
   return SessionOf(hello.id()).OnIncoming(connection, hello.incarnation());
 }
 

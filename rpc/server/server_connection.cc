@@ -19,7 +19,6 @@
 #include "rpc/server/task_handlers.h"
 #include "rpc/wire/beside.h"
 #include "rpc/wire/extras.h"
-#include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 
 namespace weft {
@@ -66,11 +65,7 @@ void ServerConnection::RegisterForPrefetch(PrefetchList& prefetch) const {
   prefetch.Register(begin, static_cast<size_t>(end - begin));
 }
 
-absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
-  rpc::ClientHello hello;
-  if (!hello.ParseFromArray(client_hello.data(), static_cast<int>(client_hello.size()))) {
-    return absl::FailedPreconditionError("the client's hello cannot be decoded");
-  }
+absl::Status ServerConnection::CheckHello(const rpc::ClientHello& hello) {
   if (hello.protocol() != kRpcProtocolVersion) {
     return absl::FailedPreconditionError(StrCat("the client speaks version ", hello.protocol(),
                                                 " of the call protocol, this server version ",
@@ -79,6 +74,15 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   if (hello.max_outstanding_calls() == 0) {
     return absl::FailedPreconditionError("the client's hello makes no sense: it wants no calls");
   }
+  return absl::OkStatus();
+}
+
+absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
+  rpc::ClientHello hello;
+  if (!hello.ParseFromArray(client_hello.data(), static_cast<int>(client_hello.size()))) {
+    return absl::FailedPreconditionError("the client's hello cannot be decoded");
+  }
+  WEFT_RETURN_IF_ERROR(CheckHello(hello));
   const uint32_t slots =
       std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls) +
       std::min(hello.control_calls(), kControlCalls);

@@ -40,6 +40,7 @@
 #include "rpc/server/server_streams.h"
 #include "rpc/wire/completion_id.h"
 #include "rpc/wire/frame.h"
+#include "rpc/wire/hello.pb.h"
 #include "rpc/wire/service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -62,6 +63,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t tenant() const { return tenant_; }
   const std::string& peer_id() const { return peer_id_; }
 
+  // What is wrong with a hello that could be decoded.
+  static absl::Status CheckHello(const rpc::ClientHello& hello);
   // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
   void Begin(Connection& connection, std::string_view client_hello);
   // The peer waits for no call any more, and makes no other: what runs is cancelled.

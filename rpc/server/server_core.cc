@@ -160,6 +160,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
   if (draining_) return absl::UnavailableError("the server is shutting down");
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
+    WEFT_RETURN_IF_ERROR(ServerConnection::CheckHello(hello));
     return peers_.OnIncoming(connection, hello.peer());
   }
   return MakeServing(connection, /*peer_id=*/{});
