@@ -18,6 +18,8 @@
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_frames.h"
 #include "rpc/wire/peer_frame.h"
+#include "rpc/wire/region_handle_proto.h"
+#include "transport/lease.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -192,6 +194,45 @@ TEST_F(PeerAttackTest, WhoIsRefusedEndsNoAttempt) {
   const ChannelStats stats = server.to("raw").stats();
   EXPECT_EQ(stats.connects, 1u);
   EXPECT_EQ(stats.connect_failures, 0u) << stranger.why;
+}
+
+class RememberingLease final : public Lease {
+ public:
+  bool granted = false;
+  absl::Status why;  // of its end
+
+ private:
+  void OnGranted() override { granted = true; }
+  void OnEnded(const absl::Status& status) override { why = status; }
+};
+
+// A peer that was dialed may ask for memory before it begins to call, or without ever calling: also
+// then it is the tenant that it is, and not the default one.
+TEST_F(PeerAttackTest, APeerThatWasDialedIsOfItsTenantFromTheStart) {
+  constexpr uint32_t kTenant = 7;
+  PeerMachine& server = Start("server", {.tenant_of = [](const PathInfo&) { return kTenant; }});
+  std::vector<std::byte> bytes(64);
+  const auto exported = *server.server().Export(bytes, {});
+  const RegionHandle of_default = *FromProto(exported->handle());
+  const RegionHandle of_peer = *FromProto(*exported->Derive({.length = 64, .tenant = kTenant}));
+  ListenOptions listen;
+  listen.hello = PeerServingHello("raw").SerializeAsString();
+  RawAcceptor raw;
+  const auto listener = *CoreOf(network_.Node("raw")).transport().Listen("sim:raw", listen, &raw);
+  server.Open("raw");
+  ASSERT_TRUE(RunUntil([&] { return raw.peer.connection != nullptr; }));
+  RememberingLease granted;
+  RememberingLease refused;
+  for (const auto& [handle, lease] : {std::pair(&of_peer, &granted), {&of_default, &refused}}) {
+    ASSERT_TRUE(
+        raw.peer.connection->memory().Resolve(*handle, /*layout=*/0, kNsPerSec, lease).ok());
+  }
+  ASSERT_TRUE(RunUntil([&] { return granted.granted && !refused.why.ok(); }));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused.why)) << refused.why;
+  EXPECT_FALSE(refused.granted);
+  EXPECT_EQ(server.server().stats().connections, 0u) << "it has begun";
+  raw.peer.connection->Close("done");
+  ASSERT_TRUE(RunUntil([&] { return raw.peer.connection == nullptr; }));
 }
 
 // Who waited for memory of one late operation waited until there was none late at all.

@@ -81,8 +81,9 @@ struct ServerOptions {
   CompletionStore* completion_store = nullptr;
   uint32_t max_connections = 1024;  // ListenOptions::max_connections
   LinkOptions link = {};            // paths and resources of each connection
-  // Whose handles a client may use (transport/region_handle.h): called on the engine for each
-  // connection, before its first request. Null: all clients are kDefaultTenant.
+  // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
+  // called on the engine for each connection, before its first request. Null: all are
+  // kDefaultTenant.
   std::function<uint32_t(const PathInfo&)> tenant_of = {};
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection, and as
