@@ -1,5 +1,5 @@
-// Peers that dial, accept and send as no peer does: each loses its own connection, and nothing else
-// happens.
+// Peers that dial, accept and send as no peer does: each loses its own connection, with words that
+// say why, and nothing else happens.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -23,11 +23,13 @@ Bytes Begin(const std::string& hello = PeerCallingHello().SerializeAsString()) {
   return frame;
 }
 
-Bytes EndOfCalls() {
+Bytes OfPeer(PeerFrameKind kind) {
   Bytes frame(kCallHeaderBytes);
-  EncodePeerFrame(PeerFrameKind::kEnd, frame.data());
+  EncodePeerFrame(kind, frame.data());
   return frame;
 }
+Bytes EndOfCalls() { return OfPeer(PeerFrameKind::kEnd); }
+Bytes Ended() { return OfPeer(PeerFrameKind::kEnded); }
 
 Bytes Goaway() {
   Bytes frame(kCallHeaderBytes);
@@ -65,8 +67,8 @@ class HostilePeerSessionTest : public PeerTest {
     server_.Open("raw");
     ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));
   }
-  // Each frame arrives; the last one ends the connection.
-  void ExpectEnd(RawPeer& peer, const std::vector<Bytes>& frames) {
+  // Each frame arrives; the last one ends the connection, for the reason `why`.
+  void ExpectEnd(RawPeer& peer, const std::string& why, const std::vector<Bytes>& frames) {
     peer.why = absl::OkStatus();
     for (const Bytes& frame : frames) {
       ASSERT_TRUE(peer.why.ok()) << "earlier than the malformed frame";
@@ -74,7 +76,7 @@ class HostilePeerSessionTest : public PeerTest {
       network_.Settle();
     }
     ASSERT_TRUE(RunUntil([&] { return !peer.why.ok(); }));
-    EXPECT_NE(peer.why.message().find("the peer closed: "), absl::string_view::npos) << peer.why;
+    EXPECT_EQ(peer.why, absl::UnavailableError("the peer closed: " + why));
     EXPECT_TRUE(Echo(server_, "other").ok());
     EXPECT_EQ(server_.to("other").stats().connects, 1u);
   }
@@ -117,16 +119,40 @@ TEST_F(HostilePeerSessionTest, HellosThatMakeNoSenseAreRefused) {
   struct Case {
     const char* what;
     Change change;
+    absl::StatusCode code;
+    const char* why;
   };
+  constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr absl::StatusCode kFailed = absl::StatusCode::kFailedPrecondition;
   const Case cases[] = {
-      {"no id", [](rpc::PeerHello& hello) { hello.clear_id(); }},
-      {"an id with a blank", [](rpc::PeerHello& hello) { hello.set_id("r w"); }},
-      {"an id with a control character", [](rpc::PeerHello& hello) { hello.set_id("r\x1b"); }},
-      {"a long id", [](rpc::PeerHello& hello) { hello.set_id(std::string(129, 'r')); }},
-      {"the server's id", [](rpc::PeerHello& hello) { hello.set_id("server"); }},
-      {"another one's wanted", [](rpc::PeerHello& hello) { hello.set_wanted("x"); }},
-      {"nobody wanted", [](rpc::PeerHello& hello) { hello.clear_wanted(); }},
-      {"no incarnation", [](rpc::PeerHello& hello) { hello.clear_incarnation(); }},
+      {"no id", [](rpc::PeerHello& hello) { hello.clear_id(); }, kInvalid,
+       "the dialing server's id has 0 bytes, or some that are not allowed; 1 to 128 printable "
+       "ASCII characters without blanks are"},
+      {"an id with a blank", [](rpc::PeerHello& hello) { hello.set_id("r w"); }, kInvalid,
+       "the dialing server's id has 3 bytes, or some that are not allowed; 1 to 128 printable "
+       "ASCII characters without blanks are"},
+      {"an id with a control character", [](rpc::PeerHello& hello) { hello.set_id("r\x1b"); },
+       kInvalid,
+       "the dialing server's id has 2 bytes, or some that are not allowed; 1 to 128 printable "
+       "ASCII characters without blanks are"},
+      {"a long id", [](rpc::PeerHello& hello) { hello.set_id(std::string(129, 'r')); }, kInvalid,
+       "the dialing server's id has 129 bytes, or some that are not allowed; 1 to 128 printable "
+       "ASCII characters without blanks are"},
+      {"the server's id", [](rpc::PeerHello& hello) { hello.set_id("server"); }, kInvalid,
+       "the id server is this server's own: two servers need two ids"},
+      {"another one's wanted", [](rpc::PeerHello& hello) { hello.set_wanted("x"); }, kFailed,
+       "this server has another id than the one that was wanted: is the address right?"},
+      {"nobody wanted", [](rpc::PeerHello& hello) { hello.clear_wanted(); }, kFailed,
+       "this server has another id than the one that was wanted: is the address right?"},
+      {"no incarnation", [](rpc::PeerHello& hello) { hello.clear_incarnation(); }, kInvalid,
+       "the dialing server tells no incarnation"},
+      {"nothing served", [](rpc::PeerHello& hello) { hello.clear_server(); }, kInvalid,
+       "the dialing server does not tell what it serves"},
+      {"another protocol", [](rpc::PeerHello& hello) { hello.mutable_server()->set_protocol(9); },
+       kFailed, "the dialing server speaks version 9 of the call protocol, this server version 1"},
+      {"no calls",
+       [](rpc::PeerHello& hello) { hello.mutable_server()->set_max_outstanding_calls(0); },
+       kInvalid, "what the dialing server tells of its services makes no sense"},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.what);
@@ -134,60 +160,88 @@ TEST_F(HostilePeerSessionTest, HellosThatMakeNoSenseAreRefused) {
     test.change(*hello.mutable_peer());
     Dial(hello);
     EXPECT_EQ(peer_.connection, nullptr);
-    EXPECT_FALSE(peer_.why.ok());
+    EXPECT_EQ(peer_.why, absl::Status(test.code, test.why));
     EXPECT_EQ(server_.server().stats().peers, 1u);
   }
-}
-
-TEST_F(HostilePeerSessionTest, AServedSideThatServesNothingLosesTheConnection) {
-  server_.OpenAt("raw", "");
-  rpc::ClientHello hello = PeerDialingHello("raw", 77);
-  hello.mutable_peer()->clear_server();
-  Dial(hello);
-  ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
-  EXPECT_FALSE(Echo(server_, "raw").ok());
-  EXPECT_TRUE(Echo(server_, "other").ok());
 }
 
 // Of a peer that has dialed a server without a channel to it.
 TEST_F(HostilePeerSessionTest, FramesOfACallerToASideThatDoesNotCall) {
   const struct {
     const char* what;
+    const char* why;
     std::vector<Bytes> frames;
   } cases[] = {
-      {"a reply", {Reply(kId, 0, 0, "")}},
-      {"a release", {Notice(CallFrameKind::kReleased, kId)}},
-      {"a goaway", {Goaway()}},
-      {"an end of a stream", {End(kId, 0, 0)}},
-      {"a message to who has not opened", {Open(kId, kTalk), ToOpener(Message(kId, 0))}},
-      {"credit to who has not opened", {Open(kId, kTalk), ToOpener(Credit(kId, 1, 1))}},
-      {"a begin of who has dialed", {Begin()}},
-      {"a kind that is none", {WithByte(Cancel(kId), 10, 15)}},
-      {"nothing", {Bytes()}},
-      {"a short frame", {Truncated(Cancel(kId), 15)}},
-      {"an end with an id", {WithByte(EndOfCalls(), 0, 1)}},
-      {"an end with a number", {WithByte(EndOfCalls(), 12, 1)}},
-      {"an end with a bit", {WithByte(EndOfCalls(), 11, 1)}},
-      {"a generation twice", {Request(kId, 0), Request(kId, 0)}},
+      {"a reply", "malformed frame: a reply to a side that does not call", {Reply(kId, 0, 0, "")}},
+      {"a release",
+       "malformed frame: a reply to a side that does not call",
+       {Notice(CallFrameKind::kReleased, kId)}},
+      {"a goaway", "malformed frame: a reply to a side that does not call", {Goaway()}},
+      {"an end of a stream",
+       "malformed frame: a reply to a side that does not call",
+       {End(kId, 0, 0)}},
+      {"a message to who has not opened",
+       "malformed frame: a reply to a side that does not call",
+       {Open(kId, kTalk), ToOpener(Message(kId, 0))}},
+      {"credit to who has not opened",
+       "malformed frame: a reply to a side that does not call",
+       {Open(kId, kTalk), ToOpener(Credit(kId, 1, 1))}},
+      {"a begin of who has dialed",
+       "malformed frame: a begin of calls that have not ended",
+       {Begin()}},
+      {"a kind that is none",
+       "malformed frame: of no kind that peers send",
+       {WithByte(Cancel(kId), 10, 16)}},
+      {"nothing", "malformed frame: of no kind that peers send", {Bytes()}},
+      {"a short frame",
+       "malformed frame: of no kind that peers send",
+       {Truncated(Cancel(kId), 15)}},
+      {"an end with an id",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(EndOfCalls(), 0, 1)}},
+      {"an end with a number",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(EndOfCalls(), 12, 1)}},
+      {"an end with a bit",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(EndOfCalls(), 11, 1)}},
+      {"an answer to no end", "malformed frame: an answer to no end", {Ended()}},
+      {"an answer with an id",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(Ended(), 4, 1)}},
+      {"a generation twice",
+       "malformed frame: a call slot's generation that is not new",
+       {Request(kId, 0), Request(kId, 0)}},
   };
   for (const auto& test : cases) {
     SCOPED_TRACE(test.what);
     Dial();
-    ExpectEnd(peer_, test.frames);
+    ExpectEnd(peer_, test.why, test.frames);
     if (HasFatalFailure()) return;
   }
 }
 
-// Large requests may be overtaken by an end.
+// An end overtakes nothing: what comes behind it is of nobody who calls.
 TEST_F(HostilePeerSessionTest, NothingRunsBehindAnEnd) {
   server_.OpenAt("raw", "");
-  for (const Bytes& last : {Begin(), EndOfCalls()}) {
-    SCOPED_TRACE(testing::Message() << "kind " << CallFrameKindOf(last));
+  const std::string body = MakeData(1, 1).SerializeAsString();
+  const std::string no_call = "malformed frame: a call of a side that does not call";
+  const struct {
+    std::string why;
+    Bytes frame;
+  } cases[] = {
+      {no_call, Request({1, 1}, 0, body)},
+      {no_call, Cancel(kId)},
+      {no_call, Open(kId, kTalk)},
+      {no_call, Message(kId, 0)},
+      {no_call, Credit(kId, 1, 1)},
+      {"malformed frame: an end of calls that have not begun", EndOfCalls()},
+  };
+  for (const auto& test : cases) {
+    SCOPED_TRACE(testing::Message() << "kind " << CallFrameKindOf(test.frame));
     Dial();
-    const std::string body = MakeData(1, 1).SerializeAsString();
     const uint64_t before = server_.server().stats().requests;
-    ExpectEnd(peer_, {Request(kId, 2, body), EndOfCalls(), Cancel(kId), Request({1, 1}, 0, body),
-                      Open(kId, kTalk), Message(kId, 0), Credit(kId, 1, 1), last});
+    ExpectEnd(peer_, test.why, {Request(kId, 2, body), EndOfCalls(), test.frame});
     if (HasFatalFailure()) return;
     EXPECT_EQ(server_.server().stats().requests, before + 1);
     ASSERT_EQ(server_.probe.held.size(), 1u);
@@ -196,48 +250,98 @@ TEST_F(HostilePeerSessionTest, NothingRunsBehindAnEnd) {
   }
 }
 
+// Who begins again is as new: slots and generations too.
+TEST_F(HostilePeerSessionTest, WhoHasEndedMayBeginAgain) {
+  server_.OpenAt("raw", "");
+  Dial();
+  const std::string body = MakeData(1, 1).SerializeAsString();
+  for (int i = 0; i < 3; ++i) {
+    peer_.received.clear();
+    peer_.Send(Request(kId, 0, body));
+    peer_.Send(Request({1, 1}, 2, body));
+    peer_.Send(EndOfCalls());
+    network_.Settle();
+    ASSERT_FALSE(peer_.received.empty());
+    EXPECT_TRUE(DecodePeerFrame(PeerFrameKind::kEnded, peer_.received.back()));
+    EXPECT_GT(peer_.received.back().size(), peer_.connection->eager_bytes());
+    peer_.Send(Begin());
+    server_.probe.Release();  // nobody hears of it
+    network_.Settle();
+    EXPECT_TRUE(DecodePeerFrame(PeerFrameKind::kEnded, peer_.received.back()));
+  }
+  EXPECT_EQ(server_.probe.echoes, 3);
+  ExpectEnd(peer_, "malformed frame: a begin of calls that have not ended", {Begin()});
+}
+
 // Of a peer that a server has dialed.
 TEST_F(HostilePeerSessionTest, FramesOfWhoWasDialed) {
   const std::string junk = "\xFF\xFF";
   const struct {
     const char* what;
+    const char* why;
     std::vector<Bytes> frames;
   } cases[] = {
-      {"a request before a begin", {Request(kId, 0)}},
-      {"an open before a begin", {Open(kId, kTalk)}},
-      {"a cancel before a begin", {Cancel(kId)}},
-      {"an end before a begin", {EndOfCalls()}},
-      {"a message of a stream before a begin", {Message(kId, 0)}},
-      {"two begins", {Begin(), Begin()}},
-      {"a begin with a number", {WithByte(Begin(), 12, 1)}},
-      {"a begin with a slot", {WithByte(Begin(), 0, 1)}},
-      {"a large begin", {Begin(std::string(kMaxBeginBytes + 1, ' '))}},
-      {"a reply to no call", {Reply(kId, 0, 0, "")}},
-      {"a message to who has opened nothing", {ToOpener(Message(kId, 0))}},
-      {"a bad slot", {Begin(), Request({99, 1}, 0)}},
+      {"a request before a begin",
+       "malformed frame: a call of a side that does not call",
+       {Request(kId, 0)}},
+      {"an open before a begin",
+       "malformed frame: a call of a side that does not call",
+       {Open(kId, kTalk)}},
+      {"a cancel before a begin",
+       "malformed frame: a call of a side that does not call",
+       {Cancel(kId)}},
+      {"an end before a begin",
+       "malformed frame: an end of calls that have not begun",
+       {EndOfCalls()}},
+      {"a message of a stream before a begin",
+       "malformed frame: a call of a side that does not call",
+       {Message(kId, 0)}},
+      {"two begins", "malformed frame: a begin of calls that have not ended", {Begin(), Begin()}},
+      {"an answer to no end", "malformed frame: an answer to no end", {Ended()}},
+      {"a begin with a number",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(Begin(), 12, 1)}},
+      {"a begin with a slot",
+       "malformed frame: a begin or an end whose fields disagree",
+       {WithByte(Begin(), 0, 1)}},
+      {"a large begin",
+       "malformed frame: a begin or an end whose fields disagree",
+       {Begin(std::string(kMaxBeginBytes + 1, ' '))}},
+      {"a reply to no call", "a reply to no call", {Reply(kId, 0, 0, "")}},
+      {"a message to who has opened nothing",
+       "a message of a stream that is not open",
+       {ToOpener(Message(kId, 0))}},
+      {"a bad slot",
+       "malformed frame: a call slot that was not agreed on",
+       {Begin(), Request({99, 1}, 0)}},
   };
   Accept();
   for (const auto& test : cases) {
     SCOPED_TRACE(test.what);
     ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));
-    ExpectEnd(acceptor_.peer, test.frames);
+    ExpectEnd(acceptor_.peer, test.why, test.frames);
     if (HasFatalFailure()) return;
   }
   // Hellos that no handshake would take.
-  for (const std::string& hello : {junk, std::string()}) {
+  const struct {
+    std::string hello;
+    const char* why;
+  } hellos[] = {
+      {junk, "the client's hello cannot be decoded"},
+      {"", "the client speaks version 0 of the call protocol, this server version 1"},
+  };
+  for (const auto& test : hellos) {
     ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));
-    acceptor_.peer.why = absl::OkStatus();
-    acceptor_.peer.Send(Begin(hello));
-    ASSERT_TRUE(RunUntil([&] { return !acceptor_.peer.why.ok(); }));
+    ExpectEnd(acceptor_.peer, test.why, {Begin(test.hello)});
+    if (HasFatalFailure()) return;
   }
-  EXPECT_TRUE(Echo(server_, "other").ok());
 }
 
 // On connections that are no sessions, these frames are none.
 TEST_F(HostilePeerSessionTest, APlainClientIsNoPeer) {
-  for (const Bytes& frame : {Begin(), EndOfCalls(), Reply(kId, 0, 0, "")}) {
+  for (const Bytes& frame : {Begin(), EndOfCalls(), Ended(), Reply(kId, 0, 0, "")}) {
     Dial(PeerCallingHello());
-    ExpectEnd(peer_, {frame});
+    ExpectEnd(peer_, "malformed frame: neither a request nor a cancel", {frame});
     if (HasFatalFailure()) return;
   }
 }
@@ -258,7 +362,7 @@ TEST_F(HostilePeerSessionTest, NoFramesHarmTheOthers) {
       const CallId id = {static_cast<uint32_t>(random.Uniform(3)),
                          static_cast<uint32_t>(random.Uniform(4))};
       Bytes frame = Cancel(id);
-      switch (random.Uniform(10)) {
+      switch (random.Uniform(11)) {
         case 0:
           frame = Request(id, static_cast<uint16_t>(random.Uniform(9)));
           break;
@@ -285,6 +389,9 @@ TEST_F(HostilePeerSessionTest, NoFramesHarmTheOthers) {
           break;
         case 8:
           frame = End(id, 0, 0);
+          break;
+        case 9:
+          frame = Ended();
           break;
         default:
           break;

@@ -235,6 +235,49 @@ TEST_F(PeerAttackTest, APeerThatWasDialedIsOfItsTenantFromTheStart) {
   ASSERT_TRUE(RunUntil([&] { return raw.peer.connection == nullptr; }));
 }
 
+// The half that serves goes with the end of its peer's calls. One that overtakes what it must not
+// finds a transfer under way: that ends by itself, and its handler with it.
+TEST_F(PeerAttackTest, AnEndInTheMiddleOfATransfer) {
+  PeerMachine& server = Start("server");
+  PeerMachine& other = Start("other");
+  other.Open("server");
+  server.OpenAt("raw", "");  // so that the connection stays
+  rpc::ClientHello hello = PeerDialingHello("raw", 5);
+  hello.set_max_windows(kMaxWindows);
+  RawPeer raw;
+  raw.DialWith(CoreOf(network_.Node("raw")).transport(), hello);
+  ASSERT_TRUE(RunUntil([&] { return raw.connection != nullptr && server.IsReady("raw"); }));
+  rpc::ServerHello served;
+  ASSERT_TRUE(served.ParseFromString(raw.connection->peer_hello()));
+  uint16_t exchange = 0;
+  for (const rpc::ServiceTable& service : served.services()) {
+    if (service.name() == "weft.test.Payloads") break;
+    exchange += static_cast<uint16_t>(service.methods_size());
+  }
+  std::vector<std::byte> lent(1000);
+  const auto region = *raw.connection->memory().Register(lent, Access::kRemoteRead);
+  Parcel request;
+  request.mutable_data()->set_window(1);
+  request.mutable_data()->set_length(lent.size());
+  network_.SetWire("raw", server.node(), {.delay_ns = 50 * kNsPerMs});
+  network_.SetWire(server.node(), "raw", {.delay_ns = 50 * kNsPerMs});
+  raw.Send(RequestWithWindows({0, 1}, exchange, {{region->remote(), kMayRead}},
+                              request.SerializeAsString()));
+  RunFor(10 * kNsPerMs);
+  Bytes end(kCallHeaderBytes);
+  EncodePeerFrame(PeerFrameKind::kEnd, end.data());
+  raw.Send(end);
+  RunFor(60 * kNsPerMs);
+  EXPECT_EQ(server.server().stats().running, 1u);
+  EXPECT_TRUE(Echo(other, "server").ok());
+  ASSERT_TRUE(RunUntil([&] { return server.server().stats().running == 0; }));
+  ASSERT_TRUE(
+      RunUntil([&] { return DecodePeerFrame(PeerFrameKind::kEnded, raw.received.back()); }));
+  EXPECT_TRUE(raw.why.ok()) << raw.why;
+  raw.connection->Close("done");
+  ASSERT_TRUE(RunUntil([&] { return raw.connection == nullptr; }));
+}
+
 // Who waited for memory of one late operation waited until there was none late at all.
 TEST_F(PeerAttackTest, WhatIsReclaimedIsSaidToBeThoughOthersAreLate) {
   PeerMachine& a = Start("a");

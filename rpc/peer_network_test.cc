@@ -2,6 +2,7 @@
 // machine.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,7 @@ class Node {
     ChannelOptions options;
     options.link.paths = {path_};
     options.link.peer_timeout_ns = 0;
+    ready_ = false;
     channel_ = *server_->OpenPeer(peer, address, options);
     watch_ = *channel_->WatchState([this](ChannelState state) {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -140,6 +142,40 @@ TEST_P(PeerNetworkTest, EachSideReadsAndWritesTheOthersMemory) {
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ((*exported)->bytes()[8], std::byte{43});
   }
+}
+
+TEST_P(PeerNetworkTest, AChannelComesAndGoesWhileThePeerCalls) {
+  Node a("a", GetParam());
+  Node b("b", GetParam());
+  a.Open("b", b.server().address());
+  b.Open("a", "");
+  a.WaitUntilReady();
+  b.WaitUntilReady();
+  std::atomic<bool> enough = false;
+  std::thread peer([&] {
+    Probe::Stub stub(b.channel());
+    Data reply;
+    for (uint64_t i = 0; !enough; ++i) {
+      const absl::Status status = stub.Echo(MakeData(i, i % 20 == 7 ? 100'000 : 100), &reply);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(reply.number(), i);
+    }
+  });
+  for (uint64_t i = 0; i < 50; ++i) {
+    Probe::Stub stub(a.channel());
+    Data reply;
+    const absl::Status status = stub.Echo(MakeData(i, 1000), &reply);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(reply.number(), i);
+    Data lost;  // its call is under way when the channel goes
+    stub.Echo(MakeData(1, 200'000), &lost, {}, [](const absl::Status&) {});
+    a.Close();
+    a.Open("b", b.server().address());
+    a.WaitUntilReady();
+  }
+  enough = true;
+  peer.join();
+  EXPECT_EQ(b.channel().stats().connects, 1u);
 }
 
 TEST_P(PeerNetworkTest, ARestartedPeerIsFoundFromEitherSide) {

@@ -650,17 +650,166 @@ TEST_F(PeerTest, AChannelThatIsDestroyedLeavesTheOthersCallsAlone) {
   EXPECT_TRUE(from_b.status->ok()) << *from_b.status;
   EXPECT_TRUE(Echo(b, "a").ok());
   EXPECT_EQ(b.to("a").stats().connects, 1u) << "the connection was lost";
-  // A new channel has a new connection.
   a.Open("b");
   ASSERT_TRUE(BothReady(a, b));
   EXPECT_TRUE(Echo(a, "b").ok());
   EXPECT_EQ(a.server().stats().peers, 1u);
+  EXPECT_EQ(b.to("a").stats().connects, 1u) << "the new channel has made another connection";
   // When both are gone, so is the connection.
   a.Close("b");
   b.Close("a");
   ASSERT_TRUE(RunUntil(
       [&] { return a.server().stats().connections == 0 && b.server().stats().connections == 0; }));
   EXPECT_EQ(a.server().stats().peers, 0u);
+}
+
+// A channel to a peer, after one that was destroyed, closed the connection under the calls that the
+// peer had running on it: calls of the new one could not have been told from those of the old one.
+TEST_F(PeerTest, AChannelThatIsOpenedAgainLeavesTheOthersCallsAlone) {
+  for (const bool dialed : {true, false}) {
+    SCOPED_TRACE(dialed ? "of who has dialed" : "of who has accepted");
+    PeerMachine& a = Start(dialed ? "a1" : "a0");
+    PeerMachine& b = Start(dialed ? "b1" : "b0");
+    const auto open = [&] { a.OpenAt(b.id(), dialed ? "sim:" + b.id() : ""); };
+    open();
+    b.OpenAt(a.id(), dialed ? "" : "sim:" + a.id());
+    ASSERT_TRUE(BothReady(a, b));
+    Outcome from_b;
+    Probe::Stub(b.to(a.id())).Hold(MakeData(2, 1), &from_b.reply, {}, from_b.Callback());
+    Talk talk = Streams::Stub(b.to(a.id())).Talk();
+    ASSERT_TRUE(RunUntil([&] { return !a.probe.held.empty() && !a.streams.talks.empty(); }));
+    for (int i = 0; i < 5; ++i) {
+      Outcome held;
+      Outcome large;
+      Probe::Stub(a.to(b.id())).Hold(MakeData(1, 1), &held.reply, {}, held.Callback());
+      ASSERT_TRUE(RunUntil([&] { return !b.probe.held.empty(); }));
+      // It is under way when the channel goes, and its answer when there is the next one.
+      Probe::Stub(a.to(b.id())).Echo(MakeData(3, 300'000), &large.reply, {}, large.Callback());
+      a.Close(b.id());
+      EXPECT_TRUE(held.done() && large.done());
+      open();
+      ASSERT_TRUE(BothReady(a, b)) << "though a handler of the old channel's call runs on";
+      EXPECT_TRUE(b.probe.held.front().context().cancelled());
+      EXPECT_TRUE(Echo(a, b.id()).ok());
+      b.probe.Release();  // an answer that nobody takes
+      EXPECT_TRUE(Echo(a, b.id()).ok());
+    }
+    EXPECT_FALSE(from_b.done());
+    EXPECT_EQ(b.to(a.id()).stats().connects, 1u);
+    a.probe.Release();
+    a.streams.talks.front().Finish(absl::OkStatus());
+    a.streams.talks.clear();
+    std::optional<absl::Status> end;
+    talk.Finish([&](absl::Status status) { end = std::move(status); });
+    ASSERT_TRUE(RunUntil([&] { return from_b.done() && end.has_value(); }));
+    EXPECT_TRUE(from_b.status->ok()) << *from_b.status;
+    EXPECT_TRUE(end->ok()) << *end;
+  }
+}
+
+// The same at random: nothing of a channel's calls, however large, is taken for the next one's.
+TEST(PeerReopenTest, ChannelsComeAndGoBesideTheCallsOfThePeer) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimNetwork network(seed);
+    Random random(seed);
+    ServerOptions narrow;
+    if (random.Chance(0.5)) narrow.link.window_slots = 4;
+    PeerMachine a(network, "a", "a", narrow);
+    PeerMachine b(network, "b", "b", narrow);
+    for (const auto& [from, to] : {std::pair("a", "b"), std::pair("b", "a")}) {
+      SimWire wire;
+      wire.jitter_ns = random.Uniform(random.Chance(0.5) ? 20'000 : 500'000);
+      wire.bytes_per_s = random.Chance(0.5) ? 1'000'000'000 : 20'000'000;
+      network.SetWire(from, to, wire);
+    }
+    a.Listen();
+    b.Listen();
+    const bool dials = random.Chance(0.5);
+    b.OpenAt("a", dials ? "" : "sim:a");
+    std::deque<Outcome> outcomes;
+    std::deque<Outcome> peers_outcomes;
+    const auto call = [&](PeerMachine& from, const std::string& to, std::deque<Outcome>& into) {
+      const size_t bytes = random.Chance(0.3) ? random.Uniform(100'000) : random.Uniform(100);
+      Outcome& outcome = into.emplace_back();
+      Probe::Stub stub(from.to(to));
+      const CallOptions options = {.wait_for_server = true};
+      if (&from == &a && random.Chance(0.3)) {
+        return stub.Hold(MakeData(into.size(), bytes), &outcome.reply, options, outcome.Callback());
+      }
+      stub.Echo(MakeData(into.size(), bytes), &outcome.reply, options, outcome.Callback());
+    };
+    for (int life = 0; life < 20; ++life) {
+      a.OpenAt("b", dials ? "sim:b" : "");
+      if (random.Chance(0.8)) {
+        ASSERT_TRUE(network.RunUntil([&] { return a.IsReady("b"); }, 10 * kNsPerSec));
+      }
+      std::deque<Talk> talks;
+      for (uint64_t step = random.Uniform(6); step > 0; --step) {
+        call(a, "b", outcomes);
+        call(b, "a", peers_outcomes);
+        if (random.Chance(0.5)) {
+          talks.push_back(Streams::Stub(a.to("b")).Talk());
+          static_cast<void>(talks.back().TryWrite(MakeData(1, random.Uniform(60'000))));
+        }
+        while (!b.streams.talks.empty()) {  // some end, and others go with their channels
+          if (random.Chance(0.5)) b.streams.talks.front().Finish(absl::OkStatus());
+          b.streams.talks.pop_front();
+        }
+        network.RunFor(random.Uniform(random.Chance(0.5) ? 30'000 : 3'000'000));
+      }
+      talks.clear();
+      a.Close("b");
+      if (random.Chance(0.5)) network.RunFor(random.Uniform(1'000'000));
+      while (random.Chance(0.5) && !b.probe.held.empty()) b.probe.Release();
+      network.CheckInvariants();
+    }
+    ASSERT_TRUE(network.RunUntil(
+        [&] {
+          for (const Outcome& outcome : peers_outcomes) {
+            if (!outcome.done()) return false;
+          }
+          return true;
+        },
+        100 * kNsPerSec));
+    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.completions, 1);
+    for (size_t i = 0; i < peers_outcomes.size(); ++i) {
+      EXPECT_TRUE(peers_outcomes[i].status->ok()) << *peers_outcomes[i].status;
+      EXPECT_EQ(peers_outcomes[i].reply.number(), i + 1);
+    }
+    EXPECT_EQ(b.to("a").stats().connects, 1u);
+    EXPECT_EQ(a.server().stats().protocol_errors + b.server().stats().protocol_errors, 0u);
+    network.RunFor(kNsPerSec);  // what was on its way is cancelled, and its handlers end
+    b.probe.held.clear();
+    b.streams.talks.clear();
+    b.Close("a");
+    network.RunFor(kNsPerSec);
+    EXPECT_EQ(a.server().stats().connections + b.server().stats().connections, 0u);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// The side that calls goes while the other one begins to call.
+TEST(PeerReopenTest, WhoBeginsToCallKeepsTheConnectionThatTheOtherLeaves) {
+  for (uint64_t ns = 0; ns < 100'000; ns += 1000) {
+    SCOPED_TRACE(testing::Message() << ns << " ns before the other goes");
+    SimNetwork network(ns + 1);
+    PeerMachine a(network, "a", "a");
+    PeerMachine b(network, "b", "b");
+    b.Listen();
+    a.Open("b");
+    ASSERT_TRUE(network.RunUntil([&] { return a.IsReady("b"); }, kNsPerSec));
+    b.OpenAt("a", "");
+    Outcome outcome;
+    Probe::Stub(b.to("a")).Echo(MakeData(1, 1), &outcome.reply, {.wait_for_server = true},
+                                outcome.Callback());
+    network.RunFor(ns);
+    a.Close("b");
+    network.RunFor(kNsPerSec);
+    ASSERT_TRUE(outcome.done());
+    EXPECT_TRUE(outcome.status->ok()) << *outcome.status;
+    EXPECT_EQ(b.to("a").stats().connects, 1u);
+  }
 }
 
 TEST_F(PeerTest, AChannelIsDestroyedInAnyState) {

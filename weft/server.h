@@ -154,9 +154,10 @@ class Server {
   // and waits. A peer that this server has not opened is served as well.
   //
   // Destroying the channel ends this side's calls; the connection stays for those of the peer,
-  // unless calls of this side had lent it memory. REQUIRES: the channel is destroyed before the
-  // server. Shutdown() lets calls that were sent end within the grace; those that wait for the peer
-  // are not waited for.
+  // unless calls of this side had lent it memory, and the next channel to this peer uses it again.
+  // REQUIRES: the channel is destroyed before the server. Shutdown() lets what was sent end within
+  // the grace, calls as well as operations on the peer's memory; what waits for the peer is not
+  // waited for.
   // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's.
   // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
   // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.

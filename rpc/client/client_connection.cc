@@ -274,9 +274,10 @@ void ClientConnection::Shutdown() {
   Report(gone);
   events_.Shutdown(gone);
   calls_.Shutdown(gone);
-  // What was lent stays with the connection.
-  if (session_ != nullptr) session_->Leave(/*at_once=*/calls_.has_lent());
-  if (connection_ == nullptr) {
+  // What was lent stays with the connection. Else that of a session does without this.
+  const bool hears_end = session_ == nullptr || calls_.has_lent();
+  if (session_ != nullptr) session_->Leave(hears_end);
+  if (connection_ == nullptr || !hears_end) {
     delete this;
   } else if (session_ == nullptr) {
     connection_->Close("the client has closed its channel");

@@ -7,9 +7,13 @@
 #include "core/log.h"
 #include "core/strings.h"
 #include "rpc/peer/peer_session.h"
-#include "rpc/wire/peer_frame.h"
 
 namespace weft {
+namespace {
+
+constexpr std::string_view kNobodyCalls = "neither side calls the other any more";
+
+}  // namespace
 
 PeerConnection::PeerConnection(PeerSession& session, bool dialed, uint64_t incarnation)
     : session_(session),
@@ -44,8 +48,8 @@ void PeerConnection::OnClosed(Connection& connection, const absl::Status& why) {
 // --- the calls of this side ---------------------------------------------------------------------
 
 void PeerConnection::BeginCalls() {
-  if (begun_ || !is_open_ || calling_ == nullptr || closing_ || mine_ == Calls::kOver) return;
-  begin_owed_ = !dialed_ && !TrySendBegin();
+  if (!WantsToCall() || !is_open_ || closing_ || mine_ == Calls::kEnding) return;
+  begin_owed_ = mine_ == Calls::kNone && !TrySendBegin();
   if (begin_owed_) return;
   mine_ = Calls::kOpen;
   begun_ = true;
@@ -64,26 +68,41 @@ bool PeerConnection::TrySendBegin() {
   return true;
 }
 
-void PeerConnection::EndCalls(bool deaf) {
-  deaf_ = deaf_ || deaf;
+void PeerConnection::EndCalls() {
   begin_owed_ = false;
-  const Calls before = std::exchange(mine_, Calls::kOver);
-  if (theirs_ != Calls::kOpen) return Close("neither side calls the other any more");
-  if (before == Calls::kOpen) end_owed_ = !TrySendEnd();
+  if (mine_ == Calls::kOpen) {
+    mine_ = Calls::kEnding;
+    end_owed_ = !TrySendBehindAll(PeerFrameKind::kEnd);
+  } else if (mine_ == Calls::kNone && theirs_ == Calls::kNone) {
+    Close(kNobodyCalls);
+  }
 }
 
-bool PeerConnection::TrySendEnd() {
-  const absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
+void PeerConnection::Leave(bool hears_end) {
+  if (hears_end) {
+    hears_end_ = true;
+    return Close("the channel was closed");
+  }
+  calling_ = nullptr;
+  begun_ = false;
+  if (dialed_ && !is_open_) return Close("the channel was closed");
+  EndCalls();
+}
+
+// Large messages overtake nothing: neither small ones nor each other.
+bool PeerConnection::TrySendBehindAll(PeerFrameKind kind) {
+  const size_t bytes = connection_->eager_bytes() + 1;
+  const absl::StatusOr<std::byte*> frame = connection_->Reserve(bytes);
   if (!frame.ok()) return false;
-  EncodePeerFrame(PeerFrameKind::kEnd, *frame);
-  connection_->Commit(kCallHeaderBytes);
+  std::memset(*frame, 0, bytes);
+  EncodePeerFrame(kind, *frame);
+  connection_->Commit(bytes);
   connection_->Flush();
   return true;
 }
 
 void PeerConnection::GiveUp(std::string_view why) {
-  // But for a channel that is gone for the program: it stays until it hears the end.
-  if (!deaf_) calling_ = nullptr;
+  if (!hears_end_) calling_ = nullptr;
   Close(why);
 }
 
@@ -108,40 +127,62 @@ void PeerConnection::OnMessage(Connection&, ByteSpan message) {
 }
 
 void PeerConnection::OnServingFrame(ByteSpan frame) {
-  if (theirs_ == Calls::kNone) return ProtocolError("a call of a side that does not call");
-  // A large request may be overtaken by the end. Nobody waits for it.
-  if (theirs_ == Calls::kOver) return;
+  if (theirs_ != Calls::kOpen) return ProtocolError("a call of a side that does not call");
   serving_->OnMessage(*connection_, frame);
 }
 
 void PeerConnection::OnCallingFrame(ByteSpan frame) {
-  if (!begun_) return ProtocolError("a reply to a side that does not call");
-  if (!deaf_) calling_->OnMessage(*connection_, frame);
+  if (begun_) return calling_->OnMessage(*connection_, frame);
+  // Of calls that are over: the other side has not heard of the end, perhaps.
+  if (mine_ != Calls::kEnding) ProtocolError("a reply to a side that does not call");
 }
 
 void PeerConnection::OnSessionFrame(ByteSpan frame) {
   ByteSpan hello;
   if (DecodeBegin(frame, &hello)) {
-    if (theirs_ != Calls::kNone) return ProtocolError("a second begin");
+    if (theirs_ != Calls::kNone) return ProtocolError("a begin of calls that have not ended");
     theirs_ = Calls::kOpen;
-    serving_ = session_.Serve(*connection_, AsStringView(hello));
+    serving_ = session_.Serve(*this, AsStringView(hello));
     return;
   }
-  if (!DecodePeerEnd(frame)) return ProtocolError("a begin or an end whose fields disagree");
-  if (theirs_ != Calls::kOpen) return ProtocolError("an end of calls that have not begun");
-  theirs_ = Calls::kOver;
-  session_.EndServing(*serving_);
-  if (mine_ != Calls::kOpen && !begin_owed_) Close("neither side calls the other any more");
+  if (DecodePeerFrame(PeerFrameKind::kEnd, frame)) {
+    if (theirs_ != Calls::kOpen) return ProtocolError("an end of calls that have not begun");
+    return OnEnd();
+  }
+  if (!DecodePeerFrame(PeerFrameKind::kEnded, frame)) {
+    return ProtocolError("a begin or an end whose fields disagree");
+  }
+  if (mine_ != Calls::kEnding || end_owed_) return ProtocolError("an answer to no end");
+  mine_ = Calls::kNone;
+  BeginCalls();
+}
+
+// What runs for the other side is cancelled, and its answers go nowhere.
+void PeerConnection::OnEnd() {
+  theirs_ = Calls::kEnding;
+  session_.EndServing(*this, *std::exchange(serving_, nullptr));
+  if (closing_) return;
+  if (mine_ != Calls::kOpen && !WantsToCall()) return Close(kNobodyCalls);
+  AnswerEnd();
+}
+
+// REQUIRES: theirs_ is kEnding.
+void PeerConnection::AnswerEnd() {
+  if (TrySendBehindAll(PeerFrameKind::kEnded)) theirs_ = Calls::kNone;
 }
 
 void PeerConnection::OnWritable(Connection& connection) {
   if (begin_owed_) BeginCalls();
-  if (end_owed_) end_owed_ = !TrySendEnd();
-  ConnectionHandler* const calling = begun_ && !deaf_ ? calling_ : nullptr;
+  if (end_owed_) end_owed_ = !TrySendBehindAll(PeerFrameKind::kEnd);
+  if (theirs_ == Calls::kEnding) AnswerEnd();
+  // Behind an end, this side sends nothing for calls: not even cancels that it owes.
+  ConnectionHandler* const calling = begun_ && mine_ == Calls::kOpen ? calling_ : nullptr;
   calling_first_ = !calling_first_;
   if (calling_first_ && calling != nullptr) calling->OnWritable(connection);
   if (serving_ != nullptr) serving_->OnWritable(connection);
-  if (!calling_first_ && calling != nullptr && !deaf_) calling->OnWritable(connection);
+  if (!calling_first_ && calling != nullptr && mine_ == Calls::kOpen) {
+    calling->OnWritable(connection);
+  }
 }
 
 void PeerConnection::ProtocolError(std::string_view what) {

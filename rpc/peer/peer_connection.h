@@ -4,17 +4,23 @@
 // channel's ClientCalls), and those that it serves (a ServerConnection). Which half a frame is for
 // is seen from its kind (rpc/wire/peer_frame.h). When there is room again, they take turns.
 //
-//   a side's   from                                        to
+//   a side's   from                                     to
 //   calls
-//   kNone      accepted the connection, and has not begun  kOpen: begin; kOver
-//   kOpen      dialed the connection; begin                kOver: end
-//   kOver      end; there will be no more on this connection
+//   kNone      it has accepted the connection; ended    kOpen: begin
+//   kOpen      it has dialed the connection; begin      kEnding: end
+//   kEnding    end                                      kNone: ended, the other side's answer
 //
-// When neither side calls any more nobody needs the connection, and it is closed.
+// A side may call, leave off, and call again, as channels come and go: each time both of its halves
+// are new, and slots and generations begin anew. That nothing of the former calls is under way then
+// is what end and ended are for: they overtake nothing.
+//
+// When neither side calls any more nobody needs the connection. Who sees that closes it: the side
+// that is told of the other's end, and does not call.
 //
 // Threads: the engine's.
 // Lifetime: made by its session for a dial or an arriving connection; deletes itself in OnClosed().
-//   Both halves stay until they have heard OnClosed().
+//   The half that serves stays until it has heard OnClosed(), at the peer's end of calls or with
+//   the connection; the half that calls until it leaves, or has heard OnClosed().
 // Errors: a peer that sends what it must not loses this connection.
 // Invariants: the calling half hears OnOpen() only when the other side knows that it calls.
 #pragma once
@@ -24,6 +30,7 @@
 #include <string_view>
 
 #include "core/bytes.h"
+#include "rpc/wire/peer_frame.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -47,21 +54,24 @@ class PeerConnection final : public ConnectionHandler {
   // The half that calls. It hears OnClosed(); and OnOpen(), at the earliest from BeginCalls().
   // REQUIRES: may_attach().
   void Attach(ConnectionHandler* calling) { calling_ = calling; }
-  bool may_attach() const { return calling_ == nullptr && mine_ != Calls::kOver && !closing_; }
+  bool may_attach() const { return calling_ == nullptr && !closing_; }
   bool attached() const { return calling_ != nullptr; }
-  // Tells the other side that this one calls, now or when there is room, and then the half; once.
-  // Nothing happens before the connection is open, or without such a half.
+  // Tells the other side that this one calls, and then the half; once. That is now, or when there
+  // is room, or when the end of former calls is answered. Nothing happens before the connection is
+  // open, or without such a half.
   void BeginCalls();
-  // This side makes no more calls and waits for none. `deaf`: the half that calls is not told of
-  // frames any more.
-  void EndCalls(bool deaf);
+  // This side makes no more calls and waits for none.
+  void EndCalls();
+  // The same, and the half that calls hears no more of it. `hears_end`: it hears OnClosed(), which
+  // comes soon. REQUIRES: attached().
+  void Leave(bool hears_end);
 
   // The half that calls hears no more of it.
   void GiveUp(std::string_view why);
   void Close(std::string_view why);
 
  private:
-  enum class Calls : uint8_t { kNone = 1, kOpen = 2, kOver = 3 };
+  enum class Calls : uint8_t { kNone = 1, kOpen = 2, kEnding = 3 };
 
   void OnOpen(Connection& connection) override;
   void OnMessage(Connection& connection, ByteSpan message) override;
@@ -71,8 +81,12 @@ class PeerConnection final : public ConnectionHandler {
   void OnServingFrame(ByteSpan frame);
   void OnCallingFrame(ByteSpan frame);
   void OnSessionFrame(ByteSpan frame);
+  void OnEnd();
   bool TrySendBegin();
-  bool TrySendEnd();
+  bool TrySendBehindAll(PeerFrameKind kind);
+  void AnswerEnd();
+  // A half is there that has not called yet.
+  bool WantsToCall() const { return calling_ != nullptr && !begun_; }
   void ProtocolError(std::string_view what);
 
   PeerSession& session_;
@@ -82,13 +96,13 @@ class PeerConnection final : public ConnectionHandler {
   const bool dialed_;
   bool is_open_ = false;
   bool closing_ = false;
-  bool deaf_ = false;
-  bool begun_ = false;       // the half that calls has heard OnOpen()
-  bool begin_owed_ = false;  // there was no room for it
-  bool end_owed_ = false;
+  bool hears_end_ = false;      // the half that calls has left, and hears OnClosed()
+  bool begun_ = false;          // the half that calls has heard OnOpen()
+  bool begin_owed_ = false;     // there was no room for it
+  bool end_owed_ = false;       // the same; kEnding
   bool calling_first_ = false;  // who is told first that there is room
   Calls mine_;
-  Calls theirs_;
+  Calls theirs_;  // kEnding: there was no room for the answer to the end
   uint64_t incarnation_;
 };
 

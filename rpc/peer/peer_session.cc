@@ -31,9 +31,6 @@ void PeerSession::Join(Caller* caller) {
   WEFT_CHECK(reserved_ && caller_ == nullptr);
   reserved_ = false;
   caller_ = caller;
-  // A connection on which calls were made and ended has no second begin: the slots of those calls
-  // may still be in use at the peer.
-  if (current_ != nullptr && !current_->may_attach()) current_->Close("there is a new channel");
   Offer();
   if (current_ == nullptr) caller_->WantConnection();
 }
@@ -107,17 +104,12 @@ absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* he
 }
 
 void PeerSession::EndCalls() {
-  if (current_ != nullptr) current_->EndCalls(/*deaf=*/false);
+  if (current_ != nullptr) current_->EndCalls();
 }
 
-void PeerSession::Leave(bool at_once) {
+void PeerSession::Leave(bool hears_end) {
   caller_ = nullptr;
-  if (current_ != nullptr && current_->attached()) {
-    if (at_once || (current_->dialed() && !current_->is_open())) {
-      current_->Close("the channel was closed");
-    }
-    current_->EndCalls(/*deaf=*/true);
-  }
+  if (current_ != nullptr && current_->attached()) current_->Leave(hears_end);
   sessions_.ForgetIfIdle(*this);  // this may be gone now
 }
 
@@ -204,13 +196,16 @@ void PeerSession::StopDialing(std::string_view why) {
 
 // --- the half that serves -----------------------------------------------------------------------
 
-ConnectionHandler* PeerSession::Serve(Connection& connection, std::string_view client_hello) {
-  ConnectionHandler* const serving = sessions_.host().MakeServing(connection, id_);
-  sessions_.host().BeginServing(*serving, connection, client_hello);
+ConnectionHandler* PeerSession::Serve(PeerConnection& connection, std::string_view client_hello) {
+  PeerSessions::Host& host = sessions_.host();
+  ConnectionHandler* const serving = host.MakeServing(connection.connection(), id_);
+  host.BeginServing(*serving, connection.connection(), client_hello);
   return serving;
 }
 
-void PeerSession::EndServing(ConnectionHandler& serving) { sessions_.host().EndServing(serving); }
+void PeerSession::EndServing(PeerConnection& connection, ConnectionHandler& serving) {
+  sessions_.host().EndServing(serving, connection.connection());
+}
 
 void PeerSession::OnProtocolError() { sessions_.host().OnProtocolError(); }
 

@@ -80,9 +80,9 @@ class PeerSession {
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.
   void EndCalls();
-  // The caller is gone for the program, and hears OnClosed() of its connection, if it has one.
-  // `at_once`: the connection cannot stay for the peer.
-  void Leave(bool at_once);
+  // The caller is gone for the program, and hears no more. But for `hears_end`: it has to hear
+  // OnClosed() of its connection, if it has one, which cannot stay for the peer then.
+  void Leave(bool hears_end);
 
   // --- for PeerSessions -------------------------------------------------------------------------
 
@@ -106,8 +106,8 @@ class PeerSession {
   // `calling`: its half that calls, which has not heard of it.
   void OnClosed(PeerConnection& connection, ConnectionHandler* calling, const absl::Status& why);
   std::string CallerHello() const;
-  ConnectionHandler* Serve(Connection& connection, std::string_view client_hello);
-  void EndServing(ConnectionHandler& serving);
+  ConnectionHandler* Serve(PeerConnection& connection, std::string_view client_hello);
+  void EndServing(PeerConnection& connection, ConnectionHandler& serving);
   void OnProtocolError();
 
  private:

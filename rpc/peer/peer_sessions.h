@@ -35,8 +35,9 @@ class PeerSessions {
                               std::string_view client_hello) = 0;
     // Whose handles the peer may use on a connection, which has opened.
     virtual void SetTenant(Connection& connection) = 0;
-    // The peer makes no more calls, and waits for none.
-    virtual void EndServing(ConnectionHandler& serving) = 0;
+    // In the place of its OnClosed(): the connection stays, and the peer waits for no call any
+    // more.
+    virtual void EndServing(ConnectionHandler& serving, Connection& connection) = 0;
     virtual void OnProtocolError() = 0;
     virtual void OnPeerConnectionGone() = 0;
     // What this server tells of itself.

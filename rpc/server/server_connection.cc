@@ -130,7 +130,6 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
 }
 
 void ServerConnection::CancelAll() {
-  left_ = true;
   slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
   if (streams_ != nullptr) streams_->CancelAll();
   one_way_.CancelAll();

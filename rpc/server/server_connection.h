@@ -14,8 +14,9 @@
 // one-way messages is being handled. It takes what it waits for, and then closes.
 //
 // Threads: the engine's.
-// Lifetime: made by ServerCore for an arriving peer; deleted by ServerCore::Retire(), when the
-//   connection has closed and the last handler has finished.
+// Lifetime: made by ServerCore for an arriving client, or a peer that begins to call; deleted by
+//   ServerCore::Retire(), when the connection has closed, or the peer has ended its calls, and the
+//   last handler has finished.
 // Invariants: running_ = slots that have a call, streams and one-way messages; waiting_ holds
 //   exactly the kReplying ones, which waiting_replies_ counts.
 #pragma once
@@ -67,7 +68,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   static absl::Status CheckHello(const rpc::ClientHello& hello);
   // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
   void Begin(Connection& connection, std::string_view client_hello);
-  // The peer waits for no call any more, and makes no other: what runs is cancelled.
+  // The peer waits for no call any more: what runs is cancelled. OnClosed() follows.
   void CancelAll();
 
   // The call's handler has ended. Engine thread.
@@ -108,7 +109,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The client was told, and is going to close; or it will be told, when the connection is open.
   // `quiet`: there was time for that, if somebody drives the client. REQUIRES: no call runs.
   bool AwaitsClose(bool quiet) const {
-    if (connection_ == nullptr || left_) return false;
+    if (connection_ == nullptr) return false;
     if (connection_->state() == Connection::State::kConnecting) return !quiet;
     return told_ && (drives_itself_ || !quiet);
   }
@@ -204,7 +205,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
   bool takes_goaway_ = false;                                 // the client does
   bool drives_itself_ = false;                                // the client's engine does
-  bool left_ = false;                                         // CancelAll()
   bool told_ = false;         // the client was, or will be: of goaway_owed_
   bool goaway_owed_ = false;  // there was no room for it, or it is too early
   TransferQueue transfers_{this};

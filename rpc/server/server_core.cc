@@ -179,8 +179,9 @@ void ServerCore::BeginServing(ConnectionHandler& serving, Connection& connection
   static_cast<ServerConnection&>(serving).Begin(connection, client_hello);
 }
 
-void ServerCore::EndServing(ConnectionHandler& serving) {
+void ServerCore::EndServing(ConnectionHandler& serving, Connection& connection) {
   static_cast<ServerConnection&>(serving).CancelAll();
+  serving.OnClosed(connection, absl::CancelledError("the peer makes no more calls"));
   if (draining_) LookForTheEnd();
 }
 

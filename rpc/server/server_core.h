@@ -110,7 +110,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id) override;
   void BeginServing(ConnectionHandler& serving, Connection& connection,
                     std::string_view client_hello) override;
-  void EndServing(ConnectionHandler& serving) override;
+  void EndServing(ConnectionHandler& serving, Connection& connection) override;
   void OnProtocolError() override { ++stats_.protocol_errors; }
   void OnPeerConnectionGone() override;
   rpc::ServerHello MakeHello() const override;

@@ -2,10 +2,13 @@
 // (stream_frame.h): on such a connection both sides call and both serve.
 //
 //   begin   {u32 0, u32 0, u16 0, u16 kind, u32 0}   body: the protobuf message ClientHello
-//   end     the same                                 no body
+//   end     the same                                 zeros, which mean nothing
+//   ended   the same                                 the same
 //
-// begin: its sender, who has accepted the connection, calls from now on. end: its sender makes no
-// call any more, and waits for none. docs/wire_format.md says what each side must check.
+// begin: its sender calls from now on. end: its sender makes no call any more, and waits for none.
+// ended: the answer to it; nothing of those calls comes behind it. Both are longer than what the
+// connection takes in one frame, so that they overtake nothing. docs/wire_format.md says what each
+// side must check.
 //
 // Threads: values. Errors: Decode* return false for a frame that no peer of this protocol sends.
 #pragma once
@@ -27,7 +30,7 @@ inline constexpr size_t kMaxPeerIdBytes = 128;
 // says so of `what`.
 absl::Status CheckPeerId(std::string_view what, std::string_view id);
 
-enum class PeerFrameKind : uint16_t { kBegin = 13, kEnd = 14 };
+enum class PeerFrameKind : uint16_t { kBegin = 13, kEnd = 14, kEnded = 15 };
 
 // A ClientHello without what is a peer's has some 60 bytes; a begin travels in one eager frame.
 inline constexpr size_t kMaxBeginBytes = 1024;
@@ -36,7 +39,7 @@ inline constexpr size_t kMaxBeginBytes = 1024;
 enum class PeerHalf : uint8_t {
   kServing = 1,  // requests, and what belongs to streams that the sender has opened
   kCalling = 2,  // replies, and what belongs to streams that the receiver has opened
-  kSession = 3,  // both: begin, end
+  kSession = 3,  // both: begin, end, ended
   kNone = 4,     // no such kind
 };
 
@@ -58,31 +61,29 @@ inline PeerHalf PeerHalfOf(uint16_t kind) {
       return (kind & kToOpenerBit) != 0 ? PeerHalf::kCalling : PeerHalf::kServing;
     case static_cast<uint16_t>(PeerFrameKind::kBegin):
     case static_cast<uint16_t>(PeerFrameKind::kEnd):
+    case static_cast<uint16_t>(PeerFrameKind::kEnded):
       return PeerHalf::kSession;
     default:
       return PeerHalf::kNone;
   }
 }
 
-// The header only: the hello follows it. REQUIRES (both): kCallHeaderBytes writable at `to`.
+// The header only: the body follows it. REQUIRES: kCallHeaderBytes writable at `to`.
 inline void EncodePeerFrame(PeerFrameKind kind, std::byte* to) {
   EncodeCallHeader({}, 0, static_cast<uint16_t>(kind), 0, to);
 }
 
-// False: it is another frame, fields that must be 0 are not, or the hello is longer than
-// kMaxBeginBytes.
-[[nodiscard]] inline bool DecodeBegin(ByteSpan frame, ByteSpan* hello) {
-  if (CallFrameKindOf(frame) != static_cast<uint16_t>(PeerFrameKind::kBegin)) return false;
-  *hello = frame.subspan(kCallHeaderBytes);
-  return CallIdOf(frame) == CallId() && LoadLe16(frame.data() + 8) == 0 &&
-         LoadLe32(frame.data() + 12) == 0 && hello->size() <= kMaxBeginBytes;
+// False: it is of another kind, or fields that must be 0 are not.
+[[nodiscard]] inline bool DecodePeerFrame(PeerFrameKind kind, ByteSpan frame) {
+  return CallFrameKindOf(frame) == static_cast<uint16_t>(kind) && CallIdOf(frame) == CallId() &&
+         LoadLe16(frame.data() + 8) == 0 && LoadLe32(frame.data() + 12) == 0;
 }
 
-// False: the same, or there is a body.
-[[nodiscard]] inline bool DecodePeerEnd(ByteSpan frame) {
-  CallId id;
-  return CallFrameKindOf(frame) == static_cast<uint16_t>(PeerFrameKind::kEnd) &&
-         DecodeNotice(frame, &id) && id == CallId();
+// False: the same, or the hello is longer than kMaxBeginBytes.
+[[nodiscard]] inline bool DecodeBegin(ByteSpan frame, ByteSpan* hello) {
+  if (!DecodePeerFrame(PeerFrameKind::kBegin, frame)) return false;
+  *hello = frame.subspan(kCallHeaderBytes);
+  return hello->size() <= kMaxBeginBytes;
 }
 
 }  // namespace weft
