@@ -396,6 +396,53 @@ TEST_F(PeerTest, AKilledPeerFailsEveryCallOnceAndItsSuccessorIsFound) {
   EXPECT_EQ(a.server().stats().peers, 1u);
 }
 
+// A replica has to know whether the one that it talks to remembers what it was told.
+TEST_F(PeerTest, APeerThatWasStartedAgainHasAnotherIncarnation) {
+  PeerMachine& a = Start("a");
+  PeerMachine& b = Start("b");
+  uint64_t seen_by_a = 0;
+  a.probe.look = [&](ServerContext& context) { seen_by_a = context.peer_incarnation(); };
+  a.Open("b");
+  EXPECT_EQ(a.to("b").peer_incarnation(), 0u) << "there was no connection";
+  b.Open("a");
+  ASSERT_TRUE(BothReady(a, b));
+  ASSERT_TRUE(Echo(b, "a").ok());
+  const uint64_t of_a = b.to("a").peer_incarnation();
+  const uint64_t of_b = a.to("b").peer_incarnation();
+  EXPECT_NE(of_a, 0u);
+  EXPECT_NE(of_b, 0u);
+  EXPECT_NE(of_a, of_b);
+  EXPECT_EQ(seen_by_a, of_b);
+  // A connection that was lost says nothing of the process.
+  network_.Partition(a.node(), b.node());
+  ASSERT_TRUE(RunUntil([&] { return !a.IsReady("b") && !b.IsReady("a"); }));
+  network_.Heal(a.node(), b.node());
+  ASSERT_TRUE(BothReady(a, b));
+  EXPECT_EQ(b.to("a").peer_incarnation(), of_a);
+  EXPECT_EQ(a.to("b").peer_incarnation(), of_b);
+  for (const bool dials : {true, false}) {
+    SCOPED_TRACE(dials ? "the successor dials" : "the successor is dialed");
+    const uint64_t before = a.to("b").peer_incarnation();
+    Kill(*machines_.back());
+    ASSERT_TRUE(RunUntil([&] { return !a.IsReady("b"); }));
+    EXPECT_EQ(a.to("b").peer_incarnation(), before) << "of the last connection";
+    PeerMachine& successor = Start("b");
+    successor.OpenAt("a", dials ? "sim:a" : "");
+    ASSERT_TRUE(BothReady(a, successor));
+    EXPECT_NE(a.to("b").peer_incarnation(), before);
+    EXPECT_EQ(successor.to("a").peer_incarnation(), of_a);
+    ASSERT_TRUE(Echo(successor, "a").ok());
+    EXPECT_EQ(seen_by_a, a.to("b").peer_incarnation());
+  }
+  // Clients learn it too, and have none.
+  auto client = Channel::Open(network_.Node("client"), "sim:a", {});
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ((*client)->peer_incarnation(), of_a);
+  Data reply;
+  ASSERT_TRUE(Probe::Stub(**client).Echo(MakeData(1, 1), &reply).ok());
+  EXPECT_EQ(seen_by_a, 0u);
+}
+
 class SlowToNoticeTest : public PeerTest {
  protected:
   static SimOptions Slow() {

@@ -194,6 +194,9 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   absl::StatusOr<PathInfo> path();
   // Every path considered for the last connection, one line each, with reasons (path.h).
   std::string Explain();
+  // Of the server of the present or the last connection: another one after each start of it. 0:
+  // there was none, or it has no ServerOptions::peer_id.
+  uint64_t peer_incarnation();
   ChannelStats stats();
 
   // --- what a channel tells by itself (weft/metrics.h) ------------------------------------------

@@ -241,6 +241,12 @@ std::string Channel::Explain() {
   return text;
 }
 
+uint64_t Channel::peer_incarnation() {
+  uint64_t incarnation = 0;
+  RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
+  return incarnation;
+}
+
 ChannelStats Channel::stats() {
   ChannelStats stats;
   RunOnEngine(engine_, [&] { stats = client_->stats(); });

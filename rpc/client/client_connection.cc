@@ -138,7 +138,9 @@ absl::Status ClientConnection::OpenCalls(Connection& connection) {
                                                 " of the call protocol, this client version ",
                                                 kRpcProtocolVersion));
   }
-  return calls_.Open(connection, hello);
+  WEFT_RETURN_IF_ERROR(calls_.Open(connection, hello));
+  peer_incarnation_ = hello.incarnation();
+  return absl::OkStatus();
 }
 
 void ClientConnection::OnWritable() {

@@ -88,6 +88,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // --- facts ------------------------------------------------------------------------------------
 
   absl::StatusOr<PathInfo> path() const;
+  // Of the server of the present connection, or of the last one; 0: none was told.
+  uint64_t peer_incarnation() const { return peer_incarnation_; }
   const std::string& explanation() const { return explanation_; }
   ChannelStats stats() const;
   ChannelState state() const { return StateFor(state_); }
@@ -156,6 +158,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ClientCalls calls_;
   ChannelEvents events_;
 
+  uint64_t peer_incarnation_ = 0;
   uint64_t connects_ = 0;          // that opened
   uint64_t connect_failures_ = 0;  // attempts that did not
   absl::Status close_reason_;      // why this side has closed; OK: it has not

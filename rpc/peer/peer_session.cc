@@ -86,6 +86,7 @@ absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* he
       return absl::FailedPreconditionError("the peer's hello cannot be decoded");
     }
     hello->Swap(peers.mutable_peer()->mutable_server());
+    hello->set_incarnation(current_->incarnation());
     return absl::OkStatus();
   }
   if (!hello->ParseFromString(connection.peer_hello())) {
@@ -140,7 +141,7 @@ absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connectio
 absl::StatusOr<ConnectionHandler*> PeerSession::Accept(Connection& connection, uint64_t incarnation,
                                                        PeerConnection** place) {
   auto* const accepted = new PeerConnection(*this, /*dialed=*/false, incarnation);
-  accepted->Start(connection, sessions_.host().MakeServing(connection, id_));
+  accepted->Start(connection, sessions_.host().MakeServing(connection, id_, incarnation));
   *place = accepted;
   ++connections_;
   sessions_.OnConnectionMade();
@@ -198,7 +199,8 @@ void PeerSession::StopDialing(std::string_view why) {
 
 ConnectionHandler* PeerSession::Serve(PeerConnection& connection, std::string_view client_hello) {
   PeerSessions::Host& host = sessions_.host();
-  ConnectionHandler* const serving = host.MakeServing(connection.connection(), id_);
+  ConnectionHandler* const serving =
+      host.MakeServing(connection.connection(), id_, connection.incarnation());
   host.BeginServing(*serving, connection.connection(), client_hello);
   return serving;
 }

@@ -74,8 +74,8 @@ class PeerSession {
   void Join(Caller* caller);
   // As Transport::Connect(), for the caller; it may also be a connection that is there already.
   absl::StatusOr<Connection*> Connect(const LinkOptions& link);
-  // What the server at the other end serves, of a connection that has opened. An error: it is not
-  // the one that was wanted.
+  // What the server at the other end serves, with its incarnation, of a connection that has opened.
+  // An error: it is not the one that was wanted.
   absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.

@@ -27,8 +27,9 @@ class PeerSessions {
   // The server.
   class Host {
    public:
-    // The half of a connection that serves `peer_id`. It hears OnClosed(), and then ends itself.
-    virtual ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id) = 0;
+    // The half of a connection that serves the peer. It hears OnClosed(), and then ends itself.
+    virtual ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id,
+                                           uint64_t peer_incarnation) = 0;
     // In the place of its OnOpen(): the connection has been open for a while. `client_hello`: an
     // encoded rpc::ClientHello.
     virtual void BeginServing(ConnectionHandler& serving, Connection& connection,

@@ -35,6 +35,10 @@ const std::string& ServerContext::peer_id() const {
   return static_cast<const ServerCall&>(*this).connection_->peer_id();
 }
 
+uint64_t ServerContext::peer_incarnation() const {
+  return static_cast<const ServerCall&>(*this).connection_->peer_incarnation();
+}
+
 void ServerCall::FinishLater(absl::Status status) {
   if (connection_->core().engine().OnEngine()) {
     return connection_->Complete(*this, std::move(status));

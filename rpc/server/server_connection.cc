@@ -42,8 +42,12 @@ static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16
 // --- life ---------------------------------------------------------------------------------------
 
 ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
-                                   const std::string& peer_id)
-    : core_(core), connection_(&connection), one_way_(core.engine()), peer_id_(peer_id) {}
+                                   const std::string& peer_id, uint64_t peer_incarnation)
+    : core_(core),
+      connection_(&connection),
+      one_way_(core.engine()),
+      peer_id_(peer_id),
+      peer_incarnation_(peer_incarnation) {}
 
 void ServerConnection::Begin(Connection& connection, std::string_view client_hello) {
   if (absl::Status agreed = AgreeWith(client_hello); !agreed.ok()) {

@@ -55,14 +55,17 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                                                         private TransferQueue::Host,
                                                         public InHugePageArena {
  public:
-  // `peer_id`: of a peer, whose connection carries this server's calls as well; else empty.
-  ServerConnection(ServerCore& core, Connection& connection, const std::string& peer_id);
+  // `peer_id`: of a peer, whose connection carries this server's calls as well; else empty, and its
+  // incarnation is 0.
+  ServerConnection(ServerCore& core, Connection& connection, const std::string& peer_id,
+                   uint64_t peer_incarnation);
 
   ServerCore& core() { return core_; }
   const PathInfo& path() const { return path_; }
   // Of the client (ServerOptions::tenant_of).
   uint32_t tenant() const { return tenant_; }
   const std::string& peer_id() const { return peer_id_; }
+  uint64_t peer_incarnation() const { return peer_incarnation_; }
 
   // What is wrong with a hello that could be decoded.
   static absl::Status CheckHello(const rpc::ClientHello& hello);
@@ -210,6 +213,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   TransferQueue transfers_{this};
   PathInfo path_;
   const std::string peer_id_;
+  const uint64_t peer_incarnation_;
 };
 
 }  // namespace weft

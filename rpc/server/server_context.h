@@ -84,6 +84,8 @@ class ServerContext {
   // The id that the caller tells of itself, if it is a peer (Server::OpenPeer()); else empty.
   // Nothing proves it.
   const std::string& peer_id() const;
+  // The peer's incarnation: random, and another one after each start of it. 0: it is no peer.
+  uint64_t peer_incarnation() const;
 
   // The payloads that travel beside request and reply (server_bulk.h).
   ServerBulk& bulk();

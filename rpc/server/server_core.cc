@@ -163,11 +163,12 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
     WEFT_RETURN_IF_ERROR(ServerConnection::CheckHello(hello));
     return peers_.OnIncoming(connection, hello.peer());
   }
-  return MakeServing(connection, /*peer_id=*/{});
+  return MakeServing(connection, /*peer_id=*/{}, /*peer_incarnation=*/0);
 }
 
-ConnectionHandler* ServerCore::MakeServing(Connection& connection, const std::string& peer_id) {
-  auto* client = new ServerConnection(*this, connection, peer_id);
+ConnectionHandler* ServerCore::MakeServing(Connection& connection, const std::string& peer_id,
+                                           uint64_t peer_incarnation) {
+  auto* client = new ServerConnection(*this, connection, peer_id, peer_incarnation);
   connections_.PushBack(client);
   ++stats_.connections;
   return client;

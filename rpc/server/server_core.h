@@ -107,7 +107,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
 
   // PeerSessions::Host.
-  ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id) override;
+  ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id,
+                                 uint64_t peer_incarnation) override;
   void BeginServing(ConnectionHandler& serving, Connection& connection,
                     std::string_view client_hello) override;
   void EndServing(ConnectionHandler& serving, Connection& connection) override;
