@@ -9,10 +9,11 @@
 //   RESOURCE_EXHAUSTED  a limit: try again later, send less, or raise the limit that the text names
 //   UNAVAILABLE         the peer, or the way to it, is gone: try again, here or at another server
 //   DEADLINE_EXCEEDED   the time was over
-//   ABORTED             start over: a handle was revoked, or a record changed each time it was read
+//   ABORTED             start over: a handle was revoked, or a record changed each time it was
+//                       read. Of a call that runs exactly once: nobody knows any more what became
+//                       of it. It may have run if DeliveryOf() says so: do not repeat it then
 //   CANCELLED           this process ended it: a ClientContext cancelled it, or a channel, an
-//   engine
-//                       or a connection was destroyed
+//                       engine or a connection was destroyed
 //   DATA_LOSS           a peer broke the protocol, or what came is not what was sent
 //   INTERNAL            a handler did not finish its call, or a registration failed
 //   UNKNOWN             an error of the system that nothing above fits; or a handler's own

@@ -88,7 +88,6 @@ struct Beside {
   std::string_view extras;                 // encoded; empty: none
   const absl::Cord* attachment = nullptr;  // null: none; else not empty
 
-  bool empty() const { return extras.empty() && attachment == nullptr; }
   // In the frame, in front of the message and behind it.
   size_t bytes_before() const {
     return ExtrasBlockBytes(extras.size()) + (attachment != nullptr ? kAttachmentHeaderBytes : 0);
