@@ -416,30 +416,40 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
   return sent ? Sent::kYes : Sent::kNotNow;
 }
 
-// As Send(), for a call that lends memory, which can fail after room was made, has a context, or is
-// not kNormal.
-WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
-  const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
-  const Beside beside = BesideOf(call, max_extras_);
-  const size_t windows_end = kCallHeaderBytes + windows * kWindowBytes;
-  const size_t message_bytes = BytesOf(call);
-  const size_t bytes = message_bytes + beside.bytes_behind();
-  absl::Status possible = CheckBeside(beside, max_extras_, takes_attachments_, address_);
-  if (possible.ok()) {
-    possible = CheckSize(bytes, max_request_bytes_, windows, max_windows_, beside.bytes_before(),
-                         address_);
+// Whether the server takes what Send() would send, beside its message of so many bytes.
+absl::Status ClientCalls::CheckSendable(ClientCall& call, const Beside& beside,
+                                        size_t message_bytes) const {
+  if (call.one_way && call.loan != nullptr) {
+    return absl::InvalidArgumentError(
+        "a one-way message lends no memory: nobody says when the server is done with it (not "
+        "sent)");
   }
   if (call.context != nullptr && call.context->is_once() && !retried_->ServerHasSessions()) {
     call.context->SetOutcomeUnknown();
-    possible = absl::AbortedError(StrCat("the server at ", address_,
-                                         " keeps no sessions: it cannot tell what became of an "
-                                         "earlier attempt (not sent)"));
+    return absl::AbortedError(StrCat("the server at ", address_,
+                                     " keeps no sessions: it cannot tell what became of an earlier "
+                                     "attempt (not sent)"));
   }
+  WEFT_RETURN_IF_ERROR(CheckBeside(beside, max_extras_, takes_attachments_, address_));
+  const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
+  return CheckSize(message_bytes + beside.bytes_behind(), max_request_bytes_, windows, max_windows_,
+                   beside.bytes_before(), address_);
+}
+
+// As Send(), for a call that lends memory, which can fail after room was made, has a context, or is
+// not kNormal.
+WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
+  const Beside beside = BesideOf(call, max_extras_);
+  const size_t message_bytes = BytesOf(call);
+  absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) return Refuse(call, std::move(possible));
+  const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
+  const size_t windows_end = kCallHeaderBytes + windows * kWindowBytes;
   SlabHandle handle;
   SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &handle);
   if (slot == nullptr) return Sent::kNotNow;
-  const size_t frame_bytes = windows_end + beside.bytes_before() + bytes;
+  const size_t frame_bytes =
+      windows_end + beside.bytes_before() + message_bytes + beside.bytes_behind();
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(frame_bytes);
   if (!frame.ok()) {
     sent_.GiveBack(handle);
@@ -465,19 +475,11 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
   const Beside beside = BesideOf(call, max_extras_);
   const size_t message_bytes = BytesOf(call);
-  const size_t bytes = message_bytes + beside.bytes_behind();
-  absl::Status possible = call.loan == nullptr
-                              ? CheckBeside(beside, max_extras_, takes_attachments_, address_)
-                              : absl::InvalidArgumentError(
-                                    "a one-way message lends no memory: nobody says when the "
-                                    "server is done with it (not sent)");
-  if (possible.ok()) {
-    possible =
-        CheckSize(bytes, max_request_bytes_, 0, max_windows_, beside.bytes_before(), address_);
-  }
+  absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) [[unlikely]]
     return Refuse(call, std::move(possible));
-  const MessageSpace frame = connection_->Append(kCallHeaderBytes + beside.bytes_before() + bytes);
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes + beside.bytes_before() +
+                                                 message_bytes + beside.bytes_behind());
   if (frame.data == nullptr) [[unlikely]]
     return Sent::kNotNow;
   EncodeOneWay(method, RemainingUs(call, engine_.clock()), frame.data,

@@ -215,8 +215,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   bool Defer(CallbackCall& call, absl::Status* status);
 
  private:
-  // Spare callback calls that are kept: as many as a busy client has outstanding. About 250 bytes
-  // each.
+  // Callback calls that are kept, of 250 bytes each: as many as a busy client has outstanding.
   static constexpr uint32_t kMaxSpareCalls = 1024;
 
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
@@ -241,6 +240,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent SendWithMore(ClientCall& call, uint16_t method);
   Sent SendOneWay(ClientCall& call, uint16_t method);
+  absl::Status CheckSendable(ClientCall& call, const Beside& beside, size_t message_bytes) const;
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
   Priority Told(Priority priority) const;
