@@ -68,13 +68,17 @@ struct ServerOptions {
   // Bounds what clients can make this process hold.
   uint64_t max_running_bytes = 1 << 30;
   // For calls that run exactly once (RetryOptions::exactly_once): what is remembered of them.
-  uint32_t max_sessions = 65536;  // of clients, 1 KiB each; 0: no calls run exactly once here
+  // Sessions of clients, of 1 KiB each. One connection opens a few of them at a time
+  // (kMaxConnectionSessions), and with `tenant_of` one tenant half. 0: no calls run exactly once
+  // here.
+  uint32_t max_sessions = 65536;
   // A session ends when its client was not heard of for so long, in microseconds: 1 s to 1 h.
   // Higher: a client that was cut off for longer still learns what became of its calls; more memory
   // for clients that are gone.
   uint64_t session_lease_us = 60'000'000;
-  // Replies whose clients may not have them, and 1 KiB for each such call, of all clients. Further
-  // calls: RESOURCE_EXHAUSTED, "not run"; the replies of those that run already still have room.
+  // Replies whose clients may not have them, and 1 KiB for each such call, of all clients; half for
+  // one session, and with `tenant_of` half for one tenant. Further calls: RESOURCE_EXHAUSTED, "not
+  // run"; the replies of those that run already still have room.
   uint64_t max_record_bytes = 64 << 20;
   // Keeps outcomes across restarts (weft/service.h), and outlives the server. Null: they are kept
   // while this server runs.

@@ -1,13 +1,14 @@
 #include "rpc/server/completion_records.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/random.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/server_connection.h"
@@ -71,6 +72,8 @@ void CompletionRecords::Restore() {
 SessionRecords& CompletionRecords::AddSession(const CompletionStore::Session& name) {
   SessionRecords& session = sessions_[name.id];
   session.name = name;
+  session.tenant = &tenants_[name.tenant];
+  ++session.tenant->sessions;
   core_.stats().sessions = static_cast<uint32_t>(sessions_.size());
   Touch(session);
   if (!armed()) core_.engine().timers().Schedule(this, session.heard_ns + lease_ns());
@@ -82,20 +85,43 @@ SessionRecords* CompletionRecords::FindSession(const SessionId& id, uint32_t ten
   return found == sessions_.end() || found->second.name.tenant != tenant ? nullptr : &found->second;
 }
 
-absl::StatusOr<SessionId> CompletionRecords::Renew(const SessionId& id, uint32_t tenant) {
-  if (id != SessionId()) {
-    SessionRecords* const session = FindSession(id, tenant);
-    if (session == nullptr) return NoSessionError();
-    Touch(*session);
-    return id;
+absl::Status CompletionRecords::CheckNewSession(ServerConnection& connection) {
+  const ServerOptions& options = core_.options();
+  std::vector<SessionId>& opened = connection.opened_sessions();
+  std::erase_if(opened, [this](const SessionId& id) { return !sessions_.contains(id); });
+  if (opened.size() >= kMaxConnectionSessions) {
+    return NotRunError(absl::StatusCode::kResourceExhausted,
+                       StrCat("this connection has opened ", opened.size(),
+                              " sessions that have not ended, as many as one may (not run, safe to "
+                              "retry)"));
   }
-  if (sessions_.size() >= core_.options().max_sessions) {
+  if (sessions_.size() >= options.max_sessions) {
     return NotRunError(absl::StatusCode::kResourceExhausted,
                        StrCat("the server keeps ", sessions_.size(),
                               " sessions of clients, as many as ServerOptions::max_sessions "
                               "allows (not run, safe to retry)"));
   }
-  const CompletionStore::Session name = {NewSessionId(), tenant};
+  if (!options.tenant_of) return absl::OkStatus();
+  const auto tenant = tenants_.find(connection.tenant());
+  if (tenant == tenants_.end() || tenant->second.sessions < (options.max_sessions + 1) / 2) {
+    return absl::OkStatus();
+  }
+  return NotRunError(absl::StatusCode::kResourceExhausted,
+                     StrCat("clients of this tenant have ", tenant->second.sessions,
+                            " sessions, half of what ServerOptions::max_sessions allows for all "
+                            "(not run, safe to retry)"));
+}
+
+absl::StatusOr<SessionId> CompletionRecords::Renew(const SessionId& id,
+                                                   ServerConnection& connection) {
+  if (id != SessionId()) {
+    SessionRecords* const session = FindSession(id, connection.tenant());
+    if (session == nullptr) return NoSessionError();
+    Touch(*session);
+    return id;
+  }
+  WEFT_RETURN_IF_ERROR(CheckNewSession(connection));
+  const CompletionStore::Session name = {NewSessionId(), connection.tenant()};
   if (CompletionStore* const store = core_.options().completion_store) {
     if (const absl::Status added = store->AddSession(name); !added.ok()) {
       return NotRunError(absl::StatusCode::kUnavailable,
@@ -103,6 +129,7 @@ absl::StatusOr<SessionId> CompletionRecords::Renew(const SessionId& id, uint32_t
                                 " (not run, safe to retry)"));
     }
   }
+  connection.opened_sessions().push_back(name.id);
   return AddSession(name).name.id;
 }
 
@@ -137,6 +164,7 @@ void CompletionRecords::Expire(SessionRecords& session) {
   const SessionId id = session.name.id;
   if (CompletionStore* const store = core_.options().completion_store) store->RemoveSession(id);
   while (!session.records.empty()) Erase(session.records.begin()->second);
+  if (--session.tenant->sessions == 0) tenants_.erase(session.name.tenant);
   sessions_.erase(id);
   core_.stats().sessions = static_cast<uint32_t>(sessions_.size());
 }
@@ -174,6 +202,7 @@ void CompletionRecords::Stop() {
 void CompletionRecords::Charge(CompletionRecord& record, uint64_t bytes) {
   record.charged_bytes += bytes;
   record.session->bytes += bytes;
+  record.session->tenant->bytes += bytes;
   core_.stats().record_bytes += bytes;
 }
 
@@ -189,6 +218,7 @@ void CompletionRecords::Erase(CompletionRecord& record) {
   WEFT_DCHECK(record.running == nullptr && record.waiting.empty());
   core_.stats().record_bytes -= record.charged_bytes;
   record.session->bytes -= record.charged_bytes;
+  record.session->tenant->bytes -= record.charged_bytes;
   record.session->records.erase(record.id.sequence);
 }
 
@@ -228,11 +258,13 @@ absl::Status CompletionRecords::CheckRoom(const SessionRecords& session,
                kMaxSessionCalls, " are allowed, counted from the oldest (not run, safe to retry)"));
   }
   const uint64_t most = core_.options().max_record_bytes;
-  if (session.bytes + kRecordBytes > most / 2) {  // one that does not take its answers
-    return NotRunError(
-        absl::StatusCode::kResourceExhausted,
-        StrCat("the session has records of ", session.bytes, " bytes, half of what ",
-               "ServerOptions::max_record_bytes allows for all (not run, safe to retry)"));
+  const bool by_tenant = core_.options().tenant_of != nullptr;
+  const uint64_t own = by_tenant ? session.tenant->bytes : session.bytes;
+  if (own + kRecordBytes > most / 2) {  // one that does not take its answers
+    return NotRunError(absl::StatusCode::kResourceExhausted,
+                       StrCat("the ", by_tenant ? "tenant" : "session", " has records of ", own,
+                              " bytes, half of what ServerOptions::max_record_bytes allows for all "
+                              "(not run, safe to retry)"));
   }
   const uint64_t held = core_.stats().record_bytes;
   if (held + kRecordBytes > most) {
@@ -244,30 +276,18 @@ absl::Status CompletionRecords::CheckRoom(const SessionRecords& session,
   return absl::OkStatus();
 }
 
-absl::StatusOr<CompletionRecord*> CompletionRecords::Look(SessionRecords& session,
-                                                          const CompletionId& id) {
+absl::StatusOr<CompletionRecords::Known> CompletionRecords::Look(SessionRecords& session,
+                                                                 const CompletionId& id) const {
   if (const auto found = session.records.find(id.sequence); found != session.records.end()) {
-    return &found->second;
+    return Known{&found->second, std::nullopt};
   }
-  if (!session.restored) return nullptr;
-  absl::StatusOr<std::optional<CompletionStore::Outcome>> kept =
+  if (!session.restored) return Known();
+  absl::StatusOr<std::optional<CompletionStore::Outcome>> stored =
       core_.options().completion_store->Find(id);
-  if (!kept.ok()) {
-    return NotRunError(absl::StatusCode::kUnavailable,
-                       StrCat("the server's store cannot be asked for the call's outcome: ",
-                              ToStd(kept.status().message()), " (not run, safe to retry)"));
-  }
-  if (!kept->has_value()) return nullptr;
-  if (session.records.size() >= kMaxSessionCalls) {
-    return NotRunError(absl::StatusCode::kResourceExhausted,
-                       StrCat("the session has ", session.records.size(),
-                              " calls without an answer (not run, safe to retry)"));
-  }
-  CompletionRecord& record = Add(session, id);
-  record.status = std::move((*kept)->status);
-  record.reply = std::move((*kept)->reply);
-  Charge(record, BytesOf(record));
-  return &record;
+  if (stored.ok()) return Known{nullptr, *std::move(stored)};
+  return NotRunError(absl::StatusCode::kUnavailable,
+                     StrCat("the server's store cannot be asked for the call's outcome: ",
+                            ToStd(stored.status().message()), " (not run, safe to retry)"));
 }
 
 // --- attempts -----------------------------------------------------------------------------------
@@ -282,14 +302,17 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
     Refuse(call, std::move(good));
     return false;
   }
-  const absl::StatusOr<CompletionRecord*> known = Look(*session, attempt.id);
+  absl::StatusOr<Known> known = Look(*session, attempt.id);
   if (!known.ok()) {
     Refuse(call, known.status());
     return false;
   }
-  if (CompletionRecord* const record = *known) {
-    ++core_.stats().repeated;
-    AnswerOrWait(call, *record);
+  if (*known && !core_.options().interceptors.empty()) {
+    call.Extras().repeats = attempt;
+    return true;
+  }
+  if (*known) {
+    Repeat(call, *std::move(known));
     return false;
   }
   if (absl::Status room = CheckRoom(*session, attempt); !room.ok()) {
@@ -304,18 +327,53 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
   return true;
 }
 
+// Interceptors may have taken their time, on another thread: what was known then may be no more.
+void CompletionRecords::OnAllowed(ServerCall& call, absl::Status status) {
+  ServerConnection& connection = *call.connection_;
+  const OnceAttempt attempt = *std::exchange(call.Extras().repeats, std::nullopt);
+  if (connection.connection() == nullptr || call.cancelled()) status = absl::CancelledError();
+  // What has run, or not, are other attempts.
+  if (!status.ok()) return connection.Complete(call, NotRunError(std::move(status)));
+  SessionRecords* const session = FindSession(attempt.id.session, connection.tenant());
+  if (absl::Status good = CheckAttempt(call, session, attempt); !good.ok()) {
+    return Refuse(call, std::move(good));
+  }
+  absl::StatusOr<Known> known = Look(*session, attempt.id);
+  if (!known.ok()) return Refuse(call, known.status());
+  if (*known) return Repeat(call, *std::move(known));
+  Refuse(call, NotRunError(absl::StatusCode::kUnavailable,
+                           "the call's earlier attempt was not run after all (not run, safe to "
+                           "retry)"));
+}
+
 void CompletionRecords::Cancel(const ServerCall& call, const CompletionId& id) {
   SessionRecords* const session = FindSession(id.session, call.connection_->tenant());
-  if (session == nullptr) return;
-  const auto found = session->records.find(id.sequence);
-  if (found != session->records.end() && found->second.running != nullptr) {
+  if (session != nullptr) CancelRunning(*session, id.sequence);
+}
+
+void CompletionRecords::GiveUp(const SessionId& session, std::span<const uint64_t> sequences) {
+  // It is there to the end: a lease ends by a timer.
+  SessionRecords& given_up_in = sessions_.at(session);
+  for (const uint64_t sequence : sequences) CancelRunning(given_up_in, sequence);
+}
+
+// The handler may end inside, and others with it.
+void CompletionRecords::CancelRunning(SessionRecords& session, uint64_t sequence) {
+  const auto found = session.records.find(sequence);
+  if (found != session.records.end() && found->second.running != nullptr) {
     found->second.running->Cancel();
   }
 }
 
+void CompletionRecords::Repeat(ServerCall& call, Known known) {
+  ++core_.stats().repeated;
+  if (known.record != nullptr) return AnswerOrWait(call, *known.record);
+  Answer(call, std::move(known.stored->status), known.stored->reply);
+}
+
 // A further attempt of a call that has a record: from it, or as soon as it is done.
 void CompletionRecords::AnswerOrWait(ServerCall& call, CompletionRecord& record) {
-  if (record.method != nullptr && record.method != &call.method()) {
+  if (record.method != &call.method()) {
     return Refuse(call, InvalidError("the session has a call of this number already, of another "
                                      "method (not run)"));
   }
@@ -324,13 +382,16 @@ void CompletionRecords::AnswerOrWait(ServerCall& call, CompletionRecord& record)
     record.waiting.PushBack(&call);
     return;
   }
-  absl::Status status = record.status;
-  if (status.ok() && !DecodeReply(record.reply, call)) {
-    status = absl::InternalError(StrCat("the recorded reply of ", record.reply.size(),
-                                        " bytes cannot be decoded as ", call.method().reply_type));
-  }
   call.Extras().reply = record.metadata;
   call.Extras().reply_attachment = record.attachment;
+  Answer(call, record.status, record.reply);
+}
+
+void CompletionRecords::Answer(ServerCall& call, absl::Status status, const std::string& reply) {
+  if (status.ok() && !DecodeReply(reply, call)) {
+    status = absl::InternalError(StrCat("the recorded reply of ", reply.size(),
+                                        " bytes cannot be decoded as ", call.method().reply_type));
+  }
   call.connection_->Complete(call, std::move(status));
 }
 
@@ -399,6 +460,13 @@ void CompletionRecords::CheckInvariants() {
     WEFT_CHECK(running == session.running && session.records.size() <= kMaxSessionCalls);
   }
   WEFT_CHECK(bytes == core_.stats().record_bytes);
+  uint64_t tenants_bytes = 0;
+  uint32_t tenants_sessions = 0;
+  for (const auto& [tenant, records] : tenants_) {
+    tenants_bytes += records.bytes;
+    tenants_sessions += records.sessions;
+  }
+  WEFT_CHECK(tenants_bytes == bytes && tenants_sessions == sessions_.size());
   WEFT_CHECK(by_age_.CountSlowly() == sessions_.size());
 }
 

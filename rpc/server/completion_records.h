@@ -3,8 +3,9 @@
 //
 // A client numbers its calls in a session. The first attempt of a call runs its handler and has a
 // record. Others, which come when the client has lost the connection, wait for the handler, or are
-// answered from the record. A record goes when the client says that it has the answer, and with its
-// session, whose lease ends when nothing was heard of the client for a while.
+// answered from the record; on a server with interceptors only if these let them pass. A record
+// goes when the client says that it has the answer, and with its session, whose lease ends when
+// nothing was heard of the client for a while.
 //
 //   A record      of an attempt that comes                      what moves it
 //   (none)        runs its handler -> running                   Begin(). Not below what the client
@@ -14,9 +15,12 @@
 //   done          is answered from it                           the client has the answer, or the
 //                                                               session's end -> none
 //
+// What a store has kept of a call is the answer to its attempts after a restart, and needs no
+// record.
+//
 // The loss of its connection does not cancel the handler of such a call: the client comes back for
-// the outcome. Its deadline, the client's Cancel() (by any attempt) and the server's end do; and a
-// lease's time without a word from the client.
+// the outcome. Its deadline, the client's Cancel() (by any attempt, or without one: GiveUp()) and
+// the server's end do; and a lease's time without a word from the client.
 //
 // Threads: the engine's, but for `CompletionRecord::id`, which is constant.
 // Lifetime: a member of the ServerCore; calls leave it before they end.
@@ -24,11 +28,15 @@
 //   earlier one cannot be known any more.
 // Invariants: one call at most is running for a record. Of a session, records are kMaxSessionCalls
 //   at most, and of the server as many as ServerOptions::max_record_bytes allows: before a handler
-//   runs, its record must have room; replies are added as they come.
+//   runs, its record must have room; replies are added as they come. One session has at most half
+//   of that, and so has one tenant where the server tells tenants apart. Sessions are max_sessions
+//   at most, of a tenant half of that, and kMaxConnectionSessions that one connection has opened.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 
@@ -52,20 +60,27 @@ struct SessionRecords;
 struct CompletionRecord : public ListNode<> {
   CompletionId id;
   SessionRecords* session = nullptr;
-  const MethodDescriptor* method = nullptr;  // null: from the store, which does not know it
-  ServerCall* running = nullptr;             // null: done
-  IntrusiveList<ServerCall> waiting;         // while running: further attempts
+  const MethodDescriptor* method = nullptr;
+  ServerCall* running = nullptr;      // null: done
+  IntrusiveList<ServerCall> waiting;  // while running: further attempts
   // Done:
   absl::Status status;
   std::string reply;      // encoded by protobuf
-  absl::Cord attachment;  // of the reply; from a store: none
+  absl::Cord attachment;  // of the reply
   Metadata metadata;
   uint64_t charged_bytes = 0;
+};
+
+// What the sessions of one tenant have.
+struct TenantRecords {
+  uint32_t sessions = 0;
+  uint64_t bytes = 0;
 };
 
 // On the list of all, the one that was heard of longest ago first.
 struct SessionRecords : public ListNode<> {
   CompletionStore::Session name;
+  TenantRecords* tenant = nullptr;
   uint64_t heard_ns = 0;
   uint64_t first_unanswered = 1;
   uint32_t running = 0;
@@ -86,9 +101,12 @@ class CompletionRecords final : private Timer {
   // The server begins to listen, or has its first peer: takes over the store's sessions. Later
   // calls do nothing.
   void Restore();
-  // An attempt of a call: its request is decoded. True: it runs now, and OnEnd() follows. False: it
-  // waits, or has been answered.
+  // An attempt of a call: its request is decoded. True: it goes on to its handler, and OnEnd()
+  // follows; or, with ServerExtras::repeats, to its interceptors alone, and then OnAllowed()
+  // follows. False: it waits, or has been answered.
   bool Begin(ServerCall& call, const OnceAttempt& attempt);
+  // The interceptors of a further attempt let it pass; or it has ended with `status`.
+  void OnAllowed(ServerCall& call, absl::Status status);
   // An attempt has come that is cancelled already: so is the one that runs, if one does.
   void Cancel(const ServerCall& call, const CompletionId& id);
   // Its handler has finished, before it is answered. REQUIRES: it has a record.
@@ -102,7 +120,10 @@ class CompletionRecords final : private Timer {
   void Stop();
 
   // For the method: a new session, or the lease of one that there is.
-  absl::StatusOr<SessionId> Renew(const SessionId& session, uint32_t tenant);
+  absl::StatusOr<SessionId> Renew(const SessionId& session, ServerConnection& connection);
+  // The client of a session wants no outcome of these calls: cancels what runs of them. REQUIRES:
+  // it has just been renewed.
+  void GiveUp(const SessionId& session, std::span<const uint64_t> sequences);
 
   void CheckInvariants();
 
@@ -113,6 +134,8 @@ class CompletionRecords final : private Timer {
 
   SessionRecords* FindSession(const SessionId& id, uint32_t tenant);
   SessionRecords& AddSession(const CompletionStore::Session& name);
+  absl::Status CheckNewSession(ServerConnection& connection);
+  void CancelRunning(SessionRecords& session, uint64_t sequence);
   void Touch(SessionRecords& session);
   void Expire(SessionRecords& session);
   void CancelDetachedOf(SessionRecords& session);
@@ -120,17 +143,28 @@ class CompletionRecords final : private Timer {
   void Erase(CompletionRecord& record);
   void Charge(CompletionRecord& record, uint64_t bytes);
 
+  // What is known of a call: its record, while there is one, or what the store has.
+  struct Known {
+    CompletionRecord* record = nullptr;
+    std::optional<CompletionStore::Outcome> stored;
+    explicit operator bool() const { return record != nullptr || stored.has_value(); }
+  };
+
   absl::Status CheckAttempt(const ServerCall& call, const SessionRecords* session,
                             const OnceAttempt& attempt) const;
   absl::Status CheckRoom(const SessionRecords& session, const OnceAttempt& attempt) const;
-  // The record of a call that has one; null: it is to run. An error: neither.
-  absl::StatusOr<CompletionRecord*> Look(SessionRecords& session, const CompletionId& id);
+  // An error: the store does not say.
+  absl::StatusOr<Known> Look(SessionRecords& session, const CompletionId& id) const;
   CompletionRecord& Add(SessionRecords& session, const CompletionId& id);
+  // End a further attempt as the first one has ended, or will.
+  void Repeat(ServerCall& call, Known known);
   void AnswerOrWait(ServerCall& call, CompletionRecord& record);
+  static void Answer(ServerCall& call, absl::Status status, const std::string& reply);
   static void Refuse(ServerCall& call, absl::Status why);
 
   ServerCore& core_;
   bool restored_ = false;
+  std::unordered_map<uint32_t, TenantRecords> tenants_;  // those that have sessions
   std::unordered_map<SessionId, SessionRecords, SessionIdHash> sessions_;
   IntrusiveList<SessionRecords> by_age_;
   IntrusiveList<CompletionRecord> detached_;

@@ -1,4 +1,5 @@
-// A handler on its way through an executor.
+// A handler on its way through an executor, with the interceptors before it; or these alone, of a
+// further attempt of a call that runs exactly once.
 //
 // Threads: made on the engine's; runs, or is dropped, on the executor's. Lifetime: its call's.
 // Errors: none.
@@ -49,6 +50,7 @@ class HandlerTask {
     if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
       return call.Finish(std::move(allowed));
     }
+    if (call.is_repeated()) return call.Finish(absl::OkStatus());
     Executor* const executor = on_engine_ ? nullptr : entry_->executor;
     Executor* const outer = std::exchange(internal::StartingOn(), executor);
     entry_->method->start(*entry_->service, call);

@@ -159,8 +159,6 @@ const Metadata& ServerContext::metadata() const {
   return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : *none;
 }
 
-uint32_t ServerCall::tenant() const { return connection_->tenant(); }
-
 const absl::Cord& ServerContext::attachment() const {
   static const absl::Cord* const none = new absl::Cord();
   const auto& call = static_cast<const ServerCall&>(*this);
@@ -202,6 +200,11 @@ void ServerCall::Cancel() {
   // An attempt that waits for the first one.
   if (CompletionRecord* const known = record(); known != nullptr && known->running != this) {
     return known->running->Cancel();
+  }
+  // One whose interceptors have not said yet that it may wait.
+  if (const ServerExtras* const extras = extras_.load(std::memory_order_acquire);
+      extras != nullptr && extras->repeats) {
+    connection_->core().records().Cancel(*this, extras->repeats->id);
   }
   cancelled_.store(true, std::memory_order_relaxed);
   if (has_windows_) connection_->TakeBack(*this);

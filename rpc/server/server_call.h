@@ -58,8 +58,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   void SetCancelled();
 
   EngineCore& engine() const;
-  // Of its client.
-  uint32_t tenant() const;
+  // Of its client. REQUIRES: not kFree.
+  ServerConnection& connection() const { return *connection_; }
 
   // This thread runs its handler, as the engine's: not on the way through an executor.
   bool runs_here() const { return running_ == this; }
@@ -81,6 +81,11 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   CompletionRecord* record() const {
     const ServerExtras* const extras = extras_.load(std::memory_order_acquire);
     return extras == nullptr ? nullptr : extras->record;
+  }
+
+  // A further attempt of such a call, of which only interceptors run.
+  bool is_repeated() const {
+    return uses_extras_ && extras_.load(std::memory_order_relaxed)->repeats.has_value();
   }
 
   // It is a message to a one-way method: it has no slot, and gets no reply (one_way_calls.h).

@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -66,6 +67,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t tenant() const { return tenant_; }
   const std::string& peer_id() const { return peer_id_; }
   uint64_t peer_incarnation() const { return peer_incarnation_; }
+  // The client's, that it has opened here: perhaps some that have ended (completion_records.h).
+  std::vector<SessionId>& opened_sessions() { return opened_sessions_; }
 
   // What is wrong with a hello that could be decoded.
   static absl::Status CheckHello(const rpc::ClientHello& hello);
@@ -214,6 +217,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   PathInfo path_;
   const std::string peer_id_;
   const uint64_t peer_incarnation_;
+  std::vector<SessionId> opened_sessions_;  // at most kMaxConnectionSessions
 };
 
 }  // namespace weft

@@ -57,7 +57,8 @@ absl::Status ServerExtras::Intercept(std::span<ServerInterceptor* const> interce
   start_ns_ = clock.NowNs();
   data_.fill(nullptr);
   started_ = 0;
-  IncomingCall call(service_, call_);
+  is_repeated_ = repeats.has_value();
+  IncomingCall call(service_, call_, is_repeated_);
   for (ServerInterceptor* const interceptor : interceptors_) {
     call.data_ = &data_[started_];
     WEFT_RETURN_IF_ERROR(interceptor->OnStart(call));
@@ -97,7 +98,7 @@ size_t ServerExtras::Clear() {
 
 void ServerExtras::EndInterception(const absl::Status& status, const Clock& clock) {
   if (started_ == 0) return;
-  IncomingCall call(service_, call_);
+  IncomingCall call(service_, call_, is_repeated_);
   call.elapsed_ns_ = clock.NowNs() - start_ns_;
   while (started_ > 0) {
     call.data_ = &data_[--started_];

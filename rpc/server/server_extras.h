@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/operation/cancellable.h"
 #include "rpc/server/server_interceptor.h"
+#include "rpc/wire/completion_id.h"
 #include "rpc/wire/metadata.h"
 #include "rpc/wire/service.h"
 #include "transport/connection.h"
@@ -86,8 +88,11 @@ class ServerExtras final : private Timer {
   // The callback is wanted no more.
   void Forget();
 
-  // The engine's: of a call that runs exactly once (completion_records.h), until its end.
+  // Of calls that run exactly once (completion_records.h). The engine's, until the call's end:
   CompletionRecord* record = nullptr;
+  // Of a further attempt, until its interceptors have started: which call it is an attempt of. Its
+  // handler does not run.
+  std::optional<OnceAttempt> repeats;
 
  private:
   void OnTimer() override;
@@ -101,6 +106,7 @@ class ServerExtras final : private Timer {
   // Of a call with interceptors.
   std::span<ServerInterceptor* const> interceptors_;
   std::string_view service_;
+  bool is_repeated_ = false;
   uint64_t start_ns_ = 0;
   size_t started_ = 0;  // the first so many
   std::array<void*, kMaxInterceptors> data_ = {};

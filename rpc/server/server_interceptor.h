@@ -13,6 +13,11 @@
 // pays nothing. Calls that the server refuses before their handler (its limits, requests that
 // cannot be decoded, deadlines that have passed) do not come here: ServerStats counts them.
 //
+// A call that runs exactly once (RetryOptions::exactly_once) may come in several attempts. Each
+// passes here, also one that is answered with what an earlier one has ended with, and whose handler
+// does not run: what is refused here is not given away. The client is told then that this attempt
+// was not run, and that an earlier one may have.
+//
 // Threads: OnStart() where the handler runs, the engine's thread or its executor's; OnEnd() on the
 //   engine's, when the call is finished and before it is answered. Several at once.
 // Lifetime: outlives its servers. An IncomingCall is valid inside the function only.
@@ -37,6 +42,8 @@ class IncomingCall {
   std::string_view method() const { return context_.method().name; }
   // With the metadata of both directions, the peer and the deadline.
   ServerContext& context() const { return context_; }
+  // An attempt whose handler does not run, because that of an earlier one does, or has.
+  bool is_repeated() const { return is_repeated_; }
   // In OnEnd(): since OnStart().
   uint64_t elapsed_ns() const { return elapsed_ns_; }
 
@@ -46,11 +53,12 @@ class IncomingCall {
  private:
   friend class ServerExtras;
 
-  IncomingCall(std::string_view service, ServerContext& context)
-      : service_(service), context_(context) {}
+  IncomingCall(std::string_view service, ServerContext& context, bool is_repeated)
+      : service_(service), context_(context), is_repeated_(is_repeated) {}
 
   const std::string_view service_;
   ServerContext& context_;
+  const bool is_repeated_;
   uint64_t elapsed_ns_ = 0;
   void** data_ = nullptr;
 };

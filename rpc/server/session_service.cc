@@ -2,10 +2,12 @@
 
 #include <google/protobuf/arena.h>
 
+#include "core/strings.h"
 #include "rpc/server/server_core.h"
 #include "rpc/server/unary_call.h"
 #include "rpc/wire/completion_id.h"
 #include "rpc/wire/sessions.pb.h"
+#include "rpc/wire/status_text.h"
 
 namespace weft {
 namespace {
@@ -37,9 +39,18 @@ const MethodEntry* SessionService::Find(uint16_t method) const {
 void SessionService::Start(Service& service, internal::HandledCall& call) {
   ServerCore& core = static_cast<SessionService&>(service).core_;
   const auto& request = *internal::BodyAs<rpc::SessionRequest>(call.request());
-  const absl::StatusOr<SessionId> session = core.records().Renew(
-      {request.high(), request.low()}, static_cast<ServerCall&>(call).tenant());
+  const SessionId asked = {request.high(), request.low()};
+  const auto& given_up = request.given_up();
+  if (static_cast<uint64_t>(given_up.size()) > kMaxSessionCalls) {
+    return call.Finish(
+        NotRunError(absl::StatusCode::kInvalidArgument,
+                    StrCat("a session's client gives up ", given_up.size(), " calls at once; ",
+                           kMaxSessionCalls, " are allowed (not run)")));
+  }
+  const absl::StatusOr<SessionId> session =
+      core.records().Renew(asked, static_cast<ServerCall&>(call).connection());
   if (!session.ok()) return call.Finish(absl::Status(session.status()));
+  core.records().GiveUp(*session, {given_up.data(), static_cast<size_t>(given_up.size())});
   auto& reply = *internal::BodyAs<rpc::SessionReply>(call.reply());
   reply.set_high(session->high);
   reply.set_low(session->low);

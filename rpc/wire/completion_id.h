@@ -45,6 +45,12 @@ struct OnceAttempt {
 // for each session; lower: a call that takes long holds up those behind it sooner.
 inline constexpr uint64_t kMaxSessionCalls = 4096;
 
+// Sessions that one connection has opened at a server, and that there still are. A channel needs
+// one at a time, and has a second one while the lease of that before lasts; more only where a
+// handler of an earlier one does not end. Higher: one client takes more of
+// ServerOptions::max_sessions from the others; lower: such a channel has to wait.
+inline constexpr uint32_t kMaxConnectionSessions = 8;
+
 // The number of the server's own method, which opens and renews sessions: behind all that services
 // can have.
 inline constexpr uint16_t kSessionMethod = 0xFFFE;

@@ -80,7 +80,10 @@ absl::Status LeavingError(std::string_view address) {
 }
 
 absl::Status NotRunError(absl::StatusCode code, std::string_view text) {
-  absl::Status status(code, ToAbsl(text));
+  return NotRunError(absl::Status(code, ToAbsl(text)));
+}
+
+absl::Status NotRunError(absl::Status status) {
   status.SetPayload(kNotRunUrl, absl::Cord());
   return status;
 }

@@ -35,6 +35,7 @@ absl::Status LeavingError(std::string_view address);
 // own errors alone answer with true: a handler that passes on the error of a call of its own, which
 // was not sent, has run.
 absl::Status NotRunError(absl::StatusCode code, std::string_view text);
+absl::Status NotRunError(absl::Status status);  // the same, with its details
 bool IsNotRun(const absl::Status& status);
 
 // Of a server: an attempt of a call that runs exactly once was not run, because there is no record
