@@ -20,11 +20,11 @@ namespace {
 // What an attempt carries besides: the caller's metadata, how many went before, and the call's
 // name. Null: nothing.
 std::shared_ptr<CallContext> ContextOfAttempt(const CallContext* of_call, uint32_t attempts_before,
-                                              const ClientSession::Ticket& ticket) {
-  if (of_call == nullptr && attempts_before == 0 && !ticket.taken()) return nullptr;
+                                              const ClientSessions::Name& name) {
+  if (of_call == nullptr && attempts_before == 0 && !name.given()) return nullptr;
   auto context = std::make_shared<CallContext>();
-  const OnceAttempt once = ticket.taken() ? ticket.Attempt() : OnceAttempt();
-  context->SealForAttempt(of_call, attempts_before, ticket.taken() ? &once : nullptr);
+  const OnceAttempt once = name.given() ? name.Attempt() : OnceAttempt();
+  context->SealForAttempt(of_call, attempts_before, name.given() ? &once : nullptr);
   return context;
 }
 
@@ -62,7 +62,7 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
 RetriedCall::Attempt& RetriedCall::MakeAttempt() {
   std::optional<Attempt>& place = attempts_[attempts_[0] ? 1 : 0];
   WEFT_CHECK(!place);
-  place.emplace(*this, ContextOfAttempt(call_.context, made_, ticket_));
+  place.emplace(*this, ContextOfAttempt(call_.context, made_, name_));
   ++made_;
   return *place;
 }
@@ -84,7 +84,7 @@ RetriedCall::RetriedCall(RetriedCalls& all, ClientCall& call)
     : all_(all),
       call_(call),
       may_run_twice_(call.loan == nullptr && all.methods_.IsIdempotent(call.method)),
-      runs_once_(all.session_ && !may_run_twice_ && call.loan == nullptr && !call.one_way),
+      runs_once_(all.sessions_ && !may_run_twice_ && call.loan == nullptr && !call.one_way),
       backoff_(all.options_.initial_backoff_us, all.options_.max_backoff_us, all.jitter_.Next64()) {
   call.state = ClientCall::State::kRetried;
   call.retried = this;
@@ -101,25 +101,25 @@ void RetriedCall::Start(RetriedCalls& all, ClientCall& call) {
 }
 
 void RetriedCall::StartAttempt() {
-  if (runs_once_ && !ticket_.taken() && !Join()) return;
+  if (runs_once_ && !name_.given() && !TakeName()) return;
   Attempt& attempt = MakeAttempt();
   ScheduleHedge();
   all_.calls_.StartAttempt(attempt);  // this may be gone
 }
 
-bool RetriedCall::Join() {
-  switch (all_.session_->Take(&ticket_)) {
-    case ClientSession::Taken::kYes:
+bool RetriedCall::TakeName() {
+  switch (all_.sessions_->Take(&name_)) {
+    case ClientSessions::Taken::kYes:
       return true;
-    case ClientSession::Taken::kNoSessions:
+    case ClientSessions::Taken::kNoSessions:
       runs_once_ = false;
       return true;
-    case ClientSession::Taken::kNotYet:
+    case ClientSessions::Taken::kNotYet:
       break;
   }
   if (last_failure_.empty()) last_failure_ = "it waited for its session with the server";
-  all_.joining_.PushBack(this);
-  all_.session_->Want(call_.wait_for_server);  // this may be gone
+  all_.unnamed_.PushBack(this);
+  all_.sessions_->Want(call_.wait_for_server);  // this may be gone
   return false;
 }
 
@@ -173,6 +173,9 @@ void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
   const std::shared_ptr<CallContext> context = attempt.own_context;
   const bool answered = attempt.answered;
   DropAttempt(attempt);
+  if (DeliveryOf(status) != Delivery::kNotSent) {
+    may_still_run_ = !answered && absl::IsUnavailable(status);
+  }
   if (status.ok()) all_.budget_.Refill();
   if (context != nullptr && context->outcome_unknown()) [[unlikely]]
     return OnOutcomeUnknown(std::move(status), context.get());
@@ -181,7 +184,7 @@ void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
 
 // The attempt was not run: the server does not know the call's session, or has forgotten the call.
 void RetriedCall::OnOutcomeUnknown(absl::Status status, CallContext* reply) {
-  all_.session_->Lose(std::exchange(ticket_, {}));
+  all_.sessions_->Lose(std::exchange(name_, {}));
   RetriedCalls& all = all_;
   if (may_have_run_ || made_ >= all_.options_.max_attempts) {
     Complete(std::move(status), reply);
@@ -189,7 +192,7 @@ void RetriedCall::OnOutcomeUnknown(absl::Status status, CallContext* reply) {
     last_failure_ = ToStd(status.message());
     StartAttempt();  // this may be gone
   }
-  all.JoinAgain();
+  all.TakeNamesAgain();
 }
 
 // One has ended so, or could not be made.
@@ -206,7 +209,7 @@ bool RetriedCall::MayRepeat(const absl::Status& status, bool answered) const {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
       // The server's own answer is the outcome: it would be the same again.
-      return not_sent || may_run_twice_ || (ticket_.taken() && !answered);
+      return not_sent || may_run_twice_ || (name_.given() && !answered);
     case absl::StatusCode::kResourceExhausted:
       return not_sent && answered;
     default:
@@ -235,8 +238,18 @@ void RetriedCall::Expire() {
 }
 
 void RetriedCall::Cancel() {
-  if (Attempt* const attempt = AnyAttempt()) return all_.calls_.Cancel(*attempt);
-  End(absl::CancelledError(StrCat("cancelled by the caller, after: ", last_failure_)));
+  RetriedCalls& all = all_;
+  const ClientSessions::Name name = name_;
+  Attempt* const attempt = AnyAttempt();
+  // Of an attempt that was sent the server is told as of any call.
+  const bool sent = attempt != nullptr && attempt->state == ClientCall::State::kSent;
+  const bool gives_up = name.given() && may_still_run_ && !sent;
+  if (attempt != nullptr) {
+    all.calls_.Cancel(*attempt);  // this is gone
+  } else {
+    End(absl::CancelledError(StrCat("cancelled by the caller, after: ", last_failure_)));
+  }
+  if (gives_up) all.sessions_->GiveUp(name);
 }
 
 void RetriedCall::End(absl::Status why) {
@@ -246,7 +259,7 @@ void RetriedCall::End(absl::Status why) {
 void RetriedCall::Complete(absl::Status status, CallContext* reply) {
   RetriedCalls& all = all_;
   ClientCall& call = call_;
-  const ClientSession::Ticket ticket = std::move(ticket_);
+  const ClientSessions::Name name = std::move(name_);
   while (Attempt* const attempt = AnyAttempt()) {
     may_have_run_ = true;
     all.calls_.Drop(*attempt);
@@ -255,9 +268,9 @@ void RetriedCall::Complete(absl::Status status, CallContext* reply) {
   if (reply != nullptr && call.context != nullptr) call.context->TakeReplyOf(*reply);
   status = OfAllAttempts(status);
   delete this;
-  const bool has_room = ticket.taken() && all.session_->GiveBack(ticket);
+  const bool others_may = name.given() && all.sessions_->GiveBack(name);
   all.calls_.End(call, std::move(status));
-  if (has_room) all.JoinAgain();
+  if (others_may) all.TakeNamesAgain();
 }
 
 // What the caller gets: the Delivery is true of all attempts. An answer of the handler stays as it
@@ -289,18 +302,18 @@ RetriedCalls::RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore&
       stats_(stats),
       budget_(options.budget_tokens, options.refill_millitokens),
       jitter_(engine.clock().NowNs() ^ std::hash<std::string>()(address)) {
-  if (options.exactly_once) session_.emplace(static_cast<Host*>(this), calls, methods, engine);
+  if (options.exactly_once) sessions_.emplace(static_cast<Host*>(this), calls, methods, engine);
 }
 
-// Those that find no place join again.
+// Those that get no name wait again.
 void RetriedCalls::OnSession(const absl::Status& status, bool answered) {
-  IntrusiveList<RetriedCall, JoiningTag> joining;
-  joining.SpliceBack(joining_);
-  while (RetriedCall* const call = joining.PopFront()) call->OnSession(status, answered);
+  IntrusiveList<RetriedCall, UnnamedTag> unnamed;
+  unnamed.SpliceBack(unnamed_);
+  while (RetriedCall* const call = unnamed.PopFront()) call->OnSession(status, answered);
 }
 
-void RetriedCalls::JoinAgain() {
-  if (!joining_.empty() && !calls_.ended()) OnSession(absl::OkStatus(), /*answered=*/true);
+void RetriedCalls::TakeNamesAgain() {
+  if (!unnamed_.empty() && !calls_.ended()) OnSession(absl::OkStatus(), /*answered=*/true);
 }
 
 bool RetriedCalls::Start(ClientCall& call) {
@@ -310,7 +323,7 @@ bool RetriedCalls::Start(ClientCall& call) {
   }
   // One attempt alone does without RetriedCall; but not without a name, if it is to have one.
   const bool runs_once =
-      session_ && call.loan == nullptr && !call.one_way && !methods_.IsIdempotent(call.method);
+      sessions_ && call.loan == nullptr && !call.one_way && !methods_.IsIdempotent(call.method);
   if (!runs_once) return false;
   const std::string text =
       StrCat(count_, " calls that may be sent again have begun already to ", address_,

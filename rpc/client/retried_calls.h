@@ -7,7 +7,7 @@
 //     RESOURCE_EXHAUSTED if it is the server that says so, for its limits are of a moment. The
 //     channel's own limits (a full queue) are not met by waiting in it twice.
 //   - of other methods, with RetryOptions::exactly_once, UNAVAILABLE that is not the server's
-//     answer: all attempts have one name there (client_session.h), by which it knows that the
+//     answer: all attempts have one name there (client_sessions.h), by which it knows that the
 //     handler has run, and answers again what that has answered.
 //   - of methods that may run twice (`idempotency_level` in the .proto file): UNAVAILABLE whatever
 //     has run, also where the handler itself has answered it.
@@ -31,12 +31,15 @@
 //
 // If a server does not know the name any more (it was restarted, or the client was away for too
 // long), and an attempt may have run, such a call ends with ABORTED. If none may have run it gets
-// another name, and goes on. A server without sessions is called as without the option.
+// another name, and goes on. A server without sessions is called as without the option. Cancel()
+// reaches a handler that may still run: by the attempt that is under way, or by the call's name.
 //
 //   A RetriedCall   what there is                             what ends it
-//     joining       no attempt: it has to run exactly once,   a session is open -> trying; none can
-//                   and waits for a session, or room in it    be opened -> as a failed attempt; the
-//                                                             deadline, Cancel() -> over
+//     unnamed       no attempt: it has to run exactly once,   it has a name, or needs none ->
+//     trying;
+//                   and waits for a session that is open      no session can be opened -> as a
+//                   failed and has room                              attempt; the deadline,
+//                   Cancel() -> over
 //     trying        one attempt, or two (the later is a       its last attempt fails, and may be
 //                   hedge); the timer: until a hedge          repeated -> pausing; else -> over
 //     pausing       no attempt; the timer: until the next     the timer -> trying; the deadline,
@@ -68,7 +71,7 @@
 #include "rpc/client/backoff.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_call.h"
-#include "rpc/client/client_session.h"
+#include "rpc/client/client_sessions.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -99,9 +102,9 @@ class RetryBudget {
   uint64_t left_;
 };
 
-struct JoiningTag;
+struct UnnamedTag;
 
-class RetriedCall final : public ListNode<>, public ListNode<JoiningTag>, private Timer {
+class RetriedCall final : public ListNode<>, public ListNode<UnnamedTag>, private Timer {
  public:
   // Makes the first attempt, which may end the call inside.
   static void Start(RetriedCalls& all, ClientCall& call);
@@ -129,7 +132,7 @@ class RetriedCall final : public ListNode<>, public ListNode<JoiningTag>, privat
   void OnTimer() override;
   void StartAttempt();
   // It has its name at the server, or goes without. False: it waits, or is gone.
-  bool Join();
+  bool TakeName();
   void OnSession(const absl::Status& status, bool answered);
   void OnOutcomeUnknown(absl::Status status, CallContext* reply);
   void AfterAttempt(absl::Status status, bool answered, CallContext* reply);
@@ -152,16 +155,17 @@ class RetriedCall final : public ListNode<>, public ListNode<JoiningTag>, privat
   RetriedCalls& all_;
   ClientCall& call_;
   const bool may_run_twice_;
-  bool runs_once_;  // exactly, by its ticket
-  ClientSession::Ticket ticket_;
-  bool may_have_run_ = false;  // an attempt that has ended
-  uint32_t made_ = 0;          // attempts
+  bool runs_once_;  // exactly, by its name
+  ClientSessions::Name name_;
+  bool may_have_run_ = false;   // an attempt that has ended
+  bool may_still_run_ = false;  // one that has lost its connection, and has had no answer since
+  uint32_t made_ = 0;           // attempts
   Backoff backoff_;
   std::string last_failure_;  // of the attempt before the pause
   std::array<std::optional<Attempt>, 2> attempts_;
 };
 
-class RetriedCalls final : private ClientSession::Host {
+class RetriedCalls final : private ClientSessions::Host {
  public:
   // All outlive it. `most`: calls at one time.
   RetriedCalls(ClientCalls& calls, MethodTable& methods, EngineCore& engine,
@@ -177,18 +181,18 @@ class RetriedCalls final : private ClientSession::Host {
 
   // A connection has opened; what its server's hello says of sessions.
   void OnConnected(uint64_t session_lease_us) {
-    if (session_) session_->OnConnected(session_lease_us);
+    if (sessions_) sessions_->OnConnected(session_lease_us);
   }
   // The server there knows what calls that run exactly once are.
-  bool ServerHasSessions() const { return session_ && session_->server_has_sessions(); }
+  bool ServerHasSessions() const { return sessions_ && sessions_->server_has_sessions(); }
 
  private:
   friend class RetriedCall;
 
-  // ClientSession::Host.
+  // ClientSessions::Host.
   void OnSession(const absl::Status& status, bool answered) override;
-  // The session has room, or is lost.
-  void JoinAgain();
+  // The session has room, or has ended.
+  void TakeNamesAgain();
 
   ClientCalls& calls_;
   MethodTable& methods_;
@@ -201,8 +205,8 @@ class RetriedCalls final : private ClientSession::Host {
   Random jitter_;
   uint32_t count_ = 0;  // <= most_
   IntrusiveList<RetriedCall> live_;
-  IntrusiveList<RetriedCall, JoiningTag> joining_;
-  std::optional<ClientSession> session_;  // none: RetryOptions::exactly_once is not set
+  IntrusiveList<RetriedCall, UnnamedTag> unnamed_;
+  std::optional<ClientSessions> sessions_;  // none: RetryOptions::exactly_once is not set
 };
 
 }  // namespace weft
