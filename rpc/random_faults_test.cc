@@ -1,21 +1,19 @@
 // Calls and one-way messages under random faults: whatever happens to machines and wires, every
 // one completes exactly once, no handler runs twice for one, and the answers tell the truth.
 //
-// Replay a failure: random_faults_test --seed=N
+// Replay a failure: --seed=N
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/random.h"
 #include "rpc/client/client_context.h"
-#include "rpc/testing/rpc_test.h"
+#include "rpc/testing/probe_service.h"
+#include "rpc/testing/random_world.h"
 #include "rpc/testing/signal_service.h"
 #include "rpc/testing/ticks.h"
 #include "rpc/wire/metadata.h"
@@ -23,8 +21,6 @@
 
 namespace weft::test {
 namespace {
-
-uint64_t only_seed = 0;
 
 // What the servers have seen of one call.
 struct Seen {
@@ -124,7 +120,7 @@ struct Sent {
   absl::Status status;
 };
 
-class RandomFaults {
+class RandomFaults final : private RandomWorld {
  public:
   // Answers leave with their turn, or in parts.
   static SimOptions Options(uint64_t seed) {
@@ -133,15 +129,10 @@ class RandomFaults {
     return options;
   }
 
-  explicit RandomFaults(uint64_t seed) : random_(seed), network_(seed, Options(seed)) {
+  explicit RandomFaults(uint64_t seed) : RandomWorld(seed, Options(seed)) {
     StartServer();
     for (int i = 0; i < kClients; ++i) {
-      ChannelOptions options;
-      options.connect_at_once = false;
-      options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 32));
-      options.max_queued_calls = static_cast<uint32_t>(random_.UniformInRange(0, 64));
-      options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-      channels_.push_back(*Channel::Open(network_.Node(ClientName(i)), "sim:server", options));
+      channels_.push_back(*Channel::Open(ClientNode(i), "sim:server", DrawChannelOptions()));
       stubs_.emplace_back(*channels_.back());
       signals_.emplace_back(*channels_.back());
     }
@@ -180,32 +171,23 @@ class RandomFaults {
   static constexpr int kClients = 3;
   static constexpr int kSteps = 400;
 
-  static std::string ClientName(int i) { return "client" + std::to_string(i); }
-  const std::string& server_node() const { return machines_.back().node; }
-
   void StartServer() {
     ServerMachine machine;
-    machine.node = "server" + std::to_string(machines_.size());
+    machine.node = TakeServerNode();
     machine.service = std::make_unique<CountingService>(&seen_, random_.Fork());
     machine.signals = std::make_unique<CountingSignals>(&signals_seen_, random_.Fork());
-    ServerOptions options;
-    options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
-    options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-    machine.server = *Server::Create(network_.Node(machine.node), options);
+    machine.server = *Server::Create(network_.Node(machine.node), DrawServerOptions());
     EXPECT_TRUE(machine.server->AddService(machine.service.get()).ok());
     EXPECT_TRUE(machine.server->AddService(machine.signals.get()).ok());
     EXPECT_TRUE(machine.server->Listen("sim:server").ok());
     machines_.push_back(std::move(machine));
   }
 
-  void Heal(int client) { network_.Heal(ClientName(client), server_node()); }
-
   void Step() {
     const int client = static_cast<int>(random_.Uniform(kClients));
     switch (random_.Uniform(60)) {
       case 0:
-        network_.Kill(server_node());
-        network_.fabric().RemoveListener("server", network_.fabric().IdOf(server_node()));
+        KillServer();
         return StartServer();
       case 1:
         return network_.Partition(ClientName(client), server_node());
@@ -229,7 +211,7 @@ class RandomFaults {
       case 13:
       case 14:
       case 15:
-        return CancelOne();
+        return CancelOneOf(calls_);
       case 16:
         return RestartServer();
       default:
@@ -306,14 +288,6 @@ class RandomFaults {
     StartServer();
   }
 
-  // One of the last calls; it may have ended.
-  void CancelOne() {
-    if (calls_.empty()) return;
-    Call& call = *calls_[calls_.size() - 1 - random_.Uniform(std::min<size_t>(calls_.size(), 20))];
-    if (call.context == nullptr) return;
-    EXPECT_TRUE(call.context->Cancel().ok());
-  }
-
   void Check() {
     int ok = 0;
     for (const std::unique_ptr<Call>& call : calls_) {
@@ -333,24 +307,13 @@ class RandomFaults {
         const std::string* const value = call->context->reply_metadata().Find("k");
         ASSERT_TRUE(value == nullptr || value->size() == call->number % 3000);
       }
-      if (DeliveryOf(call->status) == Delivery::kNotSent) {
-        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
-      }
-      if (call->status.message().find("not sent") != absl::string_view::npos ||
-          call->status.message().find("not run") != absl::string_view::npos) {
-        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
-      }
+      CheckThatItIsTrue(call->status, runs);
     }
     EXPECT_GT(ok, 0);
     for (const std::unique_ptr<Channel>& channel : channels_) {
-      const ChannelStats stats = channel->stats();
-      EXPECT_EQ(stats.outstanding, 0u);
-      EXPECT_EQ(stats.abandoned, 0u);
-      EXPECT_EQ(stats.queued, 0u);
-      EXPECT_EQ(stats.calls_started, stats.calls_ok + stats.calls_failed);
+      ExpectNothingUnderWay(channel->stats());
     }
-    EXPECT_EQ(machines_.back().server->stats().running, 0u);
-    EXPECT_EQ(machines_.back().server->stats().running_bytes, 0u);
+    ExpectNothingUnderWay(machines_.back().server->stats());
   }
 
   void CheckSent() {
@@ -369,8 +332,6 @@ class RandomFaults {
     EXPECT_GT(arrived, 0);
   }
 
-  Random random_;
-  SimNetwork network_;
   std::map<uint64_t, Seen> seen_;
   std::map<uint64_t, Seen> signals_seen_;
   std::deque<ServerMachine> machines_;  // the last one lives
@@ -384,30 +345,18 @@ class RandomFaults {
 };
 
 TEST(RandomFaultsTest, EveryCallCompletesOnceAndNoHandlerRunsTwice) {
-  constexpr uint64_t kSeeds = 60;
-  const uint64_t first = only_seed != 0 ? only_seed : 1;
-  const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
   int cancelled = 0;
   int drains = 0;
-  for (uint64_t seed = first; seed <= last; ++seed) {
-    SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
+  const uint64_t seeds = ForEachSeed(60, [&](uint64_t seed) {
     RandomFaults world(seed);
     world.Run();
     cancelled += world.cancelled();
     drains += world.drains();
-    if (testing::Test::HasFailure()) return;
-  }
-  EXPECT_TRUE((cancelled > 0 && drains > 0) || only_seed != 0);
+  });
+  EXPECT_TRUE((cancelled > 0 && drains > 0) || seeds == 0);
 }
 
 }  // namespace
 }  // namespace weft::test
 
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  constexpr std::string_view kFlag = "--seed=";
-  if (argc > 1 && std::string_view(argv[1]).starts_with(kFlag)) {
-    weft::test::only_seed = std::strtoull(argv[1] + kFlag.size(), nullptr, 10);
-  }
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return weft::test::RunWithSeeds(argc, argv); }

@@ -1,30 +1,27 @@
 // Calls that are sent again, and hedged, under random faults: every call completes exactly once,
 // one that may not run twice never does, and the answers tell the truth.
 //
-// Replay a failure: retry_random_faults_test --seed=N
+// Replay a failure: --seed=N
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/random.h"
 #include "rpc/client/client_context.h"
+#include "rpc/client/retried_calls.h"
 #include "rpc/testing/fickle_executor.h"
-#include "rpc/testing/retry_test.h"
+#include "rpc/testing/probe_service.h"
+#include "rpc/testing/random_world.h"
+#include "rpc/testing/retry_service.weft.h"
 #include "rpc/wire/metadata.h"
-#include "weft/status.h"
 
 namespace weft::test {
 namespace {
-
-uint64_t only_seed = 0;
 
 // Answers, fails, holds or forgets what comes, and counts it by the number in its request.
 class FickleStore final : public Store::Service {
@@ -85,9 +82,9 @@ struct Call {
   std::unique_ptr<ClientContext> context;  // or none
 };
 
-class RetryRandomFaults {
+class RetryRandomFaults final : private RandomWorld {
  public:
-  explicit RetryRandomFaults(uint64_t seed) : random_(seed), network_(seed) {
+  explicit RetryRandomFaults(uint64_t seed) : RandomWorld(seed) {
     StartServer();
     channels_.resize(kClients);
     for (int i = 0; i < kClients; ++i) OpenChannel(i);
@@ -121,36 +118,26 @@ class RetryRandomFaults {
   static constexpr int kClients = 3;
   static constexpr int kSteps = 400;
 
-  static std::string ClientName(int i) { return "client" + std::to_string(i); }
-  const std::string& server_node() const { return machines_.back().node; }
-
   void StartServer() {
     ServerMachine machine;
-    machine.node = "server" + std::to_string(machines_.size());
+    machine.node = TakeServerNode();
     machine.service = std::make_unique<FickleStore>(&runs_, random_.Fork());
     machine.executor = std::make_unique<FickleExecutor>(random_.Fork(), 0.1);
-    ServerOptions options;
-    options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 40));
-    options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-    machine.server = *Server::Create(network_.Node(machine.node), options);
+    machine.server = *Server::Create(network_.Node(machine.node), DrawServerOptions());
     EXPECT_TRUE(machine.server->AddService(machine.service.get(), machine.executor.get()).ok());
     EXPECT_TRUE(machine.server->Listen("sim:server").ok());
     machines_.push_back(std::move(machine));
   }
 
   void OpenChannel(int client) {
-    ChannelOptions options;
-    options.connect_at_once = false;
-    options.max_outstanding_calls = static_cast<uint32_t>(random_.UniformInRange(1, 32));
-    options.max_queued_calls = static_cast<uint32_t>(random_.UniformInRange(0, 64));
-    options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-    options.retry.max_attempts = static_cast<uint32_t>(random_.UniformInRange(2, kMaxAttempts));
+    ChannelOptions options = DrawChannelOptions();
+    options.retry.max_attempts = Draw(2, kMaxAttempts);
     options.retry.initial_backoff_us = random_.UniformInRange(1, 2'000);
     options.retry.max_backoff_us = random_.UniformInRange(2'000, 10'000);
-    options.retry.budget_tokens = static_cast<uint32_t>(random_.UniformInRange(3, 1000));
-    options.retry.refill_millitokens = static_cast<uint32_t>(random_.UniformInRange(1, 1000));
+    options.retry.budget_tokens = Draw(3, 1000);
+    options.retry.refill_millitokens = Draw(1, 1000);
     if (random_.Chance(0.7)) options.retry.hedge_after_us = random_.UniformInRange(1, 3'000);
-    channels_[client] = *Channel::Open(network_.Node(ClientName(client)), "sim:server", options);
+    channels_[client] = *Channel::Open(ClientNode(client), "sim:server", options);
   }
 
   void Count(Channel& channel) {
@@ -159,14 +146,11 @@ class RetryRandomFaults {
     hedges_ += stats.hedges;
   }
 
-  void Heal(int client) { network_.Heal(ClientName(client), server_node()); }
-
   void Step() {
     const int client = static_cast<int>(random_.Uniform(kClients));
     switch (random_.Uniform(60)) {
       case 0:
-        network_.Kill(server_node());
-        network_.fabric().RemoveListener("server", network_.fabric().IdOf(server_node()));
+        KillServer();
         return StartServer();
       case 1:
         return network_.Partition(ClientName(client), server_node());
@@ -191,7 +175,7 @@ class RetryRandomFaults {
       case 13:
       case 14:
       case 15:
-        return CancelOne();
+        return CancelOneOf(calls_);
       default:
         for (uint64_t n = random_.Uniform(4); n > 0; --n) StartCall(client);
     }
@@ -228,14 +212,6 @@ class RetryRandomFaults {
     }
   }
 
-  // One of the last calls; it may have ended.
-  void CancelOne() {
-    if (calls_.empty()) return;
-    Call& call = *calls_[calls_.size() - 1 - random_.Uniform(std::min<size_t>(calls_.size(), 20))];
-    if (call.context == nullptr) return;
-    EXPECT_TRUE(call.context->Cancel().ok());
-  }
-
   void Check() {
     int ok = 0;
     for (const std::unique_ptr<Call>& call : calls_) {
@@ -255,29 +231,16 @@ class RetryRandomFaults {
         const std::string* const value = metadata.Find("k");
         ASSERT_TRUE(value == nullptr || value->size() == call->number % 3000);
       }
-      if (DeliveryOf(call->status) == Delivery::kNotSent) {
-        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
-      }
-      if (call->status.message().find("not sent") != absl::string_view::npos ||
-          call->status.message().find("not run") != absl::string_view::npos) {
-        ASSERT_EQ(runs, 0) << "it was said not to have been sent";
-      }
+      CheckThatItIsTrue(call->status, runs);
     }
     EXPECT_GT(ok, 0);
     for (const std::unique_ptr<Channel>& channel : channels_) {
       Count(*channel);
-      const ChannelStats stats = channel->stats();
-      EXPECT_EQ(stats.outstanding, 0u);
-      EXPECT_EQ(stats.abandoned, 0u);
-      EXPECT_EQ(stats.queued, 0u);
-      EXPECT_EQ(stats.calls_started, stats.calls_ok + stats.calls_failed);
+      ExpectNothingUnderWay(channel->stats());
     }
-    EXPECT_EQ(machines_.back().server->stats().running, 0u);
-    EXPECT_EQ(machines_.back().server->stats().running_bytes, 0u);
+    ExpectNothingUnderWay(machines_.back().server->stats());
   }
 
-  Random random_;
-  SimNetwork network_;
   std::map<uint64_t, int> runs_;        // of each call's handler
   std::deque<ServerMachine> machines_;  // the last one lives
   std::vector<std::unique_ptr<Channel>> channels_;
@@ -287,31 +250,19 @@ class RetryRandomFaults {
 };
 
 TEST(RetryRandomFaultsTest, EveryCallCompletesOnceAndOnlyWhatMayRunTwiceDoes) {
-  constexpr uint64_t kSeeds = 60;
-  const uint64_t first = only_seed != 0 ? only_seed : 1;
-  const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
   uint64_t retries = 0;
   uint64_t hedges = 0;
-  for (uint64_t seed = first; seed <= last; ++seed) {
-    SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
+  const uint64_t seeds = ForEachSeed(60, [&](uint64_t seed) {
     RetryRandomFaults world(seed);
     world.Run();
     retries += world.retries();
     hedges += world.hedges();
-    if (testing::Test::HasFailure()) return;
-  }
-  EXPECT_TRUE((retries > 1000 && hedges > 100) || only_seed != 0)
+  });
+  EXPECT_TRUE((retries > 1000 && hedges > 100) || seeds == 0)
       << retries << " retries, " << hedges << " hedges";
 }
 
 }  // namespace
 }  // namespace weft::test
 
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  constexpr std::string_view kFlag = "--seed=";
-  if (argc > 1 && std::string_view(argv[1]).starts_with(kFlag)) {
-    weft::test::only_seed = std::strtoull(argv[1] + kFlag.size(), nullptr, 10);
-  }
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return weft::test::RunWithSeeds(argc, argv); }

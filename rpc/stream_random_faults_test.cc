@@ -3,15 +3,13 @@
 // conserved, and slots and memory are back; what a stream has lent is touched by nobody once it is
 // reclaimed.
 //
-// Replay a failure: stream_random_faults_test --seed=N
+// Replay a failure: --seed=N
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,13 +17,12 @@
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/testing/payload_service.h"
+#include "rpc/testing/random_world.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/testing/ticks.h"
 
 namespace weft::test {
 namespace {
-
-uint64_t only_seed = 0;
 
 constexpr uint8_t kReclaimed = 77;  // what memory is filled with that is its owner's again
 
@@ -209,7 +206,12 @@ struct Client : Talker<ClientReaderWriter<Data, Data>> {
   }
 };
 
-class RandomFaults {
+// Transfers of killed machines go with the network, and this behind it.
+struct LentByClients {
+  std::deque<GuardedMemory> memories_;
+};
+
+class RandomFaults final : private LentByClients, private RandomWorld {
  public:
   static SimOptions Options(uint64_t seed) {
     SimOptions options;
@@ -218,17 +220,17 @@ class RandomFaults {
     return options;
   }
 
-  explicit RandomFaults(uint64_t seed) : random_(seed), network_(seed, Options(seed)) {
+  explicit RandomFaults(uint64_t seed) : RandomWorld(seed, Options(seed)) {
     StartServer();
     for (int i = 0; i < kClients; ++i) {
       ChannelOptions options;
       options.connect_at_once = false;
-      options.max_streams = static_cast<uint32_t>(random_.UniformInRange(1, 32));
-      options.max_queued_calls = static_cast<uint32_t>(random_.UniformInRange(0, 64));
-      options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-      options.stream_window_messages = static_cast<uint32_t>(random_.UniformInRange(1, 50));
-      options.stream_window_bytes = static_cast<uint32_t>(random_.UniformInRange(1, 20'000));
-      channels_.push_back(*Channel::Open(network_.Node(ClientName(i)), "sim:server", options));
+      options.max_streams = Draw(1, 32);
+      options.max_queued_calls = Draw(0, 64);
+      options.link.window_slots = Draw(4, 16);
+      options.stream_window_messages = Draw(1, 50);
+      options.stream_window_bytes = Draw(1, 20'000);
+      channels_.push_back(*Channel::Open(ClientNode(i), "sim:server", options));
       stubs_.emplace_back(*channels_.back());
     }
   }
@@ -268,25 +270,20 @@ class RandomFaults {
   // What a stream lends: some microseconds on the wire, and several frames.
   static constexpr size_t kLent = 10'000;
 
-  static std::string ClientName(int i) { return "client" + std::to_string(i); }
-  const std::string& server_node() const { return machines_.back().node; }
-
   void StartServer() {
     ServerMachine machine;
-    machine.node = "server" + std::to_string(machines_.size());
+    machine.node = TakeServerNode();
     machine.service = std::make_unique<Echoing>(random_.Fork(), &sources_.emplace_back(kLent));
     ServerOptions options;
-    options.max_streams = static_cast<uint32_t>(random_.UniformInRange(1, 40));
-    options.link.window_slots = static_cast<uint32_t>(random_.UniformInRange(4, 16));
-    options.stream_window_messages = static_cast<uint32_t>(random_.UniformInRange(1, 50));
-    options.stream_window_bytes = static_cast<uint32_t>(random_.UniformInRange(1, 20'000));
+    options.max_streams = Draw(1, 40);
+    options.link.window_slots = Draw(4, 16);
+    options.stream_window_messages = Draw(1, 50);
+    options.stream_window_bytes = Draw(1, 20'000);
     machine.server = *Server::Create(network_.Node(machine.node), options);
     EXPECT_TRUE(machine.server->AddService(machine.service.get()).ok());
     EXPECT_TRUE(machine.server->Listen("sim:server").ok());
     machines_.push_back(std::move(machine));
   }
-
-  void Heal(int client) { network_.Heal(ClientName(client), server_node()); }
 
   void CheckInvariants() {
     network_.CheckInvariants();
@@ -299,8 +296,7 @@ class RandomFaults {
     const int client = static_cast<int>(random_.Uniform(kClients));
     switch (random_.Uniform(60)) {
       case 0:
-        network_.Kill(server_node());
-        network_.fabric().RemoveListener("server", network_.fabric().IdOf(server_node()));
+        KillServer();
         return StartServer();
       case 1:
         return network_.Partition(ClientName(client), server_node());
@@ -412,21 +408,14 @@ class RandomFaults {
     EXPECT_GT(ok, 0);
     EXPECT_GT(read, 0u);
     for (const std::unique_ptr<Channel>& channel : channels_) {
-      const ChannelStats stats = channel->stats();
-      EXPECT_EQ(stats.streams, 0u);
-      EXPECT_EQ(stats.calls_started, stats.calls_ok + stats.calls_failed);
+      ExpectNothingUnderWay(channel->stats());
     }
     const ServerStats stats = machines_.back().server->stats();
-    EXPECT_EQ(stats.running, 0u);
-    EXPECT_EQ(stats.running_bytes, 0u);
+    ExpectNothingUnderWay(stats);
     EXPECT_EQ(stats.protocol_errors, 0u);
   }
 
-  Random random_;
-  std::deque<GuardedMemory>
-      memories_;  // lent ones: transfers of killed machines go with the network
-  SimNetwork network_;
-  std::deque<GuardedMemory> sources_;   // registered ones: they go before it
+  std::deque<GuardedMemory> sources_;   // of servers: registered, so they go before the network
   std::deque<ServerMachine> machines_;  // the last one lives
   std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<Streams::Stub> stubs_;
@@ -434,24 +423,10 @@ class RandomFaults {
 };
 
 TEST(StreamRandomFaultsTest, EveryStreamEndsOnceAndNothingIsLeft) {
-  constexpr uint64_t kSeeds = 60;
-  const uint64_t first = only_seed != 0 ? only_seed : 1;
-  const uint64_t last = only_seed != 0 ? only_seed : kSeeds;
-  for (uint64_t seed = first; seed <= last; ++seed) {
-    SCOPED_TRACE(testing::Message() << "replay with --seed=" << seed);
-    RandomFaults(seed).Run();
-    if (testing::Test::HasFailure()) return;
-  }
+  ForEachSeed(60, [](uint64_t seed) { RandomFaults(seed).Run(); });
 }
 
 }  // namespace
 }  // namespace weft::test
 
-int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  constexpr std::string_view kFlag = "--seed=";
-  if (argc > 1 && std::string_view(argv[1]).starts_with(kFlag)) {
-    weft::test::only_seed = std::strtoull(argv[1] + kFlag.size(), nullptr, 10);
-  }
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return weft::test::RunWithSeeds(argc, argv); }
