@@ -3,15 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rpc/client/client_context.h"
+#include "rpc/operation/executor.h"
+#include "rpc/server/server_interceptor.h"
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/memory_store.h"
-#include "rpc/testing/retry_test.h"
+#include "rpc/testing/once_test.h"
 #include "rpc/wire/completion_id.h"
 #include "weft/status.h"
 
@@ -22,36 +25,13 @@ bool Says(const absl::Status& status, absl::string_view text) {
   return status.message().find(text) != absl::string_view::npos;
 }
 
-class ExactlyOnceTest : public RetryTest {
+class ExactlyOnceTest : public OnceTest {
  protected:
-  static ChannelOptions Once() {
-    ChannelOptions options = Retrying();
-    options.retry.exactly_once = true;
-    return options;
-  }
-  static ServerOptions ShortLease() {
-    ServerOptions options;
-    options.session_lease_us = 5'000'000;
-    return options;
-  }
-  static constexpr uint64_t kLeaseNs = 5 * kNsPerSec;  // of ShortLease()
-
-  ServerStats Stats() { return server_->stats(); }
-
-  // The connection is lost, and neither side dies.
-  void LoseConnection() {
-    const uint64_t before = channel_->stats().connects;
-    network_.Partition("client", server_node_);
-    network_.RunFor(3 * kNsPerSec / 2);  // both give it up
-    network_.Heal("client", server_node_);
-    ASSERT_TRUE(RunUntil([&] { return channel_->stats().connects > before; }));
-  }
-  void WaitForHeld(size_t count) {
-    ASSERT_TRUE(RunUntil([&] { return service_.held.size() == count; }));
+  // Told, and not by a lease that is over.
+  void WaitForCancelled(int handlers) {
+    ASSERT_TRUE(network_.RunUntil([&] { return service_.cancelled == handlers; }, kNsPerSec));
   }
 };
-
-constexpr CallOptions kPatient = {.wait_for_server = true};
 
 // --- while the server runs ----------------------------------------------------------------------
 
@@ -71,10 +51,8 @@ TEST_F(ExactlyOnceTest, WithoutFaultsACallRunsAsAlways) {
 
 TEST_F(ExactlyOnceTest, AnAttemptFindsTheHandlerOfTheOneBeforeRunning) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   LoseConnection();
   ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
   EXPECT_EQ(service_.cancelled, 0) << "its client comes back";
@@ -88,11 +66,9 @@ TEST_F(ExactlyOnceTest, AnAttemptFindsTheHandlerOfTheOneBeforeRunning) {
 
 TEST_F(ExactlyOnceTest, AReplyThatWasLostIsSentAgain) {
   Start(Once());
-  service_.Next(service_.Hold());
   ClientContext context;
   RetriedOutcome outcome;
-  Add(outcome, {.wait_for_server = true, .context = &context});
-  WaitForHeld(1);
+  AddHeld(outcome, {.wait_for_server = true, .context = &context});
   network_.Partition("client", server_node_);
   ASSERT_TRUE(service_.held[0].context().AddReplyMetadata("k", "v").ok());
   service_.held[0].context().SetReplyAttachment(absl::Cord("attached"));
@@ -130,10 +106,8 @@ TEST_F(ExactlyOnceTest, ACallThatCanHaveNoSecondAttemptIsNotSent) {
 
 TEST_F(ExactlyOnceTest, AnErrorOfTheHandlerIsTheOutcomeAsWell) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   LoseConnection();
   absl::Status error = absl::NotFoundError("no such account");
   error.SetPayload("example.com/account", absl::Cord("7"));
@@ -162,31 +136,103 @@ TEST_F(ExactlyOnceTest, IdempotentMethodsGoAsWithoutTheOption) {
 
 TEST_F(ExactlyOnceTest, TheClientsCancelReachesTheHandlerByALaterAttempt) {
   Start(Once());
-  service_.Next(service_.Hold());
   ClientContext context;
   RetriedOutcome outcome;
-  Add(outcome, {.wait_for_server = true, .context = &context});
-  WaitForHeld(1);
+  AddHeld(outcome, {.wait_for_server = true, .context = &context});
   LoseConnection();
   ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
   ASSERT_TRUE(context.Cancel().ok());
   EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
-  ASSERT_TRUE(RunUntil([&] { return service_.cancelled == 1; }));
+  WaitForCancelled(1);
   service_.End(0);
   ExpectNothingIsLeft();
   EXPECT_EQ(Stats().running, 0u);
 }
 
+// Nothing was under way that could be cancelled: the handler ran on until the lease was over.
+TEST_F(ExactlyOnceTest, TheClientsCancelReachesTheHandlerWhileTheCallPauses) {
+  Start(OnceWithLongPauses());
+  ClientContext context;
+  RetriedOutcome outcome;
+  AddHeld(outcome, {.context = &context});
+  Interrupt();
+  network_.Heal("client", server_node_);
+  ASSERT_TRUE(context.Cancel().ok());
+  EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  EXPECT_EQ(DeliveryOf(outcome.status), Delivery::kMayHaveRun);
+  WaitForCancelled(1);
+  service_.End(0);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Stats().running, 0u);
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
+// The same, of an attempt that had not left.
+TEST_F(ExactlyOnceTest, TheClientsCancelReachesTheHandlerWhileTheNextAttemptWaitsToBeSent) {
+  StartServer();
+  ChannelOptions options = Once();
+  options.max_outstanding_calls = 1;
+  options.retry.initial_backoff_us = options.retry.max_backoff_us = 4'000'000;
+  OpenChannel(options);
+  ClientContext context;
+  RetriedOutcome outcome, other;
+  AddHeld(outcome, {.wait_for_server = true, .context = &context});
+  Interrupt();
+  service_.Next(service_.Hold());
+  Look(other, kPatient);  // it has the slot
+  network_.Heal("client", server_node_);
+  WaitForHeld(2);
+  ASSERT_TRUE(RunUntil([&] { return channel_->stats().queued == 1; }));
+  ASSERT_TRUE(context.Cancel().ok());
+  EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  WaitForCancelled(1);
+  EXPECT_TRUE(service_.held[0].context().cancelled());
+  service_.End(0);
+  service_.End(1);
+  EXPECT_EQ(EndOf(other), absl::OkStatus());
+  ExpectNothingIsLeft();
+}
+
+TEST_F(ExactlyOnceTest, ManyPausingCallsAreCancelledTogether) {
+  Start(OnceWithLongPauses());
+  std::array<ClientContext, 20> contexts;
+  std::array<RetriedOutcome, 20> outcomes;
+  for (size_t i = 0; i < outcomes.size(); ++i) AddHeld(outcomes[i], {.context = &contexts[i]});
+  Interrupt();
+  network_.Heal("client", server_node_);
+  const uint64_t requests = Stats().requests;
+  for (ClientContext& context : contexts) ASSERT_TRUE(context.Cancel().ok());
+  WaitForCancelled(20);
+  EXPECT_LE(Stats().requests, requests + 2) << "the first one alone, then all others";
+  for (RetriedOutcome& outcome : outcomes) EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  for (size_t i = 0; i < outcomes.size(); ++i) service_.End(i);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(ExactlyOnceTest, WithoutAServerACancelHoldsNothingUp) {
+  Start(OnceWithLongPauses());
+  ClientContext context;
+  RetriedOutcome outcome;
+  AddHeld(outcome, {.context = &context});
+  Interrupt();
+  ASSERT_TRUE(context.Cancel().ok());
+  EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  ExpectNothingIsLeft();
+  EXPECT_EQ(service_.cancelled, 0) << "nobody has told it";
+  network_.Heal("client", server_node_);
+  RetriedOutcome next;
+  Add(next);
+  EXPECT_EQ(EndOf(next), absl::OkStatus());
+}
+
 TEST_F(ExactlyOnceTest, TheDeadlineReachesAHandlerWhoseConnectionIsGone) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome, {.timeout_us = 4'000'000, .wait_for_server = true});
-  WaitForHeld(1);
+  AddHeld(outcome, {.timeout_us = 4'000'000, .wait_for_server = true});
   network_.Partition("client", server_node_);
   EXPECT_TRUE(absl::IsDeadlineExceeded(EndOf(outcome)));
   EXPECT_EQ(DeliveryOf(outcome.status), Delivery::kMayHaveRun);
-  ASSERT_TRUE(RunUntil([&] { return service_.cancelled == 1; }));
+  WaitForCancelled(1);
   service_.End(0);
   network_.Heal("client", server_node_);
   ExpectNothingIsLeft();
@@ -245,6 +291,160 @@ TEST_F(ExactlyOnceTest, CallsWithStructsAreAnsweredFromTheRecordToo) {
   EXPECT_EQ(reply.amount, 55);
 }
 
+// --- interceptors -------------------------------------------------------------------------------
+
+// Lets calls pass as long as it is told to, and writes down what it sees.
+class Guard final : public ServerInterceptor {
+ public:
+  absl::Status OnStart(IncomingCall& call) override {
+    log.push_back(call.is_repeated() ? "repeated" : "starts");
+    return refuse;
+  }
+  void OnEnd(IncomingCall& call, const absl::Status& status) override {
+    log.push_back((call.is_repeated() ? "repeated ends " : "ends ") +
+                  absl::StatusCodeToString(status.code()));
+  }
+
+  absl::Status refuse;
+  std::vector<std::string> log;
+};
+
+// Keeps tasks until it is told to run them.
+class LaterExecutor final : public Executor {
+ public:
+  bool Run(Function<void()> task) override {
+    if (has_room) tasks.push_back(std::move(task));
+    return has_room;
+  }
+  void RunAll() {
+    while (!tasks.empty()) {
+      Function<void()> task = std::move(tasks.front());
+      tasks.pop_front();
+      task();
+    }
+  }
+
+  bool has_room = true;
+  std::deque<Function<void()>> tasks;
+};
+
+class GuardedOnceTest : public ExactlyOnceTest {
+ protected:
+  ~GuardedOnceTest() override {
+    service_.held.clear();
+    executor_.tasks.clear();
+    stub_.reset();
+    channel_.reset();
+    server_.reset();
+  }
+  void StartGuarded(Executor* executor = nullptr) {
+    ServerOptions options;
+    options.interceptors = {&guard_};
+    options.executor = executor;
+    StartServer(options);
+    OpenChannel(Once());
+  }
+  void WaitForTasks(size_t count) {
+    ASSERT_TRUE(RunUntil([&] { return executor_.tasks.size() == count; }));
+  }
+  // A call whose handler holds it, and whose second attempt has come to the executor.
+  void AddTwice(RetriedOutcome& outcome, const CallOptions& options = kPatient) {
+    StartGuarded(&executor_);
+    service_.Next(service_.Hold());
+    Add(outcome, options);
+    WaitForTasks(1);
+    executor_.RunAll();
+    ASSERT_EQ(service_.held.size(), 1u);
+    LoseConnection();
+    WaitForTasks(1);
+  }
+
+  Guard guard_;
+  LaterExecutor executor_;
+};
+
+// Attempts that were answered from a record passed no interceptor: no log had them.
+TEST_F(GuardedOnceTest, EveryAttemptComesByTheInterceptors) {
+  StartGuarded();
+  RetriedOutcome outcome;
+  AddHeld(outcome);
+  LoseConnection();
+  ASSERT_TRUE(RunUntil([&] { return Stats().repeated == 1; }));
+  EXPECT_EQ(guard_.log, (std::vector<std::string>{"starts", "repeated"}));
+  service_.End(0, absl::NotFoundError("no such account"));
+  EXPECT_TRUE(absl::IsNotFound(EndOf(outcome)));
+  EXPECT_EQ(guard_.log, (std::vector<std::string>{"starts", "repeated", "ends NOT_FOUND",
+                                                  "repeated ends NOT_FOUND"}));
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
+// And none could refuse them: who was not to have the answer any more got it all the same.
+TEST_F(GuardedOnceTest, WhatTheInterceptorsRefuseIsNotGivenAwayFromARecord) {
+  StartGuarded();
+  RetriedOutcome outcome;
+  AddHeld(outcome);
+  Interrupt();
+  service_.End(0);  // the record has the answer
+  guard_.refuse = absl::PermissionDeniedError("you have been signed out");
+  guard_.refuse.SetPayload("example.com/hint", absl::Cord("sign in"));
+  network_.Heal("client", server_node_);
+  ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
+  EXPECT_TRUE(absl::IsPermissionDenied(outcome.status)) << outcome.status;
+  EXPECT_EQ(DeliveryOf(outcome.status), Delivery::kMayHaveRun) << "an earlier attempt";
+  EXPECT_EQ(outcome.status.GetPayload("example.com/hint"), absl::Cord("sign in"));
+  EXPECT_EQ(outcome.reply.number(), 0u);
+  EXPECT_EQ(Stats().repeated, 0u);
+}
+
+TEST_F(GuardedOnceTest, AHandlerMayEndWhileInterceptorsLookAtAFurtherAttempt) {
+  RetriedOutcome outcome;
+  AddTwice(outcome);
+  service_.End(0);
+  executor_.RunAll();
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
+TEST_F(GuardedOnceTest, ACancelReachesTheHandlerWhileInterceptorsLookAtAFurtherAttempt) {
+  ClientContext context;
+  RetriedOutcome outcome;
+  AddTwice(outcome, {.wait_for_server = true, .context = &context});
+  ASSERT_TRUE(context.Cancel().ok());
+  EXPECT_TRUE(absl::IsCancelled(EndOf(outcome)));
+  WaitForCancelled(1);
+  executor_.RunAll();
+  service_.End(0);
+  ExpectNothingIsLeft();
+  EXPECT_EQ(Stats().running, 0u);
+}
+
+TEST_F(GuardedOnceTest, AConnectionMayBeLostWhileInterceptorsLookAtAFurtherAttempt) {
+  RetriedOutcome outcome;
+  AddTwice(outcome);
+  LoseConnection();
+  WaitForTasks(2);
+  executor_.RunAll();
+  EXPECT_EQ(service_.cancelled, 0) << "its client comes back";
+  service_.End(0);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(GuardedOnceTest, AnExecutorWithoutRoomForAFurtherAttemptLosesNothing) {
+  RetriedOutcome outcome;
+  AddTwice(outcome);
+  executor_.tasks.clear();  // dropped
+  executor_.has_room = false;
+  network_.RunFor(20 * kNsPerMs);
+  executor_.has_room = true;
+  WaitForTasks(1);
+  executor_.RunAll();
+  service_.End(0);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
+}
+
 // --- what the server forgets --------------------------------------------------------------------
 
 TEST_F(ExactlyOnceTest, ARecordGoesWhenTheClientHasTheAnswer) {
@@ -275,10 +475,8 @@ TEST_F(ExactlyOnceTest, ASessionExpiresWhenItIsNotUsedAndTheNextCallOpensAnother
 TEST_F(ExactlyOnceTest, ASessionLivesWhileACallOfItWaits) {
   StartServer(ShortLease());
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome);
-  WaitForHeld(1);
+  AddHeld(outcome, {});
   network_.RunFor(4 * kLeaseNs);
   EXPECT_EQ(Stats().sessions, 1u);
   EXPECT_EQ(service_.cancelled, 0);
@@ -289,10 +487,8 @@ TEST_F(ExactlyOnceTest, ASessionLivesWhileACallOfItWaits) {
 TEST_F(ExactlyOnceTest, AClientThatIsAwayForTooLongIsToldThatNobodyKnows) {
   StartServer(ShortLease());
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome, next;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   network_.Partition("client", server_node_);
   network_.RunFor(2 * kNsPerSec);
   service_.End(0);
@@ -312,10 +508,8 @@ TEST_F(ExactlyOnceTest, AClientThatIsAwayForTooLongIsToldThatNobodyKnows) {
 TEST_F(ExactlyOnceTest, AHandlerWhoseClientStaysAwayIsCancelledAfterALease) {
   StartServer(ShortLease());
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   network_.Partition("client", server_node_);
   network_.RunFor(kLeaseNs / 2);
   EXPECT_EQ(service_.cancelled, 0);
@@ -332,10 +526,8 @@ TEST_F(ExactlyOnceTest, AHandlerWhoseClientStaysAwayIsCancelledAfterALease) {
 
 TEST_F(ExactlyOnceTest, WithoutAStoreARestartedServerRunsNothingAgain) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome, next;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   KillServer();
   StartServer();
   const absl::Status status = EndOf(outcome);
@@ -377,6 +569,11 @@ class StoredOnceTest : public ExactlyOnceTest {
       service_.held.push_back(std::move(attempt));
     };
   }
+  void AddCommitted(RetriedOutcome& outcome, uint64_t number = 7) {
+    service_.Next(CommitAndHold());
+    Add(outcome, kPatient, number);
+    WaitForHeld(1);
+  }
 
   MemoryStore store_;
 };
@@ -384,19 +581,15 @@ class StoredOnceTest : public ExactlyOnceTest {
 TEST_F(StoredOnceTest, ARestartedServerAnswersFromItsStore) {
   StartServer(Stored());
   OpenChannel(Once());
-  service_.Next(CommitAndHold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddCommitted(outcome);
   KillServer();
   StartServer(Stored());
   EXPECT_EQ(EndOf(outcome), absl::OkStatus());
   EXPECT_EQ(service_.seen.size(), 1u);
   EXPECT_EQ(store_.ledger[7], 1);
   RetriedOutcome next;
-  service_.Next(CommitAndHold());
-  Add(next, kPatient, 8);
-  WaitForHeld(1);
+  AddCommitted(next, 8);
   EXPECT_EQ(store_.sessions.size(), 1u) << "it lives on";
   EXPECT_EQ(store_.outcomes.size(), 1u) << "the first one's is forgotten";
   service_.End(0);
@@ -407,10 +600,8 @@ TEST_F(StoredOnceTest, ARestartedServerAnswersFromItsStore) {
 TEST_F(StoredOnceTest, WhatWasNotCommittedRunsAgainAfterARestart) {
   StartServer(Stored());
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   KillServer();
   StartServer(Stored());
   EXPECT_EQ(EndOf(outcome), absl::OkStatus());
@@ -420,10 +611,8 @@ TEST_F(StoredOnceTest, WhatWasNotCommittedRunsAgainAfterARestart) {
 TEST_F(StoredOnceTest, AStoreThatCannotBeAskedLosesNothing) {
   StartServer(Stored());
   OpenChannel(Once());
-  service_.Next(CommitAndHold());
   RetriedOutcome outcome;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddCommitted(outcome);
   KillServer();
   store_.find_errors = 2;
   StartServer(Stored());
@@ -471,10 +660,8 @@ TEST_F(ExactlyOnceTest, AtAServerWithoutSessionsACallRunsOnceAtMost) {
   options.max_sessions = 0;
   StartServer(options);
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome;
-  Add(outcome);
-  WaitForHeld(1);
+  AddHeld(outcome, {});
   network_.Partition("client", server_node_);
   const absl::Status status = EndOf(outcome);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
@@ -487,10 +674,8 @@ TEST_F(ExactlyOnceTest, AtAServerWithoutSessionsACallRunsOnceAtMost) {
 // It would run it as any other.
 TEST_F(ExactlyOnceTest, ANamedAttemptIsNotSentToAServerWithoutSessions) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome outcome, next;
-  Add(outcome, kPatient);
-  WaitForHeld(1);
+  AddHeld(outcome);
   KillServer();
   ServerOptions options;
   options.max_sessions = 0;
@@ -544,11 +729,7 @@ TEST_F(ExactlyOnceTest, RecordsBeyondTheBoundAreRefusedBeforeTheirHandlersRun) {
   channel.retry.max_attempts = 2;
   OpenChannel(channel);
   RetriedOutcome outcomes[3];
-  for (int i = 0; i < 2; ++i) {
-    service_.Next(service_.Hold());
-    Add(outcomes[i]);
-  }
-  WaitForHeld(2);
+  for (int i = 0; i < 2; ++i) AddHeld(outcomes[i], {});
   Add(outcomes[2]);
   const absl::Status status = EndOf(outcomes[2]);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
@@ -562,10 +743,8 @@ TEST_F(ExactlyOnceTest, RecordsBeyondTheBoundAreRefusedBeforeTheirHandlersRun) {
 
 TEST_F(ExactlyOnceTest, CallsBeyondASessionsWindowWaitForTheOldestOne) {
   Start(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome oldest;
-  Add(oldest);
-  WaitForHeld(1);
+  AddHeld(oldest, {});
   std::vector<std::unique_ptr<RetriedOutcome>> others;
   const auto call = [&] {
     others.push_back(std::make_unique<RetriedOutcome>());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/cord.h"
+#include "core/strings.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/memory_store.h"
 #include "rpc/testing/raw_peer.h"
@@ -35,16 +36,49 @@ class HostileOnceAttackTest : public RpcTest {
     peer.DialWith(client().transport(), hello);
     ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
   }
-  SessionId OpenSession(RawPeer& peer) {
+  // The answer to the frame; of the other kinds than OK its text.
+  absl::Status Ask(RawPeer& peer, const Bytes& frame, rpc::SessionReply* reply = nullptr) {
     peer.received.clear();
-    peer.Send(Request({0, generation_ += 2}, kSessionMethod));
+    peer.Send(frame);
     EXPECT_TRUE(RunUntil([&] { return !peer.received.empty(); }));
     ReplyHeader header;
     ByteSpan body;
     EXPECT_TRUE(DecodeReply(peer.received.back(), &header, &body));
+    if (header.status != 0) {
+      return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
+    }
+    if (reply != nullptr) {
+      EXPECT_TRUE(reply->ParseFromArray(body.data(), static_cast<int>(body.size())));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status AskForSession(RawPeer& peer, SessionId* session = nullptr) {
     rpc::SessionReply reply;
-    EXPECT_TRUE(reply.ParseFromArray(body.data(), static_cast<int>(body.size())));
-    return {reply.high(), reply.low()};
+    const absl::Status status = Ask(peer, Request({0, generation_ += 2}, kSessionMethod), &reply);
+    if (session != nullptr) *session = {reply.high(), reply.low()};
+    return status;
+  }
+  SessionId OpenSession(RawPeer& peer) {
+    SessionId session;
+    EXPECT_EQ(AskForSession(peer, &session), absl::OkStatus());
+    return session;
+  }
+  // How many sessions a connection gets.
+  int OpenAllSessions(RawPeer& peer) {
+    int count = 0;
+    while (AskForSession(peer).ok() && count < 1000) ++count;
+    return count;
+  }
+  static ChannelOptions Once() {
+    ChannelOptions options;
+    options.retry.max_attempts = 2;
+    options.retry.exactly_once = true;
+    return options;
+  }
+  absl::Status CallOnce() {
+    Failure request;  // none: OK
+    Data reply;
+    return stub_->Fail(request, &reply);
   }
   Bytes Attempt(uint32_t slot, const CompletionId& id, uint16_t method) {
     const OnceAttempt attempt = {id, 1};
@@ -82,12 +116,105 @@ TEST_F(HostileOnceAttackTest, LostConnectionsDoNotLiftTheBoundOfRunningCalls) {
   network_.Settle();
 }
 
+// One connection could open all sessions for a whole lease: no other client got one.
+TEST_F(HostileOnceAttackTest, OneConnectionLeavesSessionsToTheOthers) {
+  ServerOptions options;
+  options.max_sessions = 100;
+  Start(Once(), options);
+  RawPeer peer;
+  Dial(peer);
+  EXPECT_EQ(OpenAllSessions(peer), static_cast<int>(kMaxConnectionSessions));
+  const absl::Status refused = AskForSession(peer);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_NE(refused.message().find("this connection has opened 8 sessions that have not ended"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_EQ(CallOnce(), absl::OkStatus());
+  // They end, and it may have others.
+  network_.RunFor(2 * options.session_lease_us * kNsPerUs);
+  EXPECT_EQ(OpenAllSessions(peer), static_cast<int>(kMaxConnectionSessions));
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
+// So could one that came again and again. Where the server knows whose it is, that holds too.
+TEST_F(HostileOnceAttackTest, OneTenantLeavesSessionsToTheOthers) {
+  ServerOptions options;
+  options.max_sessions = 31;
+  uint32_t tenant = 1;
+  options.tenant_of = [&](const PathInfo&) { return tenant; };
+  Start({}, options);
+  network_.Settle();
+  int opened = 0;
+  for (int i = 0; i < 10; ++i) {
+    RawPeer peer;
+    Dial(peer);
+    opened += OpenAllSessions(peer);
+    peer.connection->Close("I come again");
+    network_.Settle();
+  }
+  EXPECT_EQ(opened, 16);
+  EXPECT_EQ(server_->stats().sessions, 16u);
+  tenant = 2;
+  OpenChannel(Once());
+  EXPECT_EQ(CallOnce(), absl::OkStatus());
+}
+
+// With two sessions a client had all records, though one alone has half of them at most.
+TEST_F(HostileOnceAttackTest, OneTenantLeavesRecordsToTheOthers) {
+  ServerOptions options;
+  options.max_record_bytes = 64 << 10;
+  uint32_t tenant = 1;
+  options.tenant_of = [&](const PathInfo&) { return tenant; };
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  absl::Status refused;
+  for (int i = 0; i < 4; ++i) {
+    const SessionId session = OpenSession(peer);
+    refused = absl::OkStatus();
+    for (uint64_t sequence = 1; sequence < 100 && refused.ok(); ++sequence) {
+      refused = Ask(peer, Attempt(0, {session, sequence}, kEcho));
+    }
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_NE(refused.message().find("the tenant has records of"), absl::string_view::npos)
+      << refused;
+  EXPECT_LE(server_->stats().record_bytes, options.max_record_bytes / 2 + 100);
+  tenant = 2;
+  OpenChannel(Once());
+  EXPECT_EQ(CallOnce(), absl::OkStatus());
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
+// Outcomes from before a restart were taken into memory, however many bytes they had.
+TEST_F(HostileOnceAttackTest, OutcomesFromBeforeARestartStayInTheStore) {
+  MemoryStore store;
+  const SessionId session = {7, 9};
+  store.sessions[{7, 9}] = {session, 0};
+  for (uint64_t i = 1; i <= 50; ++i) {
+    store.outcomes[{7, 9, i}] = {absl::NotFoundError(std::string(1 << 20, 'x')), ""};
+  }
+  ServerOptions options;
+  options.completion_store = &store;
+  options.max_record_bytes = 1 << 20;
+  options.tenant_of = [](const PathInfo&) { return 0; };
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  for (uint64_t i = 1; i <= 50; ++i) {
+    EXPECT_TRUE(absl::IsNotFound(Ask(peer, Attempt(0, {session, i}, kEcho))));
+  }
+  EXPECT_EQ(server_->stats().record_bytes, 0u);
+  EXPECT_EQ(server_->stats().repeated, 50u);
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
 // Small attachments behind large messages kept large buffers, and records kept them for ever.
 TEST_F(HostileOnceAttackTest, ARecordOfASmallAttachmentDoesNotKeepALargeBuffer) {
-  ChannelOptions once;
-  once.retry.max_attempts = 2;
-  once.retry.exactly_once = true;
-  Start(once);
+  Start(Once());
   Outcome oldest;
   stub_->Hold(MakeData(1, 10), &oldest.reply, {}, oldest.Callback());
   ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 1; }));

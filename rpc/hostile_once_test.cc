@@ -184,6 +184,44 @@ TEST_F(HostileOnceTest, RequestsForSessionsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(server_->stats().sessions, 1u);
 }
 
+TEST_F(HostileOnceTest, ACallThatIsGivenUpIsCancelledIfItRuns) {
+  const SessionId session = OpenSession();
+  EXPECT_EQ(Ask(Attempt({session, 1}, 1)).status, 0);
+  peer_.Send(Attempt({session, 2}, 1, kHold));
+  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 1; }));
+  rpc::SessionRequest request;
+  request.set_high(session.high);
+  request.set_low(session.low);
+  const auto give_up = [&](const rpc::SessionRequest& what) {
+    return CodeOf(Ask(Request({1, generation_ += 2}, kSessionMethod, what.SerializeAsString())));
+  };
+  // One that has ended, those that there are not, and too many of them.
+  for (const uint64_t sequence : {uint64_t{0}, uint64_t{1}, uint64_t{3}, ~uint64_t{0}}) {
+    request.add_given_up(sequence);
+  }
+  EXPECT_EQ(give_up(request), absl::StatusCode::kOk);
+  rpc::SessionRequest large = request;
+  for (uint64_t i = 0; i < kMaxSessionCalls; ++i) large.add_given_up(2);
+  EXPECT_EQ(give_up(large), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(body_.find("gives up 4100 calls at once; 4096 are allowed"), std::string::npos);
+  // Of another session, or of a new one.
+  rpc::SessionRequest other = request;
+  other.add_given_up(2);
+  other.set_low(0);
+  EXPECT_EQ(give_up(other), absl::StatusCode::kAborted);
+  other.set_high(0);
+  EXPECT_EQ(give_up(other), absl::StatusCode::kOk);
+  EXPECT_FALSE(service_.held[0].context().cancelled());
+  // Itself, twice.
+  request.add_given_up(2);
+  request.add_given_up(2);
+  EXPECT_EQ(give_up(request), absl::StatusCode::kOk);
+  EXPECT_TRUE(service_.held[0].context().cancelled());
+  service_.held.clear();
+  network_.Settle();
+  EXPECT_EQ(Ask(Attempt({session, 1}, 1)).status, 0) << "its record is there still";
+}
+
 TEST_F(HostileOnceTest, ACallThatLendsMemoryHasNoName) {
   const SessionId session = OpenSession();
   const OnceAttempt attempt = {{session, 1}, 1};

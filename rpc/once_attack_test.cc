@@ -9,9 +9,7 @@
 
 #include "absl/strings/cord.h"
 #include "rpc/client/client_context.h"
-#include "rpc/testing/memory_store.h"
-#include "rpc/testing/raw_peer.h"
-#include "rpc/testing/retry_test.h"
+#include "rpc/testing/once_test.h"
 #include "rpc/wire/completion_id.h"
 #include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
@@ -20,26 +18,7 @@
 namespace weft::test {
 namespace {
 
-constexpr CallOptions kPatient = {.wait_for_server = true};
-
-class OnceAttackTest : public RetryTest {
- protected:
-  static ChannelOptions Once() {
-    ChannelOptions options = Retrying();
-    options.retry.exactly_once = true;
-    return options;
-  }
-  static ServerOptions ShortLease() {
-    ServerOptions options;
-    options.session_lease_us = 5'000'000;
-    return options;
-  }
-  static constexpr uint64_t kLeaseNs = 5 * kNsPerSec;
-  ServerStats Stats() { return server_->stats(); }
-  void WaitForHeld(size_t count) {
-    ASSERT_TRUE(RunUntil([&] { return service_.held.size() == count; }));
-  }
-};
+class OnceAttackTest : public OnceTest {};
 
 // A session was opened by a call of normal priority: a control call waited for that.
 TEST_F(OnceAttackTest, AControlCallThatRunsOnceWaitsForNoOtherCallsReply) {
@@ -87,10 +66,8 @@ TEST_F(OnceAttackTest, ASessionIsRenewedThoughAllSlotsAreTaken) {
 TEST_F(OnceAttackTest, TheWordsOfAnErrorCountAsWhatARecordHas) {
   Start(Once());
   // Somebody holds the window: the answers stay.
-  service_.Next(service_.Hold());
   RetriedOutcome oldest;
-  Add(oldest);
-  WaitForHeld(1);
+  AddHeld(oldest, {});
   constexpr int kCalls = 20;
   for (int i = 0; i < kCalls; ++i) {
     service_.Next(StoreService::Fail(absl::NotFoundError(std::string(1 << 20, 'x'))));
@@ -122,10 +99,8 @@ TEST_F(OnceAttackTest, OneClientsSlowCallDoesNotTakeAllRecords) {
   server.max_record_bytes = 1 << 20;
   StartServer(server);
   OpenChannel(Once());
-  service_.Next(service_.Hold());
   RetriedOutcome slow;
-  Add(slow);
-  WaitForHeld(1);
+  AddHeld(slow, {});
   for (int i = 0; i < 200; ++i) {
     RetriedOutcome outcome;
     stub_->Add(MakeData(7, 16 << 10), &outcome.reply, {}, outcome.Callback(clock()));
@@ -149,9 +124,7 @@ TEST_F(OnceAttackTest, WhoWaitsForRoomHearsThatTheServerHasNoSessionsAnyMore) {
   ServerOptions server;
   server.max_running_bytes = 200'000;
   StartServer(server);
-  ChannelOptions options = Once();
-  options.retry.initial_backoff_us = options.retry.max_backoff_us = 600'000'000;
-  OpenChannel(options);
+  OpenChannel(OnceWithLongPauses());
   RetriedOutcome bulky, oldest, joiner;
   service_.Next(service_.Hold());
   stub_->Look(MakeData(7, 150'000), &bulky.reply, {.no_retry = true}, bulky.Callback(clock()));
