@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
+#include "rpc/server/handler_task.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/status_text.h"
@@ -331,7 +332,9 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
 void CompletionRecords::OnAllowed(ServerCall& call, absl::Status status) {
   ServerConnection& connection = *call.connection_;
   const OnceAttempt attempt = *std::exchange(call.Extras().repeats, std::nullopt);
-  if (connection.connection() == nullptr || call.cancelled()) status = absl::CancelledError();
+  if (connection.connection() == nullptr || call.cancelled()) {
+    status = call.remaining_us() == 0 ? ExpiredError() : absl::CancelledError();
+  }
   // What has run, or not, are other attempts.
   if (!status.ok()) return connection.Complete(call, NotRunError(std::move(status)));
   SessionRecords* const session = FindSession(attempt.id.session, connection.tenant());

@@ -9,8 +9,9 @@
 //     outcome without the effects would hide that they are missing.
 //   - A handler that has changed nothing need not write: its call runs again if the server is
 //     restarted before the client has the answer.
-//   - In a session from before a restart, Weft asks for the outcome of every call that it has no
-//     record of, before it runs it: so Find() must be quick. In other sessions it never asks.
+//   - In a session from before a restart, Weft asks for the outcome with every attempt of a call
+//     that it has no record of, before it runs it: so Find() must be quick. It keeps none of these
+//     outcomes itself. In other sessions it never asks.
 //   - Sessions live across restarts: the store keeps their names. A session begins a whole lease
 //     anew when the server starts.
 //
