@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -261,6 +262,58 @@ TEST_P(BulkNetworkTest, ThreadsShareAChannel) {
             Exchange(*channel, static_cast<uint8_t>(thread * 50 + i), 50'000);
         EXPECT_TRUE(status.ok()) << status;
       }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(channel->stats().connects, 1u);
+}
+
+// One thread talks, another one cancels, or drops the stream: at any moment.
+TEST_P(BulkNetworkTest, StreamsThatEndAtAnyMomentLeaveMemoryAndConnectionWhole) {
+  constexpr size_t kPart = 40'000;
+  auto channel = Open();
+  std::vector<std::thread> threads;
+  for (uint8_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&channel, thread] {
+      GuardedMemory memory(2 * kPart);
+      BulkCall bulk(*channel);
+      bulk.Lend(memory.slice(0, kPart));
+      bulk.Receive(memory.slice(kPart, kPart));
+      for (int round = 0; round < 60; ++round) {
+        CallOptions options;
+        options.bulk = &bulk;
+        if (round % 3 == 0) options.timeout_us = 50 + 37 * round;
+        {
+          auto stream = Payloads::Stub(*channel).Carry(options);
+          std::thread other([&stream, round, thread] {
+            std::this_thread::sleep_for(std::chrono::microseconds(11 * round * (thread + 1)));
+            if (round % 3 == 1) stream.Cancel();
+          });
+          for (int i = 0; i < 6; ++i) {
+            Part part;
+            part.set_offset(i % 2 == 0 ? kFetch : kPush);
+            ASSERT_TRUE(
+                bulk.Describe(memory.slice(i % 2 * kPart, kPart), part.mutable_data()).ok());
+            if (!stream.Write(part) || !stream.Read(&part)) break;
+            if (i % 2 == 0) continue;
+            const absl::StatusOr<MutableByteSpan> payload = bulk.Received(part.data());
+            EXPECT_TRUE(payload.ok()) << payload.status();
+          }
+          if (round % 2 == 0) {
+            stream.WritesDone();
+            const absl::Status status = stream.Finish();
+            EXPECT_TRUE(status.ok() || absl::IsCancelled(status) ||
+                        absl::IsDeadlineExceeded(status))
+                << status;
+          }
+          other.join();
+        }
+        ASSERT_TRUE(bulk.WaitReclaimed(10'000'000)) << round;
+        memory.Fill(static_cast<uint8_t>(round));
+        EXPECT_TRUE(Exchange(*channel, 3, 1000).ok());
+        EXPECT_TRUE(memory.Holds(static_cast<uint8_t>(round))) << round;
+      }
+      EXPECT_TRUE(memory.CanariesLive());
     });
   }
   for (std::thread& thread : threads) thread.join();

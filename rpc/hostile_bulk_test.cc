@@ -1,12 +1,18 @@
 // Peers that lie about windows: each harms itself, and its own calls at most.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
+#include "rpc/client/client_calls.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/testing/payload_test.h"
 #include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
@@ -49,6 +55,7 @@ Bytes StreamEnd(CallId id) {
   return frame;
 }
 
+int g_open, g_sent, g_alive, g_rec;
 // --- clients -------------------------------------------------------------------------------------
 
 class HostileClientTest : public PayloadTest {
@@ -295,6 +302,113 @@ TEST_F(HostileClientTest, NoFramesHarmTheServerOrItsOtherClients) {
     EXPECT_EQ(server_->stats().running, 0u);
     Dial(3);
   }
+  ExpectOthersUnharmed();
+}
+
+// Handlers move payloads into and out of whatever such streams say that they lend, and finish at
+// any time.
+TEST_F(HostileClientTest, NoFramesOfStreamsThatLendMemoryHarmTheServerOrItsOtherClients) {
+  const uint64_t seed = 9;
+  Random random(seed);
+  Part read;
+  Bulk pushed;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> next;  // number, by stream
+  const auto serve = [&] {
+    if (service_.carried.empty()) return;
+    PayloadService::HeldStream& stream = service_.carried[random.Uniform(service_.carried.size())];
+    ServerBulk& bulk = stream.context().bulk();
+    const auto window = static_cast<uint32_t>(random.Uniform(4));
+    const uint64_t offset = random.Uniform(1000);
+    const Slice part =
+        service_.memory().slice(offset, random.Uniform(random.Chance(0.1) ? 2'000'000 : 3000));
+    static_cast<void>(stream.TryRead(&read));
+    switch (random.Uniform(5)) {
+      case 0:
+        return bulk.Write(part, window, offset, nullptr);
+      case 1:
+        return bulk.Read(window, offset, part, [](const absl::Status&) {});
+      case 2:
+        return bulk.Push(part, read.data(), &pushed, {}, nullptr);
+      case 3:
+        return bulk.Fetch(read.data(), part, [](const absl::Status&) {});
+      default:
+        std::swap(stream, service_.carried.front());
+        if (random.Chance(0.5)) service_.carried.front().Finish(absl::OkStatus());
+        service_.carried.pop_front();
+    }
+  };
+  for (int round = 0; round < 400; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
+    DialForStreams();
+    next.clear();
+    uint32_t generation[2] = {1, 1};
+    for (uint64_t frames = 1 + random.Uniform(20); frames > 0 && peer_.why.ok(); --frames) {
+      const auto slot = static_cast<uint32_t>(random.Uniform(2));
+      CallId id = {slot, generation[slot]};
+      if (random.Chance(0.02)) id.generation = static_cast<uint32_t>(random.Uniform(4));
+      const bool opened = next.count({id.slot, id.generation}) > 0;
+      Bytes frame;
+      switch (opened ? random.Uniform(8) : 0) {
+        case 0:
+        case 1: {
+          if (opened && random.Chance(0.98)) {
+            for (const Bytes& got : peer_.received) {
+              if ((CallFrameKindOf(got) & 0xFF) == 8 && CallIdOf(got) == id) generation[slot] += 2;
+            }
+            continue;
+          }
+          next[{id.slot, id.generation}] = 0;
+          std::vector<Window> windows(random.Uniform(3));
+          for (Window& window : windows) {
+            window.span = {random.Next64(), random.Uniform(1000), random.Uniform(100'000)};
+            window.rights = random.Chance(0.3) ? kMayRead : kMayWrite;
+          }
+          frame = OpenWithWindows(id, windows);
+          break;
+        }
+        case 2:
+          frame = StreamCancel(id);
+          break;
+        case 3:
+          frame = Cancel(id);
+          break;
+        default: {
+          Part part;
+          part.mutable_data()->set_window(static_cast<uint32_t>(random.Uniform(4)));
+          part.mutable_data()->set_offset(random.Chance(0.1) ? random.Next64()
+                                                             : random.Uniform(1000));
+          part.mutable_data()->set_length(random.Chance(0.1) ? random.Next64()
+                                                             : random.Uniform(3000));
+          const std::string body = part.SerializeAsString();
+          frame.resize(kCallHeaderBytes + body.size());
+          EncodeData(id, 0, next[{id.slot, id.generation}]++, /*to_opener=*/false, frame.data());
+          std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
+        }
+      }
+      for (uint64_t changes = random.Chance(0.03) ? random.Uniform(3) : 0; changes > 0; --changes) {
+        frame[random.Uniform(frame.size())] = static_cast<std::byte>(random.Next64());
+      }
+      ++g_sent;
+      peer_.Send(frame);
+      if (random.Chance(0.7)) network_.RunFor(random.Uniform(50'000));
+      for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
+    }
+    if (random.Chance(0.5)) network_.RunFor(random.Uniform(5 * kNsPerMs));
+    for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
+    g_alive += peer_.connection != nullptr;
+    g_open += next.size();
+    const bool finish_first = random.Chance(0.5);
+    if (finish_first) service_.carried.clear();
+    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
+    network_.RunFor(random.Uniform(kNsPerMs));
+    for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
+    service_.carried.clear();
+    ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 1; }));
+    EXPECT_EQ(server_->stats().running, 0u);
+    EXPECT_EQ(server_->stats().running_bytes, 0u);
+  }
+  fprintf(stderr, "open %d sent %d alive %d\n", g_open, g_sent, g_alive);
   ExpectOthersUnharmed();
 }
 
@@ -598,6 +712,113 @@ TEST_F(HostileServerTest, AServerThatKeepsAStreamsMemoryLosesItsConnection) {
   bulk.reset();
   EXPECT_LE(network_.clock().NowNs() - before_ns, (kReleasePatienceUs + 100'000) * kNsPerUs);
   ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
+}
+
+TEST_F(HostileServerTest, WhateverAServerSendsTheMemoryOfStreamsComesBackOnce) {
+  const uint64_t seed = 11;
+  Random random(seed);
+  for (int round = 0; round < 400; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
+    struct Talk {
+      std::unique_ptr<BulkCall> bulk;
+      std::optional<ClientReaderWriter<Part, Part>> handle;
+      Part part;
+      int reclaimed = 0;
+      bool read = false;
+      bool finished = false;
+    };
+    std::vector<std::unique_ptr<Talk>> talks;
+    std::vector<CallId> ids;
+    const auto disturb = [&] {
+      Talk& talk = *talks[random.Uniform(talks.size())];
+      if (!talk.handle) return;
+      switch (random.Uniform(6)) {
+        case 0:
+          return talk.handle->Cancel();
+        case 1:
+          return talk.handle.reset();
+        case 2:
+          if (std::exchange(talk.finished, true)) return;
+          return talk.handle->Finish([](const absl::Status&) {});
+        case 3:
+          if (std::exchange(talk.read, true)) return;
+          return talk.handle->Read(&talk.part, [&talk](bool) { talk.read = false; });
+        default:
+          if (!talk.finished) static_cast<void>(talk.handle->TryWrite(Part()));
+      }
+    };
+    for (uint64_t n = 1 + random.Uniform(4); n > 0; --n) {
+      Talk& talk = *talks.emplace_back(std::make_unique<Talk>());
+      talk.bulk = std::make_unique<BulkCall>(*channel_);
+      if (random.Chance(0.9)) talk.bulk->Receive(memory_.slice(random.Uniform(500), 500));
+      CallOptions options;
+      options.bulk = talk.bulk.get();
+      options.wait_for_server = true;
+      options.timeout_us = 10'000'000;
+      if (talks.size() > 1 && random.Chance(0.3)) options.timeout_us = 1 + random.Uniform(300);
+      talk.handle.emplace(stub_->Carry(options));
+      talk.bulk->WhenReclaimed([&] {
+        ++talk.reclaimed;
+        if (random.Chance(0.5)) disturb();
+      });
+    }
+    network_.RunUntil([&] { return !acceptor_.peer.received.empty(); }, 3 * kNsPerSec);
+    for (const Bytes& frame : acceptor_.peer.received) {
+      if ((CallFrameKindOf(frame) & 0xFF) == 5) ids.push_back(CallIdOf(frame));
+    }
+    g_open += ids.size();
+    if (ids.empty() || random.Chance(0.05)) ids.push_back({9, 1});
+    // Most of what it sends it might; each stream that was cancelled is released, or ended, once.
+    std::vector<CallId> done;
+    for (uint64_t n = random.Uniform(20); n > 0 && acceptor_.peer.connection != nullptr; --n) {
+      CallId id = ids[random.Uniform(ids.size())];
+      bool cancelled = false;
+      for (const Bytes& frame : acceptor_.peer.received) {
+        if ((CallFrameKindOf(frame) & 0xFF) != 9 || random.Chance(0.3)) continue;
+        id = CallIdOf(frame);
+        cancelled = true;
+      }
+      const bool repeated = std::find(done.begin(), done.end(), id) != done.end();
+      Bytes frame(kCallHeaderBytes);
+      const uint64_t what = random.Uniform(20);
+      if (what == 0) {
+        frame[10] = static_cast<std::byte>(random.Uniform(15));
+      } else if (what == 1) {
+        frame = StreamRelease(id);
+      } else if (what < 10) {
+        EncodeData(id, 0, static_cast<uint32_t>(random.Uniform(2)), /*to_opener=*/true,
+                   frame.data());
+        if (repeated) continue;
+      } else {
+        if (repeated) continue;
+        const bool release = cancelled && what < 15;
+        if (!release) {
+          frame.resize(EndFrameBytes(0, 0));
+          EncodeEnd({id, 0, false, static_cast<uint32_t>(random.Uniform(2))}, frame.data());
+          done.push_back(id);
+        } else {
+          frame = StreamRelease(id);
+        }
+      }
+      ++g_sent;
+      acceptor_.peer.Send(frame);
+      for (uint64_t k = random.Uniform(3); k > 0; --k) disturb();
+      if (random.Chance(0.7)) network_.RunFor(random.Uniform(40'000));
+    }
+    g_alive += acceptor_.peer.connection != nullptr;
+    for (auto& talk : talks) g_rec += talk->reclaimed;
+    for (auto& talk : talks) talk->handle.reset();
+    for (auto& talk : talks) talk->bulk.reset();
+    for (auto& talk : talks) EXPECT_EQ(talk->reclaimed, 1);
+    network_.Settle();
+    internal::ConnectionOf(*channel_).calls().CheckInvariants();
+    if (acceptor_.peer.connection != nullptr) acceptor_.peer.connection->Close("next");
+    ASSERT_TRUE(RunUntil([&] { return acceptor_.peer.connection == nullptr; }));
+    acceptor_.peer.received.clear();
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_TRUE(memory_.CanariesLive());
+  fprintf(stderr, "open %d sent %d alive %d rec %d\n", g_open, g_sent, g_alive, g_rec);
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ class BulkCall final : private Loan::Owner {
   absl::StatusOr<MutableByteSpan> Received(const Bulk& field);
 
   // What the memory of window 1, 2, ... holds; of a stream's never kComplete, for it has parts.
-  // REQUIRES: there is such a window.
+  // REQUIRES: there is such a window; the call, or the stream, has ended.
   Arrival arrival(uint32_t window) const;
 
   State state() const { return state_.load(std::memory_order_acquire); }

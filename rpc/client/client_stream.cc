@@ -167,6 +167,9 @@ void ClientStream::TakeEnd() {
   }
   stream_.EndReads();
   if (beginning_.loan == nullptr) return End(std::move(end_status_));
+  // Nothing is sent any more, which need not wait for the memory.
+  stream_.CloseWrites();
+  stream_.RunCallbacksLater();
   streams_.lent().EndWhenReclaimed(connection, *beginning_.loan, std::move(end_status_),
                                    [this](absl::Status status) { End(std::move(status)); });
 }
@@ -206,8 +209,9 @@ void ClientStream::End(absl::Status status) {
   if (context != nullptr || beginning_.loan != nullptr) {
     // Interceptors end, and who waits for the memory goes on: the stream stays, whatever they do.
     in_callback_ = true;
+    Loan* const loan = beginning_.loan;
     // Until its slot is free the server has the memory: see ReleaseLoan().
-    Loan* const loan = in_slot_ ? beginning_.loan : std::exchange(beginning_.loan, nullptr);
+    if (loan != nullptr && !(in_slot_ && loan->is_lent())) beginning_.loan = nullptr;
     if (loan != nullptr) loan->EndUse();
     if (context != nullptr) context->Detach(status_);
     in_callback_ = false;

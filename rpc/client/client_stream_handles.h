@@ -22,8 +22,8 @@
 // What a reader does not read stays in the process, up to its window (ChannelOptions::
 // stream_window_...), and then at the server: nobody else on the connection waits for it.
 //
-// CallOptions: timeout_us is for the whole stream; bulk must be null. Of a context Cancel() and the
-// metadata of the end are as for calls.
+// CallOptions: timeout_us is for the whole stream, and so is what bulk lends. Of a context Cancel()
+// and the metadata of the end are as for calls.
 //
 // Threads: any, one at a time for reads, and one for writes.
 // Lifetime: goes before its channel. One that goes before its end cancels the stream. Messages stay

@@ -42,7 +42,7 @@ void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
                           const absl::Status& may_have_run) {
   connection_.Close();
   if (!slots_) return;
-  // No callback runs inside.
+  // Who waits for the memory of one runs inside: he may end others, and what he starts waits.
   slots_->ForEach(
       [&](ClientStream*& stream) { stream->OnLoss(first_unsent, not_sent, may_have_run); });
   slots_.reset();
@@ -50,9 +50,14 @@ void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
 }
 
 void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
+  // Who waits for the memory of one may end others, and start some: first all are taken.
+  IntrusiveList<ClientStream> ended;
   waiting_.ForEach([&](ClientStream& stream) {
-    if (!stream.beginning_.wait_for_server || also_patient) stream.Abandon(status);
+    if (stream.beginning_.wait_for_server && !also_patient) return;
+    IntrusiveList<ClientStream>::Remove(&stream);
+    ended.PushBack(&stream);
   });
+  while (ClientStream* const stream = ended.Front()) stream->Abandon(status);
 }
 
 void ClientStreams::Shutdown(const absl::Status& gone) {

@@ -89,6 +89,7 @@ void Loan::OnWindowReclaimed() {
 // --- all of them --------------------------------------------------------------------------------
 
 absl::Status LentMemory::Lend(Connection& connection, Loan& loan, CallId id, std::byte* table) {
+  if (loan.size() == 0) return absl::OkStatus();
   WEFT_RETURN_IF_ERROR(loan.Lend(connection, table));
   loan.lender_ = this;
   loan.id_ = id;

@@ -81,6 +81,7 @@ class Loan final : private ListNode<> {
 
   // --- on the engine's thread -------------------------------------------------------------------
 
+  bool is_lent() const { return lender_ != nullptr; }
   // The call or stream has ended, with the memory reclaimed or not.
   void EndUse();
   // Ends the connection whose server has the memory, if one has.
@@ -125,7 +126,8 @@ class LentMemory {
   LentMemory& operator=(const LentMemory&) = delete;
 
   // Lends all of the loan for the call of that name, and writes the table of windows to `table`:
-  // from now on the server may use them. REQUIRES: Loan::Begin(); not lent.
+  // from now on the server may use them. One without windows is not lent: no server would give it
+  // back. REQUIRES: Loan::Begin(); not lent.
   absl::Status Lend(Connection& connection, Loan& loan, CallId id, std::byte* table);
 
   // The server is done with it: `end` gets `outcome` when the memory is reclaimed, perhaps inside;

@@ -496,7 +496,10 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
     // The handler has finished: it is told of nothing any more.
     if (call.uses_extras_) call.Extras().Forget();
     // With transfers under way it comes here again.
-    if (call.uses_bulk_ && call.bulk_->Hold(&status)) return;
+    if (call.uses_bulk_ && call.bulk_->Hold(&status)) {
+      if (call.uses_stream_) streams_->OnFinished(call);
+      return;
+    }
     if (call.is_repeated()) return core_.records().OnAllowed(call, std::move(status));
     if (call.uses_extras_) call.EndExtras(status);
     if (call.uses_extras_ && call.record() != nullptr) core_.records().OnEnd(call, status);

@@ -238,6 +238,13 @@ absl::Status ServerStreams::WhyNoRequest(const ServerCall& call,
 
 // --- the end ------------------------------------------------------------------------------------
 
+void ServerStreams::OnFinished(ServerCall& call) {
+  Stream& stream = call.stream();
+  if (!HasOneReply(call.method())) stream.CloseWrites();
+  stream.IgnoreReads();
+  stream.RunCallbacksLater();
+}
+
 void ServerStreams::Complete(ServerCall& call, absl::Status status) {
   ServerStream& stream = *call.server_stream();
   bool reply_waits = false;

@@ -74,6 +74,8 @@ class ServerStreams {
   // Null: nothing is wrong with it. REQUIRES: IsStreamKind(CallFrameKindOf(frame)).
   const char* OnFrame(ByteSpan frame);
   void Pump(Priority least) { streams_.Pump(least); }
+  // The handler has finished; Complete() follows when its transfers have ended.
+  void OnFinished(ServerCall& call);
   // The handler has finished: the stream ends when its end could be sent.
   void Complete(ServerCall& call, absl::Status status);
   // Nothing more is sent: the connection is given up.

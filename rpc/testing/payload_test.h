@@ -38,7 +38,8 @@ class PayloadTest : public testing::Test {
  protected:
   static constexpr size_t kServerBytes = 8 << 20;
 
-  PayloadTest() : network_(/*seed=*/1), service_(kServerBytes) {}
+  explicit PayloadTest(const SimOptions& options = {})
+      : network_(/*seed=*/1, options), service_(kServerBytes) {}
   ~PayloadTest() override {
     service_.held.clear();
     service_.carried.clear();

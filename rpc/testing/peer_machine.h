@@ -41,6 +41,7 @@ class PeerMachine {
     signals.held.clear();
     streams.talks.clear();
     payloads.held.clear();
+    payloads.carried.clear();
     channels_.clear();
     server_.reset();
   }
