@@ -10,5 +10,9 @@
 // A step of a hot function: always part of its caller.
 #define WEFT_INLINE inline __attribute__((always_inline))
 
+// A step of a hot function, but never part of its caller: which has other ways that are hot, and
+// would save registers on all of them for this one.
+#define WEFT_APART __attribute__((noinline))
+
 // Rarely runs: never part of its caller, and away from hot code.
 #define WEFT_COLD __attribute__((noinline, cold))

@@ -535,9 +535,9 @@ void ClientCalls::PumpCalls(Priority least) {
 
 void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
   WEFT_DCHECK(connection_ == &connection && connection.state() == Connection::State::kOpen);
-  if (!IsOkReply(message)) [[unlikely]]
-    return IsStreamKind(CallFrameKindOf(message)) ? OnStreamFrame(message) : OnOtherFrame(message);
-  OnOkReply(message);
+  if (IsOkReply(message)) [[likely]]
+    return OnOkReply(connection, message);
+  IsStreamKind(CallFrameKindOf(message)) ? OnStreamFrame(message) : OnOtherFrame(message);
 }
 
 WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
@@ -562,7 +562,8 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
 }
 
 void ClientCalls::OnStreamFrame(ByteSpan frame) {
-  if (const char* wrong = streams_->OnFrame(frame)) return ProtocolError(wrong);
+  if (const char* wrong = streams_->OnFrame(frame)) [[unlikely]]
+    return ProtocolError(wrong);
   answered_ = true;
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
@@ -586,7 +587,8 @@ void ClientCalls::StartStream(ClientStream& stream) {
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
 
-WEFT_INLINE void ClientCalls::OnOkReply(ByteSpan frame) {
+// With what OnMessage() is given, as it stands in registers.
+WEFT_APART void ClientCalls::OnOkReply(Connection&, ByteSpan frame) {
   const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");

@@ -250,7 +250,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // --- back -------------------------------------------------------------------------------------
 
-  void OnOkReply(ByteSpan frame);
+  void OnOkReply(Connection& connection, ByteSpan frame);
   void OnOtherReply(ByteSpan frame, SentCalls::Slot slot);
   void OnOtherFrame(ByteSpan frame);
   void OnReleased(ByteSpan frame);

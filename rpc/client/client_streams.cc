@@ -200,25 +200,14 @@ WEFT_INLINE ClientStream* ClientStreams::Find(CallId id) {
 }
 
 const char* ClientStreams::OnFrame(ByteSpan frame) {
-  DataHeader data;
-  CreditHeader credit;
-  ByteSpan message;
-  switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
-    case StreamFrameKind::kData: {
-      if (!DecodeData(frame, /*to_opener=*/true, &data, &message) || data.last) {
-        return "data of a stream whose fields disagree";
-      }
-      ClientStream* const stream = Find(data.id);
-      return stream == nullptr ? "a message of a stream that is not open"
-                               : stream->stream_.OnData(data, message);
-    }
-    case StreamFrameKind::kCredit: {
-      if (!DecodeCredit(frame, /*to_opener=*/true, &credit))
-        return "credit of a stream whose fields disagree";
-      ClientStream* const stream = Find(credit.id);
-      return stream == nullptr ? "credit of a stream that is not open"
-                               : stream->stream_.OnCredit(credit);
-    }
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == TwoWayKind(StreamFrameKind::kData, /*to_opener=*/true)) [[likely]]
+    return OnData(frame);
+  switch (static_cast<StreamFrameKind>(kind & 0xFF)) {
+    case StreamFrameKind::kData:
+      return OnData(frame);
+    case StreamFrameKind::kCredit:
+      return OnCredit(frame);
     case StreamFrameKind::kEnd:
       return OnEnd(frame);
     case StreamFrameKind::kOpen:
@@ -236,6 +225,27 @@ const char* ClientStreams::OnRelease(ByteSpan frame) {
   }
   stream->ReleaseLoan();
   return nullptr;
+}
+
+WEFT_INLINE const char* ClientStreams::OnData(ByteSpan frame) {
+  DataHeader data;
+  ByteSpan message;
+  if (!DecodeData(frame, /*to_opener=*/true, &data, &message) || data.last) [[unlikely]]
+    return "data of a stream whose fields disagree";
+  ClientStream* const stream = Find(data.id);
+  if (stream == nullptr) [[unlikely]]
+    return "a message of a stream that is not open";
+  return stream->stream_.OnData(data.number, /*last=*/false, message);
+}
+
+const char* ClientStreams::OnCredit(ByteSpan frame) {
+  CreditHeader credit;
+  if (!DecodeCredit(frame, /*to_opener=*/true, &credit)) {
+    return "credit of a stream whose fields disagree";
+  }
+  ClientStream* const stream = Find(credit.id);
+  return stream == nullptr ? "credit of a stream that is not open"
+                           : stream->stream_.OnCredit(credit);
 }
 
 const char* ClientStreams::OnEnd(ByteSpan frame) {

@@ -64,7 +64,7 @@ class ClientStreams {
   // REQUIRES: no handle of a stream is left.
   void Shutdown(const absl::Status& gone);
 
-  bool some_wait() const { return !waiting_.empty(); }
+  bool some_wait() const { return waiting_count_ > 0; }
   // Among those in slots: over here, and not at the server.
   uint32_t abandoned() const { return abandoned_; }
   uint32_t in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
@@ -98,6 +98,8 @@ class ClientStreams {
   enum class Opened : uint8_t { kYes = 1, kNotNow = 2, kEnded = 3 };
 
   Opened TryOpen(ClientStream& stream);
+  const char* OnData(ByteSpan frame);
+  const char* OnCredit(ByteSpan frame);
   const char* OnEnd(ByteSpan frame);
   ClientStream* Find(CallId id);
 

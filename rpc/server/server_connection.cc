@@ -69,24 +69,12 @@ void ServerConnection::RegisterForPrefetch(PrefetchList& prefetch) const {
   prefetch.Register(begin, static_cast<size_t>(end - begin));
 }
 
-absl::Status ServerConnection::CheckHello(const rpc::ClientHello& hello) {
-  if (hello.protocol() != kRpcProtocolVersion) {
-    return absl::FailedPreconditionError(StrCat("the client speaks version ", hello.protocol(),
-                                                " of the call protocol, this server version ",
-                                                kRpcProtocolVersion));
-  }
-  if (hello.max_outstanding_calls() == 0) {
-    return absl::FailedPreconditionError("the client's hello makes no sense: it wants no calls");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   rpc::ClientHello hello;
   if (!hello.ParseFromArray(client_hello.data(), static_cast<int>(client_hello.size()))) {
     return absl::FailedPreconditionError("the client's hello cannot be decoded");
   }
-  WEFT_RETURN_IF_ERROR(CheckHello(hello));
+  WEFT_RETURN_IF_ERROR(ServerCore::CheckClientHello(hello));
   const uint32_t slots =
       std::min(hello.max_outstanding_calls(), core_.options().max_outstanding_calls) +
       std::min(hello.control_calls(), kControlCalls);
@@ -141,11 +129,15 @@ void ServerConnection::CancelAll() {
 
 // --- requests -----------------------------------------------------------------------------------
 
-void ServerConnection::OnMessage(Connection&, ByteSpan message) {
+void ServerConnection::OnMessage(Connection& connection, ByteSpan message) {
   WEFT_DCHECK(connection_ != nullptr);
   const uint16_t kind = CallFrameKindOf(message);
-  if (kind != static_cast<uint16_t>(CallFrameKind::kRequest)) [[unlikely]]
-    return IsStreamKind(kind) ? OnStreamFrame(message) : OnOtherFrame(message);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kRequest)) [[likely]]
+    return OnRequest(connection, message);
+  IsStreamKind(kind) ? OnStreamFrame(message) : OnOtherFrame(message);
+}
+
+WEFT_APART void ServerConnection::OnRequest(Connection&, ByteSpan message) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
   if (ServerCall* const call = TakeSlot(header.id); call != nullptr) [[likely]]
@@ -366,13 +358,11 @@ WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entr
 // --- streams ------------------------------------------------------------------------------------
 
 void ServerConnection::OnStreamFrame(ByteSpan frame) {
-  if (streams_ == nullptr) {
-    if (stream_limits_.max_streams == 0) {
-      return ProtocolError("a frame of a stream, of which none were agreed on");
-    }
-    streams_ = std::make_unique<ServerStreams>(this, stream_limits_);
-  }
-  if (const char* wrong = streams_->OnFrame(frame)) ProtocolError(wrong);
+  if (streams_ == nullptr && stream_limits_.max_streams == 0) [[unlikely]]
+    return ProtocolError("a frame of a stream, of which none were agreed on");
+  if (streams_ == nullptr) streams_ = std::make_unique<ServerStreams>(this, stream_limits_);
+  if (const char* wrong = streams_->OnFrame(frame)) [[unlikely]]
+    ProtocolError(wrong);
 }
 
 void ServerConnection::WatchDeadline(ServerCall& call) {

@@ -70,8 +70,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The client's, that it has opened here: perhaps some that have ended (completion_records.h).
   std::vector<SessionId>& opened_sessions() { return opened_sessions_; }
 
-  // What is wrong with a hello that could be decoded.
-  static absl::Status CheckHello(const rpc::ClientHello& hello);
   // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
   void Begin(Connection& connection, std::string_view client_hello);
   // The peer waits for no call any more: what runs is cancelled. OnClosed() follows.
@@ -142,6 +140,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   absl::Status AgreeWith(std::string_view client_hello);
 
+  // With what OnMessage() is given, as it stands in registers.
+  void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,

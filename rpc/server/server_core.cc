@@ -63,6 +63,18 @@ rpc::ServerHello ServerCore::MakeHello() const {
   return hello;
 }
 
+absl::Status ServerCore::CheckClientHello(const rpc::ClientHello& hello) {
+  if (hello.protocol() != kRpcProtocolVersion) {
+    return absl::FailedPreconditionError(StrCat("the client speaks version ", hello.protocol(),
+                                                " of the call protocol, this server version ",
+                                                kRpcProtocolVersion));
+  }
+  if (hello.max_outstanding_calls() == 0) {
+    return absl::FailedPreconditionError("the client's hello makes no sense: it wants no calls");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ServerCore::CheckHello() const {
   // A hello to a peer has this one in it, beside a ClientHello (some 60 bytes), two ids
   // (kMaxPeerIdBytes each) and their tags.
@@ -160,7 +172,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
   if (draining_) return absl::UnavailableError("the server is shutting down");
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
-    WEFT_RETURN_IF_ERROR(ServerConnection::CheckHello(hello));
+    WEFT_RETURN_IF_ERROR(CheckClientHello(hello));
     return peers_.OnIncoming(connection, hello.peer());
   }
   return MakeServing(connection, /*peer_id=*/{}, /*peer_incarnation=*/0);

@@ -57,6 +57,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
   // All but `running`.
   ServerStats& stats() { return stats_; }
+  // What is wrong with a client's hello that could be decoded.
+  static absl::Status CheckClientHello(const rpc::ClientHello& hello);
   // Counts so many bytes of what clients have sent into running_bytes, from which whoever calls
   // takes them again. An error: there is no room.
   absl::Status Charge(size_t bytes);

@@ -77,23 +77,14 @@ ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
 }
 
 const char* ServerStreams::OnFrame(ByteSpan frame) {
-  DataHeader data;
-  CreditHeader credit;
-  ByteSpan message;
-  const char* wrong = nullptr;
-  switch (static_cast<StreamFrameKind>(CallFrameKindOf(frame) & 0xFF)) {
-    case StreamFrameKind::kData: {
-      if (!DecodeData(frame, /*to_opener=*/false, &data, &message))
-        return "data of a stream whose fields disagree";
-      const CallSlots::Slot* const slot = Find(data.id, &wrong);
-      return slot == nullptr ? wrong : slot->call->stream().OnData(data, message);
-    }
-    case StreamFrameKind::kCredit: {
-      if (!DecodeCredit(frame, /*to_opener=*/false, &credit))
-        return "credit of a stream whose fields disagree";
-      const CallSlots::Slot* const slot = Find(credit.id, &wrong);
-      return slot == nullptr ? wrong : slot->call->stream().OnCredit(credit);
-    }
+  const uint16_t kind = CallFrameKindOf(frame);
+  if (kind == TwoWayKind(StreamFrameKind::kData, /*to_opener=*/false)) [[likely]]
+    return OnData(frame);
+  switch (static_cast<StreamFrameKind>(kind & 0xFF)) {
+    case StreamFrameKind::kData:
+      return OnData(frame);
+    case StreamFrameKind::kCredit:
+      return OnCredit(frame);
     case StreamFrameKind::kOpen:
       return OnOpen(frame);
     case StreamFrameKind::kCancel:
@@ -104,6 +95,28 @@ const char* ServerStreams::OnFrame(ByteSpan frame) {
   return "an end of a stream from a client";
 }
 
+WEFT_INLINE const char* ServerStreams::OnData(ByteSpan frame) {
+  DataHeader data;
+  ByteSpan message;
+  if (!DecodeData(frame, /*to_opener=*/false, &data, &message)) [[unlikely]]
+    return "data of a stream whose fields disagree";
+  ServerCall* const call = Find(data.id);
+  if (call == nullptr) [[unlikely]]
+    return WhyNotFound(frame);
+  if (!data.has_message) [[unlikely]]
+    return call->stream().OnHalfClose(data.number);
+  return call->stream().OnData(data.number, data.last, message);
+}
+
+const char* ServerStreams::OnCredit(ByteSpan frame) {
+  CreditHeader credit;
+  if (!DecodeCredit(frame, /*to_opener=*/false, &credit)) {
+    return "credit of a stream whose fields disagree";
+  }
+  ServerCall* const call = Find(credit.id);
+  return call == nullptr ? WhyNotFound(frame) : call->stream().OnCredit(credit);
+}
+
 CallSlots::Slot* ServerStreams::Reach(uint32_t slot) {
   if (slot >= max_streams_) return nullptr;
   while (slot >= slots_.size()) slots_.Grow();
@@ -112,16 +125,21 @@ CallSlots::Slot* ServerStreams::Reach(uint32_t slot) {
   return &slots_[slot];
 }
 
-CallSlots::Slot* ServerStreams::Find(CallId id, const char** wrong) {
-  if (id.slot < slots_.size()) [[likely]] {
-    CallSlots::Slot& slot = slots_[id.slot];
-    if (slot.generation == id.generation && slot.call != nullptr) [[likely]]
-      return &slot;
+WEFT_INLINE ServerCall* ServerStreams::Find(CallId id) {
+  if (id.slot >= slots_.size()) [[unlikely]]
+    return nullptr;
+  const CallSlots::Slot& slot = slots_[id.slot];
+  return slot.generation == id.generation ? slot.call : nullptr;
+}
+
+WEFT_COLD const char* ServerStreams::WhyNotFound(ByteSpan frame) {
+  const CallId id = CallIdOf(frame);
+  if (id.slot < slots_.size()) {
+    const CallSlots::Slot& slot = slots_[id.slot];
     const auto newer = static_cast<int32_t>(id.generation - slot.generation);
     if (slot.used && (newer < 0 || (newer == 0 && slot.call == nullptr))) return nullptr;
   }
-  *wrong = "a frame of a stream that is not open";
-  return nullptr;
+  return "a frame of a stream that is not open";
 }
 
 WEFT_COLD const char* ServerStreams::OnCancel(ByteSpan frame) {

@@ -98,10 +98,14 @@ class ServerStreams {
  private:
   friend class ServerStream;
 
+  const char* OnData(ByteSpan frame);
+  const char* OnCredit(ByteSpan frame);
   const char* OnOpen(ByteSpan frame);
   const char* OnCancel(ByteSpan frame);
-  // The slot of that name. Null: it is stale, or `*wrong` says what is wrong with it.
-  CallSlots::Slot* Find(CallId id, const char** wrong);
+  // The call of that name; null: there is none.
+  ServerCall* Find(CallId id);
+  // What is wrong with a frame whose call there is not; null: it is stale.
+  const char* WhyNotFound(ByteSpan frame);
   CallSlots::Slot* Reach(uint32_t slot);
   absl::Status Admit(ServerCall& call, const OpenHeader& header, const MethodEntry* entry);
   void Start(ServerCall& call, const MethodEntry& entry);

@@ -15,17 +15,26 @@ namespace {
 // `a` comes before `b`, of numbers that wrap around.
 bool IsBefore(uint32_t a, uint32_t b) { return static_cast<int32_t>(a - b) < 0; }
 
-// What must be left for a message of `bytes` to be sent.
-int64_t NeededBytes(size_t bytes, uint32_t window_bytes) {
-  return static_cast<int64_t>(std::min<size_t>(bytes, window_bytes / 2));
+// Whether as many bytes of credit as are left suffice for a message of `bytes`.
+bool Suffices(int64_t left, size_t bytes, uint32_t window_bytes) {
+  return left >= static_cast<int64_t>(bytes) || left >= window_bytes / 2;
 }
 
-// What is returned at once: less of it may be taken and not returned.
-uint32_t ReturnAt(uint32_t window) { return std::max(1u, window / 2); }
+WEFT_COLD void FailTooLarge(StreamOwner& owner, size_t bytes, uint64_t most) {
+  owner.Fail(absl::ResourceExhaustedError(
+      StrCat("a message has ", bytes, " bytes; the peer takes at most ", most)));
+}
 
-absl::Status TooLarge(size_t bytes, uint64_t most) {
-  return absl::ResourceExhaustedError(
-      StrCat("a message has ", bytes, " bytes; the peer takes at most ", most));
+WEFT_COLD void FailIncomplete(StreamOwner& owner, const google::protobuf::MessageLite& message) {
+  owner.Fail(absl::InvalidArgumentError(StrCat("a message lacks required fields of ",
+                                               std::string(message.GetTypeName()), ": ",
+                                               message.InitializationErrorString())));
+}
+
+WEFT_COLD void FailUndecoded(StreamOwner& owner, size_t bytes,
+                             const google::protobuf::MessageLite& to) {
+  owner.Fail(absl::DataLossError(StrCat("a message of ", bytes, " bytes cannot be decoded as ",
+                                        std::string(to.GetTypeName()))));
 }
 
 }  // namespace
@@ -105,7 +114,7 @@ void Stream::Disconnect() {
   ahead_.Clear();
   ahead_.Trim(0);
   ready_.Trim(kKeepBytes);
-  StreamConnection::StopWaiting(*this);
+  connection_->StopWaiting(*this);
   connection_ = nullptr;
   owes_ = credit_owed_ = last_owed_ = false;
 }
@@ -128,28 +137,23 @@ void Stream::Flush() {
   }
 }
 
-void Stream::RunCallbacks() {
-  if (SetBusy()) RunDue();
-}
-
-void Stream::RunCallbacksLater() {
-  if (busy_ || (read_ != Waiting::kDue && write_ != Waiting::kDue)) return;
-  if (!IntrusiveList<Stream>::IsLinked(this)) early_ends_.Add(*this);
+// It may read again.
+WEFT_INLINE void Stream::RunOnRead() {
+  Function<void(bool)>& done = *on_read_;
+  std::swap(on_read_, other_on_read_);
+  read_ = Waiting::kNobody;
+  done(read_ok_);
+  done = nullptr;
 }
 
 void Stream::RunDue() {
-  bool was_read = false;  // in turns, where both are due
-  for (int ran = 0; read_ == Waiting::kDue || write_ == Waiting::kDue; ++ran) {
-    if (ran == kMostInARow) [[unlikely]] {
+  for (int rounds = kMostInARow; read_ == Waiting::kDue || write_ == Waiting::kDue; --rounds) {
+    if (rounds == 0) [[unlikely]] {
       busy_ = false;
       return RunCallbacksLater();
     }
-    was_read = read_ == Waiting::kDue && !(was_read && write_ == Waiting::kDue);
-    if (was_read) {
-      read_ = Waiting::kNobody;
-      Function<void(bool)> done = std::move(on_read_);
-      done(read_ok_);
-    } else {
+    if (read_ == Waiting::kDue) RunOnRead();
+    if (write_ == Waiting::kDue) {
       write_ = Waiting::kNobody;
       Function<void(bool)> done = std::move(on_write_);
       if (done) done(write_ok_);
@@ -159,17 +163,32 @@ void Stream::RunDue() {
   if (tell_quiet_ && quiet()) owner_.OnQuiet();
 }
 
+void Stream::EndBusy(bool outermost) {
+  if (outermost) RunDue();
+}
+
+void Stream::RunCallbacks() { EndBusy(SetBusy()); }
+
+void Stream::RunCallbacksLater() {
+  if (busy_ || (read_ != Waiting::kDue && write_ != Waiting::kDue)) return;
+  if (!IntrusiveList<Stream>::IsLinked(this)) early_ends_.Add(*this);
+}
+
+WEFT_COLD void Stream::FailBlocked() {
+  owner_.Fail(absl::FailedPreconditionError(
+      "a blocking read or write inside a callback of its own engine would wait for itself: use "
+      "the form with a callback, or run the handler on an executor"));
+}
+
 // --- sending ------------------------------------------------------------------------------------
 
 WEFT_INLINE bool Stream::MaySend(size_t bytes) const {
-  return may_send_.messages > 0 &&
-         may_send_.bytes >= NeededBytes(bytes, connection_->peers().bytes);
+  return may_send_.messages > 0 && Suffices(may_send_.bytes, bytes, connection_->peers().bytes);
 }
 
 // Nobody waits for room who must not be overtaken.
 WEFT_INLINE bool Stream::HasRoom() const {
-  return connection_->connection() != nullptr &&
-         (connection_->may_pass(priority_) || connection_->TakeTurn(*this));
+  return connection_->is_clear() || connection_->MayPass(*this);
 }
 
 // Room for a message, which is counted as sent. Null: the connection has none.
@@ -188,16 +207,15 @@ StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool
   WEFT_CHECK(write_ != Waiting::kWaits);
   if (send_ == Send::kDone || last_owed_) return StreamResult::kOver;
   if (!message.IsInitialized()) [[unlikely]] {
-    owner_.Fail(absl::InvalidArgumentError(StrCat("a message lacks required fields of ",
-                                                  std::string(message.GetTypeName()), ": ",
-                                                  message.InitializationErrorString())));
+    FailIncomplete(owner_, message);
     return StreamResult::kOver;
   }
   const size_t bytes = message.ByteSizeLong();
   write_bytes_ = bytes;
-  if (send_ == Send::kOpening) return StreamResult::kNotYet;
+  if (send_ == Send::kOpening) [[unlikely]]
+    return StreamResult::kNotYet;
   if (bytes > connection_->max_message_bytes()) [[unlikely]] {
-    owner_.Fail(TooLarge(bytes, connection_->max_message_bytes()));
+    FailTooLarge(owner_, bytes, connection_->max_message_bytes());
     return StreamResult::kOver;
   }
   if (!MaySend(bytes) || !HasRoom()) return StreamResult::kNotYet;
@@ -213,7 +231,7 @@ void Stream::BeginWrite(size_t bytes, bool last, Function<void(bool)>&& done) {
   write_ = Waiting::kWaits;
   write_bytes_ = bytes;
   write_last_ = last;
-  on_write_ = std::move(done);
+  on_write_.TakeFrom(done);
 }
 
 void Stream::EndWrite(bool ok) {
@@ -298,7 +316,7 @@ bool Stream::SendWhatIsDue() {
 bool Stream::SendWaiting() {
   if (write_message_ != nullptr || write_encoded_ != nullptr) {
     if (write_bytes_ > connection_->max_message_bytes()) {
-      owner_.Fail(TooLarge(write_bytes_, connection_->max_message_bytes()));
+      FailTooLarge(owner_, write_bytes_, connection_->max_message_bytes());
       return true;
     }
     std::byte* const to = AppendData(write_bytes_, write_last_);
@@ -373,7 +391,7 @@ WEFT_INLINE void Stream::LetGo(size_t bytes) {
 // before and that have not come.
 WEFT_INLINE bool Stream::IsCovered(size_t bytes, uint32_t missing) const {
   return missing < may_receive_.messages &&
-         may_receive_.bytes >= NeededBytes(bytes, connection_->mine().bytes);
+         Suffices(may_receive_.bytes, bytes, connection_->mine().bytes);
 }
 
 WEFT_INLINE void Stream::TakeCredit(size_t bytes) {
@@ -392,49 +410,56 @@ const char* Stream::SetTotal(uint32_t messages) {
   return nullptr;
 }
 
-const char* Stream::OnData(const DataHeader& header, ByteSpan message) {
-  if (!header.has_message) {
-    if (const char* wrong = SetTotal(header.number)) return wrong;
-    const bool outermost = SetBusy();
-    AfterReceive();
-    EndBusy(outermost);
-    return nullptr;
-  }
-  if (header.number != received_) [[unlikely]]
-    return OnAhead(header, message);
-  if (all_received()) return "a message behind the last";
-  if (!IsCovered(message.size(), 0)) return "a message without credit";
-  if (header.last) {
-    if (const char* wrong = SetTotal(header.number + 1)) return wrong;
+const char* Stream::OnData(uint32_t number, bool last, ByteSpan message) {
+  if (number != received_) [[unlikely]]
+    return OnAhead(number, last, message);
+  if (all_received()) [[unlikely]]
+    return "a message behind the last";
+  if (!IsCovered(message.size(), 0)) [[unlikely]]
+    return "a message without credit";
+  if (last) [[unlikely]] {
+    if (const char* wrong = SetTotal(number + 1)) return wrong;
   }
   TakeCredit(message.size());
   ++received_;
   const bool outermost = SetBusy();
   Deliver(message);
+  if (!ahead_.empty() || total_known_) [[unlikely]]
+    AfterReceive();
+  if (!outermost) [[unlikely]]
+    return nullptr;
+  if (read_ == Waiting::kDue) [[likely]]
+    RunOnRead();
+  if (read_ == Waiting::kDue || write_ == Waiting::kDue || tell_quiet_) [[unlikely]] {
+    RunDue();
+  } else {
+    busy_ = false;
+  }
+  return nullptr;
+}
+
+const char* Stream::OnHalfClose(uint32_t messages) {
+  if (const char* wrong = SetTotal(messages)) return wrong;
+  const bool outermost = SetBusy();
   AfterReceive();
   EndBusy(outermost);
   return nullptr;
 }
 
 // One that has overtaken others. Those come in order among themselves.
-WEFT_COLD const char* Stream::OnAhead(const DataHeader& header, ByteSpan message) {
-  if (IsBefore(header.number, received_) ||
-      (!ahead_.empty() && IsBefore(header.number, behind_ahead_)) ||
-      (total_known_ && !IsBefore(header.number, total_))) {
+WEFT_COLD const char* Stream::OnAhead(uint32_t number, bool last, ByteSpan message) {
+  if (IsBefore(number, received_) || (!ahead_.empty() && IsBefore(number, behind_ahead_)) ||
+      (total_known_ && !IsBefore(number, total_))) {
     return "a message out of order";
   }
-  const uint32_t missing = header.number - received_ - static_cast<uint32_t>(ahead_.count());
+  const uint32_t missing = number - received_ - static_cast<uint32_t>(ahead_.count());
   if (!IsCovered(message.size(), missing)) return "a message without credit";
-  if (header.last) {
-    if (const char* wrong = SetTotal(header.number + 1)) return wrong;
+  if (last) {
+    if (const char* wrong = SetTotal(number + 1)) return wrong;
   }
   TakeCredit(message.size());
   const bool outermost = SetBusy();
-  if (receive_ == Receive::kKept && IsTooLarge(message.size())) {
-    FailForSize(message.size());
-  } else if (receive_ == Receive::kKept && !connection_->MayHold(message.size())) {
-    FailForSpace();
-  }
+  if (receive_ == Receive::kKept && !MayKeep(message.size())) FailForBytes(message.size());
   if (receive_ == Receive::kKept) {
     Hold(message.size());
   } else {
@@ -444,46 +469,83 @@ WEFT_COLD const char* Stream::OnAhead(const DataHeader& header, ByteSpan message
     message = {};
   }
   if (connection_ != nullptr) {
-    ahead_.PushBack(header.number, message);
-    behind_ahead_ = header.number + 1;
+    ahead_.PushBack(number, message);
+    behind_ahead_ = number + 1;
   }
   EndBusy(outermost);
   return nullptr;
 }
 
-WEFT_INLINE bool Stream::IsTooLarge(size_t bytes) const {
-  return bytes > connection_->most_message_bytes();
+bool Stream::MayKeep(size_t bytes) const {
+  return bytes <= connection_->most_message_bytes() && connection_->MayHold(bytes);
 }
 
-WEFT_COLD void Stream::FailForSize(size_t bytes) {
-  owner_.Fail(absl::ResourceExhaustedError(StrCat("a message has ", bytes,
-                                                  " bytes; the receiver takes at most ",
-                                                  connection_->most_message_bytes())));
+// REQUIRES: !MayKeep(bytes).
+WEFT_COLD void Stream::FailForBytes(size_t bytes) {
+  const uint64_t most = connection_->most_message_bytes();
+  if (bytes <= most) {
+    return owner_.Fail(absl::ResourceExhaustedError(
+        "too many bytes of messages and requests wait at the receiver"));
+  }
+  owner_.Fail(absl::ResourceExhaustedError(
+      StrCat("a message has ", bytes, " bytes; the receiver takes at most ", most)));
 }
 
-WEFT_COLD void Stream::FailForSpace() {
-  owner_.Fail(
-      absl::ResourceExhaustedError("too many bytes of messages and requests wait at the receiver"));
+WEFT_INLINE bool Stream::IsParsed(ByteSpan message, google::protobuf::MessageLite* to) {
+  if (to->ParsePartialFromArray(message.data(), static_cast<int>(message.size())) &&
+      to->IsInitialized()) [[likely]] {
+    return true;
+  }
+  FailUndecoded(owner_, message.size(), *to);
+  return false;
+}
+
+// The reader is done with so much, or it was dropped.
+WEFT_INLINE void Stream::Return(uint32_t messages, size_t bytes) {
+  unreturned_.messages += messages;
+  unreturned_.bytes += static_cast<int64_t>(bytes);
+  if (connection_ == nullptr) [[unlikely]]
+    return;
+  const StreamWindow enough = connection_->return_at();
+  if (unreturned_.messages >= enough.messages || unreturned_.bytes >= enough.bytes) [[unlikely]]
+    ReturnNow();
+}
+
+WEFT_COLD void Stream::ReturnNow() {
+  // The peer needs none, or is to send no more.
+  if (total_known_ || receive_ == Receive::kIgnored) return;
+  credit_owed_ = true;
+  TrySend();
 }
 
 // A message that is the next in order.
 WEFT_INLINE void Stream::Deliver(ByteSpan message) {
-  if (receive_ != Receive::kKept) [[unlikely]] {
+  if (read_ != Waiting::kWaits || message.size() > connection_->most_message_bytes()) [[unlikely]]
+    return Keep(message);
+  read_ = Waiting::kDue;  // if it fails, too
+  read_bytes_ = message.size();
+  read_ok_ = IsParsed(message, read_to_);
+  Return(1, message.size());
+}
+
+// The same, for a reader who comes later, if one may come.
+void Stream::Keep(ByteSpan message) {
+  if (receive_ != Receive::kKept) {
     if (receive_ == Receive::kDropped) Return(1, message.size());
     return;
   }
-  if (IsTooLarge(message.size())) [[unlikely]]
-    return FailForSize(message.size());
-  if (read_ == Waiting::kWaits) [[likely]]
-    return Parse(message);
-  if (!connection_->MayHold(message.size())) [[unlikely]]
-    return FailForSpace();
+  if (!MayKeep(message.size())) return FailForBytes(message.size());
   Hold(message.size());
   ready_.PushBack(0, message);
 }
 
+void Stream::EndRead(bool ok) {
+  read_ok_ = ok;
+  read_ = Waiting::kDue;
+}
+
 // Behind a message: those that had overtaken it, and the end.
-WEFT_INLINE void Stream::AfterReceive() {
+void Stream::AfterReceive() {
   while (!ahead_.empty() && ahead_.front_number() == received_) [[unlikely]] {
       ++received_;
       const ByteSpan message = ahead_.front();  // there until the next PushBack()
@@ -499,51 +561,6 @@ WEFT_INLINE void Stream::AfterReceive() {
     return;
   if (read_ == Waiting::kWaits && ready_.empty()) EndRead(false);
   owner_.OnAllReceived();
-}
-
-bool Stream::IsParsed(ByteSpan message, google::protobuf::MessageLite* to) {
-  if (to->ParsePartialFromArray(message.data(), static_cast<int>(message.size())) &&
-      to->IsInitialized()) [[likely]] {
-    return true;
-  }
-  owner_.Fail(
-      absl::DataLossError(StrCat("a message of ", message.size(), " bytes cannot be decoded as ",
-                                 std::string(to->GetTypeName()))));
-  return false;
-}
-
-// For the reader who waits.
-WEFT_INLINE void Stream::Parse(ByteSpan message) {
-  google::protobuf::MessageLite* const to = read_to_;
-  EndRead(true);
-  read_bytes_ = message.size();
-  read_ok_ = IsParsed(message, to);
-  Return(1, message.size());
-}
-
-void Stream::EndRead(bool ok) {
-  read_to_ = nullptr;
-  read_ok_ = ok;
-  read_ = Waiting::kDue;
-}
-
-// The reader is done with so much, or it was dropped.
-WEFT_INLINE void Stream::Return(uint32_t messages, size_t bytes) {
-  unreturned_.messages += messages;
-  unreturned_.bytes += static_cast<int64_t>(bytes);
-  if (connection_ == nullptr) [[unlikely]]
-    return;
-  const StreamWindow mine = connection_->mine();
-  if (unreturned_.messages >= ReturnAt(mine.messages) || unreturned_.bytes >= ReturnAt(mine.bytes))
-      [[unlikely]]
-    ReturnNow();
-}
-
-WEFT_COLD void Stream::ReturnNow() {
-  // The peer needs none, or is to send no more.
-  if (total_known_ || receive_ == Receive::kIgnored) return;
-  credit_owed_ = true;
-  TrySend();
 }
 
 StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
@@ -567,19 +584,11 @@ StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
   return MayCome() ? StreamResult::kNotYet : StreamResult::kOver;
 }
 
-void Stream::Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) {
-  WEFT_CHECK(read_ == Waiting::kNobody);
-  on_read_ = std::move(done);
-  if (ready_.empty() && MayCome()) [[likely]] {
-    read_to_ = to;
-    read_ = Waiting::kWaits;
-    return;
-  }
+// The read that waits need not: there is a message, or there will be none.
+void Stream::ReadAtOnce() {
   const bool outermost = SetBusy();
-  const StreamResult result = TryRead(to);
-  read_to_ = to;
-  read_ = Waiting::kWaits;
-  if (result != StreamResult::kNotYet) EndRead(result == StreamResult::kDone);
+  read_ = Waiting::kNobody;
+  EndRead(TryRead(read_to_) == StreamResult::kDone);
   if (outermost) EndBusyLater();
 }
 
@@ -587,14 +596,15 @@ void Stream::CheckInvariants() const {
   if (connection_ == nullptr || send_ == Send::kOpening) return;
   const StreamWindow mine = connection_->mine();
   const StreamWindow peers = connection_->peers();
+  const StreamWindow enough = connection_->return_at();
   WEFT_CHECK(may_send_.messages <= peers.messages && may_send_.bytes <= int64_t{peers.bytes});
   WEFT_CHECK(may_receive_.messages <= mine.messages && may_receive_.bytes <= int64_t{mine.bytes});
   // Each message of the window is to be sent, or waits here, or is to be returned.
   if (receive_ == Receive::kKept && !total_known_) {
     WEFT_CHECK(may_receive_.messages + unreturned_.messages + ready_.count() + ahead_.count() ==
                mine.messages);
-    WEFT_CHECK(credit_owed_ || (unreturned_.messages < ReturnAt(mine.messages) &&
-                                unreturned_.bytes < ReturnAt(mine.bytes)));
+    WEFT_CHECK(credit_owed_ ||
+               (unreturned_.messages < enough.messages && unreturned_.bytes < enough.bytes));
   }
   WEFT_CHECK(ahead_.empty() || IsBefore(received_, behind_ahead_));
 }

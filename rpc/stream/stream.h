@@ -48,13 +48,13 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
-#include "core/cache_line.h"
+#include "core/check.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
-#include "rpc/wire/service.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/stream/byte_queue.h"
 #include "rpc/stream/stream_calls.h"
+#include "rpc/wire/service.h"
 #include "rpc/wire/stream_frame.h"
 
 namespace weft {
@@ -137,7 +137,10 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
 
   // --- frames -----------------------------------------------------------------------------------
 
-  const char* OnData(const DataHeader& header, ByteSpan message);
+  // A message, the last one if `last`.
+  const char* OnData(uint32_t number, bool last, ByteSpan message);
+  // Data without one: there were so many.
+  const char* OnHalfClose(uint32_t messages);
   const char* OnCredit(const CreditHeader& header);
   // The peer sends so many messages in all.
   const char* SetTotal(uint32_t messages);
@@ -153,7 +156,15 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
 
   StreamResult TryRead(google::protobuf::MessageLite* to);
   // done(true): `to` is the next message. done(false): there is none any more.
-  void Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done);
+  void Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) {
+    WEFT_CHECK(read_ == Waiting::kNobody);
+    read_to_ = to;
+    read_ = Waiting::kWaits;
+    const bool waits = ready_.empty() && MayCome();
+    on_read_->TakeFrom(done);
+    if (!waits) [[unlikely]]
+      ReadAtOnce();
+  }
 
   // --- writing. REQUIRES: no write waits --------------------------------------------------------
 
@@ -170,11 +181,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   // Sends what was committed.
   void Flush();
   // Somebody wants to wait where he must not.
-  void FailBlocked() {
-    owner_.Fail(absl::FailedPreconditionError(
-        "a blocking read or write inside a callback of its own engine would wait for itself: use "
-        "the form with a callback, or run the handler on an executor"));
-  }
+  void FailBlocked();
 
   void CheckInvariants() const;
 
@@ -210,15 +217,14 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   std::byte* AppendData(size_t bytes, bool last);
   void EndWrite(bool ok);
 
-  const char* OnAhead(const DataHeader& header, ByteSpan message);
+  const char* OnAhead(uint32_t number, bool last, ByteSpan message);
   void TakeCredit(size_t bytes);
   bool IsCovered(size_t bytes, uint32_t missing) const;
-  bool IsTooLarge(size_t bytes) const;
-  void FailForSize(size_t bytes);
-  void FailForSpace();
+  bool MayKeep(size_t bytes) const;
+  void FailForBytes(size_t bytes);
   void Deliver(ByteSpan message);
+  void Keep(ByteSpan message);
   void AfterReceive();
-  void Parse(ByteSpan message);
   bool IsParsed(ByteSpan message, google::protobuf::MessageLite* to);
   void Hold(size_t bytes);
   void LetGo(size_t bytes);
@@ -226,12 +232,12 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   void ReturnNow();
   // There may be messages for the reader that are not here yet.
   bool MayCome() const { return receive_ == Receive::kKept && !all_received(); }
+  void ReadAtOnce();
   void EndRead(bool ok);
+  void RunOnRead();
 
   bool SetBusy() { return !std::exchange(busy_, true); }
-  void EndBusy(bool outermost) {
-    if (outermost) RunDue();
-  }
+  void EndBusy(bool outermost);
   void EndBusyLater();
   void RunDue();
 
@@ -278,7 +284,10 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
 
   std::atomic<uint32_t> posted_ = 0;
   EarlyEnds<Stream>& early_ends_;
-  Function<void(bool)> on_read_;
+  // A callback of a read runs where it is, and may read again: there are two places, in turns.
+  Function<void(bool)> read_callbacks_[2];
+  Function<void(bool)>* on_read_ = &read_callbacks_[0];  // of the next read
+  Function<void(bool)>* other_on_read_ = &read_callbacks_[1];
   Function<void(bool)> on_write_;
 };
 

@@ -10,6 +10,7 @@
 // Invariants: who waits has something to send. What is held is within its limits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/intrusive_list.h"
@@ -41,40 +42,51 @@ class StreamConnection {
     connection_ = connection;
     mine_ = mine;
     peers_ = peers;
+    return_at_ = {std::max(1u, mine.messages / 2), std::max(1u, mine.bytes / 2)};
     max_message_bytes_ = max_message_bytes;
+    LookWhoWaits();
   }
   // It is gone, or given up: nothing is sent any more.
   void Close() {
     connection_ = nullptr;
     waiting_.Clear();
+    LookWhoWaits();
   }
 
   Connection* connection() { return connection_; }
   StreamWindow mine() const { return mine_; }
   StreamWindow peers() const { return peers_; }
+  // What is taken and not returned is less than that: of either.
+  StreamWindow return_at() const { return return_at_; }
   uint64_t max_message_bytes() const { return max_message_bytes_; }
 
-  // Nobody waits for room whom a stream of that priority must not pass: it may send.
+  // It is open, and nobody waits for room: any stream may send.
+  bool is_clear() const { return is_clear_; }
+  // Nobody waits for room whom a stream of that priority must not pass.
   bool may_pass(Priority priority) const { return waiting_.may_pass(priority); }
+  // The stream may send, whoever else waits.
+  bool MayPass(const Stream& stream) {
+    return connection_ != nullptr && (may_pass(stream.priority_) || TakeTurn(stream));
+  }
   // A stream that Pump() has come to, and that is told that it may write, does so though others
   // wait: once, from inside Pump(). (Two that asked again in turn went on for ever.)
   void GiveTurn(const Stream& stream) { turn_ = pumping_ ? &stream : nullptr; }
-  bool TakeTurn(const Stream& stream) {
-    if (turn_ != &stream) return false;
-    turn_ = nullptr;
-    return true;
-  }
   // Pump() comes to it. Nothing to do if it waits already.
   void Wait(Stream& stream) {
     if (!waiting_.IsLinked(&stream)) waiting_.PushBack(&stream, stream.priority_);
+    LookWhoWaits();
   }
-  static void StopWaiting(Stream& stream) { IntrusiveList<Stream, StreamRoomTag>::Remove(&stream); }
+  void StopWaiting(Stream& stream) {
+    waiting_.Remove(&stream);
+    LookWhoWaits();
+  }
   // There is room: those that wait and are at least as urgent as `least` send, in turn, until there
   // is none or nobody waits.
   void Pump(Priority least = Priority::kBackground) {
     while (connection_ != nullptr) {
       Stream* const stream = waiting_.PopFront(least);
       if (stream == nullptr) return;
+      LookWhoWaits();
       pumping_ = true;
       const bool sent = stream->SendWhatIsDue();
       pumping_ = false;
@@ -82,7 +94,7 @@ class StreamConnection {
       if (!sent) {
         // First again when there is room.
         if (!waiting_.IsLinked(stream)) waiting_.PushFront(stream, stream->priority_);
-        return;
+        return LookWhoWaits();
       }
     }
   }
@@ -104,11 +116,20 @@ class StreamConnection {
   size_t waiting_slowly() const { return waiting_.CountSlowly(); }
 
  private:
+  bool TakeTurn(const Stream& stream) {
+    if (turn_ != &stream) return false;
+    turn_ = nullptr;
+    return true;
+  }
+  void LookWhoWaits() { is_clear_ = connection_ != nullptr && waiting_.empty(); }
+
   Connection* connection_ = nullptr;  // null: there is none
+  bool is_clear_ = false;
   bool pumping_ = false;
   const Stream* turn_ = nullptr;  // whose turn it is, while pumping_; null: nobody's
   StreamWindow mine_;
   StreamWindow peers_;
+  StreamWindow return_at_;
   uint64_t max_message_bytes_ = 0;
   PriorityLists<Stream, Priority, kPriorities, StreamRoomTag> waiting_;
   uint64_t& held_bytes_;

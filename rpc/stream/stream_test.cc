@@ -112,8 +112,9 @@ class End final : public StreamOwner {
     const uint16_t kind = CallFrameKindOf(frame);
     const bool to_opener = (kind & kToOpenerBit) != 0;
     if (kind == TwoWayKind(StreamFrameKind::kData, to_opener)) {
-      return DecodeData(frame, to_opener, &data, &message) ? stream.OnData(data, message)
-                                                           : "malformed";
+      if (!DecodeData(frame, to_opener, &data, &message)) return "malformed";
+      return data.has_message ? stream.OnData(data.number, data.last, message)
+                              : stream.OnHalfClose(data.number);
     }
     return DecodeCredit(frame, to_opener, &credit) ? stream.OnCredit(credit) : "malformed";
   }

@@ -197,8 +197,7 @@ inline void EncodeStreamRelease(CallId id, std::byte* to) {
              LoadLe32(frame.data() + 12)};
   *message = frame.subspan(kCallHeaderBytes);
   if (CallFrameKindOf(frame) != TwoWayKind(StreamFrameKind::kData, to_opener)) return false;
-  if (header->has_message) return flags <= kLastMessage;
-  return flags == (kLastMessage | kNoMessage) && message->empty();
+  return flags <= kLastMessage || (flags == (kLastMessage | kNoMessage) && message->empty());
 }
 
 // False: it gives nothing, has a body, or is for the other side.
