@@ -55,7 +55,6 @@ Bytes StreamEnd(CallId id) {
   return frame;
 }
 
-int g_open, g_sent, g_alive, g_rec;
 // --- clients -------------------------------------------------------------------------------------
 
 class HostileClientTest : public PayloadTest {
@@ -310,6 +309,7 @@ TEST_F(HostileClientTest, NoFramesHarmTheServerOrItsOtherClients) {
 TEST_F(HostileClientTest, NoFramesOfStreamsThatLendMemoryHarmTheServerOrItsOtherClients) {
   const uint64_t seed = 9;
   Random random(seed);
+  int survived = 0;
   Part read;
   Bulk pushed;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> next;  // number, by stream
@@ -388,27 +388,27 @@ TEST_F(HostileClientTest, NoFramesOfStreamsThatLendMemoryHarmTheServerOrItsOther
       for (uint64_t changes = random.Chance(0.03) ? random.Uniform(3) : 0; changes > 0; --changes) {
         frame[random.Uniform(frame.size())] = static_cast<std::byte>(random.Next64());
       }
-      ++g_sent;
       peer_.Send(frame);
       if (random.Chance(0.7)) network_.RunFor(random.Uniform(50'000));
       for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
     }
     if (random.Chance(0.5)) network_.RunFor(random.Uniform(5 * kNsPerMs));
     for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
-    g_alive += peer_.connection != nullptr;
-    g_open += next.size();
+    survived += peer_.connection != nullptr;
     const bool finish_first = random.Chance(0.5);
     if (finish_first) service_.carried.clear();
     if (peer_.connection != nullptr) peer_.connection->Close("done");
     ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
     network_.RunFor(random.Uniform(kNsPerMs));
     for (uint64_t n = random.Uniform(4); n > 0; --n) serve();
-    service_.carried.clear();
-    ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 1; }));
+    ASSERT_TRUE(RunUntil([&] {
+      service_.carried.clear();  // an open may come late
+      return server_->stats().connections == 1;
+    }));
     EXPECT_EQ(server_->stats().running, 0u);
     EXPECT_EQ(server_->stats().running_bytes, 0u);
   }
-  fprintf(stderr, "open %d sent %d alive %d\n", g_open, g_sent, g_alive);
+  EXPECT_GT(survived, 0) << "most frames are as they should be";
   ExpectOthersUnharmed();
 }
 
@@ -717,6 +717,7 @@ TEST_F(HostileServerTest, AServerThatKeepsAStreamsMemoryLosesItsConnection) {
 TEST_F(HostileServerTest, WhateverAServerSendsTheMemoryOfStreamsComesBackOnce) {
   const uint64_t seed = 11;
   Random random(seed);
+  int survived = 0;
   for (int round = 0; round < 400; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", round " << round);
     struct Talk {
@@ -766,7 +767,6 @@ TEST_F(HostileServerTest, WhateverAServerSendsTheMemoryOfStreamsComesBackOnce) {
     for (const Bytes& frame : acceptor_.peer.received) {
       if ((CallFrameKindOf(frame) & 0xFF) == 5) ids.push_back(CallIdOf(frame));
     }
-    g_open += ids.size();
     if (ids.empty() || random.Chance(0.05)) ids.push_back({9, 1});
     // Most of what it sends it might; each stream that was cancelled is released, or ended, once.
     std::vector<CallId> done;
@@ -800,13 +800,11 @@ TEST_F(HostileServerTest, WhateverAServerSendsTheMemoryOfStreamsComesBackOnce) {
           frame = StreamRelease(id);
         }
       }
-      ++g_sent;
       acceptor_.peer.Send(frame);
       for (uint64_t k = random.Uniform(3); k > 0; --k) disturb();
       if (random.Chance(0.7)) network_.RunFor(random.Uniform(40'000));
     }
-    g_alive += acceptor_.peer.connection != nullptr;
-    for (auto& talk : talks) g_rec += talk->reclaimed;
+    survived += acceptor_.peer.connection != nullptr;
     for (auto& talk : talks) talk->handle.reset();
     for (auto& talk : talks) talk->bulk.reset();
     for (auto& talk : talks) EXPECT_EQ(talk->reclaimed, 1);
@@ -818,7 +816,7 @@ TEST_F(HostileServerTest, WhateverAServerSendsTheMemoryOfStreamsComesBackOnce) {
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_TRUE(memory_.CanariesLive());
-  fprintf(stderr, "open %d sent %d alive %d rec %d\n", g_open, g_sent, g_alive, g_rec);
+  EXPECT_GT(survived, 0) << "most frames are as they should be";
 }
 
 }  // namespace

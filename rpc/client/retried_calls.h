@@ -36,10 +36,9 @@
 //
 //   A RetriedCall   what there is                             what ends it
 //     unnamed       no attempt: it has to run exactly once,   it has a name, or needs none ->
-//     trying;
-//                   and waits for a session that is open      no session can be opened -> as a
-//                   failed and has room                              attempt; the deadline,
-//                   Cancel() -> over
+//                   and waits for a session that is open      trying; no session can be opened ->
+//                   and has room                              as a failed attempt; the deadline,
+//                                                             Cancel() -> over
 //     trying        one attempt, or two (the later is a       its last attempt fails, and may be
 //                   hedge); the timer: until a hedge          repeated -> pausing; else -> over
 //     pausing       no attempt; the timer: until the next     the timer -> trying; the deadline,
