@@ -210,7 +210,10 @@ TEST_F(InterceptorTest, AServersRefusalKeepsTheHandlerFromRunning) {
   StartIntercepted();
   d_.refuse = absl::PermissionDeniedError("not you");
   Data reply;
-  EXPECT_EQ(stub_->Echo(MakeData(1, 10), &reply), absl::PermissionDeniedError("not you"));
+  const absl::Status refused = stub_->Echo(MakeData(1, 10), &reply);
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_EQ(refused.message(), "not you");
+  EXPECT_EQ(DeliveryOf(refused), Delivery::kNotSent) << "no handler has seen it";
   EXPECT_EQ(service_.echoes, 0);
   EXPECT_EQ(c_.ended, 1);
   EXPECT_EQ(d_.ended, 0);

@@ -125,7 +125,7 @@ struct RetryOptions {
   uint32_t budget_tokens = 100;          // 3..1000; failures and hedges take one, of one half only
   uint32_t refill_millitokens = 100;     // 1..1'000'000; what a call gives back that ends with OK
   uint64_t hedge_after_us = 0;           // then a slow call has a second attempt; 0: never
-  bool exactly_once = false;  // unary calls of all methods, which run once; max_attempts > 1
+  bool exactly_once = false;  // methods without idempotency_level run once; max_attempts > 1
 };
 
 struct ChannelOptions {

@@ -9,8 +9,8 @@
 // Threads: all functions from any thread, one at a time for AddService, Listen and OpenPeer; Wait
 //   and Shutdown at the same time as others. Handlers run on the engine's thread, one after the
 //   other, or on an Executor.
-// Lifetime: services and executors outlive the server; the engine outlives it too, unless it is the
-//   server's own. The destructor is Shutdown(0) and waits for handlers that still run.
+// Lifetime: services and executors stay until Shutdown() has returned, or the destructor; the
+//   engine outlives the server, unless it is the server's own. The destructor is Shutdown(0) and waits for handlers that still run.
 //   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
 // Errors: a request that cannot be run gets its error; a one-way message that cannot be run, or
 //   whose handler fails, is counted (ServerStats) and logged at level warning; only a peer that

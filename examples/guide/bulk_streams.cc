@@ -32,6 +32,8 @@ class Notes final : public guide::Notes::CoService {
       fetched.set_bytes(fetched.bytes() + chunk.data().length());
       if (!co_await stream.CoWrite(fetched)) co_return absl::AbortedError("nobody reads");
     }
+    // Nobody has called WritesDone(): this was not all.
+    if (context.cancelled()) co_return absl::CancelledError("the upload was given up");
     co_return absl::OkStatus();
   }
 

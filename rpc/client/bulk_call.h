@@ -17,16 +17,17 @@
 // messages may tell of parts of it: so a ring of buffers is registered once, whatever goes through
 // it. Who may use which part when is for the messages of the application to say.
 //
-//   const uint32_t ring = bulk.Lend(memory->slice());             // before the stream
-//   auto stream = stub.Upload(&summary, {.bulk = &bulk});
-//   bulk.Describe(memory->slice(0, 65536), chunk.mutable_data()); // for each message
+//   bulk.Lend(memory->slice());                                // before the stream
+//   auto stream = stub.Upload({.bulk = &bulk});
+//   status = bulk.Describe(memory->slice(0, 65536), chunk.mutable_data());   // for each message
 //   stream.Write(chunk);
 //
 // Reclaim. When a call ends with a reply, of whatever status, its memory has been reclaimed: no
 // peer and no network card can touch it any more. A call that ends earlier (deadline, the channel's
 // end) leaves it *pinned*: the server is told, and the memory is reclaimed when it has answered
 // that it is done with it, or when the connection is gone. A lost connection reclaims at once.
-// Streams do the same: Finish() tells of the end when the memory has been reclaimed.
+// Of a stream that its handler has ended, Finish() tells when the memory has been reclaimed; one
+// that was cancelled, or whose deadline has passed, leaves it pinned for a while, as a call does.
 //
 // Threads: one at a time; state() from any. The call may be started on any thread. While a stream
 //   has the memory, Describe() and Received() are for one thread at a time.
@@ -105,7 +106,8 @@ class BulkCall final : private Loan::Owner {
   // Fills `field` of a message in with where `part` is to be found: it lies within memory that is
   // lent to be read, or to be written (then the field tells the handler where it may put a
   // payload). The memory stays as it is until the server is done with it, which a message of the
-  // server's has to say. INVALID_ARGUMENT: nothing that covers `part` is lent.
+  // server's has to say. Of memory that is lent to be written there is no checksum, whatever
+  // `options` say. INVALID_ARGUMENT: nothing that covers `part` is lent.
   absl::Status Describe(const Slice& part, Bulk* field, const BulkOptions& options = {}) const;
 
   // --- after the call, or during a stream -------------------------------------------------------

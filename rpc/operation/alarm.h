@@ -1,14 +1,15 @@
 // Calls back at a time, on an engine's thread: for what a program does again and again, or gives up
 // after a while. Coroutines have Sleep() (weft/coroutine.h).
 //
-//   weft::Alarm beat(channel.engine());
+//   weft::Alarm beat(server.engine());     // one with a thread, or that somebody drives
 //   void Beat() {
 //     SendHeartbeat();
 //     beat.Set(50'000, [this] { Beat(); });   // from inside as well
 //   }
 //
-// Threads: any, one at a time; callbacks run on the engine's. On another thread each function waits
-//   until the engine has had a turn.
+// Threads: any, one at a time; callbacks run on the engine's, and may call all of it meanwhile. On
+//   another thread each function waits until the engine has had a turn: so Cancel() waits for the
+//   callback that runs, and forgets what that has set.
 // Lifetime: the engine outlives it. Destroying it is Cancel(); a callback may do that, too.
 // Errors: none.
 // Invariants: a callback runs at most once for each Set(), never inside it, and not once Cancel()

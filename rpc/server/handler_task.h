@@ -48,7 +48,7 @@ class HandlerTask {
     }
     const std::string_view service = entry_->service->weft_descriptor().full_name;
     if (absl::Status allowed = call.StartInterceptors(service); !allowed.ok()) {
-      return call.Finish(std::move(allowed));
+      return call.Finish(NotRunError(std::move(allowed)));
     }
     if (call.is_repeated()) return call.Finish(absl::OkStatus());
     Executor* const executor = on_engine_ ? nullptr : entry_->executor;

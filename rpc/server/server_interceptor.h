@@ -21,7 +21,8 @@
 // Threads: OnStart() where the handler runs, the engine's thread or its executor's; OnEnd() on the
 //   engine's, when the call is finished and before it is answered. Several at once.
 // Lifetime: outlives its servers. An IncomingCall is valid inside the function only.
-// Errors: that of an OnStart() is the call's; neither its handler nor later interceptors start.
+// Errors: that of an OnStart() is the call's, as of one that was not run: neither its handler nor
+//   later interceptors start, and if the call runs exactly once, no record of this attempt is left.
 //   OnEnd() has the status that the handler has finished with: that its reply cannot be sent, or
 //   that its stream has failed, comes after it.
 // Invariants: for each OnStart() that returned OK there is one OnEnd().

@@ -27,9 +27,11 @@
 // Lifetime: until Finish(), also when the stream is cancelled meanwhile: reads then end, and writes
 //   say that it is over. Messages stay untouched and alive until their callback; request, reply and
 //   context until Finish(). Reads and writes that wait end with false when it is finished.
-// Errors: false, or kOver: there are no more messages of the client, or the stream is over. A
-//   message that cannot be decoded ends it: its client hears why, whatever the handler finishes
-//   with. One that is dropped without Finish() ends with INTERNAL, naming the method.
+// Errors: false, or kOver: there are no more messages of the client, or the stream is over. If that
+//   is not because of the client's WritesDone(), context().cancelled() is true before a read says
+//   so: whoever commits what has come looks at it first. A message that cannot be decoded ends it:
+//   its client hears why, whatever the handler finishes with. One that is dropped without Finish()
+//   ends with INTERNAL, naming the method.
 // Invariants: finished exactly once. The client has all that was written when it hears of the end.
 // REQUIRES: as UnaryCall.
 #pragma once
