@@ -756,7 +756,7 @@ class Programs {
 };
 
 TEST(StreamBulkProgramsTest, WhateverTheyDoMemoryComesBackOnceAndUntouched) {
-  constexpr uint64_t kSeeds = 150;
+  constexpr uint64_t kSeeds = 50;
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Programs(seed).Run();
