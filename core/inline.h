@@ -10,8 +10,8 @@
 // A step of a hot function: always part of its caller.
 #define WEFT_INLINE inline __attribute__((always_inline))
 
-// A step of a hot function, but never part of its caller: which has other ways that are hot, and
-// would save registers on all of them for this one.
+// A hot function that is never inlined: inside its caller it would make that one save registers on
+// its other hot paths, too, which do not need them.
 #define WEFT_APART __attribute__((noinline))
 
 // Rarely runs: never part of its caller, and away from hot code.

@@ -819,7 +819,12 @@ TEST(PeerReopenTest, ChannelsComeAndGoBesideTheCallsOfThePeer) {
           return true;
         },
         100 * kNsPerSec));
-    for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.completions, 1);
+    for (size_t i = 0; i < outcomes.size(); ++i) {
+      EXPECT_EQ(outcomes[i].completions, 1);
+      if (outcomes[i].status->ok()) {
+        EXPECT_EQ(outcomes[i].reply.number(), i + 1) << "an answer of another call";
+      }
+    }
     for (size_t i = 0; i < peers_outcomes.size(); ++i) {
       EXPECT_TRUE(peers_outcomes[i].status->ok()) << *peers_outcomes[i].status;
       EXPECT_EQ(peers_outcomes[i].reply.number(), i + 1);

@@ -546,8 +546,7 @@ class Programs {
     --depth_;
   }
 
-  // --- clients
-  // ------------------------------------------------------------------------------------
+  // --- clients -----------------------------------------------------------------------------------
 
   void CheckWhole(Talk& talk) {
     if (!talk.ours) return;
@@ -664,8 +663,7 @@ class Programs {
     static_cast<void>(talk.bulk->Describe(part, talk.out.mutable_data()));
   }
 
-  // --- servers
-  // ------------------------------------------------------------------------------------
+  // --- servers -----------------------------------------------------------------------------------
 
   void OnCarry(Machine& machine, Served stream) {
     auto serving = std::make_shared<Serving>();

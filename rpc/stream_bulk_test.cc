@@ -25,6 +25,8 @@ constexpr size_t kLong = 4'000'000;
 struct Remains {
   std::unique_ptr<GuardedMemory> memory_ = std::make_unique<GuardedMemory>(kLong);
   std::unique_ptr<BulkCall> dead_bulk_;
+  int pushes_ended_ = 0;
+  absl::Status push_status_;
 };
 
 class StreamBulkTest : protected Remains, public PayloadTest {
@@ -95,9 +97,6 @@ class StreamBulkTest : protected Remains, public PayloadTest {
     EXPECT_TRUE(memory_->Holds(77));
     EXPECT_TRUE(memory_->CanariesLive());
   }
-
-  int pushes_ended_ = 0;
-  absl::Status push_status_;
 };
 
 CallOptions Within(uint64_t timeout_us) {
@@ -227,6 +226,26 @@ TEST_F(StreamBulkTest, OnlyWhatIsLentCanBeDescribed) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << part.offset << " " << status;
     EXPECT_EQ(field.length(), 0u);
   }
+}
+
+TEST_F(StreamBulkTest, MemoryThatIsLentBothWaysIsDescribedByItsWindow) {
+  Start();
+  service_.memory().Fill(3);
+  BulkCall bulk(*channel_);
+  const uint32_t to_read = bulk.Lend(memory_->slice(0, 1000));
+  const uint32_t to_write = bulk.Receive(memory_->slice(0, 1000));
+  Both stream = Open(bulk);
+  Bulk field;
+  ASSERT_TRUE(bulk.Describe(to_write, memory_->slice(100, 200), &field).ok());
+  EXPECT_EQ(field.window(), to_write);
+  EXPECT_TRUE(Push(stream.server.context(), service_.memory().slice(0, 200), field, &field).ok());
+  EXPECT_TRUE(memory_->Holds(3, 100, 200));
+  ASSERT_TRUE(bulk.Describe(to_read, memory_->slice(100, 200), &field).ok());
+  EXPECT_TRUE(Fetch(stream.server.context(), field, service_.memory().slice(5000, 200)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(bulk.Describe(3, memory_->slice(100, 200), &field)));
+  EXPECT_TRUE(absl::IsInvalidArgument(bulk.Describe(0, memory_->slice(100, 200), &field)));
+  stream.server.Finish(absl::OkStatus());
+  EXPECT_TRUE(Finish(stream.client).ok());
 }
 
 TEST_F(StreamBulkTest, AFieldThatLeavesItsWindowFailsThatTransferAlone) {
@@ -472,7 +491,7 @@ TEST_F(StreamBulkTest, WaitingTransfersOfALostConnectionEndToo) {
   EXPECT_EQ(server_->stats().running, 0u);
 }
 
-TEST_F(StreamBulkTest, AClientThatGoesInATransferCostsTheServerThatStreamOnly) {
+TEST_F(StreamBulkTest, AChannelThatGoesInATransferGetsItsMemoryBackWhenThatHasEnded) {
   Start();
   auto bulk = std::make_unique<BulkCall>(*channel_);
   bulk->Receive(memory_->all());

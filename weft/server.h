@@ -10,7 +10,8 @@
 //   and Shutdown at the same time as others. Handlers run on the engine's thread, one after the
 //   other, or on an Executor.
 // Lifetime: services and executors stay until Shutdown() has returned, or the destructor; the
-//   engine outlives the server, unless it is the server's own. The destructor is Shutdown(0) and waits for handlers that still run.
+//   engine outlives the server, unless it is the server's own. The destructor is Shutdown(0) and
+//   waits for handlers that still run.
 //   REQUIRES: Wait, Shutdown and the destructor are not called from handlers.
 // Errors: a request that cannot be run gets its error; a one-way message that cannot be run, or
 //   whose handler fails, is counted (ServerStats) and logged at level warning; only a peer that
@@ -68,9 +69,8 @@ struct ServerOptions {
   // Bounds what clients can make this process hold.
   uint64_t max_running_bytes = 1 << 30;
   // For calls that run exactly once (RetryOptions::exactly_once): what is remembered of them.
-  // Sessions of clients, of 1 KiB each. One connection opens a few of them at a time
-  // (kMaxConnectionSessions), and with `tenant_of` one tenant half. 0: no calls run exactly once
-  // here.
+  // Sessions of clients, of 1 KiB each. One client opens 8 of them at a time on a connection, and
+  // with `tenant_of` one tenant half. 0: no calls run exactly once here.
   uint32_t max_sessions = 65536;
   // A session ends when its client was not heard of for so long, in microseconds: 1 s to 1 h.
   // Higher: a client that was cut off for longer still learns what became of its calls; more memory

@@ -86,25 +86,37 @@ absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine, bool stream) {
 
 // --- during a stream ----------------------------------------------------------------------------
 
+// REQUIRES: part.valid().
+bool BulkCall::Covers(uint32_t window, const Slice& part) const {
+  if (window == 0 || window > loan_.size()) return false;
+  const Slice& lent = loan_[window - 1].slice;
+  return part.memory == lent.memory && part.offset >= lent.offset &&
+         part.offset - lent.offset + part.length <= lent.length;
+}
+
 absl::Status BulkCall::Describe(const Slice& part, Bulk* field, const BulkOptions& options) const {
+  uint32_t window = 1;
+  while (part.valid() && window <= loan_.size() && !Covers(window, part)) ++window;
+  return Describe(window, part, field, options);
+}
+
+absl::Status BulkCall::Describe(uint32_t window, const Slice& part, Bulk* field,
+                                const BulkOptions& options) const {
   field->Clear();
   if (part.valid() && part.length == 0) {
     DescribePayload({}, 0, options, field);
     return absl::OkStatus();
   }
-  for (uint32_t i = 0; part.valid() && i < loan_.size(); ++i) {
-    const Slice& lent = loan_[i].slice;
-    if (part.memory != lent.memory || part.offset < lent.offset ||
-        part.offset - lent.offset + part.length > lent.length) {
-      continue;
-    }
-    const bool readable = loan_[i].rights == kMayRead;
-    DescribePayload(part.bytes(), i + 1, readable ? options : BulkOptions{.crc32c = false}, field);
-    field->set_offset(part.offset - lent.offset);
-    return absl::OkStatus();
+  if (!part.valid() || !Covers(window, part)) {
+    return absl::InvalidArgumentError(StrCat("the ", part.length, " bytes at ", part.offset,
+                                             " of a buffer lie in no window that is lent"));
   }
-  return absl::InvalidArgumentError(StrCat("the ", part.length, " bytes at ", part.offset,
-                                           " of a buffer lie in no window that is lent"));
+  const Loan::LentWindow& lent = loan_[window - 1];
+  // What is to be written there has no checksum yet.
+  DescribePayload(part.bytes(), window,
+                  lent.rights == kMayRead ? options : BulkOptions{.crc32c = false}, field);
+  field->set_offset(part.offset - lent.slice.offset);
+  return absl::OkStatus();
 }
 
 // --- after the call -----------------------------------------------------------------------------

@@ -109,6 +109,10 @@ class BulkCall final : private Loan::Owner {
   // server's has to say. Of memory that is lent to be written there is no checksum, whatever
   // `options` say. INVALID_ARGUMENT: nothing that covers `part` is lent.
   absl::Status Describe(const Slice& part, Bulk* field, const BulkOptions& options = {}) const;
+  // The same of that window alone, where several cover `part`: memory that is lent both to be read
+  // and to be written.
+  absl::Status Describe(uint32_t window, const Slice& part, Bulk* field,
+                        const BulkOptions& options = {}) const;
 
   // --- after the call, or during a stream -------------------------------------------------------
 
@@ -146,6 +150,7 @@ class BulkCall final : private Loan::Owner {
 
  private:
   void Mistake(absl::Status status);
+  bool Covers(uint32_t window, const Slice& part) const;
   bool Add(const Slice& slice, Rights rights);
   absl::StatusOr<Loan*> Begin(const EngineCore& engine, bool stream);
   // Loan::Owner. The state's last step: tells who waits. This may be gone when it returns.

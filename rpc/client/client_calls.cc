@@ -198,10 +198,14 @@ ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& addr
       engine_(engine),
       address_(address),
       options_(options),
-      lent_([this](std::string_view why) {
-        host_.EndConnection(
-            absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
-      }),
+      lent_(
+          [this](std::string_view why) {
+            host_.EndConnection(
+                absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
+          },
+          [this] {
+            if (leaving_ && !ended_) host_.OnCallsLeft();
+          }),
       streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_)),
       retried_(MakeRetriedCalls(*this, methods_, engine, address, options, stats_)),
       early_ends_(engine) {}
@@ -587,7 +591,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
 
-// With what OnMessage() is given, as it stands in registers.
+// Takes the unused Connection so that OnMessage() can jump here with its arguments in place.
 WEFT_APART void ClientCalls::OnOkReply(Connection&, ByteSpan frame) {
   const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
   if (slot == nullptr) [[unlikely]]

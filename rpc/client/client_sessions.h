@@ -6,7 +6,8 @@
 // does one after a restart of the server, if that has forgotten the session.
 //
 //   state     what there is                        what ends it
-//   kNone     no session                           Want() -> kOpening
+//   kNone     no session                           Want() -> kOpening; the answer to a call from
+//                                                  before kAbsent -> kOpen
 //   kOpening  calls wait for one. A SessionCall    its answer -> kOpen; it failed, or it was for
 //             is under way, perhaps still for the  another session -> kNone, and OnSession() says
 //             session before                       so; the answer that there are none -> kAbsent
@@ -93,8 +94,8 @@ class ClientSessions final : private Timer {
   // The call has its answer, or wants none any more: attempts of it are not answered from now on.
   // True: calls that wait may Take() again.
   bool GiveBack(const Name& name);
-  // The same call's handler may still run, and is to be cancelled: tells the server, if there is a
-  // connection, or one comes up at once. OnSession() may come inside.
+  // Behind GiveBack(), of a call whose handler may still run: tells the server to cancel that, if
+  // there is a connection, or one comes up at once. OnSession() may come inside.
   void GiveUp(const Name& name);
   // The server does not know the session.
   void Lose(const Name& name);

@@ -10,7 +10,8 @@
 //   kEnded    status() says how
 //
 // In kEnded it may still hold its slot: the server has not ended it yet. Until then what it lends
-// is the server's, too, unless that has released it.
+// is the server's, too, unless that has released it. In kOpen it may be without a slot: the server
+// has ended it, and its memory is being reclaimed.
 //
 // Threads: made on any; else the engine's.
 // Lifetime: its handle's and its slot's: reused or destroyed when neither has it, it is kEnded, and

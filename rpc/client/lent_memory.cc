@@ -109,10 +109,11 @@ void LentMemory::OnReclaimed(Loan& loan) {
   IntrusiveList<Loan>::Remove(&loan);
   loan.lender_ = nullptr;
   if (Loan::EndWith end = std::exchange(loan.end_with_, nullptr)) {
-    return end(std::move(loan.outcome_));
+    end(std::move(loan.outcome_));
+  } else if (!loan.in_use_) {  // else the connection is gone, and the call is about to end
+    loan.owner_.OnReclaimed();
   }
-  // Else the connection is gone, and the call is about to end.
-  if (!loan.in_use_) loan.owner_.OnReclaimed();
+  if (loans_.empty()) on_empty_();
 }
 
 void LentMemory::Release(Connection& connection, Loan& loan) {

@@ -115,13 +115,15 @@ class LentMemory {
  public:
   // Of who has this: no base class, which would take room where every call touches it.
   using EndConnection = Function<void(std::string_view why), sizeof(void*)>;
+  using OnEmpty = Function<void(), sizeof(void*)>;
 
   // The name of what a stream has lent: the stream itself says when it is given back. No call has
   // this slot (kMaxOutstandingCalls).
   static constexpr CallId kOfStream = {~uint32_t{0}, 0};
 
-  // `end_connection`: the server does not do its part.
-  explicit LentMemory(EndConnection end_connection) : end_connection_(std::move(end_connection)) {}
+  // `end_connection`: the server does not do its part. `on_empty`: nothing is lent any more.
+  LentMemory(EndConnection end_connection, OnEmpty on_empty)
+      : end_connection_(std::move(end_connection)), on_empty_(std::move(on_empty)) {}
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 
@@ -153,6 +155,7 @@ class LentMemory {
   void OnReclaimed(Loan& loan);
 
   EndConnection end_connection_;
+  OnEmpty on_empty_;
   IntrusiveList<Loan> loans_;
 };
 

@@ -109,7 +109,8 @@ class LentMemoryTest : public testing::Test {
   Lender call_;
   Lender other_;
   LendingConnection connection_;
-  LentMemory lent_{[this](std::string_view why) { given_up_ = why; }};
+  int empty_ = 0;
+  LentMemory lent_{[this](std::string_view why) { given_up_ = why; }, [this] { ++empty_; }};
 };
 
 TEST_F(LentMemoryTest, ACallEndsOnceItsMemoryIsReclaimed) {
@@ -186,6 +187,7 @@ TEST_F(LentMemoryTest, TheEndOfTheConnectionReclaimsAllAndLeavesCallsToTheirEnd)
   other_.End(absl::DeadlineExceededError("no reply"));
   lent_.ReclaimAll(connection_);
   EXPECT_TRUE(lent_.empty());
+  EXPECT_EQ(empty_, 1);
   EXPECT_EQ(other_.reclaimed, 1);
   EXPECT_EQ(call_.reclaimed, 0);
   EXPECT_EQ(call_.ends, 0);

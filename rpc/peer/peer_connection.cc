@@ -73,9 +73,14 @@ void PeerConnection::EndCalls() {
   if (mine_ == Calls::kOpen) {
     mine_ = Calls::kEnding;
     end_owed_ = !TrySendBehindAll(PeerFrameKind::kEnd);
-  } else if (mine_ == Calls::kNone && theirs_ == Calls::kNone) {
-    Close(kNobodyCalls);
+  } else {
+    CloseIfUnused();
   }
+}
+
+// An end of the other side that is not answered yet needs no answer then.
+void PeerConnection::CloseIfUnused() {
+  if (mine_ == Calls::kNone && theirs_ != Calls::kOpen && !WantsToCall()) Close(kNobodyCalls);
 }
 
 void PeerConnection::Leave(bool hears_end) {
@@ -155,6 +160,7 @@ void PeerConnection::OnSessionFrame(ByteSpan frame) {
   if (mine_ != Calls::kEnding || end_owed_) return ProtocolError("an answer to no end");
   mine_ = Calls::kNone;
   BeginCalls();
+  CloseIfUnused();
 }
 
 // What runs for the other side is cancelled, and its answers go nowhere.

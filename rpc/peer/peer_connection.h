@@ -15,7 +15,8 @@
 // is what end and ended are for: they overtake nothing.
 //
 // When neither side calls any more nobody needs the connection. Who sees that closes it: the side
-// that is told of the other's end, and does not call.
+// that is told of the other's end, and does not call; or that stops wanting to call, while the
+// other side does not.
 //
 // Threads: the engine's.
 // Lifetime: made by its session for a dial or an arriving connection; deletes itself in OnClosed().
@@ -85,6 +86,7 @@ class PeerConnection final : public ConnectionHandler {
   bool TrySendBegin();
   bool TrySendBehindAll(PeerFrameKind kind);
   void AnswerEnd();
+  void CloseIfUnused();
   // A half is there that has not called yet.
   bool WantsToCall() const { return calling_ != nullptr && !begun_; }
   void ProtocolError(std::string_view what);

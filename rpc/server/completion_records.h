@@ -19,8 +19,8 @@
 // record.
 //
 // The loss of its connection does not cancel the handler of such a call: the client comes back for
-// the outcome. Its deadline, the client's Cancel() (by any attempt, or without one: GiveUp()) and
-// the server's end do; and a lease's time without a word from the client.
+// the outcome. Its deadline, the client's Cancel() (by any attempt, or without one: GiveUp()), the
+// end of a peer's calls and the server's end do; and a lease's time without a word from the client.
 //
 // Threads: the engine's, but for `CompletionRecord::id`, which is constant.
 // Lifetime: a member of the ServerCore; calls leave it before they end.

@@ -207,7 +207,7 @@ void ServerCall::Cancel() {
     connection_->core().records().Cancel(*this, extras->repeats->id);
   }
   cancelled_.store(true, std::memory_order_relaxed);
-  if (has_windows_) connection_->TakeBack(*this);
+  if (has_windows_ && !connection_->TakeBack(*this)) return;
   SetCancelled();
 }
 

@@ -113,6 +113,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     ServerCall& call = *slot.call;
     if (call.state_ == ServerCall::State::kReplying) return Free(call);
     call.StopTransfers(absl::UnavailableError("the client is gone"));
+    if (slot.call == nullptr) return;  // it waited for the last of them
     if (call.record() != nullptr && core_.records().OnConnectionLost(call)) return;
     call.SetCancelled();
   });
@@ -686,9 +687,12 @@ void ServerConnection::FinishEnd() {
   if (--running_ == 0 && closed_) core_.Retire(this);
 }
 
-void ServerConnection::TakeBack(ServerCall& call) {
+bool ServerConnection::TakeBack(ServerCall& call) {
+  const CallSlots::Slot& slot = *call.slot_;
   call.bulk_->Stop(absl::CancelledError("nobody waits for the call any more"));
+  if (slot.call != &call) return false;  // it waited for the last of them
   if (call.bulk_->quiet()) OnQuiet(call);
+  return true;
 }
 
 void ServerConnection::OnQuiet(ServerCall& call) {
@@ -702,14 +706,10 @@ void ServerConnection::OnQuiet(ServerCall& call) {
 }
 
 bool ServerConnection::TrySendReleased(ServerCall& call) {
-  absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
-  if (!frame.ok()) return false;
-  if (call.is_stream()) {
-    EncodeStreamRelease(call.id_, *frame);
-  } else {
-    EncodeNotice(CallFrameKind::kReleased, call.id_, *frame);
-  }
-  connection_->Commit(kCallHeaderBytes);
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes);
+  if (frame.data == nullptr) return false;
+  call.is_stream() ? EncodeStreamRelease(call.id_, frame.data)
+                   : EncodeNotice(CallFrameKind::kReleased, call.id_, frame.data);
   return true;
 }
 

@@ -87,8 +87,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void ForgetRelease(ServerCall& call);
   // Of one request or open; as many as both sides allow.
   uint32_t max_windows() const { return max_windows_; }
-  // The client has given up on a call with windows.
-  void TakeBack(ServerCall& call);
+  // The client has given up on a call with windows. False: the call was finished, and has ended
+  // with its last transfer.
+  bool TakeBack(ServerCall& call);
 
   // --- for streams (server_streams.h) -----------------------------------------------------------
 
@@ -140,7 +141,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   absl::Status AgreeWith(std::string_view client_hello);
 
-  // With what OnMessage() is given, as it stands in registers.
+  // Takes the unused Connection so that OnMessage() can jump here with its arguments in place.
   void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);

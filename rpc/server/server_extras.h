@@ -90,8 +90,9 @@ class ServerExtras final : private Timer {
 
   // Of calls that run exactly once (completion_records.h). The engine's, until the call's end:
   CompletionRecord* record = nullptr;
-  // Of a further attempt, until its interceptors have started: which call it is an attempt of. Its
-  // handler does not run.
+  // Of a further attempt, until its interceptors have let it pass or refused it: which call it is
+  // an attempt of. Its handler does not run. Written on the engine's thread, before the
+  // interceptors start and after; they run on another thread, perhaps, and read it.
   std::optional<OnceAttempt> repeats;
 
  private:

@@ -546,17 +546,17 @@ void Stream::EndRead(bool ok) {
 
 // Behind a message: those that had overtaken it, and the end.
 void Stream::AfterReceive() {
-  while (!ahead_.empty() && ahead_.front_number() == received_) [[unlikely]] {
-      ++received_;
-      const ByteSpan message = ahead_.front();  // there until the next PushBack()
-      ahead_.PopFront();
-      if (receive_ == Receive::kKept) {
-        LetGo(message.size());
-        Deliver(message);
-      } else if (receive_ == Receive::kDropped) {
-        Return(1, 0);
-      }
+  while (!ahead_.empty() && ahead_.front_number() == received_) {
+    ++received_;
+    const ByteSpan message = ahead_.front();  // there until the next PushBack()
+    ahead_.PopFront();
+    if (receive_ == Receive::kKept) {
+      LetGo(message.size());
+      Deliver(message);
+    } else if (receive_ == Receive::kDropped) {
+      Return(1, 0);
     }
+  }
   if (!all_received()) [[likely]]
     return;
   if (read_ == Waiting::kWaits && ready_.empty()) EndRead(false);

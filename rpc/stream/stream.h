@@ -203,8 +203,9 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   // A queue that is no larger stays with the object when the stream has ended, in bytes. Higher
   // saves allocations of streams that are behind, and costs as much for each that was.
   static constexpr size_t kKeepBytes = 4096;
-  // Callbacks of one stream that run one after the other, each having made the next one due: then
-  // the engine does something else first. As many as messages in a turn (Engine::kDefaultBudget).
+  // Rounds of callbacks of one stream, a read's and a write's in each, that run one after the other
+  // because each has made the next one due: then the engine does something else first. As many as
+  // messages in a turn (Engine::kDefaultBudget).
   static constexpr int kMostInARow = 64;
 
   void StopReads(Receive how);
