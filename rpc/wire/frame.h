@@ -20,8 +20,8 @@
 // is; the lower four bits of the high byte are the number of windows of a request, or of the open
 // of a stream, else 0; the next two are the priority of a request, a one-way message or an open,
 // else 0; the highest two bits of a request, a reply or a one-way message are set if it has extras,
-// and an attachment (those of an open: stream_frame.h). The highest bit of `status` is set in an
-// error whose call was not run: no handler has seen it.
+// and an attachment. The highest bit of `status` is set in an error whose call was not run: no
+// handler has seen it.
 //
 // A window is client memory that the call, or stream, lends to the server: 32 bytes,
 // {u64 key, u64 offset, u64 length, u32 rights, u32 0}. Windows are numbered from 1.
