@@ -464,11 +464,9 @@ class HostileServerTest : public PayloadTest {
     return CallIdOf(acceptor_.peer.received.front());
   }
   absl::Status FinishStream() {
-    std::optional<absl::Status> ended;
-    stream_->Finish([&ended](absl::Status status) { ended = std::move(status); });
-    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
+    absl::Status status = EndOf([this](auto done) { stream_->Finish(std::move(done)); });
     stream_.reset();
-    return *ended;
+    return status;
   }
 
   static CallOptions Within(uint64_t timeout_us) {

@@ -55,10 +55,7 @@ class StreamBulkAttackTest : public PayloadTest {
     return stream;
   }
   absl::Status Finish(ClientStreamOf& stream) {
-    std::optional<absl::Status> ended;
-    stream.Finish([&ended](absl::Status status) { ended = std::move(status); });
-    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
-    return ended.value_or(absl::UnknownError("it did not end"));
+    return EndOf([&](auto done) { stream.Finish(std::move(done)); });
   }
 
   GuardedMemory memory_{kLong};

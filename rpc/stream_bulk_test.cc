@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -60,24 +59,13 @@ class StreamBulkTest : protected Remains, public PayloadTest {
   }
 
   absl::Status Fetch(ServerContext& context, const Bulk& field, const Slice& into) {
-    std::optional<absl::Status> ended;
-    context.bulk().Fetch(field, into, [&ended](absl::Status status) { ended = std::move(status); });
-    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
-    return ended.value_or(absl::UnknownError("it did not end"));
+    return EndOf([&](auto done) { context.bulk().Fetch(field, into, std::move(done)); });
   }
   absl::Status Push(ServerContext& context, const Slice& from, const Bulk& place, Bulk* field) {
-    std::optional<absl::Status> ended;
-    context.bulk().Push(from, place, field, {},
-                        [&ended](absl::Status status) { ended = std::move(status); });
-    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
-    return ended.value_or(absl::UnknownError("it did not end"));
+    return EndOf([&](auto done) { context.bulk().Push(from, place, field, {}, std::move(done)); });
   }
-
   absl::Status Finish(ClientStreamOf& stream) {
-    std::optional<absl::Status> ended;
-    stream.Finish([&ended](absl::Status status) { ended = std::move(status); });
-    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
-    return ended.value_or(absl::UnknownError("it did not end"));
+    return EndOf([&](auto done) { stream.Finish(std::move(done)); });
   }
 
   // A push of 4 ms, under way.

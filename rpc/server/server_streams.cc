@@ -45,8 +45,8 @@ void ServerStream::Begin(ServerStreams& streams) {
 
 Stream& ServerStream::stream() { return stream_; }
 
-void ServerStream::SetCancelled() {
-  stream_.CloseWrites();
+void ServerStream::Stop(bool also_writes) {
+  if (also_writes) stream_.CloseWrites();
   stream_.IgnoreReads();
   stream_.RunCallbacksLater();
 }
@@ -257,10 +257,7 @@ absl::Status ServerStreams::WhyNoRequest(const ServerCall& call,
 // --- the end ------------------------------------------------------------------------------------
 
 void ServerStreams::OnFinished(ServerCall& call) {
-  Stream& stream = call.stream();
-  if (!HasOneReply(call.method())) stream.CloseWrites();
-  stream.IgnoreReads();
-  stream.RunCallbacksLater();
+  call.server_stream()->Stop(/*also_writes=*/!HasOneReply(call.method()));
 }
 
 void ServerStreams::Complete(ServerCall& call, absl::Status status) {
@@ -282,9 +279,7 @@ void ServerStreams::Complete(ServerCall& call, absl::Status status) {
   }
   call.status_ = std::move(status);
   call.state_ = ServerCall::State::kReplying;
-  if (!reply_waits) stream.stream_.CloseWrites();
-  stream.stream_.IgnoreReads();
-  stream.stream_.RunCallbacksLater();
+  stream.Stop(/*also_writes=*/!reply_waits);
   if (streams_.connection() == nullptr) return LeaveSlot(call);
   stream.stream_.Owe();
   connection_.FlushUnlessInTurn();

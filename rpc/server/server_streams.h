@@ -47,7 +47,9 @@ class ServerStream final : private StreamOwner {
   void Begin(ServerStreams& streams);
   Stream& stream();
   // The handler is to stop: nothing is read or written any more.
-  void SetCancelled();
+  void SetCancelled() { Stop(/*also_writes=*/true); }
+  // Its handler reads nothing any more, and writes nothing, if so.
+  void Stop(bool also_writes);
   // Why the library has ended the stream in the handler's place; OK: it has not.
   const absl::Status& failure() const { return failure_; }
 

@@ -72,6 +72,15 @@ class PayloadTest : public testing::Test {
     return result;
   }
 
+  // start(callback) begins what ends with a status: which, when it has ended.
+  template <class Start>
+  absl::Status EndOf(Start start) {
+    std::optional<absl::Status> ended;
+    start([&ended](absl::Status status) { ended = std::move(status); });
+    EXPECT_TRUE(RunUntil([&] { return ended.has_value(); }));
+    return ended.value_or(absl::UnknownError("it did not end"));
+  }
+
   // Starts a held call that lends `bulk`, and waits until the server has it.
   void StartHeld(BulkCall& bulk, ParcelOutcome* outcome, CallOptions options = {}) {
     options.bulk = &bulk;
