@@ -59,6 +59,17 @@ class alignas(2 * kCacheLineBytes) PrefetchList {
     if (IsFull() || bytes == 0) return;
     ranges_[kMost - ++registered_] = RangeOf(at, bytes, 0);
   }
+  // Takes back what was registered with the same arguments, of a user that goes before the link.
+  // Nothing happens if there was no room for it.
+  void Unregister(const void* at, std::size_t bytes) {
+    const uint32_t last = kMost - registered_;
+    for (uint32_t i = last; i < kMost; ++i) {
+      if (ranges_[i] != RangeOf(at, bytes, 0)) continue;
+      ranges_[i] = ranges_[last];
+      --registered_;
+      return;
+    }
+  }
 
   // --- for the link -----------------------------------------------------------------------------
 

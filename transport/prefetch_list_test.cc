@@ -2,6 +2,7 @@
 
 #include "transport/prefetch_list.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,37 @@ TEST_F(PrefetchListTest, TheReceiverTellsNobody) {
   list_.Fetch();
   EXPECT_EQ(flag.load(), 0);
   EXPECT_FALSE(list_.wanted());
+}
+
+TEST_F(PrefetchListTest, WhatIsTakenBackLeavesRoomForOthers) {
+  list_.Begin(nullptr);
+  list_.Add(memory_ + 30 * kCacheLineBytes, 1);
+  const auto at = [&](uint32_t i) { return memory_ + i * kCacheLineBytes; };
+  constexpr uint32_t kRoom = PrefetchList::kMost - 1;
+  for (uint32_t i = 0; i <= kRoom; ++i) list_.Register(at(i), 1);
+  EXPECT_EQ(Lines().size(), PrefetchList::kMost);
+  const std::vector<Line> full = Lines();
+  list_.Unregister(at(kRoom), 1);                // for which there was no room
+  list_.Unregister(at(5), 2 * kCacheLineBytes);  // which nobody has registered
+  EXPECT_EQ(Lines(), full);
+  for (const uint32_t i : {0u, 5u, kRoom - 1}) {  // first, in the middle, last
+    list_.Unregister(at(i), 1);
+    list_.Unregister(at(i), 1);
+    EXPECT_EQ(std::count(full.begin(), full.end(), Line(at(i), false)), 1);
+    const std::vector<Line> less = Lines();
+    EXPECT_EQ(less.size(), PrefetchList::kMost - 1);
+    EXPECT_EQ(std::count(less.begin(), less.end(), Line(at(i), false)), 0);
+    list_.Register(at(i), 1);
+    EXPECT_EQ(Lines().size(), PrefetchList::kMost);
+  }
+}
+
+TEST_F(PrefetchListTest, TheListOfThoseThatNeverGoColdStaysAsItIs) {
+  PrefetchList::None().Unregister(memory_, 1);
+  PrefetchList::None().Register(memory_, 1);
+  size_t none = 0;
+  PrefetchList::None().ForEachLine([&](const void* line, bool) { none += line == memory_; });
+  EXPECT_EQ(none, 0u);
 }
 
 TEST_F(PrefetchListTest, OneThatIsClearedKnowsNothingMore) {
