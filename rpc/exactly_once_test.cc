@@ -710,6 +710,7 @@ TEST_F(ExactlyOnceTest, SessionsBeyondTheBoundAreRefused) {
   RetriedOutcome first, second;
   Add(first);
   EXPECT_EQ(EndOf(first), absl::OkStatus());
+  const std::unique_ptr<Channel> other = std::move(channel_);  // its end would end its session
   OpenChannel(Once());
   Add(second);
   const absl::Status status = EndOf(second);
@@ -719,6 +720,25 @@ TEST_F(ExactlyOnceTest, SessionsBeyondTheBoundAreRefused) {
   RetriedOutcome third;
   Add(third);
   EXPECT_EQ(EndOf(third), absl::OkStatus());
+}
+
+// The session of a channel that was destroyed stayed for a lease, and its handlers ran on for
+// nobody: a program that opened channels now and then took all sessions from the others.
+TEST_F(ExactlyOnceTest, AChannelThatIsDestroyedEndsItsSessionAndWhatRunsOfIt) {
+  StartServer();
+  OpenChannel(Once());
+  RetriedOutcome ended, held;
+  Add(ended);
+  EXPECT_EQ(EndOf(ended), absl::OkStatus());
+  AddHeld(held);
+  EXPECT_EQ(Stats().sessions, 1u);
+  channel_.reset();
+  EXPECT_TRUE(absl::IsCancelled(EndOf(held)));
+  WaitForCancelled(1);
+  EXPECT_EQ(Stats().sessions, 1u) << "a handler of it runs";
+  service_.held.clear();
+  EXPECT_EQ(Stats().sessions, 0u);
+  EXPECT_EQ(Stats().record_bytes, 0u);
 }
 
 TEST_F(ExactlyOnceTest, RecordsBeyondTheBoundAreRefusedBeforeTheirHandlersRun) {

@@ -231,7 +231,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
                  max_windows_, max_extras_, max_request_bytes_);
   if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
-  RegisterForPrefetch();
+  ListHotLines(&PrefetchList::Register);
   answered_ = false;
   connection_ = &connection;
   return absl::OkStatus();
@@ -280,8 +280,10 @@ void ClientCalls::EndWaiting(const absl::Status& status, bool also_patient) {
 }
 
 void ClientCalls::Shutdown(const absl::Status& gone) {
+  if (retried_ != nullptr) retried_->EndSession();
   ended_ = true;
   connection_ = nullptr;
+  ListHotLines(&PrefetchList::Unregister);  // the connection may be a peer's, and stay
   prefetch_ = &PrefetchList::None();
   const absl::Status may_have_run = WithDelivery(gone, Delivery::kMayHaveRun);
   EndSent(0, may_have_run, may_have_run);
@@ -295,11 +297,12 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   } while (early_ends_.count() > 0);
 }
 
-void ClientCalls::RegisterForPrefetch() {
-  prefetch_->Register(&connection_, 2 * kCacheLineBytes);  // to the first slot
-  prefetch_->Register(this, kCacheLineBytes);
-  prefetch_->Register(&methods_, 1);           // the first methods' numbers
-  prefetch_->Register(engine_.hot_line(), 1);  // as a reply ends the call's timer
+// What each call touches: registers it for prefetch, or takes it back.
+void ClientCalls::ListHotLines(void (PrefetchList::*list)(const void*, size_t)) {
+  (prefetch_->*list)(&connection_, 2 * kCacheLineBytes);  // to the first slot
+  (prefetch_->*list)(this, kCacheLineBytes);
+  (prefetch_->*list)(&methods_, 1);           // the first methods' numbers
+  (prefetch_->*list)(engine_.hot_line(), 1);  // as a reply ends the call's timer
 }
 
 ChannelStats ClientCalls::stats() const {

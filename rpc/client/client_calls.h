@@ -228,7 +228,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     host_.OnClosed(connection, why);
   }
 
-  void RegisterForPrefetch();
+  void ListHotLines(void (PrefetchList::*list)(const void*, size_t));
 
   // --- out --------------------------------------------------------------------------------------
 

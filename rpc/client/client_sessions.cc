@@ -135,7 +135,23 @@ void ClientSessions::SendGivenUp() {
   calls_.StartAttempt(*call_);  // it may have ended
 }
 
+// Its call ends with the channel, whether it is answered or not.
+void ClientSessions::End() {
+  if (state_ != State::kOpen) return;
+  if (call_) {
+    // One that waits says that there is no room.
+    if (call_->state != ClientCall::State::kSent) return;
+    calls_.Drop(*call_);
+    call_.reset();
+  }
+  call_.emplace(*this, session_->id, /*patient=*/false);
+  call_->asked.set_end(true);
+  if (calls_.SendAttempt(*call_)) return calls_.Flush();
+  call_.reset();
+}
+
 void ClientSessions::OnEnd(absl::Status status) {
+  if (call_->asked.end()) return call_.reset();
   const bool opens = call_->opens;
   const bool answered = call_->answered || status.ok();
   const rpc::SessionReply reply = std::move(call_->answer);

@@ -3,7 +3,8 @@
 //
 // One is opened for the first such call, and renewed while calls of it are without their answers. A
 // session that was not used for a while expires at the server, and the next call opens another. So
-// does one after a restart of the server, if that has forgotten the session.
+// does one after a restart of the server, if that has forgotten the session. The channel's end ends
+// its session.
 //
 //   state     what there is                        what ends it
 //   kNone     no session                           Want() -> kOpening; the answer to a call from
@@ -97,6 +98,9 @@ class ClientSessions final : private Timer {
   // Behind GiveBack(), of a call whose handler may still run: tells the server to cancel that, if
   // there is a connection, or one comes up at once. OnSession() may come inside.
   void GiveUp(const Name& name);
+  // The channel ends: the server may forget the session at once. It hears of it if there is a
+  // connection with room; else the lease ends. REQUIRES: no call begins any more.
+  void End();
   // The server does not know the session.
   void Lose(const Name& name);
 
@@ -112,7 +116,7 @@ class ClientSessions final : private Timer {
   // handlers of further ones run to their ends, or to that of the lease.
   static constexpr size_t kMaxGivenUp = 1024;
 
-  // A call to the server that opens or renews a session.
+  // A call to the server that opens, renews or ends a session.
   class SessionCall final : public ClientCall {
    public:
     SessionCall(ClientSessions& its_owner, const SessionId& session, bool patient);

@@ -173,6 +173,10 @@ class RetriedCalls final : private ClientSessions::Host {
 
   // Takes a call that starts, and completes it. False: there are too many; it is the caller's.
   bool Start(ClientCall& call);
+  // The channel is about to end: the server is told, if it can be.
+  void EndSession() {
+    if (sessions_) sessions_->End();
+  }
   // The channel ends, and all attempts have: completes what is left. Others may start meanwhile.
   void Shutdown(const absl::Status& gone);
 

@@ -83,7 +83,9 @@ SessionRecords& CompletionRecords::AddSession(const CompletionStore::Session& na
 
 SessionRecords* CompletionRecords::FindSession(const SessionId& id, uint32_t tenant) {
   const auto found = sessions_.find(id);
-  return found == sessions_.end() || found->second.name.tenant != tenant ? nullptr : &found->second;
+  if (found == sessions_.end()) return nullptr;
+  SessionRecords& session = found->second;
+  return session.name.tenant != tenant || session.ended ? nullptr : &session;
 }
 
 absl::Status CompletionRecords::CheckNewSession(ServerConnection& connection) {
@@ -360,6 +362,19 @@ void CompletionRecords::GiveUp(const SessionId& session, std::span<const uint64_
   for (const uint64_t sequence : sequences) CancelRunning(given_up_in, sequence);
 }
 
+// Each handler may end inside, and others with it.
+void CompletionRecords::End(const SessionId& id) {
+  SessionRecords& session = sessions_.at(id);
+  auto next = session.records.begin();
+  while (next != session.records.end()) {
+    const uint64_t sequence = next->first;
+    if (next->second.running != nullptr) next->second.running->Cancel();
+    next = session.records.upper_bound(sequence);
+  }
+  session.ended = true;
+  if (session.running == 0) Expire(session);
+}
+
 // The handler may end inside, and others with it.
 void CompletionRecords::CancelRunning(SessionRecords& session, uint64_t sequence) {
   const auto found = session.records.find(sequence);
@@ -432,6 +447,7 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
     }
   }
   if (!has_run || record.id.sequence < session.first_unanswered) Erase(record);
+  if (session.ended && session.running == 0) Expire(session);
 }
 
 bool CompletionRecords::OnConnectionLost(ServerCall& call) {

@@ -4,8 +4,8 @@
 // A client numbers its calls in a session. The first attempt of a call runs its handler and has a
 // record. Others, which come when the client has lost the connection, wait for the handler, or are
 // answered from the record; on a server with interceptors only if these let them pass. A record
-// goes when the client says that it has the answer, and with its session, whose lease ends when
-// nothing was heard of the client for a while.
+// goes when the client says that it has the answer, and with its session: which the client ends, or
+// whose lease ends when nothing was heard of the client for a while.
 //
 //   A record      of an attempt that comes                      what moves it
 //   (none)        runs its handler -> running                   Begin(). Not below what the client
@@ -20,7 +20,8 @@
 //
 // The loss of its connection does not cancel the handler of such a call: the client comes back for
 // the outcome. Its deadline, the client's Cancel() (by any attempt, or without one: GiveUp()), the
-// end of a peer's calls and the server's end do; and a lease's time without a word from the client.
+// end of its session or of a peer's calls and the server's end do; and a lease's time without a
+// word from the client.
 //
 // Threads: the engine's, but for `CompletionRecord::id`, which is constant.
 // Lifetime: a member of the ServerCore; calls leave it before they end.
@@ -87,6 +88,7 @@ struct SessionRecords : public ListNode<> {
   uint32_t detached = 0;  // of these: their connections are gone
   uint64_t bytes = 0;     // of its records: at most half of all, before a handler runs
   bool restored = false;  // from the store: that may know of calls that are not here
+  bool ended = false;     // by its client: it goes with the last call that runs
   std::map<uint64_t, CompletionRecord> records;  // by sequence
 };
 
@@ -124,6 +126,9 @@ class CompletionRecords final : private Timer {
   // The client of a session wants no outcome of these calls: cancels what runs of them. REQUIRES:
   // it has just been renewed.
   void GiveUp(const SessionId& session, std::span<const uint64_t> sequences);
+  // The client of a session needs it no more: cancels what runs, and forgets it when nothing does.
+  // REQUIRES: the same.
+  void End(const SessionId& session);
 
   void CheckInvariants();
 

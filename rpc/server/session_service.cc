@@ -47,10 +47,15 @@ void SessionService::Start(Service& service, internal::HandledCall& call) {
                     StrCat("a session's client gives up ", given_up.size(), " calls at once; ",
                            kMaxSessionCalls, " are allowed (not run)")));
   }
+  if (request.end() && asked == SessionId()) {
+    return call.Finish(NotRunError(absl::StatusCode::kInvalidArgument,
+                                   "a client ends a session, and names none (not run)"));
+  }
   const absl::StatusOr<SessionId> session =
       core.records().Renew(asked, static_cast<ServerCall&>(call).connection());
   if (!session.ok()) return call.Finish(absl::Status(session.status()));
   core.records().GiveUp(*session, {given_up.data(), static_cast<size_t>(given_up.size())});
+  if (request.end()) core.records().End(*session);
   auto& reply = *internal::BodyAs<rpc::SessionReply>(call.reply());
   reply.set_high(session->high);
   reply.set_low(session->low);

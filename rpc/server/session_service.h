@@ -1,5 +1,6 @@
 // The method that every server has which keeps sessions (kSessionMethod, completion_records.h): it
-// opens and renews them, and hears which calls of them are given up. It is in no table of services.
+// opens, renews and ends them, and hears which calls of them are given up. It is in no table of
+// services.
 //
 // Threads: the engine's. Lifetime: a member of the ServerCore.
 #pragma once
