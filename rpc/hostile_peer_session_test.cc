@@ -7,11 +7,15 @@
 #include <vector>
 
 #include "core/random.h"
+#include "core/strings.h"
+#include "rpc/peer/served_peer.h"
 #include "rpc/testing/peer_machine.h"
 #include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_frames.h"
+#include "rpc/wire/completion_id.h"
 #include "rpc/wire/peer_frame.h"
+#include "rpc/wire/sessions.pb.h"
 
 namespace weft::test {
 namespace {
@@ -81,11 +85,32 @@ class HostilePeerSessionTest : public PeerTest {
     EXPECT_EQ(server_.to("other").stats().connects, 1u);
   }
 
+  // The answer to a request of the server's own method, in a slot of its own.
+  absl::Status AskForSession(const rpc::SessionRequest& request, SessionId* session = nullptr) {
+    peer_.received.clear();
+    peer_.Send(Request({3, asked_ += 2}, kSessionMethod, request.SerializeAsString()));
+    EXPECT_TRUE(RunUntil([&] { return !peer_.received.empty(); }));
+    ReplyHeader header;
+    ByteSpan body;
+    EXPECT_TRUE(DecodeReply(peer_.received.back(), &header, &body));
+    if (header.status != 0) {
+      return absl::Status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(body)));
+    }
+    rpc::SessionReply reply;
+    EXPECT_TRUE(reply.ParseFromArray(body.data(), static_cast<int>(body.size())));
+    if (session != nullptr) *session = {reply.high(), reply.low()};
+    return absl::OkStatus();
+  }
+  bool IsEndedLast() const {
+    return !peer_.received.empty() && DecodePeerFrame(PeerFrameKind::kEnded, peer_.received.back());
+  }
+
   PeerMachine& server_;
   PeerMachine& other_;
   RawPeer peer_;
   RawAcceptor acceptor_;
   std::unique_ptr<Listener> listener_;
+  uint32_t asked_ = 1;  // a generation
 };
 
 constexpr CallId kId = {0, 1};
@@ -271,6 +296,89 @@ TEST_F(HostilePeerSessionTest, WhoHasEndedMayBeginAgain) {
   }
   EXPECT_EQ(server_.probe.echoes, 3);
   ExpectEnd(peer_, "malformed frame: a begin of calls that have not ended", {Begin()});
+}
+
+// What is bounded for a connection was bounded for each half of it that serves, and a peer got a
+// new one by an end and a begin: 8 more sessions each time, until no other client of the server had
+// any.
+TEST_F(HostilePeerSessionTest, WhoBeginsAgainHasOpenedTheSameSessions) {
+  server_.OpenAt("raw", "");
+  Dial();
+  SessionId last;
+  size_t opened = 0;
+  for (int i = 0; i < 20; ++i) {
+    SessionId session;
+    if (AskForSession({}, &session).ok()) {
+      last = session;
+      ++opened;
+    }
+    peer_.Send(EndOfCalls());
+    peer_.Send(Begin());
+    network_.Settle();
+  }
+  EXPECT_EQ(opened, kMaxConnectionSessions);
+  EXPECT_EQ(server_.server().stats().sessions, kMaxConnectionSessions);
+  // One that it ends leaves room for another.
+  rpc::SessionRequest end;
+  end.set_end(true);
+  EXPECT_TRUE(absl::IsInvalidArgument(AskForSession(end))) << "an end of no session";
+  end.set_high(last.high);
+  end.set_low(last.low);
+  EXPECT_TRUE(AskForSession(end).ok());
+  EXPECT_TRUE(absl::IsAborted(AskForSession(end))) << "it has ended";
+  EXPECT_TRUE(AskForSession({}).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(AskForSession({})));
+  EXPECT_TRUE(Echo(server_, "other").ok());
+}
+
+// By the same way it had any number of handlers running, if they did not look whether their calls
+// were cancelled.
+TEST_F(HostilePeerSessionTest, HandlersThatDoNotEndHoldUpTheAnswerToAnEnd) {
+  server_.OpenAt("raw", "");
+  Dial();
+  const std::string body = MakeData(1, 1).SerializeAsString();
+  constexpr uint32_t kCalls = 4;  // that the peer's hello wants at a time
+  uint32_t begun = 1;
+  for (int i = 0; i < 20; ++i) {
+    peer_.received.clear();
+    for (uint32_t slot = 0; slot < kCalls; ++slot) peer_.Send(Request({slot, 1}, 2, body));
+    peer_.Send(EndOfCalls());
+    network_.Settle();
+    if (!IsEndedLast()) break;
+    peer_.Send(Begin());
+    ++begun;
+  }
+  EXPECT_EQ(begun, ServedPeer::kMostEndedHalves + 1);
+  EXPECT_EQ(server_.server().stats().running, kCalls * begun);
+  EXPECT_TRUE(Echo(server_, "other").ok());
+  // It is answered when those of one begin have ended, and not before.
+  for (uint32_t slot = 0; slot < kCalls; ++slot) {
+    EXPECT_FALSE(IsEndedLast());
+    server_.probe.Release();
+    network_.Settle();
+  }
+  EXPECT_TRUE(IsEndedLast());
+  peer_.Send(Begin());
+  peer_.Send(Request(kId, 0, body));
+  network_.Settle();
+  EXPECT_EQ(server_.probe.echoes, 1);
+  server_.probe.held.clear();
+}
+
+// The answer that is owed is not waited for: a begin before it is one too many.
+TEST_F(HostilePeerSessionTest, NobodyBeginsBeforeTheAnswer) {
+  server_.OpenAt("raw", "");
+  Dial();
+  const std::string body = MakeData(1, 1).SerializeAsString();
+  for (uint32_t i = 0; i < ServedPeer::kMostEndedHalves; ++i) {
+    peer_.Send(Request(kId, 2, body));
+    peer_.Send(EndOfCalls());
+    network_.Settle();
+    peer_.Send(Begin());
+  }
+  ExpectEnd(peer_, "malformed frame: a begin of calls that have not ended",
+            {Request(kId, 2, body), EndOfCalls(), Begin()});
+  server_.probe.held.clear();
 }
 
 // Of a peer that a server has dialed.

@@ -47,6 +47,21 @@ void Try(RawPeer& peer, const Bytes& message) {
   peer.connection->Flush();
 }
 
+// The number that the server has given to a method.
+uint16_t NumberOf(Connection& connection, const std::string& service, const std::string& method) {
+  rpc::ServerHello served;
+  EXPECT_TRUE(served.ParseFromString(connection.peer_hello()));
+  uint16_t number = 0;
+  for (const rpc::ServiceTable& table : served.services()) {
+    for (const std::string& name : table.methods()) {
+      if (table.name() == service && name == method) return number;
+      ++number;
+    }
+  }
+  ADD_FAILURE() << "no method " << method;
+  return 0;
+}
+
 using PeerAttackTest = PeerTest;
 
 // Of replicas that were all given one id, each took the place of the last, for ever: only the one
@@ -236,46 +251,53 @@ TEST_F(PeerAttackTest, APeerThatWasDialedIsOfItsTenantFromTheStart) {
 }
 
 // The half that serves goes with the end of its peer's calls. One that overtakes what it must not
-// finds a transfer under way: that ends by itself, and its handler with it.
-TEST_F(PeerAttackTest, AnEndInTheMiddleOfATransfer) {
+// finds a transfer under way: that ends by itself, and its handler with it. The answer came before
+// that, and no release behind it: nobody told the peer when its memory was its own again.
+TEST_F(PeerAttackTest, AnEndInTheMiddleOfATransferIsAnsweredBehindIt) {
   PeerMachine& server = Start("server");
   PeerMachine& other = Start("other");
   other.Open("server");
   server.OpenAt("raw", "");  // so that the connection stays
   rpc::ClientHello hello = PeerDialingHello("raw", 5);
   hello.set_max_windows(kMaxWindows);
-  RawPeer raw;
-  raw.DialWith(CoreOf(network_.Node("raw")).transport(), hello);
-  ASSERT_TRUE(RunUntil([&] { return raw.connection != nullptr && server.IsReady("raw"); }));
-  rpc::ServerHello served;
-  ASSERT_TRUE(served.ParseFromString(raw.connection->peer_hello()));
-  uint16_t exchange = 0;
-  for (const rpc::ServiceTable& service : served.services()) {
-    if (service.name() == "weft.test.Payloads") break;
-    exchange += static_cast<uint16_t>(service.methods_size());
+  for (const std::string method : {"Exchange", "Store"}) {
+    SCOPED_TRACE(method == "Store" ? "its handler has finished" : "its handler runs");
+    RawPeer raw;
+    raw.DialWith(CoreOf(network_.Node("raw")).transport(), hello);
+    ASSERT_TRUE(RunUntil([&] { return raw.connection != nullptr && server.IsReady("raw"); }));
+    std::vector<std::byte> lent(1000);
+    const auto region = *raw.connection->memory().Register(lent, Access::kRemoteRead);
+    Parcel parcel;
+    Part part;
+    for (Bulk* const data : {parcel.mutable_data(), part.mutable_data()}) {
+      data->set_window(1);
+      data->set_length(lent.size());
+    }
+    network_.SetWire("raw", server.node(), {.delay_ns = 50 * kNsPerMs});
+    network_.SetWire(server.node(), "raw", {.delay_ns = 50 * kNsPerMs});
+    raw.Send(RequestWithWindows(
+        {0, 1}, NumberOf(*raw.connection, "weft.test.Payloads", method),
+        {{region->remote(), kMayRead}},
+        method == "Store" ? part.SerializeAsString() : parcel.SerializeAsString()));
+    RunFor(10 * kNsPerMs);
+    Bytes end(kCallHeaderBytes);
+    EncodePeerFrame(PeerFrameKind::kEnd, end.data());
+    raw.Send(end);
+    RunFor(60 * kNsPerMs);
+    EXPECT_EQ(server.server().stats().running, 1u);
+    EXPECT_TRUE(Echo(other, "server").ok());
+    const auto is_offered = [&] { return raw.connection->stats().large_under_way > 0; };
+    ASSERT_TRUE(RunUntil([&] { return is_offered() || server.server().stats().running == 0; }));
+    EXPECT_FALSE(is_offered()) << "the answer is on its way, and the peer's memory is read";
+    ASSERT_TRUE(RunUntil([&] {
+      return !raw.received.empty() && DecodePeerFrame(PeerFrameKind::kEnded, raw.received.back());
+    }));
+    EXPECT_TRUE(raw.why.ok()) << raw.why;
+    raw.connection->Close("done");
+    ASSERT_TRUE(RunUntil([&] { return raw.connection == nullptr; }));
+    network_.SetWire("raw", server.node(), {});
+    network_.SetWire(server.node(), "raw", {});
   }
-  std::vector<std::byte> lent(1000);
-  const auto region = *raw.connection->memory().Register(lent, Access::kRemoteRead);
-  Parcel request;
-  request.mutable_data()->set_window(1);
-  request.mutable_data()->set_length(lent.size());
-  network_.SetWire("raw", server.node(), {.delay_ns = 50 * kNsPerMs});
-  network_.SetWire(server.node(), "raw", {.delay_ns = 50 * kNsPerMs});
-  raw.Send(RequestWithWindows({0, 1}, exchange, {{region->remote(), kMayRead}},
-                              request.SerializeAsString()));
-  RunFor(10 * kNsPerMs);
-  Bytes end(kCallHeaderBytes);
-  EncodePeerFrame(PeerFrameKind::kEnd, end.data());
-  raw.Send(end);
-  RunFor(60 * kNsPerMs);
-  EXPECT_EQ(server.server().stats().running, 1u);
-  EXPECT_TRUE(Echo(other, "server").ok());
-  ASSERT_TRUE(RunUntil([&] { return server.server().stats().running == 0; }));
-  ASSERT_TRUE(
-      RunUntil([&] { return DecodePeerFrame(PeerFrameKind::kEnded, raw.received.back()); }));
-  EXPECT_TRUE(raw.why.ok()) << raw.why;
-  raw.connection->Close("done");
-  ASSERT_TRUE(RunUntil([&] { return raw.connection == nullptr; }));
 }
 
 // Who waited for memory of one late operation waited until there was none late at all.

@@ -15,6 +15,8 @@
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
+#include "rpc/server/server_call.h"
+#include "rpc/server/server_connection.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/network.h"
 
@@ -31,6 +33,12 @@ class Node {
     options.link.paths = {path};
     options.link.peer_timeout_ns = 0;
     server_ = *Server::Create(options);
+    probe_.look = [this](ServerContext& context) {
+      const auto& call = static_cast<ServerCall&>(context);
+      size_t lines = 0;
+      call.connection().connection()->prefetch().ForEachLine([&](const void*, bool) { ++lines; });
+      lines_to_prefetch_ = lines;
+    };
     EXPECT_TRUE(server_->AddService(&probe_).ok());
     EXPECT_TRUE(server_->AddService(&streams_).ok());
     const absl::Status listening = server_->Listen(listen_at);
@@ -61,6 +69,8 @@ class Node {
 
   Channel& channel() { return *channel_; }
   Server& server() { return *server_; }
+  // Of the connection that the last Echo has come on.
+  size_t lines_to_prefetch() const { return lines_to_prefetch_; }
 
  private:
   const std::string id_;
@@ -73,6 +83,7 @@ class Node {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ready_ = false;
+  std::atomic<size_t> lines_to_prefetch_{0};
 };
 
 class PeerNetworkTest : public testing::TestWithParam<PathKind> {
@@ -98,6 +109,27 @@ class PeerNetworkTest : public testing::TestWithParam<PathKind> {
     other.join();
   }
 };
+
+// What a channel had registered for prefetch stayed on the connection's list when the channel was
+// gone, and was prefetched before each message; the next ones' found no room.
+TEST_P(PeerNetworkTest, ChannelsThatComeAndGoLeaveNothingToPrefetch) {
+  Node a("a", GetParam());
+  Node b("b", GetParam());
+  b.Open("a", "");
+  std::pair<size_t, size_t> lines;
+  for (int i = 0; i < 20; ++i) {
+    a.Open("b", b.server().address());
+    a.WaitUntilReady();
+    b.WaitUntilReady();
+    Data reply;
+    ASSERT_TRUE(Probe::Stub(a.channel()).Echo(MakeData(1, 1), &reply).ok());
+    ASSERT_TRUE(Probe::Stub(b.channel()).Echo(MakeData(1, 1), &reply).ok());
+    if (i == 0) lines = {a.lines_to_prefetch(), b.lines_to_prefetch()};
+    EXPECT_EQ(a.lines_to_prefetch(), lines.first) << "channel " << i;
+    EXPECT_EQ(b.lines_to_prefetch(), lines.second) << "channel " << i;
+    a.Close();
+  }
+}
 
 TEST_P(PeerNetworkTest, BothDialBothCallAndThereIsOneConnection) {
   Node a("a", GetParam());

@@ -49,6 +49,8 @@ class TransferQueue final : private Timer {
   void Start(BulkTransfer& transfer);
   // The connection may take more.
   void Pump();
+  // The provider has none.
+  bool none_posted() const { return pushed_bytes_ == 0 && fetched_bytes_ == 0; }
 
  private:
   friend class BulkTransfer;

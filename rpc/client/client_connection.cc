@@ -254,7 +254,7 @@ bool ClientConnection::SomeWatcherIsBusy() {
 
 void ClientConnection::EndIfLeft() {
   if (state_ != State::kLeaving || !calls_.none_under_way() || SomeWatcherIsBusy()) return;
-  // Behind an end nobody would say that the peer is done with memory of cancelled calls.
+  // Behind an end no release of the memory of cancelled calls would come.
   if (session_ != nullptr && calls_.has_lent()) return;
   if (session_ != nullptr) return session_->EndCalls();
   EndConnection(absl::UnavailableError("the server was about to shut down"),

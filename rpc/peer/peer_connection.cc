@@ -20,7 +20,9 @@ PeerConnection::PeerConnection(PeerSession& session, bool dialed, uint64_t incar
       dialed_(dialed),
       mine_(dialed ? Calls::kOpen : Calls::kNone),
       theirs_(dialed ? Calls::kNone : Calls::kOpen),
-      incarnation_(incarnation) {}
+      peer_(std::make_shared<ServedPeer>(this, session.id(), incarnation)) {}
+
+PeerConnection::~PeerConnection() { peer_->ForgetConnection(); }
 
 void PeerConnection::Start(Connection& connection, ConnectionHandler* serving) {
   connection_ = &connection;
@@ -165,22 +167,34 @@ void PeerConnection::OnSessionFrame(ByteSpan frame) {
 
 // What runs for the other side is cancelled, and its answers go nowhere.
 void PeerConnection::OnEnd() {
-  theirs_ = Calls::kEnding;
+  peer_->OnHalfEnding();
   session_.EndServing(*this, *std::exchange(serving_, nullptr));
+  theirs_ = Calls::kEnding;
   if (closing_) return;
   if (mine_ != Calls::kOpen && !WantsToCall()) return Close(kNobodyCalls);
   AnswerEnd();
 }
 
-// REQUIRES: theirs_ is kEnding.
+// The end of their calls, if one is to be answered and can be.
 void PeerConnection::AnswerEnd() {
+  if (theirs_ != Calls::kEnding || closing_ || !peer_->may_begin_again()) return;
   if (TrySendBehindAll(PeerFrameKind::kEnded)) theirs_ = Calls::kNone;
+}
+
+void ServedPeer::OnHalfQuiet() {
+  moving_ = false;
+  if (connection_ != nullptr) connection_->OnServedLess();
+}
+
+void ServedPeer::OnHalfGone() {
+  --halves_;
+  if (connection_ != nullptr) connection_->OnServedLess();
 }
 
 void PeerConnection::OnWritable(Connection& connection) {
   if (begin_owed_) BeginCalls();
   if (end_owed_) end_owed_ = !TrySendBehindAll(PeerFrameKind::kEnd);
-  if (theirs_ == Calls::kEnding) AnswerEnd();
+  AnswerEnd();
   // Behind an end, this side sends nothing for calls: not even cancels that it owes.
   ConnectionHandler* const calling = begun_ && mine_ == Calls::kOpen ? calling_ : nullptr;
   calling_first_ = !calling_first_;

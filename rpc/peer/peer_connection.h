@@ -12,7 +12,9 @@
 //
 // A side may call, leave off, and call again, as channels come and go: each time both of its halves
 // are new, and slots and generations begin anew. That nothing of the former calls is under way then
-// is what end and ended are for: they overtake nothing.
+// is what end and ended are for: they overtake nothing. An end is answered when no transfer of
+// those calls is under way any more, and not too many handlers of former calls run
+// (served_peer.h): until then the other side cannot begin again.
 //
 // When neither side calls any more nobody needs the connection. Who sees that closes it: the side
 // that is told of the other's end, and does not call; or that stops wanting to call, while the
@@ -27,10 +29,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/bytes.h"
+#include "rpc/peer/served_peer.h"
 #include "rpc/wire/peer_frame.h"
 #include "transport/transport.h"
 
@@ -42,6 +46,7 @@ class PeerConnection final : public ConnectionHandler {
  public:
   // `dialed`: by this side. `incarnation`: of the other server, 0 if it is not known yet.
   PeerConnection(PeerSession& session, bool dialed, uint64_t incarnation);
+  ~PeerConnection();
 
   // REQUIRES: once, before anything else. `serving`: the half that serves; null: of a dial.
   void Start(Connection& connection, ConnectionHandler* serving);
@@ -49,8 +54,12 @@ class PeerConnection final : public ConnectionHandler {
   Connection& connection() { return *connection_; }
   bool dialed() const { return dialed_; }
   bool is_open() const { return is_open_; }
-  uint64_t incarnation() const { return incarnation_; }
-  void set_incarnation(uint64_t incarnation) { incarnation_ = incarnation; }
+  uint64_t incarnation() const { return peer_->incarnation(); }
+  void set_incarnation(uint64_t incarnation) { peer_->set_incarnation(incarnation); }
+  // For the halves that serve.
+  const std::shared_ptr<ServedPeer>& peer() const { return peer_; }
+  // Something of a half that has ended is over.
+  void OnServedLess() { AnswerEnd(); }
 
   // The half that calls. It hears OnClosed(); and OnOpen(), at the earliest from BeginCalls().
   // REQUIRES: may_attach().
@@ -104,8 +113,8 @@ class PeerConnection final : public ConnectionHandler {
   bool end_owed_ = false;       // the same; kEnding
   bool calling_first_ = false;  // who is told first that there is room
   Calls mine_;
-  Calls theirs_;  // kEnding: there was no room for the answer to the end
-  uint64_t incarnation_;
+  Calls theirs_;  // kEnding: the answer to the end is owed
+  const std::shared_ptr<ServedPeer> peer_;
 };
 
 }  // namespace weft

@@ -141,7 +141,7 @@ absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connectio
 absl::StatusOr<ConnectionHandler*> PeerSession::Accept(Connection& connection, uint64_t incarnation,
                                                        PeerConnection** place) {
   auto* const accepted = new PeerConnection(*this, /*dialed=*/false, incarnation);
-  accepted->Start(connection, sessions_.host().MakeServing(connection, id_, incarnation));
+  accepted->Start(connection, sessions_.host().MakeServing(connection, accepted->peer()));
   *place = accepted;
   ++connections_;
   sessions_.OnConnectionMade();
@@ -199,8 +199,7 @@ void PeerSession::StopDialing(std::string_view why) {
 
 ConnectionHandler* PeerSession::Serve(PeerConnection& connection, std::string_view client_hello) {
   PeerSessions::Host& host = sessions_.host();
-  ConnectionHandler* const serving =
-      host.MakeServing(connection.connection(), id_, connection.incarnation());
+  ConnectionHandler* const serving = host.MakeServing(connection.connection(), connection.peer());
   host.BeginServing(*serving, connection.connection(), client_hello);
   return serving;
 }

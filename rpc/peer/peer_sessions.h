@@ -28,8 +28,8 @@ class PeerSessions {
   class Host {
    public:
     // The half of a connection that serves the peer. It hears OnClosed(), and then ends itself.
-    virtual ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id,
-                                           uint64_t peer_incarnation) = 0;
+    virtual ConnectionHandler* MakeServing(Connection& connection,
+                                           std::shared_ptr<ServedPeer> peer) = 0;
     // In the place of its OnOpen(): the connection has been open for a while. `client_hello`: an
     // encoded rpc::ClientHello.
     virtual void BeginServing(ConnectionHandler& serving, Connection& connection,

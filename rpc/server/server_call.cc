@@ -32,11 +32,14 @@ const PathInfo& ServerContext::path() const {
 }
 
 const std::string& ServerContext::peer_id() const {
-  return static_cast<const ServerCall&>(*this).connection_->peer_id();
+  static const auto* const none = new std::string();
+  const ServedPeer* const peer = static_cast<const ServerCall&>(*this).connection_->peer().get();
+  return peer == nullptr ? *none : peer->id();
 }
 
 uint64_t ServerContext::peer_incarnation() const {
-  return static_cast<const ServerCall&>(*this).connection_->peer_incarnation();
+  const ServedPeer* const peer = static_cast<const ServerCall&>(*this).connection_->peer().get();
+  return peer == nullptr ? 0 : peer->incarnation();
 }
 
 void ServerCall::FinishLater(absl::Status status) {

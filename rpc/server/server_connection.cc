@@ -42,12 +42,10 @@ static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16
 // --- life ---------------------------------------------------------------------------------------
 
 ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
-                                   const std::string& peer_id, uint64_t peer_incarnation)
-    : core_(core),
-      connection_(&connection),
-      one_way_(core.engine()),
-      peer_id_(peer_id),
-      peer_incarnation_(peer_incarnation) {}
+                                   std::shared_ptr<ServedPeer> peer)
+    : core_(core), connection_(&connection), one_way_(core.engine()), peer_(std::move(peer)) {
+  if (peer_ != nullptr) peer_->OnHalfMade();
+}
 
 void ServerConnection::Begin(Connection& connection, std::string_view client_hello) {
   if (absl::Status agreed = AgreeWith(client_hello); !agreed.ok()) {
@@ -55,7 +53,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   }
   core_.SetTenant(connection);
   tenant_ = connection.memory().tenant();
-  RegisterForPrefetch(connection.prefetch());
+  connection.prefetch().Register(HotBytes().data(), HotBytes().size());
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
   if (takes_goaway_) return SendGoaway();
@@ -63,10 +61,10 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
 }
 
 // Slot 0, which clients with one call at a time have it in, is among these.
-void ServerConnection::RegisterForPrefetch(PrefetchList& prefetch) const {
+ByteSpan ServerConnection::HotBytes() const {
   const auto* const begin = reinterpret_cast<const std::byte*>(this);
   const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
-  prefetch.Register(begin, static_cast<size_t>(end - begin));
+  return {begin, static_cast<size_t>(end - begin)};
 }
 
 absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
@@ -93,10 +91,6 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   return absl::OkStatus();
 }
 
-void ServerConnection::Close(std::string_view why) {
-  if (connection_ != nullptr) connection_->Close(why);
-}
-
 void ServerConnection::ProtocolError(std::string_view what) {
   ++core_.stats().protocol_errors;
   WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": malformed frame: ", what);
@@ -119,10 +113,15 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   });
   if (streams_ != nullptr) streams_->Close();
   one_way_.CancelAll();
+  if (peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
   if (--running_ == 0) core_.Retire(this);
 }
 
 void ServerConnection::CancelAll() {
+  // The connection stays, and the next half registers its own.
+  if (connection_ != nullptr) {
+    connection_->prefetch().Unregister(HotBytes().data(), HotBytes().size());
+  }
   slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
   if (streams_ != nullptr) streams_->CancelAll();
   one_way_.CancelAll();
@@ -684,6 +683,7 @@ absl::Status ServerConnection::Start(BulkTransfer& transfer) {
 TimerWheel& ServerConnection::timers() { return core_.engine().timers(); }
 
 void ServerConnection::FinishEnd() {
+  if (closed_ && peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
   if (--running_ == 0 && closed_) core_.Retire(this);
 }
 
@@ -742,10 +742,6 @@ bool ServerConnection::TrySendGoaway() {
   if (frame.data == nullptr) return false;
   EncodeGoaway(running_ + connection_->stats().large_under_way, frame.data);
   return true;
-}
-
-bool ServerConnection::IsMoving() const {
-  return connection_ != nullptr && (goaway_owed_ || connection_->stats().large_under_way > 0);
 }
 
 // --- the end of a call --------------------------------------------------------------------------

@@ -35,6 +35,7 @@
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
 #include "rpc/bulk/transfer_queue.h"
+#include "rpc/peer/served_peer.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
@@ -56,19 +57,18 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
                                                         private TransferQueue::Host,
                                                         public InHugePageArena {
  public:
-  // `peer_id`: of a peer, whose connection carries this server's calls as well; else empty, and its
-  // incarnation is 0.
-  ServerConnection(ServerCore& core, Connection& connection, const std::string& peer_id,
-                   uint64_t peer_incarnation);
+  // `peer`: whose connection carries this server's calls as well; null: it is a plain client's.
+  ServerConnection(ServerCore& core, Connection& connection, std::shared_ptr<ServedPeer> peer);
 
   ServerCore& core() { return core_; }
   const PathInfo& path() const { return path_; }
   // Of the client (ServerOptions::tenant_of).
   uint32_t tenant() const { return tenant_; }
-  const std::string& peer_id() const { return peer_id_; }
-  uint64_t peer_incarnation() const { return peer_incarnation_; }
+  const std::shared_ptr<ServedPeer>& peer() const { return peer_; }
   // The client's, that it has opened here: perhaps some that have ended (completion_records.h).
-  std::vector<SessionId>& opened_sessions() { return opened_sessions_; }
+  std::vector<SessionId>& opened_sessions() {
+    return peer_ != nullptr ? peer_->opened_sessions() : opened_sessions_;
+  }
 
   // The client's part of the handshake, of a connection that is open: an encoded rpc::ClientHello.
   void Begin(Connection& connection, std::string_view client_hello);
@@ -110,7 +110,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // Tells the client, if it understands that, now or when there is room. REQUIRES: once.
   void SendGoaway();
   // Something is on its way to the client, or from it, that is not delivered.
-  bool IsMoving() const;
+  bool IsMoving() const {
+    return connection_ != nullptr && (goaway_owed_ || connection_->stats().large_under_way > 0);
+  }
   // The client was told, and is going to close; or it will be told, when the connection is open.
   // `quiet`: there was time for that, if somebody drives the client. REQUIRES: no call runs.
   bool AwaitsClose(bool quiet) const {
@@ -120,7 +122,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   }
 
   // Ends the connection; `why` is told to the client.
-  void Close(std::string_view why);
+  void Close(std::string_view why) {
+    if (connection_ != nullptr) connection_->Close(why);
+  }
 
   void CheckInvariants();
 
@@ -132,7 +136,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnWritable(Connection& connection) override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
 
-  void RegisterForPrefetch(PrefetchList& prefetch) const;
+  // What each call touches, for the prefetch list.
+  ByteSpan HotBytes() const;
 
   // TransferQueue::Host. The call that ends may be the last of a connection that is gone.
   void BeginEnd() override { ++running_; }
@@ -216,9 +221,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool goaway_owed_ = false;  // there was no room for it, or it is too early
   TransferQueue transfers_{this};
   PathInfo path_;
-  const std::string peer_id_;
-  const uint64_t peer_incarnation_;
-  std::vector<SessionId> opened_sessions_;  // at most kMaxConnectionSessions
+  const std::shared_ptr<ServedPeer> peer_;  // null: a plain client
+  std::vector<SessionId> opened_sessions_;  // of that; at most kMaxConnectionSessions
 };
 
 }  // namespace weft

@@ -175,12 +175,12 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
     WEFT_RETURN_IF_ERROR(CheckClientHello(hello));
     return peers_.OnIncoming(connection, hello.peer());
   }
-  return MakeServing(connection, /*peer_id=*/{}, /*peer_incarnation=*/0);
+  return MakeServing(connection, /*peer=*/nullptr);
 }
 
-ConnectionHandler* ServerCore::MakeServing(Connection& connection, const std::string& peer_id,
-                                           uint64_t peer_incarnation) {
-  auto* client = new ServerConnection(*this, connection, peer_id, peer_incarnation);
+ConnectionHandler* ServerCore::MakeServing(Connection& connection,
+                                           std::shared_ptr<ServedPeer> peer) {
+  auto* client = new ServerConnection(*this, connection, std::move(peer));
   connections_.PushBack(client);
   ++stats_.connections;
   return client;
@@ -203,9 +203,11 @@ void ServerCore::OnPeerConnectionGone() {
 }
 
 void ServerCore::Retire(ServerConnection* connection) {
+  const std::shared_ptr<ServedPeer> peer = connection->peer();
   delete connection;  // leaves the list
   --stats_.connections;
   calls_.Trim(running());
+  if (peer != nullptr) peer->OnHalfGone();
   if (draining_) LookForTheEnd();
 }
 

@@ -109,8 +109,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
 
   // PeerSessions::Host.
-  ConnectionHandler* MakeServing(Connection& connection, const std::string& peer_id,
-                                 uint64_t peer_incarnation) override;
+  ConnectionHandler* MakeServing(Connection& connection, std::shared_ptr<ServedPeer> peer) override;
   void BeginServing(ConnectionHandler& serving, Connection& connection,
                     std::string_view client_hello) override;
   void EndServing(ConnectionHandler& serving, Connection& connection) override;
