@@ -200,6 +200,57 @@ TEST_F(PriorityTest, AStreamsMessagesPassThoseOfStreamsThatCanWait) {
   EXPECT_EQ(EndOf(urgent), absl::OkStatus());
 }
 
+// A cancel waited in its stream's lane, behind everything that is more urgent: meanwhile the
+// handler went on, and memory that the stream had lent stayed pinned, until after 3 s its owner
+// gave the whole connection up.
+TEST_F(PriorityTest, ACancelOfAStreamThatCanWaitPassesWhatIsMoreUrgent) {
+  ServerOptions server;
+  server.link.window_slots = 4;
+  StartStreams({}, server);
+  Talk slow = chat_->Talk(kBackground);
+  Served& served = NextTalk();
+  network_.SlowDown("server", 100 * kNsPerUs);
+  for (int i = 0; i < 60; ++i) Echo("normal", 4000);
+  EXPECT_EQ(slow.TryWrite(MakeData(1, 4000)), StreamResult::kNotYet) << "others wait for room";
+  bool written = true;
+  const Data message = MakeData(1, 4000);
+  slow.Write(message, [&](bool ok) { written = ok; });
+  slow.Cancel();
+  ASSERT_TRUE(RunUntil([&] { return served.context().cancelled(); }));
+  EXPECT_LE(order_.size(), 16u) << "what was on its way";
+  EXPECT_FALSE(written);
+  ASSERT_TRUE(RunUntil([&] { return order_.size() == 60; }));
+}
+
+// --- large messages ------------------------------------------------------------------------------
+
+// Those that are being moved are not passed; what waits is passed as small messages are.
+TEST_F(PriorityTest, LargeRequestsThatWaitLeaveByUrgency) {
+  Start();
+  network_.SlowDown("server", 100 * kNsPerUs);
+  constexpr size_t kLarge = 100'000;
+  for (int i = 0; i < 60; ++i) Echo("background", kLarge, kBackground);
+  for (int i = 0; i < 20; ++i) Echo("normal", kLarge);
+  Echo("control", kLarge, kControl);
+  ASSERT_TRUE(RunUntil([&] { return order_.size() == 81; }));
+  EXPECT_LE(PlaceOf("control"), 16u) << "as many as are moved at a time";
+  EXPECT_LE(PlaceOf("normal"), 17u);
+  const auto last_normal = std::find(order_.rbegin(), order_.rend(), "normal");
+  EXPECT_GE(std::count(order_.rbegin(), last_normal, "background"), 44);
+}
+
+TEST_F(PriorityTest, LargeRepliesThatWaitLeaveByUrgency) {
+  Start();
+  network_.SlowDown("client", kNsPerMs);
+  constexpr size_t kLarge = 100'000;
+  for (int i = 0; i < 60; ++i) Make("background", kLarge, kBackground);
+  for (int i = 0; i < 20; ++i) Make("normal", kLarge);
+  Make("control", kLarge, kControl);
+  ASSERT_TRUE(RunUntil([&] { return order_.size() == 81; }));
+  EXPECT_LE(PlaceOf("control"), 17u);
+  EXPECT_EQ(order_.back(), "background");
+}
+
 // --- what the server is told ---------------------------------------------------------------------
 
 TEST_F(PriorityTest, HandlersSeeHowUrgentTheirCallIs) {

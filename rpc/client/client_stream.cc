@@ -119,7 +119,8 @@ void ClientStream::Abandon(absl::Status status) {
   const bool tell = state_ == State::kOpen && !end_has_come_;
   if (state_ == State::kWaiting) streams_.StopWaiting(*this);
   End(std::move(status));
-  if (tell) stream_.Owe();
+  // Before what is more urgent: the stream holds a slot, and perhaps memory, until it is answered.
+  if (tell) stream_.OweUrgently();
 }
 
 bool ClientStream::SendOwed() {

@@ -277,6 +277,12 @@ void Stream::WritesDone() {
   TrySend();
 }
 
+void Stream::OweUrgently() {
+  if (connection_ != nullptr) connection_->StopWaiting(*this);
+  priority_ = Priority::kControl;
+  Owe();
+}
+
 void Stream::TrySend() {
   if (connection_ == nullptr || connection_->connection() == nullptr) return;
   const bool outermost = SetBusy();

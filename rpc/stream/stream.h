@@ -111,6 +111,8 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
     owes_ = true;
     TrySend();
   }
+  // The same, and nothing else of the stream is: it passes all others, however little it is urgent.
+  void OweUrgently();
   // Sends what can be sent, if nobody waits for room before. The callbacks come later.
   void TrySend();
   // No callback is due or runs, and no function of it runs that goes on using it: the owner may use
