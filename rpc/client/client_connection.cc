@@ -280,7 +280,7 @@ void ClientConnection::Shutdown() {
   calls_.Shutdown(gone);
   // What was lent stays with the connection. Else that of a session does without this.
   const bool hears_end = session_ == nullptr || calls_.has_lent();
-  if (session_ != nullptr) session_->Leave(hears_end);
+  if (session_ != nullptr) hears_end ? session_->LeaveByClosing() : session_->Leave();
   if (connection_ == nullptr || !hears_end) {
     delete this;
   } else if (session_ == nullptr) {

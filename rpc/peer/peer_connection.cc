@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kNobodyCalls = "neither side calls the other any more";
+constexpr std::string_view kChannelClosed = "the channel was closed";
 
 }  // namespace
 
@@ -85,14 +86,15 @@ void PeerConnection::CloseIfUnused() {
   if (mine_ == Calls::kNone && theirs_ != Calls::kOpen && !WantsToCall()) Close(kNobodyCalls);
 }
 
-void PeerConnection::Leave(bool hears_end) {
-  if (hears_end) {
-    hears_end_ = true;
-    return Close("the channel was closed");
-  }
+void PeerConnection::LeaveByClosing() {
+  leaves_by_closing_ = true;
+  Close(kChannelClosed);
+}
+
+void PeerConnection::Leave() {
   calling_ = nullptr;
   begun_ = false;
-  if (dialed_ && !is_open_) return Close("the channel was closed");
+  if (dialed_ && !is_open_) return Close(kChannelClosed);
   EndCalls();
 }
 
@@ -109,7 +111,7 @@ bool PeerConnection::TrySendBehindAll(PeerFrameKind kind) {
 }
 
 void PeerConnection::GiveUp(std::string_view why) {
-  if (!hears_end_) calling_ = nullptr;
+  if (!leaves_by_closing_) calling_ = nullptr;
   Close(why);
 }
 

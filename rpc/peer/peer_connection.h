@@ -72,9 +72,10 @@ class PeerConnection final : public ConnectionHandler {
   void BeginCalls();
   // This side makes no more calls and waits for none.
   void EndCalls();
-  // The same, and the half that calls hears no more of it. `hears_end`: it hears OnClosed(), which
-  // comes soon. REQUIRES: attached().
-  void Leave(bool hears_end);
+  // The same, and the half that calls hears no more of it. REQUIRES: attached().
+  void Leave();
+  // The connection closes, and the half that calls hears OnClosed(). REQUIRES: attached().
+  void LeaveByClosing();
 
   // The half that calls hears no more of it.
   void GiveUp(std::string_view why);
@@ -107,11 +108,11 @@ class PeerConnection final : public ConnectionHandler {
   const bool dialed_;
   bool is_open_ = false;
   bool closing_ = false;
-  bool hears_end_ = false;      // the half that calls has left, and hears OnClosed()
-  bool begun_ = false;          // the half that calls has heard OnOpen()
-  bool begin_owed_ = false;     // there was no room for it
-  bool end_owed_ = false;       // the same; kEnding
-  bool calling_first_ = false;  // who is told first that there is room
+  bool leaves_by_closing_ = false;  // the half that calls: it hears OnClosed()
+  bool begun_ = false;              // the half that calls has heard OnOpen()
+  bool begin_owed_ = false;         // there was no room for it
+  bool end_owed_ = false;           // the same; kEnding
+  bool calling_first_ = false;      // who is told first that there is room
   Calls mine_;
   Calls theirs_;  // kEnding: the answer to the end is owed
   const std::shared_ptr<ServedPeer> peer_;

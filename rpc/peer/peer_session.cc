@@ -108,9 +108,12 @@ void PeerSession::EndCalls() {
   if (current_ != nullptr) current_->EndCalls();
 }
 
-void PeerSession::Leave(bool hears_end) {
+void PeerSession::Leave() { ForgetCaller(&PeerConnection::Leave); }
+void PeerSession::LeaveByClosing() { ForgetCaller(&PeerConnection::LeaveByClosing); }
+
+void PeerSession::ForgetCaller(void (PeerConnection::*leave)()) {
   caller_ = nullptr;
-  if (current_ != nullptr && current_->attached()) current_->Leave(hears_end);
+  if (current_ != nullptr && current_->attached()) (current_->*leave)();
   sessions_.ForgetIfIdle(*this);  // this may be gone now
 }
 

@@ -80,9 +80,11 @@ class PeerSession {
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.
   void EndCalls();
-  // The caller is gone for the program, and hears no more. But for `hears_end`: it has to hear
-  // OnClosed() of its connection, if it has one, which cannot stay for the peer then.
-  void Leave(bool hears_end);
+  // The caller is gone for the program, and hears no more.
+  void Leave();
+  // The same, but it has to hear OnClosed() of its connection, if it has one, which cannot stay for
+  // the peer then.
+  void LeaveByClosing();
 
   // --- for PeerSessions -------------------------------------------------------------------------
 
@@ -115,6 +117,7 @@ class PeerSession {
   static constexpr size_t kMostSuperseded = 64;
 
   void Supersede(uint64_t incarnation);
+  void ForgetCaller(void (PeerConnection::*leave)());
   absl::StatusOr<ConnectionHandler*> Accept(Connection& connection, uint64_t incarnation,
                                             PeerConnection** place);
   void GiveUp(PeerConnection*& connection, std::string_view why);
