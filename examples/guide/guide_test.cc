@@ -59,11 +59,11 @@ TEST(GuideTest, UrgentCallsPassThoseThatCanWait) {
 
 TEST(GuideTest, ServersCallEachOtherAndFindEachOtherAgain) {
   EXPECT_EQ(OutputOf("peers"),
-            "a: 3 copies of entry 1, 2 sessions\n"
-            "b: 3 copies of entry 1, 2 sessions\n"
-            "c: 3 copies of entry 1, 2 sessions\n"
-            "c: 3 copies of entry 1 after a restart, 2 sessions\n"
-            "a: 3 copies of entry 2, 2 sessions\n");
+            "a: 3 copies of its log, up to entry 1; 2 peers are connected\n"
+            "b: 3 copies of its log, up to entry 1; 2 peers are connected\n"
+            "c: 3 copies of its log, up to entry 1; 2 peers are connected\n"
+            "c: 3 copies of its log, up to entry 1 after a restart; 2 peers are connected\n"
+            "a: 3 copies of its log, up to entry 2; 2 peers are connected\n");
 }
 
 TEST(GuideTest, StreamsCarryManyMessages) {

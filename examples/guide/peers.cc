@@ -1,10 +1,13 @@
-// Three servers that call each other: each has the logs of all. One is restarted, and found again.
+// Three servers that call each other: each has the logs of all. One is restarted, and found again:
+// it has another incarnation then, by which the others see that it remembers nothing.
 #include <condition_variable>
+#include <cstdint>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "examples/guide/guide.weft.h"
@@ -15,23 +18,39 @@
 
 // What a server does for its peers.
 class Logs final : public guide::Notes::Service {
+  // What is here of one peer.
+  struct Log {
+    uint64_t incarnation = 0;
+    int heartbeats = 0;
+    std::vector<std::string> entries;
+  };
+
   // A heartbeat.
   absl::Status Note(weft::ServerContext& context, const guide::CountRequest&) override {
-    ++heartbeats_[context.peer_id()];
+    ++LogOf(context).heartbeats;
     return absl::OkStatus();
   }
   // An entry of the caller's log; it is answered by how many there are.
   absl::Status CountWords(weft::ServerContext& context, const guide::CountRequest& request,
                           guide::CountReply* reply) override {
-    if (heartbeats_[context.peer_id()] == 0) return absl::InternalError("no heartbeat was here");
-    std::vector<std::string>& log = entries_[context.peer_id()];
-    log.push_back(request.text());
-    reply->set_words(log.size());
+    Log& log = LogOf(context);
+    if (log.heartbeats == 0) return absl::InternalError("no heartbeat was here");
+    log.entries.push_back(request.text());
+    reply->set_words(log.entries.size());
     return absl::OkStatus();
   }
 
-  std::map<std::string, int> heartbeats_;
-  std::map<std::string, std::vector<std::string>> entries_;
+  // A caller that was started again begins another log.
+  Log& LogOf(const weft::ServerContext& context) {
+    Log& log = logs_[context.peer_id()];
+    if (log.incarnation != context.peer_incarnation()) {
+      log = Log();
+      log.incarnation = context.peer_incarnation();
+    }
+    return log;
+  }
+
+  std::map<std::string, Log> logs_;
 };
 
 // The channel to a peer, and whether that is there.
@@ -51,21 +70,32 @@ class Peer {
     return absl::OkStatus();
   }
 
-  // A heartbeat, and an entry behind it.
-  absl::Status Append(const std::string& entry) {
+  // A heartbeat, and behind it what the peer does not have of the log. Returns how much it has
+  // then.
+  absl::StatusOr<uint64_t> Send(const std::vector<std::string>& log) {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [this] { return is_there_; });
     }
+    // One that was started again remembers nothing of it.
+    const uint64_t incarnation = channel_->peer_incarnation();
+    if (std::exchange(incarnation_, incarnation) != incarnation) sent_ = 0;
     const guide::Notes::Stub notes(*channel_);
     guide::CountRequest request;
     guide::CountReply reply;
     if (auto sent = notes.Note(request); !sent.ok()) return sent;
-    request.set_text(entry);
-    return notes.CountWords(request, &reply, {.timeout_us = 10'000'000});
+    while (sent_ < log.size()) {
+      request.set_text(log[sent_]);
+      auto added = notes.CountWords(request, &reply, {.timeout_us = 10'000'000});
+      if (!added.ok()) return added;
+      ++sent_;
+    }
+    return reply.words();
   }
 
  private:
+  uint64_t incarnation_ = 0;  // of the peer that was sent something last
+  size_t sent_ = 0;           // entries, to that one
   std::unique_ptr<weft::Channel> channel_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -90,13 +120,15 @@ class Member {
     return peers_[other.id_].Open(*server_, other.id_, other.address());
   }
   absl::Status Append(const std::string& entry) {
+    log_.push_back(entry);
     int copies = 1;  // its own
     for (auto& [id, peer] : peers_) {
-      if (auto appended = peer.Append(entry); !appended.ok()) return appended;
-      ++copies;
+      auto length = peer.Send(log_);
+      if (!length.ok()) return length.status();
+      if (*length == log_.size()) ++copies;
     }
-    std::cout << id_ << ": " << copies << " copies of " << entry << ", " << server_->stats().peers
-              << " sessions" << std::endl;
+    std::cout << id_ << ": " << copies << " copies of its log, up to " << entry << "; "
+              << server_->stats().peers << " peers are connected" << std::endl;
     return absl::OkStatus();
   }
   void Leave() { server_->Shutdown(/*grace_us=*/5'000'000); }
@@ -106,7 +138,8 @@ class Member {
 
  private:
   const std::string id_;
-  Logs logs_;
+  std::vector<std::string> log_;
+  Logs logs_;  // of the others
   std::unique_ptr<weft::Server> server_;
   std::map<std::string, Peer> peers_;  // go before the server
 };
