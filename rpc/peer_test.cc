@@ -15,6 +15,7 @@
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/peer_machine.h"
+#include "rpc/testing/random_world.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -101,8 +102,7 @@ TEST_F(PeerTest, AServerThatDoesNotListenHasPeers) {
 
 // Both dial at the same time, with every order of what crosses on the way.
 TEST(PeerDialTest, ThereIsOneConnectionHoweverBothDial) {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  ForEachSeed(400, [](uint64_t seed) {
     SimNetwork network(seed);
     Random random(seed);
     PeerMachine a(network, "a", "a");
@@ -139,8 +139,7 @@ TEST(PeerDialTest, ThereIsOneConnectionHoweverBothDial) {
     }
     EXPECT_EQ(a.to("b").stats().connects, 1u);
     EXPECT_EQ(b.to("a").stats().connects, 1u);
-    if (testing::Test::HasFailure()) return;
-  }
+  });
 }
 
 TEST_F(PeerTest, ASideThatCannotReachTheOtherTakesItsConnection) {
@@ -783,8 +782,7 @@ TEST_F(PeerTest, AChannelThatIsDestroyedEndsItsSession) {
 
 // The same at random: nothing of a channel's calls, however large, is taken for the next one's.
 TEST(PeerReopenTest, ChannelsComeAndGoBesideTheCallsOfThePeer) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+  ForEachSeed(60, [](uint64_t seed) {
     SimNetwork network(seed);
     Random random(seed);
     ServerOptions narrow;
@@ -867,8 +865,7 @@ TEST(PeerReopenTest, ChannelsComeAndGoBesideTheCallsOfThePeer) {
     b.Close("a");
     network.RunFor(kNsPerSec);
     EXPECT_EQ(a.server().stats().connections + b.server().stats().connections, 0u);
-    if (testing::Test::HasFailure()) return;
-  }
+  });
 }
 
 // The side that calls goes while the other one begins to call.
@@ -937,3 +934,5 @@ TEST_F(PeerDeathTest, AChannelMustNotOutliveItsServer) {
 
 }  // namespace
 }  // namespace weft::test
+
+int main(int argc, char** argv) { return weft::test::RunWithSeeds(argc, argv); }

@@ -16,6 +16,7 @@
 #include "rpc/client/client_connection.h"
 #include "rpc/testing/payload_test.h"
 #include "rpc/testing/peer_machine.h"
+#include "rpc/testing/random_world.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -751,13 +752,10 @@ class Programs {
 };
 
 TEST(StreamBulkProgramsTest, WhateverTheyDoMemoryComesBackOnceAndUntouched) {
-  constexpr uint64_t kSeeds = 50;
-  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Programs(seed).Run();
-    if (testing::Test::HasFailure()) return;
-  }
+  ForEachSeed(50, [](uint64_t seed) { Programs(seed).Run(); });
 }
 
 }  // namespace
 }  // namespace weft::test
+
+int main(int argc, char** argv) { return weft::test::RunWithSeeds(argc, argv); }

@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "rpc/memory/remote_array.h"
+#include "rpc/operation/on_engine.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
@@ -321,10 +322,13 @@ TEST_P(RemoteMemoryNetworkTest, ADeadlineEndsWhatTheOwnerDoesNotAnswer) {
   auto memory = *RemoteMemory::Open(*channel_, exported_->handle(),
                                     RemoteMemoryOptions{.timeout_us = 20'000});
   std::promise<void> busy, release;
-  service_.look = [&](ServerContext&) {
-    busy.set_value();
-    release.get_future().wait();
-  };
+  // Set where it is called: the server has handled calls before.
+  RunOnEngine(CoreOf(server_->engine()), [&] {
+    service_.look = [&](ServerContext&) {
+      busy.set_value();
+      release.get_future().wait();
+    };
+  });
   Data reply;
   Waiter failed;
   Probe::Stub(*channel_).Fail(Failure(), &reply, {}, [&](const absl::Status&) {
