@@ -419,8 +419,8 @@ TEST_F(BulkTest, RepliesThatLieAreDataLossAndTheirWindowIsUndefined) {
   };
   EXPECT_TRUE(fails(1001, 2, 0, "1001 bytes at 0 in a window of 1000"));
   EXPECT_TRUE(fails(~uint64_t{0}, 2, 0, "in a window of 1000"));
-  EXPECT_TRUE(fails(1000, 0, 0, "the call has lent 2"));
-  EXPECT_TRUE(fails(1000, 3, 0, "the call has lent 2"));
+  EXPECT_TRUE(fails(1000, 0, 0, "2 are lent"));
+  EXPECT_TRUE(fails(1000, 3, 0, "2 are lent"));
   EXPECT_TRUE(fails(1000, 1, 0, "lent to be read only"));
   EXPECT_TRUE(fails(999, 2, 0, "CRC32C"));
   EXPECT_TRUE(fails(1000, 2, 1, "CRC32C"));

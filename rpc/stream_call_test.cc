@@ -545,5 +545,26 @@ TEST_F(StreamCallTest, AllStreamsTogetherHoldWhatTheServerAllows) {
   EXPECT_GE(sent, 19);
 }
 
+// Of a stream's handler an error of some of Weft's own codes had no Delivery, where the same error
+// of a call had one; and so had Weft's own.
+TEST_F(StreamCallTest, AnErrorOfAHandlerSaysWhatThatOfACallWould) {
+  using Code = absl::StatusCode;
+  StartStreams();
+  const auto delivery_of = [&](Code code) {
+    Talk talk = chat_->Talk();
+    NextTalk().Finish(absl::Status(code, "no"));
+    const absl::Status end = EndOf(talk);
+    EXPECT_EQ(end.code(), code);
+    return DeliveryOf(end);
+  };
+  for (const Code code : {Code::kCancelled, Code::kDeadlineExceeded, Code::kResourceExhausted,
+                          Code::kInternal, Code::kUnavailable}) {
+    EXPECT_EQ(delivery_of(code), Delivery::kMayHaveRun) << code;
+  }
+  for (const Code code : {Code::kUnknown, Code::kInvalidArgument, Code::kAborted}) {
+    EXPECT_EQ(delivery_of(code), Delivery::kUnknown) << code;
+  }
+}
+
 }  // namespace
 }  // namespace weft::test

@@ -45,7 +45,7 @@ bool BulkCall::Add(const Slice& slice, Rights rights) {
   }
   if (loan_.size() == kMaxWindows) {
     Mistake(absl::InvalidArgumentError(
-        StrCat("a call lends at most ", kMaxWindows, " windows (not sent)")));
+        StrCat("a call or stream lends at most ", kMaxWindows, " windows (not sent)")));
     return false;
   }
   loan_.Add(slice, rights);
@@ -76,10 +76,10 @@ absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine, bool stream) {
   }
   if (state_.exchange(State::kPinned, std::memory_order_acq_rel) == State::kPinned) {
     return absl::FailedPreconditionError(
-        "CallOptions::bulk is in use by another call, or its memory is still pinned by one "
-        "(not sent)");
+        "CallOptions::bulk is in use by another call or stream, or its memory is still pinned by "
+        "one (not sent)");
   }
-  streams_ = stream;
+  of_stream_ = stream;
   loan_.Begin();
   return &loan_;
 }
@@ -122,28 +122,27 @@ absl::Status BulkCall::Describe(uint32_t window, const Slice& part, Bulk* field,
 // --- after the call -----------------------------------------------------------------------------
 
 absl::StatusOr<MutableByteSpan> BulkCall::Received(const Bulk& field) {
-  if (state() == State::kPinned && !streams_) {
+  if (state() == State::kPinned && !of_stream_) {
     return absl::FailedPreconditionError("the memory of the call is still pinned");
   }
   if (field.length() == 0) return MutableByteSpan();
   if (field.window() == 0 || field.window() > loan_.size()) {
-    return absl::DataLossError(StrCat("the reply's payload is said to be in window ",
-                                      field.window(), "; the call has lent ", loan_.size()));
+    return absl::DataLossError(StrCat("the payload is said to be in window ", field.window(), "; ",
+                                      loan_.size(), " are lent"));
   }
   Loan::LentWindow& window = loan_[field.window() - 1];
   if (window.rights != kMayWrite) {
-    return absl::DataLossError(StrCat("the reply's payload is said to be in window ",
-                                      field.window(), ", which was lent to be read only"));
+    return absl::DataLossError(StrCat("the payload is said to be in window ", field.window(),
+                                      ", which was lent to be read only"));
   }
   if (field.offset() > window.slice.length ||
       field.length() > window.slice.length - field.offset()) {
-    return absl::DataLossError(StrCat("the reply's payload is said to have ", field.length(),
-                                      " bytes at ", field.offset(), " in a window of ",
-                                      window.slice.length));
+    return absl::DataLossError(StrCat("the payload is said to have ", field.length(), " bytes at ",
+                                      field.offset(), " in a window of ", window.slice.length));
   }
   const MutableByteSpan payload = window.slice.bytes().subspan(field.offset(), field.length());
   WEFT_RETURN_IF_ERROR(VerifyPayload(payload, field));
-  if (!streams_) window.verified = true;
+  if (!of_stream_) window.verified = true;
   return payload;
 }
 

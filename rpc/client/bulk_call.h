@@ -38,7 +38,7 @@
 //   that drives the engine from inside a callback (see WhenReclaimed()).
 // Errors: a mistake in Send() or Receive() is what the call then fails with: INVALID_ARGUMENT,
 //   nothing was sent. UNIMPLEMENTED: the server's release knows no windows; nothing was sent.
-//   FAILED_PRECONDITION: used by another call, or still pinned by one.
+//   FAILED_PRECONDITION: used by another call or stream, or still pinned by one.
 // Invariants: a window is registered only while the state is kPinned.
 #pragma once
 
@@ -161,7 +161,7 @@ class BulkCall final : private Loan::Owner {
 
   // The user's thread, between calls; constant during one.
   absl::Status mistake_;
-  bool streams_ = false;  // what has the memory, or had it last, is a stream
+  bool of_stream_ = false;  // what has the memory, or had it last, is a stream
   Loan loan_{this};
 
   std::atomic<State> state_{State::kReclaimed};

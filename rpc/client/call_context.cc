@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "core/strings.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/extras.h"
 #include "weft/status.h"
@@ -169,5 +170,13 @@ const Metadata& ClientContext::reply_metadata() const { return shared_->reply_me
 const absl::Cord& ClientContext::reply_attachment() const { return shared_->reply_attachment(); }
 
 CallContext& ContextOf(ClientContext& context) { return *context.shared_; }
+
+absl::Status CheckMetadata(size_t bytes, uint32_t most_bytes, std::string_view address) {
+  if (bytes <= most_bytes) return absl::OkStatus();
+  return absl::UnimplementedError(
+      most_bytes == 0 ? StrCat("the server at ", address, " takes no metadata (not sent)")
+                      : StrCat("the metadata has ", bytes, " bytes encoded; the server at ",
+                               address, " takes at most ", most_bytes, " (not sent)"));
+}
 
 }  // namespace weft

@@ -135,9 +135,9 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   uint64_t timeout_us_ = 0;
   std::unique_ptr<Interception> interception_;
   std::shared_ptr<CallContext> self_;
-  Metadata metadata_;            // the caller's, until Begin(); interceptors', until Seal()
-  std::string extras_;           // of it; constant from Seal() on
-  std::string all_extras_;       // with Weft's own; empty: as extras_
+  Metadata metadata_;       // the caller's, until Begin(); interceptors', until Seal()
+  std::string extras_;      // of it; constant from Seal() on
+  std::string all_extras_;  // with Weft's own; empty: as extras_
   bool is_once_ = false;
   bool outcome_unknown_ = false;
   Function<void()> cancel_;      // the engine's: while attached
@@ -147,5 +147,8 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
 };
 
 CallContext& ContextOf(ClientContext& context);
+
+// Whether a server takes so many bytes of a call's or a stream's extras; else UNIMPLEMENTED.
+absl::Status CheckMetadata(size_t bytes, uint32_t most_bytes, std::string_view address);
 
 }  // namespace weft

@@ -64,26 +64,11 @@ WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_b
          call.reply.message->IsInitialized();
 }
 
-// Whether Weft's own errors have this code when a request was sent. A handler's errors of the other
-// codes are its answer.
-bool MeansAFailureOnTheWay(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
-    case absl::StatusCode::kInternal:
-    case absl::StatusCode::kUnavailable:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // An error that the server has answered: its own, or the handler's.
 WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
   absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
   if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
-  if (!MeansAFailureOnTheWay(status.code())) return status;
+  if (!MayBeWeftsOwn(status.code())) return status;
   return WithDelivery(std::move(status), Delivery::kMayHaveRun);
 }
 
@@ -137,27 +122,24 @@ absl::Status CheckBeside(const Beside& beside, uint32_t most_bytes, bool takes_a
     return absl::UnimplementedError(
         StrCat("the server at ", address, " takes no attachments (not sent)"));
   }
-  const size_t bytes = beside.extras.size();
-  if (bytes <= most_bytes) return absl::OkStatus();
-  const std::string text =
-      most_bytes == 0 ? StrCat("the server at ", address, " takes no metadata (not sent)")
-                      : StrCat("the metadata has ", bytes, " bytes encoded; the server at ",
-                               address, " takes at most ", most_bytes, " (not sent)");
-  return absl::UnimplementedError(text);
+  return CheckMetadata(beside.extras.size(), most_bytes, address);
 }
 
 // Whether the server takes a request of so many bytes, with its attachment, behind these.
 absl::Status CheckSize(size_t bytes, uint64_t most_bytes, uint32_t windows, uint32_t most_windows,
                        size_t bytes_before, const std::string& address) {
-  if (windows > most_windows) {
-    return absl::UnimplementedError(StrCat("the call lends ", windows, " windows; the server at ",
-                                           address, " takes ", most_windows, " (not sent)"));
-  }
+  WEFT_RETURN_IF_ERROR(CheckWindows("call", windows, most_windows, address));
   const uint64_t most =
       std::min<uint64_t>(most_bytes, kMaxPayloadBytes - windows * kWindowBytes - bytes_before);
   if (bytes <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(StrCat("the request has ", bytes, " bytes; the server at ",
                                              address, " takes at most ", most, " (not sent)"));
+}
+
+absl::Status NoSessionsError(const std::string& address) {
+  return absl::AbortedError(StrCat("the server at ", address,
+                                   " keeps no sessions: it cannot tell what became of an earlier "
+                                   "attempt (not sent)"));
 }
 
 absl::Status LateReclaimError(const ClientCall& call, const std::string& address) {
@@ -424,18 +406,12 @@ ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
 }
 
 // Whether the server takes what Send() would send, beside its message of so many bytes.
-absl::Status ClientCalls::CheckSendable(ClientCall& call, const Beside& beside,
+absl::Status ClientCalls::CheckSendable(const ClientCall& call, const Beside& beside,
                                         size_t message_bytes) const {
   if (call.one_way && call.loan != nullptr) {
     return absl::InvalidArgumentError(
         "a one-way message lends no memory: nobody says when the server is done with it (not "
         "sent)");
-  }
-  if (call.context != nullptr && call.context->is_once() && !retried_->ServerHasSessions()) {
-    call.context->SetOutcomeUnknown();
-    return absl::AbortedError(StrCat("the server at ", address_,
-                                     " keeps no sessions: it cannot tell what became of an earlier "
-                                     "attempt (not sent)"));
   }
   WEFT_RETURN_IF_ERROR(CheckBeside(beside, max_extras_, takes_attachments_, address_));
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
@@ -446,6 +422,10 @@ absl::Status ClientCalls::CheckSendable(ClientCall& call, const Beside& beside,
 // As Send(), for a call that lends memory, which can fail after room was made, has a context, or is
 // not kNormal.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
+  if (call.context != nullptr && call.context->is_once() && !retried_->ServerHasSessions()) {
+    call.context->SetOutcomeUnknown();
+    return Refuse(call, NoSessionsError(address_));
+  }
   const Beside beside = BesideOf(call, max_extras_);
   const size_t message_bytes = BytesOf(call);
   absl::Status possible = CheckSendable(call, beside, message_bytes);

@@ -240,7 +240,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent SendWithMore(ClientCall& call, uint16_t method);
   Sent SendOneWay(ClientCall& call, uint16_t method);
-  absl::Status CheckSendable(ClientCall& call, const Beside& beside, size_t message_bytes) const;
+  absl::Status CheckSendable(const ClientCall& call, const Beside& beside, size_t bytes) const;
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
   Priority Told(Priority priority) const;

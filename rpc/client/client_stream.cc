@@ -26,7 +26,7 @@ absl::Status StatusOf(const EndHeader& header) {
   absl::Status status(static_cast<absl::StatusCode>(header.status),
                       ToAbsl(AsStringView(header.text)));
   if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
-  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  if (!MayBeWeftsOwn(status.code())) return status;
   return WithDelivery(std::move(status), Delivery::kMayHaveRun);
 }
 

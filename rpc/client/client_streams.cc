@@ -10,6 +10,17 @@
 #include "weft/status.h"
 
 namespace weft {
+namespace {
+
+std::string_view ExtrasOf(const ClientStream::Beginning& beginning) {
+  return beginning.context != nullptr ? std::string_view(beginning.context->extras())
+                                      : std::string_view();
+}
+uint32_t WindowsOf(const ClientStream::Beginning& beginning) {
+  return beginning.loan != nullptr ? beginning.loan->size() : 0;
+}
+
+}  // namespace
 
 ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
                              const ChannelOptions& options, MethodTable& methods, LentMemory& lent,
@@ -123,51 +134,47 @@ void ClientStreams::LeaveSlot(ClientStream& stream) {
   stream.stream_.Disconnect();
 }
 
+// The method's number at the server, if that takes the open; else why not.
+absl::StatusOr<uint16_t> ClientStreams::CheckOpen(const ClientStream& stream) {
+  const ClientStream::Beginning& beginning = stream.beginning_;
+  uint16_t method = methods_.Find(beginning.method);
+  if (method == MethodTable::kUnknown) {
+    WEFT_ASSIGN_OR_RETURN(const MethodTable::Agreed agreed,
+                          methods_.Resolve(beginning.method, address_));
+    method = agreed.number;
+  }
+  if (!slots_) {
+    return absl::UnimplementedError(
+        StrCat("the server at ", address_, " takes no streams (not sent)"));
+  }
+  WEFT_RETURN_IF_ERROR(CheckMetadata(ExtrasOf(beginning).size(), max_extras_, address_));
+  WEFT_RETURN_IF_ERROR(CheckWindows("stream", WindowsOf(beginning), max_windows_, address_));
+  return method;
+}
+
 // REQUIRES: kWaiting; a connection.
 ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   const auto refuse = [&stream](absl::Status why) {
     stream.Abandon(WithDelivery(std::move(why), Delivery::kNotSent));
     return Opened::kEnded;
   };
-  uint16_t method = methods_.Find(stream.beginning_.method);
-  if (method == MethodTable::kUnknown) {
-    const absl::StatusOr<MethodTable::Agreed> agreed =
-        methods_.Resolve(stream.beginning_.method, address_);
-    if (!agreed.ok()) return refuse(agreed.status());
-    method = agreed->number;
-  }
-  if (!slots_) {
-    return refuse(absl::UnimplementedError(
-        StrCat("the server at ", address_, " takes no streams (not sent)")));
-  }
-  CallContext* const context = stream.beginning_.context.get();
-  const std::string_view extras =
-      context != nullptr ? std::string_view(context->extras()) : std::string_view();
-  if (extras.size() > max_extras_) {
-    return refuse(absl::UnimplementedError(StrCat("the metadata has ", extras.size(),
-                                                  " bytes encoded; the server at ", address_,
-                                                  " takes at most ", max_extras_, " (not sent)")));
-  }
-  Loan* const loan = stream.beginning_.loan;
-  const uint32_t windows = loan != nullptr ? loan->size() : 0;
-  if (windows > max_windows_) {
-    return refuse(absl::UnimplementedError(StrCat("the stream lends ", windows,
-                                                  " windows of memory; the server at ", address_,
-                                                  " takes at most ", max_windows_, " (not sent)")));
-  }
+  const absl::StatusOr<uint16_t> method = CheckOpen(stream);
+  if (!method.ok()) return refuse(method.status());
   const Priority priority = stream.beginning_.priority;
   if (!connection_.may_pass(priority)) return Opened::kNotNow;
   SlabHandle handle;
   ClientStream** const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Opened::kNotNow;
   Connection& connection = *connection_.connection();
+  const std::string_view extras = ExtrasOf(stream.beginning_);
+  const uint32_t windows = WindowsOf(stream.beginning_);
   const size_t bytes = OpenFrameBytes(windows, extras.size());
   const absl::StatusOr<std::byte*> frame = connection.Reserve(bytes);
   if (!frame.ok()) {
     slots_->Free(handle);
     return Opened::kNotNow;
   }
-  if (loan != nullptr) {
+  if (Loan* const loan = stream.beginning_.loan) {
     absl::Status lent =
         lent_.Lend(connection, *loan, LentMemory::kOfStream, *frame + kCallHeaderBytes);
     if (!lent.ok()) {
@@ -178,7 +185,7 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   }
   const bool waits = bytes > connection.eager_bytes();
   const CallId id = {handle.slot, handle.generation};
-  EncodeOpen({id, method, stream.RemainingUs(), waits, AsBytes(extras),
+  EncodeOpen({id, *method, stream.RemainingUs(), waits, AsBytes(extras),
               takes_priorities_ ? priority : Priority::kNormal, windows},
              *frame);
   *slot = &stream;

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
@@ -97,6 +98,7 @@ class ClientStreams {
 
   enum class Opened : uint8_t { kYes = 1, kNotNow = 2, kEnded = 3 };
 
+  absl::StatusOr<uint16_t> CheckOpen(const ClientStream& stream);
   Opened TryOpen(ClientStream& stream);
   const char* OnData(ByteSpan frame);
   const char* OnCredit(ByteSpan frame);

@@ -139,4 +139,12 @@ void LentMemory::EndCalls(const absl::Status& status) {
   }
 }
 
+absl::Status CheckWindows(std::string_view what, uint32_t windows, uint32_t most,
+                          std::string_view address) {
+  if (windows <= most) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat("the ", what, " lends ", windows,
+                                         " windows of memory; the server at ", address,
+                                         " takes at most ", most, " (not sent)"));
+}
+
 }  // namespace weft

@@ -159,4 +159,8 @@ class LentMemory {
   IntrusiveList<Loan> loans_;
 };
 
+// Whether a server takes so many windows of a call or a stream (`what`); else UNIMPLEMENTED.
+absl::Status CheckWindows(std::string_view what, uint32_t windows, uint32_t most,
+                          std::string_view address);
+
 }  // namespace weft

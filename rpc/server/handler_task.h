@@ -20,7 +20,7 @@ namespace weft {
 
 inline absl::Status ExpiredError() {
   return NotRunError(absl::StatusCode::kDeadlineExceeded,
-                     "the call expired before its handler could run");
+                     "it expired before its handler could run");
 }
 
 // Finishes the call also when it is dropped unrun.

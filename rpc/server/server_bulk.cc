@@ -37,7 +37,7 @@ absl::Status ServerBulk::CheckPart(uint32_t window, uint64_t offset, const Slice
   }
   if (window == 0 || window > count_) {
     return absl::InvalidArgumentError(
-        StrCat("window ", window, " is not there: the call lends ", count_));
+        StrCat("window ", window, " is not there: the client lends ", count_));
   }
   const Window& lent = windows_[window - 1];
   if (lent.rights != rights) {
@@ -54,14 +54,13 @@ absl::Status ServerBulk::CheckPart(uint32_t window, uint64_t offset, const Slice
 absl::StatusOr<uint32_t> ServerBulk::TakeWindowFor(size_t bytes) {
   while (next_push_ < count_ && windows_[next_push_].rights != kMayWrite) ++next_push_;
   if (next_push_ == count_) {
-    return absl::InvalidArgumentError(
-        StrCat("the client lends no (further) memory for a payload of the reply, which has ", bytes,
-               " bytes"));
+    return absl::InvalidArgumentError(StrCat(
+        "the client lends no (further) memory for a pushed payload, which has ", bytes, " bytes"));
   }
   const uint64_t room = windows_[next_push_].span.length;
   if (bytes > room) {
-    return absl::ResourceExhaustedError(StrCat("the payload of the reply has ", bytes,
-                                               " bytes; the client lends ", room, " for it"));
+    return absl::ResourceExhaustedError(
+        StrCat("the pushed payload has ", bytes, " bytes; the client lends ", room, " for it"));
   }
   return ++next_push_;
 }

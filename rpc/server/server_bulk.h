@@ -29,9 +29,9 @@
 //   RESOURCE_EXHAUSTED   the payload does not fit where it should go, or kMaxTransfers of this call
 //                        are under way.
 //   DATA_LOSS            the payload's checksum is wrong.
-//   CANCELLED            nobody waits for the call any more, and its memory is not touched again.
-//   UNAVAILABLE          the client is gone.
-//   FAILED_PRECONDITION  a blocking form on the server's engine.
+//   CANCELLED            nobody waits for the call's end any more, and its memory is not touched
+//   again. UNAVAILABLE          the client is gone. FAILED_PRECONDITION  a blocking form on the
+//   server's engine.
 // Invariants: no memory outside of the windows, and none of another call, is ever touched, whatever
 //   the client's message says.
 #pragma once

@@ -689,7 +689,7 @@ void ServerConnection::FinishEnd() {
 
 bool ServerConnection::TakeBack(ServerCall& call) {
   const CallSlots::Slot& slot = *call.slot_;
-  call.bulk_->Stop(absl::CancelledError("nobody waits for the call any more"));
+  call.bulk_->Stop(absl::CancelledError("nobody waits for its end any more"));
   if (slot.call != &call) return false;  // it waited for the last of them
   if (call.bulk_->quiet()) OnQuiet(call);
   return true;

@@ -217,7 +217,7 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
   if (early_cancel) return absl::CancelledError("the caller cancelled before the stream was open");
   if (!in_time) {
     return NotRunError(absl::StatusCode::kDeadlineExceeded,
-                       "the call expired before its handler could run");
+                       "it expired before its handler could run");
   }
   return absl::OkStatus();
 }
@@ -246,8 +246,7 @@ absl::Status ServerStreams::TakeRequest(ServerCall& call) {
 absl::Status ServerStreams::WhyNoRequest(const ServerCall& call,
                                          const MethodDescriptor& method) const {
   if (call.remaining_us() == 0) {
-    return NotRunError(absl::StatusCode::kDeadlineExceeded,
-                       "the call expired before its request came");
+    return NotRunError(absl::StatusCode::kDeadlineExceeded, "it expired before its request came");
   }
   if (call.cancelled()) return absl::CancelledError();
   return absl::InvalidArgumentError(

@@ -102,6 +102,19 @@ bool IsOutcomeUnknown(const absl::Status& status) {
   return status.GetPayload(kOutcomeUnknownUrl).has_value();
 }
 
+bool MayBeWeftsOwn(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string DurationText(uint64_t us) {
   constexpr uint64_t kUsPerMs = 1'000;
   constexpr uint64_t kUsPerSec = 1'000'000;

@@ -44,6 +44,10 @@ bool IsNotRun(const absl::Status& status);
 absl::Status OutcomeUnknownError(std::string_view why);
 bool IsOutcomeUnknown(const absl::Status& status);
 
+// Of a client: whether Weft's own errors of a request that was sent have this code. A handler's
+// errors of the other codes are its answer.
+bool MayBeWeftsOwn(absl::StatusCode code);
+
 // "12 s", "5 ms", "250 us": the largest unit that keeps the number whole.
 std::string DurationText(uint64_t us);
 
