@@ -426,7 +426,6 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
   session.detached -= record.linked();
   record.Unlink();
   record.running = nullptr;
-  --session.running;
   Touch(session);
   IntrusiveList<ServerCall> waiting;
   waiting.SpliceBack(record.waiting);
@@ -447,7 +446,8 @@ void CompletionRecords::OnEnd(ServerCall& call, const absl::Status& status) {
     }
   }
   if (!has_run || record.id.sequence < session.first_unanswered) Erase(record);
-  if (session.ended && session.running == 0) Expire(session);
+  // Not before: what ends inside may not take the session away.
+  if (--session.running == 0 && session.ended) Expire(session);
 }
 
 bool CompletionRecords::OnConnectionLost(ServerCall& call) {
