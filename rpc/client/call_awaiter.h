@@ -31,13 +31,13 @@ class [[nodiscard]] CallAwaiter {
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> coroutine) {
     resumption_.Set(coroutine);
-    Start();
-    return resumption_.Suspend();
+    return Start();
   }
   absl::Status await_resume() { return std::move(status_); }
 
  private:
-  void Start();
+  // What await_suspend() returns.
+  bool Start();
 
   Channel& channel_;
   const uint32_t method_;

@@ -10,6 +10,12 @@ void PostResumption(Engine& engine, std::coroutine_handle<> coroutine) {
   PostOrDrive(CoreOf(engine), coroutine);
 }
 
+void SleepAwaiter::Schedule() {
+  EngineCore& engine = CoreOf(engine_);
+  if (engine.OnEngine()) return ScheduleIn(engine, *this, delay_us_);
+  PostOrDrive(engine, [this, &engine] { ScheduleIn(engine, *this, delay_us_); });
+}
+
 bool EngineAwaiter::OnEngine() const { return engine_.OnEngine(); }
 
 struct EndSignal::State {

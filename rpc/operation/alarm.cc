@@ -1,6 +1,5 @@
 #include "rpc/operation/alarm.h"
 
-#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -40,10 +39,8 @@ Alarm::State& Alarm::state() { return *std::launder(reinterpret_cast<State*>(sta
 void Alarm::Set(uint64_t delay_us, Function<void()> then) {
   State& state = this->state();
   RunOnEngine(state.engine, [&] {
-    const uint64_t now_ns = state.engine.clock().NowNs();
-    const uint64_t most_us = (kNever - 1 - now_ns) / kNsPerUs;
     state.then = std::move(then);
-    state.engine.timers().Schedule(&state, now_ns + std::min(delay_us, most_us) * kNsPerUs);
+    ScheduleIn(state.engine, state, delay_us);
   });
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "rpc/coroutine/await.h"
@@ -168,6 +169,44 @@ TEST(AlarmThreadsTest, ACoroutineOfAnExecutorGoesOnThere) {
   auto engine = *OpenNetworkEngine({});
   TwoThreads executor;
   EXPECT_EQ(Wait(*engine, SleepOn(*engine, executor)), 2);
+}
+
+// Keeps what it is to run, until the test has another thread run it, to its end.
+class RunByHand final : public Executor {
+ public:
+  bool Run(Function<void()> task) override {
+    tasks_.push_back(std::move(task));
+    return true;
+  }
+  bool has_task() const { return !tasks_.empty(); }
+  void RunOneElsewhere() {
+    std::thread([task = std::move(tasks_.front())]() mutable { task(); }).join();
+    tasks_.erase(tasks_.begin());
+  }
+
+ private:
+  std::vector<Function<void()>> tasks_;
+};
+
+// A sleep was an alarm, which another thread than the engine's sets and takes back by waiting for a
+// turn of the engine: each sleep of a coroutine held up a thread of its executor for two turns, and
+// for ever if nobody drove.
+TEST(AlarmThreadsTest, ASleepHoldsUpNoThreadOfItsExecutor) {
+  auto engine = *OpenNetworkEngine({.drive = EngineOptions::Drive::kExternal});
+  RunByHand executor;
+  int steps = 0;
+  const auto sleep = [&]() -> Task<> {
+    co_await ResumeOn(executor);
+    ++steps;
+    co_await Sleep(*engine, 10);
+    ++steps;
+  };
+  Start(sleep(), [&] { ++steps; });
+  executor.RunOneElsewhere();  // nobody drives meanwhile
+  EXPECT_EQ(steps, 1);
+  EXPECT_TRUE(engine->RunUntil([&] { return executor.has_task(); }));
+  executor.RunOneElsewhere();  // the same, as what has slept goes
+  EXPECT_EQ(steps, 3);
 }
 
 }  // namespace

@@ -4,11 +4,15 @@
 // Threads: any.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/clock.h"
 #include "core/function.h"
+#include "core/timer_wheel.h"
 #include "transport/engine.h"
 #include "weft/status.h"
 
@@ -47,6 +51,14 @@ void RunOnEngine(EngineCore& engine, F&& task) {
   };
   PostOrDrive(engine, run);
   engine.Wait(waiter);
+}
+
+// `timer` fires when so much time has passed on the engine's clock, as the wheel tells it; a time
+// that is too far never comes. On the engine's thread.
+inline void ScheduleIn(EngineCore& engine, Timer& timer, uint64_t delay_us) {
+  const uint64_t now_ns = engine.clock().NowNs();
+  const uint64_t most_us = (kNever - 1 - now_ns) / kNsPerUs;
+  engine.timers().Schedule(&timer, now_ns + std::min(delay_us, most_us) * kNsPerUs);
 }
 
 // What asynchronous operations end with that could not be handed over.

@@ -27,7 +27,7 @@ class [[nodiscard]] ReadAwaiter {
       result_ = read ? StreamResult::kDone : StreamResult::kOver;
       resumption_();
     });
-    return resumption_.Suspend();
+    return resumption_.Suspend(stream_.OnEngine());
   }
   bool await_resume() const { return result_ == StreamResult::kDone; }
 
@@ -54,7 +54,7 @@ class [[nodiscard]] WriteAwaiter {
       result_ = written ? StreamResult::kDone : StreamResult::kOver;
       resumption_();
     });
-    return resumption_.Suspend();
+    return resumption_.Suspend(stream_.OnEngine());
   }
   bool await_resume() const { return result_ == StreamResult::kDone; }
 

@@ -165,6 +165,8 @@ void StreamHandle::WhenWritable(Function<void(bool)> done) const {
   });
 }
 
+bool StreamHandle::OnEngine() const { return engine->OnEngine(); }
+
 void StreamHandle::WritesDone() const {
   RunOrPost(*engine, *stream, [stream = stream] { stream->WritesDone(); });
 }

@@ -48,6 +48,9 @@ struct StreamHandle {
   void WhenWritable(Function<void(bool)> done) const;
   void WritesDone() const;
 
+  // This thread drives the engine.
+  bool OnEngine() const;
+
   Stream* stream = nullptr;
   EngineCore* engine = nullptr;
 };
