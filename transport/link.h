@@ -9,7 +9,7 @@
 // Slots: cells of registered memory, `slot_bytes()` each; send slots are of two sizes where small
 //   batches are not to hold memory of the larger. They are taken, filled, and given to
 //   Link::Send(), which takes them: the domain takes each one back when the provider no longer
-//   touches it. Over shared memory a send slot is a place in the ring that the peer reads: the peer
+//   touches it. Over shared memory one may be a place in the ring that the peer reads: the peer
 //   may see what is written to a slot before it is sent, or if it never is, and may change it. So
 //   what is written to a slot is not read again. Receive slots are posted by the domain itself;
 //   received bytes are valid during OnReceived() only, and the slot is posted again right after it,

@@ -24,7 +24,7 @@
 //   consumed     the reader's: bytes that it is done with, ever, with those that were skipped
 //   wants_room   the writer's: it waits for `consumed` to move on, and may sleep
 //
-// Claiming. A record is made in the ring itself: the caller writes where TryClaim() says, and
+// Claiming. A record may be made in the ring itself: the caller writes where TryClaim() says, and
 // Publish() shows it. A claim has room for the longest record that may be wanted; what is left of
 // it is claimed again. At the beginning, where all was consumed, it ends before the place behind
 // the last record, which the reader still looks at; TryGrow() moves it to a place with more room.
@@ -187,7 +187,6 @@ class RingWriter {
   }
   // The peer broke the rules.
   bool broken() const { return broken_; }
-
   // A record on the ring back has acked this.
   void OnAcked(uint32_t lines) {
     const uint64_t more =
@@ -207,6 +206,7 @@ class RingWriter {
   // The last record, for which there is always room; an open claim is left. Nothing follows it.
   void Close(uint32_t acked);
 
+  bool KnowsAllConsumed() const { return produced_ == consumed_; }
   uint64_t produced() const { return produced_; }
   // The acked tail: what the reader has acked so far.
   uint64_t consumed() const { return consumed_; }
@@ -219,7 +219,6 @@ class RingWriter {
   // acked 2^24 lines ago.
   static constexpr uint64_t kUnambiguousBytes = uint64_t{kAckedModulus} / 2 * kCacheLineBytes;
 
-  bool KnowsAllConsumed() const { return produced_ == consumed_; }
   // What the step to the beginning before a record of so many bytes takes of the room. (Where all
   // was consumed, one that does not fit before the end is not longer than what is before it.)
   uint32_t Skipped(uint32_t bytes) const {

@@ -33,8 +33,9 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> ShmDomain::Open(const ShmOptions& op
 ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> memory)
     : options_(options),
       memory_(std::move(memory)),
-      buffer_memory_(std::make_unique<std::byte[]>(kMaxRecordBytes + kCacheLineBytes)),
+      buffer_memory_(std::make_unique<std::byte[]>(2 * kMaxRecordBytes + kCacheLineBytes)),
       buffer_(Aligned(buffer_memory_.get())),
+      staged_(buffer_ + kMaxRecordBytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
       peers_(options.copies),

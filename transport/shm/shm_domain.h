@@ -89,17 +89,20 @@ class ShmDomain final : public LinkDomain {
   const ShmOptions options_;
   PathInfo path_;
   const std::unique_ptr<DomainMemory> memory_;
-  // Where records are copied to before anybody looks at them.
+  // Two places in it, at multiples of 64: where records are copied to before anybody looks at them,
+  // and where a batch is made that will be alone in its ring (shm_link.h).
   const std::unique_ptr<std::byte[]> buffer_memory_;
-  std::byte* const buffer_;  // in it, at a multiple of 64
+  std::byte* const buffer_;
+  std::byte* const staged_;
 
   // Engine thread only.
   LinkDomainStats stats_;
   ShmOperations operations_;
   OperationJoins joins_;  // of batches
   PeerDomains peers_;
-  bool has_duties_ = false;   // beside the rings of hot links: AnyDuties() says so, or did
-  uint64_t connections_ = 0;  // that AddSlots() has made room for
+  ShmLink* staging_ = nullptr;  // whose slot staged_ is; null: nobody's
+  bool has_duties_ = false;     // beside the rings of hot links: AnyDuties() says so, or did
+  uint64_t connections_ = 0;    // that AddSlots() has made room for
   bool operations_ran_out_ = false;
 
   HotLinks<ShmLink> hot_links_;

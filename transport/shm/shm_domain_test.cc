@@ -54,10 +54,11 @@ struct End final : LinkHandler {
 
 // A domain with a doorbell, and what it received.
 struct Host final : BatchSink {
-  Host() {
+  explicit Host(uint32_t slot_bytes, const CopyWays& copies) {
     ShmOptions options;
     options.sink = this;
-    options.slot_bytes = 1024;
+    options.slot_bytes = slot_bytes;
+    options.copies = copies;
     domain = OpenShmDomain(options).value();
   }
   void OnReceived(ByteSpan batch) override { received.emplace_back(AsStringView(batch)); }
@@ -92,7 +93,11 @@ struct Host final : BatchSink {
 
 class ShmDomainTest : public testing::Test {
  protected:
-  ShmDomainTest() : bell_of_a_(a_.NewPeerBell()), bell_of_b_(b_.NewPeerBell()) {
+  explicit ShmDomainTest(uint32_t slot_bytes = 1024, const CopyWays& copies = {})
+      : a_(slot_bytes, copies),
+        b_(slot_bytes, copies),
+        bell_of_a_(a_.NewPeerBell()),
+        bell_of_b_(b_.NewPeerBell()) {
     EXPECT_TRUE(a_.domain->AddSlots(64, 64).ok());
     EXPECT_TRUE(b_.domain->AddSlots(64, 64).ok());
   }
@@ -537,20 +542,72 @@ TEST_F(ShmDomainTest, ARefusedSlotIsToldOfWhenItIsThere) {
 
 // --- slots ---------------------------------------------------------------------------------------
 
-// What is written to a slot stands in the ring at once, and is a record only when it is sent.
-TEST_F(ShmDomainTest, ASlotIsAPlaceInTheRing) {
+// A batch that will be alone in its ring is made aside: the peer, which looks at the place where it
+// will stand, is not to take the line of it away from who still writes there.
+TEST_F(ShmDomainTest, ABatchThatIsAloneIsMadeAside) {
   End a, b;
   const LinkMemory view = Open(a, b);
   const SendSlot slot = a.link->TakeSlot(8);
   ASSERT_NE(slot.data, nullptr);
   EXPECT_EQ(slot.room, 1024u);
   std::fill_n(slot.data, 8, std::byte{'s'});
+  for (int turn = 0; turn < 10; ++turn) b_.domain->Poll(64);
+  EXPECT_EQ(view->to_passive[kRecordHeaderBytes], std::byte{0});
+  ASSERT_TRUE(a.link->Send(slot, 8).ok());
+  EXPECT_EQ(view->to_passive[kRecordHeaderBytes], std::byte{'s'});
+  ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
+  EXPECT_EQ(b_.received[0], "ssssssss");
+}
+
+// One batch at a time is made aside. What is written to another slot stands in its ring at once,
+// and is a record only when it is sent.
+TEST_F(ShmDomainTest, AnotherSlotIsAPlaceInItsRing) {
+  End a1, b1, a2, b2;
+  const LinkMemory other = Open(a1, b1);
+  const LinkMemory view = Open(a2, b2);
+  const SendSlot aside = a1.link->TakeSlot(8);
+  const SendSlot slot = a2.link->TakeSlot(8);
+  ASSERT_NE(slot.data, nullptr);
+  EXPECT_EQ(slot.room, 1024u);
+  std::fill_n(slot.data, 8, std::byte{'s'});
   EXPECT_EQ(view->to_passive[kRecordHeaderBytes], std::byte{'s'});
   for (int turn = 0; turn < 10; ++turn) b_.domain->Poll(64);
   EXPECT_TRUE(b_.received.empty());
-  ASSERT_TRUE(a.link->Send(slot, 8).ok());
+  ASSERT_TRUE(a2.link->Send(slot, 8).ok());
   ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
   EXPECT_EQ(b_.received[0], "ssssssss");
+  a_.domain->ReleaseSlot(aside);
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+}
+
+// A domain with the largest slots, which asks its peers for all one-sided access.
+class AskingDomainTest : public ShmDomainTest {
+ protected:
+  AskingDomainTest() : ShmDomainTest(kMaxShmSlotBytes, {false, false}) {}
+};
+
+// What is asked meanwhile may take the room that there was when the slot was taken.
+TEST_F(AskingDomainTest, ABatchThatWasMadeAsideWaitsForRoom) {
+  End a, b;
+  Open(a, b);
+  std::vector<std::byte> there(size_t{kMaxAsked} * kCopyPieceBytes),
+      here(there.size(), std::byte{5});
+  const auto remote = b_.domain->Register(MutableByteSpan(there), Access::kRemoteReadWrite).value();
+  const auto local = a_.domain->Register(MutableByteSpan(here), Access::kLocalOnly).value();
+  const SendSlot slot = a.link->TakeSlot(8);
+  ASSERT_EQ(slot.room, kMaxShmSlotBytes);
+  std::fill_n(slot.data, slot.room, std::byte{'x'});
+  CountedRead write;
+  const Transfer transfer = {local.get(), 0, remote->remote()};
+  ASSERT_EQ(a.link->Post(TransferKind::kWrite, {&transfer, 1}, &write).value(), Posted::kPending);
+  ASSERT_TRUE(a.link->Send(slot, slot.room).ok());
+  EXPECT_FALSE(a.link->HasRoom()) << "it waits";
+  ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
+  EXPECT_EQ(b_.received[0], std::string(kMaxShmSlotBytes, 'x'));
+  EXPECT_TRUE(there == here) << "the write was posted before";
+  ASSERT_TRUE(Run([&] { return write.completions == 1; }));
+  EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
+  EXPECT_TRUE(Delivers(a, "and the next"));
 }
 
 TEST_F(ShmDomainTest, AnUnsentSlotLeavesNoTrace) {
@@ -568,13 +625,16 @@ TEST_F(ShmDomainTest, AnUnsentSlotLeavesNoTrace) {
   EXPECT_EQ(a_.domain->stats().send_slots_in_use, 0u);
 }
 
-// A batch that began small, where a lone one would have stood.
+// A batch that began small, where a lone one would have stood. (Another is made aside.)
 TEST_F(ShmDomainTest, ASlotGrowsWithItsBatch) {
-  End a, b;
+  End a, b, a2, b2;
   Open(a, b);
+  Open(a2, b2);
   ASSERT_TRUE(Delivers(a, std::string(100, '1')));
   ASSERT_TRUE(b_.Send(b, "heard").ok());
   ASSERT_TRUE(Run([&] { return !a_.received.empty(); }));
+  SendSlot aside = a2.link->TakeSlot(8);
+  EXPECT_FALSE(a2.link->GrowSlot(&aside, 8)) << "it is as large as any";
   SendSlot slot = a.link->TakeSlot(100);
   ASSERT_EQ(slot.room, 120u);
   std::fill_n(slot.data, 120, std::byte{'x'});
@@ -585,6 +645,7 @@ TEST_F(ShmDomainTest, ASlotGrowsWithItsBatch) {
   ASSERT_TRUE(a.link->Send(slot, 1024).ok());
   ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
   EXPECT_EQ(b_.received[0], std::string(120, 'x') + std::string(904, 'y'));
+  a_.domain->ReleaseSlot(aside);
 }
 
 // Who is making a batch writes on, though the peer has died meanwhile.

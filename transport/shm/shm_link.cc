@@ -36,7 +36,7 @@ ShmLink::ShmLink(ShmDomain* domain, LinkHandler* handler, ShmRole role, PeerDoor
 
 ShmLink::~ShmLink() {
   if (!memory_.valid() && !detached_) return;  // not started
-  if (writer_.has_claim()) ReleaseSlot();
+  if (writer_.has_claim() || IsStaging()) ReleaseSlot();
   Detach(absl::CancelledError("the link was closed"), /*peer_is_gone=*/false);
   domain_->CompleteDeferredOf(this);
   domain_->Leave(this);
@@ -147,7 +147,13 @@ WEFT_INLINE void ShmLink::TellPeer() {
 SendSlot ShmLink::TakeSlot(uint32_t least) {
   if (!life_.up() || waiting_batch_.bytes > 0) [[unlikely]]
     return {};
-  const RingWriter::Claim claim = writer_.TryClaim(least, domain_->slot_bytes());
+  if (writer_.KnowsAllConsumed() && domain_->staging_ == nullptr && !hot_.cold()) [[likely]] {
+    ++domain_->stats_.send_slots_in_use;
+    domain_->staging_ = this;
+    return {domain_->staged_, this, domain_->slot_bytes()};
+  }
+  RingWriter::Claim claim;
+  if (!IsStaging()) claim = writer_.TryClaim(least, domain_->slot_bytes());
   if (claim.payload == nullptr) [[unlikely]] {
     AwaitRoom();
     return {};
@@ -165,10 +171,25 @@ SendSlot ShmLink::TakeSlot(uint32_t least) {
 
 bool ShmLink::GrowSlot(SendSlot* slot, uint32_t used) {
   WEFT_DCHECK(slot->record == this);
+  if (IsStaging()) return false;  // it is as large as any
   const RingWriter::Claim claim = writer_.TryGrow(used, domain_->slot_bytes());
   if (claim.payload == nullptr) return false;
   slot->data = claim.payload;
   slot->room = claim.room;
+  return true;
+}
+
+// Where the slot is the domain's, what was written since it was taken may have left no room: false.
+WEFT_INLINE bool ShmLink::Publish(const std::byte* data, uint32_t bytes) {
+  if (!IsStaging()) [[unlikely]] {
+    writer_.Publish(RecordKind::kBatch, bytes, reader_.acked());
+    return true;
+  }
+  const ByteSpan batch(data, bytes);
+  if (writer_.TryWrite(RecordKind::kBatch, batch, reader_.acked()) != RingWriter::Result::kWritten)
+      [[unlikely]]
+    return false;
+  domain_->staging_ = nullptr;
   return true;
 }
 
@@ -178,11 +199,10 @@ absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
     ReleaseSlot();
     return life_.CheckUp();
   }
-  if (!waiting_.empty()) [[unlikely]] {
+  if (!waiting_.empty() || !Publish(slot.data, bytes)) [[unlikely]] {
     KeepBatch(bytes, slot.data);
     return absl::OkStatus();
   }
-  writer_.Publish(RecordKind::kBatch, bytes, reader_.acked());
   --domain_->stats_.send_slots_in_use;
   TellPeer();
   if (hot_.cold()) [[unlikely]]
@@ -192,7 +212,7 @@ absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
 
 WEFT_COLD void ShmLink::ReleaseSlot() {
   --domain_->stats_.send_slots_in_use;
-  writer_.Abandon();
+  GiveUpSlot();
   if (detached_) memory_.Reset();
 }
 
@@ -202,8 +222,19 @@ WEFT_COLD void ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
   if (batch.data == nullptr) batch.data = std::make_unique<std::byte[]>(domain_->slot_bytes());
   std::memcpy(batch.data.get(), data, bytes);
   batch.bytes = bytes;
-  writer_.Abandon();
+  GiveUpSlot();
   WaitInLine(&batch);
+}
+
+bool ShmLink::IsStaging() const { return domain_->staging_ == this; }
+
+// What was written into it is not sent from there.
+void ShmLink::GiveUpSlot() {
+  if (IsStaging()) {
+    domain_->staging_ = nullptr;
+  } else {
+    writer_.Abandon();
+  }
 }
 
 ShmLink::Progress ShmLink::CarryBatch() {
@@ -223,7 +254,7 @@ ShmLink::Progress ShmLink::CarryBatch() {
 
 bool ShmLink::HasRoom() {
   if (!life_.up() || waiting_batch_.bytes > 0) return false;
-  if (writer_.HasRoom(domain_->slot_bytes())) return true;
+  if (!IsStaging() && writer_.HasRoom(domain_->slot_bytes())) return true;
   AwaitRoom();
   return false;
 }
@@ -251,7 +282,8 @@ ShmLink::Progress ShmLink::Carry(ShmWork* work) {
 bool ShmLink::CanRetry() {
   const bool only_asks = !waiting_.empty() && !waiting_.Front()->is_send && asker_.full();
   const uint32_t most = std::max(domain_->slot_bytes(), kMaxAskPayload);
-  return (writer_.HasRoom(most) && (!only_asks || answerer_.owes())) || writer_.broken();
+  return (!IsStaging() && writer_.HasRoom(most) && (!only_asks || answerer_.owes())) ||
+         writer_.broken();
 }
 
 void ShmLink::Retry() {

@@ -5,15 +5,19 @@
 //   kUp          both sides have marked themselves (link_memory.h)  kDown
 //   kDown        the peer closed; it broke the rules; Abandon()    (destroyed)
 //
-// The slot of a batch is a place in the ring itself: TakeSlot() claims it, Send() publishes it. So
-// a message is written once, where the peer reads it, and copied once, by the peer, out of this
-// side's reach. A link has one slot out at a time.
+// A batch that will be alone in its ring is made aside, in memory of the domain that one link has
+// at a time, and Send() copies it into the ring ("Lines" in ring_steps.h). Other slots are places
+// in the ring itself: TakeSlot() claims them, Send() publishes them. The peer copies either once,
+// out of this side's reach. A link has one slot out at a time. One whose lines went cold has a
+// place in the ring: they are fetched while the batch is made, and the peer does not look yet.
 //
 // Operations are carried out by this process, inside Post() (Posted::kDone): where the peer's
 // memory is mapped, that is a checked memcpy, which touches neither queue nor engine. An operation
 // that is larger than one turn's share, or that fails, waits in line, and what comes behind it: so
 // a write is there before a later batch is. Where this process cannot reach the memory, the peer is
-// asked, in the same order (asked_copies.h). What is asked and answered waits while a slot is out.
+// asked, in the same order (asked_copies.h). What is asked and answered waits while a place in the
+// ring is out; it may take the room of a batch that is made aside, which then waits in line behind
+// it.
 //
 // What the peer may do to a slot: nothing that is written there is read again on this side. The
 // framing keeps in private memory where the next frame goes, how many there are and how long the
@@ -110,6 +114,10 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void Fail(const absl::Status& why);
   void Detach(const absl::Status& status, bool peer_is_gone);
 
+  // The slot that is out is the domain's.
+  bool IsStaging() const;
+  void GiveUpSlot();
+  bool Publish(const std::byte* data, uint32_t bytes);
   void AwaitRoom();
   void KeepBatch(uint32_t bytes, const std::byte* data);
   void OnRecord(const RingReader::Record& record);
