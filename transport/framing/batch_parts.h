@@ -3,10 +3,11 @@
 // What a turn queues leaves in one batch, at its end. With many calls outstanding that has a stable
 // state which nobody wants: all of them in one batch that goes to and fro, and one side idles while
 // the other works. A side can see it: a large batch comes, and with it every credit, so its sender
-// has taken all that was sent to it, and waits. Then what this batch brings about leaves in parts:
-// the peer begins with the first while this side makes the next. From then on each large batch is
-// answered by one of its own, so that parts stay parts; as the peer has not got all of them when it
-// sends one, none is parted again. Nothing here depends on what the peer does.
+// has taken all that was sent to it, and waits. Then what this batch brings about leaves in parts,
+// each behind the last of so many messages, however few answers these have: the peer begins with
+// the first while this side makes the next. From then on each large batch is answered by one of its
+// own, so that parts stay parts; as the peer has not got all of them when it sends one, none is
+// parted again. Nothing here depends on what the peer does.
 //
 //   shm, calls of 64 B, millions a second, outstanding:     16     32     64
 //   all in one batch                                       5.2    6.3    6.8

@@ -65,7 +65,7 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
   if (IsPart(header.frames, frames_to_part_)) [[unlikely]] {
     if (!TakePart(batch, header.frames)) return;
   } else {
-    if (!DispatchFrames(batch, header.frames)) [[unlikely]]
+    if (!DispatchFrames(batch, header.frames, [] {})) [[unlikely]]
       return;
     sender_.window().Owe();
   }
@@ -79,12 +79,28 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
 // A batch that is answered by itself, and where its sender waits, in parts (batch_parts.h). False:
 // the connection is not open any more.
 bool BatchReceiver::TakePart(ByteSpan batch, uint16_t frames) {
-  if (frames >= frames_to_part_ && sender_.window().has_all()) sender_.BeginPart(frames);
-  if (!DispatchFrames(batch, frames)) return false;
-  sender_.EndPart();
+  if (frames >= frames_to_part_ && sender_.window().has_all()) {
+    if (!DispatchInParts(batch, frames)) return false;
+  } else if (!DispatchFrames(batch, frames, [] {})) {
+    return false;
+  }
   sender_.window().Owe();
   sender_.SendNow();
   return true;
+}
+
+// What each part of the batch has brought about leaves behind its last frame. As TakePart().
+bool BatchReceiver::DispatchInParts(ByteSpan batch, uint16_t frames) {
+  sender_.BeginPart(frames);
+  const uint32_t part = FramesOfPart(frames);
+  uint32_t left = part;
+  const bool open = DispatchFrames(batch, frames, [this, part, &left] {
+    if (--left > 0) return;
+    left = part;
+    sender_.SendNow();
+  });
+  if (open) sender_.EndPart();
+  return open;
 }
 
 // Takes note of what the header says; else what is wrong with it.
@@ -101,8 +117,9 @@ WEFT_INLINE const char* BatchReceiver::Account(const BatchHeader& header) {
 
 // --- frames -------------------------------------------------------------------------------------
 
-// False: the connection is not open any more.
-WEFT_INLINE bool BatchReceiver::DispatchFrames(ByteSpan batch, uint16_t frames) {
+// after() runs behind each frame. False: the connection is not open any more.
+template <class After>
+WEFT_INLINE bool BatchReceiver::DispatchFrames(ByteSpan batch, uint16_t frames, After after) {
   BatchReader reader(batch, frames);
   while (!reader.at_end()) {
     ByteSpan message;
@@ -117,6 +134,7 @@ WEFT_INLINE bool BatchReceiver::DispatchFrames(ByteSpan batch, uint16_t frames) 
     }
     if (!sender_.open()) [[unlikely]]
       return false;
+    after();
   }
   if (reader.complete()) [[likely]]
     return true;

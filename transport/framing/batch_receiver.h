@@ -61,7 +61,9 @@ class BatchReceiver {
   void KeepEarly(ByteSpan batch);
   bool TakePart(ByteSpan batch, uint16_t frames);
   const char* Account(const BatchHeader& header);
-  bool DispatchFrames(ByteSpan batch, uint16_t frames);
+  bool DispatchInParts(ByteSpan batch, uint16_t frames);
+  template <class After>
+  bool DispatchFrames(ByteSpan batch, uint16_t frames, After after);
   bool TakeOtherFrame(BatchReader& reader);
 
   Connection& connection_;
