@@ -16,10 +16,8 @@ struct KindName {
 };
 
 constexpr KindName kKindNames[] = {
-    {PathKind::kShm, "shm"},
-    {PathKind::kVerbs, "verbs"},
-    {PathKind::kTcp, "tcp"},
-    {PathKind::kSim, "sim"},
+    {PathKind::kShm, "shm"},        {PathKind::kVerbs, "verbs"}, {PathKind::kTcp, "tcp"},
+    {PathKind::kOfiTcp, "ofi_tcp"}, {PathKind::kSim, "sim"},
 };
 
 // "mlx5_0:1 (RoCE v2, 10.0.0.7)"; what is not known is left out.

@@ -18,11 +18,15 @@ namespace weft {
 enum class PathKind : uint8_t {
   kShm = 1,    // shared memory on one host (rings, no libfabric)
   kVerbs = 2,  // RDMA over InfiniBand, RoCE or iWARP (libfabric "verbs", MSG endpoints)
-  kTcp = 5,    // kernel TCP (libfabric "tcp", MSG endpoints)
-  kSim = 9,    // the simulated network; never offered to another process
+  kTcp = 5,    // kernel TCP
+  // Kernel TCP as libfabric has it ("tcp", MSG endpoints). For trusted networks only: what a
+  // connected peer writes is not checked by the provider, and can end this process. So it is
+  // offered only where both sides name it (LinkOptions::paths, WEFT_PATHS).
+  kOfiTcp = 10,
+  kSim = 9,  // the simulated network; never offered to another process
 };
 
-// "shm", "verbs", "tcp", "sim".
+// "shm", "verbs", "tcp", "ofi_tcp", "sim".
 std::string_view PathKindName(PathKind kind);
 
 // What a path's bytes travel on. Of the four that verbs drives, the order is the default
@@ -91,8 +95,8 @@ inline constexpr uint64_t kMaxPeerTimeoutNs = 3'600'000'000'000;
 struct LinkOptions {
   // Behaviour.
   // Which path (docs/paths.md). What is empty here is taken from the environment's variable.
-  std::vector<PathKind> paths = {};         // allowed, in order; WEFT_PATHS, else all, in the
-                                            // default order
+  std::vector<PathKind> paths = {};         // allowed, in order; WEFT_PATHS, else all but
+                                            // ofi_tcp, in the default order
   std::vector<PathKind> denied_paths = {};  // of those, not these
   std::vector<std::string> devices = {};    // RDMA: "mlx5_0" (all its ports), "mlx5_0:1";
                                             // WEFT_DEVICES

@@ -55,6 +55,9 @@ constexpr TransferTable TransfersOf(PathKind kind) {
       return {.batch_bytes = kBatch,
               .widest_bytes = 64 * kKiB + 9 * 64,
               .fetched_bytes = 2 * kMiB};  // 6 bytes/ns for 350 us
+    case PathKind::kOfiTcp:
+      // As verbs, at the speed of tcp.
+      return {.batch_bytes = kBatch, .widest_bytes = kBatch, .fetched_bytes = 2 * kMiB};
     case PathKind::kVerbs:
       // A card reads by itself; nobody has measured wider batches.
       return {.batch_bytes = kBatch,

@@ -149,10 +149,6 @@ class Engine {
 
 struct NetworkOptions {
   // Behaviour.
-  // Where tcp paths listen: an interface's name ("eth0") or one of its numeric addresses; empty:
-  // all interfaces, over IPv4 and IPv6 where the system has both. (The control address is
-  // Listen()'s; RDMA paths listen on the addresses of their ports.)
-  std::string bind_interface = {};
   // Ways to a peer's memory over shared memory that one-sided operations may take by themselves:
   // memcpy into files that both map, and process_vm_readv(2) or process_vm_writev(2). Each is taken
   // where it works; without both, the peer is asked to copy. For who suspects one of them.

@@ -45,6 +45,7 @@ constexpr InFlightLimit InFlightLimitOf(PathKind kind) {
               .acknowledged_bytes = kNoLimit,
               .replied_bytes = 64 * kKiB};
     case PathKind::kTcp:
+    case PathKind::kOfiTcp:
       // 6 bytes/ns. 4 MiB may be on their way, either way: what a socket holds, and in long runs,
       // for which the kernel sets fewer timers of its pacing. A push is in the socket when it has
       // been posted, and its write then over: more and more would be posted to a socket that is

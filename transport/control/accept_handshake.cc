@@ -126,7 +126,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.connection_index = connection.index;
   server_.connection_token = connection.token;
   server_.host = ReadHostFacts();
-  server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs());
+  server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs(), own_.host);
   for (PathOffer& offer : server_.paths) {
     if (offer.kind == PathKind::kShm && offer.unavailable.empty() &&
         listener_->local_socket.empty()) {

@@ -31,16 +31,17 @@ std::string ReasonOfBye(ByteSpan body) {
   return reason.ok() ? *std::move(reason) : "(no reason)";
 }
 
-// The host of the server that `fd` is connected to, as this side reached it.
-std::string HostOfPeer(int fd) {
-  const std::string text = PeerAddressText(fd);
-  if (text.substr(0, 5) == "unix:") return "127.0.0.1";
-  const absl::StatusOr<ServerAddress> peer = ParseServerAddress(text);
-  if (!peer.ok()) return "";
+// The numeric address of this host at which the peer of `fd` has reached it.
+std::string OwnHost(int fd) {
+  const absl::StatusOr<KernelAddress> own = LocalAddress(fd);
+  if (!own.ok()) return "";
+  if (own->family() == AF_UNIX) return "127.0.0.1";
+  const absl::StatusOr<ServerAddress> address = ParseServerAddress(own->text());
+  if (!address.ok()) return "";
   // An IPv4 peer of an IPv6 socket.
   constexpr std::string_view kMapped = "::ffff:";
-  if (peer->host.substr(0, kMapped.size()) == kMapped) return peer->host.substr(kMapped.size());
-  return peer->host;
+  const std::string& host = address->host;
+  return host.substr(0, kMapped.size()) == kMapped ? host.substr(kMapped.size()) : host;
 }
 
 }  // namespace
@@ -103,8 +104,10 @@ absl::Status ControlConnection::TakeSocket(Descriptor socket) {
   return status;
 }
 
+// (A client that dials has no socket yet.)
 OwnSide ControlConnection::own_side() {
-  return {context_->domains, context_->engine.clock, &neighbour_, limits_};
+  return {context_->domains, context_->engine.clock, &neighbour_, limits_,
+          socket_ == nullptr ? "" : OwnHost(socket_->fd())};
 }
 
 OwnConnection ControlConnection::own_connection() {
@@ -190,7 +193,7 @@ void ControlConnection::RunDialing() {
   const absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
-  Perform(std::get<DialHandshake>(handshake_).Begin(HostOfPeer(socket_->fd())));
+  Perform(std::get<DialHandshake>(handshake_).Begin());
 }
 
 // Closed by its user meanwhile, inside a callback of another one: RunEvents() ends it.

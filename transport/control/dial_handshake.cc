@@ -16,15 +16,14 @@ using Decision = HandshakeStep::Decision;
 DialHandshake::DialHandshake(const OwnSide& own, const OwnConnection& connection, DialTerms terms)
     : own_(own), connection_(connection), terms_(std::move(terms)) {}
 
-HandshakeStep DialHandshake::Begin(std::string server_host) {
+HandshakeStep DialHandshake::Begin() {
   state_ = State::kGreeting;
-  server_host_ = std::move(server_host);
   hello_.versions = kProtocolVersions;
   hello_.features = OwnFeatures();
   hello_.limits = own_.limits;
   hello_.connection_index = connection_.index;
   hello_.connection_token = connection_.token;
-  hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs());
+  hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), own_.host);
   hello_.allow_routed = terms_.policy.allow_routed;
   hello_.host = ReadHostFacts();
   hello_.hello = terms_.options.hello;
@@ -167,7 +166,7 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
   plan.candidate = candidate_;
   plan.domain = domain;
   plan.active = true;
-  plan.peer.address = own_.domains->Complete(current().kind, ready.address, server_host_);
+  plan.peer.address = ready.address;
   plan.peer.nonce = ready.nonce;
   if (current().kind == PathKind::kShm) own_.neighbour->Describe(&plan.peer);
   plan.agreement = {server_.connection_index,

@@ -53,8 +53,8 @@ class DialHandshake {
   DialHandshake(const DialHandshake&) = delete;
   DialHandshake& operator=(const DialHandshake&) = delete;
 
-  // The socket is connected, to `server_host`.
-  HandshakeStep Begin(std::string server_host);
+  // The socket is connected.
+  HandshakeStep Begin();
 
   HandshakeStep OnFrame(const ControlFrame& frame);
   // The peer broke the rules of the control connection; `why` names what it speaks instead.
@@ -101,9 +101,8 @@ class DialHandshake {
   State state_ = State::kNew;
   uint64_t candidate_end_ns_ = kNever;  // of the candidate's time
   uint64_t retry_ns_ = kNever;          // when to ask a busy local socket again
-  std::string server_host_;
-  ClientHello hello_;   // as sent
-  ServerHello server_;  // as received
+  ClientHello hello_;                   // as sent
+  ServerHello server_;                  // as received
   size_t candidate_ = 0;
 };
 

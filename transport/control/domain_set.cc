@@ -26,11 +26,13 @@ PathProvider* DomainSet::Find(PathKind kind) {
   return nullptr;
 }
 
-std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_ns) {
+std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_ns,
+                                         const std::string& host) {
   std::vector<PathOffer> all;
   for (PathProvider& provider : providers_) {
     PathOffer plain;
     plain.link = provider.link;
+    if (provider.is_bound_to_host) plain.host = host;
     std::vector<PathOffer> offers = {plain};
     if (provider.offers && policy.Allows(provider.kind)) {
       offers = provider.offers(policy.rdma, now_ns);
@@ -43,6 +45,18 @@ std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_
     }
   }
   return ApplyPolicy(policy, all);
+}
+
+// Now rather than while the first client waits; what cannot be opened is that client's reason not
+// to take it. Of each kind the best offer only: a host with eight RDMA ports would look at all of
+// them in every turn, also those that no client has.
+void DomainSet::OpenBest(const PathPolicy& policy, uint64_t now_ns) {
+  std::vector<PathKind> done;
+  for (const PathOffer& offer : Offers(policy, now_ns, /*host=*/"")) {
+    const bool has_one = std::find(done.begin(), done.end(), offer.kind) != done.end();
+    if (has_one || !offer.unavailable.empty() || Find(offer.kind)->is_bound_to_host) continue;
+    if (Open(offer, now_ns).ok()) done.push_back(offer.kind);
+  }
 }
 
 absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t now_ns) {
@@ -61,6 +75,7 @@ absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t 
   if (!links.ok()) {
     WEFT_LOG(kInfo, "path ", PathKindName(offer.kind), " ", offer.device,
              " is not available: ", ToStd(links.status().message()));
+    if (failures_.size() == kMaxDomains) failures_.erase(failures_.begin());
     failures_.push_back({key, links.status(), now_ns + kRetryOpenNs});
     return links.status();
   }
@@ -77,10 +92,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer
     return absl::UnimplementedError(
         StrCat("path ", PathKindName(offer.kind), " is not part of this program"));
   }
-  if (open_.size() == kMaxDomains) {
-    return absl::ResourceExhaustedError(
-        StrCat("this engine has all its ", kMaxDomains, " fabric domains open"));
-  }
+  WEFT_RETURN_IF_ERROR(CheckRoom(*provider));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<LinkDomain> links, provider->open(offer, sink_));
   if (links->descriptor() >= 0) {
     WEFT_RETURN_IF_ERROR(poller_->Add(links->descriptor(), EPOLLIN, /*handler=*/nullptr));
@@ -88,11 +100,18 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer
   return links;
 }
 
-std::string DomainSet::Complete(PathKind kind, const std::string& address,
-                                const std::string& host) {
-  PathProvider* const provider = Find(kind);
-  if (provider == nullptr || !provider->with_host) return address;
-  return provider->with_host(address, host);
+absl::Status DomainSet::CheckRoom(const PathProvider& provider) const {
+  if (open_.size() == kMaxDomains) {
+    return absl::ResourceExhaustedError(
+        StrCat("this engine has all its ", kMaxDomains, " fabric domains open"));
+  }
+  const auto same = std::count_if(open_.begin(), open_.end(), [&provider](const Entry& entry) {
+    return entry.key.kind == provider.kind;
+  });
+  if (!provider.is_bound_to_host || static_cast<size_t>(same) < kMaxHosts) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("this engine listens for ", PathKindName(provider.kind), " at ", kMaxHosts,
+             " addresses of this host already, and peers come by another"));
 }
 
 // Asks every domain even after one has refused: asking makes some providers progress.

@@ -38,9 +38,9 @@ struct PathProvider {
   // Takes its batches to `sink`. May take some 0.1 s the first time.
   Function<absl::StatusOr<std::unique_ptr<LinkDomain>>(const PathOffer& offer, BatchSink* sink)>
       open;
-  // Completes an address of this path's domain that leaves its host open ("*:4711"); empty: none
-  // does.
-  Function<std::string(const std::string& address, const std::string& host)> with_host;
+  // Its domains are bound to the address at which a peer has reached this host: a server has one
+  // for each such address. A client's is bound to none, and does not listen.
+  bool is_bound_to_host = false;
 };
 
 class DomainSet {
@@ -50,24 +50,27 @@ class DomainSet {
   static constexpr uint64_t kRetryOpenNs = 5'000'000'000;
   // Domains at one time: shm, tcp, and every address of a host with several RDMA ports. Each is
   // looked at in every turn. More can only be asked for where addresses come and go, and devices
-  // get lost.
+  // get lost. So many failures are remembered, too.
   static constexpr size_t kMaxDomains = 24;
   static_assert(kMaxDomains <= kMaxPathNumbers);
+  // Of these, domains of one path that is bound to hosts: a peer chooses by which address it comes,
+  // and this host may have many (all of 127.0.0.0/8). The other paths have theirs.
+  static constexpr size_t kMaxHosts = 8;
 
   DomainSet(std::vector<PathProvider> providers, const FramingOptions& framing, Poller* poller,
             BatchSink* sink);
   ~DomainSet();
 
   // What this process has, as the policy has it; nothing is opened. Kinds that are denied are not
-  // asked for their devices.
-  std::vector<PathOffer> Offers(const PathPolicy& policy, uint64_t now_ns);
+  // asked for their devices. `host`: the numeric address at which the peer has reached this host;
+  // empty: this side is the client.
+  std::vector<PathOffer> Offers(const PathPolicy& policy, uint64_t now_ns, const std::string& host);
+  // Of each kind the best offer that can be used, but for those that are bound to a host.
+  void OpenBest(const PathPolicy& policy, uint64_t now_ns);
   // The open domain of this offer, opened now if it is not, or if the one that there is has lost
   // its device (not more often than every kRetryOpenNs): that one stays for the connections and
   // regions that it has. UNAVAILABLE and others: why there is none.
   absl::StatusOr<FramingDomain*> Open(const PathOffer& offer, uint64_t now_ns);
-
-  // A peer's address with the host at which the peer was reached, where it leaves that open.
-  std::string Complete(PathKind kind, const std::string& address, const std::string& host);
 
   // A callback may open further domains: by index, therefore.
   int Poll(int budget) {
@@ -104,6 +107,7 @@ class DomainSet {
   };
 
   PathProvider* Find(PathKind kind);
+  absl::Status CheckRoom(const PathProvider& provider) const;
   absl::StatusOr<std::unique_ptr<LinkDomain>> OpenLinks(const PathOffer& offer);
 
   const FramingOptions framing_;

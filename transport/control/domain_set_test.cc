@@ -23,18 +23,23 @@ class DomainSetTest : public testing::Test {
     auto poller = Poller::Create();
     ASSERT_TRUE(poller.ok()) << poller.status();
     poller_ = *std::move(poller);
+    std::vector<PathProvider> providers;
+    providers.push_back(Provider(PathKind::kVerbs));
+    providers.push_back(Provider(PathKind::kOfiTcp));
+    providers.back().is_bound_to_host = true;
+    domains_ = std::make_unique<DomainSet>(std::move(providers), FramingOptions(), poller_.get(),
+                                           static_cast<BatchSink*>(&sink_));
+  }
+  PathProvider Provider(PathKind kind) {
     PathProvider provider;
-    provider.kind = PathKind::kVerbs;
+    provider.kind = kind;
     provider.open = [this](const PathOffer&,
                            BatchSink*) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
       ++opened_;
       if (fault_ == Fault::kCannotOpen) return absl::UnavailableError("port down");
       return std::unique_ptr<LinkDomain>(std::make_unique<FaultyDomain>(fault_));
     };
-    std::vector<PathProvider> providers;
-    providers.push_back(std::move(provider));
-    domains_ = std::make_unique<DomainSet>(std::move(providers), FramingOptions(), poller_.get(),
-                                           static_cast<BatchSink*>(&sink_));
+    return provider;
   }
   absl::StatusOr<FramingDomain*> Open(const std::string& host, uint64_t now_ns = kStartNs) {
     PathOffer offer;
@@ -91,6 +96,33 @@ TEST_F(DomainSetTest, OpensABoundedNumber) {
   }
   EXPECT_EQ(Open("10.0.1.1").status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Open("10.0.0.1").ok()) << "those that are open go on";
+}
+
+// Whoever reaches a host by all of 127.0.0.0/8 would otherwise use up the domains of all paths.
+TEST_F(DomainSetTest, BindsAPathToAFewHostsOnly) {
+  const auto open = [this](size_t i) {
+    PathOffer offer;
+    offer.kind = PathKind::kOfiTcp;
+    offer.host = "127.0.0." + std::to_string(i);
+    return domains_->Open(offer, kStartNs);
+  };
+  for (size_t i = 0; i < DomainSet::kMaxHosts; ++i) ASSERT_TRUE(open(i).ok());
+  for (size_t i = DomainSet::kMaxHosts; i < 256; ++i) {
+    EXPECT_EQ(open(i).status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_TRUE(open(0).ok()) << "those that are open go on";
+  EXPECT_TRUE(Open("10.0.0.1").ok()) << "and others are not concerned";
+}
+
+TEST_F(DomainSetTest, OffersAPathAtTheHostThatThePeerHasReached) {
+  PathPolicy policy;
+  policy.allowed = {PathKind::kVerbs, PathKind::kOfiTcp};
+  const std::vector<PathOffer> offers = domains_->Offers(policy, kStartNs, "10.0.0.7");
+  ASSERT_EQ(offers.size(), 2u);
+  EXPECT_EQ(offers[0].host, "");
+  EXPECT_EQ(offers[1].host, "10.0.0.7");
+  domains_->OpenBest(policy, kStartNs);
+  EXPECT_EQ(opened_, 1) << "of the other nobody knows yet where";
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct OwnSide {
   const Clock* clock = nullptr;
   Neighbour* neighbour = nullptr;  // shm: the peer, once it is proved to be on this host
   ControlLimits limits;            // told in the hello
+  std::string host = {};  // the server's: its numeric address, as the client has reached it
 };
 
 // The connection that the handshake is about. The facts are filled in by the handshake.

@@ -111,7 +111,7 @@ class DialHandshakeTest : public testing::Test {
     return hello;
   }
   HandshakeStep Greeted(bool with_shm = false) {
-    EXPECT_EQ(Sent(dial_->Begin("10.0.0.9")), "ClientHello");
+    EXPECT_EQ(Sent(dial_->Begin()), "ClientHello");
     return Hear(*dial_, ControlType::kServerHello, Encode(Answer(with_shm)));
   }
   HandshakeStep Ready(uint32_t candidate) {
@@ -238,7 +238,7 @@ TEST_F(DialHandshakeTest, AServerThatBreaksTheOrderIsToldSo) {
 }
 
 TEST_F(DialHandshakeTest, ARefusalAndTheDeadlineEndIt) {
-  dial_->Begin("10.0.0.9");
+  dial_->Begin();
   HandshakeStep step =
       Hear(*dial_, ControlType::kRefusal, EncodeRefusal(absl::ResourceExhaustedError("full")));
   EXPECT_EQ(step.decision, Decision::kEnd);
@@ -246,7 +246,7 @@ TEST_F(DialHandshakeTest, ARefusalAndTheDeadlineEndIt) {
   EXPECT_EQ(Sent(step), "");
 
   Restart();
-  dial_->Begin("10.0.0.9");
+  dial_->Begin();
   EXPECT_EQ(dial_->OnAlarm().decision, Decision::kWait) << "early";
   side_.clock.Set(dial_->alarm_ns());
   step = dial_->OnAlarm();

@@ -38,8 +38,8 @@ struct ControlLimits {
   bool heartbeats = false;       // the promise to send them (peer_watch.h)
 };
 
-// What one side has: a provider over one device and address. shm and tcp are one offer each,
-// verbs is one for each address of each port.
+// What one side has: a provider over one device and address. verbs is one offer for each address of
+// each port, every other path is one.
 struct PathOffer {
   PathKind kind = PathKind::kTcp;
   std::string provider;
@@ -47,7 +47,8 @@ struct PathOffer {
   std::string device;           // verbs: "mlx5_0:1"
   std::string unavailable;      // why this side does not offer it; empty: it does
   LinkKind link = LinkKind::kUnknown;
-  std::string host = {};  // verbs: the numeric address, or empty
+  // Numeric, or empty. verbs: the port's. ofi_tcp at the server: that of the control connection.
+  std::string host = {};
   uint32_t prefix_bits = 0;
 };
 

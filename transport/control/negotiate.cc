@@ -14,6 +14,13 @@ std::string RangeText(const VersionRange& range) {
   return StrCat(range.min, " to ", range.max);
 }
 
+// Why nothing comes of a path that only the other side has told of.
+std::string UnknownTo(std::string_view side, PathKind kind) {
+  if (kind != PathKind::kOfiTcp) return StrCat("the ", side, " does not know this path");
+  return StrCat("the ", side, " does not name it: both sides must, in LinkOptions::paths or ",
+                "WEFT_PATHS");
+}
+
 // As much of a boot id as a person compares.
 std::string BootIdText(const HostFacts& host) {
   return host.boot_id.empty() ? "unknown" : StrCat(host.boot_id.substr(0, 4), "...");
@@ -138,7 +145,7 @@ class Pairing {
 
   std::string PlainObstacle(int c, int s) const {
     if (!clients(c).unavailable.empty()) return StrCat("client: ", clients(c).unavailable);
-    if (s == kNone) return "the server does not know this path";
+    if (s == kNone) return UnknownTo("server", clients(c).kind);
     if (!servers(s).unavailable.empty()) return StrCat("server: ", servers(s).unavailable);
     if (clients(c).kind != PathKind::kShm) return "";
     return ShmObstacle(client_.host, server_.host);
@@ -192,7 +199,7 @@ class Pairing {
                                      [&](const PathOffer& o) { return o.kind == offer.kind; });
       if (!known) {
         Add(kNone, s,
-            offer.unavailable.empty() ? "the client does not know this path"
+            offer.unavailable.empty() ? UnknownTo("client", offer.kind)
                                       : StrCat("server: ", offer.unavailable));
       } else if (offer.kind == PathKind::kVerbs && !offer.unavailable.empty() && ClientHasRdma() &&
                  !IsNamed(s)) {

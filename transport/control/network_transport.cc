@@ -45,26 +45,13 @@ absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::st
   if (options.max_connections == 0) {
     return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
   }
-  WEFT_ASSIGN_OR_RETURN(PathPolicy policy, ReadPathPolicy(options.link));
-  const std::vector<PathOffer> offers = domains_.Offers(policy, context_.now_ns());
+  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, ReadPathPolicy(options.link));
   WEFT_ASSIGN_OR_RETURN(
       std::unique_ptr<NetworkListener> listener,
-      NetworkListener::Open(&context_, &strangers_, address, options, std::move(policy), acceptor));
-  OpenBest(offers);
+      NetworkListener::Open(&context_, &strangers_, address, options, policy, acceptor));
+  domains_.OpenBest(policy, context_.now_ns());
   listeners_.PushBack(listener.get());
   return std::unique_ptr<Listener>(std::move(listener));
-}
-
-// Now rather than while the first client waits; what cannot be opened is that client's reason not
-// to take it. Of each kind the best offer only: a host with eight RDMA ports would look at all of
-// them in every turn, also those that no client has.
-void NetworkTransport::OpenBest(const std::vector<PathOffer>& offers) {
-  std::vector<PathKind> open;
-  for (const PathOffer& offer : offers) {
-    const bool has_one = std::find(open.begin(), open.end(), offer.kind) != open.end();
-    if (has_one || !offer.unavailable.empty()) continue;
-    if (domains_.Open(offer, context_.now_ns()).ok()) open.push_back(offer.kind);
-  }
 }
 
 absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address,

@@ -63,7 +63,6 @@ class NetworkTransport final : public Transport {
 
  private:
   FramingOptions WithCounters(FramingOptions framing);
-  void OpenBest(const std::vector<PathOffer>& offers);
   // Somebody waits for a turn: what domains, sockets, alarms or users have brought about.
   bool HasNews() const;
   int TellNews();

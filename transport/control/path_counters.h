@@ -36,9 +36,10 @@ class PathCounters {
   Row& RowOf(const PathCandidate& candidate);
 
   CounterSet* const set_;
-  Row rows_[7] = {
+  Row rows_[8] = {
       {PathKind::kShm, LinkKind::kUnknown, "shm"},
       {PathKind::kTcp, LinkKind::kUnknown, "tcp"},
+      {PathKind::kOfiTcp, LinkKind::kUnknown, "ofi_tcp"},
       {PathKind::kVerbs, LinkKind::kInfiniBand, "verbs.infiniband"},
       {PathKind::kVerbs, LinkKind::kRoceV2, "verbs.roce_v2"},
       {PathKind::kVerbs, LinkKind::kRoceV1, "verbs.roce_v1"},

@@ -12,8 +12,11 @@
 namespace weft {
 namespace {
 
-// In default order of preference.
-constexpr PathKind kRealPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
+// What leads to other processes, in default order of preference.
+constexpr PathKind kRealPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp,
+                                   PathKind::kOfiTcp};
+// Without a word of the user's: not those that have to be named.
+constexpr PathKind kDefaultPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
 // Of LinkOptions::max_outstanding_operations: as many as the send queue of any card that we know of
 // holds for one connection with room to spare, and far more than keep a link busy.
 constexpr uint32_t kMaxOperations = 1024;
@@ -38,7 +41,7 @@ absl::Status CheckReal(const std::vector<PathKind>& kinds, std::string_view wher
     }
     return absl::InvalidArgumentError(
         StrCat(where, ": path \"", PathKindName(kind),
-               "\" does not lead to other processes; use shm, verbs, tcp"));
+               "\" does not lead to other processes; use shm, verbs, tcp, ofi_tcp"));
   }
   return absl::OkStatus();
 }
@@ -110,7 +113,7 @@ absl::Status ReadPathsVariable(PathPolicy* policy) {
 }
 
 absl::Status ReadKinds(const LinkOptions& options, PathPolicy* policy) {
-  policy->allowed.assign(std::begin(kRealPaths), std::end(kRealPaths));
+  policy->allowed.assign(std::begin(kDefaultPaths), std::end(kDefaultPaths));
   WEFT_RETURN_IF_ERROR(CheckReal(options.paths, "LinkOptions::paths"));
   WEFT_RETURN_IF_ERROR(CheckReal(options.denied_paths, "LinkOptions::denied_paths"));
   if (options.paths.empty()) {
@@ -269,7 +272,7 @@ std::string DescribeEnvironment() {
     const char* name;
     const char* unset;
   } kVariables[] = {
-      {kPathsVariable, "all paths, shm first, then verbs, then tcp"},
+      {kPathsVariable, "all paths but ofi_tcp, shm first, then verbs, then tcp"},
       {kDevicesVariable, "all RDMA devices"},
       {kGidIndexVariable, "the GID that the kernel chooses for an address"},
       {kSubnetsVariable, "all addresses of RDMA devices"},

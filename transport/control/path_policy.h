@@ -1,5 +1,5 @@
 // Which paths a side allows, in what order, and over which RDMA devices: its options, else the
-// environment, else everything.
+// environment, else everything but ofi_tcp.
 //
 // Threads: ReadPathPolicy() reads the environment; the rest are pure functions.
 #pragma once
@@ -35,7 +35,7 @@ struct PathPolicy {
   };
 
   std::vector<PathKind> allowed;  // in order of preference; not empty
-  std::vector<Denial> denied;     // all others
+  std::vector<Denial> denied;     // all others, without ofi_tcp where nobody has named it
   RdmaFilter rdma;
   bool allow_routed = false;
 

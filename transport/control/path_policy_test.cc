@@ -175,6 +175,22 @@ TEST_F(PathPolicyTest, WhatIsDeniedIsOneOfferHoweverManyDevicesThereAre) {
   EXPECT_EQ(offers[2].unavailable, "denied by its options (paths = tcp)");
 }
 
+TEST_F(PathPolicyTest, OfiTcpHasToBeNamed) {
+  const auto kinds = [](const LinkOptions& options) { return ReadPathPolicy(options)->allowed; };
+  const std::vector<PathKind> usual = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
+  LinkOptions options;
+  EXPECT_EQ(kinds(options), usual);
+  EXPECT_EQ(ReadPathPolicy(options)->denied.size(), 0u)
+      << "nor is anybody told that it is not there";
+  options.paths = {PathKind::kTcp, PathKind::kOfiTcp};
+  EXPECT_EQ(kinds(options), options.paths);
+  options.paths.clear();
+  Set("WEFT_PATHS", "ofi_tcp");
+  EXPECT_EQ(kinds(options), std::vector<PathKind>{PathKind::kOfiTcp});
+  Set("WEFT_PATHS", "^ofi_tcp");
+  EXPECT_EQ(kinds(options), usual);
+}
+
 TEST_F(PathPolicyTest, WhatTheProgramLacksIsSaid) {
   const std::vector<PathOffer> offers = ApplyPolicy(*ReadPathPolicy({}), {});
   ASSERT_EQ(offers.size(), 3u);

@@ -69,7 +69,8 @@ TEST_P(PeerDeathTest, AServerThatDiedWhileConnectingIsUnavailable) {
   EXPECT_EQ(end->why().code(), absl::StatusCode::kUnavailable) << end->why();
 }
 
-INSTANTIATE_TEST_SUITE_P(Network, PeerDeathTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Network, PeerDeathTest,
+                         testing::Values(PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

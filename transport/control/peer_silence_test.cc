@@ -115,7 +115,8 @@ TEST_F(NetworkTest, TimeoutsOutOfBoundsAreRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Network, PeerSilenceTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Network, PeerSilenceTest,
+                         testing::Values(PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 // --- with a hand on the wire ---------------------------------------------------------------------

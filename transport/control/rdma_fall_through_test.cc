@@ -59,7 +59,7 @@ PathProvider RdmaOf(Host* host) {
     OfiOptions ofi;
     ofi.sink = sink;
     ofi.bind_address = "127.0.0.1";
-    return OpenTcpDomain(ofi);
+    return OpenOfiTcpDomain(ofi);
   };
   return provider;
 }

@@ -76,11 +76,9 @@ void FabricDomain::OnFailed(fid_cq* queue, const fi_cq_err_entry& entry) {
                       "the provider reports: ", fi_strerror(entry.err), DetailOf(queue, entry))));
 }
 
-// What peers read and write here goes on without a word.
 WEFT_INLINE int FabricDomain::ReadCompletions(int budget) {
-  const bool awaited = parts_.traits.looks_cost && (busy() || parts_.registrar.remote_open() > 0);
-  return parts_.queues.Read(
-      budget, awaited, /*hurry=*/parts_.slots.ran_out(),
+  return parts_.queue.Read(
+      budget,
       [this](const fi_cq_msg_entry& entry) {
         const WorkId id(entry.op_context);
         if (id.Is(WorkKind::kReceive)) [[likely]] {
@@ -102,8 +100,6 @@ int FabricDomain::Poll(int budget) {
     parts_.links.Retry();
   const int completions = ReadCompletions(budget);
   done += completions;
-  if (parts_.max_pieces > 1 && operations.has_deferred()) [[unlikely]]
-    done += operations.Deliver(budget);  // the pieces of what has completed
   if (parts_.receives.lacks(/*idle=*/completions == 0)) [[unlikely]]
     parts_.receives.TopUp();
   if (--turns_to_connections_ == 0) [[unlikely]] {
@@ -124,8 +120,7 @@ void FabricDomain::TellOfRoom() {
 }
 
 bool FabricDomain::busy() const {
-  return parts_.operations.size() > 0 || parts_.links.has_retries() ||
-         parts_.queues.in_flight() > 0;
+  return parts_.operations.size() > 0 || parts_.links.has_retries() || parts_.queue.in_flight() > 0;
 }
 
 }  // namespace weft

@@ -1,13 +1,13 @@
 // What all domains of libfabric have in common: the turn.
 //
 // One domain is one fi_domain, driven by one engine. What it holds are parts (fabric_parts.h), each
-// with a state of its own: slots, posted receives, outstanding operations, completion queues,
+// with a state of its own: slots, posted receives, outstanding operations, the completion queue,
 // links. Here they are put together: a completion finds its work by the WorkId that it carries, and
 // a turn goes over the parts in this order:
 //
 //   deferred operations   are told to their users
 //   links that wait       post what the provider has refused before
-//   completion queues     are read: receives go to the sink, sends and operations to their links
+//   completion queue      is read: receives go to the sink, sends and operations to their links
 //   receives              are posted again
 //   connections           are looked at, every kConnectionTurns turns
 //   handlers              hear that their link is up or down, and that there is room again
@@ -68,11 +68,8 @@ class FabricDomain : public LinkDomain {
   // An error completion has been seen: there may be a connection event behind it.
   virtual void OnCompletionError() {}
 
-  // Whether Poll() would have something to do besides the queues.
-  bool HasPending() const {
-    return parts_.links.has_events() || parts_.operations.has_deferred() ||
-           parts_.links.more_to_do();
-  }
+  // Whether Poll() would have something to do besides the queue.
+  bool HasPending() const { return parts_.links.has_events() || parts_.operations.has_deferred(); }
 
   FabricParts& parts() { return parts_; }
   const OfiOptions& options() const { return options_; }

@@ -23,29 +23,11 @@ FabricLink::~FabricLink() {
 
 // --- works -------------------------------------------------------------------------------------
 
-// Behind a plain send nobody waits. A link has few wide slots, so that the next waits for them.
-bool FabricLink::IsAwaited(const Slot& slot) {
-  return slot.fence != nullptr || DomainSlots::IsWide(slot.index);
-}
-
-WEFT_INLINE void FabricLink::CountFlight(bool awaited, int change) {
-  parts_->queues.CountFlight(group_, awaited, change);
-}
-
 // (A slot that was never sent has no link, and does not count among its wide ones.)
 WEFT_INLINE void FabricLink::TakeBack(Slot* slot) {
   if (DomainSlots::IsWide(slot->index) && slot->link != nullptr && WideSent()) [[unlikely]]
     parts_->slots.NoteRoomForWide();
   parts_->slots.Give(slot);
-}
-
-// Something was posted to the link's endpoint.
-WEFT_INLINE void FabricLink::OnPosted() {
-  if (parts_->objects->groups == nullptr) return;
-  parts_->queues.OnPosted(group_);
-  if (group_ == nullptr || parts_->last_used == this) return;
-  if (parts_->last_used != nullptr) parts_->last_used->GoCold();
-  parts_->last_used = this;
 }
 
 // --- posting -----------------------------------------------------------------------------------
@@ -68,7 +50,6 @@ absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operati
   if (!waiting_.empty()) [[unlikely]]
     return Submit(taken);
   const int result = PostSend(taken);  // as Post() does
-  OnPosted();
   return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
 }
 
@@ -145,27 +126,12 @@ absl::StatusOr<Posted> FabricLink::PostBatch(TransferKind kind,
   OutstandingOperations& operations = parts_->operations;
   if (!operations.HasRoomFor(count)) return TooManyOperations();
   Operation* const join = operations.Join(op, static_cast<uint32_t>(count));
-  gathering_ = parts_->max_pieces > 1;
   for (size_t i = 0; i < count; ++i) {
     OperationRecord* const record = operations.Take();
     Fill(record, kind, transfers[i], descriptors[i], join);
     SubmitOperation(record);
   }
-  if (std::exchange(gathering_, false)) Retry();
   return Posted::kPending;
-}
-
-bool FabricLink::MayShare(const OperationRecord& record) const {
-  return record.bytes <= kSharedBytes && record.bytes_posted == 0 &&
-         record.operation != TransferKind::kWriteAcknowledged;
-}
-
-// A small operation behind others that are under way waits for the next turn, and whoever comes
-// until then leaves with it. A lone one leaves at once.
-bool FabricLink::AwaitsOthers(const Work& work) const {
-  if (parts_->max_pieces == 1 || work.kind != WorkKind::kOperation) return false;
-  if (!MayShare(static_cast<const OperationRecord&>(work))) return false;
-  return gathering_ || (!posted_.empty() && posted_.Front() != posted_.Back());
 }
 
 // An accepted post reports through the operation, whatever becomes of the link.
@@ -180,7 +146,6 @@ void FabricLink::SubmitOperation(OperationRecord* record) {
 }
 
 absl::Status FabricLink::Submit(Work* work) {
-  if (waiting_.empty() && AwaitsOthers(*work)) return OnRefused(work, kMoreToDo);
   if (waiting_.empty()) {
     const int result = Post(work);
     return result == 0 ? absl::OkStatus() : OnRefused(work, result);
@@ -189,15 +154,14 @@ absl::Status FabricLink::Submit(Work* work) {
   return absl::OkStatus();
 }
 
-// By the provider, or not given to it yet.
 absl::Status FabricLink::OnRefused(Work* work, int result) {
-  if (result < 0 && result != -FI_EAGAIN) {
+  if (result != -FI_EAGAIN) {
     absl::Status why = FabricStatus(result, "posting to the provider");
     TakeBackFailed(work, why);
     Fail(why);
     return why;
   }
-  CountDelay(result);
+  ++parts_->stats.eagain;
   Wait(work);
   return absl::OkStatus();
 }
@@ -212,10 +176,10 @@ void FabricLink::Retry() {
   while (result == 0 && life_.up() && !waiting_.empty()) {
     Work* const work = waiting_.PopFront();
     result = Post(work);
-    if (result == -FI_EAGAIN || result == kMoreToDo) {
-      CountDelay(result);
+    if (result == -FI_EAGAIN) {
+      ++parts_->stats.eagain;
       waiting_.PushFront(work);
-    } else if (result < 0) {
+    } else if (result != 0) {
       const absl::Status why = FabricStatus(result, "posting to the provider");
       TakeBackFailed(work, why);
       Fail(why);
@@ -224,93 +188,22 @@ void FabricLink::Retry() {
   if (life_.up() && !waiting_.empty()) parts_->links.ScheduleRetry(this);
 }
 
-void FabricLink::CountDelay(int result) {
-  if (result == kMoreToDo) {
-    parts_->links.NoteMoreToDo();
-  } else {
-    ++parts_->stats.eagain;
-  }
-}
-
-// What is to be done besides comes behind the post: the message is on its way then.
 int FabricLink::Post(Work* work) {
-  const int result = PostWork(work);
-  OnPosted();
-  return result;
+  return work->kind == WorkKind::kSend ? PostSend(static_cast<Slot*>(work))
+                                       : PostOperation(static_cast<OperationRecord*>(work));
 }
 
-int FabricLink::PostWork(Work* work) {
-  if (work->kind == WorkKind::kSend) return PostSend(static_cast<Slot*>(work));
-  auto* const record = static_cast<OperationRecord*>(work);
-  const bool together = parts_->max_pieces > 1 && !waiting_.empty() && MayShare(*record);
-  return together ? PostTogether(record) : PostOperation(record);
-}
-
-// With those like it that wait right behind it.
-int FabricLink::PostTogether(OperationRecord* first) {
-  if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
-  std::array<OperationRecord*, kMostPieces> pieces = {first};
-  uint32_t count = 1;
-  for (Work& next : waiting_) {
-    if (count == parts_->max_pieces || next.kind != WorkKind::kOperation) break;
-    auto& record = static_cast<OperationRecord&>(next);
-    if (record.operation != first->operation || !MayShare(record)) break;
-    pieces[count++] = &record;
-  }
-  std::array<iovec, kMostPieces> local;
-  std::array<void*, kMostPieces> descriptors;
-  std::array<fi_rma_iov, kMostPieces> remote;
-  for (uint32_t i = 0; i < count; ++i) {
-    const OperationRecord& piece = *pieces[i];
-    local[i] = {piece.local, piece.bytes};
-    descriptors[i] = piece.descriptor;
-    remote[i] = {piece.remote_offset, piece.bytes, piece.remote_key};
-  }
-  fi_msg_rma message = {};
-  message.msg_iov = local.data();
-  message.desc = descriptors.data();
-  message.iov_count = count;
-  message.addr = destination_;
-  message.rma_iov = remote.data();
-  message.rma_iov_count = count;
-  message.context = parts_->operations.IdOf(first).context();
-  const ssize_t result = first->operation == TransferKind::kRead
-                             ? fi_readmsg(endpoint_, &message, FI_COMPLETION)
-                             : fi_writemsg(endpoint_, &message, FI_COMPLETION);
-  if (result != 0) return static_cast<int>(result);
-  ++first->parts_in_flight;
-  CountFlight(/*awaited=*/true, +1);
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i > 0) {
-      WorkList::Remove(pieces[i]);
-      pieces[i - 1]->next_piece = pieces[i];
-    }
-    pieces[i]->bytes_posted = pieces[i]->bytes;
-    posted_.PushBack(pieces[i]);
-  }
-  return 0;
-}
-
-// Up to the provider's inject size the bytes are copied at once: no completion to read, and the
-// slot is free again. (After a shutdown tcp loses an injected message silently. So would a sent
-// one be lost; the link's end covers both.)
 WEFT_INLINE int FabricLink::PostSend(Slot* slot) {
-  if (slot->fence == nullptr && slot->bytes <= parts_->inject_bytes) {
-    const auto result =
-        static_cast<int>(fi_inject(endpoint_, slot->data, slot->bytes, destination_));
-    if (result == 0) TakeBack(slot);
-    return result;
-  }
-  if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
+  if (!parts_->queue.HasFlightRoom()) return -FI_EAGAIN;
   const int result =
       slot->fence != nullptr
           ? PostFence(slot)
           : static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
-                                     destination_, slot->id().context()));
+                                     FI_ADDR_UNSPEC, slot->id().context()));
   if (result == 0) {
     posted_.PushBack(slot);
     slot->posted = true;
-    CountFlight(IsAwaited(*slot), +1);
+    parts_->queue.CountFlight(+1);
   }
   return result;
 }
@@ -326,20 +219,20 @@ int FabricLink::PostFence(Slot* slot) {
   message.msg_iov = &memory;
   message.desc = &slot->descriptor;
   message.iov_count = 1;
-  message.addr = destination_;
+  message.addr = FI_ADDR_UNSPEC;
   message.context = slot->id().context();
   return static_cast<int>(fi_sendmsg(endpoint_, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 }
 
 int FabricLink::PostOperation(OperationRecord* record) {
   while (!record->AllPosted()) {
-    if (!parts_->queues.HasFlightRoom()) return -FI_EAGAIN;
+    if (!parts_->queue.HasFlightRoom()) return -FI_EAGAIN;
     const uint64_t part =
         std::min(record->bytes - record->bytes_posted, parts_->max_transfer_bytes);
     if (const int result = PostPart(*record, part); result != 0) return result;
     record->bytes_posted += part;
     ++record->parts_in_flight;
-    CountFlight(/*awaited=*/true, +1);
+    parts_->queue.CountFlight(+1);
   }
   posted_.PushBack(record);
   return 0;
@@ -352,10 +245,10 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   void* const context = parts_->operations.IdOf(&record).context();
   switch (record.operation) {
     case TransferKind::kRead:
-      return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, destination_,
+      return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, FI_ADDR_UNSPEC,
                                       remote, record.remote_key, context));
     case TransferKind::kWrite:
-      return static_cast<int>(fi_write(endpoint_, local, bytes, record.descriptor, destination_,
+      return static_cast<int>(fi_write(endpoint_, local, bytes, record.descriptor, FI_ADDR_UNSPEC,
                                        remote, record.remote_key, context));
     case TransferKind::kWriteAcknowledged:
       break;
@@ -367,7 +260,7 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   message.msg_iov = &here;
   message.desc = &descriptor;
   message.iov_count = 1;
-  message.addr = destination_;
+  message.addr = FI_ADDR_UNSPEC;
   message.rma_iov = &there;
   message.rma_iov_count = 1;
   message.context = context;
@@ -404,7 +297,7 @@ void FabricLink::DeliverEvent() {
 void FabricLink::OnSendDone(Slot* slot, const absl::Status& status) {
   Operation* const fence = slot->fence;
   WorkList::Remove(slot);
-  CountFlight(IsAwaited(*slot), -1);
+  parts_->queue.CountFlight(-1);
   TakeBack(slot);
   if (!status.ok()) return Fail(status);
   if (fence != nullptr) fence->OnComplete(absl::OkStatus());
@@ -413,13 +306,9 @@ void FabricLink::OnSendDone(Slot* slot, const absl::Status& status) {
 void FabricLink::OnPartDone(OperationRecord* record, const absl::Status& status) {
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
-  CountFlight(/*awaited=*/true, -1);
+  parts_->queue.CountFlight(-1);
   if (!status.ok() && parts_->traits.errors_end_links) Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
-  record->Separate([&](OperationRecord* piece) {
-    WorkList::Remove(piece);
-    parts_->operations.Defer(piece, status);
-  });
   WorkList::Remove(record);
   parts_->operations.Complete(record);
 }
@@ -438,13 +327,12 @@ void FabricLink::FinishAll(WorkList& works, const absl::Status& status) {
   while (Work* work = works.PopFront()) {
     if (work->kind == WorkKind::kSend) {
       auto* slot = static_cast<Slot*>(work);
-      if (slot->posted) CountFlight(IsAwaited(*slot), -1);
+      if (slot->posted) parts_->queue.CountFlight(-1);
       TakeBack(slot);
     } else {
       auto* record = static_cast<OperationRecord*>(work);
       const auto parts = static_cast<int>(std::exchange(record->parts_in_flight, 0));
-      CountFlight(/*awaited=*/true, -parts);
-      record->next_piece = nullptr;  // all of them are here
+      parts_->queue.CountFlight(-parts);
       parts_->operations.Defer(record, status);
     }
   }
@@ -459,7 +347,6 @@ void FabricLink::Abandon() {
 void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
   if (std::exchange(detached_, true)) return;
   life_.End();
-  if (parts_->last_used == this) parts_->last_used = nullptr;
   ForgetDuties();
   StopProvider(peer_is_gone);
   endpoint_ = nullptr;

@@ -25,7 +25,6 @@
 #include "transport/link_lists.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/operation_table.h"
-#include "transport/ofi/queue_groups.h"
 #include "transport/ofi/slot_pool.h"
 #include "transport/ofi/work.h"
 
@@ -67,24 +66,12 @@ class FabricLink : public Link, public LinkNodes {
   void Retry();
   // The handler hears the oldest news.
   void DeliverEvent();
-  // Another link of the domain is used now, and this one may not be for a while. Only of links in
-  // groups.
-  virtual void GoCold() {}
-
-  // Operations in one call to the provider: tcp takes 4.
-  static constexpr uint32_t kMostPieces = 4;
 
  protected:
   FabricLink(FabricParts* parts, LinkHandler* handler);
 
-  // From here on works are posted to `endpoint`, addressed to `destination`. `group`: that the
-  // endpoint is in, if any.
-  void UseEndpoint(fid_ep* endpoint, fi_addr_t destination, QueueGroup* group) {
-    endpoint_ = endpoint;
-    destination_ = destination;
-    group_ = group;
-  }
-  QueueGroup* group() const { return group_; }
+  // From here on works are posted to `endpoint`.
+  void UseEndpoint(fid_ep* endpoint) { endpoint_ = endpoint; }
 
   // The provider's news. The handler hears of it from the next Poll().
   void BecomeUp();
@@ -99,15 +86,9 @@ class FabricLink : public Link, public LinkNodes {
   void Detach(const absl::Status& status, bool peer_is_gone);
 
  private:
-  // Above, the bytes cost more than the call that brings them.
-  static constexpr uint64_t kSharedBytes = 4096;
   // Wide sends under way: 1 MiB at 64 KiB each, 200 us of a fast wire, and what a peer that does
   // not read can hold of them.
   static constexpr uint32_t kMostWide = 16;
-
-  // What posting came to, besides 0 and the provider's negative errors: more is to be done, though
-  // the provider is not busy.
-  static constexpr int kMoreToDo = 1;
 
   absl::StatusOr<Posted> PostOne(TransferKind kind, const Transfer& transfer, Operation* op);
   absl::StatusOr<Posted> PostBatch(TransferKind kind, absl::Span<const Transfer> transfers,
@@ -116,9 +97,6 @@ class FabricLink : public Link, public LinkNodes {
   void Fill(OperationRecord* record, TransferKind kind, const Transfer& transfer, void* descriptor,
             Operation* op);
   void SubmitOperation(OperationRecord* record);
-  bool MayShare(const OperationRecord& record) const;
-  bool AwaitsOthers(const Work& work) const;
-  int PostTogether(OperationRecord* first);
   int PostOperation(OperationRecord* record);
   int PostPart(const OperationRecord& record, uint64_t bytes);
   absl::Status TooManyOperations();
@@ -126,31 +104,22 @@ class FabricLink : public Link, public LinkNodes {
   absl::Status OnRefused(Work* work, int result);
   void Wait(Work* work);
   int Post(Work* work);
-  int PostWork(Work* work);
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
-  void OnPosted();
-  static bool IsAwaited(const Slot& slot);
-  // Completions to come: so many more or fewer. `awaited`: somebody waits for them.
-  void CountFlight(bool awaited, int change);
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void FinishAll(WorkList& works, const absl::Status& status);
   // One is back. True: there is room again, and somebody waits for it.
   bool WideSent() { return --wide_sends_ < kMostWide && std::exchange(refused_, false); }
-  void CountDelay(int result);
 
   // Constant after construction.
   FabricParts* const parts_;
 
   fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
-  fi_addr_t destination_ = FI_ADDR_UNSPEC;
-  QueueGroup* group_ = nullptr;
   LinkLife life_;
   uint32_t wide_sends_ = 0;  // that are not back yet
   bool refused_ = false;     // HasRoom() was false
   bool detached_ = false;
-  bool gathering_ = false;  // a batch: its pieces wait for one another
 
   WorkList waiting_;
   WorkList posted_;

@@ -50,17 +50,6 @@ bool FabricObjects::MayShrink() {
   return true;
 }
 
-void FabricObjects::OpenNearQueue() {
-  if (auto opened = MutedQueue::Open(domain.get(), kQueueEntries); opened.ok()) {
-    near_queue = *std::move(opened);
-  }
-}
-
-absl::Status FabricObjects::OpenGroups() {
-  WEFT_ASSIGN_OR_RETURN(groups, QueueGroups::Create(domain.get(), &near_queue));
-  return absl::OkStatus();
-}
-
 int FabricObjects::OpenQueues(fi_wait_obj wait_object) {
   fi_cq_attr queue_attributes = {};
   queue_attributes.size = sizes.sends == 0 ? kQueueEntries : size_t{sizes.receives} + sizes.sends;

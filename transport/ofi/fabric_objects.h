@@ -14,8 +14,6 @@
 
 #include "absl/status/statusor.h"
 #include "transport/ofi/fabric.h"
-#include "transport/ofi/muted_queue.h"
-#include "transport/ofi/queue_groups.h"
 
 namespace weft {
 
@@ -29,21 +27,12 @@ struct FabricObjects {
   FabricPtr fabric;
   DomainPtr domain;
   QueuePtr queue;
-  MutedQueue near_queue;                // null: there is none; see OpenNearQueue()
-  std::unique_ptr<QueueGroups> groups;  // null: there are none; see OpenGroups()
   EndpointPtr shared_receive;
   QueueSizes sizes;  // as they came out
 
   // Opens all that `info` describes.
   static absl::StatusOr<std::shared_ptr<FabricObjects>> Open(InfoPtr info, fi_wait_obj wait_object,
                                                              const QueueSizes& wanted);
-
-  // A second completion queue, for few endpoints, which the provider asks one by one: that is
-  // faster than the descriptor that `queue` waits on, for both ends. Without it all goes on as
-  // before.
-  void OpenNearQueue();
-  // Queues for all further endpoints, instead of `queue`.
-  absl::Status OpenGroups();
 
  private:
   int OpenQueues(fi_wait_obj wait_object);

@@ -11,7 +11,7 @@
 
 #include "transport/link.h"
 #include "transport/link_lists.h"
-#include "transport/ofi/completion_queues.h"
+#include "transport/ofi/completion_queue.h"
 #include "transport/ofi/domain_slots.h"
 #include "transport/ofi/fabric_objects.h"
 #include "transport/ofi/ofi.h"
@@ -22,7 +22,7 @@
 namespace weft {
 
 // How a provider differs, as far as this code has to know. What libfabric's own attributes tell
-// (inject size, largest transfer, how memory is addressed) is taken from there.
+// (largest transfer, how memory is addressed) is taken from there.
 struct FabricTraits {
   PathKind kind;
   LinkKind link;
@@ -30,23 +30,14 @@ struct FabricTraits {
   // Sends and parts of operations in the provider's hands at one time, over all links: what its
   // completion queue has room for beside the receives.
   uint32_t max_in_flight = ~uint32_t{0};
-  // fi_inject() pays: the bytes are copied and there is no completion at all. (On verbs there is
-  // one, which the provider swallows: it would take room in the queue that nobody counts. Short
-  // sends are inlined there anyway.)
-  bool injects = true;
   // Closing a registration returns when nothing that a peer had begun touches the memory any more.
   bool closing_reclaims = false;
   // A send or a write may wait for the peer's provider to say that it has arrived
   // (FI_DELIVERY_COMPLETE). A send is then a fence (FabricLink::SendFence); a write is then
   // acknowledged.
   bool fences = false;
-  // Small operations cost as much as the call to the provider: several share one, as far as it
-  // takes several pieces.
-  bool groups_operations = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
-  // Looking at the completion queue is a system call, also when it is empty.
-  bool looks_cost = false;
 };
 
 struct FabricParts {
@@ -56,19 +47,16 @@ struct FabricParts {
   // Constant after construction.
   const FabricTraits traits;
   const std::shared_ptr<FabricObjects> objects;
-  const size_t inject_bytes;
   const uint64_t max_transfer_bytes;
   const uint64_t max_key;
-  const uint32_t max_pieces;  // operations in one call to the provider
 
   LinkDomainStats stats;
   Registrar registrar;
   DomainSlots slots;
   PostedReceives receives;
   OutstandingOperations operations;
-  CompletionQueues queues;
+  CompletionQueue queue;
   LinkLists<FabricLink> links;
-  FabricLink* last_used = nullptr;  // of the links in groups: the others are cold
 };
 
 }  // namespace weft

@@ -1,6 +1,6 @@
-// Many senders to one receiver over tcp, which shares fewer receives among all links than each of a
-// few of them could fill: nothing is lost, nothing changes places. (Who is served first, when all
-// send without end, is the provider's to say: docs/quirks.md.)
+// Many senders to one receiver over ofi_tcp, which shares fewer receives among all links than each
+// of a few of them could fill: nothing is lost, nothing changes places. (Who is served first, when
+// all send without end, is the provider's to say: docs/quirks.md.)
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr uint32_t kWindow = 32;
 
 class IncastTest : public testing::Test {
  protected:
-  IncastTest() : a_(PathKind::kTcp), b_(PathKind::kTcp) {
+  IncastTest() : a_(PathKind::kOfiTcp), b_(PathKind::kOfiTcp) {
     EXPECT_TRUE(a_.domain->AddSlots(kWindow * kSenders, kWindow * kSenders).ok());
     EXPECT_TRUE(b_.domain->AddSlots(kWindow * kSenders, kWindow * kSenders).ok());
     EXPECT_LT(a_.domain->stats().receives_posted, kWindow * kSenders / 8);

@@ -83,7 +83,7 @@ TEST_P(LinkTest, BytesArriveAsSent) {
 
 TEST_P(LinkTest, EverySizeArrivesWhole) {
   Open();
-  // Around the limits of the providers: inline 192, inject 128 and 4096, and the slot itself.
+  // Around the limits of the providers: inline 192, 128 and 4096, and the slot itself.
   const size_t slot = a_.domain->slot_bytes();
   for (const size_t bytes : {size_t{1}, size_t{2}, size_t{127}, size_t{128}, size_t{129},
                              size_t{191}, size_t{192}, size_t{193}, size_t{4095}, slot - 1, slot}) {
@@ -186,8 +186,8 @@ TEST_P(LinkTest, SlotsCanBeAddedAndRemoved) {
 }
 
 // A thousand connections once needed half a gigabyte here, of which they used next to nothing.
-TEST_P(LinkTest, ConnectionsOverTcpShareReceivesAndSendMemory) {
-  if (GetParam() != PathKind::kTcp) GTEST_SKIP() << "elsewhere each window is posted";
+TEST_P(LinkTest, ConnectionsOverOfiTcpShareReceivesAndSendMemory) {
+  if (GetParam() != PathKind::kOfiTcp) GTEST_SKIP() << "elsewhere each window is posted";
   Open();
   for (int connection = 0; connection < 1000; ++connection) {
     ASSERT_TRUE(b_.domain->AddSlots(64, 64).ok());
@@ -230,8 +230,8 @@ class WideSlotsTest : public testing::Test {
     return a_.endpoint.link->Send(slot, static_cast<uint32_t>(text.size()));
   }
 
-  Side a_{PathKind::kTcp, Options()};
-  Side b_{PathKind::kTcp, Options()};
+  Side a_{PathKind::kOfiTcp, Options()};
+  Side b_{PathKind::kOfiTcp, Options()};
 };
 
 TEST_F(WideSlotsTest, WideAndUsualBatchesArriveInOrder) {
@@ -245,7 +245,7 @@ TEST_F(WideSlotsTest, WideAndUsualBatchesArriveInOrder) {
     sent.emplace_back(8192, static_cast<char>('a' + i));
     ASSERT_TRUE(a_.Send(sent.back()).ok());
   }
-  sent.emplace_back(5, 'x');  // injected
+  sent.emplace_back(5, 'x');
   ASSERT_TRUE(SendWide(sent.back()).ok());
   ASSERT_TRUE(RunUntil({&a_, &b_}, [&] { return b_.received.size() == sent.size(); }));
   EXPECT_TRUE(b_.received == sent);

@@ -49,16 +49,18 @@ MsgDomain::MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> o
     : FabricDomain(options, std::move(objects), traits) {}
 
 MsgDomain::~MsgDomain() {
-  sleepers_.Release();  // the engine's epoll lives on
   if (wait_fd_ >= 0) close(wait_fd_);
 }
 
 absl::Status MsgDomain::Start() {
-  WEFT_RETURN_IF_ERROR(OpenListener());
+  WEFT_RETURN_IF_ERROR(OpenEvents());
+  if (!options().bind_address.empty()) {
+    WEFT_RETURN_IF_ERROR(OpenListener());
+  }
   return OpenDescriptor();
 }
 
-absl::Status MsgDomain::OpenListener() {
+absl::Status MsgDomain::OpenEvents() {
   fi_eq_attr attributes = {};
   attributes.wait_obj = FI_WAIT_FD;
   fid_eq* events = nullptr;
@@ -67,6 +69,10 @@ absl::Status MsgDomain::OpenListener() {
     return FabricStatus(result, absl::StrCat("fi_eq_open (", name(), ")"));
   }
   events_.reset(events);
+  return absl::OkStatus();
+}
+
+absl::Status MsgDomain::OpenListener() {
   fid_pep* listener = nullptr;
   if (int result =
           fi_passive_ep(objects()->fabric.get(), objects()->info.get(), &listener, nullptr);
@@ -87,23 +93,15 @@ absl::Status MsgDomain::OpenListener() {
 absl::Status MsgDomain::OpenDescriptor() {
   wait_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (wait_fd_ < 0) return StatusFromErrno(errno, "epoll_create1");
-  sleepers_.Use(options().sleep_epoll >= 0 ? options().sleep_epoll : wait_fd_);
   for (fid_t object : {&objects()->queue->fid, &events_->fid}) {
-    if (WaitDescriptor(object) >= 0) continue;
-    return absl::UnavailableError(
-        absl::StrCat("the provider of ", name(), " has no descriptor to wait on"));
+    const int fd = WaitDescriptor(object);
+    if (fd < 0) {
+      return absl::UnavailableError(
+          absl::StrCat("the provider of ", name(), " has no descriptor to wait on"));
+    }
+    WEFT_RETURN_IF_ERROR(WatchDescriptor(fd));
   }
-  return WatchDescriptor(WaitDescriptor(&events_->fid));
-}
-
-// What to sleep on. Of the near queue those are its sockets, and what the provider signals to
-// itself.
-absl::Status MsgDomain::WatchQueues(const QueueDescriptors& near) {
-  queue_fds_.assign(near.all().begin(), near.all().end());
-  const int others = objects()->groups != nullptr ? objects()->groups->descriptor()
-                                                  : WaitDescriptor(&objects()->queue->fid);
-  queue_fds_.push_back({others, POLLIN, 0});
-  return sleepers_.Watch(queue_fds_, near.version);
+  return absl::OkStatus();
 }
 
 absl::Status MsgDomain::WatchDescriptor(int fd) {
@@ -121,42 +119,15 @@ absl::Status MsgDomain::MakeEndpoint(MsgLink* link, fi_info* info) {
   if (result != 0)
     return FabricStatus(result, absl::StrCat("fi_endpoint (", name(), ")", LockedMemoryHint()));
   EndpointPtr endpoint(opened);
-  WEFT_ASSIGN_OR_RETURN(const EndpointQueues queues, parts().queues.Join());
-  if (absl::Status status = PrepareEndpoint(opened, queues); !status.ok()) {
-    endpoint.reset();
-    parts().queues.Leave(queues);
-    return status;
-  }
-  link->Take(std::move(endpoint), queues);
+  WEFT_RETURN_IF_ERROR(PrepareEndpoint(opened));
+  link->Take(std::move(endpoint));
   by_endpoint_[&opened->fid] = link;
   return absl::OkStatus();
 }
 
-absl::Status MsgDomain::OnSocketKnown(const EndpointQueues& queues, PrefetchList* prefetch) {
-  if (queues.seat != nullptr) return objects()->groups->Connected(queues.seat, prefetch);
-  parts().queues.WakeNear();
-  return absl::OkStatus();
-}
-
-PrefetchList* MsgDomain::TakePrefetchList() {
-  if (free_prefetch_lists_.empty()) {
-    return prefetch_lists_.emplace_back(std::make_unique<DensePrefetchList>()).get();
-  }
-  PrefetchList* const list = free_prefetch_lists_.back();
-  free_prefetch_lists_.pop_back();
-  return list;
-}
-
-void MsgDomain::GivePrefetchList(PrefetchList* list) { free_prefetch_lists_.push_back(list); }
-
-absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues) {
+absl::Status MsgDomain::PrepareEndpoint(fid_ep* endpoint) {
   int result = fi_ep_bind(endpoint, &events_->fid, 0);
-  if (queues.sends == queues.receives) {
-    if (result == 0) result = fi_ep_bind(endpoint, &queues.sends->fid, FI_TRANSMIT | FI_RECV);
-  } else {
-    if (result == 0) result = fi_ep_bind(endpoint, &queues.sends->fid, FI_TRANSMIT);
-    if (result == 0) result = fi_ep_bind(endpoint, &queues.receives->fid, FI_RECV);
-  }
+  if (result == 0) result = fi_ep_bind(endpoint, &objects()->queue->fid, FI_TRANSMIT | FI_RECV);
   if (result == 0) result = fi_ep_bind(endpoint, &objects()->shared_receive->fid, 0);
   if (result == 0) result = fi_enable(endpoint);
   if (result == 0) return absl::OkStatus();
@@ -204,6 +175,10 @@ absl::StatusOr<std::unique_ptr<Link>> MsgDomain::Connect(const LinkPeer& peer,
 absl::StatusOr<std::unique_ptr<Link>> MsgDomain::Accept(const LinkPeer& peer,
                                                         LinkHandler* handler) {
   WEFT_RETURN_IF_ERROR(lost_);
+  if (listener_ == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this side of ", name(), " has no address to listen at"));
+  }
   if (expected_.contains(peer.nonce)) {
     return absl::InvalidArgumentError("another link waits for the same nonce");
   }
@@ -212,10 +187,7 @@ absl::StatusOr<std::unique_ptr<Link>> MsgDomain::Accept(const LinkPeer& peer,
   return std::unique_ptr<Link>(std::move(link));
 }
 
-// Its socket is about to be closed, and another descriptor of the engine's may get the number: that
-// one is not to leave the engine's epoll in the place of the socket.
 void MsgDomain::Forget(MsgLink* link) {
-  sleepers_.Release();
   if (link->endpoint_fid() != nullptr) by_endpoint_.erase(link->endpoint_fid());
   const auto found = expected_.find(link->nonce());
   if (found != expected_.end() && found->second == link) expected_.erase(found);
@@ -229,8 +201,6 @@ MsgLink* MsgDomain::LinkOf(fid_t endpoint) const {
 // --- events ------------------------------------------------------------------------------------
 
 int MsgDomain::PollConnections(bool found) {
-  if (sleepers_.watching() && parts().queues.finds() - finds_before_sleep_ >= kBusyFinds)
-    sleepers_.Release();
   const bool urgent = connecting_ > 0 || (look_now_ && !found);
   int events = 0;
   if (urgent || ++looks_skipped_ >= kEventInterval) {
@@ -332,31 +302,16 @@ void MsgDomain::OnListenerLost(const absl::Status& why) {
   for (const auto& [nonce, link] : expected_) link->OnDisconnected(lost_);
 }
 
-// What came in since the last turn is not slept over: each queue is looked at once more.
-bool MsgDomain::SettleQueues(QueueDescriptors* near) {
-  FabricObjects& all = *objects();
-  fid_t waits[2] = {&events_->fid, &all.queue->fid};
-  const size_t count = all.groups == nullptr ? 2 : 1;
-  if (fi_trywait(all.fabric.get(), waits, static_cast<int>(count)) != FI_SUCCESS) return false;
-  if (all.near_queue.get() != nullptr && !all.near_queue.Settle(near)) return false;
-  return all.groups == nullptr || all.groups->Settle();
-}
-
+// What came in since the last turn is not slept over: both queues are looked at once more.
 bool MsgDomain::Arm() {
-  if (HasPending() || look_now_ || parts().queues.HasEntries()) return false;
+  if (HasPending() || look_now_ || parts().queue.HasEntries()) return false;
   if (ReadEvents() > 0) {
     LookNow();
     return false;
   }
   LookNow();  // the first turn after the sleep looks at the events
-  parts().queues.Expect();
-  QueueDescriptors near;
-  if (!SettleQueues(&near)) return false;
-  finds_before_sleep_ = parts().queues.finds();
-  const absl::Status watched = WatchQueues(near);
-  if (watched.ok()) return true;
-  WEFT_LOG_EVERY_N_SEC(kError, 1, name(), ": cannot sleep: ", ToStd(watched.message()));
-  return false;
+  fid_t waits[2] = {&events_->fid, &objects()->queue->fid};
+  return fi_trywait(objects()->fabric.get(), waits, 2) == FI_SUCCESS;
 }
 
 }  // namespace weft

@@ -7,6 +7,8 @@
 //                             endpoint is made for it.
 //   either side    FI_SHUTDOWN, an error event, a failed completion -> down
 //
+// A domain without an address to listen at has no listening endpoint: it connects only.
+//
 // Connection events come through an event queue of their own. Looking at it costs a system call, so
 // it is done every 1,024 turns, on every turn while a link is connecting, before sleeping, and, in
 // the next turn without completions, after a sleep or an error completion.
@@ -19,21 +21,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "core/huge_page_arena.h"
 #include "transport/ofi/fabric_domain.h"
-#include "transport/ofi/sleep_set.h"
 #include "transport/ofi/socket_address.h"
-#include "transport/prefetch_list.h"
 
 namespace weft {
 
 class MsgLink;
-
-// Two lines of each connection that are met before all else.
-class DensePrefetchList final : public PrefetchList, public InHugePageArena {};
 
 class MsgDomain : public FabricDomain {
  public:
@@ -55,19 +50,15 @@ class MsgDomain : public FabricDomain {
     LookAtConnections();
   }
   void EndConnecting() { --connecting_; }
-  // An endpoint that completes to `queues` is connected. `prefetch`: of its link.
-  absl::Status OnSocketKnown(const EndpointQueues& queues, PrefetchList* prefetch);
   // The link is going away, or has failed.
   virtual void Forget(MsgLink* link);
-  // For one link, until it is given back, empty.
-  PrefetchList* TakePrefetchList();
-  void GivePrefetchList(PrefetchList* list);
 
  protected:
   MsgDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
             const FabricTraits& traits);
 
-  // Listens, and prepares to sleep. Once, before anything else.
+  // Listens, if there is an address to listen at, and prepares to sleep. Once, before anything
+  // else.
   absl::Status Start();
   // What an endpoint that connects to `remote` is made of.
   absl::StatusOr<InfoPtr> InfoFor(SocketAddress& remote) const;
@@ -94,18 +85,13 @@ class MsgDomain : public FabricDomain {
   static constexpr uint32_t kEventInterval = 1024 / kConnectionTurns;
   // Events handled in one turn; more wait for the next.
   static constexpr int kMaxEventsAtOnce = 16;
-  // So many turns with completions since the last sleep mean that there is no sleep between two
-  // messages. Watching and letting go costs 1 us, a message to who is watched 0.5 us and more.
-  static constexpr uint64_t kBusyFinds = 8;
 
+  absl::Status OpenEvents();
   absl::Status OpenListener();
   absl::Status OpenDescriptor();
   // Gives `link` a bound and enabled endpoint for `info`. An error leaves the link alone.
   absl::Status MakeEndpoint(MsgLink* link, fi_info* info);
-  absl::Status PrepareEndpoint(fid_ep* endpoint, const EndpointQueues& queues);
-  // Before a sleep. False: there is something to be read. `near`: what the near queue waits for.
-  bool SettleQueues(QueueDescriptors* near);
-  absl::Status WatchQueues(const QueueDescriptors& near);
+  absl::Status PrepareEndpoint(fid_ep* endpoint);
 
   // In the next turn that finds no completions.
   void LookNow() {
@@ -122,16 +108,10 @@ class MsgDomain : public FabricDomain {
   EventQueuePtr events_;
   PassiveEndpointPtr listener_;
   absl::Status lost_;  // the device is gone: no more links
-  int wait_fd_ = -1;   // an epoll over the event queue's descriptor, and maybe over sleepers_
-  SleepSet sleepers_;  // the descriptors of the completion queues
-  std::vector<pollfd> queue_fds_;
-  uint64_t finds_before_sleep_ = 0;
+  int wait_fd_ = -1;   // an epoll over the descriptors of both queues
   uint32_t looks_skipped_ = 0;
   uint32_t connecting_ = 0;  // links that are neither up nor down
   bool look_now_ = false;
-  std::vector<std::unique_ptr<DensePrefetchList>>
-      prefetch_lists_;  // of links, and of those that have gone
-  std::vector<PrefetchList*> free_prefetch_lists_;
   absl::flat_hash_map<uint64_t, MsgLink*> expected_;  // by nonce
   absl::flat_hash_map<fid_t, MsgLink*> by_endpoint_;  // events name the endpoint by its address,
                                                       // which is compared, never followed

@@ -2,35 +2,25 @@
 
 #include <utility>
 
-#include "transport/ofi/endpoint_lines.h"
 #include "transport/ofi/msg_domain.h"
 
 namespace weft {
 
 MsgLink::MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce)
-    : FabricLink(&domain->parts(), handler),
-      domain_(domain),
-      nonce_(nonce),
-      prefetch_(domain->TakePrefetchList()) {
+    : FabricLink(&domain->parts(), handler), domain_(domain), nonce_(nonce) {
   domain_->BeginConnecting();
 }
 
-MsgLink::~MsgLink() {
-  Detach(absl::CancelledError("the link was closed"), false);
-  domain_->GivePrefetchList(prefetch_);
-}
+MsgLink::~MsgLink() { Detach(absl::CancelledError("the link was closed"), false); }
 
-void MsgLink::Take(EndpointPtr endpoint, const EndpointQueues& queues) {
+void MsgLink::Take(EndpointPtr endpoint) {
   endpoint_ = std::move(endpoint);
-  queues_ = queues;
-  UseEndpoint(endpoint_.get(), FI_ADDR_UNSPEC,
-              queues.seat == nullptr ? nullptr : queues.seat->group);
+  UseEndpoint(endpoint_.get());
 }
 
 void MsgLink::OnConnected() {
   EndConnecting();
-  const absl::Status watched = domain_->OnSocketKnown(queues_, prefetch_);
-  watched.ok() ? BecomeUp() : Fail(watched);
+  BecomeUp();
 }
 
 void MsgLink::OnDisconnected(const absl::Status& why) {
@@ -47,17 +37,7 @@ void MsgLink::EndConnecting() {
 void MsgLink::StopProvider(bool /*peer_is_gone*/) {
   EndConnecting();
   domain_->Forget(this);
-  prefetch_->Clear();
   endpoint_.reset();
-  if (queues_.receives != nullptr) {
-    domain_->parts().queues.Leave(std::exchange(queues_, {}));
-  }
-}
-
-void MsgLink::GoCold() {
-  prefetch_->Begin(/*peer_flag=*/nullptr);
-  prefetch_->Add(static_cast<const FabricLink*>(this), sizeof(FabricLink));
-  EndpointLines(endpoint()).ListForMessage(prefetch_);
 }
 
 }  // namespace weft

@@ -7,7 +7,6 @@
 
 #include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/fabric_link.h"
-#include "transport/prefetch_list.h"
 
 namespace weft {
 
@@ -18,11 +17,8 @@ class MsgLink final : public FabricLink {
   MsgLink(MsgDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~MsgLink() override;
 
-  // Owns the endpoint from here on, and its place in the queues that it completes to.
-  void Take(EndpointPtr endpoint, const EndpointQueues& queues);
-
-  // Of links in groups, which alone go cold.
-  PrefetchList& prefetch() override { return *prefetch_; }
+  // Owns the endpoint from here on.
+  void Take(EndpointPtr endpoint);
 
   void OnConnected();
   void OnDisconnected(const absl::Status& why);
@@ -34,14 +30,11 @@ class MsgLink final : public FabricLink {
 
  private:
   void StopProvider(bool peer_is_gone) override;
-  void GoCold() override;
   void EndConnecting();
 
   MsgDomain* const domain_;
   const uint64_t nonce_;
-  PrefetchList* const prefetch_;  // the domain's
   EndpointPtr endpoint_;
-  EndpointQueues queues_;  // of endpoint_
   bool connecting_ = true;
 };
 

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "core/status.h"
 #include "transport/ofi/fabric.h"
+#include "transport/ofi/ofi_tcp_domain.h"
 #include "transport/ofi/options.h"
 #include "transport/ofi/signal_guard.h"
-#include "transport/ofi/tcp_domain.h"
 #include "transport/ofi/verbs_domain.h"
 
 namespace weft {
@@ -25,9 +25,10 @@ const std::string& FoundProviders() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const OfiOptions& options) {
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options,
+                                                             PathKind kind) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  return TcpDomain::Open(options);
+  return OfiTcpDomain::Open(options, kind);
 }
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options) {

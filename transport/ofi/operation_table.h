@@ -2,8 +2,7 @@
 //
 // An operation is one record, however many provider calls it takes: a provider with a largest
 // transfer gets it in parts, which share one context {slot, generation}. The record is done when
-// every part is posted and every posted part has completed. Or several small operations are one
-// provider call, under the context of the first, and are done when that is.
+// every part is posted and every posted part has completed.
 //
 // Threads: the engine's.
 // Invariants: bytes_posted <= bytes; parts_in_flight counts the completions still to come.
@@ -11,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "core/slab.h"
@@ -24,18 +22,6 @@ namespace weft {
 struct OperationRecord : Work {
   OperationRecord() : Work(WorkKind::kOperation) {}
 
-  // Calls `then(piece)` for the others of the provider call that this is the first of, which are
-  // then on their own.
-  template <class Then>
-  void Separate(Then&& then) {
-    OperationRecord* piece = std::exchange(next_piece, nullptr);
-    while (piece != nullptr) {
-      OperationRecord* const next = std::exchange(piece->next_piece, nullptr);
-      then(piece);
-      piece = next;
-    }
-  }
-
   bool AllPosted() const { return bytes_posted == bytes; }
 
   Operation* user = nullptr;
@@ -46,7 +32,6 @@ struct OperationRecord : Work {
   uint64_t bytes = 0;
   uint64_t bytes_posted = 0;
   uint32_t parts_in_flight = 0;
-  OperationRecord* next_piece = nullptr;  // of the same provider call
   TransferKind operation = TransferKind::kRead;
   bool finished = false;  // only the user has still to hear of it
   absl::Status status;    // the first part that failed decides
@@ -68,7 +53,6 @@ class OperationTable {
     record->link = nullptr;
     record->user = nullptr;
     record->finished = false;
-    record->next_piece = nullptr;
     record->status = absl::OkStatus();
     records_.Free(records_.HandleOf(record));
   }

@@ -10,7 +10,6 @@ constexpr uint64_t kMinSlotBytes = 256;      // less does not hold a frame worth
 constexpr uint64_t kMaxSlotBytes = 1 << 20;  // larger data belongs in one-sided transfers
 constexpr uint64_t kSlotAlignment = 64;      // no two slots share a cache line
 constexpr uint64_t kMaxOperations = 65536;   // a table of some megabytes
-constexpr uint64_t kMaxNearLinks = 64;       // poll(2) takes 0.25 us for each socket
 constexpr uint64_t kMaxPoolBytes = uint64_t{1} << 40;
 
 absl::Status CheckRange(const char* name, uint64_t value, uint64_t low, uint64_t high) {
@@ -35,7 +34,6 @@ absl::Status CheckOptions(const OfiOptions& options) {
   }
   WEFT_RETURN_IF_ERROR(CheckRange("max_outstanding_operations", options.max_outstanding_operations,
                                   1, kMaxOperations));
-  WEFT_RETURN_IF_ERROR(CheckRange("near_links", options.near_links, 0, kMaxNearLinks));
   return CheckRange("max_pool_bytes", options.max_pool_bytes, options.slot_bytes, kMaxPoolBytes);
 }
 

@@ -31,15 +31,14 @@ uint64_t RightsOf(Access access) {
 
 absl::StatusOr<RegistrationPtr> Registrar::Open(MutableByteSpan memory, Access access) {
   const uint64_t withheld = NeedsSink(access) ? FI_READ : 0;
-  return OpenWith(memory, RightsOf(access) & ~withheld, access);
+  return OpenWith(memory, RightsOf(access) & ~withheld);
 }
 
 absl::StatusOr<RegistrationPtr> Registrar::OpenForMessages(MutableByteSpan memory) {
-  return OpenWith(memory, kForMessages, Access::kLocalOnly);
+  return OpenWith(memory, kForMessages);
 }
 
-absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint64_t rights,
-                                                    Access access) {
+absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint64_t rights) {
   int result = 0;
   for (int draw = 0; draw < kMaxKeyDraws; ++draw) {
     fid_mr* opened = nullptr;
@@ -48,7 +47,6 @@ absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint
     if (result == 0) {
       ++stats_->registrations;
       ++stats_->registrations_open;
-      if (access != Access::kLocalOnly) ++remote_open_;
       return RegistrationPtr(opened);
     }
     if (result != -FI_ENOKEY) break;
@@ -57,10 +55,9 @@ absl::StatusOr<RegistrationPtr> Registrar::OpenWith(MutableByteSpan memory, uint
                       absl::StrCat("registering ", memory.size(), " bytes", LockedMemoryHint()));
 }
 
-void Registrar::Close(RegistrationPtr registration, Access access) {
+void Registrar::Close(RegistrationPtr registration) {
   if (registration == nullptr) return;
   --stats_->registrations_open;
-  if (access != Access::kLocalOnly) --remote_open_;
   registration.reset();
 }
 
@@ -83,8 +80,8 @@ FabricRegion::FabricRegion(Registrar* registrar, RegistrationPtr registration,
 FabricRegion::~FabricRegion() { Close(); }
 
 void FabricRegion::Close() {
-  registrar_->Close(std::move(registration_), access_);
-  registrar_->Close(std::move(sink_), Access::kLocalOnly);
+  registrar_->Close(std::move(registration_));
+  registrar_->Close(std::move(sink_));
 }
 
 absl::StatusOr<void*> FabricRegion::SinkDescriptor() const {

@@ -32,7 +32,7 @@ class Registrar {
   // RESOURCE_EXHAUSTED when the system's limit on locked memory is in the way.
   absl::StatusOr<RegistrationPtr> Open(MutableByteSpan memory, Access access);
   // For messages only: not for one-sided operations, not even as their local end (iWARP would let
-  // peers write into memory that remote data is read into). Close with Access::kLocalOnly.
+  // peers write into memory that remote data is read into).
   absl::StatusOr<RegistrationPtr> OpenForMessages(MutableByteSpan memory);
   // What peers count from in a region that begins at `memory`: its address where the provider
   // wants that, else 0.
@@ -44,19 +44,16 @@ class Registrar {
   bool NeedsSink(Access access) const {
     return sinks_are_writable_ && access == Access::kRemoteRead;
   }
-  // Nothing to do for null. REQUIRES: `access` as it was opened with.
-  void Close(RegistrationPtr registration, Access access);
-  // Registrations open by which peers may read or write.
-  uint64_t remote_open() const { return remote_open_; }
+  // Nothing to do for null.
+  void Close(RegistrationPtr registration);
 
  private:
-  absl::StatusOr<RegistrationPtr> OpenWith(MutableByteSpan memory, uint64_t rights, Access access);
+  absl::StatusOr<RegistrationPtr> OpenWith(MutableByteSpan memory, uint64_t rights);
 
   fid_domain* const domain_;
   const bool counts_from_address_;
   const bool sinks_are_writable_;
   LinkDomainStats* const stats_;
-  uint64_t remote_open_ = 0;
 };
 
 // The Region of libfabric's domains.

@@ -16,7 +16,7 @@ TEST(SignalGuardTest, OpeningDomainsLeavesHandlersAlone) {
   struct sigaction mine = {};
   mine.sa_handler = Mine;
   for (int number : {SIGTERM, SIGINT}) sigaction(number, &mine, nullptr);
-  Side a(PathKind::kTcp);
+  Side a(PathKind::kOfiTcp);
   ASSERT_TRUE(a.domain->AddSlots(4, 4).ok());
   for (int number : {SIGTERM, SIGINT}) {
     struct sigaction now = {};

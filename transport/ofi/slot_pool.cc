@@ -20,7 +20,7 @@ SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes
 
 SlotPool::~SlotPool() {
   for (const auto& chunk : chunks_) {
-    registrar_->Close(std::move(chunk->registration), Access::kLocalOnly);
+    registrar_->Close(std::move(chunk->registration));
   }
 }
 

@@ -6,16 +6,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/strings.h"
-#include "transport/ofi/ofi.h"
 
 namespace weft {
 namespace {
 
-constexpr std::string_view kAnyHost = "*";
 constexpr size_t kMaxTextBytes = 64;  // "[" + 45 for IPv6 + "]:65535"
 
 absl::Status BadAddress(std::string_view text) {
-  return absl::InvalidArgumentError(StrCat("tcp address \"", text.substr(0, kMaxTextBytes),
+  return absl::InvalidArgumentError(StrCat("address \"", text.substr(0, kMaxTextBytes),
                                            "\" is not host:port with a numeric host"));
 }
 
@@ -43,13 +41,11 @@ std::string FormatAddress(const SocketAddress& address) {
   if (address.family() == AF_INET6) {
     const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
     const int port = ntohs(v6->sin6_port);
-    if (IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr)) return StrCat(kAnyHost, ":", port);
     inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
     return StrCat("[", std::string_view(host), "]:", port);
   }
   const auto* v4 = reinterpret_cast<const sockaddr_in*>(&address.storage);
   const int port = ntohs(v4->sin_port);
-  if (v4->sin_addr.s_addr == htonl(INADDR_ANY)) return StrCat(kAnyHost, ":", port);
   inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
   return StrCat(std::string_view(host), ":", port);
 }
@@ -75,12 +71,6 @@ absl::StatusOr<SocketAddress> ParseAddress(std::string_view text) {
     return BadAddress(text);
   }
   return address;
-}
-
-std::string WithHost(const std::string& address, const std::string& host) {
-  if (address.empty() || address.front() != kAnyHost.front()) return address;
-  const bool is_v6 = host.find(':') != std::string::npos && host.front() != '[';
-  return StrCat(is_v6 ? StrCat("[", host, "]") : host, address.substr(kAnyHost.size()));
 }
 
 }  // namespace weft

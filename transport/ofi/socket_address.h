@@ -1,4 +1,4 @@
-// Addresses of tcp domains as text: "10.0.0.7:4711", "[fe80::1]:4711", "*:4711" (all interfaces).
+// Addresses of domains as text: "10.0.0.7:4711", "[fe80::1]:4711".
 //
 // Threads: any.
 #pragma once
@@ -25,11 +25,9 @@ struct SocketAddress {
   uint32_t fabric_format() const;  // FI_SOCKADDR_IN or FI_SOCKADDR_IN6
 };
 
-// "*:port" where the host is the wildcard.
 std::string FormatAddress(const SocketAddress& address);
 
-// INVALID_ARGUMENT names what is wrong; the text came from a peer. A wildcard host cannot be
-// connected to and is an error too.
+// INVALID_ARGUMENT names what is wrong; the text came from a peer.
 absl::StatusOr<SocketAddress> ParseAddress(std::string_view text);
 
 }  // namespace weft

@@ -37,7 +37,6 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, queues));
   FabricTraits traits = {PathKind::kVerbs, options.link, {objects->sizes.receives}};
   traits.max_in_flight = objects->sizes.sends;
-  traits.injects = false;
   traits.receives.spare = kSpareReceives;
   traits.errors_end_links = true;
   const bool is_hardware = IsHardware(options.device);
@@ -92,7 +91,7 @@ int VerbsDomain::PollConnections(bool found_completions) {
   int found = probes_.empty() ? 0 : FinishProbes();
   found += MsgDomain::PollConnections(found_completions);
   if (!probes_.empty()) LookAtConnections();
-  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(parts().queues.finds()))
+  if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(parts().queue.finds()))
     sched_yield();
   return found;
 }

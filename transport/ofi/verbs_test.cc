@@ -248,14 +248,14 @@ TEST_F(VerbsTest, AKeyLongerThanTheDevicesIsRefusedAtOnce) {
 }
 
 TEST(VerbsOptions, DeviceAndAddressAreNeeded) {
-  Side sink(PathKind::kTcp);
+  Side sink(PathKind::kOfiTcp);
   OfiOptions options;
   options.sink = &sink;
   EXPECT_EQ(OpenVerbsDomain(options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(VerbsOptions, ADeviceThatIsNotThereIsAReasonInWords) {
-  Side sink(PathKind::kTcp);
+  Side sink(PathKind::kOfiTcp);
   OfiOptions options;
   options.sink = &sink;
   options.device = "mlx5_77:1";

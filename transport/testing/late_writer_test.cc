@@ -318,7 +318,8 @@ std::vector<LateWriterParam> Paths() {
   std::vector<LateWriterParam> paths = {{PathKind::kShm},
                                         {PathKind::kShm, /*memory_in_files=*/true},
                                         {PathKind::kShm, /*memory_in_files=*/false, /*asks=*/true},
-                                        {PathKind::kTcp}};
+                                        {PathKind::kTcp},
+                                        {PathKind::kOfiTcp}};
   RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
   if (offers.Choose({}, Clock::Real().NowNs())[0].unavailable.empty()) {
     paths.push_back({PathKind::kVerbs});
@@ -336,18 +337,18 @@ INSTANTIATE_TEST_SUITE_P(Paths, LateWriterTest, testing::ValuesIn(Paths()), [](c
 // libfabric's tcp looks a region up when the header of a write has come; what comes behind it goes
 // to its memory, whatever becomes of the registration. An owner that took the memory for its own
 // when the registration was closed would find it overwritten.
-TEST(TcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsReclaimed) {
+TEST(OfiTcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsReclaimed) {
   constexpr size_t kBytes = size_t{64} << 20;  // more than all of the sockets' buffers
   const std::unique_ptr<Engine> owner = NewEngine();
   const std::unique_ptr<Engine> client = NewEngine();
   TestAcceptor acceptor;
   Endpoint end;
   ListenOptions listen;
-  listen.link = Over(PathKind::kTcp);
+  listen.link = Over(PathKind::kOfiTcp);
   auto listener = owner->transport().Listen("127.0.0.1:0", listen, &acceptor);
   ASSERT_TRUE(listener.ok()) << listener.status();
   ConnectOptions connect;
-  connect.link = Over(PathKind::kTcp);
+  connect.link = Over(PathKind::kOfiTcp);
   ASSERT_TRUE(client->transport().Connect((*listener)->address(), connect, &end).ok());
   const auto run = [&](Function<bool()> done) {
     const uint64_t give_up_ns = Clock::Real().NowNs() + 60 * kNsPerSec;
@@ -372,7 +373,7 @@ TEST(TcpTest, AWriteThatHasBegunGoesOnWhenItsRegionIsClosedAndIsOverWhenItIsRecl
     changed_before |= !reclaimed.done() && mine.back() == kTheirs;
     return reclaimed.done();
   }));
-  EXPECT_TRUE(changed_before) << "then tcp needs no fence any more";
+  EXPECT_TRUE(changed_before) << "then ofi_tcp needs no fence any more";
   std::fill(mine.begin(), mine.end(), kFresh);
   end.connection().Close("enough");
   ASSERT_TRUE(run([&] { return end.closed() && acceptor.endpoints[0]->closed(); }));

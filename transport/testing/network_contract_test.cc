@@ -1,4 +1,4 @@
-// The contract, on libfabric's shared memory and TCP, and on verbs where there is RDMA.
+// The contract, on shared memory and TCP, by libfabric's tcp too, and on verbs where there is RDMA.
 
 #include <cstdlib>
 #include <filesystem>
@@ -117,6 +117,9 @@ std::unique_ptr<ContractWorld> MakeAskingShmWorld() {
   return std::make_unique<NetworkWorld>("shm", /*memory_in_files=*/false, asking);
 }
 std::unique_ptr<ContractWorld> MakeTcpWorld() { return std::make_unique<NetworkWorld>("tcp"); }
+std::unique_ptr<ContractWorld> MakeOfiTcpWorld() {
+  return std::make_unique<NetworkWorld>("ofi_tcp");
+}
 
 std::unique_ptr<ContractWorld> MakeVerbsWorld() { return std::make_unique<NetworkWorld>("verbs"); }
 
@@ -131,7 +134,8 @@ INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                          testing::Values(ContractParam{"shm", &MakeShmWorld},
                                          ContractParam{"shm_mapped", &MakeMappedShmWorld},
                                          ContractParam{"shm_asking", &MakeAskingShmWorld},
-                                         ContractParam{"tcp", &MakeTcpWorld}),
+                                         ContractParam{"tcp", &MakeTcpWorld},
+                                         ContractParam{"ofi_tcp", &MakeOfiTcpWorld}),
                          ContractName);
 // Only where there is RDMA: ./dev lab has it.
 std::vector<ContractParam> VerbsWorlds() {

@@ -3,6 +3,7 @@
 // Threads: the test's.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,12 @@ namespace weft {
 
 class PeerClientTest : public NetworkTest, public testing::WithParamInterface<PathKind> {
  protected:
+  // Peers get it from this process. (ofi_tcp has to be named.)
+  PeerClientTest() {
+    setenv("WEFT_PATHS", std::string(PathKindName(GetParam())).c_str(), /*overwrite=*/1);
+  }
+  ~PeerClientTest() override { unsetenv("WEFT_PATHS"); }
+
   template <class Done>
   bool RunClient(Done done) {
     return RunEngines({client_.get()}, [&] {

@@ -18,13 +18,12 @@ inline PathProvider RealTcp() {
   PathProvider tcp;
   tcp.kind = PathKind::kTcp;
   tcp.link = LinkKind::kIp;
-  tcp.open = [](const PathOffer&, BatchSink* sink) {
+  tcp.is_bound_to_host = true;
+  tcp.open = [](const PathOffer& offer, BatchSink* sink) {
     OfiOptions ofi;
     ofi.sink = sink;
-    return OpenTcpDomain(ofi);
-  };
-  tcp.with_host = [](const std::string& address, const std::string& host) {
-    return WithHost(address, host);
+    ofi.bind_address = offer.host;
+    return OpenOfiTcpDomain(ofi, PathKind::kTcp);
   };
   return tcp;
 }

@@ -41,12 +41,6 @@ struct CountedOperation final : Operation {
   absl::Status status = absl::UnknownError("not complete");
 };
 
-// Links that go to the near queue of tcp; 0 in the tests whose links all go to queue groups.
-#ifndef WEFT_TEST_NEAR_LINKS
-#define WEFT_TEST_NEAR_LINKS 8
-#endif
-inline constexpr uint32_t kTestNearLinks = WEFT_TEST_NEAR_LINKS;
-
 // One link as its user sees it.
 struct Endpoint final : LinkHandler {
   void OnLinkUp() override { ++ups; }
@@ -85,7 +79,7 @@ inline std::optional<TestRdmaPort> FindTestRdmaPort(bool v6 = false) {
 
 // What links are tested on: verbs only where there is RDMA.
 inline std::vector<PathKind> TestedPaths() {
-  std::vector<PathKind> kinds = {PathKind::kShm, PathKind::kTcp};
+  std::vector<PathKind> kinds = {PathKind::kShm, PathKind::kOfiTcp};
   if (FindTestRdmaPort().has_value()) kinds.push_back(PathKind::kVerbs);
   return kinds;
 }
@@ -122,13 +116,12 @@ struct Side final : BatchSink {
       shm.max_pool_bytes = options.max_pool_bytes;
       return OpenShmDomain(shm);
     }
-    return kind == PathKind::kTcp ? OpenTcpDomain(options) : OpenVerbsDomain(options);
+    return kind == PathKind::kOfiTcp ? OpenOfiTcpDomain(options) : OpenVerbsDomain(options);
   }
 
-  explicit Side(PathKind kind, OfiOptions options = {}, uint32_t near_links = kTestNearLinks) {
+  explicit Side(PathKind kind, OfiOptions options = {}, std::string host = "127.0.0.1") {
     options.sink = this;
-    options.bind_address = "127.0.0.1";
-    options.near_links = near_links;
+    options.bind_address = std::move(host);
     if (kind == PathKind::kVerbs) {
       const TestRdmaPort port = *FindTestRdmaPort();
       options.bind_address = port.host;
@@ -171,8 +164,8 @@ struct Side final : BatchSink {
   std::function<void()> on_received;
 };
 
-// Memory of `owner` that `reader` reads over its link: more than two sockets hold, so over tcp the
-// answer has no room after a part of it.
+// Memory of `owner` that `reader` reads over its link: more than two sockets hold, so over ofi_tcp
+// the answer has no room after a part of it.
 class LongRead {
  public:
   LongRead(Side& owner, Side& reader)
@@ -221,18 +214,6 @@ inline void LinkEnds(Side& a, Endpoint& of_a, Side& b, Endpoint& of_b, uint64_t 
   of_a.link = *std::move(active);
   ASSERT_TRUE(RunUntil({&a, &b}, [&] { return of_a.ups == ups_of_a && of_b.ups == ups_of_b; }))
       << of_a.down_status << of_b.down_status;
-}
-
-// More than two sockets and the provider's buffers hold: the rest waits in `side`. Returns how
-// many.
-inline size_t SendMoreThanFits(Side& side, Endpoint& end) {
-  constexpr size_t kMessages = 150'000;
-  const std::string text(100, 'h');
-  for (size_t i = 0; i < kMessages; ++i) {
-    EXPECT_TRUE(side.Send(end, text).ok());
-    if (i % 1000 == 0) side.domain->Poll(64);
-  }
-  return kMessages;
 }
 
 inline int CountEntries(const char* folder, const std::string& prefix = "") {

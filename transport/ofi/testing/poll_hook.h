@@ -1,6 +1,5 @@
-// For tests: something happens while the provider looks at its sockets. libfabric's tcp does so by
-// poll(2) up to 1.17, and by epoll_wait(2) later: functions of this library take the place of both
-// in the whole program.
+// For tests: something happens while the provider looks at its sockets, which libfabric's tcp does
+// by epoll_wait(2): a function of this library takes its place in the whole program.
 #pragma once
 
 #include <functional>
