@@ -12,8 +12,13 @@
 namespace weft {
 namespace {
 
-// Those that libfabric drives.
-constexpr PathKind kKinds[] = {PathKind::kVerbs, PathKind::kTcp};
+// What libfabric drives, and its name of it.
+struct FabricKind {
+  PathKind kind;
+  const char* provider;
+};
+constexpr FabricKind kFabricKinds[] = {
+    {PathKind::kVerbs, "verbs"}, {PathKind::kTcp, "tcp"}, {PathKind::kOfiTcp, "tcp"}};
 
 // What the kernel could hand out; without its caches, which it could give up.
 uint64_t FreeMemoryBytes() {
@@ -21,9 +26,9 @@ uint64_t FreeMemoryBytes() {
   return ::sysinfo(&facts) == 0 ? uint64_t{facts.freeram} * facts.mem_unit : 0;
 }
 
-KindFacts AskFabric(PathKind kind) {
+KindFacts AskFabric(const char* provider) {
   KindFacts facts;
-  absl::StatusOr<std::vector<FabricDevice>> devices = ListFabricDevices(PathKindName(kind));
+  absl::StatusOr<std::vector<FabricDevice>> devices = ListFabricDevices(provider);
   if (devices.ok()) {
     facts.devices = *std::move(devices);
   } else {
@@ -44,9 +49,10 @@ absl::StatusOr<HostPaths> ListHostPaths(const LinkOptions& options) {
   facts.available_memory_bytes = FreeMemoryBytes();
   facts.process =
       ReadRdmaProcessFacts(WantedLockBytes(options.window_slots, NetworkOptions().slot_bytes));
-  for (const PathKind kind : kKinds) {
+  for (const auto& [kind, provider] : kFabricKinds) {
     if (kind == PathKind::kVerbs && facts.ports.empty()) continue;
-    facts.kinds[kind] = AskFabric(kind);
+    if (kind == PathKind::kOfiTcp && !policy.Allows(kind)) continue;
+    facts.kinds[kind] = AskFabric(provider);
   }
   facts.order = policy.allowed;
   facts.filter = policy.rdma;

@@ -44,7 +44,8 @@ class Fabrics {
     std::unique_ptr<RawFabric>& fabric = fabrics_[message_bytes];
     if (fabric == nullptr) {
       RawFabricOptions options;
-      options.provider = PathKindName(options_.path.kind());
+      const PathKind kind = options_.path.kind();
+      options.provider = kind == PathKind::kOfiTcp ? "tcp" : PathKindName(kind);
       options.host = options_.path.host;
       options.device = options_.path.device.substr(0, options_.path.device.rfind(':'));  // no port
       options.peer_fd = options_.peer_fd;

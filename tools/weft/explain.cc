@@ -14,7 +14,8 @@ namespace weft::tools {
 
 const char kExplainDetails[] =
     "ADDRESS           as a client would dial it: host:port, [v6]:port or unix:/path\n"
-    "--paths=LIST      these only, in this order: shm, verbs, tcp     (WEFT_PATHS)\n"
+    "--paths=LIST      these only, in this order: shm, verbs, tcp,    (WEFT_PATHS)\n"
+    "                  ofi_tcp (both sides have to name it)\n"
     "--deny=LIST       of those, not these                            (WEFT_PATHS=^...)\n"
     "--devices=LIST    RDMA devices or ports: mlx5_0, mlx5_0:1        (WEFT_DEVICES)\n"
     "--subnets=LIST    RDMA addresses in these: 10.1.0.0/16           (WEFT_SUBNETS)\n"

@@ -147,9 +147,8 @@ void AddPorts(const InventoryFacts& facts, std::vector<HostPath>* paths) {
 
 // --- TCP ----------------------------------------------------------------------------------------
 
-std::string WhyInterfaceDenied(const InventoryFacts& facts, const NetInterface& interface,
+std::string WhyInterfaceDenied(const KindFacts& kind, const NetInterface& interface,
                                const InterfaceAddress* address) {
-  const KindFacts& kind = FactsOf(facts, PathKind::kTcp);
   if (!kind.denied.empty()) return kind.denied;
   if (!kind.missing.empty()) return kind.missing;
   if (interface.state == "down" || (address != nullptr && !address->up)) {
@@ -162,10 +161,10 @@ std::string WhyInterfaceDenied(const InventoryFacts& facts, const NetInterface& 
   return "";
 }
 
-void AddInterface(const InventoryFacts& facts, const NetInterface& interface,
+void AddInterface(const InventoryFacts& facts, PathKind kind, const NetInterface& interface,
                   const InterfaceAddress* address, std::vector<HostPath>* paths) {
   HostPath path;
-  path.kind = PathKind::kTcp;
+  path.kind = kind;
   path.link = LinkKind::kIp;
   path.device = path.interface = interface.name;
   if (address != nullptr) path.address = WithPrefix(address->host, address->prefix_bits);
@@ -174,16 +173,17 @@ void AddInterface(const InventoryFacts& facts, const NetInterface& interface,
   path.gbit_per_s = interface.gbit_per_s;
   path.numa_node = interface.numa_node;
   path.driver = interface.driver;
-  MergeFabric(FactsOf(facts, PathKind::kTcp), 1, &path);
-  path.reason = WhyInterfaceDenied(facts, interface, address);
+  MergeFabric(FactsOf(facts, kind), 1, &path);
+  path.reason = WhyInterfaceDenied(FactsOf(facts, kind), interface, address);
   paths->push_back(std::move(path));
 }
 
-void AddInterfaces(const InventoryFacts& facts, std::vector<HostPath>* paths) {
+// `kind`: tcp or ofi_tcp.
+void AddInterfaces(const InventoryFacts& facts, PathKind kind, std::vector<HostPath>* paths) {
   for (const NetInterface& interface : facts.interfaces) {
-    if (interface.addresses.empty()) AddInterface(facts, interface, nullptr, paths);
+    if (interface.addresses.empty()) AddInterface(facts, kind, interface, nullptr, paths);
     for (const InterfaceAddress& address : interface.addresses) {
-      AddInterface(facts, interface, &address, paths);
+      AddInterface(facts, kind, interface, &address, paths);
     }
   }
 }
@@ -239,9 +239,13 @@ uint32_t PlaceTogether(PathKind kind, std::string_view reason, uint32_t next,
 std::vector<HostPath> DescribeHost(const InventoryFacts& facts) {
   std::vector<HostPath> paths = {DescribeSharedMemory(facts)};
   AddPorts(facts, &paths);
-  AddInterfaces(facts, &paths);
+  AddInterfaces(facts, PathKind::kTcp, &paths);
+  const auto& order = facts.order;
+  if (std::find(order.begin(), order.end(), PathKind::kOfiTcp) != order.end()) {
+    AddInterfaces(facts, PathKind::kOfiTcp, &paths);  // of those who name it
+  }
   uint32_t next = 1;
-  for (const PathKind kind : facts.order) {
+  for (const PathKind kind : order) {
     if (kind == PathKind::kVerbs) {
       next = PlaceRdma(facts, next, &paths);
     } else if (kind == PathKind::kShm) {

@@ -95,6 +95,14 @@ TEST(Inventory, TheOrderIsThatOfThePolicyAndWhatIsDeniedSaysSo) {
   EXPECT_EQ(paths[1].reason, "denied by WEFT_PATHS=tcp,shm");
 }
 
+TEST(Inventory, OfiTcpIsListedForThoseWhoNameIt) {
+  InventoryFacts facts = FactsOf(RecordedTree("no_rdma"));
+  facts.order = {PathKind::kTcp, PathKind::kOfiTcp};
+  facts.kinds[PathKind::kShm].denied = "denied by WEFT_PATHS=tcp,ofi_tcp";
+  EXPECT_THAT(Lines(DescribeHost(facts)), ElementsAre("0 shm memory", "1 tcp eth0 10.0.2.15/24",
+                                                      "2 ofi_tcp eth0 10.0.2.15/24"));
+}
+
 TEST(Inventory, AProviderThatLibfabricLacksIsNamed) {
   InventoryFacts facts = FactsOf(RecordedTree("rxe"));
   facts.kinds[PathKind::kVerbs].missing = "provider \"verbs\" of libfabric 1.17: it is not in it";

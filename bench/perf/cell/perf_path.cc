@@ -21,6 +21,7 @@ struct KnownPath {
 constexpr KnownPath kKnownPaths[] = {
     {"shm", PathKind::kShm, false, ""},
     {"tcp", PathKind::kTcp, false, ""},
+    {"ofi_tcp", PathKind::kOfiTcp, false, ""},
     {"verbs", PathKind::kVerbs, false, "RDMA hardware"},
     {"rxe", PathKind::kVerbs, true, "Soft-RoCE device"},
     {"siw", PathKind::kVerbs, true, "Soft-iWARP device"},

@@ -1,6 +1,7 @@
 // The paths that perf measures, by their names on the command line, and where they are here.
 //
 //   shm, tcp   on every machine
+//   ofi_tcp    tcp as libfabric has it, on every machine
 //   verbs      RDMA by hardware: this machine's best port
 //   rxe, siw   RDMA in software: RoCE or iWARP without a card, as the lab has them (docs/lab.md).
 //              Such a path is emulated: Weft in relation to raw libfabric says something there,

@@ -101,13 +101,14 @@ TEST(PerfPathTest, NamesLeadToThePathsThatWeftHas) {
   PerfPath path;
   for (const auto& [name, kind] : {std::pair{"shm", PathKind::kShm},
                                    {"tcp", PathKind::kTcp},
+                                   {"ofi_tcp", PathKind::kOfiTcp},
                                    {"verbs", PathKind::kVerbs},
                                    {"rxe", PathKind::kVerbs},
                                    {"siw", PathKind::kVerbs}}) {
     path.name = name;
     EXPECT_EQ(path.kind(), kind) << name;
   }
-  EXPECT_EQ(PerfPathNames().size(), 5u);
+  EXPECT_EQ(PerfPathNames().size(), 6u);
   EXPECT_FALSE(IsPerfPath("ib"));
 }
 

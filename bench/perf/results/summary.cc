@@ -139,7 +139,7 @@ const std::vector<Row>& Rows() {
 
 bool IsMeantFor(const Goal& goal, const std::string& path) {
   const std::string_view paths = goal.paths;
-  const bool is_rdma = path != "shm" && path != "tcp";
+  const bool is_rdma = path != "shm" && path != "tcp" && path != "ofi_tcp";
   return paths == "all" || paths == path || (paths == "rdma" && is_rdma);
 }
 
