@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -28,6 +29,7 @@ namespace {
 class NetworkTest : public testing::TestWithParam<PathKind> {
  protected:
   void SetUp() override {
+    setenv("WEFT_PATHS", "shm,tcp,ofi_tcp", /*overwrite=*/1);  // the servers'
     ServerOptions options;
     options.link.peer_timeout_ns = 0;
     server_ = *Server::Create(options);
@@ -267,7 +269,8 @@ TEST_P(NetworkTest, NoServerIsSaidClearly) {
   EXPECT_NE(status.message().find("no server at " + address), absl::string_view::npos) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, NetworkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, NetworkTest,
+                         testing::Values(PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Clients of a server in another process, which is killed under them.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@ namespace {
 
 class ProcessTest : public testing::TestWithParam<PathKind> {
  protected:
+  // The servers have it from this process.
+  void SetUp() override { setenv("WEFT_PATHS", "shm,tcp,ofi_tcp", /*overwrite=*/1); }
+
   std::unique_ptr<Channel> Open(const std::string& address) {
     ChannelOptions options;
     options.link.paths = {GetParam()};
@@ -72,7 +76,8 @@ TEST_P(ProcessTest, ABlockedCallerLearnsOfTheKill) {
       << again;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, ProcessTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, ProcessTest,
+                         testing::Values(PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

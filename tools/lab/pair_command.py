@@ -15,9 +15,10 @@ import judge
 import run
 
 # What is tested over: name -> the machines' device, and the path as WEFT_PATHS has it.
-PATHS = {"tcp": ("none", "tcp"), "rxe": ("rxe", "verbs"), "siw": ("siw", "verbs")}
+PATHS = {"tcp": ("none", "tcp"), "ofi_tcp": ("none", "ofi_tcp"),
+         "rxe": ("rxe", "verbs"), "siw": ("siw", "verbs")}
 
-USAGE = """./dev lab pair [--path tcp,rxe,siw] [--list] [SCENARIO]...
+USAGE = """./dev lab pair [--path tcp,ofi_tcp,rxe,siw] [--list] [SCENARIO]...
        ./dev lab pair --device rxe|siw|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
 
 Two machines with a cable between them. The first form plays the scenarios, with kv_server on one
