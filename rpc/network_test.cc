@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
@@ -29,7 +28,6 @@ namespace {
 class NetworkTest : public testing::TestWithParam<PathKind> {
  protected:
   void SetUp() override {
-    setenv("WEFT_PATHS", "shm,tcp,ofi_tcp", /*overwrite=*/1);  // the servers'
     ServerOptions options;
     options.link.peer_timeout_ns = 0;
     server_ = *Server::Create(options);
@@ -269,8 +267,7 @@ TEST_P(NetworkTest, NoServerIsSaidClearly) {
   EXPECT_NE(status.message().find("no server at " + address), absl::string_view::npos) << status;
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, NetworkTest,
-                         testing::Values(PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, NetworkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace

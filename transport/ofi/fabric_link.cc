@@ -7,16 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "core/inline.h"
 #include "core/status.h"
-#include "transport/ofi/fabric_parts.h"
+#include "transport/ofi/fabric_domain.h"
 
 namespace weft {
 
-FabricLink::FabricLink(FabricParts* parts, LinkHandler* handler) : parts_(parts), life_(handler) {
+FabricLink::FabricLink(FabricDomain* domain, LinkHandler* handler, uint64_t nonce)
+    : domain_(domain), parts_(&domain->parts()), nonce_(nonce), life_(handler) {
   parts_->links.Join(this);
+  domain_->BeginConnecting();
 }
 
 FabricLink::~FabricLink() {
-  WEFT_CHECK(detached_);  // by the derived destructor, which still knows how to stop its provider
+  Detach(absl::CancelledError("the link was closed"));
   parts_->operations.CompleteOf(this);
   parts_->links.Leave(this);
 }
@@ -198,7 +200,7 @@ WEFT_INLINE int FabricLink::PostSend(Slot* slot) {
   const int result =
       slot->fence != nullptr
           ? PostFence(slot)
-          : static_cast<int>(fi_send(endpoint_, slot->data, slot->bytes, slot->descriptor,
+          : static_cast<int>(fi_send(endpoint_.get(), slot->data, slot->bytes, slot->descriptor,
                                      FI_ADDR_UNSPEC, slot->id().context()));
   if (result == 0) {
     posted_.PushBack(slot);
@@ -221,7 +223,8 @@ int FabricLink::PostFence(Slot* slot) {
   message.iov_count = 1;
   message.addr = FI_ADDR_UNSPEC;
   message.context = slot->id().context();
-  return static_cast<int>(fi_sendmsg(endpoint_, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+  return static_cast<int>(
+      fi_sendmsg(endpoint_.get(), &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 }
 
 int FabricLink::PostOperation(OperationRecord* record) {
@@ -245,11 +248,11 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   void* const context = parts_->operations.IdOf(&record).context();
   switch (record.operation) {
     case TransferKind::kRead:
-      return static_cast<int>(fi_read(endpoint_, local, bytes, record.descriptor, FI_ADDR_UNSPEC,
-                                      remote, record.remote_key, context));
+      return static_cast<int>(fi_read(endpoint_.get(), local, bytes, record.descriptor,
+                                      FI_ADDR_UNSPEC, remote, record.remote_key, context));
     case TransferKind::kWrite:
-      return static_cast<int>(fi_write(endpoint_, local, bytes, record.descriptor, FI_ADDR_UNSPEC,
-                                       remote, record.remote_key, context));
+      return static_cast<int>(fi_write(endpoint_.get(), local, bytes, record.descriptor,
+                                       FI_ADDR_UNSPEC, remote, record.remote_key, context));
     case TransferKind::kWriteAcknowledged:
       break;
   }
@@ -264,7 +267,8 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
   message.rma_iov = &there;
   message.rma_iov_count = 1;
   message.context = context;
-  return static_cast<int>(fi_writemsg(endpoint_, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+  return static_cast<int>(
+      fi_writemsg(endpoint_.get(), &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 }
 
 // --- reclaiming --------------------------------------------------------------------------------
@@ -280,8 +284,18 @@ bool FabricLink::has_fence() const { return parts_->traits.fences; }
 
 // --- events ------------------------------------------------------------------------------------
 
-void FabricLink::BecomeUp() {
+void FabricLink::OnConnected() {
+  EndConnecting();
   if (life_.BecomeUp()) parts_->links.ScheduleEvent(this);
+}
+
+void FabricLink::OnDisconnected(const absl::Status& why) {
+  EndConnecting();
+  Fail(why);
+}
+
+void FabricLink::EndConnecting() {
+  if (std::exchange(connecting_, false)) domain_->EndConnecting();
 }
 
 void FabricLink::Fail(const absl::Status& why) {
@@ -340,16 +354,17 @@ void FabricLink::FinishAll(WorkList& works, const absl::Status& status) {
 
 // --- the end -----------------------------------------------------------------------------------
 
-void FabricLink::Abandon() {
-  Detach(absl::UnavailableError("the peer is gone"), /*peer_is_gone=*/true);
-}
+void FabricLink::Abandon() { Detach(absl::UnavailableError("the peer is gone")); }
 
-void FabricLink::Detach(const absl::Status& status, bool peer_is_gone) {
+// Closing an endpoint never blocks, and afterwards the provider touches nothing of it. What it
+// still reports about its works is recognized as stale.
+void FabricLink::Detach(const absl::Status& status) {
   if (std::exchange(detached_, true)) return;
   life_.End();
   ForgetDuties();
-  StopProvider(peer_is_gone);
-  endpoint_ = nullptr;
+  EndConnecting();
+  domain_->Forget(this);
+  endpoint_.reset();
   WorkList works;
   works.SpliceBack(posted_);
   works.SpliceBack(waiting_);

@@ -1,10 +1,10 @@
-// What links over libfabric have in common: posting in order, waiting when the provider is busy,
-// and getting everything back at the end.
+// A link over one connected endpoint: posting in order, waiting when the provider is busy, and
+// getting everything back at the end. The domain moves it along; see fabric_domain.h.
 //
 //   State        entered by                                        left to
 //   kConnecting  construction                                      kUp, kDown
-//   kUp          BecomeUp(), from the provider's event             kDown
-//   kDown        Fail(), from a provider's error; Abandon()        (destroyed)
+//   kUp          OnConnected(), from the provider's event          kDown
+//   kDown        OnDisconnected(), a provider's error; Abandon()   (destroyed)
 //
 // Threads: the engine's. Handlers are called by FabricDomain::Poll() only, never from inside the
 //   call that caused the event.
@@ -30,35 +30,42 @@
 
 namespace weft {
 
+class FabricDomain;
 struct FabricParts;
 
-class FabricLink : public Link, public LinkNodes {
+class FabricLink final : public Link, public LinkNodes {
  public:
   using State = LinkLife::State;
 
+  FabricLink(FabricDomain* domain, LinkHandler* handler, uint64_t nonce);
   ~FabricLink() override;
 
-  absl::Status Send(const SendSlot& slot, uint32_t bytes) final {
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
     return SendFence(slot, bytes, /*passed=*/nullptr);
   }
-  bool HasRoom() final {
+  bool HasRoom() override {
     const bool has_room = wide_sends_ < kMostWide;
     refused_ = refused_ || !has_room;
     return has_room;
   }
-  SendSlot TakeSlot(uint32_t least) final;
-  bool has_fence() const final;
-  absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) final;
+  SendSlot TakeSlot(uint32_t least) override;
+  bool has_fence() const override;
+  absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                              Operation* op) final;
-  bool Reclaim(std::unique_ptr<Region> region) final;
-  void Abandon() final;
+                              Operation* op) override;
+  bool Reclaim(std::unique_ptr<Region> region) override;
+  void Abandon() override;
 
   State state() const { return life_.state(); }
   bool up() const { return life_.up(); }
   LinkHandler* handler() const { return life_.handler(); }
 
   // --- from the domain ---
+  // Owns the endpoint from here on: works are posted to it.
+  void Take(EndpointPtr endpoint) { endpoint_ = std::move(endpoint); }
+  // The provider's news. The handler hears of it from the next Poll().
+  void OnConnected();
+  void OnDisconnected(const absl::Status& why);
   // A send, or a part of an operation, of this link has completed.
   void OnSendDone(Slot* slot, const absl::Status& status);
   void OnPartDone(OperationRecord* record, const absl::Status& status);
@@ -67,23 +74,9 @@ class FabricLink : public Link, public LinkNodes {
   // The handler hears the oldest news.
   void DeliverEvent();
 
- protected:
-  FabricLink(FabricParts* parts, LinkHandler* handler);
-
-  // From here on works are posted to `endpoint`.
-  void UseEndpoint(fid_ep* endpoint) { endpoint_ = endpoint; }
-
-  // The provider's news. The handler hears of it from the next Poll().
-  void BecomeUp();
-  void Fail(const absl::Status& why);
-
-  // Makes sure that the provider touches nothing of this link's works any more. Called once,
-  // before they are taken back; derived destructors call Detach() first thing.
-  virtual void StopProvider(bool peer_is_gone) = 0;
-
-  // Stops the provider and takes everything back: slots return to the pool, operations complete
-  // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
-  void Detach(const absl::Status& status, bool peer_is_gone);
+  uint64_t nonce() const { return nonce_; }
+  bool connecting() const { return connecting_; }
+  fid_ep* endpoint() const { return endpoint_.get(); }
 
  private:
   // Wide sends under way: 1 MiB at 64 KiB each, 200 us of a fast wire, and what a peer that does
@@ -109,16 +102,25 @@ class FabricLink : public Link, public LinkNodes {
   void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void FinishAll(WorkList& works, const absl::Status& status);
+  // From the next Poll() the handler hears of it.
+  void Fail(const absl::Status& why);
+  void EndConnecting();
+  // Closes the endpoint and takes everything back: slots return to the pool, operations complete
+  // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
+  void Detach(const absl::Status& status);
   // One is back. True: there is room again, and somebody waits for it.
   bool WideSent() { return --wide_sends_ < kMostWide && std::exchange(refused_, false); }
 
   // Constant after construction.
-  FabricParts* const parts_;
+  FabricDomain* const domain_;
+  FabricParts* const parts_;  // the domain's
+  const uint64_t nonce_;
 
-  fid_ep* endpoint_ = nullptr;  // null: not connected, or stopped
+  EndpointPtr endpoint_;  // null: none yet, or closed
   LinkLife life_;
   uint32_t wide_sends_ = 0;  // that are not back yet
   bool refused_ = false;     // HasRoom() was false
+  bool connecting_ = true;
   bool detached_ = false;
 
   WorkList waiting_;

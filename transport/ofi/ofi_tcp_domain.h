@@ -1,4 +1,4 @@
-// Links over libfabric's tcp: connected endpoints (msg_domain.h), driven as those of verbs.
+// Links over libfabric's tcp: connected endpoints (fabric_domain.h), driven as those of verbs.
 //
 // A server's domain listens at one address; a client's is bound to none and does not listen.
 //
@@ -13,17 +13,17 @@
 
 #include <memory>
 
-#include "transport/ofi/msg_domain.h"
+#include "transport/ofi/fabric_domain.h"
 
 namespace weft {
 
-class OfiTcpDomain final : public MsgDomain {
+class OfiTcpDomain final : public FabricDomain {
  public:
   // `kind`: what the path calls itself.
   static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options, PathKind kind);
 
  private:
-  using MsgDomain::MsgDomain;
+  using FabricDomain::FabricDomain;
 };
 
 }  // namespace weft

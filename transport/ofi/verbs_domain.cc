@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/status.h"
+#include "transport/ofi/fabric_link.h"
 #include "transport/ofi/hints.h"
-#include "transport/ofi/msg_link.h"
 
 namespace weft {
 namespace {
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
 
 VerbsDomain::VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
                          const FabricTraits& traits, bool is_hardware)
-    : MsgDomain(options, std::move(objects), traits), is_hardware_(is_hardware) {
+    : FabricDomain(options, std::move(objects), traits), is_hardware_(is_hardware) {
   mutable_path().device = options.device;
 }
 
@@ -59,10 +59,10 @@ VerbsDomain::~VerbsDomain() = default;
 
 absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
                                                            LinkHandler* handler) {
-  if (!options().may_start_threads) return MsgDomain::Connect(peer, handler);
+  if (!options().may_start_threads) return FabricDomain::Connect(peer, handler);
   WEFT_RETURN_IF_ERROR(usable());
   WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
-  auto link = std::make_unique<MsgLink>(this, handler, peer.nonce);
+  auto link = std::make_unique<FabricLink>(this, handler, peer.nonce);
   probes_.push_back({nullptr, link.get(), remote});
   StartProbes();
   return std::unique_ptr<Link>(std::move(link));
@@ -89,7 +89,7 @@ void VerbsDomain::StartProbes() {
 
 int VerbsDomain::PollConnections(bool found_completions) {
   int found = probes_.empty() ? 0 : FinishProbes();
-  found += MsgDomain::PollConnections(found_completions);
+  found += FabricDomain::PollConnections(found_completions);
   if (!probes_.empty()) LookAtConnections();
   if (!is_hardware_ && stats().links_open > 0 && yields_.IsDue(parts().queue.finds()))
     sched_yield();
@@ -129,14 +129,14 @@ void VerbsDomain::Reject(const fi_info& request) {
   fi_info info = request;
   fid_ep* opened = nullptr;
   if (fi_endpoint(objects()->domain.get(), &info, &opened, nullptr) == 0) CloseFid(&opened->fid);
-  MsgDomain::Reject(request);
+  FabricDomain::Reject(request);
 }
 
-void VerbsDomain::Forget(MsgLink* link) {
+void VerbsDomain::Forget(FabricLink* link) {
   for (Pending& pending : probes_) {
     if (pending.link == link) pending.link = nullptr;
   }
-  MsgDomain::Forget(link);
+  FabricDomain::Forget(link);
 }
 
 }  // namespace weft

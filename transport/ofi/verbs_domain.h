@@ -24,12 +24,12 @@
 #include <memory>
 
 #include "transport/ofi/address_probe.h"
-#include "transport/ofi/msg_domain.h"
+#include "transport/ofi/fabric_domain.h"
 #include "transport/ofi/yield_pace.h"
 
 namespace weft {
 
-class VerbsDomain final : public MsgDomain {
+class VerbsDomain final : public FabricDomain {
  public:
   // 256 connections with windows of 64, and half as much in flight the other way: together below
   // the 32,767 entries of the smallest completion queue seen (Soft-RoCE). Devices that allow less
@@ -43,7 +43,7 @@ class VerbsDomain final : public MsgDomain {
 
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
-  void Forget(MsgLink* link) override;
+  void Forget(FabricLink* link) override;
 
  protected:
   int PollConnections(bool found_completions) override;
@@ -61,7 +61,7 @@ class VerbsDomain final : public MsgDomain {
 
   struct Pending {
     std::unique_ptr<AddressProbe> probe;  // null: waits for a thread
-    MsgLink* link;                        // null: it has gone meanwhile
+    FabricLink* link;                     // null: it has gone meanwhile
     SocketAddress remote;
   };
 
