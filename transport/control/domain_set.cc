@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer
     return absl::UnimplementedError(
         StrCat("path ", PathKindName(offer.kind), " is not part of this program"));
   }
-  WEFT_RETURN_IF_ERROR(CheckRoom(*provider));
+  WEFT_RETURN_IF_ERROR(CheckRoom(*provider, offer));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<LinkDomain> links, provider->open(offer, sink_));
   if (links->descriptor() >= 0) {
     WEFT_RETURN_IF_ERROR(poller_->Add(links->descriptor(), EPOLLIN, /*handler=*/nullptr));
@@ -100,18 +100,19 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer
   return links;
 }
 
-absl::Status DomainSet::CheckRoom(const PathProvider& provider) const {
+absl::Status DomainSet::CheckRoom(const PathProvider& provider, const PathOffer& offer) const {
   if (open_.size() == kMaxDomains) {
     return absl::ResourceExhaustedError(
         StrCat("this engine has all its ", kMaxDomains, " fabric domains open"));
   }
-  const auto same = std::count_if(open_.begin(), open_.end(), [&provider](const Entry& entry) {
-    return entry.key.kind == provider.kind;
+  if (!provider.is_bound_to_host || offer.host.empty()) return absl::OkStatus();
+  const auto bound = std::count_if(open_.begin(), open_.end(), [&offer](const Entry& entry) {
+    return entry.key.kind == offer.kind && !entry.key.host.empty();
   });
-  if (!provider.is_bound_to_host || static_cast<size_t>(same) < kMaxHosts) return absl::OkStatus();
+  if (static_cast<size_t>(bound) < kMaxHosts) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      StrCat("this engine listens for ", PathKindName(provider.kind), " at ", kMaxHosts,
-             " addresses of this host already, and peers come by another"));
+      StrCat("this engine listens for ", PathKindName(offer.kind), " at ", kMaxHosts,
+             " addresses of this host already, and this client comes by another"));
 }
 
 // Asks every domain even after one has refused: asking makes some providers progress.

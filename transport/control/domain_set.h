@@ -53,8 +53,9 @@ class DomainSet {
   // get lost. So many failures are remembered, too.
   static constexpr size_t kMaxDomains = 24;
   static_assert(kMaxDomains <= kMaxPathNumbers);
-  // Of these, domains of one path that is bound to hosts: a peer chooses by which address it comes,
-  // and this host may have many (all of 127.0.0.0/8). The other paths have theirs.
+  // Of these, domains of one path that are bound to hosts: a peer chooses by which address it
+  // comes, and this host may have many (all of 127.0.0.0/8). Other paths have theirs, and so has a
+  // client.
   static constexpr size_t kMaxHosts = 8;
 
   DomainSet(std::vector<PathProvider> providers, const FramingOptions& framing, Poller* poller,
@@ -107,7 +108,7 @@ class DomainSet {
   };
 
   PathProvider* Find(PathKind kind);
-  absl::Status CheckRoom(const PathProvider& provider) const;
+  absl::Status CheckRoom(const PathProvider& provider, const PathOffer& offer) const;
   absl::StatusOr<std::unique_ptr<LinkDomain>> OpenLinks(const PathOffer& offer);
 
   const FramingOptions framing_;
