@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/control/negotiate.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {

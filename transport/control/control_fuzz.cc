@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/check.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/negotiate.h"

@@ -6,7 +6,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/function.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 #include "transport/descriptor.h"
 #include "transport/poller.h"
 

@@ -13,7 +13,7 @@
 
 #include "core/clock.h"
 #include "gtest/gtest.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {

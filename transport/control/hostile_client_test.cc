@@ -13,7 +13,7 @@
 #include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
 #include "transport/control/network_listener.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 #include "transport/control/testing/network_world.h"
 
 namespace weft {

@@ -9,7 +9,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/host_facts.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 #include "transport/control/testing/network_world.h"
 
 namespace weft {

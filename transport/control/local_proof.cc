@@ -16,7 +16,7 @@
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 #include "transport/control/host_facts.h"
 
 namespace weft {

@@ -6,8 +6,8 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/address.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 

@@ -13,7 +13,7 @@
 #include "core/timer_wheel.h"
 #include "transport/control/control_connection.h"
 #include "transport/control/local_proof.h"
-#include "transport/control/unix_listener.h"
+#include "transport/sockets/unix_listener.h"
 
 namespace weft {
 

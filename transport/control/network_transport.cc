@@ -5,7 +5,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/control/address.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 #include "transport/descriptor.h"
 
 namespace weft {

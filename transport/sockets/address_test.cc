@@ -1,4 +1,4 @@
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 
 #include <netinet/in.h>
 

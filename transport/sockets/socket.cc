@@ -1,4 +1,4 @@
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

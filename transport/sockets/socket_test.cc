@@ -1,4 +1,4 @@
-#include "transport/control/socket.h"
+#include "transport/sockets/socket.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/control/unix_listener.h"
+#include "transport/sockets/unix_listener.h"
 
 namespace weft {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/control/unix_listener.h"
+#include "transport/sockets/unix_listener.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,8 +10,8 @@
 
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/control/address.h"
-#include "transport/control/socket.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {

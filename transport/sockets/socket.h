@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/control/address.h"
+#include "transport/sockets/address.h"
 #include "transport/descriptor.h"
 
 namespace weft {
