@@ -17,8 +17,7 @@ struct FabricKind {
   PathKind kind;
   const char* provider;
 };
-constexpr FabricKind kFabricKinds[] = {
-    {PathKind::kVerbs, "verbs"}, {PathKind::kTcp, "tcp"}, {PathKind::kOfiTcp, "tcp"}};
+constexpr FabricKind kFabricKinds[] = {{PathKind::kVerbs, "verbs"}, {PathKind::kOfiTcp, "tcp"}};
 
 // What the kernel could hand out; without its caches, which it could give up.
 uint64_t FreeMemoryBytes() {

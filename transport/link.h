@@ -37,6 +37,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
+#include "transport/descriptor.h"
 #include "transport/path.h"
 #include "transport/prefetch_list.h"
 #include "transport/region.h"
@@ -80,11 +81,19 @@ class BatchSink {
   ~BatchSink() = default;
 };
 
+// Two random numbers that nobody can guess.
+struct Nonce128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  friend bool operator==(const Nonce128&, const Nonce128&) = default;
+};
+
 // Who is at the other end, as the handshake told.
 struct LinkPeer {
-  std::string address;  // LinkDomain::address() of the peer: opaque, at most 256 bytes
-  uint64_t nonce = 0;   // made by the passive side for this one link; proves that a provider's
-                        // connection request belongs to a handshake
+  std::string address;     // LinkDomain::address() of the peer: opaque, at most 256 bytes
+  uint64_t nonce = 0;      // made by the passive side for this one link; proves that a provider's
+                           // connection request belongs to a handshake
+  uint64_t nonce_low = 0;  // tcp only: as much again
   // shm only, as handed over on this host:
   int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown
   PeerDoorbell* doorbell = nullptr;  // wakes the peer's engine; outlives the link
@@ -214,6 +223,14 @@ class LinkDomain {
   virtual int host_descriptor() const { return -1; }
   virtual absl::StatusOr<int> NewLinkMemory() {
     return absl::UnimplementedError("this path shares no memory");
+  }
+
+  // tcp only. A socket that a listener has taken, whose peer has presented `nonce` in a join
+  // (tcp/tcp_frame.h): if a link waits for it (Accept()), that link takes it. It is one's once.
+  // NOT_FOUND: none does.
+  virtual absl::Status TakeSocket(Descriptor socket, const Nonce128& nonce) {
+    (void)socket, (void)nonce;
+    return absl::NotFoundError("this path takes no sockets");
   }
 
   // Registers memory; random keys, offsets from 0.

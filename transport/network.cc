@@ -10,6 +10,7 @@
 #include "transport/control/rdma_offers.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 #include "transport/transfer_table.h"
 
 namespace weft {
@@ -110,16 +111,20 @@ PathProvider OfiTcpProvider(const NetworkOptions& options) {
   return tcp;
 }
 
-// Until there is transport/tcp: the domain of ofi_tcp under the name of tcp, with wide slots.
 PathProvider TcpProvider(const NetworkOptions& options) {
-  PathProvider tcp = OfiTcpProvider(options);
+  PathProvider tcp;
   tcp.kind = PathKind::kTcp;
-  tcp.open = [options](const PathOffer& offer, BatchSink* sink) {
-    OfiOptions ofi = ForDomain(options, options.slot_bytes, offer.host, sink);
+  tcp.link = LinkKind::kIp;
+  tcp.provider = "sockets";
+  tcp.open = [options](const PathOffer&, BatchSink* sink) {
+    TcpOptions tcp_options;
+    tcp_options.sink = sink;
+    tcp_options.slot_bytes = options.slot_bytes;
+    tcp_options.max_pool_bytes = options.max_pool_bytes;
     if (options.max_pool_bytes >= kLeastPoolForWide) {
-      ofi.wide_slot_bytes = TransfersOf(PathKind::kTcp).widest_bytes;
+      tcp_options.wide_slot_bytes = TransfersOf(PathKind::kTcp).widest_bytes;
     }
-    return OpenOfiTcpDomain(ofi, PathKind::kTcp);
+    return OpenTcpDomain(tcp_options);
   };
   return tcp;
 }
@@ -132,7 +137,8 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineC
   providers.push_back(TcpProvider(options));
   providers.push_back(OfiTcpProvider(options));
   for (PathProvider& provider : providers) {
-    if (provider.kind != PathKind::kShm) provider.fabric_version = FabricLibraryVersion();
+    const bool ours = provider.kind == PathKind::kShm || provider.kind == PathKind::kTcp;
+    if (!ours) provider.fabric_version = FabricLibraryVersion();
   }
   return providers;
 }

@@ -18,11 +18,11 @@ namespace weft {
 enum class PathKind : uint8_t {
   kShm = 1,    // shared memory on one host (rings, no libfabric)
   kVerbs = 2,  // RDMA over InfiniBand, RoCE or iWARP (libfabric "verbs", MSG endpoints)
-  kTcp = 5,    // kernel TCP
+  kTcp = 10,   // kernel TCP, by sockets of our own
   // Kernel TCP as libfabric has it ("tcp", MSG endpoints). For trusted networks only: what a
   // connected peer writes is not checked by the provider, and can end this process. So it is
   // offered only where both sides name it (LinkOptions::paths, WEFT_PATHS).
-  kOfiTcp = 10,
+  kOfiTcp = 5,
   kSim = 9,  // the simulated network; never offered to another process
 };
 

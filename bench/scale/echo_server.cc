@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "bench/machine/cpu.h"
-#include "bench/perf/ends/echo_service.h"
+#include "bench/perf/ends/lending_service.h"
 #include "bench/perf/ends/perf.pb.h"
 #include "bench/perf/ends/perf.weft.h"
 #include "bench/perf/ends/pipe.h"
@@ -26,7 +26,7 @@ namespace weft::bench {
 namespace {
 
 constexpr char kServerFlag[] = "--echo-server";
-constexpr int kArguments = 7;
+constexpr int kArguments = 8;
 // How long it rests between two looks after its connections.
 constexpr int kRestMs = 10;
 constexpr int kPatienceMs = 60'000;
@@ -39,13 +39,17 @@ std::vector<std::string> ToArguments(const EchoServerOptions& options, int fd) {
           std::to_string(static_cast<int>(options.waiting)),
           std::to_string(options.spin_ns),
           std::to_string(options.cpu),
-          std::to_string(options.max_connections)};
+          std::to_string(options.max_connections),
+          std::to_string(options.lent_bytes)};
 }
 
 // The process's side.
 class Role {
  public:
   Role(const EchoServerOptions& options, int fd) : options_(options), fd_(fd) {}
+  ~Role() { service_.GiveMemoryBack(); }
+  Role(const Role&) = delete;
+  Role& operator=(const Role&) = delete;
 
   absl::Status Run() {
     RaiseDescriptorLimit();
@@ -70,7 +74,8 @@ class Role {
     options.cpu = options_.cpu;
     if (polls()) {
       WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, options));
-      return absl::OkStatus();
+      if (options_.lent_bytes == 0) return absl::OkStatus();
+      return service_.Prepare(*polled_.server, options_.lent_bytes);
     }
     WEFT_ASSIGN_OR_RETURN(polled_.server, Server::Create(options));
     WEFT_RETURN_IF_ERROR(polled_.server->AddService(&service_));
@@ -99,7 +104,7 @@ class Role {
 
   const EchoServerOptions options_;
   const int fd_;
-  EchoService service_;
+  LendingService service_;
   PolledServer polled_;  // without an engine: the server drives its own
 };
 
@@ -182,6 +187,7 @@ bool RunEchoServer(const std::vector<std::string>& arguments, int* exit_code) {
   options.spin_ns = std::strtoull(arguments[4].c_str(), nullptr, 10);
   options.cpu = std::atoi(arguments[5].c_str());
   options.max_connections = static_cast<uint32_t>(std::atoi(arguments[6].c_str()));
+  options.lent_bytes = static_cast<uint32_t>(std::strtoul(arguments[7].c_str(), nullptr, 10));
   const absl::Status status = Role(options, fd).Run();
   *exit_code = status.ok() ? 0 : 1;
   if (!status.ok()) WriteLine(fd, StrCat("error ", ToStd(status.message()))).IgnoreError();

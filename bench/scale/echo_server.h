@@ -1,4 +1,5 @@
-// A server that answers Perf.Echo, in a process of its own, and can be asked what it costs.
+// A server that answers Perf.Echo, and lends memory if it is to, in a process of its own, and can
+// be asked what it costs.
 //
 //   when it has opened                                        it answers "ok <address>"
 //   "serve": it busy polls until Perf.EndRun is called                   "ok"
@@ -37,6 +38,7 @@ struct EchoServerOptions {
   uint64_t spin_ns = kDefaultSpinNs;  // kAdaptive
   int cpu = 0;
   uint32_t max_connections = 1024;
+  uint32_t lent_bytes = 0;  // kOnCommand: by Perf.Lend and Perf.Fetch; 0: none
 };
 
 class EchoServer {

@@ -13,6 +13,7 @@ namespace weft::bench {
 namespace {
 
 constexpr uint32_t kMaxConnections = 4000;  // two descriptors each, and Poller::kMaxDescriptors
+constexpr uint32_t kMaxTransferMib = 64;    // a server lends one buffer of a pool
 constexpr int kMaxRounds = 1000;
 constexpr double kMinSeconds = 0.01;
 constexpr double kMaxSeconds = 600;
@@ -46,6 +47,12 @@ absl::Status SetValue(const std::string& name, const std::string& value, ScaleOp
       return Wrong(name, value, StrCat("a number from ", kMinSeconds, " to ", kMaxSeconds));
     }
     options->idle_seconds = options->seconds * 5;
+  } else if (name == "--transfer-mib") {
+    uint32_t mib = 0;
+    if (!absl::SimpleAtoi(value, &mib) || !IsWithin(mib, 1u, kMaxTransferMib)) {
+      return Wrong(name, value, StrCat("a number from 1 to ", kMaxTransferMib));
+    }
+    options->transfer_bytes = mib << 20;
   } else {
     options->json_file = value;
   }
@@ -54,7 +61,7 @@ absl::Status SetValue(const std::string& name, const std::string& value, ScaleOp
 
 bool TakesValue(const std::string& name) {
   return name == "--paths" || name == "--connections" || name == "--repeat" ||
-         name == "--seconds" || name == "--json";
+         name == "--seconds" || name == "--transfer-mib" || name == "--json";
 }
 
 bool IsProgram(const std::string& name) {

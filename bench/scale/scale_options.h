@@ -19,6 +19,7 @@ struct ScaleOptions {
   double seconds = 1;       // of one leg of one round
   double idle_seconds = 5;  // over which an idle server's processor time is counted
   uint32_t connections = 1000;
+  uint32_t transfer_bytes = 64 << 20;
   std::string json_file;  // empty: none
   bool help = false;
 
@@ -27,19 +28,22 @@ struct ScaleOptions {
   int server_cpu = 0;
 };
 
-inline constexpr const char* kScalePrograms[] = {"connections", "engines", "idle", "wakeup"};
+inline constexpr const char* kScalePrograms[] = {"connections", "engines", "idle", "transfers",
+                                                 "wakeup"};
 
 inline constexpr char kScaleUsage[] =
     "usage: weft_scale [PROGRAM...] [--quick] [--paths LIST] [--connections N] [--repeat N]\n"
-    "                  [--seconds S] [--json FILE]\n"
+    "                  [--seconds S] [--transfer-mib N] [--json FILE]\n"
     "\n"
-    "What many connections, several engines, an idle server and a sleeping one cost. Each is a\n"
-    "comparison within one run, on two processors.\n"
+    "What many connections, several engines, an idle server and a sleeping one cost, and what a\n"
+    "call costs beside large transfers. Each is a comparison within one run, on two processors.\n"
     "\n"
     "  connections    64 B calls that go round N connections of one server engine, against calls\n"
     "                 over one; memory and descriptors of each connection, on both sides\n"
     "  engines        pairs of a client's and a server's engine: one, and two on two processors\n"
     "  idle           processor time of a server that has connections and nothing to do\n"
+    "  transfers      64 B calls beside eight large transfers over the same connection, all the\n"
+    "                 time, against calls beside one: reads, fetches, and writes\n"
     "  wakeup         what a sleeping server adds to a round trip, beside what an eventfd takes\n"
     "                 (default: all of them)\n"
     "\n"
@@ -48,6 +52,7 @@ inline constexpr char kScaleUsage[] =
     "  --connections N  how many (default: 1000)\n"
     "  --repeat N     rounds; the results are medians over them (default: 5, with --quick 3)\n"
     "  --seconds S    how long each leg runs in a round (default: 1, with --quick 0.3)\n"
+    "  --transfer-mib N  of each transfer of the program transfers (default: 64)\n"
     "  --json FILE    write one JSON object per metric and line\n";
 
 // `arguments` without the program's name. INVALID_ARGUMENT names the one that is wrong.

@@ -5,10 +5,18 @@ set -euo pipefail
 scale=$1
 json=$TEST_TMPDIR/scale.json
 
-"$scale" --connections 20 --repeat 1 --seconds 0.02 --json "$json"
+"$scale" --connections 20 --repeat 1 --seconds 0.02 --transfer-mib 4 --json "$json"
+
+transfers="transfers.alone.p50_us transfers.alone.p99_us"
+for way in read fetch write; do
+  transfers+=" transfers.$way.p99_ratio"
+  for figure in p50_us p99_us GBps; do
+    transfers+=" transfers.${way}_x1.$figure transfers.${way}_x8.$figure"
+  done
+done
 
 for path in shm tcp; do
-  for metric in one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
+  for metric in $transfers one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
     server_descriptors client_resident_KiB client_mapped_KiB client_descriptors engines_1.Mper_s \
     engines_2.Mper_s engines.scaling engines.cpu_scaling idle.server_percent idle.client_percent wakeup.awake_us \
     wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \

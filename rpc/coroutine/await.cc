@@ -1,6 +1,10 @@
 #include "rpc/coroutine/await.h"
 
+#include <cstddef>
+#include <new>
+
 #include "core/check.h"
+#include "core/timer_wheel.h"
 #include "rpc/operation/on_engine.h"
 #include "transport/engine.h"
 
@@ -10,10 +14,27 @@ void PostResumption(Engine& engine, std::coroutine_handle<> coroutine) {
   PostOrDrive(CoreOf(engine), coroutine);
 }
 
+class SleepAwaiter::State final : public Timer {
+ public:
+  explicit State(Resumption* resumption) : resumption_(resumption) {}
+
+ private:
+  void OnTimer() override { (*resumption_)(); }
+
+  Resumption* const resumption_;
+};
+
+SleepAwaiter::SleepAwaiter(Engine& engine, uint64_t delay_us)
+    : engine_(engine), delay_us_(delay_us), timer_(new (state_) State(&resumption_)) {
+  static_assert(sizeof(State) <= kStateBytes && alignof(State) <= alignof(std::max_align_t));
+}
+
+SleepAwaiter::~SleepAwaiter() { timer_->~State(); }
+
 void SleepAwaiter::Schedule() {
   EngineCore& engine = CoreOf(engine_);
-  if (engine.OnEngine()) return ScheduleIn(engine, *this, delay_us_);
-  PostOrDrive(engine, [this, &engine] { ScheduleIn(engine, *this, delay_us_); });
+  if (engine.OnEngine()) return ScheduleIn(engine, *timer_, delay_us_);
+  PostOrDrive(engine, [this, &engine] { ScheduleIn(engine, *timer_, delay_us_); });
 }
 
 bool EngineAwaiter::OnEngine() const { return engine_.OnEngine(); }

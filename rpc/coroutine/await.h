@@ -22,7 +22,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/timer_wheel.h"
 #include "rpc/coroutine/task.h"
 
 namespace weft {
@@ -38,10 +37,8 @@ namespace internal {
 // the second lets the coroutine go on. So an operation may end while it is started, and on another
 // thread, and a loop of such operations uses no stack.
 //
-// Who drives the engine that ends the operation does without a locked instruction. It would wait
-// until all that was stored before is in this processor's cache: also the request, in lines of a
-// ring that the peer has looked at, and that the peer looks at again before the request is
-// published. (80 ns of a call over shared memory, see docs/performance_log.md.)
+// Who drives the engine that ends the operation does without a locked instruction: that waits for
+// all stores before it, also those to a ring's lines that the peer looks at (80 ns of a call).
 class Resumption {
  public:
   // REQUIRES: before the operation is started.
@@ -128,11 +125,11 @@ class AllAwaiter {
   std::atomic<size_t> left_;  // those that have not ended
 };
 
-// (No Alarm: on another thread than the engine's it waits for a turn of the engine, when it is set
-// and when it is destroyed.)
-class SleepAwaiter final : private Timer {
+// (No Alarm: on another thread than the engine's that waits for a turn of the engine.)
+class SleepAwaiter {
  public:
-  SleepAwaiter(Engine& engine, uint64_t delay_us) : engine_(engine), delay_us_(delay_us) {}
+  SleepAwaiter(Engine& engine, uint64_t delay_us);
+  ~SleepAwaiter();
 
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -144,12 +141,15 @@ class SleepAwaiter final : private Timer {
   void await_resume() const noexcept {}
 
  private:
-  void Schedule();
-  void OnTimer() override { resumption_(); }
+  class State;  // a timer
+  static constexpr size_t kStateBytes = 64;
 
+  void Schedule();
   Engine& engine_;
   const uint64_t delay_us_;
   Resumption resumption_;
+  State* const timer_;
+  alignas(std::max_align_t) std::byte state_[kStateBytes];  // inside: a sleep allocates nothing
 };
 
 class ExecutorAwaiter {

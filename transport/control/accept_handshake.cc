@@ -62,6 +62,7 @@ HandshakeStep AcceptHandshake::OnProtocolError(const absl::Status& why,
       if (state_ == State::kGreeting) return Refuse(why);
       step.EndWithBye(why);
       return step;
+    case ControlFrameReader::Greeting::kJoin:  // the control connection's business
     case ControlFrameReader::Greeting::kNone:
     case ControlFrameReader::Greeting::kForeign:
       break;
@@ -243,6 +244,7 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
   plan.candidate = candidate_;
   plan.peer.address = wanted.address;
   plan.peer.nonce = SecureRandom64();
+  plan.peer.nonce_low = SecureRandom64();
   if (own_offer().kind == PathKind::kShm) {
     if (own_.neighbour->doorbell == nullptr) {
       return absl::FailedPreconditionError("the client has not shown that it is on this host");
@@ -258,8 +260,10 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
                     std::min(wanted.batch_bytes, links.slot_bytes()),
                     HasFeature(server_.features, kRequestsFeature),
                     HasFeature(server_.features, kLeasesFeature)};
-  step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate, links.address(),
-                                                      plan.peer.nonce, links.slot_bytes()}));
+  step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
+                                                      links.address(),
+                                                      {plan.peer.nonce, plan.peer.nonce_low},
+                                                      links.slot_bytes()}));
   return step;
 }
 

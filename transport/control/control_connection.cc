@@ -81,6 +81,7 @@ ControlConnection* ControlConnection::Accept(ControlContext* context,
                                              Descriptor socket) {
   std::unique_ptr<ControlConnection> self(
       new ControlConnection(context, Stage::kHandshake, listener->options.link));
+  self->peer_host_ = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return nullptr;
   self->listener_ = std::move(listener);
   self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
@@ -193,7 +194,7 @@ void ControlConnection::RunDialing() {
   const absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
-  Perform(std::get<DialHandshake>(handshake_).Begin());
+  Perform(std::get<DialHandshake>(handshake_).Begin(PeerAddressText(socket_->fd())));
 }
 
 // Closed by its user meanwhile, inside a callback of another one: RunEvents() ends it.
@@ -218,10 +219,24 @@ void ControlConnection::RunHandshake() {
   }
   if (stage_ == Stage::kOpen) return RunOpen();
   if (stage_ != Stage::kHandshake || close_requested() || socket_->ended().ok()) return;
+  if (socket_->greeting() == ControlFrameReader::Greeting::kJoin) return HandOverSocket();
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(
       Ask([&](auto& handshake) { return handshake.OnProtocolError(why, socket_->greeting()); }));
+}
+
+// This was no client's connection, but a socket for a link of one. One that nobody waits for is
+// closed without an answer.
+void ControlConnection::HandOverSocket() {
+  const Nonce128 nonce = socket_->join();
+  Descriptor socket = socket_->Release();
+  socket_.reset();
+  Finish(absl::CancelledError("the socket is a link's"), /*peer_dead=*/true, std::nullopt);
+  const absl::Status status = context_->domains->TakeSocket(std::move(socket), nonce);
+  if (!status.ok()) {
+    WEFT_LOG_EVERY_N_SEC(kInfo, 10, "a socket is closed: ", ToStd(status.message()));
+  }
 }
 
 void ControlConnection::RunOpen() {
@@ -283,6 +298,11 @@ absl::Status ControlConnection::StartLink(const LinkPlan& plan) {
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
   facts.path.peer = Printable(plan.peer.address);
+  if (facts.path.kind != PathKind::kTcp) return absl::OkStatus();
+  // Its sockets go the way of this one.
+  const absl::StatusOr<KernelAddress> own = LocalAddress(socket_->fd());
+  if (own.ok()) facts.path.local = own->text();
+  facts.path.peer = PeerAddressText(socket_->fd());
   return absl::OkStatus();
 }
 

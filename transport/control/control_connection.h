@@ -110,6 +110,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void Shutdown();
 
   uint64_t started_ns() const { return started_ns_; }
+  // PeerHost() of a stranger.
+  uint64_t peer_host() const { return peer_host_; }
   // There are too many strangers, and this one has been here longest.
   void Evict();
 
@@ -153,6 +155,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void RunDialing();
   void RunHandshake();
   bool close_requested() const;
+  void HandOverSocket();
   void RunOpen();
   void RunEnding();
 
@@ -192,6 +195,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   ControlContext* const context_;
   const ControlLimits limits_;  // what this side tells in its hello
   const uint64_t started_ns_;
+  uint64_t peer_host_ = 0;
   std::shared_ptr<ListenerState> listener_;  // null: the client's
 
   Stage stage_;

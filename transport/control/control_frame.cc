@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "transport/sockets/join.h"
 
 namespace weft {
 namespace {
@@ -188,6 +189,7 @@ ControlFrameReader::Result ControlFrameReader::Fail(absl::Status why) {
 
 ControlFrameReader::Result ControlFrameReader::ReadPreamble() {
   if (buffered() == 0) return Result::kNeedMore;
+  if (CanBeJoin(ByteSpan(bytes_).subspan(begin_))) return ReadJoin();
   const ByteSpan first(bytes_.data() + begin_, std::min(buffered(), kPreambleBytes));
   absl::Status check = CheckPreamble(first);
   if (!check.ok()) {
@@ -200,6 +202,19 @@ ControlFrameReader::Result ControlFrameReader::ReadPreamble() {
   begin_ += kPreambleBytes;
   greeting_ = Greeting::kWeft;
   return Result::kFrame;
+}
+
+// The peer awaits an answer before it says more.
+ControlFrameReader::Result ControlFrameReader::ReadJoin() {
+  if (buffered() < kJoinBytes) return Result::kNeedMore;
+  if (buffered() > kJoinBytes) {
+    greeting_ = Greeting::kForeign;
+    return Fail(absl::DataLossError("the peer sent more than its join before it was taken"));
+  }
+  greeting_ = Greeting::kJoin;
+  join_ = DecodeJoin(bytes_.data() + begin_);
+  return Fail(
+      absl::FailedPreconditionError("this socket joins a handshake: it is no client's own"));
 }
 
 void ControlFrameReader::DropConsumed() {

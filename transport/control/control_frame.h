@@ -5,6 +5,7 @@
 //     0  6  magic    89 'W' 'E' 'F' 'T' 0A: no text protocol begins like this
 //     6  1  version  kPreambleVersion: of the preamble and the frame header
 //     7  1  security kPlain; room for others
+//   or, in its place, a join (sockets/join.h): the socket becomes a link's
 //   frame, 8 bytes of header, all fields little-endian:
 //     0  4  length   of the body, 0..MaxBodyBytes(type)
 //     4  2  type     ControlType
@@ -24,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "transport/link.h"
 
 namespace weft {
 
@@ -105,9 +107,12 @@ class ControlFrameReader {
     kWeft = 2,          // this protocol in this version
     kOtherVersion = 3,  // this protocol, but not so that both sides understand it
     kHttp = 4,          // a web client, or gRPC
+    kJoin = 6,          // a socket for a handshake (sockets/join.h): join() says which
     kForeign = 5,       // something else
   };
   Greeting greeting() const { return greeting_; }
+  // Of kJoin.
+  const Nonce128& join() const { return join_; }
   // Bytes held.
   size_t buffered() const { return bytes_.size() - begin_; }
   // Everything that arrived has been given out: an end of the stream here cuts nothing in two.
@@ -116,11 +121,13 @@ class ControlFrameReader {
  private:
   Result Fail(absl::Status why);
   Result ReadPreamble();
+  Result ReadJoin();
   void DropConsumed();
 
   std::vector<std::byte> bytes_;  // begin_ of them are consumed
   size_t begin_ = 0;
   Greeting greeting_ = Greeting::kNone;
+  Nonce128 join_;
   absl::Status error_;
 };
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "core/check.h"
-#include "transport/sockets/address.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/negotiate.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 namespace {

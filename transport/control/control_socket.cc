@@ -19,6 +19,13 @@ ControlSocket::~ControlSocket() {
   if (watched_events_ != 0) poller_->Remove(fd());
 }
 
+Descriptor ControlSocket::Release() {
+  if (watched_events_ != 0) poller_->Remove(fd());
+  watched_events_ = 0;
+  shut_ = true;
+  return std::move(descriptor_);
+}
+
 bool ControlSocket::Receive(ControlFrame* frame) {
   if (!ended_.ok() || lingering_) return false;
   switch (reader_.Next(frame)) {

@@ -68,6 +68,11 @@ class ControlSocket final : private PollHandler {
   // would make TCP drop what the peer has not read yet, the Bye among it.)
   void Linger();
 
+  // Of Greeting::kJoin.
+  const Nonce128& join() const { return reader_.join(); }
+  // Lets go of the socket: somebody else's from now on. REQUIRES: the stream has not ended.
+  Descriptor Release();
+
   int fd() const { return descriptor_.get(); }
   // Ever received.
   uint64_t received_bytes() const { return received_bytes_; }
@@ -85,7 +90,7 @@ class ControlSocket final : private PollHandler {
   uint32_t WantedEvents() const;
   void EndStream(absl::Status why);
 
-  const Descriptor descriptor_;
+  Descriptor descriptor_;
   Poller* const poller_;
   Function<void()> on_activity_;
   ControlFrameReader reader_;

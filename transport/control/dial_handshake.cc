@@ -16,8 +16,10 @@ using Decision = HandshakeStep::Decision;
 DialHandshake::DialHandshake(const OwnSide& own, const OwnConnection& connection, DialTerms terms)
     : own_(own), connection_(connection), terms_(std::move(terms)) {}
 
-HandshakeStep DialHandshake::Begin() {
+HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   state_ = State::kGreeting;
+  // A Unix socket's name is its server's; this side may see the file elsewhere.
+  server_address_ = server_address.substr(0, 5) == "unix:" ? terms_.server : server_address;
   hello_.versions = kProtocolVersions;
   hello_.features = OwnFeatures();
   hello_.limits = own_.limits;
@@ -166,8 +168,10 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
   plan.candidate = candidate_;
   plan.domain = domain;
   plan.active = true;
-  plan.peer.address = ready.address;
-  plan.peer.nonce = ready.nonce;
+  // tcp joins by the listener that this connection came in by.
+  plan.peer.address = current().kind == PathKind::kTcp ? server_address_ : ready.address;
+  plan.peer.nonce = ready.nonce.high;
+  plan.peer.nonce_low = ready.nonce.low;
   if (current().kind == PathKind::kShm) own_.neighbour->Describe(&plan.peer);
   plan.agreement = {server_.connection_index,
                     server_.connection_token,

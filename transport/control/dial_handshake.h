@@ -54,7 +54,7 @@ class DialHandshake {
   DialHandshake& operator=(const DialHandshake&) = delete;
 
   // The socket is connected.
-  HandshakeStep Begin();
+  HandshakeStep Begin(const std::string& server_address);
 
   HandshakeStep OnFrame(const ControlFrame& frame);
   // The peer broke the rules of the control connection; `why` names what it speaks instead.
@@ -101,6 +101,7 @@ class DialHandshake {
   State state_ = State::kNew;
   uint64_t candidate_end_ns_ = kNever;  // of the candidate's time
   uint64_t retry_ns_ = kNever;          // when to ask a busy local socket again
+  std::string server_address_;          // numeric, as this side has reached it
   ClientHello hello_;                   // as sent
   ServerHello server_;                  // as received
   size_t candidate_ = 0;

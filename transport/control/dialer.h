@@ -22,9 +22,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/function.h"
-#include "transport/sockets/address.h"
 #include "transport/descriptor.h"
 #include "transport/poller.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 

@@ -100,6 +100,13 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> DomainSet::OpenLinks(const PathOffer
   return links;
 }
 
+absl::Status DomainSet::TakeSocket(Descriptor socket, const Nonce128& nonce) {
+  for (const Entry& entry : open_) {
+    if (entry.key.kind == PathKind::kTcp) return entry.links->TakeSocket(std::move(socket), nonce);
+  }
+  return absl::NotFoundError("this engine has no path that takes sockets");
+}
+
 absl::Status DomainSet::CheckRoom(const PathProvider& provider, const PathOffer& offer) const {
   if (open_.size() == kMaxDomains) {
     return absl::ResourceExhaustedError(

@@ -73,6 +73,9 @@ class DomainSet {
   // regions that it has. UNAVAILABLE and others: why there is none.
   absl::StatusOr<FramingDomain*> Open(const PathOffer& offer, uint64_t now_ns);
 
+  // As LinkDomain::TakeSocket(), by whichever waits for it.
+  absl::Status TakeSocket(Descriptor socket, const Nonce128& nonce);
+
   // A callback may open further domains: by index, therefore.
   int Poll(int budget) {
     int done = 0;

@@ -111,11 +111,12 @@ class DialHandshakeTest : public testing::Test {
     return hello;
   }
   HandshakeStep Greeted(bool with_shm = false) {
-    EXPECT_EQ(Sent(dial_->Begin()), "ClientHello");
+    EXPECT_EQ(Sent(dial_->Begin("127.0.0.1:4711")), "ClientHello");
     return Hear(*dial_, ControlType::kServerHello, Encode(Answer(with_shm)));
   }
   HandshakeStep Ready(uint32_t candidate) {
-    return Hear(*dial_, ControlType::kPathReady, Encode(PathReady{candidate, "peer", 5, 4096}));
+    return Hear(*dial_, ControlType::kPathReady,
+                Encode(PathReady{candidate, "peer", {5, 6}, 4096}));
   }
   PathCandidate& candidate(uint32_t index) { return side_.facts.candidates[index]; }
 
@@ -135,6 +136,8 @@ TEST_F(DialHandshakeTest, OpensInTheOrderOfItsStates) {
   EXPECT_TRUE(step.link->active);
   EXPECT_EQ(step.link->candidate, kTcp);
   EXPECT_EQ(step.link->peer.nonce, 5u);
+  EXPECT_EQ(step.link->peer.nonce_low, 6u);
+  EXPECT_EQ(step.link->peer.address, "127.0.0.1:4711") << "where the server listens for all";
   EXPECT_EQ(dial_->state(), DialHandshake::State::kLinking);
 
   step = dial_->OnLinkUp();
@@ -238,7 +241,7 @@ TEST_F(DialHandshakeTest, AServerThatBreaksTheOrderIsToldSo) {
 }
 
 TEST_F(DialHandshakeTest, ARefusalAndTheDeadlineEndIt) {
-  dial_->Begin();
+  dial_->Begin("127.0.0.1:4711");
   HandshakeStep step =
       Hear(*dial_, ControlType::kRefusal, EncodeRefusal(absl::ResourceExhaustedError("full")));
   EXPECT_EQ(step.decision, Decision::kEnd);
@@ -246,7 +249,7 @@ TEST_F(DialHandshakeTest, ARefusalAndTheDeadlineEndIt) {
   EXPECT_EQ(Sent(step), "");
 
   Restart();
-  dial_->Begin();
+  dial_->Begin("127.0.0.1:4711");
   EXPECT_EQ(dial_->OnAlarm().decision, Decision::kWait) << "early";
   side_.clock.Set(dial_->alarm_ns());
   step = dial_->OnAlarm();
@@ -312,7 +315,9 @@ TEST_F(AcceptHandshakeTest, OpensWhenBothSidesAreUpInEitherOrder) {
     EXPECT_EQ(Sent(step), "PathReady");
     ASSERT_TRUE(step.link.has_value());
     EXPECT_FALSE(step.link->active);
-    EXPECT_EQ(DecodePathReady(AsBytes(step.send[0].body))->nonce, step.link->peer.nonce);
+    const Nonce128 told = DecodePathReady(AsBytes(step.send[0].body))->nonce;
+    EXPECT_EQ(told.high, step.link->peer.nonce);
+    EXPECT_EQ(told.low, step.link->peer.nonce_low);
     const auto up = [&](bool client) {
       return client ? Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp))
                     : accept_->OnLinkUp();

@@ -318,7 +318,8 @@ std::string Encode(const PathReady& message) {
   control::PathReady proto;
   proto.set_candidate(message.candidate);
   proto.set_address(message.address);
-  proto.set_nonce(message.nonce);
+  proto.set_nonce(message.nonce.high);
+  proto.set_nonce_low(message.nonce.low);
   proto.set_batch_bytes(message.batch_bytes);
   return proto.SerializeAsString();
 }
@@ -390,7 +391,7 @@ absl::StatusOr<PathReady> DecodePathReady(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(message.candidate, CheckCandidate(proto.candidate(), kWhat));
   WEFT_RETURN_IF_ERROR(CheckAddressSize(proto.address(), kWhat));
   message.address = proto.address();
-  message.nonce = proto.nonce();
+  message.nonce = {proto.nonce(), proto.nonce_low()};
   WEFT_ASSIGN_OR_RETURN(message.batch_bytes, CheckBatchBytes(proto.batch_bytes(), kWhat));
   return message;
 }

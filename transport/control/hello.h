@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "transport/link.h"
 #include "transport/path.h"
 #include "transport/transport.h"
 
@@ -72,12 +73,6 @@ struct VersionRange {
   uint32_t max = 0;
 };
 
-struct Nonce128 {
-  uint64_t high = 0;
-  uint64_t low = 0;
-  friend bool operator==(const Nonce128&, const Nonce128&) = default;
-};
-
 struct ClientHello {
   VersionRange versions;
   std::vector<std::string> features;
@@ -114,7 +109,7 @@ struct PathTry {
 struct PathReady {
   uint32_t candidate = 0;
   std::string address;
-  uint64_t nonce = 0;
+  Nonce128 nonce;
   uint32_t batch_bytes = 0;  // 256..1 MiB
 };
 

@@ -13,8 +13,8 @@
 #include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
 #include "transport/control/network_listener.h"
-#include "transport/sockets/socket.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {
@@ -43,9 +43,13 @@ ClientHello GoodHello() {
 // A client without rules: raw bytes over a control connection.
 class Stranger {
  public:
-  explicit Stranger(const std::string& address) {
-    const KernelAddress target = Resolve(*ParseServerAddress(address))->front();
-    socket_ = *StartDial(target);
+  // `from`: where it comes from.
+  explicit Stranger(const std::string& address, const std::string& from = "127.0.0.1:0") {
+    const KernelAddress source = *ParseNumericAddress(from);
+    const KernelAddress target = *ParseNumericAddress(address);
+    socket_ = Descriptor(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(socket_.get(), source.get(), source.length), 0);
+    EXPECT_TRUE(::connect(socket_.get(), target.get(), target.length) == 0 || errno == EINPROGRESS);
     pollfd watch{socket_.get(), POLLOUT, 0};
     EXPECT_EQ(::poll(&watch, 1, 10'000), 1);
   }
@@ -256,6 +260,23 @@ TEST_F(HostileClientTest, AHundredGarbageClientsDoNotDisturbAGoodOne) {
 TEST_F(HostileClientTest, SilentClientsMakeRoomForOthers) {
   std::vector<Stranger> silent;
   for (size_t i = 0; i < 2 * Strangers::kMaxStrangers; ++i) silent.push_back(NewStranger());
+  ExpectService();
+}
+
+// A host that filled all places with clients that said nothing had those of other hosts put out,
+// too, for the oldest went first.
+TEST_F(HostileClientTest, WhoFillsThePlacesLosesThem) {
+  Stranger patient = NewStranger();
+  std::vector<Stranger> silent;
+  for (size_t i = 0; i < 2 * Strangers::kMaxStrangers; ++i) {
+    silent.push_back(Stranger(listener_->address(), "127.0.0.2:0"));
+  }
+  ASSERT_TRUE(Run([&] {
+    size_t put_out = 0;
+    for (Stranger& stranger : silent) put_out += stranger.Listen();
+    return put_out >= Strangers::kMaxStrangers;
+  }));
+  EXPECT_FALSE(patient.Listen());
   ExpectService();
 }
 

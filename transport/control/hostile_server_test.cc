@@ -9,8 +9,8 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/host_facts.h"
-#include "transport/sockets/socket.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {

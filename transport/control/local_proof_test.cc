@@ -13,8 +13,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/sockets/address.h"
 #include "transport/control/host_facts.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 namespace {

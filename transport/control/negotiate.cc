@@ -366,6 +366,7 @@ std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const Pat
                     common ? " in a common subnet (" : " through a router (", PrefixText(own_offer),
                     " here, ", PrefixText(peer_offer), " at the peer), ");
   }
+  if (own_offer.kind == PathKind::kTcp) return "sockets by the server's own port";
   const std::string own_version = FabricVersionName(own_offer.fabric_version);
   const std::string peer_version = FabricVersionName(peer_offer.fabric_version);
   if (own_version == peer_version) {

@@ -364,6 +364,12 @@ TEST(ChosenReason, SaysWhichNetworkRdmaGoesOver) {
             "on both sides");
 }
 
+TEST(ChosenReason, SaysThatTcpNeedsNoPortOfItsOwn) {
+  PathOffer tcp;
+  tcp.kind = PathKind::kTcp;
+  EXPECT_EQ(ChosenReason({}, {}, tcp, tcp), "sockets by the server's own port");
+}
+
 TEST(CheckServerHello, AcceptsAnHonestAnswer) {
   Pair pair;
   pair.server.candidates = NegotiatePaths(pair.client, pair.server);
@@ -407,8 +413,8 @@ TEST(ChosenReason, SaysWhoTheNeighbourIs) {
   EXPECT_EQ(reason, "same host (kernel 5f3c..., pid 4712, uid 1000)");
 }
 
-TEST(ChosenReason, NamesBothVersionsOverTcp) {
-  EXPECT_EQ(ChosenReason({}, {}, Offer(PathKind::kTcp, k117), Offer(PathKind::kTcp, k206)),
+TEST(ChosenReason, NamesBothVersionsOfLibfabric) {
+  EXPECT_EQ(ChosenReason({}, {}, Offer(PathKind::kOfiTcp, k117), Offer(PathKind::kOfiTcp, k206)),
             "libfabric 1.17 here, 2.6 at the peer");
 }
 

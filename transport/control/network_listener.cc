@@ -1,8 +1,10 @@
 #include "transport/control/network_listener.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -13,10 +15,18 @@ namespace weft {
 
 bool Strangers::MakeRoom(uint64_t now_ns) {
   if (strangers_.CountSlowly() < kMaxStrangers) return true;
-  ControlConnection* const oldest = strangers_.Front();
-  if (now_ns - oldest->started_ns() < kGraceNs) return false;
-  oldest->Evict();
-  return true;
+  absl::flat_hash_map<uint64_t, size_t> from_host;
+  size_t most = 0;
+  for (const ControlConnection& stranger : strangers_) {
+    most = std::max(most, ++from_host[stranger.peer_host()]);
+  }
+  for (ControlConnection& stranger : strangers_) {
+    if (from_host[stranger.peer_host()] < most) continue;
+    if (now_ns - stranger.started_ns() < kGraceNs) return false;
+    stranger.Evict();
+    return true;
+  }
+  return false;
 }
 
 absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(
@@ -90,19 +100,22 @@ void NetworkListener::Stop() {
 
 void NetworkListener::OnReady(uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    if (!strangers_->MakeRoom(context_->now_ns())) return;
+    if (!strangers_->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
     absl::StatusOr<Descriptor> client = AcceptClient(fd());
     if (!client.ok()) {
       WEFT_LOG_EVERY_N_SEC(kError, 10, address_, ": ", ToStd(client.status().message()));
-      context_->engine.poller->Remove(fd());
-      context_->engine.timers->Schedule(this, context_->now_ns() + kPauseNs);
-      return;
+      return Pause(kPauseNs);
     }
     if (!client->valid()) return;
     ControlConnection* const stranger =
         ControlConnection::Accept(context_, state_, *std::move(client));
     if (stranger != nullptr) strangers_->Add(stranger);
   }
+}
+
+void NetworkListener::Pause(uint64_t ns) {
+  context_->engine.poller->Remove(fd());
+  context_->engine.timers->Schedule(this, context_->now_ns() + ns);
 }
 
 void NetworkListener::OnTimer() {

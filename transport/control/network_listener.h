@@ -25,12 +25,13 @@ class Strangers {
   // A burst of honest clients passes through in a few milliseconds; more than these wait in the
   // kernel's queue.
   static constexpr size_t kMaxStrangers = 128;
-  // Once there are that many, the oldest makes room for the next if it has had this long. An honest
+  // Once there are that many, one makes room for the next if it has had this long: the oldest of
+  // the host that most of them come from, so that who fills the places loses them. An honest
   // client's hello takes a round trip.
   static constexpr uint64_t kGraceNs = 200'000'000;
 
   void Add(ControlConnection* stranger) { strangers_.PushBack(stranger); }
-  // Whether one more may come in.
+  // Whether one more may come in. If not, it is worth asking again in a while.
   bool MakeRoom(uint64_t now_ns);
 
  private:
@@ -55,8 +56,10 @@ class NetworkListener final : public Listener,
  private:
   // Clients taken in one round, so that others get their turn.
   static constexpr int kAcceptsAtOnce = 16;
-  // How long not to ask when this process has no descriptors left.
+  // How long not to ask when this process has no descriptors left, and when there are too many
+  // strangers: a listener that could take nobody would keep the engine awake.
   static constexpr uint64_t kPauseNs = 100'000'000;
+  static constexpr uint64_t kFullPauseNs = 10'000'000;
 
   NetworkListener(ControlContext* context, Strangers* strangers,
                   std::shared_ptr<ListenerState> state)
@@ -66,6 +69,8 @@ class NetworkListener final : public Listener,
   int fd() const { return unix_ != nullptr ? unix_->fd() : socket_.get(); }
   void OnReady(uint32_t events) override;
   void OnTimer() override;
+  // Asks nobody in for a while.
+  void Pause(uint64_t ns);
   // Opens the local socket at which clients of this host prove where they are.
   void OpenLocalSocket();
 

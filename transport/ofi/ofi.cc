@@ -25,10 +25,9 @@ const std::string& FoundProviders() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options,
-                                                             PathKind kind) {
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  return OfiTcpDomain::Open(options, kind);
+  return OfiTcpDomain::Open(options);
 }
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options) {

@@ -53,9 +53,7 @@ struct OfiOptions {
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
 };
 
-// `kind`: what the path calls itself.
-absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options,
-                                                             PathKind kind = PathKind::kOfiTcp);
+absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options);
 
 // Lets libfabric start its providers and look for their devices: 0.1 s and more, the first time in

@@ -21,13 +21,12 @@ bool GoesOnBehindCutOffBatches() { return FI_VERSION_GE(fi_version(), FI_VERSION
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LinkDomain>> OfiTcpDomain::Open(const OfiOptions& options,
-                                                               PathKind kind) {
+absl::StatusOr<std::unique_ptr<LinkDomain>> OfiTcpDomain::Open(const OfiOptions& options) {
   const std::string node = options.bind_address.empty() ? "0.0.0.0" : options.bind_address;
   WEFT_ASSIGN_OR_RETURN(InfoPtr info, Discover({"tcp", node}, TcpHints().get()));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<FabricObjects> objects,
                         FabricObjects::Open(std::move(info), FI_WAIT_FD, {kMostPosted, 0}));
-  FabricTraits traits = {kind, LinkKind::kIp, {kMaxReceives, kMostPosted}};
+  FabricTraits traits = {PathKind::kOfiTcp, LinkKind::kIp, {kMaxReceives, kMostPosted}};
   traits.receives.cut_off_is_filled = GoesOnBehindCutOffBatches();
   traits.fences = true;
   std::unique_ptr<OfiTcpDomain> domain(new OfiTcpDomain(options, std::move(objects), traits));

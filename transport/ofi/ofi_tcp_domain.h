@@ -19,8 +19,7 @@ namespace weft {
 
 class OfiTcpDomain final : public FabricDomain {
  public:
-  // `kind`: what the path calls itself.
-  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options, PathKind kind);
+  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const OfiOptions& options);
 
  private:
   using FabricDomain::FabricDomain;

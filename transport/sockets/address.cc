@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "core/status.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -182,6 +183,24 @@ absl::StatusOr<std::vector<KernelAddress>> Resolve(const ServerAddress& address)
     return absl::NotFoundError(StrCat("look up host \"", address.host, "\": no address"));
   }
   return results;
+}
+
+absl::StatusOr<KernelAddress> ParseNumericAddress(std::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const ServerAddress address, ParseServerAddress(text));
+  if (address.kind == ServerAddress::Kind::kUnix) return UnixAddress(address.path);
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.host.c_str(), StrCat(address.port).c_str(), &hints, &found) != 0) {
+    return absl::InvalidArgumentError(StrCat("\"", std::string(text), "\" is no numeric address"));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  KernelAddress result;
+  std::memcpy(&result.storage, found->ai_addr, found->ai_addrlen);
+  result.length = found->ai_addrlen;
+  return result;
 }
 
 KernelAddress AbstractAddress(std::string_view name) {

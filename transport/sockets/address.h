@@ -52,6 +52,10 @@ struct KernelAddress {
 // NOT_FOUND: the name is unknown; UNAVAILABLE: the resolver gave no answer now.
 absl::StatusOr<std::vector<KernelAddress>> Resolve(const ServerAddress& address);
 
+// The address that `text` is, where it names no host that would have to be looked up: what a peer
+// has told must not keep this process waiting. INVALID_ARGUMENT.
+absl::StatusOr<KernelAddress> ParseNumericAddress(std::string_view text);
+
 // A name with more addresses than this is cut short; nobody waits for the seventeenth.
 inline constexpr size_t kMaxResolved = 16;
 

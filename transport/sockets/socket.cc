@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -120,6 +121,24 @@ absl::StatusOr<KernelAddress> LocalAddress(int fd) {
     return StatusFromErrno(errno, "ask for a socket's own address");
   }
   return address;
+}
+
+uint64_t PeerHost(int fd) {
+  KernelAddress address;
+  address.length = sizeof(address.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    return 0;
+  }
+  if (address.family() == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr;
+  }
+  if (address.family() != AF_INET6) return 0;
+  const in6_addr& host = reinterpret_cast<const sockaddr_in6*>(address.get())->sin6_addr;
+  // An IPv4 peer of an IPv6 socket has its address at the end.
+  const bool mapped = IN6_IS_ADDR_V4MAPPED(&host);
+  uint64_t number = 0;
+  std::memcpy(&number, &host.s6_addr[mapped ? 12 : 0], mapped ? 4 : sizeof(number));
+  return number;
 }
 
 std::string PeerAddressText(int fd) {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/sockets/address.h"
 #include "transport/descriptor.h"
+#include "transport/sockets/address.h"
 
 namespace weft {
 
@@ -42,6 +42,9 @@ void SetSilence(int fd, uint64_t silence_ns);
 absl::StatusOr<Descriptor> AcceptClient(int listening_fd);
 
 absl::StatusOr<KernelAddress> LocalAddress(int fd);
+// A number for the host that the peer is at: its IPv4 address, or the first half of its IPv6
+// address, for a host has all of the second. 0: a Unix socket's, or the peer is gone already.
+uint64_t PeerHost(int fd);
 // Empty text in the result's place when the peer is gone already.
 std::string PeerAddressText(int fd);
 

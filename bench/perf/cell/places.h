@@ -1,5 +1,5 @@
-// Walks through a region of kRegionBytes, transfer by transfer, so that what is moved is not always
-// what is in a cache near the core.
+// Walks through a region, transfer by transfer, so that what is moved is not always what is in a
+// cache near the core.
 //
 // Threads: one.
 #pragma once
@@ -12,15 +12,18 @@ namespace weft::bench {
 
 class Places {
  public:
-  // The offset of the next `bytes`. REQUIRES: bytes <= kRegionBytes.
+  explicit Places(size_t region_bytes = kRegionBytes) : region_bytes_(region_bytes) {}
+
+  // The offset of the next `bytes`. REQUIRES: bytes <= region_bytes.
   size_t Next(size_t bytes) {
-    if (next_ + bytes > kRegionBytes) next_ = 0;
+    if (next_ + bytes > region_bytes_) next_ = 0;
     const size_t place = next_;
     next_ += bytes;
     return place;
   }
 
  private:
+  size_t region_bytes_;
   size_t next_ = 0;
 };
 

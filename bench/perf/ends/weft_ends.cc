@@ -6,12 +6,11 @@
 
 #include "absl/status/status.h"
 #include "bench/perf/cell/perf_path.h"
-#include "bench/perf/cell/places.h"
 #include "bench/perf/ends/bare_messages.h"
 #include "bench/perf/ends/bulk_calls.h"
 #include "bench/perf/ends/call_loops.h"
 #include "bench/perf/ends/call_streams.h"
-#include "bench/perf/ends/echo_service.h"
+#include "bench/perf/ends/lending_service.h"
 #include "bench/perf/ends/one_sided.h"
 #include "bench/perf/ends/perf.pb.h"
 #include "bench/perf/ends/perf.weft.h"
@@ -23,9 +22,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/channel.h"
-#include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
-#include "rpc/server/server_bulk.h"
 #include "transport/engine.h"
 #include "transport/network.h"
 #include "weft/coroutine.h"
@@ -59,47 +56,11 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(EngineOptions::Drive drive) {
 
 // --- server -------------------------------------------------------------------------------------
 
-class PerfService final : public EchoService {
+class PerfService final : public LendingService {
  public:
-  absl::Status Lend(ServerContext& context, const LendRequest& request, LendReply* reply) override {
-    (void)context;
-    (void)request;
-    *reply->mutable_memory() = exported_->handle();
-    return absl::OkStatus();
-  }
   void StartTalk(ServerReaderWriter<TalkMessage, TalkMessage> stream) override {
     AnswerTalk(std::move(stream));
   }
-  // The reply leaves when the bytes are there.
-  absl::Status Fetch(ServerContext& context, const FetchRequest& request,
-                     FetchReply* reply) override {
-    if (request.bytes() > kRegionBytes) return absl::InvalidArgumentError("larger than the region");
-    const size_t offset = places_.Next(request.bytes());
-    BulkOptions options;
-    options.crc32c = request.with_crc32c();
-    context.bulk().Push(buffer_->slice(offset, request.bytes()), reply->mutable_data(), options,
-                        nullptr);
-    return absl::OkStatus();
-  }
-
-  // Memory for Lend() and Fetch().
-  absl::Status Prepare(Server& server) {
-    WEFT_ASSIGN_OR_RETURN(buffer_, server.AllocateBuffer(kRegionBytes));
-    for (std::byte& byte : buffer_->bytes()) byte = std::byte{1};  // touches every page
-    ExportOptions options;
-    options.rights = kMayRead | kMayWrite;
-    WEFT_ASSIGN_OR_RETURN(exported_, server.Export(buffer_->bytes(), options));
-    return absl::OkStatus();
-  }
-  void GiveMemoryBack() {
-    exported_.reset();
-    buffer_.reset();
-  }
-
- private:
-  std::unique_ptr<Buffer> buffer_;
-  std::unique_ptr<ExportedMemory> exported_;
-  Places places_;
 };
 
 class WeftServer final : public ServerEnd {
@@ -109,7 +70,7 @@ class WeftServer final : public ServerEnd {
     ServerOptions server_options;
     server_options.link = link;
     WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
-    WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server));
+    WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server, kRegionBytes));
     WEFT_ASSIGN_OR_RETURN(auto message_engine, OpenEngine(EngineOptions::Drive::kExternal));
     WEFT_ASSIGN_OR_RETURN(messages_, MessageReceiver::Open(std::move(message_engine), link));
     WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, polled_.address()));

@@ -11,13 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "transport/descriptor.h"
 #include "transport/sockets/address.h"
 #include "transport/sockets/socket.h"
-#include "transport/descriptor.h"
 
 namespace weft {
 
-// Stands between a client and a server's control address, hands bytes on, and may add some.
+// Stands between a client and a server's control address, hands bytes on, and may add some to the
+// control connection, which comes first.
 class Relay {
  public:
   explicit Relay(const std::string& server) : server_(server) {
@@ -28,30 +29,35 @@ class Relay {
 
   // Hands on what has come.
   void Turn() {
-    if (!to_client_.valid()) {
-      absl::StatusOr<Descriptor> client = AcceptClient(listening_.get());
-      if (!client.ok() || !client->valid()) return;
-      to_client_ = *std::move(client);
-      to_server_ = *StartDial(Address(server_));
-      pollfd watch{to_server_.get(), POLLOUT, 0};
+    absl::StatusOr<Descriptor> client = AcceptClient(listening_.get());
+    if (client.ok() && client->valid()) {
+      ways_.push_back({*std::move(client), *StartDial(Address(server_))});
+      pollfd watch{ways_.back().to_server.get(), POLLOUT, 0};
       EXPECT_EQ(::poll(&watch, 1, 10'000), 1);
     }
-    Move(to_client_.get(), to_server_.get(), text_, other_);
-    Move(to_server_.get(), to_client_.get());
+    for (const Way& way : ways_) {
+      const bool is_control = &way == &ways_.front();
+      Move(way.to_client.get(), way.to_server.get(), is_control ? text_ : "", other_);
+      Move(way.to_server.get(), way.to_client.get());
+    }
   }
   // What the client says is said otherwise: each `text` becomes `other`, of the same length.
   void Replace(const std::string& text, const std::string& other) {
     text_ = text;
     other_ = other;
   }
-  void SayToServer(const std::vector<std::byte>& bytes) { Say(to_server_.get(), bytes); }
+  void SayToServer(const std::vector<std::byte>& bytes) {
+    Say(ways_.front().to_server.get(), bytes);
+  }
   // Unless the connection holds as much as it can, or is over.
   void FloodServer(const std::vector<std::byte>& bytes) {
-    pollfd watch{to_server_.get(), POLLOUT, 0};
+    pollfd watch{ways_.front().to_server.get(), POLLOUT, 0};
     EXPECT_GE(::poll(&watch, 1, 0), 0);
     if (watch.revents == POLLOUT) SayToServer(bytes);
   }
-  void SayToClient(const std::vector<std::byte>& bytes) { Say(to_client_.get(), bytes); }
+  void SayToClient(const std::vector<std::byte>& bytes) {
+    Say(ways_.front().to_client.get(), bytes);
+  }
 
  private:
   static KernelAddress Address(const std::string& text) {
@@ -77,8 +83,11 @@ class Relay {
   std::string other_;
   Descriptor listening_;
   std::string address_;
-  Descriptor to_client_;
-  Descriptor to_server_;
+  struct Way {
+    Descriptor to_client;
+    Descriptor to_server;
+  };
+  std::vector<Way> ways_;  // the control connection, and the sockets that join it
 };
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "transport/control/network_transport.h"
 #include "transport/engine.h"
-#include "transport/ofi/ofi.h"
+#include "transport/tcp/tcp.h"
 
 namespace weft {
 
@@ -18,12 +18,10 @@ inline PathProvider RealTcp() {
   PathProvider tcp;
   tcp.kind = PathKind::kTcp;
   tcp.link = LinkKind::kIp;
-  tcp.is_bound_to_host = true;
-  tcp.open = [](const PathOffer& offer, BatchSink* sink) {
-    OfiOptions ofi;
-    ofi.sink = sink;
-    ofi.bind_address = offer.host;
-    return OpenOfiTcpDomain(ofi, PathKind::kTcp);
+  tcp.open = [](const PathOffer&, BatchSink* sink) {
+    TcpOptions options;
+    options.sink = sink;
+    return OpenTcpDomain(options);
   };
   return tcp;
 }

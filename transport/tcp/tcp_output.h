@@ -1,0 +1,187 @@
+// What leaves by the socket of a tcp link, and in which order.
+//
+//   begun           the rest of a frame of which some has left
+//   small frames    requests to read, ends, and payloads of few bytes: encoded already
+//   line            batches and writes, in order
+//   pieces          of the line's first write, and of answers to what the peer reads, in turns
+//
+// The socket gets them in this order, but that a batch waits for the pieces of writes that were
+// posted before it: the peer is to find those in its memory. So a batch waits for what the kernel
+// holds (tcp_link.cc bounds it), and for one frame that has begun.
+//
+// A frame has its number when it has begun, or is a small frame. Pieces are made ahead, because one
+// system call with many is much faster than many with one each; they are put off, or dropped, as
+// long as they have not begun.
+//
+// Bodies of pieces leave from where they are: from local memory of an operation, which its user
+// keeps, or from a region that the peer reads. When that region goes, pieces that have not begun
+// are dropped, zeros leave in the place of one that has, and the answer ends as refused.
+//
+// Threads: the engine's. Lifetime: a member of its link; slots, regions and answers outlive it.
+// Errors: a number of errno, from Pump(): the socket is broken.
+// Invariants: small_bytes() <= kMaxSmallBytes, or the caller has been told.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/bytes.h"
+#include "core/intrusive_list.h"
+#include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_regions.h"
+#include "transport/tcp/tcp_slots.h"
+#include "transport/tcp/tcp_work.h"
+
+struct iovec;
+
+namespace weft {
+
+// Spare records for answers. Grows to what peers have ever asked for at one time.
+class TcpAnswers {
+ public:
+  TcpAnswers() = default;
+  ~TcpAnswers();
+  TcpAnswers(const TcpAnswers&) = delete;
+  TcpAnswers& operator=(const TcpAnswers&) = delete;
+
+  TcpAnswer* Take();
+  void Give(TcpAnswer* answer);
+
+ private:
+  TcpAnswer* free_ = nullptr;
+};
+
+class TcpOutput {
+ public:
+  // Of small frames. What a peer makes this side owe it is bounded by kMaxRangesOfLink: ends of 16
+  // bytes for each, and requests of 40. A payload is copied into a small frame while there are
+  // fewer than kMaxCopiedBytes.
+  static constexpr size_t kMaxSmallBytes = size_t{160} << 10;
+  static constexpr size_t kMaxCopiedBytes = size_t{32} << 10;
+
+  enum class Result : uint8_t {
+    kDone = 1,     // everything has left
+    kBlocked = 2,  // the kernel takes no more; the socket will be writable
+    kMore = 3,     // there is more, and others are to have their turn
+    kBroken = 4,   // error() says why
+  };
+
+  TcpOutput(const TcpRegions* regions, TcpSlots* slots, TcpAnswers* answers)
+      : regions_(regions), slots_(slots), answers_(answers) {}
+  ~TcpOutput() { Clear(); }
+
+  // Gives all slots and answers back, and forgets the rest: operations are the link's.
+  void Clear();
+
+  // The slot is this side's from now on. REQUIRES: 1..slot_bytes.
+  void AddBatch(TcpSlot* slot, uint32_t bytes);
+  // A read's request, and a write. REQUIRES: `operation` stays until it is over.
+  void AddRead(TcpOperation* operation);
+  void AddWrite(TcpOperation* operation);
+  // What the peer reads: `records` ranges. Small ones are copied at once.
+  void AddAnswer(uint32_t number, const std::byte* spans, uint32_t records);
+  void AddEnd(uint32_t number, bool refused) {
+    AppendHeader(TcpFrameKind::kEnd, refused ? kTcpRefused : 0, 0, number);
+  }
+
+  // The kernel has all of it that the peer needs to carry it out: not, perhaps, its padding.
+  bool HasLeft(const TcpOperation& operation) const { return operation.sent_at <= small_sent_; }
+
+  Result Pump(int socket);
+  int error() const { return error_; }
+
+  bool empty() const {
+    return count_ == 0 && small_bytes() == 0 && line_.empty() && answer_list_.empty();
+  }
+  size_t small_bytes() const { return small_.size() - small_begin_; }
+  uint32_t batches() const { return batches_; }
+  // Ranges that the peer reads, and has not got.
+  uint32_t ranges_owed() const { return ranges_owed_; }
+  // Something that leaves next is in a region that the peer reads.
+  bool sends_region() const;
+  // The region of this key is gone: nothing leaves from its memory any more.
+  void OnRegionGone(uint64_t key);
+
+ private:
+  // Made ahead: 1 MiB at most, what the fastest transfers gave to the kernel at one time.
+  static constexpr uint32_t kPiecesAhead = 8;
+  static constexpr uint32_t kMaxBatches = 16;  // of one system call
+  static constexpr uint32_t kMaxIovecs = 3 * (kPiecesAhead + 2) + 1 + kMaxBatches;
+  // Ranges below are copied into small frames, in bytes: as fast as the kernel takes a range more.
+  static constexpr uint64_t kCopiedBytes = 2 << 10;
+  // Of one data frame made of such ranges, and of one Pump() of many links.
+  static constexpr uint32_t kCopiedFrameBytes = 16 << 10;
+  static constexpr uint64_t kPumpBytes = 1 << 20;
+
+  // A frame that leaves in three ranges, or, of a batch, its rest.
+  struct Piece {
+    std::byte head[kTcpHeaderBytes + kTcpWriteHeadBytes];
+    uint32_t head_at = 0;
+    uint32_t head_bytes = 0;
+    const std::byte* body = nullptr;
+    uint64_t body_left = 0;
+    uint32_t padding = 0;
+    bool begun = false;             // it has its number
+    TcpSlot* slot = nullptr;        // is given back behind it
+    TcpOperation* write = nullptr;  // is this one's
+    bool ends_write = false;        // which is sent with it
+    uint32_t answered = 0;          // of an answer: its number
+    bool is_answer = false;
+    uint64_t region_key = 0;  // the body is in this region; 0: in none
+  };
+  // What Gather() has chosen.
+  struct Plan {
+    uint32_t batches = 0;
+    bool batches_first = false;
+    int iovecs = 0;
+  };
+
+  std::byte* Append(size_t bytes);
+  void AppendHeader(TcpFrameKind kind, uint8_t flags, uint32_t length, uint32_t operation);
+  bool CopyAnswer(TcpAnswer* answer);
+  void AppendWrites(TcpOperation* operation);
+  bool NextRange(TcpAnswer* answer);
+  void MakePieces();
+  void MakePieceOf(TcpOperation* operation);
+  void MakePieceOf(TcpAnswer* answer);
+  Piece* NewPiece(TcpFrameKind kind, uint8_t flags, uint32_t length, uint32_t operation);
+  Piece& piece(uint32_t i) { return pieces_[(first_ + i) % pieces_.size()]; }
+  const Piece& piece(uint32_t i) const { return pieces_[(first_ + i) % pieces_.size()]; }
+  bool has_begun() const { return count_ > 0 && piece(0).begun; }
+  uint32_t ahead() const { return has_begun() ? count_ - 1 : count_; }
+  void Refuse(uint32_t number);
+  void EndAnswer(TcpAnswer* answer, bool refused);
+  void Forget(TcpAnswer* answer);
+  Plan Gather(iovec* iovecs);
+  void Sent(uint64_t bytes, const Plan& plan);
+  void SendPiece(uint64_t* bytes);
+  void SendSmall(uint64_t* bytes);
+  void SendBatch(uint64_t* bytes);
+
+  const TcpRegions* const regions_;
+  TcpSlots* const slots_;
+  TcpAnswers* const answers_;
+
+  uint32_t sequence_ = 0;  // of the next frame
+  uint32_t batches_ = 0;   // in the line
+  uint32_t ranges_owed_ = 0;
+  int error_ = 0;
+
+  // count_ of them from first_ on, the one that has begun first. Places for that, for those that
+  // are made ahead, and for the end of an answer behind the last.
+  std::array<Piece, kPiecesAhead + 2> pieces_;
+  uint32_t first_ = 0;
+  uint32_t count_ = 0;
+  uint32_t writes_ahead_ = 0;  // of those that have not begun: of writes
+  bool answers_turn_ = false;  // the next piece is an answer's
+
+  std::vector<std::byte> small_;  // small_begin_ of them have left
+  size_t small_begin_ = 0;
+  uint64_t small_sent_ = 0;  // bytes of small frames that have ever left
+  IntrusiveList<TcpLineItem, TcpLineTag> line_;
+  IntrusiveList<TcpAnswer, TcpAnswerTag> answer_list_;
+};
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+#include "transport/tcp/tcp_parts.h"
+
+#include "core/check.h"
+#include "core/status.h"
+#include "transport/tcp/tcp_region.h"
+
+namespace weft {
+
+// --- operations ---------------------------------------------------------------------------------
+
+TcpOperation* TcpOperations::Take() {
+  SlabHandle handle;
+  TcpOperation* const operation = records_.Allocate(&handle);
+  operation->number = handle.slot | handle.generation << kPlaceBits;
+  operation->sent_at = TcpOperation::kNotSent;
+  operation->moved = operation->bytes_left = 0;
+  by_place_[handle.slot] = operation;
+  return operation;
+}
+
+void TcpOperations::Give(TcpOperation* operation) {
+  by_place_[operation->number & kPlaceMask] = nullptr;
+  IntrusiveList<TcpLineItem, TcpLineTag>::Remove(operation);
+  while (operation != nullptr) {
+    TcpOperation* const record = operation;
+    operation = std::exchange(record->next, nullptr);
+    records_.Free(records_.HandleOf(record));
+  }
+}
+
+// --- frames that arrive in parts ----------------------------------------------------------------
+
+std::unique_ptr<std::byte[]> TcpFrameCells::Take() {
+  if (free_.empty()) return std::unique_ptr<std::byte[]>(new std::byte[bytes_]);
+  std::unique_ptr<std::byte[]> cell = std::move(free_.back());
+  free_.pop_back();
+  return cell;
+}
+
+void TcpFrameCells::Give(std::unique_ptr<std::byte[]> cell) {
+  if (free_.size() < kKept) free_.push_back(std::move(cell));
+}
+
+// --- regions ------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<Region>> TcpRegion::Open(TcpParts* parts, MutableByteSpan memory,
+                                                        Access access) {
+  uint64_t key = 0;
+  if (access != Access::kLocalOnly) {
+    WEFT_ASSIGN_OR_RETURN(key, parts->regions.Add(memory, access));
+  }
+  ++parts->stats.registrations;
+  ++parts->stats.registrations_open;
+  return std::unique_ptr<Region>(new TcpRegion(parts, memory, key));
+}
+
+TcpRegion::~TcpRegion() {
+  --parts_->stats.registrations_open;
+  const uint64_t key = remote().key;
+  if (key == 0) return;
+  parts_->regions.Remove(key);
+  IntrusiveList<TcpLink, TcpBodyTag> now;
+  now.SpliceBack(parts_->bodies);
+  while (TcpLink* const link = now.PopFront()) link->OnRegionGone(key);
+}
+
+// --- all of it ----------------------------------------------------------------------------------
+
+TcpParts::TcpParts(const TcpOptions& options)
+    : sink(options.sink),
+      slots(options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes, &stats),
+      operations(options.max_outstanding_operations),
+      cells(std::max(slots.widest_bytes(), kMostReadBytes)),
+      links(&stats),
+      buffer_memory(new std::byte[kBufferBytes + 64]),
+      buffer(buffer_memory.get() +
+             (-reinterpret_cast<uintptr_t>(buffer_memory.get()) & uintptr_t{63})) {}
+
+}  // namespace weft
