@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -119,11 +120,34 @@ absl::StatusOr<std::unique_ptr<Region>> TcpDomain::Register(MutableByteSpan memo
 
 // --- turns --------------------------------------------------------------------------------------
 
-int TcpDomain::LookAtNear() {
+// Whether it has brought something.
+bool TcpDomain::LookAtNear() {
   TcpLink* const near = parts_.near.Front();
-  if (near == nullptr || near->Receive() == 0) return 0;
+  if (hits_ == kHitsToUnwatch) near->Unwatch();
+  if (near->Receive() == 0) return false;
+  hits_ = std::min(hits_ + 1, kHitsToUnwatch);
   misses_ = 0;
-  return 1;
+  return true;
+}
+
+// This link has something. The one that had something before may be gone.
+void TcpDomain::NoteReceiver(TcpLink* link) {
+  TcpLink* const last = parts_.near.Front();
+  if (last == link) {
+    hits_ = std::max(hits_, 1);
+    misses_ = 0;
+  } else if (last == nullptr || hits_ == 0 || ++misses_ > kMostMisses) {
+    WatchNear();
+    if (last != nullptr) decltype(parts_.near)::Remove(last);
+    parts_.near.PushBack(link);
+    hits_ = misses_ = 0;
+  }
+}
+
+// Events tell of the near link, too.
+void TcpDomain::WatchNear() {
+  hits_ = std::min(hits_, 1);
+  if (TcpLink* const near = parts_.near.Front(); near != nullptr) near->Watch();
 }
 
 void TcpDomain::LookAtAll() {
@@ -139,15 +163,7 @@ int TcpDomain::ReceiveReady(int budget) {
   int done = 0;
   while (done < budget && !now.empty()) {
     TcpLink* const link = now.PopFront();
-    const bool is_near = parts_.near.Front() == link;
-    if (!is_near && ++misses_ > kMostMisses) {
-      while (parts_.near.PopFront() != nullptr) {
-      }
-    }
-    if (parts_.near.empty()) {
-      parts_.near.PushBack(link);
-      misses_ = 0;
-    }
+    NoteReceiver(link);
     done += link->Receive();
   }
   // Those that did not have their turn are before those that had it.
@@ -158,7 +174,8 @@ int TcpDomain::ReceiveReady(int budget) {
 
 int TcpDomain::Poll(int budget) {
   if (parts_.links.has_retries()) parts_.links.Retry();
-  int done = LookAtNear();
+  const bool has_near = hits_ > 0 && !parts_.near.empty();
+  int done = has_near && LookAtNear() ? 1 : 0;
   if (done == 0 || --turns_to_look_ <= 0) {
     turns_to_look_ = kLooksBetween;
     LookAtAll();
@@ -181,6 +198,7 @@ bool TcpDomain::Arm() {
            parts_.slots.has_news() || parts_.operations.has_news();
   };
   if (has_work()) return false;
+  WatchNear();
   LookAtAll();
   return !has_work();
 }

@@ -2,9 +2,15 @@
 //
 // A turn (Poll()) sends what waits, reads the sockets that have something, sends what came of that,
 // and tells handlers. A look at a socket and a look at all of them (epoll(7)) are a system call
-// each. So the link that brought something last, which mostly is the one that an answer is awaited
-// from, is read at once, in every turn, and as long as it has something the others are asked for
-// only every kLooksBetween turns.
+// each. A link that brings something twice running mostly is the one that an answer is awaited
+// from: it is the near link, which is read at once in every turn, while the others are asked for
+// only every kLooksBetween turns. Where many links bring something by turns there is no near one,
+// so that nobody is asked in vain.
+//
+// For each message that arrives at a watched socket the kernel enters it into epoll's list, which
+// both processors then write to: a tenth of a round trip. So a link that has been near for
+// kHitsToUnwatch messages is not watched any more, until another takes its place, its socket is
+// full, or the engine wants to sleep.
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
@@ -54,13 +60,18 @@ class TcpDomain final : public LinkDomain {
   // Links that have something are told by so many at a time; the rest in the next turn.
   static constexpr int kMaxEvents = 64;
   static constexpr int kLooksBetween = 4;
-  // The near link is another one when it has brought nothing while others brought something this
-  // often.
+  // Another link takes the near one's place when it has brought nothing while others brought
+  // something more often than this.
   static constexpr int kMostMisses = 2;
+  // To stop watching, and to watch again, are two system calls: a sixteenth of one for each
+  // message.
+  static constexpr int kHitsToUnwatch = 32;
 
   explicit TcpDomain(const TcpOptions& options, Descriptor epoll);
 
-  int LookAtNear();
+  bool LookAtNear();
+  void NoteReceiver(TcpLink* link);
+  void WatchNear();
   void LookAtAll();
   int ReceiveReady(int budget);
 
@@ -68,7 +79,10 @@ class TcpDomain final : public LinkDomain {
   const Descriptor epoll_;
   TcpParts parts_;
   int turns_to_look_ = 0;
-  int misses_ = 0;  // of the near link
+  // Of the link in parts_.near: it brought something so often since others did, and others so often
+  // since it did. Without hits it is not near yet.
+  int hits_ = 0;
+  int misses_ = 0;
 };
 
 }  // namespace weft

@@ -78,9 +78,10 @@ class GoneFlag {
 
 TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token)
     : parts_(parts),
+      prefetch_(parts->recent.TakeList()),
       life_(handler),
-      output_(&parts->regions, &parts->slots, &parts->answers),
-      token_(token) {
+      token_(token),
+      output_(&parts->regions, &parts->slots, &parts->answers) {
   parts_->links.Join(this);
 }
 
@@ -90,25 +91,40 @@ TcpLink::~TcpLink() {
   Close();
   ForgetDuties();
   EndAll(absl::CancelledError("the connection is closed"));
+  parts_->recent.Forget(this);
+  parts_->recent.GiveList(prefetch_);
   parts_->links.Leave(this);
 }
 
 // --- life ---------------------------------------------------------------------------------------
 
 // Edge-triggered: each event comes once, and is remembered here.
-absl::Status TcpLink::Watch() {
+absl::Status TcpLink::BeginWatch() {
   epoll_event event = {};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.ptr = this;
-  if (epoll_ctl(parts_->epoll, EPOLL_CTL_ADD, socket_.get(), &event) == 0) return absl::OkStatus();
-  return StatusFromErrno(errno, "watch the socket of a link");
+  if (epoll_ctl(parts_->epoll, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
+    return StatusFromErrno(errno, "watch the socket of a link");
+  }
+  watched_ = true;
+  return absl::OkStatus();
+}
+
+void TcpLink::Watch() {
+  if (watched_ || !socket_.valid()) return;
+  if (const absl::Status status = BeginWatch(); !status.ok()) Fail(status);
+}
+
+void TcpLink::Unwatch() {
+  if (!watched_ || !writable_ || !output_.empty()) return;
+  watched_ = epoll_ctl(parts_->epoll, EPOLL_CTL_DEL, socket_.get(), nullptr) != 0;
 }
 
 absl::Status TcpLink::Dial(const KernelAddress& address) {
   WEFT_ASSIGN_OR_RETURN(socket_, StartDial(address));
   SetDataOptions(socket_.get());
   dials_ = true;
-  return Watch();
+  return BeginWatch();
 }
 
 void TcpLink::FinishDial() {
@@ -133,7 +149,7 @@ void TcpLink::Adopt(Descriptor socket) {
   WEFT_DCHECK(!socket_.valid() && life_.state() == LinkLife::State::kConnecting);
   socket_ = std::move(socket);
   SetDataOptions(socket_.get());
-  if (const absl::Status status = Watch(); !status.ok()) return Fail(status);
+  if (const absl::Status status = BeginWatch(); !status.ok()) return Fail(status);
   std::byte welcome[kWelcomeBytes];
   StoreLe64(welcome, kWelcomeMagic);
   if (SendWhole(welcome)) BecomeUp();
@@ -176,7 +192,8 @@ void TcpLink::BreakRules(const TcpHeader& header, std::string_view what) {
 void TcpLink::Close() {
   if (socket_.valid()) {
     // By name: a child process may hold the socket open.
-    epoll_ctl(parts_->epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    if (watched_) epoll_ctl(parts_->epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    watched_ = false;
     socket_.Reset();
   }
   output_.Clear();
@@ -238,6 +255,7 @@ void TcpLink::Pump() {
       break;
     case TcpOutput::Result::kBlocked:
       writable_ = false;
+      Watch();
       break;
     case TcpOutput::Result::kMore:
       parts_->links.ScheduleRetry(this);
@@ -342,6 +360,7 @@ bool TcpLink::Reclaim(std::unique_ptr<Region> region) {
 // --- receiving -----------------------------------------------------------------------------------
 
 void TcpLink::OnReady(uint32_t events) {
+  if (prefetch_->wanted()) prefetch_->Fetch();
   if (dials_ && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) FinishDial();
   if (dials_ || !socket_.valid()) return;
   if ((events & EPOLLOUT) != 0 && life_.up()) {
@@ -350,6 +369,13 @@ void TcpLink::OnReady(uint32_t events) {
   }
   ended_ = ended_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) BeReady();
+}
+
+// What is read and written for each message: of this, all but the pieces of large transfers.
+void TcpLink::GoCold() {
+  if (!life_.up()) return;
+  prefetch_->Begin(/*peer_flag=*/nullptr);
+  prefetch_->Add(this, sizeof(*this) - TcpOutput::kPieceTableBytes);
 }
 
 void TcpLink::BeReady() {
@@ -402,6 +428,7 @@ int TcpLink::Receive() {
                             ? ::recv(socket_.get(), pieces[1].iov_base, pieces[1].iov_len, 0)
                             : ::readv(socket_.get(), pieces, 2);
   if (count <= 0) return OnNothing(count);
+  parts_->recent.Note(this);
   auto received = static_cast<size_t>(count);
   if (received == asked || ended_) {
     BeReady();

@@ -40,11 +40,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
+#include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
 #include "transport/descriptor.h"
 #include "transport/link.h"
 #include "transport/link_life.h"
 #include "transport/link_lists.h"
+#include "transport/prefetch_list.h"
 #include "transport/sockets/address.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_output.h"
@@ -57,13 +59,16 @@ struct TcpReadyTag;
 struct TcpBodyTag;
 struct TcpAwaitTag;
 struct TcpNearTag;
+struct TcpRecentTag;
 
 class TcpLink final : public Link,
+                      public InHugePageArena,
                       public LinkNodes,
                       public ListNode<TcpReadyTag>,
                       public ListNode<TcpBodyTag>,
                       public ListNode<TcpAwaitTag>,
-                      public ListNode<TcpNearTag> {
+                      public ListNode<TcpNearTag>,
+                      public ListNode<TcpRecentTag> {
  public:
   TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token);
   ~TcpLink() override;
@@ -80,6 +85,7 @@ class TcpLink final : public Link,
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
+  PrefetchList& prefetch() override { return *prefetch_; }
   void Abandon() override;
 
   // --- for the domain ---------------------------------------------------------------------------
@@ -88,12 +94,18 @@ class TcpLink final : public Link,
   const Nonce128& token() const { return token_; }
   // epoll(7) says so.
   void OnReady(uint32_t events);
+  // From now on epoll says nothing of this link, if all has left: whoever asks for that calls
+  // Receive() in each turn. Watch() tells of what there is, and of what comes.
+  void Unwatch();
+  void Watch();
   // Reads what there is, once. Returns how much came of it; 0: there was nothing. It is in the
   // domain's list of ready links where there may be more. `this` may be gone then.
   int Receive();
   // Sends what waits.
   void Retry();
   void DeliverEvent();
+  // Others are used now (TcpRecentLinks).
+  void GoCold();
   // A region of this domain is about to go.
   void OnRegionGone(uint64_t key);
 
@@ -108,7 +120,7 @@ class TcpLink final : public Link,
   static constexpr size_t kBehindPiece = 1 << 10;
   static constexpr size_t kMostHeadBytes = kTcpHeaderBytes + kTcpWriteHeadBytes;
 
-  absl::Status Watch();
+  absl::Status BeginWatch();
   bool SendWhole(ByteSpan bytes);
   void BecomeUp();
   void Fail(const absl::Status& why);
@@ -142,10 +154,11 @@ class TcpLink final : public Link,
   void ListBody();
 
   TcpParts* const parts_;
+  PrefetchList* const prefetch_;
   LinkLife life_;
   Descriptor socket_;
-  TcpOutput output_;
   bool* gone_ = nullptr;           // is set by the destructor: somebody is inside of a callback
+  bool watched_ = false;           // by epoll
   bool writable_ = false;          // the kernel has not refused bytes since it took some
   bool wants_room_ = false;        // HasRoom() was false
   bool wants_operations_ = false;  // Post() found too many on this link
@@ -174,6 +187,7 @@ class TcpLink final : public Link,
   uint32_t ranges_ = 0;  // of operations_
   IntrusiveList<TcpOperation, TcpOperationTag> operations_;
   const Nonce128 token_;
+  TcpOutput output_;
 };
 
 }  // namespace weft

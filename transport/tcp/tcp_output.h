@@ -61,6 +61,9 @@ class TcpOutput {
   static constexpr size_t kMaxSmallBytes = size_t{160} << 10;
   static constexpr size_t kMaxCopiedBytes = size_t{32} << 10;
 
+  // At the end of this: what large transfers alone touch.
+  static constexpr size_t kPieceTableBytes = 1040;
+
   enum class Result : uint8_t {
     kDone = 1,     // everything has left
     kBlocked = 2,  // the kernel takes no more; the socket will be writable
@@ -169,10 +172,7 @@ class TcpOutput {
   uint32_t ranges_owed_ = 0;
   int error_ = 0;
 
-  // count_ of them from first_ on, the one that has begun first. Places for that, for those that
-  // are made ahead, and for the end of an answer behind the last.
-  std::array<Piece, kPiecesAhead + 2> pieces_;
-  uint32_t first_ = 0;
+  uint32_t first_ = 0;  // of pieces_
   uint32_t count_ = 0;
   uint32_t writes_ahead_ = 0;  // of those that have not begun: of writes
   bool answers_turn_ = false;  // the next piece is an answer's
@@ -182,6 +182,11 @@ class TcpOutput {
   uint64_t small_sent_ = 0;  // bytes of small frames that have ever left
   IntrusiveList<TcpLineItem, TcpLineTag> line_;
   IntrusiveList<TcpAnswer, TcpAnswerTag> answer_list_;
+
+  // count_ of them from first_ on, the one that has begun first. Places for that, for those that
+  // are made ahead, and for the end of an answer behind the last.
+  std::array<Piece, kPiecesAhead + 2> pieces_;
+  static_assert(sizeof(pieces_) == kPieceTableBytes);
 };
 
 }  // namespace weft

@@ -66,6 +66,34 @@ TcpRegion::~TcpRegion() {
 
 // --- all of it ----------------------------------------------------------------------------------
 
+// --- recent links -------------------------------------------------------------------------------
+
+PrefetchList* TcpRecentLinks::TakeList() {
+  if (free_.empty()) return &lists_.emplace_back();
+  PrefetchList* const list = free_.back();
+  free_.pop_back();
+  return list;
+}
+
+void TcpRecentLinks::GiveList(PrefetchList* list) {
+  list->Clear();
+  free_.push_back(list);
+}
+
+void TcpRecentLinks::NoteAnother(TcpLink* link) {
+  Forget(link);
+  links_.PushBack(link);
+  if (++count_ <= kMostRecent) return;
+  links_.PopFront()->GoCold();
+  --count_;
+}
+
+void TcpRecentLinks::Forget(TcpLink* link) {
+  if (!decltype(links_)::IsLinked(link)) return;
+  decltype(links_)::Remove(link);
+  --count_;
+}
+
 TcpParts::TcpParts(const TcpOptions& options)
     : sink(options.sink),
       slots(options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes, &stats),

@@ -1,11 +1,12 @@
 // What the links of one tcp domain share: regions, slots, operations, the buffer that sockets are
-// read into, and who has something to do.
+// read into, who was used lately, and who has something to do.
 //
 // Threads: the engine's. Lifetime: a member of the domain; outlives its links and regions.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -90,6 +91,33 @@ class TcpFrameCells {
   std::vector<std::unique_ptr<std::byte[]>> free_;
 };
 
+// The links that brought something last. The memory of all others may have left the near caches,
+// and is prefetched when something comes or is to be sent (prefetch_list.h).
+class TcpRecentLinks {
+ public:
+  // The list of a link, until it is given back. Lists stay where they are.
+  PrefetchList* TakeList();
+  void GiveList(PrefetchList* list);
+
+  // `link` has brought something.
+  void Note(TcpLink* link) {
+    if (links_.Back() != link) [[unlikely]]
+      NoteAnother(link);
+  }
+  void Forget(TcpLink* link);
+
+ private:
+  // A message touches some 40 lines of its connection: those of 16 fill a first-level cache.
+  static constexpr size_t kMostRecent = 16;
+
+  void NoteAnother(TcpLink* link);
+
+  IntrusiveList<TcpLink, TcpRecentTag> links_;  // the last one last
+  size_t count_ = 0;                            // of links_
+  std::deque<PrefetchList> lists_;
+  std::vector<PrefetchList*> free_;
+};
+
 struct TcpParts {
   // What one system call reads at most, in bytes: four pieces. It stays in a second-level cache.
   static constexpr size_t kBufferBytes = size_t{256} << 10;
@@ -103,6 +131,7 @@ struct TcpParts {
   TcpAnswers answers;
   TcpOperations operations;
   TcpFrameCells cells;
+  TcpRecentLinks recent;
   LinkLists<TcpLink> links;                   // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;  // the socket has something to be read
   IntrusiveList<TcpLink, TcpBodyTag> bodies;  // may be in the midst of reading or writing a region

@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 // Of more than are polled for their own sake.
-constexpr size_t kConnections = 12;
+constexpr size_t kConnections = 20;
 
 // One of a thousand connections met what a message touches line by line, each a miss behind the
 // other: 2 us at each side over tcp.

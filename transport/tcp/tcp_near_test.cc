@@ -1,0 +1,114 @@
+// The near link, which is read in each turn and which epoll(7) then does not watch: it hears of
+// everything all the same, and so do the others.
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <string>
+#include <vector>
+
+#include "transport/tcp/testing/tcp_side.h"
+#include "transport/testing/post.h"
+
+namespace weft {
+namespace {
+
+// More than make a link near, and have it not watched.
+constexpr int kManyBatches = 100;
+
+class TcpNearTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    TcpLinkEnds(a_, a_.end, b_, b_.end, 17);
+    TcpLinkEnds(a_, other_of_a_, b_, other_of_b_, 18);
+    for (int i = 0; i < kManyBatches; ++i) {
+      ASSERT_TRUE(a_.Send("a request for b").ok());
+      ASSERT_TRUE(Run([&] { return Take(b_) == 1; }));
+      ASSERT_TRUE(b_.Send("b's answer to a").ok());
+      ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+    }
+  }
+
+  template <class Done>
+  bool Run(Done done) {
+    return TcpRunUntil({&a_, &b_}, done);
+  }
+  // How many batches have arrived since the last time.
+  static size_t Take(TcpSide& side) {
+    const size_t count = side.received.size();
+    side.received.clear();
+    return count;
+  }
+  static bool IsReadable(const TcpSide& side) {
+    pollfd asked = {side.domain->descriptor(), POLLIN, 0};
+    return ::poll(&asked, 1, 0) == 1;
+  }
+  // Turns until there is no work: nothing that b has sent is under way to a.
+  static void Settle(TcpSide& side) {
+    while (!side.domain->Arm()) side.domain->Poll(64);
+  }
+
+  TcpSide a_, b_;
+  TcpEnd other_of_a_, other_of_b_;
+};
+
+TEST_F(TcpNearTest, WhatArrivesMakesNoEventUntilTheEngineWantsToSleep) {
+  ASSERT_FALSE(IsReadable(a_));
+  ASSERT_TRUE(b_.Send("from b, unasked for").ok());
+  EXPECT_FALSE(IsReadable(a_)) << "the near link is watched";
+  EXPECT_FALSE(a_.domain->Arm()) << "it would sleep over what has arrived";
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+}
+
+TEST_F(TcpNearTest, AnEngineThatHasArmedIsWoken) {
+  Settle(a_);
+  EXPECT_FALSE(IsReadable(a_));
+  ASSERT_TRUE(b_.Send("from b, while a sleeps").ok());
+  EXPECT_TRUE(IsReadable(a_));
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+}
+
+TEST_F(TcpNearTest, OthersAreHeardOfAndTakeItsPlace) {
+  for (int i = 0; i < kManyBatches; ++i) {
+    ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+    ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  }
+  ASSERT_TRUE(b_.Send("by the link that was near").ok());
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  for (int i = 0; i < kManyBatches; ++i) {
+    ASSERT_TRUE(b_.Send(i % 2 == 0 ? other_of_b_ : b_.end, "by turns").ok());
+    ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  }
+}
+
+TEST_F(TcpNearTest, ASocketThatIsFullIsWaitedForByEvents) {
+  constexpr size_t kBytes = size_t{64} << 20;  // more than the kernel takes
+  std::vector<std::byte> here(kBytes, std::byte{7}), there(kBytes);
+  auto local = std::move(a_.domain->Register(here, Access::kLocalOnly)).value();
+  auto remote = std::move(b_.domain->Register(there, Access::kRemoteReadWrite)).value();
+  TcpTestOperation write;
+  ASSERT_TRUE(Write(*a_.end.link, *local, 0, remote->remote(), &write).ok());
+  Settle(a_);
+  b_.Poll();  // makes room
+  ASSERT_TRUE(Run([&] { return write.completions == 1; }));
+  EXPECT_TRUE(write.status.ok()) << write.status;
+  EXPECT_EQ(here, there);
+}
+
+TEST_F(TcpNearTest, ItsEndIsHeardOf) {
+  b_.end.link.reset();
+  ASSERT_TRUE(Run([&] { return a_.end.downs == 1; }));
+  EXPECT_EQ(a_.end.down_status.code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+}
+
+TEST_F(TcpNearTest, ItMayBeDestroyed) {
+  a_.end.link.reset();
+  ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  ASSERT_TRUE(Run([&] { return b_.end.downs == 1; }));
+}
+
+}  // namespace
+}  // namespace weft
