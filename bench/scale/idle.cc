@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -18,8 +17,6 @@ namespace weft::bench {
 namespace {
 
 constexpr double kMostPercent = 1;
-// As a service has clients; the program "connections" is for many.
-constexpr uint32_t kConnections = 100;
 // Longer than any engine spins.
 constexpr int kSettleMs = 200;
 
@@ -31,7 +28,7 @@ absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport
   WEFT_ASSIGN_OR_RETURN(const auto server, EchoServer::Start(server_options));
   // The clients' engine has a thread of its own, too: it promises heartbeats, and sleeps.
   WEFT_ASSIGN_OR_RETURN(Clients clients, Clients::Open({}, path));
-  const uint32_t connections = std::min(kConnections, options.connections);
+  const uint32_t connections = options.connections;
   WEFT_RETURN_IF_ERROR(clients.Connect(server->address(), connections));
   WEFT_RETURN_IF_ERROR(clients.RoundTrips(/*seconds=*/0.1).status());
   poll(nullptr, 0, kSettleMs);
