@@ -226,7 +226,7 @@ class LinkDomain {
   }
 
   // tcp only. A socket that a listener has taken, whose peer has presented `nonce` in a join
-  // (tcp/tcp_frame.h): if a link waits for it (Accept()), that link takes it. It is one's once.
+  // (sockets/join.h): if a link waits for it (Accept()), that link takes it. It is one's once.
   // NOT_FOUND: none does.
   virtual absl::Status TakeSocket(Descriptor socket, const Nonce128& nonce) {
     (void)socket, (void)nonce;
