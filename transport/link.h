@@ -1,6 +1,6 @@
 // The lower seam: what a provider has to offer so that connections can be built on it.
 //
-// A LinkDomain is one provider opened by one engine (shared memory, libfabric tcp, the simulated
+// A LinkDomain is one provider opened by one engine (shared memory, tcp, verbs, the simulated
 // network): its registered slots, its completions, its registrations. A Link is the provider's
 // ordered way to one peer. Framing (transport/framing/) makes Connections of Links: headers,
 // credits, large messages. A Link knows nothing of those.

@@ -288,6 +288,11 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnPathUp(ByteSpan body) {
 HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
+  // Others may have come first.
+  if (absl::Status room = CheckRoom(); !room.ok()) {
+    step.EndWithBye(room);
+    return step;
+  }
   ChooseCandidate(connection_.facts, candidate_,
                   ChosenReason(server_.host, client_.host, own_offer(), peer_offer()));
   step.Send(ControlType::kOpen, EncodeOpen(static_cast<uint32_t>(candidate_)));

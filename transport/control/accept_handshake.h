@@ -74,8 +74,6 @@ class AcceptHandshake {
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
   absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
 
-  // RESOURCE_EXHAUSTED: the listener has all its connections.
-  absl::Status CheckRoom() const;
   size_t hello_bytes() const { return hello_bytes_; }
   // When OnAlarm() is to be called; it may be called earlier.
   uint64_t alarm_ns() const { return deadline_ns_; }
@@ -90,6 +88,8 @@ class AcceptHandshake {
   void OpenDomains();
   absl::StatusOr<HandshakeStep> StartAttempt(const PathTry& wanted);
   HandshakeStep FailAttempt(std::string_view reason);
+  // RESOURCE_EXHAUSTED: the listener has all its connections.
+  absl::Status CheckRoom() const;
   HandshakeStep OpenIfBothUp();
   void ForgetNonce();
   absl::StatusOr<FramingDomain*> OpenDomain(const PathOffer& offer) {

@@ -28,7 +28,7 @@ ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) 
 
 absl::Status PutOutError() {
   return absl::ResourceExhaustedError(
-      "too many clients are on their way in from there, and others want places; try again");
+      "too many handshakes are in progress, most of them from this client's host; try again");
 }
 
 std::string ReasonOfBye(ByteSpan body) {
@@ -289,8 +289,10 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
-    const absl::Status status = BecomeClient();
-    if (!status.ok()) return Fail(status);
+    if (put_out_) return Fail(PutOutError());
+    context_->newcomers->BecomeClient(this);
+    is_client_ = true;
+    ++listener_->connections;
   }
   if (!step.raw.empty()) socket_->SendRaw(step.raw);
   for (const HandshakeStep::Message& message : step.send) socket_->Send(message.type, message.body);
@@ -353,15 +355,6 @@ HandshakeStep ControlConnection::Admit() {
   }
   connection_->set_handler(*handler);
   return accept.Offer();
-}
-
-absl::Status ControlConnection::BecomeClient() {
-  if (put_out_) return PutOutError();
-  WEFT_RETURN_IF_ERROR(std::get<AcceptHandshake>(handshake_).CheckRoom());
-  context_->newcomers->BecomeClient(this);
-  is_client_ = true;
-  ++listener_->connections;
-  return absl::OkStatus();
 }
 
 void ControlConnection::Open(const ControlLimits& peer) {

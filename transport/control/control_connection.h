@@ -168,8 +168,6 @@ class ControlConnection final : public ListNode<ReadyTag>,
   absl::Status StartLink(const LinkPlan& plan);
   void StartProof(const ProofPlan& plan);
   HandshakeStep Admit();
-  // The path is up. An error: no client can be taken any more.
-  absl::Status BecomeClient();
   void Open(const ControlLimits& peer);
 
   // The open connection.

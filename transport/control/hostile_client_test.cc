@@ -221,6 +221,7 @@ TEST_F(HostileClientTest, TheLastConnectionIsTheFirstPathsThatIsUp) {
   second.Say(Frame(ControlType::kPathUp, EncodePathUp(1)));
   ASSERT_TRUE(RunUntilHungUp(second));
   EXPECT_TRUE(second.Body(ControlType::kOpen).empty());
+  EXPECT_EQ(Counted("path.opened.tcp") + Counted("path.opened.shm"), 1u) << "and it is not counted";
   EXPECT_TRUE(Contains(second.Body(ControlType::kBye), "the server has all 1 connections"));
   ASSERT_TRUE(first->Send("still here?"));
   ASSERT_TRUE(Run([&] { return !first->received.empty(); }));
@@ -249,9 +250,21 @@ TEST_F(HostileClientTest, AFloodOfHellosKeepsNobodyOut) {
     for (Stranger& stranger : flood) told += stranger.Listen();
     return told >= 300;
   }));
-  EXPECT_TRUE(Contains(flood[0].Body(ControlType::kBye), "too many clients")) << "the oldest goes";
+  EXPECT_TRUE(Contains(flood[0].Body(ControlType::kBye), "too many handshakes"))
+      << "the oldest goes";
   EXPECT_GE(Counted("listener.handshakes_put_out"), 300u);
   ExpectService();
+}
+
+// What bounds floods leaves room for all clients of a server that was restarted.
+TEST_F(HostileClientTest, AThousandHonestClientsOfOneHostGetInAtOnce) {
+  std::vector<NetworkEnd*> clients;
+  for (int i = 0; i < 1000; ++i) clients.push_back(Dial(Over({PathKind::kTcp})));
+  for (NetworkEnd* client : clients) {
+    ASSERT_TRUE(RunUntilDecided(*client));
+    ASSERT_TRUE(client->opened()) << client->why();
+  }
+  EXPECT_EQ(Counted("listener.handshakes_put_out"), 0u);
 }
 
 // Whose a connection is, a server knew by what the client said of itself when it tried a path: one
