@@ -11,11 +11,12 @@
 //   kReclaimed  nobody can touch the memory any more, no peer and no network card: it may be
 //               reused, or unmapped.
 //
-// Closing a registration is not always the end. On shared memory and on InfiniBand and RoCE cards
-// it is. Elsewhere what had begun may still be on its way into the memory, or out of it, and the
-// memory is *pinned* until there is a proof that nothing is, or until the end of the connection:
+// Closing a registration is not always the end. On shared memory, on tcp and on InfiniBand and RoCE
+// cards it is. Elsewhere what had begun may still be on its way into the memory, or out of it, and
+// the memory is *pinned* until there is a proof that nothing is, or until the end of the
+// connection:
 //
-//   tcp               a fence: one batch that the peer's provider acknowledges. The peer's program
+//   ofi_tcp           a fence: one batch that the peer's provider acknowledges. The peer's program
 //                     has no say in it, but its engine has to be driven.
 //   iWARP, Soft-RoCE  two probes, which the peer's engine answers (RemoteAccess::Reclaim() says why
 //                     two): they take the peer's word.

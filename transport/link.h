@@ -1,6 +1,6 @@
 // The lower seam: what a provider has to offer so that connections can be built on it.
 //
-// A LinkDomain is one provider opened by one engine (shared memory, libfabric tcp, the simulated
+// A LinkDomain is one provider opened by one engine (shared memory, tcp, verbs, the simulated
 // network): its registered slots, its completions, its registrations. A Link is the provider's
 // ordered way to one peer. Framing (transport/framing/) makes Connections of Links: headers,
 // credits, large messages. A Link knows nothing of those.
@@ -226,7 +226,7 @@ class LinkDomain {
   }
 
   // tcp only. A socket that a listener has taken, whose peer has presented `nonce` in a join
-  // (tcp/tcp_frame.h): if a link waits for it (Accept()), that link takes it. It is one's once.
+  // (sockets/join.h): if a link waits for it (Accept()), that link takes it. It is one's once.
   // NOT_FOUND: none does.
   virtual absl::Status TakeSocket(Descriptor socket, const Nonce128& nonce) {
     (void)socket, (void)nonce;

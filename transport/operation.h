@@ -36,8 +36,8 @@ inline constexpr size_t kMaxBatchTransfers = 64;
 // What a post does with each of its transfers.
 enum class TransferKind : uint8_t {
   kRead = 1,
-  // Over when the local memory may be reused: on some paths (tcp) when the bytes have been copied
-  // to be sent.
+  // Over when the local memory may be reused: on some paths (ofi_tcp) when the bytes have been
+  // copied to be sent.
   kWrite = 2,
   // Over when the peer's provider says that the bytes are in its memory, where the provider can say
   // it; elsewhere as kWrite. So what is outstanding is what is on its way. The order is the same: a

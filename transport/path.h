@@ -56,9 +56,11 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text);
 struct PathInfo {
   PathKind kind = PathKind::kTcp;
   LinkKind link = LinkKind::kUnknown;
-  std::string provider;  // libfabric's name and version: "tcp (libfabric 1.17)"; "rings"
+  std::string provider;  // "verbs (libfabric 1.17)"; "sockets", "rings"
   std::string device;    // the provider's domain, with the port on verbs: "lo", "shm", "mlx5_0:1"
-  std::string local;     // addresses as a person reads them
+  std::string local;     // address as a person reads it; verbs, ofi_tcp: of the port in use
+  // Where the kernel says that the peer's control connection comes from, on every path, and never
+  // what the peer says of itself: "10.0.0.7:35100", "unix:(process 77 of user 1000)".
   std::string peer;
 };
 

@@ -68,10 +68,10 @@ class RemoteAccess {
 
   // Ends remote access to a region of which only this connection's peer was told. True: its memory
   // is reclaimed. False: it is pinned, by what had begun, and op->OnComplete(OK) comes when nothing
-  // can touch it any more: when a fence has passed (tcp: the peer's provider has acknowledged a
-  // batch that was sent behind), elsewhere when the peer has answered two probes (after the first,
-  // nothing that it wrote is on its way to us; after the second, nothing that it read is on its way
-  // to it), or when the connection is gone. Whatever the connection's state.
+  // can touch it any more: when a fence has passed (ofi_tcp: the peer's provider has
+  // acknowledged a batch that was sent behind), elsewhere when the peer has answered two probes
+  // (after the first, nothing that it wrote is on its way to us; after the second, nothing that it
+  // read is on its way to it), or when the connection is gone. Whatever the connection's state.
   virtual bool Reclaim(std::unique_ptr<Region> region, Operation* op) = 0;
 
   // A small number that stands for this connection's path and device on this engine: a Region of

@@ -63,6 +63,7 @@ HandshakeStep AcceptHandshake::OnProtocolError(const absl::Status& why,
       step.EndWithBye(why);
       return step;
     case ControlFrameReader::Greeting::kJoin:  // the control connection's business
+    case ControlFrameReader::Greeting::kLongJoin:
     case ControlFrameReader::Greeting::kNone:
     case ControlFrameReader::Greeting::kForeign:
       break;
@@ -107,16 +108,20 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::Take(const ControlFrame& frame) {
 
 absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(client_, DecodeClientHello(body));
+  hello_bytes_ = body.size();
   if (listener_->acceptor == nullptr) return absl::UnavailableError("the server stops listening");
   WEFT_ASSIGN_OR_RETURN(server_.version, NegotiateVersion(client_.versions, kProtocolVersions));
-  if (listener_->connections >= listener_->options.max_connections) {
-    return absl::ResourceExhaustedError(StrCat("the server has all ",
-                                               listener_->options.max_connections,
-                                               " connections (ListenOptions::max_connections)"));
-  }
+  WEFT_RETURN_IF_ERROR(CheckRoom());
   HandshakeStep step;
   step.decision = Decision::kAdmit;
   return step;
+}
+
+absl::Status AcceptHandshake::CheckRoom() const {
+  const uint32_t most = listener_->options.max_connections;
+  if (listener_->connections < most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("the server has all ", most, " connections (ListenOptions::max_connections)"));
 }
 
 // Fills the ServerHello in, all but what Offer() adds.
@@ -283,6 +288,11 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnPathUp(ByteSpan body) {
 HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
+  // Others may have come first.
+  if (absl::Status room = CheckRoom(); !room.ok()) {
+    step.EndWithBye(room);
+    return step;
+  }
   ChooseCandidate(connection_.facts, candidate_,
                   ChosenReason(server_.host, client_.host, own_offer(), peer_offer()));
   step.Send(ControlType::kOpen, EncodeOpen(static_cast<uint32_t>(candidate_)));

@@ -41,9 +41,9 @@ struct ListenerState {
   const ListenOptions options;
   const PathPolicy policy;
   std::string local_socket;  // empty: there is none, so no shared memory
-  uint32_t connections = 0;  // past their hello; <= options.max_connections
+  uint32_t connections = 0;  // whose path is up; <= options.max_connections
   // Handshakes whose client may present itself at the local socket, by the nonce's first half. At
-  // most one for each connection.
+  // most one for each handshake (newcomers.h).
   std::unordered_map<uint64_t, AcceptHandshake*> awaited;
 };
 
@@ -74,6 +74,7 @@ class AcceptHandshake {
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
   absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
 
+  size_t hello_bytes() const { return hello_bytes_; }
   // When OnAlarm() is to be called; it may be called earlier.
   uint64_t alarm_ns() const { return deadline_ns_; }
   State state() const { return state_; }
@@ -87,6 +88,8 @@ class AcceptHandshake {
   void OpenDomains();
   absl::StatusOr<HandshakeStep> StartAttempt(const PathTry& wanted);
   HandshakeStep FailAttempt(std::string_view reason);
+  // RESOURCE_EXHAUSTED: the listener has all its connections.
+  absl::Status CheckRoom() const;
   HandshakeStep OpenIfBothUp();
   void ForgetNonce();
   absl::StatusOr<FramingDomain*> OpenDomain(const PathOffer& offer) {
@@ -104,6 +107,7 @@ class AcceptHandshake {
   uint64_t deadline_ns_;
   OwnConnection connection_;   // from Decide() on
   ClientHello client_;         // as received
+  size_t hello_bytes_ = 0;     // of its encoding
   ServerHello server_;         // as sent
   size_t next_candidate_ = 0;  // the client tries none before it
   size_t candidate_ = 0;       // of kLinking

@@ -26,6 +26,11 @@ ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) 
   return limits;
 }
 
+absl::Status PutOutError() {
+  return absl::ResourceExhaustedError(
+      "too many handshakes are in progress, most of them from this client's host; try again");
+}
+
 std::string ReasonOfBye(ByteSpan body) {
   absl::StatusOr<std::string> reason = DecodeBye(body);
   return reason.ok() ? *std::move(reason) : "(no reason)";
@@ -76,17 +81,16 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
   return self.release()->connection_.get();  // the context's from here on
 }
 
-ControlConnection* ControlConnection::Accept(ControlContext* context,
-                                             std::shared_ptr<ListenerState> listener,
-                                             Descriptor socket) {
+void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
+                               Descriptor socket) {
   std::unique_ptr<ControlConnection> self(
       new ControlConnection(context, Stage::kHandshake, listener->options.link));
-  self->peer_host_ = PeerHost(socket.get());
-  if (!self->TakeSocket(std::move(socket)).ok()) return nullptr;
+  const uint64_t host = PeerHost(socket.get());
+  if (!self->TakeSocket(std::move(socket)).ok()) return;
+  context->newcomers->AddStranger(self.get(), host, self->started_ns_);
   self->listener_ = std::move(listener);
   self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
-  self->Perform({});
-  return self.release();  // the context's from here on
+  self.release()->Perform({});  // the context's from here on
 }
 
 absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
@@ -204,6 +208,10 @@ bool ControlConnection::close_requested() const {
 
 void ControlConnection::RunHandshake() {
   if (close_requested()) return;
+  if (put_out_) {
+    return connection_ != nullptr ? Fail(PutOutError())
+                                  : Finish(PutOutError(), /*peer_dead=*/true, std::nullopt);
+  }
   if (std::exchange(alarm_rang_, false)) {
     Perform(Ask([](auto& handshake) { return handshake.OnAlarm(); }));
   }
@@ -219,22 +227,27 @@ void ControlConnection::RunHandshake() {
   }
   if (stage_ == Stage::kOpen) return RunOpen();
   if (stage_ != Stage::kHandshake || close_requested() || socket_->ended().ok()) return;
-  if (socket_->greeting() == ControlFrameReader::Greeting::kJoin) return HandOverSocket();
+  const ControlFrameReader::Greeting greeting = socket_->greeting();
+  if (greeting == ControlFrameReader::Greeting::kJoin ||
+      greeting == ControlFrameReader::Greeting::kLongJoin) {
+    return HandOverSocket(greeting == ControlFrameReader::Greeting::kJoin);
+  }
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
-  Perform(
-      Ask([&](auto& handshake) { return handshake.OnProtocolError(why, socket_->greeting()); }));
+  Perform(Ask([&](auto& handshake) { return handshake.OnProtocolError(why, greeting); }));
 }
 
-// This was no client's connection, but a socket for a link of one. One that nobody waits for is
-// closed without an answer.
-void ControlConnection::HandOverSocket() {
+// This was no client's connection, but a socket for a link of one. One that nobody waits for, or
+// whose join is not as it should be, is closed without an answer.
+void ControlConnection::HandOverSocket(bool is_right) {
+  absl::Status status = socket_->ended();
   const Nonce128 nonce = socket_->join();
   Descriptor socket = socket_->Release();
   socket_.reset();
   Finish(absl::CancelledError("the socket is a link's"), /*peer_dead=*/true, std::nullopt);
-  const absl::Status status = context_->domains->TakeSocket(std::move(socket), nonce);
+  if (is_right) status = context_->domains->TakeSocket(std::move(socket), nonce);
   if (!status.ok()) {
+    context_->joins_refused.Increment();
     WEFT_LOG_EVERY_N_SEC(kInfo, 10, "a socket is closed: ", ToStd(status.message()));
   }
 }
@@ -275,6 +288,12 @@ void ControlConnection::Perform(HandshakeStep step) {
       return Perform(Ask([&status](auto& handshake) { return handshake.OnLinkDown(status); }));
     }
   }
+  if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
+    if (put_out_) return Fail(PutOutError());
+    context_->newcomers->BecomeClient(this);
+    is_client_ = true;
+    ++listener_->connections;
+  }
   if (!step.raw.empty()) socket_->SendRaw(step.raw);
   for (const HandshakeStep::Message& message : step.send) socket_->Send(message.type, message.body);
   switch (step.decision) {
@@ -297,12 +316,14 @@ absl::Status ControlConnection::StartLink(const LinkPlan& plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
-  facts.path.peer = Printable(plan.peer.address);
-  if (facts.path.kind != PathKind::kTcp) return absl::OkStatus();
-  // Its sockets go the way of this one.
+  // Not what the peer says of itself: it is by this that a server knows whose the connection is.
+  facts.path.peer = PeerAddressText(socket_->fd());
+  if (facts.path.kind != PathKind::kTcp && facts.path.kind != PathKind::kShm) {
+    return absl::OkStatus();
+  }
+  // These have no other addresses.
   const absl::StatusOr<KernelAddress> own = LocalAddress(socket_->fd());
   if (own.ok()) facts.path.local = own->text();
-  facts.path.peer = PeerAddressText(socket_->fd());
   return absl::OkStatus();
 }
 
@@ -322,11 +343,10 @@ void ControlConnection::StartProof(const ProofPlan& plan) {
 
 HandshakeStep ControlConnection::Admit() {
   auto& accept = std::get<AcceptHandshake>(handshake_);
-  ListNode<StrangerTag>::Unlink();
-  const absl::Status created = CreateConnection(/*handler=*/nullptr);
-  if (!created.ok()) return accept.Refuse(created);
-  admitted_ = true;
-  ++listener_->connections;
+  absl::Status status =
+      context_->newcomers->BeginHandshake(this, accept.hello_bytes(), context_->now_ns());
+  if (status.ok()) status = CreateConnection(/*handler=*/nullptr);
+  if (!status.ok()) return accept.Refuse(status);
   if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
   const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
   if (!handler.ok()) return accept.Refuse(handler.status());
@@ -408,9 +428,14 @@ void ControlConnection::Shutdown() {
   if (stage_ != Stage::kRetired) Retire();
 }
 
-void ControlConnection::Evict() {
-  Finish(absl::ResourceExhaustedError("too many clients without a hello"), /*peer_dead=*/true,
-         std::nullopt);
+void ControlConnection::PutOut() {
+  put_out_ = true;
+  Wake();
+}
+
+bool ControlConnection::tries_path() const {
+  const auto* const accept = std::get_if<AcceptHandshake>(&handshake_);
+  return accept != nullptr && accept->state() == AcceptHandshake::State::kLinking;
 }
 
 void ControlConnection::FinishByPeer(const std::string& reason) {
@@ -430,8 +455,8 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   }
   stage_ = Stage::kEnding;
   SetAlarm(kNever);
-  ListNode<StrangerTag>::Unlink();
-  if (std::exchange(admitted_, false)) --listener_->connections;
+  context_->newcomers->Leave(this);
+  if (std::exchange(is_client_, false)) --listener_->connections;
   dialer_.reset();
   proof_.reset();
   if (connection_ != nullptr) {

@@ -57,6 +57,7 @@
 #include "transport/control/domain_set.h"
 #include "transport/control/grant_queue.h"
 #include "transport/control/local_proof.h"
+#include "transport/control/newcomers.h"
 #include "transport/control/path_counters.h"
 #include "transport/control/peer_watch.h"
 #include "transport/engine.h"
@@ -65,9 +66,8 @@
 namespace weft {
 
 class ControlConnection;
-struct ReadyTag;     // has something to do in the next Poll()
-struct MemberTag;    // lives, or waits to be deleted
-struct StrangerTag;  // its hello is not complete
+struct ReadyTag;   // has something to do in the next Poll()
+struct MemberTag;  // lives, or waits to be deleted
 
 // What the connections of one transport share.
 struct ControlContext {
@@ -75,6 +75,8 @@ struct ControlContext {
   DomainSet* domains = nullptr;
   ConnectionTable* table = nullptr;
   PathCounters* paths = nullptr;
+  Newcomers* newcomers = nullptr;
+  Counter joins_refused;  // sockets that no link has waited for
   IntrusiveList<ControlConnection, ReadyTag> ready;
   IntrusiveList<ControlConnection, MemberTag> members;
   IntrusiveList<ControlConnection, MemberTag> retired;
@@ -85,7 +87,7 @@ struct ControlContext {
 
 class ControlConnection final : public ListNode<ReadyTag>,
                                 public ListNode<MemberTag>,
-                                public ListNode<StrangerTag>,
+                                private Newcomer,
                                 private ConnectionOwner,
                                 private Timer {
  public:
@@ -95,10 +97,10 @@ class ControlConnection final : public ListNode<ReadyTag>,
                                           std::vector<KernelAddress> addresses,
                                           const ConnectOptions& options, PathPolicy policy,
                                           ConnectionHandler* handler);
-  // The server's: `socket` is a client that nobody knows yet, a stranger. Null: it could not be
-  // watched, and is gone.
-  static ControlConnection* Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
-                                   Descriptor socket);
+  // The server's: `socket` is a client that nobody knows yet, a stranger. One that cannot be
+  // watched is closed.
+  static void Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
+                     Descriptor socket);
 
   ~ControlConnection() override;
   ControlConnection(const ControlConnection&) = delete;
@@ -108,12 +110,6 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void Run();
   // The transport ends: CANCELLED for the connection, no lingering.
   void Shutdown();
-
-  uint64_t started_ns() const { return started_ns_; }
-  // PeerHost() of a stranger.
-  uint64_t peer_host() const { return peer_host_; }
-  // There are too many strangers, and this one has been here longest.
-  void Evict();
 
  private:
   enum class Stage : uint8_t {
@@ -148,6 +144,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void OnBroken(FramedConnection& connection, const absl::Status& why) override;
   void OnCloseRequested(FramedConnection& connection, std::string_view why) override;
   void SendGrant(FramedConnection& connection, ByteSpan grant) override;
+  void PutOut() override;
+  bool tries_path() const override;
   void Wake();
   void SetAlarm(uint64_t deadline_ns);
 
@@ -155,7 +153,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void RunDialing();
   void RunHandshake();
   bool close_requested() const;
-  void HandOverSocket();
+  void HandOverSocket(bool is_right);
   void RunOpen();
   void RunEnding();
 
@@ -195,12 +193,12 @@ class ControlConnection final : public ListNode<ReadyTag>,
   ControlContext* const context_;
   const ControlLimits limits_;  // what this side tells in its hello
   const uint64_t started_ns_;
-  uint64_t peer_host_ = 0;
   std::shared_ptr<ListenerState> listener_;  // null: the client's
 
   Stage stage_;
   bool alarm_rang_ = false;
-  bool admitted_ = false;           // counted in listener_->connections
+  bool is_client_ = false;          // counted in listener_->connections
+  bool put_out_ = false;            // too many newcomers: it is to end
   bool lingering_ = false;          // counted in context_->lingering
   bool silent_ = false;             // the watch has declared the peer dead
   uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the watch knows it

@@ -208,7 +208,7 @@ ControlFrameReader::Result ControlFrameReader::ReadPreamble() {
 ControlFrameReader::Result ControlFrameReader::ReadJoin() {
   if (buffered() < kJoinBytes) return Result::kNeedMore;
   if (buffered() > kJoinBytes) {
-    greeting_ = Greeting::kForeign;
+    greeting_ = Greeting::kLongJoin;
     return Fail(absl::DataLossError("the peer sent more than its join before it was taken"));
   }
   greeting_ = Greeting::kJoin;

@@ -108,6 +108,7 @@ class ControlFrameReader {
     kOtherVersion = 3,  // this protocol, but not so that both sides understand it
     kHttp = 4,          // a web client, or gRPC
     kJoin = 6,          // a socket for a handshake (sockets/join.h): join() says which
+    kLongJoin = 7,      // a join and more: no honest peer's
     kForeign = 5,       // something else
   };
   Greeting greeting() const { return greeting_; }

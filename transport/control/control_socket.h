@@ -70,7 +70,7 @@ class ControlSocket final : private PollHandler {
 
   // Of Greeting::kJoin.
   const Nonce128& join() const { return reader_.join(); }
-  // Lets go of the socket: somebody else's from now on. REQUIRES: the stream has not ended.
+  // Lets go of the socket, which may have ended: somebody else's from now on.
   Descriptor Release();
 
   int fd() const { return descriptor_.get(); }

@@ -330,6 +330,19 @@ TEST_F(AcceptHandshakeTest, OpensWhenBothSidesAreUpInEitherOrder) {
   }
 }
 
+// A connection is taken when its path is up: the last one may have gone to somebody else by then.
+TEST_F(AcceptHandshakeTest, APathThatIsUpTooLateForAConnectionIsToldSo) {
+  Offered();
+  Try(kTcp);
+  EXPECT_EQ(accept_->OnLinkUp().decision, Decision::kWait);
+  listener_.connections = listener_.options.max_connections;
+  const HandshakeStep step = Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp));
+  EXPECT_EQ(step.decision, Decision::kEnd);
+  EXPECT_EQ(Sent(step), "Bye");
+  EXPECT_TRUE(absl::IsResourceExhausted(step.why)) << step.why;
+  EXPECT_NE(side_.facts.candidates[kTcp].outcome, PathCandidate::Outcome::kChosen);
+}
+
 TEST_F(AcceptHandshakeTest, AWrongHelloIsRefused) {
   const HandshakeStep first = Try(kTcp);
   EXPECT_EQ(Sent(first), "Refusal");

@@ -1,20 +1,15 @@
 // What strangers do to a server: each can end its own connection, and nothing else.
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "gtest/gtest.h"
-#include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
-#include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
-#include "transport/control/network_listener.h"
+#include "transport/control/newcomers.h"
 #include "transport/control/testing/network_world.h"
-#include "transport/sockets/socket.h"
+#include "transport/control/testing/stranger.h"
 
 namespace weft {
 namespace {
@@ -23,91 +18,7 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string Preamble() { return std::string(AsStringView(EncodePreamble())); }
-
-std::string Frame(ControlType type, const std::string& body) {
-  std::vector<std::byte> bytes;
-  AppendControlFrame(type, 0, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
-}
-
-ClientHello GoodHello() {
-  ClientHello hello;
-  hello.versions = kProtocolVersions;
-  hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "", ""},
-                 {PathKind::kTcp, "tcp", 1u << 16 | 17, "", ""}};
-  hello.host = ReadHostFacts();
-  return hello;
-}
-
-// A client without rules: raw bytes over a control connection.
-class Stranger {
- public:
-  // `from`: where it comes from.
-  explicit Stranger(const std::string& address, const std::string& from = "127.0.0.1:0") {
-    const KernelAddress source = *ParseNumericAddress(from);
-    const KernelAddress target = *ParseNumericAddress(address);
-    socket_ = Descriptor(::socket(target.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::bind(socket_.get(), source.get(), source.length), 0);
-    EXPECT_TRUE(::connect(socket_.get(), target.get(), target.length) == 0 || errno == EINPROGRESS);
-    pollfd watch{socket_.get(), POLLOUT, 0};
-    EXPECT_EQ(::poll(&watch, 1, 10'000), 1);
-  }
-
-  void Say(const std::string& bytes) {
-    // The server may have hung up already.
-    [[maybe_unused]] const ssize_t sent =
-        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-  // Takes what has come; true once the server has hung up.
-  bool Listen() {
-    char bytes[4096];
-    const ssize_t count = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
-    if (count > 0) heard_.append(bytes, static_cast<size_t>(count));
-    return count == 0 || (count < 0 && errno != EAGAIN);
-  }
-  const std::string& heard() const { return heard_; }
-  void HangUp() { socket_.Reset(); }
-
-  // The first frame of this type that has come, "" if there is none.
-  std::string Body(ControlType type) const {
-    ControlFrameReader reader;
-    reader.Append(AsBytes(heard_));
-    ControlFrame frame;
-    while (reader.Next(&frame) == ControlFrameReader::Result::kFrame) {
-      if (frame.type == type) return std::string(AsStringView(frame.body));
-    }
-    return "";
-  }
-
- private:
-  Descriptor socket_;
-  std::string heard_;
-};
-
-class HostileClientTest : public NetworkTest {
- protected:
-  void SetUp() override {
-    NetworkTest::SetUp();
-    acceptor_.echo = true;
-    Listen("127.0.0.1:0");
-  }
-  Stranger NewStranger() { return Stranger(listener_->address()); }
-  bool RunUntilHungUp(Stranger& stranger) {
-    return Run([&] { return stranger.Listen(); });
-  }
-  bool RunUntilHeard(Stranger& stranger, ControlType type) {
-    return Run([&] { return stranger.Listen() || !stranger.Body(type).empty(); });
-  }
-  // A good client is served, whatever has happened.
-  void ExpectService() {
-    NetworkEnd* const end = Dial();
-    ASSERT_TRUE(RunUntilDecided(*end));
-    ASSERT_TRUE(end->opened()) << end->why();
-    ASSERT_TRUE(end->Send("still here?"));
-    ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
-  }
-};
+using HostileClientTest = StrangerTest;
 
 TEST_F(HostileClientTest, HttpGetsAnAnswerThatPeopleUnderstand) {
   Stranger browser = NewStranger();
@@ -259,7 +170,7 @@ TEST_F(HostileClientTest, AHundredGarbageClientsDoNotDisturbAGoodOne) {
 
 TEST_F(HostileClientTest, SilentClientsMakeRoomForOthers) {
   std::vector<Stranger> silent;
-  for (size_t i = 0; i < 2 * Strangers::kMaxStrangers; ++i) silent.push_back(NewStranger());
+  for (size_t i = 0; i < 2 * Newcomers::kMaxStrangers; ++i) silent.push_back(NewStranger());
   ExpectService();
 }
 
@@ -268,16 +179,127 @@ TEST_F(HostileClientTest, SilentClientsMakeRoomForOthers) {
 TEST_F(HostileClientTest, WhoFillsThePlacesLosesThem) {
   Stranger patient = NewStranger();
   std::vector<Stranger> silent;
-  for (size_t i = 0; i < 2 * Strangers::kMaxStrangers; ++i) {
+  for (size_t i = 0; i < 2 * Newcomers::kMaxStrangers; ++i) {
     silent.push_back(Stranger(listener_->address(), "127.0.0.2:0"));
   }
   ASSERT_TRUE(Run([&] {
     size_t put_out = 0;
     for (Stranger& stranger : silent) put_out += stranger.Listen();
-    return put_out >= Strangers::kMaxStrangers;
+    return put_out >= Newcomers::kMaxStrangers;
   }));
   EXPECT_FALSE(patient.Listen());
   ExpectService();
+}
+
+// A hello took a connection, and held it for the handshake's time: who said as many as there were
+// and never went on denied everybody else.
+TEST_F(HostileClientTest, AHelloTakesNoConnection) {
+  ListenOptions options;
+  options.max_connections = 1;
+  Listen("127.0.0.1:0", options);
+  std::vector<Stranger> idle;
+  for (int i = 0; i < 20; ++i) {
+    idle.push_back(NewStranger());
+    ASSERT_TRUE(SayHello(idle.back()));
+  }
+  ExpectService();
+}
+
+// Two are on their way to the last connection: who comes second learns it, and nobody else.
+TEST_F(HostileClientTest, TheLastConnectionIsTheFirstPathsThatIsUp) {
+  ListenOptions options;
+  options.max_connections = 1;
+  Listen("127.0.0.1:0", options);
+  Stranger second = NewStranger();
+  ASSERT_TRUE(SayHello(second));
+  const Nonce128 token = TryTcp(second);
+  NetworkEnd* const first = Dial();
+  ASSERT_TRUE(RunUntilDecided(*first));
+  ASSERT_TRUE(first->opened()) << first->why();
+  Stranger socket = NewStranger();
+  socket.Say(Join(token));
+  second.Say(Frame(ControlType::kPathUp, EncodePathUp(1)));
+  ASSERT_TRUE(RunUntilHungUp(second));
+  EXPECT_TRUE(second.Body(ControlType::kOpen).empty());
+  EXPECT_EQ(Counted("path.opened.tcp") + Counted("path.opened.shm"), 1u) << "and it is not counted";
+  EXPECT_TRUE(Contains(second.Body(ControlType::kBye), "the server has all 1 connections"));
+  ASSERT_TRUE(first->Send("still here?"));
+  ASSERT_TRUE(Run([&] { return !first->received.empty(); }));
+}
+
+// A host that says hellos and never goes on, many more than there are places, beside honest clients
+// of another.
+TEST_F(HostileClientTest, AFloodOfHellosKeepsNobodyOut) {
+  std::vector<NetworkEnd*> honest;
+  std::vector<Stranger> flood;
+  const std::string hello = Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello()));
+  for (uint32_t i = 0; i < Newcomers::kPlaces + 300; ++i) {
+    flood.push_back(Stranger(listener_->address(), "127.0.0.2:0"));
+    flood.back().Say(hello);
+    // (No more silent ones than there are places for: this is about those who speak.)
+    ASSERT_TRUE(RunUntilHeard(flood.back(), ControlType::kServerHello));
+    if (i % 128 == 0) honest.push_back(Dial());
+  }
+  for (NetworkEnd* end : honest) {
+    ASSERT_TRUE(RunUntilDecided(*end));
+    EXPECT_TRUE(end->opened()) << end->why();
+  }
+  size_t told = 0;
+  ASSERT_TRUE(Run([&] {
+    told = 0;
+    for (Stranger& stranger : flood) told += stranger.Listen();
+    return told >= 300;
+  }));
+  EXPECT_TRUE(Contains(flood[0].Body(ControlType::kBye), "too many handshakes"))
+      << "the oldest goes";
+  EXPECT_GE(Counted("listener.handshakes_put_out"), 300u);
+  ExpectService();
+}
+
+// What bounds floods leaves room for all clients of a server that was restarted.
+TEST_F(HostileClientTest, AThousandHonestClientsOfOneHostGetInAtOnce) {
+  std::vector<NetworkEnd*> clients;
+  for (int i = 0; i < 1000; ++i) clients.push_back(Dial(Over({PathKind::kTcp})));
+  for (NetworkEnd* client : clients) {
+    ASSERT_TRUE(RunUntilDecided(*client));
+    ASSERT_TRUE(client->opened()) << client->why();
+  }
+  EXPECT_EQ(Counted("listener.handshakes_put_out"), 0u);
+}
+
+// Whose a connection is, a server knew by what the client said of itself when it tried a path: one
+// that said the address of another had that one's handles and records.
+TEST_F(HostileClientTest, WhatAClientSaysOfItselfIsNotItsAddress) {
+  Listen("127.0.0.1:0", Allowing({PathKind::kOfiTcp, PathKind::kTcp}));
+  ClientHello hello = GoodHello();
+  hello.paths = {{PathKind::kOfiTcp, "tcp", 1u << 16 | 17, "", ""},
+                 {PathKind::kTcp, "tcp", 1u << 16 | 17, "", ""}};
+  for (const uint32_t candidate : {0u, 1u}) {
+    acceptor_.ends.clear();
+    Stranger liar = NewStranger();
+    liar.Say(Preamble() + Frame(ControlType::kClientHello, Encode(hello)));
+    ASSERT_TRUE(RunUntilHeard(liar, ControlType::kServerHello));
+    liar.Say(Frame(ControlType::kPathTry, Encode(PathTry{candidate, "10.1.2.3:4711", 4096})));
+    ASSERT_TRUE(RunUntilHeard(liar, ControlType::kPathReady));
+    liar.HangUp();
+    ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));
+    const std::string& explained = acceptor_.ends[0]->explained();
+    EXPECT_TRUE(Contains(explained, " to 127.0.0.1:")) << explained;
+    EXPECT_FALSE(Contains(explained, "10.1.2.3")) << explained;
+  }
+}
+
+TEST_F(HostileClientTest, OnEveryPathAClientIsWhereTheKernelSays) {
+  for (const PathKind kind : {PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp}) {
+    Listen("127.0.0.1:0", Allowing({kind}));
+    NetworkEnd* const end = Dial(Over({kind}));
+    ASSERT_TRUE(RunUntilDecided(*end));
+    ASSERT_TRUE(end->opened()) << end->why();
+    NetworkEnd& served = *acceptor_.ends.back();
+    ASSERT_TRUE(Run([&] { return served.opened(); }));
+    EXPECT_EQ(end->connection().path().peer, listener_->address());
+    EXPECT_EQ(served.connection().path().peer.substr(0, 10), "127.0.0.1:");
+  }
 }
 
 // Every hello with one byte changed: served, refused or hung up on, but never a reason to fall.

@@ -1,10 +1,8 @@
 #include "transport/control/network_listener.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -13,31 +11,17 @@
 
 namespace weft {
 
-bool Strangers::MakeRoom(uint64_t now_ns) {
-  if (strangers_.CountSlowly() < kMaxStrangers) return true;
-  absl::flat_hash_map<uint64_t, size_t> from_host;
-  size_t most = 0;
-  for (const ControlConnection& stranger : strangers_) {
-    most = std::max(most, ++from_host[stranger.peer_host()]);
-  }
-  for (ControlConnection& stranger : strangers_) {
-    if (from_host[stranger.peer_host()] < most) continue;
-    if (now_ns - stranger.started_ns() < kGraceNs) return false;
-    stranger.Evict();
-    return true;
-  }
-  return false;
-}
-
-absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(
-    ControlContext* context, Strangers* strangers, const std::string& address,
-    const ListenOptions& options, PathPolicy policy, Acceptor* acceptor) {
+absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(ControlContext* context,
+                                                                       const std::string& address,
+                                                                       const ListenOptions& options,
+                                                                       PathPolicy policy,
+                                                                       Acceptor* acceptor) {
   std::unique_ptr<NetworkListener> listener(new NetworkListener(
-      context, strangers, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
+      context, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
   WEFT_RETURN_IF_ERROR(listener->Bind(address));
   WEFT_RETURN_IF_ERROR(context->engine.poller->Add(listener->fd(), EPOLLIN,
                                                    static_cast<PollHandler*>(listener.get())));
-  listener->OpenLocalSocket();
+  if (listener->state_->policy.Allows(PathKind::kShm)) listener->OpenLocalSocket();
   return listener;
 }
 
@@ -100,16 +84,14 @@ void NetworkListener::Stop() {
 
 void NetworkListener::OnReady(uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    if (!strangers_->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
+    if (!context_->newcomers->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
     absl::StatusOr<Descriptor> client = AcceptClient(fd());
     if (!client.ok()) {
       WEFT_LOG_EVERY_N_SEC(kError, 10, address_, ": ", ToStd(client.status().message()));
       return Pause(kPauseNs);
     }
     if (!client->valid()) return;
-    ControlConnection* const stranger =
-        ControlConnection::Accept(context_, state_, *std::move(client));
-    if (stranger != nullptr) strangers_->Add(stranger);
+    ControlConnection::Accept(context_, state_, *std::move(client));
   }
 }
 

@@ -1,10 +1,7 @@
-// A listening address of a real network. It accepts clients as long as there are fewer than
-// Strangers::kMaxStrangers whose hello is not complete.
+// A listening address of a real network. It accepts clients as long as Newcomers has room for them.
 //
 // Threads: one engine's. Lifetime: the user's; it may outlive the transport, and then does nothing.
 // Errors: see Transport::Listen().
-// Invariants: at most kMaxStrangers clients are between accept(2) and a right hello, over all
-//   listeners of a transport; each holds at most ControlSocket::kMaxUnreadBytes, so 40 MiB in all.
 #pragma once
 
 #include <memory>
@@ -19,33 +16,16 @@ namespace weft {
 
 struct ListenerTag;
 
-// Clients that have not said a right hello, oldest first.
-class Strangers {
- public:
-  // A burst of honest clients passes through in a few milliseconds; more than these wait in the
-  // kernel's queue.
-  static constexpr size_t kMaxStrangers = 128;
-  // Once there are that many, one makes room for the next if it has had this long: the oldest of
-  // the host that most of them come from, so that who fills the places loses them. An honest
-  // client's hello takes a round trip.
-  static constexpr uint64_t kGraceNs = 200'000'000;
-
-  void Add(ControlConnection* stranger) { strangers_.PushBack(stranger); }
-  // Whether one more may come in. If not, it is worth asking again in a while.
-  bool MakeRoom(uint64_t now_ns);
-
- private:
-  IntrusiveList<ControlConnection, StrangerTag> strangers_;
-};
-
 class NetworkListener final : public Listener,
                               public ListNode<ListenerTag>,
                               private PollHandler,
                               private Timer {
  public:
-  static absl::StatusOr<std::unique_ptr<NetworkListener>> Open(
-      ControlContext* context, Strangers* strangers, const std::string& address,
-      const ListenOptions& options, PathPolicy policy, Acceptor* acceptor);
+  static absl::StatusOr<std::unique_ptr<NetworkListener>> Open(ControlContext* context,
+                                                               const std::string& address,
+                                                               const ListenOptions& options,
+                                                               PathPolicy policy,
+                                                               Acceptor* acceptor);
   ~NetworkListener() override { Stop(); }
 
   const std::string& address() const override { return address_; }
@@ -61,9 +41,8 @@ class NetworkListener final : public Listener,
   static constexpr uint64_t kPauseNs = 100'000'000;
   static constexpr uint64_t kFullPauseNs = 10'000'000;
 
-  NetworkListener(ControlContext* context, Strangers* strangers,
-                  std::shared_ptr<ListenerState> state)
-      : context_(context), strangers_(strangers), state_(std::move(state)) {}
+  NetworkListener(ControlContext* context, std::shared_ptr<ListenerState> state)
+      : context_(context), state_(std::move(state)) {}
 
   absl::Status Bind(const std::string& text);
   int fd() const { return unix_ != nullptr ? unix_->fd() : socket_.get(); }
@@ -75,7 +54,6 @@ class NetworkListener final : public Listener,
   void OpenLocalSocket();
 
   ControlContext* context_;  // null: stopped
-  Strangers* const strangers_;
   const std::shared_ptr<ListenerState> state_;
   std::string address_;
   Descriptor socket_;

@@ -253,7 +253,7 @@ TEST_F(NetworkTest, OfiTcpListensWhereTheClientHasCome) {
     NetworkEnd* const end = DialAt(address, Over(only));
     ASSERT_TRUE(RunUntilDecided(*end));
     ASSERT_TRUE(end->opened()) << listen << end->why();
-    EXPECT_TRUE(Contains(end->explained(), StrCat("(TCP/IP), to ", host))) << end->explained();
+    EXPECT_TRUE(Contains(end->explained(), StrCat("(TCP/IP), to ", address))) << end->explained();
     ASSERT_TRUE(end->Send("there and back"));
     ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
     EXPECT_TRUE(Contains(acceptor_.ends.back()->explained(), StrCat("from ", host)))

@@ -14,13 +14,16 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
       table_(kMaxConnections, &exports_),
       domains_(std::move(options.providers), WithCounters(options.framing), engine.poller, &table_),
       counters_(engine.counters),
-      counter_set_(engine.counters) {
+      counter_set_(engine.counters),
+      newcomers_(engine.counters) {
   counter_set_->Register("memory.registrations", &region_counters_.registrations);
   counter_set_->Register("memory.registered_bytes", &region_counters_.registered_bytes);
   context_.engine = engine;
   context_.domains = &domains_;
   context_.table = &table_;
   context_.paths = &counters_;
+  context_.newcomers = &newcomers_;
+  counter_set_->Register("listener.joins_refused", &context_.joins_refused);
 }
 
 NetworkTransport::~NetworkTransport() {
@@ -28,6 +31,7 @@ NetworkTransport::~NetworkTransport() {
   while (NetworkListener* listener = listeners_.PopFront()) listener->Stop();
   while (ControlConnection* member = context_.members.Front()) member->Shutdown();
   DeleteRetired();
+  counter_set_->Unregister(&context_.joins_refused);
   counter_set_->Unregister(&region_counters_.registrations);
   counter_set_->Unregister(&region_counters_.registered_bytes);
 }
@@ -46,9 +50,8 @@ absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::st
     return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
   }
   WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, ReadPathPolicy(options.link));
-  WEFT_ASSIGN_OR_RETURN(
-      std::unique_ptr<NetworkListener> listener,
-      NetworkListener::Open(&context_, &strangers_, address, options, policy, acceptor));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<NetworkListener> listener,
+                        NetworkListener::Open(&context_, address, options, policy, acceptor));
   domains_.OpenBest(policy, context_.now_ns());
   listeners_.PushBack(listener.get());
   return std::unique_ptr<Listener>(std::move(listener));

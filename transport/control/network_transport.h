@@ -76,7 +76,7 @@ class NetworkTransport final : public Transport {
   PathCounters counters_;
   CounterSet* const counter_set_;
   ControlContext context_;
-  Strangers strangers_;
+  Newcomers newcomers_;
   IntrusiveList<NetworkListener, ListenerTag> listeners_;
   bool closing_ = false;
 };

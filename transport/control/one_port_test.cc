@@ -5,7 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -15,7 +18,7 @@
 namespace weft {
 namespace {
 
-// The addresses at which this process listens for connections from the network.
+// The addresses at which this process listens, sorted.
 std::vector<std::string> ListeningAddresses() {
   std::vector<std::string> addresses;
   DIR* const folder = opendir("/proc/self/fd");
@@ -25,41 +28,87 @@ std::vector<std::string> ListeningAddresses() {
     socklen_t bytes = sizeof(listens);
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) continue;
     const absl::StatusOr<KernelAddress> address = LocalAddress(fd);
-    if (address.ok() && address->family() != AF_UNIX) addresses.push_back(address->text());
+    EXPECT_TRUE(address.ok()) << address.status();
+    if (address.ok()) addresses.push_back(address->text());
   }
   closedir(folder);
+  std::sort(addresses.begin(), addresses.end());
   return addresses;
 }
 
-class OnePortTest : public NetworkTest {};
+using Addresses = std::vector<std::string>;
 
-TEST_F(OnePortTest, AServerListensAtItsAddressAloneAndAClientNowhere) {
-  const std::vector<std::string> before = ListeningAddresses();
-  EXPECT_TRUE(before.empty());
-  acceptor_.echo = true;
-  Listen("127.0.0.1:0");
-  const std::vector<std::string> one = {listener_->address()};
-  EXPECT_EQ(ListeningAddresses(), one);
-  for (int i = 0; i < 3; ++i) {
-    NetworkEnd* const end = Dial(Over({PathKind::kTcp}));
+class OnePortTest : public NetworkTest {
+ protected:
+  void SetUp() override {
+    NetworkTest::SetUp();
+    acceptor_.echo = true;
+    ASSERT_NE(mkdtemp(folder_.data()), nullptr);
+    ASSERT_EQ(ListeningAddresses(), Addresses());
+  }
+  void TearDown() override {
+    listener_.reset();
+    EXPECT_EQ(rmdir(folder_.c_str()), 0);
+  }
+  void ExpectEcho(const std::string& address, PathKind kind) {
+    NetworkEnd* const end = DialAt(address, Over({kind}));
     ASSERT_TRUE(RunUntilDecided(*end));
     ASSERT_TRUE(end->opened()) << end->why();
-    ASSERT_TRUE(end->Send("over a socket that was joined"));
+    ASSERT_TRUE(end->Send("there and back"));
     ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
+  }
+
+  std::string folder_ = "/tmp/weft_one_port_XXXXXX";
+};
+
+TEST_F(OnePortTest, AServerListensAtItsAddressAloneAndAClientNowhere) {
+  for (const std::string& at :
+       {std::string("127.0.0.1:0"), std::string("[::1]:0"), "unix:" + folder_ + "/server"}) {
+    listener_.reset();
+    Listen(at, Allowing({PathKind::kTcp}));
+    const Addresses one = {listener_->address()};
     EXPECT_EQ(ListeningAddresses(), one);
+    for (int i = 0; i < 3; ++i) {
+      ExpectEcho(listener_->address(), PathKind::kTcp);
+      EXPECT_EQ(ListeningAddresses(), one);
+    }
   }
 }
 
-TEST_F(OnePortTest, AUnixServerListensOnNoPort) {
-  std::string folder = "/tmp/weft_one_port_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  Listen("unix:" + folder + "/server");
-  NetworkEnd* const end = Dial(Over({PathKind::kTcp}));
-  ASSERT_TRUE(RunUntilDecided(*end));
-  ASSERT_TRUE(end->opened()) << end->why();
-  EXPECT_TRUE(ListeningAddresses().empty());
-  listener_.reset();
-  EXPECT_EQ(rmdir(folder.c_str()), 0);
+// Clients of this host show by it that they are there: it has no port, and no file.
+TEST_F(OnePortTest, ForSharedMemoryAServerListensAtANameOfThisHostToo) {
+  Listen("127.0.0.1:0", Allowing({PathKind::kShm}));
+  ExpectEcho(listener_->address(), PathKind::kShm);
+  const Addresses found = ListeningAddresses();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0], listener_->address());
+  EXPECT_EQ(found[1].substr(0, 6), "unix:@");
+}
+
+// It is one that the system chooses, at the address by which the client has come and no other.
+TEST_F(OnePortTest, OfiTcpAddsAPortWhereTheClientHasCome) {
+  for (const auto& [listens, reached] : {std::pair{"127.0.0.1", "127.0.0.1"},
+                                         {"0.0.0.0", "127.0.0.2"},
+                                         {"[::1]", "[::1]"},
+                                         {"[::]", "127.0.0.3"}}) {
+    listener_.reset();
+    server_ = NewNetworkEngine();
+    Listen(std::string(listens) + ":0", Allowing({PathKind::kOfiTcp}));
+    const std::string own = listener_->address();
+    EXPECT_EQ(ListeningAddresses(), Addresses({own})) << "before anybody has come";
+    ExpectEcho(reached + own.substr(own.rfind(':')), PathKind::kOfiTcp);
+    Addresses found = ListeningAddresses();
+    ASSERT_EQ(found.size(), 2u);
+    ASSERT_EQ(std::erase(found, own), 1u);
+    EXPECT_EQ(found[0].substr(0, found[0].rfind(':')), reached);
+  }
+}
+
+// Who does not name it on both sides has no such port.
+TEST_F(OnePortTest, WithoutBothNamesThereIsNoOtherPort) {
+  Listen("127.0.0.1:0", Allowing({PathKind::kTcp, PathKind::kOfiTcp}));
+  ExpectEcho(listener_->address(), PathKind::kTcp);
+  EXPECT_EQ(ListeningAddresses(), Addresses({listener_->address()}));
 }
 
 }  // namespace

@@ -1,8 +1,5 @@
-// The slots of one domain: registered memory for batches, of one or two sizes, and how many of them
-// may be in use for sends.
-//
-// Usual slots hold small batches. Where there are wide ones, large batches and all receives use
-// those; else everything uses the usual ones.
+// The slots of one domain: registered memory for batches, and how many of them may be in use for
+// sends.
 //
 // Connections ask for send slots when they open (AddSends) and give them up when they close. Memory
 // there is for the first few of each connection, and for more as soon as more are in use than ever
@@ -17,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "core/check.h"
@@ -30,16 +26,12 @@ namespace weft {
 
 class DomainSlots {
  public:
-  // `wide_bytes`: of wide slots; there are none if that is not more than `usual_bytes`.
-  DomainSlots(Registrar* registrar, uint32_t usual_bytes, uint32_t wide_bytes, uint64_t max_bytes,
-              LinkDomainStats* stats);
+  DomainSlots(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes, LinkDomainStats* stats)
+      : stats_(stats), pool_(registrar, slot_bytes, max_bytes) {}
 
-  uint32_t usual_bytes() const { return usual_.slot_bytes(); }
-  // Of receives and of the largest send.
-  uint32_t widest_bytes() const { return has_wide_ ? wide_.slot_bytes() : usual_.slot_bytes(); }
-  SlotPool& receive_pool() { return has_wide_ ? wide_ : usual_; }
-  // Whether the slot of this index is wide.
-  static bool IsWide(uint32_t index) { return index >= kFirstWideIndex; }
+  uint32_t slot_bytes() const { return pool_.slot_bytes(); }
+  // Of sends and receives.
+  SlotPool& pool() { return pool_; }
 
   // Memory for `sends` more send slots, as far as they have it beforehand, and for `receives` more
   // receives. Registers; not for the hot path.
@@ -48,33 +40,31 @@ class DomainSlots {
   void RemoveSends(uint32_t fewer);
 
   // A send slot, or none (data == nullptr): HasRoomAgain() will tell.
-  SendSlot Acquire() { return AcquireFrom(usual_, &usual_ran_out_); }
-  SendSlot AcquireWide() {
-    return has_wide_ ? AcquireFrom(wide_, &wide_ran_out_) : AcquireFrom(usual_, &usual_ran_out_);
+  SendSlot Acquire() {
+    Slot* const slot = Take();
+    if (slot == nullptr) {
+      ran_out_ = true;
+      return {};
+    }
+    ++stats_->send_slots_in_use;
+    return {slot->data, slot};
   }
   // Takes a send slot back. REQUIRES: it is on no list.
   void Give(Slot* slot) {
-    if (IsWide(slot->index)) [[unlikely]] {
-      wide_.Give(slot);
-    } else {
-      usual_.Give(slot);
-    }
+    pool_.Give(slot);
     --stats_->send_slots_in_use;
   }
-  // REQUIRES: `slot` was made of what Acquire() or AcquireWide() gave.
+  // REQUIRES: `slot` was made of what Acquire() gave.
   static Slot* SlotOf(SendSlot slot) {
     auto* const found = static_cast<Slot*>(slot.record);
     WEFT_DCHECK(found->data == slot.data && found->kind == WorkKind::kSend);
     return found;
   }
   // nullptr for a slot that has been given back since.
-  Slot* FindSend(WorkId id) { return (IsWide(id.index()) ? wide_ : usual_).Find(id); }
+  Slot* FindSend(WorkId id) { return pool_.Find(id); }
 
-  // A link that had no room for a wide send has room again.
-  void NoteRoomForWide() { room_for_wide_ = true; }
-
-  // There was no slot, or there was a NoteRoomForWide(), and HasRoomAgain() was not true since.
-  bool ran_out() const { return usual_ran_out_ || wide_ran_out_ || room_for_wide_; }
+  // There was no slot, and HasRoomAgain() was not true since.
+  bool ran_out() const { return ran_out_; }
   // There is one again; true once.
   bool HasRoomAgain();
 
@@ -82,33 +72,14 @@ class DomainSlots {
   // Send slots that have memory beforehand, for each AddSends(). With 8 KiB each, half of what a
   // connection may cost in all.
   static constexpr uint32_t kFirstSends = 4;
-  // Wide slots are those from this index on.
-  static constexpr uint32_t kFirstWideIndex = 1 << 29;
-  // Of the memory, what wide slots may take: one part of so many.
-  static constexpr uint64_t kWideShare = 4;
 
-  SendSlot AcquireFrom(SlotPool& pool, bool* ran_out) {
-    Slot* const slot = TakeFrom(pool);
-    if (slot == nullptr) {
-      *ran_out = true;
-      return {};
-    }
-    ++stats_->send_slots_in_use;
-    return {slot->data, slot};
-  }
-  Slot* TakeFrom(SlotPool& pool);
+  Slot* Take();
 
-  // Constant after construction.
-  const bool has_wide_;
   LinkDomainStats* const stats_;
-
-  SlotPool usual_;
-  SlotPool wide_;       // empty without has_wide_
+  SlotPool pool_;
   uint32_t asked_ = 0;  // for sends
   uint32_t kept_ = 0;   // of these, with memory beforehand
-  bool usual_ran_out_ = false;
-  bool wide_ran_out_ = false;
-  bool room_for_wide_ = false;
+  bool ran_out_ = false;
 };
 
 }  // namespace weft

@@ -59,12 +59,10 @@ class FabricDomain : public LinkDomain {
 
   const PathInfo& path() const final { return path_; }
   const std::string& address() const final { return path_.local; }
-  uint32_t slot_bytes() const final { return parts_.slots.widest_bytes(); }
-  uint32_t usual_slot_bytes() const final { return parts_.slots.usual_bytes(); }
+  uint32_t slot_bytes() const final { return parts_.slots.slot_bytes(); }
   absl::Status AddSlots(uint32_t send, uint32_t receive) final;
   void RemoveSlots(uint32_t send, uint32_t receive) final;
   SendSlot AcquireSlot() final { return parts_.slots.Acquire(); }
-  SendSlot AcquireWideSlot() final { return parts_.slots.AcquireWide(); }
   void ReleaseSlot(SendSlot slot) final { parts_.slots.Give(DomainSlots::SlotOf(slot)); }
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;

@@ -25,28 +25,18 @@ FabricLink::~FabricLink() {
 
 // --- works -------------------------------------------------------------------------------------
 
-// (A slot that was never sent has no link, and does not count among its wide ones.)
-WEFT_INLINE void FabricLink::TakeBack(Slot* slot) {
-  if (DomainSlots::IsWide(slot->index) && slot->link != nullptr && WideSent()) [[unlikely]]
-    parts_->slots.NoteRoomForWide();
-  parts_->slots.Give(slot);
-}
-
 // --- posting -----------------------------------------------------------------------------------
 
-SendSlot FabricLink::TakeSlot(uint32_t /*least*/) {
-  return HasRoom() ? parts_->slots.Acquire() : SendSlot();
-}
+SendSlot FabricLink::TakeSlot(uint32_t /*least*/) { return parts_->slots.Acquire(); }
 
 absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) {
   Slot* taken = DomainSlots::SlotOf(slot);
-  WEFT_DCHECK(bytes > 0 && bytes <= parts_->slots.widest_bytes());
+  WEFT_DCHECK(bytes > 0 && bytes <= parts_->slots.slot_bytes());
   if (!life_.up()) [[unlikely]] {
-    TakeBack(taken);
+    parts_->slots.Give(taken);
     return life_.CheckUp();
   }
   taken->link = this;
-  wide_sends_ += DomainSlots::IsWide(taken->index);
   taken->bytes = bytes;
   taken->fence = passed;
   if (!waiting_.empty()) [[unlikely]]
@@ -312,7 +302,7 @@ void FabricLink::OnSendDone(Slot* slot, const absl::Status& status) {
   Operation* const fence = slot->fence;
   WorkList::Remove(slot);
   parts_->queue.CountFlight(-1);
-  TakeBack(slot);
+  parts_->slots.Give(slot);
   if (!status.ok()) return Fail(status);
   if (fence != nullptr) fence->OnComplete(absl::OkStatus());
 }
@@ -328,7 +318,7 @@ void FabricLink::OnPartDone(OperationRecord* record, const absl::Status& status)
 }
 
 void FabricLink::TakeBackFailed(Work* work, const absl::Status& why) {
-  if (work->kind == WorkKind::kSend) return TakeBack(static_cast<Slot*>(work));
+  if (work->kind == WorkKind::kSend) return parts_->slots.Give(static_cast<Slot*>(work));
   auto* record = static_cast<OperationRecord*>(work);
   if (record->parts_in_flight == 0) return parts_->operations.Defer(record, why);
   record->status = why;
@@ -342,7 +332,7 @@ void FabricLink::FinishAll(WorkList& works, const absl::Status& status) {
     if (work->kind == WorkKind::kSend) {
       auto* slot = static_cast<Slot*>(work);
       if (slot->posted) parts_->queue.CountFlight(-1);
-      TakeBack(slot);
+      parts_->slots.Give(slot);
     } else {
       auto* record = static_cast<OperationRecord*>(work);
       const auto parts = static_cast<int>(std::exchange(record->parts_in_flight, 0));

@@ -43,11 +43,6 @@ class FabricLink final : public Link, public LinkNodes {
   absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
     return SendFence(slot, bytes, /*passed=*/nullptr);
   }
-  bool HasRoom() override {
-    const bool has_room = wide_sends_ < kMostWide;
-    refused_ = refused_ || !has_room;
-    return has_room;
-  }
   SendSlot TakeSlot(uint32_t least) override;
   bool has_fence() const override;
   absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) override;
@@ -79,10 +74,6 @@ class FabricLink final : public Link, public LinkNodes {
   fid_ep* endpoint() const { return endpoint_.get(); }
 
  private:
-  // Wide sends under way: 1 MiB at 64 KiB each, 200 us of a fast wire, and what a peer that does
-  // not read can hold of them.
-  static constexpr uint32_t kMostWide = 16;
-
   absl::StatusOr<Posted> PostOne(TransferKind kind, const Transfer& transfer, Operation* op);
   absl::StatusOr<Posted> PostBatch(TransferKind kind, absl::Span<const Transfer> transfers,
                                    Operation* op);
@@ -99,7 +90,6 @@ class FabricLink final : public Link, public LinkNodes {
   int Post(Work* work);
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
-  void TakeBack(Slot* slot);
   void TakeBackFailed(Work* work, const absl::Status& why);
   void FinishAll(WorkList& works, const absl::Status& status);
   // From the next Poll() the handler hears of it.
@@ -108,8 +98,6 @@ class FabricLink final : public Link, public LinkNodes {
   // Closes the endpoint and takes everything back: slots return to the pool, operations complete
   // with `status` from the next Poll(), or from the destructor if that comes first. Idempotent.
   void Detach(const absl::Status& status);
-  // One is back. True: there is room again, and somebody waits for it.
-  bool WideSent() { return --wide_sends_ < kMostWide && std::exchange(refused_, false); }
 
   // Constant after construction.
   FabricDomain* const domain_;
@@ -118,8 +106,6 @@ class FabricLink final : public Link, public LinkNodes {
 
   EndpointPtr endpoint_;  // null: none yet, or closed
   LinkLife life_;
-  uint32_t wide_sends_ = 0;  // that are not back yet
-  bool refused_ = false;     // HasRoom() was false
   bool connecting_ = true;
   bool detached_ = false;
 

@@ -20,10 +20,8 @@ FabricParts::FabricParts(const OfiOptions& options, std::shared_ptr<FabricObject
       max_transfer_bytes(objects->info->ep_attr->max_msg_size),
       max_key(LargestKey(objects->info->domain_attr->mr_key_size)),
       registrar(objects->domain.get(), *objects->info, &stats),
-      slots(&registrar, options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes,
-            &stats),
-      receives(objects->shared_receive.get(), &slots.receive_pool(), options.sink, traits.receives,
-               &stats),
+      slots(&registrar, options.slot_bytes, options.max_pool_bytes, &stats),
+      receives(objects->shared_receive.get(), &slots.pool(), options.sink, traits.receives, &stats),
       operations(options.max_outstanding_operations),
       queue(objects->queue.get(), traits.max_in_flight),
       links(&stats) {}

@@ -1,4 +1,4 @@
-// libfabric as a provider of links: TCP and RDMA.
+// libfabric as a provider of links: RDMA, and TCP for those who ask for it by name.
 //
 // A domain is one provider, opened by one engine (transport/link.h says what it does). This header
 // is all that the rest of Weft sees of libfabric.
@@ -43,13 +43,8 @@ struct OfiOptions {
   bool may_start_threads = true;
 
   // Performance.
-  // Multiple of 64, 256..1 MiB.
-  uint32_t slot_bytes = 4096;
-  // Of receives, and of the sends for messages that need more than slot_bytes. Multiple of 64,
-  // up to 1 MiB; not more than slot_bytes (0): there are none. Receives are shared by all links,
-  // and wide sends under way few for each, so that this is memory of the busy links.
-  uint32_t wide_slot_bytes = 0;
-  uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
+  uint32_t slot_bytes = 4096;                  // of sends and receives; multiple of 64, 256..1 MiB
+  uint32_t max_outstanding_operations = 1024;  // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // registered slots at most; taken as needed
 };
 

@@ -27,11 +27,6 @@ absl::Status CheckOptions(const OfiOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot_bytes=", options.slot_bytes, " is not a multiple of ", kSlotAlignment));
   }
-  WEFT_RETURN_IF_ERROR(CheckRange("wide_slot_bytes", options.wide_slot_bytes, 0, kMaxSlotBytes));
-  if (options.wide_slot_bytes % kSlotAlignment != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("wide_slot_bytes=", options.wide_slot_bytes,
-                                                   " is not a multiple of ", kSlotAlignment));
-  }
   WEFT_RETURN_IF_ERROR(CheckRange("max_outstanding_operations", options.max_outstanding_operations,
                                   1, kMaxOperations));
   return CheckRange("max_pool_bytes", options.max_pool_bytes, options.slot_bytes, kMaxPoolBytes);

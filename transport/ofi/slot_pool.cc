@@ -9,12 +9,8 @@
 
 namespace weft {
 
-SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes,
-                   uint32_t first_index)
-    : registrar_(registrar),
-      slot_bytes_(slot_bytes),
-      max_bytes_(max_bytes),
-      first_index_(first_index) {
+SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes)
+    : registrar_(registrar), slot_bytes_(slot_bytes), max_bytes_(max_bytes) {
   WEFT_CHECK(slot_bytes % 64 == 0 && slot_bytes > 0);
 }
 
@@ -53,7 +49,7 @@ absl::Status SlotPool::AddChunk() {
   free_.reserve(first + kSlotsPerChunk);
   for (uint32_t i = kSlotsPerChunk; i-- > 0;) {
     Slot& slot = chunk->slots[i];
-    slot.index = first_index_ + first + i;
+    slot.index = first + i;
     slot.data = chunk->memory + size_t{i} * slot_bytes_;
     slot.descriptor = descriptor;
     free_.push_back(&slot);

@@ -43,9 +43,8 @@ class SlotPool {
   // Balances registrations (few) against memory for a single connection (little).
   static constexpr uint32_t kSlotsPerChunk = 64;
 
-  // Indices count from `first_index`: a domain with several pools tells by them whose a slot is.
   // REQUIRES: slot_bytes is a multiple of 64.
-  SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes, uint32_t first_index = 0);
+  SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes);
   ~SlotPool();
   SlotPool(const SlotPool&) = delete;
   SlotPool& operator=(const SlotPool&) = delete;
@@ -74,9 +73,8 @@ class SlotPool {
 
   // nullptr when there is no such slot.
   Slot* At(uint32_t index) {
-    const uint32_t place = index - first_index_;  // huge for one of a pool below
-    const uint32_t chunk = place / kSlotsPerChunk;
-    return chunk < chunks_.size() ? &chunks_[chunk]->slots[place % kSlotsPerChunk] : nullptr;
+    const uint32_t chunk = index / kSlotsPerChunk;
+    return chunk < chunks_.size() ? &chunks_[chunk]->slots[index % kSlotsPerChunk] : nullptr;
   }
   // The slot if `id` is its present one.
   Slot* Find(WorkId id) {
@@ -108,7 +106,6 @@ class SlotPool {
   Registrar* const registrar_;
   const uint32_t slot_bytes_;
   const uint64_t max_bytes_;
-  const uint32_t first_index_;
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Slot*> free_;  // capacity for all slots: Give() never allocates

@@ -3,10 +3,14 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -26,6 +30,15 @@ void SetTcpOptions(int fd) {
   // cut of 2 s they are through in time.
   SetOption(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
   SetSilence(fd, kDefaultSilenceNs);
+}
+
+constexpr socklen_t kUnnamedUnixBytes = offsetof(sockaddr_un, sun_path);
+
+std::optional<ucred> PeerCredentials(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  return peer;
 }
 
 absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
@@ -129,6 +142,15 @@ uint64_t PeerHost(int fd) {
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
     return 0;
   }
+  if (address.family() == AF_UNIX) {
+    const std::optional<ucred> peer = PeerCredentials(fd);
+    if (!peer.has_value()) return 0;
+    // No IPv6 address of a peer begins like this: FF is for groups.
+    constexpr uint64_t kUser = 0x01FF;
+    constexpr uint64_t kProcess = 0x02FF;
+    return peer->uid == geteuid() ? uint64_t{static_cast<uint32_t>(peer->pid)} << 16 | kProcess
+                                  : uint64_t{peer->uid} << 16 | kUser;
+  }
   if (address.family() == AF_INET) {
     return reinterpret_cast<const sockaddr_in*>(address.get())->sin_addr.s_addr;
   }
@@ -147,7 +169,15 @@ std::string PeerAddressText(int fd) {
   if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
     return "";
   }
-  return address.text();
+  // Of two ends of a Unix socket, the one that was accepted has the listener's name. What the other
+  // may have called itself says nothing.
+  const absl::StatusOr<KernelAddress> own = LocalAddress(fd);
+  if (address.family() != AF_UNIX || !own.ok() || own->length <= kUnnamedUnixBytes) {
+    return address.text();
+  }
+  const std::optional<ucred> peer = PeerCredentials(fd);
+  if (!peer.has_value()) return "";
+  return StrCat("unix:(process ", peer->pid, " of user ", peer->uid, ")");
 }
 
 }  // namespace weft

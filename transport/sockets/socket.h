@@ -43,9 +43,12 @@ absl::StatusOr<Descriptor> AcceptClient(int listening_fd);
 
 absl::StatusOr<KernelAddress> LocalAddress(int fd);
 // A number for the host that the peer is at: its IPv4 address, or the first half of its IPv6
-// address, for a host has all of the second. 0: a Unix socket's, or the peer is gone already.
+// address, for a host has all of the second. All of 127.0.0.1 is one host, for the kernel does not
+// tell whose a connection is. Behind a Unix socket it does: each other user counts as a host, and
+// so does each process of this process's own user. 0: the peer is gone already.
 uint64_t PeerHost(int fd);
-// Empty text in the result's place when the peer is gone already.
+// The peer's address by the kernel's word. Of a client behind a Unix socket: the process and the
+// user that connected, whatever it has called its end. Empty text when the peer is gone already.
 std::string PeerAddressText(int fd);
 
 }  // namespace weft

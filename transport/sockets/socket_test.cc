@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "core/strings.h"
 #include "gtest/gtest.h"
 #include "transport/sockets/unix_listener.h"
 
@@ -104,6 +105,31 @@ TEST(Socket, ConnectsOverBothInternetFamilies) {
     SetSilence(client->get(), 100'000'000);
     EXPECT_EQ(Option(client->get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 2'000);
   }
+}
+
+// A client could choose what it was known by: the name that it gave its own end, that of another
+// process in the kernel's words for instance.
+TEST_F(UnixListenerTest, AClientIsKnownByItsProcessWhateverItCallsItself) {
+  const absl::StatusOr<std::unique_ptr<UnixListener>> listener = UnixListener::Open(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const KernelAddress server = Only("unix:" + path_);
+  const KernelAddress claim = Only("unix:" + folder_ + "/another");
+  for (const bool claims : {false, true}) {
+    const Descriptor client(::socket(AF_UNIX, SOCK_STREAM, 0));
+    if (claims) {
+      ASSERT_EQ(::bind(client.get(), claim.get(), claim.length), 0);
+    }
+    ASSERT_EQ(::connect(client.get(), server.get(), server.length), 0);
+    const absl::StatusOr<Descriptor> accepted = AcceptClient((*listener)->fd());
+    ASSERT_TRUE(accepted.ok() && accepted->valid());
+    EXPECT_EQ(PeerAddressText(accepted->get()),
+              StrCat("unix:(process ", getpid(), " of user ", geteuid(), ")"));
+    if (!claims) {
+      EXPECT_EQ(PeerAddressText(client.get()), "unix:" + path_) << "the client dialed it";
+    }
+    EXPECT_NE(PeerHost(accepted->get()), 0u);
+  }
+  ASSERT_EQ(::unlink((folder_ + "/another").c_str()), 0);
 }
 
 TEST(Socket, NobodyWaitingIsNoError) {

@@ -1,4 +1,4 @@
-// The contract, on shared memory and TCP, by libfabric's tcp too, and on verbs where there is RDMA.
+// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA.
 
 #include <cstdlib>
 #include <filesystem>
