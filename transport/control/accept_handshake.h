@@ -72,7 +72,7 @@ class AcceptHandshake {
   HandshakeStep Refuse(const absl::Status& why);
 
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
-  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
+  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour* neighbour);
 
   // When OnAlarm() is to be called; it may be called earlier.
   uint64_t alarm_ns() const { return deadline_ns_; }

@@ -396,11 +396,11 @@ TEST_F(AcceptHandshakeTest, ANonceIsGoodForItsHandshakeAlone) {
   ASSERT_EQ(listener_.awaited.size(), 1u);
   AcceptHandshake* const found = listener_.awaited.at(hello.local_nonce.high);
   Neighbour neighbour;
-  neighbour.process_id = ReadHostFacts().process_id;
+  neighbour.process.id = ReadHostFacts().process_id;
   EXPECT_TRUE(absl::IsNotFound(
-      found->TakeNeighbour({hello.local_nonce.high, hello.local_nonce.low + 1}, Neighbour())
+      found->TakeNeighbour({hello.local_nonce.high, hello.local_nonce.low + 1}, &neighbour)
           .status()));
-  EXPECT_TRUE(found->TakeNeighbour(hello.local_nonce, std::move(neighbour)).ok());
+  EXPECT_TRUE(found->TakeNeighbour(hello.local_nonce, &neighbour).ok());
   accept_.reset();
   EXPECT_TRUE(listener_.awaited.empty());
 }
