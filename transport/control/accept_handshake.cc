@@ -106,7 +106,7 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::Take(const ControlFrame& frame) {
 }
 
 absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
-  WEFT_ASSIGN_OR_RETURN(client_, DecodeClientHello(body));
+  WEFT_ASSIGN_OR_RETURN(client_, DecodeClientHello(body, ReadHostFacts().boot_id));
   if (listener_->acceptor == nullptr) return absl::UnavailableError("the server stops listening");
   WEFT_ASSIGN_OR_RETURN(server_.version, NegotiateVersion(client_.versions, kProtocolVersions));
   if (listener_->connections >= listener_->options.max_connections) {

@@ -405,6 +405,21 @@ TEST_F(AcceptHandshakeTest, ANonceIsGoodForItsHandshakeAlone) {
   EXPECT_TRUE(listener_.awaited.empty());
 }
 
+// Fifteen offers of shared memory that differed in their names had been fifteen nonces, of which
+// the end of the handshake forgot one: the others led to a handshake that was gone.
+TEST_F(AcceptHandshakeTest, OffersOfOnePathUnderManyNamesAreRefused) {
+  ClientHello hello = Hello();
+  hello.paths.clear();
+  for (int i = 0; i < 15; ++i) {
+    hello.paths.push_back({PathKind::kShm, "test", 0, std::to_string(i), ""});
+  }
+  const HandshakeStep step = Greet(hello);
+  EXPECT_TRUE(absl::IsDataLoss(step.why)) << step.why;
+  EXPECT_TRUE(listener_.awaited.empty());
+  accept_.reset();
+  EXPECT_TRUE(listener_.awaited.empty());
+}
+
 TEST_F(AcceptHandshakeTest, WithoutACommonPathItSaysWhyAndEnds) {
   side_.shm_opens = side_.tcp_opens = false;
   EXPECT_EQ(Greet(Hello()).decision, Decision::kAdmit);
