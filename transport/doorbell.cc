@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 
 #include "core/full_fence.h"
 #include "core/status.h"
+#include "transport/descriptor_message.h"
+#include "transport/memory_file.h"
 
 namespace weft {
 namespace {
@@ -24,33 +27,8 @@ constexpr size_t kPageBytes = 4096;
 // against writes leaves this process's own mapping, made before, writable.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
-void WriteEvent(int event_fd) {
-  const uint64_t one = 1;
-  // The only failure is a full counter (EAGAIN), which means that the bell rings already.
-  [[maybe_unused]] const ssize_t written = write(event_fd, &one, sizeof(one));
-}
-
-absl::Status CheckPage(int page_fd, const struct stat& facts) {
-  if (facts.st_size != static_cast<off_t>(kPageBytes)) {
-    return absl::InvalidArgumentError("a peer's doorbell page has the wrong size");
-  }
-  // Without this seal the peer could shrink the file and our next look at it would be a SIGBUS.
-  const int seals = fcntl(page_fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::InvalidArgumentError("a peer's doorbell page is not sealed against shrinking");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckEvent(int event_fd) {
-  // A blocking descriptor in a peer's hands could stall this engine: insist on non-blocking.
-  const int flags = fcntl(event_fd, F_GETFL);
-  if (flags < 0) return StatusFromErrno(errno, "a peer's doorbell event");
-  if ((flags & O_NONBLOCK) == 0) {
-    return absl::InvalidArgumentError("a peer's doorbell event is a blocking descriptor");
-  }
-  return absl::OkStatus();
-}
+// The one byte of a ring.
+constexpr std::byte kRing{1};
 
 }  // namespace
 
@@ -86,7 +64,10 @@ void Doorbell::Disarm() { armed_->store(0, std::memory_order_relaxed); }
 
 void Doorbell::Ring() {
   FullFence();
-  if (armed_->load(std::memory_order_relaxed) != 0) WriteEvent(event_fd_);
+  if (armed_->load(std::memory_order_relaxed) == 0) return;
+  const uint64_t one = 1;
+  // The only failure is a full counter (EAGAIN), which means that the bell rings already.
+  [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
 }
 
 void Doorbell::Drain() {
@@ -121,8 +102,11 @@ absl::StatusOr<std::shared_ptr<const PeerDoorbell::Page>> PeerDoorbell::Map(int 
   static std::mutex mutex;
   static auto* const known = new std::vector<std::weak_ptr<const Page>>;  // guarded by mutex
   struct stat facts;
+  WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, SealedFileBytes(page_fd));
+  if (bytes != kPageBytes) {
+    return absl::InvalidArgumentError("a peer's doorbell page has the wrong size");
+  }
   if (fstat(page_fd, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's doorbell page");
-  WEFT_RETURN_IF_ERROR(CheckPage(page_fd, facts));
   const std::lock_guard<std::mutex> lock(mutex);
   std::erase_if(*known, [](const auto& page) { return page.expired(); });
   for (const std::weak_ptr<const Page>& page : *known) {
@@ -135,20 +119,29 @@ absl::StatusOr<std::shared_ptr<const PeerDoorbell::Page>> PeerDoorbell::Map(int 
   return page;
 }
 
-absl::StatusOr<std::unique_ptr<PeerDoorbell>> PeerDoorbell::Open(int event_fd, int page_fd) {
-  std::unique_ptr<PeerDoorbell> bell(new PeerDoorbell);
-  bell->event_fd_ = event_fd;
-  absl::StatusOr<std::shared_ptr<const Page>> page = Map(page_fd);
-  close(page_fd);
-  WEFT_RETURN_IF_ERROR(page.status());
-  WEFT_RETURN_IF_ERROR(CheckEvent(event_fd));
-  bell->page_ = *std::move(page);
+absl::StatusOr<std::unique_ptr<PeerDoorbell>> PeerDoorbell::Open(Poller* poller,
+                                                                 Descriptor&& socket,
+                                                                 const Descriptor& page) {
+  std::unique_ptr<PeerDoorbell> bell(new PeerDoorbell(poller));
+  WEFT_ASSIGN_OR_RETURN(bell->page_, Map(page.get()));
   bell->armed_ = bell->page_->armed();
+  WEFT_RETURN_IF_ERROR(poller->Add(socket.get(), EPOLLIN, bell.get()));
+  bell->socket_ = std::move(socket);
   return bell;
 }
 
-PeerDoorbell::~PeerDoorbell() {
-  if (event_fd_ >= 0) close(event_fd_);
+void PeerDoorbell::HangUpSocket() {
+  if (!socket_.valid()) return;
+  poller_->Remove(socket_.get());
+  HangUp(std::move(socket_));
+}
+
+void PeerDoorbell::OnReady(uint32_t) {
+  std::byte ring[1];
+  const absl::StatusOr<DescriptorMessage> message = ReceiveDescriptors(socket_.get(), ring);
+  if (absl::IsUnavailable(message.status())) return;
+  const bool is_ring = message.ok() && message->bytes == 1 && message->descriptors.empty();
+  if (!is_ring) HangUpSocket();
 }
 
 void PeerDoorbell::Ring() {
@@ -156,6 +149,10 @@ void PeerDoorbell::Ring() {
   RingAfterFence();
 }
 
-void PeerDoorbell::Wake() { WriteEvent(event_fd_); }
+// Where there is no room for the byte, those before it ring already.
+void PeerDoorbell::Wake() {
+  [[maybe_unused]] const ssize_t sent =
+      send(socket_.get(), &kRing, sizeof(kRing), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 }  // namespace weft

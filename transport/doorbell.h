@@ -2,16 +2,22 @@
 // awake.
 //
 // A Doorbell is an eventfd and one page of shared memory with an "armed" word. Who produces work
-// for an engine rings: one load of the word when the engine is awake, one write(2) when it sleeps.
+// for an engine rings: one load of the word when the engine is awake, one system call when it
+// sleeps.
 //
 // No wake-up is lost: the sleeper sets armed and then looks for work once more; the producer
 // publishes work and then looks at armed. A full fence on either side between the two steps makes
 // it impossible that both miss each other (Dekker's argument).
 //
-// Peers in other processes get descriptors of both over a Unix socket. The page is sealed: they
-// can map it read-only. A hostile peer can wake this engine needlessly and nothing else.
+// Engines in other processes get the page, which is sealed: they can map it for reading only. They
+// never get the eventfd. Who has a descriptor of it can make the next write wait, by taking its
+// O_NONBLOCK away, and can take rings that were meant for this engine. Instead each pair of engines
+// has a connected pair of Unix sockets (the one over which they have met, control/local_proof.h),
+// and a ring is a byte on it. A socket's flags, like its queue, are its owner's alone; besides,
+// nothing here depends on them. A hostile peer can wake this engine needlessly and nothing else.
 //
-// Threads: Arm, Disarm, Drain on the engine's thread; Ring on any.
+// Threads: Arm, Disarm, Drain on the engine's thread; Doorbell::Ring on any; a PeerDoorbell is used
+// on its engine's.
 #pragma once
 
 #include <atomic>
@@ -19,6 +25,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "transport/descriptor.h"
+#include "transport/poller.h"
 
 namespace weft {
 
@@ -50,17 +58,22 @@ class Doorbell {
   std::atomic<uint32_t>* armed_ = nullptr;
 };
 
-// A doorbell of another engine, in this or another process. The page is mapped once for all that
-// lead to the same engine: with a thousand connections to one peer, its word is on one page here.
-class PeerDoorbell {
+// The doorbells of two engines, this side's end: wakes the other engine, and is woken by it. The
+// page is mapped once for all that lead to the same engine: with a thousand connections to one
+// peer, its word is on one page here.
+class PeerDoorbell final : private PollHandler {
  public:
-  // Takes both descriptors. INVALID_ARGUMENT when they are not a doorbell's: they came from a peer
-  // and are checked (kind, size, seals).
-  static absl::StatusOr<std::unique_ptr<PeerDoorbell>> Open(int event_fd, int page_fd);
-  ~PeerDoorbell();
+  // `socket` is connected to the peer's, and keeps messages apart (SOCK_SEQPACKET); it is taken if
+  // this is OK. From then on the poller, which outlives this, watches it: what rings ends a sleep.
+  // INVALID_ARGUMENT when the page is not a doorbell's: it came from a peer and is checked (kind,
+  // seals, size).
+  static absl::StatusOr<std::unique_ptr<PeerDoorbell>> Open(Poller* poller, Descriptor&& socket,
+                                                            const Descriptor& page);
+  ~PeerDoorbell() { HangUpSocket(); }
   PeerDoorbell(const PeerDoorbell&) = delete;
   PeerDoorbell& operator=(const PeerDoorbell&) = delete;
 
+  // Never waits, and raises no signal, whatever the peer does with its end.
   void Ring();
   // The same for who has put a full fence (core/full_fence.h) behind the work already.
   void RingAfterFence() {
@@ -68,15 +81,23 @@ class PeerDoorbell {
       Wake();
   }
 
+  // False: the peer has closed its end, or sent what is no ring. Nobody is woken any more; how the
+  // peer fares is its lifeline's to tell.
+  bool connected() const { return socket_.valid(); }
+
  private:
   friend class PeerDoorbellTestPeer;
   class Page;
 
-  PeerDoorbell() = default;
+  explicit PeerDoorbell(Poller* poller) : poller_(poller) {}
   static absl::StatusOr<std::shared_ptr<const Page>> Map(int page_fd);
+  // Takes one ring; more are left for the next look.
+  void OnReady(uint32_t events) override;
   void Wake();
+  void HangUpSocket();
 
-  int event_fd_ = -1;
+  Poller* const poller_;
+  Descriptor socket_;
   std::shared_ptr<const Page> page_;
   const std::atomic<uint32_t>* armed_ = nullptr;  // on it
 };

@@ -96,6 +96,7 @@ struct LinkPeer {
   uint64_t nonce_low = 0;  // tcp only: as much again
   // shm only, as handed over on this host:
   int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown
+  uint64_t process_start = 0;        // when it began, which tells users of one number apart
   PeerDoorbell* doorbell = nullptr;  // wakes the peer's engine; outlives the link
   int host_descriptor = -1;    // LinkDomain::host_descriptor() of the peer; borrowed for the call
   int memory_descriptor = -1;  // LinkDomain::NewLinkMemory() of the passive side; borrowed

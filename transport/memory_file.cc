@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -151,5 +152,17 @@ void TellFileMapping(ByteSpan memory, const MemoryFile& file, uint64_t offset) {
 void ForgetFileMapping(ByteSpan memory) { FileMappings::Get().Remove(memory); }
 
 FilePlace FindFile(ByteSpan memory) { return FileMappings::Get().Find(memory); }
+
+absl::StatusOr<uint64_t> SealedFileBytes(int descriptor) {
+  const int seals = fcntl(descriptor, F_GET_SEALS);
+  if (seals < 0) return absl::InvalidArgumentError("a peer's descriptor is no file in memory");
+  if ((seals & kSizeSeals) != kSizeSeals) {
+    return absl::InvalidArgumentError(
+        "a peer's memory is not sealed against shrinking and growing");
+  }
+  struct stat facts;
+  if (fstat(descriptor, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's memory");
+  return static_cast<uint64_t>(facts.st_size);
+}
 
 }  // namespace weft

@@ -101,4 +101,10 @@ void ForgetFileMapping(ByteSpan memory);
 // In which file all of `memory` lies.
 FilePlace FindFile(ByteSpan memory);
 
+// The bytes of the file in memory behind a descriptor that a peer has handed over.
+// INVALID_ARGUMENT: it is no such file, or not sealed against shrinking and growing. The seals are
+// looked at before the size, which they hold; and before anything that could wait: another file
+// system may ask a process of the peer's choice for the size, and get no answer.
+absl::StatusOr<uint64_t> SealedFileBytes(int descriptor);
+
 }  // namespace weft

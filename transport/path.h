@@ -16,7 +16,9 @@ namespace weft {
 // What the bytes travel over. The order is the default preference among paths that both sides
 // have. The numbers stand in the handshake: never reuse one.
 enum class PathKind : uint8_t {
-  kShm = 1,    // shared memory on one host (rings, no libfabric)
+  // Shared memory on one host (rings, no libfabric). It was 1 while peers handed over eventfds,
+  // which could stop each other: both releases take the other's for a path that they do not know.
+  kShm = 11,
   kVerbs = 2,  // RDMA over InfiniBand, RoCE or iWARP (libfabric "verbs", MSG endpoints)
   kTcp = 10,   // kernel TCP, by sockets of our own
   // Kernel TCP as libfabric has it ("tcp", MSG endpoints). For trusted networks only: what a

@@ -27,7 +27,9 @@ class PollHandler {
 
 class Poller {
  public:
-  static constexpr uint32_t kMaxDescriptors = 8192;  // control sockets and completion queues
+  // Of each connection a control socket and what its path has: tcp's sockets, or the doorbell of
+  // shared memory. And completion queues.
+  static constexpr uint32_t kMaxDescriptors = 16'384;
 
   static absl::StatusOr<std::unique_ptr<Poller>> Create();
   ~Poller();

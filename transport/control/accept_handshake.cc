@@ -107,7 +107,7 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::Take(const ControlFrame& frame) {
 }
 
 absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
-  WEFT_ASSIGN_OR_RETURN(client_, DecodeClientHello(body));
+  WEFT_ASSIGN_OR_RETURN(client_, DecodeClientHello(body, ReadHostFacts().boot_id));
   hello_bytes_ = body.size();
   if (listener_->acceptor == nullptr) return absl::UnavailableError("the server stops listening");
   WEFT_ASSIGN_OR_RETURN(server_.version, NegotiateVersion(client_.versions, kProtocolVersions));
@@ -181,8 +181,12 @@ HandshakeStep AcceptHandshake::Offer() {
   deadline_ns_ = own_.clock->NowNs() + listener_->options.link.connect_timeout_ns;
   server_.hello = listener_->options.hello;
   const std::vector<PathCandidate>& candidates = connection_.facts->candidates;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (candidates[i].kind != PathKind::kShm || !IsUntried(*connection_.facts, i)) continue;
+  const bool may_share_memory =
+      std::any_of(candidates.begin(), candidates.end(), [](const PathCandidate& candidate) {
+        return candidate.kind == PathKind::kShm &&
+               candidate.outcome == PathCandidate::Outcome::kNotTried;
+      });
+  if (may_share_memory) {  // one nonce, however many candidates a client makes of it
     server_.local_socket = listener_->local_socket;
     server_.local_nonce = {SecureRandom64(), SecureRandom64()};
     listener_->awaited[server_.local_nonce.high] = this;
@@ -194,11 +198,11 @@ HandshakeStep AcceptHandshake::Offer() {
 }
 
 absl::StatusOr<HandOver> AcceptHandshake::TakeNeighbour(const Nonce128& nonce,
-                                                        Neighbour neighbour) {
+                                                        Neighbour* neighbour) {
   if (!(nonce == server_.local_nonce)) {
     return absl::NotFoundError("no handshake waits for this nonce");
   }
-  WEFT_RETURN_IF_ERROR(CheckProcessId(client_.host.process_id, neighbour.process_id));
+  WEFT_RETURN_IF_ERROR(CheckProcessId(client_.host.process_id, neighbour->process.id));
   if (own_.neighbour->doorbell != nullptr) {
     return absl::AlreadyExistsError("the nonce has been used");
   }
@@ -207,8 +211,8 @@ absl::StatusOr<HandOver> AcceptHandshake::TakeNeighbour(const Nonce128& nonce,
   if (offer == server_.paths.end()) return absl::NotFoundError("shared memory is not offered");
   WEFT_ASSIGN_OR_RETURN(FramingDomain* const domain, OpenDomain(*offer));
   WEFT_ASSIGN_OR_RETURN(const int link, domain->links().NewLinkMemory());
-  neighbour.link.Reset(link);
-  *own_.neighbour = std::move(neighbour);
+  neighbour->link.Reset(link);
+  *own_.neighbour = std::move(*neighbour);
   return HandOver{domain->links().host_descriptor(), link};
 }
 

@@ -72,7 +72,7 @@ class AcceptHandshake {
   HandshakeStep Refuse(const absl::Status& why);
 
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
-  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour neighbour);
+  absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour* neighbour);
 
   size_t hello_bytes() const { return hello_bytes_; }
   // When OnAlarm() is to be called; it may be called earlier.

@@ -73,7 +73,7 @@ absl::StatusOr<HandshakeStep> DialHandshake::Take(const ControlFrame& frame) {
 
 absl::StatusOr<HandshakeStep> DialHandshake::OnServerHello(ByteSpan body) {
   if (state_ != State::kGreeting) return absl::DataLossError("the server sent a second hello");
-  WEFT_ASSIGN_OR_RETURN(server_, DecodeServerHello(body));
+  WEFT_ASSIGN_OR_RETURN(server_, DecodeServerHello(body, hello_.host.boot_id));
   WEFT_RETURN_IF_ERROR(CheckServerHello(hello_, server_));
   ConnectionFacts& facts = *connection_.facts;
   facts.peer_hello = std::move(server_.hello);

@@ -409,11 +409,26 @@ TEST_F(AcceptHandshakeTest, ANonceIsGoodForItsHandshakeAlone) {
   ASSERT_EQ(listener_.awaited.size(), 1u);
   AcceptHandshake* const found = listener_.awaited.at(hello.local_nonce.high);
   Neighbour neighbour;
-  neighbour.process_id = ReadHostFacts().process_id;
+  neighbour.process.id = ReadHostFacts().process_id;
   EXPECT_TRUE(absl::IsNotFound(
-      found->TakeNeighbour({hello.local_nonce.high, hello.local_nonce.low + 1}, Neighbour())
+      found->TakeNeighbour({hello.local_nonce.high, hello.local_nonce.low + 1}, &neighbour)
           .status()));
-  EXPECT_TRUE(found->TakeNeighbour(hello.local_nonce, std::move(neighbour)).ok());
+  EXPECT_TRUE(found->TakeNeighbour(hello.local_nonce, &neighbour).ok());
+  accept_.reset();
+  EXPECT_TRUE(listener_.awaited.empty());
+}
+
+// Fifteen offers of shared memory that differed in their names had been fifteen nonces, of which
+// the end of the handshake forgot one: the others led to a handshake that was gone.
+TEST_F(AcceptHandshakeTest, OffersOfOnePathUnderManyNamesAreRefused) {
+  ClientHello hello = Hello();
+  hello.paths.clear();
+  for (int i = 0; i < 15; ++i) {
+    hello.paths.push_back({PathKind::kShm, "test", 0, std::to_string(i), ""});
+  }
+  const HandshakeStep step = Greet(hello);
+  EXPECT_TRUE(absl::IsDataLoss(step.why)) << step.why;
+  EXPECT_TRUE(listener_.awaited.empty());
   accept_.reset();
   EXPECT_TRUE(listener_.awaited.empty());
 }

@@ -1,10 +1,17 @@
 #include "transport/control/hello.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
 #include <algorithm>
+#include <array>
 
 #include "core/check.h"
+#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/control/control_frame.h"
 #include "transport/control/hello.pb.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framed_connection.h"
@@ -13,7 +20,6 @@ namespace weft {
 namespace {
 
 constexpr size_t kMaxNameBytes = 128;         // providers and devices: theirs have 64 at most
-constexpr size_t kMaxBootIdBytes = 64;        // the kernel's is a UUID of 36 characters
 constexpr size_t kMaxHostBytes = 64;          // a numeric address of either family, with a scope
 constexpr uint32_t kMaxPrefixBits = 128;      // of IPv6
 constexpr size_t kMaxLocalSocketBytes = 107;  // unix(7): sun_path, without the final zero
@@ -29,6 +35,47 @@ absl::StatusOr<Proto> Parse(ByteSpan body, const char* what) {
   Proto proto;
   if (proto.ParseFromArray(body.data(), static_cast<int>(body.size()))) return proto;
   return Malformed(what, "not the protobuf message that it should be");
+}
+
+// Goes over one field behind its tag. False: it is malformed, or of a kind that proto3 has not.
+bool SkipField(uint32_t tag, google::protobuf::io::CodedInputStream* in) {
+  uint64_t number = 0;
+  switch (tag & 7) {
+    case 0:
+      return in->ReadVarint64(&number);
+    case 1:
+      return in->Skip(8);
+    case 2:
+      return in->ReadVarint64(&number) && number <= kMaxHelloBodyBytes &&
+             in->Skip(static_cast<int>(number));
+    case 5:
+      return in->Skip(4);
+    default:
+      return false;
+  }
+}
+
+// Before a hello is parsed: a field of two bytes becomes an object of a hundred.
+// `application_field`: the number of the application's part.
+absl::Status CheckShape(ByteSpan body, int application_field, const char* what) {
+  google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(body.data()),
+                                            static_cast<int>(body.size()));
+  size_t fields = 0;
+  size_t other_bytes = 0;
+  for (uint32_t tag = in.ReadTag(); tag != 0; tag = in.ReadTag()) {
+    const int begin = in.CurrentPosition();
+    if (!SkipField(tag, &in)) return Malformed(what, "not the protobuf message that it should be");
+    const bool is_application = tag >> 3 == static_cast<uint32_t>(application_field);
+    if (!is_application) other_bytes += static_cast<size_t>(in.CurrentPosition() - begin);
+    if (++fields > kMaxHelloFields) {
+      return Malformed(what, StrCat("more than ", kMaxHelloFields, " fields"));
+    }
+    if (other_bytes > kMaxHelloBodyBytes - kMaxHelloBytes) {
+      return Malformed(what, StrCat("more than ", kMaxHelloBodyBytes - kMaxHelloBytes,
+                                    " bytes beside the application's hello"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<uint32_t> CheckCandidate(uint32_t candidate, const char* what) {
@@ -52,6 +99,7 @@ absl::StatusOr<uint32_t> DecodeCandidate(ByteSpan body, const char* what) {
 
 // kUnknownPath for what this release has never heard of.
 constexpr PathKind kUnknownPath{0};
+constexpr uint32_t kOlderShm = 1;  // path.h
 
 PathKind KindOf(uint32_t number) {
   const auto kind = static_cast<PathKind>(number & 0xff);
@@ -118,7 +166,9 @@ absl::StatusOr<PathOffer> Check(const control::PathOffer& proto, const char* wha
   offer.fabric_version = proto.fabric_version();
   offer.device = Printable(proto.device(), kMaxNameBytes);
   offer.unavailable = Printable(proto.unavailable());
-  if (offer.kind == kUnknownPath) {
+  if (proto.kind() == kOlderShm) {
+    offer.unavailable = "shared memory as older releases have it: update the older side";
+  } else if (offer.kind == kUnknownPath) {
     offer.unavailable = StrCat("paths of kind ", proto.kind(), " are newer than this release");
   }
   offer.link = LinkOf(proto.link());
@@ -131,8 +181,10 @@ absl::StatusOr<PathOffer> Check(const control::PathOffer& proto, const char* wha
   return offer;
 }
 
+// Only verbs has one for each address; of every other path there is one.
 bool SameOffer(const PathOffer& a, const PathOffer& b) {
-  return a.kind == b.kind && a.device == b.device && a.host == b.host;
+  if (a.kind != b.kind) return false;
+  return a.kind != PathKind::kVerbs || (a.device == b.device && a.host == b.host);
 }
 
 template <class Protos>
@@ -179,17 +231,53 @@ absl::StatusOr<uint32_t> CheckBatchBytes(uint32_t bytes, const char* what) {
 
 // --- host and features ------------------------------------------------------------------------
 
-void Fill(const HostFacts& host, control::HostFacts* proto) {
-  proto->set_boot_id(host.boot_id);
-  proto->set_user_id(host.user_id);
-  proto->set_process_id(host.process_id);
+// Which side's hello: a code of one is not one of the other's.
+constexpr std::string_view kClientSide = "weft client";
+constexpr std::string_view kServerSide = "weft server";
+constexpr size_t kHostNonceBytes = 16;  // never the same twice
+constexpr size_t kHostCodeBytes = 16;   // not to be guessed
+
+// See hello.proto.
+struct HostHash {
+  std::string code;
+  uint32_t user_mask = 0;
+  uint32_t process_mask = 0;
+};
+
+HostHash HashOf(std::string_view boot_id, std::string_view side, std::string_view nonce) {
+  const std::string text = StrCat(side, nonce);
+  unsigned char hash[EVP_MAX_MD_SIZE];
+  unsigned int bytes = 0;
+  const unsigned char* const result =
+      HMAC(EVP_sha256(), boot_id.data(), static_cast<int>(boot_id.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash, &bytes);
+  WEFT_CHECK(result != nullptr && bytes == 32);  // it fails for want of memory only
+  const auto* const begin = reinterpret_cast<const std::byte*>(hash);
+  return {std::string(reinterpret_cast<const char*>(hash), kHostCodeBytes),
+          LoadLe32(begin + kHostCodeBytes), LoadLe32(begin + kHostCodeBytes + 4)};
 }
 
-HostFacts Check(const control::HostFacts& proto) {
+void Fill(const HostFacts& host, std::string_view side, control::HostFacts* proto) {
+  if (host.boot_id.empty()) return;
+  std::array<std::byte, kHostNonceBytes> nonce;
+  SecureRandomBytes(nonce);
+  const HostHash hash = HashOf(host.boot_id, side, AsStringView(nonce));
+  proto->set_nonce(std::string(AsStringView(nonce)));
+  proto->set_code(hash.code);
+  proto->set_hidden_user_id(host.user_id ^ hash.user_mask);
+  proto->set_hidden_process_id(static_cast<uint32_t>(host.process_id) ^ hash.process_mask);
+}
+
+HostFacts Check(const control::HostFacts& proto, std::string_view side, std::string_view boot_id) {
   HostFacts host;
-  host.boot_id = Printable(proto.boot_id(), kMaxBootIdBytes);
-  host.user_id = proto.user_id();
-  host.process_id = proto.process_id();
+  if (proto.code().empty()) return host;
+  host.boot_id = HostFacts::kOtherBootId;
+  if (boot_id.empty() || proto.nonce().size() != kHostNonceBytes) return host;
+  const HostHash hash = HashOf(boot_id, side, proto.nonce());
+  if (proto.code() != hash.code) return host;
+  host.boot_id = std::string(boot_id);
+  host.user_id = proto.hidden_user_id() ^ hash.user_mask;
+  host.process_id = static_cast<int32_t>(proto.hidden_process_id() ^ hash.process_mask);
   return host;
 }
 
@@ -218,14 +306,14 @@ absl::Status CheckAddressSize(const std::string& address, const char* what) {
 // --- what both hellos have --------------------------------------------------------------------
 
 template <class Hello, class Proto>
-void FillCommon(const Hello& hello, Proto* proto) {
+void FillCommon(const Hello& hello, std::string_view side, Proto* proto) {
   WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
   for (const std::string& feature : hello.features) proto->add_features(feature);
   Fill(hello.limits, proto->mutable_limits());
   proto->set_connection_index(hello.connection_index);
   proto->set_connection_token(hello.connection_token);
   for (const PathOffer& offer : hello.paths) Fill(offer, proto->add_paths());
-  Fill(hello.host, proto->mutable_host());
+  Fill(hello.host, side, proto->mutable_host());
   proto->set_hello(hello.hello);
 }
 
@@ -237,7 +325,6 @@ absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
   hello->connection_index = proto->connection_index();
   hello->connection_token = proto->connection_token();
   WEFT_ASSIGN_OR_RETURN(hello->paths, CheckOffers(proto->paths(), what));
-  hello->host = Check(proto->host());
   if (proto->hello().size() > kMaxHelloBytes) {
     return Malformed(what, StrCat("the application's hello has ", proto->hello().size(),
                                   " bytes; the limit is ", kMaxHelloBytes));
@@ -290,7 +377,7 @@ std::string Encode(const ClientHello& hello) {
   control::ClientHello proto;
   proto.set_version_min(hello.versions.min);
   proto.set_version_max(hello.versions.max);
-  FillCommon(hello, &proto);
+  FillCommon(hello, kClientSide, &proto);
   proto.set_allow_routed(hello.allow_routed);
   return proto.SerializeAsString();
 }
@@ -298,7 +385,7 @@ std::string Encode(const ClientHello& hello) {
 std::string Encode(const ServerHello& hello) {
   control::ServerHello proto;
   proto.set_version(hello.version);
-  FillCommon(hello, &proto);
+  FillCommon(hello, kServerSide, &proto);
   for (const PathPair& pair : hello.candidates) Fill(pair, proto.add_verdicts());
   proto.set_local_socket(hello.local_socket);
   proto.set_local_nonce_high(hello.local_nonce.high);
@@ -347,23 +434,27 @@ std::string EncodeBye(std::string_view reason) {
   return proto.SerializeAsString();
 }
 
-absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body) {
+absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body, std::string_view boot_id) {
   constexpr char kWhat[] = "ClientHello";
+  WEFT_RETURN_IF_ERROR(CheckShape(body, control::ClientHello::kHelloFieldNumber, kWhat));
   WEFT_ASSIGN_OR_RETURN(auto proto, Parse<control::ClientHello>(body, kWhat));
   ClientHello hello;
   hello.versions = {proto.version_min(), proto.version_max()};
   if (hello.versions.min > hello.versions.max) return Malformed(kWhat, "version_min > version_max");
   WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
+  hello.host = Check(proto.host(), kClientSide, boot_id);
   hello.allow_routed = proto.allow_routed();
   return hello;
 }
 
-absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body) {
+absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body, std::string_view boot_id) {
   constexpr char kWhat[] = "ServerHello";
+  WEFT_RETURN_IF_ERROR(CheckShape(body, control::ServerHello::kHelloFieldNumber, kWhat));
   WEFT_ASSIGN_OR_RETURN(auto proto, Parse<control::ServerHello>(body, kWhat));
   ServerHello hello;
   hello.version = proto.version();
   WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
+  hello.host = Check(proto.host(), kServerSide, boot_id);
   WEFT_ASSIGN_OR_RETURN(hello.candidates, CheckVerdicts(proto.verdicts(), kWhat));
   if (proto.local_socket().size() > kMaxLocalSocketBytes) {
     return Malformed(kWhat, "the local socket's name is too long");

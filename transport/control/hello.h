@@ -2,14 +2,17 @@
 // checked when decoded from, the messages of hello.proto.
 //
 // Decoding believes nothing: texts are cut and made printable, lists are bounded, numbers are in
-// their ranges when Decode...() returns OK. (A path of unknown kind keeps its place and is
-// unavailable, so that a newer peer can offer what this side has never heard of.)
+// their ranges when Decode...() returns OK. A hello with more fields, or more beside the
+// application's part, than any release sends is refused before it is parsed: so parsing costs no
+// more memory than a small multiple of 48 KiB, and that part. (A path of unknown kind keeps its
+// place and is unavailable, so that a newer peer can offer what this side has never heard of.)
 //
 // Threads: pure functions and plain values. Errors: DATA_LOSS says which message and field.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +33,9 @@ inline constexpr size_t kMaxTextBytes = 1024;        // of a reason: three lines
 inline constexpr size_t kMaxHelloReasonBytes = 512;
 // Candidates: each client's offer alone, or with a partner, or two; the server's alone at the end.
 inline constexpr size_t kMaxCandidates = 40;
+// Of a hello's message itself: features, offers, candidates, and twice the dozen that stand alone,
+// with as many again for what newer releases may add.
+inline constexpr size_t kMaxHelloFields = 168;
 
 struct ControlLimits {
   uint32_t window_slots = 64;
@@ -62,7 +68,10 @@ struct PathPair {
   std::string rejected;  // why it is not worth trying; empty: it is
 };
 
+// In a decoded hello the boot id is this side's own, kOtherBootId, or, where the peer cannot read
+// its own, empty; the numbers are the peer's if it is this side's, else 0.
 struct HostFacts {
+  static constexpr char kOtherBootId[] = "another";
   std::string boot_id;
   uint32_t user_id = 0;
   int32_t process_id = 0;
@@ -118,6 +127,7 @@ struct PathFailed {
   std::string reason;
 };
 
+// The host's facts are hidden from who is not on it (hello.proto): no two encodings are alike.
 // REQUIRES: hello.size() <= kMaxHelloBytes; the bounds above.
 std::string Encode(const ClientHello& hello);
 std::string Encode(const ServerHello& hello);
@@ -129,8 +139,9 @@ std::string EncodeOpen(uint32_t candidate);
 std::string EncodeRefusal(const absl::Status& why);
 std::string EncodeBye(std::string_view reason);
 
-absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body);
-absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body);
+// `boot_id`: of this side's host, by which facts of the peer's are found out.
+absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body, std::string_view boot_id = "");
+absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body, std::string_view boot_id = "");
 absl::StatusOr<PathTry> DecodePathTry(ByteSpan body);
 absl::StatusOr<PathReady> DecodePathReady(ByteSpan body);
 absl::StatusOr<PathFailed> DecodePathFailed(ByteSpan body);

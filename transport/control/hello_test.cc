@@ -61,7 +61,7 @@ absl::Status DecodeChanged(const std::string& encoded, void (*change)(Proto&)) {
 }
 
 TEST(Hello, ComesBackAsItWasSent) {
-  const auto client = DecodeClientHello(AsBytes(Encode(FullClientHello())));
+  const auto client = DecodeClientHello(AsBytes(Encode(FullClientHello())), "5f3c");
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ(client->versions.max, 3u);
   EXPECT_EQ(client->features, (std::vector<std::string>{"a", "b"}));
@@ -76,6 +76,8 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->paths[2].host, "10.0.0.7");
   EXPECT_EQ(client->paths[2].prefix_bits, 24u);
   EXPECT_TRUE(client->allow_routed);
+  EXPECT_EQ(client->host.boot_id, "5f3c");
+  EXPECT_EQ(client->host.user_id, 1000u);
   EXPECT_EQ(client->host.process_id, 4711);
   EXPECT_EQ(client->hello, FullClientHello().hello);
 
@@ -103,6 +105,60 @@ TEST(Hello, TheLargestOfTheApplicationPasses) {
   ClientHello hello = FullClientHello();
   hello.hello.assign(kMaxHelloBytes, 'x');
   EXPECT_TRUE(DecodeClientHello(AsBytes(Encode(hello))).ok());
+}
+
+// Whoever could connect was told the kernel's boot id, user and process, which say of two addresses
+// that they are one machine, and since when.
+TEST(Hello, TellsOfItsHostOnlyToThoseWhoAreOnIt) {
+  ClientHello hello = FullClientHello();
+  hello.host.boot_id = "0f8fad5b-d9cb-469f-a165-70867728950e";
+  const std::string encoded = Encode(hello);
+  EXPECT_EQ(encoded.find("0f8f"), std::string::npos);
+  control::ClientHello once;
+  control::ClientHello again;
+  ASSERT_TRUE(once.ParseFromString(encoded));
+  ASSERT_TRUE(again.ParseFromString(Encode(hello)));
+  EXPECT_NE(once.host().nonce(), again.host().nonce());
+  EXPECT_NE(once.host().code(), again.host().code()) << "two hellos of one host, and nothing alike";
+  EXPECT_NE(once.host().hidden_process_id(), 4711u);
+
+  for (const char* stranger : {"another host's", ""}) {
+    const auto there = DecodeClientHello(AsBytes(encoded), stranger);
+    ASSERT_TRUE(there.ok()) << there.status();
+    EXPECT_EQ(there->host.boot_id, HostFacts::kOtherBootId);
+    EXPECT_EQ(there->host.user_id, 0u);
+    EXPECT_EQ(there->host.process_id, 0);
+  }
+  // A server that sends back what it was sent is no neighbour.
+  ServerHello echo = FullServerHello();
+  control::ServerHello server;
+  ASSERT_TRUE(server.ParseFromString(Encode(echo)));
+  *server.mutable_host() = once.host();
+  const auto echoed = DecodeServerHello(AsBytes(server.SerializeAsString()), hello.host.boot_id);
+  ASSERT_TRUE(echoed.ok()) << echoed.status();
+  EXPECT_EQ(echoed->host.boot_id, HostFacts::kOtherBootId);
+
+  hello.host.boot_id = "";
+  const auto unknown = DecodeClientHello(AsBytes(Encode(hello)), "");
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(unknown->host.boot_id, "");
+}
+
+TEST(Hello, SharedMemoryOfOlderReleasesIsUnavailableAndSaysWhy) {
+  control::ClientHello proto;
+  ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
+  proto.mutable_paths(0)->set_kind(1);
+  const auto hello = DecodeClientHello(AsBytes(proto.SerializeAsString()));
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_NE(hello->paths[0].unavailable.find("update the older side"), std::string::npos);
+}
+
+TEST(Hello, HasABoundBesideTheApplicationsPart) {
+  control::ClientHello proto;
+  ASSERT_TRUE(proto.ParseFromString(Encode(FullClientHello())));
+  proto.mutable_paths(0)->set_unavailable(std::string(50'000, 'x'));
+  EXPECT_TRUE(Contains(DecodeClientHello(AsBytes(proto.SerializeAsString())).status(),
+                       "more than 49152 bytes beside the application's hello"));
 }
 
 TEST(Hello, WhatIsOutOfBoundsIsRefusedByName) {

@@ -22,7 +22,8 @@ std::string ReadBootId() {
 
 HostFacts ReadHostFacts() {
   HostFacts facts;
-  facts.boot_id = ReadBootId();
+  static const auto* const boot_id = new std::string(ReadBootId());
+  facts.boot_id = *boot_id;
   facts.user_id = ::geteuid();
   facts.process_id = ::getpid();
   return facts;

@@ -1,4 +1,4 @@
-// What this process knows about the host that it runs on: read once, told in every hello.
+// What this process knows about the host that it runs on, told in every hello to who is on it, too.
 //
 // Threads: any.
 #pragma once
@@ -9,7 +9,7 @@ namespace weft {
 
 // The kernel's boot id, this process's effective user and number. What cannot be read stays
 // empty or 0, and shared memory is then ruled out with that reason.
-// Read anew at each call: the process may have forked.
+// All but the boot id is read anew at each call: the process may have forked.
 HostFacts ReadHostFacts();
 
 }  // namespace weft

@@ -1,27 +1,31 @@
 #include "transport/control/local_proof.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
-#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/bytes.h"
 #include "core/check.h"
+#include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/descriptor_message.h"
 #include "transport/sockets/address.h"
 
 namespace weft {
 namespace {
 
-constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 3};
+constexpr char kMagic[8] = {'W', 'E', 'F', 'T', 'S', 'H', 'M', 4};
 constexpr size_t kRequestBytes = sizeof(kMagic) + 16;
 constexpr size_t kMaxReasonBytes = 200;  // a sentence for a person
 constexpr size_t kMaxAnswerBytes = sizeof(kMagic) + 1 + kMaxReasonBytes;
@@ -29,80 +33,18 @@ constexpr std::byte kYes{0};
 constexpr std::byte kNo{1};
 constexpr int kBacklog = 1024;  // as kListenBacklog, for the same reason
 
-// A request brings the first three, an answer all.
-constexpr size_t kEvent = 0;
-constexpr size_t kPage = 1;
-constexpr size_t kDomain = 2;
-constexpr size_t kLink = 3;
-constexpr size_t kRequestDescriptors = 3;
-constexpr size_t kAnswerDescriptors = 4;
-using Descriptors = std::array<Descriptor, kAnswerDescriptors>;
+// A request brings the first two, an answer all.
+constexpr size_t kPage = 0;
+constexpr size_t kDomain = 1;
+constexpr size_t kLink = 2;
+constexpr size_t kRequestDescriptors = 2;
+constexpr size_t kAnswerDescriptors = 3;
 
-// One message with the descriptors that came with it.
-struct Received {
-  size_t bytes = 0;  // 0: the peer has left
-  Descriptors descriptors;
-  bool Has(size_t count) const {
-    return std::all_of(descriptors.begin(), descriptors.begin() + static_cast<ptrdiff_t>(count),
-                       [](const Descriptor& descriptor) { return descriptor.valid(); });
-  }
-};
-
-// Sends one message with the descriptors, at most kAnswerDescriptors.
-absl::Status SendWithDescriptors(int socket, ByteSpan bytes, std::span<const int> descriptors) {
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(kAnswerDescriptors * sizeof(int))] = {};
-  if (!descriptors.empty()) {
-    header.msg_control = control;
-    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
-  }
-  if (::sendmsg(socket, &header, MSG_NOSIGNAL) < 0) {
-    return StatusFromErrno(errno, "send over the local socket");
-  }
-  return absl::OkStatus();
-}
-
-// Every descriptor that arrived is owned or closed, whatever the peer sent.
-void TakeDescriptors(msghdr* header, Received* received) {
-  size_t taken = 0;
-  for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      Descriptor descriptor(number);
-      if (taken < kAnswerDescriptors) received->descriptors[taken++] = std::move(descriptor);
-    }
-  }
-}
-
-// UNAVAILABLE: nothing has arrived yet.
-absl::StatusOr<Received> ReceiveWithDescriptors(int socket, MutableByteSpan bytes) {
-  iovec part{bytes.data(), bytes.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(kAnswerDescriptors * sizeof(int))];
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  if (count < 0) return StatusFromErrno(errno, "receive over the local socket");
-  Received received;
-  received.bytes = static_cast<size_t>(count);
-  TakeDescriptors(&header, &received);
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-    return absl::DataLossError("a message over the local socket is too long");
-  }
-  return received;
+// Whether a message came with so many descriptors, all of them memory.
+bool Has(const DescriptorMessage& message, size_t count) {
+  return message.descriptors.size() == count &&
+         std::all_of(message.descriptors.begin(), message.descriptors.end(),
+                     [](const Descriptor& descriptor) { return descriptor.valid(); });
 }
 
 std::string RandomName() {
@@ -117,9 +59,31 @@ std::string RandomName() {
   return name;
 }
 
+// When a process was started, in ticks since the boot: with its number, the name of one process
+// for all times. 0: it cannot be read. (proc(5): the 22nd field of stat; the second, a name, may
+// have blanks and parentheses of its own.)
+uint64_t StartOf(int32_t process_id) {
+  const Descriptor file(
+      ::open(StrCat("/proc/", process_id, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return 0;
+  char text[1024];
+  const ssize_t bytes = ::read(file.get(), text, sizeof(text));
+  if (bytes <= 0) return 0;
+  std::string_view rest(text, static_cast<size_t>(bytes));
+  rest.remove_prefix(std::min(rest.rfind(')') + 1, rest.size()));
+  for (int field = 2; field < 22; ++field) {
+    const size_t blank = rest.find(' ');
+    if (blank == std::string_view::npos) return 0;
+    rest.remove_prefix(blank + 1);
+  }
+  uint64_t start = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), start);
+  return start;
+}
+
 }  // namespace
 
-absl::StatusOr<int32_t> VouchedProcessId(int fd) {
+absl::StatusOr<PeerProcess> VouchedProcess(int fd) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
@@ -130,7 +94,7 @@ absl::StatusOr<int32_t> VouchedProcessId(int fd) {
                                               ", this side as uid ", ::geteuid(),
                                               ": shared memory belongs to one user"));
   }
-  return credentials.pid;
+  return PeerProcess{credentials.pid, StartOf(credentials.pid)};
 }
 
 absl::Status CheckProcessId(int32_t told, int32_t vouched) {
@@ -147,16 +111,21 @@ class LocalProofServer::Visitor final : public PollHandler {
  public:
   Visitor(LocalProofServer* server, Descriptor socket)
       : server_(server), socket_(std::move(socket)) {}
-  ~Visitor() { server_->poller_->Remove(socket_.get()); }
+  ~Visitor() { HangUp(TakeSocket()); }
 
   absl::Status Watch() { return server_->poller_->Add(socket_.get(), EPOLLIN, this); }
   int fd() const { return socket_.get(); }
+  // It is not watched any more.
+  Descriptor TakeSocket() {
+    if (socket_.valid()) server_->poller_->Remove(socket_.get());
+    return std::move(socket_);
+  }
 
  private:
   void OnReady(uint32_t) override { server_->Serve(this); }
 
   LocalProofServer* const server_;
-  const Descriptor socket_;
+  Descriptor socket_;
 };
 
 absl::StatusOr<std::unique_ptr<LocalProofServer>> LocalProofServer::Open(Poller* poller,
@@ -183,11 +152,32 @@ LocalProofServer::LocalProofServer(std::string name, Descriptor listener, Poller
       doorbell_(doorbell),
       on_neighbour_(std::move(on_neighbour)) {}
 
-LocalProofServer::~LocalProofServer() { poller_->Remove(listener_.get()); }
+// Whoever has connected and was not taken yet may have sent descriptors already.
+LocalProofServer::~LocalProofServer() {
+  poller_->Remove(listener_.get());
+  ::shutdown(listener_.get(), SHUT_RDWR);  // nobody else comes
+  for (;;) {
+    Descriptor client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!client.valid()) return;
+    HangUp(std::move(client));
+  }
+}
 
+// Strangers go at once: nothing that another user sends is looked at.
 void LocalProofServer::OnReady(uint32_t) {
+  if (ForeignDescriptorsPileUp()) {
+    WEFT_LOG(kError,
+             "clients of this host hand over descriptors that cannot be closed: no more "
+             "shared memory at the local socket ",
+             name_);
+    return poller_->Remove(listener_.get());
+  }
   Descriptor client(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!client.valid()) return;
+  if (const absl::StatusOr<PeerProcess> peer = VouchedProcess(client.get()); !peer.ok()) {
+    Answer(client.get(), peer.status());
+    return HangUp(std::move(client));
+  }
   if (visitors_.size() == kMaxVisitors) visitors_.pop_front();
   visitors_.push_back(std::make_unique<Visitor>(this, std::move(client)));
   if (!visitors_.back()->Watch().ok()) visitors_.pop_back();
@@ -195,14 +185,21 @@ void LocalProofServer::OnReady(uint32_t) {
 
 void LocalProofServer::Serve(Visitor* visitor) {
   std::array<std::byte, kRequestBytes> request;
-  absl::StatusOr<Received> received = ReceiveWithDescriptors(visitor->fd(), request);
-  if (received.ok() && received->bytes == kRequestBytes &&
+  absl::StatusOr<DescriptorMessage> message = absl::ResourceExhaustedError("not looked at");
+  if (!ForeignDescriptorsPileUp()) message = ReceiveDescriptors(visitor->fd(), request);
+  if (message.ok() && message->bytes == kRequestBytes &&
       std::memcmp(request.data(), kMagic, sizeof(kMagic)) == 0) {
     const Nonce128 nonce{LoadLe64(request.data() + 8), LoadLe64(request.data() + 16)};
-    Answer(visitor->fd(),
-           received->Has(kRequestDescriptors)
-               ? Examine(visitor->fd(), nonce, std::move(received->descriptors))
-               : absl::InvalidArgumentError("the request came without a doorbell or a domain"));
+    Descriptor socket = visitor->TakeSocket();
+    const int fd = socket.get();
+    Neighbour neighbour;
+    const absl::StatusOr<HandOver> verdict =
+        Has(*message, kRequestDescriptors)
+            ? Examine(nonce, std::move(message->descriptors), &socket, &neighbour)
+            : absl::InvalidArgumentError("the request came without a doorbell or a domain");
+    // Whoever has the socket now: it is open until the end of this block.
+    Answer(fd, verdict);
+    HangUp(std::move(socket));
   }
   const auto found = std::find_if(visitors_.begin(), visitors_.end(),
                                   [visitor](const auto& entry) { return entry.get() == visitor; });
@@ -210,14 +207,15 @@ void LocalProofServer::Serve(Visitor* visitor) {
   visitors_.erase(found);
 }
 
-absl::StatusOr<HandOver> LocalProofServer::Examine(int fd, const Nonce128& nonce,
-                                                   Descriptors descriptors) {
-  Neighbour neighbour;
-  WEFT_ASSIGN_OR_RETURN(neighbour.process_id, VouchedProcessId(fd));
-  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(descriptors[kEvent].Release(),
-                                                               descriptors[kPage].Release()));
-  neighbour.domain = std::move(descriptors[kDomain]);
-  return on_neighbour_(nonce, std::move(neighbour));
+// Takes the socket, unless what came is no doorbell.
+absl::StatusOr<HandOver> LocalProofServer::Examine(const Nonce128& nonce,
+                                                   std::vector<Descriptor> descriptors,
+                                                   Descriptor* socket, Neighbour* neighbour) {
+  WEFT_ASSIGN_OR_RETURN(neighbour->process, VouchedProcess(socket->get()));
+  WEFT_ASSIGN_OR_RETURN(neighbour->doorbell,
+                        PeerDoorbell::Open(poller_, std::move(*socket), descriptors[kPage]));
+  neighbour->domain = std::move(descriptors[kDomain]);
+  return on_neighbour_(nonce, neighbour);
 }
 
 void LocalProofServer::Answer(int fd, const absl::StatusOr<HandOver>& verdict) {
@@ -227,17 +225,18 @@ void LocalProofServer::Answer(int fd, const absl::StatusOr<HandOver>& verdict) {
   answer += reason;
   std::vector<int> descriptors;
   if (verdict.ok()) {
-    descriptors = {doorbell_->event_fd(), doorbell_->page_fd(), verdict->domain_descriptor,
-                   verdict->link_descriptor};
+    descriptors = {doorbell_->page_fd(), verdict->domain_descriptor, verdict->link_descriptor};
   }
   // A client that does not take its answer has itself to blame.
-  SendWithDescriptors(fd, AsBytes(answer), descriptors).IgnoreError();
+  SendDescriptors(fd, AsBytes(answer), descriptors).IgnoreError();
 }
 
 // --- client --------------------------------------------------------------------------------------
 
 LocalProofClient::~LocalProofClient() {
-  if (socket_.valid()) poller_->Remove(socket_.get());
+  if (!socket_.valid()) return;
+  poller_->Remove(socket_.get());
+  HangUp(std::move(socket_));
 }
 
 absl::Status LocalProofClient::Start(const std::string& socket_name, const Nonce128& nonce,
@@ -258,48 +257,48 @@ absl::Status LocalProofClient::Start(const std::string& socket_name, const Nonce
     return Annotate(StatusFromErrno(errno, "connect"), "the server's local socket");
   }
   // Before anything is handed over: whose socket is it?
-  WEFT_ASSIGN_OR_RETURN(server_process_id_, VouchedProcessId(socket.get()));
-  WEFT_RETURN_IF_ERROR(CheckProcessId(server.process_id, server_process_id_));
+  WEFT_ASSIGN_OR_RETURN(server_process_, VouchedProcess(socket.get()));
+  WEFT_RETURN_IF_ERROR(CheckProcessId(server.process_id, server_process_.id));
   std::array<std::byte, kRequestBytes> request;
   std::memcpy(request.data(), kMagic, sizeof(kMagic));
   StoreLe64(request.data() + 8, nonce.high);
   StoreLe64(request.data() + 16, nonce.low);
-  const int descriptors[] = {doorbell_->event_fd(), doorbell_->page_fd(), domain_descriptor_};
-  WEFT_RETURN_IF_ERROR(SendWithDescriptors(socket.get(), request, descriptors));
+  const int descriptors[] = {doorbell_->page_fd(), domain_descriptor_};
+  WEFT_RETURN_IF_ERROR(SendDescriptors(socket.get(), request, descriptors));
   WEFT_RETURN_IF_ERROR(poller_->Add(socket.get(), EPOLLIN, this));
   socket_ = std::move(socket);
   return absl::OkStatus();
 }
 
 void LocalProofClient::OnReady(uint32_t) {
-  absl::StatusOr<Neighbour> neighbour = ReadAnswer();
   poller_->Remove(socket_.get());
-  socket_.Reset();
+  absl::StatusOr<Neighbour> neighbour = ReadAnswer();
+  HangUp(std::move(socket_));
   on_result_(std::move(neighbour));
 }
 
+// The socket becomes the neighbour's, if there is one.
 absl::StatusOr<Neighbour> LocalProofClient::ReadAnswer() {
   std::array<std::byte, kMaxAnswerBytes> answer;
-  WEFT_ASSIGN_OR_RETURN(Received received, ReceiveWithDescriptors(socket_.get(), answer));
+  WEFT_ASSIGN_OR_RETURN(DescriptorMessage message, ReceiveDescriptors(socket_.get(), answer));
   constexpr size_t kHeaderBytes = sizeof(kMagic) + 1;
-  if (received.bytes < kHeaderBytes || std::memcmp(answer.data(), kMagic, sizeof(kMagic)) != 0) {
+  if (message.bytes < kHeaderBytes || std::memcmp(answer.data(), kMagic, sizeof(kMagic)) != 0) {
     return absl::UnavailableError("the server gave no answer at its local socket");
   }
   if (answer[sizeof(kMagic)] != kYes) {
-    const ByteSpan text = ByteSpan(answer).subspan(kHeaderBytes, received.bytes - kHeaderBytes);
+    const ByteSpan text = ByteSpan(answer).subspan(kHeaderBytes, message.bytes - kHeaderBytes);
     return absl::FailedPreconditionError(
         StrCat("server: ", Printable(AsStringView(text), kMaxReasonBytes)));
   }
-  if (!received.Has(kAnswerDescriptors)) {
+  if (!Has(message, kAnswerDescriptors)) {
     return absl::DataLossError("the server's answer came without a doorbell, a domain or a link");
   }
-  Descriptors& descriptors = received.descriptors;
   Neighbour neighbour;
-  neighbour.process_id = server_process_id_;
-  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(descriptors[kEvent].Release(),
-                                                               descriptors[kPage].Release()));
-  neighbour.domain = std::move(descriptors[kDomain]);
-  neighbour.link = std::move(descriptors[kLink]);
+  neighbour.process = server_process_;
+  WEFT_ASSIGN_OR_RETURN(neighbour.doorbell, PeerDoorbell::Open(poller_, std::move(socket_),
+                                                               message.descriptors[kPage]));
+  neighbour.domain = std::move(message.descriptors[kDomain]);
+  neighbour.link = std::move(message.descriptors[kLink]);
   return neighbour;
 }
 

@@ -2,30 +2,34 @@
 // user, and hand over what a link over shared memory is made of.
 //
 // Each listener has an abstract Unix socket with a random name, which its ServerHello tells. A
-// client with the same boot id connects to it and presents the nonce from that hello. Only a
-// process of the same host and network namespace can connect; the kernel says whose process it is
-// (SO_PEERCRED), on both sides. Then both pass descriptors: of their engine's doorbell (event and
-// page), of their domain's memory, and, the server alone, of the memory of the link to come. What
-// is in those is the domains' business.
+// client of the same host connects to it and presents the nonce from that hello. Only a process of
+// the same host and network namespace can connect; the kernel says whose process it is
+// (SO_PEERCRED), on both sides, and nothing is taken from, or given to, another user's. Then both
+// pass descriptors: of their engine's doorbell page, of their domain's memory, and, the server
+// alone, of the memory of the link to come. What is in those is the domains' business. The socket
+// itself stays open, as the doorbell of both (doorbell.h).
 //
-//   request   8 bytes "WEFTSHM\3", 16 bytes nonce (high, low; little-endian); 3 descriptors
-//   answer    8 bytes "WEFTSHM\3", 1 byte: 0 yes, 1 no; then text why not; 4 descriptors if yes
+//   request   8 bytes "WEFTSHM\4", 16 bytes nonce (high, low; little-endian); 2 descriptors
+//   answer    8 bytes "WEFTSHM\4", 1 byte: 0 yes, 1 no; then text why not; 3 descriptors if yes
+//   ring      1 byte, from either, once a link is made of this; no descriptor
 //
-// The socket is of the kind SOCK_SEQPACKET: request and answer are one message each.
+// The socket is of the kind SOCK_SEQPACKET: each of them is one message.
 //
 // Threads: one engine's. Lifetime: poller and doorbell outlive the objects. No object is destroyed
 //   inside its own callback.
 // Errors: texts name the obstacle for a candidate path's reason (docs/paths.md).
+// Trust: processes of this user, and no more than this: what they pass is memory of a fixed size,
+//   or it is not taken, and is closed where that may wait (descriptor_message.h).
 // Invariants: a server holds at most kMaxVisitors clients that have not presented anything yet; the
 //   oldest leaves when another comes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,15 +42,22 @@
 
 namespace weft {
 
+// A process, named for all times: numbers are used again.
+struct PeerProcess {
+  int32_t id = 0;
+  uint64_t start = 0;  // clock ticks from the boot to its start; 0: it cannot be read
+};
+
 // A neighbour that the kernel vouches for.
 struct Neighbour {
-  int32_t process_id = 0;
+  PeerProcess process;
   std::unique_ptr<PeerDoorbell> doorbell;
   Descriptor domain;  // its LinkDomain::host_descriptor()
   Descriptor link;    // LinkDomain::NewLinkMemory() of the server: the server's to fill in
 
   void Describe(LinkPeer* peer) const {
-    peer->process_id = process_id;
+    peer->process_id = process.id;
+    peer->process_start = process.start;
     peer->doorbell = doorbell.get();
     peer->host_descriptor = domain.get();
     peer->memory_descriptor = link.get();
@@ -67,10 +78,10 @@ struct HandOver {
 
 class LocalProofServer final : private PollHandler {
  public:
-  // A client presents `nonce`. OK: it is expected, `neighbour` (whose process number is the
-  // kernel's) has been taken, and the client gets these; an error's text is the answer to it.
+  // A client presents `nonce`. OK: it is expected, *neighbour (whose process is the kernel's word)
+  // has been taken, and the client gets these; an error's text is the answer to it.
   using OnNeighbour =
-      Function<absl::StatusOr<HandOver>(const Nonce128& nonce, Neighbour neighbour)>;
+      Function<absl::StatusOr<HandOver>(const Nonce128& nonce, Neighbour* neighbour)>;
 
   static constexpr size_t kMaxVisitors = 64;
 
@@ -89,8 +100,8 @@ class LocalProofServer final : private PollHandler {
 
   void OnReady(uint32_t events) override;
   void Serve(Visitor* visitor);
-  absl::StatusOr<HandOver> Examine(int fd, const Nonce128& nonce,
-                                   std::array<Descriptor, 4> descriptors);
+  absl::StatusOr<HandOver> Examine(const Nonce128& nonce, std::vector<Descriptor> descriptors,
+                                   Descriptor* socket, Neighbour* neighbour);
   void Answer(int fd, const absl::StatusOr<HandOver>& verdict);
 
   const std::string name_;
@@ -129,12 +140,12 @@ class LocalProofClient final : private PollHandler {
   const int domain_descriptor_;
   OnResult on_result_;
   Descriptor socket_;
-  int32_t server_process_id_ = 0;
+  PeerProcess server_process_;
 };
 
-// The number of the process at the other end of a Unix socket, as the kernel vouches for it.
-// PERMISSION_DENIED: it runs as another user.
-absl::StatusOr<int32_t> VouchedProcessId(int fd);
+// The process at the other end of a Unix socket, as the kernel vouches for it. PERMISSION_DENIED:
+// it runs as another user. (Root's processes may do all this anyway, by other means.)
+absl::StatusOr<PeerProcess> VouchedProcess(int fd);
 
 // Whether a process that says it is `told` is the one that the kernel calls `vouched` here.
 absl::Status CheckProcessId(int32_t told, int32_t vouched);

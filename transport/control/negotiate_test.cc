@@ -122,7 +122,7 @@ TEST(NegotiatePaths, RulesOutShmWithAReasonThatHelps) {
     std::string reason;
   } kCases[] = {
       {"other host", [](Pair& p) { p.server.host.boot_id = "9a1b"; },
-       "different hosts (kernel 5f3c"},
+       "different hosts (the boot ids"},
       {"no boot id", [](Pair& p) { p.client.host.boot_id = ""; }, "client cannot read"},
       {"no boot ids", [](Pair& p) { p.client.host.boot_id = p.server.host.boot_id = ""; },
        "cannot read"},

@@ -28,12 +28,12 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(ControlCo
 void NetworkListener::OpenLocalSocket() {
   const auto on_neighbour = [state = state_.get()](
                                 const Nonce128& nonce,
-                                Neighbour neighbour) -> absl::StatusOr<HandOver> {
+                                Neighbour* neighbour) -> absl::StatusOr<HandOver> {
     const auto found = state->awaited.find(nonce.high);
     if (found == state->awaited.end()) {
       return absl::NotFoundError("no handshake waits for this nonce");
     }
-    return found->second->TakeNeighbour(nonce, std::move(neighbour));
+    return found->second->TakeNeighbour(nonce, neighbour);
   };
   auto proofs =
       LocalProofServer::Open(context_->engine.poller, context_->engine.doorbell, on_neighbour);

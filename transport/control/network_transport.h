@@ -39,7 +39,7 @@ struct NetworkTransportOptions {
 class NetworkTransport final : public Transport {
  public:
   // Connections at one time; as many descriptors as the engine's poller takes.
-  static constexpr uint32_t kMaxConnections = Poller::kMaxDescriptors;
+  static constexpr uint32_t kMaxConnections = Poller::kMaxDescriptors / 2;
 
   NetworkTransport(const EngineContext& engine, NetworkTransportOptions options);
   ~NetworkTransport() override;

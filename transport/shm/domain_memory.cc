@@ -26,11 +26,10 @@ DomainMemory::DomainMemory(SealedMemory memory)
   shared()->magic = kMagic;
 }
 
-PeerDomain::PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id,
-                       const CopyWays& ways)
-    : identity_(identity), memory_(std::move(memory)) {
+PeerDomain::PeerDomain(const PeerDomainKey& key, SealedMemory memory, const CopyWays& ways)
+    : key_(key), memory_(std::move(memory)) {
   absl::StatusOr<std::unique_ptr<PeerRegions>> regions =
-      PeerRegions::Open(shared()->regions, process_id, ways);
+      PeerRegions::Open(shared()->regions, key.process_id, ways);
   regions_status_ = regions.status();
   if (regions.ok()) {
     regions_ = *std::move(regions);
@@ -39,19 +38,21 @@ PeerDomain::PeerDomain(FileIdentity identity, SealedMemory memory, int32_t proce
   }
 }
 
-absl::StatusOr<std::shared_ptr<PeerDomain>> PeerDomains::Open(int descriptor, int32_t process_id) {
-  WEFT_ASSIGN_OR_RETURN(const FileIdentity identity, IdentityOf(descriptor));
+absl::StatusOr<std::shared_ptr<PeerDomain>> PeerDomains::Open(int descriptor, int32_t process_id,
+                                                              uint64_t process_start) {
+  WEFT_ASSIGN_OR_RETURN(const FileIdentity file, IdentityOf(descriptor));
+  const PeerDomainKey key{file, process_id, process_start};
   std::erase_if(known_, [](const std::weak_ptr<PeerDomain>& known) { return known.expired(); });
   for (const std::weak_ptr<PeerDomain>& known : known_) {
     std::shared_ptr<PeerDomain> peer = known.lock();
-    if (peer->identity() == identity) return peer;
+    if (peer->key() == key) return peer;
   }
   WEFT_ASSIGN_OR_RETURN(SealedMemory memory,
                         SealedMemory::Open(descriptor, sizeof(SharedDomainMemory)));
   if (reinterpret_cast<const SharedDomainMemory*>(memory.data())->magic != kMagic) {
     return absl::InvalidArgumentError("a peer's memory for its domain has another layout");
   }
-  auto peer = std::make_shared<PeerDomain>(identity, std::move(memory), process_id, ways_);
+  auto peer = std::make_shared<PeerDomain>(key, std::move(memory), ways_);
   known_.push_back(peer);
   return peer;
 }

@@ -8,8 +8,9 @@
 // domain (PeerDomains).
 //
 // Threads: the layout, any; each object one engine's.
-// Trust: a peer may write anything here. It can delay others (ready_flags.h), and it reaches what
-//   processes of one user reach anyway (shm_regions.h). It cannot crash or stop the domain.
+// Trust: a peer may write anything here, at any time. It can delay others (ready_flags.h), and it
+//   reaches what processes of one user reach anyway (shm_regions.h). It cannot crash or stop the
+//   domain, nor pass for another.
 #pragma once
 
 #include <cstddef>
@@ -52,12 +53,22 @@ class DomainMemory {
   RegionTable regions_;
 };
 
+// Tells domains apart: a file, and the process that the kernel vouched for. A process may hand over
+// a file that another has handed to it, and say that it is its own: what is known of the other
+// domain must not become what is known of that one, nor the other way round.
+struct PeerDomainKey {
+  FileIdentity file;
+  int32_t process_id = 0;
+  uint64_t process_start = 0;
+  friend bool operator==(const PeerDomainKey&, const PeerDomainKey&) = default;
+};
+
 // A peer's, shared by all links that lead there.
 class PeerDomain {
  public:
-  PeerDomain(FileIdentity identity, SealedMemory memory, int32_t process_id, const CopyWays& ways);
+  PeerDomain(const PeerDomainKey& key, SealedMemory memory, const CopyWays& ways);
 
-  const FileIdentity& identity() const { return identity_; }
+  const PeerDomainKey& key() const { return key_; }
   // The byte of the peer's link with that index. REQUIRES: index < kMaxShmLinks.
   ReadyFlag* ready_flag(uint32_t index) { return &shared()->ready_flags.of[index]; }
   // Null: its memory cannot be reached; regions_status() says why.
@@ -69,7 +80,7 @@ class PeerDomain {
     return reinterpret_cast<SharedDomainMemory*>(memory_.data());
   }
 
-  const FileIdentity identity_;
+  const PeerDomainKey key_;
   const SealedMemory memory_;
   absl::Status regions_status_;
   std::unique_ptr<PeerRegions> regions_;
@@ -80,8 +91,9 @@ class PeerDomains {
  public:
   explicit PeerDomains(const CopyWays& ways) : ways_(ways) {}
 
-  // Borrows the descriptor. `process_id`: as the kernel vouched for it.
-  absl::StatusOr<std::shared_ptr<PeerDomain>> Open(int descriptor, int32_t process_id);
+  // Borrows the descriptor. The process is the one that the kernel vouched for.
+  absl::StatusOr<std::shared_ptr<PeerDomain>> Open(int descriptor, int32_t process_id,
+                                                   uint64_t process_start);
 
  private:
   const CopyWays ways_;

@@ -1,13 +1,13 @@
 #include "transport/shm/peer_files.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +15,9 @@
 #include "transport/descriptor.h"
 #include "transport/huge_mapping.h"
 
+#ifndef MFD_HUGETLB
+#define MFD_HUGETLB 0x0004U
+#endif
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -33,13 +36,36 @@ bool IsFileOfIdentity(const std::string& path, uint64_t identity) {
          std::string_view(link, static_cast<size_t>(length)) == MemoryFile::LinkOf(identity);
 }
 
+// What the kernel knows of a file by itself. (To ask its file system could take for ever: it may be
+// a process of the peer's.)
+struct Facts {
+  uint64_t device = 0;
+  uint32_t mode = 0;
+  uint32_t user = 0;
+};
+std::optional<Facts> KnownFacts(int descriptor) {
+  struct statx facts;
+  if (statx(descriptor, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_UID, &facts) !=
+      0) {
+    return std::nullopt;
+  }
+  return Facts{makedev(facts.stx_dev_major, facts.stx_dev_minor), facts.stx_mode, facts.stx_uid};
+}
+
+// The file system that files in memory are of: of huge pages, or not. 0: there is none.
+uint64_t DeviceOfMemory(bool huge) {
+  const Descriptor file(memfd_create("weft-device", MFD_CLOEXEC | (huge ? MFD_HUGETLB : 0)));
+  const std::optional<Facts> facts = file.valid() ? KnownFacts(file.get()) : std::nullopt;
+  return facts.has_value() ? facts->device : 0;
+}
+
 // Of a descriptor that was opened as a path only, so that nothing has happened to the file yet.
 bool IsInMemory(int path_descriptor) {
-  struct stat facts;
-  struct statfs system;
-  return fstat(path_descriptor, &facts) == 0 && S_ISREG(facts.st_mode) &&
-         facts.st_uid == geteuid() && fstatfs(path_descriptor, &system) == 0 &&
-         (system.f_type == TMPFS_MAGIC || system.f_type == HUGETLBFS_MAGIC);
+  static const uint64_t small_pages = DeviceOfMemory(/*huge=*/false);
+  static const uint64_t huge_pages = DeviceOfMemory(/*huge=*/true);
+  const std::optional<Facts> facts = KnownFacts(path_descriptor);
+  return facts.has_value() && S_ISREG(facts->mode) && facts->user == geteuid() &&
+         facts->device != 0 && (facts->device == small_pages || facts->device == huge_pages);
 }
 
 // The bytes of a file that cannot become shorter; 0: it can, or does not consist of whole pages.

@@ -8,7 +8,8 @@
 //   - have the identity in its name. So it is one that was meant, not one that took the descriptor
 //     later, and the process is the one that the table belongs to;
 //   - be a regular file in memory, of this user. It is looked at before it is opened for use:
-//     opening a device or a pipe could do something;
+//     opening a device or a pipe could do something. By what the kernel knows alone: another file
+//     system could keep this waiting;
 //   - be sealed against shrinking: a file that becomes shorter under a mapping kills who touches
 //   it;
 //   - hold the whole range that is asked for.

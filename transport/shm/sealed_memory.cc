@@ -9,25 +9,12 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/memory_file.h"
 
 namespace weft {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-absl::Status CheckFile(int descriptor, size_t bytes) {
-  struct stat facts;
-  if (fstat(descriptor, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's memory");
-  if (facts.st_size != static_cast<off_t>(bytes)) {
-    return absl::InvalidArgumentError(StrCat("a peer's memory has ", facts.st_size,
-                                             " bytes instead of ", bytes, ": another layout"));
-  }
-  const int seals = fcntl(descriptor, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::InvalidArgumentError("a peer's memory is not sealed against shrinking");
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -44,7 +31,11 @@ absl::StatusOr<SealedMemory> SealedMemory::Create(const char* name, size_t bytes
 }
 
 absl::StatusOr<SealedMemory> SealedMemory::Open(int descriptor, size_t bytes) {
-  WEFT_RETURN_IF_ERROR(CheckFile(descriptor, bytes));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t found, SealedFileBytes(descriptor));
+  if (found != bytes) {
+    return absl::InvalidArgumentError(
+        StrCat("a peer's memory has ", found, " bytes instead of ", bytes, ": another layout"));
+  }
   SealedMemory memory;
   WEFT_RETURN_IF_ERROR(memory.Map(descriptor, bytes));
   return memory;
@@ -75,6 +66,7 @@ void SealedMemory::Reset() {
 }
 
 absl::StatusOr<FileIdentity> IdentityOf(int descriptor) {
+  WEFT_RETURN_IF_ERROR(SealedFileBytes(descriptor).status());
   struct stat facts;
   if (fstat(descriptor, &facts) != 0) return StatusFromErrno(errno, "fstat of shared memory");
   return FileIdentity{facts.st_dev, facts.st_ino};

@@ -3,7 +3,7 @@
 // however they went.
 //
 // It is sealed: nobody can make the file shorter, which would turn an access of the other process
-// into a SIGBUS. Who opens one checks the seals and the size before mapping it.
+// into a SIGBUS. Who opens one checks the seals, then the size, before mapping it.
 //
 // Threads: as a plain value. Lifetime: unmapped by the destructor.
 // Errors: INVALID_ARGUMENT for a descriptor that is not such a file; it came from a peer.
@@ -47,7 +47,7 @@ class SealedMemory {
   int descriptor_ = -1;
 };
 
-// Tells whether two descriptors are of one file.
+// Tells whether two descriptors are of one file. Only of sealed files in memory.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;

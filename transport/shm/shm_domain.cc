@@ -90,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Link>> ShmDomain::Open(const LinkPeer& peer, Link
   }
   WEFT_ASSIGN_OR_RETURN(LinkMemory memory, LinkMemory::Open(peer.memory_descriptor));
   WEFT_ASSIGN_OR_RETURN(std::shared_ptr<PeerDomain> domain,
-                        peers_.Open(peer.host_descriptor, peer.process_id));
+                        peers_.Open(peer.host_descriptor, peer.process_id, peer.process_start));
   auto link = std::make_unique<ShmLink>(this, handler, role, peer.doorbell);
   WEFT_RETURN_IF_ERROR(link->Start(std::move(memory), std::move(domain)));
   return std::unique_ptr<Link>(std::move(link));

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,10 +17,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/strings.h"
 #include "core/test_seed.h"
 #include "gtest/gtest.h"
 #include "transport/doorbell.h"
 #include "transport/mapped_memory.h"
+#include "transport/shm/domain_memory.h"
 #include "transport/shm/shm.h"
 #include "transport/testing/post.h"
 
@@ -60,6 +63,7 @@ struct Host final : BatchSink {
     options.slot_bytes = slot_bytes;
     options.copies = copies;
     domain = OpenShmDomain(options).value();
+    EXPECT_TRUE(poller->Add(bell->event_fd(), EPOLLIN, /*handler=*/nullptr).ok());
   }
   void OnReceived(ByteSpan batch) override { received.emplace_back(AsStringView(batch)); }
 
@@ -74,18 +78,23 @@ struct Host final : BatchSink {
     bell->Arm();
     bool rang = true;
     if (domain->Arm()) {
-      pollfd event = {bell->event_fd(), POLLIN, 0};
+      pollfd event = {poller->descriptor(), POLLIN, 0};
       rang = ::poll(&event, 1, /*ms=*/20'000) == 1;
     }
     bell->Disarm();
     bell->Drain();
+    poller->Poll();
     return rang;
-  }
-  std::unique_ptr<PeerDoorbell> NewPeerBell() {
-    return PeerDoorbell::Open(dup(bell->event_fd()), dup(bell->page_fd())).value();
   }
   ShmDomain& shm() { return static_cast<ShmDomain&>(*domain); }
 
+  // What rings another's bell, over this end of their pair of sockets.
+  std::unique_ptr<PeerDoorbell> BellOf(const Host& other, int socket) {
+    const Descriptor page(dup(other.bell->page_fd()));
+    return PeerDoorbell::Open(poller.get(), Descriptor(socket), page).value();
+  }
+
+  std::unique_ptr<Poller> poller = Poller::Create().value();
   std::unique_ptr<Doorbell> bell = Doorbell::Create().value();
   std::unique_ptr<LinkDomain> domain;
   std::vector<std::string> received;
@@ -94,10 +103,11 @@ struct Host final : BatchSink {
 class ShmDomainTest : public testing::Test {
  protected:
   explicit ShmDomainTest(uint32_t slot_bytes = 1024, const CopyWays& copies = {})
-      : a_(slot_bytes, copies),
-        b_(slot_bytes, copies),
-        bell_of_a_(a_.NewPeerBell()),
-        bell_of_b_(b_.NewPeerBell()) {
+      : a_(slot_bytes, copies), b_(slot_bytes, copies) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    bell_of_b_ = a_.BellOf(b_, ends[0]);
+    bell_of_a_ = b_.BellOf(a_, ends[1]);
     EXPECT_TRUE(a_.domain->AddSlots(64, 64).ok());
     EXPECT_TRUE(b_.domain->AddSlots(64, 64).ok());
   }
@@ -204,6 +214,102 @@ TEST_F(ShmDomainTest, RandomScribblesNeverDoMoreThanEndTheLink) {
   End a, b;
   const LinkMemory view = Open(a, b);
   EXPECT_TRUE(Delivers(a, "still here"));
+}
+
+// Writes what may pass for something into shared memory, all the time, on a thread of its own.
+class Scribbler {
+ public:
+  explicit Scribbler(uint64_t seed) : random_(seed), thread_([this] { Run(); }) {}
+  ~Scribbler() {
+    stop_.store(true);
+    thread_.join();
+  }
+  // Memory of at least kBytes, from now on.
+  static constexpr size_t kBytes = sizeof(SharedLinkMemory) - sizeof(uint64_t);
+  void Aim(std::byte* memory) { aim_.store(memory); }
+
+ private:
+  uint64_t Word() {
+    switch (random_() % 4) {
+      case 0:
+        return random_();
+      case 1:
+        return random_() % 2;
+      case 2:
+        return random_() % (4 * kRingBytes);  // a count
+      default:                                // a record's header
+        return random_() % 256 | (1 + random_() % 5) << 16 | (random_() % 64) << 24;
+    }
+  }
+  void Run() {
+    while (!stop_.load(std::memory_order_relaxed)) {
+      auto* const words = reinterpret_cast<uint64_t*>(aim_.load(std::memory_order_relaxed));
+      if (words == nullptr) continue;
+      // Mostly at the beginnings, where headers, counts and states stand.
+      const size_t range = random_() % 2 == 0 ? kBytes / 8 : 1024;
+      std::atomic_ref<uint64_t>(words[random_() % range]).store(Word(), std::memory_order_relaxed);
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::atomic<std::byte*> aim_{nullptr};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// Whatever is read of shared memory is read once, and checked where nobody can change it.
+TEST_F(ShmDomainTest, APeerThatRewritesAllWhileItIsReadHarmsItsOwnLinkAtMost) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(SeedTrace(seed));
+  std::mt19937_64 random(seed);
+  std::vector<LinkMemory> views;  // they outlive the scribbler
+  SealedMemory domain =
+      SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
+  Scribbler scribbler(seed + 1);
+  End honest_a, honest_b;
+  Open(honest_a, honest_b);
+  std::vector<std::byte> memory(4096);
+  for (int round = 0; round < 60; ++round) {
+    End a, b;
+    views.push_back(Open(a, b));
+    std::byte* const link = reinterpret_cast<std::byte*>(views.back().operator->());
+    for (int turn = 0; turn < 100; ++turn) {
+      // The link's memory, then the domain's ready flags, then the table of its regions.
+      scribbler.Aim(turn < 60   ? link + sizeof(uint64_t)
+                    : turn < 80 ? domain.data() + offsetof(SharedDomainMemory, ready_flags)
+                                : domain.data() + offsetof(SharedDomainMemory, regions) + 64);
+      if (a.link->HasRoom()) a_.Send(a, "from a").IgnoreError();
+      if (b.link->HasRoom()) b_.Send(b, "from b").IgnoreError();
+      const auto region = b_.domain->Register(MutableByteSpan(memory), Access::kRemoteRead);
+      ASSERT_TRUE(region.ok()) << region.status();
+      a_.domain->Poll(64);
+      b_.domain->Poll(64);
+    }
+    const std::string text = StrCat("honest ", round, " ", random());
+    ASSERT_TRUE(a_.Send(honest_a, text).ok());
+    ASSERT_TRUE(Run([&] {
+      const bool found =
+          std::find(b_.received.begin(), b_.received.end(), text) != b_.received.end();
+      b_.received.clear();
+      return found;
+    }));
+    a_.received.clear();
+    EXPECT_EQ(honest_a.downs + honest_b.downs, 0) << honest_a.status << honest_b.status;
+    scribbler.Aim(nullptr);
+  }
+}
+
+// A process that was handed another's domain could hand it over as its own: it passed for that one
+// from then on, or had that one's reads go to its own memory.
+TEST_F(ShmDomainTest, ADomainIsOneProcessesAlone) {
+  PeerDomains peers{CopyWays{}};
+  const int file = a_.domain->host_descriptor();
+  const auto first = peers.Open(file, getpid(), 7).value();
+  EXPECT_EQ(peers.Open(file, getpid(), 7).value(), first);
+  EXPECT_NE(peers.Open(file, getppid(), 7).value(), first) << "another process";
+  EXPECT_NE(peers.Open(file, getpid(), 8).value(), first) << "another, later, of that number";
+  EXPECT_NE(peers.Open(b_.domain->host_descriptor(), getpid(), 7).value(), first);
+  EXPECT_FALSE(peers.Open(a_.bell->event_fd(), getpid(), 7).ok());
 }
 
 TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {

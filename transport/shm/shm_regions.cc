@@ -5,8 +5,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -26,7 +26,10 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kMagic = 0x3347525446455721;  // "!WEFTRG3"
-constexpr std::chrono::milliseconds kPinPatience{100};
+// How long an engine stands still for pins, which any peer can set: 100 ms at first, which is more
+// than a copy takes whose process has to wait for a processor; and a tenth of its time for ever.
+constexpr uint64_t kPinPatienceNs = 100 * kNsPerMs;
+constexpr uint64_t kPatienceShare = 10;
 // How long a process's number is its own after a look at its pidfd: numbers are given out in turn,
 // so one comes again only after all others, some 32,000 forks. (A look costs a system call, a
 // seventh of a small copy.)
@@ -98,10 +101,13 @@ uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable:
 
 // --- the target --------------------------------------------------------------------------------
 
-RegionTable::RegionTable(std::byte* shared)
+RegionTable::RegionTable(std::byte* shared, const Clock* clock)
     : table_(reinterpret_cast<SharedRegionTable*>(shared)),
       identity_(std::make_unique<uint64_t>(SecureRandom64())),
-      own_(kCapacity) {
+      own_(kCapacity),
+      clock_(clock),
+      patience_ns_(kPinPatienceNs),
+      refilled_ns_(clock->NowNs()) {
   table_->identity = *identity_;
   table_->identity_address = reinterpret_cast<uintptr_t>(identity_.get());
   table_->process_id = getpid();
@@ -111,6 +117,10 @@ RegionTable::RegionTable(std::byte* shared)
 }
 
 absl::StatusOr<uint64_t> RegionTable::NewKey() {
+  if (free_.empty() && !pinned_.empty()) {
+    free_.push_back(pinned_.front());
+    pinned_.pop_front();
+  }
   if (free_.empty()) {
     return absl::ResourceExhaustedError(
         absl::StrCat(kCapacity, " regions are open for remote access in this domain"));
@@ -142,21 +152,36 @@ std::byte* RegionTable::Find(bool is_read, uint64_t key, uint64_t offset, uint64
   return key != 0 && own.key == key && allowed && inside ? own.memory.data() + offset : nullptr;
 }
 
-bool RegionTable::Withdraw(uint64_t key) {
-  RegionEntry& entry = table_->entries[PlaceOf(key)];
-  WEFT_CHECK(own_[PlaceOf(key)].key == key);
-  own_[PlaceOf(key)] = {};
-  entry.key.store(0);
-  const auto give_up = std::chrono::steady_clock::now() + kPinPatience;
-  while (entry.pins.load() != 0) {
-    if (std::chrono::steady_clock::now() > give_up) {
-      WEFT_LOG(kWarning, "a peer that died or stands still holds a region; its place is lost");
-      return false;
-    }
+bool RegionTable::AwaitUnpinned(uint32_t place) {
+  const std::atomic<uint32_t>& pins = table_->entries[place].pins;
+  if (pins.load() == 0) return true;
+  const uint64_t begin_ns = clock_->NowNs();
+  patience_ns_ =
+      std::min(kPinPatienceNs, patience_ns_ + (begin_ns - refilled_ns_) / kPatienceShare);
+  uint64_t waited_ns = 0;
+  bool unpinned = false;
+  while (!unpinned && waited_ns < patience_ns_) {
     std::this_thread::yield();
+    unpinned = pins.load() == 0;
+    waited_ns = clock_->NowNs() - begin_ns;
   }
-  free_.push_back(PlaceOf(key));
-  return true;
+  patience_ns_ -= std::min(patience_ns_, waited_ns);
+  refilled_ns_ = begin_ns + waited_ns;
+  return unpinned;
+}
+
+bool RegionTable::Withdraw(uint64_t key) {
+  const uint32_t place = PlaceOf(key);
+  WEFT_CHECK(own_[place].key == key);
+  own_[place] = {};
+  table_->entries[place].key.store(0);
+  if (AwaitUnpinned(place)) {
+    free_.push_back(place);
+    return true;
+  }
+  WEFT_LOG_EVERY_N_SEC(kWarning, 10, "a peer that died, stands still or lies holds a region");
+  pinned_.push_back(place);
+  return false;
 }
 
 // --- the initiator -----------------------------------------------------------------------------

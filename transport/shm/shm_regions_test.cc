@@ -170,6 +170,41 @@ TEST_P(ShmRegionsTest, ASlabThatWasFreedAndMappedAgainIsAnotherRegion) {
   EXPECT_EQ(here_[0], std::byte{72});
 }
 
+// Time goes by as it is looked at.
+class LookedAtClock final : public Clock {
+ public:
+  uint64_t NowNs() const override { return now_ns_ += kNsPerMs; }
+
+ private:
+  mutable uint64_t now_ns_ = 0;
+};
+
+// A peer that set all pins made the owner stand still for 100 ms at the end of each region, and
+// took the table's places away one after the other.
+TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
+  const SharedZeros zeros;
+  const LookedAtClock clock;
+  RegionTable table(zeros.get(), &clock);
+  const uint64_t any = *table.NewKey();
+  std::fill(zeros.get() + 64, zeros.get() + RegionTable::kBytes, std::byte{0xee});
+  std::byte memory[64];
+  constexpr uint64_t kRegions = 2 * RegionTable::kCapacity;
+  for (uint64_t i = 0; i < kRegions; ++i) {
+    const absl::StatusOr<uint64_t> key = table.NewKey();
+    ASSERT_TRUE(key.ok()) << i << ": " << key.status();
+    table.Publish(*key, MutableByteSpan(memory), Access::kRemoteRead);
+    ASSERT_FALSE(table.Withdraw(*key));
+  }
+  // Looks, a millisecond each: one for each region, and one more at most where patience is left.
+  EXPECT_LT(clock.NowNs() / kNsPerMs, 2 * kRegions + 200);
+
+  std::fill(zeros.get() + 64, zeros.get() + RegionTable::kBytes, std::byte{0});
+  table.Publish(any, MutableByteSpan(memory), Access::kRemoteRead);
+  EXPECT_TRUE(table.Withdraw(any));
+  for (uint32_t i = 0; i < RegionTable::kCapacity; ++i) ASSERT_TRUE(table.NewKey().ok()) << i;
+  EXPECT_TRUE(absl::IsResourceExhausted(table.NewKey().status())) << "each place once";
+}
+
 // A mapping outlives the process. Reads from it would go on for ever, and tell nobody.
 TEST_P(ShmRegionsTest, AKilledOwnersMemoryIsUnavailable) {
   const uint64_t key = Publish(memory_.bytes(), Access::kRemoteReadWrite);

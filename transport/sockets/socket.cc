@@ -15,6 +15,10 @@
 #include "core/status.h"
 #include "core/strings.h"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 namespace weft {
 namespace {
 
@@ -41,15 +45,6 @@ std::optional<ucred> PeerCredentials(int fd) {
   return peer;
 }
 
-absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
-  Descriptor descriptor(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!descriptor.valid()) {
-    return StatusFromErrno(errno, StrCat("open a socket for ", address.text()));
-  }
-  if (address.family() != AF_UNIX) SetTcpOptions(descriptor.get());
-  return descriptor;
-}
-
 // The peer is not there, whatever the reason is called: the caller may try again or elsewhere.
 absl::Status DialError(int error, const KernelAddress& address) {
   absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
@@ -68,6 +63,19 @@ absl::Status DialError(int error, const KernelAddress& address) {
 }
 
 }  // namespace
+
+absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
+  Descriptor descriptor(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!descriptor.valid()) {
+    return StatusFromErrno(errno, StrCat("open a socket for ", address.text()));
+  }
+  if (address.family() == AF_UNIX) {
+    SetOption(descriptor.get(), SOL_SOCKET, SO_PASSRIGHTS, 0);
+  } else {
+    SetTcpOptions(descriptor.get());
+  }
+  return descriptor;
+}
 
 // Several probes in the time: one may be lost. TCP_USER_TIMEOUT decides, for probes and for data;
 // the number of probes would only where a kernel lacks it.

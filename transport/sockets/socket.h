@@ -23,6 +23,12 @@ inline constexpr uint64_t kMinSilenceNs = 2'000'000'000;
 // wait for TCP's retransmission. Bounded by net.core.somaxconn.
 inline constexpr int kListenBacklog = 1024;
 
+// A socket of the address's family, neither bound nor connected. A Unix socket, and those that are
+// accepted from it, takes no descriptors: a message that brings some is refused to its sender. (By
+// Linux 6.16 or later. Before, they are closed as the message is received, and a sender can make
+// that wait: descriptor_message.h. Who may connect is for the permissions of the socket's folder.)
+absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address);
+
 // Listens at an internet address. With port 0 the kernel chooses: ask LocalAddress().
 absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address);
 

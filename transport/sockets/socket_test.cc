@@ -4,10 +4,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -172,6 +175,39 @@ TEST_F(UnixListenerTest, ListensAndRemovesItsFile) {
     EXPECT_TRUE(client.ok()) << client.status();
   }
   EXPECT_FALSE(Exists());
+}
+
+// A client attached a descriptor to its hello whose close waits: so did the server's engine, which
+// had no use for it.
+TEST_F(UnixListenerTest, TakesNoDescriptors) {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  int passes = 0;
+  socklen_t length = sizeof(passes);
+  const auto listener = UnixListener::Open(path_);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  if (::getsockopt((*listener)->fd(), SOL_SOCKET, kPassRights, &passes, &length) != 0) {
+    GTEST_SKIP() << "this kernel cannot refuse them: Linux 6.16 can";
+  }
+  const Descriptor client = *StartDial(Only("unix:" + path_));
+  const Descriptor server = *AcceptClient((*listener)->fd());
+  for (const int from : {client.get(), server.get()}) {
+    char byte = 'x';
+    iovec part{&byte, 1};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    EXPECT_EQ(::sendmsg(from, &header, MSG_NOSIGNAL), 1);
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &from, sizeof(int));
+    EXPECT_EQ(::sendmsg(from, &header, MSG_NOSIGNAL), -1);
+    EXPECT_EQ(errno, EPERM);
+  }
 }
 
 TEST_F(UnixListenerTest, TakesOverWhatADeadServerLeft) {

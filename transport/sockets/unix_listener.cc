@@ -83,8 +83,7 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Open(const std::stri
   parsed.path = path;
   WEFT_ASSIGN_OR_RETURN(const std::vector<KernelAddress> addresses, Resolve(parsed));
 
-  Descriptor descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("open a socket for ", path));
+  WEFT_ASSIGN_OR_RETURN(Descriptor descriptor, OpenStream(addresses[0]));
   WEFT_ASSIGN_OR_RETURN(const Descriptor lock, LockFolder(FolderOf(path)));
   WEFT_RETURN_IF_ERROR(BindReplacingStale(descriptor.get(), path, addresses[0]));
   struct stat facts {};
