@@ -224,6 +224,7 @@ void FillCommon(const Hello& hello, Proto* proto) {
   Fill(hello.limits, proto->mutable_limits());
   proto->set_connection_index(hello.connection_index);
   proto->set_connection_token(hello.connection_token);
+  proto->set_first_sequence(hello.first_sequence);
   for (const PathOffer& offer : hello.paths) Fill(offer, proto->add_paths());
   Fill(hello.host, proto->mutable_host());
   proto->set_hello(hello.hello);
@@ -236,6 +237,7 @@ absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
   WEFT_ASSIGN_OR_RETURN(hello->limits, Check(proto->limits(), what));
   hello->connection_index = proto->connection_index();
   hello->connection_token = proto->connection_token();
+  hello->first_sequence = proto->first_sequence();
   WEFT_ASSIGN_OR_RETURN(hello->paths, CheckOffers(proto->paths(), what));
   hello->host = Check(proto->host());
   if (proto->hello().size() > kMaxHelloBytes) {

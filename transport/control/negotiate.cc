@@ -254,7 +254,9 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
                                               ": update the older side"));
 }
 
-std::vector<std::string> OwnFeatures() { return {kRequestsFeature, kLeasesFeature}; }
+std::vector<std::string> OwnFeatures() {
+  return {kRequestsFeature, kLeasesFeature, kSequencesFeature};
+}
 
 bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
   return std::find(features.begin(), features.end(), name) != features.end();

@@ -29,6 +29,8 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 // one.
 inline constexpr char kRequestsFeature[] = "requests";  // frames of kind 4 and 5
 inline constexpr char kLeasesFeature[] = "leases";      // Grants
+// Batches are numbered from first_sequence of their receiver's hello on, not from 0.
+inline constexpr char kSequencesFeature[] = "sequences";
 
 // What this release has.
 std::vector<std::string> OwnFeatures();

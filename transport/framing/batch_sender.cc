@@ -33,7 +33,7 @@ void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& 
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
-  sequence_ = 0;
+  sequence_ = agreement.send_sequence;
 }
 
 void BatchSender::Stop() {

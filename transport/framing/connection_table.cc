@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "core/log.h"
 #include "core/strings.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framed_connection.h"
@@ -25,6 +26,18 @@ int ConnectionTable::RunRaised() {
   return count;
 }
 
+void ConnectionTable::OnUnknown(LinkHandler* by) {
+  ++stats_.batches_unknown;
+  if (by != nullptr) {
+    by->OnLinkDown(absl::DataLossError(
+        "the peer broke the protocol: a batch that is not for the connection of its link"));
+    return;
+  }
+  WEFT_LOG_EVERY_N_SEC(kWarning, 10, stats_.batches_unknown,
+                       " batches so far are for no connection of this engine: left over from one "
+                       "that has ended, or a peer tries to speak for another");
+}
+
 void ConnectionTable::FlushListed() {
   while (BatchSender* sender = to_flush_.PopFront()) sender->FlushTurn();
 }
@@ -44,7 +57,7 @@ absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t 
 
 void ConnectionTable::Remove(uint32_t index) {
   entries_[index].receiver = nullptr;
-  entries_[index].prefetch = &PrefetchList::None();
+  SetLink(index, &PrefetchList::None(), nullptr);
   entries_[index].next_free = first_free_;
   first_free_ = index;
   --size_;

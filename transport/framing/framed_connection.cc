@@ -52,6 +52,7 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       sender_(this, &table->to_flush()),
       receiver_(this, this, handler, &sender_),
       token_(options.token),
+      first_sequence_(options.first_sequence),
       table_(table),
       owner_(owner),
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
@@ -78,13 +79,13 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   link_ = *std::move(link);
   prefetch_ = &link_->prefetch();
   RegisterForPrefetch();
-  table_->SetPrefetch(index_, prefetch_);
+  table_->SetLink(index_, prefetch_, links.tells_links() ? this : nullptr);
   domain_ = domain;
   added_send_slots_ = send_slots;
   sender_.Start(domain, link_.get(), agreement);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
-  receiver_.Start(domain, receive_slots,
+  receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes));
   remote_.Start(domain, link_.get(), agreement.peer_answers, agreement.peer_leases);
@@ -106,7 +107,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   if (peer_dead) link_->Abandon();
   eager_bytes_ = 0;
   prefetch_ = &PrefetchList::None();
-  table_->SetPrefetch(index_, prefetch_);
+  table_->SetLink(index_, prefetch_, nullptr);
   remote_.Stop();
   link_.reset();
   large_.Stop();

@@ -323,7 +323,7 @@ WEFT_INLINE void ShmLink::OnRecord(const RingReader::Record& record) {
   const bool is_batch =
       record.kind == RecordKind::kBatch && record.payload.size() <= domain_->slot_bytes();
   if (is_batch) [[likely]]
-    return domain_->options_.sink->OnReceived(record.payload);
+    return domain_->options_.sink->OnReceived(record.payload, life_.handler());
   OnOtherRecord(record.kind, record.payload);
 }
 

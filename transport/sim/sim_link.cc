@@ -171,7 +171,7 @@ void SimLinkDomain::Arrive(SimLink& link, std::vector<std::byte> batch) {
     // As on shm, where it was copied out of the ring: frames_to_part() asks for it.
     const bool posts_first = frames_to_part() != 0;
     if (posts_first) post_again();
-    sink_->OnReceived(batch);
+    sink_->OnReceived(batch, found->second->handler_);
     if (!posts_first) post_again();
   });
 }

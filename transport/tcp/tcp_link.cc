@@ -574,7 +574,7 @@ bool TcpLink::FinishBody() {
 bool TcpLink::OnFrame(const TcpHeader& header, const std::byte* payload) {
   if (header.kind == TcpFrameKind::kBatch) [[likely]] {
     GoneFlag here(&gone_);
-    parts_->sink->OnReceived({payload, header.length});
+    parts_->sink->OnReceived({payload, header.length}, life_.handler());
     return !here.gone() && life_.up();
   }
   return header.kind == TcpFrameKind::kRead ? OnRead(header, payload) : OnEnd(header);
