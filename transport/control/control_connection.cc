@@ -53,6 +53,7 @@ ControlConnection::ControlConnection(ControlContext* context, Stage stage,
   context->members.PushBack(this);
 }
 
+// Ours: Finish() comes before the end
 ControlConnection::~ControlConnection() { WEFT_CHECK(connection_ == nullptr); }
 
 absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,

@@ -219,6 +219,7 @@ absl::Status CheckAddressSize(const std::string& address, const char* what) {
 
 template <class Hello, class Proto>
 void FillCommon(const Hello& hello, Proto* proto) {
+  // User: CheckLinkOptions() has refused longer ones
   WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
   for (const std::string& feature : hello.features) proto->add_features(feature);
   Fill(hello.limits, proto->mutable_limits());

@@ -11,10 +11,11 @@ namespace weft {
 
 ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
     : exports_(exports), capacity_(capacity), entries_(capacity) {
-  WEFT_CHECK(capacity >= 1);
+  WEFT_CHECK(capacity >= 1);  // Ours: a constant
   for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
 }
 
+// Ours: End() removes each connection
 ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 
 int ConnectionTable::RunRaised() {

@@ -58,12 +58,13 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
       large_(this, &sender_, &remote_) {}
 
-FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
+FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }  // Ours: its owner ends it
 
 // --- links --------------------------------------------------------------------------------------
 
 absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
                                          const LinkAgreement& agreement) {
+  // Ours: owners do nothing for a connection that is closed, and stop the last link
   WEFT_CHECK(state_ == State::kConnecting && link_ == nullptr);
   LinkDomain& links = domain->links();
   WEFT_RETURN_IF_ERROR(CheckAgreement(agreement, links.slot_bytes()));
@@ -94,7 +95,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
 }
 
 void FramedConnection::StopLink(bool peer_dead) {
-  WEFT_CHECK(state_ != State::kOpen);
+  WEFT_CHECK(state_ != State::kOpen);  // Ours: an open connection has its path for good
   ReleaseLink(peer_dead);
   events_ &= static_cast<uint8_t>(~(kLinkUp | kBroken));
   broken_ = absl::OkStatus();
@@ -125,6 +126,7 @@ void FramedConnection::SetState(State state) {
 }
 
 void FramedConnection::Open() {
+  // Ours: owners open when both links are up
   WEFT_CHECK(link_ != nullptr && receiver_.handler() != nullptr);
   if (state_ != State::kConnecting) return;
   SetState(State::kOpen);
@@ -141,7 +143,7 @@ void FramedConnection::Close(std::string_view why) {
 }
 
 void FramedConnection::End(const absl::Status& why, bool peer_dead) {
-  WEFT_CHECK(!ended_ && !why.ok());
+  WEFT_CHECK(!ended_ && !why.ok());  // Ours: ended once, for a reason
   if (!peer_dead) Flush();
   SetState(State::kClosed);
   remote_.EndOperationsWith(why);
@@ -217,7 +219,7 @@ void FramedConnection::OnGrant(ByteSpan grant) {
 // --- messages -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
   if (bytes > sender_.eager_bytes()) return ReserveLarge(bytes);
   std::byte* const space = sender_.Reserve(bytes);
   if (space == nullptr) return Refuse(&sender_);
@@ -225,6 +227,7 @@ absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
 }
 
 uint64_t FramedConnection::Commit(size_t bytes) {
+  // User: one reservation at a time
   WEFT_DCHECK(sender_.reserved() && bytes <= sender_.reserved_bytes());
   if (large_.reserved()) {
     CommitLarge(bytes);
@@ -237,13 +240,13 @@ uint64_t FramedConnection::Commit(size_t bytes) {
 }
 
 void FramedConnection::Abandon() {
-  WEFT_DCHECK(sender_.reserved());
+  WEFT_DCHECK(sender_.reserved());  // User: one reservation at a time
   if (large_.reserved()) return large_.Abandon();
   sender_.Abandon();
 }
 
 MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
   if (bytes > sender_.eager_bytes()) [[unlikely]]
     return AppendLarge(bytes);
   return sender_.AppendToNextSlot(bytes);
@@ -318,6 +321,7 @@ ConnectionStats FramedConnection::stats() const {
 void FramedConnection::CheckInvariants() const {
   sender_.CheckInvariants();
   large_.CheckInvariants();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(sender_.due() || !(large_.has_done() || remote_.has_due()));
   if (link_ != nullptr) domain_->CheckInvariants();
 }

@@ -12,7 +12,7 @@ LargeReceiver::LargeReceiver(Host* host) : host_(host) {
 }
 
 void LargeReceiver::Start(FramingDomain* domain, Link* link) {
-  WEFT_CHECK(!active_);
+  WEFT_CHECK(!active_);  // Ours: Cease() comes first
   domain_ = domain;
   link_ = link;
   offered_ = reading_ = delivered_ = done_ = 0;
@@ -65,13 +65,14 @@ bool LargeReceiver::NextDone(LargeDone* done) const {
 void LargeReceiver::Cease() { active_ = false; }
 
 void LargeReceiver::Stop() {
-  WEFT_CHECK(!active_);
+  WEFT_CHECK(!active_);  // Ours: Cease() comes first
   if (domain_ == nullptr) return;
   domain_->receive_pool().Withdraw(this);
   for (Incoming& incoming : ring_) ReturnBuffer(incoming);
 }
 
 void LargeReceiver::CheckInvariants() const {
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(done_ <= delivered_ && delivered_ <= reading_ && reading_ <= offered_ &&
              offered_ <= done_ + kLargeOutstanding);
 }

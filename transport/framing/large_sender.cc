@@ -12,13 +12,13 @@ LargeSender::LargeSender(Host* host) : host_(host) {
 }
 
 void LargeSender::Start(FramingDomain* domain) {
-  WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);
+  WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);  // Ours: Stop() has freed them
   domain_ = domain;
   offered_ = acknowledged_ = 0;
 }
 
 std::byte* LargeSender::Reserve(size_t bytes) {
-  WEFT_DCHECK(reserved_ == nullptr);
+  WEFT_DCHECK(reserved_ == nullptr);  // Ours: one reservation at a time (Reserve of the connection)
   if (full()) return nullptr;
   reserved_ = domain_->send_pool().Acquire(bytes);
   return reserved_ == nullptr ? nullptr : reserved_->memory.data();

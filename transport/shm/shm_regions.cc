@@ -144,7 +144,7 @@ std::byte* RegionTable::Find(bool is_read, uint64_t key, uint64_t offset, uint64
 
 bool RegionTable::Withdraw(uint64_t key) {
   RegionEntry& entry = table_->entries[PlaceOf(key)];
-  WEFT_CHECK(own_[PlaceOf(key)].key == key);
+  WEFT_CHECK(own_[PlaceOf(key)].key == key);  // Ours: a region withdraws its own key, once
   own_[PlaceOf(key)] = {};
   entry.key.store(0);
   const auto give_up = std::chrono::steady_clock::now() + kPinPatience;
