@@ -199,7 +199,7 @@ void BufferSlab::Unpin(size_t offset) {
 // --- slabs --------------------------------------------------------------------------------------
 
 BufferPoolCore::~BufferPoolCore() {
-  WEFT_CHECK(full_.empty() && buffers_ == 0);
+  WEFT_CHECK(full_.empty() && buffers_ == 0);  // Ours: each buffer holds the pool
   for (SlabList& list : open_) {
     while (BufferSlab* slab = list.PopFront()) delete slab;
   }

@@ -117,7 +117,7 @@ EngineCore::~EngineCore() {
   // A task may have run, and told its poster's owner that all is done, before the poster has rung.
   while (posters_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
   // The transport's last callbacks run here, so this thread is the engine's now.
-  WEFT_CHECK(TakeRole());
+  WEFT_CHECK(TakeRole());  // Ours: whoever had it has gone
   transport_.reset();
 }
 
@@ -125,7 +125,7 @@ EngineCore::~EngineCore() {
 
 void EngineCore::RunOwnThread() {
   NameAndPinThread(options_);
-  WEFT_CHECK(TakeRole());
+  WEFT_CHECK(TakeRole());  // Ours: whoever had it has gone
   while (!stop_.load(std::memory_order_acquire)) Step(kNoDeadline);
   DropRole();
 }
@@ -139,7 +139,7 @@ int Engine::Poll(int budget) {
 }
 
 int EngineCore::RunTurn(int budget) {
-  WEFT_DCHECK(!in_turn_);
+  WEFT_DCHECK(!in_turn_);  // User: Poll() is not called inside a callback
   in_turn_ = true;
   if (doorbell_->armed()) [[unlikely]]
     Wake();
@@ -287,7 +287,7 @@ bool Engine::Post(Function<void()>&& task) {
 const CounterSet& Engine::counters() const { return CoreOf(*this).counters_; }
 
 bool EngineCore::Wait(Waiter& waiter, uint64_t deadline_ns) {
-  WEFT_CHECK(!InTurn());
+  WEFT_CHECK(!InTurn());  // User: blocks, so not inside a callback
   if (waiter.done()) return true;
   if (Enter()) {
     DriveUntil(waiter, deadline_ns);
@@ -364,7 +364,7 @@ void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
 
 bool Engine::RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns) {
   EngineCore& core = CoreOf(*this);
-  WEFT_CHECK(!core.InTurn());
+  WEFT_CHECK(!core.InTurn());  // User: blocks, so not inside a callback
   if (!core.Enter()) {
     const Waiter nobody;  // finishes it: only the driver's role is waited for
     if (!core.MayDrive() || !core.FollowToDrive(nobody, deadline_ns)) return false;

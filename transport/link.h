@@ -60,7 +60,8 @@ class LinkHandler {
  public:
   // Batches can be sent. At most once.
   virtual void OnLinkUp() = 0;
-  // The path is broken (UNAVAILABLE) or never came up; at most once. Destroy the Link soon.
+  // The path is broken (UNAVAILABLE) or never came up, at most once; or the peer has sent what was
+  // not for this link's connection (DATA_LOSS, from the BatchSink). Destroy the Link soon.
   virtual void OnLinkDown(const absl::Status& why) = 0;
   // The domain has room again after it had none: for a send (AcquireSlot() failed) or for an
   // operation (Post() was RESOURCE_EXHAUSTED). Every link that is up is told. Or this
@@ -71,11 +72,13 @@ class LinkHandler {
   ~LinkHandler() = default;
 };
 
-// Receives every batch that arrives at a domain, whoever sent it: providers with shared receive
-// queues do not say which link it came by, so batches carry that themselves.
+// Receives every batch that arrives at a domain, whoever sent it.
 class BatchSink {
  public:
-  virtual void OnReceived(ByteSpan batch) = 0;
+  // `by`: the handler of the link that the batch came by, which alone it may concern. Null: the
+  // provider does not say (receive contexts that links share), and nothing but what the batch says
+  // of itself tells whose it is. See LinkDomain::tells_links().
+  virtual void OnReceived(ByteSpan batch, LinkHandler* by) = 0;
 
  protected:
   ~BatchSink() = default;
@@ -233,6 +236,9 @@ class LinkDomain {
     (void)socket, (void)nonce;
     return absl::NotFoundError("this path takes no sockets");
   }
+
+  // Whether batches come with the link that they came by (BatchSink). The same for all of them.
+  virtual bool tells_links() const { return true; }
 
   // Registers memory; random keys, offsets from 0.
   virtual absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory,

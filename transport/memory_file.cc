@@ -51,7 +51,7 @@ class FileMappings {
   }
   void Remove(ByteSpan memory) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    WEFT_CHECK(mappings_.erase(Begin(memory)) == 1);
+    WEFT_CHECK(mappings_.erase(Begin(memory)) == 1);  // Ours: ranges are given back once
   }
   FilePlace Find(ByteSpan memory) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -129,6 +129,7 @@ void MemoryFile::Give(uint64_t offset, uint64_t bytes) {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   auto next = free_.lower_bound(offset);
+  // Ours: ranges are given back once
   WEFT_CHECK(next == free_.end() || offset + bytes <= next->first);
   if (next != free_.end() && next->first == offset + bytes) {
     bytes += next->second;
@@ -136,7 +137,7 @@ void MemoryFile::Give(uint64_t offset, uint64_t bytes) {
   }
   if (next != free_.begin()) {
     const auto before = std::prev(next);
-    WEFT_CHECK(before->first + before->second <= offset);
+    WEFT_CHECK(before->first + before->second <= offset);  // Ours: ranges are given back once
     if (before->first + before->second == offset) {
       before->second += bytes;
       return;

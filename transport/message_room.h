@@ -61,7 +61,7 @@ class MessageRoom {
   // REQUIRES: Fits(FrameBytes(payload_bytes)).
   std::byte* Append(size_t payload_bytes, uint64_t header) {
     const size_t frame_bytes = FrameBytes(payload_bytes);
-    WEFT_DCHECK(Fits(frame_bytes));
+    WEFT_DCHECK(Fits(frame_bytes));  // Ours: callers have made the room
     std::byte* const frame = next_;
     StoreLe64(frame, header | static_cast<uint32_t>(payload_bytes));
     next_ += frame_bytes;

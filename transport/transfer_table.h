@@ -34,6 +34,9 @@ struct TransferTable {
   // all at once none of them is in a cache when its turn comes. Less than the wire holds costs
   // time.
   uint64_t fetched_bytes;
+  // Whether a fetch that has succeeded has brought every byte that was asked for, whatever the peer
+  // does. Else offers carry a digest of the message.
+  bool fetches_whole = true;
 };
 
 constexpr TransferTable TransfersOf(PathKind kind) {
@@ -57,9 +60,12 @@ constexpr TransferTable TransfersOf(PathKind kind) {
               .fetched_bytes = 2 * kMiB};  // 6 bytes/ns for 350 us
     case PathKind::kOfiTcp:
       // As verbs, at the speed of tcp.
-      return {.batch_bytes = kBatch, .widest_bytes = kBatch, .fetched_bytes = 2 * kMiB};
+      return {.batch_bytes = kBatch,
+              .widest_bytes = kBatch,
+              .fetched_bytes = 2 * kMiB,
+              .fetches_whole = false};
     case PathKind::kVerbs:
-      // A card reads by itself; nobody has measured wider batches.
+      // A card reads by itself, and counts the bytes; nobody has measured wider batches.
       return {.batch_bytes = kBatch,
               .widest_bytes = kBatch,
               .fetched_bytes = 16 * kMiB};  // 50 bytes/ns for 300 us

@@ -14,11 +14,12 @@ BulkCall::BulkCall(Channel& channel) : engine_(CoreOf(channel.engine())) {}
 
 BulkCall::~BulkCall() {
   if (state() == State::kReclaimed) return;
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: a call is not destroyed inside a callback
   if (WaitReclaimed(kReleasePatienceUs)) return;
   RunOnEngine(engine_, [this] {
     loan_.EndConnection("the server has not given back the memory of a call");
   });
+  // Ours: a connection that ends gives everything back
   WEFT_CHECK(WaitReclaimed(EngineCore::kNoDeadline));
 }
 
@@ -63,7 +64,7 @@ uint32_t BulkCall::Receive(const Slice& into) { return Add(into, kMayWrite) ? lo
 uint32_t BulkCall::Lend(const Slice& from) { return Add(from, kMayRead) ? loan_.size() : 0; }
 
 void BulkCall::Clear() {
-  WEFT_CHECK(state() == State::kReclaimed);
+  WEFT_CHECK(state() == State::kReclaimed);  // User: cleared between two calls
   loan_.Clear();
   mistake_ = absl::OkStatus();
 }
@@ -147,7 +148,7 @@ absl::StatusOr<MutableByteSpan> BulkCall::Received(const Bulk& field) {
 }
 
 BulkCall::Arrival BulkCall::arrival(uint32_t window) const {
-  WEFT_CHECK(window >= 1 && window <= loan_.size());
+  WEFT_CHECK(window >= 1 && window <= loan_.size());  // User: a window of this call
   const Loan::LentWindow& lent = loan_[window - 1];
   if (lent.verified) return Arrival::kComplete;
   return lent.exposed ? Arrival::kUndefined : Arrival::kUntouched;

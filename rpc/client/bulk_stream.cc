@@ -26,6 +26,7 @@ struct BulkStream::Slot {
 
 BulkStream::BulkStream(Channel& channel, const Slice& ring, uint32_t slots)
     : engine_(CoreOf(channel.engine())), chunk_bytes_(ring.length / slots) {
+  // User: the ring and its slots
   WEFT_CHECK(ring.valid() && slots >= 1 && slots <= kMaxSlots && chunk_bytes_ >= 1);
   for (uint32_t i = 0; i < slots; ++i) {
     slots_.push_back(std::make_unique<Slot>(
@@ -80,7 +81,7 @@ void BulkStream::Drain(uint64_t first, uint64_t last) {
 // --- streams ------------------------------------------------------------------------------------
 
 BulkStreamResult BulkStream::Receive(uint64_t length, StartChunk start, Consume consume) {
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: blocks, so not inside a callback
   BulkStreamResult result;
   uint64_t started = 0;  // chunks
   uint64_t taken = 0;    // chunks
@@ -108,7 +109,7 @@ BulkStreamResult BulkStream::Receive(uint64_t length, StartChunk start, Consume 
 }
 
 BulkStreamResult BulkStream::Send(StartChunk start, Produce produce) {
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: blocks, so not inside a callback
   BulkStreamResult result;
   uint64_t started = 0;  // chunks
   uint64_t taken = 0;    // chunks
@@ -122,7 +123,7 @@ BulkStreamResult BulkStream::Send(StartChunk start, Produce produce) {
       produced = bytes.status();
       more = bytes.ok() && *bytes == chunk_bytes_;
       if (!bytes.ok() || *bytes == 0) break;
-      WEFT_CHECK(*bytes <= chunk_bytes_);
+      WEFT_CHECK(*bytes <= chunk_bytes_);  // User: what its produce() says
       Start(slot, made, *bytes, start);
       ++started;
       made += *bytes;

@@ -207,7 +207,7 @@ Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const s
       buffers_(std::make_unique<BufferPool>(&engine, options.buffers)) {}
 
 Channel::~Channel() {
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: not destroyed inside a callback
   // Behind everything that was posted: those calls get their callbacks.
   RunOnEngine(engine_, [this] { client_->Shutdown(); });
 }

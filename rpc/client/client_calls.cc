@@ -521,6 +521,7 @@ void ClientCalls::PumpCalls(Priority least) {
 // --- back ---------------------------------------------------------------------------------------
 
 void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
+  // Ours: framing delivers nothing once it is closed
   WEFT_DCHECK(connection_ == &connection && connection.state() == Connection::State::kOpen);
   if (IsOkReply(message)) [[likely]]
     return OnOkReply(connection, message);
@@ -748,7 +749,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 
 // Nobody waits for the reply any more. The server is told.
 void ClientCalls::Abandon(ClientCall& call) {
-  WEFT_CHECK(call.state == ClientCall::State::kSent);
+  WEFT_CHECK(call.state == ClientCall::State::kSent);  // Ours: callers have looked
   sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
   if (leaving_) host_.OnCallsLeft();
   FlushUnlessInTurn();

@@ -272,7 +272,7 @@ void ClientConnection::EndConnection(absl::Status reason, std::string_view why) 
 void ClientConnection::Shutdown() {
   const absl::Status gone =
       absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
-  WEFT_CHECK(watchers_.empty());  // RemoteMemory goes before its channel
+  WEFT_CHECK(watchers_.empty());  // User: RemoteMemory goes before its channel
   Enter(State::kEnded);
   engine_.timers().Cancel(this);
   Report(gone);

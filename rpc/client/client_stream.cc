@@ -221,7 +221,7 @@ void ClientStream::End(absl::Status status) {
 }
 
 void ClientStream::Finish(Function<void(absl::Status)> done) {
-  WEFT_CHECK(!on_finished_);
+  WEFT_CHECK(!on_finished_);  // User: one Finish()
   on_finished_ = std::move(done);
   if (beginning_.reply == nullptr) stream_.DropReads();
   stream_.WritesDone();
@@ -286,7 +286,7 @@ void ClientStream::FreeIfUnused() {
 
 // The channel ends: what is due runs now.
 void ClientStream::Shutdown(const absl::Status& gone) {
-  WEFT_CHECK(!has_handle_);  // handles of streams go before their channel
+  WEFT_CHECK(!has_handle_);  // User: handles of streams go before their channel
   if (state_ == State::kWaiting) streams_.StopWaiting(*this);
   in_slot_ = false;
   stream_.Disconnect();

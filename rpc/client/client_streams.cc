@@ -35,7 +35,7 @@ ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
       connection_(&held_bytes_, {~uint64_t{0}, ~uint64_t{0}, options.max_reply_bytes}),
       early_ends_(engine) {}
 
-ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }
+ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }  // Ours: Shutdown() has freed them
 
 // --- the connection -----------------------------------------------------------------------------
 
@@ -265,18 +265,21 @@ const char* ClientStreams::OnEnd(ByteSpan frame) {
 void ClientStreams::CheckInvariants() {
   uint32_t waiting = 0;
   waiting_.ForEach([&](const ClientStream& stream) {
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(stream.state_ == ClientStream::State::kWaiting);
     ++waiting;
   });
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(waiting == waiting_count_ && waiting <= options_.max_queued_calls);
   uint32_t in_slots = 0;
   for (const ClientStream& stream : all_) {
     in_slots += stream.in_slot_;
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(!stream.in_slot_ || stream.state_ == ClientStream::State::kOpen ||
                stream.state_ == ClientStream::State::kEnded);
     stream.stream_.CheckInvariants();
   }
-  WEFT_CHECK(in_slots == this->in_slots());
+  WEFT_CHECK(in_slots == this->in_slots());  // Ours: invariants, which tests ask for
 }
 
 }  // namespace weft

@@ -16,7 +16,7 @@ Loan::Loan(Owner* owner) : owner_(*owner) {
 }
 
 void Loan::Add(const Slice& slice, Rights rights) {
-  WEFT_CHECK(size_ < kMaxWindows);
+  WEFT_CHECK(size_ < kMaxWindows);  // Ours: BulkCall counts its windows
   LentWindow& window = windows_[size_++];
   window.slice = slice;
   window.rights = rights;
@@ -129,7 +129,7 @@ void LentMemory::Release(Connection& connection, CallId id) {
 void LentMemory::ReclaimAll(Connection& connection) {
   while (Loan* const loan = loans_.Front()) {
     loan->Release(connection);
-    WEFT_CHECK(loans_.Front() != loan);
+    WEFT_CHECK(loans_.Front() != loan);  // Ours: a connection that has ended reclaims at once
   }
 }
 

@@ -61,7 +61,7 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
 
 RetriedCall::Attempt& RetriedCall::MakeAttempt() {
   std::optional<Attempt>& place = attempts_[attempts_[0] ? 1 : 0];
-  WEFT_CHECK(!place);
+  WEFT_CHECK(!place);  // Ours: two attempts at most are under way
   place.emplace(*this, ContextOfAttempt(call_.context, made_, name_));
   ++made_;
   return *place;

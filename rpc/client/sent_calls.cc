@@ -19,6 +19,7 @@ void SentCalls::Close(uint64_t first_unsent, IntrusiveList<ClientCall>* unsent,
 
 void SentCalls::CheckInvariants() {
   if (!slots_) {
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(background_ == 0 && abandoned_ == 0 && cancels_owed_ == 0);
     return;
   }
@@ -31,9 +32,11 @@ void SentCalls::CheckInvariants() {
     background += slot.background;
     if (slot.call == nullptr) return;
     ++calls;
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(slot.call->slot == handle && slot.call->state == ClientCall::State::kSent);
     WEFT_CHECK(!slot.cancel_owed);
   });
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(in_use() == calls + abandoned_ && owed == cancels_owed_);
   WEFT_CHECK(background == background_ && background_ <= most_background_);
 }

@@ -80,8 +80,10 @@ class WaitingCalls {
   }
 
   void CheckInvariants(uint32_t limit) {
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(calls_->CountSlowly() == size() && size() <= limit);
     calls_->ForEach(
+        // Ours: invariants, which tests ask for
         [](const ClientCall& call) { WEFT_CHECK(call.state == ClientCall::State::kQueued); });
   }
 

@@ -58,7 +58,7 @@ void EndSignal::Ended() {
 }
 
 void EndSignal::Wait() {
-  WEFT_CHECK(!state_->engine.InTurn());
+  WEFT_CHECK(!state_->engine.InTurn());  // User: blocks, so not inside a callback
   state_->engine.Wait(state_->waiter);
 }
 

@@ -199,7 +199,7 @@ class [[nodiscard]] Task {
 
   // Awaiting it begins it. REQUIRES: there is a coroutine, and it was not begun.
   internal::TaskAwaiter<T> operator co_await() && {
-    WEFT_DCHECK(frame_ != nullptr && !frame_.promise().begun());
+    WEFT_DCHECK(frame_ != nullptr && !frame_.promise().begun());  // User: awaited or begun once
     return internal::TaskAwaiter<T>{frame_};
   }
 
@@ -208,7 +208,7 @@ class [[nodiscard]] Task {
 
   // `end` is called when it is over; before that this is not destroyed. REQUIRES: as above.
   void Begin(internal::TaskPromise::End end, void* context, Executor* executor) {
-    WEFT_DCHECK(frame_ != nullptr && !frame_.promise().begun());
+    WEFT_DCHECK(frame_ != nullptr && !frame_.promise().begun());  // User: awaited or begun once
     frame_.promise().BeginFor(end, context, executor);
     frame_.resume();
   }
@@ -216,7 +216,7 @@ class [[nodiscard]] Task {
   static void BeginAlone(Task task, internal::TaskPromise::End end, void* context,
                          Executor* executor) {
     const std::coroutine_handle<promise_type> frame = std::exchange(task.frame_, nullptr);
-    WEFT_DCHECK(frame != nullptr && !frame.promise().begun());
+    WEFT_DCHECK(frame != nullptr && !frame.promise().begun());  // User: awaited or begun once
     frame.promise().BeginFor(end, context, executor);
     frame.resume();
   }
@@ -233,6 +233,7 @@ class [[nodiscard]] Task {
   explicit Task(std::coroutine_handle<promise_type> frame) : frame_(frame) {}
   void Destroy() {
     if (frame_ == nullptr) return;
+    // User: a task that runs is not destroyed
     WEFT_CHECK(!frame_.promise().begun() || frame_.done());
     frame_.destroy();
   }

@@ -50,7 +50,7 @@ namespace internal {
 // with release, so whoever has seen one of them sees that the sequence is odd, or later.
 void PublishRecord(std::byte* shared, std::byte* changed, size_t bytes) {
   const uint64_t sequence = Shared(shared).load(std::memory_order_relaxed);
-  WEFT_CHECK(sequence % 2 == 0);  // one writer at a time
+  WEFT_CHECK(sequence % 2 == 0);  // User: one writer at a time
   const uint64_t next = sequence + 2;
   std::memcpy(changed, &next, kWord);
   const uint64_t checksum = RecordChecksum(changed, bytes);

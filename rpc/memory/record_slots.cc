@@ -49,6 +49,7 @@ RecordSlots::RecordSlots(EngineCore& engine, RemoteMemory& memory, const RecordS
   for (uint32_t slot = CountFor(shape.bytes); slot-- > 0;) free_.push_back(slot);
 }
 
+// Ours: Shutdown() has ended all that took one
 RecordSlots::~RecordSlots() { WEFT_CHECK(free_.size() == CountFor(shape_.bytes)); }
 
 void RecordSlots::Start(RecordOperation& operation, const absl::Status& valid) {

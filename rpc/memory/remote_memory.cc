@@ -228,7 +228,7 @@ RemoteMemory::RemoteMemory(Channel& channel, const RegionHandle& handle,
 
 RemoteMemory::~RemoteMemory() {
   EngineCore& engine = core_->engine();
-  WEFT_CHECK(!engine.InTurn());
+  WEFT_CHECK(!engine.InTurn());  // User: not destroyed inside a callback
   Waiter gone;
   // Behind everything that was posted: those operations get their callbacks.
   RunOnEngine(engine, [&] { core_->Shutdown(&gone); });

@@ -169,7 +169,8 @@ void RemoteMemoryCore::Renew() {
 
 void RemoteMemoryCore::GiveBack() {
   if (Lease::state() == Lease::State::kIdle) return;
-  WEFT_DCHECK(connection_ != nullptr);  // a connection that is lost has ended its leases before
+  // Ours: a connection that is lost has ended its leases before
+  WEFT_DCHECK(connection_ != nullptr);
   giving_back_ = true;
   connection_->memory().Return(this);
   giving_back_ = false;
@@ -547,6 +548,7 @@ void RemoteMemoryCore::Expire(RemoteOperation& operation) {
     --posted_;
     return End(operation, std::move(late));
   }
+  // Ours: only these states have a deadline
   WEFT_CHECK(operation.state == RemoteOperation::State::kPosted);
   Deadlines::Remove(&operation);
   operation.state = RemoteOperation::State::kLate;

@@ -56,7 +56,7 @@ RemoteRecords::RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_p
 
 RemoteRecords::~RemoteRecords() {
   EngineCore& own = engine();
-  WEFT_CHECK(!own.InTurn());
+  WEFT_CHECK(!own.InTurn());  // User: not destroyed inside a callback
   RunOnEngine(own, [this] { slots_->Shutdown(); });
   memory_.reset();  // what is on its way ends
   RunOnEngine(own, [this] { delete slots_; });

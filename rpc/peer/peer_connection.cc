@@ -61,6 +61,7 @@ void PeerConnection::BeginCalls() {
 
 bool PeerConnection::TrySendBegin() {
   const std::string hello = session_.CallerHello();
+  // Ours: a few numbers (ClientConnection::EncodeHello)
   WEFT_CHECK(hello.size() <= kMaxBeginBytes);
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes + hello.size());
   if (!frame.ok()) return false;

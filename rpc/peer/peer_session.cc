@@ -28,7 +28,7 @@ absl::Status PeerSession::Reserve(const std::string& address) {
 }
 
 void PeerSession::Join(Caller* caller) {
-  WEFT_CHECK(reserved_ && caller_ == nullptr);
+  WEFT_CHECK(reserved_ && caller_ == nullptr);  // Ours: OpenPeer() reserves, and joins once
   reserved_ = false;
   caller_ = caller;
   Offer();
@@ -79,6 +79,7 @@ absl::StatusOr<Connection*> PeerSession::Connect(const LinkOptions& link) {
 }
 
 absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* hello) {
+  // Ours: asked for by the half that the current one opens
   WEFT_CHECK(current_ != nullptr && &current_->connection() == &connection);
   if (!current_->dialed()) {
     rpc::ClientHello peers;

@@ -39,8 +39,8 @@ absl::Status CheckServing(const rpc::PeerHello& hello) {
 }  // namespace
 
 PeerSessions::~PeerSessions() {
-  WEFT_CHECK(!has_channels());  // channels to peers go before their server
-  WEFT_CHECK(connections_ == 0);
+  WEFT_CHECK(!has_channels());    // User: channels to peers go before their server
+  WEFT_CHECK(connections_ == 0);  // Ours: Shutdown() waits for them
 }
 
 PeerSession& PeerSessions::SessionOf(const std::string& id) {

@@ -58,6 +58,7 @@ absl::Status InvalidError(std::string_view what) {
 
 }  // namespace
 
+// Ours: Stop() has cancelled them
 CompletionRecords::~CompletionRecords() { WEFT_CHECK(detached_.empty()); }
 
 uint64_t CompletionRecords::lease_ns() const { return core_.options().session_lease_us * kNsPerUs; }
@@ -218,6 +219,7 @@ CompletionRecord& CompletionRecords::Add(SessionRecords& session, const Completi
 }
 
 void CompletionRecords::Erase(CompletionRecord& record) {
+  // Ours: callers erase what nobody waits for
   WEFT_DCHECK(record.running == nullptr && record.waiting.empty());
   core_.stats().record_bytes -= record.charged_bytes;
   record.session->bytes -= record.charged_bytes;
@@ -471,20 +473,23 @@ void CompletionRecords::CheckInvariants() {
   for (const auto& [id, session] : sessions_) {
     uint32_t running = 0;
     for (const auto& [sequence, record] : session.records) {
+      // Ours: invariants, which tests ask for
       WEFT_CHECK(record.id.session == id && record.id.sequence == sequence);
       WEFT_CHECK(record.running != nullptr || record.waiting.empty());
       running += record.running != nullptr;
       bytes += record.charged_bytes;
     }
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(running == session.running && session.records.size() <= kMaxSessionCalls);
   }
-  WEFT_CHECK(bytes == core_.stats().record_bytes);
+  WEFT_CHECK(bytes == core_.stats().record_bytes);  // Ours: invariants, which tests ask for
   uint64_t tenants_bytes = 0;
   uint32_t tenants_sessions = 0;
   for (const auto& [tenant, records] : tenants_) {
     tenants_bytes += records.bytes;
     tenants_sessions += records.sessions;
   }
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(tenants_bytes == bytes && tenants_sessions == sessions_.size());
   WEFT_CHECK(by_age_.CountSlowly() == sessions_.size());
 }

@@ -85,7 +85,7 @@ ExportedMemory::ExportedMemory(EngineCore& engine, MutableByteSpan memory,
 }
 
 ExportedMemory::~ExportedMemory() {
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: not destroyed inside a callback
   if (Revoke(0, kHolderPatienceUs) == Revoked::kPinned) {
     RunOnEngine(engine_, [this] { core_->EndHolders(); });
     Revoke(0);

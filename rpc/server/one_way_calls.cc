@@ -22,6 +22,7 @@ void OneWayCalls::CancelUntil(uint64_t deadline_ns) {
   running_.SpliceBack(seen);
 }
 
+// Ours: invariants, which tests ask for
 void OneWayCalls::CheckInvariants() const { WEFT_CHECK(running_.CountSlowly() == size_); }
 
 }  // namespace weft

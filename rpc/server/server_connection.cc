@@ -130,7 +130,7 @@ void ServerConnection::CancelAll() {
 // --- requests -----------------------------------------------------------------------------------
 
 void ServerConnection::OnMessage(Connection& connection, ByteSpan message) {
-  WEFT_DCHECK(connection_ != nullptr);
+  WEFT_DCHECK(connection_ != nullptr);  // Ours: framing delivers nothing once it is closed
   const uint16_t kind = CallFrameKindOf(message);
   if (kind == static_cast<uint16_t>(CallFrameKind::kRequest)) [[likely]]
     return OnRequest(connection, message);
@@ -775,6 +775,7 @@ void ServerConnection::CheckInvariants() {
   uint32_t owed = 0;
   slots_.ForEachTaken([&](const CallSlots::Slot& slot) {
     const ServerCall& call = *slot.call;
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(call.state_ != ServerCall::State::kFree && call.id_.generation == slot.generation);
     ++busy;
     owed += call.release_owed_;
@@ -786,6 +787,7 @@ void ServerConnection::CheckInvariants() {
     busy += streams_->running();
   }
   one_way_.CheckInvariants();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(busy + one_way_.size() == running_);
   WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
   WEFT_CHECK(owed == releases_owed_);

@@ -221,7 +221,7 @@ void ServerCore::FinishElsewhere(ServerCall* call) {
 // --- the end ------------------------------------------------------------------------------------
 
 void ServerCore::Shutdown(uint64_t grace_us) {
-  WEFT_CHECK(!engine_.InTurn());
+  WEFT_CHECK(!engine_.InTurn());  // User: blocks, so not inside a callback
   const std::lock_guard<std::mutex> lock(shutdown_mutex_);
   if (shut_down_) return;
   RunOnEngine(engine_, [&] { BeginShutdown(grace_us); });

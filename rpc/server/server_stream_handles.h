@@ -117,7 +117,7 @@ class ServerReaderWriter {
 
   // Ends the stream, behind all that was written. This handle does not touch it any more.
   void Finish(absl::Status status) {
-    WEFT_CHECK(call_ != nullptr);
+    WEFT_CHECK(call_ != nullptr);  // User: one Finish()
     std::exchange(call_, nullptr)->Finish(std::move(status));
   }
 

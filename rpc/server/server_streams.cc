@@ -344,7 +344,7 @@ void ServerStreams::CheckInvariants() {
     slot.call->stream().CheckInvariants();
     ++taken;
   });
-  WEFT_CHECK(taken <= running_);
+  WEFT_CHECK(taken <= running_);  // Ours: invariants, which tests ask for
 }
 
 }  // namespace weft

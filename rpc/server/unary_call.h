@@ -107,13 +107,13 @@ class UnaryCall {
   // Sends the reply if `status` is OK, else the error (the code and the text; texts are cut at
   // kMaxStatusText bytes). The call's objects are not touched by this handle any more.
   void Finish(absl::Status status) {
-    WEFT_CHECK(call_ != nullptr);
+    WEFT_CHECK(call_ != nullptr);  // User: one Finish()
     std::exchange(call_, nullptr)->Finish(std::move(status));
   }
 
   // For generated code: gives the duty to finish the call up.
   internal::HandledCall& Release() {
-    WEFT_CHECK(call_ != nullptr);
+    WEFT_CHECK(call_ != nullptr);  // User: one Finish()
     return *std::exchange(call_, nullptr);
   }
 

@@ -42,7 +42,7 @@ WEFT_COLD void FailUndecoded(StreamOwner& owner, size_t bytes,
 // --- for its owner ------------------------------------------------------------------------------
 
 void Stream::Reset() {
-  WEFT_DCHECK(quiet());
+  WEFT_DCHECK(quiet());  // Ours: callers have looked
   id_ = {};
   send_ = Send::kOpening;
   receive_ = Receive::kKept;
@@ -204,7 +204,7 @@ WEFT_INLINE std::byte* Stream::AppendData(size_t bytes, bool last) {
 }
 
 StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool last) {
-  WEFT_CHECK(write_ != Waiting::kWaits);
+  WEFT_CHECK(write_ != Waiting::kWaits);  // User: one at a time
   if (send_ == Send::kDone || last_owed_) return StreamResult::kOver;
   if (!message.IsInitialized()) [[unlikely]] {
     FailIncomplete(owner_, message);
@@ -227,7 +227,7 @@ StreamResult Stream::TryWrite(const google::protobuf::MessageLite& message, bool
 }
 
 void Stream::BeginWrite(size_t bytes, bool last, Function<void(bool)>&& done) {
-  WEFT_CHECK(write_ == Waiting::kNobody);
+  WEFT_CHECK(write_ == Waiting::kNobody);  // User: one at a time
   write_ = Waiting::kWaits;
   write_bytes_ = bytes;
   write_last_ = last;
@@ -570,7 +570,7 @@ void Stream::AfterReceive() {
 }
 
 StreamResult Stream::TryRead(google::protobuf::MessageLite* to) {
-  WEFT_CHECK(read_ != Waiting::kWaits);
+  WEFT_CHECK(read_ != Waiting::kWaits);  // User: one at a time
   if (!ready_.empty()) {
     const bool outermost = SetBusy();
     const size_t bytes = ready_.front().size();
@@ -603,15 +603,18 @@ void Stream::CheckInvariants() const {
   const StreamWindow mine = connection_->mine();
   const StreamWindow peers = connection_->peers();
   const StreamWindow enough = connection_->return_at();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(may_send_.messages <= peers.messages && may_send_.bytes <= int64_t{peers.bytes});
   WEFT_CHECK(may_receive_.messages <= mine.messages && may_receive_.bytes <= int64_t{mine.bytes});
   // Each message of the window is to be sent, or waits here, or is to be returned.
   if (receive_ == Receive::kKept && !total_known_) {
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(may_receive_.messages + unreturned_.messages + ready_.count() + ahead_.count() ==
                mine.messages);
     WEFT_CHECK(credit_owed_ ||
                (unreturned_.messages < enough.messages && unreturned_.bytes < enough.bytes));
   }
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(ahead_.empty() || IsBefore(received_, behind_ahead_));
 }
 

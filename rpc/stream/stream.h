@@ -159,7 +159,7 @@ class Stream final : public ListNode<>, private ListNode<StreamRoomTag> {
   StreamResult TryRead(google::protobuf::MessageLite* to);
   // done(true): `to` is the next message. done(false): there is none any more.
   void Read(google::protobuf::MessageLite* to, Function<void(bool)>&& done) {
-    WEFT_CHECK(read_ == Waiting::kNobody);
+    WEFT_CHECK(read_ == Waiting::kNobody);  // User: one at a time
     read_to_ = to;
     read_ = Waiting::kWaits;
     const bool waits = ready_.empty() && MayCome();

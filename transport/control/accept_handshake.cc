@@ -131,6 +131,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.limits = own_.limits;
   server_.connection_index = connection.index;
   server_.connection_token = connection.token;
+  server_.first_sequence = connection.first_sequence;
   server_.host = ReadHostFacts();
   server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs(), own_.host);
   for (PathOffer& offer : server_.paths) {
@@ -262,13 +263,17 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
   }
   WEFT_ASSIGN_OR_RETURN(plan.domain, OpenDomain(own_offer()));
   const LinkDomain& links = plan.domain->links();
+  const bool sequences = HasFeature(server_.features, kSequencesFeature);
   plan.agreement = {client_.connection_index,
                     client_.connection_token,
                     client_.limits.window_slots,
                     server_.limits.window_slots,
                     std::min(wanted.batch_bytes, links.slot_bytes()),
                     HasFeature(server_.features, kRequestsFeature),
-                    HasFeature(server_.features, kLeasesFeature)};
+                    HasFeature(server_.features, kLeasesFeature),
+                    HasDigests(server_.features, own_offer().kind),
+                    sequences ? client_.first_sequence : 0,
+                    sequences ? server_.first_sequence : 0};
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
                                                       links.address(),
                                                       {plan.peer.nonce, plan.peer.nonce_low},

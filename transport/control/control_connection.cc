@@ -15,8 +15,6 @@ namespace {
 
 static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
 
-uint32_t RandomToken() { return static_cast<uint32_t>(SecureRandom64()); }
-
 ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) {
   ControlLimits limits;
   limits.window_slots = options.window_slots;
@@ -60,6 +58,7 @@ ControlConnection::ControlConnection(ControlContext* context, Stage stage,
   context->members.PushBack(this);
 }
 
+// Ours: Finish() comes before the end
 ControlConnection::~ControlConnection() { WEFT_CHECK(connection_ == nullptr); }
 
 absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
@@ -94,7 +93,10 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
 }
 
 absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
-  const FramedConnection::Options options{RandomToken(), limits_.max_outstanding_operations};
+  const uint64_t secret = SecureRandom64();
+  const FramedConnection::Options options{static_cast<uint32_t>(secret),
+                                          static_cast<uint32_t>(secret >> 32),
+                                          limits_.max_outstanding_operations};
   WEFT_ASSIGN_OR_RETURN(
       connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
                                             handler, options));
@@ -116,7 +118,8 @@ OwnSide ControlConnection::own_side() {
 }
 
 OwnConnection ControlConnection::own_connection() {
-  return {connection_->index(), connection_->token(), &connection_->facts()};
+  return {connection_->index(), connection_->token(), connection_->first_sequence(),
+          &connection_->facts()};
 }
 
 // --- events --------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ absl::Status CheckPreamble(ByteSpan first_bytes) {
 
 void AppendControlFrame(ControlType type, uint16_t flags, ByteSpan body,
                         std::vector<std::byte>* out) {
+  // Ours: encoders cut what peers have said (Printable), and bound the rest
   WEFT_CHECK(body.size() <= MaxBodyBytes(static_cast<uint16_t>(type)));
   const size_t start = out->size();
   out->resize(start + kControlHeaderBytes + body.size());

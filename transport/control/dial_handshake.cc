@@ -25,6 +25,7 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   hello_.limits = own_.limits;
   hello_.connection_index = connection_.index;
   hello_.connection_token = connection_.token;
+  hello_.first_sequence = connection_.first_sequence;
   hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), own_.host);
   hello_.allow_routed = terms_.policy.allow_routed;
   hello_.host = ReadHostFacts();
@@ -173,13 +174,17 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
   plan.peer.nonce = ready.nonce.high;
   plan.peer.nonce_low = ready.nonce.low;
   if (current().kind == PathKind::kShm) own_.neighbour->Describe(&plan.peer);
+  const bool sequences = HasFeature(server_.features, kSequencesFeature);
   plan.agreement = {server_.connection_index,
                     server_.connection_token,
                     server_.limits.window_slots,
                     own_.limits.window_slots,
                     std::min(ready.batch_bytes, domain->links().slot_bytes()),
                     HasFeature(server_.features, kRequestsFeature),
-                    HasFeature(server_.features, kLeasesFeature)};
+                    HasFeature(server_.features, kLeasesFeature),
+                    HasDigests(server_.features, own_offer().kind),
+                    sequences ? server_.first_sequence : 0,
+                    sequences ? hello_.first_sequence : 0};
   return step;
 }
 

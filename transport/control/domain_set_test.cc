@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kStartNs = 1'000'000'000'000;
 
 class NoSink final : public BatchSink {
-  void OnReceived(ByteSpan) override {}
+  void OnReceived(ByteSpan, LinkHandler*) override {}
 };
 
 // A host whose RDMA domains open, or fail, as the test says.

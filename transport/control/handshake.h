@@ -40,6 +40,7 @@ struct OwnSide {
 struct OwnConnection {
   uint32_t index = 0;
   uint32_t token = 0;
+  uint32_t first_sequence = 0;
   ConnectionFacts* facts = nullptr;
 };
 

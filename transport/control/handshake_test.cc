@@ -50,7 +50,7 @@ struct Side {
         std::make_unique<DomainSet>(std::move(providers), FramingOptions{}, poller.get(), &table);
   }
   OwnSide own() { return {domains.get(), &clock, &neighbour, limits}; }
-  OwnConnection connection() { return {7, 77, &facts}; }
+  OwnConnection connection() { return {7, 77, 777, &facts}; }
 
   bool shm_opens = true;
   bool tcp_opens = true;

@@ -307,11 +307,13 @@ absl::Status CheckAddressSize(const std::string& address, const char* what) {
 
 template <class Hello, class Proto>
 void FillCommon(const Hello& hello, std::string_view side, Proto* proto) {
+  // User: CheckLinkOptions() has refused longer ones
   WEFT_CHECK(hello.hello.size() <= kMaxHelloBytes);
   for (const std::string& feature : hello.features) proto->add_features(feature);
   Fill(hello.limits, proto->mutable_limits());
   proto->set_connection_index(hello.connection_index);
   proto->set_connection_token(hello.connection_token);
+  proto->set_first_sequence(hello.first_sequence);
   for (const PathOffer& offer : hello.paths) Fill(offer, proto->add_paths());
   Fill(hello.host, side, proto->mutable_host());
   proto->set_hello(hello.hello);
@@ -324,6 +326,7 @@ absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
   WEFT_ASSIGN_OR_RETURN(hello->limits, Check(proto->limits(), what));
   hello->connection_index = proto->connection_index();
   hello->connection_token = proto->connection_token();
+  hello->first_sequence = proto->first_sequence();
   WEFT_ASSIGN_OR_RETURN(hello->paths, CheckOffers(proto->paths(), what));
   if (proto->hello().size() > kMaxHelloBytes) {
     return Malformed(what, StrCat("the application's hello has ", proto->hello().size(),

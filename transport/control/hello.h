@@ -88,6 +88,7 @@ struct ClientHello {
   ControlLimits limits;
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
+  uint32_t first_sequence = 0;
   std::vector<PathOffer> paths;  // in order of preference
   HostFacts host;
   std::string hello;
@@ -100,6 +101,7 @@ struct ServerHello {
   ControlLimits limits;
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
+  uint32_t first_sequence = 0;
   std::vector<PathOffer> paths;
   std::vector<PathPair> candidates;  // in the order to try
   HostFacts host;

@@ -22,6 +22,7 @@ ClientHello FullClientHello() {
   hello.limits.heartbeats = true;
   hello.connection_index = 7;
   hello.connection_token = 0xfeedbeef;
+  hello.first_sequence = 0xfffffffe;
   hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
                  {PathKind::kTcp, "tcp", 1u << 16 | 17, "eth0", "denied by WEFT_PATHS=shm"},
                  {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2,
@@ -69,6 +70,7 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->limits.peer_timeout_ns, 3'000'000'000u);
   EXPECT_TRUE(client->limits.heartbeats);
   EXPECT_EQ(client->connection_token, 0xfeedbeef);
+  EXPECT_EQ(client->first_sequence, 0xfffffffe);
   ASSERT_EQ(client->paths.size(), 3u);
   EXPECT_EQ(client->paths[1].unavailable, "denied by WEFT_PATHS=shm");
   EXPECT_EQ(client->paths[2].device, "mlx5_0:1");

@@ -302,6 +302,54 @@ TEST_F(HostileClientTest, OnEveryPathAClientIsWhereTheKernelSays) {
   }
 }
 
+// As a server that drains: when one of its clients has gone, all others are closed.
+class DrainingServer final : public Acceptor, public ConnectionHandler {
+ public:
+  size_t closed() const { return closed_; }
+
+ private:
+  absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override {
+    connections_.push_back(&connection);
+    return this;
+  }
+  void OnOpen(Connection&) override {}
+  void OnMessage(Connection&, ByteSpan) override {}
+  void OnClosed(Connection& gone, const absl::Status&) override {
+    ++closed_;
+    std::erase(connections_, &gone);
+    for (Connection* connection : connections_) connection->Close("the server drains");
+  }
+
+  std::vector<Connection*> connections_;
+  size_t closed_ = 0;
+};
+
+// A client that left a draining server had another one closed, whose PathTry was read in the same
+// turn: its link was started for a connection that was closed already, and an assertion ended the
+// process.
+TEST_F(HostileClientTest, APathTryInTheTurnOfTheCloseHarmsNobody) {
+  DrainingServer draining;
+  auto listener = server_->transport().Listen("127.0.0.1:0", ListenOptions(), &draining);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const std::string hello = Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello()));
+  Stranger leaves((*listener)->address());
+  Stranger tries((*listener)->address());
+  for (Stranger* stranger : {&tries, &leaves}) {
+    stranger->Say(hello);
+    ASSERT_TRUE(RunUntilHeard(*stranger, ControlType::kServerHello));
+  }
+  // Both are there before the server looks, in this order: it still has the socket on its list that
+  // it has heard last.
+  leaves.Say(Frame(ControlType::kBye, EncodeBye("done")));
+  tries.Say(Frame(ControlType::kPathTry, Encode(PathTry{1, "*:1", 4096})));
+  ASSERT_TRUE(RunUntilHungUp(tries));
+  EXPECT_EQ(draining.closed(), 2u);
+  EXPECT_TRUE(tries.Body(ControlType::kPathReady).empty());
+  const auto bye = DecodeBye(AsBytes(tries.Body(ControlType::kBye)));
+  EXPECT_EQ(bye.ok() ? *bye : "", "the server drains");
+  ExpectService();
+}
+
 // Every hello with one byte changed: served, refused or hung up on, but never a reason to fall.
 TEST_F(HostileClientTest, AHelloWithOneByteChangedHarmsNobody) {
   const std::string hello = Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello()));

@@ -203,6 +203,7 @@ void LocalProofServer::Serve(Visitor* visitor) {
   }
   const auto found = std::find_if(visitors_.begin(), visitors_.end(),
                                   [visitor](const auto& entry) { return entry.get() == visitor; });
+  // Ours: only this function, and a new visitor, take one away
   WEFT_CHECK(found != visitors_.end());
   visitors_.erase(found);
 }

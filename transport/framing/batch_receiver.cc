@@ -9,18 +9,25 @@
 
 namespace weft {
 
+// Whether a batch of which nobody knows where it comes from knows what only the peer knows. Token
+// and number are compared as one: whoever has guessed one of them is not told so, not even by time.
+WEFT_INLINE bool ConnectionTable::IsFor(const Entry& entry, const BatchHeader& header) {
+  return entry.receiver != nullptr &&
+         ((entry.token ^ header.token) | (entry.receiver->next_sequence() ^ header.sequence)) == 0;
+}
+
 // (In this file, so that OnBatch() can be inlined: both run once for each batch.)
-void ConnectionTable::OnReceived(ByteSpan batch) {
+void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
   Trace(TracePoint::kSeen);
   BatchHeader header;
   if (!DecodeBatchHeader(batch, &header) || header.connection >= capacity_) [[unlikely]] {
-    ++stats_.batches_unknown;
-    return;
+    return OnUnknown(by);
   }
+  // (A link that is told has an entry with a receiver.)
   const Entry& entry = entries_[header.connection];
-  if (entry.receiver == nullptr || entry.token != header.token) [[unlikely]] {
-    ++stats_.batches_unknown;
-    return;
+  if (entry.link != by || (by == nullptr ? !IsFor(entry, header) : entry.token != header.token))
+      [[unlikely]] {
+    return OnUnknown(by);
   }
   if (entry.prefetch->wanted()) [[unlikely]]
     entry.prefetch->Fetch();
@@ -29,11 +36,11 @@ void ConnectionTable::OnReceived(ByteSpan batch) {
 
 // --- life ---------------------------------------------------------------------------------------
 
-void BatchReceiver::Start(FramingDomain* domain, size_t most_early_batches,
+void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
                           size_t most_early_bytes) {
   domain_ = domain;
   frames_to_part_ = domain->links().frames_to_part();
-  sequence_ = 0;
+  sequence_ = first_sequence;
   early_.Start(most_early_batches, most_early_bytes);
 }
 

@@ -48,13 +48,17 @@ class BatchReceiver {
   uint64_t messages() const { return messages_; }
   uint64_t batches() const { return batches_; }
 
-  // `most_early_bytes` in at most `most_early_batches` may come before Open().
-  void Start(FramingDomain* domain, size_t most_early_batches, size_t most_early_bytes);
+  // The first batch has the number `first_sequence`. `most_early_bytes` in at most
+  // `most_early_batches` may come before Open().
+  void Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
+             size_t most_early_bytes);
   // Delivers what came early. REQUIRES: started; the sender is open.
   void Open();
   void Stop();
 
-  // For ConnectionTable. REQUIRES: `header` is the batch's, and names this connection.
+  // For ConnectionTable: the number of the batch that comes next, behind those that came early.
+  uint32_t next_sequence() const { return sequence_ + static_cast<uint32_t>(early_.count()); }
+  // REQUIRES: `header` is the batch's, and names this connection.
   void OnBatch(ByteSpan batch, const BatchHeader& header);
 
  private:

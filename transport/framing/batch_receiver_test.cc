@@ -12,7 +12,8 @@ using Texts = std::vector<std::string>;
 class BatchReceiverTest : public PartsTest,
                           private BatchReceiver::Host,
                           private ConnectionHandler,
-                          private ConnectionOwner {
+                          private ConnectionOwner,
+                          private LinkHandler {
  protected:
   BatchReceiverTest() {
     Start();
@@ -22,7 +23,8 @@ class BatchReceiverTest : public PartsTest,
         std::make_unique<BatchReceiver>(static_cast<BatchReceiver::Host*>(this), connection_.get(),
                                         static_cast<ConnectionHandler*>(this), &sender_);
     index_ = *table_.Add(receiver_.get(), kToken);
-    receiver_->Start(&framing_, /*most_early_batches=*/2, /*most_early_bytes=*/10'000);
+    receiver_->Start(&framing_, /*first_sequence=*/0, /*most_early_batches=*/2,
+                     /*most_early_bytes=*/10'000);
   }
   void TearDown() override {
     receiver_->Stop();
@@ -31,6 +33,11 @@ class BatchReceiverTest : public PartsTest,
     PartsTest::TearDown();
   }
 
+  // From now on batches come with their link.
+  void TellLinks() {
+    by_ = this;
+    table_.SetLink(index_, &PrefetchList::None(), by_);
+  }
   void Open() {
     sender_.Open();
     receiver_->Open();
@@ -44,15 +51,18 @@ class BatchReceiverTest : public PartsTest,
     }
     batch.resize(static_cast<size_t>(frames.next() - batch.data()));
     EncodeBatchHeader(batch.data(), {index_, kToken, credits, frames.frames(), sequence_++});
-    table_.OnReceived(batch);
+    table_.OnReceived(batch, by_);
   }
 
   static constexpr uint32_t kToken = 77;
 
+  ConnectionTable table_{2};
   uint32_t index_ = 0;
   uint32_t sequence_ = 0;
   Texts messages_;
   Texts malformed_;
+  LinkHandler* by_ = nullptr;
+  absl::Status link_down_;
   bool close_at_message_ = false;
   std::unique_ptr<BatchReceiver> receiver_;
 
@@ -74,10 +84,13 @@ class BatchReceiverTest : public PartsTest,
   // ConnectionOwner
   void OnLinkUp(FramedConnection&) override {}
   void OnBroken(FramedConnection&, const absl::Status&) override {}
+  // LinkHandler
+  void OnLinkUp() override {}
+  void OnLinkDown(const absl::Status& why) override { link_down_ = why; }
+  void OnSlotsFree() override {}
   void OnCloseRequested(FramedConnection&, std::string_view) override {}
   void SendGrant(FramedConnection&, ByteSpan) override {}
 
-  ConnectionTable table_{2};
   std::unique_ptr<FramedConnection> connection_;
 };
 
@@ -106,11 +119,43 @@ TEST_F(BatchReceiverTest, MoreThanMayComeEarlyBreaksTheProtocol) {
 }
 
 TEST_F(BatchReceiverTest, ABatchOutOfSequenceBreaksTheProtocol) {
+  TellLinks();
   Open();
   ++sequence_;
   Receive({"second"});
   EXPECT_EQ(malformed_, Texts{"a batch out of sequence"});
   EXPECT_TRUE(messages_.empty());
+}
+
+// Where a provider does not tell the link, the token was all that a stranger had to guess, 32 bits;
+// and who had guessed it, and not the number, ended the connection.
+TEST_F(BatchReceiverTest, WhoKnowsTheTokenAndNotTheNumberIsNotHeard) {
+  receiver_->Start(&framing_, /*first_sequence=*/~uint32_t{0}, 2, 10'000);
+  Receive({"guessed"});
+  sequence_ = ~uint32_t{0};
+  Receive({"early"});
+  Open();
+  Receive({"open"});
+  ++sequence_;
+  Receive({"guessed"});
+  EXPECT_EQ(messages_, (Texts{"early", "open"}));
+  EXPECT_TRUE(malformed_.empty());
+  EXPECT_EQ(table_.stats().batches_unknown, 2u);
+}
+
+TEST_F(BatchReceiverTest, ABatchWithoutItsLinkIsNotTakenWhereLinksAreTold) {
+  TellLinks();
+  Open();
+  by_ = nullptr;
+  Receive({"forged"});
+  EXPECT_TRUE(messages_.empty() && malformed_.empty() && link_down_.ok());
+  EXPECT_EQ(table_.stats().batches_unknown, 1u);
+}
+
+TEST_F(BatchReceiverTest, ABatchThatNamesNobodyEndsItsLink) {
+  TellLinks();
+  table_.OnReceived({}, by_);
+  EXPECT_TRUE(absl::IsDataLoss(link_down_)) << link_down_;
 }
 
 TEST_F(BatchReceiverTest, CreditsThatWereNeverGrantedBreakTheProtocol) {

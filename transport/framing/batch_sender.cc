@@ -21,7 +21,7 @@ constexpr uint32_t WholeFrames(uint32_t bytes) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement) {
-  WEFT_CHECK(link_ == nullptr && !open_);
+  WEFT_CHECK(link_ == nullptr && !open_);  // Ours: one link at a time, and Stop() between
   domain_ = domain;
   links_ = &domain->links();
   link_ = link;
@@ -33,11 +33,11 @@ void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& 
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
   peer_token_ = agreement.peer_token;
-  sequence_ = 0;
+  sequence_ = agreement.send_sequence;
 }
 
 void BatchSender::Stop() {
-  WEFT_CHECK(!open_);
+  WEFT_CHECK(!open_);  // Ours: the connection shuts it first
   reserved_ = false;
   if (slot_.data != nullptr) CancelOpenSlot();
   domain_->Settle(window_.granted());
@@ -220,8 +220,10 @@ void BatchSender::BeginPart(uint16_t frames) {
 
 void BatchSender::CheckInvariants() const {
   window_.CheckInvariants();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(first_unsent_ <= room_.committed());
   WEFT_CHECK(slot_.data != nullptr || (room_.room() == 0 && room_.frames() == 0));
+  // Ours: the connection shuts it first
   WEFT_CHECK(slot_.data == nullptr || reserved_ || !open_ || list_.IsLinked(this));
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "core/check.h"
+#include "core/log.h"
 #include "core/strings.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framed_connection.h"
@@ -10,10 +11,11 @@ namespace weft {
 
 ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
     : exports_(exports), capacity_(capacity), entries_(capacity) {
-  WEFT_CHECK(capacity >= 1);
+  WEFT_CHECK(capacity >= 1);  // Ours: a constant
   for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
 }
 
+// Ours: End() removes each connection
 ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 
 int ConnectionTable::RunRaised() {
@@ -23,6 +25,18 @@ int ConnectionTable::RunRaised() {
   int count = 0;
   for (; FramedConnection* connection = now.PopFront(); ++count) connection->RunEvents();
   return count;
+}
+
+void ConnectionTable::OnUnknown(LinkHandler* by) {
+  ++stats_.batches_unknown;
+  if (by != nullptr) {
+    by->OnLinkDown(absl::DataLossError(
+        "the peer broke the protocol: a batch that is not for the connection of its link"));
+    return;
+  }
+  WEFT_LOG_EVERY_N_SEC(kWarning, 10, stats_.batches_unknown,
+                       " batches so far are for no connection of this engine: left over from one "
+                       "that has ended, or a peer tries to speak for another");
 }
 
 void ConnectionTable::FlushListed() {
@@ -44,7 +58,7 @@ absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t 
 
 void ConnectionTable::Remove(uint32_t index) {
   entries_[index].receiver = nullptr;
-  entries_[index].prefetch = &PrefetchList::None();
+  SetLink(index, &PrefetchList::None(), nullptr);
   entries_[index].next_free = first_free_;
   first_free_ = index;
   --size_;

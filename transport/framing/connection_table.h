@@ -1,8 +1,12 @@
 // All connections of one engine's network, by index: where batches find their connection, and who
 // is to be looked after at the end of a turn.
 //
-// A batch names its connection by index and token. Anything that names none is counted and
-// dropped: nobody can be blamed for it. A batch that names a connection and is malformed ends that
+// A batch names its connection by index and token. Where its domain tells the link that it came by
+// (LinkDomain::tells_links()), it is that link's connection or none: a batch that names another
+// one, or none, ends the connection of its link. Elsewhere nothing proves whose a batch is but what
+// it knows, 64 bits that nobody can guess: the token, and the sequence number, which begins at a
+// secret one (docs/wire_format.md). What does not know them is counted, logged now and then, and
+// dropped: nobody can be blamed for it. A batch that is a connection's and is malformed ends that
 // connection and no other.
 //
 // A transport drives it in this order: LinkDomain::Poll() of every domain, RunEvents(); at the end
@@ -26,6 +30,7 @@
 namespace weft {
 
 class BatchReceiver;
+struct BatchHeader;
 class ExportTable;
 class FramedConnection;
 struct EventTag;  // has something to tell
@@ -33,18 +38,18 @@ struct EventTag;  // has something to tell
 class ConnectionTable final : public BatchSink {
  public:
   struct Stats {
-    uint64_t batches_unknown = 0;    // no connection of that index and token, or no header at all
+    uint64_t batches_unknown = 0;    // for no connection, or not for that of their link
     uint64_t batches_malformed = 0;  // each ended its connection
   };
 
-  // REQUIRES: 1 <= capacity < 2^32. 24 bytes each. `exports` outlives this; without it there are
+  // REQUIRES: 1 <= capacity < 2^32. 32 bytes each. `exports` outlives this; without it there are
   // no leases.
   explicit ConnectionTable(uint32_t capacity, ExportTable* exports = nullptr);
   ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
   ConnectionTable& operator=(const ConnectionTable&) = delete;
 
-  void OnReceived(ByteSpan batch) override;
+  void OnReceived(ByteSpan batch, LinkHandler* by) override;
 
   // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
   // brought about: link up, broken, close requested, writable. Connections may be ended and
@@ -65,8 +70,12 @@ class ConnectionTable final : public BatchSink {
   // The index of a connection whose batches `receiver` takes. Until Remove().
   absl::StatusOr<uint32_t> Add(BatchReceiver* receiver, uint32_t token);
   void Remove(uint32_t index);
-  // What is to be prefetched when a batch comes. Outlives the entry.
-  void SetPrefetch(uint32_t index, PrefetchList* prefetch) { entries_[index].prefetch = prefetch; }
+  // What is to be prefetched when a batch comes, which outlives the entry; and the handler of the
+  // link whose batches alone are this entry's. Null: its domain does not tell links.
+  void SetLink(uint32_t index, PrefetchList* prefetch, LinkHandler* link) {
+    entries_[index].prefetch = prefetch;
+    entries_[index].link = link;
+  }
   // To be listed in for the turn's end.
   FlushList& to_flush() { return to_flush_; }
   // To be listed in for RunEvents().
@@ -77,11 +86,14 @@ class ConnectionTable final : public BatchSink {
  private:
   struct Entry {
     BatchReceiver* receiver = nullptr;  // null: free
+    LinkHandler* link = nullptr;        // as SetLink() says; null, too, while there is none
     uint32_t token = 0;
     uint32_t next_free = 0;
     PrefetchList* prefetch = &PrefetchList::None();
   };
 
+  static bool IsFor(const Entry& entry, const BatchHeader& header);
+  void OnUnknown(LinkHandler* by);
   int RunRaised();
   void FlushListed();
 

@@ -38,6 +38,7 @@ class CreditWindow {
  public:
   // REQUIRES: both windows are kMinWindowSlots..kMaxWindowSlots.
   void Start(uint32_t send_window_slots, uint32_t receive_window_slots) {
+    // Ours: CheckAgreement() has refused others
     WEFT_CHECK(send_window_slots >= kMinWindowSlots && send_window_slots <= kMaxWindowSlots);
     WEFT_CHECK(receive_window_slots >= kMinWindowSlots && receive_window_slots <= kMaxWindowSlots);
     send_window_ = credits_ = send_window_slots;
@@ -55,13 +56,13 @@ class CreditWindow {
 
   // REQUIRES: MaySendFrames() or MayReturnOnly(), as the batch is.
   void Spend() {
-    WEFT_DCHECK(credits_ > 0);
+    WEFT_DCHECK(credits_ > 0);  // Ours: MaySend...() comes first
     --credits_;
   }
   // The batch was not sent after all.
   void Refund() {
     ++credits_;
-    WEFT_DCHECK(credits_ <= send_window_);
+    WEFT_DCHECK(credits_ <= send_window_);  // Ours: gives back what it took
   }
 
   // What the batch about to be sent returns.
@@ -83,6 +84,7 @@ class CreditWindow {
   // That batch is dealt with: its slot is posted again before anything is sent.
   void Owe() {
     ++owed_;
+    // Ours: Arrive() has refused batches without a credit
     WEFT_DCHECK(granted_ + owed_ <= receive_window_);
   }
   // The peer returns credits. False: more than it ever had from us.
@@ -101,6 +103,7 @@ class CreditWindow {
   uint32_t receive_window() const { return receive_window_; }
 
   void CheckInvariants() const {
+    // Ours: Arrive() has refused batches without a credit
     WEFT_CHECK(credits_ <= send_window_ && granted_ + owed_ <= receive_window_);
   }
 

@@ -37,6 +37,8 @@ class EarlyBatches {
     return nullptr;
   }
 
+  size_t count() const { return batches_.size(); }
+
   // All of them, in the order of their coming.
   Batches Take() {
     bytes_ = 0;

@@ -52,17 +52,19 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       sender_(this, &table->to_flush()),
       receiver_(this, this, handler, &sender_),
       token_(options.token),
+      first_sequence_(options.first_sequence),
       table_(table),
       owner_(owner),
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
       large_(this, &sender_, &remote_) {}
 
-FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }
+FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }  // Ours: its owner ends it
 
 // --- links --------------------------------------------------------------------------------------
 
 absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& peer, bool active,
                                          const LinkAgreement& agreement) {
+  // Ours: owners do nothing for a connection that is closed, and stop the last link
   WEFT_CHECK(state_ == State::kConnecting && link_ == nullptr);
   LinkDomain& links = domain->links();
   WEFT_RETURN_IF_ERROR(CheckAgreement(agreement, links.slot_bytes()));
@@ -78,22 +80,22 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   link_ = *std::move(link);
   prefetch_ = &link_->prefetch();
   RegisterForPrefetch();
-  table_->SetPrefetch(index_, prefetch_);
+  table_->SetLink(index_, prefetch_, links.tells_links() ? this : nullptr);
   domain_ = domain;
   added_send_slots_ = send_slots;
   sender_.Start(domain, link_.get(), agreement);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
-  receiver_.Start(domain, receive_slots,
+  receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes));
   remote_.Start(domain, link_.get(), agreement.peer_answers, agreement.peer_leases);
-  large_.Start(domain, link_.get());
+  large_.Start(domain, link_.get(), agreement.digests);
   return absl::OkStatus();
 }
 
 void FramedConnection::StopLink(bool peer_dead) {
-  WEFT_CHECK(state_ != State::kOpen);
+  WEFT_CHECK(state_ != State::kOpen);  // Ours: an open connection has its path for good
   ReleaseLink(peer_dead);
   events_ &= static_cast<uint8_t>(~(kLinkUp | kBroken));
   broken_ = absl::OkStatus();
@@ -106,7 +108,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   if (peer_dead) link_->Abandon();
   eager_bytes_ = 0;
   prefetch_ = &PrefetchList::None();
-  table_->SetPrefetch(index_, prefetch_);
+  table_->SetLink(index_, prefetch_, nullptr);
   remote_.Stop();
   link_.reset();
   large_.Stop();
@@ -124,6 +126,7 @@ void FramedConnection::SetState(State state) {
 }
 
 void FramedConnection::Open() {
+  // Ours: owners open when both links are up
   WEFT_CHECK(link_ != nullptr && receiver_.handler() != nullptr);
   if (state_ != State::kConnecting) return;
   SetState(State::kOpen);
@@ -140,7 +143,7 @@ void FramedConnection::Close(std::string_view why) {
 }
 
 void FramedConnection::End(const absl::Status& why, bool peer_dead) {
-  WEFT_CHECK(!ended_ && !why.ok());
+  WEFT_CHECK(!ended_ && !why.ok());  // Ours: ended once, for a reason
   if (!peer_dead) Flush();
   SetState(State::kClosed);
   remote_.EndOperationsWith(why);
@@ -216,7 +219,7 @@ void FramedConnection::OnGrant(ByteSpan grant) {
 // --- messages -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
   if (bytes > sender_.eager_bytes()) return ReserveLarge(bytes);
   std::byte* const space = sender_.Reserve(bytes);
   if (space == nullptr) return Refuse(&sender_);
@@ -224,6 +227,7 @@ absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
 }
 
 uint64_t FramedConnection::Commit(size_t bytes) {
+  // User: one reservation at a time
   WEFT_DCHECK(sender_.reserved() && bytes <= sender_.reserved_bytes());
   if (large_.reserved()) {
     CommitLarge(bytes);
@@ -236,13 +240,13 @@ uint64_t FramedConnection::Commit(size_t bytes) {
 }
 
 void FramedConnection::Abandon() {
-  WEFT_DCHECK(sender_.reserved());
+  WEFT_DCHECK(sender_.reserved());  // User: one reservation at a time
   if (large_.reserved()) return large_.Abandon();
   sender_.Abandon();
 }
 
 MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
   if (bytes > sender_.eager_bytes()) [[unlikely]]
     return AppendLarge(bytes);
   return sender_.AppendToNextSlot(bytes);
@@ -317,6 +321,7 @@ ConnectionStats FramedConnection::stats() const {
 void FramedConnection::CheckInvariants() const {
   sender_.CheckInvariants();
   large_.CheckInvariants();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(sender_.due() || !(large_.has_done() || remote_.has_due()));
   if (link_ != nullptr) domain_->CheckInvariants();
 }

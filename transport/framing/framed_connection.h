@@ -58,8 +58,10 @@ class FramedConnection final : public Connection,
                                private FramedRemoteAccess::Host {
  public:
   struct Options {
-    // Unpredictable: no stranger's batch is taken for the peer's where a provider tells nothing.
+    // Both unpredictable: no stranger's batch is taken for the peer's where a provider tells
+    // nothing.
     uint32_t token = 0;
+    uint32_t first_sequence = 0;                // of the peer's batches, if it takes part in that
     uint32_t max_outstanding_operations = 128;  // 1..1024
   };
 
@@ -74,6 +76,7 @@ class FramedConnection final : public Connection,
 
   uint32_t index() const { return index_; }
   uint32_t token() const { return token_; }
+  uint32_t first_sequence() const { return first_sequence_; }
   void set_handler(ConnectionHandler* handler) { receiver_.set_handler(handler); }
   ConnectionFacts& facts() { return facts_; }
   // For the table: tells owner and handler what has come about.
@@ -164,6 +167,7 @@ class FramedConnection final : public Connection,
   uint8_t events_ = 0;
   bool ended_ = true;  // until Create() succeeds
   const uint32_t token_;
+  const uint32_t first_sequence_;
   uint32_t index_ = 0;
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   ConnectionTable* const table_;

@@ -23,6 +23,7 @@ void FramedRemoteAccess::Start(FramingDomain* domain, Link* link, bool peer_answ
 }
 
 void FramedRemoteAccess::End(const absl::Status& why) {
+  // Ours: the link has completed them (link.h)
   WEFT_CHECK(link_ == nullptr && operations_.in_use() == 0);
   requests_.End(why);
   leases_.End(why);
@@ -94,7 +95,7 @@ absl::Status FramedRemoteAccess::CheckTransfer(const Transfer& transfer) const {
 
 absl::StatusOr<Posted> FramedRemoteAccess::WriteThenSend(absl::Span<const Transfer> transfers,
                                                          ByteSpan message, Operation* op) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: no reservation is open
   const size_t most = sender_.eager_bytes();
   if (sender_.open() && (message.empty() || message.size() > most)) {
     return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ", most,
@@ -139,7 +140,7 @@ absl::Status FramedRemoteAccess::AskAtomic(const Request& request, const RemoteS
 }
 
 absl::Status FramedRemoteAccess::Ask(Request request, Operation* probe, AtomicOperation* atomic) {
-  WEFT_DCHECK(!sender_.reserved());
+  WEFT_DCHECK(!sender_.reserved());  // User: no reservation is open
   if (!sender_.open()) return NotOpen();
   if (!peer_answers_) {
     return absl::UnimplementedError("the peer's release of Weft answers no atomics or probes");

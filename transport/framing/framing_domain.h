@@ -47,12 +47,14 @@ class FramingDomain {
   void Promise(uint32_t receives) { promised_ += receives; }
   // A promised receive was used, or its connection is gone.
   void Settle(uint32_t receives) {
+    // Ours: CreditWindow has refused batches that were not promised
     WEFT_DCHECK(promised_ >= receives);
     promised_ -= receives;
   }
   uint64_t promised() const { return promised_; }
   void CheckInvariants() const {
     const LinkDomainStats& stats = links_->stats();
+    // Ours: invariants, which tests ask for
     WEFT_CHECK(promised_ <= stats.receives_posted + stats.receives_withheld);
   }
 

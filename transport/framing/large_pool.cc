@@ -22,12 +22,12 @@ MappedMemoryOptions MemoryOptions(const LinkDomain* domain) {
 
 LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
     : domain_(domain), limit_bytes_(limit_bytes), arena_(MemoryOptions(domain), limit_bytes) {
-  WEFT_CHECK(limit_bytes >= kLargestBytes);
+  WEFT_CHECK(limit_bytes >= kLargestBytes);  // Ours: options are checked (network.cc)
 }
 
 LargePool::~LargePool() {
   ReleaseThoseBack();
-  WEFT_CHECK(in_use_bytes_ == lent_bytes_);
+  WEFT_CHECK(in_use_bytes_ == lent_bytes_);  // Ours: connections have given theirs back
   {
     const std::lock_guard lock(lent_->mutex);
     lent_->pool_gone = true;
@@ -41,7 +41,7 @@ LargePool::~LargePool() {
 }
 
 LargeBuffer* LargePool::Acquire(size_t bytes) {
-  WEFT_DCHECK(bytes <= kLargestBytes);
+  WEFT_DCHECK(bytes <= kLargestBytes);  // Ours: both sides bound a message before
   ReleaseThoseBack();
   if (!claims_.empty()) return nullptr;
   return Take(ClassOf(bytes));
@@ -123,11 +123,13 @@ void LargePool::CheckInvariants() const {
   for (const LargeBuffer* buffer : kept_) {
     for (; buffer != nullptr; buffer = buffer->next) kept += buffer->memory.size();
   }
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
   const std::lock_guard lock(lent_->mutex);
   size_t lent = 0;
   for (const LargeBuffer& buffer : lent_->out) lent += buffer.memory.size();
   for (const LargeBuffer& buffer : lent_->back) lent += buffer.memory.size();
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(lent == lent_bytes_ && lent_bytes_ <= in_use_bytes_);
 }
 

@@ -1,8 +1,10 @@
 #include "transport/framing/large_receiver.h"
 
+#include <cstring>
 #include <utility>
 
 #include "core/check.h"
+#include "core/crc32c.h"
 #include "transport/transfer_table.h"
 
 namespace weft {
@@ -11,13 +13,16 @@ LargeReceiver::LargeReceiver(Host* host) : host_(host) {
   for (Incoming& incoming : ring_) incoming.receiver = this;
 }
 
-void LargeReceiver::Start(FramingDomain* domain, Link* link) {
-  WEFT_CHECK(!active_);
+void LargeReceiver::Start(FramingDomain* domain, Link* link, bool digests) {
+  WEFT_CHECK(!active_);  // Ours: Cease() comes first
   domain_ = domain;
   link_ = link;
   offered_ = reading_ = delivered_ = done_ = 0;
   reading_bytes_ = 0;
-  most_reading_bytes_ = TransfersOf(domain->links().path().kind).fetched_bytes;
+  const TransferTable transfers = TransfersOf(domain->links().path().kind);
+  most_reading_bytes_ = transfers.fetched_bytes;
+  digests_ = digests;
+  wipes_ = !transfers.fetches_whole && !digests;
   active_ = true;
 }
 
@@ -25,6 +30,7 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer) {
   if (offer.id != offered_ || outstanding() == kLargeOutstanding) return false;
   if (offer.length == 0 || offer.length > kMaxMessageBytes) return false;
   if (offer.offset + offer.length < offer.offset) return false;
+  if (offer.digest != 0 && !digests_) return false;
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
   incoming.read = false;
@@ -65,13 +71,14 @@ bool LargeReceiver::NextDone(LargeDone* done) const {
 void LargeReceiver::Cease() { active_ = false; }
 
 void LargeReceiver::Stop() {
-  WEFT_CHECK(!active_);
+  WEFT_CHECK(!active_);  // Ours: Cease() comes first
   if (domain_ == nullptr) return;
   domain_->receive_pool().Withdraw(this);
   for (Incoming& incoming : ring_) ReturnBuffer(incoming);
 }
 
 void LargeReceiver::CheckInvariants() const {
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(done_ <= delivered_ && delivered_ <= reading_ && reading_ <= offered_ &&
              offered_ <= done_ + kLargeOutstanding);
 }
@@ -93,6 +100,8 @@ void LargeReceiver::OnBuffer(LargeBuffer* buffer) {
 
 bool LargeReceiver::PostRead(Incoming& incoming) {
   const LargeOffer& offer = incoming.offer;
+  // What is not written over may be another connection's.
+  if (wipes_) std::memset(incoming.buffer->memory.data(), 0, offer.length);
   const Transfer read = {incoming.buffer->local.get(), 0, {offer.key, offer.offset, offer.length}};
   const absl::StatusOr<Posted> posted =
       link_->Post(TransferKind::kRead, absl::MakeConstSpan(&read, 1), &incoming);
@@ -123,6 +132,13 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
 
 void LargeReceiver::Deliver() {
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
+    if (!IsWhole(At(delivered_))) {
+      active_ = false;
+      host_->OnReadFailed(
+          absl::DataLossError("its bytes have not the digest that the peer has offered: the answer "
+                              "was shorter than asked for, or is not that message"));
+      return;
+    }
     Incoming& incoming = At(delivered_++);
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length));
@@ -131,6 +147,13 @@ void LargeReceiver::Deliver() {
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
+}
+
+// On some paths a read has succeeded, whatever the peer has answered. What it has left out is what
+// the buffer had before, perhaps a message of another connection.
+bool LargeReceiver::IsWhole(const Incoming& incoming) const {
+  const LargeOffer& offer = incoming.offer;
+  return !digests_ || Crc32c(incoming.buffer->memory.first(offer.length)) == offer.digest;
 }
 
 std::shared_ptr<const void> LargeReceiver::KeepDelivered() {

@@ -51,8 +51,9 @@ class LargeReceiver : private LargeClaim {
   LargeReceiver(const LargeReceiver&) = delete;
   LargeReceiver& operator=(const LargeReceiver&) = delete;
 
-  // REQUIRES: stopped, or new.
-  void Start(FramingDomain* domain, Link* link);
+  // `digests`: offers carry the digest of their message, and what does not have it is not
+  // delivered. REQUIRES: stopped, or new.
+  void Start(FramingDomain* domain, Link* link, bool digests);
 
   // False: out of order, too many, too large or empty: the peer broke the protocol.
   [[nodiscard]] bool OnOffer(const LargeOffer& offer);
@@ -99,6 +100,7 @@ class LargeReceiver : private LargeClaim {
   bool PostRead(Incoming& incoming);
   void OnRead(Incoming& incoming, const absl::Status& status);
   void Deliver();
+  bool IsWhole(const Incoming& incoming) const;
   void ReturnBuffer(Incoming& incoming);
   Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
 
@@ -106,6 +108,8 @@ class LargeReceiver : private LargeClaim {
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   bool active_ = false;
+  bool digests_ = false;
+  bool wipes_ = false;  // nothing tells whether all of a buffer was written
   uint64_t most_reading_bytes_ = 0;
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_
   uint64_t offered_ = 0;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/crc32c.h"
 #include "core/status.h"
 
 namespace weft {
@@ -11,14 +12,15 @@ LargeSender::LargeSender(Host* host) : host_(host) {
   for (Offered& offered : ring_) offered.sender = this;
 }
 
-void LargeSender::Start(FramingDomain* domain) {
-  WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);
+void LargeSender::Start(FramingDomain* domain, bool digests) {
+  WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);  // Ours: Stop() has freed them
   domain_ = domain;
+  digests_ = digests;
   offered_ = acknowledged_ = 0;
 }
 
 std::byte* LargeSender::Reserve(size_t bytes) {
-  WEFT_DCHECK(reserved_ == nullptr);
+  WEFT_DCHECK(reserved_ == nullptr);  // Ours: one reservation at a time (Reserve of the connection)
   if (full()) return nullptr;
   reserved_ = domain_->send_pool().Acquire(bytes);
   return reserved_ == nullptr ? nullptr : reserved_->memory.data();
@@ -33,10 +35,12 @@ absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
     return Annotate(region.status(), "register a large message");
   }
   const RemoteSpan remote = (*region)->remote();
+  const uint32_t digest = digests_ ? Crc32c(reserved_->memory.first(bytes)) : 0;
   Offered& offered = ring_[offered_ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
   offered.region = *std::move(region);
-  return LargeOffer{offered_++, remote.key, remote.offset, remote.length};
+  return LargeOffer{offered_++, remote.key, remote.offset, static_cast<uint32_t>(remote.length),
+                    digest};
 }
 
 bool LargeSender::OnDone(const LargeDone& done) {

@@ -46,8 +46,8 @@ class LargeSender {
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
-  // REQUIRES: nothing offered or reserved.
-  void Start(FramingDomain* domain);
+  // `digests`: offers carry the digest of their message. REQUIRES: nothing offered or reserved.
+  void Start(FramingDomain* domain, bool digests);
 
   // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is.
   // REQUIRES: started; no open reservation; bytes <= kMaxMessageBytes.
@@ -88,6 +88,7 @@ class LargeSender {
 
   Host* const host_;
   FramingDomain* domain_ = nullptr;
+  bool digests_ = false;
   LargeBuffer* reserved_ = nullptr;
   uint64_t offered_ = 0;
   uint64_t acknowledged_ = 0;

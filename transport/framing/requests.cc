@@ -33,12 +33,12 @@ void RequestSender::Asked::Complete(const absl::Status& status, uint64_t before)
 }
 
 void RequestSender::Start() {
-  WEFT_CHECK(asked_ == answered_);
+  WEFT_CHECK(asked_ == answered_);  // Ours: End() has ended them
   asked_ = answered_ = 0;
 }
 
 void RequestSender::Ask(Request* request, Operation* probe, AtomicOperation* atomic) {
-  WEFT_DCHECK(!full());
+  WEFT_DCHECK(!full());  // Ours: callers have looked
   request->id = asked_;
   ring_[asked_++ % kMaxRequests] = {probe, atomic};
 }

@@ -27,7 +27,8 @@ uint64_t ExpiryAfter(uint64_t now_ns, uint64_t lifetime_ns) {
 // --- exports ------------------------------------------------------------------------------------
 
 TableExport::~TableExport() {
-  WEFT_CHECK(state_ == State::kReclaimed);  // else a peer could still reach memory that goes away
+  // User: else a peer could still reach memory that goes away
+  WEFT_CHECK(state_ == State::kReclaimed);
 }
 
 absl::StatusOr<RegionHandle> TableExport::Derive(uint64_t offset, uint64_t length, Rights rights,
@@ -47,6 +48,7 @@ absl::StatusOr<RegionHandle> TableExport::Derive(uint64_t offset, uint64_t lengt
 }
 
 bool TableExport::Revoke(uint64_t grace_ns, Operation* reclaimed) {
+  // User: one Revoke(), of a bounded grace
   WEFT_CHECK(state_ == State::kOpen && grace_ns <= kMaxLeaseNs);
   state_ = State::kRevoking;
   table_->FreeSlot(slot_);
@@ -81,7 +83,7 @@ void TableExport::EndHolders() {
 }
 
 void TableExport::AddLease(ExportedLease* lease) {
-  WEFT_DCHECK(state_ == State::kOpen);
+  WEFT_DCHECK(state_ == State::kOpen);  // Ours: a revoked export is found by nobody
   leases_.PushBack(lease);
   ++lease_count_;
   table_->counters_.leases_granted.Increment();
@@ -114,7 +116,7 @@ ExportTable::ExportTable(const Clock* clock, TimerWheel* timers, CounterSet* cou
 }
 
 ExportTable::~ExportTable() {
-  WEFT_CHECK(counters_.exports.value() == 0);  // an Export is destroyed before the Transport
+  WEFT_CHECK(counters_.exports.value() == 0);  // User: an Export is destroyed before the Transport
   for (const Counter* counter : {&counters_.exports, &counters_.exported_bytes, &counters_.leases,
                                  &counters_.leases_granted, &counters_.bad_handles}) {
     counter_set_->Unregister(counter);

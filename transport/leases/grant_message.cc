@@ -46,7 +46,7 @@ class Writer {
 
  private:
   void Bytes(ByteSpan bytes) {
-    WEFT_CHECK(bytes.size() <= to_.size() - size_);
+    WEFT_CHECK(bytes.size() <= to_.size() - size_);  // Ours: ExportTable bounds the only text
     std::copy(bytes.begin(), bytes.end(), to_.begin() + static_cast<ptrdiff_t>(size_));
     size_ += bytes.size();
   }

@@ -29,6 +29,7 @@ GrantedLeases::GrantedLeases(Host* host, ExportTable* exports)
       exports_(exports),
       leases_(kMaxLeases, [this](uint32_t) { return GrantedLease(this); }) {}
 
+// Ours: the end of the connection has ended them
 GrantedLeases::~GrantedLeases() { WEFT_CHECK(leases_.empty()); }
 
 // --- what the peer asks for ---------------------------------------------------------------------

@@ -29,6 +29,7 @@ HandleCode::Code HandleCode::Compute(ByteSpan signed_part) const {
       HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()), AsUnsigned(signed_part.data()),
            signed_part.size(), hash, &hash_bytes);
   // Without a hash nothing safe can follow. (It fails for want of memory only.)
+  // System: memory for a hash; nothing safe can follow
   WEFT_CHECK(result != nullptr && hash_bytes >= RegionHandle::kCodeBytes);
   Code code;
   std::copy_n(reinterpret_cast<const std::byte*>(hash), code.size(), code.begin());
@@ -48,7 +49,7 @@ RegionHandle HandleCode::Mint(const RegionHandle::Claim& claim) const {
   const Code code = Compute(ByteSpan(bytes).first(RegionHandle::kSignedBytes));
   std::copy(code.begin(), code.end(), bytes.begin() + RegionHandle::kSignedBytes);
   RegionHandle handle;
-  WEFT_CHECK(RegionHandle::FromBytes(AsStringView(bytes), &handle));
+  WEFT_CHECK(RegionHandle::FromBytes(AsStringView(bytes), &handle));  // Ours: built to be one
   return handle;
 }
 

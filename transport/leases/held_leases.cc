@@ -58,13 +58,14 @@ absl::Status Refusal(const GrantRefused& refused, uint64_t layout) {
 HeldLeases::HeldLeases(Host* host, const Clock* clock, TimerWheel* timers)
     : host_(host), clock_(clock), timers_(timers), asks_(kMaxLeases) {}
 
+// Ours: the end of the connection has ended them
 HeldLeases::~HeldLeases() { WEFT_CHECK(held_count_ == 0 && asks_.empty()); }
 
 // --- the user's calls ---------------------------------------------------------------------------
 
 absl::Status HeldLeases::Resolve(const RegionHandle& handle, uint64_t layout, uint64_t lease_ns,
                                  Lease* lease) {
-  WEFT_CHECK(lease->state_ == Lease::State::kIdle);
+  WEFT_CHECK(lease->state_ == Lease::State::kIdle);  // User: what its state permits (lease.h)
   if (absl::Status status = CheckLeaseNs(lease_ns); !status.ok()) return status;
   if (absl::Status status = CheckHandle(handle); !status.ok()) return status;
   SlabHandle id;
@@ -79,7 +80,7 @@ absl::Status HeldLeases::Resolve(const RegionHandle& handle, uint64_t layout, ui
 }
 
 absl::Status HeldLeases::Renew(uint64_t lease_ns, Lease* lease) {
-  WEFT_CHECK(lease->state_ == Lease::State::kHeld);
+  WEFT_CHECK(lease->state_ == Lease::State::kHeld);  // User: what its state permits (lease.h)
   if (absl::Status status = CheckLeaseNs(lease_ns); !status.ok()) return status;
   Held& held = *HeldOf(*lease);
   // Two answers could not be told apart.
@@ -93,7 +94,7 @@ absl::Status HeldLeases::Renew(uint64_t lease_ns, Lease* lease) {
 }
 
 void HeldLeases::Return(Lease* lease) {
-  WEFT_CHECK(lease->state_ != Lease::State::kIdle);
+  WEFT_CHECK(lease->state_ != Lease::State::kIdle);  // User: what its state permits (lease.h)
   const absl::Status why = absl::CancelledError("the lease was returned");
   if (lease->state_ == Lease::State::kAsked) {
     asks_.Get(SlabHandle::FromPacked(lease->id_))->lease = nullptr;

@@ -15,7 +15,7 @@ void DomainSlots::AddSends(uint32_t more) {
 }
 
 void DomainSlots::RemoveSends(uint32_t fewer) {
-  WEFT_DCHECK(fewer <= asked_);
+  WEFT_DCHECK(fewer <= asked_);  // Ours: what AddSlots() has added
   asked_ -= fewer;
   kept_ -= std::min(fewer, kFirstSends);
 }

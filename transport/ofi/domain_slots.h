@@ -57,6 +57,7 @@ class DomainSlots {
   // REQUIRES: `slot` was made of what Acquire() gave.
   static Slot* SlotOf(SendSlot slot) {
     auto* const found = static_cast<Slot*>(slot.record);
+    // Ours: slots are of this domain
     WEFT_DCHECK(found->data == slot.data && found->kind == WorkKind::kSend);
     return found;
   }

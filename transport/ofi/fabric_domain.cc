@@ -56,7 +56,7 @@ FabricDomain::FabricDomain(const OfiOptions& options, std::shared_ptr<FabricObje
 }
 
 FabricDomain::~FabricDomain() {
-  WEFT_DCHECK(parts_.stats.links_open == 0);
+  WEFT_DCHECK(parts_.stats.links_open == 0);  // Ours: links go before their domain
   if (wait_fd_ >= 0) close(wait_fd_);
 }
 

@@ -56,6 +56,7 @@ namespace weft {
 class FabricDomain : public LinkDomain {
  public:
   ~FabricDomain() override;
+  bool tells_links() const override { return false; }  // they share a receive context
 
   const PathInfo& path() const final { return path_; }
   const std::string& address() const final { return path_.local; }

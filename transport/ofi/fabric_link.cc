@@ -31,6 +31,7 @@ SendSlot FabricLink::TakeSlot(uint32_t /*least*/) { return parts_->slots.Acquire
 
 absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) {
   Slot* taken = DomainSlots::SlotOf(slot);
+  // Ours: framing fills a slot, and no more
   WEFT_DCHECK(bytes > 0 && bytes <= parts_->slots.slot_bytes());
   if (!life_.up()) [[unlikely]] {
     parts_->slots.Give(taken);
@@ -109,7 +110,7 @@ absl::StatusOr<Posted> FabricLink::PostOne(TransferKind kind, const Transfer& tr
 absl::StatusOr<Posted> FabricLink::PostBatch(TransferKind kind,
                                              absl::Span<const Transfer> transfers, Operation* op) {
   const size_t count = transfers.size();
-  WEFT_DCHECK(count >= 1 && count <= kMaxBatchTransfers);
+  WEFT_DCHECK(count >= 1 && count <= kMaxBatchTransfers);  // Ours: RemoteAccess has refused others
   std::array<void*, kMaxBatchTransfers> descriptors;
   for (size_t i = 0; i < count; ++i) {
     WEFT_ASSIGN_OR_RETURN(descriptors[i], Check(kind, transfers[i]));

@@ -23,7 +23,7 @@ bool PostedReceives::Add(uint32_t more) {
 }
 
 void PostedReceives::Remove(uint32_t fewer) {
-  WEFT_DCHECK(fewer <= target_);
+  WEFT_DCHECK(fewer <= target_);  // Ours: what Add() has added
   SetTarget(target_ - fewer);
   CountWithheld();
 }

@@ -126,7 +126,7 @@ WEFT_INLINE void PostedReceives::OnDone(WorkId id, size_t bytes) {
   --posted_;
   Count();
   // A provider may tell the length of a batch that was longer than its receive.
-  sink_->OnReceived({slot->data, std::min<size_t>(bytes, pool_->slot_bytes())});
+  sink_->OnReceived({slot->data, std::min<size_t>(bytes, pool_->slot_bytes())}, /*by=*/nullptr);
   if (posted_ >= needed_) {
     pool_->Give(slot);
   } else if (Post(slot)) {

@@ -22,7 +22,7 @@ constexpr uint32_t kSlotBytes = 256;
 constexpr uint32_t kMostAsked = 48;
 
 struct Sink final : BatchSink {
-  void OnReceived(ByteSpan batch) override {
+  void OnReceived(ByteSpan batch, LinkHandler*) override {
     received.emplace_back(reinterpret_cast<const char*>(batch.data()), batch.size());
   }
   std::vector<std::string> received;

@@ -11,7 +11,7 @@ namespace weft {
 
 SlotPool::SlotPool(Registrar* registrar, uint32_t slot_bytes, uint64_t max_bytes)
     : registrar_(registrar), slot_bytes_(slot_bytes), max_bytes_(max_bytes) {
-  WEFT_CHECK(slot_bytes % 64 == 0 && slot_bytes > 0);
+  WEFT_CHECK(slot_bytes % 64 == 0 && slot_bytes > 0);  // Ours: options are checked before
 }
 
 SlotPool::~SlotPool() {

@@ -63,7 +63,7 @@ class SlotPool {
 
   // Every id of the slot is stale afterwards. REQUIRES: taken, and on no list.
   void Give(Slot* slot) {
-    WEFT_DCHECK(!slot->linked());
+    WEFT_DCHECK(!slot->linked());  // Ours: taken off its list first
     ++slot->generation;
     slot->link = nullptr;
     slot->posted = false;

@@ -198,7 +198,7 @@ TEST_F(VerbsTest, ASmallCompletionQueueIsNeverOverrun) {
 TEST_F(VerbsTest, AReceiveThatWaitsIsNoneOfThoseThatPeersMayUse) {
   constexpr uint32_t kReceives = 8;
   struct Watcher final : BatchSink {
-    void OnReceived(ByteSpan) override {
+    void OnReceived(ByteSpan, LinkHandler*) override {
       ++received;
       least = std::min(least, domain->stats().receives_posted);
     }

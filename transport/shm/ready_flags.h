@@ -76,7 +76,7 @@ class ReadyFlags {
     return index;
   }
   void Give(uint32_t index) {
-    WEFT_DCHECK(index < end_);
+    WEFT_DCHECK(index < end_);  // Ours: an index that Take() gave
     hot_[index] = 0;
     free_.push_back(index);
   }

@@ -124,7 +124,7 @@ inline void RingWriter::StepToBeginning() {
 // Where all was consumed, a claim that does not begin again has room before the end.
 WEFT_INLINE RingWriter::Claim RingWriter::TryClaim(uint32_t least, uint32_t most) {
   using namespace ring_internal;
-  WEFT_DCHECK(least <= most && most <= kMaxRecordPayload);
+  WEFT_DCHECK(least <= most && most <= kMaxRecordPayload);  // Ours: constants of this side
   if (!HasRoom(most)) [[unlikely]]
     return {};
   claim_ = position_;
@@ -141,6 +141,7 @@ WEFT_INLINE RingWriter::Claim RingWriter::TryClaim(uint32_t least, uint32_t most
 
 WEFT_INLINE void RingWriter::Publish(RecordKind kind, uint32_t length, uint32_t acked) {
   using namespace ring_internal;
+  // Ours: lengths of what this side sends
   WEFT_DCHECK(has_claim() && length <= kMaxRecordPayload && acked < kAckedModulus);
   const uint32_t zero_at = position_;
   if (claim_ != position_) StepToBeginning();

@@ -48,6 +48,7 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
   path_.local = StrCat("process ", getpid());
 }
 
+// Ours: links go before their domain
 ShmDomain::~ShmDomain() { WEFT_DCHECK(stats_.links_open == 0); }
 
 // --- slots ---------------------------------------------------------------------------------------
@@ -66,6 +67,7 @@ absl::Status ShmDomain::AddSlots(uint32_t /*send*/, uint32_t receive) {
 }
 
 void ShmDomain::RemoveSlots(uint32_t /*send*/, uint32_t receive) {
+  // Ours: what AddSlots() has added
   WEFT_DCHECK(connections_ > 0 && receive <= stats_.receives_posted);
   --connections_;
   stats_.receives_posted -= receive;
@@ -124,7 +126,7 @@ void ShmDomain::ScheduleEvent(ShmLink* link) {
 
 // Mostly there is nothing but rings to look into.
 int ShmDomain::Poll(int budget) {
-  WEFT_DCHECK(has_duties_ || !AnyDuties());
+  WEFT_DCHECK(has_duties_ || !AnyDuties());  // Ours: whoever makes a duty says so
   if (has_duties_) [[unlikely]]
     return PollAll(budget);
   return hot_links_.Receive(budget);

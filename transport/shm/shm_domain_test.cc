@@ -65,7 +65,9 @@ struct Host final : BatchSink {
     domain = OpenShmDomain(options).value();
     EXPECT_TRUE(poller->Add(bell->event_fd(), EPOLLIN, /*handler=*/nullptr).ok());
   }
-  void OnReceived(ByteSpan batch) override { received.emplace_back(AsStringView(batch)); }
+  void OnReceived(ByteSpan batch, LinkHandler*) override {
+    received.emplace_back(AsStringView(batch));
+  }
 
   absl::Status Send(End& end, std::string_view text) {
     const SendSlot slot = end.link->TakeSlot(static_cast<uint32_t>(text.size()));

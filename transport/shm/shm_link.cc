@@ -170,8 +170,8 @@ SendSlot ShmLink::TakeSlot(uint32_t least) {
 }
 
 bool ShmLink::GrowSlot(SendSlot* slot, uint32_t used) {
-  WEFT_DCHECK(slot->record == this);
-  if (IsStaging()) return false;  // it is as large as any
+  WEFT_DCHECK(slot->record == this);  // Ours: slots are of this link
+  if (IsStaging()) return false;      // it is as large as any
   const RingWriter::Claim claim = writer_.TryGrow(used, domain_->slot_bytes());
   if (claim.payload == nullptr) return false;
   slot->data = claim.payload;
@@ -194,6 +194,7 @@ WEFT_INLINE bool ShmLink::Publish(const std::byte* data, uint32_t bytes) {
 }
 
 absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
+  // Ours: slots are of this link
   WEFT_DCHECK(slot.record == this && bytes > 0 && bytes <= slot.room);
   if (!life_.up()) [[unlikely]] {
     ReleaseSlot();
@@ -323,7 +324,7 @@ WEFT_INLINE void ShmLink::OnRecord(const RingReader::Record& record) {
   const bool is_batch =
       record.kind == RecordKind::kBatch && record.payload.size() <= domain_->slot_bytes();
   if (is_batch) [[likely]]
-    return domain_->options_.sink->OnReceived(record.payload);
+    return domain_->options_.sink->OnReceived(record.payload, life_.handler());
   OnOtherRecord(record.kind, record.payload);
 }
 
@@ -401,7 +402,7 @@ void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer,
 }
 
 bool ShmLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
-  WEFT_DCHECK(local.size() == remote.length);
+  WEFT_DCHECK(local.size() == remote.length);  // User: what MoveNow() requires
   if (remote.length > kMoveBytesAtOnce || !life_.up()) [[unlikely]]
     return false;
   PeerRegions* const regions = peer_->regions();
@@ -432,6 +433,7 @@ WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> tr
 
 absl::StatusOr<Posted> ShmLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                      Operation* op) {
+  // Ours: RemoteAccess has refused others
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   const bool is_read = kind == TransferKind::kRead;
   for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(Check(transfer));

@@ -172,7 +172,7 @@ bool RegionTable::AwaitUnpinned(uint32_t place) {
 
 bool RegionTable::Withdraw(uint64_t key) {
   const uint32_t place = PlaceOf(key);
-  WEFT_CHECK(own_[place].key == key);
+  WEFT_CHECK(own_[place].key == key);  // Ours: a region withdraws its own key, once
   own_[place] = {};
   table_->entries[place].key.store(0);
   if (AwaitUnpinned(place)) {

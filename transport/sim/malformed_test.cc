@@ -205,7 +205,7 @@ TEST_F(UnknownBatchTest, ABatchThatNamesNoConnectionIsCountedAndDropped) {
   StoreLe32(&free_index[0], 1000);
   const Batch wrong_token(16);  // index 0 is the connection's, and 0 is not its token
   for (const Batch& batch : {Batch(), too_short, wrong_index, free_index, wrong_token}) {
-    table.OnReceived(batch);
+    table.OnReceived(batch, /*by=*/nullptr);
   }
   EXPECT_EQ(table.stats().batches_unknown, 5u);
   EXPECT_EQ(table.stats().batches_malformed, 0u);
@@ -213,18 +213,38 @@ TEST_F(UnknownBatchTest, ABatchThatNamesNoConnectionIsCountedAndDropped) {
   ASSERT_TRUE(Run([s = server] { return s->received_count == 1; }));
 }
 
-// What a dropped batch carried is missed by the next one.
-TEST_F(UnknownBatchTest, AMisaddressedBatchIsMissedAtTheNext) {
+TEST_F(UnknownBatchTest, AMisaddressedBatchEndsTheConnectionOfItsLink) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");
   network_->Corrupt("app", "db", [](Batch& batch) { batch[5] ^= std::byte{1}; });
   client->Send("lost");
-  network_->RunFor(kNsPerMs);
-  EXPECT_FALSE(server->closed());
-  EXPECT_EQ(server->received_count, 0u);
-  client->Send("next");
   ASSERT_TRUE(Run([s = server] { return s->closed(); }));
+  EXPECT_EQ(server->received_count, 0u);
   EXPECT_TRUE(absl::IsDataLoss(server->why())) << server->why();
+}
+
+// Batches were given to whichever connection they named: a peer that guessed (here: knew) the index
+// and the token of another one's connection spoke in its name, and could end it.
+TEST_F(UnknownBatchTest, ABatchInTheNameOfAnotherConnectionEndsItsOwn) {
+  Listen("db");
+  const auto [victim, server_of_victim] = Pair("app", "db");
+  const auto [attacker, server_of_attacker] = Pair("mallory", "db");
+  Batch victims(kBatchHeaderBytes);
+  network_->Corrupt("app", "db", [&](Batch& batch) { victims = batch; });
+  victim->Send("first");
+  ASSERT_TRUE(Run([s = server_of_victim] { return s->received_count == 1; }));
+  network_->Corrupt("mallory", "db", [&](Batch& batch) {
+    std::copy_n(victims.begin(), 8, batch.begin());  // index and token
+    StoreLe32(&batch[12], LoadLe32(&victims[12]) + 1);
+  });
+  attacker->Send("forged");
+  ASSERT_TRUE(Run([s = server_of_attacker] { return s->closed(); }));
+  EXPECT_TRUE(absl::IsDataLoss(server_of_attacker->why())) << server_of_attacker->why();
+  EXPECT_EQ(TableOf("db").stats().batches_unknown, 1u);
+  victim->Send("second");
+  ASSERT_TRUE(Run([s = server_of_victim] { return s->received_count == 2; }));
+  EXPECT_EQ(AsStringView(server_of_victim->received.back()), "second");
+  EXPECT_FALSE(server_of_victim->closed());
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ constexpr int kMaxRoundsWithoutTime = 1'000'000;
 }  // namespace
 
 SimFabric::SimFabric(uint64_t seed, const SimOptions& options) : options_(options), random_(seed) {
+  // User: how a test uses the simulated network
   WEFT_CHECK(options.slot_bytes >= kMinBatchBytes && options.slot_bytes <= 65536 &&
              options.slot_bytes % kFrameAlignment == 0);
   WEFT_CHECK(options.usual_slot_bytes == 0 || (options.usual_slot_bytes >= kMinBatchBytes &&
@@ -53,7 +54,7 @@ EngineCore& SimFabric::NodeEngine(const std::string& name) {
       [this, id](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
         return std::unique_ptr<Transport>(std::make_unique<SimTransport>(this, id, context));
       });
-  WEFT_CHECK(engine.ok());
+  WEFT_CHECK(engine.ok());  // User: how a test uses the simulated network
   nodes_.back()->engine = *std::move(engine);
   return *nodes_.back()->engine;
 }
@@ -62,7 +63,7 @@ SimFabric::NodeId SimFabric::IdOf(const std::string& name) const {
   for (NodeId id = 0; id < node_count(); ++id) {
     if (nodes_[id]->name == name) return id;
   }
-  WEFT_CHECK(!"a Node() of this name");
+  WEFT_CHECK(!"a Node() of this name");  // User: how a test uses the simulated network
   return 0;
 }
 
@@ -136,7 +137,7 @@ bool SimFabric::PollNode(NodeId id) {
 bool SimFabric::PollNodes() {
   bool any = false;
   for (int round = 0;; ++round) {
-    WEFT_CHECK(round < kMaxRoundsWithoutTime);
+    WEFT_CHECK(round < kMaxRoundsWithoutTime);  // User: how a test uses the simulated network
     bool worked = false;
     for (NodeId id = 0; id < node_count(); ++id) worked |= PollNode(id);
     if (!worked) return any;
@@ -178,7 +179,7 @@ bool SimFabric::Idle(NodeId node, uint64_t until_ns) {
   const bool worked = PollNodes() || HasDelivered(node) || Advance(until_ns, true);
   blocked.polling = false;
   if (worked) return true;
-  WEFT_CHECK(until_ns != kNever);  // a blocking call that nothing can end
+  WEFT_CHECK(until_ns != kNever);  // User: how a test uses the simulated network
   MoveTo(until_ns);
   return true;
 }

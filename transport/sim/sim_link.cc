@@ -49,7 +49,7 @@ class SimLinkDomain::SimRegion final : public Region {
     ++domain_->stats_.registrations_open;
   }
   ~SimRegion() override {
-    WEFT_CHECK(!domain_->IsInUse(*this));
+    WEFT_CHECK(!domain_->IsInUse(*this));  // Ours: what a test of the library is to find
     domain_->registrations_.erase(remote().key);
     --domain_->stats_.registrations_open;
   }
@@ -78,7 +78,7 @@ SimLinkDomain::SimLinkDomain(SimFabric* fabric, SimFabric::NodeId node, BatchSin
 }
 
 SimLinkDomain::~SimLinkDomain() {
-  WEFT_CHECK(links_.empty() && registrations_.empty());
+  WEFT_CHECK(links_.empty() && registrations_.empty());  // Ours: links go before their domain
   for (auto& slot : slots_) Unpoison({slot.get(), slot_bytes()});
 }
 
@@ -156,7 +156,7 @@ int SimLinkDomain::Poll(int budget) { return fabric_->RunDelivered(node_, budget
 
 void SimLinkDomain::Arrive(SimLink& link, std::vector<std::byte> batch) {
   // A batch that finds no receive posted: somebody sent without a credit.
-  WEFT_CHECK(receives_ready_ > 0);
+  WEFT_CHECK(receives_ready_ > 0);  // Ours: what a test of the library is to find
   --receives_ready_;
   ++link.waiting_;
   fabric_->DeliverBatch(node_, [this, id = link.id_, batch = std::move(batch)] {
@@ -171,7 +171,7 @@ void SimLinkDomain::Arrive(SimLink& link, std::vector<std::byte> batch) {
     // As on shm, where it was copied out of the ring: frames_to_part() asks for it.
     const bool posts_first = frames_to_part() != 0;
     if (posts_first) post_again();
-    sink_->OnReceived(batch);
+    sink_->OnReceived(batch, found->second->handler_);
     if (!posts_first) post_again();
   });
 }
@@ -295,6 +295,7 @@ absl::Status SimLink::CheckPost(size_t operations) const {
 
 absl::StatusOr<Posted> SimLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                      Operation* op) {
+  // Ours: RemoteAccess has refused others
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   if (absl::Status status = CheckPost(transfers.size()); !status.ok()) return status;
   if (MoveAtOnce(kind, transfers)) return Posted::kDone;

@@ -85,7 +85,7 @@ SimTransport::~SimTransport() {
   while (!peers_.empty()) {
     EndAndTell(peers_.begin(), why, absl::UnavailableError("the peer's engine was destroyed"));
   }
-  WEFT_CHECK(listeners_.empty());
+  WEFT_CHECK(listeners_.empty());  // User: listeners go before their engine
   fabric_->SetTransport(node_, nullptr);
 }
 
@@ -184,7 +184,7 @@ SimTransport::PeerIterator SimTransport::Find(const FramedConnection& connection
   const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
     return entry.second.connection.get() == &connection;
   });
-  WEFT_CHECK(found != peers_.end());
+  WEFT_CHECK(found != peers_.end());  // Ours: connections of this transport
   return found;
 }
 

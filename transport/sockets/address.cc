@@ -103,7 +103,7 @@ KernelAddress UnixAddress(const std::string& path) {
   KernelAddress result;
   auto* unix_address = reinterpret_cast<sockaddr_un*>(&result.storage);
   unix_address->sun_family = AF_UNIX;
-  WEFT_CHECK(path.size() <= kMaxUnixPath);
+  WEFT_CHECK(path.size() <= kMaxUnixPath);  // Ours: ParseServerAddress() has refused longer ones
   std::memcpy(unix_address->sun_path, path.data(), path.size());
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + 1);
   return result;
@@ -204,6 +204,7 @@ absl::StatusOr<KernelAddress> ParseNumericAddress(std::string_view text) {
 }
 
 KernelAddress AbstractAddress(std::string_view name) {
+  // Ours: the hello's decoder has refused longer ones, and callers empty ones
   WEFT_CHECK(!name.empty() && name.size() <= kMaxUnixPath);
   KernelAddress result;
   auto* unix_address = reinterpret_cast<sockaddr_un*>(&result.storage);

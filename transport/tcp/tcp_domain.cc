@@ -71,6 +71,7 @@ TcpDomain::TcpDomain(const TcpOptions& options, Descriptor epoll)
 }
 
 TcpDomain::~TcpDomain() {
+  // Ours: links and regions go before their domain
   WEFT_CHECK(parts_.stats.links_open == 0 && parts_.stats.registrations_open == 0);
 }
 

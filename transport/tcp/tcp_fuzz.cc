@@ -32,7 +32,7 @@ constexpr std::byte kCanary{0xCA};
 constexpr uint32_t kSlotBytes = 1024;
 
 struct Sink final : BatchSink {
-  void OnReceived(ByteSpan batch) override {
+  void OnReceived(ByteSpan batch, LinkHandler*) override {
     WEFT_CHECK(!batch.empty() && batch.size() <= kSlotBytes);
     for (const std::byte byte : batch) sum += static_cast<unsigned>(byte);  // all can be read
   }

@@ -146,6 +146,7 @@ bool TcpLink::SendWhole(ByteSpan bytes) {
 }
 
 void TcpLink::Adopt(Descriptor socket) {
+  // Ours: a link takes one socket
   WEFT_DCHECK(!socket_.valid() && life_.state() == LinkLife::State::kConnecting);
   socket_ = std::move(socket);
   SetDataOptions(socket_.get());
@@ -296,6 +297,7 @@ absl::Status TcpLink::Check(const Transfer& transfer) const {
 
 absl::StatusOr<Posted> TcpLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                      Operation* op) {
+  // Ours: RemoteAccess has refused others
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   WEFT_RETURN_IF_ERROR(life_.CheckUp());
   for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(Check(transfer));
@@ -601,7 +603,7 @@ bool TcpLink::FinishBody() {
 bool TcpLink::OnFrame(const TcpHeader& header, const std::byte* payload) {
   if (header.kind == TcpFrameKind::kBatch) [[likely]] {
     GoneFlag here(&gone_);
-    parts_->sink->OnReceived({payload, header.length});
+    parts_->sink->OnReceived({payload, header.length}, life_.handler());
     return !here.gone() && life_.up();
   }
   return header.kind == TcpFrameKind::kRead ? OnRead(header, payload) : OnEnd(header);

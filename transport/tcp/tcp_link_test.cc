@@ -478,7 +478,7 @@ TEST_F(TcpLinkTest, ManyLinksOfOneDomainEachHaveTheirBatches) {
 
 TEST(TcpOptionsTest, EachOptionIsChecked) {
   struct NoSink final : BatchSink {
-    void OnReceived(ByteSpan) override {}
+    void OnReceived(ByteSpan, LinkHandler*) override {}
   } sink;
   const auto code = [&](auto change) {
     TcpOptions options;

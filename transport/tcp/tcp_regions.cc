@@ -7,6 +7,7 @@
 namespace weft {
 
 absl::StatusOr<uint64_t> TcpRegions::Add(MutableByteSpan memory, Access access) {
+  // Ours: TcpDomain::Register() has refused others
   WEFT_DCHECK(!memory.empty() && access != Access::kLocalOnly);
   if (free_.empty()) {
     if (entries_.size() == kMaxRegions) {
@@ -26,6 +27,7 @@ absl::StatusOr<uint64_t> TcpRegions::Add(MutableByteSpan memory, Access access) 
 
 void TcpRegions::Remove(uint64_t key) {
   Entry& entry = entries_[key % kMaxRegions];
+  // Ours: a region removes its own key, once
   WEFT_CHECK(entry.key == key && !entry.memory.empty());
   entry = {};
   free_.push_back(static_cast<uint32_t>(key % kMaxRegions));

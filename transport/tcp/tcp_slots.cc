@@ -25,7 +25,7 @@ TcpSlots::TcpSlots(uint32_t usual_bytes, uint32_t wide_bytes, uint64_t max_bytes
 }
 
 TcpSlots::~TcpSlots() {
-  WEFT_CHECK(stats_->send_slots_in_use == 0);
+  WEFT_CHECK(stats_->send_slots_in_use == 0);  // Ours: links go before their slots
   for (const Size* size : {&usual_, &wide_}) {
     for (TcpSlot* const slot : size->all) {
       Unpoison(*size, slot);
@@ -48,7 +48,7 @@ bool TcpSlots::Grow(Size& size) {
 }
 
 void TcpSlots::Give(TcpSlot* slot) {
-  WEFT_DCHECK(!slot->linked());
+  WEFT_DCHECK(!slot->linked());  // Ours: taken off its list first
   Size& size = slot->wide ? wide_ : usual_;
   Poison(size, slot);
   slot->next_free = std::exchange(size.free, slot);

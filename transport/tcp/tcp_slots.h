@@ -29,7 +29,7 @@ class TcpSlots {
 
   void Ask(uint32_t more) { asked_ += more; }
   void GiveUp(uint32_t fewer) {
-    WEFT_DCHECK(fewer <= asked_);
+    WEFT_DCHECK(fewer <= asked_);  // Ours: what AddSlots() has added
     asked_ -= fewer;
   }
 

@@ -59,6 +59,8 @@ class FakeDomain final : public LinkDomain {
   bool busy() const override { return false; }
   const LinkDomainStats& stats() const override { return stats_; }
 
+  void set_kind(PathKind kind) { path_.kind = kind; }
+
   int free_slots = 100;
 
  private:
@@ -79,8 +81,12 @@ class FakeLink final : public Link {
     return absl::OkStatus();
   }
   SendSlot TakeSlot(uint32_t /*least*/) override { return domain_->AcquireSlot(); }
-  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer>, Operation* op) override {
-    if (result.ok() && *result == Posted::kPending) posted.push_back(op);
+  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer> transfers,
+                              Operation* op) override {
+    if (result.ok() && *result == Posted::kPending) {
+      posted.push_back(op);
+      reads.push_back(transfers[0].local->memory().first(transfers[0].remote.length));
+    }
     return result;
   }
   bool Reclaim(std::unique_ptr<Region>) override { return reclaims; }
@@ -89,6 +95,7 @@ class FakeLink final : public Link {
   std::vector<std::vector<std::byte>> sent;
   absl::StatusOr<Posted> result = Posted::kPending;
   std::vector<Operation*> posted;
+  std::vector<MutableByteSpan> reads;  // where to, for each of `posted`
   bool reclaims = true;
 
  private:

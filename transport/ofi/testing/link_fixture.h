@@ -133,7 +133,7 @@ struct Side final : BatchSink {
     if (opened.ok()) domain = *std::move(opened);
   }
 
-  void OnReceived(ByteSpan batch) override {
+  void OnReceived(ByteSpan batch, LinkHandler*) override {
     received.emplace_back(AsStringView(batch));
     if (const auto act = on_received; act) act();  // which may set another
   }

@@ -80,7 +80,7 @@ struct TcpSide final : BatchSink {
     }
   }
 
-  void OnReceived(ByteSpan batch) override {
+  void OnReceived(ByteSpan batch, LinkHandler*) override {
     EXPECT_EQ(reinterpret_cast<uintptr_t>(batch.data()) % 8, 0u);
     received.emplace_back(AsStringView(batch));
     if (const auto act = on_received; act) act();  // which may set another
