@@ -50,6 +50,7 @@ ControlConnection::ControlConnection(ControlContext* context, Stage stage,
                                      const LinkOptions& options)
     : context_(context),
       limits_(LimitsOf(options, context->engine)),
+      transfer_timeout_ns_(options.transfer_timeout_ns),
       started_ns_(context->now_ns()),
       stage_(stage) {
   context->members.PushBack(this);
@@ -90,7 +91,10 @@ ControlConnection* ControlConnection::Accept(ControlContext* context,
 }
 
 absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
-  const FramedConnection::Options options{RandomToken(), limits_.max_outstanding_operations};
+  const EngineContext& engine = context_->engine;
+  const FramedConnection::Options options{RandomToken(),
+                                          limits_.max_outstanding_operations,
+                                          {engine.clock, engine.timers, transfer_timeout_ns_}};
   WEFT_ASSIGN_OR_RETURN(
       connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
                                             handler, options));

@@ -194,6 +194,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // Constant after construction.
   ControlContext* const context_;
   const ControlLimits limits_;  // what this side tells in its hello
+  const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   uint64_t peer_host_ = 0;
   std::shared_ptr<ListenerState> listener_;  // null: the client's

@@ -61,6 +61,7 @@ class FramedConnection final : public Connection,
     // Unpredictable: no stranger's batch is taken for the peer's where a provider tells nothing.
     uint32_t token = 0;
     uint32_t max_outstanding_operations = 128;  // 1..1024
+    LargePatience patience = {};
   };
 
   // RESOURCE_EXHAUSTED: the table is full. `handler` may be null until Open() or, first, End().
@@ -150,7 +151,7 @@ class FramedConnection final : public Connection,
   bool OnFrame(const Frame& frame) override;
   void OnMalformed(std::string_view what) override;
   void OnRoom() override;
-  void OnLargeMessage(ByteSpan message) override;
+  void OnLargeMessage(ByteSpan message, uint64_t offered_ns) override;
   void OnLargeFailed(const absl::Status& why) override { Break(why); }
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }

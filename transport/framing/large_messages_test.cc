@@ -53,7 +53,7 @@ class LargeMessagesTest : public PartsTest,
   LargeMessages large_{this, &sender_, &access_};
 
  private:
-  void OnLargeMessage(ByteSpan message) override { delivered_.push_back(message.size()); }
+  void OnLargeMessage(ByteSpan message, uint64_t) override { delivered_.push_back(message.size()); }
   void OnRoom() override { ++rooms_; }
   void AdvanceReadsSoon() override { ++advances_; }
   void OnLargeFailed(const absl::Status& why) override { failed_ = why; }

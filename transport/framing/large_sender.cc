@@ -4,10 +4,12 @@
 
 #include "core/check.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace weft {
 
-LargeSender::LargeSender(Host* host) : host_(host) {
+LargeSender::LargeSender(Host* host, const LargePatience& patience)
+    : host_(host), patience_(patience) {
   for (Offered& offered : ring_) offered.sender = this;
 }
 
@@ -20,7 +22,9 @@ void LargeSender::Start(FramingDomain* domain) {
 std::byte* LargeSender::Reserve(size_t bytes) {
   WEFT_DCHECK(reserved_ == nullptr);
   if (full()) return nullptr;
-  reserved_ = domain_->send_pool().Acquire(bytes);
+  LargePool& pool = domain_->send_pool();
+  if (held_bytes_ > 0 && held_bytes_ + bytes > pool.limit_bytes() / 4) return nullptr;
+  reserved_ = pool.Acquire(bytes);
   return reserved_ == nullptr ? nullptr : reserved_->memory.data();
 }
 
@@ -35,13 +39,30 @@ absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
   const RemoteSpan remote = (*region)->remote();
   Offered& offered = ring_[offered_ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
+  held_bytes_ += offered.buffer->memory.size();
   offered.region = *std::move(region);
-  return LargeOffer{offered_++, remote.key, remote.offset, remote.length};
+  const LargeOffer offer = {offered_++, remote.key, remote.offset, remote.length};
+  if (outstanding() == 1) Watch();
+  return offer;
+}
+
+void LargeSender::Watch() {
+  if (patience_.clock == nullptr) return;
+  if (outstanding() == 0) return patience_.timers->Cancel(this);
+  const uint64_t most_ns = LargePatience::kTimesForOffers * patience_.timeout_ns;
+  patience_.timers->Schedule(this, most_ns == 0 ? kNever : patience_.clock->NowNs() + most_ns);
+}
+
+void LargeSender::OnTimer() {
+  host_->OnOfferOverdue(absl::UnavailableError(StrCat(
+      "the peer has not taken a large message for ", LargePatience::kTimesForOffers, " times ",
+      patience_.timeout_ns / kNsPerMs, " ms (LinkOptions::transfer_timeout_ns)")));
 }
 
 bool LargeSender::OnDone(const LargeDone& done) {
   if (outstanding() == 0 || done.id != acknowledged_ || done.status != 0) return false;
   Offered& offered = ring_[acknowledged_++ % kLargeOutstanding];
+  Watch();
   if (host_->ReclaimLarge(std::move(offered.region), &offered)) Free(offered);
   return true;
 }
@@ -56,6 +77,7 @@ void LargeSender::OnReclaimed(Offered& offered) {
 void LargeSender::Stop() {
   if (reserved_ != nullptr) Abandon();
   acknowledged_ = offered_;
+  if (armed()) patience_.timers->Cancel(this);
   for (Offered& offered : ring_) {
     if (offered.buffer != nullptr) Free(offered);
   }
@@ -63,6 +85,7 @@ void LargeSender::Stop() {
 
 void LargeSender::Free(Offered& offered) {
   offered.region.reset();
+  held_bytes_ -= offered.buffer->memory.size();
   domain_->send_pool().Release(std::exchange(offered.buffer, nullptr));
 }
 
