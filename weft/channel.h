@@ -231,8 +231,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
                     google::protobuf::MessageLite* reply, const CallOptions& options);
 
   // Starts a call. `request` may be dropped when this returns; `reply` stays untouched and alive
-  // until `done`. `done` runs once, on the engine's thread, and no call's runs inside this function;
-  // only where another thread finds the engine's inbox full, its own does.
+  // until `done`. `done` runs once, on the engine's thread, and no call's runs inside this
+  // function; only where another thread finds the engine's inbox full, its own does.
   void Call(uint32_t method, const google::protobuf::MessageLite& request,
             google::protobuf::MessageLite* reply, const CallOptions& options,
             Function<void(absl::Status)>&& done);
