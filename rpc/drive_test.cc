@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
 #include "transport/network.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -136,6 +138,68 @@ TEST_P(EveryServer, AServerRunsOnAnyEngine) {
   client.join();
 }
 
+// A second thread's calls had deadlines that only the engine looked at: where nobody drove it, they
+// waited for ever.
+class UndrivenClient : public DriveTest {
+ protected:
+  UndrivenClient() {
+    service_.look = [this](ServerContext&) { ++arrived_; };
+  }
+  // A blocking call of another thread, while this one keeps the engine and does not drive it.
+  absl::Status CallMeanwhile(Probe::Stub& stub, Data* reply) {
+    absl::Status status;
+    EXPECT_TRUE(CoreOf(*engine_).Enter());
+    std::thread second([&] { status = stub.Hold(MakeData(1, 64), reply, {.timeout_us = 50'000}); });
+    second.join();
+    CoreOf(*engine_).Leave();
+    return status;
+  }
+
+  std::atomic<int> arrived_{0};
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(UndrivenClient, ABlockingCallEndsAtItsDeadlineAndIsNotSentLater) {
+  ASSERT_NO_FATAL_FAILURE(Serve(Drive::kOwnThread));
+  engine_ = SleepyEngine(drive());
+  const auto channel = Open(*engine_);
+  Probe::Stub stub(*channel);
+  Data reply;
+  const absl::Status status = CallMeanwhile(stub, &reply);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent) << status;
+  Data echoed;
+  EXPECT_TRUE(stub.Echo(MakeData(2, 64), &echoed, kPatient).ok()) << "the channel works on";
+  EXPECT_EQ(arrived_, 1) << "of the second call alone";
+  EXPECT_EQ(channel->stats().calls_failed, 1u);
+}
+
+TEST_P(UndrivenClient, ALateReplyOfSuchACallIsHarmless) {
+  ASSERT_NO_FATAL_FAILURE(Serve(Drive::kOwnThread));
+  engine_ = SleepyEngine(drive());
+  const auto channel = Open(*engine_);
+  Probe::Stub stub(*channel);
+  Data reply;
+  absl::Status status;
+  EXPECT_TRUE(CoreOf(*engine_).Enter());
+  std::thread second(
+      [&] { status = stub.Hold(MakeData(1, 64), &reply, {.timeout_us = 1'000'000}); });
+  while (arrived_ == 0) engine_->Poll();  // and from here on nobody does
+  second.join();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun) << status;
+  Waiter released;
+  ASSERT_TRUE(server_engine_->Post([&] {
+    service_.Release();
+    CoreOf(*server_engine_).Finish(released);
+  }));
+  EXPECT_TRUE(CoreOf(*server_engine_).Wait(released));
+  CoreOf(*engine_).Leave();
+  Data echoed;
+  EXPECT_TRUE(stub.Echo(MakeData(2, 64), &echoed, kPatient).ok());
+  EXPECT_TRUE(reply.payload().empty()) << "it is its caller's again";
+}
+
 std::string DriveName(Drive drive) {
   if (drive == Drive::kOwnThread) return "OwnThread";
   return drive == Drive::kCaller ? "Caller" : "External";
@@ -151,6 +215,10 @@ const auto kPaths = testing::Values(PathKind::kShm, PathKind::kTcp);
 INSTANTIATE_TEST_SUITE_P(Paths, EveryClient,
                          testing::Combine(kPaths, testing::Values(Drive::kOwnThread, Drive::kCaller,
                                                                   Drive::kExternal)),
+                         ParameterName);
+INSTANTIATE_TEST_SUITE_P(Paths, UndrivenClient,
+                         testing::Combine(kPaths,
+                                          testing::Values(Drive::kCaller, Drive::kExternal)),
                          ParameterName);
 INSTANTIATE_TEST_SUITE_P(Paths, ExternalClient,
                          testing::Combine(kPaths, testing::Values(Drive::kExternal)),

@@ -138,6 +138,10 @@ class Connection {
   // their turns in few places, and when much is kept already. A second time it is null.
   virtual std::shared_ptr<const void> KeepMessage() { return nullptr; }
 
+  // The same: when this side has learned of the message, on its engine's clock; 0: now, with it. A
+  // large one is announced, and takes its time to be read, or waits until there is memory for it.
+  uint64_t announced_ns() const { return announced_ns_; }
+
   // --- the peer's memory ------------------------------------------------------------------------
 
   RemoteAccess& memory() { return memory_; }
@@ -181,6 +185,7 @@ class Connection {
   State state_ = State::kConnecting;
   size_t eager_bytes_ = 0;
   PrefetchList* prefetch_;
+  uint64_t announced_ns_ = 0;  // of the message that is being delivered
   ConnectionFacts facts_;
 };
 

@@ -80,7 +80,7 @@ void TakeAll(msghdr* header, std::vector<Descriptor>* taken) {
 
 absl::Status SendDescriptors(int socket, ByteSpan bytes, std::span<const int> descriptors) {
   constexpr size_t kMost = 4;
-  WEFT_CHECK(descriptors.size() <= kMost);
+  WEFT_CHECK(descriptors.size() <= kMost);  // Ours: callers hand over so many at most
   iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
   msghdr header{};
   header.msg_iov = &part;

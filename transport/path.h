@@ -95,6 +95,21 @@ std::string ExplainPaths(const std::vector<PathCandidate>& candidates);
 inline constexpr uint64_t kMinPeerTimeoutNs = 100'000'000;
 inline constexpr uint64_t kMaxPeerTimeoutNs = 3'600'000'000'000;
 
+// What LinkOptions::transfer_timeout_ns may be, besides 0: for the same reasons.
+inline constexpr uint64_t kMinTransferTimeoutNs = kMinPeerTimeoutNs;
+inline constexpr uint64_t kMaxTransferTimeoutNs = kMaxPeerTimeoutNs;
+
+// Each further so many bytes of a transfer have LinkOptions::transfer_timeout_ns once more. With
+// its default that is a wire of 1.6 MB/s, a tenth of what the slowest network has that Weft is for.
+inline constexpr uint64_t kBytesPerTransferTimeout = uint64_t{16} << 20;
+
+// How long a transfer of so many bytes may take; kNever: as long as it likes.
+constexpr uint64_t TransferTimeNs(uint64_t transfer_timeout_ns, uint64_t bytes) {
+  if (transfer_timeout_ns == 0) return ~uint64_t{0};
+  const uint64_t times = (bytes > 0 ? bytes - 1 : 0) / kBytesPerTransferTimeout + 1;
+  return times > ~uint64_t{0} / transfer_timeout_ns ? ~uint64_t{0} : transfer_timeout_ns * times;
+}
+
 // Behaviour and resources of connections; both sides' limits are agreed in the handshake.
 struct LinkOptions {
   // Behaviour.
@@ -122,6 +137,14 @@ struct LinkOptions {
   // machine or a bad wire, living ones are lost. Debugging a peer: 0. (The simulated network has a
   // timeout of its own: SimOptions.)
   uint64_t peer_timeout_ns = 3'000'000'000;
+  // What the peer of an open connection may take until it has answered a transfer of up to 16 MiB
+  // that this side has begun (the fetch of a large message that the peer has offered; at a server,
+  // of a weft.Bulk), and once more for each further 16 MiB: 100 ms to 1 h; 0: for ever. A large
+  // message that this side has offered may wait six times as long for the peer to take it. Then
+  // this side ends the connection with UNAVAILABLE: such a transfer holds memory that others wait
+  // for. It ends, so, also those of peers that nobody drives meanwhile. Higher: slower wires will
+  // do; a peer that does not answer keeps others waiting for longer.
+  uint64_t transfer_timeout_ns = 10'000'000'000;
   // Performance. For each connection, window_slots receive slots (their size belongs to the
   // engine's network) are held posted.
   uint32_t window_slots = 64;                 // 4..1024; batches the peer may have in flight

@@ -216,25 +216,23 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   void WhenWritable(Function<void(absl::Status)> done);
 
   // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------
-
   // Memory out of the channel's pool, good for all channels and servers on this engine. It goes
   // before the channel. RESOURCE_EXHAUSTED: the pool's bound.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
   // --- for generated code -----------------------------------------------------------------------
-
   // Makes the service's methods callable; returns the number of its first method for Call(). The
   // same service again yields the same number.
   uint32_t Bind(const ServiceDescriptor& service);
 
-  // Blocks until the call has completed. `reply` is meaningful only if the result is OK.
+  // Blocks until the call has completed. `reply` is meaningful only if the result is OK. It ends at
+  // its deadline also where nobody drives the engine; later nothing but its BulkCall is touched.
   absl::Status Call(uint32_t method, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite* reply, const CallOptions& options);
 
   // Starts a call. `request` may be dropped when this returns; `reply` stays untouched and alive
-  // until `done`. `done` runs once, on the engine's thread and not inside this function; only when
-  // nothing more can be kept for later (the engine's inbox is full, or max_queued_calls calls that
-  // failed at once wait for theirs) does it run here.
+  // until `done`. `done` runs once, on the engine's thread, and no call's runs inside this
+  // function; only where another thread finds the engine's inbox full, its own does.
   void Call(uint32_t method, const google::protobuf::MessageLite& request,
             google::protobuf::MessageLite* reply, const CallOptions& options,
             Function<void(absl::Status)>&& done);
@@ -276,6 +274,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   template <class Bodies>
   absl::Status CallElsewhere(BlockingCall& call, uint32_t method, const Bodies& bodies,
                              const CallOptions& options);
+  template <class Bodies>
+  absl::Status CallUndriven(uint32_t method, const Bodies& bodies, const CallOptions& options);
   template <class Bodies>
   void CallBack(uint32_t method, const Bodies& bodies, const CallOptions& options,
                 Function<void(absl::Status)>&& done);

@@ -66,8 +66,18 @@ struct ServerOptions {
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
-  // Bounds what clients can make this process hold.
+  // Replies count as well while they wait for clients to take them: of all clients half of it, at
+  // most; what is more ends the connection of the client that most of it waits for. Bounds what
+  // clients can make this process hold.
   uint64_t max_running_bytes = 1 << 30;
+  // Bytes of encoded replies that wait for one client to take earlier ones, besides a single reply
+  // of any size: at least 64 KiB. More end its connection. Higher: clients may ask for more at a
+  // time and take it slowly; more memory for those that take nothing.
+  uint64_t max_unsent_reply_bytes = 256 << 20;
+  // So long, in microseconds, replies may wait for a client without one of them leaving: 100 ms to
+  // 1 h; 0: for ever. Then its connection ends. Higher: clients that nobody drives for a while keep
+  // their connections; memory is held for longer for those that take nothing.
+  uint64_t reply_timeout_us = 30'000'000;
   // For calls that run exactly once (RetryOptions::exactly_once): what is remembered of them.
   // Sessions of clients, of 1 KiB each. One client opens 8 of them at a time on a connection, and
   // with `tenant_of` one tenant half. 0: no calls run exactly once here.
@@ -117,8 +127,11 @@ struct ServerStats {
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now
-  uint64_t running_bytes = 0;    // their encoded requests, and messages of streams, unread
-  uint32_t peers = 0;            // with an open connection, now
+  uint64_t running_bytes = 0;    // their encoded requests, messages of streams, unread, and replies
+                                 // that wait to be sent
+  uint64_t unsent_reply_bytes = 0;  // the last of these
+  uint64_t slow_readers = 0;        // connections closed because their clients took no replies
+  uint32_t peers = 0;               // with an open connection, now
   // Of calls that run exactly once:
   uint64_t repeated = 0;      // attempts that were answered from the record of an earlier one
   uint64_t record_bytes = 0;  // now: as max_record_bytes counts them

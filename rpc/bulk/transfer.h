@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/intrusive_list.h"
+#include "core/timer_wheel.h"
 #include "rpc/wire/service.h"
 #include "transport/operation.h"
 #include "transport/region.h"
@@ -21,8 +22,12 @@ namespace weft {
 
 class TransferQueue;
 
-class BulkTransfer : private Operation, public ListNode<> {
+class BulkTransfer : private Operation, public ListNode<>, private Timer {
  public:
+  // As it waits for its turn.
+  using ListNode<>::linked;
+  using ListNode<>::Unlink;
+
   // Moves `local.length` bytes, from here to there if `push`.
   bool push = false;
   Priority priority = Priority::kNormal;
@@ -41,6 +46,7 @@ class BulkTransfer : private Operation, public ListNode<> {
   friend class TransferQueue;
 
   void OnComplete(const absl::Status& status) final;
+  void OnTimer() final;
 
   TransferQueue* queue_ = nullptr;     // while posted
   BulkTransfer* next_done_ = nullptr;  // in the queue's list of those that are done

@@ -2,9 +2,14 @@
 
 #include <utility>
 
+#include "core/strings.h"
+#include "transport/path.h"
+
 namespace weft {
 
 void BulkTransfer::OnComplete(const absl::Status& status) { queue_->End(*this, status); }
+
+void BulkTransfer::OnTimer() { queue_->OnOverdue(*this); }
 
 void TransferQueue::Start(BulkTransfer& transfer) {
   // Nobody overtakes those who wait and are as urgent.
@@ -45,8 +50,33 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
   transfer.queue_ = this;
   PostedBytes(transfer.push) += transfer.local.length;
   transfer.OnPosted();
-  if (*posted == Posted::kDone) EndSoon(transfer);
+  if (*posted == Posted::kDone) {
+    EndSoon(transfer);
+  } else {
+    const uint64_t bytes = pushed_bytes_ + fetched_bytes_;
+    EndBy(transfer, TransferTimeNs(transfer_timeout_ns_, bytes));
+  }
   return true;
+}
+
+void TransferQueue::EndBy(BulkTransfer& transfer, uint64_t most_ns) {
+  const uint64_t now_ns = host_->now_ns();
+  if (most_ns < kNever - now_ns) host_->timers().Schedule(&transfer, now_ns + most_ns);
+}
+
+void TransferQueue::Hurry(BulkTransfer& transfer) {
+  if (transfer.queue_ == nullptr) return;
+  const uint64_t now_ns = host_->now_ns();
+  if (transfer.armed() && transfer.deadline_ns() <= now_ns + kLateTransferNs) return;
+  EndBy(transfer, kLateTransferNs);
+}
+
+void TransferQueue::OnOverdue(const BulkTransfer& transfer) {
+  Connection* const connection = host_->connection();
+  if (connection == nullptr) return;
+  connection->Close(StrCat("the client has not let ", transfer.local.length,
+                           " bytes of its memory be ", transfer.push ? "written" : "read",
+                           " in time (LinkOptions::transfer_timeout_ns)"));
 }
 
 // Not inside Start(), whose caller may start the next one when this ends.
@@ -69,6 +99,8 @@ void TransferQueue::OnTimer() {
 // The reply of what has ended goes before the next is posted: that may take longer.
 void TransferQueue::End(BulkTransfer& transfer, const absl::Status& status) {
   Host& host = *host_;
+  transfer.queue_ = nullptr;
+  if (transfer.armed()) host.timers().Cancel(&transfer);
   host.BeginEnd();
   PostedBytes(transfer.push) -= transfer.local.length;
   unreplied_bytes_ += transfer.local.length;

@@ -9,6 +9,10 @@
 // acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
 // round trip later. One that is alone has no need of it.
 //
+// A transfer that is not over in its time (LinkOptions::transfer_timeout_ns, counted for all that
+// is posted before it and for itself) ends its connection, and with that all of them: only then is
+// its memory the handler's again.
+//
 // Threads: the engine's. Lifetime: its host's, the ServerConnection.
 // Invariants: as long as one waits, another is posted, or OnWritable() will come.
 #pragma once
@@ -35,6 +39,7 @@ class TransferQueue final : private Timer {
     // nullptr: gone.
     virtual Connection* connection() = 0;
     virtual TimerWheel& timers() = 0;
+    virtual uint64_t now_ns() = 0;
 
    protected:
     ~Host() = default;
@@ -42,13 +47,23 @@ class TransferQueue final : private Timer {
 
   explicit TransferQueue(Host* host) : host_(host) {}
 
+  // What a transfer of a call that is over may still take, until it ends its connection: its
+  // handler may wait for it. A second is more than any transfer takes that is not stuck, but for
+  // those that have no end in any caller's time.
+  static constexpr uint64_t kLateTransferNs = kNsPerSec;
+
   // REQUIRES: nothing has been started.
-  void SetInFlightLimit(const InFlightLimit& limit) { limit_ = limit; }
+  void SetInFlightLimit(const InFlightLimit& limit, uint64_t transfer_timeout_ns = 0) {
+    limit_ = limit;
+    transfer_timeout_ns_ = transfer_timeout_ns;
+  }
 
   // Posts it, or keeps it until there is room. REQUIRES: host->connection().
   void Start(BulkTransfer& transfer);
   // The connection may take more.
   void Pump();
+  // Its call is over: it is, if it was posted and has not ended, in kLateTransferNs at the latest.
+  void Hurry(BulkTransfer& transfer);
   // The provider has none.
   bool none_posted() const { return pushed_bytes_ == 0 && fetched_bytes_ == 0; }
 
@@ -60,6 +75,8 @@ class TransferQueue final : private Timer {
   uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
   bool IsWithinLimit(bool push, uint64_t bytes);
   TransferKind KindOf(const BulkTransfer& transfer) const;
+  void EndBy(BulkTransfer& transfer, uint64_t most_ns);
+  void OnOverdue(const BulkTransfer& transfer);
   void EndSoon(BulkTransfer& transfer);
   // Timer: some are done.
   void OnTimer() override;
@@ -68,9 +85,10 @@ class TransferQueue final : private Timer {
 
   Host* const host_;
   InFlightLimit limit_ = InFlightLimitOf(PathKind::kSim);
-  uint64_t pushed_bytes_ = 0;     // posted and not ended
-  uint64_t fetched_bytes_ = 0;    // the same, the other way
-  uint64_t unreplied_bytes_ = 0;  // ended since replies were sent last
+  uint64_t transfer_timeout_ns_ = 0;  // 0: never
+  uint64_t pushed_bytes_ = 0;         // posted and not ended
+  uint64_t fetched_bytes_ = 0;        // the same, the other way
+  uint64_t unreplied_bytes_ = 0;      // ended since replies were sent last
   PriorityLists<BulkTransfer, Priority, kPriorities> waiting_;
   // Done inside the call that posted them; they end with the next timer, oldest first.
   BulkTransfer* first_done_ = nullptr;

@@ -113,6 +113,7 @@ class BulkTransferTest : public testing::Test, private TransferQueue::Host {
   void FinishEnd() override { EXPECT_TRUE(std::exchange(ending_, false)); }
   Connection* connection() override { return lost_ ? nullptr : &connection_; }
   TimerWheel& timers() override { return timers_; }
+  uint64_t now_ns() override { return 0; }
 
   bool ending_ = false;
 };

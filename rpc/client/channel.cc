@@ -2,8 +2,13 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/inline.h"
 #include "core/status.h"
@@ -15,6 +20,7 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
+#include "rpc/wire/status_text.h"
 #include "rpc/wire/stream_frame.h"
 #include "weft/status.h"
 
@@ -123,6 +129,57 @@ WEFT_INLINE void SetReply(ClientCall& call, const LayoutCall& bodies) {
 
 WEFT_INLINE void SetReply(ClientCall& call, const OneWayCall& bodies) {
   SetReply(call, bodies.bodies);
+}
+
+// A blocking call on an engine that somebody else may drive, or nobody: the caller goes on at the
+// deadline, and what the engine's thread touches is here, until the last of both is done with it.
+struct UndrivenCall {
+  enum Turn : uint8_t { kPosted = 1, kStarted = 2, kGivenUp = 3 };
+
+  std::atomic<Turn> turn{kPosted};  // kPosted -> kStarted: the engine; -> kGivenUp: the caller
+  Waiter waiter;
+  absl::Status status;
+  std::unique_ptr<google::protobuf::MessageLite> reply;  // one of the two
+  std::vector<std::max_align_t> reply_record;
+  std::shared_ptr<CallContext> context;  // null: it has none
+};
+
+// The bodies of `bodies`, with a reply of the call's own.
+MessageCall WithOwnReply(const MessageCall& bodies, UndrivenCall& call) {
+  call.reply.reset(bodies.reply->New());
+  return {bodies.request, call.reply.get()};
+}
+LayoutCall WithOwnReply(const LayoutCall& bodies, UndrivenCall& call) {
+  LayoutCall own = bodies;
+  if (const LayoutType* const type = bodies.layouts->reply.type; type != nullptr) {
+    call.reply_record.resize(type->bytes / sizeof(std::max_align_t) + 1);
+    own.reply.record = call.reply_record.data();
+  } else {
+    call.reply.reset(bodies.reply.message->New());
+    own.reply.message = call.reply.get();
+  }
+  return own;
+}
+OneWayCall WithOwnReply(const OneWayCall& bodies, UndrivenCall&) { return bodies; }
+
+void TakeReply(UndrivenCall& call, const MessageCall& bodies) {
+  bodies.reply->Clear();
+  bodies.reply->CheckTypeAndMergeFrom(*call.reply);
+}
+void TakeReply(UndrivenCall& call, const LayoutCall& bodies) {
+  const LayoutType* const type = bodies.layouts->reply.type;
+  if (type == nullptr) return TakeReply(call, MessageCall{*call.reply, bodies.reply.message});
+  std::memcpy(bodies.reply.record, call.reply_record.data(), type->bytes);
+}
+void TakeReply(UndrivenCall&, const OneWayCall&) {}
+
+absl::Status UndrivenError(const std::string& address, uint64_t timeout_us, bool started) {
+  return WithDelivery(
+      absl::DeadlineExceededError(StrCat(
+          "no reply from ", address, " within ", DurationText(timeout_us),
+          started ? ": nobody drives the engine (the request may have been sent, and may have run)"
+                  : ": nobody drives the engine (not sent, safe to retry)")),
+      started ? Delivery::kMayHaveRun : Delivery::kNotSent);
 }
 
 // The way of most calls. False: nothing has happened; Begin() has the call.
@@ -364,6 +421,7 @@ absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOp
 template <class Bodies>
 WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
                                               const Bodies& bodies, const CallOptions& options) {
+  if (!engine_.drives_itself()) return CallUndriven(method, bodies, options);
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
     const absl::Status why = InboxFullError();
@@ -372,6 +430,50 @@ WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t metho
   }
   engine_.Wait(call.waiter());
   return std::move(call.status());
+}
+
+// The same, where perhaps nobody drives it.
+template <class Bodies>
+WEFT_COLD absl::Status Channel::CallUndriven(uint32_t method, const Bodies& bodies,
+                                             const CallOptions& options) {
+  // Where the engine is driven, it ends the call at its deadline, with better words: so much later
+  // at the latest, a tick of its timers and a long turn.
+  constexpr uint64_t kGraceNs = 2'000'000;
+  const auto shared = std::make_shared<UndrivenCall>();
+  const Bodies own = WithOwnReply(bodies, *shared);
+  auto call = std::make_unique<CallbackCall>(client_->calls());
+  call->done = [shared, engine = &engine_](absl::Status status) {
+    shared->status = std::move(status);
+    engine->Finish(shared->waiter);
+  };
+  SetReply(*call, own);
+  SetDeadline(*call, options);
+  WEFT_RETURN_IF_ERROR(Begin(*call, method, own, options));
+  call->KeepRequest();
+  if (call->context != nullptr) shared->context = call->context->shared_from_this();
+  const uint64_t timeout_us = call->timeout_us;
+  const uint64_t deadline_ns = call->deadline_ns < kNever - kGraceNs ? call->deadline_ns + kGraceNs
+                                                                     : EngineCore::kNoDeadline;
+  call = PostOwned(
+      engine_, std::move(call), [calls = &client_->calls(), shared](CallbackCall& posted) {
+        auto turn = UndrivenCall::kPosted;
+        const bool wanted = shared->turn.compare_exchange_strong(turn, UndrivenCall::kStarted,
+                                                                 std::memory_order_acq_rel);
+        calls->StartTimed(posted, wanted ? absl::OkStatus() : absl::CancelledError("given up"));
+      });
+  if (call != nullptr) {
+    const absl::Status why = InboxFullError();
+    NotStarted(*call, options, why);
+    return why;
+  }
+  if (!engine_.Wait(shared->waiter, deadline_ns)) {
+    auto turn = UndrivenCall::kPosted;
+    const bool started = !shared->turn.compare_exchange_strong(turn, UndrivenCall::kGivenUp,
+                                                               std::memory_order_acq_rel);
+    return UndrivenError(address_, timeout_us, started);
+  }
+  if (shared->status.ok()) TakeReply(*shared, bodies);
+  return std::move(shared->status);
 }
 
 template <class Bodies>

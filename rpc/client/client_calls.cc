@@ -307,9 +307,7 @@ void ClientCalls::CheckInvariants() {
 WEFT_COLD CallbackCall& ClientCalls::MakeCallbackCall() { return *new CallbackCall(*this); }
 
 bool ClientCalls::Defer(CallbackCall& call, absl::Status* status) {
-  if (!early_ends_.IsStarting(call) || early_ends_.count() >= options_.max_queued_calls) {
-    return false;
-  }
+  if (!early_ends_.IsStartingAny()) return false;
   call.early_status = std::move(*status);
   early_ends_.Add(call);
   return true;

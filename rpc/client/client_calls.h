@@ -210,8 +210,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     call.deadline_ns = kNever;
     spare_calls_.Give(&call);
   }
-  // True: `call`, which ends, is inside the function that starts it: its callback will come from a
-  // timer, with `*status`.
+  // True: `call` ends inside the function that starts it, or another one: its callback will come
+  // from a timer, with `*status`.
   bool Defer(CallbackCall& call, absl::Status* status);
 
  private:
@@ -294,7 +294,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   bool takes_attachments_ = false;               // the same
   uint32_t max_windows_ = 0;                     // in one request; as many as both sides allow
   uint32_t max_extras_ = 0;                      // bytes, in one request; the same
-  EarlyEnds<CallbackCall> early_ends_;           // count() <= max_queued_calls
+  EarlyEnds<CallbackCall> early_ends_;  // those that waited, and what was started in this turn
 };
 
 }  // namespace weft

@@ -40,13 +40,17 @@ class Host final : public ClientCalls::Host {
   void OnOpen(Connection&) override {}
   void OnWritable() override {}
   void OnClosed(Connection&, const absl::Status&) override {}
-  void OnCallWaits() override { ++waits; }
+  void OnCallWaits() override {
+    ++waits;
+    if (on_call_waits) on_call_waits();
+  }
   void OnGoaway(bool) override {}
   void OnCallsLeft() override {}
   void OnRoom() override {}
   void EndConnection(absl::Status reason, std::string_view) override { ended = std::move(reason); }
 
   int waits = 0;
+  Function<void()> on_call_waits;
   absl::Status ended;
 };
 
@@ -225,6 +229,92 @@ TEST_F(ClientCallsTest, AfterTheEndEveryCallEndsAtOnce) {
   EXPECT_EQ(first_.outcome.message(), "closed");
   calls_.Start(second_);
   EXPECT_TRUE(absl::IsFailedPrecondition(second_.outcome)) << "it may be started by a callback";
+}
+
+// --- calls that fail while others are started ----------------------------------------------------
+
+class EarlyEndsTest : public ClientCallsTest {
+ protected:
+  ~EarlyEndsTest() override = default;
+
+  void StartOne(const absl::Status& valid = absl::OkStatus(), uint32_t method = 0) {
+    ++started_;
+    CallbackCall& call = calls_.NewCallbackCall();
+    call.method = method;
+    call.request = &message_;
+    call.reply.message = &answer_;
+    call.done = [this](absl::Status status) {
+      EXPECT_FALSE(inside_) << "a callback ran inside the function that starts a call: " << status;
+      ++ended_;
+      outcome_ = std::move(status);
+    };
+    inside_ = true;
+    calls_.StartFromCallback(call, valid);
+    inside_ = false;
+  }
+  // All that were started have ended in the next turn, once, and none earlier.
+  void ExpectAllEndInTheTurn(absl::StatusCode code) {
+    EXPECT_EQ(ended_, 0);
+    engine_->Poll();
+    EXPECT_EQ(ended_, started_);
+    EXPECT_EQ(outcome_.code(), code) << outcome_;
+  }
+
+  rpc::ClientHello message_;
+  rpc::ClientHello answer_;
+  bool inside_ = false;
+  int started_ = 0;
+  int ended_ = 0;
+  absl::Status outcome_;
+};
+
+// The first that had to connect, and could not even begin, ended those that waited already: their
+// callbacks ran inside the function that started another call.
+TEST_F(EarlyEndsTest, QueuedCallsThatFailWithTheStartOfAnother) {
+  StartOne();
+  host_.on_call_waits = [this] {
+    calls_.EndWaiting(absl::UnavailableError("at once"), /*also_patient=*/false);
+  };
+  StartOne();
+  ExpectAllEndInTheTurn(absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EarlyEndsTest, MoreThanTheQueueHolds) {
+  host_.on_call_waits = [this] {
+    calls_.EndWaiting(absl::UnavailableError("at once"), /*also_patient=*/false);
+  };
+  for (uint32_t i = 0; i < 3 * options_.max_queued_calls; ++i) StartOne();
+  ExpectAllEndInTheTurn(absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EarlyEndsTest, WhatFindsTheQueueFull) {
+  Open();
+  calls_.HoldCalls();
+  for (Call* call : {&first_, &second_}) calls_.Start(*call);
+  StartOne();
+  ExpectAllEndInTheTurn(absl::StatusCode::kResourceExhausted);
+  calls_.ReleaseCalls();
+}
+
+TEST_F(EarlyEndsTest, WhatFindsTheQueueFullAndEndsThoseInIt) {
+  for (uint32_t i = 0; i < options_.max_queued_calls; ++i) StartOne();
+  host_.on_call_waits = [this] {
+    calls_.EndWaiting(absl::UnavailableError("at once"), /*also_patient=*/false);
+  };
+  StartOne();
+  ExpectAllEndInTheTurn(absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(EarlyEndsTest, WhatTheServerWouldNotTake) {
+  Open();
+  message_.mutable_peer()->set_id(std::string(2000, 'x'));
+  StartOne();
+  ExpectAllEndInTheTurn(absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(EarlyEndsTest, WhatCouldNeverBeSent) {
+  StartOne(absl::InvalidArgumentError("as the test wants it"));
+  ExpectAllEndInTheTurn(absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -410,8 +410,8 @@ bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
   if (engine.InTurn()) return waiter->done();
   const uint64_t now_ns = engine.clock().NowNs();
   const uint64_t most_us = (EngineCore::kNoDeadline - now_ns) / kNsPerUs;
-  return engine.Wait(*waiter, timeout_us < most_us ? now_ns + timeout_us * kNsPerUs
-                                                   : EngineCore::kNoDeadline);
+  return engine.Wait(
+      *waiter, timeout_us < most_us ? now_ns + timeout_us * kNsPerUs : EngineCore::kNoDeadline);
 }
 
 // --- for coroutines -----------------------------------------------------------------------------

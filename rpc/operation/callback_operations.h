@@ -108,6 +108,8 @@ class EarlyEnds final : private Timer {
 
   // Whether `operation`, which ends, is inside WhileStarting().
   bool IsStarting(const T& operation) const { return starting_ == &operation; }
+  // Whether any is: callbacks of others, which may end meanwhile, are not to run there either.
+  bool IsStartingAny() const { return starting_ != nullptr; }
 
   // RunEarlyEnd() is due, when the engine looks at its timers next.
   void Add(T& operation) {

@@ -1,12 +1,45 @@
 #include "rpc/server/dispatch.h"
 
+#include <google/protobuf/message_lite.h>
+
 #include <string>
 
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/wire/completion_id.h"
+#include "rpc/wire/status_text.h"
 
 namespace weft {
+
+absl::Status WhyUndecoded(const MethodDescriptor& method, ByteSpan body, const CallBody& request) {
+  if (method.layouts != nullptr && method.layouts->request.type != nullptr) {
+    return NotRunError(absl::StatusCode::kInvalidArgument,
+                       StrCat("the request for method ", method.name, " cannot be decoded: ",
+                              WhyNotDecoded(method.layouts->request, body, request)));
+  }
+  google::protobuf::MessageLite& message = *request.message;
+  if (!message.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
+    return NotRunError(absl::StatusCode::kInvalidArgument,
+                       StrCat("the request of ", body.size(), " bytes for method ", method.name,
+                              " cannot be decoded as ", method.request_type));
+  }
+  return NotRunError(absl::StatusCode::kInvalidArgument,
+                     StrCat("the request for method ", method.name, " lacks required fields of ",
+                            method.request_type, ": ", message.InitializationErrorString()));
+}
+
+bool KeepsReplyInLayout(const MethodDescriptor& method) {
+  return method.layouts != nullptr && method.layouts->reply.type != nullptr;
+}
+
+size_t EncodedReplyBytes(const MethodDescriptor& method, const CallBody& reply,
+                         const absl::Cord* attachment) {
+  size_t bytes = attachment != nullptr ? attachment->size() : 0;
+  if (!KeepsReplyInLayout(method)) return bytes + reply.message->ByteSizeLong();
+  const LayoutSide& side = method.layouts->reply;
+  bytes += side.fixed() ? side.fixed_bytes : side.type->to_protobuf(reply.record).size();
+  return bytes;
+}
 
 absl::Status DispatchTable::Add(Service* service, Executor* executor) {
   // Those below the server's own; the last of all stands for "unknown" at clients.

@@ -1,4 +1,5 @@
-// The methods of a server, by number: one array, no look-up by name.
+// The methods of a server, by number: one array, no look-up by name. And what is to be known of
+// their requests and replies, whichever way these are kept.
 //
 // Threads: filled before the server listens, constant afterwards.
 #pragma once
@@ -7,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "core/bytes.h"
 #include "rpc/operation/executor.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/service.h"
@@ -19,6 +22,14 @@ struct MethodEntry {
   Service* service;
   Executor* executor;  // null: on the engine
 };
+
+// Why `body` could not be decoded as a request for `method`. `request` has been made for it.
+absl::Status WhyUndecoded(const MethodDescriptor& method, ByteSpan body, const CallBody& request);
+// The method's reply is kept as a struct, and not as a message.
+bool KeepsReplyInLayout(const MethodDescriptor& method);
+// Encoded, with its attachment; null: it has none.
+size_t EncodedReplyBytes(const MethodDescriptor& method, const CallBody& reply,
+                         const absl::Cord* attachment);
 
 class DispatchTable {
  public:

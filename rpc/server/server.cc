@@ -9,6 +9,15 @@
 #include "rpc/wire/stream_frame.h"
 
 namespace weft {
+namespace {
+
+// Bounds of options. Less than 64 KiB would take clients for slow that are not; less than 100 ms
+// would take a scheduler's hiccup for that.
+constexpr uint64_t kFewestUnsentReplyBytes = uint64_t{64} << 10;
+constexpr uint64_t kShortestReplyTimeoutUs = 100'000;
+constexpr uint64_t kLongestReplyTimeoutUs = 3'600'000'000;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
                                                        const ServerOptions& options) {
@@ -36,6 +45,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
     return absl::InvalidArgumentError(
         StrCat("ServerOptions::session_lease_us is ", options.session_lease_us, "; ",
                kShortestSessionLeaseUs, " to ", kLongestSessionLeaseUs, " are allowed"));
+  }
+  if (options.max_unsent_reply_bytes < kFewestUnsentReplyBytes) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::max_unsent_reply_bytes is ",
+                                             options.max_unsent_reply_bytes, "; ",
+                                             kFewestUnsentReplyBytes, " or more are allowed"));
+  }
+  if (options.reply_timeout_us != 0 && (options.reply_timeout_us < kShortestReplyTimeoutUs ||
+                                        options.reply_timeout_us > kLongestReplyTimeoutUs)) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerOptions::reply_timeout_us is ", options.reply_timeout_us, "; 0 or ",
+               kShortestReplyTimeoutUs, " to ", kLongestReplyTimeoutUs, " are allowed"));
   }
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
                                           options.stream_window_messages,

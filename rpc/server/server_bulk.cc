@@ -233,7 +233,7 @@ void ServerBulk::Begin(ServerConnection* connection, std::span<const Window> win
   std::copy(windows.begin(), windows.end(), windows_.begin());
   count_ = static_cast<uint32_t>(windows.size());
   next_push_ = 0;
-  refusal_ = failure_ = stopped_ = absl::OkStatus();
+  refusal_ = failure_ = stopped_ = expired_ = absl::OkStatus();
   held_ = false;
 }
 
@@ -248,18 +248,31 @@ bool ServerBulk::Hold(absl::Status* status) {
 }
 
 void ServerBulk::Post(Slot& slot) {
-  absl::Status started = stopped_.ok() ? connection_->Start(slot) : stopped_;
+  absl::Status started = !stopped_.ok()   ? stopped_
+                         : !expired_.ok() ? expired_
+                                          : connection_->Start(slot);
   if (!started.ok()) Finish(slot, std::move(started));
 }
 
 void ServerBulk::Stop(absl::Status why) {
   if (!stopped_.ok()) return;
   stopped_ = std::move(why);
+  EndTransfers(stopped_);
+}
+
+void ServerBulk::Expire() {
+  if (!stopped_.ok() || !expired_.ok()) return;
+  expired_ = absl::DeadlineExceededError("the call's deadline has passed");
+  EndTransfers(expired_);
+}
+
+void ServerBulk::EndTransfers(const absl::Status& why) {
+  for (Slot& slot : slots_) connection_->Hurry(slot);
   for (Slot& slot : slots_) {
     // The others are the provider's, or still on their way to the engine.
     if (!slot.linked()) continue;
     slot.Unlink();
-    Finish(slot, stopped_);
+    Finish(slot, why);
   }
 }
 

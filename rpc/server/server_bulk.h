@@ -29,9 +29,14 @@
 //   RESOURCE_EXHAUSTED   the payload does not fit where it should go, or kMaxTransfers of this call
 //                        are under way.
 //   DATA_LOSS            the payload's checksum is wrong.
+//   DEADLINE_EXCEEDED    the call's deadline has passed (handlers on an executor, or that asked for
+//                        OnCancel()). What was under way then is over a second later at the latest:
+//                        a client that has not answered by then loses its connection.
 //   CANCELLED            nobody waits for the call's end any more, and its memory is not touched
-//   again. UNAVAILABLE          the client is gone. FAILED_PRECONDITION  a blocking form on the
-//   server's engine.
+//                        again.
+//   UNAVAILABLE          the client is gone, or has not answered for too long
+//                        (LinkOptions::transfer_timeout_ns).
+//   FAILED_PRECONDITION  a blocking form on the server's engine.
 // Invariants: no memory outside of the windows, and none of another call, is ever touched, whatever
 //   the client's message says.
 #pragma once
@@ -152,9 +157,12 @@ class ServerBulk {
   bool Hold(absl::Status* status);
   // No further transfer is started; those that wait for their turn end with `why`.
   void Stop(absl::Status why);
+  // The call's deadline has passed: the same, and its client has not said that it has given up.
+  void Expire();
   // Stopped, and nothing is posted: the client can have its memory back.
   bool quiet() const { return !stopped_.ok() && posted_ == 0; }
 
+  void EndTransfers(const absl::Status& why);
   void Post(Slot& slot);
   void OnEnded(Slot& slot, bool posted, const absl::Status& status);
   void Finish(Slot& slot, absl::Status status);
@@ -180,6 +188,7 @@ class ServerBulk {
   // Engine thread only.
   uint32_t posted_ = 0;   // transfers that the provider has
   absl::Status stopped_;  // why no transfer is started any more; OK: they are
+  absl::Status expired_;  // the same, while the client may still wait for the call
   absl::Status failure_;  // the first of a transfer that nobody asked about
   bool held_ = false;     // the call has ended with status_, but for its transfers
   absl::Status status_;

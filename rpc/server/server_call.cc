@@ -53,7 +53,8 @@ void ServerCall::FinishLater(absl::Status status) {
 
 bool ServerCall::StartDeadline(uint32_t remaining_us) {
   EngineCore& engine = connection_->core().engine();
-  deadline_ns_ = engine.turn_ns() + remaining_us * kNsPerUs;
+  const uint64_t announced_ns = connection_->connection()->announced_ns();
+  deadline_ns_ = (announced_ns != 0 ? announced_ns : engine.turn_ns()) + remaining_us * kNsPerUs;
   return engine.clock().NowNs() < deadline_ns_;
 }
 
@@ -220,6 +221,12 @@ void ServerCall::SetCancelled() {
   if (uses_stream_) stream_->SetCancelled();
   // Of an earlier call, perhaps: then nobody wants to be told.
   if (ServerExtras* const extras = extras_.load(std::memory_order_acquire)) extras->Run();
+}
+
+void ServerCall::Expire() {
+  // Handlers may end it inside, as soon as the last transfer has.
+  if (has_windows_) bulk_->Expire();
+  if (state_ == State::kRunning) SetCancelled();
 }
 
 namespace internal {

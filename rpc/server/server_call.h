@@ -61,6 +61,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // Of its client. REQUIRES: not kFree.
   ServerConnection& connection() const { return *connection_; }
 
+  // Its deadline has passed: as SetCancelled(), and its transfers end.
+  void Expire();
+
   // This thread runs its handler, as the engine's: not on the way through an executor.
   bool runs_here() const { return running_ == this; }
   // The handler's; for its coroutine, if it is one.
@@ -130,7 +133,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
                    CallId id);
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
-  // Sets the deadline, counted from the start of the turn; false if it has passed.
+  // Sets the deadline, counted from the start of the turn, or from when the message that brings
+  // the call was announced: its way here took of the call's time. False if it has passed.
   bool StartClock(uint32_t remaining_us) {
     deadline_ns_ = kNever;
     return remaining_us == 0 || StartDeadline(remaining_us);
@@ -210,8 +214,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   std::atomic<ServerExtras*> extras_{nullptr};
   // Made for the first stream, and kept.
   std::unique_ptr<ServerStream> stream_;
-  bool uses_stream_ = false;  // the present call; only with uses_more_
-  bool is_one_way_ = false;   // the same
+  bool uses_stream_ = false;   // the present call; only with uses_more_
+  bool is_one_way_ = false;    // the same
+  uint32_t unsent_bytes_ = 0;  // while its reply waits: in ServerStats::unsent_reply_bytes
   FrameMemory frame_memory_;
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
   std::optional<google::protobuf::Arena> arena_;

@@ -29,12 +29,6 @@ bool IsDecodedMetadata(ByteSpan extras, Metadata* metadata, OnceExtras* once = n
   return extras.empty() || DecodeExtras(extras, metadata, /*details=*/nullptr, once);
 }
 
-// How the reply is kept and travels; without a type: as a message.
-LayoutSide ReplyLayout(const ServerCall& call) {
-  const MethodLayouts* const layouts = call.method().layouts;
-  return layouts == nullptr ? LayoutSide() : layouts->reply;
-}
-
 }  // namespace
 
 static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16_t>::max() - 1);
@@ -43,7 +37,11 @@ static_assert(kMaxOutstandingCalls + kControlCalls <= std::numeric_limits<uint16
 
 ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
                                    std::shared_ptr<ServedPeer> peer)
-    : core_(core), connection_(&connection), one_way_(core.engine()), peer_(std::move(peer)) {
+    : core_(core),
+      connection_(&connection),
+      one_way_(core.engine()),
+      backlog_(core.engine(), core.options(), [this](std::string_view why) { EndSlowReader(why); }),
+      peer_(std::move(peer)) {
   if (peer_ != nullptr) peer_->OnHalfMade();
 }
 
@@ -86,7 +84,8 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   takes_goaway_ = hello.takes_goaway();
   drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
-  transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind));
+  transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),
+                              core_.options().link.transfer_timeout_ns);
   slots_.Reserve(slots);
   return absl::OkStatus();
 }
@@ -94,7 +93,11 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
 void ServerConnection::ProtocolError(std::string_view what) {
   ++core_.stats().protocol_errors;
   WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": malformed frame: ", what);
-  connection_->Close(StrCat("malformed frame: ", what));
+  GiveUp(StrCat("malformed frame: ", what));
+}
+
+void ServerConnection::GiveUp(std::string_view why) {
+  connection_->Close(why);
   connection_ = nullptr;  // nothing more is taken or sent
   if (streams_ != nullptr) streams_->GiveUp();
 }
@@ -271,7 +274,7 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
   ServerStats& stats = core_.stats();
   const ServerOptions& options = core_.options();
   if (entry == nullptr || body.size() > options.max_request_bytes ||
-      body.size() > options.max_running_bytes - stats.running_bytes) [[unlikely]] {
+      body.size() + stats.running_bytes > options.max_running_bytes) [[unlikely]] {
     return false;
   }
   call.request_bytes_ = static_cast<uint32_t>(body.size());
@@ -326,24 +329,7 @@ absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* e
                        "the caller cancelled before the request arrived");
   }
   if (call.remaining_us() == 0) return ExpiredError();
-  if (const MethodLayouts* layouts = entry->method->layouts;
-      layouts != nullptr && layouts->request.type != nullptr) {
-    return NotRunError(
-        absl::StatusCode::kInvalidArgument,
-        StrCat("the request for method ", entry->method->name,
-               " cannot be decoded: ", WhyNotDecoded(layouts->request, body, call.request_)));
-  }
-  google::protobuf::MessageLite& request = *call.request_.message;
-  if (!request.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
-    return NotRunError(
-        absl::StatusCode::kInvalidArgument,
-        StrCat("the request of ", body.size(), " bytes for method ", entry->method->name,
-               " cannot be decoded as ", entry->method->request_type));
-  }
-  return NotRunError(
-      absl::StatusCode::kInvalidArgument,
-      StrCat("the request for method ", entry->method->name, " lacks required fields of ",
-             entry->method->request_type, ": ", request.InitializationErrorString()));
+  return WhyUndecoded(*entry->method, body, call.request_);
 }
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
@@ -505,12 +491,31 @@ void ServerConnection::AnswerSlowly(ServerCall& call) {
   if (connection_ == nullptr) return Free(call);
   call.state_ = ServerCall::State::kReplying;
   if (!waiting_.may_pass(call.priority_) || !TrySend(call)) {
-    waiting_.PushBack(&call, call.priority_);
-    ++waiting_replies_;
-    return;
+    return LetWait(call);
   }
   Free(call);
   if (!core_.engine().in_turn()) connection_->Flush();
+}
+
+void ServerConnection::LetWait(ServerCall& call) {
+  waiting_.PushBack(&call, call.priority_);
+  ++waiting_replies_;
+  const size_t bytes = call.status_.ok()
+                           ? EncodedReplyBytes(call.method(), call.reply_, ReplyAttachmentOf(call))
+                           : call.status_.message().size();
+  call.unsent_bytes_ = static_cast<uint32_t>(bytes);
+  core_.ChargeReply(bytes);
+  backlog_.Add(bytes);
+  core_.EndSlowest();
+}
+
+void ServerConnection::EndSlowReader(std::string_view why) {
+  ++core_.stats().slow_readers;
+  WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": ", why);
+  if (connection_ != nullptr) GiveUp(why);
+  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+    if (slot.call->state_ == ServerCall::State::kReplying) Free(*slot.call);
+  });
 }
 
 void ServerConnection::OnWritable(Connection&) {
@@ -628,17 +633,13 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
     return call.remaining_us() == 0 ? absl::DeadlineExceededError("the handler took too long")
                                     : absl::CancelledError();
   }
-  const LayoutSide side = ReplyLayout(call);
-  const size_t bytes = side.type == nullptr ? call.reply_.message->ByteSizeLong()
-                       : side.fixed()       ? side.fixed_bytes
-                                            : side.type->to_protobuf(call.reply_.record).size();
   const absl::Cord* const attachment = ReplyAttachmentOf(call);
   if (attachment != nullptr && !takes_attachments_) {
     return absl::UnimplementedError(
         StrCat("the reply of method ", call.method().name,
                " has an attachment; this client takes none (the request has run)"));
   }
-  const size_t all_bytes = bytes + (attachment != nullptr ? attachment->size() : 0);
+  const size_t all_bytes = EncodedReplyBytes(call.method(), call.reply_, attachment);
   const size_t before =
       call.uses_extras_ ? ExtrasBlockBytes(max_extras_) + kAttachmentHeaderBytes : 0;
   const size_t most = std::min<size_t>(max_reply_bytes_, kMaxPayloadBytes - before);
@@ -647,7 +648,7 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
                                                all_bytes, " bytes; this client takes at most ",
                                                most, " (the request has run)"));
   }
-  if (side.type == nullptr && !call.reply_.message->IsInitialized()) {
+  if (!KeepsReplyInLayout(call.method()) && !call.reply_.message->IsInitialized()) {
     return absl::InternalError(
         StrCat("the reply of method ", call.method().name,
                " lacks required fields: ", call.reply_.message->InitializationErrorString()));
@@ -681,6 +682,7 @@ absl::Status ServerConnection::Start(BulkTransfer& transfer) {
 }
 
 TimerWheel& ServerConnection::timers() { return core_.engine().timers(); }
+uint64_t ServerConnection::now_ns() { return core_.engine().clock().NowNs(); }
 
 void ServerConnection::FinishEnd() {
   if (closed_ && peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
@@ -751,6 +753,8 @@ void ServerConnection::Free(ServerCall& call) {
   if (IntrusiveList<ServerCall>::IsLinked(&call)) {
     IntrusiveList<ServerCall>::Remove(&call);
     --waiting_replies_;
+    core_.UnchargeReply(call.unsent_bytes_);
+    backlog_.Remove(call.unsent_bytes_);
   }
   if (call.uses_extras_) {
     core_.stats().running_bytes -= call.Extras().Clear();
@@ -770,9 +774,8 @@ WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
 }
 
 void ServerConnection::CheckInvariants() {
-  uint32_t busy = 0;
-  uint32_t replying = 0;
-  uint32_t owed = 0;
+  uint32_t busy = 0, replying = 0, owed = 0;
+  uint64_t unsent = 0;
   slots_.ForEachTaken([&](const CallSlots::Slot& slot) {
     const ServerCall& call = *slot.call;
     // Ours: invariants, which tests ask for
@@ -787,10 +790,11 @@ void ServerConnection::CheckInvariants() {
     busy += streams_->running();
   }
   one_way_.CheckInvariants();
+  waiting_.ForEach([&unsent](const ServerCall& call) { unsent += call.unsent_bytes_; });
   // Ours: invariants, which tests ask for
-  WEFT_CHECK(busy + one_way_.size() == running_);
-  WEFT_CHECK(replying == waiting_.CountSlowly() && replying == waiting_replies_);
-  WEFT_CHECK(owed == releases_owed_);
+  WEFT_CHECK(busy + one_way_.size() == running_ && owed == releases_owed_ &&
+             replying == waiting_.CountSlowly() && replying == waiting_replies_ &&
+             unsent == backlog_.bytes());
 }
 
 }  // namespace weft

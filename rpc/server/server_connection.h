@@ -8,7 +8,8 @@
 // connection.
 //
 // A reply that finds no credit waits in its slot; there are never more of them than slots. When
-// there is room again, the most urgent leave first.
+// there is room again, the most urgent leave first. Their bytes are charged while they wait, and
+// who takes them too slowly loses its connection (ServerOptions::max_unsent_reply_bytes).
 //
 // When the server is about to shut down, the client is told by a goaway, as soon as none of its
 // one-way messages is being handled. It takes what it waits for, and then closes.
@@ -39,6 +40,7 @@
 #include "rpc/server/call_slots.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
+#include "rpc/server/reply_backlog.h"
 #include "rpc/server/server_call.h"
 #include "rpc/server/server_streams.h"
 #include "rpc/wire/completion_id.h"
@@ -87,6 +89,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void ForgetRelease(ServerCall& call);
   // Of one request or open; as many as both sides allow.
   uint32_t max_windows() const { return max_windows_; }
+  // For a posted transfer of a call that is over.
+  void Hurry(BulkTransfer& transfer) { transfers_.Hurry(transfer); }
   // The client has given up on a call with windows. False: the call was finished, and has ended
   // with its last transfer.
   bool TakeBack(ServerCall& call);
@@ -121,6 +125,13 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
     return told_ && (drives_itself_ || !quiet);
   }
 
+  // --- for clients that take no replies ---------------------------------------------------------
+
+  // Of replies that wait.
+  uint64_t unsent_bytes() const { return backlog_.bytes(); }
+  // Ends the connection, and lets what waits for it go; `why` is for the client and the log.
+  void EndSlowReader(std::string_view why);
+
   // Ends the connection; `why` is told to the client.
   void Close(std::string_view why) {
     if (connection_ != nullptr) connection_->Close(why);
@@ -143,6 +154,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void BeginEnd() override { ++running_; }
   void FinishEnd() override;
   TimerWheel& timers() override;
+  uint64_t now_ns() override;
 
   absl::Status AgreeWith(std::string_view client_hello);
 
@@ -191,6 +203,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void SendOwedReleases();
   void Free(ServerCall& call);
   void FreeAnswered(ServerCall& call);
+  void LetWait(ServerCall& call);
+  void GiveUp(std::string_view why);
   void SendWaitingReplies(Priority least);
   void ProtocolError(std::string_view what);
 
@@ -214,6 +228,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool streams_first_ = false;              // who sends when there is room: they take turns
   OneWayCalls one_way_;                     // at most max_outstanding_calls
   PriorityLists<ServerCall, Priority, kPriorities> waiting_;  // replies without credit
+  ReplyBacklog backlog_;                                      // those in waiting_
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
   bool takes_goaway_ = false;                                 // the client does
   bool drives_itself_ = false;                                // the client's engine does

@@ -88,16 +88,28 @@ absl::Status ServerCore::CheckHello() const {
 }
 
 absl::Status ServerCore::Charge(size_t bytes) {
-  if (bytes > options_.max_running_bytes - stats_.running_bytes) return RunningBytesError();
+  if (stats_.running_bytes + bytes > options_.max_running_bytes) return RunningBytesError();
   stats_.running_bytes += bytes;
   return absl::OkStatus();
 }
 
+void ServerCore::EndSlowest() {
+  while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
+    ServerConnection* slowest = nullptr;
+    for (ServerConnection& one : connections_) {
+      if (slowest == nullptr || one.unsent_bytes() > slowest->unsent_bytes()) slowest = &one;
+    }
+    slowest->EndSlowReader(StrCat(
+        stats_.unsent_reply_bytes, " bytes of replies wait for clients to take them, more than ",
+        "half of ServerOptions::max_running_bytes, and most of them for this one"));
+  }
+}
+
 absl::Status ServerCore::RunningBytesError() const {
-  return NotRunError(
-      absl::StatusCode::kResourceExhausted,
-      StrCat("requests of ", stats_.running_bytes, " bytes are running; this server takes ",
-             options_.max_running_bytes, " at most (not run, safe to retry)"));
+  return NotRunError(absl::StatusCode::kResourceExhausted,
+                     StrCat("requests and replies of ", stats_.running_bytes,
+                            " bytes are running; this server takes ", options_.max_running_bytes,
+                            " at most (not run, safe to retry)"));
 }
 
 absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {

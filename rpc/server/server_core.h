@@ -62,6 +62,18 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Counts so many bytes of what clients have sent into running_bytes, from which whoever calls
   // takes them again. An error: there is no room.
   absl::Status Charge(size_t bytes);
+  // Count a reply that waits for its client into running_bytes, and out of it.
+  void ChargeReply(size_t bytes) {
+    stats_.running_bytes += bytes;
+    stats_.unsent_reply_bytes += bytes;
+  }
+  void UnchargeReply(size_t bytes) {
+    stats_.running_bytes -= bytes;
+    stats_.unsent_reply_bytes -= bytes;
+  }
+  // If such replies have more than half of max_running_bytes: ends the connections that most of
+  // them wait for. Requests of others would find no room.
+  void EndSlowest();
   absl::Status RunningBytesError() const;
   // `bytes`: of a request and its attachment.
   absl::Status RequestTooLargeError(size_t bytes) const;

@@ -106,6 +106,6 @@ void ServerExtras::EndInterception(const absl::Status& status, const Clock& cloc
   }
 }
 
-void ServerExtras::OnTimer() { call_.SetCancelled(); }
+void ServerExtras::OnTimer() { call_.Expire(); }
 
 }  // namespace weft

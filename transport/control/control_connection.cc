@@ -53,6 +53,7 @@ ControlConnection::ControlConnection(ControlContext* context, Stage stage,
                                      const LinkOptions& options)
     : context_(context),
       limits_(LimitsOf(options, context->engine)),
+      transfer_timeout_ns_(options.transfer_timeout_ns),
       started_ns_(context->now_ns()),
       stage_(stage) {
   context->members.PushBack(this);
@@ -93,10 +94,12 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
 }
 
 absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
+  const EngineContext& engine = context_->engine;
   const uint64_t secret = SecureRandom64();
   const FramedConnection::Options options{static_cast<uint32_t>(secret),
                                           static_cast<uint32_t>(secret >> 32),
-                                          limits_.max_outstanding_operations};
+                                          limits_.max_outstanding_operations,
+                                          {engine.clock, engine.timers, transfer_timeout_ns_}};
   WEFT_ASSIGN_OR_RETURN(
       connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
                                             handler, options));

@@ -192,6 +192,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // Constant after construction.
   ControlContext* const context_;
   const ControlLimits limits_;  // what this side tells in its hello
+  const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   std::shared_ptr<ListenerState> listener_;  // null: the client's
 

@@ -251,7 +251,7 @@ HostHash HashOf(std::string_view boot_id, std::string_view side, std::string_vie
   const unsigned char* const result =
       HMAC(EVP_sha256(), boot_id.data(), static_cast<int>(boot_id.size()),
            reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash, &bytes);
-  WEFT_CHECK(result != nullptr && bytes == 32);  // it fails for want of memory only
+  WEFT_CHECK(result != nullptr && bytes == 32);  // System: it fails for want of memory only
   const auto* const begin = reinterpret_cast<const std::byte*>(hash);
   return {std::string(reinterpret_cast<const char*>(hash), kHostCodeBytes),
           LoadLe32(begin + kHostCodeBytes), LoadLe32(begin + kHostCodeBytes + 4)};

@@ -39,6 +39,7 @@ void Newcomers::AddStranger(Newcomer* newcomer, uint64_t host, uint64_t now_ns) 
 }
 
 absl::Status Newcomers::BeginHandshake(Newcomer* newcomer, size_t hello_bytes, uint64_t now_ns) {
+  // Ours: a hello is taken once, from a stranger
   WEFT_DCHECK(newcomer->standing_ == Newcomer::Standing::kStranger);
   const uint64_t host = newcomer->host_;
   const auto places = static_cast<uint32_t>(1 + hello_bytes / kBytesPerPlace);

@@ -301,6 +301,11 @@ absl::Status CheckLinkOptions(const LinkOptions& options, const std::string& hel
     return OutOfBounds("peer_timeout_ns", options.peer_timeout_ns,
                        "0 or 100000000 to 3600000000000 (100 ms to 1 h)");
   }
+  if (options.transfer_timeout_ns != 0 && (options.transfer_timeout_ns < kMinTransferTimeoutNs ||
+                                           options.transfer_timeout_ns > kMaxTransferTimeoutNs)) {
+    return OutOfBounds("transfer_timeout_ns", options.transfer_timeout_ns,
+                       "0 or 100000000 to 3600000000000 (100 ms to 1 h)");
+  }
   if (options.path_timeout_ns == 0) return OutOfBounds("path_timeout_ns", 0, "at least 1");
   WEFT_RETURN_IF_ERROR(CheckNoneTwice(options.paths, "LinkOptions::paths"));
   WEFT_RETURN_IF_ERROR(CheckNoneTwice(options.denied_paths, "LinkOptions::denied_paths"));

@@ -56,7 +56,7 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       table_(table),
       owner_(owner),
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
-      large_(this, &sender_, &remote_) {}
+      large_(this, &sender_, &remote_, options.patience) {}
 
 FramedConnection::~FramedConnection() { WEFT_CHECK(ended_); }  // Ours: its owner ends it
 
@@ -299,10 +299,12 @@ bool FramedConnection::OnFrame(const Frame& frame) {
   }
 }
 
-void FramedConnection::OnLargeMessage(ByteSpan message) {
+void FramedConnection::OnLargeMessage(ByteSpan message, uint64_t offered_ns) {
   if (state_ != State::kOpen) return;
   ++large_received_;
+  announced_ns_ = offered_ns;
   receiver_.handler()->OnMessage(*this, message);
+  announced_ns_ = 0;
 }
 
 ConnectionStats FramedConnection::stats() const {

@@ -63,6 +63,7 @@ class FramedConnection final : public Connection,
     uint32_t token = 0;
     uint32_t first_sequence = 0;                // of the peer's batches, if it takes part in that
     uint32_t max_outstanding_operations = 128;  // 1..1024
+    LargePatience patience = {};
   };
 
   // RESOURCE_EXHAUSTED: the table is full. `handler` may be null until Open() or, first, End().
@@ -153,7 +154,7 @@ class FramedConnection final : public Connection,
   bool OnFrame(const Frame& frame) override;
   void OnMalformed(std::string_view what) override;
   void OnRoom() override;
-  void OnLargeMessage(ByteSpan message) override;
+  void OnLargeMessage(ByteSpan message, uint64_t offered_ns) override;
   void OnLargeFailed(const absl::Status& why) override { Break(why); }
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }

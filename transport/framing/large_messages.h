@@ -34,8 +34,8 @@ class LargeMessages final : private LargeSender::Host,
  public:
   class Host {
    public:
-    // Valid until the call returns.
-    virtual void OnLargeMessage(ByteSpan message) = 0;
+    // Valid until the call returns. `offered_ns`: when its offer came.
+    virtual void OnLargeMessage(ByteSpan message, uint64_t offered_ns) = 0;
     // There may be room again for who was refused.
     virtual void OnRoom() = 0;
     // AdvanceReads() soon, from Transport::Poll().
@@ -47,8 +47,13 @@ class LargeMessages final : private LargeSender::Host,
     ~Host() = default;
   };
 
-  LargeMessages(Host* host, BatchSender* sender, FramedRemoteAccess* remote)
-      : host_(host), batches_(*sender), remote_(*remote), sender_(this), receiver_(this) {}
+  LargeMessages(Host* host, BatchSender* sender, FramedRemoteAccess* remote,
+                const LargePatience& patience = {})
+      : host_(host),
+        batches_(*sender),
+        remote_(*remote),
+        sender_(this, patience),
+        receiver_(this, patience) {}
   LargeMessages(const LargeMessages&) = delete;
   LargeMessages& operator=(const LargeMessages&) = delete;
 
@@ -96,9 +101,12 @@ class LargeMessages final : private LargeSender::Host,
   // LargeSender::Host, LargeWatcher
   bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
   void OnLargeReclaimed() override { host_->OnRoom(); }
+  void OnOfferOverdue(const absl::Status& why) override { host_->OnLargeFailed(why); }
   void OnReleased() override { host_->OnRoom(); }
   // LargeReceiver::Host
-  void DeliverLarge(ByteSpan message) override { host_->OnLargeMessage(message); }
+  void DeliverLarge(ByteSpan message, uint64_t offered_ns) override {
+    host_->OnLargeMessage(message, offered_ns);
+  }
   void OnLargeDelivered() override;
   void OnReadRefused() override { reads_refused_ = true; }
   void OnReadDone() override { host_->AdvanceReadsSoon(); }

@@ -63,7 +63,7 @@ class LargeMessagesTest : public PartsTest,
   LargeMessages large_{this, &sender_, &access_};
 
  private:
-  void OnLargeMessage(ByteSpan message) override {
+  void OnLargeMessage(ByteSpan message, uint64_t) override {
     delivered_.push_back(message.size());
     last_.assign(message.begin(), message.end());
   }

@@ -21,7 +21,10 @@ MappedMemoryOptions MemoryOptions(const LinkDomain* domain) {
 }  // namespace
 
 LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
-    : domain_(domain), limit_bytes_(limit_bytes), arena_(MemoryOptions(domain), limit_bytes) {
+    : domain_(domain),
+      limit_bytes_(limit_bytes),
+      reserve_bytes_(std::min(limit_bytes / 8, limit_bytes - std::min(limit_bytes, kLargestBytes))),
+      arena_(MemoryOptions(domain), limit_bytes) {
   WEFT_CHECK(limit_bytes >= kLargestBytes);  // Ours: options are checked (network.cc)
 }
 
@@ -43,7 +46,7 @@ LargePool::~LargePool() {
 LargeBuffer* LargePool::Acquire(size_t bytes) {
   WEFT_DCHECK(bytes <= kLargestBytes);  // Ours: both sides bound a message before
   ReleaseThoseBack();
-  if (!claims_.empty()) return nullptr;
+  if (!ClaimsOf(bytes).empty()) return nullptr;
   return Take(ClassOf(bytes));
 }
 
@@ -51,15 +54,16 @@ LargeBuffer* LargePool::AcquireOrWait(size_t bytes, LargeClaim* claim) {
   LargeBuffer* const buffer = Acquire(bytes);
   if (buffer == nullptr) {
     claim->bytes_ = bytes;
-    claims_.PushBack(claim);
+    ClaimsOf(bytes).PushBack(claim);
   }
   return buffer;
 }
 
 void LargePool::Withdraw(LargeClaim* claim) {
-  if (!claims_.IsLinked(claim)) return;
-  claims_.Remove(claim);
-  ServeClaims();
+  if (!Claims::IsLinked(claim)) return;
+  Claims::Remove(claim);
+  Serve(large_claims_);
+  Serve(small_claims_);
 }
 
 void LargePool::Watch(LargeWatcher* watcher) {
@@ -69,11 +73,13 @@ void LargePool::Watch(LargeWatcher* watcher) {
 void LargePool::Release(LargeBuffer* buffer) {
   const size_t size_class = ClassOf(buffer->memory.size());
   in_use_bytes_ -= buffer->memory.size();
+  if (buffer->memory.size() > kSmallBytes) large_bytes_ -= buffer->memory.size();
   kept_bytes_ += buffer->memory.size();
   buffer->next = kept_[size_class];
   kept_[size_class] = buffer;
   Poison(buffer->memory);
-  ServeClaims();
+  Serve(large_claims_);
+  Serve(small_claims_);
   while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();
 }
 
@@ -81,7 +87,7 @@ void LargePool::Release(LargeBuffer* buffer) {
 
 std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
   ReleaseThoseBack();
-  const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes);
+  const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes - reserve_bytes_);
   if (lent_bytes_ + buffer->memory.size() > most) return nullptr;
   lent_bytes_ += buffer->memory.size();
   {
@@ -125,6 +131,7 @@ void LargePool::CheckInvariants() const {
   }
   // Ours: invariants, which tests ask for
   WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
+  WEFT_CHECK(large_bytes_ <= in_use_bytes_ && large_bytes_ <= limit_bytes_ - reserve_bytes_);
   const std::lock_guard lock(lent_->mutex);
   size_t lent = 0;
   for (const LargeBuffer& buffer : lent_->out) lent += buffer.memory.size();
@@ -138,7 +145,13 @@ size_t LargePool::ClassOf(size_t bytes) {
                              std::countr_zero(kSmallestBytes));
 }
 
+bool LargePool::MayTake(size_t bytes) const {
+  if (bytes > kSmallBytes) return large_bytes_ + bytes <= limit_bytes_ - reserve_bytes_;
+  return large_claims_.empty() || in_use_bytes_ - large_bytes_ + bytes <= reserve_bytes_;
+}
+
 LargeBuffer* LargePool::Take(size_t size_class) {
+  if (!MayTake(kSmallestBytes << size_class)) return nullptr;
   LargeBuffer* buffer = kept_[size_class];
   if (buffer != nullptr) {
     kept_[size_class] = buffer->next;
@@ -148,6 +161,7 @@ LargeBuffer* LargePool::Take(size_t size_class) {
     if (buffer == nullptr) return nullptr;
   }
   in_use_bytes_ += buffer->memory.size();
+  if (buffer->memory.size() > kSmallBytes) large_bytes_ += buffer->memory.size();
   Unpoison(buffer->memory);
   return buffer;
 }
@@ -186,11 +200,11 @@ void LargePool::Destroy(LargeBuffer* buffer) {
   delete buffer;
 }
 
-void LargePool::ServeClaims() {
-  while (LargeClaim* const claim = claims_.Front()) {
+void LargePool::Serve(Claims& claims) {
+  while (LargeClaim* const claim = claims.Front()) {
     LargeBuffer* const buffer = Take(ClassOf(claim->bytes_));
     if (buffer == nullptr && in_use_bytes_ > lent_bytes_) return;
-    claims_.Remove(claim);
+    claims.Remove(claim);
     claim->OnBuffer(buffer);
   }
 }

@@ -5,13 +5,18 @@
 // `limit_bytes`; kept buffers make room before anybody is refused.
 //
 // Two ways to wait, for two kinds of users:
-//   - a claim (AcquireOrWait) is served in the order of claims: the buffer is handed to it. So a
-//     claim for 64 MiB is not starved by a stream of small ones.
+//   - a claim (AcquireOrWait) is served in the order of claims: the buffer is handed to it. A
+//     connection has one at a time: so they take turns.
 //   - a watcher (Watch) is told once that something has been released, and tries again.
 // A buffer may also leave the engine's hands (Lend()): whoever has it may read it as long as they
 // like, on any thread, and it comes back by itself. At most half of the pool is lent, and never so
 // much that the largest message would not fit into the rest: so nobody here waits for what others
 // keep.
+//
+// An eighth is kept for buffers up to kSmallBytes: they do not wait for those who hold large ones.
+// A claim for 64 MiB, in turn, is not starved by a stream of small ones: while it waits, they have
+// only the eighth. (A pool of little more than the largest message keeps less, or nothing: then
+// they wait for each other.)
 //
 // Use one pool for sending and another for receiving: two peers that filled one pool each with
 // messages to each other could never receive them.
@@ -20,7 +25,8 @@
 // Lifetime: outlives its buffers' users, but for those of lent ones; destroyed before the
 //   LinkDomain.
 // Errors: full is nullptr, never an abort. Free buffers are poisoned under AddressSanitizer.
-// Invariants: bytes in use + bytes kept <= limit_bytes. Lent bytes are in use.
+// Invariants: bytes in use + bytes kept <= limit_bytes. Lent bytes are in use. Large bytes in use
+//   <= limit_bytes - reserve. The largest message fits beside what is lent.
 #pragma once
 
 #include <array>
@@ -40,7 +46,7 @@
 
 namespace weft {
 
-// Default bound of one pool: four of the largest messages at a time.
+// Default bound of one pool: three of the largest messages at a time, and many small ones.
 inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
 
 struct LentBufferTag;
@@ -89,6 +95,8 @@ class LargePool {
  public:
   static constexpr size_t kSmallestBytes = size_t{16} << 10;  // a class saves less than it costs
   static constexpr size_t kLargestBytes = kMaxMessageBytes;
+  // Buffers up to this are small: 32 at a time in the reserve of a pool of the default size.
+  static constexpr size_t kSmallBytes = size_t{1} << 20;
 
   // `domain`: registers each buffer for local use; null: buffers are not registered, and lie where
   // peers of the same host that read them can map them (mapped_memory.h).
@@ -118,6 +126,7 @@ class LargePool {
   // the buffer stays the caller's. REQUIRES: it is in use.
   std::shared_ptr<const void> Lend(LargeBuffer* buffer);
 
+  size_t limit_bytes() const { return limit_bytes_; }
   size_t in_use_bytes() const { return in_use_bytes_; }
   size_t kept_bytes() const { return kept_bytes_; }
   // That have not come back, or are not yet seen to have.
@@ -139,23 +148,30 @@ class LargePool {
     void TakeBack(LargeBuffer* buffer);
   };
 
+  using Claims = IntrusiveList<LargeClaim, LargeClaimTag>;
+
   void ReleaseThoseBack();
   static size_t ClassOf(size_t bytes);
+  Claims& ClaimsOf(size_t bytes) { return bytes > kSmallBytes ? large_claims_ : small_claims_; }
+  bool MayTake(size_t bytes) const;
   LargeBuffer* Take(size_t size_class);
   LargeBuffer* Make(size_t bytes);
   bool MakeRoom(size_t bytes);
   void Destroy(LargeBuffer* buffer);
-  void ServeClaims();
+  void Serve(Claims& claims);
 
   LinkDomain* const domain_;
   const size_t limit_bytes_;
+  const size_t reserve_bytes_;
   MemoryArena arena_;
   size_t in_use_bytes_ = 0;
+  size_t large_bytes_ = 0;  // of those in use, in buffers that are not small
   size_t kept_bytes_ = 0;
   size_t lent_bytes_ = 0;
   const std::shared_ptr<Lent> lent_ = std::make_shared<Lent>();
   std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class
-  IntrusiveList<LargeClaim, LargeClaimTag> claims_;
+  Claims large_claims_;
+  Claims small_claims_;
   IntrusiveList<LargeWatcher, LargeWatcherTag> watchers_;
 };
 

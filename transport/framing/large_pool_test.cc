@@ -104,6 +104,28 @@ TEST_F(LargePoolTest, WatchersAreToldOnce) {
   EXPECT_EQ(watcher.calls, 1);
 }
 
+// Those that held, or waited for, buffers of 64 MiB kept everybody else waiting as well.
+TEST(LargePoolReserveTest, SmallBuffersDoNotWaitForLargeOnesNorStarveThem) {
+  LargePool pool(/*domain=*/nullptr, 256 * kMiB);
+  std::vector<LargeBuffer*> large, small;
+  while (LargeBuffer* buffer = pool.Acquire(64 * kMiB)) large.push_back(buffer);
+  EXPECT_EQ(large.size(), 3u);
+  Claim claim;
+  EXPECT_EQ(pool.AcquireOrWait(64 * kMiB, &claim), nullptr);
+  while (LargeBuffer* buffer = pool.Acquire(kMiB)) small.push_back(buffer);
+  EXPECT_EQ(small.size(), 32u) << "an eighth of the pool, while a large one waits";
+  Claim small_claim;
+  EXPECT_EQ(pool.AcquireOrWait(kMiB, &small_claim), nullptr);
+  pool.Release(large.back());
+  ASSERT_NE(claim.buffer, nullptr);
+  large.back() = claim.buffer;
+  EXPECT_NE(small_claim.buffer, nullptr) << "no large one waits any more, and there is room";
+  pool.CheckInvariants();
+  for (LargeBuffer* buffer : large) pool.Release(buffer);
+  for (LargeBuffer* buffer : small) pool.Release(buffer);
+  pool.Release(small_claim.buffer);
+}
+
 // --- lending -------------------------------------------------------------------------------------
 
 class LentBuffersTest : public testing::Test {

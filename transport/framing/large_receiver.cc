@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/crc32c.h"
+#include "core/strings.h"
+#include "transport/path.h"
 #include "transport/transfer_table.h"
 
 namespace weft {
 
-LargeReceiver::LargeReceiver(Host* host) : host_(host) {
+LargeReceiver::LargeReceiver(Host* host, const LargePatience& patience)
+    : host_(host), patience_(patience) {
   for (Incoming& incoming : ring_) incoming.receiver = this;
 }
 
@@ -33,6 +37,7 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer) {
   if (offer.digest != 0 && !digests_) return false;
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
+  incoming.offered_ns = patience_.clock != nullptr ? patience_.clock->NowNs() : 0;
   incoming.read = false;
   PostReads();
   return true;
@@ -44,8 +49,31 @@ void LargeReceiver::Advance() {
 }
 
 void LargeReceiver::PostReads() {
+  PostPossibleReads();
+  if (patience_.clock == nullptr) return;
+  // The oldest is the peer's to answer.
+  if (!active_ || delivered_ == reading_ || At(delivered_).read) {
+    if (armed()) patience_.timers->Cancel(this);
+    return;
+  }
+  if (armed() && watched_ == delivered_) return;
+  watched_ = delivered_;
+  const uint64_t most_ns = TransferTimeNs(patience_.timeout_ns, At(delivered_).offer.length);
+  const uint64_t now_ns = patience_.clock->NowNs();
+  patience_.timers->Schedule(this, most_ns < kNever - now_ns ? now_ns + most_ns : kNever);
+}
+
+void LargeReceiver::OnTimer() {
+  const uint64_t bytes = At(delivered_).offer.length;
+  Fail(absl::UnavailableError(StrCat("the peer has offered ", bytes,
+                                     " bytes and not let them be read within ",
+                                     TransferTimeNs(patience_.timeout_ns, bytes) / kNsPerMs,
+                                     " ms (LinkOptions::transfer_timeout_ns)")));
+}
+
+void LargeReceiver::PostPossibleReads() {
   LargePool& pool = domain_->receive_pool();
-  while (active_ && reading_ != offered_ && !linked()) {
+  while (active_ && reading_ != offered_ && !LargeClaim::linked()) {
     Incoming& incoming = At(reading_);
     if (!MayRead(incoming.offer.length)) return;  // OnRead() comes back
     if (incoming.buffer == nullptr) {
@@ -68,11 +96,10 @@ bool LargeReceiver::NextDone(LargeDone* done) const {
   return true;
 }
 
-void LargeReceiver::Cease() { active_ = false; }
-
 void LargeReceiver::Stop() {
   WEFT_CHECK(!active_);  // Ours: Cease() comes first
   if (domain_ == nullptr) return;
+  if (armed()) patience_.timers->Cancel(this);
   domain_->receive_pool().Withdraw(this);
   for (Incoming& incoming : ring_) ReturnBuffer(incoming);
 }
@@ -89,10 +116,8 @@ void LargeReceiver::Incoming::OnComplete(const absl::Status& status) {
 
 void LargeReceiver::OnBuffer(LargeBuffer* buffer) {
   if (buffer == nullptr) {
-    active_ = false;
-    host_->OnReadFailed(absl::ResourceExhaustedError(
+    return Fail(absl::ResourceExhaustedError(
         "no memory for a large message: the system gives none, or the lock limit is too small"));
-    return;
   }
   At(reading_).buffer = buffer;
   PostReads();
@@ -113,19 +138,19 @@ bool LargeReceiver::PostRead(Incoming& incoming) {
   if (absl::IsResourceExhausted(posted.status())) {
     host_->OnReadRefused();
   } else {
-    active_ = false;
-    host_->OnReadFailed(posted.status());
+    Fail(posted.status());
   }
   return false;
 }
 
+void LargeReceiver::Fail(const absl::Status& why) {
+  active_ = false;
+  host_->OnReadFailed(why);
+}
+
 void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
   if (!active_) return;
-  if (!status.ok()) {
-    active_ = false;
-    host_->OnReadFailed(status);
-    return;
-  }
+  if (!status.ok()) return Fail(status);
   incoming.read = true;
   Advance();
 }
@@ -141,7 +166,7 @@ void LargeReceiver::Deliver() {
     }
     Incoming& incoming = At(delivered_++);
     delivering_ = &incoming;
-    host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length));
+    host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);
     delivering_ = nullptr;
     ReturnBuffer(incoming);
     reading_bytes_ -= incoming.offer.length;

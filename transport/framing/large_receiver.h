@@ -7,10 +7,12 @@
 // ring; a message is in the stage whose counter it has not passed.
 //
 // Threads: one engine's. Lifetime: a member of its connection, which is the host.
-// Errors: an offer against the rules is false from OnOffer(); a read that fails ends the connection
-//   (Host::OnReadFailed), because a message that was promised cannot be delivered.
+// Errors: an offer against the rules is false from OnOffer(); a read that fails, or that the peer
+//   does not answer, ends the connection (Host::OnReadFailed), because a message that was promised
+//   cannot be delivered.
 // Invariants: done <= delivered <= reading <= offered <= done + kLargeOutstanding. Bytes of the
-//   messages from delivered to reading <= TransferTable::fetched_bytes, or it is one message.
+//   messages from delivered to reading <= TransferTable::fetched_bytes, or it is one message: so
+//   much of the pool one connection can hold, and with a claim that waits, no more.
 #pragma once
 
 #include <array>
@@ -20,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/timer_wheel.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_sender.h"
@@ -28,12 +31,13 @@
 
 namespace weft {
 
-class LargeReceiver : private LargeClaim {
+class LargeReceiver : private LargeClaim, private Timer {
  public:
   class Host {
    public:
-    // `message` is valid until the call returns. Stop() is not allowed inside.
-    virtual void DeliverLarge(ByteSpan message) = 0;
+    // `message` is valid until the call returns. Stop() is not allowed inside. `offered_ns`: when
+    // its offer came.
+    virtual void DeliverLarge(ByteSpan message, uint64_t offered_ns) = 0;
     // NextDone() has something.
     virtual void OnLargeDelivered() = 0;
     // The domain has no room for a read now: call Advance() when it has.
@@ -46,8 +50,7 @@ class LargeReceiver : private LargeClaim {
     ~Host() = default;
   };
 
-  explicit LargeReceiver(Host* host);
-  ~LargeReceiver() = default;
+  LargeReceiver(Host* host, const LargePatience& patience);
   LargeReceiver(const LargeReceiver&) = delete;
   LargeReceiver& operator=(const LargeReceiver&) = delete;
 
@@ -72,7 +75,7 @@ class LargeReceiver : private LargeClaim {
 
   // From now on completions are ignored and nothing is read or delivered. Before the link is
   // destroyed.
-  void Cease();
+  void Cease() { active_ = false; }
   // Gives all buffers back. REQUIRES: Cease(), and the link is gone.
   void Stop();
 
@@ -86,6 +89,7 @@ class LargeReceiver : private LargeClaim {
 
     LargeReceiver* receiver = nullptr;
     LargeOffer offer;
+    uint64_t offered_ns = 0;
     LargeBuffer* buffer = nullptr;
     bool read = false;
   };
@@ -96,8 +100,11 @@ class LargeReceiver : private LargeClaim {
     return reading_bytes_ == 0 ||
            (reading_bytes_ < most_reading_bytes_ && bytes <= most_reading_bytes_ - reading_bytes_);
   }
+  void OnTimer() override;
   void PostReads();
+  void PostPossibleReads();
   bool PostRead(Incoming& incoming);
+  void Fail(const absl::Status& why);
   void OnRead(Incoming& incoming, const absl::Status& status);
   void Deliver();
   bool IsWhole(const Incoming& incoming) const;
@@ -105,6 +112,7 @@ class LargeReceiver : private LargeClaim {
   Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
 
   Host* const host_;
+  const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   bool active_ = false;
@@ -116,7 +124,8 @@ class LargeReceiver : private LargeClaim {
   uint64_t reading_ = 0;
   uint64_t delivered_ = 0;
   uint64_t done_ = 0;
-  Incoming* delivering_ = nullptr;                // inside Host::DeliverLarge()
+  uint64_t watched_ = 0;            // while armed: the message that is to be read in time
+  Incoming* delivering_ = nullptr;  // inside Host::DeliverLarge()
   std::array<Incoming, kLargeOutstanding> ring_;  // [id % kLargeOutstanding]
 };
 

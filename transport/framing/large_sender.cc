@@ -5,10 +5,12 @@
 #include "core/check.h"
 #include "core/crc32c.h"
 #include "core/status.h"
+#include "core/strings.h"
 
 namespace weft {
 
-LargeSender::LargeSender(Host* host) : host_(host) {
+LargeSender::LargeSender(Host* host, const LargePatience& patience)
+    : host_(host), patience_(patience) {
   for (Offered& offered : ring_) offered.sender = this;
 }
 
@@ -22,7 +24,9 @@ void LargeSender::Start(FramingDomain* domain, bool digests) {
 std::byte* LargeSender::Reserve(size_t bytes) {
   WEFT_DCHECK(reserved_ == nullptr);  // Ours: one reservation at a time (Reserve of the connection)
   if (full()) return nullptr;
-  reserved_ = domain_->send_pool().Acquire(bytes);
+  LargePool& pool = domain_->send_pool();
+  if (held_bytes_ > 0 && held_bytes_ + bytes > pool.limit_bytes() / 4) return nullptr;
+  reserved_ = pool.Acquire(bytes);
   return reserved_ == nullptr ? nullptr : reserved_->memory.data();
 }
 
@@ -38,14 +42,31 @@ absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
   const uint32_t digest = digests_ ? Crc32c(reserved_->memory.first(bytes)) : 0;
   Offered& offered = ring_[offered_ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
+  held_bytes_ += offered.buffer->memory.size();
   offered.region = *std::move(region);
-  return LargeOffer{offered_++, remote.key, remote.offset, static_cast<uint32_t>(remote.length),
-                    digest};
+  const LargeOffer offer = {offered_++, remote.key, remote.offset,
+                            static_cast<uint32_t>(remote.length), digest};
+  if (outstanding() == 1) Watch();
+  return offer;
+}
+
+void LargeSender::Watch() {
+  if (patience_.clock == nullptr) return;
+  if (outstanding() == 0) return patience_.timers->Cancel(this);
+  const uint64_t most_ns = LargePatience::kTimesForOffers * patience_.timeout_ns;
+  patience_.timers->Schedule(this, most_ns == 0 ? kNever : patience_.clock->NowNs() + most_ns);
+}
+
+void LargeSender::OnTimer() {
+  host_->OnOfferOverdue(absl::UnavailableError(StrCat(
+      "the peer has not taken a large message for ", LargePatience::kTimesForOffers, " times ",
+      patience_.timeout_ns / kNsPerMs, " ms (LinkOptions::transfer_timeout_ns)")));
 }
 
 bool LargeSender::OnDone(const LargeDone& done) {
   if (outstanding() == 0 || done.id != acknowledged_ || done.status != 0) return false;
   Offered& offered = ring_[acknowledged_++ % kLargeOutstanding];
+  Watch();
   if (host_->ReclaimLarge(std::move(offered.region), &offered)) Free(offered);
   return true;
 }
@@ -60,6 +81,7 @@ void LargeSender::OnReclaimed(Offered& offered) {
 void LargeSender::Stop() {
   if (reserved_ != nullptr) Abandon();
   acknowledged_ = offered_;
+  if (armed()) patience_.timers->Cancel(this);
   for (Offered& offered : ring_) {
     if (offered.buffer != nullptr) Free(offered);
   }
@@ -67,6 +89,7 @@ void LargeSender::Stop() {
 
 void LargeSender::Free(Offered& offered) {
   offered.region.reset();
+  held_bytes_ -= offered.buffer->memory.size();
   domain_->send_pool().Release(std::exchange(offered.buffer, nullptr));
 }
 

@@ -6,9 +6,10 @@
 //
 // Threads: one engine's. Lifetime: a member of its connection.
 // Errors: a full ring or pool is nullptr from Reserve(); a peer's done that answers no offer is
-//   false from OnDone().
+//   false from OnDone(); one that takes nothing ends the connection (Host::OnOfferOverdue).
 // Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding; of the messages with one
-//   place in the ring, at most the last has not been reclaimed.
+//   place in the ring, at most the last has not been reclaimed. One connection has a quarter of the
+//   pool at most, or one message.
 #pragma once
 
 #include <array>
@@ -16,7 +17,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/timer_wheel.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/link.h"
@@ -29,10 +33,23 @@ namespace weft {
 // a 10 GB/s path busy over 100 us; bounds what a peer can make the receiver remember.
 inline constexpr uint32_t kLargeOutstanding = 16;
 
-class LargeSender {
+// How long a peer may take with large messages: LinkOptions::transfer_timeout_ns.
+struct LargePatience {
+  // Of what was offered, more: who takes it may have to wait for a buffer that others hold, for as
+  // long as this side lets them hold its own. The largest message has 4 times timeout_ns.
+  static constexpr uint64_t kTimesForOffers = 6;
+
+  Clock* clock = nullptr;  // null: for ever
+  TimerWheel* timers = nullptr;
+  uint64_t timeout_ns = 0;
+};
+
+class LargeSender : private Timer {
  public:
   class Host {
    public:
+    // The peer has not taken the oldest message in time.
+    virtual void OnOfferOverdue(const absl::Status& why) = 0;
     // As RemoteAccess::Reclaim().
     virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
     // There may be room again.
@@ -42,14 +59,15 @@ class LargeSender {
     ~Host() = default;
   };
 
-  explicit LargeSender(Host* host);
+  LargeSender(Host* host, const LargePatience& patience);
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
   // `digests`: offers carry the digest of their message. REQUIRES: nothing offered or reserved.
   void Start(FramingDomain* domain, bool digests);
 
-  // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is.
+  // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is, or this
+  // connection's part of it.
   // REQUIRES: started; no open reservation; bytes <= kMaxMessageBytes.
   std::byte* Reserve(size_t bytes);
   bool reserved() const { return reserved_ != nullptr; }
@@ -83,13 +101,18 @@ class LargeSender {
     std::unique_ptr<Region> region;
   };
 
+  void OnTimer() override;
+  // The peer has to take the oldest one from now on.
+  void Watch();
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
 
   Host* const host_;
+  const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
   bool digests_ = false;
   LargeBuffer* reserved_ = nullptr;
+  uint64_t held_bytes_ = 0;  // of buffers in the ring
   uint64_t offered_ = 0;
   uint64_t acknowledged_ = 0;
   std::array<Offered, kLargeOutstanding> ring_;  // [id % kLargeOutstanding]

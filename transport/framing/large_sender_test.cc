@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/timer_wheel.h"
 #include "transport/framing/testing/parts_test.h"
 
 namespace weft {
@@ -28,11 +30,20 @@ class LargeSenderTest : public testing::Test, private LargeSender::Host {
   bool Done(uint64_t id) { return sender_.OnDone({id, 0}); }
   void Reclaimed(size_t index) { pinned_[index]->OnComplete(absl::OkStatus()); }
 
+  void Pass(uint64_t ns) {
+    clock_.Advance(ns);
+    timers_.Advance(clock_.NowNs());
+  }
+
   static constexpr size_t kBytes = 100'000;
+  static constexpr uint64_t kTimeoutNs = kNsPerSec;
 
   FakeDomain domain_;
   FramingDomain framing_{&domain_};
-  LargeSender sender_{this};
+  FakeClock clock_;
+  TimerWheel timers_{clock_.NowNs()};
+  LargeSender sender_{this, {&clock_, &timers_, kTimeoutNs}};
+  absl::Status overdue_;
   bool closing_reclaims_ = false;
   std::vector<Operation*> pinned_;
   int told_ = 0;
@@ -44,6 +55,7 @@ class LargeSenderTest : public testing::Test, private LargeSender::Host {
     return closing_reclaims_;
   }
   void OnLargeReclaimed() override { ++told_; }
+  void OnOfferOverdue(const absl::Status& why) override { overdue_ = why; }
 };
 
 // A peer said "done" in the middle of its read, and went on reading: what it got was the next
@@ -97,6 +109,38 @@ TEST_F(LargeSenderTest, TheEndGivesBackWhatIsPinned) {
   EXPECT_EQ(framing_.send_pool().in_use_bytes(), 0u);
   Reclaimed(0);
   EXPECT_EQ(told_, 0);
+}
+
+// Whose peer took nothing, and answered heartbeats, had a part of the pool for ever.
+TEST_F(LargeSenderTest, APeerThatTakesNothingHasItsTimeAndNoMore) {
+  const uint64_t most_ns = LargePatience::kTimesForOffers * kTimeoutNs;
+  closing_reclaims_ = true;
+  Send();
+  Pass(most_ns - kNsPerMs);
+  Send();
+  ASSERT_TRUE(Done(0));
+  Pass(most_ns - kNsPerMs);
+  EXPECT_TRUE(overdue_.ok()) << "it has taken one meanwhile: " << overdue_;
+  ASSERT_TRUE(Done(1));
+  Pass(2 * most_ns);
+  EXPECT_TRUE(overdue_.ok()) << "nothing is under way: " << overdue_;
+  Send();
+  Pass(most_ns + kNsPerMs);
+  EXPECT_TRUE(absl::IsUnavailable(overdue_)) << overdue_;
+}
+
+// Sixteen messages of 64 MiB for one peer left nothing for the others.
+TEST_F(LargeSenderTest, OneConnectionHasAQuarterOfThePoolOrOneMessage) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_NE(sender_.Reserve(32 * kMiB), nullptr);
+    ASSERT_TRUE(sender_.Commit(32 * kMiB).ok());
+  }
+  EXPECT_EQ(sender_.Reserve(kMiB), nullptr);
+  closing_reclaims_ = true;
+  ASSERT_TRUE(Done(0));
+  ASSERT_NE(sender_.Reserve(kMiB), nullptr);
+  sender_.Abandon();
 }
 
 }  // namespace

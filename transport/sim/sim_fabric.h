@@ -91,6 +91,8 @@ class SimFabric {
   void Heal(NodeId from, NodeId to);
   void Kill(NodeId node);
   void SlowDown(NodeId node, uint64_t ns_per_batch) { nodes_[node]->ns_per_batch = ns_per_batch; }
+  void StopAnswering(NodeId node) { nodes_[node]->answers = false; }
+  bool answers(NodeId node) const { return nodes_[node]->answers; }
   void Corrupt(NodeId from, NodeId to, Function<void(std::vector<std::byte>&)> change);
   void MaybeCorrupt(NodeId from, NodeId to, std::vector<std::byte>& batch);
 
@@ -123,6 +125,7 @@ class SimFabric {
     bool polling = false;
     std::deque<Task> delivered;
     uint64_t ns_per_batch = 0;
+    bool answers = true;  // one-sided operations of others
     uint64_t next_batch_ns = 0;
   };
   struct Held {

@@ -377,6 +377,7 @@ void SimLink::Write(const Transfer& transfer, Operation* op) {
 // request arrives, and never again.
 void SimLink::Serve(uint64_t op, const RemoteSpan& remote, bool write,
                     std::vector<std::byte> data) {
+  if (!fabric_->answers(domain_->node_)) return;
   const MutableByteSpan memory = domain_->Resolve(remote, write);
   const bool allowed = memory.size() == remote.length;
   WhenPlaced([op, memory, allowed, write, data = std::move(data)](SimLink& link) mutable {

@@ -63,6 +63,10 @@ void SimNetwork::SlowDown(const std::string& name, uint64_t ns_per_batch) {
   fabric_->SlowDown(fabric_->IdOf(name), ns_per_batch);
 }
 
+void SimNetwork::StopAnswering(const std::string& name) {
+  fabric_->StopAnswering(fabric_->IdOf(name));
+}
+
 void SimNetwork::Corrupt(const std::string& from, const std::string& to,
                          Function<void(std::vector<std::byte>&)> change) {
   fabric_->Corrupt(fabric_->IdOf(from), fabric_->IdOf(to), std::move(change));

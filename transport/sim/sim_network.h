@@ -104,6 +104,9 @@ class SimNetwork {
   void Kill(const std::string& name);
   // The node takes `ns_per_batch` for each batch that it receives.
   void SlowDown(const std::string& name, uint64_t ns_per_batch);
+  // The node answers no one-sided operations of others any more, as a peer over tcp that nobody
+  // drives, or that means harm. What has been posted stays under way until its connection ends.
+  void StopAnswering(const std::string& name);
   // Lets `change` do something to the next batch from one node to the other.
   void Corrupt(const std::string& from, const std::string& to,
                Function<void(std::vector<std::byte>&)> change);

@@ -75,6 +75,7 @@ SimTransport::SimTransport(SimFabric* fabric, SimFabric::NodeId node, const Engi
       random_(fabric->random().Fork()),
       exports_(engine.clock, engine.timers, engine.counters, kDefaultExportedBytes),
       table_(kMaxConnections, &exports_),
+      engine_(engine),
       links_(fabric, node, &table_),
       framing_(&links_) {
   fabric_->SetTransport(node_, this);
@@ -174,6 +175,7 @@ absl::StatusOr<SimTransport::PeerIterator> SimTransport::AddPeer(const LinkOptio
   FramedConnection::Options framed;
   framed.token = static_cast<uint32_t>(random_.Next64());
   framed.max_outstanding_operations = options.max_outstanding_operations;
+  framed.patience = {engine_.clock, engine_.timers, options.transfer_timeout_ns};
   Peer peer;
   WEFT_ASSIGN_OR_RETURN(peer.connection, FramedConnection::Create(&table_, this, handler, framed));
   peer.window_slots = options.window_slots;

@@ -110,6 +110,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
   Random random_;
   ExportTable exports_;
   ConnectionTable table_;
+  const EngineContext engine_;
   SimLinkDomain links_;
   FramingDomain framing_;
   std::map<std::string, SimListener*> listeners_;
