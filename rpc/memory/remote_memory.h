@@ -13,7 +13,7 @@
 //
 // Bounds and rights are checked here first, against what the handle says of itself, and the time
 // against the lease: an honest program never meets the owner's, or the network card's, refusal,
-// which on verbs and tcp would end the connection.
+// which on verbs and ofi_tcp would end the connection.
 //
 // Ordering: reads and writes complete in any order among themselves. Write, then notify: a call on
 //   the same channel that is started after Write() has been accepted finds the bytes there, without

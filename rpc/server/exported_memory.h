@@ -23,11 +23,11 @@
 // Threads: any, several at once. From handlers that run on the engine too, where marked.
 // Lifetime: the memory outlives this; this is destroyed before its engine (its Server, if the
 //   engine is the server's own). The destructor revokes without grace and returns when the memory
-//   is reclaimed: at once on shared memory and on InfiniBand and RoCE cards; on tcp when the
-//   holders' providers have acknowledged, on iWARP and Soft-RoCE when their engines have answered
-//   (transport/exports.h). Of those that have not within a second (their programs are stopped, or
-//   nobody drives their engines) it closes the connections. REQUIRES: not destroyed from inside a
-//   callback of its engine.
+//   is reclaimed: at once on shared memory, on tcp, and on InfiniBand and RoCE cards; on ofi_tcp
+//   when the holders' providers have acknowledged, on iWARP and Soft-RoCE when their engines have
+//   answered (transport/exports.h). Of those that have not within a second (their programs are
+//   stopped, or nobody drives their engines) it closes the connections. REQUIRES: not destroyed
+//   from inside a callback of its engine.
 #pragma once
 
 #include <cstddef>

@@ -53,9 +53,10 @@ inline constexpr uint32_t kMostReadBytes = kTcpSpanBytes * kMaxBatchTransfers;  
 // processor; each costs its receiver a system call. Half of it was a tenth slower.
 inline constexpr uint32_t kPieceBytes = 128 << 10;
 
-// One-sided ranges under way on a link, asked for by either side. The initiator keeps to it; who
-// sees more of its peer ends the link. Above what a connection may have outstanding
-// (LinkOptions::max_outstanding_operations).
+// One-sided ranges under way on a link, asked for by either side. The initiator keeps to it. The
+// target counts those that are read, and ends the link of a peer that asks for more; writes that
+// are not taken are bounded by their ends (TcpOutput::kMaxSmallBytes). Above what a connection may
+// have outstanding (LinkOptions::max_outstanding_operations).
 inline constexpr uint32_t kMaxRangesOfLink = 1024;
 
 struct TcpHeader {

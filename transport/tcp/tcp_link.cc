@@ -26,7 +26,7 @@ namespace {
 // What the kernel holds of this link's before the network has it, in bytes: what a batch waits for
 // behind a large transfer. As much as is made ahead (tcp_output.h): with a quarter of it, 1 MiB
 // transfers under BBR were a tenth slower.
-constexpr int kUnsentBytes = 8 * kPieceBytes;
+constexpr int kUnsentBytes = TcpOutput::kPiecesAhead * kPieceBytes;
 // A peer that takes no byte for so long has ended. Long: a peer that nobody drives takes none
 // either, and holds little here.
 constexpr int kProgressMs = 60'000;
@@ -36,7 +36,6 @@ void SetDataOptions(int fd) {
     setsockopt(fd, IPPROTO_TCP, option, &value, sizeof(value));
   };
   // A Unix socket knows none of them.
-  set(TCP_NODELAY, 1);
   set(TCP_NOTSENT_LOWAT, kUnsentBytes);
   set(TCP_USER_TIMEOUT, kProgressMs);
 }
@@ -204,6 +203,7 @@ void TcpLink::Close() {
   ListNode<TcpReadyTag>::Unlink();
   ListNode<TcpBodyTag>::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
+  ListNode<TcpNearTag>::Unlink();
 }
 
 void TcpLink::Abandon() { Fail(absl::UnavailableError("the peer is dead or cut off")); }
@@ -256,11 +256,11 @@ void TcpLink::Pump() {
       break;
     case TcpOutput::Result::kBlocked:
       writable_ = false;
+      ++parts_->stats.eagain;
       Watch();
       break;
     case TcpOutput::Result::kMore:
       parts_->links.ScheduleRetry(this);
-      parts_->links.NoteMoreToDo();
       break;
     case TcpOutput::Result::kBroken:
       return Fail(SocketError(output_.error()));
@@ -373,11 +373,13 @@ void TcpLink::OnReady(uint32_t events) {
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) BeReady();
 }
 
-// What is read and written for each message: of this, all but the pieces of large transfers.
+// What is read and written for each message: all of this, but for its last part.
 void TcpLink::GoCold() {
   if (!life_.up()) return;
   prefetch_->Begin(/*peer_flag=*/nullptr);
-  prefetch_->Add(this, sizeof(*this) - TcpOutput::kPieceTableBytes);
+  const auto* const begin = reinterpret_cast<const std::byte*>(this);
+  const auto* const end = static_cast<const std::byte*>(output_.large_part());
+  prefetch_->Add(begin, static_cast<size_t>(end - begin));
 }
 
 void TcpLink::BeReady() {

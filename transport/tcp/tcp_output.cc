@@ -8,8 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/check.h"
-
 namespace weft {
 namespace {
 

@@ -19,7 +19,8 @@
 //
 // Threads: the engine's. Lifetime: a member of its link; slots, regions and answers outlive it.
 // Errors: a number of errno, from Pump(): the socket is broken.
-// Invariants: small_bytes() <= kMaxSmallBytes, or the caller has been told.
+// Invariants: small_bytes() grows beyond kMaxSmallBytes only by this side's own requests: the link
+//   ends a peer that lets answers grow to it.
 #pragma once
 
 #include <array>
@@ -55,14 +56,13 @@ class TcpAnswers {
 
 class TcpOutput {
  public:
+  // Made ahead: 1 MiB at most, what the fastest transfers gave to the kernel at one time.
+  static constexpr uint32_t kPiecesAhead = 8;
   // Of small frames. What a peer makes this side owe it is bounded by kMaxRangesOfLink: ends of 16
   // bytes for each, and requests of 40. A payload is copied into a small frame while there are
   // fewer than kMaxCopiedBytes.
   static constexpr size_t kMaxSmallBytes = size_t{160} << 10;
   static constexpr size_t kMaxCopiedBytes = size_t{32} << 10;
-
-  // At the end of this: what large transfers alone touch.
-  static constexpr size_t kPieceTableBytes = 1040;
 
   enum class Result : uint8_t {
     kDone = 1,     // everything has left
@@ -102,14 +102,14 @@ class TcpOutput {
   uint32_t batches() const { return batches_; }
   // Ranges that the peer reads, and has not got.
   uint32_t ranges_owed() const { return ranges_owed_; }
+  // From here on to the end of this: what large transfers alone touch.
+  const void* large_part() const { return pieces_.data(); }
   // Something that leaves next is in a region that the peer reads.
   bool sends_region() const;
   // The region of this key is gone: nothing leaves from its memory any more.
   void OnRegionGone(uint64_t key);
 
  private:
-  // Made ahead: 1 MiB at most, what the fastest transfers gave to the kernel at one time.
-  static constexpr uint32_t kPiecesAhead = 8;
   static constexpr uint32_t kMaxBatches = 16;  // of one system call
   static constexpr uint32_t kMaxIovecs = 3 * (kPiecesAhead + 2) + 1 + kMaxBatches;
   // Ranges below are copied into small frames, in bytes: as fast as the kernel takes a range more.
@@ -186,7 +186,6 @@ class TcpOutput {
   // count_ of them from first_ on, the one that has begun first. Places for that, for those that
   // are made ahead, and for the end of an answer behind the last.
   std::array<Piece, kPiecesAhead + 2> pieces_;
-  static_assert(sizeof(pieces_) == kPieceTableBytes);
 };
 
 }  // namespace weft

@@ -1,6 +1,5 @@
 #include "transport/tcp/tcp_parts.h"
 
-#include "core/check.h"
 #include "core/status.h"
 #include "transport/tcp/tcp_region.h"
 
@@ -64,8 +63,6 @@ TcpRegion::~TcpRegion() {
   while (TcpLink* const link = now.PopFront()) link->OnRegionGone(key);
 }
 
-// --- all of it ----------------------------------------------------------------------------------
-
 // --- recent links -------------------------------------------------------------------------------
 
 PrefetchList* TcpRecentLinks::TakeList() {
@@ -93,6 +90,8 @@ void TcpRecentLinks::Forget(TcpLink* link) {
   decltype(links_)::Remove(link);
   --count_;
 }
+
+// --- all of it ----------------------------------------------------------------------------------
 
 TcpParts::TcpParts(const TcpOptions& options)
     : sink(options.sink),

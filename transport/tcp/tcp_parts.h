@@ -53,7 +53,6 @@ class TcpOperations {
   }
 
   size_t size() const { return records_.size(); }
-  size_t capacity() const { return records_.capacity(); }
   // There was too little room, and is enough again: HasRoomAgain() would be true.
   bool has_news() const { return wanted_ > 0 && room() >= wanted_; }
   // There is room again; true once.
@@ -119,7 +118,7 @@ class TcpRecentLinks {
 };
 
 struct TcpParts {
-  // What one system call reads at most, in bytes: four pieces. It stays in a second-level cache.
+  // What one system call reads at most, in bytes: two pieces. It stays in a second-level cache.
   static constexpr size_t kBufferBytes = size_t{256} << 10;
 
   explicit TcpParts(const TcpOptions& options);

@@ -37,8 +37,6 @@ class TcpRegions {
     return entry.memory.subspan(remote.offset, remote.length);
   }
 
-  size_t size() const { return entries_.size() - free_.size(); }
-
  private:
   struct Entry {
     uint64_t key = 0;
