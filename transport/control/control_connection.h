@@ -75,11 +75,16 @@ struct ControlContext {
   DomainSet* domains = nullptr;
   ConnectionTable* table = nullptr;
   PathCounters* paths = nullptr;
+  std::unique_ptr<TlsScratch> tls_scratch;  // null until the first connection with security
   IntrusiveList<ControlConnection, ReadyTag> ready;
   IntrusiveList<ControlConnection, MemberTag> members;
   IntrusiveList<ControlConnection, MemberTag> retired;
   uint32_t lingering = 0;  // in kEnding
 
+  TlsScratch* scratch() {
+    if (tls_scratch == nullptr) tls_scratch = std::make_unique<TlsScratch>();
+    return tls_scratch.get();
+  }
   uint64_t now_ns() const { return engine.clock->NowNs(); }
 };
 
@@ -154,6 +159,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // The stages.
   void RunDialing();
   void RunHandshake();
+  // The peer has to prove who it is, and has not begun to.
+  bool LacksSecurity() const;
   bool close_requested() const;
   void HandOverSocket();
   void RunOpen();
@@ -196,7 +203,9 @@ class ControlConnection final : public ListNode<ReadyTag>,
   const ControlLimits limits_;  // what this side tells in its hello
   const uint64_t started_ns_;
   uint64_t peer_host_ = 0;
-  std::shared_ptr<ListenerState> listener_;  // null: the client's
+  std::shared_ptr<ListenerState> listener_;      // null: the client's
+  std::unique_ptr<TlsCredentials> credentials_;  // a client's; null: without security
+  std::string server_host_;                      // which the server's certificate must name
 
   Stage stage_;
   bool alarm_rang_ = false;

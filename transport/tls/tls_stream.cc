@@ -426,7 +426,8 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
       const bool first = handshake_bytes_ == 0;
       handshake_bytes_ += input_.size();
       if (first && input_[0] != kHandshakeRecord && input_[0] != kAlertRecord) {
-        Fail(absl::FailedPreconditionError("the peer does not speak TLS"));
+        Fail(absl::FailedPreconditionError(
+            "the peer does not speak TLS: it runs without security, or is another service"));
         return -1;
       }
       if (handshake_bytes_ > kMaxHandshakeBytes) {
