@@ -197,12 +197,13 @@ _absl = _installed(_absl_impl, "ABSL_ROOT")
 # --- OpenSSL, ISA-L ----------------------------------------------------------
 
 def _openssl_impl(ctx):
-    found = find(ctx, "OPENSSL_ROOT", "crypto", "libcrypto", "openssl/hmac.h", "libssl-dev")
+    found = find(ctx, "OPENSSL_ROOT", "crypto", "libcrypto", "openssl/ssl.h", "libssl-dev")
 
     # Debian's <openssl/configuration.h> stays where it is: the compiler's own folder.
     link_headers(ctx, found, ["openssl"])
     write_package(ctx, "", [
         headers_rule("crypto", link_flags(ctx, found, "libcrypto", ["-lcrypto"])),
+        library_rule("ssl", ":crypto", link_flags(ctx, found, "libssl", ["-lssl"])),
     ])
 
 _openssl = _installed(_openssl_impl, "OPENSSL_ROOT")

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "transport/connection.h"
 #include "transport/exports.h"
 #include "transport/path.h"
+#include "transport/security.h"
 
 namespace weft {
 
@@ -48,11 +50,16 @@ struct ListenOptions {
   LinkOptions link = {};
   std::string hello = {};  // opaque to the transport, given to every client; <= kMaxHelloBytes
   uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED
+  // Clients come by TLS and prove who they are; others are told that they must. Not in the
+  // simulated network.
+  std::optional<SecurityOptions> security = {};
 };
 
 struct ConnectOptions {
   LinkOptions link = {};
   std::string hello = {};  // opaque to the transport, given to the server
+  // The server must speak TLS and prove who it is. Not in the simulated network.
+  std::optional<SecurityOptions> security = {};
 };
 
 // One engine's network.

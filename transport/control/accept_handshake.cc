@@ -55,6 +55,7 @@ HandshakeStep AcceptHandshake::OnProtocolError(const absl::Status& why,
     case ControlFrameReader::Greeting::kHttp:
       step.raw = kHttpAnswer;
       break;
+    case ControlFrameReader::Greeting::kTls:  // so it learns that this is Weft, without TLS
     case ControlFrameReader::Greeting::kOtherVersion:
       step.raw = AsStringView(EncodePreamble());  // tells the client which version there is
       break;
@@ -135,6 +136,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.host = ReadHostFacts();
   server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs(), own_.host);
   for (PathOffer& offer : server_.paths) {
+    if (own_.is_secured) WithdrawIfUnsealed(&offer);
     if (offer.kind == PathKind::kShm && offer.unavailable.empty() &&
         listener_->local_socket.empty()) {
       offer.unavailable = "no local socket could be opened";

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "transport/control/handshake.h"
 #include "transport/control/path_policy.h"
+#include "transport/tls/tls_credentials.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -40,6 +42,8 @@ struct ListenerState {
   Acceptor* acceptor;  // null: the listener is gone
   const ListenOptions options;
   const PathPolicy policy;
+  // Null: without security.
+  std::unique_ptr<TlsCredentials> credentials;
   std::string local_socket;  // empty: there is none, so no shared memory
   uint32_t connections = 0;  // whose path is up; <= options.max_connections
   // Handshakes whose client may present itself at the local socket, by the nonce's first half. At

@@ -69,6 +69,11 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     PathPolicy policy, ConnectionHandler* handler) {
   std::unique_ptr<ControlConnection> self(
       new ControlConnection(context, Stage::kDialing, options.link));
+  if (options.security.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(self->credentials_,
+                          TlsCredentials::Create(TlsRole::kClient, *options.security));
+    self->server_host_ = server.host;
+  }
   WEFT_RETURN_IF_ERROR(self->CreateConnection(handler));
   const uint64_t timeout_ns = options.link.connect_timeout_ns;
   self->dialer_ =
@@ -89,6 +94,9 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
   self->listener_ = std::move(listener);
+  if (TlsCredentials* const credentials = self->listener_->credentials.get()) {
+    self->socket_->ExpectTls(credentials, context->scratch(), self->started_ns_);
+  }
   self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
   self.release()->Perform({});  // the context's from here on
 }
@@ -116,8 +124,14 @@ absl::Status ControlConnection::TakeSocket(Descriptor socket) {
 
 // (A client that dials has no socket yet.)
 OwnSide ControlConnection::own_side() {
-  return {context_->domains, context_->engine.clock, &neighbour_, limits_,
-          socket_ == nullptr ? "" : OwnHost(socket_->fd())};
+  const bool is_secured =
+      listener_ == nullptr ? credentials_ != nullptr : listener_->credentials != nullptr;
+  return {context_->domains,
+          context_->engine.clock,
+          &neighbour_,
+          limits_,
+          socket_ == nullptr ? "" : OwnHost(socket_->fd()),
+          is_secured};
 }
 
 OwnConnection ControlConnection::own_connection() {
@@ -201,7 +215,11 @@ void ControlConnection::RunDialing() {
   std::optional<absl::StatusOr<Descriptor>> result = dialer_->Advance(context_->now_ns());
   if (!result.has_value()) return SetAlarm(dialer_->due_ns());
   dialer_.reset();
-  const absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
+  absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
+  if (status.ok() && credentials_ != nullptr) {
+    status = socket_->StartTls(credentials_.get(), context_->scratch(), context_->now_ns(),
+                               server_host_);
+  }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
   Perform(std::get<DialHandshake>(handshake_).Begin(PeerAddressText(socket_->fd())));
@@ -229,6 +247,11 @@ void ControlConnection::RunHandshake() {
   ControlFrame frame;
   while (stage_ == Stage::kHandshake && !close_requested() && socket_->Receive(&frame)) {
     if (frame.type == ControlType::kBye) return FinishByPeer(ReasonOfBye(frame.body));
+    if (LacksSecurity()) {
+      return Perform(std::get<AcceptHandshake>(handshake_)
+                         .Refuse(absl::FailedPreconditionError(
+                             "the server requires TLS: connect with ConnectOptions::security")));
+    }
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
   if (stage_ == Stage::kOpen) return RunOpen();
@@ -241,6 +264,10 @@ void ControlConnection::RunHandshake() {
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(Ask([&](auto& handshake) { return handshake.OnProtocolError(why, greeting); }));
+}
+
+bool ControlConnection::LacksSecurity() const {
+  return listener_ != nullptr && listener_->credentials != nullptr && !socket_->is_secured();
 }
 
 // This was no client's connection, but a socket for a link of one. One that nobody waits for, or

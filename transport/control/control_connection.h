@@ -76,12 +76,17 @@ struct ControlContext {
   ConnectionTable* table = nullptr;
   PathCounters* paths = nullptr;
   Newcomers* newcomers = nullptr;
-  Counter joins_refused;  // sockets that no link has waited for
+  Counter joins_refused;                    // sockets that no link has waited for
+  std::unique_ptr<TlsScratch> tls_scratch;  // null until the first connection with security
   IntrusiveList<ControlConnection, ReadyTag> ready;
   IntrusiveList<ControlConnection, MemberTag> members;
   IntrusiveList<ControlConnection, MemberTag> retired;
   uint32_t lingering = 0;  // in kEnding
 
+  TlsScratch* scratch() {
+    if (tls_scratch == nullptr) tls_scratch = std::make_unique<TlsScratch>();
+    return tls_scratch.get();
+  }
   uint64_t now_ns() const { return engine.clock->NowNs(); }
 };
 
@@ -152,6 +157,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // The stages.
   void RunDialing();
   void RunHandshake();
+  // The peer has to prove who it is, and has not begun to.
+  bool LacksSecurity() const;
   bool close_requested() const;
   void HandOverSocket(bool is_right);
   void RunOpen();
@@ -194,7 +201,9 @@ class ControlConnection final : public ListNode<ReadyTag>,
   const ControlLimits limits_;  // what this side tells in its hello
   const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
-  std::shared_ptr<ListenerState> listener_;  // null: the client's
+  std::shared_ptr<ListenerState> listener_;      // null: the client's
+  std::unique_ptr<TlsCredentials> credentials_;  // a client's; null: without security
+  std::string server_host_;                      // which the server's certificate must name
 
   Stage stage_;
   bool alarm_rang_ = false;

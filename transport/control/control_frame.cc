@@ -117,6 +117,8 @@ std::array<std::byte, kPreambleBytes> EncodePreamble() {
   return preamble;
 }
 
+bool LooksLikeTls(ByteSpan first_bytes) { return first_bytes[0] == std::byte{0x16}; }
+
 absl::Status CheckPreamble(ByteSpan first_bytes) {
   if (!CanBeMagic(first_bytes)) return WrongMagic(first_bytes);
   if (first_bytes.size() > 6 && static_cast<uint8_t>(first_bytes[6]) != kPreambleVersion) {
@@ -196,6 +198,7 @@ ControlFrameReader::Result ControlFrameReader::ReadPreamble() {
   if (!check.ok()) {
     greeting_ = CanBeMagic(first)      ? Greeting::kOtherVersion
                 : LooksLikeHttp(first) ? Greeting::kHttp
+                : LooksLikeTls(first)  ? Greeting::kTls
                                        : Greeting::kForeign;
     return Fail(std::move(check));
   }

@@ -70,6 +70,8 @@ std::array<std::byte, kPreambleBytes> EncodePreamble();
 
 // Whether the first bytes are those of a text protocol that answers in HTTP.
 bool LooksLikeHttp(ByteSpan first_bytes);
+// Whether they are those of TLS: a handshake record.
+bool LooksLikeTls(ByteSpan first_bytes);
 
 // Whether the first bytes from a peer, 1..kPreambleBytes of them, can begin its preamble. Names the
 // protocol where it is a known one (HTTP, TLS).
@@ -109,6 +111,7 @@ class ControlFrameReader {
     kHttp = 4,          // a web client, or gRPC
     kJoin = 6,          // a socket for a handshake (sockets/join.h): join() says which
     kLongJoin = 7,      // a join and more: no honest peer's
+    kTls = 8,           // TLS, where none is spoken
     kForeign = 5,       // something else
   };
   Greeting greeting() const { return greeting_; }

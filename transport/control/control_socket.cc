@@ -13,10 +13,34 @@
 namespace weft {
 
 ControlSocket::ControlSocket(Descriptor descriptor, Poller* poller, Function<void()> on_activity)
-    : descriptor_(std::move(descriptor)), poller_(poller), on_activity_(std::move(on_activity)) {}
+    : descriptor_(std::move(descriptor)),
+      stream_(descriptor_.get()),
+      poller_(poller),
+      on_activity_(std::move(on_activity)) {}
 
 ControlSocket::~ControlSocket() {
   if (watched_events_ != 0) poller_->Remove(fd());
+}
+
+absl::Status ControlSocket::StartTls(TlsCredentials* credentials, TlsScratch* scratch,
+                                     uint64_t now_ns, std::string_view host) {
+  return stream_.Start(credentials, scratch, now_ns, host);
+}
+
+void ControlSocket::ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns) {
+  expected_tls_ = {credentials, scratch, now_ns};
+}
+
+// False: the stream has ended.
+bool ControlSocket::StartExpectedTls() {
+  std::byte first;
+  if (::recv(fd(), &first, sizeof(first), MSG_PEEK) != 1) return true;  // the reader will see why
+  const ExpectedTls expected = std::exchange(expected_tls_, {});
+  if (!LooksLikeTls(ByteSpan(&first, 1))) return true;
+  absl::Status status = stream_.Start(expected.credentials, expected.scratch, expected.now_ns);
+  if (status.ok()) return true;
+  EndStream(std::move(status));
+  return false;
 }
 
 Descriptor ControlSocket::Release() {
@@ -32,6 +56,10 @@ bool ControlSocket::Receive(ControlFrame* frame) {
     case ControlFrameReader::Result::kFrame:
       return true;
     case ControlFrameReader::Result::kNeedMore:
+      if (!gone() && stream_.has_pending()) {
+        ReadSome();
+        return Receive(frame);
+      }
       ended_ = stream_end_;
       return false;
     case ControlFrameReader::Result::kError:
@@ -78,12 +106,18 @@ void ControlSocket::Linger() {
 void ControlSocket::OnReady(uint32_t events) {
   if ((events & EPOLLOUT) != 0) WriteSome();
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
+  if (!gone() && !stream_.is_plain()) WriteSome();  // the handshake may be complete now
   if (!lingering_ || gone()) on_activity_();
 }
 
 void ControlSocket::ReadSome() {
+  if (expected_tls_.credentials != nullptr && !StartExpectedTls()) return;
   std::array<std::byte, kReadBytes> bytes;
-  const ssize_t count = ::recv(fd(), bytes.data(), bytes.size(), 0);
+  const iovec place{bytes.data(), bytes.size()};
+  const ssize_t count = stream_.Read(&place, 1);
+  if (stream_.state() == TlsStream::State::kFailed && count < 0) {
+    return EndStream(stream_.error());
+  }
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count < 0) {
     const absl::Status status = StatusFromErrno(errno, "the control connection broke");
@@ -105,9 +139,11 @@ void ControlSocket::ReadSome() {
 
 void ControlSocket::WriteSome() {
   if (shut_) return;
+  stream_.Flush();
   size_t sent = 0;
   while (sent < unsent_.size()) {
-    const ssize_t count = ::send(fd(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL);
+    const iovec piece{unsent_.data() + sent, unsent_.size() - sent};
+    const ssize_t count = stream_.Write(&piece, 1);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       // What the peer said last may still be there to read, and says more than this error.
@@ -119,14 +155,20 @@ void ControlSocket::WriteSome() {
   unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<ptrdiff_t>(sent));
   if (shut_) unsent_.clear();
   if (lingering_ && unsent_.empty() && !shut_) {
-    ::shutdown(fd(), SHUT_WR);
-    shut_ = true;
+    stream_.End();
+    if (stream_.Flush()) {
+      ::shutdown(fd(), SHUT_WR);
+      shut_ = true;
+    }
   }
   if (watched_events_ != 0) Watch(WantedEvents()).IgnoreError();  // a change cannot fail
 }
 
 uint32_t ControlSocket::WantedEvents() const {
-  return unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  // During the handshake it is the peer's turn, whatever waits for it to be complete.
+  const bool waits_for_room =
+      stream_.unsent() > 0 || (!unsent_.empty() && stream_.state() != TlsStream::State::kHandshake);
+  return waits_for_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
 }
 
 absl::Status ControlSocket::Watch(uint32_t events) {

@@ -1,4 +1,5 @@
-// A control connection's socket: frames in and out, non-blocking, bounded in both directions. It is
+// A control connection's socket: frames in and out, non-blocking, bounded in both directions, plain
+// or inside TLS (transport/tls/tls_stream.h). It is
 // also the lifeline: while the connection lives nothing but a Bye ends it, so an end of the stream
 // or an error means that the peer's process or host is gone.
 //
@@ -24,6 +25,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/descriptor.h"
 #include "transport/poller.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 
@@ -44,6 +46,15 @@ class ControlSocket final : private PollHandler {
 
   // Begins to watch. RESOURCE_EXHAUSTED: the poller is full.
   absl::Status Start() { return Watch(WantedEvents()); }
+
+  // Before the first byte. A client's: TLS begins now, with the server that `host` names. A
+  // server's: a peer whose first byte is TLS's gets TLS; another one is read as it is, for a socket
+  // may join a link, and whoever lacks TLS should be told so.
+  absl::Status StartTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
+                        std::string_view host);
+  void ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns);
+  // What is received comes from a peer that has proved what the credentials ask for.
+  bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);
@@ -85,12 +96,22 @@ class ControlSocket final : private PollHandler {
   void OnReady(uint32_t events) override;
   void Queue(ControlType type, uint16_t flags, ByteSpan body);
   void ReadSome();
+  bool StartExpectedTls();
   void WriteSome();
   absl::Status Watch(uint32_t events);
   uint32_t WantedEvents() const;
   void EndStream(absl::Status why);
 
+  // A server's, until the peer's first byte.
+  struct ExpectedTls {
+    TlsCredentials* credentials = nullptr;
+    TlsScratch* scratch = nullptr;
+    uint64_t now_ns = 0;
+  };
+
   Descriptor descriptor_;
+  TlsStream stream_;
+  ExpectedTls expected_tls_;
   Poller* const poller_;
   Function<void()> on_activity_;
   ControlFrameReader reader_;

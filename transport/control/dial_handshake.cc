@@ -27,6 +27,9 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   hello_.connection_token = connection_.token;
   hello_.first_sequence = connection_.first_sequence;
   hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), own_.host);
+  if (own_.is_secured) {
+    for (PathOffer& offer : hello_.paths) WithdrawIfUnsealed(&offer);
+  }
   hello_.allow_routed = terms_.policy.allow_routed;
   hello_.host = ReadHostFacts();
   hello_.hello = terms_.options.hello;

@@ -11,6 +11,11 @@ void HandshakeStep::EndWithBye(const absl::Status& status) {
   End(status);
 }
 
+void WithdrawIfUnsealed(PathOffer* offer) {
+  if (offer->kind == PathKind::kShm) return;  // the kernel vouches for who shares the memory
+  offer->unavailable = "security is on, and this path is not sealed";
+}
+
 void RejectCandidate(ConnectionFacts* facts, size_t index, std::string_view reason) {
   PathCandidate& candidate = facts->candidates[index];
   WEFT_LOG(kInfo, "path ", CandidateName(candidate), " rejected: ", reason);

@@ -34,6 +34,9 @@ struct OwnSide {
   Neighbour* neighbour = nullptr;  // shm: the peer, once it is proved to be on this host
   ControlLimits limits;            // told in the hello
   std::string host = {};  // the server's: its numeric address, as the client has reached it
+  // Whoever is on the way must not be able to read or change anything: paths that TLS does not
+  // seal, and that leave this host, are not taken.
+  bool is_secured = false;
 };
 
 // The connection that the handshake is about. The facts are filled in by the handshake.
@@ -96,6 +99,8 @@ struct HandshakeStep {
   void EndWithBye(const absl::Status& status);
 };
 
+// Where the bytes of this path leave the host unsealed: it cannot be had.
+void WithdrawIfUnsealed(PathOffer* offer);
 // Of the candidates of `facts`: this one is not taken, for `reason`.
 void RejectCandidate(ConnectionFacts* facts, size_t candidate, std::string_view reason);
 // This one is, and those that were not tried were not needed.

@@ -18,6 +18,10 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(ControlCo
                                                                        Acceptor* acceptor) {
   std::unique_ptr<NetworkListener> listener(new NetworkListener(
       context, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
+  if (options.security.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(listener->state_->credentials,
+                          TlsCredentials::Create(TlsRole::kServer, *options.security));
+  }
   WEFT_RETURN_IF_ERROR(listener->Bind(address));
   WEFT_RETURN_IF_ERROR(context->engine.poller->Add(listener->fd(), EPOLLIN,
                                                    static_cast<PollHandler*>(listener.get())));

@@ -97,6 +97,9 @@ absl::StatusOr<std::unique_ptr<Listener>> SimTransport::Listen(const std::string
                                                                Acceptor* acceptor) {
   WEFT_ASSIGN_OR_RETURN(std::string name, ListenerName(address));
   WEFT_RETURN_IF_ERROR(CheckOptions(options.link, options.hello));
+  if (options.security.has_value()) {
+    return absl::InvalidArgumentError("the simulated network has no TLS: leave `security` out");
+  }
   if (!fabric_->alive(node_)) {
     return absl::FailedPreconditionError(StrCat("node ", fabric_->NameOf(node_),
                                                 " was killed: a server that comes back is another "
@@ -115,6 +118,9 @@ absl::StatusOr<Connection*> SimTransport::Connect(const std::string& address,
                                                   ConnectionHandler* handler) {
   WEFT_ASSIGN_OR_RETURN(const std::string name, ListenerName(address));
   WEFT_RETURN_IF_ERROR(CheckOptions(options.link, options.hello));
+  if (options.security.has_value()) {
+    return absl::InvalidArgumentError("the simulated network has no TLS: leave `security` out");
+  }
   WEFT_ASSIGN_OR_RETURN(const PeerIterator peer, AddPeer(options.link, handler));
   FramedConnection& connection = *peer->second.connection;
   const uint64_t id = peer->first;

@@ -1,0 +1,38 @@
+// Who is at the other end of a connection, and how that is known.
+//
+// Threads: a plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// What a peer's identity rests on.
+enum class Authentication : uint8_t {
+  kNone = 1,               // nothing: it is whoever reached the address
+  kCertificate = 2,        // TLS: it has the key of a certificate that our trust roots vouch for
+  kPreSharedKey = 3,       // TLS: it has the secret named `psk_name`
+  kKernelCredentials = 4,  // the kernel says which process it is (Unix sockets, shared memory)
+};
+
+struct PeerIdentity {
+  // A client of a server that does not require certificates is kNone when it has shown none.
+  Authentication authentication = Authentication::kNone;
+  // kCertificate. The subject as in RFC 2253 ("CN=store-7,O=Example"); the names that it may be
+  // trusted by are the alternative names. One with a zero byte inside is left out.
+  std::string subject = {};
+  std::vector<std::string> dns_names = {};
+  std::vector<std::string> uris = {};  // a SPIFFE id is one of these
+  // kPreSharedKey.
+  std::string psk_name = {};
+  // kKernelCredentials, as of the moment when the peer connected; process_id 0: not known.
+  uint32_t user_id = 0;
+  uint32_t group_id = 0;
+  int32_t process_id = 0;
+  // The kernel's text of the peer's address; empty when it is gone already.
+  std::string address = {};
+};
+
+}  // namespace weft

@@ -1,0 +1,50 @@
+// What a side of a connection proves of itself, and what it wants to see of the other.
+//
+// Either certificates (`certificate...`, `key...`, `roots...`), or a secret that both sides have
+// (`psk...`), not both. Each of the PEM texts is given as a file or as the text itself. Files are
+// watched: a changed file takes effect with the next handshake, at the latest a second later.
+//
+// Threads: a plain value.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace weft {
+
+// Of a pre-shared secret, in bytes: one that cannot be guessed, out of a random generator. It is
+// not for passwords, which are.
+inline constexpr size_t kMinPskBytes = 32;
+inline constexpr size_t kMaxPskBytes = 256;      // what OpenSSL stores for one
+inline constexpr size_t kMaxPskNameBytes = 128;  // a name, not a document
+
+struct SecurityOptions {
+  // The own certificate first, then the intermediate ones. A server needs one; so does a client of
+  // a server that requires it, as servers do by default.
+  std::string certificate_file = {};
+  std::string certificate_pem = {};
+  std::string key_file = {};  // not encrypted: the file's permissions protect it
+  std::string key_pem = {};
+
+  // Who may sign the other side's certificate. A client without any trusts the system's.
+  std::string roots_file = {};
+  std::string roots_pem = {};
+
+  // Servers: clients without a certificate are refused. When false one is asked for if there are
+  // roots to check it against, and a client without one is Authentication::kNone.
+  bool require_client_certificate = true;
+
+  // Clients: the name that the server's certificate must have, in the place of the host of its
+  // address. A DNS name or a numeric address.
+  std::string server_name = {};
+  // The URI that the peer's certificate must have among its alternative names, such as
+  // "spiffe://example.org/store". A client that wants one does not look at the host's name, unless
+  // `server_name` is set as well.
+  std::string expected_uri = {};
+
+  // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.
+  std::string psk_name = {};
+  std::string psk_secret = {};
+};
+
+}  // namespace weft

@@ -1,0 +1,382 @@
+#include "transport/tls/tls_credentials.h"
+
+#include <fcntl.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/log.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "transport/descriptor.h"
+
+namespace weft {
+namespace {
+
+constexpr char kSuites[] =
+    "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
+constexpr char kPskSuite[] = "TLS_AES_256_GCM_SHA384";
+constexpr unsigned char kPskSuiteNumber[2] = {0x13, 0x02};
+constexpr unsigned char kAlpn[] = {6, 'w', 'e', 'f', 't', '/', '1'};
+// OpenSSL's limit for a chain, below TlsStream::kMaxHandshakeBytes.
+constexpr long kMaxChainBytes = long{32} << 10;
+
+template <auto kFree>
+struct Freer {
+  template <class T>
+  void operator()(T* object) const {
+    kFree(object);
+  }
+};
+using BioPtr = std::unique_ptr<BIO, Freer<BIO_free>>;
+using CertificatePtr = std::unique_ptr<X509, Freer<X509_free>>;
+using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using NamesPtr = std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>>;
+
+const TlsCredentials& CredentialsOf(SSL* ssl) {
+  return *static_cast<const TlsCredentials*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
+}
+
+absl::Status WrongContent(std::string_view what, const std::string& file) {
+  return absl::InvalidArgumentError(
+      StrCat("TLS: ", what, file.empty() ? " in memory" : " in ", file, ": ", TakeTlsErrors()));
+}
+
+// Where a file is named, its content; otherwise `pem`.
+absl::StatusOr<std::string> ReadPem(const std::string& file, const std::string& pem) {
+  if (file.empty()) return pem;
+  Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("TLS: open ", file));
+  std::string text(TlsCredentials::kMaxPemBytes + 1, '\0');
+  size_t bytes = 0;
+  while (bytes < text.size()) {
+    const ssize_t count = ::read(descriptor.get(), text.data() + bytes, text.size() - bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return StatusFromErrno(errno, StrCat("TLS: read ", file));
+    if (count == 0) break;
+    bytes += static_cast<size_t>(count);
+  }
+  if (bytes > TlsCredentials::kMaxPemBytes) {
+    return absl::InvalidArgumentError(
+        StrCat("TLS: ", file, " is larger than ", TlsCredentials::kMaxPemBytes, " bytes"));
+  }
+  text.resize(bytes);
+  return text;
+}
+
+BioPtr Open(const std::string& pem) {
+  return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+// OpenSSL would ask at the terminal for the password of a key.
+int NoPassword(char*, int, int, void*) { return -1; }
+
+// A reader of PEM blocks has come to the end of the text, and not to a broken block.
+bool AtEnd() {
+  const unsigned long error = ERR_peek_last_error();
+  if (ERR_GET_LIB(error) != ERR_LIB_PEM || ERR_GET_REASON(error) != PEM_R_NO_START_LINE) {
+    return false;
+  }
+  ERR_clear_error();
+  return true;
+}
+
+bool HasUri(const X509* certificate, const std::string& uri) {
+  const NamesPtr names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_STRING* const text = name->d.uniformResourceIdentifier;
+    if (std::string_view(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                         static_cast<size_t>(ASN1_STRING_length(text))) == uri) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// --- OpenSSL's calls -----------------------------------------------------------------------------
+
+int OnVerify(int accepted, X509_STORE_CTX* store) {
+  if (accepted == 0 || X509_STORE_CTX_get_error_depth(store) != 0) return accepted;
+  SSL* const ssl =
+      static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  const std::string& uri = CredentialsOf(ssl).options().expected_uri;
+  if (uri.empty() || HasUri(X509_STORE_CTX_get_current_cert(store), uri)) return 1;
+  X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+  return 0;
+}
+
+int OnAlpn(SSL*, const unsigned char** chosen, unsigned char* chosen_bytes,
+           const unsigned char* offered, unsigned int offered_bytes, void*) {
+  for (unsigned int i = 0; i < offered_bytes; i += 1u + offered[i]) {
+    const unsigned int rest = offered_bytes - i;
+    if (rest < sizeof(kAlpn) || !std::equal(kAlpn, kAlpn + sizeof(kAlpn), offered + i)) continue;
+    *chosen = offered + i + 1;
+    *chosen_bytes = kAlpn[0];
+    return SSL_TLSEXT_ERR_OK;
+  }
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// The pre-shared key in the form that OpenSSL wants; null: no memory.
+SSL_SESSION* PskSession(SSL* ssl) {
+  const std::string& secret = CredentialsOf(ssl).options().psk_secret;
+  const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl, kPskSuiteNumber);
+  SSL_SESSION* const session = SSL_SESSION_new();
+  if (session == nullptr || suite == nullptr ||
+      SSL_SESSION_set1_master_key(session, reinterpret_cast<const unsigned char*>(secret.data()),
+                                  secret.size()) != 1 ||
+      SSL_SESSION_set_cipher(session, suite) != 1 ||
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) != 1) {
+    SSL_SESSION_free(session);
+    return nullptr;
+  }
+  return session;
+}
+
+int OnUsePsk(SSL* ssl, const EVP_MD*, const unsigned char** name, size_t* name_bytes,
+             SSL_SESSION** session) {
+  const std::string& own = CredentialsOf(ssl).options().psk_name;
+  *name = reinterpret_cast<const unsigned char*>(own.data());
+  *name_bytes = own.size();
+  *session = PskSession(ssl);
+  return *session == nullptr ? 0 : 1;
+}
+
+// A name that is not ours is no error here: the handshake goes on without a key, and fails.
+int OnFindPsk(SSL* ssl, const unsigned char* name, size_t name_bytes, SSL_SESSION** session) {
+  *session = nullptr;
+  const std::string_view offered(reinterpret_cast<const char*>(name), name_bytes);
+  if (offered != CredentialsOf(ssl).options().psk_name) return 1;
+  *session = PskSession(ssl);
+  return *session == nullptr ? 0 : 1;
+}
+
+}  // namespace
+
+std::string TakeTlsErrors() {
+  std::string text;
+  const char* data = nullptr;
+  int flags = 0;
+  while (const unsigned long error = ERR_get_error_all(nullptr, nullptr, nullptr, &data, &flags)) {
+    const char* const reason = ERR_reason_error_string(error);
+    if (!text.empty()) text += "; ";
+    text += reason != nullptr ? reason : "unknown error";
+    if ((flags & ERR_TXT_STRING) != 0 && data != nullptr && *data != '\0') {
+      text += StrCat(" (", data, ")");
+    }
+  }
+  return text;
+}
+
+void TlsCredentials::ContextDeleter::operator()(ssl_ctx_st* context) const {
+  SSL_CTX_free(context);
+}
+void TlsCredentials::SessionDeleter::operator()(ssl_session_st* session) const {
+  SSL_SESSION_free(session);
+}
+
+TlsCredentials::~TlsCredentials() = default;
+
+absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
+    TlsRole role, const SecurityOptions& options) {
+  std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, options));
+  WEFT_RETURN_IF_ERROR(self->CheckOptions());
+  self->stamps_ = self->LookAtFiles();  // before they are read: a later change is seen later
+  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
+  return self;
+}
+
+absl::Status TlsCredentials::CheckOptions() const {
+  const SecurityOptions& o = options_;
+  const auto wrong = [](const auto&... parts) {
+    return absl::InvalidArgumentError(StrCat("SecurityOptions: ", parts...));
+  };
+  const bool has_certificate = !o.certificate_file.empty() || !o.certificate_pem.empty();
+  const bool has_key = !o.key_file.empty() || !o.key_pem.empty();
+  const bool has_roots = !o.roots_file.empty() || !o.roots_pem.empty();
+  if ((!o.certificate_file.empty() && !o.certificate_pem.empty()) ||
+      (!o.key_file.empty() && !o.key_pem.empty()) ||
+      (!o.roots_file.empty() && !o.roots_pem.empty())) {
+    return wrong("a file and a text are given for the same thing; give one of them");
+  }
+  if (o.psk_name.empty() != o.psk_secret.empty()) {
+    return wrong("psk_name and psk_secret belong together");
+  }
+  if (uses_psk()) {
+    if (has_certificate || has_key || has_roots || !o.expected_uri.empty()) {
+      return wrong("a pre-shared key takes the place of certificates; give one of the two");
+    }
+    if (o.psk_secret.size() < kMinPskBytes || o.psk_secret.size() > kMaxPskBytes) {
+      return wrong("psk_secret has ", o.psk_secret.size(), " bytes; it must have ", kMinPskBytes,
+                   "..", kMaxPskBytes);
+    }
+    if (o.psk_name.size() > kMaxPskNameBytes) {
+      return wrong("psk_name has ", o.psk_name.size(), " bytes; at most ", kMaxPskNameBytes);
+    }
+    return absl::OkStatus();
+  }
+  if (has_certificate != has_key) return wrong("a certificate and its key belong together");
+  if (role_ == TlsRole::kServer && !has_certificate) {
+    return wrong("a server needs a certificate and its key, or a pre-shared key");
+  }
+  if (role_ == TlsRole::kServer && !has_roots &&
+      (o.require_client_certificate || !o.expected_uri.empty())) {
+    return wrong(
+        "clients' certificates are required, so roots_file or roots_pem must say who may "
+        "sign them (or set require_client_certificate = false)");
+  }
+  if (role_ == TlsRole::kServer && !o.require_client_certificate && !o.expected_uri.empty()) {
+    return wrong("expected_uri asks for a certificate, but require_client_certificate is false");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build() {
+  ERR_clear_error();
+  ContextPtr made(SSL_CTX_new(TLS_method()));
+  SSL_CTX* const context = made.get();
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context, uses_psk() ? kPskSuite : kSuites) != 1 ||
+      // A client compares it with its key's, which has none.
+      (!(uses_psk() && role_ == TlsRole::kClient) &&
+       SSL_CTX_set_session_id_context(context, kAlpn, sizeof(kAlpn)) != 1) ||
+      SSL_CTX_set_alpn_protos(context, kAlpn, sizeof(kAlpn)) != 0) {
+    return absl::InternalError(StrCat("TLS: OpenSSL cannot be set up: ", TakeTlsErrors()));
+  }
+  SSL_CTX_set_app_data(context, this);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_max_cert_list(context, kMaxChainBytes);
+  SSL_CTX_set_alpn_select_cb(context, OnAlpn, nullptr);
+  SSL_CTX_set_timeout(context, kSessionSeconds);
+  const bool is_client = role_ == TlsRole::kClient;
+  // Servers keep nothing for tickets; clients keep them in sessions_.
+  SSL_CTX_set_session_cache_mode(context, is_client && !uses_psk()
+                                              ? SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL
+                                              : SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context, uses_psk() ? 0 : 1);
+  if (uses_psk()) {
+    SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+    SSL_CTX_set_psk_use_session_callback(context, OnUsePsk);
+    SSL_CTX_set_psk_find_session_callback(context, OnFindPsk);
+    // A server that answers with a certificate does not know the key, and there are no roots.
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, OnVerify);
+    return made;
+  }
+  WEFT_RETURN_IF_ERROR(AddCertificate(context));
+  WEFT_RETURN_IF_ERROR(AddRoots(context));
+  const bool has_roots = !options_.roots_file.empty() || !options_.roots_pem.empty();
+  int verify = SSL_VERIFY_PEER;
+  if (!is_client && options_.require_client_certificate) verify |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
+  if (!is_client && !has_roots) verify = SSL_VERIFY_NONE;
+  SSL_CTX_set_verify(context, verify, OnVerify);
+  return made;
+}
+
+absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
+  if (options_.certificate_file.empty() && options_.certificate_pem.empty()) {
+    return absl::OkStatus();
+  }
+  const std::string& file = options_.certificate_file;
+  WEFT_ASSIGN_OR_RETURN(const std::string chain, ReadPem(file, options_.certificate_pem));
+  const BioPtr certificates = Open(chain);
+  const CertificatePtr own(PEM_read_bio_X509(certificates.get(), nullptr, NoPassword, nullptr));
+  if (own == nullptr || SSL_CTX_use_certificate(context, own.get()) != 1) {
+    return WrongContent("the certificate", file);
+  }
+  while (X509* const issuer = PEM_read_bio_X509(certificates.get(), nullptr, NoPassword, nullptr)) {
+    if (SSL_CTX_add0_chain_cert(context, issuer) != 1) {
+      X509_free(issuer);
+      return WrongContent("an intermediate certificate", file);
+    }
+  }
+  if (!AtEnd()) return WrongContent("an intermediate certificate", file);
+
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.key_file, options_.key_pem));
+  const KeyPtr key(PEM_read_bio_PrivateKey(Open(text).get(), nullptr, NoPassword, nullptr));
+  if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
+      SSL_CTX_check_private_key(context) != 1) {
+    return WrongContent("the private key", options_.key_file);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TlsCredentials::AddRoots(ssl_ctx_st* context) const {
+  if (options_.roots_file.empty() && options_.roots_pem.empty()) {
+    if (role_ == TlsRole::kClient && SSL_CTX_set_default_verify_paths(context) != 1) {
+      return absl::InternalError(StrCat("TLS: the system's trust roots: ", TakeTlsErrors()));
+    }
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.roots_file, options_.roots_pem));
+  const BioPtr roots = Open(text);
+  int count = 0;
+  while (const CertificatePtr root{PEM_read_bio_X509(roots.get(), nullptr, NoPassword, nullptr)}) {
+    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), root.get()) != 1) {
+      return WrongContent("a trust root", options_.roots_file);
+    }
+    ++count;
+  }
+  if (count == 0 || !AtEnd()) return WrongContent("the trust roots", options_.roots_file);
+  return absl::OkStatus();
+}
+
+// --- files that change ---------------------------------------------------------------------------
+
+TlsCredentials::Stamps TlsCredentials::LookAtFiles() const {
+  const std::string* const files[] = {&options_.certificate_file, &options_.key_file,
+                                      &options_.roots_file};
+  Stamps stamps;
+  for (size_t i = 0; i < stamps.size(); ++i) {
+    struct stat found {};
+    if (files[i]->empty() || ::stat(files[i]->c_str(), &found) != 0) continue;
+    stamps[i] = {found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec,
+                 found.st_ino, found.st_size};
+  }
+  return stamps;
+}
+
+ssl_ctx_st* TlsCredentials::Context(uint64_t now_ns) {
+  if (now_ns - checked_ns_ < kCheckIntervalNs) return context_.get();
+  checked_ns_ = now_ns;
+  const Stamps stamps = LookAtFiles();
+  if (stamps == stamps_) return context_.get();
+  stamps_ = stamps;  // files that cannot be used are not tried again before they change
+  absl::StatusOr<ContextPtr> made = Build();
+  if (!made.ok()) {
+    WEFT_LOG(kError, "changed TLS files cannot be used, the old ones stay in use: ",
+             ToStd(made.status().message()));
+    return context_.get();
+  }
+  context_ = *std::move(made);
+  sessions_.clear();  // of peers that may not be trusted any more
+  return context_.get();
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+ssl_session_st* TlsCredentials::Session(const std::string& server) const {
+  const auto found =
+      std::find_if(sessions_.begin(), sessions_.end(),
+                   [&server](const Remembered& known) { return known.server == server; });
+  return found == sessions_.end() ? nullptr : found->session.get();
+}
+
+void TlsCredentials::KeepSession(const std::string& server, ssl_session_st* session) {
+  std::erase_if(sessions_, [&server](const Remembered& known) { return known.server == server; });
+  if (sessions_.size() == kMaxSessions) sessions_.erase(sessions_.begin());
+  sessions_.push_back({server, {}});
+  sessions_.back().session.reset(session);
+}
+
+}  // namespace weft

@@ -1,0 +1,188 @@
+#include "transport/tls/tls_credentials.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/log.h"
+#include "transport/descriptor.h"
+#include "transport/tls/testing/certificates.h"
+#include "transport/tls/tls_stream.h"
+
+namespace weft {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+// Replaces the file, as those who renew certificates do.
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream(path + ".new") << text;
+  ASSERT_EQ(::rename((path + ".new").c_str(), path.c_str()), 0);
+}
+
+std::string Folder() { return ::testing::TempDir(); }
+
+absl::Status Try(TlsRole role, const SecurityOptions& options) {
+  return TlsCredentials::Create(role, options).status();
+}
+
+void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& words) {
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_NE(status.ToString().find(words), std::string::npos) << status;
+}
+
+TEST(TlsCredentialsTest, OptionsThatDoNotFitTogetherAreNamed) {
+  const TestAuthority authority;
+  const CertificateAndKey leaf = authority.Sign({});
+  const absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+  SecurityOptions options;
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "a server needs a certificate");
+  options.certificate_pem = leaf.certificate_pem;
+  ExpectError(Try(TlsRole::kClient, options), kInvalid, "belong together");
+  options.key_pem = leaf.key_pem;
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "require_client_certificate");
+  options.require_client_certificate = false;
+  EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+  options.key_file = "/somewhere";
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "a file and a text");
+  options = {};
+  options.psk_name = "fleet";
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "belong together");
+  options.psk_secret = std::string(31, 's');
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "31 bytes");
+  options.psk_secret = std::string(257, 's');
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "257 bytes");
+  options.psk_secret = std::string(256, 's');
+  EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+  options.roots_pem = authority.certificate_pem();
+  ExpectError(Try(TlsRole::kServer, options), kInvalid, "takes the place of certificates");
+}
+
+TEST(TlsCredentialsTest, ErrorsNameFileAndReason) {
+  const TestAuthority authority;
+  const CertificateAndKey leaf = authority.Sign({});
+  const std::string path = Folder() + "/broken.pem";
+  SecurityOptions options;
+  options.key_pem = leaf.key_pem;
+  options.roots_pem = authority.certificate_pem();
+  options.certificate_file = Folder() + "/nobody.pem";
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kNotFound, "nobody.pem");
+  options.certificate_file = path;
+  WriteFile(path, "no PEM");
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument,
+              "broken.pem: no start line");
+  WriteFile(path, leaf.certificate_pem + leaf.certificate_pem.substr(0, 100));
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "broken.pem");
+  WriteFile(path, std::string(TlsCredentials::kMaxPemBytes + 1, 'x'));
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "larger");
+  WriteFile(path, authority.Sign({}).certificate_pem);
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument,
+              "key values mismatch");
+  options.certificate_file.clear();
+  options.certificate_pem = leaf.certificate_pem;
+  EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+  options.roots_pem = "nothing";
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "in memory");
+}
+
+// --- files that change ---------------------------------------------------------------------------
+
+class TlsReloadTest : public ::testing::Test {
+ protected:
+  TlsReloadTest() {
+    Install("first");
+    options_.certificate_file = path("own.pem");
+    options_.key_file = path("own.key");
+    options_.roots_pem = authority_.certificate_pem();
+    server_ = *TlsCredentials::Create(TlsRole::kServer, options_);
+    const CertificateAndKey leaf = authority_.Sign({});
+    SecurityOptions options;
+    options.certificate_pem = leaf.certificate_pem;
+    options.key_pem = leaf.key_pem;
+    options.roots_pem = authority_.certificate_pem();
+    client_ = *TlsCredentials::Create(TlsRole::kClient, options);
+    SetLogSink([this](const LogRecord& record) { log_.emplace_back(record.text); },
+               LogLevel::kWarning);
+  }
+  ~TlsReloadTest() override { SetLogSink({}); }
+
+  static std::string path(const std::string& name) { return Folder() + "/" + name; }
+  void Install(const std::string& name) {
+    LeafOptions leaf;
+    leaf.common_name = name;
+    const CertificateAndKey made = authority_.Sign(leaf);
+    WriteFile(path("own.pem"), made.certificate_pem);
+    WriteFile(path("own.key"), made.key_pem);
+  }
+
+  // Who the server is to a client that comes now.
+  std::string Subject(uint64_t now_ns, bool* resumed = nullptr) {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    const Descriptor left(fds[0]), right(fds[1]);
+    TlsStream client(left.get()), server(right.get());
+    EXPECT_TRUE(client.Start(client_.get(), &scratch_, now_ns, "localhost").ok());
+    EXPECT_TRUE(server.Start(server_.get(), &scratch_, now_ns).ok());
+    for (int i = 0; i < 10; ++i) {
+      client.Flush();
+      server.Flush();
+    }
+    char byte;
+    const iovec piece{&byte, 1};
+    client.Read(&piece, 1);  // the ticket
+    if (client.state() != TlsStream::State::kUp) return client.error().ToString();
+    if (resumed != nullptr) *resumed = client.resumed();
+    return client.identity().subject;
+  }
+
+  const TestAuthority authority_;
+  TlsScratch scratch_;
+  SecurityOptions options_;
+  std::unique_ptr<TlsCredentials> server_;
+  std::unique_ptr<TlsCredentials> client_;
+  std::vector<std::string> log_;
+};
+
+TEST_F(TlsReloadTest, ChangedFilesTakeEffectASecondLater) {
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  Install("second");
+  bool resumed = true;
+  EXPECT_EQ(Subject(10 * kSecond + 1), "CN=first");
+  EXPECT_EQ(Subject(11 * kSecond, &resumed), "CN=second");
+  EXPECT_FALSE(resumed) << "a ticket outlived the certificate that it was given with";
+  EXPECT_TRUE(log_.empty());
+}
+
+TEST_F(TlsReloadTest, BrokenFilesChangeNothingAndAreToldOfOnce) {
+  WriteFile(path("own.pem"), "half a certifica");
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  EXPECT_EQ(Subject(20 * kSecond), "CN=first");
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_NE(log_[0].find("own.pem"), std::string::npos) << log_[0];
+  Install("second");
+  EXPECT_EQ(Subject(30 * kSecond), "CN=second");
+  EXPECT_EQ(log_.size(), 1u);
+}
+
+TEST_F(TlsReloadTest, RemovedFileChangesNothing) {
+  ASSERT_EQ(::unlink(path("own.key").c_str()), 0);
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  EXPECT_EQ(log_.size(), 1u);
+}
+
+TEST_F(TlsReloadTest, ClientsForgetTheOldestTicket) {
+  Subject(10 * kSecond);
+  ASSERT_NE(client_->Session("localhost"), nullptr);
+  for (size_t i = 0; i < TlsCredentials::kMaxSessions; ++i) {
+    client_->KeepSession("server" + std::to_string(i), nullptr);
+  }
+  EXPECT_EQ(client_->Session("localhost"), nullptr);
+}
+
+}  // namespace
+}  // namespace weft

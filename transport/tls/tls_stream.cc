@@ -1,0 +1,538 @@
+#include "transport/tls/tls_stream.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+// Content types of RFC 8446, 5.1, that a peer's first bytes may have: an alert, a handshake.
+constexpr std::byte kAlertRecord{21};
+constexpr std::byte kHandshakeRecord{22};
+// What a record adds to its plain bytes: header, content type, tag.
+constexpr size_t kRecordOverhead = 5 + 1 + 16;
+// Reasons from here on are alerts that the peer has sent.
+constexpr int kFirstAlert = SSL_AD_REASON_OFFSET;
+
+std::string Text(const ASN1_STRING* string) {
+  return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
+                     static_cast<size_t>(ASN1_STRING_length(string)));
+}
+
+std::string Subject(const X509* certificate) {
+  BIO* const out = BIO_new(BIO_s_mem());
+  X509_NAME_print_ex(out, X509_get_subject_name(certificate), 0, XN_FLAG_RFC2253);
+  char* data = nullptr;
+  const long bytes = BIO_get_mem_data(out, &data);
+  std::string subject(data, static_cast<size_t>(std::max(bytes, 0L)));
+  BIO_free(out);
+  return subject;
+}
+
+void AddNames(const X509* certificate, PeerIdentity* identity) {
+  auto* const names = static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_DNS && name->type != GEN_URI) continue;
+    std::string text = Text(name->d.ia5);
+    // Whoever takes such a name for a C string reads another one.
+    if (text.find('\0') != std::string::npos) continue;
+    (name->type == GEN_DNS ? identity->dns_names : identity->uris).push_back(std::move(text));
+  }
+  GENERAL_NAMES_free(names);
+}
+
+// What the first error in OpenSSL's queue means for our caller.
+absl::StatusCode CodeOf(unsigned long error, bool is_up) {
+  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return absl::StatusCode::kUnauthenticated;
+  switch (ERR_GET_REASON(error)) {
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_VERSION_TOO_LOW:
+    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
+    case SSL_R_NO_APPLICATION_PROTOCOL:
+    case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
+    case SSL_R_NO_SHARED_CIPHER:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      break;
+  }
+  return is_up && ERR_GET_REASON(error) < kFirstAlert ? absl::StatusCode::kDataLoss
+                                                      : absl::StatusCode::kUnauthenticated;
+}
+
+}  // namespace
+
+// What OpenSSL calls of a stream.
+struct TlsCallbacks {
+  static int Read(BIO* bio, char* to, int bytes) {
+    BIO_clear_retry_flags(bio);
+    auto* const stream = static_cast<TlsStream*>(BIO_get_data(bio));
+    const int count =
+        stream->TakeInput(reinterpret_cast<std::byte*>(to), static_cast<size_t>(bytes));
+    if (count < 0 && stream->socket_error_ == 0) BIO_set_retry_read(bio);
+    return count;
+  }
+
+  static int Write(BIO* bio, const char* from, int bytes) {
+    BIO_clear_retry_flags(bio);
+    return static_cast<TlsStream*>(BIO_get_data(bio))
+        ->AddOutput(reinterpret_cast<const std::byte*>(from), static_cast<size_t>(bytes));
+  }
+
+  static long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+  static BIO_METHOD* Method() {
+    static BIO_METHOD* const method = [] {
+      BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weft");
+      BIO_meth_set_read(made, Read);
+      BIO_meth_set_write(made, Write);
+      BIO_meth_set_ctrl(made, Control);
+      return made;
+    }();
+    return method;
+  }
+
+  // A ticket has come; 1: the session is ours now.
+  static int OnSession(SSL* ssl, SSL_SESSION* session) {
+    auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
+    stream->credentials_->KeepSession(stream->host_, session);
+    return 1;
+  }
+};
+
+TlsStream::~TlsStream() {
+  if (ssl_ == nullptr) return;
+  // Otherwise OpenSSL takes a stream without a close_notify for broken, and its ticket for void.
+  if (state_ != State::kFailed) SSL_set_shutdown(ssl_, SSL_SENT_SHUTDOWN | SSL_RECEIVED_SHUTDOWN);
+  SSL_free(ssl_);
+}
+
+absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
+                              std::string_view host) {
+  WEFT_CHECK(is_plain());  // Ours: a stream starts once
+  const SecurityOptions& options = credentials->options();
+  const bool is_client = credentials->role() == TlsRole::kClient;
+  host_ = options.server_name.empty() ? std::string(host) : options.server_name;
+  const bool checks_host = is_client && !credentials->uses_psk() &&
+                           (options.expected_uri.empty() || !options.server_name.empty());
+  if (checks_host && host_.empty()) {
+    return absl::InvalidArgumentError(
+        "TLS: the server's address has no host that its certificate could name; set "
+        "SecurityOptions::server_name or expected_uri");
+  }
+  credentials_ = credentials;
+  scratch_ = scratch;
+  ERR_clear_error();
+  SSL_CTX* const context = credentials->Context(now_ns);
+  SSL_CTX_sess_set_new_cb(context, TlsCallbacks::OnSession);
+  ssl_ = SSL_new(context);
+  BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(TlsCallbacks::Method());
+  if (bio == nullptr) return absl::ResourceExhaustedError(StrCat("TLS: ", TakeTlsErrors()));
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_, bio, bio);
+  SSL_set_app_data(ssl_, this);
+  if (is_client) {
+    SSL_set_connect_state(ssl_);
+  } else {
+    SSL_set_accept_state(ssl_);
+  }
+  if (checks_host) {
+    X509_VERIFY_PARAM* const wanted = SSL_get0_param(ssl_);
+    X509_VERIFY_PARAM_set_hostflags(
+        wanted, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host_.c_str()) != 1) {
+      ERR_clear_error();
+      if (X509_VERIFY_PARAM_set1_host(wanted, host_.data(), host_.size()) != 1 ||
+          SSL_set_tlsext_host_name(ssl_, host_.c_str()) != 1) {
+        return absl::InvalidArgumentError(
+            StrCat("TLS: no certificate can have the name \"", host_, "\": ", TakeTlsErrors()));
+      }
+    }
+  }
+  if (is_client) {
+    SSL_SESSION* const session = credentials->Session(host_);
+    if (session != nullptr) SSL_set_session(ssl_, session);
+  }
+  state_ = State::kHandshake;
+  return absl::OkStatus();
+}
+
+// --- the calls -----------------------------------------------------------------------------------
+
+ssize_t TlsStream::Read(const iovec* iovecs, int count) {
+  if (!is_plain()) return ReadTls(iovecs, count);
+  if (count == 1) return ::recv(fd_, iovecs->iov_base, iovecs->iov_len, 0);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(iovecs);
+  message.msg_iovlen = static_cast<size_t>(count);
+  return ::recvmsg(fd_, &message, 0);
+}
+
+ssize_t TlsStream::Write(const iovec* iovecs, int count) {
+  if (!is_plain()) return WriteTls(iovecs, count);
+  if (count == 1) return ::send(fd_, iovecs->iov_base, iovecs->iov_len, MSG_NOSIGNAL);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(iovecs);
+  message.msg_iovlen = static_cast<size_t>(count);
+  return ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+}
+
+bool TlsStream::Flush() {
+  if (is_plain()) return true;
+  if (state_ == State::kHandshake) IsUp();
+  SendOutput();
+  return unsent() == 0;
+}
+
+void TlsStream::End() {
+  if (state_ != State::kUp || std::exchange(ended_, true)) return;
+  ERR_clear_error();
+  SSL_shutdown(ssl_);
+  SendOutput();
+}
+
+bool TlsStream::has_pending() const {
+  return state_ == State::kUp && (!input_.empty() || SSL_pending(ssl_) > 0);
+}
+
+ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
+  if (!IsUp()) {
+    errno = state_ == State::kFailed ? EPROTO : EAGAIN;
+    return -1;
+  }
+  size_t wanted = 0;
+  for (int i = 0; i < count; ++i) wanted += iovecs[i].iov_len;
+  recv_limit_ = std::min(wanted + wanted / kRecordBytes * kRecordOverhead + kReadAheadBytes,
+                         scratch_->input().size());
+  size_t taken = 0;
+  int error = 0;
+  bool at_end = false;
+  ERR_clear_error();
+  for (int i = 0; i < count && error == 0 && !at_end; ++i) {
+    for (size_t filled = 0; filled < iovecs[i].iov_len;) {
+      size_t bytes = 0;
+      const int result = SSL_read_ex(ssl_, static_cast<std::byte*>(iovecs[i].iov_base) + filled,
+                                     iovecs[i].iov_len - filled, &bytes);
+      if (result != 1) {
+        at_end = SSL_get_error(ssl_, result) == SSL_ERROR_ZERO_RETURN;
+        if (!at_end) error = Judge(result, "reading");
+        break;
+      }
+      filled += bytes;
+      taken += bytes;
+    }
+  }
+  KeepInput();
+  SendOutput();
+  if (taken > 0 || at_end || wanted == 0) return static_cast<ssize_t>(taken);
+  errno = error;
+  return -1;
+}
+
+ssize_t TlsStream::WriteTls(const iovec* iovecs, int count) {
+  if (!IsUp() || !Flush()) {
+    errno = state_ == State::kFailed ? EPROTO : EAGAIN;
+    return -1;
+  }
+  const MutableByteSpan record = scratch_->record();
+  size_t taken = 0;   // sealed
+  size_t staged = 0;  // in `record`
+  ERR_clear_error();
+  for (int i = 0; i < count; ++i) {
+    ByteSpan rest(static_cast<const std::byte*>(iovecs[i].iov_base), iovecs[i].iov_len);
+    while (!rest.empty() && taken + staged < kMaxWriteBytes) {
+      const size_t bytes = std::min(rest.size(), kRecordBytes - staged);
+      ByteSpan whole = rest.first(bytes);
+      if (bytes < kRecordBytes) {
+        std::memcpy(record.data() + staged, rest.data(), bytes);
+        staged += bytes;
+        whole = record.first(staged);
+      }
+      rest = rest.subspan(bytes);
+      if (whole.size() < kRecordBytes) continue;
+      if (!Seal(whole)) return -1;
+      taken += kRecordBytes;
+      staged = 0;
+    }
+  }
+  if (staged > 0 && !Seal(record.first(staged))) return -1;
+  taken += staged;
+  SendOutput();
+  if (state_ == State::kFailed) {
+    errno = EPROTO;
+    return -1;
+  }
+  return static_cast<ssize_t>(taken);
+}
+
+bool TlsStream::Seal(ByteSpan plain) {
+  size_t bytes = 0;
+  const int result = SSL_write_ex(ssl_, plain.data(), plain.size(), &bytes);
+  if (result == 1) return true;
+  // Our BIO takes everything, so there is nothing to wait for.
+  if (Judge(result, "writing") == EAGAIN) Fail(absl::InternalError("TLS: a write has to wait"));
+  errno = EPROTO;
+  return false;
+}
+
+// --- the handshake -------------------------------------------------------------------------------
+
+bool TlsStream::IsUp() {
+  if (state_ != State::kHandshake) return state_ == State::kUp;
+  recv_limit_ = kReadAheadBytes;
+  ERR_clear_error();
+  const int result = SSL_do_handshake(ssl_);
+  KeepInput();
+  if (result == 1) {
+    const absl::Status checked = CheckPeer();
+    if (checked.ok()) {
+      state_ = State::kUp;
+    } else {
+      Fail(checked);
+    }
+  } else {
+    Judge(result, "the handshake");
+  }
+  SendOutput();
+  return state_ == State::kUp;
+}
+
+// OpenSSL has checked the chain and the names. This is what it takes for optional.
+absl::Status TlsStream::CheckPeer() const {
+  const unsigned char* protocol = nullptr;
+  unsigned int bytes = 0;
+  SSL_get0_alpn_selected(ssl_, &protocol, &bytes);
+  if (std::string_view(reinterpret_cast<const char*>(protocol), bytes) != "weft/1") {
+    return absl::FailedPreconditionError(
+        "TLS: the peer did not agree to the protocol weft/1 (ALPN); something else is there");
+  }
+  if (credentials_->uses_psk()) {
+    if (SSL_session_reused(ssl_) == 1) return absl::OkStatus();
+    return absl::UnauthenticatedError(
+        StrCat("TLS: the peer does not know the key \"", credentials_->options().psk_name, "\""));
+  }
+  if (SSL_get_verify_result(ssl_) != X509_V_OK) return HandshakeError();
+  const bool needed = credentials_->role() == TlsRole::kClient ||
+                      credentials_->options().require_client_certificate;
+  if (needed && SSL_get0_peer_certificate(ssl_) == nullptr) {
+    return absl::UnauthenticatedError("TLS: the peer has shown no certificate");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TlsStream::HandshakeError() const {
+  const long verified = SSL_get_verify_result(ssl_);
+  const unsigned long error = ERR_peek_error();
+  const std::string text = TakeTlsErrors();
+  const SecurityOptions& options = credentials_->options();
+  if (verified != X509_V_OK && credentials_->uses_psk()) {
+    return absl::UnauthenticatedError(StrCat("TLS: the server does not know the key \"",
+                                             options.psk_name, "\": it shows a certificate"));
+  }
+  if (verified == X509_V_ERR_APPLICATION_VERIFICATION) {
+    return absl::UnauthenticatedError(StrCat(
+        "TLS: the peer's certificate does not have the expected URI ", options.expected_uri));
+  }
+  if (verified == X509_V_ERR_HOSTNAME_MISMATCH || verified == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+    return absl::UnauthenticatedError(
+        StrCat("TLS: the server's certificate does not name \"", host_, "\""));
+  }
+  if (verified != X509_V_OK) {
+    return absl::UnauthenticatedError(StrCat("TLS: the peer's certificate is not accepted: ",
+                                             X509_verify_cert_error_string(verified)));
+  }
+  if (credentials_->uses_psk() && credentials_->role() == TlsRole::kServer &&
+      ERR_GET_REASON(error) < kFirstAlert && error != 0 &&
+      CodeOf(error, false) == absl::StatusCode::kUnauthenticated) {
+    return absl::UnauthenticatedError(
+        StrCat("TLS: the client does not know the key \"", options.psk_name, "\": ", text));
+  }
+  return absl::Status(CodeOf(error, false),
+                      StrCat(ERR_GET_REASON(error) >= kFirstAlert ? "TLS: the peer refuses: "
+                                                                  : "TLS: the handshake failed: ",
+                             text));
+}
+
+int TlsStream::Judge(int result, const char* action) {
+  const int error = SSL_get_error(ssl_, result);
+  if (state_ == State::kFailed) return EPROTO;
+  if (socket_error_ != 0) {
+    const absl::Status status = StatusFromErrno(socket_error_, StrCat("TLS: ", action));
+    Fail(absl::UnavailableError(status.message()));
+  } else if (cut_) {
+    Fail(absl::UnavailableError(state_ == State::kHandshake
+                                    ? "TLS: the peer closed the stream during the handshake"
+                                    : "TLS: the stream was cut: it ended without TLS's own end"));
+  } else if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+    return EAGAIN;
+  } else if (error == SSL_ERROR_ZERO_RETURN) {
+    Fail(absl::UnavailableError(StrCat("TLS: the peer ended the stream during ", action)));
+  } else if (state_ == State::kHandshake) {
+    Fail(HandshakeError());
+  } else {
+    const unsigned long first = ERR_peek_error();
+    Fail(absl::Status(CodeOf(first, true),
+                      StrCat(ERR_GET_REASON(first) >= kFirstAlert ? "TLS: the peer refuses: "
+                                                                  : "TLS: a record is wrong: ",
+                             TakeTlsErrors())));
+  }
+  return EPROTO;
+}
+
+void TlsStream::Fail(absl::Status why) {
+  if (state_ == State::kFailed) return;
+  SendOutput();  // an alert tells the peer, if there is room for it
+  state_ = State::kFailed;
+  error_ = std::move(why);
+  scratch_->output().clear();
+  unsent_.clear();
+  unsent_begin_ = 0;
+  input_ = {};
+}
+
+// --- bytes ---------------------------------------------------------------------------------------
+
+int TlsStream::TakeInput(std::byte* to, size_t bytes) {
+  if (input_.empty()) {
+    if (recv_limit_ == 0 || state_ == State::kFailed) return -1;
+    const MutableByteSpan room = scratch_->input().first(recv_limit_);
+    const ssize_t count = ::recv(fd_, room.data(), room.size(), 0);
+    if (count == 0) {
+      cut_ = true;
+      return 0;
+    }
+    if (count < 0) {
+      if (errno != EAGAIN && errno != EINTR) socket_error_ = errno;
+      return -1;
+    }
+    input_ = room.first(static_cast<size_t>(count));
+    // A short read has emptied the socket: the poller tells of what comes after it.
+    if (input_.size() < recv_limit_) recv_limit_ = 0;
+    if (state_ == State::kHandshake) {
+      const bool first = handshake_bytes_ == 0;
+      handshake_bytes_ += input_.size();
+      if (first && input_[0] != kHandshakeRecord && input_[0] != kAlertRecord) {
+        Fail(absl::FailedPreconditionError(
+            "the peer does not speak TLS: it runs without security, or is another service"));
+        return -1;
+      }
+      if (handshake_bytes_ > kMaxHandshakeBytes) {
+        Fail(absl::ResourceExhaustedError(StrCat("TLS: the peer sends more than ",
+                                                 kMaxHandshakeBytes,
+                                                 " bytes before the handshake is complete")));
+        return -1;
+      }
+    }
+  }
+  const size_t count = std::min(bytes, input_.size());
+  std::memcpy(to, input_.data(), count);
+  input_ = input_.subspan(count);
+  return static_cast<int>(count);
+}
+
+void TlsStream::KeepInput() {
+  if (input_.empty()) return;
+  if (!kept_.empty() && input_.data() >= kept_.data() &&
+      input_.data() < kept_.data() + kept_.size()) {
+    return;
+  }
+  kept_.assign(input_.begin(), input_.end());
+  input_ = kept_;
+}
+
+int TlsStream::AddOutput(const std::byte* from, size_t bytes) {
+  std::vector<std::byte>& output = scratch_->output();
+  output.insert(output.end(), from, from + bytes);
+  return static_cast<int>(bytes);
+}
+
+void TlsStream::SendOutput() {
+  if (scratch_ == nullptr) return;
+  std::vector<std::byte>& output = scratch_->output();
+  if (state_ == State::kFailed) return output.clear();
+  const bool holds = unsent() > 0;
+  if (holds) {
+    unsent_.insert(unsent_.end(), output.begin(), output.end());
+    output.clear();
+  }
+  const ByteSpan all = holds ? ByteSpan(unsent_).subspan(unsent_begin_) : ByteSpan(output);
+  size_t sent = 0;
+  while (sent < all.size()) {
+    const ssize_t count = ::send(fd_, all.data() + sent, all.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      // What the peer said last may still be there to read, and says more than this error.
+      if (errno != EAGAIN) sent = all.size();
+      break;
+    }
+    sent += static_cast<size_t>(count);
+  }
+  if (holds) {
+    unsent_begin_ += sent;
+  } else {
+    unsent_.assign(output.begin() + static_cast<ptrdiff_t>(sent), output.end());
+    unsent_begin_ = 0;
+    output.clear();
+  }
+  if (unsent() == 0) {
+    unsent_.clear();
+    unsent_begin_ = 0;
+  }
+  if (unsent() > kMaxUnsentBytes) {
+    state_ = State::kFailed;
+    error_ = absl::ResourceExhaustedError("TLS: the peer asks for more than it reads");
+    unsent_.clear();
+    unsent_begin_ = 0;
+  }
+}
+
+// --- the peer ------------------------------------------------------------------------------------
+
+bool TlsStream::resumed() const {
+  return state_ == State::kUp && !credentials_->uses_psk() && SSL_session_reused(ssl_) == 1;
+}
+
+PeerIdentity TlsStream::identity() const {
+  WEFT_CHECK(state_ == State::kUp);  // Ours: callers look at state() first
+  PeerIdentity identity;
+  if (credentials_->uses_psk()) {
+    identity.authentication = Authentication::kPreSharedKey;
+    identity.psk_name = credentials_->options().psk_name;
+    return identity;
+  }
+  const X509* const certificate = SSL_get0_peer_certificate(ssl_);
+  if (certificate == nullptr) return identity;
+  identity.authentication = Authentication::kCertificate;
+  identity.subject = Subject(certificate);
+  AddNames(certificate, &identity);
+  return identity;
+}
+
+absl::Status TlsStream::Export(std::string_view label, ByteSpan context,
+                               MutableByteSpan secret) const {
+  WEFT_CHECK(state_ == State::kUp);  // Ours: callers look at state() first
+  ERR_clear_error();
+  if (SSL_export_keying_material(
+          ssl_, reinterpret_cast<unsigned char*>(secret.data()), secret.size(), label.data(),
+          label.size(), reinterpret_cast<const unsigned char*>(context.data()), context.size(),
+          /*use_context=*/1) != 1) {
+    return absl::InternalError(StrCat("TLS: export of a secret: ", TakeTlsErrors()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

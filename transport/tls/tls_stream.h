@@ -1,0 +1,163 @@
+// A connected stream socket, plain or with TLS 1.3 on it, with the semantics of a non-blocking
+// socket's calls either way.
+//
+//   state       set by                              left for
+//   kPlain      construction                        kHandshake
+//   kHandshake  Start()                             kUp, kFailed
+//   kUp         the handshake is complete, and the  kFailed
+//               peer is who it should be
+//   kFailed     the peer, or the stream, broke the  (never)
+//               rules; error() says how
+//
+// Read(), Write() and Flush() go on with the handshake by themselves, and find EAGAIN until it is
+// complete. A client is in kUp before the server has looked at its certificate: where the server
+// refuses it, the client's first Read() fails with the server's alert.
+//
+// A Write() becomes records of 16 KiB, the last one shorter, and one send(2). What the kernel does
+// not take of them is held here: unsent() says how much, and Flush() goes on with it once the
+// socket is writable; Write() takes nothing more until then. A Read() takes a little more than
+// asked for out of the kernel; has_pending() says that bytes wait here, which no poller tells of.
+// Kernel TLS is not used: OpenSSL offers it only for a socket that it reads and writes by itself,
+// record by record.
+//
+// Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
+//   move. It closes nothing.
+// Errors: kFailed's are in error(), and calls return -1 with EPROTO: UNAUTHENTICATED for a peer
+//   that cannot prove who it is, or does not accept our proof; FAILED_PRECONDITION for one that
+//   speaks no TLS, or none that we do; UNAVAILABLE for a stream that was cut; DATA_LOSS for one
+//   that was tampered with. A plain socket's are in errno.
+// Invariants: held for a peer before kUp: what it sent, <= kMaxHandshakeBytes; unsent() <=
+//   kMaxUnsentBytes; read ahead of the reader: <= kReadAheadBytes and what OpenSSL holds, a record.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "transport/identity.h"
+#include "transport/tls/tls_credentials.h"
+
+struct ssl_st;  // OpenSSL's SSL
+
+namespace weft {
+
+// Room that all streams of an engine use in turn, for the length of one call.
+class TlsScratch {
+ public:
+  static constexpr size_t kBytes = size_t{256} << 10;
+
+  MutableByteSpan input() { return input_; }
+  // Cleared when a call begins to send.
+  std::vector<std::byte>& output() { return output_; }
+  MutableByteSpan record() { return record_; }
+
+ private:
+  std::vector<std::byte> input_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> output_;
+  std::vector<std::byte> record_ = std::vector<std::byte>(size_t{16} << 10);  // plain bytes of one
+};
+
+class TlsStream {
+ public:
+  // The plain bytes of a record (RFC 8446, 5.1).
+  static constexpr size_t kRecordBytes = size_t{16} << 10;
+  // Plain bytes that a Write() takes at most: as many records as fit, sealed, into 256 KiB.
+  static constexpr size_t kMaxWriteBytes = 15 * kRecordBytes;
+  // A hello, a chain of four certificates with RSA keys, and as much again. OpenSSL's own limit for
+  // a chain is set below it.
+  static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
+  // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
+  static constexpr size_t kMaxUnsentBytes = TlsScratch::kBytes + (size_t{64} << 10);
+  // One record with its header and all that may be added to it.
+  static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
+
+  enum class State : uint8_t { kPlain = 1, kHandshake = 2, kUp = 3, kFailed = 4 };
+
+  // Plain.
+  explicit TlsStream(int fd) : fd_(fd) {}
+  ~TlsStream();
+  TlsStream(const TlsStream&) = delete;
+  TlsStream& operator=(const TlsStream&) = delete;
+
+  // From here on all bytes are TLS's, in the role of the credentials. `host`, a client's: of the
+  // server's address, which its certificate must name. REQUIRES: kPlain.
+  absl::Status Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
+                     std::string_view host = {});
+
+  // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
+  // ends without TLS's own end may have been cut by anybody on the way: that is an error.
+  ssize_t Read(const iovec* iovecs, int count);
+  // The bytes taken out of `iovecs`.
+  ssize_t Write(const iovec* iovecs, int count);
+  // Goes on with the handshake and with what is unsent. False: there is something left for the
+  // kernel to take; wait until the socket is writable.
+  bool Flush();
+  // Tells the peer that nothing more comes. The socket is the caller's to shut down, after Flush().
+  void End();
+
+  State state() const { return state_; }
+  bool is_plain() const { return state_ == State::kPlain; }
+  const absl::Status& error() const { return error_; }
+  bool has_pending() const;
+  size_t unsent() const { return unsent_.size() - unsent_begin_; }
+  // The handshake did without certificates, for the peers had met before.
+  bool resumed() const;
+
+  // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
+  PeerIdentity identity() const;
+  // Bytes that both sides of this stream, and nobody else, can compute (RFC 8446, 7.5).
+  // REQUIRES: kUp.
+  absl::Status Export(std::string_view label, ByteSpan context, MutableByteSpan secret) const;
+
+ private:
+  friend struct TlsCallbacks;  // OpenSSL's calls, in tls_stream.cc
+
+  // Goes on with the handshake; whether it is complete.
+  bool IsUp();
+  absl::Status CheckPeer() const;
+  ssize_t ReadTls(const iovec* iovecs, int count);
+  ssize_t WriteTls(const iovec* iovecs, int count);
+  // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
+  bool Seal(ByteSpan plain);
+  // What a call of OpenSSL's that returned `result` means: the errno for our caller.
+  int Judge(int result, const char* action);
+  void Fail(absl::Status why);
+  absl::Status HandshakeError() const;
+  // Sends what OpenSSL has written into the scratch, and keeps the rest.
+  void SendOutput();
+
+  // BIO: what OpenSSL reads and writes.
+  int TakeInput(std::byte* to, size_t bytes);
+  int AddOutput(const std::byte* from, size_t bytes);
+  // The call is over: what is left of the scratch's input is kept here.
+  void KeepInput();
+
+  // Constant after Start().
+  const int fd_;
+  TlsCredentials* credentials_ = nullptr;
+  TlsScratch* scratch_ = nullptr;
+  ssl_st* ssl_ = nullptr;
+  std::string host_;
+
+  State state_ = State::kPlain;
+  absl::Status error_;
+  bool cut_ = false;              // recv(2) has said that the stream is at its end
+  int socket_error_ = 0;          // errno of recv(2) or send(2)
+  bool ended_ = false;            // by End()
+  uint64_t handshake_bytes_ = 0;  // received in kHandshake
+  size_t recv_limit_ = 0;         // of this call
+  ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
+  std::vector<std::byte> kept_;
+  std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
+  size_t unsent_begin_ = 0;
+};
+
+}  // namespace weft

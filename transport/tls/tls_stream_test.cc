@@ -1,0 +1,575 @@
+#include "transport/tls/tls_stream.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/random.h"
+#include "transport/descriptor.h"
+#include "transport/tls/testing/certificates.h"
+
+namespace weft {
+namespace {
+
+const TestAuthority& Authority() {
+  static const TestAuthority* const authority = new TestAuthority;
+  return *authority;
+}
+
+SecurityOptions Certified(const LeafOptions& leaf = {}, const TestAuthority& roots = Authority(),
+                          const TestAuthority& signer = Authority()) {
+  const CertificateAndKey made = signer.Sign(leaf);
+  SecurityOptions options;
+  options.certificate_pem = made.certificate_pem;
+  options.key_pem = made.key_pem;
+  options.roots_pem = roots.certificate_pem();
+  return options;
+}
+
+SecurityOptions WithPsk(std::string name, char secret) {
+  SecurityOptions options;
+  options.psk_name = std::move(name);
+  options.psk_secret = std::string(kMinPskBytes, secret);
+  return options;
+}
+
+void MakePair(Descriptor* left, Descriptor* right) {
+  int fds[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  left->Reset(fds[0]);
+  right->Reset(fds[1]);
+}
+
+std::string Bytes(size_t count) {
+  Random random(7);
+  std::string bytes(count, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random.Next64());
+  return bytes;
+}
+
+ssize_t WriteTo(TlsStream* stream, std::string_view text) {
+  const iovec piece{const_cast<char*>(text.data()), text.size()};
+  return stream->Write(&piece, 1);
+}
+
+// All that is there now.
+std::string ReadFrom(TlsStream* stream) {
+  std::string all;
+  for (;;) {
+    char bytes[5000];
+    const iovec piece{bytes, sizeof(bytes)};
+    const ssize_t count = stream->Read(&piece, 1);
+    if (count <= 0) return all;
+    all.append(bytes, static_cast<size_t>(count));
+  }
+}
+
+// A client and a server with a socket between them.
+class TlsPair {
+ public:
+  TlsPair(TlsCredentials* client, TlsCredentials* server, const std::string& host = "localhost") {
+    Connect(host, client, server);
+  }
+  TlsPair(const SecurityOptions& client, const SecurityOptions& server,
+          const std::string& host = "localhost") {
+    auto client_made = TlsCredentials::Create(TlsRole::kClient, client);
+    auto server_made = TlsCredentials::Create(TlsRole::kServer, server);
+    EXPECT_TRUE(client_made.ok()) << client_made.status();
+    EXPECT_TRUE(server_made.ok()) << server_made.status();
+    client_credentials_ = *std::move(client_made);
+    server_credentials_ = *std::move(server_made);
+    Connect(host, client_credentials_.get(), server_credentials_.get());
+  }
+
+  // Until nobody has anything to say any more.
+  void Run() {
+    for (int i = 0; i < 20; ++i) {
+      client().Flush();
+      server().Flush();
+    }
+  }
+  // The handshake is over for both, also for a client whose certificate has come last.
+  void Settle() {
+    Run();
+    ReadFrom(client_.get());
+    ReadFrom(server_.get());
+  }
+  TlsStream& client() { return *client_; }
+  TlsStream& server() { return *server_; }
+  int client_fd() const { return client_fd_.get(); }
+  int server_fd() const { return server_fd_.get(); }
+  void CloseClientSocket() { ::shutdown(client_fd_.get(), SHUT_RDWR); }
+
+ private:
+  void Connect(const std::string& host, TlsCredentials* client, TlsCredentials* server) {
+    MakePair(&client_fd_, &server_fd_);
+    client_ = std::make_unique<TlsStream>(client_fd_.get());
+    server_ = std::make_unique<TlsStream>(server_fd_.get());
+    EXPECT_TRUE(client_->Start(client, &client_scratch_, 0, host).ok());
+    EXPECT_TRUE(server_->Start(server, &server_scratch_, 0).ok());
+  }
+
+  TlsScratch client_scratch_;
+  TlsScratch server_scratch_;
+  std::unique_ptr<TlsCredentials> client_credentials_;
+  std::unique_ptr<TlsCredentials> server_credentials_;
+  Descriptor client_fd_;
+  Descriptor server_fd_;
+  std::unique_ptr<TlsStream> client_;
+  std::unique_ptr<TlsStream> server_;
+};
+
+void ExpectRefused(const TlsStream& stream, absl::StatusCode code, const std::string& words) {
+  EXPECT_EQ(stream.state(), TlsStream::State::kFailed);
+  EXPECT_EQ(stream.error().code(), code) << stream.error();
+  EXPECT_NE(stream.error().ToString().find(words), std::string::npos) << stream.error();
+}
+
+TEST(TlsStreamTest, PlainStreamIsTheSocket) {
+  Descriptor left_fd, right_fd;
+  MakePair(&left_fd, &right_fd);
+  TlsStream left(left_fd.get()), right(right_fd.get());
+  EXPECT_EQ(ReadFrom(&right), "");
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(WriteTo(&left, "plain"), 5);
+  EXPECT_EQ(ReadFrom(&right), "plain");
+  EXPECT_FALSE(right.has_pending());
+  EXPECT_TRUE(left.Flush());
+}
+
+TEST(TlsStreamTest, BothSidesKnowWhoTheOtherIs) {
+  LeafOptions server_leaf, client_leaf;
+  server_leaf.common_name = "the server";
+  client_leaf.common_name = "the client";
+  client_leaf.alternative_names = "DNS:one.example,DNS:two.example,URI:spiffe://example/client";
+  TlsPair pair(Certified(client_leaf), Certified(server_leaf));
+  pair.Run();
+  ASSERT_EQ(pair.client().state(), TlsStream::State::kUp) << pair.client().error();
+  ASSERT_EQ(pair.server().state(), TlsStream::State::kUp) << pair.server().error();
+  EXPECT_EQ(pair.client().identity().subject, "CN=the server");
+  const PeerIdentity client = pair.server().identity();
+  EXPECT_EQ(client.authentication, Authentication::kCertificate);
+  EXPECT_EQ(client.subject, "CN=the client");
+  EXPECT_EQ(client.dns_names, (std::vector<std::string>{"one.example", "two.example"}));
+  EXPECT_EQ(client.uris, std::vector<std::string>{"spiffe://example/client"});
+}
+
+TEST(TlsStreamTest, BytesGoBothWaysAndNotInTheClear) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  EXPECT_EQ(WriteTo(&pair.client(), "to the server"), 13);
+  char wire[200] = {};
+  const ssize_t seen = ::recv(pair.server_fd(), wire, sizeof(wire), MSG_PEEK);
+  ASSERT_GT(seen, 13);
+  EXPECT_EQ(std::string(wire, static_cast<size_t>(seen)).find("server"), std::string::npos);
+  EXPECT_EQ(ReadFrom(&pair.server()), "to the server");
+  EXPECT_EQ(WriteTo(&pair.server(), "to the client"), 13);
+  EXPECT_EQ(ReadFrom(&pair.client()), "to the client");
+}
+
+// One byte at a time is every split of the handshake.
+TEST(TlsStreamTest, HandshakeArrivesByteByByte) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
+  auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
+  Descriptor client_fd, client_wire, server_fd, server_wire;
+  MakePair(&client_fd, &client_wire);
+  MakePair(&server_fd, &server_wire);
+  TlsScratch scratch;  // all streams of an engine share it
+  TlsStream dialed(client_fd.get()), accepted(server_fd.get());
+  ASSERT_TRUE(dialed.Start(client.get(), &scratch, 0, "localhost").ok());
+  ASSERT_TRUE(accepted.Start(server.get(), &scratch, 0).ok());
+  int carried = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    dialed.Flush();
+    for (auto [from, to] : {std::pair(client_wire.get(), server_wire.get()),
+                            std::pair(server_wire.get(), client_wire.get())}) {
+      char byte;
+      if (::recv(from, &byte, 1, 0) != 1) continue;
+      ASSERT_EQ(::send(to, &byte, 1, 0), 1);
+      moved = true;
+      ++carried;
+      ReadFrom(&dialed);
+      ReadFrom(&accepted);
+    }
+  }
+  EXPECT_GT(carried, 1000);
+  EXPECT_EQ(dialed.state(), TlsStream::State::kUp) << dialed.error();
+  EXPECT_EQ(accepted.state(), TlsStream::State::kUp) << accepted.error();
+}
+
+TEST(TlsStreamTest, MegabytesArriveWholeThroughASlowReader) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  const std::string sent = Bytes(3'000'001);
+  std::string received;
+  size_t at = 0;
+  Random random(11);
+  bool waited = false;
+  while (received.size() < sent.size()) {
+    // Pieces of all sizes in one call.
+    const std::string_view rest = std::string_view(sent).substr(at);
+    const std::string_view first = rest.substr(0, random.Next64() % 40'000);
+    const std::string_view second = rest.substr(first.size(), random.Next64() % 400'000);
+    const iovec pieces[] = {{const_cast<char*>(first.data()), first.size()},
+                            {const_cast<char*>(second.data()), second.size()}};
+    const ssize_t taken = first.size() + second.size() == 0 ? 0 : pair.client().Write(pieces, 2);
+    if (taken > 0) at += static_cast<size_t>(taken);
+    waited = waited || (taken < 0 && errno == EAGAIN);
+    EXPECT_LE(pair.client().unsent(), TlsStream::kMaxUnsentBytes);
+    pair.client().Flush();
+    std::string room(1 + random.Next64() % 50'000, '\0');
+    const iovec piece{room.data(), room.size()};
+    const ssize_t count = pair.server().Read(&piece, 1);
+    if (count > 0) received.append(room, 0, static_cast<size_t>(count));
+    ASSERT_NE(pair.server().state(), TlsStream::State::kFailed) << pair.server().error();
+  }
+  EXPECT_TRUE(waited);
+  EXPECT_TRUE(received == sent);
+}
+
+TEST(TlsStreamTest, BytesThatWaitInsideAreTold) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  ASSERT_EQ(WriteTo(&pair.client(), std::string(40'000, 'x')), 40'000);
+  char byte;
+  const iovec piece{&byte, 1};
+  ASSERT_EQ(pair.server().Read(&piece, 1), 1);
+  EXPECT_TRUE(pair.server().has_pending());
+  EXPECT_EQ(ReadFrom(&pair.server()).size(), 39'999u);
+  EXPECT_FALSE(pair.server().has_pending());
+}
+
+// A partial record is inside, and a reader that is told of it would spin.
+TEST(TlsStreamTest, HalfARecordIsNotPending) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  ASSERT_EQ(WriteTo(&pair.client(), "0123456789"), 10);
+  char wire[100];
+  const ssize_t bytes = ::recv(pair.server_fd(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 10);
+  ASSERT_EQ(::send(pair.client_fd(), wire, 12, 0), 12);
+  EXPECT_EQ(ReadFrom(&pair.server()), "");
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_FALSE(pair.server().has_pending());
+  ASSERT_EQ(::send(pair.client_fd(), wire + 12, static_cast<size_t>(bytes) - 12, 0), bytes - 12);
+  EXPECT_EQ(ReadFrom(&pair.server()), "0123456789");
+}
+
+TEST(TlsStreamTest, EndInGoodOrderIsZero) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  WriteTo(&pair.client(), "last words");
+  pair.client().End();
+  EXPECT_EQ(ReadFrom(&pair.server()), "last words");
+  char byte;
+  const iovec piece{&byte, 1};
+  EXPECT_EQ(pair.server().Read(&piece, 1), 0);
+  EXPECT_EQ(pair.server().state(), TlsStream::State::kUp);
+}
+
+// Anybody on the way can end a TCP stream; what was sent before would look complete.
+TEST(TlsStreamTest, CutStreamIsAnError) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  WriteTo(&pair.client(), "half of it");
+  pair.CloseClientSocket();
+  EXPECT_EQ(ReadFrom(&pair.server()), "half of it");
+  EXPECT_EQ(errno, EPROTO);
+  ExpectRefused(pair.server(), absl::StatusCode::kUnavailable, "cut");
+}
+
+TEST(TlsStreamTest, TamperedRecordIsDataLoss) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  ASSERT_EQ(WriteTo(&pair.client(), "0123456789"), 10);
+  char wire[100];
+  const ssize_t bytes = ::recv(pair.server_fd(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 10);
+  wire[8] ^= 1;
+  ASSERT_EQ(::send(pair.client_fd(), wire, static_cast<size_t>(bytes), 0), bytes);
+  EXPECT_EQ(ReadFrom(&pair.server()), "");
+  ExpectRefused(pair.server(), absl::StatusCode::kDataLoss, "a record is wrong");
+}
+
+// --- peers that are not accepted -----------------------------------------------------------------
+
+TEST(TlsStreamTest, ServerOfAnotherAuthorityIsRefused) {
+  const TestAuthority other("another one");
+  TlsPair pair(Certified(), Certified({}, Authority(), other));
+  pair.Settle();
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "not accepted");
+  ExpectRefused(pair.server(), absl::StatusCode::kUnauthenticated, "the peer refuses");
+}
+
+TEST(TlsStreamTest, ClientOfAnotherAuthorityIsRefused) {
+  const TestAuthority other("another one");
+  TlsPair pair(Certified({}, Authority(), other), Certified());
+  pair.Settle();
+  ExpectRefused(pair.server(), absl::StatusCode::kUnauthenticated, "not accepted");
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "the peer refuses");
+}
+
+TEST(TlsStreamTest, ExpiredCertificateIsRefused) {
+  LeafOptions expired;
+  expired.valid_until = -60;
+  TlsPair pair(Certified(), Certified(expired));
+  pair.Settle();
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "expired");
+}
+
+TEST(TlsStreamTest, WrongNameIsRefused) {
+  TlsPair pair(Certified(), Certified(), "store.example");
+  pair.Settle();
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "\"store.example\"");
+}
+
+TEST(TlsStreamTest, SubjectIsNoName) {
+  LeafOptions leaf;
+  leaf.common_name = "store.example";
+  leaf.alternative_names = "";
+  TlsPair pair(Certified(), Certified(leaf), "store.example");
+  pair.Settle();
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "\"store.example\"");
+}
+
+TEST(TlsStreamTest, AddressesAreNames) {
+  TlsPair right(Certified(), Certified(), "127.0.0.1");
+  right.Run();
+  EXPECT_EQ(right.client().state(), TlsStream::State::kUp) << right.client().error();
+  TlsPair wrong(Certified(), Certified(), "127.0.0.2");
+  wrong.Settle();
+  ExpectRefused(wrong.client(), absl::StatusCode::kUnauthenticated, "\"127.0.0.2\"");
+}
+
+TEST(TlsStreamTest, NameCanBeAnotherThanTheHost) {
+  SecurityOptions client = Certified();
+  client.server_name = "localhost";
+  TlsPair pair(client, Certified(), "10.1.2.3");
+  pair.Run();
+  EXPECT_EQ(pair.client().state(), TlsStream::State::kUp) << pair.client().error();
+}
+
+TEST(TlsStreamTest, ExpectedUriTakesThePlaceOfTheHost) {
+  LeafOptions leaf;
+  leaf.alternative_names = "URI:spiffe://example/store";
+  SecurityOptions client = Certified();
+  client.expected_uri = "spiffe://example/store";
+  TlsPair right(client, Certified(leaf), "10.1.2.3");
+  right.Run();
+  EXPECT_EQ(right.client().state(), TlsStream::State::kUp) << right.client().error();
+  client.expected_uri = "spiffe://example/stor";
+  TlsPair wrong(client, Certified(leaf), "10.1.2.3");
+  wrong.Settle();
+  ExpectRefused(wrong.client(), absl::StatusCode::kUnauthenticated, "expected URI");
+}
+
+TEST(TlsStreamTest, ServerCanExpectTheClientsUri) {
+  SecurityOptions server = Certified();
+  server.expected_uri = "spiffe://example/client";
+  TlsPair pair(Certified(), server);
+  pair.Settle();
+  ExpectRefused(pair.server(), absl::StatusCode::kUnauthenticated, "expected URI");
+}
+
+TEST(TlsStreamTest, ClientWithoutACertificateIsRefusedUnlessItMayBe) {
+  SecurityOptions client;
+  client.roots_pem = Authority().certificate_pem();
+  TlsPair refused(client, Certified());
+  refused.Settle();
+  ExpectRefused(refused.server(), absl::StatusCode::kUnauthenticated, "certificate");
+  ExpectRefused(refused.client(), absl::StatusCode::kUnauthenticated, "the peer refuses");
+  SecurityOptions server = Certified();
+  server.require_client_certificate = false;
+  TlsPair allowed(client, server);
+  allowed.Run();
+  ASSERT_EQ(allowed.server().state(), TlsStream::State::kUp) << allowed.server().error();
+  EXPECT_EQ(allowed.server().identity().authentication, Authentication::kNone);
+}
+
+// --- pre-shared keys -----------------------------------------------------------------------------
+
+TEST(TlsStreamTest, SecretThatBothHaveIsEnough) {
+  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  pair.Run();
+  ASSERT_EQ(pair.client().state(), TlsStream::State::kUp) << pair.client().error();
+  ASSERT_EQ(pair.server().state(), TlsStream::State::kUp) << pair.server().error();
+  EXPECT_EQ(pair.server().identity().authentication, Authentication::kPreSharedKey);
+  EXPECT_EQ(pair.server().identity().psk_name, "fleet");
+  EXPECT_EQ(WriteTo(&pair.client(), "hello"), 5);
+  EXPECT_EQ(ReadFrom(&pair.server()), "hello");
+}
+
+TEST(TlsStreamTest, WrongSecretIsRefused) {
+  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 't'));
+  pair.Settle();
+  ExpectRefused(pair.server(), absl::StatusCode::kUnauthenticated, "\"fleet\"");
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "the peer refuses");
+}
+
+TEST(TlsStreamTest, UnknownKeyNameIsRefused) {
+  TlsPair pair(WithPsk("other", 's'), WithPsk("fleet", 's'));
+  pair.Settle();
+  EXPECT_EQ(pair.server().state(), TlsStream::State::kFailed);
+  EXPECT_EQ(pair.client().state(), TlsStream::State::kFailed);
+}
+
+TEST(TlsStreamTest, CertificateIsNoAnswerToAKey) {
+  SecurityOptions server = Certified();
+  server.require_client_certificate = false;
+  TlsPair pair(WithPsk("fleet", 's'), server);
+  pair.Settle();
+  ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "\"fleet\"");
+}
+
+// --- peers that speak something else -------------------------------------------------------------
+
+// A client of OpenSSL's own, set up by `change`, and a server of ours.
+absl::Status MeetOther(const std::function<void(SSL*)>& change) {
+  SecurityOptions open = Certified();
+  open.require_client_certificate = false;
+  auto credentials = *TlsCredentials::Create(TlsRole::kServer, open);
+  Descriptor ours, theirs;
+  MakePair(&ours, &theirs);
+  TlsScratch scratch;
+  TlsStream stream(ours.get());
+  EXPECT_TRUE(stream.Start(credentials.get(), &scratch, 0).ok());
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL* const other = SSL_new(context);
+  SSL_set_fd(other, theirs.get());
+  change(other);
+  for (int i = 0; i < 10; ++i) {
+    SSL_connect(other);
+    stream.Flush();
+  }
+  SSL_free(other);
+  SSL_CTX_free(context);
+  return stream.error();
+}
+
+constexpr unsigned char kWeft[] = {6, 'w', 'e', 'f', 't', '/', '1'};
+constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+
+TEST(TlsStreamTest, OtherClientThatSpeaksOurProtocolIsWelcome) {
+  const absl::Status met = MeetOther([](SSL* ssl) { SSL_set_alpn_protos(ssl, kWeft, 7); });
+  EXPECT_TRUE(met.ok()) << met;
+}
+
+TEST(TlsStreamTest, Tls12IsRefused) {
+  const absl::Status met = MeetOther([](SSL* ssl) {
+    SSL_set_alpn_protos(ssl, kWeft, 7);
+    SSL_set_max_proto_version(ssl, TLS1_2_VERSION);
+  });
+  EXPECT_EQ(met.code(), absl::StatusCode::kFailedPrecondition) << met;
+}
+
+TEST(TlsStreamTest, OtherAlpnAndNoneAreRefused) {
+  const absl::Status other = MeetOther([](SSL* ssl) { SSL_set_alpn_protos(ssl, kHttp2, 3); });
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition) << other;
+  const absl::Status none = MeetOther([](SSL*) {});
+  EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition) << none;
+}
+
+absl::Status MeetBytes(const std::string& bytes, bool close) {
+  auto credentials = *TlsCredentials::Create(TlsRole::kServer, WithPsk("fleet", 's'));
+  Descriptor ours, theirs;
+  MakePair(&ours, &theirs);
+  TlsScratch scratch;
+  TlsStream stream(ours.get());
+  EXPECT_TRUE(stream.Start(credentials.get(), &scratch, 0).ok());
+  for (size_t at = 0; at < bytes.size() && stream.error().ok();) {
+    const ssize_t count = ::send(theirs.get(), bytes.data() + at,
+                                 std::min<size_t>(bytes.size() - at, 9000), MSG_NOSIGNAL);
+    if (count > 0) at += static_cast<size_t>(count);
+    stream.Flush();
+  }
+  if (close) theirs.Reset();
+  stream.Flush();
+  return stream.error();
+}
+
+TEST(TlsStreamTest, PlainBytesAreNamed) {
+  const absl::Status met = MeetBytes("\x89WEFT\n", false);
+  EXPECT_EQ(met.code(), absl::StatusCode::kFailedPrecondition) << met;
+  EXPECT_NE(met.ToString().find("does not speak TLS"), std::string::npos) << met;
+}
+
+TEST(TlsStreamTest, ClosedHandshakeIsUnavailable) {
+  const absl::Status met = MeetBytes("", true);
+  EXPECT_EQ(met.code(), absl::StatusCode::kUnavailable) << met;
+}
+
+TEST(TlsStreamTest, StrangerCannotMakeItHoldMuch) {
+  // A ClientHello that announces 16 MiB, in whole records of 16 KiB.
+  std::string bytes;
+  for (int i = 0; i < 40; ++i) {
+    bytes += std::string("\x16\x03\x01\x40\x00", 5);
+    std::string record(16384, 'a');
+    if (i == 0) record.replace(0, 4, std::string("\x01\xff\xff\xff", 4));
+    bytes += record;
+  }
+  const absl::Status met = MeetBytes(bytes, false);
+  EXPECT_FALSE(met.ok());
+}
+
+TEST(TlsStreamTest, NoiseEndsTheHandshakeOnly) {
+  Random random(3);
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes(1 + random.Next64() % 300, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random.Next64());
+    if (i % 2 == 0) bytes.replace(0, std::min<size_t>(bytes.size(), 3), "\x16\x03\x01");
+    EXPECT_FALSE(MeetBytes(bytes, true).ok());
+  }
+}
+
+// --- resumption, and secrets for others ----------------------------------------------------------
+
+TEST(TlsStreamTest, SecondConnectionResumesAndIsTheSamePeer) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
+  auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
+  {
+    TlsPair first(client.get(), server.get());
+    first.Settle();
+    EXPECT_FALSE(first.client().resumed());
+  }
+  TlsPair second(client.get(), server.get());
+  second.Settle();
+  EXPECT_TRUE(second.client().resumed());
+  EXPECT_TRUE(second.server().resumed());
+  EXPECT_EQ(second.server().identity().subject, "CN=a test");
+  EXPECT_EQ(second.client().identity().subject, "CN=a test");
+  // A ticket is for the name that was checked when it was given.
+  TlsPair other(client.get(), server.get(), "127.0.0.1");
+  other.Settle();
+  EXPECT_FALSE(other.client().resumed());
+}
+
+TEST(TlsStreamTest, BothSidesExportTheSameSecret) {
+  TlsPair pair(Certified(), Certified());
+  pair.Run();
+  const auto secret = [](const TlsStream& stream, std::string_view context) {
+    std::string made(32, '\0');
+    EXPECT_TRUE(stream
+                    .Export("EXPORTER-weft-test", AsBytes(context),
+                            MutableByteSpan(reinterpret_cast<std::byte*>(made.data()), 32))
+                    .ok());
+    return made;
+  };
+  EXPECT_EQ(secret(pair.client(), "one"), secret(pair.server(), "one"));
+  EXPECT_NE(secret(pair.client(), "one"), secret(pair.server(), "two"));
+  EXPECT_NE(secret(pair.client(), "one"), std::string(32, '\0'));
+  TlsPair another(Certified(), Certified());
+  another.Run();
+  EXPECT_NE(secret(pair.client(), "one"), secret(another.client(), "one"));
+}
+
+}  // namespace
+}  // namespace weft
