@@ -37,9 +37,11 @@ struct TcpOptions {
   BatchSink* sink = nullptr;  // receives every batch; required
 
   // Performance.
-  uint32_t slot_bytes = 8 << 10;                  // multiple of 64, 256..131072
-  uint32_t wide_slot_bytes = 0;                   // multiple of 64; no more than slot_bytes: none
-  uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
+  uint32_t slot_bytes = 8 << 10;  // multiple of 64, 256..131072
+  uint32_t wide_slot_bytes = 0;   // multiple of 64; no more than slot_bytes: none
+  // One-sided transfers, in the whole domain; 1..65536. Taken as needed. Many more than a link may
+  // have (1,024): peers that answer nothing keep theirs for as long as they like.
+  uint32_t max_outstanding_operations = 65536;
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // slots at most; taken as needed
 };
 

@@ -100,7 +100,7 @@ TcpLink::~TcpLink() {
 // Edge-triggered: each event comes once, and is remembered here.
 absl::Status TcpLink::BeginWatch() {
   epoll_event event = {};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP | EPOLLET;
   event.data.ptr = this;
   if (epoll_ctl(parts_->epoll, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
     return StatusFromErrno(errno, "watch the socket of a link");
@@ -365,6 +365,9 @@ void TcpLink::OnReady(uint32_t events) {
   if (prefetch_->wanted()) prefetch_->Fetch();
   if (dials_ && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) FinishDial();
   if (dials_ || !socket_.valid()) return;
+  if ((events & EPOLLPRI) != 0) {
+    return Fail(absl::DataLossError("the peer sent urgent data (MSG_OOB) by the socket of a link"));
+  }
   if ((events & EPOLLOUT) != 0 && life_.up()) {
     writable_ = true;
     if (!output_.empty()) parts_->links.ScheduleRetry(this);

@@ -57,6 +57,11 @@ void TcpOutput::Clear() {
 }
 
 std::byte* TcpOutput::Append(size_t bytes) {
+  // What has left is dropped also where something is left at all times.
+  if (small_begin_ >= kKeptSmallBytes && small_begin_ >= small_bytes()) {
+    small_.erase(small_.begin(), small_.begin() + static_cast<ptrdiff_t>(small_begin_));
+    small_begin_ = 0;
+  }
   const size_t at = small_.size();
   small_.resize(at + bytes);
   return small_.data() + at;

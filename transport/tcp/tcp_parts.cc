@@ -13,6 +13,7 @@ TcpOperation* TcpOperations::Take() {
   operation->number = handle.slot | handle.generation << kPlaceBits;
   operation->sent_at = TcpOperation::kNotSent;
   operation->moved = operation->bytes_left = 0;
+  if (handle.slot >= by_place_.size()) by_place_.resize(handle.slot + size_t{1});
   by_place_[handle.slot] = operation;
   return operation;
 }

@@ -29,7 +29,7 @@ class TcpOperations {
  public:
   // REQUIRES: capacity <= 65536.
   explicit TcpOperations(uint32_t capacity)
-      : records_(capacity, [](uint32_t) { return TcpOperation(); }), by_place_(capacity) {}
+      : records_(capacity, [](uint32_t) { return TcpOperation(); }) {}
 
   // Whether `count` more records can be taken. If not, HasRoomAgain() will tell.
   bool HasRoomFor(size_t count) {
@@ -69,7 +69,7 @@ class TcpOperations {
   size_t room() const { return records_.capacity() - records_.size(); }
 
   Slab<TcpOperation> records_;
-  std::vector<TcpOperation*> by_place_;  // first records
+  std::vector<TcpOperation*> by_place_;  // first records; as many as there ever were
   size_t wanted_ = 0;  // the fewest that there was no room for since HasRoomAgain(); 0: none
 };
 
