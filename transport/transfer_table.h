@@ -35,7 +35,7 @@ struct TransferTable {
   // time.
   uint64_t fetched_bytes;
   // Whether a fetch that has succeeded has brought every byte that was asked for, whatever the peer
-  // does. Else offers carry a digest of the message.
+  // does. Else its buffer is wiped before.
   bool fetches_whole = true;
 };
 

@@ -273,7 +273,6 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
                     std::min(wanted.batch_bytes, links.slot_bytes()),
                     HasFeature(server_.features, kRequestsFeature),
                     HasFeature(server_.features, kLeasesFeature),
-                    HasDigests(server_.features, own_offer().kind),
                     sequences ? client_.first_sequence : 0,
                     sequences ? server_.first_sequence : 0};
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,

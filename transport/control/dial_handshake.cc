@@ -185,7 +185,6 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
                     std::min(ready.batch_bytes, domain->links().slot_bytes()),
                     HasFeature(server_.features, kRequestsFeature),
                     HasFeature(server_.features, kLeasesFeature),
-                    HasDigests(server_.features, own_offer().kind),
                     sequences ? server_.first_sequence : 0,
                     sequences ? hello_.first_sequence : 0};
   return step;

@@ -5,7 +5,6 @@
 
 #include "core/strings.h"
 #include "transport/devices/subnet.h"
-#include "transport/transfer_table.h"
 
 namespace weft {
 namespace {
@@ -255,15 +254,11 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 }
 
 std::vector<std::string> OwnFeatures() {
-  return {kRequestsFeature, kLeasesFeature, kSequencesFeature, kDigestsFeature};
+  return {kRequestsFeature, kLeasesFeature, kSequencesFeature};
 }
 
 bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
   return std::find(features.begin(), features.end(), name) != features.end();
-}
-
-bool HasDigests(const std::vector<std::string>& features, PathKind kind) {
-  return HasFeature(features, kDigestsFeature) && !TransfersOf(kind).fetches_whole;
 }
 
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,

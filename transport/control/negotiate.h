@@ -31,14 +31,10 @@ inline constexpr char kRequestsFeature[] = "requests";  // frames of kind 4 and 
 inline constexpr char kLeasesFeature[] = "leases";      // Grants
 // Batches are numbered from first_sequence of their receiver's hello on, not from 0.
 inline constexpr char kSequencesFeature[] = "sequences";
-// Offers of large messages carry digests, on paths that need them (transfer_table.h).
-inline constexpr char kDigestsFeature[] = "digests";
 
 // What this release has.
 std::vector<std::string> OwnFeatures();
 bool HasFeature(const std::vector<std::string>& features, const std::string& name);
-// Whether large messages have digests, between two sides with these features in common.
-bool HasDigests(const std::vector<std::string>& features, PathKind kind);
 
 // The names in both lists, in the client's order.
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,

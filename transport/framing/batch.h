@@ -62,8 +62,7 @@ struct LargeOffer {
   uint64_t id = 0;  // 0, 1, 2, ... in each direction
   uint64_t key = 0;
   uint64_t offset = 0;
-  uint32_t length = 0;  // bytes, 1..kMaxMessageBytes
-  uint32_t digest = 0;  // the message's CRC32C, where offers have it; else 0
+  uint64_t length = 0;  // bytes, 1..kMaxMessageBytes
 };
 
 // It has been read. 16 bytes on the wire: id, status, and 4 bytes that are 0.
@@ -130,8 +129,7 @@ inline void EncodeLargeOffer(std::byte* to, const LargeOffer& offer) {
   StoreLe64(to, offer.id);
   StoreLe64(to + 8, offer.key);
   StoreLe64(to + 16, offer.offset);
-  StoreLe32(to + 24, offer.length);
-  StoreLe32(to + 28, offer.digest);
+  StoreLe64(to + 24, offer.length);
 }
 
 inline void EncodeLargeDone(std::byte* to, const LargeDone& done) {
@@ -173,8 +171,7 @@ inline void EncodeReply(std::byte* to, const Reply& reply) {
   offer->id = LoadLe64(payload.data());
   offer->key = LoadLe64(payload.data() + 8);
   offer->offset = LoadLe64(payload.data() + 16);
-  offer->length = LoadLe32(payload.data() + 24);
-  offer->digest = LoadLe32(payload.data() + 28);
+  offer->length = LoadLe64(payload.data() + 24);
   return true;
 }
 

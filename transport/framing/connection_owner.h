@@ -49,7 +49,6 @@ struct LinkAgreement {
   uint32_t batch_bytes = 0;           // the smaller of both slot_bytes(); >= kMinBatchBytes
   bool peer_answers = false;          // requests (requests.h)
   bool peer_leases = false;           // grants (transport/leases/)
-  bool digests = false;               // of large messages, where fetches are not whole
   uint32_t send_sequence = 0;         // of the first batch to the peer: its first_sequence(), or 0
   uint32_t receive_sequence = 0;      // of the first from it: first_sequence(), or 0
 };

@@ -90,7 +90,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes));
   remote_.Start(domain, link_.get(), agreement.peer_answers, agreement.peer_leases);
-  large_.Start(domain, link_.get(), agreement.digests);
+  large_.Start(domain, link_.get());
   return absl::OkStatus();
 }
 

@@ -7,11 +7,11 @@
 
 namespace weft {
 
-void LargeMessages::Start(FramingDomain* domain, Link* link, bool digests) {
+void LargeMessages::Start(FramingDomain* domain, Link* link) {
   domain_ = domain;
   reads_refused_ = false;
-  sender_.Start(domain, digests);
-  receiver_.Start(domain, link, digests);
+  sender_.Start(domain);
+  receiver_.Start(domain, link);
 }
 
 void LargeMessages::Stop() {

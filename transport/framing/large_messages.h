@@ -57,8 +57,7 @@ class LargeMessages final : private LargeSender::Host,
   LargeMessages(const LargeMessages&) = delete;
   LargeMessages& operator=(const LargeMessages&) = delete;
 
-  // `digests`: as LargeReceiver and LargeSender say.
-  void Start(FramingDomain* domain, Link* link, bool digests);
+  void Start(FramingDomain* domain, Link* link);
   // Nothing is read or delivered any more. Before the link is destroyed.
   void Cease() { receiver_.Cease(); }
   // Gives all buffers back. REQUIRES: Cease(), and the link is gone.

@@ -1,6 +1,5 @@
 #include "transport/framing/large_messages.h"
 
-#include "core/crc32c.h"
 #include "transport/framing/testing/parts_test.h"
 
 namespace weft {
@@ -15,7 +14,7 @@ class LargeMessagesTest : public PartsTest,
   LargeMessagesTest() {
     Start();
     access_.Start(&framing_, &link_, /*peer_answers=*/true, /*peer_leases=*/false);
-    large_.Start(&framing_, &link_, /*digests=*/false);
+    large_.Start(&framing_, &link_);
   }
   void TearDown() override {
     large_.Cease();
@@ -27,19 +26,18 @@ class LargeMessagesTest : public PartsTest,
     PartsTest::TearDown();
   }
   // As on a path where a read succeeds, whatever the peer has answered.
-  void StartAgain(bool digests) {
+  void StartAgainOverOfiTcp() {
     large_.Cease();
     large_.Stop();
     links_.set_kind(PathKind::kOfiTcp);
-    large_.Start(&framing_, &link_, digests);
+    large_.Start(&framing_, &link_);
   }
-  bool Offer(uint64_t id, uint32_t length, uint32_t digest = 0) {
+  bool Offer(uint64_t id, uint64_t length) {
     std::byte payload[LargeOffer::kBytes];
     LargeOffer offer;
     offer.id = id;
     offer.length = length;
     offer.key = 7;
-    offer.digest = digest;
     EncodeLargeOffer(payload, offer);
     return large_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)});
   }
@@ -136,42 +134,8 @@ TEST_F(LargeMessagesTest, OffersAgainstTheRulesAreRefused) {
 
 // libfabric's tcp takes an answer that is shorter than what was asked for as the whole: the message
 // was delivered with what its buffer had held before, which may have been another client's.
-TEST_F(LargeMessagesTest, AnAnswerThatIsNotTheWholeMessageIsNotDelivered) {
-  StartAgain(/*digests=*/true);
-  ASSERT_TRUE(Offer(0, kLargeBytes, /*digest=*/0xfeedbeef));
-  link_.posted[0]->OnComplete(absl::OkStatus());  // and nothing was written
-  EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
-  EXPECT_TRUE(delivered_.empty());
-  EXPECT_FALSE(large_.has_done());
-}
-
-TEST_F(LargeMessagesTest, WhatHasItsDigestIsDelivered) {
-  StartAgain(/*digests=*/true);
-  const std::vector<std::byte> message(kLargeBytes, std::byte{7});
-  ASSERT_TRUE(Offer(0, kLargeBytes, Crc32c(message)));
-  ASSERT_EQ(link_.reads.size(), 1u);
-  std::copy(message.begin(), message.end(), link_.reads[0].data());
-  link_.posted[0]->OnComplete(absl::OkStatus());
-  EXPECT_EQ(last_, message);
-}
-
-TEST_F(LargeMessagesTest, AnOfferHasTheDigestOfItsMessage) {
-  StartAgain(/*digests=*/true);
-  std::byte* const data = large_.Reserve(kLargeBytes);
-  ASSERT_NE(data, nullptr);
-  std::fill_n(data, kLargeBytes, std::byte{7});
-  ASSERT_TRUE(large_.Commit(kLargeBytes, &is_large_).ok());
-  sender_.Flush();
-  LargeOffer offer;
-  const ByteSpan batch = link_.sent[0];
-  ASSERT_TRUE(DecodeLargeOffer(batch.subspan(kBatchHeaderBytes + kFrameHeaderBytes), &offer));
-  EXPECT_EQ(offer.digest, Crc32c(std::vector<std::byte>(kLargeBytes, std::byte{7})));
-  EXPECT_EQ(offer.length, kLargeBytes);
-}
-
-// Of an older peer on such a path there is no digest: it gets back no more than zeros.
-TEST_F(LargeMessagesTest, WithoutADigestABufferKeepsNothingOfItsLastMessage) {
-  StartAgain(/*digests=*/false);
+TEST_F(LargeMessagesTest, WhatAnAnswerLeavesOutIsNotWhatTheBufferHadBefore) {
+  StartAgainOverOfiTcp();
   for (uint64_t id : {0, 1}) {
     ASSERT_TRUE(Offer(id, kLargeBytes));
     if (id == 0) std::fill(link_.reads[0].begin(), link_.reads[0].end(), std::byte{7});
@@ -179,10 +143,6 @@ TEST_F(LargeMessagesTest, WithoutADigestABufferKeepsNothingOfItsLastMessage) {
   }
   ASSERT_EQ(link_.reads[0].data(), link_.reads[1].data()) << "the same buffer";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));
-}
-
-TEST_F(LargeMessagesTest, ADigestThatWasNotAgreedOnBreaksTheProtocol) {
-  EXPECT_FALSE(Offer(0, kLargeBytes, /*digest=*/1));
 }
 
 TEST_F(LargeMessagesTest, AReadThatFailsEndsTheConnection) {

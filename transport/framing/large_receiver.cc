@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "core/clock.h"
-#include "core/crc32c.h"
 #include "core/strings.h"
 #include "transport/path.h"
 #include "transport/transfer_table.h"
@@ -17,7 +16,7 @@ LargeReceiver::LargeReceiver(Host* host, const LargePatience& patience)
   for (Incoming& incoming : ring_) incoming.receiver = this;
 }
 
-void LargeReceiver::Start(FramingDomain* domain, Link* link, bool digests) {
+void LargeReceiver::Start(FramingDomain* domain, Link* link) {
   WEFT_CHECK(!active_);  // Ours: Cease() comes first
   domain_ = domain;
   link_ = link;
@@ -25,8 +24,7 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, bool digests) {
   reading_bytes_ = 0;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
-  digests_ = digests;
-  wipes_ = !transfers.fetches_whole && !digests;
+  wipes_ = !transfers.fetches_whole;
   active_ = true;
 }
 
@@ -34,7 +32,6 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer) {
   if (offer.id != offered_ || outstanding() == kLargeOutstanding) return false;
   if (offer.length == 0 || offer.length > kMaxMessageBytes) return false;
   if (offer.offset + offer.length < offer.offset) return false;
-  if (offer.digest != 0 && !digests_) return false;
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
   incoming.offered_ns = patience_.clock != nullptr ? patience_.clock->NowNs() : 0;
@@ -125,7 +122,7 @@ void LargeReceiver::OnBuffer(LargeBuffer* buffer) {
 
 bool LargeReceiver::PostRead(Incoming& incoming) {
   const LargeOffer& offer = incoming.offer;
-  // What is not written over may be another connection's.
+  // What an answer leaves out would be what the buffer had before, perhaps another connection's.
   if (wipes_) std::memset(incoming.buffer->memory.data(), 0, offer.length);
   const Transfer read = {incoming.buffer->local.get(), 0, {offer.key, offer.offset, offer.length}};
   const absl::StatusOr<Posted> posted =
@@ -157,13 +154,6 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
 
 void LargeReceiver::Deliver() {
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
-    if (!IsWhole(At(delivered_))) {
-      active_ = false;
-      host_->OnReadFailed(
-          absl::DataLossError("its bytes have not the digest that the peer has offered: the answer "
-                              "was shorter than asked for, or is not that message"));
-      return;
-    }
     Incoming& incoming = At(delivered_++);
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);
@@ -172,13 +162,6 @@ void LargeReceiver::Deliver() {
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
-}
-
-// On some paths a read has succeeded, whatever the peer has answered. What it has left out is what
-// the buffer had before, perhaps a message of another connection.
-bool LargeReceiver::IsWhole(const Incoming& incoming) const {
-  const LargeOffer& offer = incoming.offer;
-  return !digests_ || Crc32c(incoming.buffer->memory.first(offer.length)) == offer.digest;
 }
 
 std::shared_ptr<const void> LargeReceiver::KeepDelivered() {

@@ -54,9 +54,8 @@ class LargeReceiver : private LargeClaim, private Timer {
   LargeReceiver(const LargeReceiver&) = delete;
   LargeReceiver& operator=(const LargeReceiver&) = delete;
 
-  // `digests`: offers carry the digest of their message, and what does not have it is not
-  // delivered. REQUIRES: stopped, or new.
-  void Start(FramingDomain* domain, Link* link, bool digests);
+  // REQUIRES: stopped, or new.
+  void Start(FramingDomain* domain, Link* link);
 
   // False: out of order, too many, too large or empty: the peer broke the protocol.
   [[nodiscard]] bool OnOffer(const LargeOffer& offer);
@@ -107,7 +106,6 @@ class LargeReceiver : private LargeClaim, private Timer {
   void Fail(const absl::Status& why);
   void OnRead(Incoming& incoming, const absl::Status& status);
   void Deliver();
-  bool IsWhole(const Incoming& incoming) const;
   void ReturnBuffer(Incoming& incoming);
   Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
 
@@ -116,8 +114,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   bool active_ = false;
-  bool digests_ = false;
-  bool wipes_ = false;  // nothing tells whether all of a buffer was written
+  bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
   uint64_t most_reading_bytes_ = 0;
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_
   uint64_t offered_ = 0;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/crc32c.h"
 #include "core/status.h"
 #include "core/strings.h"
 
@@ -14,10 +13,9 @@ LargeSender::LargeSender(Host* host, const LargePatience& patience)
   for (Offered& offered : ring_) offered.sender = this;
 }
 
-void LargeSender::Start(FramingDomain* domain, bool digests) {
+void LargeSender::Start(FramingDomain* domain) {
   WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);  // Ours: Stop() has freed them
   domain_ = domain;
-  digests_ = digests;
   offered_ = acknowledged_ = 0;
 }
 
@@ -39,13 +37,11 @@ absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
     return Annotate(region.status(), "register a large message");
   }
   const RemoteSpan remote = (*region)->remote();
-  const uint32_t digest = digests_ ? Crc32c(reserved_->memory.first(bytes)) : 0;
   Offered& offered = ring_[offered_ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
   held_bytes_ += offered.buffer->memory.size();
   offered.region = *std::move(region);
-  const LargeOffer offer = {offered_++, remote.key, remote.offset,
-                            static_cast<uint32_t>(remote.length), digest};
+  const LargeOffer offer = {offered_++, remote.key, remote.offset, remote.length};
   if (outstanding() == 1) Watch();
   return offer;
 }

@@ -63,8 +63,8 @@ class LargeSender : private Timer {
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
-  // `digests`: offers carry the digest of their message. REQUIRES: nothing offered or reserved.
-  void Start(FramingDomain* domain, bool digests);
+  // REQUIRES: nothing offered or reserved.
+  void Start(FramingDomain* domain);
 
   // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is, or this
   // connection's part of it.
@@ -110,7 +110,6 @@ class LargeSender : private Timer {
   Host* const host_;
   const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
-  bool digests_ = false;
   LargeBuffer* reserved_ = nullptr;
   uint64_t held_bytes_ = 0;  // of buffers in the ring
   uint64_t offered_ = 0;

@@ -13,7 +13,7 @@ namespace {
 // Says of each region whether closing it reclaims; if not, it is reclaimed by the test.
 class LargeSenderTest : public testing::Test, private LargeSender::Host {
  protected:
-  LargeSenderTest() { sender_.Start(&framing_, /*digests=*/false); }
+  LargeSenderTest() { sender_.Start(&framing_); }
   ~LargeSenderTest() override {
     sender_.Stop();
     EXPECT_EQ(framing_.send_pool().in_use_bytes(), 0u);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <memory>
@@ -81,7 +82,7 @@ class FaultyDomain final : public LinkDomain {
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
     return absl::UnavailableError("faulty");
   }
-  // Nobody looks into them.
+  // Nobody looks into it.
   int host_descriptor() const override { return nothing_.get(); }
   absl::StatusOr<int> NewLinkMemory() override { return dup(nothing_.get()); }
   int Poll(int) override {
@@ -98,6 +99,13 @@ class FaultyDomain final : public LinkDomain {
   }
 
  private:
+  // What may be handed to another process: memory that nobody can make smaller.
+  static Descriptor SealedNothing() {
+    Descriptor memory(memfd_create("nothing", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(memory.get(), 4096), 0);
+    EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    return memory;
+  }
   absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
     WEFT_RETURN_IF_ERROR(usable());
     if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("no slots left");
@@ -111,7 +119,7 @@ class FaultyDomain final : public LinkDomain {
   std::string address_ = "faulty";
   LinkDomainStats stats_;
   FaultyLink* newest_ = nullptr;
-  const Descriptor nothing_{open("/dev/null", O_RDWR | O_CLOEXEC)};
+  const Descriptor nothing_ = SealedNothing();
 };
 
 // Short, so that the tests are, where a link hangs. With 200 ms the path that works did not come up
