@@ -36,8 +36,8 @@ void Reclaimer::SendFence() {
   }
 }
 
-// Who is told may add more, and send a fence for it at once: another one, for this one's list is not
-// empty before all are told.
+// Who is told may add more, and send a fence for it at once: another one, for this one's list is
+// not empty before all are told.
 void Reclaimer::Fence::OnComplete(const absl::Status&) {
   Tell(fenced);
   if (!owner->waiting_.empty()) owner->host_->AdvanceSoon();
@@ -77,8 +77,8 @@ size_t Reclaimer::pinned() const {
   return count;
 }
 
-// Who is told may add more: to waiting_, which only End() tells, and then as well. Or it may end the
-// connection: End() tells those whose turn has not come.
+// Who is told may add more: to waiting_, which only End() tells, and then as well. Or it may end
+// the connection: End() tells those whose turn has not come.
 void Reclaimer::Tell(std::vector<Operation*>& ops) {
   for (size_t i = 0; i < ops.size(); ++i) {
     if (Operation* const op = std::exchange(ops[i], nullptr)) op->OnComplete(absl::OkStatus());
