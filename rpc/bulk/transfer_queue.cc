@@ -9,8 +9,6 @@ namespace weft {
 
 void BulkTransfer::OnComplete(const absl::Status& status) { queue_->End(*this, status); }
 
-void BulkTransfer::OnTimer() { queue_->OnOverdue(*this); }
-
 void TransferQueue::Start(BulkTransfer& transfer) {
   // Nobody overtakes those who wait and are as urgent.
   if (waiting_.may_pass(transfer.priority) && TryPost(transfer)) return;
@@ -53,6 +51,7 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
   if (*posted == Posted::kDone) {
     EndSoon(transfer);
   } else {
+    posted_.PushBack(&transfer);
     const uint64_t bytes = pushed_bytes_ + fetched_bytes_;
     EndBy(transfer, TransferTimeNs(transfer_timeout_ns_, bytes));
   }
@@ -61,22 +60,35 @@ bool TransferQueue::TryPost(BulkTransfer& transfer) {
 
 void TransferQueue::EndBy(BulkTransfer& transfer, uint64_t most_ns) {
   const uint64_t now_ns = host_->now_ns();
-  if (most_ns < kNever - now_ns) host_->timers().Schedule(&transfer, now_ns + most_ns);
+  transfer.end_by_ns_ = most_ns < kNever - now_ns ? now_ns + most_ns : kNever;
+  if (transfer.end_by_ns_ != kNever) WatchUntil(transfer.end_by_ns_);
+}
+
+void TransferQueue::WatchUntil(uint64_t deadline_ns) {
+  if (watch_.armed() && watch_.deadline_ns() <= deadline_ns) return;
+  host_->timers().Schedule(&watch_, deadline_ns);
 }
 
 void TransferQueue::Hurry(BulkTransfer& transfer) {
-  if (transfer.queue_ == nullptr) return;
-  const uint64_t now_ns = host_->now_ns();
-  if (transfer.armed() && transfer.deadline_ns() <= now_ns + kLateTransferNs) return;
+  if (!decltype(posted_)::IsLinked(&transfer)) return;
+  if (transfer.end_by_ns_ <= host_->now_ns() + kLateTransferNs) return;
   EndBy(transfer, kLateTransferNs);
 }
 
-void TransferQueue::OnOverdue(const BulkTransfer& transfer) {
+void TransferQueue::EndOverdue() {
   Connection* const connection = host_->connection();
   if (connection == nullptr) return;
-  connection->Close(StrCat("the client has not let ", transfer.local.length,
-                           " bytes of its memory be ", transfer.push ? "written" : "read",
-                           " in time (LinkOptions::transfer_timeout_ns)"));
+  const uint64_t now_ns = host_->now_ns();
+  for (const BulkTransfer& transfer : posted_) {
+    if (transfer.end_by_ns_ <= now_ns) {
+      return connection->Close(StrCat(
+          "the client has not let ", transfer.local.length, " bytes of its memory be ",
+          transfer.push ? "written" : "read", " in time (LinkOptions::transfer_timeout_ns)"));
+    }
+  }
+  for (const BulkTransfer& transfer : posted_) {
+    if (transfer.end_by_ns_ != kNever) WatchUntil(transfer.end_by_ns_);
+  }
 }
 
 // Not inside Start(), whose caller may start the next one when this ends.
@@ -100,7 +112,8 @@ void TransferQueue::OnTimer() {
 void TransferQueue::End(BulkTransfer& transfer, const absl::Status& status) {
   Host& host = *host_;
   transfer.queue_ = nullptr;
-  if (transfer.armed()) host.timers().Cancel(&transfer);
+  if (decltype(posted_)::IsLinked(&transfer)) decltype(posted_)::Remove(&transfer);
+  if (posted_.empty() && watch_.armed()) host.timers().Cancel(&watch_);
   host.BeginEnd();
   PostedBytes(transfer.push) -= transfer.local.length;
   unreplied_bytes_ += transfer.local.length;

@@ -45,7 +45,7 @@ class TransferQueue final : private Timer {
     ~Host() = default;
   };
 
-  explicit TransferQueue(Host* host) : host_(host) {}
+  explicit TransferQueue(Host* host) : host_(host), watch_(this) {}
 
   // What a transfer of a call that is over may still take, until it ends its connection: its
   // handler may wait for it. A second is more than any transfer takes that is not stuck, but for
@@ -75,8 +75,19 @@ class TransferQueue final : private Timer {
   uint64_t& PostedBytes(bool push) { return push ? pushed_bytes_ : fetched_bytes_; }
   bool IsWithinLimit(bool push, uint64_t bytes);
   TransferKind KindOf(const BulkTransfer& transfer) const;
+  // Of all that are posted, the next that is to be over.
+  class Watch final : public Timer {
+   public:
+    explicit Watch(TransferQueue* queue) : queue_(*queue) {}
+
+   private:
+    void OnTimer() override { queue_.EndOverdue(); }
+    TransferQueue& queue_;
+  };
+
   void EndBy(BulkTransfer& transfer, uint64_t most_ns);
-  void OnOverdue(const BulkTransfer& transfer);
+  void WatchUntil(uint64_t deadline_ns);
+  void EndOverdue();
   void EndSoon(BulkTransfer& transfer);
   // Timer: some are done.
   void OnTimer() override;
@@ -90,6 +101,8 @@ class TransferQueue final : private Timer {
   uint64_t fetched_bytes_ = 0;        // the same, the other way
   uint64_t unreplied_bytes_ = 0;      // ended since replies were sent last
   PriorityLists<BulkTransfer, Priority, kPriorities> waiting_;
+  IntrusiveList<BulkTransfer, PostedTransferTag> posted_;  // those that were not done at once
+  Watch watch_;
   // Done inside the call that posted them; they end with the next timer, oldest first.
   BulkTransfer* first_done_ = nullptr;
   BulkTransfer* last_done_ = nullptr;
