@@ -3,9 +3,9 @@
 // A turn (Poll()) sends what waits, reads the sockets that have something, sends what came of that,
 // and tells handlers. A look at a socket and a look at all of them (epoll(7)) are a system call
 // each. A link that brings something twice running mostly is the one that an answer is awaited
-// from: it is the near link, which is read at once in every turn, while the others are asked for
-// only every kLooksBetween turns. Where many links bring something by turns there is no near one,
-// so that nobody is asked in vain.
+// from: it is the near link, which is read at once in every turn, and as long as it has something
+// the others are asked for only every kLooksBetween turns. Where many links bring something by
+// turns there is no near one, so that nobody is asked in vain.
 //
 // For each message that arrives at a watched socket the kernel enters it into epoll's list, which
 // both processors then write to: a tenth of a round trip. So a link that has been near for
