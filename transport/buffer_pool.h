@@ -24,7 +24,8 @@
 //   outstanding, but for those that are late and have pinned it (LocalMemory::Pin()); from any
 //   thread, and it closes the registrations on the engine, that of pinned memory with the last pin:
 //   as any blocking call, it waits for that (kExternal: on the owner's thread, or while that one
-//   polls). Buffers may outlive it: their bytes() stay good, their slices must not be used any more.
+//   polls). Buffers may outlive it: their bytes() stay good, their slices must not be used any
+//   more.
 // Errors: RESOURCE_EXHAUSTED: max_bytes, by name, or the system has no memory.
 // Invariants: mapped_bytes() <= max_bytes.
 #pragma once

@@ -1,4 +1,5 @@
-// Who is at the other end of a connection, and how that is known.
+// Who is at the other end of a connection, and how that is known. Where it is reached from stands
+// beside it (PathInfo::peer).
 //
 // Threads: a plain value.
 #pragma once
@@ -31,8 +32,6 @@ struct PeerIdentity {
   uint32_t user_id = 0;
   uint32_t group_id = 0;
   int32_t process_id = 0;
-  // The kernel's text of the peer's address; empty when it is gone already.
-  std::string address = {};
 };
 
 }  // namespace weft

@@ -28,9 +28,11 @@
 // Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -91,12 +93,17 @@ struct Nonce128 {
   friend bool operator==(const Nonce128&, const Nonce128&) = default;
 };
 
+// What both sides of one link, and nobody else, can compute: out of the TLS of their control
+// connection, both hellos, and the link's nonce.
+using LinkSecret = std::array<std::byte, 48>;
+
 // Who is at the other end, as the handshake told.
 struct LinkPeer {
   std::string address;     // LinkDomain::address() of the peer: opaque, at most 256 bytes
   uint64_t nonce = 0;      // made by the passive side for this one link; proves that a provider's
                            // connection request belongs to a handshake
   uint64_t nonce_low = 0;  // tcp only: as much again
+  std::optional<LinkSecret> secret = {};  // none: without security
   // shm only, as handed over on this host:
   int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown
   uint64_t process_start = 0;        // when it began, which tells users of one number apart

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "transport/identity.h"
 
 namespace weft {
 
@@ -64,6 +65,11 @@ struct PathInfo {
   // Where the kernel says that the peer's control connection comes from, on every path, and never
   // what the peer says of itself: "10.0.0.7:35100", "unix:(process 77 of user 1000)".
   std::string peer;
+  PeerIdentity identity;  // who that is, as far as it has proved it
+  // All bytes of the connection that leave this host are encrypted, and cannot be changed on the
+  // way unnoticed: those of messages and payloads always (SecurityOptions), those of one-sided
+  // operations over verbs and ofi_tcp never.
+  bool is_encrypted = false;
 };
 
 // One path that was considered while connecting, in the order tried: an offer of this side paired

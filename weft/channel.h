@@ -49,6 +49,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@
 #include "rpc/wire/service.h"
 #include "transport/options.h"
 #include "transport/path.h"
+#include "transport/security.h"
 #include "weft/status.h"
 
 namespace google::protobuf {
@@ -139,6 +141,8 @@ struct ChannelOptions {
   LinkOptions link = {};                // paths, time to connect, resources of the connection
   // Around each call (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the channel.
   std::vector<ClientInterceptor*> interceptors = {};
+  // The server must speak TLS, and prove who it is (weft/security.h). None: plain bytes.
+  std::optional<SecurityOptions> security = {};
   RetryOptions retry = {};  // which calls are sent again, and when; by default none is
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls; the server may allow less

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,12 @@
 #include "rpc/operation/executor.h"
 #include "transport/options.h"
 #include "transport/path.h"
+#include "transport/security.h"
 #include "weft/status.h"
 
 namespace weft {
 
+class Authorizer;
 class Buffer;
 class BufferPool;
 class Channel;
@@ -63,6 +66,13 @@ struct ServerOptions {
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
   // server.
   std::vector<ServerInterceptor*> interceptors = {};
+  // Clients come by TLS, and prove who they are (weft/security.h); others are told that they must.
+  // None: whoever reaches an address is served, and a server that listens beyond this host says so
+  // in its log.
+  std::optional<SecurityOptions> security = {};
+  // Who may call what (weft/authorization.h); it outlives the server. Null: who is connected may
+  // call everything.
+  Authorizer* authorizer = nullptr;
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.

@@ -1,6 +1,7 @@
 // Everything of Weft that a program uses. (Tests of programs include weft/sim.h too.)
 #pragma once
 
+#include "weft/authorization.h"
 #include "weft/bulk.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"
@@ -16,6 +17,7 @@
 #include "weft/path.h"
 #include "weft/remote_array.h"
 #include "weft/remote_memory.h"
+#include "weft/security.h"
 #include "weft/server.h"
 #include "weft/service.h"
 #include "weft/status.h"

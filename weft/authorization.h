@@ -1,0 +1,4 @@
+// Who may call what: Authorizer.
+#pragma once
+
+#include "rpc/server/authorizer.h"
