@@ -50,6 +50,8 @@ struct SecurityOptions {
   // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.
   std::string psk_name = {};
   std::string psk_secret = {};
+
+  bool operator==(const SecurityOptions&) const = default;
 };
 
 }  // namespace weft

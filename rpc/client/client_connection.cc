@@ -83,10 +83,11 @@ std::string ClientConnection::EncodeHello() const {
 }
 
 absl::StatusOr<Connection*> ClientConnection::Dial() {
-  if (session_ != nullptr) return session_->Connect(options_.link);
   ConnectOptions options;
   options.link = options_.link;
   options.hello = EncodeHello();
+  options.security = options_.security;
+  if (session_ != nullptr) return session_->Connect(std::move(options));
   return engine_.transport().Connect(address_, options, calls_.handler());
 }
 

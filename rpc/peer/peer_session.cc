@@ -45,7 +45,7 @@ void PeerSession::Offer() {
   current_->BeginCalls();
 }
 
-absl::StatusOr<Connection*> PeerSession::Connect(const LinkOptions& link) {
+absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
   if (current_ != nullptr) {
     // The caller is being told that it has lost another one; Offer() follows.
     if (!current_->may_attach()) {
@@ -59,10 +59,8 @@ absl::StatusOr<Connection*> PeerSession::Connect(const LinkOptions& link) {
     return absl::UnavailableError(
         StrCat("peer ", id_, " has not connected, and no address was given to dial it"));
   }
-  ConnectOptions options;
-  options.link = link;
   // Encoded messages that follow each other are merged.
-  options.hello = caller_->EncodeHello() + sessions_.EncodeHelloTo(id_);
+  options.hello += sessions_.EncodeHelloTo(id_);
   auto* const dialed = new PeerConnection(*this, /*dialed=*/true, /*incarnation=*/0);
   absl::StatusOr<Connection*> connection =
       sessions_.engine().transport().Connect(address_, options, dialed);

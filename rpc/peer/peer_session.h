@@ -72,8 +72,9 @@ class PeerSession {
 
   // `caller` joins, and has a connection soon if there is one. REQUIRES: Reserve().
   void Join(Caller* caller);
-  // As Transport::Connect(), for the caller; it may also be a connection that is there already.
-  absl::StatusOr<Connection*> Connect(const LinkOptions& link);
+  // As Transport::Connect(), for the caller, whose hello is in the options; it may also be a
+  // connection that is there already.
+  absl::StatusOr<Connection*> Connect(ConnectOptions options);
   // What the server at the other end serves, with its incarnation, of a connection that has opened.
   // An error: it is not the one that was wanted.
   absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);

@@ -124,6 +124,7 @@ absl::Status ServerCore::Listen(const std::string& address) {
   listen.link = options_.link;
   listen.hello = MakeHello().SerializeAsString();
   listen.max_connections = options_.max_connections;
+  listen.security = options_.security;
   absl::Status status;
   RunOnEngine(engine_, [&] {
     if (draining_) {

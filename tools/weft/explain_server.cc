@@ -47,6 +47,7 @@ class Visitor final : public ConnectionHandler, private Operation {
     const uint64_t started_ns = Now();
     ConnectOptions options;
     options.link = options_.link;
+    options.security = options_.security;
     options.hello = ClientHelloText();
     const auto connection = engine_->transport().Connect(explanation_->address, options, this);
     explanation_->connected = connection.status();

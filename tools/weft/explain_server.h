@@ -13,18 +13,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "core/histogram.h"
 #include "transport/path.h"
+#include "transport/security.h"
 #include "transport/transport.h"
 
 namespace weft::tools {
 
 struct ExplainOptions {
   LinkOptions link;
+  std::optional<SecurityOptions> security = {};  // as ChannelOptions::security
   uint32_t probes = 1000;  // round trips to measure, one after the other; 0: none at all
   // Round trips to measure besides, each after a pause of kPauseNs. A tenth of a second with these.
   uint32_t paused_probes = 100;
