@@ -354,6 +354,7 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
+  facts.path.is_encrypted = has_security();  // WithdrawIfUnsealed()
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   if (facts.path.kind != PathKind::kTcp && facts.path.kind != PathKind::kShm) {

@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/sockets/join.h"
 
 namespace weft {
 
@@ -36,7 +37,8 @@ bool ControlSocket::StartExpectedTls() {
   std::byte first;
   if (::recv(fd(), &first, sizeof(first), MSG_PEEK) != 1) return true;  // the reader will see why
   const ExpectedTls expected = std::exchange(expected_tls_, {});
-  if (!LooksLikeTls(ByteSpan(&first, 1))) return true;
+  may_join_ = !LooksLikeTls(ByteSpan(&first, 1));
+  if (may_join_) return true;
   absl::Status status = stream_.Start(expected.credentials, expected.scratch, expected.now_ns);
   if (status.ok()) return true;
   EndStream(std::move(status));
@@ -113,7 +115,12 @@ void ControlSocket::OnReady(uint32_t events) {
 void ControlSocket::ReadSome() {
   if (expected_tls_.credentials != nullptr && !StartExpectedTls()) return;
   std::array<std::byte, kReadBytes> bytes;
-  const iovec place{bytes.data(), bytes.size()};
+  size_t room = bytes.size();
+  if (may_join_ && greeting() == ControlFrameReader::Greeting::kNone) {
+    room = kJoinBytes - static_cast<size_t>(received_bytes_);
+    if (room == 0) return;  // the reader has not been asked yet
+  }
+  const iovec place{bytes.data(), room};
   const ssize_t count = stream_.Read(&place, 1);
   if (stream_.state() == TlsStream::State::kFailed && count < 0) {
     return EndStream(stream_.error());

@@ -49,7 +49,7 @@ class ControlSocket final : private PollHandler {
 
   // Before the first byte. A client's: TLS begins now, with the server that `host` names. A
   // server's: a peer whose first byte is TLS's gets TLS; another one is read as it is, for a socket
-  // may join a link, and whoever lacks TLS should be told so.
+  // may join a link, whose own TLS then follows, and whoever lacks TLS should be told so.
   absl::Status StartTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
                         std::string_view host);
   void ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns);
@@ -118,6 +118,8 @@ class ControlSocket final : private PollHandler {
   ControlFrameReader reader_;
   std::vector<std::byte> unsent_;
   uint64_t received_bytes_ = 0;
+  // A server's, whose peer has not begun with TLS: what is behind a join stays in the socket.
+  bool may_join_ = false;
   bool greeted_ = false;  // the preamble is queued, or sent
   bool lingering_ = false;
   bool shut_ = false;        // no more is sent

@@ -12,7 +12,9 @@ void HandshakeStep::EndWithBye(const absl::Status& status) {
 }
 
 void WithdrawIfUnsealed(PathOffer* offer) {
+  if (!offer->unavailable.empty()) return;    // for a reason that is there anyway
   if (offer->kind == PathKind::kShm) return;  // the kernel vouches for who shares the memory
+  if (offer->kind == PathKind::kTcp) return;  // its links have TLS of their own
   offer->unavailable = "security is on, and this path is not sealed";
 }
 

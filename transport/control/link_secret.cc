@@ -12,7 +12,7 @@ namespace weft {
 void LinkSecrets::Note(ControlType type, ByteSpan body) {
   if (type != ControlType::kClientHello && type != ControlType::kServerHello) return;
   std::byte* const hash = hellos_.data() + (type == ControlType::kServerHello ? kHashBytes : 0);
-  // Fails only without memory, or without SHA-256.
+  // System: it fails only without memory, or without SHA-256
   WEFT_CHECK(EVP_Digest(body.data(), body.size(), reinterpret_cast<unsigned char*>(hash), nullptr,
                         EVP_sha256(), nullptr) == 1);
 }

@@ -1,4 +1,5 @@
-// A listening address of a real network. It accepts clients as long as Newcomers has room for them.
+// A listening address of a real network. It accepts clients as long as Newcomers has room for them:
+// with security TLS's handshake is part of what a newcomer may take, in bytes and in time.
 //
 // Threads: one engine's. Lifetime: the user's; it may outlive the transport, and then does nothing.
 // Errors: see Transport::Listen().

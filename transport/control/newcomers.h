@@ -4,7 +4,8 @@
 //   standing    since                                   at most       for at most
 //   kStranger   it was accepted: what it says is no     kMaxStrangers
 //   LinkOptions::connect_timeout_ns
-//               hello and no join yet
+//               hello and no join yet. With security:
+//               TLS's handshake, too
 //   kHandshake  a right hello: its path is not up yet   kPlaces, and  as long again
 //                                                       kReserved
 //   kClient     its path is up                          ListenOptions::max_connections
@@ -18,13 +19,15 @@
 // only if as many others as there are places come between its hello and its path, a millisecond.
 //
 // What they hold at most, over all listeners of a transport:
-//   strangers    128 descriptors; 128 * ControlSocket::kMaxUnreadBytes = 40 MiB
+//   strangers    128 descriptors; 128 * ControlSocket::kMaxUnreadBytes = 40 MiB; with security
+//                128 * TlsStream::kMaxHandshakeBytes = 8 MiB, and what OpenSSL has for a handshake
 //   handshakes   1,152: of each its hello, which takes a place for each kBytesPerPlace and is held
 //                as it came and as it was understood, 144 MiB in all; the ServerHello if it does
 //                not read it, as long as the server's own and at most kMaxUnsentBytes; a handler
 //                of the application; 5 descriptors: its socket, that of tcp, and of shm the
 //                neighbour's doorbell, domain and link; and one link, whose slots and rings count
-//                in NetworkOptions::max_pool_bytes.
+//                in NetworkOptions::max_pool_bytes; with security what OpenSSL has for its two
+//                sockets, and kMaxHandshakeBytes of that of tcp.
 //
 // Threads: one engine's. Lifetime: a newcomer leaves before it is destroyed.
 // Errors: RESOURCE_EXHAUSTED from BeginHandshake(), for the peer.

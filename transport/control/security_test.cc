@@ -7,7 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "transport/control/control_frame.h"
+#include "transport/control/handshake.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 #include "transport/tls/testing/certificates.h"
 
@@ -104,13 +106,64 @@ TEST_F(SecurityTest, ServerWithoutSecurityIsNotTrusted) {
                "does not speak TLS");
 }
 
-TEST_F(SecurityTest, UnsealedPathIsNotTakenAndTheReasonIsTold) {
+TEST_F(SecurityTest, TcpRunsInsideTls) {
   ListenWith(WithPsk('x'));
   NetworkEnd* const end = DialWith(WithPsk('x'), Over({PathKind::kTcp}));
-  ASSERT_TRUE(end->closed());
-  EXPECT_TRUE(absl::IsFailedPrecondition(end->why())) << end->why();
-  EXPECT_NE(end->explained().find("this path is not sealed"), std::string::npos)
-      << end->explained();
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->path(), "tcp");
+  EXPECT_TRUE(end->connection().path().is_encrypted);
+  ASSERT_TRUE(Run([&] { return !acceptor_.ends.empty() && acceptor_.ends[0]->opened(); }));
+  EXPECT_TRUE(acceptor_.ends[0]->connection().path().is_encrypted);
+  for (const size_t bytes : {size_t{5}, size_t{7'000}}) {
+    const std::string text(bytes, 't');
+    end->received.clear();
+    ASSERT_TRUE(end->Send(text));
+    ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
+    EXPECT_EQ(end->received[0], text);
+  }
+}
+
+TEST_F(SecurityTest, WithoutSecurityNothingIsEncrypted) {
+  Listen("127.0.0.1:0");
+  NetworkEnd* const end = Dial(Over({PathKind::kTcp}));
+  ASSERT_TRUE(RunUntilDecided(*end));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_FALSE(end->connection().path().is_encrypted);
+}
+
+// Security took the place of the reason why a path was not there in any case.
+TEST_F(SecurityTest, UnsealedPathIsNotTakenAndTheFirstReasonStays) {
+  PathOffer offer;
+  offer.kind = PathKind::kOfiTcp;
+  WithdrawIfUnsealed(&offer);
+  EXPECT_EQ(offer.unavailable, "security is on, and this path is not sealed");
+  offer.unavailable = "denied by WEFT_PATHS=tcp";
+  WithdrawIfUnsealed(&offer);
+  EXPECT_EQ(offer.unavailable, "denied by WEFT_PATHS=tcp");
+  for (const PathKind kind : {PathKind::kShm, PathKind::kTcp}) {
+    PathOffer sealed;
+    sealed.kind = kind;
+    WithdrawIfUnsealed(&sealed);
+    EXPECT_EQ(sealed.unavailable, "");
+  }
+}
+
+// A listener with security leaves in the socket what comes right behind a join: a link's TLS.
+TEST_F(SecurityTest, JoinWithoutALinkIsClosedWhateverComesBehind) {
+  ListenWith(WithPsk('x'));
+  const auto address = ParseNumericAddress(listener_->address());
+  ASSERT_TRUE(address.ok());
+  const auto stranger = StartDial(*address);
+  ASSERT_TRUE(stranger.ok());
+  std::string bytes(AsStringView(EncodeJoin({1, 2})));
+  bytes += std::string("\x16\x03\x01\x00\x05hello", 10);
+  ASSERT_TRUE(Run([&] { return ::send(stranger->get(), bytes.data(), bytes.size(), 0) > 0; }));
+  ASSERT_TRUE(Run([&] {
+    char byte;
+    const ssize_t count = ::recv(stranger->get(), &byte, 1, MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno != EAGAIN);
+  }));
+  EXPECT_TRUE(acceptor_.ends.empty());
 }
 
 TEST_F(SecurityTest, WrongOptionsAreNamedAtOnce) {

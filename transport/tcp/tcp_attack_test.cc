@@ -158,8 +158,7 @@ TEST(TcpAttackTest, NobodyIsForgottenWhoeverIsNear) {
         ++sent;
       }
       const size_t cut = random() % 3 == 0 ? 1 + random() % pending[i].size() : pending[i].size();
-      ASSERT_EQ(::send(peers[i]->fd(), pending[i].data(), cut, MSG_NOSIGNAL),
-                static_cast<ssize_t>(cut));
+      ASSERT_EQ(peers[i]->WriteSome({pending[i].data(), cut}), static_cast<ssize_t>(cut));
       pending[i].erase(0, cut);
       const auto due = [&] {
         return sent - static_cast<size_t>(
@@ -203,7 +202,7 @@ TEST(TcpAttackTest, NumbersThatAreReusedReachNoMemoryThatIsGone) {
     std::string input;
     const auto write_on = [&](size_t most) {
       const size_t bytes = std::min(most, input.size());
-      const ssize_t took = ::send(peer.fd(), input.data(), bytes, MSG_NOSIGNAL);
+      const ssize_t took = peer.WriteSome({input.data(), bytes});
       if (took > 0) input.erase(0, static_cast<size_t>(took));
       TcpSettle({&side});
     };

@@ -100,7 +100,7 @@ TEST_F(TcpCallbacksTest, ABatchMayDestroyAnotherLinkThatHasSomethingToo) {
     (side_.received.back() == "mine" ? other_ : end_).link.reset();
   };
   const std::string mine = Frame(Kind::kBatch, 0, 0, "mine");
-  ASSERT_EQ(::send(peer_->fd(), mine.data(), mine.size(), 0), static_cast<ssize_t>(mine.size()));
+  ASSERT_EQ(peer_->WriteSome(mine), static_cast<ssize_t>(mine.size()));
   other_peer.Send(Kind::kBatch, 0, 0, "the other's");
   EXPECT_EQ(calls, 1);
   side_.on_received = nullptr;
@@ -408,10 +408,10 @@ TEST_F(TcpCallbacksTest, WhatComesWithOtherNewsIsNotSleptOver) {
   TcpSettle({&side_});
   // There is room again, of which the link will tell, and a batch.
   std::string taken(1 << 20, '\0');
-  while (::recv(peer_->fd(), taken.data(), taken.size(), 0) > 0) {
+  while (peer_->ReadSome(taken.data(), taken.size()) > 0) {
   }
   const std::string batch = Frame(Kind::kBatch, 0, 0, "with the news");
-  ASSERT_EQ(::send(peer_->fd(), batch.data(), batch.size(), 0), static_cast<ssize_t>(batch.size()));
+  ASSERT_EQ(peer_->WriteSome(batch), static_cast<ssize_t>(batch.size()));
   EXPECT_FALSE(side_.domain->Arm());
   TcpSettle({&side_});
   EXPECT_EQ(side_.received.back(), "with the news");
@@ -479,7 +479,7 @@ TEST_F(TcpCallbacksTest, BusyLinksTakeTurnsWhateverTheBudget) {
     for (uint32_t n = 0;; ++n) {
       const std::string frame =
           TcpFrameText(n, Kind::kBatch, 0, 0, std::string(8000, static_cast<char>('a' + i)));
-      const ssize_t sent = ::send(peers[i]->fd(), frame.data(), frame.size(), 0);
+      const ssize_t sent = peers[i]->WriteSome(frame);
       if (sent < 0) break;
       bytes += static_cast<size_t>(sent);
     }
@@ -498,6 +498,8 @@ TEST_F(TcpCallbacksTest, BusyLinksTakeTurnsWhateverTheBudget) {
 // so; this side had not sent all of it, by its own account, and ended the link:
 // the peer had broken the rules.
 TEST_F(TcpCallbacksTest, AnEndThatIsFasterThanThePaddingIsAnEnd) {
+  if (TcpTestSecret().has_value())
+    GTEST_SKIP() << "TLS cuts no frame: the peer has all of a record";
   for (const size_t bytes : {5, 3001}) {  // copied, and from its place
     TcpTestOperation write;
     LimitedSends sends;

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <typeinfo>
 #include <utility>
@@ -49,6 +51,12 @@ absl::Status SocketError(int error) {
       StrCat("the link's socket broke: ", ToStd(StatusFromErrno(error, "tcp").message())));
 }
 
+std::string NameOf(const Nonce128& nonce) {
+  char text[33];
+  std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, nonce.high, nonce.low);
+  return text;
+}
+
 absl::Status Refused() {
   return absl::PermissionDeniedError(
       "remote access refused: unknown key, or outside of its bounds");
@@ -75,12 +83,14 @@ class GoneFlag {
 
 }  // namespace
 
-TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token)
+TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
+                 const std::optional<LinkSecret>& secret)
     : parts_(parts),
       prefetch_(parts->recent.TakeList()),
       life_(handler),
       token_(token),
       output_(&parts->regions, &parts->slots, &parts->answers) {
+  if (secret.has_value()) tls_.reset(new Tls{*secret, NameOf(token), {}});
   parts_->links.Join(this);
 }
 
@@ -115,7 +125,7 @@ void TcpLink::Watch() {
 }
 
 void TcpLink::Unwatch() {
-  if (!watched_ || !writable_ || !output_.empty()) return;
+  if (!watched_ || !writable_ || !output_.empty() || has_unsent()) return;
   watched_ = epoll_ctl(parts_->epoll, EPOLL_CTL_DEL, socket_.get(), nullptr) != 0;
 }
 
@@ -134,11 +144,41 @@ void TcpLink::FinishDial() {
   if (error != 0) return Fail(SocketError(error));
   if (!SendWhole(EncodeJoin(token_))) return;
   joined_ = true;
+  if (tls_ != nullptr) StartTls(TlsRole::kClient);
+}
+
+void TcpLink::StartTls(TlsRole role) {
+  const absl::StatusOr<TlsCredentials*> credentials = parts_->security.Credentials(role);
+  if (!credentials.ok()) return Fail(credentials.status());
+  TlsStream& stream = tls_->stream.emplace(socket_.get());
+  const absl::Status started = stream.Start(*credentials, parts_->security.scratch(), /*now_ns=*/0,
+                                            /*host=*/{}, {tls_->name, tls_->secret});
+  if (!started.ok()) return Fail(started);
+  stream.Flush();  // the client begins
+  BeReady();
+}
+
+// The passive side's: the welcome is the first thing that is said inside of TLS.
+int TcpLink::OnTlsHandshake() {
+  ListNode<TcpReadyTag>::Unlink();  // an event will tell of what comes now
+  TlsStream& stream = *tls_->stream;
+  const bool is_flushed = stream.Flush();
+  if (stream.state() == TlsStream::State::kFailed) {
+    Fail(stream.error());
+    return 1;
+  }
+  if (stream.state() != TlsStream::State::kUp || !is_flushed) return 0;
+  BeReady();  // there may be more behind the handshake
+  SendWelcome();
+  return 1;
 }
 
 // The first bytes of a socket: they find room.
 bool TcpLink::SendWhole(ByteSpan bytes) {
-  const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  const ssize_t sent = tls_ != nullptr && tls_->stream.has_value()
+                           ? tls_->stream->Write(&piece, 1)
+                           : ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(bytes.size())) return true;
   Fail(SocketError(sent < 0 ? errno : ENOBUFS));
   return false;
@@ -150,6 +190,11 @@ void TcpLink::Adopt(Descriptor socket) {
   socket_ = std::move(socket);
   SetDataOptions(socket_.get());
   if (const absl::Status status = BeginWatch(); !status.ok()) return Fail(status);
+  if (tls_ != nullptr) return StartTls(TlsRole::kServer);
+  SendWelcome();
+}
+
+void TcpLink::SendWelcome() {
   std::byte welcome[kWelcomeBytes];
   StoreLe64(welcome, kWelcomeMagic);
   if (SendWhole(welcome)) BecomeUp();
@@ -157,11 +202,14 @@ void TcpLink::Adopt(Descriptor socket) {
 
 void TcpLink::BecomeUp() {
   writable_ = true;
+  if (has_unsent()) parts_->links.ScheduleRetry(this);
   if (life_.BecomeUp()) parts_->links.ScheduleEvent(this);
 }
 
 int TcpLink::OnWelcome() {
-  const ssize_t count = ::recv(socket_.get(), head_ + head_bytes_, kWelcomeBytes - head_bytes_, 0);
+  const iovec place{head_ + head_bytes_, static_cast<size_t>(kWelcomeBytes - head_bytes_)};
+  const ssize_t count = tls_ != nullptr ? tls_->stream->Read(&place, 1)
+                                        : ::recv(socket_.get(), place.iov_base, place.iov_len, 0);
   if (count <= 0) return OnNothing(count);
   BeReady();  // there may be frames behind it, or the end
   head_bytes_ = static_cast<uint8_t>(head_bytes_ + count);
@@ -196,6 +244,7 @@ void TcpLink::Close() {
     watched_ = false;
     socket_.Reset();
   }
+  tls_.reset();
   output_.Clear();
   writable_ = false;
   body_ = Body::kNone;
@@ -251,7 +300,7 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
 
 void TcpLink::Pump() {
   if (!writable_) return;
-  switch (output_.Pump(socket_.get())) {
+  switch (output_.Pump(socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream)) {
     case TcpOutput::Result::kDone:
       break;
     case TcpOutput::Result::kBlocked:
@@ -263,7 +312,7 @@ void TcpLink::Pump() {
       parts_->links.ScheduleRetry(this);
       break;
     case TcpOutput::Result::kBroken:
-      return Fail(SocketError(output_.error()));
+      return Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(output_.error()));
   }
   if (output_.sends_region()) ListBody();
   if (wants_room_ && output_.batches() < kMaxBatchesInLine) {
@@ -370,7 +419,9 @@ void TcpLink::OnReady(uint32_t events) {
   }
   if ((events & EPOLLOUT) != 0 && life_.up()) {
     writable_ = true;
-    if (!output_.empty()) parts_->links.ScheduleRetry(this);
+    if (!output_.empty() || has_unsent()) parts_->links.ScheduleRetry(this);
+  } else if (tls_ != nullptr) [[unlikely]] {
+    BeReady();  // the handshake goes on
   }
   ended_ = ended_ || (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) != 0) BeReady();
@@ -403,8 +454,17 @@ int TcpLink::OnNothing(ssize_t count) {
     ListNode<TcpReadyTag>::Unlink();
     return 0;
   }
-  Fail(SocketError(errno));
+  Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(errno));
   return 1;
+}
+
+// As recv(2), and whether there is more whatever the socket says.
+ssize_t TcpLink::ReadTls(const iovec* iovecs, int count, bool* more) {
+  TlsStream& stream = *tls_->stream;
+  const ssize_t received = stream.Read(iovecs, count);
+  *more = *more || stream.has_pending();
+  if (stream.unsent() > 0) parts_->links.ScheduleRetry(this);  // OpenSSL's own answer
+  return received;
 }
 
 int TcpLink::Receive() {
@@ -413,7 +473,10 @@ int TcpLink::Receive() {
       BeReady();
       return 0;
     }
-    if (life_.state() == LinkLife::State::kConnecting && joined_) return OnWelcome();
+    if (life_.state() == LinkLife::State::kConnecting) {
+      if (joined_) return OnWelcome();
+      if (tls_ != nullptr && tls_->stream.has_value()) return OnTlsHandshake();
+    }
     ListNode<TcpReadyTag>::Unlink();
     return 0;
   }
@@ -431,13 +494,18 @@ int TcpLink::Receive() {
   const size_t room = in_transfer_ ? kBehindPiece : TcpParts::kBufferBytes;
   iovec pieces[2] = {{place.data(), place.size()}, {buffer + lead, room - lead}};
   const size_t asked = place.size() + pieces[1].iov_len;
-  const ssize_t count = place.empty()
-                            ? ::recv(socket_.get(), pieces[1].iov_base, pieces[1].iov_len, 0)
-                            : ::readv(socket_.get(), pieces, 2);
+  bool more = ended_;
+  ssize_t count = 0;
+  if (tls_ != nullptr) [[unlikely]] {
+    count = place.empty() ? ReadTls(&pieces[1], 1, &more) : ReadTls(pieces, 2, &more);
+  } else {
+    count = place.empty() ? ::recv(socket_.get(), pieces[1].iov_base, pieces[1].iov_len, 0)
+                          : ::readv(socket_.get(), pieces, 2);
+  }
   if (count <= 0) return OnNothing(count);
   parts_->recent.Note(this);
   auto received = static_cast<size_t>(count);
-  if (received == asked || ended_) {
+  if (received == asked || more) {
     BeReady();
   } else {
     ListNode<TcpReadyTag>::Unlink();  // an event will tell of what comes now
@@ -489,7 +557,9 @@ bool TcpLink::TakeFrame(const std::byte** at, size_t* bytes) {
   if (*bytes < kTcpHeaderBytes) return keep();
   const TcpHeader header = DecodeTcpHeader(*at);
   if (const char* const wrong = CheckTcpHeader(header, parts_->slots.widest_bytes())) {
-    BreakRules(header, wrong);
+    // The first byte of TLS, where a frame of 22 bytes would be wrong.
+    const bool is_tls = sequence_ == 0 && **at == std::byte{0x16};
+    BreakRules(header, is_tls ? "it begins TLS, but its connection has no security" : wrong);
     return false;
   }
   if (header.sequence != sequence_) {

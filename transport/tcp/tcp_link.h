@@ -2,7 +2,8 @@
 //
 //   state        entered by                                         left to
 //   kConnecting  construction; the active side dials and sends a    kUp, kDown
-//                join, the passive side waits for TakeSocket()
+//                join, the passive side waits for TakeSocket(); with
+//                a secret both go through TLS's handshake
 //   kUp          the welcome, which the passive side sends at once  kDown
 //   kDown        the socket ended; the peer broke the rules;        (destroyed)
 //                Abandon()
@@ -19,6 +20,11 @@
 //   of a write, for a region                        kWrite
 //   of a write that is refused                      kNowhere
 //
+// A link with a secret (LinkPeer::secret) has TLS 1.3 on its socket, right behind the join: with
+// the secret as its pre-shared key, named by the nonce in hexadecimal; the active side is TLS's
+// client. It takes no byte from outside of TLS, and a link without a secret speaks none. What is
+// below here is the same with and without.
+//
 // This side never stops reading: two sides that read large ranges from each other, and both waited
 // for the other to take answers, would wait for ever. So what the peer may ask for is bounded
 // (kMaxRangesOfLink), and answers are not made before they can leave.
@@ -29,11 +35,13 @@
 // Lifetime: destroyed before its domain. Inside Receive() and DeliverEvent() whoever is called may
 //   destroy it: they touch nothing behind that.
 // Errors: DATA_LOSS for a peer that breaks the rules of tcp_frame.h, UNAVAILABLE for the end of the
-//   socket.
+//   socket; with a secret those of tls_stream.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -51,6 +59,7 @@
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_output.h"
 #include "transport/tcp/tcp_work.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 
@@ -70,7 +79,8 @@ class TcpLink final : public Link,
                       public ListNode<TcpNearTag>,
                       public ListNode<TcpRecentTag> {
  public:
-  TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token);
+  TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
+          const std::optional<LinkSecret>& secret);
   ~TcpLink() override;
 
   // The active side: begins to connect.
@@ -120,8 +130,20 @@ class TcpLink final : public Link,
   static constexpr size_t kBehindPiece = 1 << 10;
   static constexpr size_t kMostHeadBytes = kTcpHeaderBytes + kTcpWriteHeadBytes;
 
+  // Of a link with a secret. Its stream is there once the socket has to speak TLS.
+  struct Tls {
+    const LinkSecret secret;
+    const std::string name;
+    std::optional<TlsStream> stream;
+  };
+
   absl::Status BeginWatch();
+  void StartTls(TlsRole role);
+  int OnTlsHandshake();
+  ssize_t ReadTls(const iovec* iovecs, int count, bool* more);
+  bool has_unsent() const { return tls_ != nullptr && tls_->stream->unsent() > 0; }
   bool SendWhole(ByteSpan bytes);
+  void SendWelcome();
   void BecomeUp();
   void Fail(const absl::Status& why);
   void BreakRules(const TcpHeader& header, std::string_view what);
@@ -157,6 +179,7 @@ class TcpLink final : public Link,
   PrefetchList* const prefetch_;
   LinkLife life_;
   Descriptor socket_;
+  std::unique_ptr<Tls> tls_;       // null: the link has no secret, or is down
   bool* gone_ = nullptr;           // is set by the destructor: somebody is inside of a callback
   bool watched_ = false;           // by epoll
   bool writable_ = false;          // the kernel has not refused bytes since it took some

@@ -322,6 +322,14 @@ TcpOutput::Plan TcpOutput::Gather(iovec* iovecs) {
 
 namespace {
 
+ssize_t SendPlain(int socket, iovec* iovecs, int count) {
+  if (count == 1) return ::send(socket, iovecs[0].iov_base, iovecs[0].iov_len, MSG_NOSIGNAL);
+  msghdr message = {};
+  message.msg_iov = iovecs;
+  message.msg_iovlen = static_cast<size_t>(count);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
+}
+
 // Of what has left, as far as it goes.
 template <class Left>
 uint64_t TakeOff(uint64_t* bytes, Left* left) {
@@ -401,18 +409,16 @@ void TcpOutput::Sent(uint64_t bytes, const Plan& plan) {
   if (!plan.batches_first) send_batches();
 }
 
-TcpOutput::Result TcpOutput::Pump(int socket) {
+TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls) {
+  if (tls != nullptr && !tls->Flush()) [[unlikely]]
+    return Result::kBlocked;
   for (uint64_t sent = 0; sent < kPumpBytes;) {
     if (ahead() == 0) MakePieces();
     iovec iovecs[kMaxIovecs];
     const Plan plan = Gather(iovecs);
     if (plan.iovecs == 0) return Result::kDone;
-    msghdr message = {};
-    message.msg_iov = iovecs;
-    message.msg_iovlen = static_cast<size_t>(plan.iovecs);
-    const ssize_t result = plan.iovecs == 1
-                               ? ::send(socket, iovecs[0].iov_base, iovecs[0].iov_len, MSG_NOSIGNAL)
-                               : ::sendmsg(socket, &message, MSG_NOSIGNAL);
+    const ssize_t result =
+        tls == nullptr ? SendPlain(socket, iovecs, plan.iovecs) : tls->Write(iovecs, plan.iovecs);
     if (result < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return Result::kBlocked;
@@ -421,6 +427,9 @@ TcpOutput::Result TcpOutput::Pump(int socket) {
     }
     Sent(static_cast<uint64_t>(result), plan);
     sent += static_cast<uint64_t>(result);
+    // What has been sealed leaves first, when the socket is writable.
+    if (tls != nullptr && tls->unsent() > 0) [[unlikely]]
+      return Result::kBlocked;
     if (empty()) return Result::kDone;
   }
   return Result::kMore;

@@ -34,8 +34,7 @@
 #include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_slots.h"
 #include "transport/tcp/tcp_work.h"
-
-struct iovec;
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 
@@ -92,7 +91,8 @@ class TcpOutput {
   // The kernel has all of it that the peer needs to carry it out: not, perhaps, its padding.
   bool HasLeft(const TcpOperation& operation) const { return operation.sent_at <= small_sent_; }
 
-  Result Pump(int socket);
+  // By `tls`, if the link has it.
+  Result Pump(int socket, TlsStream* tls = nullptr);
   int error() const { return error_; }
 
   bool empty() const {

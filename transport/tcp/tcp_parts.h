@@ -10,8 +10,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "core/intrusive_list.h"
 #include "core/slab.h"
+#include "core/status.h"
 #include "transport/link.h"
 #include "transport/link_lists.h"
 #include "transport/tcp/tcp.h"
@@ -20,6 +22,8 @@
 #include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_slots.h"
 #include "transport/tcp/tcp_work.h"
+#include "transport/tls/tls_credentials.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 
@@ -117,6 +121,27 @@ class TcpRecentLinks {
   std::vector<PrefetchList*> free_;
 };
 
+// What the links that have a secret share; made for the first of them.
+class TcpSecurity {
+ public:
+  absl::StatusOr<TlsCredentials*> Credentials(TlsRole role) {
+    std::unique_ptr<TlsCredentials>& made = role == TlsRole::kClient ? client_ : server_;
+    if (made == nullptr) {
+      WEFT_ASSIGN_OR_RETURN(made, TlsCredentials::CreateForKeys(role));
+    }
+    return made.get();
+  }
+  TlsScratch* scratch() {
+    if (scratch_ == nullptr) scratch_ = std::make_unique<TlsScratch>();
+    return scratch_.get();
+  }
+
+ private:
+  std::unique_ptr<TlsCredentials> client_;
+  std::unique_ptr<TlsCredentials> server_;
+  std::unique_ptr<TlsScratch> scratch_;
+};
+
 struct TcpParts {
   // What one system call reads at most, in bytes: two pieces. It stays in a second-level cache.
   static constexpr size_t kBufferBytes = size_t{256} << 10;
@@ -131,6 +156,7 @@ struct TcpParts {
   TcpOperations operations;
   TcpFrameCells cells;
   TcpRecentLinks recent;
+  TcpSecurity security;
   LinkLists<TcpLink> links;                   // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;  // the socket has something to be read
   IntrusiveList<TcpLink, TcpBodyTag> bodies;  // may be in the midst of reading or writing a region

@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 namespace {
@@ -127,9 +128,13 @@ int OnAlpn(SSL*, const unsigned char** chosen, unsigned char* chosen_bytes,
   return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+const TlsKey& KeyOf(SSL* ssl) {
+  return static_cast<const TlsStream*>(SSL_get_app_data(ssl))->key();
+}
+
 // The pre-shared key in the form that OpenSSL wants; null: no memory.
 SSL_SESSION* PskSession(SSL* ssl) {
-  const std::string& secret = CredentialsOf(ssl).options().psk_secret;
+  const ByteSpan secret = KeyOf(ssl).secret;
   const SSL_CIPHER* const suite = SSL_CIPHER_find(ssl, kPskSuiteNumber);
   SSL_SESSION* const session = SSL_SESSION_new();
   if (session == nullptr || suite == nullptr ||
@@ -145,7 +150,7 @@ SSL_SESSION* PskSession(SSL* ssl) {
 
 int OnUsePsk(SSL* ssl, const EVP_MD*, const unsigned char** name, size_t* name_bytes,
              SSL_SESSION** session) {
-  const std::string& own = CredentialsOf(ssl).options().psk_name;
+  const std::string_view own = KeyOf(ssl).name;
   *name = reinterpret_cast<const unsigned char*>(own.data());
   *name_bytes = own.size();
   *session = PskSession(ssl);
@@ -156,7 +161,7 @@ int OnUsePsk(SSL* ssl, const EVP_MD*, const unsigned char** name, size_t* name_b
 int OnFindPsk(SSL* ssl, const unsigned char* name, size_t name_bytes, SSL_SESSION** session) {
   *session = nullptr;
   const std::string_view offered(reinterpret_cast<const char*>(name), name_bytes);
-  if (offered != CredentialsOf(ssl).options().psk_name) return 1;
+  if (offered != KeyOf(ssl).name) return 1;
   *session = PskSession(ssl);
   return *session == nullptr ? 0 : 1;
 }
@@ -193,6 +198,15 @@ absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
   WEFT_RETURN_IF_ERROR(self->CheckOptions());
   self->stamps_ = self->LookAtFiles();  // before they are read: a later change is seen later
   WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
+  return self;
+}
+
+absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::CreateForKeys(TlsRole role) {
+  std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, {}));
+  self->has_stream_keys_ = true;
+  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
+  // There may be thousands of such streams: of those that are still, OpenSSL keeps no buffers.
+  SSL_CTX_set_mode(self->context_.get(), SSL_MODE_RELEASE_BUFFERS);
   return self;
 }
 

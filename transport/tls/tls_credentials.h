@@ -1,5 +1,5 @@
 // What one side brings to its TLS handshakes, made of SecurityOptions, and kept as new as the files
-// are.
+// are; or what streams share that each bring a key of their own.
 //
 //   protocol     TLS 1.3 only; ALPN "weft/1" on both sides, or the handshake fails
 //   suites       TLS_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256, TLS_CHACHA20_POLY1305_SHA256;
@@ -54,13 +54,15 @@ class TlsCredentials {
 
   static absl::StatusOr<std::unique_ptr<TlsCredentials>> Create(TlsRole role,
                                                                 const SecurityOptions& options);
+  // For streams that are each started with a key of their own (TlsStream::Start()).
+  static absl::StatusOr<std::unique_ptr<TlsCredentials>> CreateForKeys(TlsRole role);
   ~TlsCredentials();
   TlsCredentials(const TlsCredentials&) = delete;
   TlsCredentials& operator=(const TlsCredentials&) = delete;
 
   TlsRole role() const { return role_; }
   const SecurityOptions& options() const { return options_; }
-  bool uses_psk() const { return !options_.psk_name.empty(); }
+  bool uses_psk() const { return has_stream_keys_ || !options_.psk_name.empty(); }
 
   // For a handshake that begins now. Takes changed files into use. Valid until the next call; an
   // SSL object made of it keeps it.
@@ -103,6 +105,7 @@ class TlsCredentials {
   // Constant after construction.
   const TlsRole role_;
   const SecurityOptions options_;
+  bool has_stream_keys_ = false;  // by CreateForKeys()
 
   ContextPtr context_;
   Stamps stamps_;

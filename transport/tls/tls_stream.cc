@@ -56,6 +56,8 @@ void AddNames(const X509* certificate, PeerIdentity* identity) {
 
 // What the first error in OpenSSL's queue means for our caller.
 absl::StatusCode CodeOf(unsigned long error, bool is_up) {
+  // Once it is up, all that is wrong with a record is that somebody has changed it.
+  if (is_up && ERR_GET_REASON(error) < kFirstAlert) return absl::StatusCode::kDataLoss;
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return absl::StatusCode::kUnauthenticated;
   switch (ERR_GET_REASON(error)) {
     case SSL_R_UNSUPPORTED_PROTOCOL:
@@ -69,8 +71,7 @@ absl::StatusCode CodeOf(unsigned long error, bool is_up) {
     default:
       break;
   }
-  return is_up && ERR_GET_REASON(error) < kFirstAlert ? absl::StatusCode::kDataLoss
-                                                      : absl::StatusCode::kUnauthenticated;
+  return absl::StatusCode::kUnauthenticated;
 }
 
 }  // namespace
@@ -121,7 +122,7 @@ TlsStream::~TlsStream() {
 }
 
 absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
-                              std::string_view host) {
+                              std::string_view host, const TlsKey& key) {
   WEFT_CHECK(is_plain());  // Ours: a stream starts once
   const SecurityOptions& options = credentials->options();
   const bool is_client = credentials->role() == TlsRole::kClient;
@@ -135,6 +136,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
   }
   credentials_ = credentials;
   scratch_ = scratch;
+  key_ = key.name.empty() ? TlsKey{options.psk_name, AsBytes(options.psk_secret)} : key;
   ERR_clear_error();
   SSL_CTX* const context = credentials->Context(now_ns);
   SSL_CTX_sess_set_new_cb(context, TlsCallbacks::OnSession);
@@ -206,7 +208,8 @@ void TlsStream::End() {
 }
 
 bool TlsStream::has_pending() const {
-  return state_ == State::kUp && (!input_.empty() || SSL_pending(ssl_) > 0);
+  if (state_ != State::kUp) return state_ == State::kFailed;
+  return at_end_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
@@ -220,16 +223,19 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
                          scratch_->input().size());
   size_t taken = 0;
   int error = 0;
-  bool at_end = false;
   ERR_clear_error();
-  for (int i = 0; i < count && error == 0 && !at_end; ++i) {
-    for (size_t filled = 0; filled < iovecs[i].iov_len;) {
+  // A short read has emptied the socket: to ask OpenSSL once more would only cost time.
+  const auto has_more = [&] {
+    return taken == 0 || recv_limit_ > 0 || !input_.empty() || SSL_pending(ssl_) > 0;
+  };
+  for (int i = 0; i < count && error == 0 && !at_end_ && has_more(); ++i) {
+    for (size_t filled = 0; filled < iovecs[i].iov_len && has_more();) {
       size_t bytes = 0;
       const int result = SSL_read_ex(ssl_, static_cast<std::byte*>(iovecs[i].iov_base) + filled,
                                      iovecs[i].iov_len - filled, &bytes);
       if (result != 1) {
-        at_end = SSL_get_error(ssl_, result) == SSL_ERROR_ZERO_RETURN;
-        if (!at_end) error = Judge(result, "reading");
+        at_end_ = SSL_get_error(ssl_, result) == SSL_ERROR_ZERO_RETURN;
+        if (!at_end_) error = Judge(result, "reading");
         break;
       }
       filled += bytes;
@@ -238,7 +244,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
   }
   KeepInput();
   SendOutput();
-  if (taken > 0 || at_end || wanted == 0) return static_cast<ssize_t>(taken);
+  if (taken > 0 || at_end_ || wanted == 0) return static_cast<ssize_t>(taken);
   errno = error;
   return -1;
 }
@@ -323,7 +329,7 @@ absl::Status TlsStream::CheckPeer() const {
   if (credentials_->uses_psk()) {
     if (SSL_session_reused(ssl_) == 1) return absl::OkStatus();
     return absl::UnauthenticatedError(
-        StrCat("TLS: the peer does not know the key \"", credentials_->options().psk_name, "\""));
+        StrCat("TLS: the peer does not know the key \"", key_.name, "\""));
   }
   if (SSL_get_verify_result(ssl_) != X509_V_OK) return HandshakeError();
   const bool needed = credentials_->role() == TlsRole::kClient ||
@@ -340,8 +346,8 @@ absl::Status TlsStream::HandshakeError() const {
   const std::string text = TakeTlsErrors();
   const SecurityOptions& options = credentials_->options();
   if (verified != X509_V_OK && credentials_->uses_psk()) {
-    return absl::UnauthenticatedError(StrCat("TLS: the server does not know the key \"",
-                                             options.psk_name, "\": it shows a certificate"));
+    return absl::UnauthenticatedError(StrCat("TLS: the server does not know the key \"", key_.name,
+                                             "\": it shows a certificate"));
   }
   if (verified == X509_V_ERR_APPLICATION_VERIFICATION) {
     return absl::UnauthenticatedError(StrCat(
@@ -359,7 +365,7 @@ absl::Status TlsStream::HandshakeError() const {
       ERR_GET_REASON(error) < kFirstAlert && error != 0 &&
       CodeOf(error, false) == absl::StatusCode::kUnauthenticated) {
     return absl::UnauthenticatedError(
-        StrCat("TLS: the client does not know the key \"", options.psk_name, "\": ", text));
+        StrCat("TLS: the client does not know the key \"", key_.name, "\": ", text));
   }
   return absl::Status(CodeOf(error, false),
                       StrCat(ERR_GET_REASON(error) >= kFirstAlert ? "TLS: the peer refuses: "
@@ -410,13 +416,16 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
   if (input_.empty()) {
     if (recv_limit_ == 0 || state_ == State::kFailed) return -1;
     const MutableByteSpan room = scratch_->input().first(recv_limit_);
-    const ssize_t count = ::recv(fd_, room.data(), room.size(), 0);
+    ssize_t count = 0;
+    do {
+      count = ::recv(fd_, room.data(), room.size(), 0);
+    } while (count < 0 && errno == EINTR);
     if (count == 0) {
       cut_ = true;
       return 0;
     }
     if (count < 0) {
-      if (errno != EAGAIN && errno != EINTR) socket_error_ = errno;
+      if (errno != EAGAIN) socket_error_ = errno;
       return -1;
     }
     input_ = room.first(static_cast<size_t>(count));
@@ -483,14 +492,16 @@ void TlsStream::SendOutput() {
   }
   if (holds) {
     unsent_begin_ += sent;
-  } else {
-    unsent_.assign(output.begin() + static_cast<ptrdiff_t>(sent), output.end());
-    unsent_begin_ = 0;
-    output.clear();
+  } else if (sent < output.size()) {
+    unsent_.swap(output);
+    unsent_begin_ = sent;
   }
+  output.clear();
   if (unsent() == 0) {
     unsent_.clear();
     unsent_begin_ = 0;
+    // The memory goes from stream to stream: who has nothing to send holds none.
+    if (unsent_.capacity() > output.capacity()) unsent_.swap(output);
   }
   if (unsent() > kMaxUnsentBytes) {
     state_ = State::kFailed;

@@ -49,13 +49,20 @@ struct ssl_st;  // OpenSSL's SSL
 
 namespace weft {
 
+// A pre-shared key: a name, which is no secret, and a secret.
+struct TlsKey {
+  std::string_view name = {};
+  ByteSpan secret = {};
+};
+
 // Room that all streams of an engine use in turn, for the length of one call.
 class TlsScratch {
  public:
+  // Of one recv(2), in bytes: two pieces of a large transfer (tcp_frame.h), as without TLS.
   static constexpr size_t kBytes = size_t{256} << 10;
 
   MutableByteSpan input() { return input_; }
-  // Cleared when a call begins to send.
+  // Empty between calls. It grows to what one call seals: TlsStream::kMaxUnsentBytes at most.
   std::vector<std::byte>& output() { return output_; }
   MutableByteSpan record() { return record_; }
 
@@ -88,9 +95,10 @@ class TlsStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   // From here on all bytes are TLS's, in the role of the credentials. `host`, a client's: of the
-  // server's address, which its certificate must name. REQUIRES: kPlain.
+  // server's address, which its certificate must name. `key`: if the credentials bring none;
+  // outlives the stream. REQUIRES: kPlain.
   absl::Status Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
-                     std::string_view host = {});
+                     std::string_view host = {}, const TlsKey& key = {});
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
@@ -106,8 +114,11 @@ class TlsStream {
   State state() const { return state_; }
   bool is_plain() const { return state_ == State::kPlain; }
   const absl::Status& error() const { return error_; }
+  // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
   size_t unsent() const { return unsent_.size() - unsent_begin_; }
+  // What is proved in the place of a certificate, of credentials that use pre-shared keys.
+  const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
 
@@ -146,10 +157,12 @@ class TlsStream {
   TlsScratch* scratch_ = nullptr;
   ssl_st* ssl_ = nullptr;
   std::string host_;
+  TlsKey key_;
 
   State state_ = State::kPlain;
   absl::Status error_;
   bool cut_ = false;              // recv(2) has said that the stream is at its end
+  bool at_end_ = false;           // the peer has ended it in good order
   int socket_error_ = 0;          // errno of recv(2) or send(2)
   bool ended_ = false;            // by End()
   uint64_t handshake_bytes_ = 0;  // received in kHandshake

@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "transport/link.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/testing/tcp_side.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 
@@ -67,7 +70,7 @@ class TcpRawPeer {
  public:
   // `end` has a link to this peer, which is up. `buffer_bytes`: of both sockets; 0: as they come.
   TcpRawPeer(TcpSide& side, TcpEnd& end, uint64_t token = 4711, int buffer_bytes = 0)
-      : side_(side) {
+      : side_(side), secret_(TcpTestSecret()) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
     socket_ = Descriptor(ends[0]);
@@ -80,27 +83,44 @@ class TcpRawPeer {
     LinkPeer peer;
     peer.nonce = token;
     peer.nonce_low = ~token;
+    peer.secret = secret_;
     const int ups = end.ups;
     end.link = std::move(side.domain->Accept(peer, &end)).value();
     EXPECT_TRUE(side.domain->TakeSocket(std::move(theirs), {token, ~token}).ok());
+    stream_.emplace(socket_.get());
+    if (secret_.has_value()) StartTls(peer);
     TcpSettle({&side});
-    EXPECT_EQ(end.ups, ups + 1);
+    EXPECT_EQ(end.ups, ups + 1) << end.down_status;
     EXPECT_EQ(Read().size(), kWelcomeBytes);
   }
 
+  // What the socket takes, or has, now, as send(2) and recv(2): nobody is polled.
+  ssize_t WriteSome(std::string_view bytes) {
+    const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+    return stream_->Write(&piece, 1);
+  }
+  ssize_t ReadSome(char* place, size_t bytes) {
+    const iovec piece{place, bytes};
+    return stream_->Read(&piece, 1);
+  }
   // Bytes as they are. False: the link takes no more, or is closed.
   bool Write(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent > 0) {
-        bytes.remove_prefix(static_cast<size_t>(sent));
-      } else {
+      ssize_t sent = WriteSome(bytes);
+      if (sent <= 0) {
         TcpSettle({&side_});
-        if (::send(socket_.get(), bytes.data(), 1, MSG_NOSIGNAL) != 1) return false;
-        bytes.remove_prefix(1);
+        sent = WriteSome(bytes.substr(0, 1));
+        if (sent != 1) return false;
       }
+      bytes.remove_prefix(static_cast<size_t>(sent));
     }
     TcpSettle({&side_});
+    while (stream_->unsent() > 0) {
+      const size_t unsent = stream_->unsent();
+      stream_->Flush();
+      TcpSettle({&side_});
+      if (stream_->unsent() == unsent) return false;
+    }
     return true;
   }
   // The next frame.
@@ -116,9 +136,13 @@ class TcpRawPeer {
     std::string bytes;
     char buffer[64 << 10];
     while (bytes.size() < most) {
-      const ssize_t count =
-          ::recv(socket_.get(), buffer, std::min(sizeof(buffer), most - bytes.size()), 0);
-      if (count <= 0) break;
+      const ssize_t count = ReadSome(buffer, std::min(sizeof(buffer), most - bytes.size()));
+      if (count <= 0) {
+        // The rest of a TLS record may still be on its way.
+        TcpSettle({&side_});
+        if (stream_->state() != TlsStream::State::kUp || !HasBytes()) break;
+        continue;
+      }
       bytes.append(buffer, static_cast<size_t>(count));
       TcpSettle({&side_});
     }
@@ -140,19 +164,43 @@ class TcpRawPeer {
   // Whether the link has closed its socket. REQUIRES: everything has been read.
   bool IsClosed() {
     char byte;
-    const ssize_t count = ::recv(socket_.get(), &byte, 1, MSG_PEEK);
+    const ssize_t count = ReadSome(&byte, 1);
+    EXPECT_LE(count, 0);
     return count == 0 || (count < 0 && errno != EAGAIN);
   }
 
   void Close() {
+    stream_.reset();
     socket_.Reset();
     TcpSettle({&side_});
   }
   int fd() const { return socket_.get(); }
 
  private:
+  bool HasBytes() const {
+    char byte;
+    return ::recv(socket_.get(), &byte, 1, MSG_PEEK) > 0;
+  }
+  void StartTls(const LinkPeer& peer) {
+    static TlsCredentials* const credentials =
+        TlsCredentials::CreateForKeys(TlsRole::kClient).value().release();
+    char name[33];
+    std::snprintf(name, sizeof(name), "%016llx%016llx", static_cast<unsigned long long>(peer.nonce),
+                  static_cast<unsigned long long>(peer.nonce_low));
+    name_ = name;
+    EXPECT_TRUE(stream_->Start(credentials, &scratch_, 0, {}, TlsKey{name_, *secret_}).ok());
+    for (int i = 0; i < 4; ++i) {
+      stream_->Flush();
+      TcpSettle({&side_});
+    }
+    EXPECT_EQ(stream_->state(), TlsStream::State::kUp) << stream_->error();
+  }
   TcpSide& side_;
+  const std::optional<LinkSecret> secret_;
+  std::string name_;
+  TlsScratch scratch_;
   Descriptor socket_;
+  std::optional<TlsStream> stream_;
   uint32_t sequence_ = 0;
   uint32_t received_ = 0;
 };

@@ -10,9 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +34,14 @@ namespace weft {
 
 // Bounds a hang, decides nothing: no test waits for time to pass.
 inline constexpr std::chrono::seconds kTcpPatience{30};
+
+// All links of a test have a secret, and TLS, where the environment has WEFT_TEST_TLS.
+inline std::optional<LinkSecret> TcpTestSecret() {
+  if (std::getenv("WEFT_TEST_TLS") == nullptr) return std::nullopt;
+  LinkSecret secret;
+  secret.fill(std::byte{0x5e});
+  return secret;
+}
 
 struct TcpTestOperation final : Operation {
   void OnComplete(const absl::Status& result) override {
@@ -155,6 +165,7 @@ inline void TcpLinkEnds(TcpSide& a, TcpEnd& of_a, TcpSide& b, TcpEnd& of_b, uint
   LinkPeer peer;
   peer.nonce = nonce;
   peer.nonce_low = ~nonce;
+  peer.secret = TcpTestSecret();
   of_b.link = std::move(b.domain->Accept(peer, &of_b)).value();
   peer.address = b.listens_at;
   of_a.link = std::move(a.domain->Connect(peer, &of_a)).value();
