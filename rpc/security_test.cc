@@ -289,5 +289,177 @@ TEST_F(SecurityTest, TheSimulatedNetworkHasNone) {
   EXPECT_TRUE(Contains(listening.message(), "leave `security` out")) << listening;
 }
 
+// --- who is who ----------------------------------------------------------------------------------
+
+TEST_F(SecurityTest, TenantsComeFromCertificates) {
+  ServerOptions options;
+  options.security = Certified("server");
+  options.tenant_of = [](const PathInfo& path) {
+    return path.identity.authentication != Authentication::kCertificate ? 0u
+           : path.identity.subject == "CN=blue"                         ? 1u
+                                                                        : 2u;
+  };
+  Serve(options);
+  const auto memory = server_->AllocateExport(4096, {.rights = kMayRead});
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  const auto blues = (*memory)->Derive({.length = 64, .tenant = 1});
+  ASSERT_TRUE(blues.ok()) << blues.status();
+  const std::unique_ptr<Channel> blue = Open(Certified("blue"));
+  const std::unique_ptr<Channel> red = Open(Certified("red"));
+  ASSERT_TRUE(blue != nullptr && red != nullptr);
+  EXPECT_EQ(RemoteMemory::Open(*blue, *blues).status(), absl::OkStatus());
+  const absl::Status stolen = RemoteMemory::Open(*red, *blues).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(stolen)) << stolen;
+}
+
+// --- peers ---------------------------------------------------------------------------------------
+
+class PeerSecurityTest : public SecurityTest {
+ protected:
+  std::unique_ptr<Server> NewPeer(const std::string& id, ProbeService* service) {
+    ServerOptions options;
+    options.peer_id = id;
+    options.security = Certified(id);
+    options.link.connect_timeout_ns = 50'000'000'000;
+    auto server = Server::Create(options);
+    EXPECT_TRUE(server.ok()) << server.status();
+    EXPECT_TRUE((*server)->AddService(service).ok());
+    EXPECT_TRUE((*server)->Listen("127.0.0.1:0").ok());
+    return *std::move(server);
+  }
+  ChannelOptions Wanting(const std::string& own, const std::string& peer) {
+    ChannelOptions options = Patient(Certified(own));
+    options.security->expected_uri = "spiffe://example/" + peer;
+    return options;
+  }
+  static absl::Status CallOn(Channel& channel) {
+    Data reply;
+    return Probe::Stub(channel).Echo(MakeData(1, 10), &reply, {.wait_for_server = true});
+  }
+
+  ProbeService a_service_;
+  ProbeService b_service_;
+};
+
+TEST_F(PeerSecurityTest, PeersUseOneConnectionAndKnowEachOther) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto b = NewPeer("b", &b_service_);
+  PathInfo seen_by_a;
+  PathInfo seen_by_b;
+  a_service_.look = [&](ServerContext& context) { seen_by_a = context.path(); };
+  b_service_.look = [&](ServerContext& context) { seen_by_b = context.path(); };
+  const auto to_b = a->OpenPeer("b", b->address(), Wanting("a", "b"));
+  ASSERT_TRUE(to_b.ok()) << to_b.status();
+  EXPECT_EQ(CallOn(**to_b), absl::OkStatus());
+  EXPECT_EQ(seen_by_b.identity.subject, "CN=a");
+  const auto to_a = b->OpenPeer("a", /*address=*/"", Wanting("b", "a"));
+  ASSERT_TRUE(to_a.ok()) << to_a.status();
+  EXPECT_EQ(CallOn(**to_a), absl::OkStatus());
+  EXPECT_EQ(seen_by_a.identity.subject, "CN=b");
+}
+
+// The id is the peer's own word. A channel that asked for a certificate's name got the connection
+// of whoever had dialed with the id, and any certificate of the authority.
+TEST_F(PeerSecurityTest, APeerThatHasDialedProvesToBeWhoIsWanted) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto b = NewPeer("b", &b_service_);
+  const auto to_b = a->OpenPeer("b", b->address(), Wanting("a", "b"));
+  ASSERT_TRUE(to_b.ok()) << to_b.status();
+  ASSERT_EQ(CallOn(**to_b), absl::OkStatus());
+  const auto to_a = b->OpenPeer("a", /*address=*/"", Wanting("b", "another"));
+  ASSERT_TRUE(to_a.ok()) << to_a.status();
+  absl::Status status;
+  for (int i = 0; i < 10'000 && !absl::IsUnauthenticated(status); ++i) {
+    Data reply;
+    status =
+        Probe::Stub(**to_a).Echo(MakeData(1, 10), &reply);  // between two attempts: UNAVAILABLE
+    ASSERT_FALSE(status.ok());
+  }
+  EXPECT_TRUE(Contains(status.message(),
+                       "peer a has connected, and has not proved to be "
+                       "\"spiffe://example/another\""))
+      << status;
+  EXPECT_EQ(a_service_.echoes, 0);
+}
+
+TEST_F(PeerSecurityTest, AChannelToAPeerSaysWhoseCertificateItWants) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto channel = a->OpenPeer("b", "127.0.0.1:1", Patient(Certified("a")));
+  EXPECT_TRUE(absl::IsInvalidArgument(channel.status())) << channel.status();
+  EXPECT_TRUE(Contains(channel.status().message(), "set SecurityOptions::expected_uri"))
+      << channel.status();
+}
+
+// --- a server at work ----------------------------------------------------------------------------
+
+// Replaces the file, as those who renew certificates do.
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream(path + ".new") << text;
+  ASSERT_EQ(rename((path + ".new").c_str(), path.c_str()), 0);
+}
+
+TEST_F(SecurityTest, ChangedFilesTakeEffectAndBrokenOnesDoNot) {
+  const std::string certificate = testing::TempDir() + "/server.pem";
+  const std::string key = testing::TempDir() + "/server.key";
+  const auto install = [&](const SecurityOptions& made) {
+    WriteFile(key, made.key_pem);
+    WriteFile(certificate, made.certificate_pem);
+  };
+  SecurityOptions server = Certified("first");
+  install(server);
+  server.certificate_pem.clear();
+  server.key_pem.clear();
+  server.certificate_file = certificate;
+  server.key_file = key;
+  Serve(server);
+  const auto call = [&](const std::string& name) {
+    SecurityOptions client = Certified("client");
+    client.expected_uri = "spiffe://example/" + name;
+    return Call(client);
+  };
+  EXPECT_EQ(call("first"), absl::OkStatus());
+  install(Certified("second"));
+  bool changed = false;  // the files are looked at once in a second
+  for (int i = 0; i < 100'000 && !changed; ++i) changed = call("second").ok();
+  EXPECT_TRUE(changed);
+  EXPECT_TRUE(absl::IsUnauthenticated(call("first")));
+
+  WriteFile(certificate, "half a certifica");
+  const std::string words = "changed TLS files cannot be used, the old ones stay in use";
+  for (int i = 0; i < 100'000 && !Contains(log_.text(), words); ++i) {
+    ASSERT_EQ(call("second"), absl::OkStatus());
+  }
+  EXPECT_EQ(call("second"), absl::OkStatus());
+  const std::string text = log_.text();
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+  EXPECT_EQ(text.find(words), text.rfind(words)) << text;
+}
+
+TEST_F(SecurityTest, ServerWithoutItSaysSoOnceIfOthersMayReachIt) {
+  const std::string words = "has no security: it serves whoever reaches it";
+  Serve(ServerOptions(), "127.0.0.1:0");
+  ASSERT_TRUE(server_->Listen("[::1]:0").ok());
+  EXPECT_FALSE(Contains(log_.text(), words)) << log_.text();
+  ASSERT_TRUE(server_->Listen("0.0.0.0:0").ok());
+  ASSERT_TRUE(server_->Listen("[::]:0").ok());
+  const std::string text = log_.text();
+  EXPECT_NE(text.find("the server at 0.0.0.0:"), std::string::npos) << text;
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+  EXPECT_EQ(text.find(words), text.rfind(words)) << text;
+}
+
+TEST_F(SecurityTest, ServerWithItHasNothingToSay) {
+  Serve(Certified("server"), "0.0.0.0:0");
+  EXPECT_FALSE(Contains(log_.text(), "has no security")) << log_.text();
+}
+
+TEST_F(SecurityTest, ChannelsExplainWhoTheServerIs) {
+  Serve(Certified("server"));
+  const std::unique_ptr<Channel> channel = Open(Certified("client"));
+  ASSERT_NE(channel, nullptr);
+  EXPECT_TRUE(Contains(channel->Explain(), "peer: certificate \"CN=server\", names localhost, "))
+      << channel->Explain();
+}
+
 }  // namespace
 }  // namespace weft::test
