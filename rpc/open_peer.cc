@@ -1,5 +1,6 @@
 // The channels of servers to their peers: what joins rpc/client and rpc/server.
 #include "core/status.h"
+#include "core/strings.h"
 #include "rpc/client/channel.h"
 #include "rpc/peer/peer_session.h"
 #include "rpc/server/server.h"
@@ -10,6 +11,14 @@ namespace weft {
 absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& peer_id,
                                                           const std::string& address,
                                                           const ChannelOptions& options) {
+  const std::optional<SecurityOptions>& security = options.security;
+  if (security.has_value() && security->psk_name.empty() && security->server_name.empty() &&
+      security->expected_uri.empty()) {
+    return absl::InvalidArgumentError(StrCat(
+        "the channel to peer ", peer_id,
+        " has security, and does not say whose certificate it wants: set "
+        "SecurityOptions::expected_uri or server_name, for the peer may be the one that connects"));
+  }
   WEFT_ASSIGN_OR_RETURN(PeerSession* const session, core_->ReservePeer(peer_id, address));
   absl::StatusOr<std::unique_ptr<Channel>> channel = internal::OpenOn(*session, options);
   if (!channel.ok()) core_->UnreservePeer(*session);

@@ -1,11 +1,16 @@
 // Who is at the other end of a connection, and how that is known. Where it is reached from stands
 // beside it (PathInfo::peer).
 //
+// Over TLS it is the TLS peer: `authentication` is kCertificate or kPreSharedKey. Where the kernel
+// knows the peer as well (Unix sockets, shared memory), its numbers stand beside that, and are what
+// `authentication` says only of a peer that TLS knows nothing of.
+//
 // Threads: a plain value.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft {
@@ -28,10 +33,21 @@ struct PeerIdentity {
   std::vector<std::string> uris = {};  // a SPIFFE id is one of these
   // kPreSharedKey.
   std::string psk_name = {};
-  // kKernelCredentials, as of the moment when the peer connected; process_id 0: not known.
+  // By the kernel's word, as of the moment when the peer connected, or began to listen. process_id
+  // 0: none that can be seen from here.
   uint32_t user_id = 0;
   uint32_t group_id = 0;
   int32_t process_id = 0;
 };
+
+// "none", "certificate", "pre-shared key", "kernel credentials".
+std::string_view AuthenticationName(Authentication authentication);
+
+// In one line, for people; whatever the peer's names have in them, it is printable ASCII.
+//   certificate "CN=store-7", names store-7.example, spiffe://example/store-7; process 77 of user 0
+//   pre-shared key "fleet"
+//   process 77 of user 1000, by the kernel's word
+//   nobody has proved who it is
+std::string IdentityText(const PeerIdentity& identity);
 
 }  // namespace weft

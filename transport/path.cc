@@ -107,6 +107,21 @@ std::string CandidateName(const PathCandidate& candidate) {
   return name;
 }
 
+std::string SecurityText(const PathInfo& path) {
+  const Authentication known = path.identity.authentication;
+  const bool stays = path.kind == PathKind::kShm;
+  const char* bytes = "no TLS: whoever is on the way can read and change what travels";
+  if (path.is_encrypted) {
+    bytes = "TLS 1.3, all bytes are encrypted";
+  } else if (known == Authentication::kCertificate || known == Authentication::kPreSharedKey) {
+    bytes = stays ? "TLS 1.3 for the handshake, the other bytes stay on this host"
+                  : "TLS 1.3, but operations on memory are not encrypted";
+  } else if (stays) {
+    bytes = "no TLS, the bytes stay on this host";
+  }
+  return StrCat("peer: ", IdentityText(path.identity), "; ", bytes);
+}
+
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates) {
   // As wide as the longest name, and never narrower than a plain kind.
   size_t width = 5;

@@ -68,9 +68,15 @@ struct PathInfo {
   PeerIdentity identity;  // who that is, as far as it has proved it
   // All bytes of the connection that leave this host are encrypted, and cannot be changed on the
   // way unnoticed: those of messages and payloads always (SecurityOptions), those of one-sided
-  // operations over verbs and ofi_tcp never.
+  // operations over verbs and ofi_tcp never. False over shared memory, whose bytes do not leave it.
   bool is_encrypted = false;
 };
+
+// One line, for people, without its end: who the peer of an open connection is and whether TLS says
+// so, and what becomes of the bytes.
+//   peer: certificate "CN=store-7", names store-7.example; TLS 1.3, all bytes are encrypted
+//   peer: process 77 of user 1000, by the kernel's word; no TLS, the bytes stay on this host
+std::string SecurityText(const PathInfo& path);
 
 // One path that was considered while connecting, in the order tried: an offer of this side paired
 // with one of the peer's. A path that only one side named has no names for the other.

@@ -44,6 +44,8 @@ class Listener {
   virtual ~Listener() = default;
   // As a client would dial it: the port is the one in use, also when 0 was asked for.
   virtual const std::string& address() const = 0;
+  // It listens at an address that other hosts may reach: not 127.0.0.0/8, [::1] or a Unix socket.
+  virtual bool is_beyond_host() const { return false; }
 };
 
 struct ListenOptions {

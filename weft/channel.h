@@ -1,8 +1,7 @@
 // A Channel is a client's handle to the services at one address. It outlives connections: it
 // connects, and after a loss connects again when the next call needs it.
 //
-//   auto channel = weft::Channel::Open("db7:4711");
-//   if (!channel.ok()) return channel.status();
+//   auto channel = weft::Channel::Open("db7:4711");  // channel.status() if it is not ok()
 //   Kv::Stub kv(**channel);
 //   absl::Status status = kv.Get(request, &reply, {.timeout_us = 2000});
 //
@@ -42,6 +41,7 @@
 //                       while the channel is destroyed; or a server of another protocol version.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
+//   UNAUTHENTICATED     ChannelOptions::security: one side has not proved who it is.
 //   ABORTED             RetryOptions::exactly_once: what became of an earlier attempt is not known.
 // Invariants: every call completes exactly once; a request is sent once, but for RetryOptions.
 #pragma once
@@ -171,8 +171,7 @@ struct ChannelStats {
   uint64_t retries_refused = 0;     // of both, by the budget
   // Now:
   uint32_t outstanding = 0;  // slots that wait for a reply
-  uint32_t abandoned = 0;    // among them: the call ended before (deadline); the slot is free again
-                             // when the server answers or the connection ends
+  uint32_t abandoned = 0;    // among them: of calls that have ended (deadline); until the answer
   uint32_t queued = 0;
   uint32_t streams = 0;  // that hold a slot of the connection
 };
@@ -183,8 +182,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   static absl::StatusOr<std::unique_ptr<Channel>> Open(const std::string& address,
                                                        const ChannelOptions& options = {});
 
-  // On `engine`. With connect_at_once, from inside a callback of that engine:
-  // FAILED_PRECONDITION.
+  // On `engine`. FAILED_PRECONDITION: connect_at_once, from inside a callback of that engine.
   static absl::StatusOr<std::unique_ptr<Channel>> Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options = {});
   ~Channel();
@@ -196,7 +194,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
 
   // The path of the present connection; UNAVAILABLE, with the last reason, when there is none.
   absl::StatusOr<PathInfo> path();
-  // Every path considered for the last connection, one line each, with reasons (path.h).
+  // Of the last connection: every path considered, with reasons, and who the server is (path.h).
   std::string Explain();
   // Of the server of the present or the last connection: another one after each start of it. 0:
   // there was none, or it has no ServerOptions::peer_id.
@@ -220,13 +218,12 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   void WhenWritable(Function<void(absl::Status)> done);
 
   // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------
-  // Memory out of the channel's pool, good for all channels and servers on this engine. It goes
-  // before the channel. RESOURCE_EXHAUSTED: the pool's bound.
+  // Out of the channel's pool, good for all channels and servers on this engine. It goes before the
+  // channel. RESOURCE_EXHAUSTED: the pool's bound.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
   // --- for generated code -----------------------------------------------------------------------
-  // Makes the service's methods callable; returns the number of its first method for Call(). The
-  // same service again yields the same number.
+  // Makes the service's methods callable; returns the number of its first one, always the same.
   uint32_t Bind(const ServiceDescriptor& service);
 
   // Blocks until the call has completed. `reply` is meaningful only if the result is OK. It ends at
@@ -241,14 +238,13 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
             google::protobuf::MessageLite* reply, const CallOptions& options,
             Function<void(absl::Status)>&& done);
 
-  // The same for the forms of methods that take structs of fixed layout; all that is said of
-  // `request` and `reply` holds for the structs.
+  // The same for forms of methods with structs of fixed layout, in the place of the messages.
   absl::Status Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
   void Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
             Function<void(absl::Status)>&& done);
 
-  // A message to a one-way method, or a form of one; `bodies` has no reply. As Call(), but for the
-  // end: OK when the connection has the message. `done` may be null.
+  // To a one-way method, or a form of one; `bodies` has no reply. Ends with OK when the connection
+  // has the message. `done` may be null.
   absl::Status SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
   void SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                   Function<void(absl::Status)>&& done);

@@ -185,7 +185,11 @@ class Server {
   // REQUIRES: the channel is destroyed before the server. Shutdown() lets what was sent end within
   // the grace, calls as well as operations on the peer's memory; what waits for the peer is not
   // waited for.
-  // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's.
+  // With ChannelOptions::security the peer proves who it is, also where it has dialed: its
+  // certificate has the expected_uri, and the server_name among its DNS names; one of them is set.
+  //
+  // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's; security
+  // that names nobody.
   // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
   // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.
   absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,

@@ -109,7 +109,8 @@ void ClientConnection::TakeConnection(Connection& connection) {
 }
 
 void ClientConnection::OnOpen(Connection& connection) {
-  explanation_ = ExplainPaths(connection.candidates());
+  explanation_ =
+      StrCat(ExplainPaths(connection.candidates()), SecurityText(connection.path()), "\n");
   if (state_ != State::kConnecting) return;
   if (absl::Status agreed = OpenCalls(connection); !agreed.ok()) {
     connection.Close(ToStd(agreed.message()));
@@ -128,7 +129,7 @@ void ClientConnection::OnOpen(Connection& connection) {
 absl::Status ClientConnection::OpenCalls(Connection& connection) {
   rpc::ServerHello hello;
   if (session_ != nullptr) {
-    WEFT_RETURN_IF_ERROR(session_->ReadHello(connection, &hello));
+    WEFT_RETURN_IF_ERROR(session_->ReadHello(connection, options_.security, &hello));
   } else if (!hello.ParseFromString(connection.peer_hello())) {
     return absl::FailedPreconditionError(
         "what listens there is not a Weft server: its hello "
@@ -157,7 +158,10 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
     delete this;
     return;
   }
-  if (!connection.candidates().empty()) explanation_ = ExplainPaths(connection.candidates());
+  const bool opened = state_ != State::kConnecting || !close_reason_.ok();
+  if (!opened && !connection.candidates().empty()) {
+    explanation_ = ExplainPaths(connection.candidates());
+  }
   const absl::Status reason = close_reason_.ok() ? why : close_reason_;
   if (state_ == State::kConnecting) return GiveWay(reason) ? void() : AttemptFailed(reason);
 

@@ -4,10 +4,37 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/peer/peer_sessions.h"
 
 namespace weft {
+
+namespace {
+
+// What a client asks of the server that it dials, of a peer that has dialed this server.
+absl::Status CheckIdentity(const std::string& id, const SecurityOptions& wanted,
+                           const PeerIdentity& identity) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const bool by_secret = !wanted.psk_name.empty();
+  const bool is_it =
+      by_secret ? identity.authentication == Authentication::kPreSharedKey &&
+                      identity.psk_name == wanted.psk_name
+                : identity.authentication == Authentication::kCertificate &&
+                      (wanted.expected_uri.empty() || has(identity.uris, wanted.expected_uri)) &&
+                      (wanted.server_name.empty() || has(identity.dns_names, wanted.server_name));
+  if (is_it) return absl::OkStatus();
+  const std::string& name = by_secret                     ? wanted.psk_name
+                            : wanted.expected_uri.empty() ? wanted.server_name
+                                                          : wanted.expected_uri;
+  return absl::UnauthenticatedError(
+      StrCat("peer ", id, " has connected, and has not proved to be \"", name,
+             "\", as its channel's SecurityOptions ask: ", IdentityText(identity)));
+}
+
+}  // namespace
 
 PeerSession::PeerSession(PeerSessions& sessions, std::string id)
     : sessions_(sessions), id_(std::move(id)) {}
@@ -76,10 +103,16 @@ absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
   return connection;
 }
 
-absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* hello) {
+absl::Status PeerSession::ReadHello(Connection& connection,
+                                    const std::optional<SecurityOptions>& security,
+                                    rpc::ServerHello* hello) {
   // Ours: asked for by the half that the current one opens
   WEFT_CHECK(current_ != nullptr && &current_->connection() == &connection);
   if (!current_->dialed()) {
+    // Its id is its own word. What this side has dialed, the transport has checked.
+    if (security.has_value()) {
+      WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *security, connection.path().identity));
+    }
     rpc::ClientHello peers;
     if (!peers.ParseFromString(connection.peer_hello())) {
       return absl::FailedPreconditionError("the peer's hello cannot be decoded");

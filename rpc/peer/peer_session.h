@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,8 +77,10 @@ class PeerSession {
   // connection that is there already.
   absl::StatusOr<Connection*> Connect(ConnectOptions options);
   // What the server at the other end serves, with its incarnation, of a connection that has opened.
-  // An error: it is not the one that was wanted.
-  absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);
+  // An error: it is not the one that was wanted, or, where the peer has dialed, has not proved to
+  // be what `security`, the channel's, asks of a server.
+  absl::Status ReadHello(Connection& connection, const std::optional<SecurityOptions>& security,
+                         rpc::ServerHello* hello);
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.
   void EndCalls();

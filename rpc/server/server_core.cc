@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -136,6 +137,13 @@ absl::Status ServerCore::Listen(const std::string& address) {
     status = listener.status();
     if (!listener.ok()) return;
     records_.Restore();
+    if ((*listener)->is_beyond_host() && !options_.security.has_value() &&
+        !std::exchange(told_of_no_security_, true)) {
+      WEFT_LOG(kWarning, "the server at ", (*listener)->address(),
+               " has no security: it serves whoever reaches it, and what travels can be read and "
+               "changed on the way. Set ServerOptions::security (weft/security.h), or listen at "
+               "127.0.0.1 or a Unix socket");
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     if (address_.empty()) address_ = (*listener)->address();
     listeners_.push_back(*std::move(listener));

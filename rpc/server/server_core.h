@@ -163,7 +163,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
   ServerStats stats_;
-  uint64_t ended_ = 0;  // of stats_.requests
+  uint64_t ended_ = 0;                // of stats_.requests
+  bool told_of_no_security_ = false;  // in the log
   bool draining_ = false;
   bool closing_ = false;
   uint32_t holds_ = 0;           // HoldEnd() without its LetEnd()

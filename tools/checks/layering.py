@@ -48,6 +48,8 @@ NETWORKS = {"transport/ofi/": (), "transport/shm/": (),
             "transport/sim/": ("transport/framing/", "transport/leases/")}
 # The network that tests are written against.
 TEST_NETWORK = "transport/sim/"
+# What tests of all rooms make their certificates with.
+TEST_CERTIFICATES = "transport/tls/testing/"
 # Parts that are benchmarked by themselves.
 BENCHED = ("transport/framing/", "transport/leases/", "transport/shm/", "transport/sim/",
            "transport/control/network_transport.h")
@@ -135,6 +137,8 @@ def inside_of_transport(source, target):
     if top(target) != "transport" or folder(target) == "transport/" or top(source) == "transport":
         return None
     if target.startswith(TEST_NETWORK) and (source_tree.is_test(source) or top(source) == "weft"):
+        return None
+    if target.startswith(TEST_CERTIFICATES) and source_tree.is_test(source):
         return None
     if target.startswith(BENCHED) and top(source) == "bench":
         return None

@@ -68,6 +68,32 @@ std::string CandidateJson(const PathCandidate& candidate) {
   return object.text();
 }
 
+// A client's TLS always says who the server is.
+bool HasTls(const PathInfo& path) {
+  return path.is_encrypted || path.identity.authentication == Authentication::kCertificate ||
+         path.identity.authentication == Authentication::kPreSharedKey;
+}
+
+std::string NamesJson(const std::vector<std::string>& names) {
+  std::vector<std::string> values;
+  for (const std::string& name : names) values.push_back(JsonString(name));
+  return JsonArray(values);
+}
+
+std::string IdentityJson(const PeerIdentity& identity) {
+  JsonObject object;
+  object.Add("authentication", AuthenticationName(identity.authentication));
+  object.AddOrNull("subject", identity.subject);
+  object.AddJson("dns_names", NamesJson(identity.dns_names));
+  object.AddJson("uris", NamesJson(identity.uris));
+  object.AddOrNull("psk_name", identity.psk_name);
+  const bool has_process = identity.process_id != 0;
+  object.AddIndexOrNull("process_id", has_process ? identity.process_id : -1);
+  object.AddIndexOrNull("user_id", has_process ? static_cast<int>(identity.user_id) : -1);
+  object.AddIndexOrNull("group_id", has_process ? static_cast<int>(identity.group_id) : -1);
+  return object.text();
+}
+
 std::string PathJson(const PathInfo& path) {
   JsonObject object;
   object.Add("path", PathKindName(path.kind));
@@ -76,6 +102,9 @@ std::string PathJson(const PathInfo& path) {
   object.Add("device", path.device);
   object.Add("local", path.local);
   object.Add("peer", path.peer);
+  object.AddOrNull("tls", HasTls(path) ? "1.3" : "");
+  object.Add("encrypted", path.is_encrypted);
+  object.AddJson("identity", IdentityJson(path.identity));
   return object.text();
 }
 
@@ -103,8 +132,12 @@ std::string ExplainText(const Explanation& explanation) {
   text = StrCat(text, "\nconnected to ", explanation.address, " in ",
                 explanation.connect_ns / kNsPerMs, " ms");
   if (!explanation.server.empty()) text = StrCat(text, " (", explanation.server, ")");
-  text = StrCat(text, "\npath ", PathKindName(path.kind), " over ", path.provider, ", device ",
-                path.device, ", from ", path.local, " to ", path.peer, "\n");
+  text =
+      StrCat(text, "\npath ", PathKindName(path.kind), " over ", path.provider, ", device ",
+             path.device, ", from ", path.local, " to ", path.peer, "\n", SecurityText(path), "\n");
+  if (!HasTls(path)) {
+    text += "the server has no security (ServerOptions::security): it serves whoever reaches it\n";
+  }
   return text + RoundTripText(explanation);
 }
 

@@ -9,6 +9,7 @@
 #include "rpc/server/server.h"
 #include "tools/weft/explain_report.h"
 #include "transport/network.h"
+#include "transport/tls/testing/certificates.h"
 
 namespace weft::tools {
 namespace {
@@ -55,6 +56,46 @@ TEST(Explain, MeasuresTheChosenPathOfAnyRpcServer) {
     EXPECT_TRUE(Contains(text, "\nserver asleep, round trip: min ")) << text;
     EXPECT_TRUE(Contains(text, "(10 probes, each after 1 ms of silence)")) << text;
   }
+}
+
+TEST(Explain, SaysWhoASecuredServerIs) {
+  const TestAuthority authority;
+  const CertificateAndKey leaf = authority.Sign({.common_name = "store-7"});
+  ServerOptions server_options;
+  server_options.security.emplace();
+  server_options.security->certificate_pem = leaf.certificate_pem;
+  server_options.security->key_pem = leaf.key_pem;
+  server_options.security->require_client_certificate = false;
+  const std::unique_ptr<Server> server = NewServer(server_options);
+  ExplainOptions options = Patient({PathKind::kShm});
+  const Explanation plain = ExplainServer(server->address(), options);
+  EXPECT_TRUE(Contains(ExplainText(plain), "the server requires TLS: set `security`"))
+      << ExplainText(plain);
+  options.security.emplace().roots_pem = authority.certificate_pem();
+  const Explanation explanation = ExplainServer(server->address(), options);
+  ASSERT_TRUE(explanation.connected.ok()) << explanation.connected;
+  const std::string text = ExplainText(explanation);
+  EXPECT_TRUE(Contains(text, "\npeer: certificate \"CN=store-7\", names localhost; process "))
+      << text;
+  EXPECT_TRUE(Contains(text, "; TLS 1.3 for the handshake")) << text;
+  EXPECT_FALSE(Contains(text, "has no security")) << text;
+  const std::string json = ExplainJson(explanation);
+  EXPECT_TRUE(Contains(json, "\"tls\": \"1.3\", \"encrypted\": false")) << json;
+  EXPECT_TRUE(Contains(json, "\"authentication\": \"certificate\"")) << json;
+  EXPECT_TRUE(Contains(json, "\"dns_names\": [\"localhost\"]")) << json;
+}
+
+TEST(Explain, SaysThatAServerHasNoSecurity) {
+  const std::unique_ptr<Server> server = NewServer();
+  const Explanation explanation = ExplainServer(server->address(), Patient({PathKind::kTcp}));
+  ASSERT_TRUE(explanation.connected.ok()) << explanation.connected;
+  const std::string text = ExplainText(explanation);
+  EXPECT_TRUE(Contains(text, "\npeer: nobody has proved who it is; no TLS: whoever is on the way"))
+      << text;
+  EXPECT_TRUE(Contains(text, "\nthe server has no security (ServerOptions::security)")) << text;
+  const std::string json = ExplainJson(explanation);
+  EXPECT_TRUE(Contains(json, "\"tls\": null, \"encrypted\": false")) << json;
+  EXPECT_TRUE(Contains(json, "\"authentication\": \"none\"")) << json;
 }
 
 // In the lab the variable says that there must be RDMA.

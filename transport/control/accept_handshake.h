@@ -43,9 +43,12 @@ struct ListenerState {
   const ListenOptions options;
   const PathPolicy policy;
   // Null: without security.
-  std::unique_ptr<TlsCredentials> credentials;
+  std::shared_ptr<TlsCredentials> credentials;
   std::string local_socket;  // empty: there is none, so no shared memory
   uint32_t connections = 0;  // whose path is up; <= options.max_connections
+  // Of clients that could not prove who they are the log has a line in kRefusalLogNs.
+  uint64_t next_refusal_log_ns = 0;
+  uint64_t refusals_not_logged = 0;
   // Handshakes whose client may present itself at the local socket, by the nonce's first half. At
   // most one for each handshake (newcomers.h).
   std::unordered_map<uint64_t, AcceptHandshake*> awaited;

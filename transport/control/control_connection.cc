@@ -71,8 +71,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
       new ControlConnection(context, Stage::kDialing, options.link));
   if (options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(self->credentials_,
-                          TlsCredentials::Create(TlsRole::kClient, *options.security));
-    self->server_host_ = server.host;
+                          context->tls->CredentialsFor(TlsRole::kClient, *options.security));
+    self->server_ = server;
   }
   WEFT_RETURN_IF_ERROR(self->CreateConnection(handler));
   const uint64_t timeout_ns = options.link.connect_timeout_ns;
@@ -95,7 +95,7 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
   self->listener_ = std::move(listener);
   if (TlsCredentials* const credentials = self->listener_->credentials.get()) {
-    self->socket_->ExpectTls(credentials, context->scratch(), self->started_ns_);
+    self->socket_->ExpectTls(credentials, context->tls, self->started_ns_);
   }
   self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
   self.release()->Perform({});  // the context's from here on
@@ -215,8 +215,7 @@ void ControlConnection::RunDialing() {
   dialer_.reset();
   absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (status.ok() && credentials_ != nullptr) {
-    status = socket_->StartTls(credentials_.get(), context_->scratch(), context_->now_ns(),
-                               server_host_);
+    status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_);
   }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
@@ -245,15 +244,13 @@ void ControlConnection::RunHandshake() {
   ControlFrame frame;
   while (stage_ == Stage::kHandshake && !close_requested() && socket_->Receive(&frame)) {
     if (frame.type == ControlType::kBye) return FinishByPeer(ReasonOfBye(frame.body));
-    if (has_security()) {
-      if (!socket_->is_secured()) {  // a server's, whose client has begun without TLS
-        return Perform(std::get<AcceptHandshake>(handshake_)
-                           .Refuse(absl::FailedPreconditionError(
-                               "the server requires TLS: set ChannelOptions::security "
-                               "(ConnectOptions::security)")));
-      }
-      link_secrets_.Note(frame.type, frame.body);
+    if (LacksSecurity()) {
+      const absl::Status why = absl::FailedPreconditionError(
+          "the server requires TLS: set `security` in the client's options (SecurityOptions)");
+      TellRefused(why);
+      return Perform(std::get<AcceptHandshake>(handshake_).Refuse(why));
     }
+    if (has_security()) link_secrets_.Note(frame.type, frame.body);
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
   if (stage_ == Stage::kOpen) return RunOpen();
@@ -264,8 +261,26 @@ void ControlConnection::RunHandshake() {
     return HandOverSocket(greeting == ControlFrameReader::Greeting::kJoin);
   }
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
+  if (LacksSecurity() && !absl::IsUnavailable(why)) TellRefused(why);
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(Ask([&](auto& handshake) { return handshake.OnProtocolError(why, greeting); }));
+}
+
+bool ControlConnection::LacksSecurity() const {
+  return listener_ != nullptr && has_security() && !socket_->is_secured();
+}
+
+void ControlConnection::TellRefused(const absl::Status& why) {
+  context_->tls->CountRefused();
+  const uint64_t now_ns = context_->now_ns();
+  if (now_ns < listener_->next_refusal_log_ns) {
+    ++listener_->refusals_not_logged;
+    return;
+  }
+  listener_->next_refusal_log_ns = now_ns + kRefusalLogNs;
+  const uint64_t more = std::exchange(listener_->refusals_not_logged, 0);
+  WEFT_LOG(kWarning, "a client is refused, ", PeerAddressText(socket_->fd()), ": ",
+           ToStd(why.message()), more == 0 ? "" : StrCat(" (", more, " others before it)"));
 }
 
 // This was no client's connection, but a socket for a link of one. One that nobody waits for, or
@@ -354,9 +369,10 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
-  facts.path.is_encrypted = has_security();  // WithdrawIfUnsealed()
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
+  facts.path.identity = IdentityOver(facts.path.kind);
+  facts.path.is_encrypted = facts.path.kind != PathKind::kShm && plan.peer.secret.has_value();
   if (facts.path.kind != PathKind::kTcp && facts.path.kind != PathKind::kShm) {
     return absl::OkStatus();
   }
@@ -364,6 +380,20 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   const absl::StatusOr<KernelAddress> own = LocalAddress(socket_->fd());
   if (own.ok()) facts.path.local = own->text();
   return absl::OkStatus();
+}
+
+PeerIdentity ControlConnection::IdentityOver(PathKind path) const {
+  PeerIdentity identity = socket_->identity();
+  if (!AddKernelCredentials(socket_->fd(), &identity)) {
+    if (path != PathKind::kShm) return identity;
+    identity.user_id = neighbour_.process.user_id;
+    identity.group_id = neighbour_.process.group_id;
+    identity.process_id = neighbour_.process.id;
+  }
+  if (identity.authentication == Authentication::kNone) {
+    identity.authentication = Authentication::kKernelCredentials;
+  }
+  return identity;
 }
 
 void ControlConnection::StartProof(const ProofPlan& plan) {

@@ -61,6 +61,7 @@
 #include "transport/control/newcomers.h"
 #include "transport/control/path_counters.h"
 #include "transport/control/peer_watch.h"
+#include "transport/control/shared_tls.h"
 #include "transport/engine.h"
 #include "transport/framing/framed_connection.h"
 
@@ -77,17 +78,13 @@ struct ControlContext {
   ConnectionTable* table = nullptr;
   PathCounters* paths = nullptr;
   Newcomers* newcomers = nullptr;
-  Counter joins_refused;                    // sockets that no link has waited for
-  std::unique_ptr<TlsScratch> tls_scratch;  // null until the first connection with security
+  SharedTls* tls = nullptr;
+  Counter joins_refused;  // sockets that no link has waited for
   IntrusiveList<ControlConnection, ReadyTag> ready;
   IntrusiveList<ControlConnection, MemberTag> members;
   IntrusiveList<ControlConnection, MemberTag> retired;
   uint32_t lingering = 0;  // in kEnding
 
-  TlsScratch* scratch() {
-    if (tls_scratch == nullptr) tls_scratch = std::make_unique<TlsScratch>();
-    return tls_scratch.get();
-  }
   uint64_t now_ns() const { return engine.clock->NowNs(); }
 };
 
@@ -134,6 +131,9 @@ class ControlConnection final : public ListNode<ReadyTag>,
   static constexpr uint64_t kLingerNs = 1'000'000'000;
   // Sockets that carry last words at one time; beyond it they are closed at once.
   static constexpr uint32_t kMaxLingering = 256;
+  // Between two lines of the log about clients that a listener has sent away: often enough for
+  // whoever tries options, and too seldom for strangers to fill a disk.
+  static constexpr uint64_t kRefusalLogNs = 1'000'000'000;
 
   ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options);
 
@@ -162,6 +162,11 @@ class ControlConnection final : public ListNode<ReadyTag>,
   bool has_security() const {
     return listener_ == nullptr ? credentials_ != nullptr : listener_->credentials != nullptr;
   }
+  // The peer has to prove who it is, and has not done so.
+  bool LacksSecurity() const;
+  // For the log: such a peer is sent away.
+  void TellRefused(const absl::Status& why);
+  PeerIdentity IdentityOver(PathKind path) const;
   bool close_requested() const;
   void HandOverSocket(bool is_right);
   void RunOpen();
@@ -205,8 +210,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   std::shared_ptr<ListenerState> listener_;      // null: the client's
-  std::unique_ptr<TlsCredentials> credentials_;  // a client's; null: without security
-  std::string server_host_;                      // which the server's certificate must name
+  std::shared_ptr<TlsCredentials> credentials_;  // a client's; null: without security
+  ServerAddress server_;                         // that a client dials
   LinkSecrets link_secrets_;                     // with security
 
   Stage stage_;

@@ -23,13 +23,15 @@ ControlSocket::~ControlSocket() {
   if (watched_events_ != 0) poller_->Remove(fd());
 }
 
-absl::Status ControlSocket::StartTls(TlsCredentials* credentials, TlsScratch* scratch,
-                                     uint64_t now_ns, std::string_view host) {
-  return stream_.Start(credentials, scratch, now_ns, host);
+absl::Status ControlSocket::StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,
+                                     const ServerAddress& server) {
+  tls_ = tls;
+  return stream_.Start(credentials, tls->scratch(), now_ns, server.host, server.text());
 }
 
-void ControlSocket::ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns) {
-  expected_tls_ = {credentials, scratch, now_ns};
+void ControlSocket::ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns) {
+  tls_ = tls;
+  expected_tls_ = {credentials, now_ns};
 }
 
 // False: the stream has ended.
@@ -39,7 +41,7 @@ bool ControlSocket::StartExpectedTls() {
   const ExpectedTls expected = std::exchange(expected_tls_, {});
   may_join_ = !LooksLikeTls(ByteSpan(&first, 1));
   if (may_join_) return true;
-  absl::Status status = stream_.Start(expected.credentials, expected.scratch, expected.now_ns);
+  absl::Status status = stream_.Start(expected.credentials, tls_->scratch(), expected.now_ns);
   if (status.ok()) return true;
   EndStream(std::move(status));
   return false;
@@ -106,10 +108,14 @@ void ControlSocket::Linger() {
 }
 
 void ControlSocket::OnReady(uint32_t events) {
+  const bool shaking_hands = is_shaking_hands();
+  if (shaking_hands && !tls_->TakeTurn()) return;  // the poller tells of it again
   if ((events & EPOLLOUT) != 0) WriteSome();
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
   if (!gone() && !stream_.is_plain()) WriteSome();  // the handshake may be complete now
-  if (!lingering_ || gone()) on_activity_();
+  if (shaking_hands && is_secured()) tls_->CountUp(stream_.resumed());
+  // Also because of the turn that it has taken: who is woken begins the next one.
+  if (!lingering_ || gone() || shaking_hands) on_activity_();
 }
 
 void ControlSocket::ReadSome() {

@@ -3,6 +3,8 @@
 // also the lifeline: while the connection lives nothing but a Bye ends it, so an end of the stream
 // or an error means that the peer's process or host is gone.
 //
+// A TLS handshake goes on when it has its turn (shared_tls.h): until then the socket is not read.
+//
 // Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
 // Receive() until there is nothing left. No callback runs while a frame is looked at.
 //
@@ -23,8 +25,10 @@
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "transport/control/control_frame.h"
+#include "transport/control/shared_tls.h"
 #include "transport/descriptor.h"
 #include "transport/poller.h"
+#include "transport/sockets/address.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -47,15 +51,17 @@ class ControlSocket final : private PollHandler {
   // Begins to watch. RESOURCE_EXHAUSTED: the poller is full.
   absl::Status Start() { return Watch(WantedEvents()); }
 
-  // Before the first byte. A client's: TLS begins now, with the server that `host` names. A
+  // Before the first byte. A client's: TLS begins now, with `server`, whose host it must name. A
   // server's: a peer whose first byte is TLS's gets TLS; another one is read as it is, for a socket
   // may join a link, whose own TLS then follows, and whoever lacks TLS should be told so.
-  absl::Status StartTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
-                        std::string_view host);
-  void ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns);
+  absl::Status StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,
+                        const ServerAddress& server);
+  void ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns);
   // What is received comes from a peer that has proved what the credentials ask for.
   bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }
   const TlsStream& stream() const { return stream_; }
+  // By TLS; kNone without.
+  PeerIdentity identity() const { return is_secured() ? stream_.identity() : PeerIdentity(); }
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);
@@ -95,6 +101,9 @@ class ControlSocket final : private PollHandler {
 
  private:
   void OnReady(uint32_t events) override;
+  bool is_shaking_hands() const {
+    return expected_tls_.credentials != nullptr || stream_.state() == TlsStream::State::kHandshake;
+  }
   void Queue(ControlType type, uint16_t flags, ByteSpan body);
   void ReadSome();
   bool StartExpectedTls();
@@ -106,13 +115,13 @@ class ControlSocket final : private PollHandler {
   // A server's, until the peer's first byte.
   struct ExpectedTls {
     TlsCredentials* credentials = nullptr;
-    TlsScratch* scratch = nullptr;
     uint64_t now_ns = 0;
   };
 
   Descriptor descriptor_;
   TlsStream stream_;
   ExpectedTls expected_tls_;
+  SharedTls* tls_ = nullptr;  // null: without TLS
   Poller* const poller_;
   Function<void()> on_activity_;
   ControlFrameReader reader_;

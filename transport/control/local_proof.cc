@@ -94,7 +94,7 @@ absl::StatusOr<PeerProcess> VouchedProcess(int fd) {
                                               ", this side as uid ", ::geteuid(),
                                               ": shared memory belongs to one user"));
   }
-  return PeerProcess{credentials.pid, StartOf(credentials.pid)};
+  return PeerProcess{credentials.pid, StartOf(credentials.pid), credentials.uid, credentials.gid};
 }
 
 absl::Status CheckProcessId(int32_t told, int32_t vouched) {

@@ -46,6 +46,8 @@ namespace weft {
 struct PeerProcess {
   int32_t id = 0;
   uint64_t start = 0;  // clock ticks from the boot to its start; 0: it cannot be read
+  uint32_t user_id = 0;
+  uint32_t group_id = 0;
 };
 
 // A neighbour that the kernel vouches for.

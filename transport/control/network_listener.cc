@@ -20,7 +20,7 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(ControlCo
       context, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
   if (options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(listener->state_->credentials,
-                          TlsCredentials::Create(TlsRole::kServer, *options.security));
+                          context->tls->CredentialsFor(TlsRole::kServer, *options.security));
   }
   WEFT_RETURN_IF_ERROR(listener->Bind(address));
   WEFT_RETURN_IF_ERROR(context->engine.poller->Add(listener->fd(), EPOLLIN,
@@ -66,6 +66,7 @@ absl::Status NetworkListener::Bind(const std::string& text) {
     socket_ = *std::move(socket);
     WEFT_ASSIGN_OR_RETURN(const KernelAddress bound, LocalAddress(socket_.get()));
     WEFT_ASSIGN_OR_RETURN(const ServerAddress in_use, ParseServerAddress(bound.text()));
+    is_beyond_host_ = !bound.is_loopback();
     address.port = in_use.port;
     address_ = address.text();
     return absl::OkStatus();

@@ -30,6 +30,7 @@ class NetworkListener final : public Listener,
   ~NetworkListener() override { Stop(); }
 
   const std::string& address() const override { return address_; }
+  bool is_beyond_host() const override { return is_beyond_host_; }
 
   // Takes no more clients; the transport ends, or the user has had enough.
   void Stop();
@@ -57,6 +58,7 @@ class NetworkListener final : public Listener,
   ControlContext* context_;  // null: stopped
   const std::shared_ptr<ListenerState> state_;
   std::string address_;
+  bool is_beyond_host_ = false;
   Descriptor socket_;
   std::unique_ptr<UnixListener> unix_;
   std::unique_ptr<LocalProofServer> proofs_;

@@ -15,7 +15,8 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
       domains_(std::move(options.providers), WithCounters(options.framing), engine.poller, &table_),
       counters_(engine.counters),
       counter_set_(engine.counters),
-      newcomers_(engine.counters) {
+      newcomers_(engine.counters),
+      tls_(engine.counters) {
   counter_set_->Register("memory.registrations", &region_counters_.registrations);
   counter_set_->Register("memory.registered_bytes", &region_counters_.registered_bytes);
   context_.engine = engine;
@@ -23,6 +24,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.table = &table_;
   context_.paths = &counters_;
   context_.newcomers = &newcomers_;
+  context_.tls = &tls_;
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
 }
 
@@ -84,7 +86,10 @@ bool NetworkTransport::HasNews() const {
   return table_.has_events() || !context_.ready.empty() || !context_.retired.empty();
 }
 
+// Whoever takes a turn of a handshake wakes its connection, so that this comes before the next look
+// at descriptors.
 int NetworkTransport::TellNews() {
+  tls_.BeginTurn();
   const int done = table_.RunEvents() + RunReady();
   DeleteRetired();
   return done;

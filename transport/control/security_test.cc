@@ -1,8 +1,13 @@
 // Control connections with security: who is let in, and what the others are told.
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <list>
+#include <memory>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -12,6 +17,7 @@
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 #include "transport/tls/testing/certificates.h"
+#include "transport/tls/tls_stream.h"
 
 namespace weft {
 namespace {
@@ -193,6 +199,122 @@ TEST_F(SecurityTest, SilentAndNoisyStrangersEndAlone) {
   }));
   NetworkEnd* const end = DialWith(WithPsk('x'));
   EXPECT_TRUE(end->opened()) << end->why();
+}
+
+// --- what connections share ----------------------------------------------------------------------
+
+class SharedSecurityTest : public SecurityTest {
+ protected:
+  static uint64_t Counted(const Engine& engine, const std::string& name) {
+    for (const auto& [known, value] : engine.counters().Snapshot()) {
+      if (known == name) return value;
+    }
+    return 0;
+  }
+};
+
+TEST_F(SharedSecurityTest, ASecondConnectionResumesByTicket) {
+  ListenWith(Certified("server"));
+  const SecurityOptions client = Certified("client");
+  for (uint64_t count = 1; count <= 3; ++count) {
+    NetworkEnd* const end = DialWith(client);
+    ASSERT_TRUE(end->opened()) << end->why();
+    EXPECT_EQ(end->connection().path().identity.subject, "CN=server");
+    ASSERT_EQ(acceptor_.ends.size(), count);
+    ASSERT_TRUE(Run([&] { return acceptor_.ends.back()->opened(); }));
+    EXPECT_EQ(acceptor_.ends.back()->connection().path().identity.subject, "CN=client");
+    for (const Engine* engine : {client_.get(), server_.get()}) {
+      EXPECT_EQ(Counted(*engine, "tls.handshakes"), count);
+      EXPECT_EQ(Counted(*engine, "tls.resumed"), count - 1);
+      EXPECT_EQ(Counted(*engine, "tls.refused"), 0u);
+    }
+  }
+}
+
+// Two servers at one host used to take each other's tickets away.
+TEST_F(SharedSecurityTest, TicketsAreKnownByTheWholeAddress) {
+  const SecurityOptions client = Certified("client");
+  ListenWith(Certified("server"));
+  const std::string first = listener_->address();
+  const std::unique_ptr<Listener> kept = std::move(listener_);
+  ListenWith(Certified("another"));
+  ConnectOptions options = Patient();
+  options.security = client;
+  for (const std::string& address : {first, listener_->address(), first, listener_->address()}) {
+    NetworkEnd* const end = DialAt(address, options);
+    ASSERT_TRUE(RunUntilDecided(*end));
+    ASSERT_TRUE(end->opened()) << end->why();
+  }
+  EXPECT_EQ(Counted(*client_, "tls.handshakes"), 4u);
+  EXPECT_EQ(Counted(*client_, "tls.resumed"), 2u);
+}
+
+// Each dial read the files again.
+TEST_F(SharedSecurityTest, CredentialsAreReadOnce) {
+  ListenWith(Certified("server"));
+  SecurityOptions client = Certified("client");
+  client.certificate_file = ::testing::TempDir() + "/client.pem";
+  client.key_file = ::testing::TempDir() + "/client.key";
+  std::ofstream(client.certificate_file) << client.certificate_pem;
+  std::ofstream(client.key_file) << client.key_pem;
+  client.certificate_pem.clear();
+  client.key_pem.clear();
+  ASSERT_TRUE(DialWith(client)->opened());
+  ASSERT_EQ(::unlink(client.key_file.c_str()), 0);
+  NetworkEnd* const end = DialWith(client);
+  EXPECT_TRUE(end->opened()) << end->why();
+}
+
+// --- floods --------------------------------------------------------------------------------------
+
+// A stranger that has sent TLS's hello, and no more.
+class Hello {
+ public:
+  Hello(const std::string& address, TlsCredentials* credentials, TlsScratch* scratch)
+      : socket_(*StartDial(*ParseNumericAddress(address))), stream_(socket_.get()) {
+    EXPECT_TRUE(stream_.Start(credentials, scratch, /*now_ns=*/0, "localhost").ok());
+  }
+  // Whether the hello is on its way.
+  bool Sent() { return stream_.Flush(); }
+  bool Answered() const {
+    char byte = 0;
+    return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
+
+ private:
+  const Descriptor socket_;
+  TlsStream stream_;
+};
+
+// A flood of hellos held everybody up for as long as all of their signatures took.
+TEST_F(SharedSecurityTest, HandshakesTakeTurnsAndConnectionsThatAreUpDoNotWait) {
+  ListenWith(Certified("server"));
+  NetworkEnd* const end = DialWith(Certified("client"));
+  ASSERT_TRUE(end->opened()) << end->why();
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->opened(); }));
+
+  const auto credentials = TlsCredentials::Create(TlsRole::kClient, Certified("stranger"));
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  TlsScratch scratch;
+  std::list<Hello> flood;
+  for (int i = 0; i < 16; ++i)
+    flood.emplace_back(listener_->address(), credentials->get(), &scratch);
+  for (Hello& hello : flood) {
+    ASSERT_TRUE(RunEngines({}, [&hello] { return hello.Sent(); }));
+  }
+  const auto answered = [&flood] {
+    return std::count_if(flood.begin(), flood.end(), [](const Hello& h) { return h.Answered(); });
+  };
+  size_t messages = 0;
+  for (long before = answered(); before < 16; before = answered()) {
+    const bool sent = end->Send("one");
+    client_->Poll();
+    server_->Poll();
+    ASSERT_LE(answered(), before + 1) << "in one turn";
+    if (sent) {
+      EXPECT_EQ(acceptor_.ends[0]->received.size(), ++messages);
+    }
+  }
 }
 
 }  // namespace

@@ -141,6 +141,19 @@ absl::StatusOr<ServerAddress> ParseServerAddress(std::string_view text) {
   return ParseInternet(text);
 }
 
+bool KernelAddress::is_loopback() const {
+  const auto in_127 = [](uint32_t address) { return ntohl(address) >> 24 == 127; };
+  if (family() == AF_INET) {
+    return in_127(reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr);
+  }
+  if (family() != AF_INET6) return false;
+  const in6_addr& host = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+  if (!IN6_IS_ADDR_V4MAPPED(&host)) return IN6_IS_ADDR_LOOPBACK(&host);
+  uint32_t mapped = 0;
+  std::memcpy(&mapped, &host.s6_addr[12], sizeof(mapped));
+  return in_127(mapped);
+}
+
 std::string KernelAddress::text() const {
   if (family() == AF_UNIX) return UnixText(*this);
   char host[NI_MAXHOST];

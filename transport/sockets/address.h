@@ -41,6 +41,8 @@ struct KernelAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
+  // In 127.0.0.0/8, or [::1], or an IPv4 address of that kind in IPv6: of this host alone.
+  bool is_loopback() const;
   // Numeric, in the form that ParseServerAddress() reads; "unix:@name" for an abstract name.
   std::string text() const;
 };

@@ -171,6 +171,17 @@ uint64_t PeerHost(int fd) {
   return number;
 }
 
+bool AddKernelCredentials(int fd, PeerIdentity* identity) {
+  const absl::StatusOr<KernelAddress> own = LocalAddress(fd);
+  if (!own.ok() || own->family() != AF_UNIX) return false;
+  const std::optional<ucred> peer = PeerCredentials(fd);
+  if (!peer.has_value()) return false;
+  identity->user_id = peer->uid;
+  identity->group_id = peer->gid;
+  identity->process_id = peer->pid;
+  return true;
+}
+
 std::string PeerAddressText(int fd) {
   KernelAddress address;
   address.length = sizeof(address.storage);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/descriptor.h"
+#include "transport/identity.h"
 #include "transport/sockets/address.h"
 
 namespace weft {
@@ -53,6 +54,9 @@ absl::StatusOr<KernelAddress> LocalAddress(int fd);
 // tell whose a connection is. Behind a Unix socket it does: each other user counts as a host, and
 // so does each process of this process's own user. 0: the peer is gone already.
 uint64_t PeerHost(int fd);
+// Fills in what the kernel says of the process at the other end of a Unix socket: of the one that
+// has connected, or that listens. False: it says nothing, as of a peer over a network.
+bool AddKernelCredentials(int fd, PeerIdentity* identity);
 // The peer's address by the kernel's word. Of a client behind a Unix socket: the process and the
 // user that connected, whatever it has called its end. Empty text when the peer is gone already.
 std::string PeerAddressText(int fd);

@@ -151,8 +151,9 @@ void TcpLink::StartTls(TlsRole role) {
   const absl::StatusOr<TlsCredentials*> credentials = parts_->security.Credentials(role);
   if (!credentials.ok()) return Fail(credentials.status());
   TlsStream& stream = tls_->stream.emplace(socket_.get());
-  const absl::Status started = stream.Start(*credentials, parts_->security.scratch(), /*now_ns=*/0,
-                                            /*host=*/{}, {tls_->name, tls_->secret});
+  const absl::Status started =
+      stream.Start(*credentials, parts_->security.scratch(), /*now_ns=*/0,
+                   /*host=*/{}, /*address=*/{}, {tls_->name, tls_->secret});
   if (!started.ok()) return Fail(started);
   stream.Flush();  // the client begins
   BeReady();

@@ -68,7 +68,8 @@ class TlsCredentials {
   // SSL object made of it keeps it.
   ssl_ctx_st* Context(uint64_t now_ns);
 
-  // Clients: the ticket for a server, or null. `server` is the name that was checked.
+  // Clients: the ticket for a server, or null. `server`: as TlsStream::Start() has it, which says
+  // whose name was checked.
   ssl_session_st* Session(const std::string& server) const;
   // Takes a reference of `session` over.
   void KeepSession(const std::string& server, ssl_session_st* session);

@@ -74,6 +74,19 @@ absl::StatusCode CodeOf(unsigned long error, bool is_up) {
   return absl::StatusCode::kUnauthenticated;
 }
 
+// What the peer has refused, and where there is something to be done about it, that.
+std::string Refusal(unsigned long error, const std::string& text) {
+  std::string advice;
+  if (ERR_GET_REASON(error) == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED) {
+    advice =
+        "; the server requires a certificate of its clients: set SecurityOptions::"
+        "certificate_file and key_file";
+  } else if (ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_UNKNOWN_CA) {
+    advice = "; it does not trust who signed our certificate: look at its roots_file";
+  }
+  return StrCat("TLS: the peer refuses: ", text, advice);
+}
+
 }  // namespace
 
 // What OpenSSL calls of a stream.
@@ -109,7 +122,7 @@ struct TlsCallbacks {
   // A ticket has come; 1: the session is ours now.
   static int OnSession(SSL* ssl, SSL_SESSION* session) {
     auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
-    stream->credentials_->KeepSession(stream->host_, session);
+    stream->credentials_->KeepSession(stream->ticket_name_, session);
     return 1;
   }
 };
@@ -122,11 +135,12 @@ TlsStream::~TlsStream() {
 }
 
 absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
-                              std::string_view host, const TlsKey& key) {
+                              std::string_view host, std::string_view address, const TlsKey& key) {
   WEFT_CHECK(is_plain());  // Ours: a stream starts once
   const SecurityOptions& options = credentials->options();
   const bool is_client = credentials->role() == TlsRole::kClient;
   host_ = options.server_name.empty() ? std::string(host) : options.server_name;
+  ticket_name_ = address.empty() ? host_ : std::string(address);
   const bool checks_host = is_client && !credentials->uses_psk() &&
                            (options.expected_uri.empty() || !options.server_name.empty());
   if (checks_host && host_.empty()) {
@@ -166,7 +180,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
     }
   }
   if (is_client) {
-    SSL_SESSION* const session = credentials->Session(host_);
+    SSL_SESSION* const session = credentials->Session(ticket_name_);
     if (session != nullptr) SSL_set_session(ssl_, session);
   }
   state_ = State::kHandshake;
@@ -367,10 +381,9 @@ absl::Status TlsStream::HandshakeError() const {
     return absl::UnauthenticatedError(
         StrCat("TLS: the client does not know the key \"", key_.name, "\": ", text));
   }
-  return absl::Status(CodeOf(error, false),
-                      StrCat(ERR_GET_REASON(error) >= kFirstAlert ? "TLS: the peer refuses: "
-                                                                  : "TLS: the handshake failed: ",
-                             text));
+  return absl::Status(CodeOf(error, false), ERR_GET_REASON(error) >= kFirstAlert
+                                                ? Refusal(error, text)
+                                                : StrCat("TLS: the handshake failed: ", text));
 }
 
 int TlsStream::Judge(int result, const char* action) {
@@ -391,10 +404,10 @@ int TlsStream::Judge(int result, const char* action) {
     Fail(HandshakeError());
   } else {
     const unsigned long first = ERR_peek_error();
-    Fail(absl::Status(CodeOf(first, true),
-                      StrCat(ERR_GET_REASON(first) >= kFirstAlert ? "TLS: the peer refuses: "
-                                                                  : "TLS: a record is wrong: ",
-                             TakeTlsErrors())));
+    const std::string text = TakeTlsErrors();
+    Fail(absl::Status(CodeOf(first, true), ERR_GET_REASON(first) >= kFirstAlert
+                                               ? Refusal(first, text)
+                                               : StrCat("TLS: a record is wrong: ", text)));
   }
   return EPROTO;
 }
@@ -436,7 +449,8 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
       handshake_bytes_ += input_.size();
       if (first && input_[0] != kHandshakeRecord && input_[0] != kAlertRecord) {
         Fail(absl::FailedPreconditionError(
-            "the peer does not speak TLS: it runs without security, or is another service"));
+            "the peer does not speak TLS: its options have no `security` (SecurityOptions), or it "
+            "is another service"));
         return -1;
       }
       if (handshake_bytes_ > kMaxHandshakeBytes) {

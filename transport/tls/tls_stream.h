@@ -95,10 +95,11 @@ class TlsStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   // From here on all bytes are TLS's, in the role of the credentials. `host`, a client's: of the
-  // server's address, which its certificate must name. `key`: if the credentials bring none;
-  // outlives the stream. REQUIRES: kPlain.
+  // server's address, which its certificate must name. `address`: all of it, by which the server's
+  // tickets are known. `key`: if the credentials bring none; outlives the stream. REQUIRES: kPlain.
   absl::Status Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
-                     std::string_view host = {}, const TlsKey& key = {});
+                     std::string_view host = {}, std::string_view address = {},
+                     const TlsKey& key = {});
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
@@ -158,6 +159,7 @@ class TlsStream {
   ssl_st* ssl_ = nullptr;
   std::string host_;
   TlsKey key_;
+  std::string ticket_name_;
 
   State state_ = State::kPlain;
   absl::Status error_;

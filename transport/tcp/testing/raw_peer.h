@@ -188,7 +188,7 @@ class TcpRawPeer {
     std::snprintf(name, sizeof(name), "%016llx%016llx", static_cast<unsigned long long>(peer.nonce),
                   static_cast<unsigned long long>(peer.nonce_low));
     name_ = name;
-    EXPECT_TRUE(stream_->Start(credentials, &scratch_, 0, {}, TlsKey{name_, *secret_}).ok());
+    EXPECT_TRUE(stream_->Start(credentials, &scratch_, 0, {}, {}, TlsKey{name_, *secret_}).ok());
     for (int i = 0; i < 4; ++i) {
       stream_->Flush();
       TcpSettle({&side_});

@@ -1,0 +1,68 @@
+#include "transport/identity.h"
+
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+// Of each name: of what has room in a line. The names that a program compares are whole.
+constexpr size_t kMaxNameBytes = 200;
+// Further names are counted.
+constexpr size_t kMostNames = 4;
+
+std::string InAscii(const std::string& name) {
+  std::string text = name.substr(0, kMaxNameBytes);
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return name.size() > kMaxNameBytes ? text + "..." : text;
+}
+
+std::string Names(const PeerIdentity& identity) {
+  std::string text;
+  size_t count = 0;
+  for (const auto* const names : {&identity.dns_names, &identity.uris}) {
+    for (const std::string& name : *names) {
+      if (++count > kMostNames) continue;
+      text = StrCat(text, text.empty() ? ", names " : ", ", InAscii(name));
+    }
+  }
+  return count > kMostNames ? StrCat(text, " and ", count - kMostNames, " more") : text;
+}
+
+}  // namespace
+
+std::string_view AuthenticationName(Authentication authentication) {
+  switch (authentication) {
+    case Authentication::kNone:
+      return "none";
+    case Authentication::kCertificate:
+      return "certificate";
+    case Authentication::kPreSharedKey:
+      return "pre-shared key";
+    case Authentication::kKernelCredentials:
+      return "kernel credentials";
+  }
+  return "unknown";
+}
+
+std::string IdentityText(const PeerIdentity& identity) {
+  const bool sees_process = identity.process_id != 0;
+  const std::string process =
+      StrCat(sees_process ? StrCat("process ", identity.process_id, " of ") : "", "user ",
+             identity.user_id);
+  const std::string beside = sees_process ? StrCat("; ", process) : "";
+  switch (identity.authentication) {
+    case Authentication::kNone:
+      break;
+    case Authentication::kCertificate:
+      return StrCat("certificate \"", InAscii(identity.subject), "\"", Names(identity), beside);
+    case Authentication::kPreSharedKey:
+      return StrCat("pre-shared key \"", InAscii(identity.psk_name), "\"", beside);
+    case Authentication::kKernelCredentials:
+      return StrCat(process, ", by the kernel's word");
+  }
+  return "nobody has proved who it is";
+}
+
+}  // namespace weft
