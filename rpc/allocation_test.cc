@@ -1,6 +1,7 @@
 // The usual call takes nothing from the heap and no lock, at neither end, protobuf included.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "core/testing/hot_path_meter.h"
 #include "rpc/client/channel.h"
+#include "rpc/server/policy_file.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/ledger_service.h"
 #include "rpc/testing/loopback.h"
@@ -60,6 +62,37 @@ TEST_F(AllocationTest, ABlockingCallAllocatesNothing) {
   Data reply;
   EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Echo(request, &reply).ok()); }), HotPathCounts());
   EXPECT_EQ(reply.payload(), request.payload());
+}
+
+// Nor does one that the server has to permit, by a file. (Once in a second it looks at the file.)
+TEST_F(AllocationTest, APermittedCallAllocatesNothing) {
+  class AtOneTime final : public Authorizer {
+   public:
+    explicit AtOneTime(Authorizer& asked) : asked_(asked) {}
+    Decision Decide(const PathInfo& path, std::string_view service,
+                    std::string_view method) override {
+      return asked_.Decide(path, service, method);
+    }
+    uint64_t Generation(uint64_t) override { return asked_.Generation(0); }
+
+   private:
+    Authorizer& asked_;
+  };
+  const std::string path = testing::TempDir() + "allocation_test.policy";
+  std::ofstream(path) << "allow anyone weft.test.Probe/Echo\n";
+  const auto policy = *PolicyFile::Open(path);
+  AtOneTime authorizer(*policy);
+  ServerOptions options;
+  options.authorizer = &authorizer;
+  auto server = *Server::Create(*engine_, options);
+  ASSERT_TRUE(server->AddService(&service_).ok());
+  ASSERT_TRUE(server->Listen("permitted").ok());
+  auto channel = *Channel::Open(*engine_, "permitted");
+  Probe::Stub stub(*channel);
+  const Data request = MakeData(1, 64);
+  Data reply;
+  EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Echo(request, &reply).ok()); }), HotPathCounts());
+  EXPECT_TRUE(absl::IsPermissionDenied(stub.Make(Size(), &reply)));
 }
 
 TEST_F(AllocationTest, ADeadlineAllocatesNothing) {

@@ -71,8 +71,10 @@ struct ServerOptions {
   // in its log.
   std::optional<SecurityOptions> security = {};
   // Who may call what (weft/authorization.h); it outlives the server. Null: who is connected may
-  // call everything.
+  // call everything. Refusals are in the log, at level warning; with `log_allowed_calls` the first
+  // call that each client may make of each method as well, at level info.
   Authorizer* authorizer = nullptr;
+  bool log_allowed_calls = false;
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
@@ -129,11 +131,13 @@ struct ServerStats {
   uint64_t replies_ok = 0;
   uint64_t replies_failed = 0;  // handlers' errors and refusals
   uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
-                                // executor full, shutting down; no handler ran
+                                // executor full, shutting down, denied; no handler ran
   uint64_t one_way = 0;         // among requests: messages without a reply
   uint64_t one_way_failed = 0;  // among them: handlers' errors, which nobody is told
   // Among them: no handler ran. As `refused`, or max_outstanding_calls of this client were running.
   uint64_t one_way_dropped = 0;
+  // Calls, attempts, streams and one-way messages that their clients may not make (`authorizer`).
+  uint64_t denied = 0;
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now

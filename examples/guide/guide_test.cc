@@ -20,6 +20,12 @@ TEST(GuideTest, ErrorsSayWhetherTheCallMayHaveRun) {
             "UNAVAILABLE: send it again\n");
 }
 
+TEST(GuideTest, RulesSayWhoMayCallWhat) {
+  EXPECT_EQ(OutputOf("authorization"),
+            "1 word\n"
+            "PERMISSION_DENIED, and has not run; refused: 1\n");
+}
+
 TEST(GuideTest, MetadataDetailsAndACancelArrive) {
   EXPECT_EQ(OutputOf("contexts"),
             "hello anna, 3 words\n"

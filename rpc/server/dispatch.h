@@ -43,6 +43,8 @@ class DispatchTable {
   }
   // From now on there are none to be found. (One compare for every call less than a flag.)
   void Close() { count_ = 0; }
+  // That can be found.
+  size_t entries() const { return count_; }
   // Methods, each counted once.
   size_t size() const { return methods_; }
 

@@ -5,6 +5,8 @@
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/completion_records.h"
+#include "rpc/server/dispatch.h"
+#include "rpc/server/handler_task.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
 #include "rpc/server/server_stream_handles.h"
@@ -56,6 +58,32 @@ bool ServerCall::StartDeadline(uint32_t remaining_us) {
   const uint64_t announced_ns = connection_->connection()->announced_ns();
   deadline_ns_ = (announced_ns != 0 ? announced_ns : engine.turn_ns()) + remaining_us * kNsPerUs;
   return engine.clock().NowNs() < deadline_ns_;
+}
+
+absl::Status ServerCall::WhyRefused(const MethodEntry* entry, uint16_t method,
+                                    ByteSpan body) const {
+  const ServerCore& core = connection_->core();
+  if (core.draining()) {
+    return NotRunError(absl::StatusCode::kUnavailable,
+                       "the server is shutting down (not run, safe to retry)");
+  }
+  if (entry == nullptr) {
+    return NotRunError(absl::StatusCode::kUnimplemented,
+                       StrCat("no method has the number ", method, "; this server has ",
+                              core.methods().size(), " methods"));
+  }
+  if (body.size() > core.options().max_request_bytes) {
+    return core.RequestTooLargeError(body.size());
+  }
+  if (request_bytes_ == 0 && !body.empty()) {
+    return core.RunningBytesError();
+  }
+  if (cancelled()) {
+    return NotRunError(absl::StatusCode::kCancelled,
+                       "the caller cancelled before the request arrived");
+  }
+  if (remaining_us() == 0) return ExpiredError();
+  return WhyUndecoded(*entry->method, body, request_);
 }
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }

@@ -42,6 +42,7 @@
 namespace weft {
 
 class ServerConnection;
+struct MethodEntry;
 
 class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, private ListNode<> {
  public:
@@ -140,6 +141,9 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     return remaining_us == 0 || StartDeadline(remaining_us);
   }
   bool StartDeadline(uint32_t remaining_us);
+  // Why its request, `body` for `entry`, the method of that number, was not admitted or decoded.
+  // Null: there is none.
+  absl::Status WhyRefused(const MethodEntry* entry, uint16_t method, ByteSpan body) const;
   // Runs the handler on the engine's thread. True: it has finished the call, which is not answered
   // yet.
   bool RunHere(const MethodDescriptor& method, Service& service) {

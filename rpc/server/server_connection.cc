@@ -42,6 +42,7 @@ ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
       one_way_(core.engine()),
       backlog_(core.engine(), core.options(), [this](std::string_view why) { EndSlowReader(why); }),
       peer_(std::move(peer)) {
+  if (core.options().authorizer != nullptr) access_ = std::make_unique<ClientAccess>(core, path_);
   if (peer_ != nullptr) peer_->OnHalfMade();
 }
 
@@ -61,7 +62,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
 // Slot 0, which clients with one call at a time have it in, is among these.
 ByteSpan ServerConnection::HotBytes() const {
   const auto* const begin = reinterpret_cast<const std::byte*>(this);
-  const auto* const end = reinterpret_cast<const std::byte*>(&max_reply_bytes_ + 1);
+  const auto* const end = reinterpret_cast<const std::byte*>(&access_ + 1);
   return {begin, static_cast<size_t>(end - begin)};
 }
 
@@ -143,7 +144,8 @@ void ServerConnection::OnMessage(Connection& connection, ByteSpan message) {
 WEFT_APART void ServerConnection::OnRequest(Connection&, ByteSpan message) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
-  if (ServerCall* const call = TakeSlot(header.id); call != nullptr) [[likely]]
+  ServerCall* const call = TakeSlot(header.id);
+  if (call != nullptr && !IsDenied(*call, header.method)) [[likely]]
     Accept(*call, header, body);
 }
 
@@ -180,6 +182,7 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
   call->priority_ = PriorityOf(kind);
+  if (IsDenied(*call, header.method)) return;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
   absl::Status taken = TakeBeside(*call, extras, std::move(metadata), body, attachment);
   if (!taken.ok()) {
@@ -189,6 +192,23 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   }
   if (once.attempt) return AcceptOnce(*call, header, body, *once.attempt);
   Accept(*call, header, body);
+}
+
+// Whether the client may not call the method: then the call has been answered so.
+WEFT_INLINE bool ServerConnection::IsDenied(ServerCall& call, uint16_t method) {
+  return access_ != nullptr && Deny(call, method);
+}
+
+// The rest, for servers with an authorizer. Nothing of it is in the way of calls to others.
+WEFT_APART bool ServerConnection::Deny(ServerCall& call, uint16_t method) {
+  if (access_->MayCall(method)) [[likely]]
+    return false;
+  if (!call.is_one_way()) {
+    ++core_.stats().requests;
+    ++core_.stats().refused;
+  }
+  Complete(call, access_->Refuse(method));
+  return true;
 }
 
 // What came beside the message `body`; empty: nothing.
@@ -268,7 +288,7 @@ WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
   ProtocolError("a call slot's generation that is not new");
 }
 
-// Whether a request may take what it needs, and takes it. Else WhyRefused() knows why.
+// Whether a request may take what it needs, and takes it. Else ServerCall::WhyRefused() knows why.
 WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntry* entry,
                                               const RequestHeader& header, ByteSpan body) {
   ServerStats& stats = core_.stats();
@@ -304,32 +324,7 @@ WEFT_COLD void ServerConnection::RunOwnOrRefuse(ServerCall& call, const MethodEn
       return RunAside(call, *entry);
   }
   ++core_.stats().refused;
-  Complete(call, WhyRefused(call, entry, header.method, body));
-}
-
-absl::Status ServerConnection::WhyRefused(ServerCall& call, const MethodEntry* entry,
-                                          uint16_t method, ByteSpan body) const {
-  if (core_.draining()) {
-    return NotRunError(absl::StatusCode::kUnavailable,
-                       "the server is shutting down (not run, safe to retry)");
-  }
-  if (entry == nullptr) {
-    return NotRunError(absl::StatusCode::kUnimplemented,
-                       StrCat("no method has the number ", method, "; this server has ",
-                              core_.methods().size(), " methods"));
-  }
-  if (body.size() > core_.options().max_request_bytes) {
-    return core_.RequestTooLargeError(body.size());
-  }
-  if (call.request_bytes_ == 0 && !body.empty()) {
-    return core_.RunningBytesError();
-  }
-  if (call.cancelled()) {
-    return NotRunError(absl::StatusCode::kCancelled,
-                       "the caller cancelled before the request arrived");
-  }
-  if (call.remaining_us() == 0) return ExpiredError();
-  return WhyUndecoded(*entry->method, body, call.request_);
+  Complete(call, call.WhyRefused(entry, header.method, body));
 }
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
@@ -415,14 +410,16 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   call.priority_ = PriorityOf(kind);
   ++running_;
   one_way_.Add(call);
+  if (IsDenied(call, header.method)) [[unlikely]]
+    return;
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
-    return Complete(call, WhyRefused(call, entry, header.method, body));
+    return Complete(call, call.WhyRefused(entry, header.method, body));
   if (has_more) [[unlikely]] {
     absl::Status taken = TakeBeside(call, extras, std::move(metadata), body, attachment);
     if (!taken.ok()) return Complete(call, std::move(taken));
   }
   if (!IsDecoded(call, *entry, body)) [[unlikely]]
-    return Complete(call, WhyRefused(call, entry, header.method, body));
+    return Complete(call, call.WhyRefused(entry, header.method, body));
   one_way_.Watch(call);
   RunAside(call, *entry);
 }

@@ -38,6 +38,7 @@
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/peer/served_peer.h"
 #include "rpc/server/call_slots.h"
+#include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
 #include "rpc/server/reply_backlog.h"
@@ -99,6 +100,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   Connection* connection() override { return connection_; }  // null: gone, or given up
   uint32_t max_reply_bytes() const { return max_reply_bytes_; }
+  // Null: the client may call everything.
+  ClientAccess* access() { return access_.get(); }
   // Stays until a call of a stream is freed.
   void HoldOn() { ++running_; }
   std::string ReplyExtras(const ServerCall& call) const;
@@ -162,6 +165,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
+  bool IsDenied(ServerCall& call, uint16_t method);
+  bool Deny(ServerCall& call, uint16_t method);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
                           ByteSpan attachment);
   static const absl::Cord* ReplyAttachmentOf(const ServerCall& call);
@@ -181,8 +186,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
   void RunOwnOrRefuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                       ByteSpan body);
-  absl::Status WhyRefused(ServerCall& call, const MethodEntry* entry, uint16_t method,
-                          ByteSpan body) const;
   void Run(ServerCall& call, const MethodEntry& entry);
   void RunAside(ServerCall& call, const MethodEntry& entry);
 
@@ -217,6 +220,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;
   uint32_t max_reply_bytes_ = 0;
+  std::unique_ptr<ClientAccess> access_;  // null: the client may call everything
 
   // The rest.
   uint32_t max_windows_ = 0;

@@ -21,6 +21,7 @@
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/peer/peer_sessions.h"
+#include "rpc/server/audit_log.h"
 #include "rpc/server/completion_records.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/finished_calls.h"
@@ -79,6 +80,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   absl::Status RequestTooLargeError(size_t bytes) const;
   ServerCalls& calls() { return calls_; }
   CompletionRecords& records() { return records_; }
+  AuditLog& audit_log() { return audit_log_; }
   // The server's own method of this number; null: there is none.
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
@@ -162,6 +164,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   SessionService sessions_{*this};
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
+  AuditLog audit_log_;
   ServerStats stats_;
   uint64_t ended_ = 0;                // of stats_.requests
   bool told_of_no_security_ = false;  // in the log

@@ -210,6 +210,10 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
                                            "; this server has ", core.methods().size(),
                                            " methods"));
   }
+  if (ClientAccess* const access = connection_.access();
+      access != nullptr && !access->MayCall(header.method)) {
+    return access->Refuse(header.method);
+  }
   if (entry->method->kind == MethodKind::kUnary || entry->method->kind == MethodKind::kOneWay) {
     return absl::UnimplementedError(
         StrCat("method ", entry->method->name, " has one request and one reply: it is no stream"));

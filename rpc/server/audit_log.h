@@ -1,0 +1,75 @@
+// The lines in the log (weft/log.h) about who was refused which call, and, if wanted, who was
+// permitted which.
+//
+//   audit: decision=denied method=kv.Kv/Get authentication=certificate
+//   identity="uri:spiffe://example.org/web subject:CN=web" address="10.0.0.7:35100"
+//   rule="line 7 of /etc/kv.policy" time=2026-11-25T09:00:00.123Z unlogged=2
+//
+// (one line each). Refusals have level warning, the others info. What a client says of itself
+// cannot break out of its quotes: all but printable ASCII is escaped as in C, quotes too.
+//
+// `unlogged` counts the lines that were left out before: each client has a budget, so that one
+// cannot hide the others, and so has the server, so that clients cannot fill its disk.
+// ServerStats::denied counts all refusals.
+//
+// Threads: one engine's. Lifetime: an AuditLog is a member of the ServerCore.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rpc/server/authorizer.h"
+#include "transport/identity.h"
+#include "transport/path.h"
+
+namespace weft {
+
+// Who a client is, in the words of a policy's patterns, and bounded: "uid:1000 gid:1000
+// process:77". Empty: it has not proved who it is.
+std::string IdentityText(const PeerIdentity& identity);
+
+// Permits `burst` lines at once, and one more in each interval.
+class LineBudget {
+ public:
+  LineBudget(uint64_t burst, uint64_t interval_ns)
+      : burst_ns_(burst * interval_ns), interval_ns_(interval_ns) {}
+
+  bool permits(uint64_t now_ns) const {
+    return std::max(used_until_ns_, now_ns) + interval_ns_ <= now_ns + burst_ns_;
+  }
+  void Take(uint64_t now_ns) { used_until_ns_ = std::max(used_until_ns_, now_ns) + interval_ns_; }
+
+ private:
+  const uint64_t burst_ns_;
+  const uint64_t interval_ns_;
+  uint64_t used_until_ns_ = 0;  // each line uses one interval
+};
+
+class AuditLog {
+ public:
+  // Refusals of one client: the first ones of a client that calls methods which it may not call,
+  // and then enough to see that it goes on.
+  static LineBudget OfClient() { return LineBudget(/*burst=*/10, /*interval_ns=*/1'000'000'000); }
+
+  struct Entry {
+    bool allowed;
+    const PathInfo& client;
+    std::string_view service;
+    std::string_view method;
+    const Authorizer& authorizer;
+    uint32_t rule;
+  };
+  // `budget`: the client's; null: only the server's counts.
+  void Add(const Entry& entry, LineBudget* budget, uint64_t now_ns);
+
+ private:
+  // A line has up to 1 KiB, mostly 300 bytes: 20 in a second are 0.5 GB in a day. The burst is for
+  // many clients that come back at once after a change of the rules.
+  LineBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
+  LineBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};
+  uint64_t unlogged_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,67 @@
+// An Authorizer out of a file with rules (access_policy.h says what they look like).
+//
+//   auto policy = weft::PolicyFile::Open("/etc/kv.policy");
+//   if (!policy.ok()) return policy.status();
+//   auto server = weft::Server::Create({.authorizer = policy->get()});
+//
+// The file is looked at (stat(2)) while calls come, at most once in kLookIntervalNs. A changed one
+// takes effect with the next call, for connections that there are as well; calls that run go on.
+// One that cannot be used changes nothing: the old rules stay in use, and the log says why, once.
+// Replace the file by rename(2): while it is written in place, half of it may be read.
+//
+// Threads: any, several at once. The clocks of the engines that use it are one clock.
+// Errors: of Open(): NOT_FOUND, PERMISSION_DENIED, ... for a file that cannot be read;
+//   INVALID_ARGUMENT for one that is too large, no file, or wrong, with its line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "rpc/server/access_policy.h"
+#include "rpc/server/authorizer.h"
+#include "transport/path.h"
+
+namespace weft {
+
+class PolicyFile final : public Authorizer {
+ public:
+  // A person who changes the file does not notice a second; a look takes a microsecond or two.
+  static constexpr uint64_t kLookIntervalNs = 1'000'000'000;
+
+  static absl::StatusOr<std::unique_ptr<PolicyFile>> Open(const std::string& path);
+
+  Decision Decide(const PathInfo& path, std::string_view service, std::string_view method) override;
+  uint64_t Generation(uint64_t now_ns) override;
+  std::string RuleText(uint32_t rule) const override;
+
+ private:
+  // Which state of the file was read.
+  struct Stamp {
+    int64_t modified_ns = 0;
+    int64_t changed_ns = 0;  // also by rename(2) and utimes(2)
+    uint64_t inode = 0;
+    int64_t bytes = -1;  // -1: there is none
+    bool operator==(const Stamp&) const = default;
+  };
+
+  explicit PolicyFile(const std::string& path) : path_(path) {}
+
+  Stamp LookAtFile() const;
+  absl::StatusOr<AccessPolicy> Read() const;
+  void Renew();
+  std::shared_ptr<const AccessPolicy> policy() const;
+
+  const std::string path_;
+  std::atomic<uint64_t> next_look_ns_{0};
+  std::atomic<uint64_t> generation_{1};  // counts what was read; written with mutex_ held
+  mutable std::mutex mutex_;
+  Stamp stamp_;                                 // guarded by mutex_
+  std::shared_ptr<const AccessPolicy> policy_;  // guarded by mutex_
+};
+
+}  // namespace weft
