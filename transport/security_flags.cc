@@ -162,8 +162,8 @@ absl::StatusOr<std::optional<SecurityOptions>> TakeSecurityFlags(int* argc, char
   auto options = Take(
       static_cast<size_t>(*argc), [&](size_t i) { return argv[i]; },
       [&](size_t i) { argv[kept++] = argv[i]; });
+  if (kept < *argc) argv[kept] = nullptr;
   *argc = kept;
-  argv[kept] = nullptr;
   return options;
 }
 

@@ -22,7 +22,7 @@ extern const char kSecurityFlagsHelp[];
 // "--"; everything else stays as it was, in its order. Nothing where there is none: plain bytes.
 absl::StatusOr<std::optional<SecurityOptions>> TakeSecurityFlags(
     std::vector<std::string>* arguments);
-// The same of main(). `argv` stays what the system made: pointers are moved, and a null ends them.
+// The same of main(). Pointers are moved, and a null follows the last one, as it did.
 absl::StatusOr<std::optional<SecurityOptions>> TakeSecurityFlags(int* argc, char** argv);
 
 }  // namespace weft

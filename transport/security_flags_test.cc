@@ -112,6 +112,12 @@ TEST(SecurityFlags, OfMainLeaveItsArgumentsWell) {
   EXPECT_STREQ(argv[0], "kv_server");
   EXPECT_STREQ(argv[1], "--listen=:0");
   EXPECT_EQ(argv[2], nullptr);
+  // Not every caller has a null behind its arguments.
+  char* const unended[] = {program, listen, roots};
+  char* words[] = {program, listen, roots};
+  argc = 2;
+  ASSERT_TRUE(TakeSecurityFlags(&argc, words).ok());
+  EXPECT_THAT(words, testing::ElementsAreArray(unended));
 }
 
 }  // namespace
