@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that the tests which docs/security.md names are there.
+"""Checks that the tests and the files which docs/security.md names are there.
 
 In its tables, each text in backquotes of the column "test" is a test of GoogleTest, `Suite.Name`, or a
 file of the tree. A row that names no test has "-" there, and says in its words what does not hold.
+Everywhere else, too, a path in backquotes is one of the tree.
 """
 import os
 import re
@@ -46,8 +47,10 @@ def complaints(markdown, tests, exists):
         if not names and cell != "-":
             found.append("%s:%d: no test is named, and no \"-\"" % (DOCUMENT, number))
         found += ["%s:%d: there is no test %s" % (DOCUMENT, number, name)
-                  for name in names if name not in tests and not ("/" in name and exists(name))]
-    return found
+                  for name in names if name not in tests and "/" not in name]
+    paths = re.findall(r"`([a-z_]+/[\w./]*)`", markdown)
+    return found + ["%s: there is no file %s" % (DOCUMENT, path)
+                    for path in paths if not exists(path)]
 
 
 def main():

@@ -42,8 +42,8 @@ class NamedTests(unittest.TestCase):
             "docs/security.md:4: there is no test RingTest.AnyScribbleIsReadSafely"])
 
     def test_a_file_that_is_not_there_is_reported(self):
-        self.assertEqual(complaints(TABLE, tests_of(SOURCE), lambda path: False), [
-            "docs/security.md:4: there is no test tools/there.py"])
+        self.assertEqual(complaints(TABLE + "By `core/gone.h`.", tests_of(SOURCE), there), [
+            "docs/security.md: there is no file core/gone.h"])
 
     def test_a_row_says_that_it_has_none(self):
         self.assertEqual(complaints(TABLE.replace("| - |", "|  |"), tests_of(SOURCE), there), [
