@@ -18,6 +18,7 @@
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/tree_maker.h"
 #include "examples/testing/server_process.h"
+#include "examples/testing/tls_files.h"
 #include "weft/bulk.h"
 #include "weft/channel.h"
 #include "weft/engine.h"
@@ -114,6 +115,19 @@ TEST_P(CopyTest, ATreeGoesInAndOutUnchanged) {
   fs::remove_all(shared() / "some");
   fs::remove_all(shared() / ".fileshare-uploads");
   EXPECT_EQ(Manifest(shared()), expected);
+}
+
+TEST_P(CopyTest, WithTlsOnlyWhoHasACertificateCopies) {
+  Write(base_ / "one", std::string(3 * kChunkBytes + 5, 'x'));
+  const examples::TlsFiles files;
+  StartServer(files.FlagsOf("server"));
+  EXPECT_EQ(Client({"cp", base_ / "one", "remote:two"}).status, 1);
+  const auto flags = files.FlagsOf("client");
+  const Finished in = Client(examples::With({"cp", base_ / "one", "remote:two"}, flags));
+  EXPECT_EQ(in.status, 0) << in.output;
+  EXPECT_EQ(Client(examples::With({"cp", "remote:two", base_ / "three"}, flags)).status, 0);
+  EXPECT_EQ(ContentOf(base_ / "three"), ContentOf(base_ / "one"));
+  server_->Stop();
 }
 
 TEST_P(CopyTest, AFileIsCopiedUnderTheNameThatIsGiven) {

@@ -19,6 +19,7 @@
 #include "weft/channel.h"
 #include "weft/engine.h"
 #include "weft/path.h"
+#include "weft/security.h"
 
 ABSL_FLAG(std::string, server, "", "address of the server");
 ABSL_FLAG(std::string, paths, "", "which paths to try: shm,tcp; empty: all there are");
@@ -79,8 +80,11 @@ absl::Status Copy(const RemoteFolder& remote, const std::string& source,
   return absl::OkStatus();
 }
 
-absl::StatusOr<weft::ChannelOptions> OptionsFromFlags() {
+using Security = std::optional<weft::SecurityOptions>;
+
+absl::StatusOr<weft::ChannelOptions> OptionsFromFlags(const Security& security) {
   weft::ChannelOptions options;
+  options.security = security;
   const std::string paths = absl::GetFlag(FLAGS_paths);
   if (!paths.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.link.paths, weft::ParsePathList(paths));
@@ -89,8 +93,8 @@ absl::StatusOr<weft::ChannelOptions> OptionsFromFlags() {
 }
 
 // The engine has a thread of its own: it moves data while the lanes wait for the disk.
-absl::Status Run(const std::vector<std::string>& words) {
-  WEFT_ASSIGN_OR_RETURN(const weft::ChannelOptions options, OptionsFromFlags());
+absl::Status Run(const std::vector<std::string>& words, const Security& security) {
+  WEFT_ASSIGN_OR_RETURN(const weft::ChannelOptions options, OptionsFromFlags(security));
   WEFT_ASSIGN_OR_RETURN(const auto engine, weft::OpenNetworkEngine({}));
   WEFT_ASSIGN_OR_RETURN(const auto channel,
                         weft::Channel::Open(*engine, absl::GetFlag(FLAGS_server), options));
@@ -109,22 +113,28 @@ bool IsCommand(const std::vector<std::string>& words) {
          RemotePath(words[1]).has_value() != RemotePath(words[2]).has_value();
 }
 
-int Main(const std::vector<char*>& arguments) {
+int Report(const absl::Status& status, int code) {
+  if (status.ok()) return 0;
+  absl::FPrintF(stderr, "fileshare_client: %s\n", status.ToString());
+  return code;
+}
+
+int Main(const std::vector<char*>& arguments, const Security& security) {
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
   if (!IsCommand(words)) {
     absl::FPrintF(stderr, "usage: %s", kUsage);
     return 2;
   }
-  const absl::Status status = Run(words);
-  if (status.ok()) return 0;
-  absl::FPrintF(stderr, "fileshare_client: %s\n", status.ToString());
-  return 1;
+  return Report(Run(words, security), 1);
 }
 
 }  // namespace
 }  // namespace fileshare::client
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(fileshare::client::kUsage);
-  return fileshare::client::Main(absl::ParseCommandLine(argc, argv));
+  absl::SetProgramUsageMessage(
+      weft::StrCat(fileshare::client::kUsage, "\n", weft::kSecurityFlagsHelp));
+  const auto security = weft::TakeSecurityFlags(&argc, argv);
+  if (!security.ok()) return fileshare::client::Report(security.status(), 2);
+  return fileshare::client::Main(absl::ParseCommandLine(argc, argv), *security);
 }

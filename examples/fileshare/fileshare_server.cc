@@ -1,11 +1,15 @@
 // fileshare_server: serves the files below a folder, until SIGINT or SIGTERM.
 //
-// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write unless
-// --read_only, whatever this process's user may below that folder: serve loopback and networks that
-// you trust. Exit status: 0 stopped by a signal, 1 could not start, 2 the command line is wrong.
+// Its first line on stdout is "listening on ADDRESS". Whoever may connect may read, and write
+// unless
+// --read_only, whatever this process's user may below that folder: those who have a certificate
+// with
+// --tls-*, and without it everybody, so serve loopback and networks that you trust. Exit status: 0
+// stopped by a signal, 1 could not start, 2 the command line is wrong.
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -14,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "examples/fileshare/fileshare_service.h"
 #include "examples/fileshare/folder.h"
 #include "examples/fileshare/upload_table.h"
@@ -22,6 +27,7 @@
 #include "transport/buffer_pool.h"
 #include "weft/engine.h"
 #include "weft/path.h"
+#include "weft/security.h"
 #include "weft/server.h"
 
 ABSL_FLAG(std::string, root, "", "folder whose files are served");
@@ -46,8 +52,12 @@ absl::Status CheckFlags() {
   return absl::InvalidArgumentError(absl::StrFormat("--threads: 1 to %d", kMaxThreads));
 }
 
-absl::StatusOr<weft::ServerOptions> OptionsWith(weft::Executor* executor) {
+using Security = std::optional<weft::SecurityOptions>;
+
+absl::StatusOr<weft::ServerOptions> OptionsWith(weft::Executor* executor,
+                                                const Security& security) {
   weft::ServerOptions options;
+  options.security = security;
   options.name = "fileshare_server";
   options.executor = executor;
   const std::string paths = absl::GetFlag(FLAGS_paths);
@@ -62,12 +72,12 @@ absl::StatusOr<std::unique_ptr<UploadTable>> UploadsFor(const Folder& root) {
   return UploadTable::Open(root, weft::Clock::Real());
 }
 
-absl::Status Serve() {
+absl::Status Serve(const Security& security) {
   examples::StopSignal stop;  // before the server: before any thread
   WEFT_ASSIGN_OR_RETURN(const Folder root, Folder::Open(absl::GetFlag(FLAGS_root)));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<UploadTable> uploads, UploadsFor(root));
   examples::ThreadPool threads(absl::GetFlag(FLAGS_threads));
-  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, OptionsWith(&threads));
+  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, OptionsWith(&threads, security));
   WEFT_ASSIGN_OR_RETURN(const auto engine, weft::OpenNetworkEngine({}));
   weft::BufferPool buffers(engine.get());
   FileShareService service(root, uploads.get(), &buffers);
@@ -96,11 +106,14 @@ int Report(const absl::Status& status, int code) {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "fileshare_server --root=FOLDER: files over Weft (examples/README.md)");
+      weft::StrCat("fileshare_server --root=FOLDER: files over Weft (examples/README.md)\n\n",
+                   weft::kSecurityFlagsHelp));
+  const auto security = weft::TakeSecurityFlags(&argc, argv);
+  if (!security.ok()) return fileshare::Report(security.status(), 2);
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     absl::FPrintF(stderr, "fileshare_server: takes flags only (fileshare_server --help)\n");
     return 2;
   }
   if (const int wrong = fileshare::Report(fileshare::CheckFlags(), 2); wrong != 0) return wrong;
-  return fileshare::Report(fileshare::Serve(), 1);
+  return fileshare::Report(fileshare::Serve(*security), 1);
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "examples/testing/child_process.h"
+#include "examples/testing/tls_files.h"
 
 namespace {
 
@@ -106,6 +107,21 @@ TEST(GuideTest, MemoryIsUsedInPlace) {
 
 TEST(GuideTest, AnApplicationsLoopDrivesTheEngineAndOtherThreadsBlock) {
   EXPECT_EQ(OutputOf("own_loop"), "4 words, and 3 for another thread\n");
+}
+
+TEST(GuideTest, BothSidesKnowWhoTheOtherIs) {
+  const std::string program = "examples/guide/tls";
+  const examples::TlsFiles files;
+  examples::ChildProcess server(examples::With({program}, files.FlagsOf("server")));
+  const std::string address = server.ReadLine();
+  const examples::Finished client = examples::RunToEnd(
+      examples::With({program, address, "these are words"}, files.FlagsOf("client")));
+  EXPECT_EQ(client.status, 0);
+  EXPECT_EQ(client.output, "CN=server says: 3 words\n");
+  EXPECT_EQ(server.ReadLine(), "CN=client asks");
+  EXPECT_EQ(
+      examples::RunToEnd(examples::With({program, address, "x"}, files.FlagsOfNobody())).status, 1)
+      << "it has no certificate";
 }
 
 TEST(GuideTest, AServerThatEndsAnswersWhatItHasBegun) {

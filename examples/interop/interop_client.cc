@@ -4,6 +4,7 @@
 // passed, 1 some failed, 2 the command line is wrong.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,13 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/interop/expectations.h"
 #include "examples/interop/scenarios.h"
 #include "weft/channel.h"
 #include "weft/path.h"
+#include "weft/security.h"
 
 ABSL_FLAG(std::string, server, "", "address of the server, as interop_server prints it");
 ABSL_FLAG(std::string, paths, "shm,tcp", "paths to run the scenarios over, each for itself");
@@ -33,8 +36,12 @@ struct Count {
   int failed = 0;
 };
 
-absl::StatusOr<std::unique_ptr<weft::Channel>> OpenOver(weft::PathKind path) {
+using Security = std::optional<weft::SecurityOptions>;
+
+absl::StatusOr<std::unique_ptr<weft::Channel>> OpenOver(weft::PathKind path,
+                                                        const Security& security) {
   weft::ChannelOptions options;
+  options.security = security;
   options.default_timeout_us = kPatienceUs;
   options.link.paths = {path};
   options.link.connect_timeout_ns = kPatienceUs * kNsPerUs;
@@ -59,8 +66,8 @@ void Report(weft::PathKind path, const Scenario& scenario, const Expectations& e
 }
 
 // All scenarios share the path's connection: what one leaves behind would meet the next.
-void RunOver(weft::PathKind path, Count* count) {
-  const auto channel = OpenOver(path);
+void RunOver(weft::PathKind path, const Security& security, Count* count) {
+  const auto channel = OpenOver(path, security);
   for (const Scenario& scenario : Scenarios()) {
     const Expectations expect = Run(scenario, channel);
     Report(path, scenario, expect);
@@ -68,9 +75,9 @@ void RunOver(weft::PathKind path, Count* count) {
   }
 }
 
-int RunAll(const std::vector<weft::PathKind>& paths) {
+int RunAll(const std::vector<weft::PathKind>& paths, const Security& security) {
   Count count;
-  for (const weft::PathKind path : paths) RunOver(path, &count);
+  for (const weft::PathKind path : paths) RunOver(path, security, &count);
   absl::PrintF("%d passed, %d failed\n", count.passed, count.failed);
   return count.failed == 0 ? 0 : 1;
 }
@@ -79,7 +86,13 @@ int RunAll(const std::vector<weft::PathKind>& paths) {
 }  // namespace interop
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("interop_client: calls interop_server (examples/README.md)");
+  absl::SetProgramUsageMessage(absl::StrCat(
+      "interop_client: calls interop_server (examples/README.md)\n\n", weft::kSecurityFlagsHelp));
+  const auto security = weft::TakeSecurityFlags(&argc, argv);
+  if (!security.ok()) {
+    absl::FPrintF(stderr, "interop_client: %s\n", security.status().ToString());
+    return 2;
+  }
   if (absl::ParseCommandLine(argc, argv).size() > 1 || absl::GetFlag(FLAGS_server).empty()) {
     absl::FPrintF(stderr, "usage: interop_client --server=ADDRESS [--paths=shm,tcp]\n");
     return 2;
@@ -89,5 +102,5 @@ int main(int argc, char** argv) {
     absl::FPrintF(stderr, "interop_client: --paths: %s\n", paths.status().ToString());
     return 2;
   }
-  return interop::RunAll(*paths);
+  return interop::RunAll(*paths, *security);
 }

@@ -6,7 +6,8 @@
 
 #include "absl/status/status.h"
 #include "examples/interop/expectations.h"
-#include "examples/testing/child_process.h"
+#include "examples/testing/server_process.h"
+#include "examples/testing/tls_files.h"
 
 namespace interop {
 namespace {
@@ -16,6 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr char kClient[] = "examples/interop/interop_client";
+constexpr char kServer[] = "examples/interop/interop_server";
 
 TEST(ExpectationsTest, WhatIsAsExpectedIsNoFailure) {
   Expectations expect;
@@ -52,7 +54,20 @@ TEST(InteropClientTest, WithoutAServerEveryScenarioFails) {
   EXPECT_THAT(client.output, HasSubstr("\n0 passed, 14 failed\n"));
 }
 
+TEST(InteropClientTest, EveryScenarioPassesByTlsToo) {
+  const examples::TlsFiles files;
+  examples::ServerProcess server(examples::With({kServer}, files.FlagsOf("server")));
+  const examples::Finished client = examples::RunToEnd(
+      examples::With({kClient, "--server=" + server.address()}, files.FlagsOf("client")));
+  EXPECT_EQ(client.status, 0) << client.output;
+  EXPECT_THAT(client.output, HasSubstr("\n28 passed, 0 failed\n"));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
+}
+
 TEST(InteropClientTest, ACommandLineThatIsWrongIsSaidSo) {
+  EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "--tls-kye=k"}).status, 2);
+  EXPECT_EQ(examples::RunToEnd({kServer, "--tls-kye=k"}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kClient}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "surplus"}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "--paths=pigeon"}).status, 2);

@@ -4,6 +4,7 @@
 // could not start or a client has broken the protocol, 2 the command line is wrong.
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,10 +12,12 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "examples/interop/interop.weft.h"
 #include "examples/process/stop_signal.h"
 #include "examples/process/thread_pool.h"
+#include "weft/security.h"
 #include "weft/server.h"
 #include "weft/service.h"
 #include "weft/stream.h"
@@ -106,11 +109,12 @@ class Handlers final : public TestService::Service {
   }
 };
 
-absl::Status Serve() {
+absl::Status Serve(const std::optional<weft::SecurityOptions>& security) {
   examples::StopSignal stop;  // before the server: before any thread
   examples::ThreadPool threads(kThreads);
   Handlers handlers;
-  auto server = weft::Server::Create({.name = "interop_server", .executor = &threads});
+  auto server =
+      weft::Server::Create({.name = "interop_server", .executor = &threads, .security = security});
   if (!server.ok()) return server.status();
   if (auto added = (*server)->AddService(&handlers); !added.ok()) return added;
   if (auto listening = (*server)->Listen(absl::GetFlag(FLAGS_listen)); !listening.ok()) {
@@ -129,12 +133,19 @@ absl::Status Serve() {
 }  // namespace interop
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("interop_server: what interop_client calls (examples/README.md)");
+  absl::SetProgramUsageMessage(
+      absl::StrCat("interop_server: what interop_client calls (examples/README.md)\n\n",
+                   weft::kSecurityFlagsHelp));
+  const auto security = weft::TakeSecurityFlags(&argc, argv);
+  if (!security.ok()) {
+    absl::FPrintF(stderr, "interop_server: %s\n", security.status().ToString());
+    return 2;
+  }
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     absl::FPrintF(stderr, "interop_server: takes flags only (interop_server --help)\n");
     return 2;
   }
-  const absl::Status status = interop::Serve();
+  const absl::Status status = interop::Serve(*security);
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "interop_server: %s\n", status.ToString());
   return 1;

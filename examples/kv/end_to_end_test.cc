@@ -13,6 +13,7 @@
 
 #include "core/strings.h"
 #include "examples/testing/server_process.h"
+#include "examples/testing/tls_files.h"
 
 namespace kv {
 namespace {
@@ -222,7 +223,52 @@ TEST_P(EndToEndTest, TheAddressStandsInItsFileToo) {
 INSTANTIATE_TEST_SUITE_P(Paths, EndToEndTest, testing::Values("shm", "tcp", "ofi_tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
+// A server that wants to know who its clients are.
+class TlsTest : public testing::TestWithParam<const char*> {
+ protected:
+  TlsTest() : server_(examples::With({kServer, "--index_mib=32"}, files_.FlagsOf("server"))) {}
+
+  Finished Client(const std::vector<std::string>& words,
+                  const std::vector<std::string>& flags) const {
+    return examples::RunToEnd(
+        examples::With(server_.ClientCommand(kClient, GetParam(), {"--timeout_ms=60000"}),
+                       examples::With(words, flags)));
+  }
+
+  const examples::TlsFiles files_;
+  ServerProcess server_;
+};
+
+TEST_P(TlsTest, BothSidesKnowEachOtherAndRecordsAreServed) {
+  const std::vector<std::string> client = files_.FlagsOf("client");
+  const std::string file = FileOfLines(2000);
+  EXPECT_EQ(Client({"load", file}, client).status, 0);
+  EXPECT_EQ(Client({"verify", file}, client).status, 0);
+  EXPECT_EQ(Client({"verify", file, "--get=one-sided"}, client).status, 0);
+  const Finished explain = Client({"explain"}, client);
+  EXPECT_EQ(explain.status, 0);
+  EXPECT_THAT(explain.output, ContainsRegex("\npeer: certificate \"CN=server\""));
+  EXPECT_THAT(explain.output, HasSubstr("the server says: peer: certificate \"CN=client\""));
+  server_.Stop();
+}
+
+TEST_P(TlsTest, WhoProvesNothingIsNotServed) {
+  EXPECT_EQ(Client({"get", "key"}, {}).status, 1) << "in the clear";
+  EXPECT_EQ(Client({"get", "key"}, files_.FlagsOfNobody()).status, 1) << "no certificate";
+  EXPECT_EQ(Client({"get", "key"}, examples::TlsFiles().FlagsOf("client")).status, 1)
+      << "another authority's";
+  EXPECT_EQ(Client({"put", "key", "value"}, files_.FlagsOf("client")).status, 0);
+  server_.Stop();
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, TlsTest, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
 TEST(ClientTest, ACommandLineThatIsWrongIsSaidSo) {
+  EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "--tls-kye=k", "explain"}).status,
+            2);
+  EXPECT_EQ(examples::RunToEnd({kServer, "--tls-kye=k"}).status, 2);
+  EXPECT_EQ(examples::RunToEnd({kServer, "--tls-key=/none", "--tls-certificate=/none"}).status, 1);
   EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "fetch"}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kServer, "surplus"}).status, 2);
 }

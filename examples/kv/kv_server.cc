@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -20,6 +21,7 @@
 #include "examples/kv/store.h"
 #include "examples/process/stop_signal.h"
 #include "weft/path.h"
+#include "weft/security.h"
 #include "weft/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
@@ -45,9 +47,12 @@ namespace {
 // more than enough, and short enough for whoever waits.
 constexpr uint64_t kGraceUs = 1'000'000;
 
-absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags() {
+using Security = std::optional<weft::SecurityOptions>;
+
+absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags(const Security& security) {
   weft::ServerOptions options;
   options.name = "kv_server";
+  options.security = security;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
   options.max_outstanding_calls = absl::GetFlag(FLAGS_max_outstanding);
   options.spin_ns = absl::GetFlag(FLAGS_busy) ? weft::kSpinForever
@@ -105,9 +110,9 @@ absl::StatusOr<std::unique_ptr<index::ExportedIndex>> MakeIndex(weft::Server& se
   return index::ExportedIndex::Create(server, bytes);
 }
 
-absl::Status Serve() {
+absl::Status Serve(const Security& security) {
   examples::StopSignal stop;  // before the server: before any thread
-  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, ServerOptionsFromFlags());
+  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, ServerOptionsFromFlags(security));
   Store store(LimitsFromFlags());
   KvService service(&store);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
@@ -128,12 +133,18 @@ absl::Status Serve() {
 }  // namespace kv
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("kv_server: a key-value store over Weft (examples/README.md)");
+  absl::SetProgramUsageMessage(weft::StrCat(
+      "kv_server: a key-value store over Weft (examples/README.md)\n\n", weft::kSecurityFlagsHelp));
+  const auto security = weft::TakeSecurityFlags(&argc, argv);
+  if (!security.ok()) {
+    absl::FPrintF(stderr, "kv_server: %s\n", security.status().ToString());
+    return 2;
+  }
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     absl::FPrintF(stderr, "kv_server: takes flags only (kv_server --help)\n");
     return 2;
   }
-  const absl::Status status = kv::Serve();
+  const absl::Status status = kv::Serve(*security);
   if (status.ok()) return 0;
   absl::FPrintF(stderr, "kv_server: %s\n", status.ToString());
   return 1;

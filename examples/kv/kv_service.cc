@@ -10,6 +10,7 @@
 #include "examples/kv/bulk_put.h"
 #include "examples/kv/bulk_size.h"
 #include "weft/bulk.h"
+#include "weft/path.h"
 
 namespace kv {
 namespace {
@@ -116,7 +117,9 @@ absl::Status KvService::OpenIndex(weft::ServerContext&, const OpenIndexRequest&,
   return absl::OkStatus();
 }
 
-absl::Status KvService::Stats(weft::ServerContext&, const StatsRequest&, StatsReply* reply) {
+absl::Status KvService::Stats(weft::ServerContext& context, const StatsRequest&,
+                              StatsReply* reply) {
+  reply->set_caller(weft::SecurityText(context.path()));
   reply->set_cpu_ns(ProcessCpuNs());
   reply->set_records(store_.size());
   if (index_ != nullptr) reply->set_indexed_records(index_->index().records());

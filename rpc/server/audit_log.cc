@@ -50,7 +50,7 @@ std::string CertificateText(const PeerIdentity& identity) {
   return text.empty() ? "a certificate without a name" : text;
 }
 
-std::string RawIdentityText(const PeerIdentity& identity) {
+std::string RawIdentity(const PeerIdentity& identity) {
   switch (identity.authentication) {
     case Authentication::kNone:
       return "";
@@ -84,7 +84,7 @@ std::string Line(const AuditLog::Entry& entry, uint64_t unlogged) {
   return StrCat("audit: decision=", entry.allowed ? "allowed" : "denied", " method=", entry.service,
                 "/", entry.method,
                 " authentication=", AuthenticationName(entry.client.identity.authentication),
-                " identity=\"", IdentityText(entry.client.identity), "\" address=\"",
+                " identity=\"", AuditIdentity(entry.client.identity), "\" address=\"",
                 Escaped(Cut(entry.client.peer, kMaxNameBytes)), "\" rule=\"",
                 Escaped(Cut(entry.authorizer.RuleText(entry.rule), kMaxIdentityBytes)),
                 "\" time=", TimeText(), " unlogged=", unlogged);
@@ -92,8 +92,8 @@ std::string Line(const AuditLog::Entry& entry, uint64_t unlogged) {
 
 }  // namespace
 
-std::string IdentityText(const PeerIdentity& identity) {
-  return Escaped(Cut(RawIdentityText(identity), kMaxIdentityBytes));
+std::string AuditIdentity(const PeerIdentity& identity) {
+  return Escaped(Cut(RawIdentity(identity), kMaxIdentityBytes));
 }
 
 void AuditLog::Add(const Entry& entry, LineBudget* budget, uint64_t now_ns) {

@@ -28,7 +28,7 @@ namespace weft {
 
 // Who a client is, in the words of a policy's patterns, and bounded: "uid:1000 gid:1000
 // process:77". Empty: it has not proved who it is.
-std::string IdentityText(const PeerIdentity& identity);
+std::string AuditIdentity(const PeerIdentity& identity);
 
 // Permits `burst` lines at once, and one more in each interval.
 class LineBudget {

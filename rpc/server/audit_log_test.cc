@@ -62,17 +62,17 @@ TEST_F(AuditLogTest, SaysWhoWhatWhenAndWhy) {
 }
 
 TEST_F(AuditLogTest, EachKindOfProofHasItsWords) {
-  EXPECT_EQ(IdentityText(client_.identity), "");
+  EXPECT_EQ(AuditIdentity(client_.identity), "");
   client_.identity.authentication = Authentication::kPreSharedKey;
   client_.identity.psk_name = "lab";
-  EXPECT_EQ(IdentityText(client_.identity), "psk:lab");
+  EXPECT_EQ(AuditIdentity(client_.identity), "psk:lab");
   client_.identity.authentication = Authentication::kKernelCredentials;
   client_.identity.user_id = 1000;
   client_.identity.group_id = 100;
   client_.identity.process_id = 77;
-  EXPECT_EQ(IdentityText(client_.identity), "uid:1000 gid:100 process:77");
+  EXPECT_EQ(AuditIdentity(client_.identity), "uid:1000 gid:100 process:77");
   client_.identity.authentication = Authentication::kCertificate;
-  EXPECT_EQ(IdentityText(client_.identity), "a certificate without a name");
+  EXPECT_EQ(AuditIdentity(client_.identity), "a certificate without a name");
 }
 
 // A name may be made to look like a line of its own, or to end the quotes.

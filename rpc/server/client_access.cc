@@ -69,7 +69,7 @@ absl::Status ClientAccess::Refuse(uint16_t number) {
   core_.audit_log().Add(
       {false, path_, service, method, authorizer_, own ? 0 : answers_[number] >> 2}, &lines_,
       engine_.turn_ns());
-  std::string who = IdentityText(path_.identity);
+  std::string who = AuditIdentity(path_.identity);
   if (who.empty()) who = "a client that has not proved who it is";
   return NotRunError(absl::StatusCode::kPermissionDenied,
                      own ? StrCat("the server does not permit any method to ", who,

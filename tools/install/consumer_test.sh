@@ -40,6 +40,10 @@ for document in README.md docs/guide.md docs/errors.md examples/guide/deadlines.
   [[ -s "$prefix/share/doc/weft/$document" ]] || { echo "no $document"; exit 1; }
 done
 
+say "the installed weft makes certificates"
+"$prefix/bin/weft" cert "$work/certs" >"$work/cert.log" || { cat "$work/cert.log"; exit 1; }
+[[ -s "$work/certs/server.pem" && -s "$work/certs/client.key" ]] || { ls "$work/certs"; exit 1; }
+
 say "every installed header finds what it includes, and builds without exceptions"
 cd "$prefix/include"
 find . -name '*.h' -printf '#include "%P"\n' >"$work/all.cc"

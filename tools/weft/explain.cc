@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "tools/weft/command.h"
 #include "tools/weft/explain_report.h"
+#include "transport/security_flags.h"
 
 namespace weft::tools {
 
@@ -25,6 +26,8 @@ const char kExplainDetails[] =
     "                  have 1 ms of silence before each, so that they find the server asleep\n"
     "--path-timeout-ms=N  for each path, 1000 if not given\n"
     "--json            for programs; docs/paths.md explains its members\n"
+    "--tls-...         for servers that want TLS: the flags that all programs have\n"
+    "                  (weft cert, docs/guide.md)\n"
     "\n"
     "Connects as an rpc client, without a call. For each path, in the order tried: what became of\n"
     "it, and why. \"client:\" is this side. docs/paths.md (installed: "
@@ -72,8 +75,9 @@ absl::Status SetOption(const std::string& name, const std::string& value, Explai
 
 }  // namespace
 
-absl::StatusOr<ExplainCommand> ParseExplain(const std::vector<std::string>& arguments) {
+absl::StatusOr<ExplainCommand> ParseExplain(std::vector<std::string> arguments) {
   ExplainCommand command;
+  WEFT_ASSIGN_OR_RETURN(command.options.security, TakeSecurityFlags(&arguments));
   for (const std::string& argument : arguments) {
     const size_t equals = argument.find('=');
     if (argument == "--json") {

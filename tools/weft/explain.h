@@ -17,7 +17,7 @@ struct ExplainCommand {
   ExplainOptions options;
 };
 // INVALID_ARGUMENT names the argument and what it may be.
-absl::StatusOr<ExplainCommand> ParseExplain(const std::vector<std::string>& arguments);
+absl::StatusOr<ExplainCommand> ParseExplain(std::vector<std::string> arguments);
 
 int RunExplain(const std::vector<std::string>& arguments);
 

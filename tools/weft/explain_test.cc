@@ -230,6 +230,16 @@ TEST(ParseExplain, TakesTheSamePolicyAsPrograms) {
   EXPECT_EQ(command->options.paused_probes, 1u);
 }
 
+TEST(ParseExplain, TakesTheTlsFlagsOfAllPrograms) {
+  const auto command = ParseExplain({"--tls-roots", "ca.pem", "host:1", "--tls-name=store"});
+  ASSERT_TRUE(command.ok()) << command.status();
+  EXPECT_EQ(command->address, "host:1");
+  ASSERT_TRUE(command->options.security.has_value());
+  EXPECT_EQ(command->options.security->roots_file, "ca.pem");
+  EXPECT_EQ(command->options.security->server_name, "store");
+  EXPECT_FALSE(ParseExplain({"host:1"})->options.security.has_value());
+}
+
 TEST(ParseExplain, NamesWhatItDoesNotUnderstand) {
   const struct {
     std::vector<std::string> arguments;
@@ -239,6 +249,7 @@ TEST(ParseExplain, NamesWhatItDoesNotUnderstand) {
                 {{"a:1", "b:2"}, "\"b:2\" is not understood"},
                 {{"a:1", "--xml"}, "\"--xml\" is not understood"},
                 {{"a:1", "--colour=red"}, "\"--colour\" is not understood"},
+                {{"a:1", "--tls-colour=red"}, "\"--tls-colour\" is not understood"},
                 {{"a:1", "--paths=ib"}, "--paths=ib"},
                 {{"a:1", "--probes=-1"}, "--probes=-1: it must be a number, 0..1000000"},
                 {{"a:1", "--gid-index=x"}, "0..4095"}};

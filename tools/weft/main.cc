@@ -1,8 +1,10 @@
-// weft: what an operator asks of this host and of servers. `weft help` lists the commands.
+// weft: what an operator asks of this host and of servers, and needs to try them. `weft help` lists
+// the commands.
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "tools/weft/cert.h"
 #include "tools/weft/command.h"
 #include "tools/weft/devices.h"
 #include "tools/weft/explain.h"
@@ -16,6 +18,8 @@ int RunHelp(const std::vector<std::string>& arguments);
 
 const std::vector<Command>& Commands() {
   static const std::vector<Command> commands = {
+      {"cert", "DIR [NAME[=ALSO,...]...] [OPTION...]",
+       "makes an authority and certificates, to try TLS with", kCertDetails, RunCert},
       {"devices", "[--json]", "shows every path of this host, and which would be used",
        kDevicesDetails, RunDevices},
       {"explain", "ADDRESS [OPTION...]", "connects to a server and shows which path, and why",

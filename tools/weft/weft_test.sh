@@ -31,6 +31,38 @@ WEFT_PATHS=tcp says 0 '^no +shm +memory ' devices
 WEFT_PATHS=tcp says 0 '^ +denied by WEFT_PATHS=tcp$' devices
 WEFT_PATHS=nonsense says 1 'WEFT_PATHS=nonsense' devices
 
+made=${TEST_TMPDIR:?}/made
+says 0 '^made ca.pem and ca.key in .*, an authority for development' cert "$made"
+says 1 'server.pem is there already: --replace makes a new one' cert "$made"
+says 0 "^  --tls-certificate=$made/kv.pem --tls-key=$made/kv.key --tls-roots=$made/ca.pem\$" \
+  cert "$made" kv=10.0.0.7
+says 2 'A folder is needed' cert
+says 2 'must be a number, 1..365' cert "$made" --days=0
+for file in ca server client kv; do
+  [[ $(stat -c %a "$made/$file.key") == 600 ]] || fail "$file.key can be read by others"
+done
+# Two sides that are not ours take them for what they are.
+python3 -c '
+import ssl, sys
+made = sys.argv[1]
+def context(side, name):
+    made_for = ssl.create_default_context(side, cafile=made + "/ca.pem")
+    made_for.verify_mode = ssl.CERT_REQUIRED
+    made_for.verify_flags |= ssl.VERIFY_X509_STRICT
+    made_for.load_cert_chain("%s/%s.pem" % (made, name), "%s/%s.key" % (made, name))
+    return made_for
+up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+client = context(ssl.Purpose.SERVER_AUTH, "client").wrap_bio(down, up, server_hostname="10.0.0.7")
+server = context(ssl.Purpose.CLIENT_AUTH, "kv").wrap_bio(up, down, server_side=True)
+for side in (client, server, client, server):
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+assert ("DNS", "kv") in client.getpeercert()["subjectAltName"], client.getpeercert()
+assert ("DNS", "client") in server.getpeercert()["subjectAltName"], server.getpeercert()
+' "$made" || fail "a TLS handshake with what weft cert has made"
+
 says 2 'An address is needed' explain
 says 2 'is not understood' explain 127.0.0.1:1 --xml
 says 1 '^no connection to 127.0.0.1:1: ' explain 127.0.0.1:1

@@ -55,7 +55,8 @@ constexpr CommandRow kCommands[] = {
     {CommandKind::kLoad, "load", "FILE", 1, 1,
      "store each line: KEY<TAB>VALUE, or without a tab its number and the line"},
     {CommandKind::kVerify, "verify", "FILE", 1, 1, "compare each line with what is stored"},
-    {CommandKind::kExplain, "explain", "", 0, 0, "say which path is taken, and why"},
+    {CommandKind::kExplain, "explain", "", 0, 0,
+     "say which path is taken, and why, and who is at its ends"},
     {CommandKind::kCheck, "check", "", 0, 0,
      "put, get and delete a few keys for --seconds; was what it saw linearizable?"},
     {CommandKind::kYcsb, "ycsb", "", 0, 0, "run --workload and print what it achieved"},
@@ -155,9 +156,11 @@ absl::StatusOr<std::vector<ycsb::Workload>> ParseWorkloads(std::string_view text
 }
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
+  WEFT_ASSIGN_OR_RETURN(auto security, weft::TakeSecurityFlags(&argc, argv));
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   WEFT_ASSIGN_OR_RETURN(Command command, ParseCommand({words.begin() + 1, words.end()}));
   WEFT_ASSIGN_OR_RETURN(CommandLine line, ReadFlags());
+  line.security = std::move(security);
   line.command = command.kind;
   line.arguments = std::move(command.arguments);
   return line;
@@ -170,7 +173,7 @@ std::string CommandHelp() {
                           weft::StrCat(row.name, row.arguments.empty() ? "" : " ", row.arguments),
                           weft::ToAbsl(row.help));
   }
-  return help;
+  return weft::StrCat(help, "\n", weft::kSecurityFlagsHelp);
 }
 
 }  // namespace kv::client

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "examples/kv/ycsb/workload.h"
 #include "weft/path.h"
+#include "weft/security.h"
 
 namespace kv::client {
 
@@ -50,6 +52,7 @@ struct CommandLine {
   std::vector<std::string> arguments;  // as many as the command takes
   std::string server;
   std::vector<weft::PathKind> paths;  // empty: not restricted
+  std::optional<weft::SecurityOptions> security;
   uint64_t timeout_us = 0;
   uint32_t outstanding = 0;  // load, verify, ycsb: calls under way at once
   GetMode get = GetMode::kRpc;
@@ -67,7 +70,8 @@ absl::StatusOr<Command> ParseCommand(const std::vector<std::string>& words);
 // "a,C" or "abc" -> the workloads, in this order.
 absl::StatusOr<std::vector<ycsb::Workload>> ParseWorkloads(std::string_view text);
 
-// Reads the flags and the words between them. Ends the process after --help and on an unknown flag.
+// Reads the flags and the words between them, and moves the pointers of `argv`. Ends the process
+// after --help and on an unknown flag.
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv);
 
 // What --help says: commands and what they do.

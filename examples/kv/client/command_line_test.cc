@@ -43,10 +43,20 @@ TEST_F(CommandLineTest, FlagsMayStandBeforeAndAfterTheCommand) {
   EXPECT_THAT(line->paths, ElementsAre(weft::PathKind::kTcp, weft::PathKind::kShm));
 }
 
+TEST_F(CommandLineTest, TlsFlagsAreThoseOfAllPrograms) {
+  const auto line = Parse({"--server=host:1", "--tls-roots=ca.pem", "explain"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  ASSERT_TRUE(line->security.has_value());
+  EXPECT_EQ(line->security->roots_file, "ca.pem");
+  ExpectRefused({"--server=host:1", "--tls-rots=ca.pem", "explain"}, "--tls-rots");
+  EXPECT_THAT(CommandHelp(), HasSubstr("--tls-roots=FILE"));
+}
+
 TEST_F(CommandLineTest, WithoutFlagsThereAreDefaults) {
   const auto line = Parse({"--server=host:1", "ycsb"});
   ASSERT_TRUE(line.ok()) << line.status();
   EXPECT_THAT(line->paths, IsEmpty());
+  EXPECT_FALSE(line->security.has_value());
   EXPECT_EQ(line->timeout_us, 5'000'000u);
   ASSERT_EQ(line->ycsb.workloads.size(), 1u);
   EXPECT_EQ(line->ycsb.workloads[0].name, 'A');

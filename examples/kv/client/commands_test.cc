@@ -243,8 +243,10 @@ TEST_F(CommandsTest, ResultsAreAppendedForScripts) {
   EXPECT_THAT(lines[1], testing::StartsWith("sim\tC\t8\t"));
 }
 
-TEST_F(CommandsTest, ExplainNamesThePath) {
-  EXPECT_THAT(Printed([&] { return Explain(*session_); }), HasSubstr("sim"));
+TEST_F(CommandsTest, ExplainNamesThePathAndItsEnds) {
+  const std::string said = Printed([&] { return Explain(*session_); });
+  EXPECT_THAT(said, HasSubstr("sim"));
+  EXPECT_THAT(said, HasSubstr("the server says: peer: "));
 }
 
 }  // namespace

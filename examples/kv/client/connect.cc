@@ -10,6 +10,7 @@ namespace kv::client {
 absl::StatusOr<std::unique_ptr<weft::Channel>> Connect(const CommandLine& line) {
   weft::ChannelOptions options;
   options.link.paths = line.paths;
+  options.security = line.security;
   // Who gives calls longer waits longer for a connection, too, and for each path that may be tried.
   options.link.connect_timeout_ns =
       std::max(options.link.connect_timeout_ns, line.timeout_us * weft::kNsPerUs);

@@ -99,6 +99,9 @@ absl::Status Scan(Session& session, const std::string& start, uint32_t limit) {
 
 absl::Status Explain(Session& session) {
   Print(session.channel.Explain());
+  StatsReply reply;
+  WEFT_RETURN_IF_ERROR(session.kv.Stats({}, &reply, session.call));
+  Print(weft::StrCat("the server says: ", reply.caller(), "\n"));
   return absl::OkStatus();
 }
 
