@@ -73,6 +73,7 @@ class Process:
                                         stdout=subprocess.PIPE, stderr=log, text=True)
         self.ready = self.process.stdout.readline().split()
         if not self.ready:
+            self.process.kill()
             raise RuntimeError("%s did not start" % " ".join(command[:2]))
 
     def ask(self):
@@ -295,7 +296,10 @@ def table_line(row):
 
 def run_field(options, path, tls_folder):
     """The rows of one path, and what is wrong besides."""
-    field = Field(options, path, tls_folder)
+    try:
+        field = Field(options, path, tls_folder)
+    except RuntimeError as error:
+        return [], ["%s%s: %s" % (path, "+tls" if tls_folder else "", error)]
     rows = []
     for name in options.attack or attacks_on(path) + ["all"]:
         if name != "all" and name not in attacks_on(path):
