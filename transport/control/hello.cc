@@ -339,8 +339,7 @@ absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
 
 // --- texts ------------------------------------------------------------------------------------
 
-// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none. (protobuf refuses
-// strings that are not UTF-8.)
+// Bytes of the UTF-8 character that `text` begins with; 0: it begins with none.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return 1;

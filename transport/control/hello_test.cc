@@ -274,6 +274,20 @@ TEST(Hello, TextsOfAPeerAreHarmless) {
   EXPECT_LE(decoded->paths[1].unavailable.size(), kMaxHelloReasonBytes + 3);
 }
 
+// Whoever reached a server could fill its log: each text of a hello that was not UTF-8 made
+// protobuf write a line to the standard error, as often as somebody connected and said so.
+TEST(Hello, TextsThatAreNotUtf8AreTakenWithoutALineInTheLog) {
+  const ClientHello hello = FullClientHello();
+  const std::string text = "denied by WEFT_PATHS=shm";
+  std::string encoded = Encode(hello);
+  encoded.replace(encoded.find(text), text.size(), text.size(), '\xff');
+  testing::internal::CaptureStderr();
+  const auto decoded = DecodeClientHello(AsBytes(encoded));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->paths[1].unavailable, std::string(text.size(), '?'));
+}
+
 TEST(PathTry, IsBoundedToo) {
   const std::string good = Encode(PathTry{0, "*:1", 4096});
   using Change = void (*)(control::PathTry&);

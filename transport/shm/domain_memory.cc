@@ -22,8 +22,12 @@ absl::StatusOr<std::unique_ptr<DomainMemory>> DomainMemory::Create() {
 DomainMemory::DomainMemory(SealedMemory memory)
     : memory_(std::move(memory)),
       ready_flags_(&shared()->ready_flags),
-      regions_(shared()->regions) {
+      regions_(shared()->regions) {}
+
+int DomainMemory::Show() {
   shared()->magic = kMagic;
+  regions_.WriteHeader();
+  return memory_.descriptor();
 }
 
 PeerDomain::PeerDomain(const PeerDomainKey& key, SealedMemory memory, const CopyWays& ways)

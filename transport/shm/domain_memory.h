@@ -37,8 +37,9 @@ class DomainMemory {
  public:
   static absl::StatusOr<std::unique_ptr<DomainMemory>> Create();
 
-  // For peers.
-  int descriptor() const { return memory_.descriptor(); }
+  // For a peer, which it is to be handed to now: one that was here before may have written over
+  // what a new one looks at first, and that is put right.
+  int Show();
   ReadyFlags& ready_flags() { return ready_flags_; }
   RegionTable& regions() { return regions_; }
 

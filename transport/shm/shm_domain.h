@@ -55,7 +55,7 @@ class ShmDomain final : public LinkDomain {
   bool busy() const override { return operations_.size() > 0 || links_.has_retries(); }
   const LinkDomainStats& stats() const override { return stats_; }
 
-  int host_descriptor() const override { return memory_->descriptor(); }
+  int host_descriptor() const override { return memory_->Show(); }
   absl::StatusOr<int> NewLinkMemory() override { return LinkMemory::Create(); }
 
   // How many links are looked at in every turn. For tests and diagnosis.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -23,6 +24,7 @@
 #include "transport/doorbell.h"
 #include "transport/mapped_memory.h"
 #include "transport/shm/domain_memory.h"
+#include "transport/shm/sealed_memory.h"
 #include "transport/shm/shm.h"
 #include "transport/testing/post.h"
 
@@ -312,6 +314,21 @@ TEST_F(ShmDomainTest, ADomainIsOneProcessesAlone) {
   EXPECT_NE(peers.Open(file, getpid(), 8).value(), first) << "another, later, of that number";
   EXPECT_NE(peers.Open(b_.domain->host_descriptor(), getpid(), 7).value(), first);
   EXPECT_FALSE(peers.Open(a_.bell->event_fd(), getpid(), 7).ok());
+}
+
+// A client had written over the first bytes of the server's domain: until the server was started
+// again, each further client found memory "of another layout", and got no shared memory.
+TEST_F(ShmDomainTest, WhoWritesOverADomainKeepsNobodyElseOut) {
+  const SealedMemory scribbled =
+      SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
+  std::memset(scribbled.data(), 0xa5, sizeof(SharedDomainMemory));
+  PeerDomains peers{CopyWays{}};
+  const auto peer = peers.Open(b_.domain->host_descriptor(), getpid(), 7);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_TRUE((*peer)->regions_status().ok()) << (*peer)->regions_status();
+  End a, b;
+  Open(a, b);
+  EXPECT_TRUE(Delivers(a, "still here?"));
 }
 
 TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {

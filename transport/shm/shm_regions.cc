@@ -108,12 +108,16 @@ RegionTable::RegionTable(std::byte* shared, const Clock* clock)
       clock_(clock),
       patience_ns_(kPinPatienceNs),
       refilled_ns_(clock->NowNs()) {
+  WriteHeader();
+  free_.reserve(kCapacity);
+  for (uint32_t place = kCapacity; place-- > 0;) free_.push_back(place);
+}
+
+void RegionTable::WriteHeader() {
   table_->identity = *identity_;
   table_->identity_address = reinterpret_cast<uintptr_t>(identity_.get());
   table_->process_id = getpid();
   table_->magic = kMagic;
-  free_.reserve(kCapacity);
-  for (uint32_t place = kCapacity; place-- > 0;) free_.push_back(place);
 }
 
 absl::StatusOr<uint64_t> RegionTable::NewKey() {

@@ -67,6 +67,9 @@ class RegionTable final {
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
 
+  // What the table begins with. The constructor has written it; peers may have written over it.
+  void WriteHeader();
+
   // A fresh random key with a place of its own. RESOURCE_EXHAUSTED when the table is full.
   absl::StatusOr<uint64_t> NewKey();
   // REQUIRES: `key` is from NewKey(). Publish() and later Withdraw().

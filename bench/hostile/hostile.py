@@ -1,0 +1,373 @@
+#!/usr/bin/env python3
+"""Attacks a server, with honest clients beside, and judges what became of both.
+
+    hostile.py PROGRAM [SECONDS] [--paths shm,tcp] [--attack NAME]... [--tls] [--no-figures]
+
+PROGRAM is weft_hostile. For each path (and with --tls once more under TLS) it starts a server and the honest
+clients, in processes of their own, and then the attacks, one after the other and at last all together, each
+for SECONDS (5), with a quiet time before each. The attackers run beside the honest clients, on another
+processor than the server's, at the lowest priority: attackers on other machines would not take the honest
+clients' processors from them.
+
+An attack is withstood if, of the server and the four clients that were there before,
+  - the server lives, and no call has failed,
+  - the server's descriptors are as many as before all attacks, soon after this one,
+  - its resident memory is, but for SLACK_MIB: what its pools and malloc keep to be used again,
+  - nothing new is left in /dev/shm,
+  - it has written at most LOG_LINES to its log: nobody fills a disk by knocking,
+  - the p99 of small calls is at most RATIO times what it was in the quiet time before (not with --no-figures).
+Clients that come during the attack, a new connection for each call, are counted and not judged: on one host
+nothing tells them from who attacks. When it is over, every one of them has to be served.
+
+The last line is PASS or FAIL with all reasons; exit status 0 or 1.
+"""
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+# The goal: a p99 during an attack of so many times the p99 before it.
+RATIO = 3.0
+# What a server may keep of an attack: freed memory that malloc holds, and buffers that its pools hold for the next
+# large messages, which NetworkOptions::max_large_bytes bounds (256 MiB for each direction, of which an attacker
+# can have most used once).
+SLACK_MIB = 64
+# Weft says what strangers do every 10 seconds at most, and one line for each client that breaks the protocol.
+LOG_LINES = 100
+# How long memory and descriptors may take to return: connections that are put out say goodbye for a second.
+SETTLE_SECONDS = 15
+# What takes longer than this hangs. For machines that do much else.
+PATIENCE_SECONDS = 60
+WARM_UP_SECONDS = 2.0
+# Some newcomers' calls, of which there are ten a second.
+MIN_AFTER_SECONDS = 0.5
+
+# In this order. "all" comes last, and is all of the path's at once.
+STRANGERS = ["strangers", "half-open", "garbage", "replay", "hellos"]
+MEMBERS = ["offers", "readers", "bulk", "streams", "frames", "killed"]
+# The wire can be touched on tcp, the memory on shm.
+BY_PATH = {"shm": ["scribblers"], "tcp": ["tampered"]}
+
+# What attackers count of what they are for: one of these at least.
+DEEDS = ("connections", "offers", "rounds", "frames", "joined")
+
+# Before a command: it ends with this process, also when nothing here can run any more.
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+LOWEST_PRIORITY = ["nice", "-n", "19"]
+
+
+def attacks_on(path):
+    return STRANGERS + MEMBERS + BY_PATH[path]
+
+
+class Process:
+    """One of weft_hostile's roles, which answers lines."""
+
+    def __init__(self, command, log=None):
+        self.process = subprocess.Popen(ENDS_WITH_US + command, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=log, text=True)
+        self.ready = self.process.stdout.readline().split()
+        if not self.ready:
+            self.process.kill()
+            raise RuntimeError("%s did not start" % " ".join(command[:2]))
+
+    def ask(self):
+        """What it says now; None: it is gone."""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            return None
+        return json.loads(line) if line else None
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def stop(self):
+        """Its exit status."""
+        if self.process.stdin:
+            try:
+                self.process.stdin.close()
+            except BrokenPipeError:
+                pass
+        try:
+            return self.process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def resident_mib(pid):
+    with open("/proc/%d/status" % pid) as status:
+        for line in status:
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def descriptors(pid):
+    return len(os.listdir("/proc/%d/fd" % pid))
+
+
+def shm_files():
+    return set(os.listdir("/dev/shm"))
+
+
+def make_certificates(folder):
+    """roots.pem, and NAME.pem and NAME.key of a server at 127.0.0.1 and of a client."""
+    def openssl(*words):
+        subprocess.run(["openssl"] + list(words), cwd=folder, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    openssl("req", "-x509", *curve, "-keyout", "roots.key", "-out", "roots.pem", "-subj", "/CN=hostile roots")
+    for name in ("server", "client"):
+        openssl("req", *curve[:-2], "-keyout", name + ".key", "-out", name + ".csr", "-subj", "/CN=" + name)
+        with open(os.path.join(folder, name + ".ext"), "w") as extensions:
+            extensions.write("subjectAltName=IP:127.0.0.1,URI:spiffe://hostile/%s\n" % name)
+        openssl("x509", "-req", "-in", name + ".csr", "-CA", "roots.pem", "-CAkey", "roots.key", "-CAcreateserial",
+                "-days", "2", "-extfile", name + ".ext", "-out", name + ".pem")
+
+
+class Field:
+    """A server and its honest clients, and who attacks them, over one path."""
+
+    def __init__(self, options, path, tls_folder):
+        self.options = options
+        self.path = path
+        self.name = path + ("+tls" if tls_folder else "")
+        cpus = sorted(os.sched_getaffinity(0))
+        self.common = ["--path=" + path, "--tls=" + tls_folder]
+        self.beside = ["--cpu=%d" % cpus[-1]]  # honest clients and attackers
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.log_read = 0
+        self.server = Process([options.program, "serve", "--cpu=%d" % cpus[0]] + self.common, self.log)
+        self.common.append("--address=" + self.server.ready[1])
+        self.honest = Process([options.program, "honest"] + self.common + self.beside)
+        time.sleep(WARM_UP_SECONDS)
+        self.first = self.usage()
+
+    def usage(self):
+        """MiB, and the fewest descriptors within half a second: one client comes and goes."""
+        pid = self.server.process.pid
+        fewest = descriptors(pid)
+        for _ in range(10):
+            time.sleep(0.05)
+            fewest = min(fewest, descriptors(pid))
+        return resident_mib(pid), fewest
+
+    def new_log_lines(self):
+        """What the server has said since this was asked last."""
+        self.log.seek(self.log_read)
+        lines = self.log.read().splitlines()
+        self.log_read = self.log.tell()
+        return lines
+
+    def attack(self, names):
+        """Runs these for their time; what they say of themselves, and what is wrong with them."""
+        said, wrong = {}, []
+        running = []
+        for seed, name in enumerate(names, self.options.seed):
+            command = ENDS_WITH_US + LOWEST_PRIORITY + [
+                self.options.program, "attack", "--name=" + name, "--seed=%d" % seed,
+                "--seconds=%g" % self.options.seconds] + self.common + self.beside
+            running.append((name, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
+        for name, process in running:
+            try:
+                line, _ = process.communicate(timeout=self.options.seconds + PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                line, _ = process.communicate()
+            said[name] = json.loads(line) if process.returncode == 0 and line else {}
+            # Together they are in each other's way: some may not even come in.
+            if len(names) == 1 and not any(said[name].get(what, 0) for what in DEEDS):
+                wrong.append("the attacker %s did nothing, and ended with status %d" % (name, process.returncode))
+        return said, wrong
+
+    def settle(self):
+        """Waits until the server is as it was at first; what it uses then."""
+        give_up = time.monotonic() + SETTLE_SECONDS
+        while True:
+            now = self.usage()
+            if now[1] <= self.first[1] and now[0] <= self.first[0] + SLACK_MIB or time.monotonic() > give_up:
+                return now
+
+    def run(self, name):
+        """One attack: a row, with the reasons why it was not withstood."""
+        # Strangers are the quickest to start.
+        names = attacks_on(self.path)[::-1] if name == "all" else [name]
+        row = {"path": self.name, "attack": name, "reasons": []}
+        reasons = row["reasons"]
+        self.honest.ask()
+        time.sleep(self.options.quiet)
+        row["before"] = self.honest.ask()
+        files_before = shm_files()
+        start = time.monotonic()
+        row["said"], wrong = self.attack(names)
+        took = time.monotonic() - start
+        reasons += wrong
+        row["during"] = self.honest.ask()
+        if not self.server.alive():
+            reasons.append("the server has ended with status %d: %s" % (
+                self.server.process.wait(), " | ".join(self.new_log_lines()[-5:])))
+            return row
+        used = self.settle()
+        self.honest.ask()  # what had begun before it was over
+        time.sleep(max(self.options.quiet, MIN_AFTER_SECONDS))
+        row["after"] = self.honest.ask()
+        row["mib"] = (self.first[0], used[0])
+        row["descriptors"] = (self.first[1], used[1])
+        row["server"] = self.server.ask()
+        row["log"] = self.new_log_lines()
+        visits = sum(said.get("connections", 0) for said in row["said"].values())
+        row["connections_per_s"] = visits / took
+        self.judge(row, files_before)
+        return row
+
+    def judge(self, row, files_before):
+        reasons = row["reasons"]
+        for when in ("before", "during", "after"):
+            if row[when] is None:
+                reasons.append("the honest clients have ended")
+                return
+            clients = row[when]["clients"]
+            if clients["failed"]:
+                reasons.append("%d honest calls failed %s: %s" % (clients["failed"], when, clients["error"]))
+            newcomers = row[when]["newcomers"]
+            if when == "after" and newcomers["failed"]:
+                reasons.append("%d newcomers failed when it was over: %s" % (newcomers["failed"], newcomers["error"]))
+            if when == "during" and clients["small_us"]["count"] == 0:
+                reasons.append("no honest call ended during it")
+        before, after = row["descriptors"]
+        if after > before:
+            reasons.append("%d descriptors before, %d after" % (before, after))
+        before, after = row["mib"]
+        if after > before + SLACK_MIB:
+            reasons.append("%.0f MiB before, %.0f after" % (before, after))
+        left = sorted(shm_files() - files_before)
+        # Other programs of the machine use the same folder; Weft leaves nothing in it at all.
+        left = [name for name in left if "weft" in name]
+        if left:
+            reasons.append("left in /dev/shm: " + ", ".join(left))
+        if len(row["log"]) > LOG_LINES:
+            reasons.append("%d lines in the server's log, the last: %s" % (len(row["log"]), row["log"][-1]))
+        ratio = row["during"]["clients"]["small_us"]["p99"] / max(row["before"]["clients"]["small_us"]["p99"], 0.1)
+        row["ratio"] = ratio
+        if self.options.figures and ratio > RATIO:
+            reasons.append("a p99 of %.1f times the one before" % ratio)
+
+    def stop(self):
+        reasons = []
+        for name, process in (("honest clients", self.honest), ("server", self.server)):
+            status = process.stop()
+            if status != 0:
+                reasons.append("the %s ended with status %d" % (name, status))
+        return reasons
+
+
+def said_shortly(said):
+    return "; ".join("%s: %s" % (name, ", ".join("%d %s" % (count, what.replace("_", " ")) for what, count in
+                                                 counts.items()))
+                     for name, counts in said.items())
+
+
+TABLE_HEAD = ("%-8s %-10s %22s %22s %22s %6s %7s %9s %11s %9s" % (
+    "path", "attack", "before p50/p99/p99.9", "during", "after", "ratio", "conn/s", "newcomers", "MiB", "fds"))
+
+
+def table_line(row):
+    def times(when):
+        small = row[when]["clients"]["small_us"]
+        return "%.0f/%.0f/%.0f us" % (small["p50"], small["p99"], small["p99.9"])
+
+    newcomers = row["during"]["newcomers"]
+    served = newcomers["small_us"]["count"]
+    return "%-8s %-10s %22s %22s %22s %6.1f %7.0f %9s %11s %9s" % (
+        row["path"], row["attack"], times("before"), times("during"), times("after"), row["ratio"],
+        row["connections_per_s"], "%d/%d" % (served, served + newcomers["failed"]),
+        "%.0f -> %.0f" % row["mib"], "%d -> %d" % row["descriptors"])
+
+
+def run_field(options, path, tls_folder):
+    """The rows of one path, and what is wrong besides."""
+    try:
+        field = Field(options, path, tls_folder)
+    except RuntimeError as error:
+        return [], ["%s%s: %s" % (path, "+tls" if tls_folder else "", error)]
+    rows = []
+    for name in options.attack or attacks_on(path) + ["all"]:
+        if name != "all" and name not in attacks_on(path):
+            continue
+        print("%s: %s ..." % (field.name, name), flush=True)
+        row = field.run(name)
+        rows.append(row)
+        print("  " + said_shortly(row["said"]))
+        if "server" in row:
+            print("  the server: %s; %d lines of its log" % (
+                ", ".join("%d %s" % (count, what.replace("_", " ")) for what, count in row["server"].items()),
+                len(row["log"])))
+        for reason in row["reasons"]:
+            print("  NOT WITHSTOOD: " + reason, flush=True)
+        if not field.server.alive():
+            break
+    return rows, ["%s: %s" % (field.name, reason) for reason in field.stop()]
+
+
+def parse(arguments):
+    known = STRANGERS + MEMBERS + sorted(sum(BY_PATH.values(), [])) + ["all"]
+    parser = argparse.ArgumentParser(prog="./dev hostile", description=__doc__.split("\n")[0])
+    parser.add_argument("program")
+    parser.add_argument("seconds", nargs="?", type=float, default=5)
+    parser.add_argument("--quiet", type=float, default=2, help="seconds before each attack")
+    parser.add_argument("--paths", default="shm,tcp")
+    parser.add_argument("--attack", action="append", choices=known, help="these alone")
+    parser.add_argument("--tls", action="store_true", help="under TLS besides")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-figures", dest="figures", action="store_false",
+                        help="do not judge by how long calls take")
+    options = parser.parse_args(arguments)
+    options.paths = options.paths.split(",")
+    for path in options.paths:
+        if path not in BY_PATH:
+            parser.error("no path '%s': %s" % (path, ", ".join(BY_PATH)))
+    return options
+
+
+def main(arguments):
+    # Ctrl-C and SIGTERM alike: everything that was started ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    options = parse(arguments)
+    folder = tempfile.mkdtemp(prefix="weft_hostile.") if options.tls else ""
+    rows, wrong = [], []
+    try:
+        if folder:
+            make_certificates(folder)
+        for path in options.paths:
+            for tls_folder in [""] + ([folder] if folder else []):
+                more_rows, more_wrong = run_field(options, path, tls_folder)
+                rows += more_rows
+                wrong += more_wrong
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    print("\n" + TABLE_HEAD)
+    for row in rows:
+        if "ratio" in row:
+            print(table_line(row))
+    for row in rows:
+        wrong += ["%s, %s: %s" % (row["path"], row["attack"], reason) for reason in row["reasons"]]
+    print("FAIL: " + "; ".join(wrong) if wrong else "PASS: %d attacks withstood" % len(rows))
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
