@@ -91,6 +91,7 @@ TcpLink::~TcpLink() {
   ForgetDuties();
   EndAll(absl::CancelledError("the connection is closed"));
   parts_->recent.Forget(this);
+  parts_->likely.Forget(this);
   parts_->recent.GiveList(prefetch_);
   parts_->links.Leave(this);
 }
@@ -251,6 +252,7 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
 
 void TcpLink::Pump() {
   if (!writable_) return;
+  parts_->likely.OnSent(this);
   switch (output_.Pump(socket_.get())) {
     case TcpOutput::Result::kDone:
       break;
@@ -436,6 +438,7 @@ int TcpLink::Receive() {
                             : ::readv(socket_.get(), pieces, 2);
   if (count <= 0) return OnNothing(count);
   parts_->recent.Note(this);
+  parts_->likely.OnReceived(this);
   auto received = static_cast<size_t>(count);
   if (received == asked || ended_) {
     BeReady();
