@@ -15,7 +15,8 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
       domains_(std::move(options.providers), WithCounters(options.framing), engine.poller, &table_),
       counters_(engine.counters),
       counter_set_(engine.counters),
-      newcomers_(engine.counters) {
+      newcomers_(engine.counters),
+      peers_(engine.clock, engine.timers) {
   counter_set_->Register("memory.registrations", &region_counters_.registrations);
   counter_set_->Register("memory.registered_bytes", &region_counters_.registered_bytes);
   context_.engine = engine;
@@ -23,6 +24,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.table = &table_;
   context_.paths = &counters_;
   context_.newcomers = &newcomers_;
+  context_.peers = &peers_;
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
 }
 
