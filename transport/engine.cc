@@ -202,11 +202,11 @@ void EngineCore::Step(uint64_t until_ns) {
   if (idle_since_ns_ == kNotIdle) idle_since_ns_ = turn_ns_;
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
-  if (LookAgain()) return;
-  if (options_.spin_ns == kSpinForever) return;
-  if (turn_ns_ >= idle_since_ns_ + options_.spin_ns) {
-    Sleep(wake_ns);
-  } else if (turn_ns_ >= idle_since_ns_ + kYieldAfterNs) {
+  const bool spins_forever = options_.spin_ns == kSpinForever;
+  // An engine that a timer or a heartbeat has woken looks once, in Arm(), and sleeps on.
+  if (!spins_forever && turn_ns_ >= idle_since_ns_ + options_.spin_ns) return Sleep(wake_ns);
+  if (LookAgain() || spins_forever) return;
+  if (turn_ns_ >= idle_since_ns_ + kYieldAfterNs) {
     sched_yield();
   }
 }

@@ -140,9 +140,9 @@ struct LinkOptions {
   uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
   uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
   // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to
-  // 1 h; 0: never. Each side has its own. Peers whose engine has its own thread send heartbeats and
-  // are noticed when they are stopped, paused, cut off, or busy in one callback for as long as
-  // this: so no handler that runs on an engine may take that long, or its clients take it for dead.
+  // 1 h; 0: never. Each side has its own. Peers whose engine has its own thread send two heartbeats
+  // in this time, and are noticed when they are stopped, paused, cut off, or busy in one callback:
+  // no handler that runs on an engine may take half as long, or its clients take it for dead.
   // Peers that somebody has to drive (kCaller, kExternal) send none while nobody drives: of them
   // only a vanished host is noticed, by the kernel, in about this time but not below 2 s. A side
   // that nobody drives keeps its connections. Lower: dead peers are noticed sooner; on a busy

@@ -60,7 +60,7 @@ struct ServerOptions {
   // other server's. It is told, and not proved. Empty: the server has none, and takes none.
   std::string peer_id = {};
   // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
-  // one handler for longer than their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
+  // one handler for half of their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
   // an executor, or have to be asynchronous.
   Executor* executor = nullptr;
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the

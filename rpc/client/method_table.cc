@@ -122,12 +122,22 @@ absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
   const uint16_t number = agreed.number;
   if (wanted.layouts != nullptr) agreed = BestForm(*wanted.layouts, number);
   if (agreed.as_wanted) {
-    numbers_[method] = agreed.number;
+    SetNumber(method, agreed.number);
   } else {
     LogConversions(*wanted.layouts, agreed, StrCat(service, ".", name), number, address);
     converted_.emplace(method, agreed);
   }
   return agreed;
+}
+
+void MethodTable::SetNumber(uint32_t method, uint16_t number) {
+  if (method < kFirstMethods) {
+    first_numbers_[method] = number;
+    return;
+  }
+  const size_t at = method - kFirstMethods;
+  if (at >= further_numbers_.size()) further_numbers_.resize(at + 1, kUnknown);
+  further_numbers_[at] = number;
 }
 
 // The server's form of its method `method` that has most of what is wanted: the method itself if

@@ -15,12 +15,14 @@ namespace {
 
 static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
 
-ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) {
+ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine,
+                       const Nonce128& key) {
   ControlLimits limits;
   limits.window_slots = options.window_slots;
   limits.max_outstanding_operations = options.max_outstanding_operations;
   limits.peer_timeout_ns = options.peer_timeout_ns;
   limits.heartbeats = engine.drives_itself;
+  limits.engine_key = key;
   return limits;
 }
 
@@ -50,9 +52,9 @@ std::string OwnHost(int fd) {
 }  // namespace
 
 ControlConnection::ControlConnection(ControlContext* context, Stage stage,
-                                     const LinkOptions& options)
+                                     const LinkOptions& options, const Nonce128& key)
     : context_(context),
-      limits_(LimitsOf(options, context->engine)),
+      limits_(LimitsOf(options, context->engine, key)),
       transfer_timeout_ns_(options.transfer_timeout_ns),
       started_ns_(context->now_ns()),
       stage_(stage) {
@@ -67,8 +69,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     std::vector<KernelAddress> addresses,
                                                     const ConnectOptions& options,
                                                     PathPolicy policy, ConnectionHandler* handler) {
-  std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kDialing, options.link));
+  std::unique_ptr<ControlConnection> self(new ControlConnection(
+      context, Stage::kDialing, options.link, context->peers->ClientKey(server.text())));
   if (options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(self->credentials_,
                           context->tls->CredentialsFor(TlsRole::kClient, *options.security));
@@ -88,8 +90,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
 
 void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
                                Descriptor socket) {
-  std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kHandshake, listener->options.link));
+  std::unique_ptr<ControlConnection> self(new ControlConnection(
+      context, Stage::kHandshake, listener->options.link, context->peers->server_key()));
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
@@ -150,7 +152,6 @@ void ControlConnection::SetAlarm(uint64_t deadline_ns) {
 }
 
 void ControlConnection::OnTimer() {
-  if (stage_ == Stage::kOpen) return CheckPeer();
   alarm_rang_ = true;
   Wake();
 }
@@ -158,7 +159,7 @@ void ControlConnection::OnTimer() {
 void ControlConnection::OnSocket() {
   if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) {
     if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
-      watch_.OnHeard(context_->now_ns());
+      context_->peers->OnHeard(this);
     }
     ReadFrames();
   }
@@ -433,9 +434,8 @@ void ControlConnection::Open(const ControlLimits& peer) {
   neighbour_.CloseDescriptors();
   if (limits_.peer_timeout_ns != 0) SetSilence(socket_->fd(), limits_.peer_timeout_ns);
   heard_bytes_ = socket_->received_bytes();
-  watch_.Start(context_->now_ns(),
-               {limits_.peer_timeout_ns, peer.peer_timeout_ns, peer.heartbeats});
-  SetAlarm(watch_.due_ns());
+  context_->peers->Join(this, limits_, peer);
+  SetAlarm(kNever);
   connection_->Open();
 }
 
@@ -445,8 +445,8 @@ void ControlConnection::Open(const ControlLimits& peer) {
 void ControlConnection::ReadFrames() {
   ControlFrame frame;
   while (!bye_.has_value() && socket_->Receive(&frame)) {
-    const bool in_bounds =
-        frame.type == ControlType::kGrant ? grants_.Push(frame.body) : watch_.OnFrame();
+    const bool in_bounds = frame.type == ControlType::kGrant ? grants_.Push(frame.body)
+                                                             : context_->peers->OnFrame(this);
     if (!in_bounds)
       misconduct_.Update(absl::DataLossError("the peer floods its control connection"));
     if (frame.type == ControlType::kPathTry || frame.type == ControlType::kPathFailed) {
@@ -465,19 +465,10 @@ void ControlConnection::DeliverGrants() {
   if (!grants_.empty()) Wake();
 }
 
-void ControlConnection::CheckPeer() {
-  switch (watch_.OnTime(context_->now_ns(), [this] { return socket_->HasUnread(); })) {
-    case PeerWatch::Verdict::kNothing:
-      break;
-    case PeerWatch::Verdict::kHeartbeat:
-      socket_->SendIgnorable(ControlType::kHeartbeat);
-      break;
-    case PeerWatch::Verdict::kSilent:
-      silent_ = true;
-      connection_->AbandonLink();
-      return Wake();
-  }
-  SetAlarm(watch_.due_ns());
+void ControlConnection::OnSilent() {
+  silent_ = true;
+  connection_->AbandonLink();
+  Wake();
 }
 
 void ControlConnection::FailSilentPeer() {
@@ -525,6 +516,7 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   stage_ = Stage::kEnding;
   SetAlarm(kNever);
   context_->newcomers->Leave(this);
+  context_->peers->Leave(this);
   if (std::exchange(is_client_, false)) --listener_->connections;
   dialer_.reset();
   proof_.reset();

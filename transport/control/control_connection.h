@@ -21,7 +21,7 @@
 //   DialHandshake or AcceptHandshake  decides which path, and how           kHandshake
 //   ControlSocket                     frames in and out                     all but kDialing
 //   FramedConnection                  what users see: messages, transfers   until kEnding
-//   PeerWatch                         when to send a heartbeat, and when    kOpen
+//   PeerGroups                        when to send a heartbeat, and when    kOpen, kBroken
 //                                     the peer is dead
 //   GrantQueue                        grants that users are to be told of   kOpen, kBroken
 //
@@ -30,7 +30,7 @@
 // The control socket is the connection's lifeline: its end without a Bye means that the peer's
 // process or host is gone. The link is abandoned right then, inside the poller's call, so that not
 // even the flush at the end of this turn touches it; the rest follows in the next turn. Silence for
-// too long (peer_watch.h) means the same, but that the peer is told, in case that it wakes up.
+// too long (peer_groups.h) means the same, but that the peer is told, in case that it wakes up.
 //
 // Threads: one engine's. Callbacks of the connection's user come from Run(), which
 //   Transport::Poll() calls for connections in the ready list.
@@ -60,7 +60,7 @@
 #include "transport/control/local_proof.h"
 #include "transport/control/newcomers.h"
 #include "transport/control/path_counters.h"
-#include "transport/control/peer_watch.h"
+#include "transport/control/peer_groups.h"
 #include "transport/control/shared_tls.h"
 #include "transport/engine.h"
 #include "transport/framing/framed_connection.h"
@@ -78,6 +78,7 @@ struct ControlContext {
   ConnectionTable* table = nullptr;
   PathCounters* paths = nullptr;
   Newcomers* newcomers = nullptr;
+  PeerGroups* peers = nullptr;
   SharedTls* tls = nullptr;
   Counter joins_refused;  // sockets that no link has waited for
   IntrusiveList<ControlConnection, ReadyTag> ready;
@@ -90,6 +91,7 @@ struct ControlContext {
 
 class ControlConnection final : public ListNode<ReadyTag>,
                                 public ListNode<MemberTag>,
+                                private PeerGroups::Member,
                                 private Newcomer,
                                 private ConnectionOwner,
                                 private Timer {
@@ -135,7 +137,9 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // whoever tries options, and too seldom for strangers to fill a disk.
   static constexpr uint64_t kRefusalLogNs = 1'000'000'000;
 
-  ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options);
+  // `key`: as ControlLimits::engine_key.
+  ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options,
+                    const Nonce128& key);
 
   absl::Status CreateConnection(ConnectionHandler* handler);
   // Takes a connected socket and watches it.
@@ -152,6 +156,9 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void SendGrant(FramedConnection& connection, ByteSpan grant) override;
   void PutOut() override;
   bool tries_path() const override;
+  void SendHeartbeat() override { socket_->SendIgnorable(ControlType::kHeartbeat); }
+  bool HasUnread() const override { return socket_->HasUnread(); }
+  void OnSilent() override;
   void Wake();
   void SetAlarm(uint64_t deadline_ns);
 
@@ -188,7 +195,6 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // The open connection.
   void ReadFrames();
   void DeliverGrants();
-  void CheckPeer();
   void FailSilentPeer();
 
   // The end of everything but the socket. `bye`, if there is one, goes to the peer.
@@ -219,8 +225,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   bool is_client_ = false;          // counted in listener_->connections
   bool put_out_ = false;            // too many newcomers: it is to end
   bool lingering_ = false;          // counted in context_->lingering
-  bool silent_ = false;             // the watch has declared the peer dead
-  uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the watch knows it
+  bool silent_ = false;             // the peer is declared dead
+  uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the group knows it
   std::optional<std::string> bye_;  // the peer's reason, once the connection was open
   absl::Status broken_;             // of kBroken
   absl::Status misconduct_;         // what the peer has done since Open that ends the connection
@@ -232,7 +238,6 @@ class ControlConnection final : public ListNode<ReadyTag>,
   Neighbour neighbour_;  // shm: the link points into it
   std::unique_ptr<ControlSocket> socket_;
   std::unique_ptr<FramedConnection> connection_;
-  PeerWatch watch_;
   GrantQueue grants_;
 };
 

@@ -120,6 +120,8 @@ void Fill(const ControlLimits& limits, control::Limits* proto) {
   proto->set_max_outstanding_operations(limits.max_outstanding_operations);
   proto->set_peer_timeout_ns(limits.peer_timeout_ns);
   proto->set_heartbeats(limits.heartbeats);
+  proto->set_engine_key_high(limits.engine_key.high);
+  proto->set_engine_key_low(limits.engine_key.low);
 }
 
 absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* what) {
@@ -138,6 +140,7 @@ absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* wh
   limits.max_outstanding_operations = proto.max_outstanding_operations();
   limits.peer_timeout_ns = proto.peer_timeout_ns();
   limits.heartbeats = proto.heartbeats();
+  limits.engine_key = {proto.engine_key_high(), proto.engine_key_low()};
   return limits;
 }
 

@@ -43,6 +43,7 @@ struct ControlLimits {
   uint32_t max_outstanding_operations = 128;
   uint64_t peer_timeout_ns = 0;  // 0: not watching; else kMinPeerTimeoutNs..kMaxPeerTimeoutNs
   bool heartbeats = false;       // the promise to send them (peer_watch.h)
+  Nonce128 engine_key = {};      // whose heartbeats they are (peer_groups.h); 0: only this one's
 };
 
 // What one side has: a provider over one device and address. verbs is one offer for each address of

@@ -20,6 +20,7 @@ ClientHello FullClientHello() {
   hello.limits.window_slots = 4;
   hello.limits.peer_timeout_ns = 3'000'000'000;
   hello.limits.heartbeats = true;
+  hello.limits.engine_key = {7, 8};
   hello.connection_index = 7;
   hello.connection_token = 0xfeedbeef;
   hello.first_sequence = 0xfffffffe;
@@ -69,6 +70,7 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->limits.window_slots, 4u);
   EXPECT_EQ(client->limits.peer_timeout_ns, 3'000'000'000u);
   EXPECT_TRUE(client->limits.heartbeats);
+  EXPECT_EQ(client->limits.engine_key, (Nonce128{7, 8}));
   EXPECT_EQ(client->connection_token, 0xfeedbeef);
   EXPECT_EQ(client->first_sequence, 0xfffffffe);
   ASSERT_EQ(client->paths.size(), 3u);

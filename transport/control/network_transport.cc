@@ -16,6 +16,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
       counters_(engine.counters),
       counter_set_(engine.counters),
       newcomers_(engine.counters),
+      peers_(engine.clock, engine.timers),
       tls_(engine.counters) {
   counter_set_->Register("memory.registrations", &region_counters_.registrations);
   counter_set_->Register("memory.registered_bytes", &region_counters_.registered_bytes);
@@ -24,6 +25,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.table = &table_;
   context_.paths = &counters_;
   context_.newcomers = &newcomers_;
+  context_.peers = &peers_;
   context_.tls = &tls_;
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
 }

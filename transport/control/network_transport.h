@@ -77,6 +77,7 @@ class NetworkTransport final : public Transport {
   CounterSet* const counter_set_;
   ControlContext context_;
   Newcomers newcomers_;
+  PeerGroups peers_;
   SharedTls tls_;
   IntrusiveList<NetworkListener, ListenerTag> listeners_;
   bool closing_ = false;

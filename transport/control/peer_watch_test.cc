@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kTimeoutNs = 3 * kNsPerSec;
-constexpr uint64_t kQuarterNs = kTimeoutNs / PeerWatch::kHeartbeatsPerTimeout;
+constexpr uint64_t kIntervalNs = kTimeoutNs / PeerWatch::kHeartbeatsPerTimeout;
 constexpr uint64_t kStepNs = 10 * kNsPerMs;  // between two turns of a healthy engine
 
 class PeerWatchTest : public testing::Test, protected Timer {
@@ -71,19 +71,30 @@ TEST_F(PeerWatchTest, ASilentPeerIsDeclaredDeadOnceAndInTime) {
   EXPECT_EQ(deaths_, 1);
 }
 
-TEST_F(PeerWatchTest, AHeartbeatIsSentEachQuarterOfTheTimeout) {
+TEST_F(PeerWatchTest, TwoHeartbeatsAreSentInEachTimeout) {
   StartBoth();
-  Drive(10 * kTimeoutNs, kQuarterNs);
+  Drive(10 * kTimeoutNs, kIntervalNs);
   EXPECT_EQ(deaths_, 0);
   // The wheel's ticks make each a little late.
-  EXPECT_GE(beats_, 39u);
-  EXPECT_LE(beats_, 40u);
+  EXPECT_GE(beats_, 19u);
+  EXPECT_LE(beats_, 20u);
+}
+
+// What two heartbeats in each timeout leave room for: nothing is lost, but a scheduler, or a lost
+// packet that TCP sends again, may hold one up.
+TEST_F(PeerWatchTest, AHeartbeatMayBeLateByHalfTheTimeout) {
+  StartBoth();
+  for (int beat = 0; beat < 20; ++beat) {
+    Drive(beat % 2 == 0 ? kTimeoutNs - 2 * kStepNs : 2 * kStepNs);
+    watch_.OnHeard(clock_.NowNs());
+  }
+  EXPECT_EQ(deaths_, 0);
 }
 
 TEST_F(PeerWatchTest, TheSmallerTimeoutSetsThePace) {
   Start({4 * kTimeoutNs, kTimeoutNs, true});
-  Drive(4 * kTimeoutNs, kQuarterNs);
-  EXPECT_GE(beats_, 15u);
+  Drive(4 * kTimeoutNs, kIntervalNs);
+  EXPECT_GE(beats_, 7u);
 }
 
 TEST_F(PeerWatchTest, APeerThatIsHeardJustInTimeStays) {
@@ -112,7 +123,7 @@ TEST_F(PeerWatchTest, AnOldPeerIsLeftAlone) {
 
 TEST_F(PeerWatchTest, WhoDoesNotWatchStillSends) {
   Start({0, kTimeoutNs, true});
-  Drive(kTimeoutNs);
+  Drive(2 * kTimeoutNs);
   EXPECT_EQ(deaths_, 0);
   EXPECT_GE(beats_, 3u);
 }
@@ -121,7 +132,7 @@ TEST_F(PeerWatchTest, WhoDoesNotWatchStillSends) {
 TEST_F(PeerWatchTest, WhoWatchesSendsAlsoToAPeerThatDoesNot) {
   Start({kTimeoutNs, 0, true});
   Drive(kTimeoutNs - kStepNs);
-  EXPECT_GE(beats_, 3u);
+  EXPECT_GE(beats_, 1u);
 }
 
 TEST_F(PeerWatchTest, WhatWaitsInTheSocketIsASignOfLife) {
@@ -161,16 +172,18 @@ TEST_F(PeerWatchTest, APeerThatNobodyDrivesIsNotSentHeartbeatsForEver) {
   Drive(100 * kTimeoutNs);
   EXPECT_EQ(beats_, PeerWatch::kMaxUnanswered);
   watch_.OnHeard(clock_.NowNs());
-  Drive(kTimeoutNs);
+  Drive(2 * kTimeoutNs);
   EXPECT_GE(beats_, PeerWatch::kMaxUnanswered + 3);
 }
 
 TEST_F(PeerWatchTest, AFloodOfFramesIsToldFromWhatWaitedDuringAPause) {
   StartBoth();
-  for (uint32_t i = 0; i < PeerWatch::kMaxFrames; ++i) ASSERT_TRUE(watch_.OnFrame());
-  EXPECT_FALSE(watch_.OnFrame());
-  Drive(kQuarterNs + kStepNs, kStepNs);
-  EXPECT_TRUE(watch_.OnFrame());
+  PeerWatch::FrameCount flood, other;
+  for (uint32_t i = 0; i < PeerWatch::kMaxFrames; ++i) ASSERT_TRUE(watch_.OnFrame(&flood));
+  EXPECT_FALSE(watch_.OnFrame(&flood));
+  EXPECT_TRUE(watch_.OnFrame(&other)) << "of another connection";
+  Drive(kIntervalNs + kStepNs, kStepNs);
+  EXPECT_TRUE(watch_.OnFrame(&flood));
 }
 
 TEST_F(PeerWatchTest, AWatchThatIsNotAskedIsQuiet) {

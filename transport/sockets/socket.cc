@@ -31,7 +31,7 @@ void SetTcpOptions(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   // Lost heartbeats are sent again at a steady pace before the kernel begins to back off: after a
-  // cut of 2 s they are through in time.
+  // cut of 1 s they are through in time.
   SetOption(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
   SetSilence(fd, kDefaultSilenceNs);
 }

@@ -122,33 +122,9 @@ absl::StatusOr<std::unique_ptr<Region>> TcpDomain::Register(MutableByteSpan memo
 // --- turns --------------------------------------------------------------------------------------
 
 // Whether it has brought something.
-bool TcpDomain::LookAtNear() {
-  TcpLink* const near = parts_.near.Front();
-  if (hits_ == kHitsToUnwatch) near->Unwatch();
-  if (near->Receive() == 0) return false;
-  hits_ = std::min(hits_ + 1, kHitsToUnwatch);
-  misses_ = 0;
-  return true;
-}
-
-// This link has something. The one that had something before may be gone.
-void TcpDomain::NoteReceiver(TcpLink* link) {
-  TcpLink* const last = parts_.near.Front();
-  if (last == link) {
-    hits_ = std::max(hits_, 1);
-    misses_ = 0;
-  } else if (last == nullptr || hits_ == 0 || ++misses_ > kMostMisses) {
-    WatchNear();
-    if (last != nullptr) decltype(parts_.near)::Remove(last);
-    parts_.near.PushBack(link);
-    hits_ = misses_ = 0;
-  }
-}
-
-// Events tell of the near link, too.
-void TcpDomain::WatchNear() {
-  hits_ = std::min(hits_, 1);
-  if (TcpLink* const near = parts_.near.Front(); near != nullptr) near->Watch();
+bool TcpDomain::LookAt(TcpLink* link) {
+  if (parts_.likely.is_settled()) link->Unwatch();
+  return link->Receive() > 0;
 }
 
 void TcpDomain::LookAtAll() {
@@ -163,9 +139,7 @@ int TcpDomain::ReceiveReady(int budget) {
   now.SpliceBack(parts_.ready);
   int done = 0;
   while (done < budget && !now.empty()) {
-    TcpLink* const link = now.PopFront();
-    NoteReceiver(link);
-    done += link->Receive();
+    done += now.PopFront()->Receive();
   }
   // Those that did not have their turn are before those that had it.
   now.SpliceBack(parts_.ready);
@@ -175,8 +149,8 @@ int TcpDomain::ReceiveReady(int budget) {
 
 int TcpDomain::Poll(int budget) {
   if (parts_.links.has_retries()) parts_.links.Retry();
-  const bool has_near = hits_ > 0 && !parts_.near.empty();
-  int done = has_near && LookAtNear() ? 1 : 0;
+  TcpLink* const likely = parts_.likely.get();
+  int done = likely != nullptr && LookAt(likely) ? 1 : 0;
   if (done == 0 || --turns_to_look_ <= 0) {
     turns_to_look_ = kLooksBetween;
     LookAtAll();
@@ -199,7 +173,7 @@ bool TcpDomain::Arm() {
            parts_.slots.has_news() || parts_.operations.has_news();
   };
   if (has_work()) return false;
-  WatchNear();
+  parts_.likely.Watch();
   LookAtAll();
   return !has_work();
 }

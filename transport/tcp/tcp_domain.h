@@ -2,15 +2,14 @@
 //
 // A turn (Poll()) sends what waits, reads the sockets that have something, sends what came of that,
 // and tells handlers. A look at a socket and a look at all of them (epoll(7)) are a system call
-// each. A link that brings something twice running mostly is the one that an answer is awaited
-// from: it is the near link, which is read at once in every turn, and as long as it has something
-// the others are asked for only every kLooksBetween turns. Where many links bring something by
-// turns there is no near one, so that nobody is asked in vain.
+// each. So the link that most likely brings something next (TcpLikelyLink) is read at once in every
+// turn, and as long as it has something the others are asked for only every kLooksBetween turns.
+// Where many links bring something unasked there is none, so that nobody is read in vain.
 //
 // For each message that arrives at a watched socket the kernel enters it into epoll's list, which
 // both processors then write to: a tenth of a round trip. So a link that has been near for
-// kHitsToUnwatch messages is not watched any more, until another takes its place, its socket is
-// full, or the engine wants to sleep.
+// TcpLikelyLink::kHitsToUnwatch messages is not watched any more, until another takes its place,
+// its socket is full, or the engine wants to sleep.
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
@@ -57,21 +56,16 @@ class TcpDomain final : public LinkDomain {
   const LinkDomainStats& stats() const override { return parts_.stats; }
 
  private:
-  // Links that have something are told by so many at a time; the rest in the next turn.
+  // Links that have something are told by so many at a time; the rest in the next turn. Of 12 bytes
+  // each, on the stack.
   static constexpr int kMaxEvents = 64;
+  // In turns in which the likely link has something: so long others wait. A look at all is a system
+  // call, a quarter of one for each turn; with more, what is left of it is not worth the waiting.
   static constexpr int kLooksBetween = 4;
-  // Another link takes the near one's place when it has brought nothing while others brought
-  // something more often than this.
-  static constexpr int kMostMisses = 2;
-  // To stop watching, and to watch again, are two system calls: a sixteenth of one for each
-  // message.
-  static constexpr int kHitsToUnwatch = 32;
 
   explicit TcpDomain(const TcpOptions& options, Descriptor epoll);
 
-  bool LookAtNear();
-  void NoteReceiver(TcpLink* link);
-  void WatchNear();
+  bool LookAt(TcpLink* link);
   void LookAtAll();
   int ReceiveReady(int budget);
 
@@ -79,10 +73,6 @@ class TcpDomain final : public LinkDomain {
   const Descriptor epoll_;
   TcpParts parts_;
   int turns_to_look_ = 0;
-  // Of the link in parts_.near: it brought something so often since others did, and others so often
-  // since it did. Without hits it is not near yet.
-  int hits_ = 0;
-  int misses_ = 0;
 };
 
 }  // namespace weft

@@ -101,6 +101,7 @@ TcpLink::~TcpLink() {
   ForgetDuties();
   EndAll(absl::CancelledError("the connection is closed"));
   parts_->recent.Forget(this);
+  parts_->likely.Forget(this);
   parts_->recent.GiveList(prefetch_);
   parts_->links.Leave(this);
 }
@@ -301,6 +302,7 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
 
 void TcpLink::Pump() {
   if (!writable_) return;
+  parts_->likely.OnSent(this);
   switch (output_.Pump(socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream)) {
     case TcpOutput::Result::kDone:
       break;
@@ -505,6 +507,7 @@ int TcpLink::Receive() {
   }
   if (count <= 0) return OnNothing(count);
   parts_->recent.Note(this);
+  parts_->likely.OnReceived(this);
   auto received = static_cast<size_t>(count);
   if (received == asked || more) {
     BeReady();

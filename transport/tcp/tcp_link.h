@@ -122,9 +122,13 @@ class TcpLink final : public Link,
  private:
   enum class Body : uint8_t { kNone = 1, kFrame = 2, kAnswer = 3, kWrite = 4, kNowhere = 5 };
 
-  // A batch that finds so many before it would wait for as long as the peer likes.
+  // Batches that wait for the socket to take bytes. One that finds so many before it would wait for
+  // as long as the peer likes, in a slot that others could use. With the widest slots it is 512
+  // KiB.
   static constexpr uint32_t kMaxBatchesInLine = 4;
-  // Read into its place by itself, in bytes, not copied out of the buffer.
+  // The rest of a body that is received into its place, in bytes. Less is copied out of the buffer:
+  // that takes 0.05 us where it lies in the near caches, and readv(2) takes 0.4 us more than
+  // recv(2), but the caches are not always near.
   static constexpr size_t kDirectBytes = 4 << 10;
   // Read behind a piece into the buffer, in bytes: the next piece is not to be copied out of there.
   static constexpr size_t kBehindPiece = 1 << 10;

@@ -1,12 +1,15 @@
 // The near link, which is read in each turn and which epoll(7) then does not watch: it hears of
-// everything all the same, and so do the others.
+// everything all the same, and so do the others. And which link is read before epoll is asked.
 
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "transport/link.h"
+#include "transport/tcp/tcp_parts.h"
 #include "transport/tcp/testing/tcp_side.h"
 #include "transport/testing/post.h"
 
@@ -108,6 +111,93 @@ TEST_F(TcpNearTest, ItMayBeDestroyed) {
   ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
   ASSERT_TRUE(Run([&] { return b_.end.downs == 1; }));
+}
+
+// --- which link is likely
+// -------------------------------------------------------------------------
+
+// More than it takes to believe something.
+constexpr int kManyTurns = 42;  // of three links
+
+class TcpLikelyLinkTest : public testing::Test, private BatchSink {
+ protected:
+  void OnReceived(ByteSpan, LinkHandler*) override {}
+  void Ask(int link) { likely_.OnSent(links_[link].get()); }
+  void Take(int link) { likely_.OnReceived(links_[link].get()); }
+  bool Likely(int link) const { return likely_.get() == links_[link].get(); }
+  bool NoneLikely() const { return likely_.get() == nullptr; }
+
+  TcpOptions Options() {
+    TcpOptions options;
+    options.sink = this;
+    return options;
+  }
+  std::unique_ptr<TcpLink> NewLink() {
+    return std::make_unique<TcpLink>(&parts_, &end_, Nonce128{});
+  }
+
+  TcpParts parts_{Options()};
+  TcpEnd end_;
+  std::unique_ptr<TcpLink> links_[3] = {NewLink(), NewLink(), NewLink()};
+  TcpLikelyLink& likely_ = parts_.likely;  // links leave it when they go
+};
+
+TEST_F(TcpLikelyLinkTest, OneByWhichSomethingComesTwiceRunningIsLikely) {
+  Take(0);
+  EXPECT_TRUE(NoneLikely());
+  Take(0);
+  EXPECT_TRUE(Likely(0));
+}
+
+// A client whose calls went round a thousand links asked epoll(7) for each answer, though it came
+// by the link that the request had left by.
+TEST_F(TcpLikelyLinkTest, AClientThatAsksByTurnsExpectsAnAnswerByTheLinkThatItAsked) {
+  for (int i = 0; i < kManyTurns; ++i) {
+    Ask(i % 3);
+    Take(i % 3);
+    EXPECT_TRUE(NoneLikely()) << "nothing has been asked since";
+  }
+  for (int i = 0; i < kManyTurns; ++i) {
+    Ask(i % 3);
+    EXPECT_TRUE(Likely(i % 3));
+    Take(i % 3);
+  }
+}
+
+TEST_F(TcpLikelyLinkTest, AServerThatIsAskedByTurnsReadsNobodyInVain) {
+  for (int i = 0; i < kManyTurns; ++i) {
+    Take(i % 3);
+    Ask(i % 3);  // the answer
+    EXPECT_TRUE(NoneLikely());
+  }
+}
+
+TEST_F(TcpLikelyLinkTest, OneWrongGuessEndsTheTrust) {
+  for (int i = 0; i < kManyTurns; ++i) {
+    Ask(i % 3);
+    Take(i % 3);
+  }
+  Ask(0);
+  ASSERT_TRUE(Likely(0));
+  Take(1);
+  Ask(2);
+  EXPECT_TRUE(NoneLikely());
+}
+
+TEST_F(TcpLikelyLinkTest, ALinkThatIsGoneIsNotLikely) {
+  for (int i = 0; i < kManyTurns; ++i) {
+    Ask(i % 3);
+    Take(i % 3);
+  }
+  Ask(0);
+  ASSERT_TRUE(Likely(0));
+  links_[0].reset();
+  EXPECT_TRUE(NoneLikely());
+  Take(1);
+  Take(1);
+  ASSERT_TRUE(Likely(1));
+  links_[1].reset();
+  EXPECT_TRUE(NoneLikely());
 }
 
 }  // namespace

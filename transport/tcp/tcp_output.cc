@@ -14,7 +14,8 @@ namespace {
 // What leaves in the place of memory that is gone.
 constexpr std::byte kZeros[kPieceBytes] = {};
 
-// A vector that has become larger is given back when it is empty.
+// Memory of its small frames that a link keeps when they have left, in bytes: of 400 requests to
+// read, or a thousand ends. A thousand links that were all busy so keep 16 MiB.
 constexpr size_t kKeptSmallBytes = 16 << 10;
 
 }  // namespace

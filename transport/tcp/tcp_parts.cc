@@ -92,6 +92,30 @@ void TcpRecentLinks::Forget(TcpLink* link) {
   --count_;
 }
 
+// --- the likely link ----------------------------------------------------------------------------
+
+// The one that was near may be gone.
+void TcpLikelyLink::OnReceived(TcpLink* link) {
+  if (const TcpLink* const asked = std::exchange(asked_, nullptr)) {
+    answers_ = asked == link ? std::min(answers_ + 1, kAnswersToTrust) : 0;
+  }
+  TcpLink* const last = near_.Front();
+  if (last == link) {
+    hits_ = std::min(hits_ + 1, kHitsToUnwatch);
+    misses_ = 0;
+  } else if (last == nullptr || hits_ == 0 || ++misses_ > kMostMisses) {
+    Watch();
+    if (last != nullptr) decltype(near_)::Remove(last);
+    near_.PushBack(link);
+    hits_ = misses_ = 0;
+  }
+}
+
+void TcpLikelyLink::Watch() {
+  hits_ = std::min(hits_, 1);
+  if (TcpLink* const near = near_.Front(); near != nullptr) near->Watch();
+}
+
 // --- all of it ----------------------------------------------------------------------------------
 
 TcpParts::TcpParts(const TcpOptions& options)

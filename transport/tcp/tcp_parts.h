@@ -142,6 +142,50 @@ class TcpSecurity {
   std::unique_ptr<TlsScratch> scratch_;
 };
 
+// The link that most likely brings something next, so that it is read before all are asked for:
+//
+//   near    what came last came by it twice running, and nothing much by others
+//   asked   something has left by it since anything came, and the last few times it was this link
+//           that brought something next: a client that awaits an answer, by one link or by turns.
+//           A server, whose clients ask by turns, finds that it is not.
+class TcpLikelyLink {
+ public:
+  // Null: none is likely.
+  TcpLink* get() const {
+    if (hits_ > 0 && !near_.empty()) return near_.Front();
+    return answers_ == kAnswersToTrust ? asked_ : nullptr;
+  }
+  // The near link has brought so much that epoll(7) is not to tell of it (tcp_domain.h).
+  bool is_settled() const { return hits_ == kHitsToUnwatch; }
+
+  void OnSent(TcpLink* link) { asked_ = link; }
+  void OnReceived(TcpLink* link);
+  // Events tell of the near link, too.
+  void Watch();
+  void Forget(const TcpLink* link) {
+    if (asked_ == link) asked_ = nullptr;
+  }
+
+ private:
+  // Another link takes the near one's place when it has brought nothing while others brought
+  // something more often than this, in receptions. One or two are what a connection's neighbours
+  // bring in passing; with more, a client that changes its link would look in vain for as long.
+  static constexpr int kMostMisses = 2;
+  // To stop watching, and to watch again, are two system calls: a sixteenth of one for each
+  // message.
+  static constexpr int kHitsToUnwatch = 32;
+  // In receptions. One wrong guess costs a system call for each turn until the next, and ends it.
+  static constexpr int kAnswersToTrust = 4;
+
+  IntrusiveList<TcpLink, TcpNearTag> near_;  // one at most
+  TcpLink* asked_ = nullptr;
+  // Of the near link: it brought something so often since others did, and others so often since it
+  // did. Without hits it is not near yet.
+  int hits_ = 0;
+  int misses_ = 0;
+  int answers_ = 0;  // so often running the asked link was the next
+};
+
 struct TcpParts {
   // What one system call reads at most, in bytes: two pieces. It stays in a second-level cache.
   static constexpr size_t kBufferBytes = size_t{256} << 10;
@@ -156,12 +200,12 @@ struct TcpParts {
   TcpOperations operations;
   TcpFrameCells cells;
   TcpRecentLinks recent;
+  TcpLikelyLink likely;
   TcpSecurity security;
   LinkLists<TcpLink> links;                   // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;  // the socket has something to be read
   IntrusiveList<TcpLink, TcpBodyTag> bodies;  // may be in the midst of reading or writing a region
   IntrusiveList<TcpLink, TcpAwaitTag> awaiting;  // TakeSocket()
-  IntrusiveList<TcpLink, TcpNearTag> near;       // one at most: looked at first
   const std::unique_ptr<std::byte[]> buffer_memory;
   std::byte* const buffer;  // in it, at a multiple of 64
   int epoll = -1;
