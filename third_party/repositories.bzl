@@ -269,6 +269,24 @@ def _grpc_impl(ctx):
 
 _grpc = _installed(_grpc_impl, "WEFT_PEERS")
 
+# --- engines that Weft is embedded in: embed/ is built for those that are installed ------------------
+
+def _write_embedded(ctx, header, entries, target, linkopts):
+    installed = ctx.path("/usr/include/" + header).exists
+    ctx.file("installed.bzl", "INSTALLED = %s\n" % installed)
+    if installed:
+        link_headers(ctx, struct(include = "/usr/include"), entries)
+    write_package(ctx, "", [headers_rule(target, linkopts)] if installed else [])
+
+def _raft_impl(ctx):
+    _write_embedded(ctx, "raft.h", ["raft.h", "raft"], "raft", ["-lraft"])
+
+def _uv_impl(ctx):
+    _write_embedded(ctx, "uv.h", ["uv.h", "uv"], "uv", ["-luv"])
+
+_raft = _installed(_raft_impl, "RAFT_ROOT")
+_uv = _installed(_uv_impl, "UV_ROOT")
+
 def installed_repositories():
     """Makes those that the workspace hasn't defined itself."""
     for name, repository in {
@@ -279,6 +297,8 @@ def installed_repositories():
         "isal": _isal,
         "libfabric": _libfabric,
         "openssl": _openssl,
+        "raft": _raft,
+        "uv": _uv,
     }.items():
         if not native.existing_rule(name):
             repository(name = name)

@@ -1,0 +1,448 @@
+#include "embed/raft/raft_network.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/strings.h"
+#include "embed/raft/raft_wire.h"
+#include "weft/bulk.h"
+#include "weft/client_context.h"
+#include "weft/log.h"
+#include "weft/memory.h"
+#include "weft/service.h"
+
+namespace weft::embed {
+namespace {
+
+constexpr size_t kMaxGroupBytes = 64;
+// What libraft has under way to one member: it sends a message a millisecond at most when it is
+// idle, and stops at some ten thousand entries that were not acknowledged.
+constexpr uint32_t kQueuedMessages = 4096;
+
+// raft_io has no member left for its network half: `impl` is the disk half's, `data` libraft's.
+struct Attached {
+  std::mutex mutex;
+  std::vector<std::pair<raft_io*, RaftNetwork*>> all;  // a few
+};
+
+Attached& AllAttached() {
+  static auto* const attached = new Attached;
+  return *attached;
+}
+
+RaftNetwork& NetworkOf(raft_io* io) {
+  Attached& attached = AllAttached();
+  const std::lock_guard<std::mutex> lock(attached.mutex);
+  const auto found = std::find_if(attached.all.begin(), attached.all.end(),
+                                  [io](const auto& entry) { return entry.first == io; });
+  return *found->second;
+}
+
+void Explain(raft_io* io, const absl::Status& status) {
+  const std::string text(status.message());
+  const size_t bytes = std::min(text.size(), sizeof(io->errmsg) - 1);
+  std::memcpy(io->errmsg, text.data(), bytes);
+  io->errmsg[bytes] = '\0';
+}
+
+int CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 0;
+    case absl::StatusCode::kCancelled:
+      return RAFT_CANCELED;
+    case absl::StatusCode::kInvalidArgument:
+      return RAFT_INVALID;
+    case absl::StatusCode::kResourceExhausted:
+      return RAFT_TOOMANY;
+    case absl::StatusCode::kPermissionDenied:
+      return RAFT_UNAUTHORIZED;
+    default:
+      return RAFT_NOCONNECTION;
+  }
+}
+
+}  // namespace
+
+// --- what is sent --------------------------------------------------------------------------------
+
+struct RaftNetwork::Peer {
+  std::string address;  // in the group's configuration
+  std::unique_ptr<Channel> channel;
+};
+
+// Lives until Weft has no use for it any more: when libraft has been told, or later.
+struct RaftNetwork::Sending {
+  raft_io_send* request = nullptr;
+  raft_io_send_cb callback = nullptr;
+  uint64_t bytes = 0;  // of payload
+
+  // One of these, by the payload's size.
+  wire::Message message;
+  std::optional<ClientContext> context;  // an attachment's, and of what is large
+  wire::LargeMessage large;
+  google::protobuf::Empty reply;
+  std::unique_ptr<char[]> gathered;  // entries of a large one, one behind the other
+  std::unique_ptr<Buffer> lent;
+  std::optional<BulkCall> bulk;
+};
+
+// --- what comes ----------------------------------------------------------------------------------
+
+// A large message whose bytes are under way.
+struct RaftNetwork::Fetching {
+  explicit Fetching(UnaryCall<wire::LargeMessage, google::protobuf::Empty> received)
+      : call(std::move(received)) {}
+
+  UnaryCall<wire::LargeMessage, google::protobuf::Empty> call;
+  ReceivedMessage message;
+  std::unique_ptr<Buffer> place;  // goes first
+};
+
+class RaftNetwork::Member final : public wire::RaftMember::Service {
+ public:
+  explicit Member(RaftNetwork* network) : network_(*network) {}
+
+ private:
+  absl::Status Deliver(ServerContext& context, const wire::Message& encoded) override {
+    if (network_.state_ != State::kStarted) return absl::OkStatus();  // too late, as a lost one
+    ReceivedMessage message;
+    absl::Status status = network_.CheckSender(context, encoded);
+    if (status.ok()) status = Take(context, encoded, &message);
+    if (!status.ok()) return Refuse(context, std::move(status));
+    network_.HandOver(message.Release());
+    return absl::OkStatus();
+  }
+
+  static absl::Status Take(const ServerContext& context, const wire::Message& encoded,
+                           ReceivedMessage* message) {
+    // What comes is as long as what is told: nothing is allocated for a word alone.
+    const absl::Cord& attachment = context.attachment();
+    const absl::StatusOr<uint64_t> told = PayloadBytes(encoded);
+    if (!told.ok()) return told.status();
+    const size_t bytes = attachment.empty() ? encoded.payload().size() : attachment.size();
+    if (*told != bytes) {
+      return absl::InvalidArgumentError(StrCat("a message of a Raft group tells of ", *told,
+                                               " bytes of payload, and has ", bytes));
+    }
+    if (absl::Status status = message->Decode(encoded); !status.ok()) return status;
+    char* to = message->payload();
+    if (attachment.empty()) {
+      if (bytes > 0) std::memcpy(to, encoded.payload().data(), bytes);
+      return absl::OkStatus();
+    }
+    for (const absl::string_view chunk : attachment.Chunks()) {
+      std::memcpy(to, chunk.data(), chunk.size());
+      to += chunk.size();
+    }
+    return absl::OkStatus();
+  }
+
+  void StartDeliverLarge(UnaryCall<wire::LargeMessage, google::protobuf::Empty> call) override {
+    if (network_.state_ != State::kStarted) {
+      return call.Finish(absl::UnavailableError("the member is closing"));
+    }
+    auto fetching = std::make_shared<Fetching>(std::move(call));
+    absl::Status status = Begin(*fetching);
+    ServerContext& context = fetching->call.context();
+    if (!status.ok()) return fetching->call.Finish(Refuse(context, std::move(status)));
+    const Slice into = fetching->place->slice();
+    context.bulk().Fetch(fetching->call.request().payload(), into,
+                         [this, fetching](absl::Status fetched) { End(*fetching, fetched); });
+  }
+
+  absl::Status Begin(Fetching& fetching) {
+    const wire::LargeMessage& large = fetching.call.request();
+    absl::Status status = network_.CheckSender(fetching.call.context(), large.message());
+    if (!status.ok()) return status;
+    const absl::StatusOr<uint64_t> told = PayloadBytes(large.message());
+    if (!told.ok()) return told.status();
+    if (*told != large.payload().length() || *told == 0 || !large.message().payload().empty()) {
+      return absl::InvalidArgumentError("a large message of a Raft group has another length");
+    }
+    if (*told > network_.options_.max_payload_bytes) {
+      return absl::ResourceExhaustedError(
+          StrCat("a payload of ", *told, " bytes; RaftNetworkOptions::max_payload_bytes is ",
+                 network_.options_.max_payload_bytes));
+    }
+    status = fetching.message.Decode(large.message());
+    if (!status.ok()) return status;
+    fetching.place = Buffer::Of(
+        network_.engine_,
+        MutableByteSpan(reinterpret_cast<std::byte*>(fetching.message.payload()), *told));
+    return absl::OkStatus();
+  }
+
+  void End(Fetching& fetching, const absl::Status& fetched) {
+    fetching.place.reset();
+    if (fetched.ok() && network_.state_ == State::kStarted) {
+      ++network_.stats_.large_received;
+      network_.HandOver(fetching.message.Release());
+    }
+    fetching.call.Finish(fetched);
+  }
+
+  absl::Status Refuse(const ServerContext& context, absl::Status why) {
+    ++network_.stats_.refused;
+    WEFT_LOG_EVERY_N_SEC(kWarning, 1, "a message of ", context.peer_id(), " at ",
+                         context.path().peer, " was refused: ", why.message());
+    return why;
+  }
+
+  RaftNetwork& network_;
+};
+
+// --- life ----------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<RaftNetwork>> RaftNetwork::Attach(
+    raft_io* io, Engine& engine, const RaftNetworkOptions& options) {
+  if (io == nullptr || io->init == nullptr || io->close == nullptr) {
+    return absl::InvalidArgumentError(
+        "the raft_io has no disk half yet: raft_uv_init() comes first");
+  }
+  const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
+  if (options.group.empty() || options.group.size() > kMaxGroupBytes ||
+      !std::all_of(options.group.begin(), options.group.end(), is_printable)) {
+    return absl::InvalidArgumentError(StrCat("RaftNetworkOptions::group has ", options.group.size(),
+                                             " characters; it must be 1 to ", kMaxGroupBytes,
+                                             " printable ones, no blanks"));
+  }
+  if (!options.server.peer_id.empty()) {
+    return absl::InvalidArgumentError(
+        "RaftNetworkOptions::server.peer_id is set here, from the group and raft_init()'s id");
+  }
+  Attached& attached = AllAttached();
+  const std::lock_guard<std::mutex> lock(attached.mutex);
+  for (const auto& entry : attached.all) {
+    if (entry.first == io) {
+      return absl::AlreadyExistsError("the raft_io has a Weft network half already");
+    }
+  }
+  std::unique_ptr<RaftNetwork> network(new RaftNetwork(io, engine, options));
+  attached.all.emplace_back(io, network.get());
+  return network;
+}
+
+RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& options)
+    : io_(io),
+      disk_(*io),
+      engine_(engine),
+      options_(options),
+      member_(std::make_unique<Member>(this)) {
+  io->init = Init;
+  io->start = Start;
+  io->send = Send;
+  io->close = Close;
+}
+
+RaftNetwork::~RaftNetwork() {
+  // libraft may go on while channels wait for their engine.
+  state_ = State::kClosed;
+  peers_.clear();
+  server_.reset();
+  {
+    Attached& attached = AllAttached();
+    const std::lock_guard<std::mutex> lock(attached.mutex);
+    std::erase_if(attached.all, [this](const auto& entry) { return entry.second == this; });
+  }
+  io_->init = disk_.init;
+  io_->start = disk_.start;
+  io_->send = disk_.send;
+  io_->close = disk_.close;
+}
+
+std::string RaftNetwork::PeerName(std::string_view group, raft_id id) {
+  return StrCat(group, "/", id);
+}
+
+std::string RaftNetwork::AddressOf(std::string_view raft_address) const {
+  return options_.address_of ? options_.address_of(raft_address) : std::string(raft_address);
+}
+
+std::string RaftNetwork::address() const {
+  return server_ != nullptr ? server_->address() : std::string();
+}
+
+absl::StatusOr<PathInfo> RaftNetwork::PathTo(raft_id id) {
+  const auto found = peers_.find(id);
+  if (found == peers_.end()) {
+    return absl::UnavailableError(StrCat("member ", id, " was never sent anything"));
+  }
+  return found->second.channel->path();
+}
+
+int RaftNetwork::Init(raft_io* io, raft_id id, const char* address) {
+  RaftNetwork& self = NetworkOf(io);
+  self.id_ = id;
+  self.address_ = address;
+  return self.disk_.init(io, id, address);
+}
+
+int RaftNetwork::Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
+  RaftNetwork& self = NetworkOf(io);
+  self.receive_ = receive;
+  if (const absl::Status status = self.Listen(); !status.ok()) {
+    Explain(io, status);
+    return CodeOf(status);
+  }
+  const int code = self.disk_.start(io, msecs, tick, receive);
+  if (code == 0) self.state_ = State::kStarted;
+  return code;
+}
+
+absl::Status RaftNetwork::Listen() {
+  ServerOptions options = options_.server;
+  options.peer_id = PeerName(options_.group, id_);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(engine_, options);
+  if (!server.ok()) return server.status();
+  if (absl::Status added = (*server)->AddService(member_.get()); !added.ok()) return added;
+  if (absl::Status listening = (*server)->Listen(AddressOf(address_)); !listening.ok()) {
+    return listening;
+  }
+  server_ = *std::move(server);
+  return absl::OkStatus();
+}
+
+void RaftNetwork::Close(raft_io* io, raft_io_close_cb callback) {
+  RaftNetwork& self = NetworkOf(io);
+  self.closed_ = callback;
+  self.state_ = State::kClosing;
+  // Those without a context end when their connection has them, or by their deadline.
+  for (Sending& sending : self.sending_) {
+    if (sending.context.has_value()) sending.context->Cancel().IgnoreError();
+  }
+  self.CloseWhenQuiet();
+}
+
+void RaftNetwork::CloseWhenQuiet() {
+  if (state_ != State::kClosing || !sending_.empty()) return;
+  state_ = State::kClosed;
+  disk_.close(io_, closed_);
+}
+
+// --- sending -------------------------------------------------------------------------------------
+
+absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_view address) {
+  Peer& peer = peers_[id];
+  // A member that has moved has another channel; a channel that was used in a callback of the
+  // engine may not be destroyed there, so the one that it had goes with this object.
+  if (peer.channel != nullptr && peer.address == address) return &peer;
+  if (peer.channel != nullptr) {
+    return absl::FailedPreconditionError(
+        StrCat("member ", id, " is known at ", peer.address, ", not at ", address));
+  }
+  ChannelOptions options = options_.channel;
+  options.max_queued_calls = kQueuedMessages;
+  absl::StatusOr<std::unique_ptr<Channel>> channel =
+      server_->OpenPeer(PeerName(options_.group, id), AddressOf(address), options);
+  if (!channel.ok()) {
+    peers_.erase(id);
+    return channel.status();
+  }
+  peer = {std::string(address), *std::move(channel)};
+  return &peer;
+}
+
+int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* message,
+                      raft_io_send_cb callback) {
+  RaftNetwork& self = NetworkOf(io);
+  if (self.state_ != State::kStarted) return RAFT_CANCELED;
+  const absl::Status status = self.StartSending(request, *message, callback);
+  if (!status.ok()) Explain(io, status);
+  return CodeOf(status);
+}
+
+absl::Status RaftNetwork::StartSending(raft_io_send* request, const raft_message& message,
+                                       raft_io_send_cb callback) {
+  const absl::StatusOr<Peer*> peer = PeerFor(message.server_id, message.server_address);
+  if (!peer.ok()) return peer.status();
+  const auto sending = sending_.emplace(sending_.end());
+  sending->request = request;
+  sending->callback = callback;
+  sending->bytes = PayloadBytes(message);
+  const bool is_large = sending->bytes > kLargeBytes;
+  wire::Message& encoded = is_large ? *sending->large.mutable_message() : sending->message;
+  if (absl::Status status = EncodeRaftMessage(message, id_, address_, &encoded); !status.ok()) {
+    sending_.erase(sending);
+    return status;
+  }
+  Channel& channel = *(*peer)->channel;
+  const wire::RaftMember::Stub stub(channel);
+  const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
+  if (is_large) {
+    char* bytes = static_cast<char*>(message.install_snapshot.data.base);
+    if (message.type != RAFT_IO_INSTALL_SNAPSHOT) {
+      sending->gathered = std::make_unique<char[]>(sending->bytes);
+      bytes = sending->gathered.get();
+      CopyPayload(message, bytes);
+    }
+    sending->lent =
+        Buffer::Of(engine_, MutableByteSpan(reinterpret_cast<std::byte*>(bytes), sending->bytes));
+    sending->bulk.emplace(channel);
+    sending->bulk->Send(sending->lent->slice(), sending->large.mutable_payload());
+    sending->context.emplace();
+    stub.DeliverLarge(sending->large, &sending->reply,
+                      {.timeout_us = kLargePatienceUs,
+                       .priority = Priority::kBackground,
+                       .bulk = &*sending->bulk,
+                       .context = &*sending->context},
+                      done);
+    return absl::OkStatus();
+  }
+  CallOptions options = {.timeout_us = kPatienceUs};
+  if (sending->bytes > kInlineBytes) {
+    sending->context.emplace();
+    absl::Status set = sending->context->SetAttachment(GatherPayload(message));
+    if (!set.ok()) {
+      sending_.erase(sending);
+      return set;
+    }
+    options.context = &*sending->context;
+  } else if (sending->bytes > 0) {
+    std::string* const payload = encoded.mutable_payload();
+    payload->resize(sending->bytes);
+    CopyPayload(message, payload->data());
+  }
+  stub.Deliver(encoded, options, done);
+  return absl::OkStatus();
+}
+
+void RaftNetwork::OnSent(std::list<Sending>::iterator sending, const absl::Status& status) {
+  if (sending->bulk.has_value() && sending->bulk->state() == BulkCall::State::kPinned) {
+    // The server may still read what libraft would free.
+    return sending->bulk->WhenReclaimed([this, sending, status] { OnSent(sending, status); });
+  }
+  if (status.ok()) {
+    ++stats_.sent;
+    stats_.sent_bytes += sending->bytes;
+    if (sending->bulk.has_value()) ++stats_.large_sent;
+  } else {
+    ++stats_.failed;
+  }
+  raft_io_send* const request = sending->request;
+  const raft_io_send_cb callback = sending->callback;
+  const bool closing = state_ != State::kStarted;
+  sending_.erase(sending);
+  if (callback != nullptr)
+    callback(request, status.ok() ? 0 : closing ? RAFT_CANCELED : CodeOf(status));
+  CloseWhenQuiet();
+}
+
+// --- receiving -----------------------------------------------------------------------------------
+
+absl::Status RaftNetwork::CheckSender(const ServerContext& context, const wire::Message& message) {
+  if (context.peer_id() == PeerName(options_.group, message.from())) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("a message of member ", message.from(), " of group ",
+                                            options_.group, " came from \"", context.peer_id(),
+                                            "\", which is another"));
+}
+
+void RaftNetwork::HandOver(raft_message* message) {
+  ++stats_.received;
+  receive_(io_, message);
+}
+
+}  // namespace weft::embed

@@ -1,0 +1,159 @@
+// The network half of libraft's raft_io, over Weft: members of a group are peers of each other
+// (Server::OpenPeer()), and what they say travels as one-way messages, large payloads as bulk.
+//
+//   raft_uv_init(&io, &loop, "/var/lib/group", &transport);       // or another disk half
+//   auto network = RaftNetwork::Attach(&io, engine, options);
+//   raft_init(&raft, &io, &fsm, id, "10.0.0.7:9001");
+//   ...
+//   raft_close(&raft, closed);      // then, outside of callbacks: network.reset(), raft_uv_close()
+//
+// Attach() puts functions of its own in the place of the struct's init, start, send and close; the
+// first three call those that were there as well, so that the disk half keeps its ticks, and serves
+// members that still speak another protocol. send() goes by Weft alone.
+//
+//   state      set by                       left for
+//   kAttached  Attach()                     kStarted
+//   kStarted   raft_io::start()             kClosing
+//   kClosing   raft_io::close()             kClosed, when each send() has been called back; then
+//                                           the disk half's close() runs
+//   kClosed
+//
+// A message leaves when its peer is connected, and otherwise ends with RAFT_NOCONNECTION after
+// kPatienceUs at the latest: libraft sends another one. Messages to one member arrive in the order
+// in which they were sent, but for large ones, which smaller ones may overtake. So libraft may see
+// entries whose predecessors come later; it refuses those, and is sent them again.
+//
+// A peer is known by the name that it gave itself (PeerName()), and speaks for itself alone. That
+// proves nothing: where others reach the port, ServerOptions::security and ::authorizer say who is
+// a member. An entry's bytes are the state machine's matter, but for those of RAFT_CHANGE, which
+// libraft decodes: a member is trusted that far.
+//
+// Threads: one, the engine's: that of libraft's loop. Lifetime: `io` and the engine outlive it; it
+//   outlives libraft's use of `io`, and is destroyed outside of callbacks of the engine.
+// Errors: raft_io's functions return libraft's codes, and leave words in raft_io::errmsg. A message
+//   of a peer that is wrong is dropped, counted and logged.
+// Invariants: each send() is called back once, never inside send(). What a message points to is not
+//   looked at after that.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "embed/raft/libraft.h"
+#include "embed/raft/raft_wire.weft.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
+#include "weft/server.h"
+
+namespace weft::embed {
+
+struct RaftNetworkOptions {
+  // Behaviour.
+  // Where this member's Weft server listens, and where those of others are reached: by the address
+  // that a member has in the group's configuration. Null: it is the same address.
+  std::function<std::string(std::string_view raft_address)> address_of = {};
+  // Distinguishes groups that could reach each other by mistake; part of PeerName(). Printable
+  // ASCII without blanks, at most 64 characters.
+  std::string group = "raft";
+  // Paths, security. `peer_id` and limits of messages are set here.
+  ServerOptions server = {};
+  ChannelOptions channel = {};
+  // Snapshots, and entries of one message, together: what a peer may make this process allocate at
+  // a time, in bytes.
+  uint64_t max_payload_bytes = uint64_t{4} << 30;
+};
+
+// Since Attach().
+struct RaftNetworkStats {
+  uint64_t sent = 0;        // messages that a connection has taken, or that arrived (large ones)
+  uint64_t failed = 0;      // RAFT_NOCONNECTION, RAFT_CANCELED
+  uint64_t received = 0;    // handed to libraft
+  uint64_t refused = 0;     // of peers: malformed, too large, in another's name
+  uint64_t sent_bytes = 0;  // of payload
+  uint64_t large_sent = 0;  // by bulk
+  uint64_t large_received = 0;
+};
+
+class RaftNetwork {
+ public:
+  // A payload of more bytes travels as bulk. Attachments go up to 64 MiB; a snapshot, or a log that
+  // a member lacks, is better fetched by the receiver into its place, while others talk.
+  static constexpr uint64_t kLargeBytes = uint64_t{1} << 20;
+  // Up to here the bytes are copied into the message: what a separate attachment would cost more.
+  static constexpr uint64_t kInlineBytes = 16 << 10;
+  // How long a message waits for its peer, in microseconds: libraft's election timeout, 1 s, is
+  // about when it would be worth nothing.
+  static constexpr uint64_t kPatienceUs = 1'000'000;
+  // The same for payload by bulk: 4 GiB at the 16 MB/s of a slow network.
+  static constexpr uint64_t kLargePatienceUs = 256'000'000;
+
+  static absl::StatusOr<std::unique_ptr<RaftNetwork>> Attach(raft_io* io, Engine& engine,
+                                                             const RaftNetworkOptions& options);
+  ~RaftNetwork();
+  RaftNetwork(const RaftNetwork&) = delete;
+  RaftNetwork& operator=(const RaftNetwork&) = delete;
+
+  // By which a member is known to others: "GROUP/ID".
+  static std::string PeerName(std::string_view group, raft_id id);
+
+  const RaftNetworkStats& stats() const { return stats_; }
+  // Where it listens; empty before start().
+  std::string address() const;
+  // How the member is reached; UNAVAILABLE when it is not, or was never sent anything.
+  absl::StatusOr<PathInfo> PathTo(raft_id id);
+
+ private:
+  class Member;    // the service that peers call
+  struct Peer;     // a channel
+  struct Sending;  // one send()
+  struct Fetching;
+
+  enum class State : uint8_t { kAttached = 1, kStarted = 2, kClosing = 3, kClosed = 4 };
+
+  RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& options);
+
+  // raft_io's.
+  static int Init(raft_io* io, raft_id id, const char* address);
+  static int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb recv);
+  static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
+                  raft_io_send_cb callback);
+  static void Close(raft_io* io, raft_io_close_cb callback);
+
+  absl::Status Listen();
+  absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view address);
+  absl::Status StartSending(raft_io_send* request, const raft_message& message,
+                            raft_io_send_cb callback);
+  void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
+  void CloseWhenQuiet();
+  // The message of a peer, whose payload is there. Hands it to libraft.
+  void HandOver(raft_message* message);
+  absl::Status CheckSender(const ServerContext& context, const wire::Message& message);
+  std::string AddressOf(std::string_view raft_address) const;
+
+  raft_io* const io_;
+  const raft_io disk_;  // the functions that were there
+  Engine& engine_;
+  const RaftNetworkOptions options_;
+
+  State state_ = State::kAttached;
+  raft_id id_ = 0;
+  std::string address_;  // in the group's configuration
+  raft_io_recv_cb receive_ = nullptr;
+  raft_io_close_cb closed_ = nullptr;
+  RaftNetworkStats stats_;
+
+  const std::unique_ptr<Member> member_;
+  std::unique_ptr<Server> server_;
+  std::map<raft_id, Peer> peers_;  // go before the server
+  std::list<Sending> sending_;
+};
+
+}  // namespace weft::embed

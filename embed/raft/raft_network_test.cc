@@ -1,0 +1,122 @@
+// libraft over Weft, in a simulated network: elections, logs, snapshots, members that die.
+#include "embed/raft/raft_network.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "embed/raft/testing/raft_machine.h"
+
+namespace weft::embed::test {
+namespace {
+
+TEST(RaftNetwork, AGroupElectsALeaderAndAppliesEverywhereInOneOrder) {
+  RaftGroup group(/*seed=*/1, {1, 2, 3});
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(group.Commit("command " + std::to_string(i)));
+  ASSERT_TRUE(group.AllHave(50));
+  for (auto& [id, machine] : group.machines()) {
+    EXPECT_EQ(machine->applied(), group.member(1).applied());
+    EXPECT_GT(machine->network().stats().received, 0u);
+    EXPECT_EQ(machine->network().stats().refused, 0u);
+  }
+}
+
+TEST(RaftNetwork, EntriesOfEverySizeArriveWhole) {
+  RaftGroup group(/*seed=*/2, {1, 2, 3});
+  std::vector<std::string> commands;
+  // Within the message, as an attachment, by bulk; and the borders between them.
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{4096}, size_t{RaftNetwork::kInlineBytes},
+        size_t{RaftNetwork::kInlineBytes} + 1, size_t{200'000}, size_t{RaftNetwork::kLargeBytes},
+        size_t{RaftNetwork::kLargeBytes} + 1, size_t{5'000'000}}) {
+    std::string command(bytes, '\0');
+    for (size_t i = 0; i < bytes; ++i) command[i] = static_cast<char>(i * 31 + bytes);
+    commands.push_back(command);
+    ASSERT_TRUE(group.Commit(command)) << bytes;
+  }
+  ASSERT_TRUE(group.AllHave(commands.size()));
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
+TEST(RaftNetwork, ALeaderThatDiesIsReplacedAndCatchesUpWhenItIsBack) {
+  RaftGroup group(/*seed=*/3, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  const raft_id first = group.Leader()->id();
+  group.Kill(first);
+  ASSERT_TRUE(group.Commit("without it"));
+  EXPECT_NE(group.Leader()->id(), first);
+  group.Restart(first);
+  ASSERT_TRUE(group.Commit("with it"));
+  ASSERT_TRUE(group.AllHave(3));
+  EXPECT_EQ(group.member(first).applied(),
+            (std::vector<std::string>{"before", "without it", "with it"}));
+}
+
+TEST(RaftNetwork, AMemberThatWasAwayTooLongGetsASnapshot) {
+  RaftGroup group(/*seed=*/4, {1, 2, 3}, {.snapshot_threshold = 16});
+  ASSERT_TRUE(group.Commit("first"));
+  const raft_id away = group.Leader()->id() == 1 ? 2 : 1;
+  group.Kill(away);
+  // More than one message holds.
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(group.Commit(std::string(100'000, 'a' + i % 26)));
+  group.Restart(away);
+  ASSERT_TRUE(group.AllHave(61));
+  EXPECT_EQ(group.member(away).restored(), 1);
+  EXPECT_GT(group.member(away).network().stats().large_received, 0u);
+  EXPECT_EQ(group.member(away).applied(), group.Leader()->applied());
+}
+
+TEST(RaftNetwork, MembersJoinArePromotedAndLeave) {
+  RaftGroup group(/*seed=*/5, {1});
+  ASSERT_TRUE(group.Commit("alone"));
+  for (const raft_id id : {2, 3}) {
+    group.Make(id).Start();
+    int status = 0;
+    group.Leader()->Add(id, &status);
+    ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+    ASSERT_EQ(status, 0);
+    group.Leader()->Assign(id, RAFT_VOTER, &status);
+    ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+    ASSERT_EQ(status, 0);
+  }
+  ASSERT_TRUE(group.Commit("three"));
+  ASSERT_TRUE(group.AllHave(2));
+  group.Leader()->Transfer(2);
+  ASSERT_TRUE(group.RunUntil([&] { return group.member(2).leads(); }));
+  int status = 0;
+  group.member(2).Remove(1, &status);
+  ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+  EXPECT_EQ(status, 0);
+  ASSERT_TRUE(group.Commit("two"));
+}
+
+TEST(RaftNetwork, AMemberThatIsCutOffDoesNotLead) {
+  RaftGroup group(/*seed=*/6, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  RaftMachine* const old = group.Leader();
+  for (auto& [id, machine] : group.machines()) {
+    if (machine.get() != old) group.network().Partition(old->node(), machine->node());
+  }
+  ASSERT_TRUE(group.RunUntil(
+      [&] { return group.Leader() != nullptr && group.Leader() != old && !old->leads(); }));
+  ASSERT_TRUE(group.Commit("without it"));
+  for (auto& [id, machine] : group.machines()) {
+    if (machine.get() != old) group.network().Heal(old->node(), machine->node());
+  }
+  ASSERT_TRUE(group.AllHave(2));
+}
+
+TEST(RaftNetwork, ClosingCallsEverythingBack) {
+  RaftGroup group(/*seed=*/7, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  RaftMachine& leader = *group.Leader();
+  int status = 0;
+  leader.Propose(std::string(3'000'000, 'x'), &status);
+  bool closed = false;
+  leader.Close(&closed);
+  ASSERT_TRUE(group.RunUntil([&] { return closed; }));
+  EXPECT_NE(status, 1);
+}
+
+}  // namespace
+}  // namespace weft::embed::test

@@ -1,0 +1,73 @@
+// libraft's messages as protobuf's, and back.
+//
+// Small fields are fields of a Message. The bytes of entries, and of a snapshot, are its payload:
+// one behind the other, without a copy on the sender's side (GatherPayload()), copied once into
+// memory of libraft's own on the receiver's.
+//
+// Threads: functions that stand alone. Lifetime: ReceivedMessage owns what it was made of until
+//   Release(), which hands all of it to libraft. Errors: INVALID_ARGUMENT for a message that no
+//   member sends (unknown kind, lengths that do not add up, more than the bounds below);
+//   RESOURCE_EXHAUSTED where libraft's allocator has nothing. Nothing here trusts a peer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
+#include "embed/raft/libraft.h"
+#include "embed/raft/raft_wire.pb.h"
+
+namespace weft::embed {
+
+// What one message may have. A leader that is far ahead sends all that a follower lacks at a time;
+// libraft has no bound of its own. 2^20 entries of nothing are 32 MiB of libraft's structures.
+inline constexpr size_t kMaxEntries = size_t{1} << 20;
+inline constexpr size_t kMaxServers = 256;           // of a group's configuration
+inline constexpr size_t kMaxRaftAddressBytes = 256;  // of one of them
+
+// Everything of `message` but its payload. `from_address` is the sender's.
+absl::Status EncodeRaftMessage(const raft_message& message, raft_id from,
+                               std::string_view from_address, wire::Message* encoded);
+
+// How many bytes of payload `message` has, or tells of.
+uint64_t PayloadBytes(const raft_message& message);
+absl::StatusOr<uint64_t> PayloadBytes(const wire::Message& encoded);
+
+// The payload where it lies. REQUIRES: it stays, unchanged, as long as a copy of the Cord.
+absl::Cord GatherPayload(const raft_message& message);
+// The same, copied to `to`, which has PayloadBytes().
+void CopyPayload(const raft_message& message, char* to);
+
+// A message in memory of libraft's.
+class ReceivedMessage {
+ public:
+  ReceivedMessage() = default;
+  ~ReceivedMessage();
+  ReceivedMessage(const ReceivedMessage&) = delete;
+  ReceivedMessage& operator=(const ReceivedMessage&) = delete;
+
+  // Checks `encoded`, and makes room for its payload: payload(). Once.
+  absl::Status Decode(const wire::Message& encoded);
+
+  // To be filled; nullptr where payload_bytes() is 0.
+  char* payload() { return payload_; }
+  size_t payload_bytes() const { return payload_bytes_; }
+
+  // For raft_io's receive callback, which takes what the message points to. The sender's address
+  // is the encoded message's, which has to stay during that call. REQUIRES: the payload is there.
+  raft_message* Release();
+
+ private:
+  absl::Status DecodeEntries(const wire::AppendEntries& from);
+  absl::Status DecodeSnapshot(const wire::InstallSnapshot& from);
+
+  raft_message message_ = {};
+  char* payload_ = nullptr;  // raft_malloc()
+  size_t payload_bytes_ = 0;
+  bool owns_ = false;  // what message_ points to
+};
+
+}  // namespace weft::embed
