@@ -23,7 +23,7 @@ MAY_INCLUDE = {
     "weft": {"core", "transport", "rpc", "weft"},
     "rpc": {"core", "transport", "weft", "rpc"},
     "bench": {"core", "transport", "weft", "rpc", "bench"},
-    "embed": {"core", "weft", "embed"},
+    "embed": {"core", "transport", "weft", "rpc", "embed"},
     "examples": {"core", "transport", "weft", "rpc", "examples"},
     "tools": {"core", "transport", "weft", "rpc", "tools"},
 }
@@ -165,7 +165,7 @@ def network_knows_another_part(source, target):
 def example_knows_the_inside(source, target):
     """Examples are programs: what they use of Weft, users can."""
     seen = top(target) == "rpc" or folder(target) == "transport/"  # no deeper: inside_of_transport()
-    if top(source) == "examples" and seen and (
+    if top(source) in ("embed", "examples") and seen and (
             target not in INSIDE_FOR_EXAMPLES and not source_tree.is_test(source)):
         return "%s is the inside: programs use weft/*.h" % target
 
