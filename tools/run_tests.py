@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs `bazel test` and ends with one line that counts test cases.
 
-    tools/run_tests.py [BAZEL OPTION]... [TARGET]...        (targets: //... by default)
+    tools/run_tests.py [BAZEL OPTION]... [TARGET]... [--then [BAZEL OPTION]... [TARGET]...]...
+
+Targets are //... by default. What stands behind a --then is a run of its own, with its own
+options beside those in front of the first target, and counts as well.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
@@ -32,6 +35,12 @@ class Count:
         self.failed = []   # one line each
         self.skipped = []  # one line each, with the reason
         self.unchanged = 0  # targets whose earlier result still holds
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.unchanged += other.unchanged
 
     def add_cases(self, label, status, path):
         """Adds the cases of one test.xml; returns how many failed."""
@@ -163,13 +172,29 @@ def report(count):
     print(total, flush=True)
 
 
+def parts(words):
+    """[(options, targets)] of a command line."""
+    found, options, targets = [], [], []
+    for word in words + ["--then"]:
+        if word == "--then":
+            shared = found[0][0] if found else []
+            found.append((shared + options, targets or ["//..."]))
+            options, targets = [], []
+        elif word.startswith("-") and not word.startswith(("-//", "-:", "-@")):
+            options.append(word)
+        else:
+            targets.append(word)
+    return found
+
+
 def main():
-    is_option = lambda arg: arg.startswith("-") and not arg.startswith(("-//", "-:", "-@"))
-    options = [arg for arg in sys.argv[1:] if is_option(arg)]
-    targets = [arg for arg in sys.argv[1:] if not is_option(arg)]
-    status, count = run(options, targets or ["//..."])
-    report(count)
-    sys.exit(status or (1 if count.failed else 0))
+    total, statuses = Count(), []
+    for options, targets in parts(sys.argv[1:]):
+        status, count = run(options, targets)
+        statuses.append(status)
+        total.add(count)
+    report(total)
+    sys.exit(next(filter(None, statuses), 1 if total.failed else 0))
 
 
 if __name__ == "__main__":

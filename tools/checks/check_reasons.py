@@ -62,7 +62,7 @@ def complaints(path, text):
 
 def sources(root):
     for path in files(root, (".h", ".cc")):
-        if path.startswith(ROOMS) and not is_test(path) and not path.endswith("_fuzz.cc"):
+        if path.startswith(ROOMS) and not is_test(path):
             with open(os.path.join(root, path), encoding="utf-8") as source:
                 yield path, source.read()
 

@@ -29,6 +29,6 @@ def files(root, suffixes):
 
 
 def is_test(path):
-    """Whether a file is only ever part of tests: foo_test.cc, foo_fixture.h, testing/."""
+    """Whether a file is only ever part of tests: foo_test.cc, foo_fuzz.cc, foo_fixture.h, testing/."""
     parts = os.path.splitext(path)[0].split(os.sep)
-    return parts[-1].endswith(("_test", "_testing", "_fixture")) or "testing" in parts
+    return parts[-1].endswith(("_test", "_fuzz", "_testing", "_fixture")) or "testing" in parts

@@ -1,5 +1,4 @@
-// Everything that a control connection parses, for a fuzzer: link with -fsanitize=fuzzer, or with
-// control_fuzz_test.cc, which feeds it a seeded corpus.
+// Everything that a control connection parses, for a fuzzer.
 //
 // The first byte chooses the parser, the rest is what a peer has sent.
 

@@ -117,7 +117,8 @@ WEFT_INLINE const char* BatchReceiver::Account(const BatchHeader& header) {
   ++sequence_;
   if (!window.Arrive()) return "a batch without a credit";
   domain_->Settle(1);
-  if (!window.Regain(header.credits)) return "more credits than were ever granted";
+  if (!window.Regain(header.credits, sender_.unsent_batches()))
+    return "more credits than were ever granted";
   ++batches_;
   return nullptr;
 }

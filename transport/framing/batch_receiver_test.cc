@@ -164,6 +164,15 @@ TEST_F(BatchReceiverTest, CreditsThatWereNeverGrantedBreakTheProtocol) {
   EXPECT_EQ(malformed_, Texts{"more credits than were ever granted"});
 }
 
+// A batch that was still being filled has its credit. A peer that returned it was believed: when
+// the batch was given up instead, there were more credits than the window has.
+TEST_F(BatchReceiverTest, TheCreditOfABatchThatHasNotLeftCannotBeReturned) {
+  Open();
+  ASSERT_TRUE(Send("not yet sent"));
+  Receive({"one"}, /*credits=*/1);
+  EXPECT_EQ(malformed_, Texts{"more credits than were ever granted"});
+}
+
 TEST_F(BatchReceiverTest, WhatFollowsInABatchIsNotDeliveredAfterTheConnectionHasClosed) {
   Open();
   close_at_message_ = true;

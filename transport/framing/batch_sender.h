@@ -72,6 +72,8 @@ class BatchSender final : public ListNode<FlushTag> {
   void Unlist() { list_.Remove(this); }
 
   bool open() const { return open_; }
+  // That have taken their credit: the open one.
+  uint32_t unsent_batches() const { return slot_.data != nullptr ? 1 : 0; }
   CreditWindow& window() { return window_; }
   const CreditWindow& window() const { return window_; }
   // The largest payload of a frame; 0 while stopped.

@@ -87,9 +87,10 @@ class CreditWindow {
     // Ours: Arrive() has refused batches without a credit
     WEFT_DCHECK(granted_ + owed_ <= receive_window_);
   }
-  // The peer returns credits. False: more than it ever had from us.
-  [[nodiscard]] bool Regain(uint32_t credits) {
-    if (credits > send_window_ - credits_) return false;
+  // The peer returns credits. False: more than it ever had from us. `unsent`: batches that have
+  // taken theirs, and that the peer has not had.
+  [[nodiscard]] bool Regain(uint32_t credits, uint32_t unsent = 0) {
+    if (credits + unsent > send_window_ - credits_) return false;
     credits_ += credits;
     return true;
   }

@@ -1,0 +1,554 @@
+// The batches of a peer into a connection, and what its link does meanwhile, for a fuzzer.
+//
+// Each byte chooses an event: a batch, of frames that are mostly right; a completion of the link; a
+// wish of this side's user; the end of a turn. A second connection of the same table stands by, and
+// must not notice anything.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/counters.h"
+#include "core/testing/fuzz_input.h"
+#include "core/timer_wheel.h"
+#include "transport/framing/batch.h"
+#include "transport/framing/connection_table.h"
+#include "transport/framing/framed_connection.h"
+#include "transport/framing/framing_domain.h"
+#include "transport/leases/export_table.h"
+#include "transport/leases/grant_message.h"
+#include "transport/link.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kSlotBytes = 512;
+constexpr size_t kMostSending = 4;  // batches that the link has taken
+constexpr size_t kMemoryBytes = 256;
+constexpr int kMostEvents = 200;
+
+class FuzzRegion final : public Region {
+ public:
+  FuzzRegion(MutableByteSpan memory, uint64_t key) : Region(memory, {key, 0, memory.size()}) {}
+};
+
+// Slots, and one-sided operations that end when the fuzzer says so.
+class FuzzDomain final : public LinkDomain {
+ public:
+  FuzzDomain() { path_.kind = PathKind::kTcp; }
+  ~FuzzDomain() override {
+    WEFT_CHECK(stats_.send_slots_in_use == 0 && stats_.links_open == 0);
+    WEFT_CHECK(stats_.receives_posted == 0);
+  }
+
+  const PathInfo& path() const override { return path_; }
+  const std::string& address() const override { return address_; }
+  uint32_t slot_bytes() const override { return kSlotBytes; }
+  uint8_t frames_to_part() const override { return frames_to_part_; }
+  absl::Status AddSlots(uint32_t send, uint32_t receive) override {
+    slots_ += send;
+    stats_.receives_posted += receive;
+    return absl::OkStatus();
+  }
+  void RemoveSlots(uint32_t send, uint32_t receive) override {
+    slots_ -= send;
+    stats_.receives_posted -= receive;
+  }
+  SendSlot AcquireSlot() override {
+    if (stats_.send_slots_in_use >= slots_) return {};
+    ++stats_.send_slots_in_use;
+    return {new std::byte[kSlotBytes], nullptr};
+  }
+  void ReleaseSlot(SendSlot slot) override {
+    delete[] slot.data;
+    --stats_.send_slots_in_use;
+  }
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler* handler) override {
+    return Make(handler);
+  }
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler* handler) override {
+    return Make(handler);
+  }
+  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
+    return std::unique_ptr<Region>(std::make_unique<FuzzRegion>(memory, next_key_++));
+  }
+  int Poll(int) override { return 0; }
+  bool Arm() override { return true; }
+  int descriptor() const override { return -1; }
+  bool busy() const override { return false; }
+  const LinkDomainStats& stats() const override { return stats_; }
+
+  void set_frames_to_part(uint8_t frames) { frames_to_part_ = frames; }
+
+  LinkHandler* handler = nullptr;  // of the link made last
+  class FuzzLink* link = nullptr;  // that is still there
+  bool reclaims = true;
+
+ private:
+  friend class FuzzLink;
+  absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* made_for);
+
+  PathInfo path_;
+  std::string address_;
+  LinkDomainStats stats_;
+  uint64_t slots_ = 0;
+  uint64_t next_key_ = 7;
+  uint8_t frames_to_part_ = 0;
+};
+
+class FuzzLink final : public Link {
+ public:
+  explicit FuzzLink(FuzzDomain* domain) : domain_(domain) { ++domain_->stats_.links_open; }
+  ~FuzzLink() override {
+    --domain_->stats_.links_open;
+    if (domain_->link == this) domain_->link = nullptr;
+    while (!posted_.empty()) Complete(absl::CancelledError("closed"));
+    while (!sending_.empty()) Sent();
+  }
+
+  bool HasRoom() override { return sending_.size() < kMostSending; }
+  SendSlot TakeSlot(uint32_t /*least*/) override {
+    return HasRoom() ? domain_->AcquireSlot() : SendSlot{};
+  }
+  absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
+    BatchHeader header;
+    WEFT_CHECK(bytes <= kSlotBytes && DecodeBatchHeader(ByteSpan(slot.data, bytes), &header));
+    BatchReader reader(ByteSpan(slot.data, bytes), header.frames);
+    Frame frame;
+    while (reader.Next(&frame)) {
+      Request request;
+      LargeOffer offer;
+      if (frame.kind == FrameKind::kRequest && DecodeRequest(frame.payload, &request)) ++requests;
+      if (frame.kind == FrameKind::kLargeOffer && DecodeLargeOffer(frame.payload, &offer)) ++offers;
+    }
+    WEFT_CHECK(reader.complete());
+    sending_.push_back(slot);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer> transfers,
+                              Operation* op) override {
+    for (const Transfer& transfer : transfers) {
+      const size_t bytes = transfer.local->memory().size();
+      WEFT_CHECK(transfer.local_offset <= bytes &&
+                 transfer.remote.length <= bytes - transfer.local_offset);
+    }
+    if (posted_.size() >= 8) return absl::ResourceExhaustedError("full");
+    posted_.push_back(op);
+    return Posted::kPending;
+  }
+  bool Reclaim(std::unique_ptr<Region> region) override {
+    region.reset();
+    return domain_->reclaims;
+  }
+  void Abandon() override {}
+
+  // What the provider does in its own time.
+  bool Sent() {
+    if (sending_.empty()) return false;
+    domain_->ReleaseSlot(sending_.front());
+    sending_.pop_front();
+    return true;
+  }
+  void Complete(const absl::Status& status) {
+    if (posted_.empty()) return;
+    Operation* const op = posted_.front();
+    posted_.pop_front();
+    op->OnComplete(status);
+  }
+
+  uint64_t requests = 0;  // sent
+  uint64_t offers = 0;
+
+ private:
+  FuzzDomain* const domain_;
+  std::deque<SendSlot> sending_;
+  std::deque<Operation*> posted_;
+};
+
+absl::StatusOr<std::unique_ptr<Link>> FuzzDomain::Make(LinkHandler* made_for) {
+  auto made = std::make_unique<FuzzLink>(this);
+  handler = made_for;
+  link = made.get();
+  return std::unique_ptr<Link>(std::move(made));
+}
+
+struct OnceOperation final : Operation {
+  ~OnceOperation() { WEFT_CHECK(completions == posted); }
+  void OnComplete(const absl::Status&) override { WEFT_CHECK(++completions <= posted); }
+  int posted = 0;
+  int completions = 0;
+};
+
+struct OnceAtomic final : AtomicOperation {
+  ~OnceAtomic() { WEFT_CHECK(completions == posted); }
+  void OnComplete(const absl::Status&, uint64_t) override { WEFT_CHECK(++completions <= posted); }
+  int posted = 0;
+  int completions = 0;
+};
+
+struct OnceLease final : Lease {
+  ~OnceLease() { WEFT_CHECK(endings == asked); }
+  void OnGranted() override { WEFT_CHECK(endings < asked); }
+  void OnEnded(const absl::Status& why) override { WEFT_CHECK(!why.ok() && ++endings <= asked); }
+  int asked = 0;
+  int endings = 0;
+};
+
+// The owner of both connections, and the user of each.
+class World final : private ConnectionOwner {
+ public:
+  struct User final : ConnectionHandler {
+    void OnOpen(Connection&) override { WEFT_CHECK(opens++ == 0 && closes == 0); }
+    void OnMessage(Connection& connection, ByteSpan message) override {
+      WEFT_CHECK(opens == 1 && closes == 0 && connection.state() == Connection::State::kOpen);
+      for (const std::byte byte : message) sum += static_cast<unsigned>(byte);  // can be read
+      ++messages;
+      if (keeps) kept.push_back(connection.KeepMessage());
+      if (closes_at_message) connection.Close("enough");
+    }
+    void OnWritable(Connection&) override { WEFT_CHECK(closes == 0); }
+    void OnClosed(Connection&, const absl::Status& why) override {
+      WEFT_CHECK(!why.ok() && closes++ == 0);
+    }
+    int opens = 0;
+    int closes = 0;
+    uint64_t messages = 0;
+    unsigned sum = 0;
+    bool keeps = false;
+    bool closes_at_message = false;
+    std::vector<std::shared_ptr<const void>> kept;
+  };
+
+  explicit World(FuzzInput input) : input_(input), timers_(clock_.NowNs()) {}
+
+  void Run() {
+    const uint8_t how = input_.U8();
+    domain_.set_frames_to_part(how & 1 ? 4 : 0);
+    domain_.reclaims = (how & 2) == 0;
+    user_.keeps = (how & 4) != 0;
+    user_.closes_at_message = (how & 8) != 0;
+    StartBoth((how & 16) != 0);
+    export_ = AddExport();
+    for (int i = 0; i < kMostEvents && input_.more(); ++i) {
+      if (input_.U8() % 8 < 5) {
+        Receive();
+      } else {
+        Happen();
+      }
+      CheckInvariants();
+    }
+    EndTurn();
+    WEFT_CHECK(bystander_->state() == Connection::State::kOpen && standing_by_.messages == 0);
+    bystander_->End(absl::CancelledError("over"), /*peer_dead=*/false);
+    if (connection_ != nullptr) connection_->End(absl::CancelledError("over"), (how & 32) != 0);
+    connection_.reset();
+    WEFT_CHECK(user_.closes == 1);
+    region_.reset();
+    // What was kept outlives its connection.
+    if ((how & 64) != 0) user_.kept.clear();
+    if (export_->state() == Export::State::kOpen) export_->Revoke(0, nullptr);
+    WEFT_CHECK(export_->state() == Export::State::kReclaimed);
+  }
+
+ private:
+  void StartBoth(bool late) {
+    LinkAgreement agreement;
+    agreement.peer_index = 3;
+    agreement.peer_token = 33;
+    agreement.send_window_slots = agreement.receive_window_slots = kMinWindowSlots;
+    agreement.batch_bytes = kSlotBytes;
+    agreement.peer_answers = agreement.peer_leases = true;
+    agreement.receive_sequence = kFirstSequence;
+    FramedConnection::Options options;
+    options.token = kToken;
+    options.first_sequence = kFirstSequence;
+    options.max_outstanding_operations = 8;
+    bystander_ = FramedConnection::Create(&table_, this, &standing_by_, options).value();
+    WEFT_CHECK(bystander_->StartLink(&framing_, {}, false, agreement).ok());
+    bystander_->Open();
+    connection_ = FramedConnection::Create(&table_, this, &user_, options).value();
+    index_ = connection_->index();
+    WEFT_CHECK(connection_->StartLink(&framing_, {}, true, agreement).ok());
+    by_ = domain_.handler;
+    link_ = domain_.link;
+    by_->OnLinkUp();
+    if (!late) table_.RunEvents();
+    region_ = domain_.Register(memory_, Access::kRemoteReadWrite).value();
+  }
+  std::unique_ptr<Export> AddExport() {
+    ExportOptions options;
+    options.rights = kAllRights;
+    return exports_.Add(memory_, options).value();
+  }
+
+  // ConnectionOwner
+  void OnLinkUp(FramedConnection& connection) override { connection.Open(); }
+  void OnBroken(FramedConnection& connection, const absl::Status& why) override {
+    WEFT_CHECK(&connection == connection_.get());
+    End(why);
+  }
+  void OnCloseRequested(FramedConnection& connection, std::string_view) override {
+    WEFT_CHECK(&connection == connection_.get());
+    End(absl::CancelledError("closed"));
+  }
+  void SendGrant(FramedConnection&, ByteSpan grant) override {
+    GrantMessage message;
+    WEFT_CHECK(DecodeGrant(grant, &message));
+  }
+  void End(const absl::Status& why) {
+    connection_->End(why, /*peer_dead=*/false);
+    connection_.reset();
+    link_ = nullptr;
+  }
+
+  void EndTurn() {
+    table_.RunEvents();
+    table_.FlushAll();
+  }
+  void CheckInvariants() {
+    if (connection_ != nullptr) connection_->CheckInvariants();
+    bystander_->CheckInvariants();
+  }
+
+  // --- the peer
+  // -----------------------------------------------------------------------------------
+
+  void Append(std::vector<std::byte>& batch, FrameKind kind, ByteSpan payload) {
+    const size_t at = batch.size();
+    batch.resize(at + FrameBytes(payload.size()));
+    EncodeFrameHeader(&batch[at], static_cast<uint32_t>(payload.size()), kind);
+    std::copy(payload.begin(), payload.end(),
+              batch.begin() + static_cast<ptrdiff_t>(at + kFrameHeaderBytes));
+  }
+  void AppendFrame(std::vector<std::byte>& batch) {
+    std::byte payload[64] = {};
+    switch (input_.Below(8)) {
+      case 0:
+        EncodeLargeOffer(payload, {Next(&offers_), 7, input_.Number(), input_.Number()});
+        return Append(batch, FrameKind::kLargeOffer, ByteSpan(payload).first(LargeOffer::kBytes));
+      case 1:
+        EncodeLargeDone(payload, {Next(&dones_), input_.Below(8) / 7});
+        return Append(batch, FrameKind::kLargeDone, ByteSpan(payload).first(LargeDone::kBytes));
+      case 2: {
+        const uint64_t key = input_.Bit() ? region_->remote().key : input_.Number();
+        EncodeRequest(payload, {Next(&requests_), static_cast<RequestKind>(input_.Below(5)), key,
+                                input_.Number(), input_.Number(), input_.Number()});
+        return Append(batch, FrameKind::kRequest, ByteSpan(payload).first(Request::kBytes));
+      }
+      case 3:
+        EncodeReply(payload, {Next(&replies_), input_.Number(),
+                              static_cast<ReplyStatus>(input_.Below(8) / 6)});
+        return Append(batch, FrameKind::kReply, ByteSpan(payload).first(Reply::kBytes));
+      case 4:  // any kind, any payload
+        return Append(batch, static_cast<FrameKind>(input_.U8()), input_.Bytes(input_.Below(64)));
+      default:
+        return Append(batch, FrameKind::kMessage, input_.Bytes(input_.Below(40)));
+    }
+  }
+  // The next number, or now and then another one.
+  uint64_t Next(uint64_t* counter) {
+    const uint8_t how = input_.U8();
+    return how < 240 ? (*counter)++ : *counter + how - 248;
+  }
+
+  void Receive() {
+    const uint8_t how = input_.U8();
+    std::vector<std::byte> batch(kBatchHeaderBytes);
+    const uint32_t frames = how % 8;
+    for (uint32_t i = 0; i < frames; ++i) AppendFrame(batch);
+    BatchHeader header = {index_, kToken, static_cast<uint16_t>(how / 8 % 4),
+                          static_cast<uint16_t>(frames), sequence_++};
+    if (how / 32 == 7) {  // something is wrong
+      switch (input_.Below(8)) {
+        case 0:
+          header.connection = input_.U32();
+          break;
+        case 1:
+          header.token ^= input_.U8();
+          break;
+        case 2:
+          header.sequence += input_.U8();
+          break;
+        case 3:
+          header.credits = input_.U16();
+          break;
+        case 4:
+          header.frames = input_.U16();
+          break;
+        case 5:
+          batch.resize(std::min<size_t>(batch.size(), input_.U8()));
+          break;
+        case 6:
+          if (batch.size() > kBatchHeaderBytes) {
+            const size_t at = kBatchHeaderBytes + input_.U16() % (batch.size() - kBatchHeaderBytes);
+            batch[at] = static_cast<std::byte>(input_.U8());
+          }
+          break;
+        case 7:
+          header.connection = bystander_->index();  // another one's
+          break;
+      }
+    }
+    if (batch.size() >= kBatchHeaderBytes) EncodeBatchHeader(batch.data(), header);
+    if (batch.size() > kSlotBytes) batch.resize(kSlotBytes);
+    if (connection_ == nullptr) return;
+    // In memory of exactly its size, which is gone afterwards.
+    const auto received = std::make_unique<std::byte[]>(batch.size());
+    std::copy(batch.begin(), batch.end(), received.get());
+    table_.OnReceived(ByteSpan(received.get(), batch.size()), by_);
+  }
+
+  void ReceiveGrant() {
+    GrantMessage message;
+    const uint64_t ask = input_.Below(4);
+    const uint64_t lease = input_.Number();
+    switch (input_.Below(9)) {
+      case 0:
+        message = GrantResolve{ask, kMinLeaseNs, 0, export_->handle()};
+        break;
+      case 1:
+        message = GrantGranted{ask, lease, kMinLeaseNs, {7, 0, kMemoryBytes}, kAllRights};
+        break;
+      case 2:
+        message = GrantRefused{ask, absl::StatusCode::kPermissionDenied, 0, ""};
+        break;
+      case 3:
+        message = GrantRenew{lease, kMinLeaseNs};
+        break;
+      case 4:
+        message = GrantRenewed{lease, kMinLeaseNs};
+        break;
+      case 5:
+        message = GrantReturn{lease};
+        break;
+      case 6:
+        message = GrantEnded{lease, absl::StatusCode::kAborted, 0};
+        break;
+      case 7:
+        message = GrantDerive{ask, 0, 8, 0, kMayRead, export_->handle()};
+        break;
+      case 8:
+        message = GrantDerived{ask, export_->handle()};
+        break;
+    }
+    const GrantBytes encoded = EncodeGrant(message);
+    std::vector<std::byte> bytes(encoded.bytes().begin(), encoded.bytes().end());
+    if (input_.Below(4) == 3) bytes[input_.U8() % bytes.size()] ^= std::byte{input_.U8()};
+    connection_->OnGrant(bytes);
+  }
+
+  // --- this side
+  // ----------------------------------------------------------------------------------
+
+  void Happen() {
+    if (connection_ == nullptr) return;
+    const bool open = connection_->state() == Connection::State::kOpen;
+    switch (input_.Below(16)) {
+      case 0:
+        if (link_->Sent()) by_->OnSlotsFree();
+        return;
+      case 1:
+        return link_->Complete(absl::OkStatus());
+      case 2:
+        return link_->Complete(absl::PermissionDeniedError("no such key"));
+      case 3:
+        return by_->OnLinkDown(absl::UnavailableError("the cable is cut"));
+      case 4:
+        return connection_->Close("the user's wish");
+      case 5:
+        return Say(input_.U8());
+      case 6:
+        return Say(kSlotBytes + 64 * input_.U8());  // a large one
+      case 7:
+        atomic_.posted +=
+            open &&
+            connection_->memory().FetchAdd({7, input_.Below(9) * uint64_t{8}, 8}, 1, &atomic_).ok();
+        return;
+      case 8:
+        operation_.posted += open && connection_->memory().Probe(&operation_).ok();
+        return;
+      case 9: {
+        if (!open) return;
+        const Transfer transfer = {region_.get(), 0, {9, 0, kMemoryBytes}};
+        const auto kind = input_.Bit() ? TransferKind::kRead : TransferKind::kWrite;
+        operation_.posted +=
+            connection_->memory().Post(kind, absl::MakeConstSpan(&transfer, 1), &operation_).ok();
+        return;
+      }
+      case 10: {
+        auto region = domain_.Register(memory_, Access::kRemoteReadWrite).value();
+        if (!connection_->memory().Reclaim(std::move(region), &operation_)) ++operation_.posted;
+        return;
+      }
+      case 11:
+        if (open && lease_.state() == Lease::State::kIdle) {
+          lease_.asked +=
+              connection_->memory().Resolve(export_->handle(), 0, kMinLeaseNs, &lease_).ok();
+        }
+        return;
+      case 12:
+        if (open && lease_.state() == Lease::State::kHeld) connection_->memory().Return(&lease_);
+        return;
+      case 13:
+        return ReceiveGrant();
+      case 14:
+        clock_.Advance(uint64_t{input_.U8()} * 300'000'000);
+        timers_.Advance(clock_.NowNs());
+        return;
+      default:
+        return EndTurn();
+    }
+  }
+  void Say(size_t bytes) {
+    if (connection_->state() != Connection::State::kOpen) return;
+    const MessageSpace space = connection_->Append(bytes);
+    if (space.data != nullptr) std::memset(space.data, 'w', bytes);
+  }
+
+  static constexpr uint32_t kToken = 77;
+  static constexpr uint32_t kFirstSequence = ~uint32_t{0} - 1;  // it wraps soon
+
+  FuzzInput input_;
+  FakeClock clock_;
+  TimerWheel timers_;
+  CounterSet counters_;
+  ExportTable exports_{&clock_, &timers_, &counters_, /*max_bytes=*/1 << 20};
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kMemoryBytes);
+  const MutableByteSpan memory_{bytes_};
+  FuzzDomain domain_;
+  ConnectionTable table_{4, &exports_};
+  FramingDomain framing_{&domain_};
+  User standing_by_;
+  User user_;
+  OnceOperation operation_;
+  OnceAtomic atomic_;
+  OnceLease lease_;
+  std::unique_ptr<Region> region_;
+  std::unique_ptr<Export> export_;
+  std::unique_ptr<FramedConnection> bystander_;
+  std::unique_ptr<FramedConnection> connection_;
+  LinkHandler* by_ = nullptr;
+  FuzzLink* link_ = nullptr;
+  uint32_t index_ = 0;
+  uint32_t sequence_ = kFirstSequence;
+  uint64_t offers_ = 0;
+  uint64_t dones_ = 0;
+  uint64_t requests_ = 0;
+  uint64_t replies_ = 0;
+};
+
+}  // namespace
+}  // namespace weft
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  weft::World(weft::FuzzInput(data, size)).Run();
+  return 0;
+}

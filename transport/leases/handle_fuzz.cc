@@ -1,0 +1,130 @@
+// Handles from a peer, for a fuzzer: any bytes, and good ones with something changed.
+//
+// What is good is what its owner has minted, byte by byte, for an export that is still there.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "core/counters.h"
+#include "core/testing/fuzz_input.h"
+#include "core/timer_wheel.h"
+#include "transport/leases/export_table.h"
+#include "transport/leases/handle_code.h"
+#include "transport/region_handle.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kExportBytes = 4096;
+constexpr uint32_t kTenant = 3;
+
+// Two exports of one owner, for as long as the process.
+struct Owner {
+  Owner() {
+    ExportOptions options;
+    options.rights = kMayRead | kMayWrite;
+    options.tenant = kTenant;
+    for (auto& exported : exports) exported = table.Add(memory, options).value();
+    // One that is gone: its handles are stale for ever.
+    auto gone = table.Add(memory, options).value();
+    stale = gone->handle();
+    WEFT_CHECK(gone->Revoke(0, nullptr));
+  }
+  FakeClock clock;
+  TimerWheel timers{clock.NowNs()};
+  CounterSet counters;
+  ExportTable table{&clock, &timers, &counters, 1 << 20};
+  std::vector<std::byte> bytes = std::vector<std::byte>(kExportBytes);
+  const MutableByteSpan memory{bytes};
+  std::array<std::unique_ptr<Export>, 2> exports;
+  RegionHandle stale;
+};
+
+void CheckCode(const HandleCode& code, FuzzInput& input) {
+  RegionHandle::Claim claim;
+  claim.rights = input.U8();
+  claim.slot = input.U32();
+  claim.generation = input.U32();
+  claim.tenant = input.U32();
+  claim.offset = input.U64();
+  claim.length = input.U64();
+  claim.expires_ns = input.U64();
+  const RegionHandle minted = code.Mint(claim);
+  WEFT_CHECK(code.Verify(minted));
+  const RegionHandle::Claim read = minted.claim();
+  WEFT_CHECK(read.rights == claim.rights && read.slot == claim.slot &&
+             read.generation == claim.generation && read.tenant == claim.tenant &&
+             read.offset == claim.offset && read.length == claim.length &&
+             read.expires_ns == claim.expires_ns);
+  std::string changed = minted.ToBytes();
+  const uint8_t with = input.U8();
+  changed[input.U8() % changed.size()] ^= static_cast<char>(with);
+  RegionHandle other;
+  WEFT_CHECK(RegionHandle::FromBytes(changed, &other));
+  WEFT_CHECK(code.Verify(other) == (with == 0));
+}
+
+// Whatever is found lies in its export, and within its rights.
+void Look(Owner& owner, const RegionHandle& handle, uint32_t tenant) {
+  const TableExport* const found = owner.table.Find(handle, tenant);
+  if (found == nullptr) return;
+  const RegionHandle::Claim claim = handle.claim();
+  WEFT_CHECK(owner.table.code().Verify(handle) && tenant == claim.tenant);
+  WEFT_CHECK(claim.offset <= kExportBytes && claim.length <= kExportBytes - claim.offset);
+  WEFT_CHECK(claim.length > 0 && AreRights(claim.rights));
+  WEFT_CHECK((claim.rights & ~(kMayRead | kMayWrite)) == 0);
+  WEFT_CHECK(claim.expires_ns > owner.clock.NowNs());
+}
+
+}  // namespace
+}  // namespace weft
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using weft::RegionHandle;
+  static auto* const owner = new weft::Owner;
+  static const auto* const code = new weft::HandleCode(weft::HandleCode::Key{std::byte{7}});
+  weft::FuzzInput input(data, size);
+  RegionHandle handle;
+  switch (input.Below(4)) {
+    case 0:
+      weft::CheckCode(*code, input);
+      break;
+    case 1: {  // any bytes
+      const std::string bytes(weft::AsStringView(input.Rest()));
+      if (!RegionHandle::FromBytes(bytes, &handle)) break;
+      weft::Look(*owner, handle, weft::kTenant);
+      WEFT_CHECK(!code->Verify(handle) || code->Mint(handle.claim()) == handle);
+      break;
+    }
+    case 2: {  // what the owner signs, true or not
+      RegionHandle::Claim claim = owner->exports[input.Below(2)]->handle().claim();
+      if (input.Bit()) claim = owner->stale.claim();
+      claim.rights = input.Bit() ? input.U8() : claim.rights;
+      claim.slot += input.U8() / 128;
+      claim.generation += input.U8() / 128;
+      claim.offset = input.Number();
+      claim.length = input.Number();
+      claim.expires_ns = input.Number();
+      weft::Look(*owner, owner->table.code().Mint(claim), input.Below(5));
+      break;
+    }
+    case 3: {  // what a holder may ask for of an export
+      const uint64_t offset = input.Number();
+      const uint64_t length = input.Number();
+      const auto rights = static_cast<weft::Rights>(input.U8() % 8);
+      const auto part =
+          owner->exports[0]->Derive(offset, length, rights, weft::kTenant, input.Number());
+      if (!part.ok()) break;
+      WEFT_CHECK(owner->table.Find(*part, weft::kTenant) != nullptr);
+      WEFT_CHECK(owner->table.Find(*part, weft::kTenant + 1) == nullptr);
+      weft::Look(*owner, *part, weft::kTenant);
+      break;
+    }
+  }
+  return 0;
+}
