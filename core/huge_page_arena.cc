@@ -83,7 +83,7 @@ std::byte* MapChunk() {
   constexpr size_t kBytes = HugePageArena::kChunkBytes;
   void* const mapped = mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
-  WEFT_CHECK(mapped != MAP_FAILED);
+  WEFT_CHECK(mapped != MAP_FAILED);  // System: out of memory, as for operator new
   auto* const begin = static_cast<std::byte*>(mapped);
   const size_t before = -reinterpret_cast<uintptr_t>(begin) % kBytes;
   if (before > 0) munmap(begin, before);

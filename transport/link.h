@@ -102,7 +102,7 @@ struct LinkPeer {
   std::string address;     // LinkDomain::address() of the peer: opaque, at most 256 bytes
   uint64_t nonce = 0;      // made by the passive side for this one link; proves that a provider's
                            // connection request belongs to a handshake
-  uint64_t nonce_low = 0;  // tcp only: as much again
+  uint64_t nonce_low = 0;  // as much again, for those that send it: tcp, and the link's secret
   std::optional<LinkSecret> secret = {};  // none: without security
   // shm only, as handed over on this host:
   int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown

@@ -124,14 +124,12 @@ absl::Status ControlConnection::TakeSocket(Descriptor socket) {
 
 // (A client that dials has no socket yet.)
 OwnSide ControlConnection::own_side() {
-  const bool is_secured =
-      listener_ == nullptr ? credentials_ != nullptr : listener_->credentials != nullptr;
   return {context_->domains,
           context_->engine.clock,
           &neighbour_,
           limits_,
           socket_ == nullptr ? "" : OwnHost(socket_->fd()),
-          is_secured};
+          has_security()};
 }
 
 OwnConnection ControlConnection::own_connection() {
@@ -247,10 +245,14 @@ void ControlConnection::RunHandshake() {
   ControlFrame frame;
   while (stage_ == Stage::kHandshake && !close_requested() && socket_->Receive(&frame)) {
     if (frame.type == ControlType::kBye) return FinishByPeer(ReasonOfBye(frame.body));
-    if (LacksSecurity()) {
-      return Perform(std::get<AcceptHandshake>(handshake_)
-                         .Refuse(absl::FailedPreconditionError(
-                             "the server requires TLS: connect with ConnectOptions::security")));
+    if (has_security()) {
+      if (!socket_->is_secured()) {  // a server's, whose client has begun without TLS
+        return Perform(std::get<AcceptHandshake>(handshake_)
+                           .Refuse(absl::FailedPreconditionError(
+                               "the server requires TLS: set ChannelOptions::security "
+                               "(ConnectOptions::security)")));
+      }
+      link_secrets_.Note(frame.type, frame.body);
     }
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
@@ -264,10 +266,6 @@ void ControlConnection::RunHandshake() {
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(Ask([&](auto& handshake) { return handshake.OnProtocolError(why, greeting); }));
-}
-
-bool ControlConnection::LacksSecurity() const {
-  return listener_ != nullptr && listener_->credentials != nullptr && !socket_->is_secured();
 }
 
 // This was no client's connection, but a socket for a link of one. One that nobody waits for, or
@@ -316,7 +314,7 @@ void ControlConnection::Perform(HandshakeStep step) {
     connection_->StopLink();
   }
   if (step.link.has_value()) {
-    const absl::Status status = StartLink(*step.link);
+    const absl::Status status = StartLink(*std::move(step.link));
     if (!status.ok()) {
       return Perform(Ask([&status](auto& handshake) { return handshake.OnLinkDown(status); }));
     }
@@ -328,7 +326,10 @@ void ControlConnection::Perform(HandshakeStep step) {
     ++listener_->connections;
   }
   if (!step.raw.empty()) socket_->SendRaw(step.raw);
-  for (const HandshakeStep::Message& message : step.send) socket_->Send(message.type, message.body);
+  for (const HandshakeStep::Message& message : step.send) {
+    if (has_security()) link_secrets_.Note(message.type, AsBytes(message.body));
+    socket_->Send(message.type, message.body);
+  }
   switch (step.decision) {
     case HandshakeStep::Decision::kWait:
     case HandshakeStep::Decision::kStartLink:
@@ -344,7 +345,11 @@ void ControlConnection::Perform(HandshakeStep step) {
   }
 }
 
-absl::Status ControlConnection::StartLink(const LinkPlan& plan) {
+absl::Status ControlConnection::StartLink(LinkPlan plan) {
+  if (has_security()) {
+    WEFT_ASSIGN_OR_RETURN(plan.peer.secret, link_secrets_.Derive(socket_->stream(), plan.peer,
+                                                                 plan.domain->links().path().kind));
+  }
   WEFT_RETURN_IF_ERROR(connection_->StartLink(plan.domain, plan.peer, plan.active, plan.agreement));
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();

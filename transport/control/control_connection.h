@@ -56,6 +56,7 @@
 #include "transport/control/dialer.h"
 #include "transport/control/domain_set.h"
 #include "transport/control/grant_queue.h"
+#include "transport/control/link_secret.h"
 #include "transport/control/local_proof.h"
 #include "transport/control/newcomers.h"
 #include "transport/control/path_counters.h"
@@ -157,8 +158,10 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // The stages.
   void RunDialing();
   void RunHandshake();
-  // The peer has to prove who it is, and has not begun to.
-  bool LacksSecurity() const;
+  // Both sides have to prove who they are.
+  bool has_security() const {
+    return listener_ == nullptr ? credentials_ != nullptr : listener_->credentials != nullptr;
+  }
   bool close_requested() const;
   void HandOverSocket(bool is_right);
   void RunOpen();
@@ -172,7 +175,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
     return event(std::get<AcceptHandshake>(handshake_));
   }
   void Perform(HandshakeStep step);
-  absl::Status StartLink(const LinkPlan& plan);
+  absl::Status StartLink(LinkPlan plan);
   void StartProof(const ProofPlan& plan);
   HandshakeStep Admit();
   void Open(const ControlLimits& peer);
@@ -204,6 +207,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   std::shared_ptr<ListenerState> listener_;      // null: the client's
   std::unique_ptr<TlsCredentials> credentials_;  // a client's; null: without security
   std::string server_host_;                      // which the server's certificate must name
+  LinkSecrets link_secrets_;                     // with security
 
   Stage stage_;
   bool alarm_rang_ = false;

@@ -55,6 +55,7 @@ class ControlSocket final : private PollHandler {
   void ExpectTls(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns);
   // What is received comes from a peer that has proved what the credentials ask for.
   bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }
+  const TlsStream& stream() const { return stream_; }
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);

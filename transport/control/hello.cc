@@ -3,6 +3,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -19,10 +20,10 @@
 namespace weft {
 namespace {
 
-constexpr size_t kMaxNameBytes = 128;         // providers and devices: theirs have 64 at most
-constexpr size_t kMaxHostBytes = 64;          // a numeric address of either family, with a scope
-constexpr uint32_t kMaxPrefixBits = 128;      // of IPv6
-constexpr size_t kMaxLocalSocketBytes = 107;  // unix(7): sun_path, without the final zero
+constexpr size_t kMaxNameBytes = 128;     // providers and devices: theirs have 64 at most
+constexpr size_t kMaxHostBytes = 64;      // a numeric address of either family, with a scope
+constexpr uint32_t kMaxPrefixBits = 128;  // of IPv6
+constexpr size_t kMaxLocalSocketBytes = sizeof(sockaddr_un::sun_path) - 1;  // its final zero
 // 16 times what any of our paths asks for: what larger batches would save no longer shows.
 constexpr uint32_t kMaxBatchBytes = 1u << 20;
 

@@ -104,14 +104,25 @@ TEST_P(PeerSilenceTest, AnEngineThatNobodyDrivesKeepsItsConnection) {
 }
 
 TEST_F(NetworkTest, TimeoutsOutOfBoundsAreRefused) {
-  for (const uint64_t timeout_ns : {kMinPeerTimeoutNs - 1, kMaxPeerTimeoutNs + 1}) {
+  struct Case {
+    uint64_t LinkOptions::*timeout;
+    uint64_t ns;
+    const char* name;
+  };
+  for (const Case& c :
+       {Case{&LinkOptions::peer_timeout_ns, kMinPeerTimeoutNs - 1, "LinkOptions::peer_timeout_ns"},
+        Case{&LinkOptions::peer_timeout_ns, kMaxPeerTimeoutNs + 1, "LinkOptions::peer_timeout_ns"},
+        Case{&LinkOptions::transfer_timeout_ns, kMinTransferTimeoutNs - 1,
+             "LinkOptions::transfer_timeout_ns"},
+        Case{&LinkOptions::transfer_timeout_ns, kMaxTransferTimeoutNs + 1,
+             "LinkOptions::transfer_timeout_ns"}}) {
     ConnectOptions options;
-    options.link.peer_timeout_ns = timeout_ns;
+    options.link.*c.timeout = c.ns;
     NetworkEnd nobody;
     const absl::Status status =
         client_->transport().Connect("127.0.0.1:1", options, &nobody).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(Contains(status, "LinkOptions::peer_timeout_ns")) << status;
+    EXPECT_TRUE(Contains(status, c.name)) << status;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/status.h"
 #include "transport/control/testing/network_world.h"
@@ -61,7 +62,11 @@ class FaultyLink final : public Link {
 // A domain that is said to be shared memory and makes links that never work.
 class FaultyDomain final : public LinkDomain {
  public:
-  explicit FaultyDomain(Fault fault) : fault_(fault) { path_.kind = PathKind::kShm; }
+  // `peers`, unless null: told of all whom links were to reach.
+  explicit FaultyDomain(Fault fault, std::vector<LinkPeer>* peers = nullptr)
+      : fault_(fault), peers_(peers) {
+    path_.kind = PathKind::kShm;
+  }
 
   const PathInfo& path() const override { return path_; }
   const std::string& address() const override { return address_; }
@@ -73,11 +78,13 @@ class FaultyDomain final : public LinkDomain {
   void RemoveSlots(uint32_t, uint32_t receive) override { stats_.receives_posted -= receive; }
   SendSlot AcquireSlot() override { return {}; }
   void ReleaseSlot(SendSlot) override {}
-  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
+  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
+                                                LinkHandler* handler) override {
+    return Make(peer, handler);
   }
-  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer,
+                                               LinkHandler* handler) override {
+    return Make(peer, handler);
   }
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan, Access) override {
     return absl::UnavailableError("faulty");
@@ -106,7 +113,8 @@ class FaultyDomain final : public LinkDomain {
     EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
     return memory;
   }
-  absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* handler) {
+  absl::StatusOr<std::unique_ptr<Link>> Make(const LinkPeer& peer, LinkHandler* handler) {
+    if (peers_ != nullptr) peers_->push_back(peer);
     WEFT_RETURN_IF_ERROR(usable());
     if (fault_ == Fault::kRefusesLink) return absl::ResourceExhaustedError("no slots left");
     auto link = std::make_unique<FaultyLink>(fault_, handler, &newest_);
@@ -115,6 +123,7 @@ class FaultyDomain final : public LinkDomain {
   }
 
   const Fault fault_;
+  std::vector<LinkPeer>* const peers_;
   PathInfo path_;
   std::string address_ = "faulty";
   LinkDomainStats stats_;
