@@ -15,12 +15,14 @@ namespace {
 
 static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
 
-ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine) {
+ControlLimits LimitsOf(const LinkOptions& options, const std::optional<SecurityOptions>& security,
+                       const EngineContext& engine) {
   ControlLimits limits;
   limits.window_slots = options.window_slots;
   limits.max_outstanding_operations = options.max_outstanding_operations;
   limits.peer_timeout_ns = options.peer_timeout_ns;
   limits.heartbeats = engine.drives_itself;
+  limits.require_encryption = security.has_value() && security->require_encryption;
   return limits;
 }
 
@@ -50,9 +52,10 @@ std::string OwnHost(int fd) {
 }  // namespace
 
 ControlConnection::ControlConnection(ControlContext* context, Stage stage,
-                                     const LinkOptions& options)
+                                     const LinkOptions& options,
+                                     const std::optional<SecurityOptions>& security)
     : context_(context),
-      limits_(LimitsOf(options, context->engine)),
+      limits_(LimitsOf(options, security, context->engine)),
       transfer_timeout_ns_(options.transfer_timeout_ns),
       started_ns_(context->now_ns()),
       stage_(stage) {
@@ -68,7 +71,7 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     const ConnectOptions& options,
                                                     PathPolicy policy, ConnectionHandler* handler) {
   std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kDialing, options.link));
+      new ControlConnection(context, Stage::kDialing, options.link, options.security));
   if (options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(self->credentials_,
                           TlsCredentials::Create(TlsRole::kClient, *options.security));
@@ -88,8 +91,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
 
 void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
                                Descriptor socket) {
-  std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kHandshake, listener->options.link));
+  std::unique_ptr<ControlConnection> self(new ControlConnection(
+      context, Stage::kHandshake, listener->options.link, listener->options.security));
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
@@ -354,6 +357,8 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
+  // By TLS, or by framing; nobody pretends it of memory that does not leave the host.
+  facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm;
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   if (facts.path.kind != PathKind::kTcp && facts.path.kind != PathKind::kShm) {

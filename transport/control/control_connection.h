@@ -135,7 +135,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // Sockets that carry last words at one time; beyond it they are closed at once.
   static constexpr uint32_t kMaxLingering = 256;
 
-  ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options);
+  ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options,
+                    const std::optional<SecurityOptions>& security);
 
   absl::Status CreateConnection(ConnectionHandler* handler);
   // Takes a connected socket and watches it.

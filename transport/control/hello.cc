@@ -120,6 +120,7 @@ void Fill(const ControlLimits& limits, control::Limits* proto) {
   proto->set_max_outstanding_operations(limits.max_outstanding_operations);
   proto->set_peer_timeout_ns(limits.peer_timeout_ns);
   proto->set_heartbeats(limits.heartbeats);
+  proto->set_require_encryption(limits.require_encryption);
 }
 
 absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* what) {
@@ -138,6 +139,7 @@ absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* wh
   limits.max_outstanding_operations = proto.max_outstanding_operations();
   limits.peer_timeout_ns = proto.peer_timeout_ns();
   limits.heartbeats = proto.heartbeats();
+  limits.require_encryption = proto.require_encryption();
   return limits;
 }
 

@@ -30,10 +30,9 @@ std::array<std::byte, kHashBytes> Expand(ByteSpan secret, std::string_view info)
   const std::string text = StrCat(info, "\x01");
   std::array<std::byte, kHashBytes> key;
   unsigned int bytes = 0;
-  const unsigned char* const result =
-      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), Out(key.data()),
-           &bytes);
+  const unsigned char* const result = HMAC(
+      EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+      reinterpret_cast<const unsigned char*>(text.data()), text.size(), Out(key.data()), &bytes);
   // System: memory for a hash; nothing safe can follow
   WEFT_CHECK(result != nullptr && bytes == key.size());
   return key;
@@ -108,11 +107,10 @@ bool Seal::Finish(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan ta
   WEFT_DCHECK(role_ == Role::kDecrypts && tag.size() == kTagBytes);  // Ours: a direction has one
   Begin(number, header);
   int bytes = 0;
-  std::array<std::byte, kTagBytes> last;  // nothing is written there
+  std::array<std::byte, kTagBytes> last;                     // nothing is written there
   const auto expected = const_cast<std::byte*>(tag.data());  // which OpenSSL only reads
-  if (!sealed.empty() &&
-      EVP_DecryptUpdate(cipher_, Out(to), &bytes, In(sealed), static_cast<int>(sealed.size())) !=
-          1) {
+  if (!sealed.empty() && EVP_DecryptUpdate(cipher_, Out(to), &bytes, In(sealed),
+                                           static_cast<int>(sealed.size())) != 1) {
     return false;
   }
   return EVP_CIPHER_CTX_ctrl(cipher_, EVP_CTRL_AEAD_SET_TAG, kTagBytes, expected) == 1 &&
