@@ -1,6 +1,7 @@
 // Sealed connections: what becomes of them when somebody on the way changes, repeats or leaves out
 // what is sent, and what they do where encryption is required.
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,12 +48,12 @@ TEST_F(SealedTest, NothingOfAMessageCanBeReadOnTheWay) {
 
 TEST_F(SealedTest, AnyByteThatIsChangedEndsItsConnectionAndNoOther) {
   const auto [bystander, bystander_server] = Pair("app", "db");
-  constexpr size_t kBytes =
+  const size_t bytes =
       kBatchHeaderBytes + FrameBytes(5) + Seal::kTagBytes;  // of a batch with one message
-  for (size_t at = 0; at < kBytes; ++at) {
+  for (size_t at = 0; at < bytes; ++at) {
     const auto [client, server] = Pair("app", "db");
-    network_->Corrupt("app", "db", [at](Batch& batch) {
-      ASSERT_EQ(batch.size(), kBytes);
+    network_->Corrupt("app", "db", [at, bytes](Batch& batch) {
+      ASSERT_EQ(batch.size(), bytes);
       batch[at] ^= std::byte{0x10};
     });
     client->Send("12345");
@@ -140,7 +141,8 @@ TEST_F(OnlySealedTest, MemoryThatIsLentIsReadAndWrittenSealed) {
   ASSERT_TRUE(Run([&] { return read.done(); }));
   EXPECT_TRUE(read.result.ok()) << read.result;
   EXPECT_EQ(here, expected);
-  here = Pattern(3, 100'000);
+  const std::vector<std::byte> fresh = Pattern(3, here.size());
+  std::copy(fresh.begin(), fresh.end(), here.begin());
   TestOperation write;
   ASSERT_TRUE(Write(client->connection(), **local, 0, (*lent)->remote(), &write).ok());
   ASSERT_TRUE(Run([&] { return write.done(); }));
