@@ -4,6 +4,11 @@
 // Threads, Lifetime: as the connection (connection.h).
 // Ordering: a one-sided write that was posted before a message is visible to the peer when that
 //   message arrives. Reads and writes among themselves complete in any order.
+// Sealing: on a sealed connection (SecurityOptions, over verbs and ofi_tcp) memory of Register() is
+//   reached by its owner's engine, sealed as messages are: a write completes when it is in the
+//   peer's memory, and a message that is sent before that may overtake it (not that of
+//   WriteThenSend()). Leases are reached by the card, in the clear, and where one side requires
+//   encryption not at all: FAILED_PRECONDITION.
 // Completion: every Post that is pending, atomic and Probe completes exactly once, before
 //   ConnectionHandler::OnClosed().
 // Errors: as the connection's.
@@ -24,8 +29,8 @@
 
 namespace weft {
 
-// Bound of RemoteAccess::path_number().
-inline constexpr uint32_t kMaxPathNumbers = 32;
+// Bound of RemoteAccess::path_number(): a half for the paths of sealed connections.
+inline constexpr uint32_t kMaxPathNumbers = 64;
 
 // Atomics and probes outstanding on one connection: bounds what a peer has to remember.
 inline constexpr uint32_t kMaxRequests = 64;

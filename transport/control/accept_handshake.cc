@@ -274,7 +274,8 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
                     HasFeature(server_.features, kRequestsFeature),
                     HasFeature(server_.features, kLeasesFeature),
                     sequences ? client_.first_sequence : 0,
-                    sequences ? server_.first_sequence : 0};
+                    sequences ? server_.first_sequence : 0,
+                    RequiresEncryption(own_.limits, client_.limits)};
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
                                                       links.address(),
                                                       {plan.peer.nonce, plan.peer.nonce_low},
@@ -304,7 +305,8 @@ HandshakeStep AcceptHandshake::OpenIfBothUp() {
     return step;
   }
   ChooseCandidate(connection_.facts, candidate_,
-                  ChosenReason(server_.host, client_.host, own_offer(), peer_offer()));
+                  StrCat(ChosenReason(server_.host, client_.host, own_offer(), peer_offer()),
+                         SealingReason(own_, client_.limits, own_offer().kind)));
   step.Send(ControlType::kOpen, EncodeOpen(static_cast<uint32_t>(candidate_)));
   step.decision = Decision::kOpen;
   step.peer_limits = client_.limits;

@@ -15,14 +15,15 @@ namespace {
 
 static_assert(kMaxGrantBodyBytes == kMaxGrantBytes);
 
-ControlLimits LimitsOf(const LinkOptions& options, const EngineContext& engine,
-                       const Nonce128& key) {
+ControlLimits LimitsOf(const LinkOptions& options, const std::optional<SecurityOptions>& security,
+                       const EngineContext& engine, const Nonce128& key) {
   ControlLimits limits;
   limits.window_slots = options.window_slots;
   limits.max_outstanding_operations = options.max_outstanding_operations;
   limits.peer_timeout_ns = options.peer_timeout_ns;
   limits.heartbeats = engine.drives_itself;
   limits.engine_key = key;
+  limits.require_encryption = security.has_value() && security->require_encryption;
   return limits;
 }
 
@@ -52,9 +53,11 @@ std::string OwnHost(int fd) {
 }  // namespace
 
 ControlConnection::ControlConnection(ControlContext* context, Stage stage,
-                                     const LinkOptions& options, const Nonce128& key)
+                                     const LinkOptions& options,
+                                     const std::optional<SecurityOptions>& security,
+                                     const Nonce128& key)
     : context_(context),
-      limits_(LimitsOf(options, context->engine, key)),
+      limits_(LimitsOf(options, security, context->engine, key)),
       transfer_timeout_ns_(options.transfer_timeout_ns),
       started_ns_(context->now_ns()),
       stage_(stage) {
@@ -69,8 +72,9 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     std::vector<KernelAddress> addresses,
                                                     const ConnectOptions& options,
                                                     PathPolicy policy, ConnectionHandler* handler) {
-  std::unique_ptr<ControlConnection> self(new ControlConnection(
-      context, Stage::kDialing, options.link, context->peers->ClientKey(server.text())));
+  std::unique_ptr<ControlConnection> self(
+      new ControlConnection(context, Stage::kDialing, options.link, options.security,
+                            context->peers->ClientKey(server.text())));
   if (options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(self->credentials_,
                           context->tls->CredentialsFor(TlsRole::kClient, *options.security));
@@ -90,8 +94,9 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
 
 void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
                                Descriptor socket) {
-  std::unique_ptr<ControlConnection> self(new ControlConnection(
-      context, Stage::kHandshake, listener->options.link, context->peers->server_key()));
+  std::unique_ptr<ControlConnection> self(
+      new ControlConnection(context, Stage::kHandshake, listener->options.link,
+                            listener->options.security, context->peers->server_key()));
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
@@ -370,10 +375,11 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
+  // By TLS, or by framing; nobody pretends it of memory that does not leave the host.
+  facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm;
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   facts.path.identity = IdentityOver(facts.path.kind);
-  facts.path.is_encrypted = facts.path.kind != PathKind::kShm && plan.peer.secret.has_value();
   if (facts.path.kind != PathKind::kTcp && facts.path.kind != PathKind::kShm) {
     return absl::OkStatus();
   }

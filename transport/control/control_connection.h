@@ -139,7 +139,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   // `key`: as ControlLimits::engine_key.
   ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options,
-                    const Nonce128& key);
+                    const std::optional<SecurityOptions>& security, const Nonce128& key);
 
   absl::Status CreateConnection(ConnectionHandler* handler);
   // Takes a connected socket and watches it.

@@ -186,7 +186,8 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
                     HasFeature(server_.features, kRequestsFeature),
                     HasFeature(server_.features, kLeasesFeature),
                     sequences ? server_.first_sequence : 0,
-                    sequences ? hello_.first_sequence : 0};
+                    sequences ? hello_.first_sequence : 0,
+                    RequiresEncryption(own_.limits, server_.limits)};
   return step;
 }
 
@@ -221,7 +222,8 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnOpen(ByteSpan body) {
     return absl::DataLossError("the server opened a connection that is not up");
   }
   ChooseCandidate(connection_.facts, candidate_,
-                  ChosenReason(hello_.host, server_.host, own_offer(), peer_offer()));
+                  StrCat(ChosenReason(hello_.host, server_.host, own_offer(), peer_offer()),
+                         SealingReason(own_, server_.limits, own_offer().kind)));
   HandshakeStep step;
   step.decision = Decision::kOpen;
   step.peer_limits = server_.limits;

@@ -52,7 +52,7 @@ class DomainSet {
   // looked at in every turn. More can only be asked for where addresses come and go, and devices
   // get lost. So many failures are remembered, too.
   static constexpr size_t kMaxDomains = 24;
-  static_assert(kMaxDomains <= kMaxPathNumbers);
+  static_assert(kMaxDomains <= kMaxPathNumbers / 2);
   // Of these, domains of one path that are bound to hosts: a peer chooses by which address it
   // comes, and this host may have many (all of 127.0.0.0/8). Other paths have theirs, and so has a
   // client.

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/framing/seal.h"
 
 namespace weft {
 
@@ -15,7 +16,17 @@ void WithdrawIfUnsealed(PathOffer* offer) {
   if (!offer->unavailable.empty()) return;    // for a reason that is there anyway
   if (offer->kind == PathKind::kShm) return;  // the kernel vouches for who shares the memory
   if (offer->kind == PathKind::kTcp) return;  // its links have TLS of their own
+  if (IsSealedByFraming(offer->kind)) return;
   offer->unavailable = "security is on, and this path is not sealed";
+}
+
+std::string SealingReason(const OwnSide& own, const ControlLimits& peer, PathKind kind) {
+  if (!own.is_secured || !IsSealedByFraming(kind)) return "";
+  if (!RequiresEncryption(own.limits, peer)) {
+    return ", messages and payloads sealed with AES-256-GCM, one-sided access in the clear";
+  }
+  return StrCat(", sealed with AES-256-GCM, no one-sided access: ",
+                own.limits.require_encryption ? "this side" : "the peer", " requires encryption");
 }
 
 void RejectCandidate(ConnectionFacts* facts, size_t index, std::string_view reason) {

@@ -122,6 +122,7 @@ void Fill(const ControlLimits& limits, control::Limits* proto) {
   proto->set_heartbeats(limits.heartbeats);
   proto->set_engine_key_high(limits.engine_key.high);
   proto->set_engine_key_low(limits.engine_key.low);
+  proto->set_require_encryption(limits.require_encryption);
 }
 
 absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* what) {
@@ -141,6 +142,7 @@ absl::StatusOr<ControlLimits> Check(const control::Limits& proto, const char* wh
   limits.peer_timeout_ns = proto.peer_timeout_ns();
   limits.heartbeats = proto.heartbeats();
   limits.engine_key = {proto.engine_key_high(), proto.engine_key_low()};
+  limits.require_encryption = proto.require_encryption();
   return limits;
 }
 

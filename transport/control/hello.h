@@ -41,9 +41,10 @@ struct ControlLimits {
   uint32_t window_slots = 64;
   uint64_t max_message_bytes = kMaxMessageBytes;
   uint32_t max_outstanding_operations = 128;
-  uint64_t peer_timeout_ns = 0;  // 0: not watching; else kMinPeerTimeoutNs..kMaxPeerTimeoutNs
-  bool heartbeats = false;       // the promise to send them (peer_watch.h)
-  Nonce128 engine_key = {};      // whose heartbeats they are (peer_groups.h); 0: only this one's
+  uint64_t peer_timeout_ns = 0;     // 0: not watching; else kMinPeerTimeoutNs..kMaxPeerTimeoutNs
+  bool heartbeats = false;          // the promise to send them (peer_watch.h)
+  Nonce128 engine_key = {};         // whose heartbeats they are (peer_groups.h); 0: only this one's
+  bool require_encryption = false;  // SecurityOptions'; either side's word is enough
 };
 
 // What one side has: a provider over one device and address. verbs is one offer for each address of

@@ -14,6 +14,8 @@
 //        6      2  reserved     0
 //        8   length             payload, padded with any bytes to a multiple of 8
 //
+// On a sealed connection the frames are ciphertext, and the tag follows them, 16 bytes (seal.h).
+//
 // The frames fill the batch exactly. Payloads of the kinds, and the rules for credits and large
 // messages, stand in docs/wire_format.md.
 //
@@ -41,6 +43,11 @@ enum class FrameKind : uint8_t {
   kLargeDone = 3,   // payload: LargeDone
   kRequest = 4,     // payload: Request
   kReply = 5,       // payload: Reply
+  // On sealed connections only (sealed_transfers.h):
+  kSealedRead = 6,
+  kSealedWrite = 7,
+  kSealedData = 8,
+  kSealedEnd = 9,
 };
 
 // The header of a frame without a payload: flags and reserved fields are 0.
@@ -56,9 +63,11 @@ struct BatchHeader {
   uint32_t sequence = 0;
 };
 
-// A message waits in the sender's memory to be read. 32 bytes on the wire, in this order.
+// A message waits in the sender's memory to be read. 32 bytes on the wire, in this order; on a
+// sealed connection the tag of the message, which is ciphertext, follows.
 struct LargeOffer {
   static constexpr size_t kBytes = 32;
+  static constexpr size_t kSealedBytes = 48;
   uint64_t id = 0;  // 0, 1, 2, ... in each direction
   uint64_t key = 0;
   uint64_t offset = 0;

@@ -16,6 +16,12 @@ WEFT_INLINE bool ConnectionTable::IsFor(const Entry& entry, const BatchHeader& h
          ((entry.token ^ header.token) | (entry.receiver->next_sequence() ^ header.sequence)) == 0;
 }
 
+WEFT_COLD bool ConnectionTable::IsMisplaced(const Entry& entry, ByteSpan batch,
+                                            const BatchHeader& header) {
+  return entry.receiver != nullptr && entry.link == nullptr && entry.token == header.token &&
+         entry.receiver->OnMisplaced(batch, header);
+}
+
 // (In this file, so that OnBatch() can be inlined: both run once for each batch.)
 void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
   Trace(TracePoint::kSeen);
@@ -27,7 +33,8 @@ void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
   const Entry& entry = entries_[header.connection];
   if (entry.link != by || (by == nullptr ? !IsFor(entry, header) : entry.token != header.token))
       [[unlikely]] {
-    return OnUnknown(by);
+    if (by != nullptr || !IsMisplaced(entry, batch, header)) OnUnknown(by);
+    return;
   }
   if (entry.prefetch->wanted()) [[unlikely]]
     entry.prefetch->Fetch();
@@ -37,8 +44,9 @@ void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-                          size_t most_early_bytes) {
+                          size_t most_early_bytes, Seal* seal) {
   domain_ = domain;
+  seal_ = seal;
   frames_to_part_ = domain->links().frames_to_part();
   sequence_ = first_sequence;
   early_.Start(most_early_batches, most_early_bytes);
@@ -46,6 +54,7 @@ void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t
 
 void BatchReceiver::Stop() {
   domain_ = nullptr;
+  seal_ = nullptr;
   early_.Clear();
 }
 
@@ -67,6 +76,10 @@ WEFT_COLD void BatchReceiver::KeepEarly(ByteSpan batch) {
 WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& header) {
   if (!sender_.open()) [[unlikely]]
     return KeepEarly(batch);
+  if (seal_ != nullptr) [[unlikely]] {
+    batch = Unseal(batch, header);
+    if (batch.empty()) return;
+  }
   if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
     return host_->OnMalformed(wrong);
   if (IsPart(header.frames, frames_to_part_)) [[unlikely]] {
@@ -81,6 +94,39 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
     host_->OnRoom();
   if (sender_.window().ShouldReturn() || sender_.due()) [[unlikely]]
     sender_.FlushAtTurnsEnd();
+}
+
+// The frames, where no peer and no card can reach them, behind room for a header; nothing: it was
+// not sealed for this place.
+WEFT_COLD ByteSpan BatchReceiver::Unseal(ByteSpan batch, const BatchHeader& header) {
+  if (header.sequence != sequence_) {
+    host_->OnMalformed("a batch out of sequence");
+  } else if (batch.size() < kBatchHeaderBytes + Seal::kTagBytes) {
+    host_->OnMalformed("a batch without a seal");
+  } else {
+    const size_t bytes = batch.size() - Seal::kTagBytes;
+    const MutableByteSpan opened = domain_->opened_batch().first(bytes);
+    if (seal_->Decrypt(batch.first(kBatchHeaderBytes),
+                       batch.first(bytes).subspan(kBatchHeaderBytes), batch.subspan(bytes),
+                       opened.data() + kBatchHeaderBytes)) {
+      return opened;
+    }
+    host_->OnMalformed("a batch whose seal is broken");
+  }
+  return {};
+}
+
+WEFT_COLD bool BatchReceiver::OnMisplaced(ByteSpan batch, const BatchHeader& header) {
+  if (seal_ == nullptr || !sender_.open() || batch.size() < kBatchHeaderBytes + Seal::kTagBytes) {
+    return false;
+  }
+  const size_t bytes = batch.size() - Seal::kTagBytes;
+  const auto distance = static_cast<int32_t>(header.sequence - sequence_);
+  const bool is_peers = seal_->IsRecordAt(
+      distance, batch.first(kBatchHeaderBytes), batch.first(bytes).subspan(kBatchHeaderBytes),
+      batch.subspan(bytes), domain_->opened_batch().data() + kBatchHeaderBytes);
+  if (is_peers) host_->OnMalformed("a batch out of sequence");
+  return is_peers;
 }
 
 // A batch that is answered by itself, and where its sender waits, in parts (batch_parts.h). False:

@@ -20,6 +20,7 @@
 #include "transport/framing/batch_sender.h"
 #include "transport/framing/early_batches.h"
 #include "transport/framing/framing_domain.h"
+#include "transport/framing/seal.h"
 
 namespace weft {
 
@@ -49,9 +50,10 @@ class BatchReceiver {
   uint64_t batches() const { return batches_; }
 
   // The first batch has the number `first_sequence`. `most_early_bytes` in at most
-  // `most_early_batches` may come before Open().
+  // `most_early_batches` may come before Open(). `seal`: what the batches are sealed with; null:
+  // they are not. It outlives Stop().
   void Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-             size_t most_early_bytes);
+             size_t most_early_bytes, Seal* seal = nullptr);
   // Delivers what came early. REQUIRES: started; the sender is open.
   void Open();
   void Stop();
@@ -60,9 +62,14 @@ class BatchReceiver {
   uint32_t next_sequence() const { return sequence_ + static_cast<uint32_t>(early_.count()); }
   // REQUIRES: `header` is the batch's, and names this connection.
   void OnBatch(ByteSpan batch, const BatchHeader& header);
+  // A batch with this connection's token and another number, of which nobody knows where it comes
+  // from. True: the peer has sealed it for another place: somebody on the way has changed the
+  // order, and it ends the connection.
+  bool OnMisplaced(ByteSpan batch, const BatchHeader& header);
 
  private:
   void KeepEarly(ByteSpan batch);
+  ByteSpan Unseal(ByteSpan batch, const BatchHeader& header);
   bool TakePart(ByteSpan batch, uint16_t frames);
   const char* Account(const BatchHeader& header);
   bool DispatchInParts(ByteSpan batch, uint16_t frames);
@@ -78,6 +85,7 @@ class BatchReceiver {
   FramingDomain* domain_ = nullptr;  // null: stopped
   uint32_t sequence_ = 0;
   uint8_t frames_to_part_ = 0;  // LinkDomain's
+  Seal* seal_ = nullptr;
   Host* const host_;
   EarlyBatches early_;
 };

@@ -43,6 +43,9 @@ class BatchReceiverTest : public PartsTest,
     receiver_->Open();
   }
   void Receive(const Texts& texts, uint16_t credits = 0) {
+    table_.OnReceived(NextBatch(texts, credits), by_);
+  }
+  std::vector<std::byte> NextBatch(const Texts& texts, uint16_t credits = 0) {
     std::vector<std::byte> batch(FakeDomain::kSlotBytes);
     MessageRoom frames(FrameHeader(FrameKind::kMessage));
     frames.Open(batch.data() + kBatchHeaderBytes, FakeDomain::kSlotBytes - kBatchHeaderBytes);
@@ -51,7 +54,7 @@ class BatchReceiverTest : public PartsTest,
     }
     batch.resize(static_cast<size_t>(frames.next() - batch.data()));
     EncodeBatchHeader(batch.data(), {index_, kToken, credits, frames.frames(), sequence_++});
-    table_.OnReceived(batch, by_);
+    return batch;
   }
 
   static constexpr uint32_t kToken = 77;
@@ -178,6 +181,83 @@ TEST_F(BatchReceiverTest, WhatFollowsInABatchIsNotDeliveredAfterTheConnectionHas
   close_at_message_ = true;
   Receive({"last", "never"});
   EXPECT_EQ(messages_, Texts{"last"});
+}
+
+class SealedBatchReceiverTest : public BatchReceiverTest {
+ protected:
+  static constexpr uint64_t kPerKey = 3;
+
+  SealedBatchReceiverTest() {
+    receiver_->Start(&framing_, /*first_sequence=*/0, 2, 10'000, &own_);
+    Open();
+  }
+  std::vector<std::byte> Sealed(const Texts& texts) {
+    std::vector<std::byte> batch = NextBatch(texts);
+    const size_t bytes = batch.size();
+    batch.resize(bytes + Seal::kTagBytes);
+    const MutableByteSpan all(batch);
+    const MutableByteSpan frames = all.first(bytes).subspan(kBatchHeaderBytes);
+    peer_.Encrypt(all.first(kBatchHeaderBytes), frames, frames.data(), &batch[bytes]);
+    return batch;
+  }
+
+ private:
+  const LinkSecret secret_ = {};
+  Seal own_{Seal::Role::kDecrypts, secret_, "batches", kPerKey};
+  Seal peer_{Seal::Role::kEncrypts, secret_, "batches", kPerKey};
+};
+
+TEST_F(SealedBatchReceiverTest, BatchesAreOpenedBeyondTheLimitOfAKey) {
+  Texts sent;
+  for (uint64_t i = 0; i < 4 * kPerKey; ++i) {
+    sent.push_back("message " + std::to_string(i));
+    const std::vector<std::byte> batch = Sealed({sent.back()});
+    EXPECT_EQ(AsStringView(batch).find("message"), std::string_view::npos);
+    table_.OnReceived(batch, by_);
+    framing_.Promise(sender_.window().TakeOwed());
+  }
+  EXPECT_EQ(messages_, sent);
+  EXPECT_TRUE(malformed_.empty());
+}
+
+TEST_F(SealedBatchReceiverTest, WhatIsChangedOnTheWayEndsItsConnection) {
+  std::vector<std::byte> batch = Sealed({"pay 5 to A"});
+  batch[kBatchHeaderBytes + kFrameHeaderBytes] ^= std::byte{1};
+  table_.OnReceived(batch, by_);
+  EXPECT_EQ(malformed_, Texts{"a batch whose seal is broken"});
+  EXPECT_TRUE(messages_.empty());
+}
+
+TEST_F(SealedBatchReceiverTest, WhatIsNotSealedEndsItsConnection) {
+  Receive({});
+  EXPECT_EQ(malformed_, Texts{"a batch without a seal"});
+}
+
+// Where links are not told, a wrong number is nobody's; but here the peer has sealed it.
+TEST_F(SealedBatchReceiverTest, WhatComesAgainEndsItsConnection) {
+  const std::vector<std::byte> batch = Sealed({"pay 5 to A"});
+  table_.OnReceived(batch, by_);
+  table_.OnReceived(batch, by_);
+  EXPECT_EQ(messages_, Texts{"pay 5 to A"});
+  EXPECT_EQ(malformed_, Texts{"a batch out of sequence"});
+}
+
+TEST_F(SealedBatchReceiverTest, WhatHasOvertakenAnotherEndsItsConnection) {
+  static_cast<void>(Sealed({"left out"}));
+  table_.OnReceived(Sealed({"pay 5 to A"}), by_);
+  EXPECT_EQ(malformed_, Texts{"a batch out of sequence"});
+  EXPECT_TRUE(messages_.empty());
+}
+
+TEST_F(SealedBatchReceiverTest, AStrangersBatchOutOfOrderIsDroppedAndEndsNothing) {
+  std::vector<std::byte> batch = Sealed({"pay 5 to A"});
+  const std::vector<std::byte> right = batch;
+  StoreLe32(&batch[12], 1);
+  table_.OnReceived(batch, by_);
+  EXPECT_EQ(table_.stats().batches_unknown, 1u);
+  table_.OnReceived(right, by_);
+  EXPECT_EQ(messages_, Texts{"pay 5 to A"});
+  EXPECT_TRUE(malformed_.empty());
 }
 
 }  // namespace

@@ -20,15 +20,18 @@ constexpr uint32_t WholeFrames(uint32_t bytes) {
 
 // --- life ---------------------------------------------------------------------------------------
 
-void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement) {
+void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
+                        Seal* seal) {
   WEFT_CHECK(link_ == nullptr && !open_);  // Ours: one link at a time, and Stop() between
   domain_ = domain;
   links_ = &domain->links();
   link_ = link;
   window_.Start(agreement.send_window_slots, agreement.receive_window_slots);
   domain_->Promise(agreement.receive_window_slots);
-  batch_bytes_ = WholeFrames(agreement.batch_bytes);
-  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes()));
+  seal_ = seal;
+  const uint32_t tag_bytes = seal == nullptr ? 0 : Seal::kTagBytes;
+  batch_bytes_ = WholeFrames(agreement.batch_bytes - tag_bytes);
+  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes() - tag_bytes));
   fill_bytes_ = usual_bytes_;
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
@@ -43,6 +46,7 @@ void BatchSender::Stop() {
   domain_->Settle(window_.granted());
   batch_bytes_ = usual_bytes_ = fill_bytes_ = 0;
   eager_bytes_ = 0;
+  seal_ = nullptr;
   link_ = nullptr;
 }
 
@@ -173,7 +177,18 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
   sent_bytes_ = bytes;
   sent_frames_ = room_.frames();
   room_.Close();
+  if (seal_ != nullptr) [[unlikely]]
+    return SealBatch(bytes);
   return bytes;
+}
+
+// In its place, for the slot is this process's alone: where a peer can see it, nothing is sealed.
+WEFT_COLD uint32_t BatchSender::SealBatch(uint32_t bytes) {
+  host_->SealOffered();
+  const MutableByteSpan batch(slot_.data, bytes);
+  const MutableByteSpan frames = batch.subspan(kBatchHeaderBytes);
+  seal_->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), slot_.data + bytes);
+  return bytes + Seal::kTagBytes;
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.

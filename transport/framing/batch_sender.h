@@ -29,6 +29,7 @@
 #include "transport/framing/connection_owner.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framing_domain.h"
+#include "transport/framing/seal.h"
 #include "transport/link.h"
 #include "transport/message_room.h"
 
@@ -46,6 +47,8 @@ class BatchSender final : public ListNode<FlushTag> {
     // At the turn's end, after SetDue(): appends what framing itself has to say. True: some of it
     // found no room, and stays due.
     virtual bool AppendDue() = 0;
+    // Of a sealed connection: a batch is about to be sealed, and with it what it offers.
+    virtual void SealOffered() {}
 
    protected:
     ~Host() = default;
@@ -57,8 +60,11 @@ class BatchSender final : public ListNode<FlushTag> {
 
   // --- life -------------------------------------------------------------------------------------
 
-  // REQUIRES: stopped; the agreement is within bounds.
-  void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement);
+  // `seal`: seals every batch; null: they are sent as they are. It outlives Stop().
+  // REQUIRES: stopped; the agreement is within bounds; the slots of links that are sealed all have
+  // the same room.
+  void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
+             Seal* seal = nullptr);
   void Open() { open_ = true; }
   // What is in the open slot does not leave any more, and nothing is appended to it.
   void Shut() {
@@ -74,6 +80,7 @@ class BatchSender final : public ListNode<FlushTag> {
   bool open() const { return open_; }
   // That have taken their credit: the open one.
   uint32_t unsent_batches() const { return slot_.data != nullptr ? 1 : 0; }
+  bool seals() const { return seal_ != nullptr; }
   CreditWindow& window() { return window_; }
   const CreditWindow& window() const { return window_; }
   // The largest payload of a frame; 0 while stopped.
@@ -160,6 +167,7 @@ class BatchSender final : public ListNode<FlushTag> {
   bool TakeSlot(size_t frame_bytes);
   bool Take(SendSlot slot, uint32_t bytes);
   uint32_t FinishBatch();
+  uint32_t SealBatch(uint32_t bytes);
   void SendOpenSlot();
   void CancelOpenSlot();
 
@@ -187,6 +195,7 @@ class BatchSender final : public ListNode<FlushTag> {
   LinkDomain* links_ = nullptr;
   FramingDomain* domain_ = nullptr;
   size_t eager_bytes_ = 0;
+  Seal* seal_ = nullptr;
   Host* const host_;
 };
 

@@ -86,5 +86,50 @@ TEST_F(BatchSenderTest, OneThatIsShutTakesAndSendsNothing) {
   EXPECT_TRUE(link_.sent.empty());
 }
 
+class SealedBatchSenderTest : public PartsTest {
+ protected:
+  static constexpr uint64_t kPerKey = 3;
+
+  SealedBatchSenderTest() { Start(&own_); }
+
+  // Opens what was sent last; false: it is not sealed.
+  bool Open() {
+    std::vector<std::byte>& batch = link_.sent.back();
+    const size_t bytes = batch.size() - Seal::kTagBytes;
+    const MutableByteSpan all(batch);
+    const MutableByteSpan frames = all.first(bytes).subspan(kBatchHeaderBytes);
+    const bool opened =
+        peer_.Decrypt(all.first(kBatchHeaderBytes), frames, all.subspan(bytes), frames.data());
+    batch.resize(bytes);
+    return opened;
+  }
+
+ private:
+  const LinkSecret secret_ = {};
+  Seal own_{Seal::Role::kEncrypts, secret_, "batches", kPerKey};
+  Seal peer_{Seal::Role::kDecrypts, secret_, "batches", kPerKey};
+};
+
+TEST_F(SealedBatchSenderTest, EveryBatchIsSealedBeyondTheLimitOfAKey) {
+  for (size_t i = 0; i < 4 * kPerKey; ++i) {
+    ASSERT_TRUE(Send("a message"));
+    EndTurn();
+    ASSERT_EQ(link_.sent.size(), i + 1);
+    EXPECT_EQ(AsStringView(link_.sent[i]).find("message"), std::string_view::npos);
+    ASSERT_TRUE(Open());
+    EXPECT_EQ(MessagesOf(i), Texts{"a message"});
+    ASSERT_TRUE(sender_.window().Regain(1));
+  }
+}
+
+TEST_F(SealedBatchSenderTest, TheLargestMessageLeavesRoomForTheTag) {
+  const std::string largest(sender_.eager_bytes(), 'x');
+  ASSERT_TRUE(Send(largest));
+  EndTurn();
+  EXPECT_LE(link_.sent[0].size(), FakeDomain::kSlotBytes);
+  ASSERT_TRUE(Open());
+  EXPECT_EQ(MessagesOf(0), Texts{largest});
+}
+
 }  // namespace
 }  // namespace weft

@@ -51,6 +51,8 @@ struct LinkAgreement {
   bool peer_leases = false;           // grants (transport/leases/)
   uint32_t send_sequence = 0;         // of the first batch to the peer: its first_sequence(), or 0
   uint32_t receive_sequence = 0;      // of the first from it: first_sequence(), or 0
+  // One side wants SecurityOptions::require_encryption: nothing crosses the network in the clear.
+  bool only_sealed = false;
 };
 
 // Room for a LargeOffer beside a message or two. Checked in StartLink().

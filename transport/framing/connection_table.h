@@ -6,8 +6,8 @@
 // one, or none, ends the connection of its link. Elsewhere nothing proves whose a batch is but what
 // it knows, 64 bits that nobody can guess: the token, and the sequence number, which begins at a
 // secret one (docs/wire_format.md). What does not know them is counted, logged now and then, and
-// dropped: nobody can be blamed for it. A batch that is a connection's and is malformed ends that
-// connection and no other.
+// dropped: nobody can be blamed for it, but where a seal shows who has made it. A batch that is a
+// connection's and is malformed ends that connection and no other.
 //
 // A transport drives it in this order: LinkDomain::Poll() of every domain, RunEvents(); at the end
 // of the engine's turn FlushAll().
@@ -93,6 +93,7 @@ class ConnectionTable final : public BatchSink {
   };
 
   static bool IsFor(const Entry& entry, const BatchHeader& header);
+  static bool IsMisplaced(const Entry& entry, ByteSpan batch, const BatchHeader& header);
   void OnUnknown(LinkHandler* by);
   int RunRaised();
   void FlushListed();

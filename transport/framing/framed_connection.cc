@@ -68,6 +68,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   WEFT_CHECK(state_ == State::kConnecting && link_ == nullptr);
   LinkDomain& links = domain->links();
   WEFT_RETURN_IF_ERROR(CheckAgreement(agreement, links.slot_bytes()));
+  WEFT_RETURN_IF_ERROR(PrepareSealing(domain, peer, active, agreement));
   const uint32_t receive_slots = agreement.receive_window_slots;
   // The peer may grant more than this side wants to spend memory on.
   const uint32_t send_slots = std::min(agreement.send_window_slots, receive_slots);
@@ -83,14 +84,29 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   table_->SetLink(index_, prefetch_, links.tells_links() ? this : nullptr);
   domain_ = domain;
   added_send_slots_ = send_slots;
-  sender_.Start(domain, link_.get(), agreement);
+  ConnectionSeal* const seal = sealing_ == nullptr ? nullptr : &sealing_->seal;
+  sender_.Start(domain, link_.get(), agreement, seal == nullptr ? nullptr : &seal->batches_out);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
-                         : std::max(usual_window, kMostEarlyBytes));
-  remote_.Start(domain, link_.get(), agreement.peer_answers, agreement.peer_leases);
-  large_.Start(domain, link_.get());
+                         : std::max(usual_window, kMostEarlyBytes),
+                  seal == nullptr ? nullptr : &seal->batches_in);
+  remote_.Start(domain, link_.get(), agreement,
+                sealing_ == nullptr ? nullptr : &sealing_->transfers);
+  large_.Start(domain, link_.get(), seal);
+  return absl::OkStatus();
+}
+
+absl::Status FramedConnection::PrepareSealing(FramingDomain* domain, const LinkPeer& peer,
+                                              bool active, const LinkAgreement& agreement) {
+  sealing_.reset();
+  if (!IsSealedByFraming(domain->links().path().kind)) return absl::OkStatus();
+  if (peer.secret.has_value()) {
+    sealing_.reset(new Sealing{{*peer.secret, active}, {&sender_, &domain->sealed_regions()}});
+  } else if (agreement.only_sealed) {
+    return absl::FailedPreconditionError("encryption is required, and the link has no secret");
+  }
   return absl::OkStatus();
 }
 
@@ -113,6 +129,7 @@ void FramedConnection::ReleaseLink(bool peer_dead) {
   link_.reset();
   large_.Stop();
   receiver_.Stop();
+  sealing_.reset();
   domain_->links().RemoveSlots(added_send_slots_, sender_.window().receive_window());
 }
 
@@ -220,6 +237,7 @@ void FramedConnection::OnGrant(ByteSpan grant) {
 
 absl::StatusOr<std::byte*> FramedConnection::Reserve(size_t bytes) {
   WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
+  if (sender_.seals() && remote_.holds_messages()) return Refuse(&sender_);
   if (bytes > sender_.eager_bytes()) return ReserveLarge(bytes);
   std::byte* const space = sender_.Reserve(bytes);
   if (space == nullptr) return Refuse(&sender_);
@@ -249,6 +267,10 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   WEFT_DCHECK(!sender_.reserved());  // User: one reservation at a time
   if (bytes > sender_.eager_bytes()) [[unlikely]]
     return AppendLarge(bytes);
+  if (sender_.seals() && remote_.holds_messages()) [[unlikely]] {
+    sender_.AwaitRoom();
+    return {};
+  }
   return sender_.AppendToNextSlot(bytes);
 }
 
@@ -295,7 +317,7 @@ bool FramedConnection::OnFrame(const Frame& frame) {
     case FrameKind::kReply:
       return remote_.OnReply(frame);
     default:
-      return false;
+      return remote_.OnSealedFrame(frame);
   }
 }
 

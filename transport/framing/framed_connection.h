@@ -15,6 +15,9 @@
 //   kOpen            Open()                        Close(), End(), a broken link or protocol
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
+// Where the handshake has made a secret for the link, and nothing below encrypts (seal.h), all that
+// leaves is sealed, but for one-sided operations on leases.
+//
 // It is made of a sender and a receiver of batches, large messages, and access to memory, each with
 // a state of its own; what is here is the life of the link and of the connection.
 //
@@ -43,6 +46,8 @@
 #include "transport/framing/framed_remote_access.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_messages.h"
+#include "transport/framing/seal.h"
+#include "transport/framing/sealed_transfers.h"
 #include "transport/link.h"
 #include "transport/transport.h"
 
@@ -143,6 +148,8 @@ class FramedConnection final : public Connection,
   void Break(const absl::Status& why);
   void ReleaseLink(bool peer_dead);
   void SetState(State state);
+  absl::Status PrepareSealing(FramingDomain* domain, const LinkPeer& peer, bool active,
+                              const LinkAgreement& agreement);
   void RegisterForPrefetch();
 
   // LinkHandler
@@ -151,6 +158,7 @@ class FramedConnection final : public Connection,
   void OnSlotsFree() override;
   // The parts' hosts
   bool AppendDue() override;
+  void SealOffered() override { large_.SealOffered(); }
   bool OnFrame(const Frame& frame) override;
   void OnMalformed(std::string_view what) override;
   void OnRoom() override;
@@ -175,6 +183,12 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   std::unique_ptr<Link> link_;
   FramingDomain* domain_ = nullptr;
+  // Of a sealed link.
+  struct Sealing {
+    ConnectionSeal seal;
+    SealedTransfers transfers;
+  };
+  std::unique_ptr<Sealing> sealing_;
   FramedRemoteAccess remote_;
   LargeMessages large_;
   absl::Status broken_;  // OK: not broken

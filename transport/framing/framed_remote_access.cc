@@ -8,18 +8,37 @@
 #include "transport/framing/refusals.h"
 
 namespace weft {
+namespace {
+
+const absl::Status& OnlySealed() {
+  static const auto* const status = new absl::Status(absl::FailedPreconditionError(
+      "this side or the peer requires encryption (SecurityOptions::require_encryption), and a card "
+      "would read and write the peer's memory in the clear: lend the memory to calls, whose "
+      "payloads are sealed, or use shm or tcp"));
+  return *status;
+}
+
+}  // namespace
 
 // --- life ---------------------------------------------------------------------------------------
 
-void FramedRemoteAccess::Start(FramingDomain* domain, Link* link, bool peer_answers,
-                               bool peer_leases) {
+void FramedRemoteAccess::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
+                               SealedTransfers* sealed) {
   domain_ = domain;
-  path_number_ = domain->path_number();
+  sealed_ = sealed;
+  // Regions of sealed connections are others.
+  path_number_ = domain->path_number() + (sealed == nullptr ? 0 : kMaxPathNumbers / 2);
   link_ = link;
-  peer_answers_ = peer_answers;
-  peer_leases_ = peer_leases;
+  only_sealed_ = sealed != nullptr && agreement.only_sealed;
+  peer_answers_ = agreement.peer_answers;
+  peer_leases_ = agreement.peer_leases && !only_sealed_;
   requests_.Start();
   answerer_.Start(&domain->atomic_regions(), &leases_.atomic_regions());
+}
+
+void FramedRemoteAccess::Stop() {
+  link_ = nullptr;
+  if (SealedTransfers* const sealed = std::exchange(sealed_, nullptr)) sealed->End();
 }
 
 void FramedRemoteAccess::End(const absl::Status& why) {
@@ -37,6 +56,13 @@ absl::StatusOr<std::unique_ptr<Region>> FramedRemoteAccess::Register(MutableByte
   if (!sender_.open()) return NotOpen();
   RegionAccount& account = domain_->region_account();
   WEFT_RETURN_IF_ERROR(account.Check(memory.size()));
+  if (sealed_ != nullptr && access != Access::kLocalOnly) {
+    auto sealed = std::make_unique<SealedRegion>(memory, access, domain_->NewRegionKey());
+    domain_->sealed_regions().Add(sealed.get());
+    account.Charge(sealed.get());
+    if (access == Access::kRemoteReadWrite) domain_->atomic_regions().Add(sealed.get());
+    return std::unique_ptr<Region>(std::move(sealed));
+  }
   absl::StatusOr<std::unique_ptr<Region>> region = domain_->links().Register(memory, access);
   if (region.ok()) account.Charge(region->get());
   if (region.ok() && access == Access::kRemoteReadWrite) {
@@ -54,13 +80,19 @@ absl::StatusOr<Posted> FramedRemoteAccess::Post(TransferKind kind,
   }
   if (!sender_.open()) return NotOpen();
   for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
+  if (sealed_ != nullptr) WEFT_RETURN_IF_ERROR(CheckSealing(transfers));
   if (transfers.size() > operations_.capacity()) {
     return absl::InvalidArgumentError(StrCat("a batch of ", transfers.size(),
                                              " transfers exceeds max_outstanding_operations, ",
                                              operations_.capacity()));
   }
+  if (holds_messages()) return Refuse(&sender_);  // what is posted now would keep it back
   Operation* const taken = operations_.Take(op, static_cast<uint32_t>(transfers.size()));
   if (taken == nullptr) return TooManyOperations();
+  if (sealed_ != nullptr && IsSealedSpan(transfers[0].remote)) {
+    sealed_->Post(kind, transfers, taken);
+    return Posted::kPending;
+  }
   absl::StatusOr<Posted> posted = link_->Post(kind, transfers, taken);
   if (posted.ok() && *posted == Posted::kPending) [[likely]]
     return posted;
@@ -68,6 +100,24 @@ absl::StatusOr<Posted> FramedRemoteAccess::Post(TransferKind kind,
   // The domain's own bound: OnSlotsFree() tells.
   if (absl::IsResourceExhausted(posted.status())) sender_.AwaitRoom();
   return posted;
+}
+
+// Of a sealed connection: engines or a card, not both in one post.
+absl::Status FramedRemoteAccess::CheckSealing(absl::Span<const Transfer> transfers) const {
+  const bool sealed = IsSealedSpan(transfers[0].remote);
+  for (const Transfer& transfer : transfers) {
+    if (IsSealedSpan(transfer.remote) != sealed) {
+      return absl::InvalidArgumentError(
+          "a batch of transfers of which some go by the card and some are sealed");
+    }
+    if (!sealed && IsSealedSpan(transfer.local->remote())) {
+      return absl::InvalidArgumentError(
+          "a transfer by the card from or to memory that this connection has registered for its "
+          "peer, which no card knows: register it as kLocalOnly too");
+    }
+  }
+  if (sealed || !only_sealed_) return absl::OkStatus();
+  return OnlySealed();
 }
 
 absl::Status FramedRemoteAccess::TooManyOperations() {
@@ -100,6 +150,11 @@ absl::StatusOr<Posted> FramedRemoteAccess::WriteThenSend(absl::Span<const Transf
   if (sender_.open() && (message.empty() || message.size() > most)) {
     return absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes; 1 to ", most,
                                              " (eager_bytes) are possible"));
+  }
+  if (sealed_ != nullptr && !transfers.empty() && IsSealedSpan(transfers[0].remote)) {
+    absl::StatusOr<Posted> posted = Post(TransferKind::kWrite, transfers, op);
+    if (posted.ok()) sealed_->SendBehind(message);
+    return posted;
   }
   // The message's place is taken first: it cannot be refused once the transfers are on their way.
   if (!sender_.MakeRoom(FrameBytes(message.size()))) return Refuse(&sender_);
@@ -177,12 +232,18 @@ void FramedRemoteAccess::AppendReplies() {
 
 void FramedRemoteAccess::AppendDue() {
   AppendReplies();
+  if (sealed_ != nullptr) {
+    const bool held = sealed_->message_waits();
+    sealed_->AppendDue();
+    if (held && !sealed_->message_waits()) host_->OnRoom();
+  }
   if (reclaimer_.wants_advance()) reclaimer_.Advance();
 }
 
 // --- reclaiming ---------------------------------------------------------------------------------
 
 bool FramedRemoteAccess::Reclaim(std::unique_ptr<Region> region, Operation* op) {
+  if (IsSealedSpan(region->remote())) return true;  // it goes, and only this engine has touched it
   if (link_ == nullptr || link_->Reclaim(std::move(region))) return true;
   reclaimer_.Add(op);
   return false;
@@ -219,6 +280,7 @@ absl::Status FramedRemoteAccess::AskForReclaimer(Operation* probe) {
 
 absl::Status FramedRemoteAccess::CheckLeases() const {
   if (!sender_.open()) return NotOpen();
+  if (only_sealed_) return OnlySealed();
   if (peer_leases_ && leases_.available()) return absl::OkStatus();
   return absl::UnimplementedError("the peer's release of Weft knows no leases");
 }

@@ -24,6 +24,7 @@
 #include "transport/framing/operation_slots.h"
 #include "transport/framing/reclaimer.h"
 #include "transport/framing/requests.h"
+#include "transport/framing/sealed_transfers.h"
 #include "transport/link.h"
 #include "transport/remote_access.h"
 
@@ -59,12 +60,13 @@ class FramedRemoteAccess final : public RemoteAccess,
         reclaimer_(this) {}
   // --- life -------------------------------------------------------------------------------------
 
-  // `peer_answers`: requests; `peer_leases`: grants.
-  void Start(FramingDomain* domain, Link* link, bool peer_answers, bool peer_leases);
+  // `sealed`: carries what a card must not; null: the connection is not sealed. It outlives Stop().
+  void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
+             SealedTransfers* sealed = nullptr);
   // Operations that fail from now on fail with `why`. Before the link is destroyed.
   void EndOperationsWith(const absl::Status& why) { operations_.EndWith(why); }
   // The link is gone.
-  void Stop() { link_ = nullptr; }
+  void Stop();
   // Everything else ends. REQUIRES: Stop().
   void End(const absl::Status& why);
 
@@ -74,7 +76,7 @@ class FramedRemoteAccess final : public RemoteAccess,
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
   bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) override {
-    return sender_.open() && link_->MoveNow(kind, local, remote);
+    return sender_.open() && sealed_ == nullptr && link_->MoveNow(kind, local, remote);
   }
   absl::StatusOr<Posted> WriteThenSend(absl::Span<const Transfer> transfers, ByteSpan message,
                                        Operation* op) override;
@@ -99,16 +101,25 @@ class FramedRemoteAccess final : public RemoteAccess,
   [[nodiscard]] bool OnRequest(const Frame& frame);
   [[nodiscard]] bool OnReply(const Frame& frame);
   absl::Status OnGrant(ByteSpan grant);
+  [[nodiscard]] bool OnSealedFrame(const Frame& frame) {
+    return sealed_ != nullptr && sealed_->OnFrame(frame);
+  }
+  // Until what WriteThenSend() has taken has left, no other message may be appended.
+  bool holds_messages() const { return sealed_ != nullptr && sealed_->message_waits(); }
 
   // --- of the turn ------------------------------------------------------------------------------
 
   // Appends replies, and asks or fences for what is to be reclaimed, as far as there is room.
   void AppendDue();
-  bool has_due() const { return answerer_.has_reply() || reclaimer_.wants_advance(); }
+  bool has_due() const {
+    return answerer_.has_reply() || reclaimer_.wants_advance() ||
+           (sealed_ != nullptr && sealed_->has_due());
+  }
   void EndOverdueLeases() { leases_.EndOverdue(); }
 
  private:
   absl::Status CheckTransfer(const Transfer& transfer) const;
+  absl::Status CheckSealing(absl::Span<const Transfer> transfers) const;
   absl::Status TooManyOperations();
   absl::Status CheckLeases() const;
   absl::Status AskAtomic(const Request& request, const RemoteSpan& remote, AtomicOperation* op);
@@ -135,6 +146,8 @@ class FramedRemoteAccess final : public RemoteAccess,
   BatchSender& sender_;
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;  // null: there is none (any more)
+  SealedTransfers* sealed_ = nullptr;
+  bool only_sealed_ = false;
   bool peer_answers_ = false;
   bool peer_leases_ = false;
   OperationSlots operations_;

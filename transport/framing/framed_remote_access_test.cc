@@ -20,7 +20,7 @@ class FramedRemoteAccessTest : public PartsTest, private FramedRemoteAccess::Hos
 
   FramedRemoteAccessTest() {
     Start();
-    access_.Start(&framing_, &link_, /*peer_answers=*/true, /*peer_leases=*/false);
+    access_.Start(&framing_, &link_, Agreement());
   }
   void TearDown() override {
     access_.Stop();

@@ -9,10 +9,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "core/bytes.h"
+#include "core/random.h"
 #include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
 #include "transport/framing/region_account.h"
+#include "transport/framing/sealed_regions.h"
 #include "transport/link.h"
 
 namespace weft {
@@ -24,18 +28,23 @@ struct FramingOptions {
   size_t large_receive_bytes = kDefaultLargePoolBytes;
   uint64_t max_region_bytes = kDefaultRegionBytes;  // through RemoteAccess::Register()
   RegionCounters* region_counters = nullptr;        // outlive the domain
+  // Draws the keys of sealed regions, and outlives the domain. Null: the system does, so that
+  // nobody can guess them.
+  Random* region_keys = nullptr;
 };
 
 class FramingDomain {
  public:
-  // `path_number`: RemoteAccess::path_number() of its connections; < kMaxPathNumbers.
+  // `path_number`: RemoteAccess::path_number() of its connections that are not sealed;
+  // < kMaxPathNumbers / 2.
   explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {},
                          uint32_t path_number = 0)
       : links_(links),
         path_number_(path_number),
         send_pool_(nullptr, options.large_send_bytes),
         receive_pool_(links, options.large_receive_bytes),
-        region_account_(options.max_region_bytes, options.region_counters) {}
+        region_account_(options.max_region_bytes, options.region_counters),
+        region_keys_(options.region_keys) {}
 
   LinkDomain& links() { return *links_; }
   uint32_t path_number() const { return path_number_; }
@@ -43,6 +52,15 @@ class FramingDomain {
   LargePool& receive_pool() { return receive_pool_; }
   AtomicRegions& atomic_regions() { return atomic_regions_; }
   RegionAccount& region_account() { return region_account_; }
+  SealedRegions& sealed_regions() { return sealed_regions_; }
+  uint64_t NewRegionKey() {
+    return region_keys_ == nullptr ? SecureRandom64() : region_keys_->Next64();
+  }
+  // Where the frames of one batch lie, once opened: as long as OnReceived() runs.
+  MutableByteSpan opened_batch() {
+    if (opened_batch_.empty()) opened_batch_.resize(links_->slot_bytes());
+    return opened_batch_;
+  }
 
   void Promise(uint32_t receives) { promised_ += receives; }
   // A promised receive was used, or its connection is gone.
@@ -65,6 +83,9 @@ class FramingDomain {
   LargePool receive_pool_;
   AtomicRegions atomic_regions_;
   RegionAccount region_account_;
+  Random* const region_keys_;
+  SealedRegions sealed_regions_;
+  std::vector<std::byte> opened_batch_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };
 

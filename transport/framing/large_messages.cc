@@ -7,11 +7,12 @@
 
 namespace weft {
 
-void LargeMessages::Start(FramingDomain* domain, Link* link) {
+void LargeMessages::Start(FramingDomain* domain, Link* link, ConnectionSeal* seal) {
   domain_ = domain;
+  seals_ = seal != nullptr;
   reads_refused_ = false;
-  sender_.Start(domain);
-  receiver_.Start(domain, link);
+  sender_.Start(domain, seals_ ? &seal->large_out : nullptr);
+  receiver_.Start(domain, link, seals_ ? &seal->large_in : nullptr);
 }
 
 void LargeMessages::Stop() {
@@ -23,7 +24,7 @@ void LargeMessages::Stop() {
 
 std::byte* LargeMessages::Reserve(size_t bytes) {
   // The offer's place is taken first: Commit() cannot be refused.
-  if (!batches_.open() || sender_.full() || !batches_.MakeRoom(FrameBytes(LargeOffer::kBytes))) {
+  if (!batches_.open() || sender_.full() || !batches_.MakeRoom(FrameBytes(offer_bytes()))) {
     return nullptr;
   }
   std::byte* const data = sender_.Reserve(bytes);
@@ -45,6 +46,10 @@ absl::Status LargeMessages::Commit(size_t bytes, bool* is_large) {
     sender_.Abandon();
     return absl::OkStatus();
   }
+  if (seals_) {
+    sender_.CommitToSeal(bytes, batches_.Append(offer_bytes(), FrameKind::kLargeOffer));
+    return absl::OkStatus();
+  }
   WEFT_ASSIGN_OR_RETURN(const LargeOffer offer, sender_.Commit(bytes));
   EncodeLargeOffer(batches_.Append(LargeOffer::kBytes, FrameKind::kLargeOffer), offer);
   return absl::OkStatus();
@@ -63,7 +68,9 @@ bool LargeMessages::ReclaimLarge(std::unique_ptr<Region> region, Operation* op) 
 
 bool LargeMessages::OnOffer(const Frame& frame) {
   LargeOffer offer;
-  return DecodeLargeOffer(frame.payload, &offer) && receiver_.OnOffer(offer);
+  if (frame.payload.size() != offer_bytes()) return false;
+  return DecodeLargeOffer(frame.payload.first(LargeOffer::kBytes), &offer) &&
+         receiver_.OnOffer(offer, frame.payload.subspan(LargeOffer::kBytes));
 }
 
 bool LargeMessages::OnDone(const Frame& frame) {

@@ -57,7 +57,8 @@ class LargeMessages final : private LargeSender::Host,
   LargeMessages(const LargeMessages&) = delete;
   LargeMessages& operator=(const LargeMessages&) = delete;
 
-  void Start(FramingDomain* domain, Link* link);
+  // `seal`: of all that is sent by it; null: without. It outlives Stop().
+  void Start(FramingDomain* domain, Link* link, ConnectionSeal* seal = nullptr);
   // Nothing is read or delivered any more. Before the link is destroyed.
   void Cease() { receiver_.Cease(); }
   // Gives all buffers back. REQUIRES: Cease(), and the link is gone.
@@ -73,6 +74,8 @@ class LargeMessages final : private LargeSender::Host,
   // out no longer than an offer is an ordinary message. REQUIRES: reserved().
   absl::Status Commit(size_t bytes, bool* is_large);
   void Abandon();
+  // As BatchSender::Host.
+  void SealOffered() { sender_.SealOffered(); }
 
   // --- of the peer ------------------------------------------------------------------------------
 
@@ -101,6 +104,7 @@ class LargeMessages final : private LargeSender::Host,
   bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) override;
   void OnLargeReclaimed() override { host_->OnRoom(); }
   void OnOfferOverdue(const absl::Status& why) override { host_->OnLargeFailed(why); }
+  void OnOfferFailed(const absl::Status& why) override { host_->OnLargeFailed(why); }
   void OnReleased() override { host_->OnRoom(); }
   // LargeReceiver::Host
   void DeliverLarge(ByteSpan message, uint64_t offered_ns) override {
@@ -110,11 +114,13 @@ class LargeMessages final : private LargeSender::Host,
   void OnReadRefused() override { reads_refused_ = true; }
   void OnReadDone() override { host_->AdvanceReadsSoon(); }
   void OnReadFailed(const absl::Status& why) override;
+  size_t offer_bytes() const { return seals_ ? LargeOffer::kSealedBytes : LargeOffer::kBytes; }
 
   Host* const host_;
   BatchSender& batches_;
   FramedRemoteAccess& remote_;
   FramingDomain* domain_ = nullptr;
+  bool seals_ = false;
   bool reads_refused_ = false;  // for want of room in the domain
   LargeSender sender_;
   LargeReceiver receiver_;

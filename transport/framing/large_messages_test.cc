@@ -13,7 +13,7 @@ class LargeMessagesTest : public PartsTest,
  protected:
   LargeMessagesTest() {
     Start();
-    access_.Start(&framing_, &link_, /*peer_answers=*/true, /*peer_leases=*/false);
+    access_.Start(&framing_, &link_, Agreement());
     large_.Start(&framing_, &link_);
   }
   void TearDown() override {
@@ -151,6 +151,80 @@ TEST_F(LargeMessagesTest, AReadThatFailsEndsTheConnection) {
   EXPECT_TRUE(absl::IsUnavailable(failed_));
   EXPECT_TRUE(delivered_.empty());
 }
+
+class SealedLargeMessagesTest : public LargeMessagesTest {
+ protected:
+  SealedLargeMessagesTest() {
+    sender_.Shut();
+    sender_.Stop();
+    Start(&own_.batches_out);
+    large_.Cease();
+    large_.Stop();
+    large_.Start(&framing_, &link_, &own_);
+  }
+  void SealOffered() override { large_.SealOffered(); }
+
+  // The peer's offer of 'p's, sealed to where it is read from.
+  bool OfferSealed(uint64_t id) {
+    std::vector<std::byte> message(kLargeBytes, std::byte{'p'});
+    std::byte payload[LargeOffer::kSealedBytes];
+    EncodeLargeOffer(payload, {id, 7, 0, kLargeBytes});
+    peer_.large_out.Encrypt({}, message, message.data(), &payload[LargeOffer::kBytes]);
+    if (!large_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)})) return false;
+    std::copy(message.begin(), message.end(), link_.reads[id].begin());
+    return true;
+  }
+
+  const LinkSecret secret_ = {};
+  ConnectionSeal own_{secret_, /*dialled=*/true};
+  ConnectionSeal peer_{secret_, /*dialled=*/false};
+};
+
+TEST_F(SealedLargeMessagesTest, AMessageIsCiphertextBeforeItsOfferLeaves) {
+  std::byte* const data = large_.Reserve(kLargeBytes);
+  ASSERT_NE(data, nullptr);
+  ASSERT_TRUE(large_.Commit(kLargeBytes, &is_large_).ok());
+  std::memset(data, 'm', kLargeBytes);  // as Append() allows it
+  EXPECT_FALSE(Done(0)) << "the peer has not heard of it";
+  sender_.Flush();
+  std::vector<std::byte>& batch = link_.sent[0];
+  const size_t bytes = batch.size() - Seal::kTagBytes;
+  const MutableByteSpan all(batch);
+  const MutableByteSpan frames = all.first(bytes).subspan(kBatchHeaderBytes);
+  ASSERT_TRUE(peer_.batches_in.Decrypt(all.first(kBatchHeaderBytes), frames, all.subspan(bytes),
+                                       frames.data()));
+  const ByteSpan offered = frames.subspan(kFrameHeaderBytes);
+  ASSERT_EQ(offered.size(), LargeOffer::kSealedBytes);
+  LargeOffer offer;
+  ASSERT_TRUE(DecodeLargeOffer(offered.first(LargeOffer::kBytes), &offer));
+  EXPECT_EQ(offer.length, kLargeBytes);
+  std::vector<std::byte> message(data, data + kLargeBytes);
+  const std::vector<std::byte> expected(kLargeBytes, std::byte{'m'});
+  EXPECT_NE(message, expected);
+  ASSERT_TRUE(
+      peer_.large_in.Decrypt({}, message, offered.subspan(LargeOffer::kBytes), message.data()));
+  EXPECT_EQ(message, expected);
+  EXPECT_TRUE(Done(0));
+}
+
+TEST_F(SealedLargeMessagesTest, WhatIsReadIsOpenedInOrder) {
+  ASSERT_TRUE(OfferSealed(0) && OfferSealed(1));
+  link_.posted[1]->OnComplete(absl::OkStatus());
+  EXPECT_TRUE(delivered_.empty());
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  EXPECT_EQ(delivered_, (std::vector<size_t>{kLargeBytes, kLargeBytes}));
+  EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes, std::byte{'p'}));
+}
+
+TEST_F(SealedLargeMessagesTest, WhatIsChangedOnTheWayIsNotDelivered) {
+  ASSERT_TRUE(OfferSealed(0));
+  link_.reads[0][kLargeBytes / 2] ^= std::byte{1};
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
+  EXPECT_TRUE(delivered_.empty());
+}
+
+TEST_F(SealedLargeMessagesTest, AnOfferWithoutATagIsRefused) { EXPECT_FALSE(Offer(0, 100)); }
 
 }  // namespace
 }  // namespace weft

@@ -74,10 +74,14 @@ void LargePool::Release(LargeBuffer* buffer) {
   const size_t size_class = ClassOf(buffer->memory.size());
   in_use_bytes_ -= buffer->memory.size();
   if (buffer->memory.size() > kSmallBytes) large_bytes_ -= buffer->memory.size();
-  kept_bytes_ += buffer->memory.size();
-  buffer->next = kept_[size_class];
-  kept_[size_class] = buffer;
-  Poison(buffer->memory);
+  if (domain_ != nullptr && buffer->local == nullptr) {
+    Destroy(buffer);
+  } else {
+    kept_bytes_ += buffer->memory.size();
+    buffer->next = kept_[size_class];
+    kept_[size_class] = buffer;
+    Poison(buffer->memory);
+  }
   Serve(large_claims_);
   Serve(small_claims_);
   while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();

@@ -52,7 +52,8 @@ inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
 struct LentBufferTag;
 
 // One buffer. The local registration, where the pool makes one, lives as long as the memory, but
-// for a lent one that outlives the pool.
+// for a lent one that outlives the pool, and where a user closes it earlier: then the buffer is not
+// used again.
 struct LargeBuffer : ListNode<LentBufferTag> {
   explicit LargeBuffer(MappedMemory mapped) : mapping(std::move(mapped)) {}
 

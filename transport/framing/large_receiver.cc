@@ -1,5 +1,6 @@
 #include "transport/framing/large_receiver.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,24 +17,26 @@ LargeReceiver::LargeReceiver(Host* host, const LargePatience& patience)
   for (Incoming& incoming : ring_) incoming.receiver = this;
 }
 
-void LargeReceiver::Start(FramingDomain* domain, Link* link) {
+void LargeReceiver::Start(FramingDomain* domain, Link* link, Seal* seal) {
   WEFT_CHECK(!active_);  // Ours: Cease() comes first
   domain_ = domain;
   link_ = link;
+  seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
   reading_bytes_ = 0;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
-  wipes_ = !transfers.fetches_whole;
+  wipes_ = !transfers.fetches_whole && seal == nullptr;
   active_ = true;
 }
 
-bool LargeReceiver::OnOffer(const LargeOffer& offer) {
+bool LargeReceiver::OnOffer(const LargeOffer& offer, ByteSpan tag) {
   if (offer.id != offered_ || outstanding() == kLargeOutstanding) return false;
   if (offer.length == 0 || offer.length > kMaxMessageBytes) return false;
   if (offer.offset + offer.length < offer.offset) return false;
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
+  std::copy(tag.begin(), tag.end(), incoming.tag.begin());
   incoming.offered_ns = patience_.clock != nullptr ? patience_.clock->NowNs() : 0;
   incoming.read = false;
   PostReads();
@@ -152,8 +155,19 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
   Advance();
 }
 
+// In its place, which no peer has access to: but on iWARP, where what a read fills can be written
+// to as long as it is registered.
+bool LargeReceiver::Unseal(Incoming& incoming) {
+  if (domain_->links().path().link == LinkKind::kIwarp) incoming.buffer->local.reset();
+  const MutableByteSpan message = incoming.buffer->memory.first(incoming.offer.length);
+  if (seal_->Decrypt({}, message, incoming.tag, message.data())) return true;
+  Fail(absl::DataLossError("its seal is broken"));
+  return false;
+}
+
 void LargeReceiver::Deliver() {
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
+    if (seal_ != nullptr && !Unseal(At(delivered_))) return;
     Incoming& incoming = At(delivered_++);
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);

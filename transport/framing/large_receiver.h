@@ -26,6 +26,7 @@
 #include "transport/framing/batch.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/large_sender.h"
+#include "transport/framing/seal.h"
 #include "transport/link.h"
 #include "transport/transport.h"
 
@@ -54,11 +55,12 @@ class LargeReceiver : private LargeClaim, private Timer {
   LargeReceiver(const LargeReceiver&) = delete;
   LargeReceiver& operator=(const LargeReceiver&) = delete;
 
-  // REQUIRES: stopped, or new.
-  void Start(FramingDomain* domain, Link* link);
+  // `seal`: of messages; null: they are not sealed. It outlives Stop(). REQUIRES: stopped, or new.
+  void Start(FramingDomain* domain, Link* link, Seal* seal = nullptr);
 
-  // False: out of order, too many, too large or empty: the peer broke the protocol.
-  [[nodiscard]] bool OnOffer(const LargeOffer& offer);
+  // `tag`: of a sealed message, else empty. False: out of order, too many, too large or empty: the
+  // peer broke the protocol.
+  [[nodiscard]] bool OnOffer(const LargeOffer& offer, ByteSpan tag = {});
 
   // Inside Host::DeliverLarge(): the message stays where it is until the last copy of this is gone
   // (LargePool::Lend()). Null: it cannot, or no message is being delivered.
@@ -88,6 +90,7 @@ class LargeReceiver : private LargeClaim, private Timer {
 
     LargeReceiver* receiver = nullptr;
     LargeOffer offer;
+    std::array<std::byte, Seal::kTagBytes> tag;
     uint64_t offered_ns = 0;
     LargeBuffer* buffer = nullptr;
     bool read = false;
@@ -105,6 +108,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   bool PostRead(Incoming& incoming);
   void Fail(const absl::Status& why);
   void OnRead(Incoming& incoming, const absl::Status& status);
+  bool Unseal(Incoming& incoming);
   void Deliver();
   void ReturnBuffer(Incoming& incoming);
   Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
@@ -113,6 +117,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
+  Seal* seal_ = nullptr;
   bool active_ = false;
   bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
   uint64_t most_reading_bytes_ = 0;

@@ -13,10 +13,11 @@ LargeSender::LargeSender(Host* host, const LargePatience& patience)
   for (Offered& offered : ring_) offered.sender = this;
 }
 
-void LargeSender::Start(FramingDomain* domain) {
+void LargeSender::Start(FramingDomain* domain, Seal* seal) {
   WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);  // Ours: Stop() has freed them
   domain_ = domain;
-  offered_ = acknowledged_ = 0;
+  seal_ = seal;
+  offered_ = acknowledged_ = sealed_ = 0;
 }
 
 std::byte* LargeSender::Reserve(size_t bytes) {
@@ -31,19 +32,45 @@ std::byte* LargeSender::Reserve(size_t bytes) {
 void LargeSender::Abandon() { domain_->send_pool().Release(std::exchange(reserved_, nullptr)); }
 
 absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
-  auto region = domain_->links().Register(reserved_->memory.first(bytes), Access::kRemoteRead);
-  if (!region.ok()) {
-    Abandon();
-    return Annotate(region.status(), "register a large message");
-  }
-  const RemoteSpan remote = (*region)->remote();
   Offered& offered = ring_[offered_ % kLargeOutstanding];
+  WEFT_ASSIGN_OR_RETURN(offered.region, Register(*reserved_, bytes));
+  const RemoteSpan remote = offered.region->remote();
+  TakeReserved();
+  return LargeOffer{offered_ - 1, remote.key, remote.offset, remote.length};
+}
+
+absl::StatusOr<std::unique_ptr<Region>> LargeSender::Register(const LargeBuffer& buffer,
+                                                              size_t bytes) {
+  auto region = domain_->links().Register(buffer.memory.first(bytes), Access::kRemoteRead);
+  if (!region.ok()) return Annotate(region.status(), "register a large message");
+  return region;
+}
+
+void LargeSender::TakeReserved() {
+  Offered& offered = ring_[offered_++ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
   held_bytes_ += offered.buffer->memory.size();
-  offered.region = *std::move(region);
-  const LargeOffer offer = {offered_++, remote.key, remote.offset, remote.length};
   if (outstanding() == 1) Watch();
-  return offer;
+}
+
+void LargeSender::CommitToSeal(size_t bytes, std::byte* offer) {
+  Offered& offered = ring_[offered_ % kLargeOutstanding];
+  offered.bytes = bytes;
+  offered.offer = offer;
+  TakeReserved();
+}
+
+void LargeSender::SealOffered() {
+  for (; sealed_ != offered_; ++sealed_) {
+    Offered& offered = ring_[sealed_ % kLargeOutstanding];
+    const MutableByteSpan message = offered.buffer->memory.first(offered.bytes);
+    seal_->Encrypt({}, message, message.data(), offered.offer + LargeOffer::kBytes);
+    auto region = Register(*offered.buffer, offered.bytes);
+    if (!region.ok()) return host_->OnOfferFailed(region.status());
+    offered.region = *std::move(region);
+    const RemoteSpan remote = offered.region->remote();
+    EncodeLargeOffer(offered.offer, {sealed_, remote.key, remote.offset, remote.length});
+  }
 }
 
 void LargeSender::Watch() {
@@ -61,6 +88,7 @@ void LargeSender::OnTimer() {
 
 bool LargeSender::OnDone(const LargeDone& done) {
   if (outstanding() == 0 || done.id != acknowledged_ || done.status != 0) return false;
+  if (seal_ != nullptr && acknowledged_ == sealed_) return false;  // it has not heard of it
   Offered& offered = ring_[acknowledged_++ % kLargeOutstanding];
   Watch();
   if (host_->ReclaimLarge(std::move(offered.region), &offered)) Free(offered);

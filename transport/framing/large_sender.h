@@ -4,12 +4,16 @@
 // one that says so in the middle of its read would get the next message, which may be another
 // peer's.
 //
+// On a sealed connection a message is sealed in its place, and only then registered, when the batch
+// that offers it is about to be sealed: the card can reach ciphertext alone.
+//
 // Threads: one engine's. Lifetime: a member of its connection.
 // Errors: a full ring or pool is nullptr from Reserve(); a peer's done that answers no offer is
 //   false from OnDone(); one that takes nothing ends the connection (Host::OnOfferOverdue).
-// Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding; of the messages with one
-//   place in the ring, at most the last has not been reclaimed. One connection has a quarter of the
-//   pool at most, or one message.
+// Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding, and where messages are
+//   sealed, acknowledged <= sealed <= offered; of the messages with one place in the ring, at most
+//   the last has not been reclaimed. One connection has a quarter of the pool at most, or one
+//   message.
 #pragma once
 
 #include <array>
@@ -23,6 +27,7 @@
 #include "core/timer_wheel.h"
 #include "transport/framing/batch.h"
 #include "transport/framing/framing_domain.h"
+#include "transport/framing/seal.h"
 #include "transport/link.h"
 #include "transport/operation.h"
 #include "transport/region.h"
@@ -54,6 +59,8 @@ class LargeSender : private Timer {
     virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
     // There may be room again.
     virtual void OnLargeReclaimed() = 0;
+    // A message that was committed cannot be offered: the connection must end.
+    virtual void OnOfferFailed(const absl::Status& why) = 0;
 
    protected:
     ~Host() = default;
@@ -63,8 +70,9 @@ class LargeSender : private Timer {
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
+  // `seal`: of messages; null: they are not sealed. It outlives Stop().
   // REQUIRES: nothing offered or reserved.
-  void Start(FramingDomain* domain);
+  void Start(FramingDomain* domain, Seal* seal = nullptr);
 
   // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is, or this
   // connection's part of it.
@@ -75,9 +83,15 @@ class LargeSender : private Timer {
   void Abandon();
 
   // Registers the first `bytes` bytes of the reservation and describes them. After an error the
-  // message is lost: the connection must end.
+  // message is lost: the connection must end, and Stop() frees the reservation.
   // REQUIRES: reserved(), bytes >= 1.
   absl::StatusOr<LargeOffer> Commit(size_t bytes);
+
+  // The same of a sealed connection: what is described is written to `offer`, kSealedBytes in the
+  // open slot, by SealOffered(). REQUIRES: reserved(), bytes >= 1.
+  void CommitToSeal(size_t bytes, std::byte* offer);
+  // Seals what was committed since the last time.
+  void SealOffered();
 
   // The peer has read a message. False: not the oldest offered one.
   [[nodiscard]] bool OnDone(const LargeDone& done);
@@ -99,17 +113,24 @@ class LargeSender : private Timer {
     LargeSender* sender = nullptr;
     LargeBuffer* buffer = nullptr;  // null: reclaimed
     std::unique_ptr<Region> region;
+    size_t bytes = 0;            // to be sealed
+    std::byte* offer = nullptr;  // where they are then described
   };
 
   void OnTimer() override;
   // The peer has to take the oldest one from now on.
   void Watch();
+  absl::StatusOr<std::unique_ptr<Region>> Register(const LargeBuffer& buffer, size_t bytes);
+  // The reservation has the next place in the ring.
+  void TakeReserved();
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
 
   Host* const host_;
   const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
+  Seal* seal_ = nullptr;
+  uint64_t sealed_ = 0;  // of those that were offered, where they are sealed
   LargeBuffer* reserved_ = nullptr;
   uint64_t held_bytes_ = 0;  // of buffers in the ring
   uint64_t offered_ = 0;

@@ -54,6 +54,7 @@ class LargeSenderTest : public testing::Test, private LargeSender::Host {
     if (!closing_reclaims_) pinned_.push_back(op);
     return closing_reclaims_;
   }
+  void OnOfferFailed(const absl::Status&) override {}
   void OnLargeReclaimed() override { ++told_; }
   void OnOfferOverdue(const absl::Status& why) override { overdue_ = why; }
 };

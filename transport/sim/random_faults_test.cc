@@ -301,6 +301,7 @@ class RandomFaultsTest : public SimTest {
     if (seed % 2 == 1) options.usual_slot_bytes = 320;
     if (seed % 4 >= 2) options.frames_to_part = 2;
     if (seed % 8 >= 4) options.done_at_once_percent = 50;
+    options.sealed = seed % 3 == 1;
     Clear();
     Reset(seed, options);
     dead_.clear();

@@ -65,6 +65,10 @@ struct SimOptions {
   // dead, cut off or grants no such access. 0..100.
   uint32_t done_at_once_percent = 0;
   bool keep_trace = false;  // as text as well as hashed
+  // Connections are sealed, as those over verbs are with security; as where one side requires
+  // encryption as well, so that there are no leases.
+  bool sealed = false;
+  bool only_sealed = false;
 };
 
 class SimNetwork {

@@ -77,7 +77,7 @@ SimTransport::SimTransport(SimFabric* fabric, SimFabric::NodeId node, const Engi
       table_(kMaxConnections, &exports_),
       engine_(engine),
       links_(fabric, node, &table_),
-      framing_(&links_) {
+      framing_(&links_, {.region_keys = &random_}) {
   fabric_->SetTransport(node_, this);
 }
 
@@ -278,6 +278,12 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
   LinkPeer link_peer;
   link_peer.address = fabric_->NameOf(peer.node);
   link_peer.nonce = nonce;
+  const SimOptions& options = fabric_->options();
+  agreement.only_sealed = options.only_sealed;
+  if (options.sealed || options.only_sealed) {
+    link_peer.secret.emplace();  // no secret to the simulation, and another for each link
+    StoreLe64(link_peer.secret->data(), nonce);
+  }
   return peer.connection->StartLink(&framing_, link_peer, active, agreement);
 }
 

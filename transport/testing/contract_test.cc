@@ -18,7 +18,8 @@ namespace {
 // On a machine that is busy, or stands still for seconds, the default limits are short. No test of
 // the contract is about them.
 template <class Options>
-Options Patient(Options options) {
+Options Patient(Options options, ContractWorld& world) {
+  options.security = world.security();
   options.link.connect_timeout_ns = 50 * kNsPerSec;
   options.link.path_timeout_ns = 25 * kNsPerSec;
   return options;
@@ -36,15 +37,15 @@ ContractTest::~ContractTest() {
 
 void ContractTest::Listen(const ListenOptions& options) {
   if (listener_ != nullptr) return;
-  auto listener =
-      world_->server().transport().Listen(world_->NewAddress(), Patient(options), &acceptor_);
+  auto listener = world_->server().transport().Listen(world_->NewAddress(),
+                                                      Patient(options, *world_), &acceptor_);
   ASSERT_TRUE(listener.ok()) << listener.status();
   listener_ = *std::move(listener);
 }
 
 void ContractTest::Connect(Endpoint& endpoint, const ConnectOptions& options) {
-  auto connection =
-      world_->client().transport().Connect(listener_->address(), Patient(options), &endpoint);
+  auto connection = world_->client().transport().Connect(listener_->address(),
+                                                         Patient(options, *world_), &endpoint);
   ASSERT_TRUE(connection.ok()) << connection.status();
   endpoint.set_connection(*connection);
 }

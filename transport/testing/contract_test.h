@@ -15,11 +15,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "core/function.h"
 #include "transport/engine.h"
+#include "transport/security.h"
 #include "transport/testing/endpoint.h"
 #include "transport/transport.h"
 
@@ -56,6 +58,8 @@ class ContractWorld {
   virtual Resources Count() = 0;
   // Of memory, made by both engines since they exist.
   virtual uint64_t RegistrationsEver() = 0;
+  // What both sides have of it.
+  virtual std::optional<SecurityOptions> security() { return std::nullopt; }
 };
 
 // Prints resources in failures.

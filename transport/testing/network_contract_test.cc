@@ -1,4 +1,4 @@
-// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA.
+// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA; and sealed by framing.
 
 #include <cstdlib>
 #include <filesystem>
@@ -84,6 +84,12 @@ class NetworkWorld final : public ContractWorld {
     resources.shm_files = CountEntries("/dev/shm");
     return resources;
   }
+  std::optional<SecurityOptions> security() override { return security_; }
+  void UseSecurity() {
+    security_.emplace();
+    security_->psk_name = "contract";
+    security_->psk_secret = std::string(kMinPskBytes, 's');
+  }
   uint64_t RegistrationsEver() override {
     uint64_t sum = 0;
     for (Engine* engine : {client_.get(), server_.get()}) {
@@ -103,6 +109,7 @@ class NetworkWorld final : public ContractWorld {
   }
   int Turn() { return client_->Poll() + server_->Poll(); }
 
+  std::optional<SecurityOptions> security_;
   std::unique_ptr<Engine> client_;
   std::unique_ptr<Engine> server_;
 };
@@ -121,6 +128,14 @@ std::unique_ptr<ContractWorld> MakeOfiTcpWorld() {
   return std::make_unique<NetworkWorld>("ofi_tcp");
 }
 
+std::unique_ptr<ContractWorld> Sealed(const char* paths) {
+  auto world = std::make_unique<NetworkWorld>(paths);
+  world->UseSecurity();
+  return world;
+}
+std::unique_ptr<ContractWorld> MakeSealedOfiTcpWorld() { return Sealed("ofi_tcp"); }
+std::unique_ptr<ContractWorld> MakeSealedVerbsWorld() { return Sealed("verbs"); }
+
 std::unique_ptr<ContractWorld> MakeVerbsWorld() { return std::make_unique<NetworkWorld>("verbs"); }
 
 std::string WhyNoVerbs() {
@@ -135,12 +150,14 @@ INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                                          ContractParam{"shm_mapped", &MakeMappedShmWorld},
                                          ContractParam{"shm_asking", &MakeAskingShmWorld},
                                          ContractParam{"tcp", &MakeTcpWorld},
-                                         ContractParam{"ofi_tcp", &MakeOfiTcpWorld}),
+                                         ContractParam{"ofi_tcp", &MakeOfiTcpWorld},
+                                         ContractParam{"ofi_tcp_sealed", &MakeSealedOfiTcpWorld}),
                          ContractName);
 // Only where there is RDMA: ./dev lab has it.
 std::vector<ContractParam> VerbsWorlds() {
   if (!WhyNoVerbs().empty()) return {};
-  return {ContractParam{"verbs", &MakeVerbsWorld}};
+  return {ContractParam{"verbs", &MakeVerbsWorld},
+          ContractParam{"verbs_sealed", &MakeSealedVerbsWorld}};
 }
 INSTANTIATE_TEST_SUITE_P(Verbs, ContractTest, testing::ValuesIn(VerbsWorlds()), ContractName);
 

@@ -67,9 +67,16 @@ std::unique_ptr<ContractWorld> MakeWideSimWorld() {
   return std::make_unique<SimWorld>(options);
 }
 
+std::unique_ptr<ContractWorld> MakeSealedSimWorld() {
+  SimOptions options;
+  options.sealed = true;
+  return std::make_unique<SimWorld>(options);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sim, ContractTest,
                          testing::Values(ContractParam{"sim", &MakeSimWorld},
-                                         ContractParam{"wide", &MakeWideSimWorld}),
+                                         ContractParam{"wide", &MakeWideSimWorld},
+                                         ContractParam{"sealed", &MakeSealedSimWorld}),
                          ContractName);
 
 }  // namespace

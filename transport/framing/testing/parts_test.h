@@ -107,12 +107,15 @@ class PartsTest : public testing::Test, protected BatchSender::Host {
  protected:
   static constexpr uint32_t kWindow = 4;
 
-  void Start() {
+  static LinkAgreement Agreement() {
     LinkAgreement agreement;
     agreement.send_window_slots = agreement.receive_window_slots = kWindow;
     agreement.batch_bytes = FakeDomain::kSlotBytes;
     agreement.peer_answers = true;
-    sender_.Start(&framing_, &link_, agreement);
+    return agreement;
+  }
+  void Start(Seal* seal = nullptr) {
+    sender_.Start(&framing_, &link_, Agreement(), seal);
     sender_.Open();
   }
   void TearDown() override {

@@ -1,0 +1,95 @@
+// Connections with security over a path that framing seals: what both sides agree on, and say of
+// it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "transport/control/testing/network_world.h"
+#include "transport/testing/post.h"
+
+namespace weft {
+namespace {
+
+class SealingTest : public NetworkTest {
+ protected:
+  static SecurityOptions Secret(bool require_encryption = false) {
+    SecurityOptions options;
+    options.psk_name = "fleet";
+    options.psk_secret = std::string(kMinPskBytes, 's');
+    options.require_encryption = require_encryption;
+    return options;
+  }
+  // A pair over ofi_tcp; null, and a failure, where there is none.
+  NetworkEnd* Meet(const SecurityOptions& client, const SecurityOptions& server) {
+    ListenOptions listen = Allowing({PathKind::kOfiTcp});
+    listen.security = server;
+    acceptor_.echo = true;
+    Listen("127.0.0.1:0", listen);
+    ConnectOptions connect = Over({PathKind::kOfiTcp});
+    connect.security = client;
+    NetworkEnd* const end = Dial(connect);
+    EXPECT_TRUE(Run([&] {
+      return end->closed() ||
+             (end->opened() && !acceptor_.ends.empty() && acceptor_.ends[0]->opened());
+    }));
+    EXPECT_TRUE(end->opened()) << end->why();
+    return end->opened() ? end : nullptr;
+  }
+  static bool Says(NetworkEnd& end, const std::string& words) {
+    return ExplainConnection(end.connection()).find(words) != std::string::npos;
+  }
+  // What becomes of a read by the card.
+  static absl::Status ReadByCard(NetworkEnd& end) {
+    std::vector<std::byte> memory(64);
+    auto local = end.connection().memory().Register(memory, Access::kLocalOnly);
+    if (!local.ok()) return local.status();
+    const Transfer read = {local->get(), 0, {7, 0, 64}};
+    return end.connection()
+        .memory()
+        .Post(TransferKind::kRead, absl::MakeConstSpan(&read, 1), nullptr)
+        .status();
+  }
+};
+
+TEST_F(SealingTest, MessagesOfEverySizeTravelSealedAndBothSidesSaySo) {
+  NetworkEnd* const end = Meet(Secret(), Secret());
+  ASSERT_NE(end, nullptr);
+  for (NetworkEnd* side : {end, acceptor_.ends[0].get()}) {
+    EXPECT_EQ(side->path(), "ofi_tcp");
+    EXPECT_TRUE(side->connection().path().is_encrypted);
+    EXPECT_TRUE(Says(*side, "sealed with AES-256-GCM, one-sided access in the clear"));
+  }
+  for (const size_t bytes : {size_t{0}, size_t{5}, size_t{7'000}, size_t{1'000'000}}) {
+    const std::string text(bytes, 't');
+    end->received.clear();
+    ASSERT_TRUE(end->Send(text));
+    ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
+    EXPECT_EQ(end->received[0], text);
+  }
+}
+
+TEST_F(SealingTest, TheClientsWordForEncryptionIsEnough) {
+  NetworkEnd* const end = Meet(Secret(/*require_encryption=*/true), Secret());
+  ASSERT_NE(end, nullptr);
+  EXPECT_TRUE(Says(*end, "no one-sided access: this side requires encryption"));
+  EXPECT_TRUE(Says(*acceptor_.ends[0], "no one-sided access: the peer requires encryption"));
+  for (NetworkEnd* side : {end, acceptor_.ends[0].get()}) {
+    const absl::Status read = ReadByCard(*side);
+    EXPECT_TRUE(absl::IsFailedPrecondition(read)) << read;
+  }
+}
+
+TEST_F(SealingTest, TheServersWordForEncryptionIsEnough) {
+  NetworkEnd* const end = Meet(Secret(), Secret(/*require_encryption=*/true));
+  ASSERT_NE(end, nullptr);
+  EXPECT_TRUE(Says(*end, "no one-sided access: the peer requires encryption"));
+  for (NetworkEnd* side : {end, acceptor_.ends[0].get()}) {
+    const absl::Status read = ReadByCard(*side);
+    EXPECT_TRUE(absl::IsFailedPrecondition(read)) << read;
+  }
+}
+
+}  // namespace
+}  // namespace weft

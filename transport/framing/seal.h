@@ -1,0 +1,99 @@
+// AES-256-GCM for one direction of a connection: records that only the other side can have made,
+// each once and in its place.
+//
+// Records are numbered 0, 1, 2, ... by both sides, each for itself. A record's nonce is its number
+// XOR the key's initialization vector, as in TLS 1.3: one that comes again, too early, too late, or
+// changed in any bit, does not open. After every `records_per_key` records both sides go on to the
+// next key, which is derived from the last one and does not tell it. docs/wire_format.md has the
+// derivation.
+//
+// Threads: one engine's. Lifetime: a member of its connection; keys are wiped.
+// Errors: a record that does not open is false; nothing may be believed of it, and no later one
+//   opens either. The connection is to end.
+// Invariants: no nonce is used twice under one key.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/bytes.h"
+#include "transport/link.h"
+#include "transport/path.h"
+#include "transport/transport.h"
+
+struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
+
+namespace weft {
+
+class Seal {
+ public:
+  static constexpr size_t kTagBytes = 16;
+  static constexpr size_t kKeyBytes = 32;
+  // RFC 8446, 5.5: 2^24.5 records of 2^10 blocks (16 bytes each) under one key leave an attacker a
+  // chance of 2^-57. This is less than that, and a power of two.
+  static constexpr uint64_t kMaxBlocksPerKey = uint64_t{1} << 34;
+  // So many records of `bytes` at most.
+  static constexpr uint64_t RecordsPerKey(uint64_t bytes) { return kMaxBlocksPerKey * 16 / bytes; }
+
+  enum class Role : uint8_t { kEncrypts = 1, kDecrypts = 2 };
+
+  // `secret`: uniformly random. `label`: tells what else it is used for from this.
+  // REQUIRES: records_per_key >= 1.
+  Seal(Role role, ByteSpan secret, std::string_view label, uint64_t records_per_key);
+  ~Seal();
+  Seal(const Seal&) = delete;
+  Seal& operator=(const Seal&) = delete;
+
+  // The next record: `plain` to `to`, and its tag to `tag`. `header` is not hidden, and cannot be
+  // changed. `to` is `plain.data()`, or they do not overlap; nor does `tag`.
+  // REQUIRES: kEncrypts; at most kMaxMessageBytes of each.
+  void Encrypt(ByteSpan header, ByteSpan plain, std::byte* to, std::byte* tag);
+
+  // The other way, of the next record. False: it is not that; what stands at `to` is worthless.
+  // REQUIRES: kDecrypts; tag.size() == kTagBytes; as Encrypt().
+  [[nodiscard]] bool Decrypt(ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
+
+  // Whether this is the record that stands `distance` behind the next one (before it: less than 0),
+  // and was sealed under the key in use. It does not count, and what stands at `to` is worthless.
+  [[nodiscard]] bool IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSpan tag,
+                                std::byte* to);
+
+  uint64_t records() const { return records_; }
+
+ private:
+  using Secret = std::array<std::byte, kKeyBytes>;
+
+  void UseSecret();
+  void CountRecord();
+  void Begin(uint64_t number, ByteSpan header);
+  bool Finish(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
+
+  const Role role_;
+  const uint64_t records_per_key_;
+  uint64_t records_ = 0;  // that went well
+  Secret secret_;         // the key's, and the next secret's
+  std::array<std::byte, 12> iv_;
+  evp_cipher_ctx_st* const cipher_;
+};
+
+// All that a connection seals.
+struct ConnectionSeal {
+  // `dialled`: this side is the client.
+  ConnectionSeal(const LinkSecret& secret, bool dialled);
+
+  Seal batches_out;
+  Seal batches_in;
+  Seal large_out;  // large messages and payloads, numbered as their offers
+  Seal large_in;
+};
+
+// Whether framing seals what goes over such a path: it leaves the host, and nothing below seals it.
+// tcp has its own TLS, and shared memory stays on the host. (The simulated network is not asked
+// for: its links have a secret where a test wants that.)
+constexpr bool IsSealedByFraming(PathKind kind) {
+  return kind == PathKind::kVerbs || kind == PathKind::kOfiTcp || kind == PathKind::kSim;
+}
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+// Sealed connections: what becomes of them when somebody on the way changes, repeats or leaves out
+// what is sent, and what they do where encryption is required.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/framing/batch.h"
+#include "transport/framing/seal.h"
+#include "transport/sim/sim_fixture.h"
+#include "transport/testing/post.h"
+
+namespace weft {
+namespace {
+
+using Batch = std::vector<std::byte>;
+
+SimOptions Sealed(bool only = false) {
+  SimOptions options;
+  options.sealed = true;
+  options.only_sealed = only;
+  return options;
+}
+
+class SealedTest : public SimTest {
+ protected:
+  SealedTest() : SimTest(Sealed()) { Listen("db"); }
+
+  // Both ends of the pair have closed, the receiver for what has come; others have not noticed.
+  void ExpectEnds(Endpoint& sender, Endpoint& receiver) {
+    ASSERT_TRUE(Run([&] { return sender.closed() && receiver.closed(); }));
+    EXPECT_TRUE(absl::IsDataLoss(receiver.why())) << receiver.why();
+    EXPECT_EQ(receiver.received_count, 0u);
+  }
+};
+
+TEST_F(SealedTest, NothingOfAMessageCanBeReadOnTheWay) {
+  const auto [client, server] = Pair("app", "db");
+  Batch seen;
+  network_->Corrupt("app", "db", [&](Batch& batch) { seen = batch; });
+  client->Send("a secret");
+  ASSERT_TRUE(Run([s = server] { return s->received_count == 1; }));
+  EXPECT_EQ(AsStringView(seen).find("secret"), std::string_view::npos);
+  EXPECT_EQ(AsStringView(server->received[0]), "a secret");
+}
+
+TEST_F(SealedTest, AnyByteThatIsChangedEndsItsConnectionAndNoOther) {
+  const auto [bystander, bystander_server] = Pair("app", "db");
+  const size_t bytes =
+      kBatchHeaderBytes + FrameBytes(5) + Seal::kTagBytes;  // of a batch with one message
+  for (size_t at = 0; at < bytes; ++at) {
+    const auto [client, server] = Pair("app", "db");
+    network_->Corrupt("app", "db", [at, bytes](Batch& batch) {
+      ASSERT_EQ(batch.size(), bytes);
+      batch[at] ^= std::byte{0x10};
+    });
+    client->Send("12345");
+    ExpectEnds(*client, *server);
+  }
+  bystander->Send("still here");
+  ASSERT_TRUE(Run([s = bystander_server] { return s->received_count == 1; }));
+}
+
+TEST_F(SealedTest, ABatchThatIsCutOrLongerEndsItsConnection) {
+  for (const int change : {-100, -17, -16, -8, -1, 1, 8, 16}) {
+    const auto [client, server] = Pair("app", "db");
+    network_->Corrupt("app", "db", [change](Batch& batch) {
+      const auto bytes = static_cast<int>(batch.size()) + change;
+      batch.resize(bytes < 16 ? 16 : static_cast<size_t>(bytes));
+    });
+    client->Send("12345");
+    ExpectEnds(*client, *server);
+  }
+}
+
+TEST_F(SealedTest, ABatchThatComesAgainInThePlaceOfAnotherEndsItsConnection) {
+  const auto [client, server] = Pair("app", "db");
+  Batch first;
+  network_->Corrupt("app", "db", [&](Batch& batch) { first = batch; });
+  client->Send("pay 5 to A");
+  ASSERT_TRUE(Run([s = server] { return s->received_count == 1; }));
+  // Once as it is, once with the number of the one that it replaces.
+  network_->Corrupt("app", "db", [&](Batch& batch) {
+    const uint32_t number = LoadLe32(&batch[12]);
+    batch = first;
+    StoreLe32(&batch[12], number);
+  });
+  client->Send("pay 6 to B");
+  ASSERT_TRUE(Run([c = client, s = server] { return c->closed() && s->closed(); }));
+  EXPECT_TRUE(absl::IsDataLoss(server->why())) << server->why();
+  EXPECT_EQ(server->received_count, 1u);
+}
+
+TEST_F(SealedTest, OneConnectionsBatchIsNotAnothers) {
+  const auto [client, server] = Pair("app", "db");
+  const auto [other, other_server] = Pair("app", "db");
+  Batch taken;
+  network_->Corrupt("app", "db", [&](Batch& batch) { taken = batch; });
+  client->Send("12345");
+  ASSERT_TRUE(Run([s = server] { return s->received_count == 1; }));
+  network_->Corrupt("app", "db", [&](Batch& batch) {
+    std::copy_n(batch.begin(), 8, taken.begin());  // whose it is
+    batch = taken;
+  });
+  other->Send("12345");
+  ExpectEnds(*other, *other_server);
+  EXPECT_FALSE(server->closed());
+}
+
+// Batches of a direction have 2^18 to a key.
+TEST_F(SealedTest, ConnectionsOutliveTheLimitOfAKey) {
+  const auto [client, server] = Pair("app", "db");
+  server->keep = false;
+  constexpr uint64_t kBatches = Seal::RecordsPerKey(uint64_t{1} << 20) + 1000;
+  for (uint64_t i = 0; i < kBatches; ++i) {
+    while (!client->TrySend(AsBytes("x")).ok()) network_->RunFor(100'000);
+    client->connection().Flush();
+  }
+  ASSERT_TRUE(Run([s = server] { return s->received_count == kBatches; }));
+  EXPECT_GE(client->connection().stats().batches_sent, kBatches);
+  EXPECT_FALSE(client->closed() || server->closed());
+}
+
+class OnlySealedTest : public SimTest {
+ protected:
+  OnlySealedTest() : SimTest(Sealed(/*only=*/true)) { Listen("db"); }
+};
+
+TEST_F(OnlySealedTest, MemoryThatIsLentIsReadAndWrittenSealed) {
+  const auto [client, server] = Pair("app", "db");
+  std::vector<std::byte> there = Pattern(1, 100'000);
+  std::vector<std::byte> here = Pattern(2, 100'000);
+  const std::vector<std::byte> expected = there;
+  auto lent = server->connection().memory().Register(there, Access::kRemoteReadWrite);
+  auto local = client->connection().memory().Register(here, Access::kLocalOnly);
+  ASSERT_TRUE(lent.ok() && local.ok());
+  TestOperation read;
+  ASSERT_TRUE(Read(client->connection(), **local, 0, (*lent)->remote(), &read).ok());
+  ASSERT_TRUE(Run([&] { return read.done(); }));
+  EXPECT_TRUE(read.result.ok()) << read.result;
+  EXPECT_EQ(here, expected);
+  const std::vector<std::byte> fresh = Pattern(3, here.size());
+  std::copy(fresh.begin(), fresh.end(), here.begin());
+  TestOperation write;
+  ASSERT_TRUE(Write(client->connection(), **local, 0, (*lent)->remote(), &write).ok());
+  ASSERT_TRUE(Run([&] { return write.done(); }));
+  EXPECT_TRUE(write.result.ok()) << write.result;
+  EXPECT_EQ(here, there);
+  TestOperation late;
+  const RemoteSpan gone = (*lent)->remote();
+  EXPECT_TRUE(server->connection().memory().Reclaim(*std::move(lent), &late)) << "at once";
+  ASSERT_TRUE(Read(client->connection(), **local, 0, gone, &read).ok());
+  ASSERT_TRUE(Run([&] { return read.completions == 2; }));
+  EXPECT_TRUE(absl::IsPermissionDenied(read.result)) << read.result;
+  local->reset();
+}
+
+TEST_F(OnlySealedTest, NothingIsOfferedThatACardWouldCarryInTheClear) {
+  const auto [client, server] = Pair("app", "db");
+  std::vector<std::byte> here(64);
+  auto local = client->connection().memory().Register(here, Access::kLocalOnly);
+  ASSERT_TRUE(local.ok());
+  TestOperation read;
+  const absl::Status posted = Read(client->connection(), **local, 0, {7, 0, 64}, &read);
+  EXPECT_TRUE(absl::IsFailedPrecondition(posted)) << posted;
+  EXPECT_NE(std::string(posted.message()).find("require_encryption"), std::string::npos);
+  local->reset();
+}
+
+}  // namespace
+}  // namespace weft
