@@ -136,9 +136,9 @@ void RemoteMemoryCore::Ask() {
   if (Lease::state() != Lease::State::kIdle) return;
   const absl::Status asked =
       connection_->memory().Resolve(handle_, options_.layout, options_.lease_us * kNsPerUs, this);
-  if (asked.ok()) return;
-  // "Not open": OnConnectionLost() is on its way.
-  if (!absl::IsFailedPrecondition(asked)) Refuse(asked, IsForGood(asked));
+  // When not open, OnConnectionLost() is on its way.
+  if (asked.ok() || connection_->state() != Connection::State::kOpen) return;
+  Refuse(asked, IsForGood(asked));
 }
 
 // The lease holds now. One that lapses is asked for again, one half through is renewed.

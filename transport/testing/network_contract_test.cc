@@ -1,4 +1,5 @@
-// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA; and sealed by framing.
+// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA; and sealed: by TLS on tcp,
+// by framing on the others.
 
 #include <cstdlib>
 #include <filesystem>
@@ -133,6 +134,7 @@ std::unique_ptr<ContractWorld> Sealed(const char* paths) {
   world->UseSecurity();
   return world;
 }
+std::unique_ptr<ContractWorld> MakeSealedTcpWorld() { return Sealed("tcp"); }
 std::unique_ptr<ContractWorld> MakeSealedOfiTcpWorld() { return Sealed("ofi_tcp"); }
 std::unique_ptr<ContractWorld> MakeSealedVerbsWorld() { return Sealed("verbs"); }
 
@@ -150,6 +152,7 @@ INSTANTIATE_TEST_SUITE_P(Network, ContractTest,
                                          ContractParam{"shm_mapped", &MakeMappedShmWorld},
                                          ContractParam{"shm_asking", &MakeAskingShmWorld},
                                          ContractParam{"tcp", &MakeTcpWorld},
+                                         ContractParam{"tcp_sealed", &MakeSealedTcpWorld},
                                          ContractParam{"ofi_tcp", &MakeOfiTcpWorld},
                                          ContractParam{"ofi_tcp_sealed", &MakeSealedOfiTcpWorld}),
                          ContractName);
