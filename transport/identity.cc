@@ -39,9 +39,9 @@ std::string_view AuthenticationName(Authentication authentication) {
     case Authentication::kCertificate:
       return "certificate";
     case Authentication::kPreSharedKey:
-      return "pre-shared key";
+      return "pre_shared_key";
     case Authentication::kKernelCredentials:
-      return "kernel credentials";
+      return "kernel_credentials";
   }
   return "unknown";
 }

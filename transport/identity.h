@@ -40,7 +40,7 @@ struct PeerIdentity {
   int32_t process_id = 0;
 };
 
-// "none", "certificate", "pre-shared key", "kernel credentials".
+// "none", "certificate", "pre_shared_key", "kernel_credentials".
 std::string_view AuthenticationName(Authentication authentication);
 
 // In one line, for people; whatever the peer's names have in them, it is printable ASCII.

@@ -23,20 +23,6 @@ std::string Cut(std::string_view text, size_t most) {
 
 std::string Escaped(std::string_view text) { return absl::CEscape(ToAbsl(text)); }
 
-std::string_view AuthenticationName(Authentication authentication) {
-  switch (authentication) {
-    case Authentication::kNone:
-      return "none";
-    case Authentication::kCertificate:
-      return "certificate";
-    case Authentication::kPreSharedKey:
-      return "pre_shared_key";
-    case Authentication::kKernelCredentials:
-      return "kernel";
-  }
-  return "unknown";
-}
-
 void AddName(std::string_view kind, std::string_view name, std::string* text) {
   if (!text->empty()) *text += ' ';
   *text += StrCat(kind, Cut(name, kMaxNameBytes));
