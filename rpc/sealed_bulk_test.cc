@@ -45,7 +45,7 @@ TEST_F(SealedBulkTest, PayloadsOfEverySizeArriveUnchanged) {
 // remote memory waited for the next one until his deadline.
 TEST_F(SealedBulkTest, RemoteMemoryIsRefusedAtOnceAndSaysWhatToDo) {
   alignas(64) std::array<std::byte, 4096> memory = {};
-  const std::unique_ptr<ExportedMemory> exported = *server_->Export(memory);
+  const std::unique_ptr<ExportedMemory> exported = *server_->Export(memory, {});
   const auto opened = RemoteMemory::Open(*channel_, exported->handle(), {});
   EXPECT_TRUE(absl::IsFailedPrecondition(opened.status())) << opened.status();
   EXPECT_NE(std::string(opened.status().message()).find("require_encryption"), std::string::npos)
