@@ -8,6 +8,8 @@
 //
 // A node's Weft server listens at the node's own host, and its port plus WEFT_DQLITE_PORT_OFFSET
 // (10000): so all nodes of a cluster have the same offset. WEFT_DQLITE=off leaves dqlite alone.
+// There is no TLS in this library: a node whose host is not a loopback address is refused unless
+// WEFT_DQLITE_PLAIN=1 says that the network is one's own.
 // WEFT_DQLITE_SPIN_US (0): how long the loop polls before it sleeps. WEFT_PATHS, WEFT_LOG and the
 // rest of Weft's variables hold.
 //
@@ -50,6 +52,7 @@ struct Node {
   std::unique_ptr<UvEngine> driver;
   std::unique_ptr<RaftNetwork> network;
   // The network half's, below ours.
+  int (*init)(raft_io*, raft_id, const char*) = nullptr;
   int (*start)(raft_io*, unsigned, raft_io_tick_cb, raft_io_recv_cb) = nullptr;
   void (*close)(raft_io*, raft_io_close_cb) = nullptr;
   raft_io_close_cb closed = nullptr;
@@ -97,6 +100,22 @@ std::string WeftAddress(std::string_view address, uint32_t offset) {
   return std::string(address.substr(0, colon + 1)) + std::to_string(port + offset);
 }
 
+// Of a numeric host, as dqlite has them.
+bool IsLoopback(std::string_view address) {
+  return address.substr(0, 4) == "127." || address.substr(0, 5) == "[::1]";
+}
+
+int Init(raft_io* io, raft_id id, const char* address) {
+  const char* const plain = std::getenv("WEFT_DQLITE_PLAIN");
+  if (!IsLoopback(address) && (plain == nullptr || std::string_view(plain) != "1")) {
+    std::cerr << "dqlite over Weft: " << address
+              << " is not of this host alone, and what the nodes "
+              << "say would go in the clear; WEFT_DQLITE_PLAIN=1 permits it" << std::endl;
+    return RAFT_UNAUTHORIZED;
+  }
+  return Find(io)->init(io, id, address);
+}
+
 int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
   Node& node = *Find(io);
   uint32_t spin_us = 0;
@@ -141,6 +160,7 @@ absl::Status Attach(raft_io* io, uv_loop_s* loop, uint32_t offset) {
   node.loop = loop;
   node.engine = *std::move(engine);
   node.network = *std::move(network);
+  node.init = std::exchange(io->init, Init);
   node.start = std::exchange(io->start, Start);
   node.close = std::exchange(io->close, Close);
   return absl::OkStatus();
@@ -180,6 +200,7 @@ __attribute__((visibility("default"))) void raft_uv_close(raft_io* io) {
   if (Node* const node = Find(io); node != nullptr) {
     // The loop has ended: whoever is here drives what the channels still have to do.
     node->engine->Adopt();
+    io->init = node->init;
     io->start = node->start;
     io->close = node->close;
     node->network.reset();

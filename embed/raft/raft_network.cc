@@ -94,8 +94,12 @@ struct RaftNetwork::Sending {
 
 // A large message whose bytes are under way.
 struct RaftNetwork::Fetching {
-  explicit Fetching(UnaryCall<wire::LargeMessage, google::protobuf::Empty> received)
-      : call(std::move(received)) {}
+  Fetching(RaftNetwork* network, UnaryCall<wire::LargeMessage, google::protobuf::Empty> received)
+      : network(*network), call(std::move(received)) {}
+  ~Fetching() { network.fetching_bytes_ -= bytes; }
+
+  RaftNetwork& network;
+  uint64_t bytes = 0;  // of fetching_bytes_
 
   UnaryCall<wire::LargeMessage, google::protobuf::Empty> call;
   ReceivedMessage message;
@@ -145,7 +149,7 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     if (network_.state_ != State::kStarted) {
       return call.Finish(absl::UnavailableError("the member is closing"));
     }
-    auto fetching = std::make_shared<Fetching>(std::move(call));
+    auto fetching = std::make_shared<Fetching>(&network_, std::move(call));
     absl::Status status = Begin(*fetching);
     ServerContext& context = fetching->call.context();
     if (!status.ok()) return fetching->call.Finish(Refuse(context, std::move(status)));
@@ -163,11 +167,14 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     if (*told != large.payload().length() || *told == 0 || !large.message().payload().empty()) {
       return absl::InvalidArgumentError("a large message of a Raft group has another length");
     }
-    if (*told > network_.options_.max_payload_bytes) {
+    const uint64_t most = network_.options_.max_payload_bytes;
+    if (*told > most || network_.fetching_bytes_ > most - *told) {
       return absl::ResourceExhaustedError(
-          StrCat("a payload of ", *told, " bytes; RaftNetworkOptions::max_payload_bytes is ",
-                 network_.options_.max_payload_bytes));
+          StrCat("a payload of ", *told, " bytes beside ", network_.fetching_bytes_,
+                 " that are under way; RaftNetworkOptions::max_payload_bytes is ", most));
     }
+    fetching.bytes = *told;
+    network_.fetching_bytes_ += *told;
     status = fetching.message.Decode(large.message());
     if (!status.ok()) return status;
     fetching.place = Buffer::Of(

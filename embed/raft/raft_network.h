@@ -66,8 +66,8 @@ struct RaftNetworkOptions {
   // Paths, security. `peer_id` and limits of messages are set here.
   ServerOptions server = {};
   ChannelOptions channel = {};
-  // Snapshots, and entries of one message, together: what a peer may make this process allocate at
-  // a time, in bytes.
+  // What members may make this process allocate for payloads that are under way by bulk, all of
+  // them together, in bytes.
   uint64_t max_payload_bytes = uint64_t{4} << 30;
 };
 
@@ -149,6 +149,7 @@ class RaftNetwork {
   raft_io_recv_cb receive_ = nullptr;
   raft_io_close_cb closed_ = nullptr;
   RaftNetworkStats stats_;
+  uint64_t fetching_bytes_ = 0;  // of payloads that are under way to here
 
   const std::unique_ptr<Member> member_;
   std::unique_ptr<Server> server_;

@@ -133,7 +133,7 @@ class TcpLikelyLinkTest : public testing::Test, private BatchSink {
     return options;
   }
   std::unique_ptr<TcpLink> NewLink() {
-    return std::make_unique<TcpLink>(&parts_, &end_, Nonce128{});
+    return std::make_unique<TcpLink>(&parts_, &end_, Nonce128{}, std::nullopt);
   }
 
   TcpParts parts_{Options()};
