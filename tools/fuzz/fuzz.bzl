@@ -7,7 +7,7 @@ def fuzz_target(name, deps, dictionary = None, mutations = 2000, size = "small")
       NAME               the target, a library;
       NAME_corpus_test   runs the corpus, and `mutations` changed inputs, in every build;
       NAME_fuzzer        libFuzzer's program, for --config=fuzz only: `./dev fuzz`;
-      NAME_some_test     runs that for 20 s, in the same configuration: what CI does.
+      NAME_some_test     runs that for 20 s, in the same configuration: `./dev sanitizers`.
 
     Args:
       name: ends in _fuzz.
