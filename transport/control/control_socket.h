@@ -1,7 +1,7 @@
 // A control connection's socket: frames in and out, non-blocking, bounded in both directions, plain
-// or inside TLS (transport/tls/tls_stream.h). It is
-// also the lifeline: while the connection lives nothing but a Bye ends it, so an end of the stream
-// or an error means that the peer's process or host is gone.
+// or inside TLS (transport/tls/tls_stream.h). It is also the lifeline: while the connection lives
+// nothing but a Bye ends it, so an end of the stream or an error means that the peer's process or
+// host is gone.
 //
 // A TLS handshake goes on when it has its turn (shared_tls.h): until then the socket is not read.
 //

@@ -1,14 +1,14 @@
 // Who has come to a server's listeners and is no client yet, and who of them is put out when there
 // are too many: silent and half-open connections are bounded in number, in time and for each host.
 //
-//   standing    since                                   at most       for at most
-//   kStranger   it was accepted: what it says is no     kMaxStrangers
-//   LinkOptions::connect_timeout_ns
-//               hello and no join yet. With security:
+//   standing    since                      at most        for at most
+//   kStranger   it was accepted: what it   kMaxStrangers  LinkOptions::connect_timeout_ns
+//               says is no hello and no
+//               join yet. With security:
 //               TLS's handshake, too
-//   kHandshake  a right hello: its path is not up yet   kPlaces, and  as long again
-//                                                       kReserved
-//   kClient     its path is up                          ListenOptions::max_connections
+//   kHandshake  a right hello: its path    kPlaces, and   as long again
+//               is not up yet              kReserved
+//   kClient     its path is up             ListenOptions::max_connections
 //
 // A host is what PeerHost() (sockets/socket.h) tells apart. Where there are too many, one of the
 // host that most of them come from makes room, so that a host may have everything while nobody else

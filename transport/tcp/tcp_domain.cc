@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Region>> TcpDomain::Register(MutableByteSpan memo
 
 // Whether it has brought something.
 bool TcpDomain::LookAt(TcpLink* link) {
-  if (parts_.likely.is_settled()) link->Unwatch();
+  if (parts_.likely.is_settled(link)) link->Unwatch();
   return link->Receive() > 0;
 }
 

@@ -101,7 +101,6 @@ TcpLink::~TcpLink() {
   ForgetDuties();
   EndAll(absl::CancelledError("the connection is closed"));
   parts_->recent.Forget(this);
-  parts_->likely.Forget(this);
   parts_->recent.GiveList(prefetch_);
   parts_->links.Leave(this);
 }
@@ -254,7 +253,7 @@ void TcpLink::Close() {
   ListNode<TcpReadyTag>::Unlink();
   ListNode<TcpBodyTag>::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
-  ListNode<TcpNearTag>::Unlink();
+  parts_->likely.Forget(this);
 }
 
 void TcpLink::Abandon() { Fail(absl::UnavailableError("the peer is dead or cut off")); }

@@ -67,7 +67,6 @@ struct TcpParts;
 struct TcpReadyTag;
 struct TcpBodyTag;
 struct TcpAwaitTag;
-struct TcpNearTag;
 struct TcpRecentTag;
 
 class TcpLink final : public Link,
@@ -76,7 +75,6 @@ class TcpLink final : public Link,
                       public ListNode<TcpReadyTag>,
                       public ListNode<TcpBodyTag>,
                       public ListNode<TcpAwaitTag>,
-                      public ListNode<TcpNearTag>,
                       public ListNode<TcpRecentTag> {
  public:
   TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,

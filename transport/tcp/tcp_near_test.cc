@@ -1,10 +1,16 @@
 // The near link, which is read in each turn and which epoll(7) then does not watch: it hears of
 // everything all the same, and so do the others. And which link is read before epoll is asked.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +18,23 @@
 #include "transport/tcp/tcp_parts.h"
 #include "transport/tcp/testing/tcp_side.h"
 #include "transport/testing/post.h"
+
+namespace weft {
+namespace {
+
+// The kernel has no room for another watched socket (/proc/sys/fs/epoll/max_user_watches).
+bool watches_are_out = false;
+
+}  // namespace
+}  // namespace weft
+
+extern "C" int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
+  if (weft::watches_are_out && operation == EPOLL_CTL_ADD) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_epoll_ctl, epoll, operation, fd, event));
+}
 
 namespace weft {
 namespace {
@@ -32,6 +55,8 @@ class TcpNearTest : public testing::Test {
     }
   }
 
+  void TearDown() override { watches_are_out = false; }
+
   template <class Done>
   bool Run(Done done) {
     return TcpRunUntil({&a_, &b_}, done);
@@ -49,6 +74,15 @@ class TcpNearTest : public testing::Test {
   // Turns until there is no work: nothing that b has sent is under way to a.
   static void Settle(TcpSide& side) {
     while (!side.domain->Arm()) side.domain->Poll(64);
+  }
+
+  // b destroys its end of the near link, and a, which has heard of that, calls by the other.
+  void EndTheNearOneAndCallByTheOther() {
+    b_.end.link.reset();
+    ASSERT_TRUE(Run([&] { return a_.end.downs == 1; }));
+    ASSERT_TRUE(a_.Send(other_of_a_, "a request for b").ok());
+    a_.Poll();  // looks for the answer
+    ASSERT_TRUE(Run([&] { return Take(b_) == 1; }));
   }
 
   TcpSide a_, b_;
@@ -113,8 +147,58 @@ TEST_F(TcpNearTest, ItMayBeDestroyed) {
   ASSERT_TRUE(Run([&] { return b_.end.downs == 1; }));
 }
 
-// --- which link is likely
-// -------------------------------------------------------------------------
+// What the near link had brought counted for whichever link was asked after its end: that one was
+// not watched any more, and nobody watched it again before the engine slept.
+TEST_F(TcpNearTest, AfterItsEndAnAnswerByAnotherWakesAnEngineThatHasArmed) {
+  EndTheNearOneAndCallByTheOther();
+  Settle(a_);
+  ASSERT_TRUE(b_.Send(other_of_b_, "b's answer to a").ok());
+  ASSERT_TRUE(IsReadable(a_)) << "the link that was asked is not watched";
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+}
+
+// Nor was it read in turns once a third link had brought something: its calls waited for ever.
+TEST_F(TcpNearTest, AfterItsEndAnAnswerIsHeardOfThoughAThirdLinkBringsSomethingBefore) {
+  TcpEnd third_of_a, third_of_b;
+  TcpLinkEnds(a_, third_of_a, b_, third_of_b, 19);
+  EndTheNearOneAndCallByTheOther();
+  ASSERT_TRUE(b_.Send(third_of_b, "by the third link").ok());
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  Settle(a_);
+  ASSERT_TRUE(b_.Send(other_of_b_, "b's answer to a").ok());
+  ASSERT_TRUE(IsReadable(a_)) << "the link that was asked is not watched";
+  ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+}
+
+TEST_F(TcpNearTest, OneThatCannotBeWatchedAgainEndsAndAnotherTakesItsPlace) {
+  watches_are_out = true;
+  for (int i = 0; i < kManyBatches && a_.end.downs == 0; ++i) {
+    ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+    ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  }
+  watches_are_out = false;
+  ASSERT_EQ(a_.end.downs, 1);
+  EXPECT_THAT(std::string(a_.end.down_status.message()),
+              testing::HasSubstr("watch the socket of a link"));
+  for (int i = 0; i < kManyBatches; ++i) {
+    ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+    ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
+  }
+  Settle(a_);
+  ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
+  EXPECT_TRUE(IsReadable(a_));
+}
+
+TEST_F(TcpNearTest, AnEngineThatCannotWatchItDoesNotSleepButTellsOfItsEnd) {
+  watches_are_out = true;
+  const bool armed = a_.domain->Arm();
+  watches_are_out = false;
+  EXPECT_FALSE(armed);
+  a_.Poll();
+  EXPECT_EQ(a_.end.downs, 1);
+}
+
+// --- which link is likely -----------------------------------------------------------------------
 
 // More than it takes to believe something.
 constexpr int kManyTurns = 42;  // of three links

@@ -94,26 +94,23 @@ void TcpRecentLinks::Forget(TcpLink* link) {
 
 // --- the likely link ----------------------------------------------------------------------------
 
-// The one that was near may be gone.
 void TcpLikelyLink::OnReceived(TcpLink* link) {
   if (const TcpLink* const asked = std::exchange(asked_, nullptr)) {
     answers_ = asked == link ? std::min(answers_ + 1, kAnswersToTrust) : 0;
   }
-  TcpLink* const last = near_.Front();
-  if (last == link) {
+  if (near_ == link) {
     hits_ = std::min(hits_ + 1, kHitsToUnwatch);
     misses_ = 0;
-  } else if (last == nullptr || hits_ == 0 || ++misses_ > kMostMisses) {
+  } else if (near_ == nullptr || hits_ == 0 || ++misses_ > kMostMisses) {
     Watch();
-    if (last != nullptr) decltype(near_)::Remove(last);
-    near_.PushBack(link);
+    near_ = link;
     hits_ = misses_ = 0;
   }
 }
 
 void TcpLikelyLink::Watch() {
   hits_ = std::min(hits_, 1);
-  if (TcpLink* const near = near_.Front(); near != nullptr) near->Watch();
+  if (near_ != nullptr) near_->Watch();
 }
 
 // --- all of it ----------------------------------------------------------------------------------

@@ -148,22 +148,31 @@ class TcpSecurity {
 //   asked   something has left by it since anything came, and the last few times it was this link
 //           that brought something next: a client that awaits an answer, by one link or by turns.
 //           A server, whose clients ask by turns, finds that it is not.
+//
+// Lifetime: a link that closes is forgotten (Forget()).
+// Invariants: near_ and asked_ have a socket; hits_ > 0 or misses_ > 0 implies near_ != nullptr. A
+//   link that epoll(7) does not watch is near_, and hits_ == kHitsToUnwatch: before either changes
+//   it is watched again, or closes. So Watch() leaves none unwatched.
 class TcpLikelyLink {
  public:
   // Null: none is likely.
   TcpLink* get() const {
-    if (hits_ > 0 && !near_.empty()) return near_.Front();
+    if (hits_ > 0) return near_;
     return answers_ == kAnswersToTrust ? asked_ : nullptr;
   }
-  // The near link has brought so much that epoll(7) is not to tell of it (tcp_domain.h).
-  bool is_settled() const { return hits_ == kHitsToUnwatch; }
+  // `link` is near, and has brought so much that epoll is not to tell of it (tcp_domain.h).
+  bool is_settled(const TcpLink* link) const { return hits_ == kHitsToUnwatch && near_ == link; }
 
   void OnSent(TcpLink* link) { asked_ = link; }
   void OnReceived(TcpLink* link);
-  // Events tell of the near link, too.
+  // Events tell of the near link, too; if that fails, the link closes.
   void Watch();
+  // `link` closes.
   void Forget(const TcpLink* link) {
     if (asked_ == link) asked_ = nullptr;
+    if (near_ != link) return;
+    near_ = nullptr;
+    hits_ = misses_ = 0;
   }
 
  private:
@@ -177,7 +186,7 @@ class TcpLikelyLink {
   // In receptions. One wrong guess costs a system call for each turn until the next, and ends it.
   static constexpr int kAnswersToTrust = 4;
 
-  IntrusiveList<TcpLink, TcpNearTag> near_;  // one at most
+  TcpLink* near_ = nullptr;
   TcpLink* asked_ = nullptr;
   // Of the near link: it brought something so often since others did, and others so often since it
   // did. Without hits it is not near yet.
