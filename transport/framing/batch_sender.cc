@@ -93,7 +93,10 @@ bool BatchSender::OpenNextSlot(size_t frame_bytes) {
   if (!open_) return false;
   const bool more = slot_.data != nullptr;
   if (more && GrowOpenSlot(frame_bytes)) return true;
-  if (more) SendOpenSlot();
+  if (more) {
+    SendOpenSlot();
+    if (!open_) return false;
+  }
   const bool fits = frame_bytes <= usual_bytes_ - kBatchHeaderBytes;
   const bool wide = !fits || (more && batch_bytes_ > usual_bytes_);
   const auto take_wide = [this] {
@@ -184,7 +187,6 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
 
 // In its place, for the slot is this process's alone: where a peer can see it, nothing is sealed.
 WEFT_COLD uint32_t BatchSender::SealBatch(uint32_t bytes) {
-  host_->SealOffered();
   const MutableByteSpan batch(slot_.data, bytes);
   const MutableByteSpan frames = batch.subspan(kBatchHeaderBytes);
   seal_->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), slot_.data + bytes);
@@ -192,7 +194,12 @@ WEFT_COLD uint32_t BatchSender::SealBatch(uint32_t bytes) {
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
+// What it offers may fail to be sealed, and the host then shuts the sender: the batch stays.
 WEFT_INLINE void BatchSender::SendOpenSlot() {
+  if (seal_ != nullptr) [[unlikely]] {
+    host_->SealOffered();
+    if (!open_) return;
+  }
   const uint32_t bytes = FinishBatch();
   Trace(TracePoint::kSending);
   link_->Send(slot_, bytes).IgnoreError();
@@ -217,13 +224,15 @@ void BatchSender::FlushTurn() {
   if (due_) [[unlikely]]
     due_ = host_->AppendDue();
   if (room_.frames() > 0) SendOpenSlot();
-  if (window_.ShouldReturn() && window_.MayReturnOnly() && TakeSlot(0)) [[unlikely]]
+  if (window_.ShouldReturn() && open_ && window_.MayReturnOnly() && TakeSlot(0)) [[unlikely]]
     SendOpenSlot();
 }
 
 bool BatchSender::SendFence(Operation* passed) {
   const bool has_slot = slot_.data != nullptr;
   if (reserved_ || !open_ || (!has_slot && !(window_.MaySendFrames() && TakeSlot(0)))) return false;
+  if (seal_ != nullptr) host_->SealOffered();
+  if (!open_) return false;
   link_->SendFence(slot_, FinishBatch(), passed).IgnoreError();
   slot_.data = nullptr;
   return true;

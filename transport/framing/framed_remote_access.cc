@@ -200,7 +200,8 @@ absl::Status FramedRemoteAccess::Ask(Request request, Operation* probe, AtomicOp
   if (!peer_answers_) {
     return absl::UnimplementedError("the peer's release of Weft answers no atomics or probes");
   }
-  if (requests_.full() || !sender_.MakeRoom(FrameBytes(Request::kBytes))) {
+  // A slot that it opened would have room for messages, before the one that waits.
+  if (requests_.full() || holds_messages() || !sender_.MakeRoom(FrameBytes(Request::kBytes))) {
     return Refuse(&sender_);
   }
   requests_.Ask(&request, probe, atomic);

@@ -104,7 +104,8 @@ class FramedRemoteAccess final : public RemoteAccess,
   [[nodiscard]] bool OnSealedFrame(const Frame& frame) {
     return sealed_ != nullptr && sealed_->OnFrame(frame);
   }
-  // Until what WriteThenSend() has taken has left, no other message may be appended.
+  // Until what WriteThenSend() has taken has left, no other message may be appended, and nothing
+  // that opens a slot for one.
   bool holds_messages() const { return sealed_ != nullptr && sealed_->message_waits(); }
 
   // --- of the turn ------------------------------------------------------------------------------

@@ -67,7 +67,10 @@ class LargeMessagesTest : public PartsTest,
   }
   void OnRoom() override { ++rooms_; }
   void AdvanceReadsSoon() override { ++advances_; }
-  void OnLargeFailed(const absl::Status& why) override { failed_ = why; }
+  void OnLargeFailed(const absl::Status& why) override {
+    failed_ = why;
+    sender_.Shut();  // as a connection does
+  }
   void EndOverdueSoon() override {}
   void SendGrant(ByteSpan) override {}
   void Close(std::string_view) override {}
@@ -175,6 +178,20 @@ class SealedLargeMessagesTest : public LargeMessagesTest {
     return true;
   }
 
+  // A message, and two large ones of which no batch can tell the peer.
+  void CommitWhatCannotBeOffered() {
+    ASSERT_TRUE(Send("one"));
+    ASSERT_TRUE(SendLarge().ok() && SendLarge().ok());
+    links_.registered = absl::ResourceExhaustedError("no memory can be locked");
+  }
+  void ExpectThatNothingLeft() {
+    EXPECT_TRUE(absl::IsResourceExhausted(failed_)) << failed_;
+    EXPECT_TRUE(link_.sent.empty());
+    EXPECT_EQ(sender_.batches_sent(), 0u);
+    EXPECT_EQ(sender_.first_unsent(), 0u);
+    sender_.CheckInvariants();
+  }
+
   const LinkSecret secret_ = {};
   ConnectionSeal own_{secret_, /*dialled=*/true};
   ConnectionSeal peer_{secret_, /*dialled=*/false};
@@ -222,6 +239,35 @@ TEST_F(SealedLargeMessagesTest, WhatIsChangedOnTheWayIsNotDelivered) {
   link_.posted[0]->OnComplete(absl::OkStatus());
   EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
   EXPECT_TRUE(delivered_.empty());
+}
+
+// The batch left all the same, with offers that nobody had written.
+TEST_F(SealedLargeMessagesTest, ABatchWhoseOffersCannotBeMadeDoesNotLeave) {
+  CommitWhatCannotBeOffered();
+  sender_.Flush();
+  ExpectThatNothingLeft();
+}
+
+TEST_F(SealedLargeMessagesTest, NorAtATurnsEndNorCreditsBehindIt) {
+  CommitWhatCannotBeOffered();
+  for (uint32_t i = 0; i < kWindow; ++i) {
+    ASSERT_TRUE(sender_.window().Arrive());
+    sender_.window().Owe();
+  }
+  EndTurn();
+  ExpectThatNothingLeft();
+}
+
+TEST_F(SealedLargeMessagesTest, NorWhenItIsFullAndThenThereIsNoNextOne) {
+  CommitWhatCannotBeOffered();
+  EXPECT_FALSE(sender_.MakeRoom(FrameBytes(sender_.eager_bytes())));
+  ExpectThatNothingLeft();
+}
+
+TEST_F(SealedLargeMessagesTest, NorWithAFence) {
+  CommitWhatCannotBeOffered();
+  EXPECT_FALSE(sender_.SendFence(nullptr));
+  ExpectThatNothingLeft();
 }
 
 TEST_F(SealedLargeMessagesTest, AnOfferWithoutATagIsRefused) { EXPECT_FALSE(Offer(0, 100)); }

@@ -1,5 +1,6 @@
 #include "transport/framing/large_sender.h"
 
+#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -66,11 +67,19 @@ void LargeSender::SealOffered() {
     const MutableByteSpan message = offered.buffer->memory.first(offered.bytes);
     seal_->Encrypt({}, message, message.data(), offered.offer + LargeOffer::kBytes);
     auto region = Register(*offered.buffer, offered.bytes);
-    if (!region.ok()) return host_->OnOfferFailed(region.status());
+    if (!region.ok()) return FailOffered(region.status());
     offered.region = *std::move(region);
     const RemoteSpan remote = offered.region->remote();
     EncodeLargeOffer(offered.offer, {sealed_, remote.key, remote.offset, remote.length});
   }
+}
+
+// What stands in the slot of this one and of those behind it is not this connection's.
+void LargeSender::FailOffered(const absl::Status& why) {
+  for (; sealed_ != offered_; ++sealed_) {
+    std::memset(ring_[sealed_ % kLargeOutstanding].offer, 0, LargeOffer::kSealedBytes);
+  }
+  host_->OnOfferFailed(why);
 }
 
 void LargeSender::Watch() {

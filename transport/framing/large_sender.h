@@ -59,7 +59,8 @@ class LargeSender : private Timer {
     virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
     // There may be room again.
     virtual void OnLargeReclaimed() = 0;
-    // A message that was committed cannot be offered: the connection must end.
+    // A message that was committed cannot be offered: the connection must end, and the batch with
+    // its offer not leave (BatchSender::Shut()).
     virtual void OnOfferFailed(const absl::Status& why) = 0;
 
    protected:
@@ -123,6 +124,7 @@ class LargeSender : private Timer {
   absl::StatusOr<std::unique_ptr<Region>> Register(const LargeBuffer& buffer, size_t bytes);
   // The reservation has the next place in the ring.
   void TakeReserved();
+  void FailOffered(const absl::Status& why);
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
 

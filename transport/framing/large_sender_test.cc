@@ -1,5 +1,6 @@
 #include "transport/framing/large_sender.h"
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ class LargeSenderTest : public testing::Test, private LargeSender::Host {
   TimerWheel timers_{clock_.NowNs()};
   LargeSender sender_{this, {&clock_, &timers_, kTimeoutNs}};
   absl::Status overdue_;
+  absl::Status failed_;
   bool closing_reclaims_ = false;
   std::vector<Operation*> pinned_;
   int told_ = 0;
@@ -54,7 +56,7 @@ class LargeSenderTest : public testing::Test, private LargeSender::Host {
     if (!closing_reclaims_) pinned_.push_back(op);
     return closing_reclaims_;
   }
-  void OnOfferFailed(const absl::Status&) override {}
+  void OnOfferFailed(const absl::Status& why) override { failed_ = why; }
   void OnLargeReclaimed() override { ++told_; }
   void OnOfferOverdue(const absl::Status& why) override { overdue_ = why; }
 };
@@ -142,6 +144,32 @@ TEST_F(LargeSenderTest, OneConnectionHasAQuarterOfThePoolOrOneMessage) {
   ASSERT_TRUE(Done(0));
   ASSERT_NE(sender_.Reserve(kMiB), nullptr);
   sender_.Abandon();
+}
+
+// Where they were to be described stood what the slot had held before, which may have been another
+// connection's, and the next batch was to describe them again.
+TEST_F(LargeSenderTest, OffersThatCannotBeMadeAreNothing) {
+  const LinkSecret secret = {};
+  Seal seal(Seal::Role::kEncrypts, secret, "large", /*records_per_key=*/100);
+  sender_.Start(&framing_, &seal);
+  std::array<std::array<std::byte, LargeOffer::kSealedBytes>, 2> offers;
+  for (auto& offer : offers) {
+    offer.fill(std::byte{'s'});
+    ASSERT_NE(sender_.Reserve(kBytes), nullptr);
+    sender_.CommitToSeal(kBytes, offer.data());
+  }
+  domain_.registered = absl::ResourceExhaustedError("no memory can be locked");
+  sender_.SealOffered();
+  EXPECT_TRUE(absl::IsResourceExhausted(failed_)) << failed_;
+  const std::array<std::byte, LargeOffer::kSealedBytes> nothing = {};
+  for (auto& offer : offers) {
+    EXPECT_EQ(offer, nothing);
+    offer.fill(std::byte{'s'});  // the slot is another's now
+  }
+  domain_.registered = absl::OkStatus();
+  sender_.SealOffered();
+  EXPECT_EQ(offers[0][0], std::byte{'s'});
+  sender_.Stop();
 }
 
 }  // namespace

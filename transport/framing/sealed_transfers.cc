@@ -194,7 +194,8 @@ bool SealedTransfers::OnFrame(const Frame& frame) {
 }
 
 bool SealedTransfers::MayBegin(uint64_t id) const {
-  return id == peer_begun_ && !peer_writes_ && asked_.size() + ended_.size() < kMostSealedTransfers;
+  return id == peer_begun_ && peer_write_rest_.length == 0 &&
+         asked_.size() + ended_.size() < kMostSealedTransfers;
 }
 
 bool SealedTransfers::OnRead(ByteSpan payload) {
@@ -216,9 +217,10 @@ bool SealedTransfers::OnWrite(ByteSpan payload) {
   const RemoteSpan span = {LoadLe64(payload.data() + 8), LoadLe64(payload.data() + 16),
                            data.size()};
   const uint64_t left = LoadLe64(payload.data() + 24);
-  if (peer_writes_) {
-    if (id != peer_begun_ - 1 || data.size() > peer_write_left_) return false;
-    if (left != peer_write_left_ - data.size()) return false;
+  const RemoteSpan& rest = peer_write_rest_;
+  if (rest.length > 0) {
+    if (id != peer_begun_ - 1 || span.key != rest.key || span.offset != rest.offset) return false;
+    if (data.size() > rest.length || left != rest.length - data.size()) return false;
   } else {
     if (!MayBegin(id)) return false;
     ++peer_begun_;
@@ -229,9 +231,8 @@ bool SealedTransfers::OnWrite(ByteSpan payload) {
     if (to != nullptr) std::memcpy(to, data.data(), data.size());
     peer_write_refused_ = to == nullptr;
   }
-  peer_write_left_ = left;
-  peer_writes_ = left > 0;
-  if (!peer_writes_) {
+  peer_write_rest_ = {span.key, span.offset + data.size(), left};
+  if (left == 0) {
     ended_.push_back({id, peer_write_refused_ ? kNotGranted : kDone});
     sender_.SetDue();
   }

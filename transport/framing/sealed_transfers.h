@@ -115,9 +115,8 @@ class SealedTransfers {
 
   // Of the peer's.
   uint64_t peer_begun_ = 0;
-  bool peer_writes_ = false;  // the last that began is a write, and more of it is to come
+  RemoteSpan peer_write_rest_;  // what is to come of the last that began; none: nothing
   bool peer_write_refused_ = false;
-  uint64_t peer_write_left_ = 0;  // bytes
   std::deque<Asked> asked_;
   std::deque<Ended> ended_;
 };

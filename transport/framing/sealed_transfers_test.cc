@@ -80,7 +80,7 @@ TEST_F(SealedTransfersTest, AWriteIsInItsPlaceWhenItsLastPieceHasCome) {
 }
 
 TEST_F(SealedTransfersTest, NothingIsWrittenBehindAPieceThatIsRefused) {
-  EXPECT_TRUE(Bring(0, 100, 4, "abcd"));
+  EXPECT_TRUE(Frame(FrameKind::kSealedWrite, {0, kKey, kSealedOffset - 4, 4}, "abcd"));
   EXPECT_TRUE(Bring(0, 0, 0, "efgh"));
   EXPECT_EQ(text(), std::string(16, '\0'));
 }
@@ -100,6 +100,10 @@ TEST_F(SealedTransfersTest, FramesAgainstTheRulesAreNoPeers) {
   EXPECT_FALSE(Bring(1, 4, 0, "efgh")) << "the same";
   EXPECT_FALSE(Bring(0, 4, 1, "efgh")) << "another length";
   EXPECT_FALSE(Bring(0, 4, 0, "efghi")) << "longer";
+  EXPECT_FALSE(Bring(0, 8, 0, "efgh")) << "another place";
+  EXPECT_FALSE(Frame(FrameKind::kSealedWrite, {0, kKey + 1, kSealedOffset + 4, 0}, "efgh"))
+      << "another key";
+  EXPECT_TRUE(Bring(0, 4, 0, "efgh"));
 }
 
 TEST_F(SealedTransfersTest, NoMoreThanTheLimitIsRemembered) {

@@ -123,6 +123,41 @@ TEST_F(SealedTest, ConnectionsOutliveTheLimitOfAKey) {
   EXPECT_FALSE(client->closed() || server->closed());
 }
 
+// An atomic or a probe opened a batch, and what was appended to that left before the message that
+// waited behind a write.
+TEST_F(SealedTest, NothingOvertakesAMessageThatWaitsBehindAWrite) {
+  const auto [client, server] = Pair("app", "db");
+  std::vector<std::byte> there(1'000'000);
+  std::vector<std::byte> here = Pattern(1, there.size());
+  auto lent = server->connection().memory().Register(there, Access::kRemoteReadWrite);
+  auto local = client->connection().memory().Register(here, Access::kLocalOnly);
+  ASSERT_TRUE(lent.ok() && local.ok());
+  const Transfer transfer = {local->get(), 0, (*lent)->remote()};
+  RemoteAccess& memory = client->connection().memory();
+  TestOperation write;
+  ASSERT_TRUE(
+      memory.WriteThenSend(absl::MakeConstSpan(&transfer, 1), AsBytes("behind"), &write).ok());
+  const RemoteSpan word = transfer.remote.Slice(0, 8);
+  TestAtomic atomic;
+  TestOperation probe;
+  EXPECT_TRUE(absl::IsResourceExhausted(memory.FetchAdd(word, 1, &atomic)));
+  EXPECT_TRUE(absl::IsResourceExhausted(memory.CompareSwap(word, 1, 2, &atomic)));
+  EXPECT_TRUE(absl::IsResourceExhausted(memory.Probe(&probe)));
+  std::byte* const small = client->connection().Append(5).data;
+  EXPECT_EQ(small, nullptr);
+  if (small != nullptr) std::copy_n(AsBytes("small").data(), 5, small);
+  ASSERT_TRUE(Run([&, s = server] { return write.done() && s->received_count > 0; }));
+  EXPECT_EQ(AsStringView(server->received[0]), "behind");
+  EXPECT_EQ(there, here);
+  EXPECT_GE(client->writable_count, 1);
+  ASSERT_TRUE(memory.FetchAdd(word, 1, &atomic).ok());
+  ASSERT_TRUE(Run([&] { return atomic.done(); }));
+  EXPECT_TRUE(atomic.result.ok()) << atomic.result;
+  EXPECT_EQ(atomic.before, LoadLe64(here.data()));
+  local->reset();
+  lent->reset();
+}
+
 class OnlySealedTest : public SimTest {
  protected:
   OnlySealedTest() : SimTest(Sealed(/*only=*/true)) { Listen("db"); }

@@ -51,6 +51,7 @@ class FakeDomain final : public LinkDomain {
     return absl::UnimplementedError("fake");
   }
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
+    if (!registered.ok()) return registered;
     return std::unique_ptr<Region>(std::make_unique<FakeRegion>(memory));
   }
   int Poll(int) override { return 0; }
@@ -62,6 +63,7 @@ class FakeDomain final : public LinkDomain {
   void set_kind(PathKind kind) { path_.kind = kind; }
 
   int free_slots = 100;
+  absl::Status registered;  // not OK: memory cannot be
 
  private:
   PathInfo path_;
