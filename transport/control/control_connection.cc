@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/control/negotiate.h"
+#include "transport/framing/seal.h"
 #include "transport/sockets/socket.h"
 
 namespace weft {
@@ -375,8 +376,11 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   ConnectionFacts& facts = connection_->facts();
   facts.path = plan.domain->links().path();
   facts.path.link = facts.candidates[plan.candidate].link;
-  // By TLS, or by framing; nobody pretends it of memory that does not leave the host.
-  facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm;
+  // By TLS, or by framing, which leaves out what a card moves unless one side requires it; nobody
+  // pretends it of memory that does not leave the host.
+  facts.path.is_encrypted =
+      plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm &&
+      (plan.agreement.only_sealed || !IsSealedByFraming(facts.path.kind));
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   facts.path.identity = IdentityOver(facts.path.kind);
