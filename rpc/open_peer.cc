@@ -8,6 +8,17 @@
 
 namespace weft {
 
+namespace {
+
+// No DNS name ends in a number, or has a colon.
+bool IsNumericAddress(const std::string& host) {
+  const size_t last = host.rfind('.') + 1;  // npos + 1: 0
+  return host.find(':') != std::string::npos ||
+         (last < host.size() && host.find_first_not_of("0123456789", last) == std::string::npos);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& peer_id,
                                                           const std::string& address,
                                                           const ChannelOptions& options) {
@@ -18,6 +29,14 @@ absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& pee
         "the channel to peer ", peer_id,
         " has security, and does not say whose certificate it wants: set "
         "SecurityOptions::expected_uri or server_name, for the peer may be the one that connects"));
+  }
+  if (security.has_value() && security->psk_name.empty() &&
+      IsNumericAddress(security->server_name)) {
+    return absl::InvalidArgumentError(
+        StrCat("the channel to peer ", peer_id, " wants a certificate of the numeric address \"",
+               security->server_name,
+               "\", which says nothing of a peer that connects: set SecurityOptions::expected_uri, "
+               "or a DNS name as server_name"));
   }
   WEFT_ASSIGN_OR_RETURN(PeerSession* const session, core_->ReservePeer(peer_id, address));
   absl::StatusOr<std::unique_ptr<Channel>> channel = internal::OpenOn(*session, options);

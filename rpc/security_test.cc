@@ -1,6 +1,8 @@
 // Channels and servers with security: who may call, what the others are told, and who a handler
 // has before it. Over shared memory, by an internet address and by a Unix socket.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -49,6 +51,29 @@ class CapturedLog {
  private:
   mutable std::mutex mutex_;
   std::string text_;
+};
+
+// Listens at a port of 127.0.0.1 and says nothing.
+class SilentListener {
+ public:
+  SilentListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at = {};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof(at);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&at), bytes), 0);
+    EXPECT_EQ(listen(fd_, 8), 0);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+    address_ = "127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+  ~SilentListener() { close(fd_); }
+  SilentListener(const SilentListener&) = delete;
+  SilentListener& operator=(const SilentListener&) = delete;
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
 };
 
 class SecurityTest : public testing::Test {
@@ -319,9 +344,13 @@ TEST_F(SecurityTest, TenantsComeFromCertificates) {
 class PeerSecurityTest : public SecurityTest {
  protected:
   std::unique_ptr<Server> NewPeer(const std::string& id, ProbeService* service) {
+    return NewPeer(id, service, Certified(id));
+  }
+  std::unique_ptr<Server> NewPeer(const std::string& id, ProbeService* service,
+                                  const SecurityOptions& security) {
     ServerOptions options;
     options.peer_id = id;
-    options.security = Certified(id);
+    options.security = security;
     options.link.connect_timeout_ns = 50'000'000'000;
     auto server = Server::Create(options);
     EXPECT_TRUE(server.ok()) << server.status();
@@ -338,9 +367,26 @@ class PeerSecurityTest : public SecurityTest {
     Data reply;
     return Probe::Stub(channel).Echo(MakeData(1, 10), &reply, {.wait_for_server = true});
   }
+  // The first call that ends as refused; between two attempts they are UNAVAILABLE.
+  static absl::Status RefusalOn(Channel& channel) {
+    absl::Status status;
+    for (int i = 0; i < 100'000 && !absl::IsUnauthenticated(status); ++i) {
+      Data reply;
+      status = Probe::Stub(channel).Echo(MakeData(1, 10), &reply);
+      if (status.ok()) break;
+    }
+    return status;
+  }
+  // Somebody whom the authority knows by the name "c" calls `a`, and says that it is b.
+  absl::Status CallAsFalseB(const Server& a) {
+    const auto false_b = NewPeer("b", &c_service_, Certified("c"));
+    const auto to_a = false_b->OpenPeer("a", a.address(), Wanting("c", "a"));
+    return to_a.ok() ? RefusalOn(**to_a) : to_a.status();
+  }
 
   ProbeService a_service_;
   ProbeService b_service_;
+  ProbeService c_service_;
 };
 
 TEST_F(PeerSecurityTest, PeersUseOneConnectionAndKnowEachOther) {
@@ -370,18 +416,136 @@ TEST_F(PeerSecurityTest, APeerThatHasDialedProvesToBeWhoIsWanted) {
   ASSERT_EQ(CallOn(**to_b), absl::OkStatus());
   const auto to_a = b->OpenPeer("a", /*address=*/"", Wanting("b", "another"));
   ASSERT_TRUE(to_a.ok()) << to_a.status();
+  const std::string words =
+      "peer a has connected, and has not proved to be \"spiffe://example/another\"";
   absl::Status status;
-  for (int i = 0; i < 10'000 && !absl::IsUnauthenticated(status); ++i) {
+  for (int i = 0; i < 10'000 && !Contains(status.message(), words); ++i) {
     Data reply;
-    status =
-        Probe::Stub(**to_a).Echo(MakeData(1, 10), &reply);  // between two attempts: UNAVAILABLE
+    status = Probe::Stub(**to_a).Echo(MakeData(1, 10), &reply);
     ASSERT_FALSE(status.ok());
   }
-  EXPECT_TRUE(Contains(status.message(),
-                       "peer a has connected, and has not proved to be "
-                       "\"spiffe://example/another\""))
-      << status;
+  EXPECT_TRUE(Contains(status.message(), words)) << status;
   EXPECT_EQ(a_service_.echoes, 0);
+}
+
+// A connection took the place of the one that was there by its id alone. Who had any certificate of
+// the authority could cut a session of others, as often as it liked: only then was it looked at.
+TEST_F(PeerSecurityTest, AnIdTakesNobodysPlace) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto b = NewPeer("b", &b_service_);
+  const auto to_a = b->OpenPeer("a", a->address(), Wanting("b", "a"));
+  ASSERT_TRUE(to_a.ok()) << to_a.status();
+  ASSERT_EQ(CallOn(**to_a), absl::OkStatus());
+  const absl::Status refusal = CallAsFalseB(*a);
+  EXPECT_TRUE(absl::IsUnauthenticated(refusal)) << refusal;
+  EXPECT_TRUE(Contains(refusal.message(), "has not proved to be the peer that is connected"))
+      << refusal;
+  EXPECT_EQ(CallOn(**to_a), absl::OkStatus());
+  EXPECT_EQ((*to_a)->stats().connects, 1u);
+  EXPECT_EQ(a_service_.echoes, 2);
+}
+
+TEST_F(PeerSecurityTest, AnIdTakesNoPlaceWhereAChannelSaysWhomItWants) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto b = NewPeer("b", &b_service_);
+  const auto to_b = a->OpenPeer("b", b->address(), Wanting("a", "b"));
+  ASSERT_TRUE(to_b.ok()) << to_b.status();
+  ASSERT_EQ(CallOn(**to_b), absl::OkStatus());
+  const absl::Status refusal = CallAsFalseB(*a);
+  EXPECT_TRUE(absl::IsUnauthenticated(refusal)) << refusal;
+  EXPECT_TRUE(Contains(refusal.message(), "has not proved to be \"spiffe://example/b\""))
+      << refusal;
+  EXPECT_EQ(CallOn(**to_b), absl::OkStatus());
+  EXPECT_EQ((*to_b)->stats().connects, 1u);
+  EXPECT_EQ(a_service_.echoes, 0);
+}
+
+// An attempt of this side was given up for whoever came with the id.
+TEST_F(PeerSecurityTest, AnIdEndsNoAttemptAndTakesNoFreePlace) {
+  const SilentListener silent;  // the attempt goes on for as long as nobody answers
+  for (const std::string& address : {silent.address(), std::string()}) {
+    const auto a = NewPeer("a", &a_service_);
+    const auto to_b = a->OpenPeer("b", address, Wanting("a", "b"));
+    ASSERT_TRUE(to_b.ok()) << to_b.status();
+    const absl::Status refusal = CallAsFalseB(*a);
+    EXPECT_TRUE(absl::IsUnauthenticated(refusal)) << refusal;
+    EXPECT_TRUE(Contains(refusal.message(), "has not proved to be \"spiffe://example/b\""))
+        << refusal;
+    EXPECT_EQ(a->stats().peers, 0u);
+    EXPECT_EQ(a_service_.echoes, 0);
+  }
+}
+
+// With another certificate of the same names.
+TEST_F(PeerSecurityTest, APeerThatWasStartedAgainTakesItsOwnPlace) {
+  const auto a = NewPeer("a", &a_service_);
+  const auto b = NewPeer("b", &b_service_);
+  const auto to_a = b->OpenPeer("a", a->address(), Wanting("b", "a"));
+  ASSERT_TRUE(to_a.ok()) << to_a.status();
+  ASSERT_EQ(CallOn(**to_a), absl::OkStatus());
+  const auto again = NewPeer("b", &c_service_);
+  const auto again_to_a = again->OpenPeer("a", a->address(), Wanting("b", "a"));
+  ASSERT_TRUE(again_to_a.ok()) << again_to_a.status();
+  EXPECT_EQ(CallOn(**again_to_a), absl::OkStatus());
+  EXPECT_EQ((*again_to_a)->stats().connects, 1u);
+}
+
+// OpenSSL looks at the names of who is dialed. Those of a peer that dials were compared as text: it
+// depended on who dialed whether two peers met.
+TEST_F(PeerSecurityTest, DnsNamesMeanTheSameWhicheverSideDials) {
+  const struct {
+    const char* of_certificate;
+    const char* wanted;
+    bool is_it;
+  } cases[] = {
+      {"b.example.org", "B.Example.ORG", true},    {"*.Example.org", "b.example.ORG", true},
+      {"*.example.org", "x.b.example.org", false}, {"*.example.org", "example.org", false},
+      {"*.example.org", "b_1.example.org", false}, {"*.org", "example.org", false},
+      {"b*.example.org", "b1.example.org", false}, {"b.*.org", "b.example.org", false},
+  };
+  const auto a = NewPeer("a", &a_service_);
+  for (const auto& test : cases) {
+    SCOPED_TRACE(std::string(test.of_certificate) + " for " + test.wanted);
+    LeafOptions leaf;
+    leaf.alternative_names = std::string("DNS:") + test.of_certificate;
+    const CertificateAndKey made = authority_.Sign(leaf);
+    SecurityOptions of_b = Certified("b");
+    of_b.certificate_pem = made.certificate_pem;
+    of_b.key_pem = made.key_pem;
+    const auto b = NewPeer("b", &b_service_, of_b);
+    ChannelOptions wanting = Wanting("a", "b");
+    wanting.security->expected_uri.clear();
+    wanting.security->server_name = test.wanted;
+    {
+      const auto dialing = a->OpenPeer("b", b->address(), wanting);
+      ASSERT_TRUE(dialing.ok()) << dialing.status();
+      const absl::Status status = test.is_it ? CallOn(**dialing) : RefusalOn(**dialing);
+      EXPECT_EQ(status.ok(), test.is_it) << status;
+    }
+    const auto waiting = a->OpenPeer("b", /*address=*/"", wanting);
+    ASSERT_TRUE(waiting.ok()) << waiting.status();
+    ChannelOptions wanting_a = Patient(of_b);
+    wanting_a.security->expected_uri = "spiffe://example/a";
+    const auto to_a = b->OpenPeer("a", a->address(), wanting_a);
+    ASSERT_TRUE(to_a.ok()) << to_a.status();
+    const absl::Status status = test.is_it ? CallOn(**waiting) : RefusalOn(**to_a);
+    EXPECT_EQ(status.ok(), test.is_it) << status;
+  }
+}
+
+TEST_F(PeerSecurityTest, NumericAddressesNameNoPeer) {
+  const auto a = NewPeer("a", &a_service_);
+  for (const char* numeric : {"127.0.0.1", "10.0.0.07", "::1", "fd77::1"}) {
+    ChannelOptions options = Wanting("a", "b");
+    options.security->server_name = numeric;
+    const auto channel = a->OpenPeer("b", "127.0.0.1:1", options);
+    EXPECT_TRUE(absl::IsInvalidArgument(channel.status())) << channel.status();
+    EXPECT_TRUE(Contains(channel.status().message(), "wants a certificate of the numeric address"))
+        << channel.status();
+  }
+  ChannelOptions options = Wanting("a", "b");
+  options.security->server_name = "store-7.node7";
+  EXPECT_EQ(a->OpenPeer("b", /*address=*/"", options).status(), absl::OkStatus());
 }
 
 TEST_F(PeerSecurityTest, AChannelToAPeerSaysWhoseCertificateItWants) {

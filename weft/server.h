@@ -191,9 +191,11 @@ class Server {
   // waited for.
   // With ChannelOptions::security the peer proves who it is, also where it has dialed: its
   // certificate has the expected_uri, and the server_name among its DNS names; one of them is set.
+  // While a peer is connected that has proved its names by TLS, its id is refused to all with other
+  // names: a peer whose certificate's names change has to end its old connection first.
   //
   // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's; security
-  // that names nobody.
+  // that names nobody, or has a numeric address as server_name.
   // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
   // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.
   absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,

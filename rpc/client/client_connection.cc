@@ -129,7 +129,7 @@ void ClientConnection::OnOpen(Connection& connection) {
 absl::Status ClientConnection::OpenCalls(Connection& connection) {
   rpc::ServerHello hello;
   if (session_ != nullptr) {
-    WEFT_RETURN_IF_ERROR(session_->ReadHello(connection, options_.security, &hello));
+    WEFT_RETURN_IF_ERROR(session_->ReadHello(connection, &hello));
   } else if (!hello.ParseFromString(connection.peer_hello())) {
     return absl::FailedPreconditionError(
         "what listens there is not a Weft server: its hello "

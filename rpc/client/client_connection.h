@@ -113,6 +113,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // PeerSession::Caller.
   ConnectionHandler* calling_half() override { return calls_.handler(); }
   std::string EncodeHello() const override;
+  const std::optional<SecurityOptions>& security() const override { return options_.security; }
   void TakeConnection(Connection& connection) override;
   bool has_calls() override { return is_open() && (!calls_.none_awaited() || SomeWatcherIsBusy()); }
 

@@ -1,9 +1,13 @@
 #include "rpc/peer/peer_session.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "core/check.h"
+#include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/peer/peer_sessions.h"
@@ -12,19 +16,36 @@ namespace weft {
 
 namespace {
 
+bool Names(std::string_view dns_name, std::string_view host) {
+  if (absl::EqualsIgnoreCase(ToAbsl(dns_name), ToAbsl(host))) return true;
+  // As OpenSSL has it: a "*" is one whole label, the first one, with two or more behind it.
+  const size_t end = host.find('.');
+  if (end == 0 || end == std::string_view::npos || dns_name.substr(0, 2) != "*." ||
+      dns_name.find('.', 2) == std::string_view::npos) {
+    return false;
+  }
+  return std::all_of(host.begin(), host.begin() + static_cast<ptrdiff_t>(end),
+                     [](char c) { return c == '-' || absl::ascii_isalnum(c); }) &&
+         absl::EqualsIgnoreCase(ToAbsl(dns_name.substr(1)), ToAbsl(host.substr(end)));
+}
+
 // What a client asks of the server that it dials, of a peer that has dialed this server.
 absl::Status CheckIdentity(const std::string& id, const SecurityOptions& wanted,
                            const PeerIdentity& identity) {
-  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
+  const auto has_uri = [&identity](const std::string& uri) {
+    return std::find(identity.uris.begin(), identity.uris.end(), uri) != identity.uris.end();
+  };
+  const auto is_named = [&identity](const std::string& host) {
+    return std::any_of(identity.dns_names.begin(), identity.dns_names.end(),
+                       [&](const std::string& dns_name) { return Names(dns_name, host); });
   };
   const bool by_secret = !wanted.psk_name.empty();
-  const bool is_it =
-      by_secret ? identity.authentication == Authentication::kPreSharedKey &&
-                      identity.psk_name == wanted.psk_name
-                : identity.authentication == Authentication::kCertificate &&
-                      (wanted.expected_uri.empty() || has(identity.uris, wanted.expected_uri)) &&
-                      (wanted.server_name.empty() || has(identity.dns_names, wanted.server_name));
+  const bool is_it = by_secret
+                         ? identity.authentication == Authentication::kPreSharedKey &&
+                               identity.psk_name == wanted.psk_name
+                         : identity.authentication == Authentication::kCertificate &&
+                               (wanted.expected_uri.empty() || has_uri(wanted.expected_uri)) &&
+                               (wanted.server_name.empty() || is_named(wanted.server_name));
   if (is_it) return absl::OkStatus();
   const std::string& name = by_secret                     ? wanted.psk_name
                             : wanted.expected_uri.empty() ? wanted.server_name
@@ -32,6 +53,23 @@ absl::Status CheckIdentity(const std::string& id, const SecurityOptions& wanted,
   return absl::UnauthenticatedError(
       StrCat("peer ", id, " has connected, and has not proved to be \"", name,
              "\", as its channel's SecurityOptions ask: ", IdentityText(identity)));
+}
+
+// By what TLS has proved of the two. A certificate that was issued again has the same names.
+bool IsSame(const PeerIdentity& a, const PeerIdentity& b) {
+  const auto same = [](const std::vector<std::string>& x, const std::vector<std::string>& y) {
+    return std::is_permutation(x.begin(), x.end(), y.begin(), y.end());
+  };
+  if (a.authentication != b.authentication) return false;
+  if (a.authentication == Authentication::kPreSharedKey) return a.psk_name == b.psk_name;
+  const bool has_names = !a.dns_names.empty() || !a.uris.empty();
+  return same(a.dns_names, b.dns_names) && same(a.uris, b.uris) &&
+         (has_names || a.subject == b.subject);
+}
+
+bool IsProved(const PeerIdentity& identity) {
+  return identity.authentication == Authentication::kCertificate ||
+         identity.authentication == Authentication::kPreSharedKey;
 }
 
 }  // namespace
@@ -84,7 +122,8 @@ absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
   if (sessions_.stopped()) return absl::UnavailableError("this server is shutting down");
   if (address_.empty()) {
     return absl::UnavailableError(
-        StrCat("peer ", id_, " has not connected, and no address was given to dial it"));
+        StrCat("peer ", id_, " has not connected, and no address was given to dial it",
+               refused_.ok() ? "" : "; the last one that has tried: ", refused_.message()));
   }
   // Encoded messages that follow each other are merged.
   options.hello += sessions_.EncodeHelloTo(id_);
@@ -103,15 +142,13 @@ absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
   return connection;
 }
 
-absl::Status PeerSession::ReadHello(Connection& connection,
-                                    const std::optional<SecurityOptions>& security,
-                                    rpc::ServerHello* hello) {
+absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* hello) {
   // Ours: asked for by the half that the current one opens
   WEFT_CHECK(current_ != nullptr && &current_->connection() == &connection);
   if (!current_->dialed()) {
-    // Its id is its own word. What this side has dialed, the transport has checked.
-    if (security.has_value()) {
-      WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *security, connection.path().identity));
+    // It may have come before the channel. What this side has dialed, the transport has checked.
+    if (caller_->security().has_value()) {
+      WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), connection.path().identity));
     }
     rpc::ClientHello peers;
     if (!peers.ParseFromString(connection.peer_hello())) {
@@ -153,8 +190,27 @@ std::string PeerSession::CallerHello() const { return caller_->EncodeHello(); }
 
 // --- connections that come and go ---------------------------------------------------------------
 
+absl::Status PeerSession::CheckNewcomer(const PeerIdentity& identity) const {
+  // Its id is its own word.
+  if (caller_ != nullptr && caller_->security().has_value()) {
+    WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), identity));
+  }
+  if (current_ == nullptr) return absl::OkStatus();
+  // Nobody's yet, of an attempt of this side.
+  const PeerIdentity& present = current_->connection().path().identity;
+  if (!IsProved(present) || IsSame(present, identity)) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      StrCat("who dials as peer ", id_,
+             " has not proved to be the peer that is connected: ", IdentityText(identity)));
+}
+
 absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connection,
                                                            uint64_t incarnation) {
+  refused_ = CheckNewcomer(connection.path().identity);
+  if (!refused_.ok()) {
+    WEFT_LOG_EVERY_N_SEC(kWarning, 1, "a connection is refused: ", refused_.message());
+    return refused_;
+  }
   if (current_ == nullptr) return Accept(connection, incarnation, &current_);
   if (std::find(superseded_.begin(), superseded_.end(), incarnation) != superseded_.end()) {
     return absl::FailedPreconditionError(

@@ -9,6 +9,10 @@
 //   - A connection of the peer that arrives beside an open one: the peer has lost that one, or was
 //     started again. When the new one opens, the old one is closed, and its calls end as lost. (One
 //     that has crossed an attempt of this side is given up by the peer, and never opens.)
+//   - An id is the peer's own word, and takes nobody's place: a connection that comes is refused
+//     when it is not proved to be whom the channel's SecurityOptions ask for, or when the present
+//     one has proved by TLS who it is, and the new one has not the same names. (A peer whose names
+//     change has to end its old connection first.)
 //   - Of two processes with one id the one that came later stays: the one whose place it took is
 //     refused as long as it is there.
 //
@@ -51,6 +55,8 @@ class PeerSession {
     virtual ConnectionHandler* calling_half() = 0;
     // What the peer has to know of it: an rpc::ClientHello, encoded.
     virtual std::string EncodeHello() const = 0;
+    // Whom the channel wants.
+    virtual const std::optional<SecurityOptions>& security() const = 0;
     // It may have a connection now, if it wants one: it asks by Connect().
     virtual void WantConnection() = 0;
     // The peer has dialed: this is the connection from now on. An attempt of its own was given up.
@@ -78,9 +84,8 @@ class PeerSession {
   absl::StatusOr<Connection*> Connect(ConnectOptions options);
   // What the server at the other end serves, with its incarnation, of a connection that has opened.
   // An error: it is not the one that was wanted, or, where the peer has dialed, has not proved to
-  // be what `security`, the channel's, asks of a server.
-  absl::Status ReadHello(Connection& connection, const std::optional<SecurityOptions>& security,
-                         rpc::ServerHello* hello);
+  // be what the channel's security asks of a server.
+  absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.
   void EndCalls();
@@ -95,7 +100,8 @@ class PeerSession {
   // There is going to be a caller. ALREADY_EXISTS: there is one.
   absl::Status Reserve(const std::string& address);
   void Unreserve() { reserved_ = false; }
-  // A connection has come from the peer. Returns who handles it, or why it is refused.
+  // A connection has come from the peer; what TLS has proved stands in its path() already. Returns
+  // who handles it, or why it is refused.
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection, uint64_t incarnation);
   void CloseAll(std::string_view why);
   // Attempts of this side are given up.
@@ -120,6 +126,7 @@ class PeerSession {
   // More processes than that with one id may go on taking each other's place.
   static constexpr size_t kMostSuperseded = 64;
 
+  absl::Status CheckNewcomer(const PeerIdentity& identity) const;
   void Supersede(uint64_t incarnation);
   void ForgetCaller(void (PeerConnection::*leave)());
   absl::StatusOr<ConnectionHandler*> Accept(Connection& connection, uint64_t incarnation,
@@ -132,6 +139,7 @@ class PeerSession {
   std::string address_;  // where the caller dials; empty: it does not
   Caller* caller_ = nullptr;
   bool reserved_ = false;
+  absl::Status refused_;      // the last one that has come, for who it is
   bool dial_failed_ = false;  // the last of this side, and no connection has opened since
   // The incarnations whose places were taken since there is a connection, the last ones.
   std::vector<uint64_t> superseded_;

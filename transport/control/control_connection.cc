@@ -428,6 +428,8 @@ HandshakeStep ControlConnection::Admit() {
   if (status.ok()) status = CreateConnection(/*handler=*/nullptr);
   if (!status.ok()) return accept.Refuse(status);
   if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
+  // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
+  connection_->facts().path.identity = socket_->identity();
   const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
   if (!handler.ok()) return accept.Refuse(handler.status());
   if (*handler == nullptr) {
