@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <utility>
 
 #include "core/log.h"
@@ -13,6 +14,10 @@
 
 namespace weft {
 namespace {
+
+// Two changes within one tick of a file system's clock (4 ms, on some 1 s) may leave the same
+// stamp.
+constexpr int64_t kYoungNs = 1'000'000'000;
 
 int64_t Nanoseconds(const timespec& time) {
   return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
@@ -43,8 +48,10 @@ absl::StatusOr<std::string> ReadAll(int file, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& path) {
   std::unique_ptr<PolicyFile> self(new PolicyFile(path));
-  self->stamp_ = self->LookAtFile();  // before it is read: a later change is seen later
-  WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Read());
+  self->stamp_ =
+      UnlessYoung(self->LookAtFile());  // before it is read: later changes are seen later
+  self->text_ = self->Read();
+  WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Parse(self->text_));
   self->policy_ = std::make_shared<const AccessPolicy>(std::move(policy));
   return self;
 }
@@ -55,12 +62,24 @@ PolicyFile::Stamp PolicyFile::LookAtFile() const {
   return {Nanoseconds(found.st_mtim), Nanoseconds(found.st_ctim), found.st_ino, found.st_size};
 }
 
-absl::StatusOr<AccessPolicy> PolicyFile::Read() const {
+// Of a file that has just changed, another change might not be seen by the stamp: none.
+std::optional<PolicyFile::Stamp> PolicyFile::UnlessYoung(const Stamp& stamp) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (stamp.bytes >= 0 && Nanoseconds(now) - stamp.changed_ns < kYoungNs) return std::nullopt;
+  return stamp;
+}
+
+absl::StatusOr<std::string> PolicyFile::Read() const {
   // A pipe of that name would keep a plain open(2) waiting.
   const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return StatusFromErrno(errno, StrCat("open policy file ", path_));
   absl::StatusOr<std::string> text = ReadAll(file, StrCat("policy file ", path_));
   ::close(file);
+  return text;
+}
+
+absl::StatusOr<AccessPolicy> PolicyFile::Parse(const absl::StatusOr<std::string>& text) const {
   WEFT_RETURN_IF_ERROR(text.status());
   absl::StatusOr<AccessPolicy> policy = AccessPolicy::Parse(*text);
   if (!policy.ok()) return Annotate(policy.status(), StrCat("policy file ", path_));
@@ -69,32 +88,35 @@ absl::StatusOr<AccessPolicy> PolicyFile::Read() const {
 
 uint64_t PolicyFile::Generation(uint64_t now_ns) {
   uint64_t next_ns = next_look_ns_.load(std::memory_order_relaxed);
-  if (now_ns >= next_ns && next_look_ns_.compare_exchange_strong(next_ns, now_ns + kLookIntervalNs,
-                                                                 std::memory_order_relaxed)) {
+  if (now_ns >= next_ns &&
+      next_look_ns_.compare_exchange_strong(next_ns, kLooking, std::memory_order_acquire)) {
     Renew();
+    next_look_ns_.store(now_ns + kLookIntervalNs, std::memory_order_release);
   }
   return generation_.load(std::memory_order_acquire);
 }
 
 void PolicyFile::Renew() {
-  absl::StatusOr<AccessPolicy> read;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const Stamp stamp = LookAtFile();
-    if (stamp == stamp_) return;
-    stamp_ = stamp;  // one that cannot be used is not tried again before it changes
-    read = Read();
-    if (read.ok()) {
-      policy_ = std::make_shared<const AccessPolicy>(*read);
-      generation_.fetch_add(1, std::memory_order_release);
-    }
-  }
-  if (read.ok()) {
-    WEFT_LOG(kInfo, "policy file ", path_, " has changed: ", read->rules(), " rules are in use");
-  } else {
+  const Stamp stamp = LookAtFile();
+  if (stamp == stamp_) return;
+  stamp_ = UnlessYoung(stamp);
+  absl::StatusOr<std::string> text = Read();
+  if (text == text_) return;  // one that cannot be used is not tried again before it changes
+  text_ = std::move(text);
+  absl::StatusOr<AccessPolicy> read = Parse(text_);
+  if (!read.ok()) {
     WEFT_LOG(kError, "a changed policy file cannot be used, the old rules stay in use: ",
              ToStd(read.status().message()));
+    return;
   }
+  auto policy = std::make_shared<const AccessPolicy>(*std::move(read));
+  const size_t rules = policy->rules();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    policy_.swap(policy);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
+  WEFT_LOG(kInfo, "policy file ", path_, " has changed: ", rules, " rules are in use");
 }
 
 std::shared_ptr<const AccessPolicy> PolicyFile::policy() const {

@@ -8,6 +8,8 @@
 // takes effect with the next call, for connections that there are as well; calls that run go on.
 // One that cannot be used changes nothing: the old rules stay in use, and the log says why, once.
 // Replace the file by rename(2): while it is written in place, half of it may be read.
+// One engine looks and reads for all, and meanwhile the others use the old rules: a file system
+// that hangs (NFS without its server) holds up that engine, and no other.
 //
 // Threads: any, several at once. The clocks of the engines that use it are one clock.
 // Errors: of Open(): NOT_FOUND, PERMISSION_DENIED, ... for a file that cannot be read;
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,6 +43,8 @@ class PolicyFile final : public Authorizer {
   std::string RuleText(uint32_t rule) const override;
 
  private:
+  static constexpr uint64_t kLooking = ~uint64_t{0};
+
   // Which state of the file was read.
   struct Stamp {
     int64_t modified_ns = 0;
@@ -52,15 +57,18 @@ class PolicyFile final : public Authorizer {
   explicit PolicyFile(const std::string& path) : path_(path) {}
 
   Stamp LookAtFile() const;
-  absl::StatusOr<AccessPolicy> Read() const;
+  static std::optional<Stamp> UnlessYoung(const Stamp& stamp);
+  absl::StatusOr<std::string> Read() const;
+  absl::StatusOr<AccessPolicy> Parse(const absl::StatusOr<std::string>& text) const;
   void Renew();
   std::shared_ptr<const AccessPolicy> policy() const;
 
   const std::string path_;
-  std::atomic<uint64_t> next_look_ns_{0};
-  std::atomic<uint64_t> generation_{1};  // counts what was read; written with mutex_ held
-  mutable std::mutex mutex_;
-  Stamp stamp_;                                 // guarded by mutex_
+  std::atomic<uint64_t> next_look_ns_{0};  // kLooking: somebody does, and stamp_ and text_ are his
+  std::atomic<uint64_t> generation_{1};    // counts what was read; written with mutex_ held
+  std::optional<Stamp> stamp_;             // none: read it again
+  absl::StatusOr<std::string> text_;       // what was read last, or why not; <= kMaxBytes + 1
+  mutable std::mutex mutex_;               // held for no longer than it takes to copy a pointer
   std::shared_ptr<const AccessPolicy> policy_;  // guarded by mutex_
 };
 

@@ -119,6 +119,41 @@ TEST_F(PolicyFileTest, AFileThatIsGoneChangesNothing) {
   EXPECT_FALSE(MayCall("Get")) << "no rule permits it";
 }
 
+// The second of two changes within one tick of the file system's clock was never seen, where it
+// left the size as it was.
+TEST_F(PolicyFileTest, AChangeRightBehindAnotherIsSeen) {
+  Open("allow uid:7 kv.Kv/Get\n");
+  for (int i = 0; i < 20; ++i) {
+    const bool get = i % 2 == 1;
+    // In place, so that the inode stays as well.
+    std::ofstream(path_, std::ios::binary)
+        << (get ? "allow uid:7 kv.Kv/Get\n" : "allow uid:7 kv.Kv/Set\n");
+    ASSERT_TRUE(HasChangedAfter(kLook)) << i;
+    ASSERT_EQ(MayCall("Get"), get);
+  }
+  EXPECT_FALSE(HasChangedAfter(kLook)) << "what is read again and is the same is no change";
+}
+
+// Whoever looked held a lock that every decision needs; a second later another engine looked, too,
+// and waited as well.
+TEST_F(PolicyFileTest, WhileOneEngineLooksTheOthersGoOn) {
+  Open("allow uid:7 kv.Kv/Get\n");
+  bool looked = false;
+  SetLogSink([&](const LogRecord&) {  // the first engine is still in its look
+    looked = true;
+    Write("allow uid:7 kv.Kv/Delete\n");
+    const uint64_t before = policy_->Generation(now_ns_);
+    EXPECT_EQ(policy_->Generation(now_ns_ + 10 * kLook), before) << "a second engine looks as well";
+    EXPECT_TRUE(MayCall("Set"));
+  });
+  Write("allow uid:7 kv.Kv/Set\n");
+  EXPECT_TRUE(HasChangedAfter(kLook));
+  EXPECT_TRUE(looked);
+  SetLogSink({});
+  EXPECT_TRUE(HasChangedAfter(kLook));
+  EXPECT_TRUE(MayCall("Delete"));
+}
+
 TEST_F(PolicyFileTest, ErrorsNameTheFileAndTheLine) {
   const absl::Status missing = ErrorOf(path_);
   EXPECT_TRUE(absl::IsNotFound(missing)) << missing;

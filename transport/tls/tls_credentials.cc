@@ -205,8 +205,6 @@ absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::CreateForKeys(Tl
   std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, {}));
   self->has_stream_keys_ = true;
   WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
-  // There may be thousands of such streams: of those that are still, OpenSSL keeps no buffers.
-  SSL_CTX_set_mode(self->context_.get(), SSL_MODE_RELEASE_BUFFERS);
   return self;
 }
 
@@ -270,6 +268,8 @@ absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build() {
   }
   SSL_CTX_set_app_data(context, this);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  // There may be thousands of streams: of those that are still, OpenSSL keeps no buffers.
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_max_cert_list(context, kMaxChainBytes);
   SSL_CTX_set_alpn_select_cb(context, OnAlpn, nullptr);
   SSL_CTX_set_timeout(context, kSessionSeconds);

@@ -439,6 +439,7 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
     }
     if (count < 0) {
       if (errno != EAGAIN) socket_error_ = errno;
+      recv_limit_ = 0;
       return -1;
     }
     input_ = room.first(static_cast<size_t>(count));
@@ -468,7 +469,12 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
 }
 
 void TlsStream::KeepInput() {
-  if (input_.empty()) return;
+  if (input_.empty()) {
+    // It is used up. A stream whose socket is empty too may be still for long; one that goes on
+    // needs the room again.
+    if (recv_limit_ == 0 && kept_.capacity() > kMaxIdleBytes) std::vector<std::byte>().swap(kept_);
+    return;
+  }
   if (!kept_.empty() && input_.data() >= kept_.data() &&
       input_.data() < kept_.data() + kept_.size()) {
     return;

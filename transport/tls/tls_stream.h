@@ -85,6 +85,9 @@ class TlsStream {
   static constexpr size_t kMaxUnsentBytes = TlsScratch::kBytes + (size_t{64} << 10);
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
+  // What was read ahead, and is used up, keeps no more memory than this once the socket is empty: a
+  // small message or two, which to free would gain nothing. In bytes.
+  static constexpr size_t kMaxIdleBytes = size_t{1} << 10;
 
   enum class State : uint8_t { kPlain = 1, kHandshake = 2, kUp = 3, kFailed = 4 };
 
@@ -117,6 +120,8 @@ class TlsStream {
   const absl::Status& error() const { return error_; }
   // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
+  // Memory that is held between two calls, without OpenSSL's, in bytes.
+  size_t reserved() const { return kept_.capacity() + unsent_.capacity(); }
   size_t unsent() const { return unsent_.size() - unsent_begin_; }
   // What is proved in the place of a certificate, of credentials that use pre-shared keys.
   const TlsKey& key() const { return key_; }

@@ -248,6 +248,21 @@ TEST(TlsStreamTest, BytesThatWaitInsideAreTold) {
   EXPECT_FALSE(pair.server().has_pending());
 }
 
+// Of each stream that had ever read ahead, a record's memory stayed for as long as it was open.
+TEST(TlsStreamTest, AStillStreamHoldsNoMemoryOfWhatItReadAhead) {
+  TlsPair pair(Certified(), Certified());
+  pair.Settle();
+  ASSERT_EQ(WriteTo(&pair.client(), "small"), 5);
+  ASSERT_EQ(WriteTo(&pair.client(), std::string(TlsStream::kRecordBytes, 'x')),
+            static_cast<ssize_t>(TlsStream::kRecordBytes));
+  char byte;
+  const iovec piece{&byte, 1};
+  ASSERT_EQ(pair.server().Read(&piece, 1), 1);
+  EXPECT_GT(pair.server().reserved(), TlsStream::kMaxIdleBytes) << "the test reads nothing ahead";
+  EXPECT_EQ(ReadFrom(&pair.server()).size(), 4 + TlsStream::kRecordBytes);
+  EXPECT_LE(pair.server().reserved(), TlsStream::kMaxIdleBytes);
+}
+
 // A partial record is inside, and a reader that is told of it would spin.
 TEST(TlsStreamTest, HalfARecordIsNotPending) {
   TlsPair pair(Certified(), Certified());
