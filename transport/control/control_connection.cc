@@ -378,9 +378,8 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   facts.path.link = facts.candidates[plan.candidate].link;
   // By TLS, or by framing, which leaves out what a card moves unless one side requires it; nobody
   // pretends it of memory that does not leave the host.
-  facts.path.is_encrypted =
-      plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm &&
-      (plan.agreement.only_sealed || !IsSealedByFraming(facts.path.kind));
+  facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm &&
+                            (plan.agreement.only_sealed || !IsSealedByFraming(facts.path.kind));
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   facts.path.identity = IdentityOver(facts.path.kind);
@@ -456,7 +455,7 @@ void ControlConnection::Open(const ControlLimits& peer) {
 // Takes what has come, without any callback to the connection's user.
 void ControlConnection::ReadFrames() {
   ControlFrame frame;
-  while (!bye_.has_value() && socket_->Receive(&frame)) {
+  while (!bye_.has_value() && misconduct_.ok() && socket_->Receive(&frame)) {
     const bool in_bounds = frame.type == ControlType::kGrant ? grants_.Push(frame.body)
                                                              : context_->peers->OnFrame(this);
     if (!in_bounds)

@@ -140,13 +140,14 @@ TEST_F(SecurityTest, WithoutSecurityNothingIsEncrypted) {
 // Security took the place of the reason why a path was not there in any case.
 TEST_F(SecurityTest, UnsealedPathIsNotTakenAndTheFirstReasonStays) {
   PathOffer offer;
-  offer.kind = PathKind::kOfiTcp;
+  offer.kind = static_cast<PathKind>(77);  // of a later release
   WithdrawIfUnsealed(&offer);
   EXPECT_EQ(offer.unavailable, "security is on, and this path is not sealed");
   offer.unavailable = "denied by WEFT_PATHS=tcp";
   WithdrawIfUnsealed(&offer);
   EXPECT_EQ(offer.unavailable, "denied by WEFT_PATHS=tcp");
-  for (const PathKind kind : {PathKind::kShm, PathKind::kTcp}) {
+  for (const PathKind kind :
+       {PathKind::kShm, PathKind::kTcp, PathKind::kVerbs, PathKind::kOfiTcp}) {
     PathOffer sealed;
     sealed.kind = kind;
     WithdrawIfUnsealed(&sealed);

@@ -168,7 +168,10 @@ int TcpLink::OnTlsHandshake() {
     Fail(stream.error());
     return 1;
   }
-  if (stream.state() != TlsStream::State::kUp || !is_flushed) return 0;
+  if (stream.state() != TlsStream::State::kUp || !is_flushed) {
+    if (ended_) BeReady();  // which no event tells of again
+    return 0;
+  }
   BeReady();  // there may be more behind the handshake
   SendWelcome();
   return 1;
@@ -454,6 +457,9 @@ int TcpLink::OnNothing(ssize_t count) {
   }
   if (errno == EAGAIN) {
     ListNode<TcpReadyTag>::Unlink();
+    // TLS has taken a part of a record: the end behind it, which no event tells of again, is read
+    // next.
+    if (tls_ != nullptr && ended_) BeReady();
     return 0;
   }
   Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(errno));

@@ -72,7 +72,9 @@ class TlsCredentials {
   // whose name was checked.
   ssl_session_st* Session(const std::string& server) const;
   // Takes a reference of `session` over.
-  void KeepSession(const std::string& server, ssl_session_st* session);
+  // `context`: that it came by; of an earlier one it is forgotten, for its peer may not be trusted
+  // any more.
+  void KeepSession(const std::string& server, const ssl_ctx_st* context, ssl_session_st* session);
 
  private:
   struct ContextDeleter {
@@ -111,6 +113,7 @@ class TlsCredentials {
   ContextPtr context_;
   Stamps stamps_;
   uint64_t checked_ns_ = 0;
+  uint64_t built_ns_ = 0;             // the last try
   std::vector<Remembered> sessions_;  // oldest first
 };
 

@@ -119,10 +119,16 @@ struct TlsCallbacks {
     return method;
   }
 
+  static void OnMessage(int written, int, int type, const void*, size_t, SSL* ssl, void*) {
+    if (written == 0 && type == SSL3_RT_HANDSHAKE) {
+      static_cast<TlsStream*>(SSL_get_app_data(ssl))->CountOwnMessage();
+    }
+  }
+
   // A ticket has come; 1: the session is ours now.
   static int OnSession(SSL* ssl, SSL_SESSION* session) {
     auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
-    stream->credentials_->KeepSession(stream->ticket_name_, session);
+    stream->credentials_->KeepSession(stream->ticket_name_, SSL_get_SSL_CTX(ssl), session);
     return 1;
   }
 };
@@ -161,6 +167,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl_, bio, bio);
   SSL_set_app_data(ssl_, this);
+  SSL_set_msg_callback(ssl_, TlsCallbacks::OnMessage);
   if (is_client) {
     SSL_set_connect_state(ssl_);
   } else {
@@ -254,6 +261,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
       }
       filled += bytes;
       taken += bytes;
+      plain_bytes_ += bytes;
     }
   }
   KeepInput();
@@ -481,6 +489,11 @@ void TlsStream::KeepInput() {
   }
   kept_.assign(input_.begin(), input_.end());
   input_ = kept_;
+}
+
+void TlsStream::CountOwnMessage() {
+  if (state_ != State::kUp || ++own_messages_ <= kMaxOwnMessages + (plain_bytes_ >> 20)) return;
+  Fail(absl::DataLossError("TLS: the peer floods the stream with key updates"));
 }
 
 int TlsStream::AddOutput(const std::byte* from, size_t bytes) {

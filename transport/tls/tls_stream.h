@@ -83,6 +83,9 @@ class TlsStream {
   static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
   // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
   static constexpr size_t kMaxUnsentBytes = TlsScratch::kBytes + (size_t{64} << 10);
+  // Messages of TLS's own once it is up, and one more for each MiB of data: RFC 8446, 5.5 asks for
+  // a key update after 2^24 records, and each costs 10 us.
+  static constexpr uint64_t kMaxOwnMessages = 32;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
   // What was read ahead, and is used up, keeps no more memory than this once the socket is empty: a
@@ -153,6 +156,8 @@ class TlsStream {
 
   // BIO: what OpenSSL reads and writes.
   int TakeInput(std::byte* to, size_t bytes);
+  // A message of TLS's own has come.
+  void CountOwnMessage();
   int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
@@ -173,6 +178,8 @@ class TlsStream {
   int socket_error_ = 0;          // errno of recv(2) or send(2)
   bool ended_ = false;            // by End()
   uint64_t handshake_bytes_ = 0;  // received in kHandshake
+  uint64_t plain_bytes_ = 0;      // read in kUp
+  uint64_t own_messages_ = 0;     // of TLS itself in kUp: key updates, tickets
   size_t recv_limit_ = 0;         // of this call
   ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
   std::vector<std::byte> kept_;
