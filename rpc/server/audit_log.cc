@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <functional>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -82,15 +83,27 @@ std::string AuditIdentity(const PeerIdentity& identity) {
   return Escaped(Cut(RawIdentity(identity), kMaxIdentityBytes));
 }
 
-void AuditLog::Add(const Entry& entry, LineBudget* budget, uint64_t now_ns) {
+// Whoever connects again has another port, or is another process, and is the same client.
+LineBudget& AuditLog::BudgetOf(const PathInfo& client) {
+  const PeerIdentity& identity = client.identity;
+  const std::string name =
+      identity.authentication == Authentication::kKernelCredentials
+          ? StrCat("uid:", identity.user_id)
+          : StrCat(RawIdentity(identity), " at ",
+                   std::string_view(client.peer).substr(0, client.peer.rfind(':')));
+  return clients_[std::hash<std::string>()(name) % kBudgets];
+}
+
+void AuditLog::Add(const Entry& entry, uint64_t now_ns) {
   if (!LogEnabled(entry.allowed ? LogLevel::kInfo : LogLevel::kWarning)) return;
   LineBudget& own = entry.allowed ? allowed_ : denied_;
-  if (!own.permits(now_ns) || (budget != nullptr && !budget->permits(now_ns))) {
+  LineBudget* const client = entry.allowed ? nullptr : &BudgetOf(entry.client);
+  if (!own.permits(now_ns) || (client != nullptr && !client->permits(now_ns))) {
     ++unlogged_;
     return;
   }
   own.Take(now_ns);
-  if (budget != nullptr) budget->Take(now_ns);
+  if (client != nullptr) client->Take(now_ns);
   const std::string line = Line(entry, unlogged_);
   unlogged_ = 0;
   if (entry.allowed) {

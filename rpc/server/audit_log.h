@@ -8,17 +8,20 @@
 // (one line each). Refusals have level warning, the others info. What a client says of itself
 // cannot break out of its quotes: all but printable ASCII is escaped as in C, quotes too.
 //
-// `unlogged` counts the lines that were left out before: each client has a budget, so that one
-// cannot hide the others, and so has the server, so that clients cannot fill its disk.
-// ServerStats::denied counts all refusals.
+// `unlogged` counts the lines that were left out before: each client has a budget for its refusals,
+// so that one cannot hide the others, and so has the server, so that clients cannot fill its disk.
+// ServerStats::denied counts all refusals. A client is an identity at a host (on this host: a
+// user), however often it connects; two may share a budget, for there are kBudgets.
 //
 // Threads: one engine's. Lifetime: an AuditLog is a member of the ServerCore.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rpc/server/authorizer.h"
 #include "transport/identity.h"
@@ -49,9 +52,8 @@ class LineBudget {
 
 class AuditLog {
  public:
-  // Refusals of one client: the first ones of a client that calls methods which it may not call,
-  // and then enough to see that it goes on.
-  static LineBudget OfClient() { return LineBudget(/*burst=*/10, /*interval_ns=*/1'000'000'000); }
+  // Of clients: more than are refused at one time, in 6 KiB. Two clients share one by chance.
+  static constexpr size_t kBudgets = 256;
 
   struct Entry {
     bool allowed;
@@ -61,14 +63,19 @@ class AuditLog {
     const Authorizer& authorizer;
     uint32_t rule;
   };
-  // `budget`: the client's; null: only the server's counts.
-  void Add(const Entry& entry, LineBudget* budget, uint64_t now_ns);
+  void Add(const Entry& entry, uint64_t now_ns);
 
  private:
+  LineBudget& BudgetOf(const PathInfo& client);
+
   // A line has up to 1 KiB, mostly 300 bytes: 20 in a second are 0.5 GB in a day. The burst is for
   // many clients that come back at once after a change of the rules.
   LineBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
   LineBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};
+  // Refusals of one client: the first ones of a client that calls methods which it may not call,
+  // and then enough to see that it goes on.
+  std::vector<LineBudget> clients_{kBudgets,
+                                   LineBudget(/*burst=*/10, /*interval_ns=*/1'000'000'000)};
   uint64_t unlogged_ = 0;
 };
 

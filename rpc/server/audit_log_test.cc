@@ -29,8 +29,16 @@ class AuditLogTest : public testing::Test {
   }
   ~AuditLogTest() override { SetLogSink({}); }
 
-  void Add(bool allowed = false, LineBudget* budget = nullptr) {
-    audit_.Add({allowed, client_, "kv.Kv", "Get", authorizer_, 3}, budget, now_ns_);
+  void Add(bool allowed = false) {
+    audit_.Add({allowed, client_, "kv.Kv", "Get", authorizer_, 3}, now_ns_);
+  }
+  void AddOf(const std::string& peer) {
+    client_.peer = peer;
+    Add();
+  }
+  // One refusal of each of a thousand hosts.
+  void AddOfMany() {
+    for (int i = 0; i < 1000; ++i) AddOf("10.0." + std::to_string(i) + ".1:35100");
   }
   std::string Last() const { return lines_.empty() ? "" : lines_.back(); }
 
@@ -97,33 +105,53 @@ TEST_F(AuditLogTest, NamesAreCut) {
 }
 
 TEST_F(AuditLogTest, OneClientHasTenLinesAndThenOneInASecond) {
-  LineBudget budget = AuditLog::OfClient();
-  for (int i = 0; i < 50; ++i) Add(false, &budget);
+  for (int i = 0; i < 50; ++i) AddOf("10.0.0.1:35100");
   EXPECT_EQ(lines_.size(), 10u);
-  LineBudget other = AuditLog::OfClient();
-  Add(false, &other);
+  AddOf("10.0.0.2:35100");
   EXPECT_EQ(lines_.size(), 11u) << "the server's own budget is not used up";
   EXPECT_NE(Last().find(" unlogged=40"), std::string::npos) << Last();
   now_ns_ += kSecond - 1;
-  Add(false, &budget);
+  AddOf("10.0.0.1:35100");
   EXPECT_EQ(lines_.size(), 11u);
   now_ns_ += 1;
-  for (int i = 0; i < 5; ++i) Add(false, &budget);
+  for (int i = 0; i < 5; ++i) AddOf("10.0.0.1:35100");
   EXPECT_EQ(lines_.size(), 12u);
   EXPECT_NE(Last().find(" unlogged=1"), std::string::npos) << Last();
 }
 
+// Each connection had a budget of its own: a client that connected ten times used the server's up,
+// and hid the others.
+TEST_F(AuditLogTest, AClientThatConnectsAgainHasNoMoreLines) {
+  for (int i = 0; i < 200; ++i) AddOf("10.0.0.1:" + std::to_string(35'100 + i));
+  EXPECT_EQ(lines_.size(), 10u);
+  AddOf("[fe80::1]:35100");
+  EXPECT_EQ(lines_.size(), 11u) << "another host";
+
+  client_.identity.authentication = Authentication::kCertificate;
+  client_.identity.subject = "CN=web";
+  for (int i = 0; i < 200; ++i) AddOf("10.0.0.1:" + std::to_string(35'100 + i));
+  EXPECT_EQ(lines_.size(), 21u) << "another identity at the same host";
+
+  client_.identity = {};
+  client_.identity.authentication = Authentication::kKernelCredentials;
+  client_.identity.user_id = 1000;
+  for (int i = 0; i < 200; ++i) {
+    client_.identity.process_id = 77 + i;
+    AddOf("unix:(process " + std::to_string(77 + i) + " of user 1000)");
+  }
+  EXPECT_EQ(lines_.size(), 31u) << "processes of one user";
+}
+
 TEST_F(AuditLogTest, AllClientsHaveAHundredLinesAndThenTwentyInASecond) {
-  std::vector<LineBudget> clients(1000, AuditLog::OfClient());
-  for (LineBudget& client : clients) Add(false, &client);
+  AddOfMany();
   EXPECT_EQ(lines_.size(), 100u);
   now_ns_ += kSecond;
-  for (LineBudget& client : clients) Add(false, &client);
+  AddOfMany();
   EXPECT_EQ(lines_.size(), 120u);
   Add(/*allowed=*/true);
   EXPECT_EQ(lines_.size(), 121u) << "permitted calls have a budget of their own";
   now_ns_ += 3600 * kSecond;
-  for (LineBudget& client : clients) Add(false, &client);
+  AddOfMany();
   EXPECT_EQ(lines_.size(), 221u) << "what was not used for long is no more than a burst";
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/strings.h"
+#include "rpc/server/audit_log.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/completion_id.h"
 #include "rpc/wire/service.h"
@@ -46,7 +47,7 @@ bool ClientAccess::Look(uint16_t number, uint64_t generation) {
   if (decision.allowed && core_.options().log_allowed_calls) {
     core_.audit_log().Add({true, path_, entry->service->weft_descriptor().full_name,
                            entry->method->name, authorizer_, decision.rule},
-                          /*budget=*/nullptr, engine_.turn_ns());
+                          engine_.turn_ns());
   }
   return decision.allowed;
 }
@@ -67,7 +68,7 @@ absl::Status ClientAccess::Refuse(uint16_t number) {
   const std::string_view method = refused.method->name;
   ++core_.stats().denied;
   core_.audit_log().Add(
-      {false, path_, service, method, authorizer_, own ? 0 : answers_[number] >> 2}, &lines_,
+      {false, path_, service, method, authorizer_, own ? 0 : answers_[number] >> 2},
       engine_.turn_ns());
   std::string who = AuditIdentity(path_.identity);
   if (who.empty()) who = "a client that has not proved who it is";

@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "core/inline.h"
-#include "rpc/server/audit_log.h"
 #include "rpc/server/authorizer.h"
 #include "transport/engine.h"
 #include "transport/path.h"
@@ -56,7 +55,6 @@ class ClientAccess {
   const std::unique_ptr<Answer[]> answers_;
   Answer any_ = 0;  // whether it may call at least one method
   uint64_t generation_ = 0;
-  LineBudget lines_ = AuditLog::OfClient();
 };
 
 }  // namespace weft

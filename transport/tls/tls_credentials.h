@@ -113,7 +113,7 @@ class TlsCredentials {
   ContextPtr context_;
   Stamps stamps_;
   uint64_t checked_ns_ = 0;
-  uint64_t built_ns_ = 0;             // the last try
+  uint64_t built_ns_ = 0;             // the last try; 0: nobody has asked for it yet
   std::vector<Remembered> sessions_;  // oldest first
 };
 

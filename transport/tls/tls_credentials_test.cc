@@ -193,7 +193,7 @@ TEST_F(TlsReloadTest, ClientsForgetTheOldestTicket) {
   Subject(10 * kSecond);
   ASSERT_NE(client_->Session("localhost"), nullptr);
   for (size_t i = 0; i < TlsCredentials::kMaxSessions; ++i) {
-    client_->KeepSession("server" + std::to_string(i), nullptr);
+    client_->KeepSession("server" + std::to_string(i), client_->Context(10 * kSecond), nullptr);
   }
   EXPECT_EQ(client_->Session("localhost"), nullptr);
 }
