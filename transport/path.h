@@ -67,8 +67,9 @@ struct PathInfo {
   std::string peer;
   PeerIdentity identity;  // who that is, as far as it has proved it
   // All bytes of the connection that leave this host are encrypted, and cannot be changed on the
-  // way unnoticed: those of messages and payloads always (SecurityOptions), those of one-sided
-  // operations over verbs and ofi_tcp never. False over shared memory, whose bytes do not leave it.
+  // way unnoticed: with SecurityOptions over tcp; over verbs and ofi_tcp where either side has
+  // `require_encryption` (without, messages and payloads are, and one-sided operations are not).
+  // False over shared memory, whose bytes do not leave it.
   bool is_encrypted = false;
 };
 

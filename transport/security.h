@@ -43,8 +43,8 @@ struct SecurityOptions {
   std::string expected_uri = {};
 
   // Memory of the other side is not read or written by a card in the clear: over verbs and ofi_tcp
-  // there are no one-sided operations then, and no exports, and payloads travel sealed, as messages
-  // do in any case. Either side's word is enough. Shared memory does not leave the host.
+  // there are no one-sided operations then, and no leases on exports; payloads travel sealed, as
+  // messages do in any case. Either side's word is enough. Shared memory does not leave the host.
   bool require_encryption = false;
 
   // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.

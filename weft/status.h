@@ -7,6 +7,8 @@
 //                       fix the call, the options or the installation: the same call fails again
 //   PERMISSION_DENIED   ask the owner of the memory for a handle that permits it; of a call: ask who
 //                       keeps the server's rules (weft/authorization.h)
+//   UNAUTHENTICATED     one side has not proved who it is: correct the certificates, names or
+//                       secrets of SecurityOptions
 //   RESOURCE_EXHAUSTED  a limit: try again later, send less, or raise the limit that the text names
 //   UNAVAILABLE         the peer, or the way to it, is gone: try again, here or at another server
 //   DEADLINE_EXCEEDED   the time was over

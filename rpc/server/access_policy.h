@@ -18,7 +18,8 @@
 //   subject:NAME          the subject of its certificate as in RFC 2253, as a whole, without `*`.
 //                         Alternative names, the two above, are the better ones to trust
 //   psk:NAME              it has the pre-shared secret of that name; without `*`
-//   uid:NUMBER            a process of that user on this host, as the kernel says
+//   uid:NUMBER            a process of that user on this host that the kernel alone vouches for
+//                         (shm and unix: without TLS): who proves itself by TLS is not known by it
 //   anyone-authenticated  each of these
 //   anyone                everybody who can connect
 //

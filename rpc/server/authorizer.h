@@ -8,7 +8,7 @@
 // most, is read with its frame.)
 //
 // A refusal is PERMISSION_DENIED, and no handler and no interceptor has seen the call: DeliveryOf()
-// is kNotSent. It is counted (ServerStats::denied), and stands in the log (audit_log.h). Its words
+// is kNotSent. It is counted (ServerStats::denied), and stands in the audit log. Its words
 // name the method and who the server takes the caller for, and nothing of the rules.
 //
 // What is not asked about:

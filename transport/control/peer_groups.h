@@ -8,9 +8,10 @@
 //
 //   Two connections are of one group if both sides have told the same keys and terms for both in
 //   their hellos. So both sides find the same groups. A client's key is a code over the address
-//   that it dials, by a secret of its engine: no server learns the one that another is told, and so
-//   none can join that group. A server's key is random, and tells its engine from others behind the
-//   same address. A side that tells none, of an older release, shares nothing.
+//   that it dials, by a secret of its engine: no server at another address learns it, and so none
+//   can join that group (replicas behind one address are taken for one). A server's key is random,
+//   and tells its engine from others behind the same address. A side that tells none, of an older
+//   release, shares nothing.
 //
 //   A heartbeat goes by kCarriers connections of the group, each time by the next ones: one whose
 //   bytes do not come through keeps none from the peer. When one ends by which the last has gone,
