@@ -60,6 +60,8 @@ class ContractWorld {
   virtual uint64_t RegistrationsEver() = 0;
   // What both sides have of it.
   virtual std::optional<SecurityOptions> security() { return std::nullopt; }
+  // Sealed by framing, where a message may overtake a write (remote_access.h).
+  virtual bool is_sealed_by_framing() { return false; }
 };
 
 // Prints resources in failures.

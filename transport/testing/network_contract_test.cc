@@ -1,5 +1,5 @@
-// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA; and sealed: by TLS on tcp,
-// by framing on the others.
+// The contract, on shm, tcp and ofi_tcp, and on verbs where there is RDMA; and sealed: by TLS on
+// tcp, by framing on the others.
 
 #include <cstdlib>
 #include <filesystem>
@@ -86,7 +86,9 @@ class NetworkWorld final : public ContractWorld {
     return resources;
   }
   std::optional<SecurityOptions> security() override { return security_; }
-  void UseSecurity() {
+  bool is_sealed_by_framing() override { return security_.has_value() && !seals_by_tls_; }
+  void UseSecurity(bool by_tls) {
+    seals_by_tls_ = by_tls;
     security_.emplace();
     security_->psk_name = "contract";
     security_->psk_secret = std::string(kMinPskBytes, 's');
@@ -111,6 +113,7 @@ class NetworkWorld final : public ContractWorld {
   int Turn() { return client_->Poll() + server_->Poll(); }
 
   std::optional<SecurityOptions> security_;
+  bool seals_by_tls_ = false;
   std::unique_ptr<Engine> client_;
   std::unique_ptr<Engine> server_;
 };
@@ -129,12 +132,12 @@ std::unique_ptr<ContractWorld> MakeOfiTcpWorld() {
   return std::make_unique<NetworkWorld>("ofi_tcp");
 }
 
-std::unique_ptr<ContractWorld> Sealed(const char* paths) {
+std::unique_ptr<ContractWorld> Sealed(const char* paths, bool by_tls = false) {
   auto world = std::make_unique<NetworkWorld>(paths);
-  world->UseSecurity();
+  world->UseSecurity(by_tls);
   return world;
 }
-std::unique_ptr<ContractWorld> MakeSealedTcpWorld() { return Sealed("tcp"); }
+std::unique_ptr<ContractWorld> MakeSealedTcpWorld() { return Sealed("tcp", /*by_tls=*/true); }
 std::unique_ptr<ContractWorld> MakeSealedOfiTcpWorld() { return Sealed("ofi_tcp"); }
 std::unique_ptr<ContractWorld> MakeSealedVerbsWorld() { return Sealed("verbs"); }
 

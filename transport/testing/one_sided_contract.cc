@@ -49,6 +49,9 @@ TEST_P(ContractTest, AWriteIsSeenWithTheMessageThatFollowsIt) {
 
 // Its end comes later than that of a plain one: nobody has to wait for it to send the message.
 TEST_P(ContractTest, AnAcknowledgedWriteIsSeenWithTheMessageThatFollowsItsPost) {
+  if (world_->is_sealed_by_framing()) {
+    GTEST_SKIP() << "sealed by framing: a message may overtake a write (transport/remote_access.h)";
+  }
   Open();
   RegionPair regions(client_, server_end());
   int seen = 0;

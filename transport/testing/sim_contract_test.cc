@@ -12,7 +12,8 @@ namespace {
 
 class SimWorld final : public ContractWorld {
  public:
-  explicit SimWorld(const SimOptions& options = {}) : network_(/*seed=*/1, options) {}
+  explicit SimWorld(const SimOptions& options = {})
+      : sealed_(options.sealed), network_(/*seed=*/1, options) {}
 
   EngineCore& client() override { return CoreOf(network_.Node("client")); }
   EngineCore& server() override { return CoreOf(network_.Node("server")); }
@@ -30,6 +31,7 @@ class SimWorld final : public ContractWorld {
     network_.Settle();
     network_.CheckInvariants();
   }
+  bool is_sealed_by_framing() override { return sealed_; }
   Resources Count() override {
     Resources resources;
     for (const char* name : {"client", "server"}) {
@@ -53,6 +55,7 @@ class SimWorld final : public ContractWorld {
   }
 
  private:
+  const bool sealed_;
   SimNetwork network_;
   int next_address_ = 0;
 };
