@@ -10,8 +10,9 @@
 namespace weft {
 namespace {
 
+// Of a span that begins where its region does.
 RemoteSpan BeyondTheEnd(RemoteSpan span) {
-  span.offset = kRegionBytes - span.length / 2;
+  span.offset += kRegionBytes - span.length / 2;
   return span;
 }
 
