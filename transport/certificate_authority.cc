@@ -15,20 +15,13 @@
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/pem.h"
 
 namespace weft {
 namespace {
 
 using Request = CertificateRequest;
 
-template <auto kFree>
-struct Freer {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free>>;
 using ExtensionPtr = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
 using NamesPtr = std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>>;
 
@@ -133,13 +126,6 @@ bool Fill(X509* certificate, EVP_PKEY* key, const std::string& name, int64_t fro
                                     0) == 1;
 }
 
-// OpenSSL would ask at the terminal for the password of a key.
-int NoPassword(char*, int, int, void*) { return -1; }
-
-BioPtr Open(const std::string& pem) {
-  return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-}
-
 }  // namespace
 
 void CertificateAuthority::Free::operator()(x509_st* certificate) const { X509_free(certificate); }
@@ -170,8 +156,8 @@ absl::StatusOr<CertificateAuthority> CertificateAuthority::Create(const std::str
 }
 
 absl::StatusOr<CertificateAuthority> CertificateAuthority::FromPem(const CertificateAndKey& pem) {
-  const BioPtr certificate_bio = Open(pem.certificate_pem);
-  const BioPtr key_bio = Open(pem.key_pem);
+  const BioPtr certificate_bio = OpenPem(pem.certificate_pem);
+  const BioPtr key_bio = OpenPem(pem.key_pem);
   CertificatePtr certificate(
       PEM_read_bio_X509(certificate_bio.get(), nullptr, NoPassword, nullptr));
   KeyPtr key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, NoPassword, nullptr));

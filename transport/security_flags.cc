@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/read_file.h"
 
 namespace weft {
 
@@ -65,16 +66,9 @@ absl::Status Wrong(std::string_view flag, std::string_view why) {
 absl::StatusOr<std::string> ReadSecret(const std::string& file) {
   Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("--tls-psk-file: open ", file));
-  std::string secret(kMaxPskBytes + 2, '\0');  // a line feed, and one byte that is too much
-  size_t bytes = 0;
-  while (bytes < secret.size()) {
-    const ssize_t count = ::read(descriptor.get(), secret.data() + bytes, secret.size() - bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return StatusFromErrno(errno, StrCat("--tls-psk-file: read ", file));
-    if (count == 0) break;
-    bytes += static_cast<size_t>(count);
-  }
-  secret.resize(bytes);
+  // A line feed, and one byte that is too much.
+  WEFT_ASSIGN_OR_RETURN(std::string secret, ReadFile(descriptor.get(), kMaxPskBytes + 2,
+                                                     StrCat("--tls-psk-file: read ", file)));
   if (secret.ends_with('\n')) secret.pop_back();
   if (secret.size() >= kMinPskBytes && secret.size() <= kMaxPskBytes) return secret;
   return Wrong("--tls-psk-file", StrCat(file, " must have ", kMinPskBytes, " to ", kMaxPskBytes,

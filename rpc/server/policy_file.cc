@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/read_file.h"
 
 namespace weft {
 namespace {
@@ -30,18 +31,8 @@ absl::StatusOr<std::string> ReadAll(int file, const std::string& path) {
   if (!S_ISREG(found.st_mode)) {
     return absl::InvalidArgumentError(StrCat(path, " is no regular file"));
   }
-  std::string text(AccessPolicy::kMaxBytes + 1,
-                   '\0');  // one more: Parse() sees that it is too long
-  size_t bytes = 0;
-  while (bytes < text.size()) {
-    const ssize_t count = ::read(file, text.data() + bytes, text.size() - bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return StatusFromErrno(errno, StrCat("read ", path));
-    if (count == 0) break;
-    bytes += static_cast<size_t>(count);
-  }
-  text.resize(bytes);
-  return text;
+  // One more: Parse() sees that it is too long.
+  return ReadFile(file, AccessPolicy::kMaxBytes + 1, StrCat("read ", path));
 }
 
 }  // namespace

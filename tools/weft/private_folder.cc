@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/read_file.h"
 
 namespace weft::tools {
 namespace {
@@ -58,19 +59,11 @@ bool PrivateFolder::Has(const std::string& name) const {
 absl::StatusOr<std::string> PrivateFolder::Read(const std::string& name) const {
   Descriptor file(::openat(descriptor_.get(), name.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return Failed("open", name);
-  std::string text(kMaxFileBytes + 1, '\0');
-  size_t bytes = 0;
-  while (bytes < text.size()) {
-    const ssize_t count = ::read(file.get(), text.data() + bytes, text.size() - bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Failed("read", name);
-    if (count == 0) break;
-    bytes += static_cast<size_t>(count);
-  }
-  if (bytes > kMaxFileBytes) {
+  WEFT_ASSIGN_OR_RETURN(std::string text,
+                        ReadFile(file.get(), kMaxFileBytes + 1, StrCat("read ", path_, "/", name)));
+  if (text.size() > kMaxFileBytes) {
     return absl::InvalidArgumentError(StrCat(path_, "/", name, " is too large for what it is"));
   }
-  text.resize(bytes);
   return text;
 }
 

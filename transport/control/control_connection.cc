@@ -102,8 +102,9 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
   self->listener_ = std::move(listener);
-  if (TlsCredentials* const credentials = self->listener_->credentials.get()) {
-    self->socket_->ExpectTls(credentials, context->tls, self->started_ns_);
+  self->credentials_ = self->listener_->credentials;
+  if (self->has_security()) {
+    self->socket_->ExpectTls(self->credentials_.get(), context->tls, self->started_ns_);
   }
   self->handshake_.emplace<AcceptHandshake>(self->own_side(), self->listener_.get());
   self.release()->Perform({});  // the context's from here on
@@ -221,7 +222,7 @@ void ControlConnection::RunDialing() {
   if (!result.has_value()) return SetAlarm(dialer_->due_ns());
   dialer_.reset();
   absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
-  if (status.ok() && credentials_ != nullptr) {
+  if (status.ok() && has_security()) {
     status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_);
   }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);

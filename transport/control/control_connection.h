@@ -166,9 +166,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void RunDialing();
   void RunHandshake();
   // Both sides have to prove who they are.
-  bool has_security() const {
-    return listener_ == nullptr ? credentials_ != nullptr : listener_->credentials != nullptr;
-  }
+  bool has_security() const { return credentials_ != nullptr; }
   // The peer has to prove who it is, and has not done so.
   bool LacksSecurity() const;
   // For the log: such a peer is sent away.
@@ -216,7 +214,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   std::shared_ptr<ListenerState> listener_;      // null: the client's
-  std::shared_ptr<TlsCredentials> credentials_;  // a client's; null: without security
+  std::shared_ptr<TlsCredentials> credentials_;  // null: without security
   ServerAddress server_;                         // that a client dials
   LinkSecrets link_secrets_;                     // with security
 

@@ -1,8 +1,6 @@
 #include "transport/control/hello.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "transport/control/hello.pb.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framed_connection.h"
+#include "transport/hmac.h"
 
 namespace weft {
 namespace {
@@ -252,15 +251,9 @@ struct HostHash {
 
 HostHash HashOf(std::string_view boot_id, std::string_view side, std::string_view nonce) {
   const std::string text = StrCat(side, nonce);
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int bytes = 0;
-  const unsigned char* const result =
-      HMAC(EVP_sha256(), boot_id.data(), static_cast<int>(boot_id.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash, &bytes);
-  WEFT_CHECK(result != nullptr && bytes == 32);  // System: it fails for want of memory only
-  const auto* const begin = reinterpret_cast<const std::byte*>(hash);
-  return {std::string(reinterpret_cast<const char*>(hash), kHostCodeBytes),
-          LoadLe32(begin + kHostCodeBytes), LoadLe32(begin + kHostCodeBytes + 4)};
+  const auto code = HmacSha256(AsBytes(boot_id), AsBytes(text));
+  return {std::string(AsStringView(ByteSpan(code).first(kHostCodeBytes))),
+          LoadLe32(code.data() + kHostCodeBytes), LoadLe32(code.data() + kHostCodeBytes + 4)};
 }
 
 void Fill(const HostFacts& host, std::string_view side, control::HostFacts* proto) {

@@ -1,14 +1,13 @@
 #include "transport/control/peer_groups.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <utility>
 
 #include "core/bytes.h"
 #include "core/check.h"
 #include "core/random.h"
+#include "transport/hmac.h"
 
 namespace weft {
 
@@ -99,15 +98,8 @@ PeerGroups::~PeerGroups() {
 }
 
 Nonce128 PeerGroups::ClientKey(std::string_view server) const {
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int hash_bytes = 0;
-  const unsigned char* const result =
-      HMAC(EVP_sha256(), secret_.data(), static_cast<int>(secret_.size()),
-           reinterpret_cast<const unsigned char*>(server.data()), server.size(), hash, &hash_bytes);
-  // System: memory for a hash; a key that others could guess would join them to this peer
-  WEFT_CHECK(result != nullptr && hash_bytes >= sizeof(Nonce128));
-  const auto* const bytes = reinterpret_cast<const std::byte*>(hash);
-  return {LoadLe64(bytes), LoadLe64(bytes + sizeof(uint64_t))};
+  const auto code = HmacSha256(secret_, AsBytes(server));
+  return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
 }
 
 void PeerGroups::Join(Member* member, const ControlLimits& own, const ControlLimits& peer) {

@@ -2,18 +2,16 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <string>
 
 #include "core/check.h"
 #include "core/strings.h"
+#include "transport/hmac.h"
 
 namespace weft {
 namespace {
-
-constexpr size_t kHashBytes = 32;  // of SHA-256
 
 // Batches are at most 1 MiB long, large messages kMaxMessageBytes.
 constexpr uint64_t kBatchesPerKey = Seal::RecordsPerKey(uint64_t{1} << 20);
@@ -26,16 +24,9 @@ const unsigned char* In(ByteSpan bytes) {
 unsigned char* Out(std::byte* bytes) { return reinterpret_cast<unsigned char*>(bytes); }
 
 // HKDF-Expand of RFC 5869 with SHA-256, of one hash or less.
-std::array<std::byte, kHashBytes> Expand(ByteSpan secret, std::string_view info) {
+std::array<std::byte, kSha256Bytes> Expand(ByteSpan secret, std::string_view info) {
   const std::string text = StrCat(info, "\x01");
-  std::array<std::byte, kHashBytes> key;
-  unsigned int bytes = 0;
-  const unsigned char* const result = HMAC(
-      EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-      reinterpret_cast<const unsigned char*>(text.data()), text.size(), Out(key.data()), &bytes);
-  // System: memory for a hash; nothing safe can follow
-  WEFT_CHECK(result != nullptr && bytes == key.size());
-  return key;
+  return HmacSha256(secret, AsBytes(text));
 }
 
 std::string Label(bool of_client, std::string_view what) {

@@ -5,12 +5,12 @@
 // Errors: what a peer names wrongly is nullptr; it does not learn what was wrong.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
+#include "transport/framing/region_table.h"
 #include "transport/region.h"
 
 namespace weft {
@@ -41,27 +41,16 @@ class SealedRegion final : public Region, public ListNode<SealedRegionTag> {
 // Those of one domain, found by the key that names them.
 class SealedRegions {
  public:
-  void Add(SealedRegion* region) { BucketOf(region->remote().key).PushBack(region); }
+  void Add(SealedRegion* region) { table_.Add(region); }
   // nullptr: there is no such region, range or right.
   std::byte* Find(const RemoteSpan& span, bool write) {
-    for (SealedRegion& region : BucketOf(span.key)) {
-      const RemoteSpan all = region.remote();
-      if (all.key != span.key) continue;
-      if (!region.Allows(write) || span.offset < all.offset) return nullptr;
-      const uint64_t from = span.offset - all.offset;
-      if (from > all.length || span.length > all.length - from) return nullptr;
-      return region.memory().data() + from;
-    }
-    return nullptr;
+    const SealedRegion* const region = table_.Find(span.key);
+    if (region == nullptr || !region->Allows(write)) return nullptr;
+    return MemoryAt(*region, span.offset, span.length);
   }
 
  private:
-  static constexpr int kBucketBits = 6;  // as AtomicRegions
-  using Bucket = IntrusiveList<SealedRegion, SealedRegionTag>;
-
-  Bucket& BucketOf(uint64_t key) { return buckets_[key >> (64 - kBucketBits)]; }  // random numbers
-
-  std::array<Bucket, size_t{1} << kBucketBits> buckets_;
+  RegionTable<SealedRegion, SealedRegionTag> table_;
 };
 
 }  // namespace weft

@@ -1,38 +1,22 @@
 #include "transport/leases/handle_code.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "core/random.h"
+#include "transport/hmac.h"
 
 namespace weft {
-namespace {
-
-const unsigned char* AsUnsigned(const std::byte* bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes);
-}
-
-}  // namespace
-
 HandleCode::HandleCode() { SecureRandomBytes(key_); }
 
 HandleCode::~HandleCode() { OPENSSL_cleanse(key_.data(), key_.size()); }
 
 HandleCode::Code HandleCode::Compute(ByteSpan signed_part) const {
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int hash_bytes = 0;
-  const unsigned char* const result =
-      HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()), AsUnsigned(signed_part.data()),
-           signed_part.size(), hash, &hash_bytes);
-  // Without a hash nothing safe can follow. (It fails for want of memory only.)
-  // System: memory for a hash; nothing safe can follow
-  WEFT_CHECK(result != nullptr && hash_bytes >= RegionHandle::kCodeBytes);
+  const auto hash = HmacSha256(key_, signed_part);
+  static_assert(RegionHandle::kCodeBytes <= hash.size());
   Code code;
-  std::copy_n(reinterpret_cast<const std::byte*>(hash), code.size(), code.begin());
+  std::copy_n(hash.begin(), code.size(), code.begin());
   return code;
 }
 

@@ -1,12 +1,13 @@
 #include "transport/tcp/tcp_output.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "transport/sockets/send.h"
 
 namespace weft {
 namespace {
@@ -323,14 +324,6 @@ TcpOutput::Plan TcpOutput::Gather(iovec* iovecs) {
 
 namespace {
 
-ssize_t SendPlain(int socket, iovec* iovecs, int count) {
-  if (count == 1) return ::send(socket, iovecs[0].iov_base, iovecs[0].iov_len, MSG_NOSIGNAL);
-  msghdr message = {};
-  message.msg_iov = iovecs;
-  message.msg_iovlen = static_cast<size_t>(count);
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL);
-}
-
 // Of what has left, as far as it goes.
 template <class Left>
 uint64_t TakeOff(uint64_t* bytes, Left* left) {
@@ -419,7 +412,7 @@ TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls) {
     const Plan plan = Gather(iovecs);
     if (plan.iovecs == 0) return Result::kDone;
     const ssize_t result =
-        tls == nullptr ? SendPlain(socket, iovecs, plan.iovecs) : tls->Write(iovecs, plan.iovecs);
+        tls == nullptr ? SendPieces(socket, iovecs, plan.iovecs) : tls->Write(iovecs, plan.iovecs);
     if (result < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN) return Result::kBlocked;

@@ -6,7 +6,6 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +15,8 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/pem.h"
+#include "transport/read_file.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -32,14 +33,6 @@ constexpr unsigned char kAlpn[] = {6, 'w', 'e', 'f', 't', '/', '1'};
 // OpenSSL's limit for a chain, below TlsStream::kMaxHandshakeBytes.
 constexpr long kMaxChainBytes = long{32} << 10;
 
-template <auto kFree>
-struct Freer {
-  template <class T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-using BioPtr = std::unique_ptr<BIO, Freer<BIO_free>>;
 using CertificatePtr = std::unique_ptr<X509, Freer<X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using NamesPtr = std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>>;
@@ -58,29 +51,15 @@ absl::StatusOr<std::string> ReadPem(const std::string& file, const std::string& 
   if (file.empty()) return pem;
   Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("TLS: open ", file));
-  std::string text(TlsCredentials::kMaxPemBytes + 1, '\0');
-  size_t bytes = 0;
-  while (bytes < text.size()) {
-    const ssize_t count = ::read(descriptor.get(), text.data() + bytes, text.size() - bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return StatusFromErrno(errno, StrCat("TLS: read ", file));
-    if (count == 0) break;
-    bytes += static_cast<size_t>(count);
-  }
-  if (bytes > TlsCredentials::kMaxPemBytes) {
+  WEFT_ASSIGN_OR_RETURN(
+      std::string text,
+      ReadFile(descriptor.get(), TlsCredentials::kMaxPemBytes + 1, StrCat("TLS: read ", file)));
+  if (text.size() > TlsCredentials::kMaxPemBytes) {
     return absl::InvalidArgumentError(
         StrCat("TLS: ", file, " is larger than ", TlsCredentials::kMaxPemBytes, " bytes"));
   }
-  text.resize(bytes);
   return text;
 }
-
-BioPtr Open(const std::string& pem) {
-  return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-}
-
-// OpenSSL would ask at the terminal for the password of a key.
-int NoPassword(char*, int, int, void*) { return -1; }
 
 // A reader of PEM blocks has come to the end of the text, and not to a broken block.
 bool AtEnd() {
@@ -307,7 +286,7 @@ absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
   }
   const std::string& file = options_.certificate_file;
   WEFT_ASSIGN_OR_RETURN(const std::string chain, ReadPem(file, options_.certificate_pem));
-  const BioPtr certificates = Open(chain);
+  const BioPtr certificates = OpenPem(chain);
   const CertificatePtr own(PEM_read_bio_X509(certificates.get(), nullptr, NoPassword, nullptr));
   if (own == nullptr || SSL_CTX_use_certificate(context, own.get()) != 1) {
     return WrongContent("the certificate", file);
@@ -321,7 +300,7 @@ absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
   if (!AtEnd()) return WrongContent("an intermediate certificate", file);
 
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.key_file, options_.key_pem));
-  const KeyPtr key(PEM_read_bio_PrivateKey(Open(text).get(), nullptr, NoPassword, nullptr));
+  const KeyPtr key(PEM_read_bio_PrivateKey(OpenPem(text).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
       SSL_CTX_check_private_key(context) != 1) {
     return WrongContent("the private key", options_.key_file);
@@ -337,7 +316,7 @@ absl::Status TlsCredentials::AddRoots(ssl_ctx_st* context) const {
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.roots_file, options_.roots_pem));
-  const BioPtr roots = Open(text);
+  const BioPtr roots = OpenPem(text);
   int count = 0;
   while (const CertificatePtr root{PEM_read_bio_X509(roots.get(), nullptr, NoPassword, nullptr)}) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), root.get()) != 1) {

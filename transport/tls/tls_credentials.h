@@ -12,7 +12,9 @@
 // when the key becomes known later. OpenSSL 3 accepts psk_ke only where it is told to.
 //
 // The files are looked at (stat(2)) when a handshake begins, at most once in kCheckIntervalNs. New
-// ones that cannot be used change nothing: the old credentials stay, and the log says why, once.
+// ones that cannot be used change nothing: the old credentials stay, and the log says why, once in
+// kSessionSeconds: so often a new context is made in any case, which ends all tickets of the old
+// one.
 //
 // Threads: one engine's. Lifetime: it outlives the streams that were started with it.
 // Errors: INVALID_ARGUMENT for options that do not fit together; NOT_FOUND, PERMISSION_DENIED, ...

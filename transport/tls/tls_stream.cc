@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/sockets/send.h"
 
 namespace weft {
 namespace {
@@ -206,12 +207,7 @@ ssize_t TlsStream::Read(const iovec* iovecs, int count) {
 }
 
 ssize_t TlsStream::Write(const iovec* iovecs, int count) {
-  if (!is_plain()) return WriteTls(iovecs, count);
-  if (count == 1) return ::send(fd_, iovecs->iov_base, iovecs->iov_len, MSG_NOSIGNAL);
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(iovecs);
-  message.msg_iovlen = static_cast<size_t>(count);
-  return ::sendmsg(fd_, &message, MSG_NOSIGNAL);
+  return is_plain() ? SendPieces(fd_, iovecs, count) : WriteTls(iovecs, count);
 }
 
 bool TlsStream::Flush() {
