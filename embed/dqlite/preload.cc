@@ -55,6 +55,7 @@ struct Node {
   int (*init)(raft_io*, raft_id, const char*) = nullptr;
   int (*start)(raft_io*, unsigned, raft_io_tick_cb, raft_io_recv_cb) = nullptr;
   void (*close)(raft_io*, raft_io_close_cb) = nullptr;
+  raft_io_tick_cb tick = nullptr;
   raft_io_close_cb closed = nullptr;
 };
 
@@ -116,8 +117,16 @@ int Init(raft_io* io, raft_id id, const char* address) {
   return Find(io)->init(io, id, address);
 }
 
+// libuv's timer, and so outside of the engine's callbacks.
+void Tick(raft_io* io) {
+  Node& node = *Find(io);
+  node.network->Tidy();
+  node.tick(io);
+}
+
 int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
   Node& node = *Find(io);
+  node.tick = tick;
   uint32_t spin_us = 0;
   if (!ReadVariable("WEFT_DQLITE_SPIN_US", 1'000'000, 0, &spin_us)) return RAFT_INVALID;
   auto driver = UvEngine::Start(node.loop, *node.engine, spin_us);
@@ -126,7 +135,7 @@ int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb rec
     return RAFT_IOERR;
   }
   node.driver = *std::move(driver);
-  const int code = node.start(io, msecs, tick, receive);
+  const int code = node.start(io, msecs, Tick, receive);
   if (code != 0) std::cerr << "Weft's half of raft_io did not start: " << io->errmsg << std::endl;
   return code;
 }

@@ -70,8 +70,10 @@ int CodeOf(const absl::Status& status) {
 // --- what is sent --------------------------------------------------------------------------------
 
 struct RaftNetwork::Peer {
-  std::string address;  // in the group's configuration
+  std::string address;  // where the channel dials
   std::unique_ptr<Channel> channel;
+  std::string wanted;   // where the member is now, as far as is known
+  bool is_used = true;  // since the last Tidy()
 };
 
 // Lives until Weft has no use for it any more: when libraft has been told, or later.
@@ -332,25 +334,62 @@ void RaftNetwork::CloseWhenQuiet() {
 
 // --- sending -------------------------------------------------------------------------------------
 
-absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_view address) {
-  Peer& peer = peers_[id];
-  // A member that has moved has another channel; a channel that was used in a callback of the
-  // engine may not be destroyed there, so the one that it had goes with this object.
-  if (peer.channel != nullptr && peer.address == address) return &peer;
-  if (peer.channel != nullptr) {
-    return absl::FailedPreconditionError(
-        StrCat("member ", id, " is known at ", peer.address, ", not at ", address));
+std::string_view RaftNetwork::ConfiguredAddress(raft_id id) const {
+  // raft_init() has put it there.
+  const auto* const raft = static_cast<const struct raft*>(io_->data);
+  if (raft == nullptr) return {};
+  for (unsigned i = 0; i < raft->configuration.n; ++i) {
+    const raft_server& server = raft->configuration.servers[i];
+    if (server.id == id) return server.address;
+  }
+  return {};
+}
+
+absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_view told_address) {
+  const std::string_view configured = ConfiguredAddress(id);
+  const std::string_view address = configured.empty() ? told_address : configured;
+  if (const auto found = peers_.find(id); found != peers_.end()) {
+    Peer& peer = found->second;
+    peer.is_used = true;
+    peer.wanted = std::string(address);
+    if (peer.address == address) return &peer;
+    // A channel that was used in a callback of the engine may not be destroyed there.
+    return absl::UnavailableError(StrCat("member ", id, " has moved from ", peer.address, " to ",
+                                         address, "; RaftNetwork::Tidy() has not run since"));
+  }
+  if (configured.empty()) {
+    const auto strangers = std::count_if(peers_.begin(), peers_.end(), [this](const auto& each) {
+      return ConfiguredAddress(each.first).empty();
+    });
+    if (static_cast<size_t>(strangers) >= kMaxStrangers) {
+      return absl::ResourceExhaustedError(
+          StrCat("member ", id, " is not in the group's configuration, and ", strangers,
+                 " others that are not are spoken to already"));
+    }
   }
   ChannelOptions options = options_.channel;
   options.max_queued_calls = kQueuedMessages;
   absl::StatusOr<std::unique_ptr<Channel>> channel =
       server_->OpenPeer(PeerName(options_.group, id), AddressOf(address), options);
-  if (!channel.ok()) {
-    peers_.erase(id);
-    return channel.status();
-  }
-  peer = {std::string(address), *std::move(channel)};
+  if (!channel.ok()) return channel.status();
+  Peer& peer = peers_[id];
+  peer = {std::string(address), *std::move(channel), std::string(address)};
   return &peer;
+}
+
+void RaftNetwork::Tidy() {
+  std::list<Peer> leaving;  // callbacks of their calls may look for peers
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    Peer& peer = at->second;
+    const bool is_stranger = ConfiguredAddress(at->first).empty();
+    if (peer.address == peer.wanted && (peer.is_used || !is_stranger)) {
+      peer.is_used = false;
+      ++at;
+      continue;
+    }
+    leaving.push_back(std::move(peer));
+    at = peers_.erase(at);
+  }
 }
 
 int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* message,

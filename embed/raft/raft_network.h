@@ -25,8 +25,13 @@
 //
 // A peer is known by the name that it gave itself (PeerName()), and speaks for itself alone. That
 // proves nothing: where others reach the port, ServerOptions::security and ::authorizer say who is
-// a member. An entry's bytes are the state machine's matter, but for those of RAFT_CHANGE, which
-// libraft decodes: a member is trusted that far.
+// a member. A member is reached where the group's configuration says; what a peer tells of its
+// address counts for those that are not in it, which are few (kMaxStrangers). An entry's bytes are
+// the state machine's matter, but for those of RAFT_CHANGE, which libraft decodes: a member is
+// trusted that far.
+//
+// Members that have moved, or are gone, have channels that can only go outside of callbacks:
+// Tidy().
 //
 // Threads: one, the engine's: that of libraft's loop. Lifetime: `io` and the engine outlive it; it
 //   outlives libraft's use of `io`, and is destroyed outside of callbacks of the engine.
@@ -95,6 +100,10 @@ class RaftNetwork {
   // The same for payload by bulk: 4 GiB at the 16 MB/s of a slow network.
   static constexpr uint64_t kLargePatienceUs = 256'000'000;
 
+  // Peers that the configuration does not name: the members of a group that this one joins, until
+  // it has their configuration, and members that were removed.
+  static constexpr size_t kMaxStrangers = 16;
+
   static absl::StatusOr<std::unique_ptr<RaftNetwork>> Attach(raft_io* io, Engine& engine,
                                                              const RaftNetworkOptions& options);
   ~RaftNetwork();
@@ -103,6 +112,11 @@ class RaftNetwork {
 
   // By which a member is known to others: "GROUP/ID".
   static std::string PeerName(std::string_view group, raft_id id);
+
+  // Lets go of channels to addresses that members have left, and of strangers that were sent
+  // nothing since the last time. To be called now and then, once a second as a rule, outside of
+  // callbacks of the engine; until then messages to a member that has moved fail.
+  void Tidy();
 
   const RaftNetworkStats& stats() const { return stats_; }
   // Where it listens; empty before start().
@@ -128,7 +142,9 @@ class RaftNetwork {
   static void Close(raft_io* io, raft_io_close_cb callback);
 
   absl::Status Listen();
-  absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view address);
+  // Where the configuration has the member; empty: it does not.
+  std::string_view ConfiguredAddress(raft_id id) const;
+  absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view told_address);
   absl::Status StartSending(raft_io_send* request, const raft_message& message,
                             raft_io_send_cb callback);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);

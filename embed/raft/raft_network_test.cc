@@ -1,6 +1,7 @@
 // libraft over Weft, in a simulated network: elections, logs, snapshots, members that die.
 #include "embed/raft/raft_network.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -103,6 +104,98 @@ TEST(RaftNetwork, AMemberThatIsCutOffDoesNotLead) {
   for (auto& [id, machine] : group.machines()) {
     if (machine.get() != old) group.network().Heal(old->node(), machine->node());
   }
+  ASSERT_TRUE(group.AllHave(2));
+}
+
+// The first address that anybody told for a member was kept: a peer that took member 3's name, and
+// named an address of its own, kept the others from ever sending to the real one.
+TEST(RaftNetwork, AMemberIsReachedWhereTheConfigurationSaysAndNotWhereAPeerTells) {
+  RaftGroup group(/*seed=*/8, {1, 2, 3});
+  group.Kill(3);
+  {
+    ServerOptions options;
+    options.peer_id = RaftNetwork::PeerName("raft", 3);
+    auto liar = Server::Create(group.network().Node("liar"), options);
+    ASSERT_TRUE(liar.ok());
+    ASSERT_TRUE((*liar)->Listen("sim:elsewhere").ok());
+    wire::Message vote;
+    vote.set_from(3);
+    vote.set_from_address("sim:elsewhere");
+    vote.mutable_request_vote()->set_term(1);
+    vote.mutable_request_vote()->set_candidate_id(3);
+    for (const raft_id id : {1, 2}) {
+      auto channel =
+          (*liar)->OpenPeer(RaftNetwork::PeerName("raft", id), RaftMachine::Address(id), {});
+      ASSERT_TRUE(channel.ok()) << channel.status();
+      const auto received = [&] { return group.member(id).network().stats().received; };
+      const uint64_t before = received();
+      bool sent = false;
+      wire::RaftMember::Stub(**channel).Deliver(vote, {},
+                                                [&](const absl::Status&) { sent = true; });
+      ASSERT_TRUE(group.RunUntil([&] { return sent && received() > before; }));
+    }
+  }
+  group.Restart(3);
+  ASSERT_TRUE(group.Commit("to all three"));
+  ASSERT_TRUE(group.AllHave(1));
+}
+
+// Every name that a peer took made a channel, which stayed.
+TEST(RaftNetwork, PeersThatAreNoMembersAreFew) {
+  RaftGroup group(/*seed=*/9, {1});
+  ASSERT_TRUE(group.Commit("alone"));
+  RaftNetwork& network = group.member(1).network();
+  ServerOptions options;
+  for (raft_id id = 100; id < 100 + 2 * RaftNetwork::kMaxStrangers; ++id) {
+    options.peer_id = RaftNetwork::PeerName("raft", id);
+    const std::string address = "sim:stranger-" + std::to_string(id);
+    auto stranger = Server::Create(group.network().Node("stranger-" + std::to_string(id)), options);
+    ASSERT_TRUE(stranger.ok());
+    ASSERT_TRUE((*stranger)->Listen(address).ok());
+    auto channel =
+        (*stranger)->OpenPeer(RaftNetwork::PeerName("raft", 1), RaftMachine::Address(1), {});
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    wire::Message vote;
+    vote.set_from(id);
+    vote.set_from_address(address);
+    vote.mutable_request_vote()->set_term(1);
+    vote.mutable_request_vote()->set_candidate_id(id);
+    const uint64_t before = network.stats().received;
+    wire::RaftMember::Stub(**channel).Deliver(vote, {}, [](const absl::Status&) {});
+    ASSERT_TRUE(group.RunUntil([&] { return network.stats().received > before; }));
+    const bool is_known =
+        network.PathTo(id).status().message().find("never sent") == std::string::npos;
+    EXPECT_EQ(is_known, id < 100 + RaftNetwork::kMaxStrangers) << id;
+  }
+  // Nobody was sent anything since: the next Tidy() but one lets them go.
+  network.Tidy();
+  network.Tidy();
+  EXPECT_THAT(std::string(network.PathTo(100).status().message()),
+              testing::HasSubstr("never sent"));
+}
+
+TEST(RaftNetwork, AMemberThatMovesIsFoundAgain) {
+  RaftGroup group(/*seed=*/10, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  const raft_id leader = group.Leader()->id();
+  const raft_id moves = leader == 3 ? 2 : 3;
+  int status = 0;
+  group.Leader()->Remove(moves, &status);
+  ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+  ASSERT_EQ(status, 0);
+  group.Kill(moves);
+  group.disk(moves) = {};
+  group.Move(moves, "sim:moved");
+  group.Make(moves).Start();
+  group.Leader()->Add(moves, "sim:moved", &status);
+  ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+  ASSERT_EQ(status, 0);
+  group.Leader()->Assign(moves, RAFT_VOTER, &status);
+  group.network().RunFor(200'000'000);
+  group.Leader()->network().Tidy();
+  ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
+  ASSERT_EQ(status, 0);
+  ASSERT_TRUE(group.Commit("after"));
   ASSERT_TRUE(group.AllHave(2));
 }
 

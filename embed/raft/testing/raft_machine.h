@@ -23,6 +23,7 @@ class RaftMachine {
  public:
   struct Options {
     unsigned snapshot_threshold = 1024;
+    std::string address = {};  // empty: Address(id)
     RaftNetworkOptions network = {};
   };
 
@@ -37,7 +38,8 @@ class RaftMachine {
     auto half = RaftNetwork::Attach(disk_.io(), network.Node(node_), options.network);
     EXPECT_TRUE(half.ok()) << half.status();
     half_ = *std::move(half);
-    EXPECT_EQ(raft_init(&raft_, disk_.io(), &fsm_, id, Address(id).c_str()), 0);
+    const std::string address = options.address.empty() ? Address(id) : options.address;
+    EXPECT_EQ(raft_init(&raft_, disk_.io(), &fsm_, id, address.c_str()), 0);
     raft_set_snapshot_threshold(&raft_, options.snapshot_threshold);
     raft_set_snapshot_trailing(&raft_, 8);
     raft_set_pre_vote(&raft_, true);
@@ -77,9 +79,10 @@ class RaftMachine {
     *status = code;
     delete request;
   }
-  void Add(raft_id id, int* status) {
+  void Add(raft_id id, int* status) { Add(id, Address(id), status); }
+  void Add(raft_id id, const std::string& address, int* status) {
     Change(status, [&](raft_change* change) {
-      return raft_add(&raft_, change, id, Address(id).c_str(), OnChanged);
+      return raft_add(&raft_, change, id, address.c_str(), OnChanged);
     });
   }
   void Assign(raft_id id, int role, int* status) {
@@ -202,9 +205,13 @@ class RaftGroup {
   RaftMachine& Make(raft_id id) {
     const std::string node = "node-" + std::to_string(id) + "-" + std::to_string(++started_);
     auto& machine = machines_[id];
-    machine = std::make_unique<RaftMachine>(network_, node, id, disks_[id], options_);
+    RaftMachine::Options options = options_;
+    options.address = addresses_[id];
+    machine = std::make_unique<RaftMachine>(network_, node, id, disks_[id], options);
     return *machine;
   }
+  // Where it is from its next start on.
+  void Move(raft_id id, const std::string& address) { addresses_[id] = address; }
   void Kill(raft_id id) {
     network_.Kill(machines_.at(id)->node());
     dead_.push_back(std::move(machines_.at(id)));
@@ -254,6 +261,7 @@ class RaftGroup {
  private:
   const RaftMachine::Options options_;
   std::map<raft_id, MemoryDisk> disks_;
+  std::map<raft_id, std::string> addresses_;  // of those that have moved
   SimNetwork network_;
   std::map<raft_id, std::unique_ptr<RaftMachine>> machines_;
   std::vector<std::unique_ptr<RaftMachine>> dead_;
