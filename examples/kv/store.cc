@@ -46,42 +46,43 @@ uint64_t Store::Charge(std::string_view key, size_t record_bytes) {
   return kRecordOverheadBytes + key.size() + record_bytes;
 }
 
-absl::Status Store::CheckKey(std::string_view key) const {
-  if (!key.empty() && key.size() <= limits_.max_key_bytes) return absl::OkStatus();
+absl::Status StoreLimits::CheckKey(std::string_view key) const {
+  if (!key.empty() && key.size() <= max_key_bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("a key has 1 to ", limits_.max_key_bytes, " bytes; this one has ", key.size()));
+      StrCat("a key has 1 to ", max_key_bytes, " bytes; this one has ", key.size()));
 }
 
-absl::Status Store::CheckFields(Fields fields) const {
+absl::Status StoreLimits::CheckFields(Fields fields) const {
   for (const FieldView& field : fields) {
-    if (field.name.size() > limits_.max_name_bytes) {
-      return absl::InvalidArgumentError(StrCat("a field name has at most ", limits_.max_name_bytes,
+    if (field.name.size() > max_name_bytes) {
+      return absl::InvalidArgumentError(StrCat("a field name has at most ", max_name_bytes,
                                                " bytes; this one has ", field.name.size()));
     }
   }
-  if (fields.size() > limits_.max_record_fields) return CheckSize({0, fields.size()});
+  if (fields.size() > max_record_fields) return CheckSize({0, fields.size()});
   if (NamesRepeat(fields)) return absl::InvalidArgumentError("a field name is given twice");
   return absl::OkStatus();
 }
 
-absl::Status Store::CheckSize(Record::Size size) const {
-  if (size.fields > limits_.max_record_fields) {
-    return absl::InvalidArgumentError(StrCat("a record has at most ", limits_.max_record_fields,
+absl::Status StoreLimits::CheckSize(Record::Size size) const {
+  if (size.fields > max_record_fields) {
+    return absl::InvalidArgumentError(StrCat("a record has at most ", max_record_fields,
                                              " fields; this would make ", size.fields));
   }
   const size_t bytes = size.bytes - size.fields * Record::kFieldOverheadBytes;
-  if (bytes > limits_.max_record_bytes) {
-    return absl::InvalidArgumentError(StrCat("a record has at most ", limits_.max_record_bytes,
-                                             " bytes; this would make ", bytes));
+  if (bytes > max_record_bytes) {
+    return absl::InvalidArgumentError(
+        StrCat("a record has at most ", max_record_bytes, " bytes; this would make ", bytes));
   }
   return absl::OkStatus();
 }
 
-absl::Status Store::CheckRoom(uint64_t old_charge, uint64_t new_charge) const {
-  if (bytes_ - old_charge + new_charge <= limits_.max_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(StrCat("the store is full: ", bytes_, " of ",
-                                             limits_.max_bytes, " bytes are in use, ",
-                                             new_charge - old_charge, " more are needed"));
+absl::Status StoreLimits::CheckRoom(uint64_t bytes, uint64_t old_charge,
+                                    uint64_t new_charge) const {
+  if (bytes - old_charge + new_charge <= max_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat("the store is full: ", bytes, " of ", max_bytes,
+                                             " bytes are in use, ", new_charge - old_charge,
+                                             " more are needed"));
 }
 
 Store::Entry* Store::Find(std::string_view key) const {
@@ -97,13 +98,13 @@ void Store::Insert(std::string_view key, Record record) {
 }
 
 absl::StatusOr<bool> Store::Replace(std::string_view key, Fields fields) {
-  WEFT_RETURN_IF_ERROR(CheckKey(key));
-  WEFT_RETURN_IF_ERROR(CheckFields(fields));
+  WEFT_RETURN_IF_ERROR(limits_.CheckKey(key));
+  WEFT_RETURN_IF_ERROR(limits_.CheckFields(fields));
   const Record::Size size = SizeOf(fields);
-  WEFT_RETURN_IF_ERROR(CheckSize(size));
+  WEFT_RETURN_IF_ERROR(limits_.CheckSize(size));
   Entry* entry = Find(key);
   const uint64_t old_charge = entry == nullptr ? 0 : Charge(*entry);
-  WEFT_RETURN_IF_ERROR(CheckRoom(old_charge, Charge(key, size.bytes)));
+  WEFT_RETURN_IF_ERROR(limits_.CheckRoom(bytes_, old_charge, Charge(key, size.bytes)));
   if (entry == nullptr) {
     Insert(key, Record(fields));
     return true;
@@ -114,14 +115,14 @@ absl::StatusOr<bool> Store::Replace(std::string_view key, Fields fields) {
 }
 
 absl::Status Store::Update(std::string_view key, Fields fields) {
-  WEFT_RETURN_IF_ERROR(CheckKey(key));
-  WEFT_RETURN_IF_ERROR(CheckFields(fields));
+  WEFT_RETURN_IF_ERROR(limits_.CheckKey(key));
+  WEFT_RETURN_IF_ERROR(limits_.CheckFields(fields));
   Entry* entry = Find(key);
   if (entry == nullptr) return absl::NotFoundError("no record has this key");
   const Record::Size size = entry->record.SizeAfter(fields);
-  WEFT_RETURN_IF_ERROR(CheckSize(size));
+  WEFT_RETURN_IF_ERROR(limits_.CheckSize(size));
   const uint64_t old_charge = Charge(*entry);
-  WEFT_RETURN_IF_ERROR(CheckRoom(old_charge, Charge(key, size.bytes)));
+  WEFT_RETURN_IF_ERROR(limits_.CheckRoom(bytes_, old_charge, Charge(key, size.bytes)));
   entry->record.Update(fields);
   bytes_ += Charge(*entry) - old_charge;
   return absl::OkStatus();

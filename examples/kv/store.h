@@ -33,6 +33,14 @@ struct StoreLimits {
   size_t max_name_bytes = 256;
   size_t max_record_fields = 256;
   size_t max_record_bytes = size_t{16} << 20;  // names and values
+
+  // Whether a record may be so. INVALID_ARGUMENT names what is too large, or given twice.
+  absl::Status CheckKey(std::string_view key) const;
+  absl::Status CheckFields(Fields fields) const;
+  absl::Status CheckSize(Record::Size size) const;
+  // Whether there is room for `new_charge` bytes in the place of `old_charge` of `bytes`;
+  // RESOURCE_EXHAUSTED.
+  absl::Status CheckRoom(uint64_t bytes, uint64_t old_charge, uint64_t new_charge) const;
 };
 
 class Store {
@@ -104,10 +112,6 @@ class Store {
   static uint64_t Charge(std::string_view key, size_t record_bytes);
   static uint64_t Charge(const Entry& entry) { return Charge(entry.key, entry.record.bytes()); }
 
-  absl::Status CheckKey(std::string_view key) const;
-  absl::Status CheckFields(Fields fields) const;
-  absl::Status CheckSize(Record::Size size) const;
-  absl::Status CheckRoom(uint64_t old_charge, uint64_t new_charge) const;
   Entry* Find(std::string_view key) const;
   void Insert(std::string_view key, Record record);
 
