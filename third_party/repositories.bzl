@@ -284,7 +284,11 @@ def _raft_impl(ctx):
 def _uv_impl(ctx):
     _write_embedded(ctx, "uv.h", ["uv.h", "uv"], "uv", ["-luv"])
 
+def _rocksdb_impl(ctx):
+    _write_embedded(ctx, "rocksdb/db.h", ["rocksdb"], "rocksdb", ["-lrocksdb"])
+
 _raft = _installed(_raft_impl, "RAFT_ROOT")
+_rocksdb = _installed(_rocksdb_impl, "ROCKSDB_ROOT")
 _uv = _installed(_uv_impl, "UV_ROOT")
 
 def installed_repositories():
@@ -298,6 +302,7 @@ def installed_repositories():
         "libfabric": _libfabric,
         "openssl": _openssl,
         "raft": _raft,
+        "rocksdb": _rocksdb,
         "uv": _uv,
     }.items():
         if not native.existing_rule(name):

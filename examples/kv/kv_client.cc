@@ -13,6 +13,7 @@
 #include "examples/kv/client/connect.h"
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/client/session.h"
+#include "weft/engine.h"
 
 namespace kv::client {
 namespace {
@@ -52,14 +53,11 @@ absl::Status Dispatch(Session& session, const CommandLine& line) {
   return absl::InternalError("unreachable");
 }
 
-absl::Status Run(const CommandLine& line) {
-  std::optional<examples::StopSignal> stop;  // before the channel: before any thread
-  if (StopsEarly(line.command)) stop.emplace();
+absl::Status RunOnServer(const CommandLine& line, examples::StopSignal* stop) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Channel> channel, Connect(line));
   weft::CallOptions call;
   call.timeout_us = line.timeout_us;
-  Session session{*channel, Kv::Stub(*channel), call, line.outstanding,
-                  stop.has_value() ? &*stop : nullptr};
+  Session session{*channel, Kv::Stub(*channel), call, line.outstanding, stop};
   BulkCalls bulk(*channel, call, line.outstanding);
   session.bulk = &bulk;
   std::unique_ptr<OneSidedGets> one_sided;
@@ -68,6 +66,25 @@ absl::Status Run(const CommandLine& line) {
     session.one_sided = one_sided.get();
   }
   return Dispatch(session, line);
+}
+
+absl::Status RunOnCluster(const CommandLine& line, examples::StopSignal* stop) {
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Engine> engine,
+                        weft::OpenNetworkEngine({.drive = weft::EngineOptions::Drive::kCaller}));
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Cluster> cluster, ConnectCluster(*engine, line));
+  weft::Channel& leader = cluster->leader();
+  weft::CallOptions call;
+  call.timeout_us = line.timeout_us;
+  Session session{leader, Kv::Stub(leader), call, line.outstanding, stop};
+  session.cluster = cluster.get();
+  return Dispatch(session, line);
+}
+
+absl::Status Run(const CommandLine& line) {
+  std::optional<examples::StopSignal> stop;  // before the channel: before any thread
+  if (StopsEarly(line.command)) stop.emplace();
+  examples::StopSignal* const looked_at = stop.has_value() ? &*stop : nullptr;
+  return IsCluster(line) ? RunOnCluster(line, looked_at) : RunOnServer(line, looked_at);
 }
 
 int ExitStatus(const absl::Status& status) {

@@ -35,7 +35,7 @@ absl::Status Check(Session& session, double seconds) {
   verify::Recorder recorder(session.channel.engine().clock(), session.outstanding);
   CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
   absl::PrintF("puts, deletes and gets of %d keys at a time, over %s\n", plan.keys,
-               PathName(session.channel));
+               PathName(session.server()));
   std::fflush(stdout);
   load.Run();
   const CheckCounts& counts = load.counts();

@@ -79,8 +79,8 @@ bool CheckLoad::StartNext(uint32_t index) {
       break;
     case Kind::kDelete:
       lane.remove.set_key(name);
-      session_.kv.Delete(lane.remove, &lane.delete_reply, session_.call,
-                         [this, index](absl::Status status) { OnWritten(index, status); });
+      session_.StartDelete(index, lane.remove, &lane.delete_reply,
+                           [this, index](absl::Status status) { OnWritten(index, status); });
       break;
   }
   return true;

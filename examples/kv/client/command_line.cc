@@ -9,7 +9,9 @@
 #include "core/status.h"
 #include "core/strings.h"
 
-ABSL_FLAG(std::string, server, "", "address of the server, as kv_server prints it");
+ABSL_FLAG(std::string, server, "",
+          "address of the server, as kv_server prints it; of a group of raftkv_servers several, "
+          "between commas: calls go to the one that leads");
 ABSL_FLAG(std::string, paths, "",
           "paths that may be used, in this order: shm,tcp; empty: WEFT_PATHS or the best");
 ABSL_FLAG(uint32_t, timeout_ms, 5000, "deadline of each call");
@@ -121,6 +123,11 @@ absl::StatusOr<CommandLine> ReadFlags() {
   WEFT_RETURN_IF_ERROR(CheckRange("outstanding", line.outstanding, 1, kMaxOutstanding));
   line.limit = absl::GetFlag(FLAGS_limit);
   WEFT_ASSIGN_OR_RETURN(line.get, ReadGetFlag());
+  if (line.get == GetMode::kOneSided && line.server.find(',') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        "--get=one-sided reads one server's memory, and --server names several: members of a group "
+        "are asked, so that gets see the last put");
+  }
   WEFT_ASSIGN_OR_RETURN(line.ycsb, ReadYcsbFlags());
   return line;
 }

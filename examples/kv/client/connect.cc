@@ -1,13 +1,18 @@
 #include "examples/kv/client/connect.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "core/clock.h"
 #include "weft/path.h"
 
 namespace kv::client {
 
-absl::StatusOr<std::unique_ptr<weft::Channel>> Connect(const CommandLine& line) {
+namespace {
+
+weft::ChannelOptions OptionsOf(const CommandLine& line) {
   weft::ChannelOptions options;
   options.link.paths = line.paths;
   options.security = line.security;
@@ -17,7 +22,23 @@ absl::StatusOr<std::unique_ptr<weft::Channel>> Connect(const CommandLine& line) 
   options.link.path_timeout_ns =
       std::max(options.link.path_timeout_ns, options.link.connect_timeout_ns / 5);
   options.max_outstanding_calls = line.outstanding;
-  return weft::Channel::Open(line.server, options);
+  return options;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<weft::Channel>> Connect(const CommandLine& line) {
+  return weft::Channel::Open(line.server, OptionsOf(line));
+}
+
+bool IsCluster(const CommandLine& line) { return line.server.find(',') != std::string::npos; }
+
+absl::StatusOr<std::unique_ptr<Cluster>> ConnectCluster(weft::Engine& engine,
+                                                        const CommandLine& line) {
+  const std::vector<std::string> addresses = absl::StrSplit(line.server, ',', absl::SkipEmpty());
+  weft::CallOptions call;
+  call.timeout_us = line.timeout_us;
+  return Cluster::Open(engine, addresses, OptionsOf(line), call, line.outstanding);
 }
 
 }  // namespace kv::client

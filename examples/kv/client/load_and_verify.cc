@@ -96,7 +96,7 @@ absl::Status Load(Session& session, const std::string& path) {
   };
   CallAll<PutRequest, PutReply> puts(session, put, pairs.size(), fill, check);
   const Outcome outcome = puts.Run("load", "puts");
-  PrintOutcome("loaded", outcome, pairs.size(), PathName(session.channel));
+  PrintOutcome("loaded", outcome, pairs.size(), PathName(session.server()));
   return StatusOf(outcome);
 }
 
@@ -127,7 +127,7 @@ absl::Status Verify(Session& session, const std::string& path) {
   };
   CallAll<GetRequest, GetReply> gets(session, get, pairs.size(), fill, check);
   const Outcome outcome = gets.Run("verify", "gets");
-  PrintOutcome("compared", outcome, pairs.size(), PathName(session.channel));
+  PrintOutcome("compared", outcome, pairs.size(), PathName(session.server()));
   if (session.one_sided != nullptr) std::fputs(OneSidedLine(*session.one_sided).c_str(), stdout);
   WEFT_RETURN_IF_ERROR(StatusOf(outcome));
   if (mismatches.count() > 0) {

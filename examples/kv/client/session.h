@@ -8,6 +8,7 @@
 
 #include "core/function.h"
 #include "examples/kv/client/bulk_calls.h"
+#include "examples/kv/client/cluster.h"
 #include "examples/kv/client/one_sided_gets.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/process/stop_signal.h"
@@ -25,12 +26,26 @@ struct Session {
   examples::StopSignal* stop = nullptr;  // null: Ctrl-C ends the process as usual
   BulkCalls* bulk = nullptr;             // null: large values travel in messages, too
   OneSidedGets* one_sided = nullptr;     // null: records are got by calls
+  Cluster* cluster = nullptr;            // null: one server; else calls go to whoever leads
 
   // Starts a Put. As BulkCalls::Put().
   void StartPut(uint32_t lane, const PutRequest& request, PutReply* reply,
                 weft::Function<void(absl::Status)> done) const {
+    if (cluster != nullptr) return cluster->Put(lane, request, reply, std::move(done));
     if (bulk != nullptr) return bulk->Put(lane, request, reply, std::move(done));
     kv.Put(request, reply, call, std::move(done));
+  }
+
+  void StartDelete(uint32_t lane, const DeleteRequest& request, DeleteReply* reply,
+                   weft::Function<void(absl::Status)> done) const {
+    if (cluster != nullptr) return cluster->Delete(lane, request, reply, std::move(done));
+    kv.Delete(request, reply, call, std::move(done));
+  }
+
+  void StartScan(uint32_t lane, const ScanRequest& request, ScanReply* reply,
+                 weft::Function<void(absl::Status)> done) const {
+    if (cluster != nullptr) return cluster->Scan(lane, request, reply, std::move(done));
+    kv.Scan(request, reply, call, std::move(done));
   }
 
   // Starts a Get, the way that the user chose. As OneSidedGets::Get(): `done` may run inside.
@@ -42,10 +57,13 @@ struct Session {
 
   void GetByCall(uint32_t lane, const GetRequest& request, GetReply* reply,
                  weft::Function<void(absl::Status)> done) const {
+    if (cluster != nullptr) return cluster->Get(lane, request, reply, std::move(done));
     if (bulk != nullptr) return bulk->Get(lane, request, reply, std::move(done));
     kv.Get(request, reply, call, std::move(done));
   }
 
+  // To the server, or to the member that leads now.
+  weft::Channel& server() const { return cluster != nullptr ? cluster->leader() : channel; }
   // On the engine's clock.
   uint64_t NowNs() const { return channel.engine().clock().NowNs(); }
   bool StopRequested() const { return stop != nullptr && stop->Requested(); }

@@ -33,18 +33,19 @@ std::string FieldList(const google::protobuf::RepeatedPtrField<Field>& fields) {
   return text;
 }
 
-// Drives the engine until it has ended.
-absl::Status GetAndWait(Session& session, const GetRequest& request, GetReply* reply) {
-  weft::Engine& engine = session.channel.engine();
+// Drives the engine until what `start` starts in lane 0 has ended.
+template <class Start>
+absl::Status Wait(Session& session, Start start) {
   absl::Status result;
-  ClosedLoop once(engine, /*lanes=*/1, [&, started = false](uint32_t lane) mutable {
-    if (std::exchange(started, true)) return false;
-    session.StartGet(lane, request, reply, [&, lane](absl::Status status) {
-      result = std::move(status);
-      once.Done(lane);
-    });
-    return true;
-  });
+  ClosedLoop once(session.channel.engine(), /*lanes=*/1,
+                  [&, started = false](uint32_t lane) mutable {
+                    if (std::exchange(started, true)) return false;
+                    start(lane, [&, lane](absl::Status status) {
+                      result = std::move(status);
+                      once.Done(lane);
+                    });
+                    return true;
+                  });
   once.Run([] { return true; });
   return result;
 }
@@ -56,7 +57,9 @@ absl::Status Get(Session& session, const std::string& key) {
   GetReply reply;
   request.set_key(key);
   if (session.bulk != nullptr) session.bulk->ExpectValues(1, kLargestValue);
-  WEFT_RETURN_IF_ERROR(GetAndWait(session, request, &reply));
+  WEFT_RETURN_IF_ERROR(Wait(session, [&](uint32_t lane, auto done) {
+    session.StartGet(lane, request, &reply, std::move(done));
+  }));
   // A plain value exactly as it is: it may go into a file.
   Print(IsPlainValue(reply.fields()) ? reply.fields(0).value() : FieldList(reply.fields()));
   Print("\n");
@@ -68,7 +71,9 @@ absl::Status Put(Session& session, const std::string& key, const std::string& va
   PutReply reply;
   request.set_key(key);
   request.add_fields()->set_value(value);
-  WEFT_RETURN_IF_ERROR(session.kv.Put(request, &reply, session.call));
+  WEFT_RETURN_IF_ERROR(Wait(session, [&](uint32_t lane, auto done) {
+    session.StartPut(lane, request, &reply, std::move(done));
+  }));
   Print(reply.created() ? "created\n" : "replaced\n");
   return absl::OkStatus();
 }
@@ -77,7 +82,9 @@ absl::Status Delete(Session& session, const std::string& key) {
   DeleteRequest request;
   DeleteReply reply;
   request.set_key(key);
-  WEFT_RETURN_IF_ERROR(session.kv.Delete(request, &reply, session.call));
+  WEFT_RETURN_IF_ERROR(Wait(session, [&](uint32_t lane, auto done) {
+    session.StartDelete(lane, request, &reply, std::move(done));
+  }));
   if (!reply.existed()) return absl::NotFoundError("no record has this key");
   Print("deleted\n");
   return absl::OkStatus();
@@ -88,7 +95,9 @@ absl::Status Scan(Session& session, const std::string& start, uint32_t limit) {
   ScanReply reply;
   request.set_start(start);
   request.set_limit(limit);
-  WEFT_RETURN_IF_ERROR(session.kv.Scan(request, &reply, session.call));
+  WEFT_RETURN_IF_ERROR(Wait(session, [&](uint32_t lane, auto done) {
+    session.StartScan(lane, request, &reply, std::move(done));
+  }));
   for (const ScanReply::Record& record : reply.records()) {
     Print(weft::StrCat(Printable(record.key()), "\t", FieldList(record.fields()), "\n"));
   }
@@ -98,9 +107,9 @@ absl::Status Scan(Session& session, const std::string& start, uint32_t limit) {
 }
 
 absl::Status Explain(Session& session) {
-  Print(session.channel.Explain());
+  Print(session.server().Explain());
   StatsReply reply;
-  WEFT_RETURN_IF_ERROR(session.kv.Stats({}, &reply, session.call));
+  WEFT_RETURN_IF_ERROR(Kv::Stub(session.server()).Stats({}, &reply, session.call));
   Print(weft::StrCat("the server says: ", reply.caller(), "\n"));
   return absl::OkStatus();
 }

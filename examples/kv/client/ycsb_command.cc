@@ -70,7 +70,7 @@ absl::Status Ycsb(Session& session, const YcsbOptions& options) {
     WEFT_RETURN_IF_ERROR(StoreYcsbRecords(session, options));
   }
   for (const ycsb::Workload& workload : options.workloads) {
-    const std::string path = PathName(session.channel);
+    const std::string path = PathName(session.server());
     const auto result = RunYcsbWorkload(session, options, workload);
     Print(session, path, workload, *result);
     if (!options.results.empty()) {

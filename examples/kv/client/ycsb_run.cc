@@ -149,8 +149,8 @@ class WorkloadRun {
 
   void Scan(uint32_t index) {
     Lane& lane = lanes_[index];
-    session_.kv.Scan(lane.scan, &lane.scan_reply, session_.call,
-                     [this, index](absl::Status status) { OnScanned(index, std::move(status)); });
+    session_.StartScan(index, lane.scan, &lane.scan_reply,
+                       [this, index](absl::Status status) { OnScanned(index, std::move(status)); });
   }
 
   void OnScanned(uint32_t index, absl::Status status) {
@@ -208,7 +208,7 @@ class WorkloadRun {
 // What the server's process has used until now.
 absl::StatusOr<uint64_t> ServerCpuNs(Session& session) {
   StatsReply reply;
-  const absl::Status status = session.kv.Stats({}, &reply, session.call);
+  const absl::Status status = Kv::Stub(session.server()).Stats({}, &reply, session.call);
   if (!status.ok()) return status;
   return reply.cpu_ns();
 }
@@ -229,7 +229,7 @@ absl::Status StoreYcsbRecords(Session& session, const YcsbOptions& options) {
   const Outcome outcome = puts.Run("ycsb load", "records");
   absl::PrintF("stored %s records of %d x %d bytes over %s in %.2f s: %s calls/s\n",
                WithCommas(outcome.completed), options.fields, options.value_bytes,
-               PathName(session.channel), outcome.seconds,
+               PathName(session.server()), outcome.seconds,
                WithCommas(static_cast<uint64_t>(outcome.PerSecond())));
   std::fflush(stdout);
   if (!outcome.error.ok()) return outcome.error;
