@@ -282,6 +282,8 @@ class Member {
 }  // namespace raftkv
 
 int main(int argc, char** argv) {
+  // libuv writes to connections whose other side is gone.
+  std::signal(SIGPIPE, SIG_IGN);
   absl::SetProgramUsageMessage(weft::StrCat(
       "raftkv_server: a member of a replicated key-value store (examples/README.md)\n\n",
       weft::kSecurityFlagsHelp));

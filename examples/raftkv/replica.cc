@@ -222,6 +222,11 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
 }
 
 Replica::~Replica() {
+  if (phase_ != Phase::kClosed) {
+    // Of a process that ends without Close(), on a disk that calls back at once.
+    phase_ = Phase::kClosing;
+    raft_close(&raft_, nullptr);
+  }
   io_->start = start_;
   io_->append = append_;
 }
@@ -320,6 +325,9 @@ absl::Status Replica::ErrorOf(int code, std::string_view what) const {
       return absl::NotFoundError(StrCat(what, ": there is no such member"));
     case RAFT_BADROLE:
       return absl::FailedPreconditionError(StrCat(what, ": the member has this role"));
+    case RAFT_NOCONNECTION:
+      return absl::AbortedError(
+          StrCat(what, ": the member is not reached, or has not caught up in time: try again"));
     case RAFT_NOSPACE:
       return absl::ResourceExhaustedError(text);
     default:

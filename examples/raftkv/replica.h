@@ -98,6 +98,7 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Create(raft_io* io, StateMachine* state,
                                                          const ReplicaOptions& options,
                                                          Done failed);
+  // After Close() has called back, or of a disk half whose close() calls back at once.
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;

@@ -192,12 +192,15 @@ absl::Status StateMachine::Restore(std::string_view bytes) {
   StateHeader header;
   SnapshotReader check(bytes);
   bool has_header = false;
+  uint64_t records = 0;
   while (check.Next(&key, &value)) {
+    if (key[0] == kRecordPrefix) ++records;
     if (key != kHeaderKey) continue;
     has_header = header.ParseFromArray(value.data(), static_cast<int>(value.size()));
   }
   // A group that has had no command yet has a state without a header.
-  if (check.broken() || (!has_header && bytes.size() > kMagic.size())) {
+  if (check.broken() || (!has_header && bytes.size() > kMagic.size()) ||
+      records != header.records()) {
     return absl::DataLossError(StrCat("a snapshot of ", bytes.size(), " bytes cannot be read"));
   }
   if (header.applied_index() <= header_.applied_index()) return absl::OkStatus();

@@ -3,7 +3,7 @@
 
     layering.py [ROOT]          (the tree of this file by default)
 
-        core <- transport <- rpc <- {tools, bench, embed, examples}       no arrow back
+        core <- transport <- rpc <- {tools, bench, embed <- examples}     no arrow back
         weft/*.h (the public names of headers) <- {tools, bench, embed, examples}, generated code
         rpc/wire, operation <- rpc/coroutine <- rpc/layout, bulk, stream, peer <- {rpc/client <- rpc/memory, rpc/server}
 

@@ -1,0 +1,199 @@
+"""A group of raftkv_server processes on this host, and what one does to them: for raftkv.py and tests.
+
+Nothing stays behind, whatever ends this process: the servers end with it (setpriv), and a watcher,
+which sees its pipe close, removes their folder.
+"""
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+# Before a command: it ends with this process, also when nothing here can run any more.
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+START_SECONDS = 60
+STOP_SECONDS = 20
+
+
+def free_ports(count):
+    """Ports that the kernel chooses, and that nobody has now."""
+    held = [socket.socket() for _ in range(count)]
+    try:
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in held]
+    finally:
+        for each in held:
+            each.close()
+
+
+class Folder:
+    """A temporary folder that is removed when this process ends, also by SIGKILL."""
+
+    def __init__(self, parent=None):
+        self.path = tempfile.mkdtemp(prefix="weft-raftkv-", dir=parent)
+        self.watcher = subprocess.Popen(
+            ["sh", "-c", 'cat >/dev/null; sleep 0.2; rm -rf -- "$1"', "sh", self.path],
+            stdin=subprocess.PIPE, start_new_session=True)
+
+    def close(self):
+        self.watcher.stdin.close()
+        self.watcher.wait()
+
+
+class Group:
+    """Members 1 to n; `programs` has the paths of raftkv_server, raftkv_admin and kv_client."""
+
+    def __init__(self, programs, members=3, network="weft", paths="", parent=None, flags=()):
+        self.programs = programs
+        self.folder = Folder(parent)
+        self.environment = dict(os.environ)
+        if paths:
+            self.environment["WEFT_PATHS"] = paths
+        self.flags = ["--network=" + network, *flags]
+        self.member_addresses = {}
+        self.client_addresses = {}
+        self.processes = {}
+        for number, port in enumerate(free_ports(members), 1):
+            self.member_addresses[number] = "127.0.0.1:%d" % port
+        self.first = ["--bootstrap=" + ",".join(
+            "%d=%s" % each for each in self.member_addresses.items())]
+        for number in list(self.member_addresses):
+            self.start(number, self.first)
+
+    def path(self, name):
+        return os.path.join(self.folder.path, name)
+
+    def start(self, number, more=(), before=()):
+        """Starts the member, or starts it again; `before`: by this command."""
+        log = self.path("%d.log" % number)
+        command = [self.programs["raftkv_server"], "--id=%d" % number,
+                   "--dir=" + self.path(str(number)),
+                   "--member_address=" + self.member_addresses[number],
+                   "--listen=" + self.client_addresses.get(number, "127.0.0.1:0"),
+                   *self.flags, *more]
+        with open(log, "a") as said:
+            start = said.tell()
+            process = subprocess.Popen([*ENDS_WITH_US, *before, *command],
+                                       env=self.environment, stdout=said, stderr=said)
+        self.processes[number] = process
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with open(log) as lines:
+                lines.seek(start)
+                found = re.search(r"^listening on (\S+)\n", lines.read(), re.MULTILINE)
+            if found:
+                self.client_addresses[number] = found.group(1)
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("member %d did not start:\n%s" % (number, self.said(number)))
+            time.sleep(0.01)
+
+    def join(self, number, before=()):
+        """A further member, as a voter."""
+        self.member_addresses[number] = "127.0.0.1:%d" % free_ports(1)[0]
+        self.admin("add", number, self.member_addresses[number])
+        self.start(number, before=before)
+        # With much to catch up with, it may take more than one attempt.
+        promoted = self.wait_until(lambda: "done" in self.ask("promote", number, timeout_ms=30000)[1]
+                                   or "has this role" in self.ask("promote", number)[1])
+        if not promoted:
+            raise RuntimeError("member %d was not promoted" % number)
+
+    def said(self, number):
+        with open(self.path("%d.log" % number)) as lines:
+            return lines.read()
+
+    def signal(self, number, what):
+        os.kill(self.processes[number].pid, what)
+
+    def kill(self, number):
+        self.signal(number, signal.SIGKILL)
+        self.processes[number].wait()
+
+    def servers(self, *numbers):
+        """Where clients reach them, or all."""
+        return ",".join(self.client_addresses[each] for each in numbers or self.client_addresses)
+
+    def client(self, *words, **options):
+        return subprocess.Popen(
+            [*ENDS_WITH_US, self.programs["kv_client"], "--server=" + self.servers(),
+             *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+
+    def run_client(self, *words):
+        """(status, what it said)"""
+        process = self.client(*words)
+        said, _ = process.communicate(timeout=120)
+        return process.returncode, said
+
+    def ask(self, *words, members=(), timeout_ms=10000):
+        """raftkv_admin: (status, what it said)"""
+        done = subprocess.run(
+            [*ENDS_WITH_US, self.programs["raftkv_admin"], "--server=" + self.servers(*members),
+             "--timeout_ms=%d" % timeout_ms, *map(str, words)],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        return done.returncode, done.stdout
+
+    def admin(self, *words):
+        status, said = self.ask(*words)
+        if status != 0:
+            raise RuntimeError("%s: %s" % (" ".join(map(str, words)), said))
+        return said
+
+    def status(self, number, timeout_ms=500):
+        """What a member says of itself, as a dict of numbers; None if it says nothing."""
+        code, said = self.ask("status", members=[number], timeout_ms=timeout_ms)
+        if code != 0:
+            return None
+        values = dict(re.findall(r"(member|term|last entry|state of entry) (\d+)", said.split("\n")[0]))
+        leader = re.search(r"leader: (\d+)", said)
+        commands = re.search(r"(\d+) commands in (\d+) entries and (\d+) barriers proposed, (\d+) "
+                             r"snapshots taken, (\d+) restored", said)
+        names = ("commands", "entries", "barriers", "taken", "restored")
+        return {**{name: int(value) for name, value in values.items()},
+                "leader": int(leader.group(1)) if leader else 0,
+                **{name: int(value) for name, value in zip(names, commands.groups())}}
+
+    def leader(self, but=0, seconds=START_SECONDS):
+        """The member that says that it leads, and is not `but`."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for number, process in self.processes.items():
+                if number == but or process.poll() is not None:
+                    continue
+                status = self.status(number)
+                if status and status["leader"] == number:
+                    return number
+            time.sleep(0.02)
+        raise RuntimeError("no leader within %d s" % seconds)
+
+    def wait_until(self, what, seconds=START_SECONDS):
+        deadline = time.monotonic() + seconds
+        while not what():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def wait_caught_up(self, number):
+        """The member has applied all that the leader has."""
+        def caught_up():
+            leader, follower = self.status(self.leader()), self.status(number)
+            return leader and follower and follower["state of entry"] >= leader["state of entry"]
+        return self.wait_until(caught_up)
+
+    def close(self):
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in self.processes.values():
+            try:
+                process.wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.folder.close()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""A replicated key-value store of three processes: what it does, and what it survives.
+
+    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram] [--only figures|faults]
+
+FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, examples/kv/kv_client.
+
+Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (2), with one call
+under way and with as many as --outstanding (64), over libraft's own TCP, Weft's tcp and shared
+memory, the log on a disk and in memory, in turns. Faults: clients put, get and delete, and note what
+they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
+calls is checked for linearizability. Status 1 if anything of it failed.
+"""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from group import Group
+
+RECORDS = 1000
+NETWORKS = (("libraft tcp", "uv", "tcp"), ("Weft tcp", "weft", "tcp"), ("Weft shm", "weft", "shm"))
+# Where files are in memory.
+RAM = "/dev/shm"
+# An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
+ELECTION = ("--election_ms=800", "--heartbeat_ms=80")
+
+
+def programs_in(folder):
+    return {"raftkv_server": os.path.join(folder, "examples/raftkv/raftkv_server"),
+            "raftkv_admin": os.path.join(folder, "examples/raftkv/raftkv_admin"),
+            "kv_client": os.path.join(folder, "examples/kv/kv_client")}
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def measure(group, outstanding, seconds, load):
+    """One run of YCSB A: p50, p99, p99.9 in microseconds, operations/s, commits/s."""
+    results = group.path("results")
+    if os.path.exists(results):
+        os.remove(results)
+    leader = group.leader()
+    before = group.status(leader)
+    status, said = group.run_client(
+        "--records=%d" % RECORDS, "--fields=1", "--load=%s" % str(load).lower(),
+        "--seconds=%s" % seconds, "--outstanding=%d" % outstanding, "--results=" + results, "ycsb")
+    if status != 0:
+        raise RuntimeError(said)
+    after = group.status(group.leader())
+    commits = (after["commands"] - before["commands"] - (RECORDS if load else 0)) / seconds
+    with open(results) as lines:
+        columns = lines.read().split("\t")
+    return [float(columns[i]) for i in (5, 6, 7, 3)] + [commits]
+
+
+def figures(programs, options):
+    """Prints a line for each network and number of calls; true if all ran."""
+    good = True
+    for log in options.logs.split(","):
+        baseline = {}
+        for name, network, paths in NETWORKS:
+            group = Group(programs, network=network, paths=paths, flags=ELECTION,
+                          parent=RAM if log == "ram" else None)
+            try:
+                measure(group, 64, 0.2, load=True)
+                for outstanding in (1, options.outstanding):
+                    p50, p99, p999, rate, commits = measure(group, outstanding, options.seconds,
+                                                            load=False)
+                    first = baseline.setdefault(outstanding, (p50, rate))
+                    say("log on %-4s  %-11s  %3d under way: p50 %7.0f us (%.2f)  p99 %7.0f  p99.9 "
+                        "%7.0f  %6.0f calls/s (%.2f)  %5.0f commits/s"
+                        % (log, name, outstanding, p50, p50 / first[0], p99, p999, rate,
+                           rate / first[1], commits))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                good = False
+                say("log on %-4s  %-11s  failed: %s" % (log, name, error))
+            finally:
+                group.close()
+    return good
+
+
+def faults(programs):
+    """A leader that is killed and one that is frozen under load; true if nothing was lost."""
+    group = Group(programs, flags=ELECTION)
+    try:
+        first = group.leader()
+        say("three members, member %d leads; clients put, get and delete, 8 calls at a time" % first)
+        check = group.client("--seconds=9", "--outstanding=8", "--timeout_ms=20000", "check")
+        time.sleep(2)
+        start = time.monotonic()
+        group.kill(first)
+        second = group.leader(but=first)
+        say("member %d was killed (SIGKILL); member %d leads after %.2f s"
+            % (first, second, time.monotonic() - start))
+        group.start(first)
+        if not group.wait_caught_up(first):
+            say("member %d did not catch up" % first)
+            return False
+        say("member %d was started again, and has caught up" % first)
+        group.signal(second, signal.SIGSTOP)
+        start = time.monotonic()
+        third = group.leader(but=second)
+        say("member %d was frozen (SIGSTOP); member %d leads after %.2f s"
+            % (second, third, time.monotonic() - start))
+        group.signal(second, signal.SIGCONT)
+        said, _ = check.communicate(timeout=120)
+        say(said.strip())
+        return check.returncode == 0
+    finally:
+        group.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--outstanding", type=int, default=64)
+    parser.add_argument("--logs", default="disk,ram")
+    parser.add_argument("--only", choices=["figures", "faults"])
+    options = parser.parse_args()
+    programs = programs_in(options.folder)
+    good = options.only == "figures" or faults(programs)
+    if options.only != "faults":
+        say("\nYCSB A, %d records, three members; in brackets: beside libraft's own TCP" % RECORDS)
+        good = figures(programs, options) and good
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A group of real processes: what was acknowledged stays, and every history is linearizable, whoever is
+killed or frozen, joins or leaves, or has a full disk."""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from group import Group
+from raftkv import programs_in
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
+PROGRAMS = programs_in(os.path.normpath(ROOT))
+# Snapshots come often, and elections do not on a busy machine.
+FLAGS = ("--election_ms=1000", "--heartbeat_ms=100", "--snapshot_entries=100")
+# In a mount namespace of its own: DIR has so many bytes.
+SMALL_DISK = ["unshare", "-rm", "sh", "-c",
+              'mount -t tmpfs -o size=32m tmpfs "$0" && exec "$@"']
+
+
+def write_lines(path, lines, value_bytes=100):
+    with open(path, "w") as to:
+        for i in range(lines):
+            to.write("key-%06d\t%s\n" % (i, ("%d-" % i) * (value_bytes // len("%d-" % i))))
+
+
+class RaftKv(unittest.TestCase):
+    def group(self, **arguments):
+        group = Group(PROGRAMS, flags=FLAGS, **arguments)
+        self.addCleanup(group.close)
+        return group
+
+    def start_check(self, group, seconds):
+        return group.client("--seconds=%d" % seconds, "--outstanding=8", "--timeout_ms=30000", "check")
+
+    def expect_linearizable(self, check):
+        said, _ = check.communicate(timeout=120)
+        self.assertEqual(check.returncode, 0, said)
+        self.assertIn("0 errors", said)
+        self.assertIn("linearizable:", said)
+
+    def start_load(self, group, lines):
+        write_lines(group.path("lines"), lines)
+        return group.client("--outstanding=8", "--timeout_ms=30000", "load", group.path("lines"))
+
+    def expect_loaded(self, group, load):
+        said, _ = load.communicate(timeout=120)
+        self.assertEqual(load.returncode, 0, said)
+        self.expect_all_there(group)
+
+    def expect_all_there(self, group):
+        status, said = group.run_client("--timeout_ms=30000", "verify", group.path("lines"))
+        self.assertEqual(status, 0, said)
+
+    def test_killed_leaders_and_followers_lose_nothing(self):
+        group = self.group()
+        leader = group.leader()
+        check, load = self.start_check(group, 8), self.start_load(group, 1500)
+        time.sleep(1)
+        group.kill(leader)
+        follower = next(each for each in (1, 2, 3) if each not in (leader, group.leader(but=leader)))
+        group.start(leader)
+        self.assertTrue(group.wait_caught_up(leader))
+        group.kill(follower)
+        time.sleep(1)
+        group.start(follower)
+        self.assertTrue(group.wait_caught_up(follower))
+        self.expect_linearizable(check)
+        self.expect_loaded(group, load)
+        # And when all of them are killed at once.
+        for number in (1, 2, 3):
+            group.kill(number)
+        for number in (1, 2, 3):
+            group.start(number)
+        self.expect_all_there(group)
+
+    def test_a_frozen_leader_is_replaced_and_answers_nothing_old(self):
+        group = self.group()
+        check = self.start_check(group, 6)
+        time.sleep(1)
+        leader = group.leader()
+        group.signal(leader, signal.SIGSTOP)
+        group.leader(but=leader)
+        group.signal(leader, signal.SIGCONT)
+        self.expect_linearizable(check)
+
+    def test_members_join_by_a_snapshot_are_promoted_and_leave(self):
+        group = self.group()
+        write_lines(group.path("lines"), 600, value_bytes=8000)  # more than one message holds
+        status, said = group.run_client("--timeout_ms=30000", "load", group.path("lines"))
+        self.assertEqual(status, 0, said)
+        check = self.start_check(group, 6)
+        group.join(4)
+        self.assertGreaterEqual(group.status(4, timeout_ms=5000)["restored"], 1)
+        group.admin("transfer", 4)
+        self.assertEqual(group.leader(), 4)
+        group.admin("remove", 1)
+        group.processes[1].terminate()
+        self.assertEqual(group.processes[1].wait(timeout=60), 0)
+        self.expect_linearizable(check)
+        self.expect_all_there(group)
+
+    def test_a_leader_whose_disk_is_full_ends_and_the_others_go_on(self):
+        if subprocess.run([*SMALL_DISK, "/tmp", "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        group = self.group()
+        os.mkdir(group.path("4"))
+        group.join(4, before=[*SMALL_DISK, group.path("4")])
+        group.admin("transfer", 4)
+        write_lines(group.path("lines"), 600, value_bytes=100_000)  # more than the disk has
+        status, said = group.run_client("--timeout_ms=60000", "--outstanding=8", "load",
+                                        group.path("lines"))
+        self.assertEqual(status, 0, said)
+        self.assertEqual(group.processes[4].wait(timeout=60), 1)
+        self.assertIn("the log cannot be written", group.said(4))
+        self.expect_all_there(group)
+        # It comes back as another one: what it had promised is gone with its disk.
+        group.client_addresses.pop(4)
+        group.admin("remove", 4)
+        group.join(5)
+        self.expect_all_there(group)
+
+    def test_over_libraft_s_own_tcp(self):
+        group = self.group(network="uv")
+        leader = group.leader()
+        check = self.start_check(group, 5)
+        time.sleep(1)
+        group.kill(leader)
+        group.leader(but=leader)
+        group.start(leader)
+        self.expect_linearizable(check)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,70 @@
+#include "examples/raftkv/simulation.h"
+
+#include <rocksdb/env.h>
+
+#include "core/check.h"
+
+namespace raftkv::test {
+
+SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Disk* disk,
+                     unsigned snapshot_entries, const std::vector<raft_id>& voters)
+    : id_(id),
+      node_(std::move(node)),
+      disk_(*disk),
+      env_(rocksdb::NewMemEnv(rocksdb::Env::Default())),
+      io_(disk->log, network.Node(node_), id + std::hash<std::string>()(node_)) {
+  StateOptions state;
+  state.env = env_.get();
+  auto opened = StateMachine::Open("/state", state);
+  WEFT_CHECK(opened.ok());
+  state_ = *std::move(opened);
+  if (!disk_.state.empty()) WEFT_CHECK(state_->Restore(disk_.state).ok());
+  weft::Engine& engine = network.Node(node_);
+  auto half = weft::embed::RaftNetwork::Attach(io_.io(), engine, {});
+  WEFT_CHECK(half.ok());
+  half_ = *std::move(half);
+  ReplicaOptions options;
+  options.id = id;
+  options.address = MemberAddress(id);
+  options.snapshot_entries = snapshot_entries;
+  options.snapshots_on_a_thread = false;
+  auto replica =
+      Replica::Create(io_.io(), state_.get(), options, [this](const auto&) { failed_ = true; });
+  WEFT_CHECK(replica.ok());
+  replica_ = *std::move(replica);
+  kv_ = std::make_unique<KvService>(replica_.get(), state_.get());
+  cluster_ = std::make_unique<ClusterService>(replica_.get(), half_.get());
+  auto server = weft::Server::Create(engine);
+  WEFT_CHECK(server.ok());
+  server_ = *std::move(server);
+  WEFT_CHECK(server_->AddService(kv_.get()).ok());
+  WEFT_CHECK(server_->AddService(cluster_.get()).ok());
+  WEFT_CHECK(server_->Listen(ClientAddress(id)).ok());
+  std::vector<Replica::Voter> members;
+  for (const raft_id voter : voters) members.push_back({voter, MemberAddress(voter)});
+  if (!members.empty()) WEFT_CHECK(replica_->Bootstrap(members).ok());
+  const absl::Status started = replica_->Start(ClientAddress(id));
+  WEFT_CHECK(started.ok());
+}
+
+SimMember::~SimMember() {
+  io_.Die();
+  half_.reset();
+  replica_.reset();
+  server_.reset();
+}
+
+void SimMember::FlushState() {
+  std::vector<std::string> pieces;
+  WEFT_CHECK(state_->TakeSnapshot()->Read(&pieces).ok());
+  disk_.state.clear();
+  for (const std::string& piece : pieces) disk_.state += piece;
+}
+
+std::string SimMember::Everything() const {
+  kv::ScanReply reply;
+  WEFT_CHECK(state_->Scan({}, &reply).ok());
+  return std::to_string(header().applied_index()) + ": " + reply.SerializeAsString();
+}
+
+}  // namespace raftkv::test

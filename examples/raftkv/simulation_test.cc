@@ -1,0 +1,301 @@
+// A group under random faults: members that are killed and started again, partitions, slow and
+// failing disks, leadership handed over, members that join and leave, while clients put, get and
+// delete. The history of all calls is linearizable, and in the end all members have the same state.
+//
+// Many seeds: ./dev raftkv simulate SEEDS. One again: --first=SEED --seeds=1.
+#include "examples/raftkv/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/random.h"
+#include "examples/kv/client/check_load.h"
+#include "examples/kv/client/cluster.h"
+#include "examples/kv/client/session.h"
+#include "examples/verify/history/checker.h"
+
+namespace raftkv::test {
+namespace {
+
+using kv::client::CheckLoad;
+using kv::client::CheckPlan;
+using weft::kNsPerMs;
+using weft::kNsPerSec;
+
+uint64_t first_seed = 1;
+uint64_t seeds = 100;
+
+constexpr uint32_t kLanes = 6;
+// Of faults, on the network's clock; then all is mended.
+constexpr uint64_t kFaultsNs = 12 * kNsPerSec;
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random_(seed), network_(random_.Next64()) {
+    snapshot_entries_ = static_cast<unsigned>(random_.UniformInRange(5, 200));
+    for (const raft_id id : {1, 2, 3}) Start(id, {1, 2, 3});
+  }
+  ~World() {
+    // Members that are dead stay until the network has nothing for them any more.
+    cluster_.reset();
+    alive_.clear();
+    dead_.clear();
+  }
+
+  void Run() {
+    std::vector<std::string> addresses;
+    for (const raft_id id : {1, 2, 3}) addresses.push_back(SimMember::ClientAddress(id));
+    weft::CallOptions call;
+    call.timeout_us = 30'000'000;
+    auto cluster = kv::client::Cluster::Open(network_.Node("client"), addresses, {}, call, kLanes);
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    kv::client::Session session{cluster_->leader(), kv::Kv::Stub(cluster_->leader()), call, kLanes};
+    session.cluster = cluster_.get();
+    CheckPlan plan;
+    plan.keys = 2;
+    plan.max_value_bytes = 200;
+    plan.seed = random_.Next64();
+    plan.writes = 0.5;
+    plan.end_ns = session.NowNs() + kFaultsNs;
+    verify::Recorder recorder(network_.clock(), kLanes);
+    CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
+    load.StartDue();
+    while (session.NowNs() < plan.end_ns) {
+      Pass(load, random_.UniformInRange(1, 400) * kNsPerMs);
+      Happen();
+    }
+    MendAll();
+    ASSERT_TRUE(network_.RunUntil(
+        [&] {
+          load.StartDue();
+          return load.ended();
+        },
+        120 * kNsPerSec))
+        << "calls do not end though all is well";
+    operations += load.counts().gets + load.counts().writes;
+    errors += load.counts().errors;
+    EXPECT_EQ(load.counts().broken, 0u);
+    const verify::Verdict verdict = verify::CheckHistory(recorder.Merge());
+    EXPECT_NE(verdict.kind, verify::Verdict::Kind::kViolation) << verdict.text;
+    EXPECT_TRUE(network_.RunUntil([this] { return AllAgree(); }, 60 * kNsPerSec))
+        << "members end with different states";
+    network_.CheckInvariants();
+  }
+
+  static inline uint64_t operations = 0;
+  static inline uint64_t errors = 0;
+  static inline uint64_t kills = 0;
+  static inline uint64_t restores = 0;
+  static inline uint64_t failures = 0;
+  static inline uint64_t changes = 0;
+
+ private:
+  void Start(raft_id id, const std::vector<raft_id>& voters) {
+    const std::string node = "node-" + std::to_string(id) + "-" + std::to_string(++started_);
+    Disk& disk = disks_[id];
+    disk.log.fail_writes = false;
+    alive_[id] = std::make_unique<SimMember>(network_, node, id, &disk, snapshot_entries_, voters);
+  }
+  void Kill(raft_id id) {
+    const auto member = alive_.find(id);
+    restores += member->second->replica().stats().snapshots_restored;
+    network_.Kill(member->second->node());
+    dead_.push_back(std::move(member->second));
+    alive_.erase(member);
+    killed_.push_back(id);
+    ++kills;
+  }
+  SimMember* Leader() {
+    for (auto& [id, member] : alive_) {
+      if (member->replica().leads()) return member.get();
+    }
+    return nullptr;
+  }
+  SimMember& AnyMember() {
+    auto at = alive_.begin();
+    std::advance(at, random_.Uniform(alive_.size()));
+    return *at->second;
+  }
+
+  // Members whose disk has failed end at once.
+  void Pass(CheckLoad& load, uint64_t ns) {
+    const uint64_t end_ns = network_.clock().NowNs() + ns;
+    while (network_.clock().NowNs() < end_ns) {
+      network_.RunUntil(
+          [&] {
+            load.StartDue();
+            for (auto& [id, member] : alive_) {
+              if (member->failed()) return true;
+            }
+            return false;
+          },
+          end_ns - network_.clock().NowNs());
+      for (auto& [id, member] : alive_) {
+        if (!member->failed()) continue;
+        ++failures;
+        Kill(id);
+        break;
+      }
+    }
+  }
+
+  void Happen() {
+    switch (random_.Uniform(10)) {
+      case 0:
+      case 1:
+        if (alive_.size() > 1) Kill(AnyMember().id());
+        break;
+      case 2:
+        if (SimMember* const leader = Leader(); leader != nullptr) Kill(leader->id());
+        break;
+      case 3:
+      case 4:
+        if (!killed_.empty()) {
+          const size_t at = random_.Uniform(killed_.size());
+          const raft_id id = killed_[at];
+          killed_.erase(killed_.begin() + static_cast<ptrdiff_t>(at));
+          Start(id, {});
+        }
+        break;
+      case 5:
+        for (auto& [id, member] : alive_) {
+          if (random_.Chance(0.5)) network_.Partition(AnyMember().node(), member->node());
+        }
+        break;
+      case 6:
+        Heal();
+        break;
+      case 7:
+        if (!alive_.empty()) {
+          Disk& disk = disks_[AnyMember().id()];
+          disk.log.sync_us = random_.UniformInRange(100, 30'000);
+          if (random_.Chance(0.2)) disk.log.fail_writes = true;
+        }
+        break;
+      case 8:
+        if (!alive_.empty()) AnyMember().FlushState();
+        if (SimMember* const leader = Leader(); leader != nullptr && random_.Chance(0.3)) {
+          leader->replica().Transfer(0, [](const absl::Status&) {});
+        }
+        break;
+      case 9:
+        ChangeMembers();
+        break;
+    }
+  }
+
+  // Member 4 is added, promoted, and removed; 5 and so on follow.
+  void ChangeMembers() {
+    SimMember* const leader = Leader();
+    if (leader == nullptr || changing_) return;
+    ChangeRequest request;
+    request.set_id(guest_);
+    request.set_kind(guest_step_ == 0   ? ChangeRequest::ADD
+                     : guest_step_ == 1 ? ChangeRequest::PROMOTE
+                                        : ChangeRequest::REMOVE);
+    if (guest_step_ == 0) request.set_address(SimMember::MemberAddress(guest_));
+    if (guest_step_ == 2 && leader->id() == guest_) {
+      return leader->replica().Transfer(0, [](const absl::Status&) {});
+    }
+    changing_ = true;
+    leader->replica().Change(request, [this](const absl::Status& status) {
+      changing_ = false;
+      if (!status.ok() && !absl::IsAlreadyExists(status)) return;
+      changed_ = true;
+    });
+    network_.RunUntil([this] { return !changing_; }, 5 * kNsPerSec);
+    if (!std::exchange(changed_, false)) return;
+    ++changes;
+    if (guest_step_ == 0) Start(guest_, {});
+    if (guest_step_ == 2) {
+      if (alive_.contains(guest_)) Kill(guest_);
+      std::erase(killed_, guest_);
+      disks_.erase(guest_);
+      ++guest_;
+    }
+    guest_step_ = (guest_step_ + 1) % 3;
+  }
+
+  void Heal() {
+    for (auto& [a, first] : alive_) {
+      for (auto& [b, second] : alive_) {
+        if (a < b) network_.Heal(first->node(), second->node());
+      }
+    }
+  }
+
+  void MendAll() {
+    Heal();
+    for (auto& [id, disk] : disks_) {
+      disk.log.fail_writes = false;
+      disk.log.sync_us = 100;
+    }
+    while (!killed_.empty()) {
+      const raft_id id = killed_.back();
+      killed_.pop_back();
+      if (disks_.contains(id)) Start(id, {});
+    }
+  }
+
+  bool AllAgree() {
+    // A guest that is no voter yet may have no part in it.
+    for (const raft_id id : {1, 2, 3}) {
+      if (alive_.at(id)->failed()) return false;
+      if (alive_.at(id)->Everything() != alive_.at(1)->Everything()) return false;
+    }
+    return true;
+  }
+
+  weft::Random random_;
+  std::map<raft_id, Disk> disks_;
+  weft::SimNetwork network_;
+  unsigned snapshot_entries_ = 0;
+  std::map<raft_id, std::unique_ptr<SimMember>> alive_;
+  std::vector<std::unique_ptr<SimMember>> dead_;
+  std::vector<raft_id> killed_;
+  int started_ = 0;
+  raft_id guest_ = 4;
+  int guest_step_ = 0;
+  bool changing_ = false;
+  bool changed_ = false;
+  std::unique_ptr<kv::client::Cluster> cluster_;
+};
+
+TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
+  for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    World(seed).Run();
+    if (testing::Test::HasFailure()) {
+      std::cout << "seed " << seed << " failed; again: --first=" << seed << " --seeds=1"
+                << std::endl;
+      return;
+    }
+  }
+  std::cout << seeds << " seeds: " << World::operations << " calls, " << World::errors
+            << " errors, " << World::kills << " kills, " << World::failures << " failed disks, "
+            << World::restores << " snapshots restored, " << World::changes << " changes of members"
+            << std::endl;
+  EXPECT_GT(World::operations, 100 * seeds);
+}
+
+}  // namespace
+}  // namespace raftkv::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word.starts_with("--first="))
+      raftkv::test::first_seed = std::strtoull(argv[i] + 8, nullptr, 10);
+    if (word.starts_with("--seeds=")) raftkv::test::seeds = std::strtoull(argv[i] + 8, nullptr, 10);
+  }
+  return RUN_ALL_TESTS();
+}
