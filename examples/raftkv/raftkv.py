@@ -5,7 +5,7 @@
 
 FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, examples/kv/kv_client.
 
-Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (2), with one call
+Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (1.5), with one call
 under way and with as many as --outstanding (64), over libraft's own TCP, Weft's tcp and shared
 memory, the log on a disk and in memory, in turns. Faults: clients put, get and delete, and note what
 they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
@@ -117,7 +117,7 @@ def faults(programs):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--outstanding", type=int, default=64)
     parser.add_argument("--logs", default="disk,ram")
     parser.add_argument("--only", choices=["figures", "faults"])

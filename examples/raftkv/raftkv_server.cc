@@ -63,7 +63,8 @@ ABSL_FLAG(std::string, member_uri, "",
 ABSL_FLAG(uint32_t, election_ms, 1000, "silence of a leader after which another is elected");
 ABSL_FLAG(uint32_t, heartbeat_ms, 100, "between a leader's signs of life");
 ABSL_FLAG(uint32_t, snapshot_entries, 65536, "entries of the log between two snapshots");
-ABSL_FLAG(uint32_t, spin_us, 50, "how long to look for work before sleeping");
+ABSL_FLAG(uint32_t, spin_us, 0,
+          "how long to look for work before sleeping; more answers sooner where a core is free");
 ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
 
 namespace raftkv {

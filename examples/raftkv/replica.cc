@@ -97,18 +97,28 @@ struct Replica::Functions {
     append->request = request;
     append->callback = callback;
     const int code = self.append_(io, &append->mine, entries, n, OnAppended);
-    if (code == 0) append.release();
-    return code;
+    if (code != 0) return code;
+    append.release();
+    ++self.appends_;
+    return 0;
   }
 
   static void OnAppended(raft_io_append* mine, int status) {
-    const std::unique_ptr<Append> append(static_cast<Append*>(mine->data));
+    std::unique_ptr<Append> append(static_cast<Append*>(mine->data));
     Replica& self = *append->replica;
+    --self.appends_;
     if (status != 0 && self.phase_ == Phase::kRunning) {
       self.Fail(absl::ResourceExhaustedError(
           StrCat("the log cannot be written: ", raft_strerror(status), ": ", self.io_->errmsg)));
     }
-    if (self.phase_ != Phase::kFailed) append->callback(append->request, status);
+    if (self.phase_ == Phase::kFailed) return;
+    if (status == 0) return append->callback(append->request, status);
+    self.canceled_.emplace_back(append->request, append->callback);
+    while (self.appends_ == 0 && !self.canceled_.empty()) {
+      const auto [request, callback] = self.canceled_.back();
+      self.canceled_.pop_back();
+      callback(request, status);
+    }
   }
 
   static int Apply(raft_fsm* fsm, const raft_buffer* buffer, void** result) {
@@ -424,11 +434,19 @@ void Replica::End(std::list<Proposal>::iterator proposal, int status) {
     for (Executed& command : commands) command(why, nullptr);
     const absl::Status not_read = NotLeading();
     for (Done& read : reads) read(not_read);
+    // libraft may be ending its leadership around this, and must not be called: the tick or message
+    // that it does it for is followed by Look().
+    return;
   }
   Look();
 }
 
 void Replica::Look() {
+  // What libraft does when a term or a vote cannot be written; it never comes back by itself.
+  if (phase_ == Phase::kRunning && raft_state(&raft_) == RAFT_UNAVAILABLE) {
+    return Fail(absl::InternalError(
+        StrCat("libraft has given up: ", raft_errmsg(&raft_), "; ", io_->errmsg)));
+  }
   if (!leads()) return RefuseWaiting(NotLeading());
   if (led_term_ != raft_.current_term) {
     led_term_ = raft_.current_term;
@@ -468,7 +486,6 @@ void Replica::StartChange(const ChangeRequest& request, Changing* changing) {
     Done done = std::move(self->done);
     replica.changes_.erase(self->self);
     done(status == 0 ? absl::OkStatus() : replica.ErrorOf(status, "the change"));
-    replica.Look();
   };
   const auto refuse = [&](absl::Status why) {
     Done done = std::move(changing->done);

@@ -18,7 +18,8 @@
 //   kRunning   Start()                       kClosing; kFailed
 //   kClosing   Close()                       kClosed, when libraft has called back
 //   kFailed    a disk that does not write,   -
-//              or a state that is broken
+//              a state that is broken, or
+//              libraft has given up
 //   kClosed    the end
 //
 // A member whose disk fails does not go on: libraft 0.15 would truncate its own log and still lead,
@@ -41,6 +42,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -165,6 +167,11 @@ class Replica {
                  raft_io_append_cb) = nullptr;
   raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
+
+  size_t appends_ = 0;  // that the disk has not called back
+  // By Close(): libraft 0.15 takes what it could not append off its log's end, and is right only if
+  // the last one comes first.
+  std::vector<std::pair<raft_io_append*, raft_io_append_cb>> canceled_;
 
   std::list<Waiting> waiting_;  // commands, in their order
   size_t waiting_bytes_ = 0;
