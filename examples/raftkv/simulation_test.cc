@@ -86,7 +86,8 @@ class World {
     const verify::Verdict verdict = verify::CheckHistory(recorder.Merge());
     EXPECT_NE(verdict.kind, verify::Verdict::Kind::kViolation) << verdict.text;
     EXPECT_TRUE(network_.RunUntil([this] { return AllAgree(); }, 60 * kNsPerSec))
-        << "members end with different states";
+        << "members end with different states:\n"
+        << Describe();
     network_.CheckInvariants();
   }
 
@@ -218,7 +219,6 @@ class World {
     if (guest_step_ == 2) {
       if (alive_.contains(guest_)) Kill(guest_);
       std::erase(killed_, guest_);
-      disks_.erase(guest_);
       ++guest_;
     }
     guest_step_ = (guest_step_ + 1) % 3;
@@ -238,10 +238,18 @@ class World {
       disk.log.fail_writes = false;
       disk.log.sync_us = 100;
     }
+    // Who has met a failing disk says so at its next tick.
+    network_.RunFor(300 * kNsPerMs);
+    std::vector<raft_id> failed;
+    for (auto& [id, member] : alive_) {
+      if (member->failed()) failed.push_back(id);
+    }
+    for (const raft_id id : failed) Kill(id);
+    failures += failed.size();
     while (!killed_.empty()) {
       const raft_id id = killed_.back();
       killed_.pop_back();
-      if (disks_.contains(id)) Start(id, {});
+      Start(id, {});
     }
   }
 
@@ -252,6 +260,20 @@ class World {
       if (alive_.at(id)->Everything() != alive_.at(1)->Everything()) return false;
     }
     return true;
+  }
+
+  std::string Describe() {
+    std::string text;
+    for (auto& [id, member] : alive_) {
+      StatusReply status;
+      member->replica().Describe(&member->network(), &status);
+      text += (member->failed() ? "failed: " : "") + status.ShortDebugString() + "\n";
+      for (raft_id other = 1; other <= guest_; ++other) {
+        text += "  to " + std::to_string(other) + ": " +
+                member->network().PathTo(other).status().ToString() + "\n";
+      }
+    }
+    return text;
   }
 
   weft::Random random_;
