@@ -284,6 +284,14 @@ def _raft_impl(ctx):
 def _uv_impl(ctx):
     _write_embedded(ctx, "uv.h", ["uv.h", "uv"], "uv", ["-luv"])
 
+def _nbdkit_impl(ctx):
+    _write_embedded(ctx, "nbdkit-plugin.h", [
+        "nbdkit-common.h",
+        "nbdkit-plugin.h",
+        "nbdkit-version.h",
+    ], "nbdkit", [])
+
+_nbdkit = _installed(_nbdkit_impl, "NBDKIT_ROOT")
 _raft = _installed(_raft_impl, "RAFT_ROOT")
 _uv = _installed(_uv_impl, "UV_ROOT")
 
@@ -296,6 +304,7 @@ def installed_repositories():
         "grpc": _grpc,
         "isal": _isal,
         "libfabric": _libfabric,
+        "nbdkit": _nbdkit,
         "openssl": _openssl,
         "raft": _raft,
         "uv": _uv,
