@@ -83,6 +83,7 @@ void BlockService::StartAttach(const wire::AttachRequest& request,
 }
 
 void BlockService::Close(Session& session, absl::Status why) {
+  if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
   session.state.store(State::kClosed);
   if (!session.stream.has_value()) return;
   ServerWriter<wire::AttachReply> stream = *std::move(session.stream);
@@ -98,9 +99,9 @@ bool BlockService::HasEarlierSession(const Session& waiting) const {
 }
 
 void BlockService::Sweep() {
-  std::erase_if(sessions_, [](const auto& entry) {
+  closed_sessions_.fetch_sub(static_cast<uint32_t>(std::erase_if(sessions_, [](const auto& entry) {
     return entry.second.state.load() == State::kClosed && entry.second.under_way.load() == 0;
-  });
+  })));
   for (auto& [number, session] : sessions_) {
     if (session.state.load() == State::kWaiting && !HasEarlierSession(session)) {
       Open(number, session);
@@ -127,12 +128,10 @@ BlockService::Ticket BlockService::Enter(Session& session) {
   return Ticket(&session);
 }
 
-// Of this and Close() at least one sees the other's word.
+// Whoever closes it either sees that nothing is under way any more, or is seen here. The session
+// may be gone as soon as it is left.
 void BlockService::OnRequestOver(Session& session) {
-  const bool was_closed = session.state.load() == State::kClosed;
-  const bool was_last = session.under_way.fetch_sub(1) == 1;
-  // The session may be gone now.
-  if (!was_closed || !was_last) return;
+  if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
   if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
   PostOnEngine([this] { Sweep(); });
 }

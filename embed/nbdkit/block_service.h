@@ -119,6 +119,8 @@ class BlockService final : public wire::Block::Service {
   Engine& engine_;
   BufferPool& buffers_;
 
+  // Of sessions_. Written by the engine's thread, before the session's state.
+  std::atomic<uint32_t> closed_sessions_{0};
   // Engine thread only. Sessions stay where they are while something of them is under way.
   std::unordered_map<uint64_t, Session> sessions_;
 

@@ -88,7 +88,7 @@ absl::StatusOr<BlockVolume::Session> BlockVolume::Attach(uint64_t deadline_ns) {
   while (state_ == State::kAttaching) {
     const uint64_t now_ns = NowNs();
     if (now_ns >= deadline_ns) {
-      return absl::UnavailableError("the server has not taken this client again yet");
+      return absl::UnavailableError(StrCat("not attached again in time; ", last_failure_));
     }
     changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
   }
@@ -99,6 +99,7 @@ absl::StatusOr<BlockVolume::Session> BlockVolume::Attach(uint64_t deadline_ns) {
   lock.lock();
   state_ = State::kDetached;
   const absl::Status taken = reply.ok() ? TakeReply(*reply) : reply.status();
+  if (!taken.ok()) last_failure_ = std::string(taken.message());
   changed_.notify_all();
   WEFT_RETURN_IF_ERROR(taken);
   return session_;
@@ -119,7 +120,10 @@ absl::StatusOr<wire::AttachReply> BlockVolume::AskForSession(uint64_t deadline_n
   const bool in_time = deadline.Cancel();
   if (!got) {
     absl::Status status = stream.Finish();
-    if (!in_time) return absl::UnavailableError("the server has not answered in time");
+    if (!in_time) {
+      const absl::Status path = channel_->path().status();
+      return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
+    }
     return status.ok() ? WrongReply("a session that has ended before it began") : status;
   }
   stream_.emplace(std::move(stream));

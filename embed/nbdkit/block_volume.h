@@ -119,6 +119,7 @@ class BlockVolume {
   uint64_t changes_ = 0;          // that were answered, and not durable by themselves
   uint64_t flushed_changes_ = 0;  // of these: nobody needs to worry about the first so many
   uint64_t losses_ = 0;
+  std::string last_failure_;  // why the last Attach() that asked had no answer
 
   // Of the thread in kAttaching.
   std::optional<ClientReader<wire::AttachReply>> stream_;
