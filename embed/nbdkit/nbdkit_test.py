@@ -6,7 +6,6 @@ looks at each write; and the server is killed meanwhile. What is not installed i
 """
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -281,7 +280,11 @@ def tell_bazel(result):
     xml.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
 
 
-if __name__ == "__main__":
+def main():
     program = unittest.main(exit=False)
     tell_bazel(program.result)
     sys.exit(not program.result.wasSuccessful())
+
+
+if __name__ == "__main__":
+    main()
