@@ -14,7 +14,8 @@ import xml.etree.ElementTree as xml
 
 import blocks
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+# Where the test is run, and not where its source is: Bazel links to that.
+HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
 PLUGIN = os.path.join(HERE, "nbdkit-weft-plugin.so")
 BLOCKD = os.path.join(HERE, "weft_blockd")
 MIB = 1 << 20
