@@ -284,6 +284,15 @@ def _raft_impl(ctx):
 def _uv_impl(ctx):
     _write_embedded(ctx, "uv.h", ["uv.h", "uv"], "uv", ["-luv"])
 
+def _nbdkit_impl(ctx):
+    _write_embedded(ctx, "nbdkit-plugin.h", [
+        "nbdkit-common.h",
+        "nbdkit-plugin.h",
+        "nbdkit-version.h",
+    ], "nbdkit", [])
+
+_nbdkit = _installed(_nbdkit_impl, "NBDKIT_ROOT")
+
 def _rocksdb_impl(ctx):
     _write_embedded(ctx, "rocksdb/db.h", ["rocksdb"], "rocksdb", ["-lrocksdb"])
 
@@ -300,6 +309,7 @@ def installed_repositories():
         "grpc": _grpc,
         "isal": _isal,
         "libfabric": _libfabric,
+        "nbdkit": _nbdkit,
         "openssl": _openssl,
         "raft": _raft,
         "rocksdb": _rocksdb,

@@ -1,0 +1,29 @@
+// What both ends of block.proto keep to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::embed {
+
+// Payload that stands in the message; what is larger is lent. Measured over tcp, p50: at 16 KiB the
+// message is faster both ways (reads 116 us and 241 us, writes 134 us and 179 us), at 256 KiB lent
+// memory is for writes (346 us and 449 us). In between, and over shared memory, the difference is
+// within that of two runs.
+inline constexpr size_t kMaxInlineBytes = size_t{16} << 10;
+
+// Payload of one request. Larger ones of NBD go in pieces. At 1 MiB a call's own cost is about
+// a tenth of the whole; 64 of them, which one client may have under way, are 64 MiB.
+inline constexpr size_t kMaxPayloadBytes = size_t{1} << 20;
+
+// Requests under way of one connection: four NBD connections of nbdkit's 16 threads each. The rest
+// waits in the client's queue.
+inline constexpr uint32_t kMaxRequests = 64;
+
+// Of one reply: 16 KiB of it.
+inline constexpr uint32_t kMaxExtents = 1024;
+
+// Nobody guesses 128 bits.
+inline constexpr size_t kClientIdBytes = 16;
+
+}  // namespace weft::embed

@@ -1,0 +1,332 @@
+#include "embed/nbdkit/block_service.h"
+
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "embed/nbdkit/block_limits.h"
+#include "weft/bulk.h"
+
+namespace weft::embed {
+namespace {
+
+MutableByteSpan BytesOf(std::string* text) {
+  return {reinterpret_cast<std::byte*>(text->data()), text->size()};
+}
+ByteSpan BytesOf(const std::string& text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
+  return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
+}
+
+absl::Status SessionOver() {
+  return absl::AbortedError("no such session: it has ended, or never began; attach");
+}
+
+}  // namespace
+
+BlockService::BlockService(BlockDevice& device, Engine& engine, BufferPool& buffers, int threads)
+    : device_(device),
+      engine_(engine),
+      buffers_(buffers),
+      sweep_(engine),
+      disks_(std::make_unique<DiskPool>(threads)) {}
+
+BlockService::~BlockService() {
+  disks_.reset();
+  std::promise<void> swept;  // what the pool has posted comes before it
+  PostOnEngine([&swept] { swept.set_value(); });
+  swept.get_future().wait();
+}
+
+// From another thread, and so never for ever: the engine makes room.
+void BlockService::PostOnEngine(Function<void()> task) {
+  while (!engine_.Post(std::move(task))) std::this_thread::yield();
+}
+
+void BlockService::LimitServer(ServerOptions* options) {
+  options->max_outstanding_calls = kMaxRequests;
+  options->max_request_bytes = kMaxInlineBytes + 4096;  // the rest of a request is below 100 bytes
+  options->max_streams = 2;  // a session, and the next one while that ends
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+void BlockService::StartAttach(const wire::AttachRequest& request,
+                               ServerWriter<wire::AttachReply> stream) {
+  if (request.client().size() != kClientIdBytes) {
+    return stream.Finish(absl::InvalidArgumentError(
+        StrCat("a client's id has ", kClientIdBytes, " bytes, not ", request.client().size())));
+  }
+  for (auto& [number, session] : sessions_) {
+    if (session.client == request.client()) {
+      Close(session, absl::AbortedError("the client has attached again"));
+    }
+  }
+  const uint64_t number = SecureRandom64();
+  Session& session = sessions_[number];
+  session.service = this;
+  session.client = request.client();
+  session.stream = std::move(stream);
+  // May run here and now.
+  session.stream->context().OnCancel([this, number] {
+    const auto found = sessions_.find(number);
+    if (found != sessions_.end()) Close(found->second, absl::CancelledError("its client is gone"));
+    Sweep();
+  });
+  Sweep();
+}
+
+void BlockService::Close(Session& session, absl::Status why) {
+  if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
+  session.state.store(State::kClosed);
+  if (!session.stream.has_value()) return;
+  ServerWriter<wire::AttachReply> stream = *std::move(session.stream);
+  session.stream.reset();
+  stream.Finish(std::move(why));
+}
+
+bool BlockService::HasEarlierSession(const Session& waiting) const {
+  for (const auto& [number, session] : sessions_) {
+    if (&session != &waiting && session.client == waiting.client) return true;
+  }
+  return false;
+}
+
+void BlockService::Sweep() {
+  closed_sessions_.fetch_sub(static_cast<uint32_t>(std::erase_if(sessions_, [](const auto& entry) {
+    return entry.second.state.load() == State::kClosed && entry.second.under_way.load() == 0;
+  })));
+  for (auto& [number, session] : sessions_) {
+    if (session.state.load() == State::kWaiting && !HasEarlierSession(session)) {
+      Open(number, session);
+    }
+  }
+}
+
+void BlockService::Open(uint64_t number, Session& session) {
+  const BlockDevice::Facts& facts = device_.facts();
+  session.epoch = device_.epoch();
+  session.told.set_session(number);
+  session.told.set_epoch(session.epoch);
+  session.told.set_bytes(facts.bytes);
+  session.told.set_read_only(facts.read_only);
+  session.told.set_rotational(facts.rotational);
+  session.told.set_preferred_bytes(facts.preferred_bytes);
+  session.state.store(State::kOpen);
+  // The message stays until it has been written. If that fails, the stream's context says so.
+  session.stream->Write(session.told, [ticket = Enter(session)](bool) {});
+}
+
+BlockService::Ticket BlockService::Enter(Session& session) {
+  session.under_way.fetch_add(1);
+  return Ticket(&session);
+}
+
+// Whoever closes it either sees that nothing is under way any more, or is seen here. The session
+// may be gone as soon as it is left.
+void BlockService::OnRequestOver(Session& session) {
+  if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
+  if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
+  PostOnEngine([this] { Sweep(); });
+}
+
+void BlockService::EndSessions() {
+  PostOnEngine([this] {
+    for (auto& [number, session] : sessions_) {
+      Close(session, absl::UnavailableError("the server is about to end"));
+    }
+    Sweep();
+  });
+}
+
+absl::StatusOr<BlockService::Ticket> BlockService::Admit(uint64_t number, uint64_t offset,
+                                                         uint64_t bytes, Kind kind) {
+  const auto found = sessions_.find(number);
+  if (found == sessions_.end() || found->second.state.load() != State::kOpen) return SessionOver();
+  Session& session = found->second;
+  if (session.epoch != device_.epoch()) {
+    return absl::AbortedError("the medium has lost what was not flushed; attach again");
+  }
+  if (session.under_way.load() >= 2 * kMaxRequests) {
+    return absl::ResourceExhaustedError(
+        StrCat(2 * kMaxRequests, " requests of this session are under way"));
+  }
+  const BlockDevice::Facts& facts = device_.facts();
+  if (offset > facts.bytes || bytes > facts.bytes - offset) {
+    return absl::OutOfRangeError(
+        StrCat(bytes, " bytes at ", offset, " of a device of ", facts.bytes));
+  }
+  if (kind == Kind::kWrites && facts.read_only) {
+    return absl::PermissionDeniedError("the device is served for reading only");
+  }
+  return Enter(session);
+}
+
+// --- requests ------------------------------------------------------------------------------------
+
+template <class Call, class Work>
+void BlockService::RunOnDisk(Call call, Ticket ticket, Work work) {
+  DiskPool::Lane& lane = ticket->lane;
+  disks_->Run(lane, [this, call = std::move(call), ticket = std::move(ticket),
+                     work = std::move(work)]() mutable {
+    if (ticket->state.load() == State::kClosed) return call.Finish(SessionOver());
+    absl::Status status = work(device_, call);
+    call.Finish(std::move(status));
+  });
+}
+
+void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call) {
+  const wire::ReadRequest& request = call.request();
+  absl::StatusOr<Ticket> ticket =
+      Admit(request.session(), request.offset(), request.bytes(), Kind::kReads);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.bytes() > kMaxPayloadBytes) {
+    return call.Finish(TooLarge(request.bytes(), kMaxPayloadBytes));
+  }
+  if (request.bytes() <= kMaxInlineBytes) return ReadInline(std::move(call), *std::move(ticket));
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(request.bytes());
+  if (!buffer.ok()) return call.Finish(buffer.status());
+  DiskPool::Lane& lane = (*ticket)->lane;
+  disks_->Run(lane, [this, call = std::move(call), ticket = *std::move(ticket),
+                     buffer = *std::move(buffer)]() mutable {
+    const wire::ReadRequest& request = call.request();
+    absl::Status read = device_.Read(request.offset(), buffer->bytes());
+    if (!read.ok()) return call.Finish(std::move(read));
+    const Slice slice = buffer->slice();
+    ServerContext& context = call.context();
+    weft::Bulk* const field = call.reply()->mutable_lent_data();
+    const BulkOptions options = {.crc32c = !request.without_crc32c()};
+    context.bulk().Push(slice, field, options,
+                        [call = std::move(call), ticket = std::move(ticket),
+                         buffer = std::move(buffer)](absl::Status pushed) mutable {
+                          buffer.reset();
+                          call.Finish(std::move(pushed));
+                        });
+  });
+}
+
+void BlockService::ReadInline(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket) {
+  std::string* const data = call.reply()->mutable_inline_data();
+  data->resize(call.request().bytes());
+  if (data->empty() || device_.ReadCached(call.request().offset(), BytesOf(data))) {
+    return call.Finish(absl::OkStatus());
+  }
+  RunOnDisk(std::move(call), std::move(ticket), [data](BlockDevice& device, auto& call) {
+    return device.Read(call.request().offset(), BytesOf(data));
+  });
+}
+
+void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> call) {
+  const wire::WriteRequest& request = call.request();
+  const bool is_lent = request.has_lent_data();
+  const uint64_t bytes = is_lent ? request.lent_data().length() : request.inline_data().size();
+  const uint64_t limit = is_lent ? kMaxPayloadBytes : kMaxInlineBytes;
+  absl::StatusOr<Ticket> ticket = Admit(request.session(), request.offset(), bytes, Kind::kWrites);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  if (bytes > limit) return call.Finish(TooLarge(bytes, limit));
+  if (bytes == 0) return call.Finish(absl::OkStatus());
+  if (!is_lent) {
+    return RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
+      const wire::WriteRequest& request = call.request();
+      return device.Write(request.offset(), BytesOf(request.inline_data()), request.durable());
+    });
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(bytes);
+  if (!buffer.ok()) return call.Finish(buffer.status());
+  const Slice slice = (*buffer)->slice();
+  ServerContext& context = call.context();
+  context.bulk().Fetch(
+      request.lent_data(), slice,
+      [this, call = std::move(call), ticket = *std::move(ticket),
+       buffer = *std::move(buffer)](absl::Status fetched) mutable {
+        if (!fetched.ok()) return call.Finish(std::move(fetched));
+        RunOnDisk(std::move(call), std::move(ticket),
+                  [buffer = std::move(buffer)](BlockDevice& device, auto& call) mutable {
+                    const auto& request = call.request();
+                    absl::Status written =
+                        device.Write(request.offset(), buffer->bytes(), request.durable());
+                    buffer.reset();
+                    return written;
+                  });
+      });
+}
+
+void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {
+  const wire::TrimRequest& request = call.request();
+  absl::StatusOr<Ticket> ticket =
+      Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.bytes() == 0) return call.Finish(absl::OkStatus());
+  RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
+    const auto& request = call.request();
+    return device.Trim(request.offset(), request.bytes(), request.durable());
+  });
+}
+
+void BlockService::StartZero(UnaryCall<wire::ZeroRequest, wire::ZeroReply> call) {
+  const wire::ZeroRequest& request = call.request();
+  absl::StatusOr<Ticket> ticket =
+      Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.bytes() == 0) return call.Finish(absl::OkStatus());
+  RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
+    const auto& request = call.request();
+    return device.Zero(request.offset(), request.bytes(), request.may_trim(), request.durable());
+  });
+}
+
+void BlockService::StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsReply> call) {
+  const wire::ExtentsRequest& request = call.request();
+  absl::StatusOr<Ticket> ticket =
+      Admit(request.session(), request.offset(), request.bytes(), Kind::kReads);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.max_extents() == 0 || request.max_extents() > kMaxExtents || request.bytes() == 0) {
+    return call.Finish(absl::InvalidArgumentError(
+        StrCat(request.max_extents(), " extents of ", request.bytes(), " bytes; 1 to ", kMaxExtents,
+               " of at least one byte can be told at a time")));
+  }
+  RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
+    const auto& request = call.request();
+    auto extents = device.Extents(request.offset(), request.bytes(), request.max_extents());
+    if (!extents.ok()) return extents.status();
+    for (const BlockDevice::Extent& extent : *extents) {
+      auto* const added = call.reply()->add_extents();
+      added->set_bytes(extent.bytes);
+      added->set_is_hole(extent.is_hole);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- flushes -------------------------------------------------------------------------------------
+
+void BlockService::StartFlush(UnaryCall<wire::FlushRequest, wire::FlushReply> call) {
+  absl::StatusOr<Ticket> ticket = Admit(call.request().session(), 0, 0, Kind::kReads);
+  if (!ticket.ok()) return call.Finish(ticket.status());
+  const std::lock_guard<std::mutex> lock(flush_mutex_);
+  flushes_.push_back({std::move(call), *std::move(ticket)});
+  if (std::exchange(is_flushing_, true)) return;
+  disks_->Run(flush_lane_, [this] { RunFlushes(); });
+}
+
+void BlockService::RunFlushes() {
+  while (true) {
+    std::vector<WaitingFlush> flushes;
+    {
+      const std::lock_guard<std::mutex> lock(flush_mutex_);
+      flushes.swap(flushes_);
+      is_flushing_ = !flushes.empty();
+    }
+    if (flushes.empty()) return;
+    const absl::Status status = device_.Flush();
+    for (WaitingFlush& flush : flushes) flush.call.Finish(status);
+  }
+}
+
+}  // namespace weft::embed

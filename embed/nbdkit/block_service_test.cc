@@ -1,0 +1,389 @@
+#include "embed/nbdkit/block_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <limits>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "embed/nbdkit/block_limits.h"
+#include "embed/nbdkit/testing/block_server.h"
+#include "embed/nbdkit/testing/memory_device.h"
+#include "weft/bulk.h"
+#include "weft/channel.h"
+#include "weft/engine.h"
+#include "weft/memory.h"
+#include "weft/stream.h"
+
+namespace weft::embed {
+namespace {
+
+constexpr uint64_t kDeviceBytes = uint64_t{2} << 20;
+constexpr CallOptions kPatient = {.timeout_us = 60'000'000};
+
+std::string IdOf(char client) { return std::string(kClientIdBytes, client); }
+
+// One connection, by the protocol itself: what the plugin never sends, too.
+class Client {
+ public:
+  explicit Client(const std::string& address)
+      : channel_(*Channel::Open(*engine_, address)), stub_(*channel_) {}
+
+  void BeginToAttach(char id) {
+    wire::AttachRequest request;
+    request.set_client(IdOf(id));
+    stream_ = std::make_unique<ClientReader<wire::AttachReply>>(stub_.Attach(request));
+  }
+  bool IsAttached() {
+    if (!stream_->Read(&told_)) return false;
+    session_ = told_.session();
+    return true;
+  }
+  // How the session has ended.
+  absl::Status End() {
+    wire::AttachReply none;
+    while (stream_->Read(&none)) {
+    }
+    return stream_->Finish();
+  }
+
+  absl::Status Write(uint64_t offset, const std::string& data, bool durable = false) {
+    return stub_.Write(WriteOf(offset, data, durable), &write_reply_, kPatient);
+  }
+  // What has not ended when this returns, in the order in which it was sent.
+  std::future<absl::Status> BeginWrite(uint64_t offset, const std::string& data) {
+    auto& call = calls_.emplace_back();
+    stub_.Write(WriteOf(offset, data, false), &call.write, kPatient,
+                [&call](absl::Status status) { call.ended.set_value(std::move(status)); });
+    return call.ended.get_future();
+  }
+  std::future<absl::Status> BeginFlush() {
+    wire::FlushRequest request;
+    request.set_session(session_);
+    auto& call = calls_.emplace_back();
+    stub_.Flush(request, &call.flush, kPatient,
+                [&call](absl::Status status) { call.ended.set_value(std::move(status)); });
+    return call.ended.get_future();
+  }
+  absl::StatusOr<std::string> Read(uint64_t offset, uint32_t bytes) {
+    wire::ReadRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    wire::ReadReply reply;
+    const absl::Status status = stub_.Read(request, &reply, kPatient);
+    if (!status.ok()) return status;
+    return reply.inline_data();
+  }
+  // By memory of which so much is lent.
+  absl::Status ReadLent(uint32_t bytes, size_t lent) {
+    const auto buffer = *channel_->AllocateBuffer(lent);
+    BulkCall bulk(*channel_);
+    bulk.Receive(buffer->slice());
+    wire::ReadRequest request;
+    request.set_session(session_);
+    request.set_bytes(bytes);
+    wire::ReadReply reply;
+    CallOptions options = kPatient;
+    options.bulk = &bulk;
+    return stub_.Read(request, &reply, options);
+  }
+  absl::Status WriteLent(size_t bytes, uint64_t claimed) {
+    const auto buffer = *channel_->AllocateBuffer(bytes);
+    BulkCall bulk(*channel_);
+    wire::WriteRequest request;
+    request.set_session(session_);
+    bulk.Send(buffer->slice(), request.mutable_lent_data());
+    request.mutable_lent_data()->set_length(claimed);
+    wire::WriteReply reply;
+    CallOptions options = kPatient;
+    options.bulk = &bulk;
+    return stub_.Write(request, &reply, options);
+  }
+  absl::Status Zero(uint64_t offset, uint64_t bytes) {
+    wire::ZeroRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    wire::ZeroReply reply;
+    return stub_.Zero(request, &reply, kPatient);
+  }
+  absl::StatusOr<wire::ExtentsReply> Extents(uint64_t offset, uint64_t bytes, uint32_t most) {
+    wire::ExtentsRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    request.set_max_extents(most);
+    wire::ExtentsReply reply;
+    const absl::Status status = stub_.Extents(request, &reply, kPatient);
+    if (!status.ok()) return status;
+    return reply;
+  }
+  void Use(uint64_t session) { session_ = session; }
+  uint64_t session() const { return session_; }
+  const wire::AttachReply& told() const { return told_; }
+
+ private:
+  struct Call {
+    wire::WriteReply write;
+    wire::FlushReply flush;
+    std::promise<absl::Status> ended;
+  };
+
+  wire::WriteRequest WriteOf(uint64_t offset, const std::string& data, bool durable) const {
+    wire::WriteRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_durable(durable);
+    request.set_inline_data(data);
+    return request;
+  }
+
+  std::list<Call> calls_;                                          // outlive the channel
+  const std::unique_ptr<Engine> engine_ = *OpenNetworkEngine({});  // with a thread, for futures
+  const std::unique_ptr<Channel> channel_;
+  const wire::Block::Stub stub_;
+  std::unique_ptr<ClientReader<wire::AttachReply>> stream_;
+  wire::AttachReply told_;
+  wire::WriteReply write_reply_;
+  uint64_t session_ = 0;
+};
+
+class BlockServiceTest : public testing::Test {
+ protected:
+  ~BlockServiceTest() override { device_.Go(); }
+
+  std::unique_ptr<Client> Attached(char id = 'a') {
+    auto client = std::make_unique<Client>(server_.address());
+    client->BeginToAttach(id);
+    EXPECT_TRUE(client->IsAttached());
+    return client;
+  }
+
+  MemoryDevice device_{kDeviceBytes};
+  BlockServer server_{device_, /*threads=*/2};
+};
+
+testing::Matcher<absl::Status> Is(absl::StatusCode code) {
+  return testing::Property(&absl::Status::code, code);
+}
+
+TEST_F(BlockServiceTest, ReadsWhatWasWritten) {
+  const auto client = Attached();
+  EXPECT_EQ(client->told().bytes(), kDeviceBytes);
+  EXPECT_TRUE(client->Write(kDeviceBytes - 3, "abc").ok());
+  EXPECT_EQ(*client->Read(kDeviceBytes - 4, 4), std::string("\0abc", 4));
+  EXPECT_TRUE(client->Zero(kDeviceBytes - 3, 1).ok());
+  const auto extents = client->Extents(kDeviceBytes - 8, 8, 8);
+  ASSERT_TRUE(extents.ok()) << extents.status();
+  ASSERT_EQ(extents->extents_size(), 2);
+  EXPECT_EQ(extents->extents(0).bytes(), 6u);
+  EXPECT_TRUE(extents->extents(0).is_hole());
+}
+
+TEST_F(BlockServiceTest, RangesBeyondTheDeviceAreRefusedAndTheClientGoesOn) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  const auto client = Attached();
+  EXPECT_THAT(client->Write(kDeviceBytes, "a"), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(client->Write(kMost, "a"), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(client->Read(kDeviceBytes - 1, 2).status(), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(client->Zero(1, kMost), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(client->Zero(kMost, kMost), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_THAT(client->Extents(0, kDeviceBytes + 1, 1).status(), Is(absl::StatusCode::kOutOfRange));
+  EXPECT_TRUE(client->Write(0, "a").ok());
+  EXPECT_EQ(server_.server().stats().protocol_errors, 0u);
+}
+
+TEST_F(BlockServiceTest, PayloadsThatMakeNoSenseAreRefusedAndTheClientGoesOn) {
+  const auto client = Attached();
+  EXPECT_THAT(client->Write(0, std::string(kMaxInlineBytes + 1, 'a')),
+              Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client->Write(0, std::string(kMaxPayloadBytes, 'a')),
+              Is(absl::StatusCode::kResourceExhausted))
+      << "the server takes no message of that size";
+  EXPECT_THAT(client->Read(0, kMaxPayloadBytes + 1).status(),
+              Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client->Read(0, kMaxInlineBytes + 1).status(), Is(absl::StatusCode::kInvalidArgument))
+      << "it lends no memory";
+  EXPECT_FALSE(client->ReadLent(100'000, 99'999).ok());
+  EXPECT_THAT(client->WriteLent(100'000, 100'001), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client->WriteLent(100'000, kMaxPayloadBytes + 1),
+              Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client->Extents(0, 1, 0).status(), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client->Extents(0, 1, kMaxExtents + 1).status(),
+              Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_EQ(device_.writes(), 0);
+  EXPECT_TRUE(client->ReadLent(100'000, 100'000).ok());
+  EXPECT_TRUE(client->WriteLent(100'000, 100'000).ok());
+}
+
+TEST_F(BlockServiceTest, WithoutASessionNothingIsCarriedOut) {
+  Client client(server_.address());
+  EXPECT_THAT(client.Write(0, "a"), Is(absl::StatusCode::kAborted));
+  client.Use(0x1234567890abcdef);
+  EXPECT_THAT(client.Write(0, "a"), Is(absl::StatusCode::kAborted));
+  EXPECT_THAT(client.Read(0, 1).status(), Is(absl::StatusCode::kAborted));
+  EXPECT_THAT(client.BeginFlush().get(), Is(absl::StatusCode::kAborted));
+  EXPECT_EQ(device_.writes() + device_.flushes(), 0);
+}
+
+TEST_F(BlockServiceTest, ASessionEndsWithItsConnection) {
+  auto lost = Attached();
+  Client other(server_.address());
+  other.Use(lost->session());
+  EXPECT_TRUE(other.Write(0, "a").ok()) << "it has the number, so it may";
+  lost.reset();
+  absl::Status status;
+  while (status.ok()) status = other.Write(0, "b");
+  EXPECT_THAT(status, Is(absl::StatusCode::kAborted));
+}
+
+TEST(BlockServiceReadOnlyTest, AReadOnlyDeviceIsNotWritten) {
+  MemoryDevice device(4096, /*read_only=*/true);
+  BlockServer server(device);
+  Client client(server.address());
+  client.BeginToAttach('a');
+  ASSERT_TRUE(client.IsAttached());
+  EXPECT_TRUE(client.told().read_only());
+  EXPECT_THAT(client.Write(0, "a"), Is(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(client.Zero(0, 1), Is(absl::StatusCode::kPermissionDenied));
+  EXPECT_TRUE(client.Read(0, 1).ok());
+}
+
+// A disk that hangs must not stop the engine: other clients, and heartbeats, depend on it.
+TEST_F(BlockServiceTest, ASlowDiskDoesNotStopTheEngine) {
+  const auto client = Attached('a');
+  device_.Hold();
+  auto first = client->BeginWrite(0, "a");
+  auto second = client->BeginWrite(1, "b");
+  device_.AwaitHeld(2);  // all threads wait for the disk
+  const auto other = Attached('b');
+  EXPECT_THAT(other->Write(kDeviceBytes, "a"), Is(absl::StatusCode::kOutOfRange));
+  device_.Go();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(second.get().ok());
+}
+
+// A client loses its connection while a write of its waits for the disk, connects again and sends
+// the write again, and then writes something else there. The first copy must not come behind that.
+TEST_F(BlockServiceTest, AClientThatAttachesAgainFindsNothingOfItsOldSessionUnderWay) {
+  const auto before = Attached('a');
+  device_.Hold();
+  auto late = before->BeginWrite(0, "old");
+  device_.AwaitHeld(1);
+  Client after(server_.address());
+  after.BeginToAttach('a');
+  EXPECT_THAT(before->End(), Is(absl::StatusCode::kAborted));  // the server has seen the second
+  EXPECT_THAT(before->Read(0, 1).status(), Is(absl::StatusCode::kAborted));
+  EXPECT_EQ(device_.writes(), 0);
+  device_.Go();
+  ASSERT_TRUE(after.IsAttached());
+  EXPECT_EQ(device_.writes(), 1);
+  EXPECT_TRUE(after.Write(0, "new").ok());
+  EXPECT_TRUE(late.get().ok());
+  EXPECT_EQ(*after.Read(0, 3), "new");
+}
+
+TEST_F(BlockServiceTest, WhatWaitedForAThreadOfTheDiskEndsWithItsSession) {
+  const auto before = Attached('a');
+  device_.Hold();
+  std::vector<std::future<absl::Status>> writes;
+  for (int i = 0; i < 10; ++i) writes.push_back(before->BeginWrite(i, "x"));
+  device_.AwaitHeld(2);
+  Client after(server_.address());
+  after.BeginToAttach('a');
+  EXPECT_THAT(before->End(), Is(absl::StatusCode::kAborted));
+  device_.Go();
+  ASSERT_TRUE(after.IsAttached());
+  EXPECT_EQ(device_.writes(), 2);
+  int carried_out = 0;
+  for (auto& write : writes) carried_out += write.get().ok();
+  EXPECT_EQ(carried_out, 2);
+}
+
+TEST_F(BlockServiceTest, AClientThatGivesUpWaitingForItsOldSessionLeavesNothingBehind) {
+  const auto before = Attached('a');
+  device_.Hold();
+  auto late = before->BeginWrite(0, "old");
+  device_.AwaitHeld(1);
+  {
+    Client impatient(server_.address());
+    impatient.BeginToAttach('a');
+    EXPECT_THAT(before->End(), Is(absl::StatusCode::kAborted));
+  }
+  Client after(server_.address());
+  after.BeginToAttach('a');
+  device_.Go();
+  EXPECT_TRUE(after.IsAttached());
+  EXPECT_TRUE(late.get().ok());
+}
+
+TEST_F(BlockServiceTest, FlushesThatWaitBecomeOne) {
+  const auto client = Attached();
+  device_.Hold();
+  std::vector<std::future<absl::Status>> flushes;
+  flushes.push_back(client->BeginFlush());
+  device_.AwaitHeld(1);
+  for (int i = 0; i < 20; ++i) flushes.push_back(client->BeginFlush());
+  // Small messages keep their order: the server has them all when it has answered this one.
+  EXPECT_THAT(client->Write(kDeviceBytes, "a"), Is(absl::StatusCode::kOutOfRange));
+  device_.Go();
+  for (auto& flush : flushes) EXPECT_TRUE(flush.get().ok());
+  EXPECT_EQ(device_.flushes(), 2);
+}
+
+// fdatasync(2) reports what the medium has refused to one of those who ask, and succeeds from then
+// on: another client, whose writes are lost as well, must not hear that all is well.
+TEST_F(BlockServiceTest, AFlushThatFailsEndsTheSessionsOfAllClients) {
+  const auto first = Attached('a');
+  const auto second = Attached('b');
+  EXPECT_TRUE(second->Write(0, "lost").ok());
+  device_.FailFlushes(true);
+  EXPECT_THAT(first->BeginFlush().get(), Is(absl::StatusCode::kDataLoss));
+  device_.FailFlushes(false);
+  EXPECT_THAT(second->BeginFlush().get(), Is(absl::StatusCode::kAborted));
+  const uint64_t epoch = second->told().epoch();
+  second->BeginToAttach('b');
+  ASSERT_TRUE(second->IsAttached());
+  EXPECT_NE(second->told().epoch(), epoch);
+}
+
+TEST_F(BlockServiceTest, AClientsIdHasItsLength) {
+  const auto channel = *Channel::Open(server_.address());
+  const wire::Block::Stub stub(*channel);
+  wire::AttachRequest request;
+  request.set_client("short");
+  auto stream = stub.Attach(request);
+  wire::AttachReply reply;
+  EXPECT_FALSE(stream.Read(&reply));
+  EXPECT_THAT(stream.Finish(), Is(absl::StatusCode::kInvalidArgument));
+}
+
+TEST_F(BlockServiceTest, AShutdownDoesNotWaitForSessions) {
+  const auto client = Attached();
+  server_.service().EndSessions();
+  EXPECT_THAT(client->End(), Is(absl::StatusCode::kUnavailable));
+}
+
+TEST(DiskPoolTest, LanesTakeTurns) {
+  std::string order;  // of the one thread
+  DiskPool::Lane busy;
+  DiskPool::Lane modest;
+  std::promise<void> go;
+  {
+    DiskPool pool(1);
+    pool.Run(busy, [&] { go.get_future().wait(); });
+    for (int i = 0; i < 5; ++i) pool.Run(busy, [&] { order += 'b'; });
+    pool.Run(modest, [&] { order += 'm'; });
+    go.set_value();
+  }
+  EXPECT_LE(order.find('m'), 1u) << order;
+  EXPECT_EQ(order.size(), 6u);
+}
+
+}  // namespace
+}  // namespace weft::embed

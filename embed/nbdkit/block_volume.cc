@@ -1,0 +1,360 @@
+#include "embed/nbdkit/block_volume.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "embed/nbdkit/block_limits.h"
+#include "weft/bulk.h"
+#include "weft/coroutine.h"
+#include "weft/memory.h"
+#include "weft/status.h"
+
+namespace weft::embed {
+namespace {
+
+// Between two attempts, when the last one failed at once: a server that is started again needs some
+// 10 ms until it listens.
+constexpr uint64_t kPauseUs = 5'000;
+
+// What to do about an attempt's end.
+enum class Next : uint8_t {
+  kGiveUp = 1,       // it is the answer
+  kAgain = 2,        // after a moment
+  kAttachAgain = 3,  // the session is over, or what was sent may come late
+};
+
+Next NextAfter(const absl::Status& status) {
+  const bool is_answer = DeliveryOf(status) == Delivery::kUnknown;
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return Next::kAgain;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInternal:
+      return Next::kAttachAgain;
+    case absl::StatusCode::kDataLoss:
+      return is_answer ? Next::kGiveUp : Next::kAttachAgain;
+    default:
+      return Next::kGiveUp;
+  }
+}
+
+std::string NewClientId() {
+  std::string id(kClientIdBytes, '\0');
+  SecureRandomBytes({reinterpret_cast<std::byte*>(id.data()), id.size()});
+  return id;
+}
+
+absl::Status WrongReply(std::string_view what) {
+  return absl::DataLossError(StrCat("the server's answer makes no sense: ", what));
+}
+
+}  // namespace
+
+BlockVolume::BlockVolume(const BlockVolumeOptions& options, std::unique_ptr<Channel> channel)
+    : options_(options),
+      channel_(std::move(channel)),
+      stub_(*channel_),
+      client_id_(NewClientId()) {}
+
+BlockVolume::~BlockVolume() = default;
+
+absl::StatusOr<std::unique_ptr<BlockVolume>> BlockVolume::Open(const BlockVolumeOptions& options) {
+  ChannelOptions channel_options = options.channel;
+  channel_options.max_outstanding_calls = kMaxRequests;
+  // A server that was started again is to be found soon.
+  channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
+  WEFT_ASSIGN_OR_RETURN(auto channel, Channel::Open(options.address, channel_options));
+  std::unique_ptr<BlockVolume> volume(new BlockVolume(options, std::move(channel)));
+  const uint64_t deadline_ns = volume->NowNs() + 1000 * options.patience_us;
+  WEFT_RETURN_IF_ERROR(volume->Attach(deadline_ns).status());
+  return volume;
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+absl::StatusOr<BlockVolume::Session> BlockVolume::Attach(uint64_t deadline_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (state_ == State::kAttaching) {
+    const uint64_t now_ns = NowNs();
+    if (now_ns >= deadline_ns) {
+      return absl::UnavailableError(StrCat("not attached again in time; ", last_failure_));
+    }
+    changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
+  }
+  if (state_ == State::kAttached) return session_;
+  state_ = State::kAttaching;
+  lock.unlock();
+  const absl::StatusOr<wire::AttachReply> reply = AskForSession(deadline_ns);
+  lock.lock();
+  state_ = State::kDetached;
+  const absl::Status taken = reply.ok() ? TakeReply(*reply) : reply.status();
+  if (!taken.ok()) last_failure_ = std::string(taken.message());
+  changed_.notify_all();
+  WEFT_RETURN_IF_ERROR(taken);
+  return session_;
+}
+
+// The earlier session's stream goes first: the server need not wait for it.
+absl::StatusOr<wire::AttachReply> BlockVolume::AskForSession(uint64_t deadline_ns) {
+  stream_.reset();
+  wire::AttachRequest request;
+  request.set_client(client_id_);
+  wire::AttachReply reply;
+  auto stream = stub_.Attach(request, {});
+  const uint64_t now_ns = NowNs();
+  Alarm deadline(channel_->engine());
+  deadline.Set(deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0,
+               [&stream] { stream.Cancel(); });
+  const bool got = stream.Read(&reply);
+  const bool in_time = deadline.Cancel();
+  if (!got) {
+    absl::Status status = stream.Finish();
+    if (!in_time) {
+      const absl::Status path = channel_->path().status();
+      return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
+    }
+    return status.ok() ? WrongReply("a session that has ended before it began") : status;
+  }
+  stream_.emplace(std::move(stream));
+  return reply;
+}
+
+// REQUIRES: mutex_ is held.
+absl::Status BlockVolume::TakeReply(const wire::AttachReply& reply) {
+  BlockDevice::Facts facts;
+  facts.bytes = reply.bytes();
+  facts.read_only = reply.read_only();
+  facts.rotational = reply.rotational();
+  facts.preferred_bytes = reply.preferred_bytes();
+  if (facts.bytes > uint64_t{INT64_MAX}) return WrongReply("the size of the device");
+  if (!std::has_single_bit(facts.preferred_bytes) || facts.preferred_bytes < 512 ||
+      facts.preferred_bytes > 1 << 25) {
+    return WrongReply("the preferred size of requests");
+  }
+  const bool is_first = session_.number == 0;
+  if (!is_first && (facts.bytes != facts_.bytes || facts.read_only != facts_.read_only)) {
+    return absl::DataLossError(StrCat(options_.address, " serves another device now: ", facts.bytes,
+                                      facts.read_only ? " bytes, read-only" : " bytes",
+                                      ", and it was ", facts_.bytes,
+                                      facts_.read_only ? ", read-only" : ""));
+  }
+  if (is_first) facts_ = facts;
+  if (!is_first && reply.epoch() != session_.epoch && changes_ != flushed_changes_) {
+    ++losses_;
+    flushed_changes_ = changes_;
+  }
+  session_ = {reply.session(), reply.epoch()};
+  state_ = State::kAttached;
+  return absl::OkStatus();
+}
+
+void BlockVolume::Detach(const Session& session) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kAttached && session_.number == session.number) state_ = State::kDetached;
+}
+
+absl::Status BlockVolume::CountChange(const Session& session, bool durable) {
+  if (durable) return absl::OkStatus();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (session.epoch != session_.epoch) {
+    return absl::AbortedError("what was written may be lost already");
+  }
+  ++changes_;
+  return absl::OkStatus();
+}
+
+uint64_t BlockVolume::losses() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return losses_;
+}
+
+absl::Status BlockVolume::Operate(const char* what, Attempt attempt) {
+  const uint64_t began_ns = NowNs();
+  const uint64_t deadline_ns = began_ns + 1000 * options_.patience_us;
+  for (uint32_t attempts = 1;; ++attempts) {
+    const absl::StatusOr<Session> session = Attach(deadline_ns);
+    absl::Status status = session.status();
+    uint64_t now_ns = NowNs();
+    if (session.ok()) {
+      CallOptions options;
+      options.timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
+      status = attempt(*session, options);
+    }
+    if (status.ok()) return status;
+    const Next next = NextAfter(status);
+    if (next == Next::kAttachAgain && session.ok()) Detach(*session);
+    if (next == Next::kGiveUp) return Annotate(std::move(status), what);
+    now_ns = NowNs();
+    if (now_ns + 1000 * kPauseUs >= deadline_ns) {
+      return Annotate(std::move(status),
+                      StrCat(what, ": given up after ", (now_ns - began_ns) / kNsPerMs, " ms and ",
+                             attempts, " attempts"));
+    }
+    // The first time at once: a session is over, and the connection may be as good as ever.
+    if (attempts > 1 || next == Next::kAgain) {
+      std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
+    }
+  }
+}
+
+// --- operations ----------------------------------------------------------------------------------
+
+absl::Status BlockVolume::Read(uint64_t offset, MutableByteSpan into) {
+  while (!into.empty()) {
+    const size_t bytes = std::min(into.size(), kMaxPayloadBytes);
+    WEFT_RETURN_IF_ERROR(ReadPiece(offset, into.first(bytes)));
+    into = into.subspan(bytes);
+    offset += bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockVolume::ReadPiece(uint64_t offset, MutableByteSpan into) {
+  return Operate("read", [&](const Session& session, const CallOptions& options) {
+    wire::ReadRequest request;
+    wire::ReadReply reply;
+    request.set_session(session.number);
+    request.set_offset(offset);
+    request.set_bytes(static_cast<uint32_t>(into.size()));
+    if (into.size() <= kMaxInlineBytes) {
+      WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, options));
+      const std::string& data = reply.inline_data();
+      if (data.size() != into.size()) return WrongReply("another number of bytes than were asked");
+      std::memcpy(into.data(), data.data(), data.size());
+      return absl::OkStatus();
+    }
+    request.set_without_crc32c(!options_.crc32c);
+    WEFT_ASSIGN_OR_RETURN(const auto buffer, channel_->AllocateBuffer(into.size()));
+    BulkCall bulk(*channel_);
+    bulk.Receive(buffer->slice());
+    CallOptions with_memory = options;
+    with_memory.bulk = &bulk;
+    WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, with_memory));
+    WEFT_ASSIGN_OR_RETURN(const MutableByteSpan data, bulk.Received(reply.lent_data()));
+    if (data.size() != into.size()) return WrongReply("another number of bytes than were asked");
+    std::memcpy(into.data(), data.data(), data.size());
+    return absl::OkStatus();
+  });
+}
+
+absl::Status BlockVolume::Write(uint64_t offset, ByteSpan from, bool durable) {
+  while (!from.empty()) {
+    const size_t bytes = std::min(from.size(), kMaxPayloadBytes);
+    WEFT_RETURN_IF_ERROR(WritePiece(offset, from.first(bytes), durable));
+    from = from.subspan(bytes);
+    offset += bytes;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockVolume::WritePiece(uint64_t offset, ByteSpan from, bool durable) {
+  return Operate("write", [&](const Session& session, const CallOptions& options) {
+    wire::WriteRequest request;
+    wire::WriteReply reply;
+    request.set_session(session.number);
+    request.set_offset(offset);
+    request.set_durable(durable);
+    if (from.size() <= kMaxInlineBytes) {
+      request.set_inline_data(from.data(), from.size());
+      WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, options));
+      return CountChange(session, durable);
+    }
+    WEFT_ASSIGN_OR_RETURN(const auto buffer, channel_->AllocateBuffer(from.size()));
+    std::memcpy(buffer->bytes().data(), from.data(), from.size());
+    BulkCall bulk(*channel_);
+    bulk.Send(buffer->slice(), request.mutable_lent_data(), {.crc32c = options_.crc32c});
+    CallOptions with_memory = options;
+    with_memory.bulk = &bulk;
+    WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, with_memory));
+    return CountChange(session, durable);
+  });
+}
+
+absl::Status BlockVolume::Flush(uint64_t* losses) {
+  WEFT_RETURN_IF_ERROR(Operate("flush", [&](const Session& session, const CallOptions& options) {
+    uint64_t changes = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      changes = changes_;
+    }
+    wire::FlushRequest request;
+    wire::FlushReply reply;
+    request.set_session(session.number);
+    WEFT_RETURN_IF_ERROR(stub_.Flush(request, &reply, options));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    flushed_changes_ = std::max(flushed_changes_, changes);
+    return absl::OkStatus();
+  }));
+  if (const uint64_t now = this->losses(); now != *losses) {
+    *losses = now;
+    return absl::DataLossError(
+        "flush: writes that were answered before and not flushed may be lost: the server's host "
+        "was "
+        "started again, or its medium has failed");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockVolume::Trim(uint64_t offset, uint64_t bytes, bool durable) {
+  return Operate("trim", [&](const Session& session, const CallOptions& options) {
+    wire::TrimRequest request;
+    wire::TrimReply reply;
+    request.set_session(session.number);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    request.set_durable(durable);
+    WEFT_RETURN_IF_ERROR(stub_.Trim(request, &reply, options));
+    return CountChange(session, durable);
+  });
+}
+
+absl::Status BlockVolume::Zero(uint64_t offset, uint64_t bytes, bool may_trim, bool durable) {
+  return Operate("zero", [&](const Session& session, const CallOptions& options) {
+    wire::ZeroRequest request;
+    wire::ZeroReply reply;
+    request.set_session(session.number);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    request.set_may_trim(may_trim);
+    request.set_durable(durable);
+    WEFT_RETURN_IF_ERROR(stub_.Zero(request, &reply, options));
+    return CountChange(session, durable);
+  });
+}
+
+absl::StatusOr<std::vector<BlockDevice::Extent>> BlockVolume::Extents(uint64_t offset,
+                                                                      uint64_t bytes,
+                                                                      uint32_t max_extents) {
+  std::vector<BlockDevice::Extent> extents;
+  WEFT_RETURN_IF_ERROR(Operate("extents", [&](const Session& session, const CallOptions& options) {
+    wire::ExtentsRequest request;
+    wire::ExtentsReply reply;
+    request.set_session(session.number);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    request.set_max_extents(std::min(max_extents, kMaxExtents));
+    WEFT_RETURN_IF_ERROR(stub_.Extents(request, &reply, options));
+    extents.clear();
+    uint64_t left = bytes;
+    for (const auto& extent : reply.extents()) {
+      if (extent.bytes() == 0 || extent.bytes() > left) return WrongReply("extents");
+      left -= extent.bytes();
+      extents.push_back({extent.bytes(), extent.is_hole()});
+    }
+    return extents.empty() ? WrongReply("no extents") : absl::OkStatus();
+  }));
+  return extents;
+}
+
+}  // namespace weft::embed

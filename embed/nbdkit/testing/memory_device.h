@@ -1,0 +1,146 @@
+// A BlockDevice in memory, for tests: it waits where a test wants it to, and forgets like a medium.
+//
+//   MemoryDevice device(1 << 20);
+//   device.Hold();                  // everything that may wait for the medium waits
+//   ...
+//   device.Go();
+//
+// Threads: any.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "embed/nbdkit/block_device.h"
+
+namespace weft::embed {
+
+class MemoryDevice final : public BlockDevice {
+ public:
+  explicit MemoryDevice(uint64_t bytes, bool read_only = false)
+      : BlockDevice({.bytes = bytes, .read_only = read_only}), bytes_(bytes) {}
+
+  // --- for tests --------------------------------------------------------------------------------
+
+  void Hold() {
+    Set([this] { held_ = true; });
+  }
+  void Go() {
+    Set([this] { held_ = false; });
+  }
+  // Blocks until so many operations wait.
+  void AwaitHeld(int operations) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ == operations; });
+  }
+  // Its next flushes fail, and the epoch changes, as block_device.h says.
+  void FailFlushes(bool fail) {
+    Set([&] { fails_ = fail; });
+  }
+  // The host was started again.
+  void ChangeEpoch() {
+    Set([this] { ++epoch_; });
+  }
+  int flushes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return flushes_;
+  }
+  int writes() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return writes_;
+  }
+  std::byte At(uint64_t offset) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_[offset];
+  }
+
+  // --- BlockDevice ------------------------------------------------------------------------------
+
+  uint64_t epoch() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return epoch_;
+  }
+  // While it is held nothing is in memory.
+  bool ReadCached(uint64_t offset, MutableByteSpan into) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (held_) return false;
+    std::memcpy(into.data(), bytes_.data() + offset, into.size());
+    return true;
+  }
+  absl::Status Read(uint64_t offset, MutableByteSpan into) override {
+    const auto lock = Wait();
+    std::memcpy(into.data(), bytes_.data() + offset, into.size());
+    return absl::OkStatus();
+  }
+  absl::Status Write(uint64_t offset, ByteSpan from, bool) override {
+    const auto lock = Wait();
+    std::memcpy(bytes_.data() + offset, from.data(), from.size());
+    ++writes_;
+    return absl::OkStatus();
+  }
+  absl::Status Flush() override {
+    const auto lock = Wait();
+    ++flushes_;
+    if (!fails_) return absl::OkStatus();
+    ++epoch_;
+    return absl::DataLossError("flush: the medium has failed");
+  }
+  absl::Status Trim(uint64_t offset, uint64_t bytes, bool durable) override {
+    return Zero(offset, bytes, true, durable);
+  }
+  absl::Status Zero(uint64_t offset, uint64_t bytes, bool, bool) override {
+    const auto lock = Wait();
+    std::memset(bytes_.data() + offset, 0, bytes);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<Extent>> Extents(uint64_t offset, uint64_t bytes,
+                                              size_t limit) override {
+    const auto lock = Wait();
+    std::vector<Extent> extents;
+    for (uint64_t at = offset; at < offset + bytes; ++at) {
+      const bool is_hole = bytes_[at] == std::byte{0};
+      if (!extents.empty() && extents.back().is_hole == is_hole) {
+        ++extents.back().bytes;
+      } else if (extents.size() == limit) {
+        break;
+      } else {
+        extents.push_back({1, is_hole});
+      }
+    }
+    return extents;
+  }
+
+ private:
+  template <class Change>
+  void Set(Change change) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    change();
+    changed_.notify_all();
+  }
+  std::unique_lock<std::mutex> Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return !held_; });
+    --waiting_;
+    return lock;
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::vector<std::byte> bytes_;
+  uint64_t epoch_ = 1;
+  bool held_ = false;
+  bool fails_ = false;
+  int waiting_ = 0;
+  int flushes_ = 0;
+  int writes_ = 0;
+};
+
+}  // namespace weft::embed
