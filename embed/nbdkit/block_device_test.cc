@@ -13,10 +13,6 @@
 namespace weft::embed {
 namespace {
 
-ByteSpan BytesOf(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 class BlockDeviceTest : public testing::Test {
  protected:
   BlockDeviceTest() : path_(testing::TempDir() + "/block_device_test.img") {
@@ -45,8 +41,8 @@ class BlockDeviceTest : public testing::Test {
 TEST_F(BlockDeviceTest, KeepsWhatWasWritten) {
   auto device = Open();
   EXPECT_EQ(device->facts().bytes, kBytes);
-  EXPECT_TRUE(device->Write(kBytes - 4, BytesOf("last"), false).ok());
-  EXPECT_TRUE(device->Write(0, BytesOf("durable"), true).ok());
+  EXPECT_TRUE(device->Write(kBytes - 4, AsBytes("last"), false).ok());
+  EXPECT_TRUE(device->Write(0, AsBytes("durable"), true).ok());
   EXPECT_TRUE(device->Flush().ok());
   const uint64_t epoch = device->epoch();
   device.reset();
@@ -68,7 +64,7 @@ TEST_F(BlockDeviceTest, AnotherFileIsAnotherEpoch) {
 
 TEST_F(BlockDeviceTest, HolesAreTold) {
   const auto device = Open();
-  ASSERT_TRUE(device->Write(256 << 10, BytesOf(std::string(64 << 10, 'x')), false).ok());
+  ASSERT_TRUE(device->Write(256 << 10, AsBytes(std::string(64 << 10, 'x')), false).ok());
   const auto extents = device->Extents(0, kBytes, 10);
   ASSERT_TRUE(extents.ok()) << extents.status();
   uint64_t bytes = 0;
@@ -88,7 +84,7 @@ TEST_F(BlockDeviceTest, HolesAreTold) {
 TEST_F(BlockDeviceTest, ZeroedAndTrimmedRangesReadAsZeros) {
   const auto device = Open();
   for (const bool may_trim : {true, false}) {
-    ASSERT_TRUE(device->Write(0, BytesOf(std::string(8192, 'x')), false).ok());
+    ASSERT_TRUE(device->Write(0, AsBytes(std::string(8192, 'x')), false).ok());
     const absl::Status zeroed = device->Zero(1, 8190, may_trim, false);
     if (absl::IsUnimplemented(zeroed)) continue;  // this file system cannot
     ASSERT_TRUE(zeroed.ok()) << zeroed;

@@ -16,9 +16,6 @@ namespace {
 MutableByteSpan BytesOf(std::string* text) {
   return {reinterpret_cast<std::byte*>(text->data()), text->size()};
 }
-ByteSpan BytesOf(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
 
 absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
   return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
@@ -234,7 +231,7 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
   if (!is_lent) {
     return RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
       const wire::WriteRequest& request = call.request();
-      return device.Write(request.offset(), BytesOf(request.inline_data()), request.durable());
+      return device.Write(request.offset(), AsBytes(request.inline_data()), request.durable());
     });
   }
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(bytes);

@@ -300,8 +300,7 @@ absl::Status BlockVolume::Flush(uint64_t* losses) {
     *losses = now;
     return absl::DataLossError(
         "flush: writes that were answered before and not flushed may be lost: the server's host "
-        "was "
-        "started again, or its medium has failed");
+        "was started again, or its medium has failed");
   }
   return absl::OkStatus();
 }

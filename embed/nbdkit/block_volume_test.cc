@@ -20,10 +20,6 @@ namespace {
 
 constexpr uint64_t kDeviceBytes = uint64_t{4} << 20;
 
-ByteSpan BytesOf(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
-
 std::string Pattern(size_t bytes, int seed) {
   std::string text(bytes, '\0');
   for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * 31 + i / 251 + seed);
@@ -69,7 +65,7 @@ TEST_F(BlockVolumeTest, ReadsWhatItWritesAtAllSizes) {
   for (const size_t bytes : {size_t{1}, size_t{4096}, kMaxInlineBytes, kMaxInlineBytes + 1,
                              kMaxPayloadBytes, kMaxPayloadBytes + 1, 3 * kMaxPayloadBytes}) {
     const std::string data = Pattern(bytes, ++seed);
-    ASSERT_TRUE(volume_->Write(7, BytesOf(data), bytes % 2 == 0).ok());
+    ASSERT_TRUE(volume_->Write(7, AsBytes(data), bytes % 2 == 0).ok());
     EXPECT_TRUE(Read(7, bytes) == data) << bytes;
     ASSERT_TRUE(volume_->Zero(7, bytes, true, false).ok());
     EXPECT_TRUE(Read(7, bytes) == std::string(bytes, '\0')) << bytes;
@@ -80,7 +76,7 @@ TEST_F(BlockVolumeTest, ReadsWhatItWritesAtAllSizes) {
 TEST_F(BlockVolumeTest, ExtentsCoverTheRange) {
   StartServer();
   OpenVolume();
-  ASSERT_TRUE(volume_->Write(100, BytesOf("data"), false).ok());
+  ASSERT_TRUE(volume_->Write(100, AsBytes("data"), false).ok());
   const auto extents = volume_->Extents(0, 1000, 100);
   ASSERT_TRUE(extents.ok()) << extents.status();
   ASSERT_EQ(extents->size(), 3u);
@@ -92,7 +88,7 @@ TEST_F(BlockVolumeTest, ExtentsCoverTheRange) {
 TEST_F(BlockVolumeTest, AServerThatComesBackIsUsedAgain) {
   StartServer();
   OpenVolume();
-  ASSERT_TRUE(volume_->Write(0, BytesOf("before"), false).ok());
+  ASSERT_TRUE(volume_->Write(0, AsBytes("before"), false).ok());
   RestartServer();
   EXPECT_EQ(Read(0, 6), "before");
   EXPECT_TRUE(volume_->Flush(&losses_).ok()) << "the host was there all the time";
@@ -107,7 +103,7 @@ TEST_F(BlockVolumeTest, WhatIsUnderWayIsSentAgain) {
   std::vector<absl::Status> statuses(8, absl::UnknownError("not run"));
   for (size_t i = 0; i < statuses.size(); ++i) {
     threads.emplace_back([this, i, &statuses] {
-      statuses[i] = volume_->Write(i * 100'000, BytesOf(Pattern(100'000, i)), false);
+      statuses[i] = volume_->Write(i * 100'000, AsBytes(Pattern(100'000, i)), false);
     });
   }
   device_.AwaitHeld(4);  // all threads of the server
@@ -126,7 +122,7 @@ TEST_F(BlockVolumeTest, UnflushedWritesOfADeadHostFailTheNextFlushOnce) {
   StartServer();
   OpenVolume();
   uint64_t losses_of_another = losses_;
-  ASSERT_TRUE(volume_->Write(0, BytesOf("a"), false).ok());
+  ASSERT_TRUE(volume_->Write(0, AsBytes("a"), false).ok());
   device_.ChangeEpoch();
   RestartServer();
   const absl::Status lost = volume_->Flush(&losses_);
@@ -138,9 +134,9 @@ TEST_F(BlockVolumeTest, UnflushedWritesOfADeadHostFailTheNextFlushOnce) {
 TEST_F(BlockVolumeTest, FlushedAndDurableWritesSurviveAHost) {
   StartServer();
   OpenVolume();
-  ASSERT_TRUE(volume_->Write(0, BytesOf("a"), false).ok());
+  ASSERT_TRUE(volume_->Write(0, AsBytes("a"), false).ok());
   ASSERT_TRUE(volume_->Flush(&losses_).ok());
-  ASSERT_TRUE(volume_->Write(0, BytesOf("b"), /*durable=*/true).ok());
+  ASSERT_TRUE(volume_->Write(0, AsBytes("b"), /*durable=*/true).ok());
   device_.ChangeEpoch();
   RestartServer();
   EXPECT_TRUE(volume_->Flush(&losses_).ok());
@@ -154,7 +150,7 @@ TEST_F(BlockVolumeTest, AMediumThatFailsIsToldToAllWithUnflushedWrites) {
   OpenVolume();
   const auto other = *BlockVolume::Open({.address = address_});
   uint64_t losses = other->losses();
-  ASSERT_TRUE(other->Write(0, BytesOf("a"), false).ok());
+  ASSERT_TRUE(other->Write(0, AsBytes("a"), false).ok());
   device_.FailFlushes(true);
   EXPECT_TRUE(absl::IsDataLoss(volume_->Flush(&losses_)));
   device_.FailFlushes(false);
@@ -166,7 +162,7 @@ TEST_F(BlockVolumeTest, WithoutAServerAnOperationGivesUpAndSaysWhy) {
   StartServer();
   OpenVolume(/*patience_us=*/300'000);
   server_.reset();
-  const absl::Status status = volume_->Write(0, BytesOf("a"), false);
+  const absl::Status status = volume_->Write(0, AsBytes("a"), false);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("write: given up after "));
 }
@@ -177,7 +173,7 @@ TEST_F(BlockVolumeTest, AnotherDeviceIsNotTakenForTheSame) {
   MemoryDevice larger(kDeviceBytes + 1);
   server_.reset();
   BlockServer other(larger, 2, address_);
-  const absl::Status status = volume_->Write(0, BytesOf("a"), false);
+  const absl::Status status = volume_->Write(0, AsBytes("a"), false);
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("serves another device now"));
   EXPECT_EQ(larger.writes(), 0);
@@ -194,7 +190,7 @@ TEST_F(BlockVolumeTest, AServerWithoutRoomIsAskedAgain) {
     threads.emplace_back([this, i, &statuses] {
       const std::string data = Pattern(kMaxPayloadBytes, i);
       for (int times = 0; times < 4 && statuses[i].ok(); ++times) {
-        statuses[i] = volume_->Write(0, BytesOf(data), false);
+        statuses[i] = volume_->Write(0, AsBytes(data), false);
       }
     });
   }
