@@ -254,26 +254,25 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
       });
 }
 
-void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {
-  const wire::TrimRequest& request = call.request();
+template <class Call, class Change>
+void BlockService::ChangeOnDisk(Call call, Change change) {
+  const auto& request = call.request();
   absl::StatusOr<Ticket> ticket =
       Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
   if (!ticket.ok()) return call.Finish(ticket.status());
   if (request.bytes() == 0) return call.Finish(absl::OkStatus());
-  RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
-    const auto& request = call.request();
+  RunOnDisk(std::move(call), *std::move(ticket),
+            [change](BlockDevice& device, auto& call) { return change(device, call.request()); });
+}
+
+void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {
+  ChangeOnDisk(std::move(call), [](BlockDevice& device, const wire::TrimRequest& request) {
     return device.Trim(request.offset(), request.bytes(), request.durable());
   });
 }
 
 void BlockService::StartZero(UnaryCall<wire::ZeroRequest, wire::ZeroReply> call) {
-  const wire::ZeroRequest& request = call.request();
-  absl::StatusOr<Ticket> ticket =
-      Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
-  if (!ticket.ok()) return call.Finish(ticket.status());
-  if (request.bytes() == 0) return call.Finish(absl::OkStatus());
-  RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
-    const auto& request = call.request();
+  ChangeOnDisk(std::move(call), [](BlockDevice& device, const wire::ZeroRequest& request) {
     return device.Zero(request.offset(), request.bytes(), request.may_trim(), request.durable());
   });
 }

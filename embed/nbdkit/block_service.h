@@ -112,6 +112,10 @@ class BlockService final : public wire::Block::Service {
   // Work(device) on a thread of the pool, and its status as the call's end.
   template <class Call, class Work>
   void RunOnDisk(Call call, Ticket ticket, Work work);
+  // Of a request that changes a range and brings no bytes: checks it, and runs `change` of the
+  // device and the request.
+  template <class Call, class Change>
+  void ChangeOnDisk(Call call, Change change);
   void ReadInline(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket);
   void RunFlushes();
 
