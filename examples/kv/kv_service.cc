@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/strings.h"
 #include "examples/kv/bulk_put.h"
 #include "examples/kv/bulk_size.h"
+#include "examples/process/cpu_time.h"
 #include "weft/bulk.h"
 #include "weft/path.h"
 
@@ -22,12 +21,6 @@ void CopyFields(const Record& record, Message* to) {
     copy->set_name(field.name.data(), field.name.size());
     copy->set_value(field.value.data(), field.value.size());
   }
-}
-
-uint64_t ProcessCpuNs() {
-  timespec used = {};
-  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0;  // it can't fail on Linux
-  return static_cast<uint64_t>(used.tv_sec) * weft::kNsPerSec + static_cast<uint64_t>(used.tv_nsec);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 #include "examples/raftkv/services.h"
 
-#include <ctime>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/random.h"
 #include "core/strings.h"
+#include "examples/process/cpu_time.h"
 #include "weft/path.h"
 
 namespace raftkv {
@@ -13,12 +12,6 @@ namespace {
 
 absl::Status StatusOf(const Outcome& outcome) {
   return {static_cast<absl::StatusCode>(outcome.code()), outcome.text()};
-}
-
-uint64_t ProcessCpuNs() {
-  timespec used = {};
-  if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0;  // it can't fail on Linux
-  return static_cast<uint64_t>(used.tv_sec) * weft::kNsPerSec + static_cast<uint64_t>(used.tv_nsec);
 }
 
 }  // namespace
