@@ -60,11 +60,27 @@ struct Replica::Functions {
   }
   static Replica& Self(raft_fsm* fsm) { return *static_cast<Replica*>(fsm->data); }
 
+  static int Load(raft_io* io, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
+                  raft_index* start_index, raft_entry** entries, size_t* n_entries) {
+    Replica& self = Self(io);
+    const int code =
+        self.disk_.load(io, term, voted_for, snapshot, start_index, entries, n_entries);
+    if (code == 0 && *snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
+    return code;
+  }
+
+  static int PutSnapshot(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
+                         const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
+    Replica& self = Self(io);
+    self.repair_.KeepSnapshot(*snapshot);
+    return self.disk_.snapshot_put(io, trailing, request, snapshot, callback);
+  }
+
   static int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
     Replica& self = Self(io);
     self.tick_ = tick;
     self.receive_ = receive;
-    return self.start_(
+    return self.disk_.start(
         io, msecs,
         [](raft_io* each) {
           Replica& replica = Self(each);
@@ -75,6 +91,7 @@ struct Replica::Functions {
         [](raft_io* each, raft_message* message) {
           Replica& replica = Self(each);
           if (replica.phase_ == Phase::kFailed) return;
+          replica.repair_.BeforeMessage(&replica.raft_, *message);
           replica.receive_(each, message);
           replica.Look();
         });
@@ -96,7 +113,7 @@ struct Replica::Functions {
     append->replica = &self;
     append->request = request;
     append->callback = callback;
-    const int code = self.append_(io, &append->mine, entries, n, OnAppended);
+    const int code = self.disk_.append(io, &append->mine, entries, n, OnAppended);
     if (code != 0) return code;
     append.release();
     ++self.appends_;
@@ -143,7 +160,8 @@ struct Replica::Functions {
 
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
     Replica& self = Self(fsm);
-    self.pieces_.clear();  // of one that failed
+    if (!self.repair_.MaySnapshot(&self.raft_)) return RAFT_BUSY;  // libraft asks again
+    self.pieces_.clear();                                          // of one that failed
     self.buffers_.clear();
     self.snapshot_ = self.state_.TakeSnapshot();
     self.log_bytes_ = 0;
@@ -219,7 +237,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(raft_io* io, StateMachi
 }
 
 Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options, Done failed)
-    : io_(io), state_(*state), options_(options), failed_(std::move(failed)) {
+    : io_(io), state_(*state), options_(options), failed_(std::move(failed)), disk_(*io) {
   fsm_.version = 3;
   fsm_.data = this;
   fsm_.apply = Functions::Apply;
@@ -227,8 +245,10 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
   fsm_.restore = Functions::Restore;
   fsm_.snapshot_finalize = Functions::EndSnapshot;
   if (options.snapshots_on_a_thread) fsm_.snapshot_async = Functions::ReadSnapshot;
-  start_ = std::exchange(io->start, Functions::Start);
-  append_ = std::exchange(io->append, Functions::AppendEntries);
+  io->load = Functions::Load;
+  io->start = Functions::Start;
+  io->append = Functions::AppendEntries;
+  io->snapshot_put = Functions::PutSnapshot;
 }
 
 Replica::~Replica() {
@@ -237,8 +257,10 @@ Replica::~Replica() {
     phase_ = Phase::kClosing;
     raft_close(&raft_, nullptr);
   }
-  io_->start = start_;
-  io_->append = append_;
+  io_->load = disk_.load;
+  io_->start = disk_.start;
+  io_->append = disk_.append;
+  io_->snapshot_put = disk_.snapshot_put;
 }
 
 absl::Status Replica::Bootstrap(const std::vector<Voter>& voters) {

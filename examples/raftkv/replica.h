@@ -24,7 +24,8 @@
 //
 // A member whose disk fails does not go on: libraft 0.15 would truncate its own log and still lead,
 // with an entry that others may have. `failed` is called, once, before libraft hears of it, and
-// libraft is never called back: the process ends, and comes back with what is on its disk.
+// libraft is never called back: the process ends, and comes back with what is on its disk. What
+// libraft 0.15 does wrong with changes of members is put right (embed/raft/raft_repair.h).
 //
 // The log in memory, which libraft bounds by a number of entries only, is bounded by a snapshot as
 // soon as kMaxLogBytes were applied since the last one.
@@ -49,6 +50,7 @@
 #include "absl/status/statusor.h"
 #include "embed/raft/libraft.h"
 #include "embed/raft/raft_network.h"
+#include "embed/raft/raft_repair.h"
 #include "examples/raftkv/raftkv.pb.h"
 #include "examples/raftkv/state_machine.h"
 #include "weft/channel.h"
@@ -96,7 +98,7 @@ class Replica {
   using Executed = weft::Function<void(const absl::Status&, const Outcome*)>;
   using Done = weft::Function<void(const absl::Status&)>;
 
-  // Puts functions of its own before io's start and append.
+  // Puts functions of its own before io's load, start, append and snapshot_put.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(raft_io* io, StateMachine* state,
                                                          const ReplicaOptions& options,
                                                          Done failed);
@@ -161,12 +163,10 @@ class Replica {
   struct raft raft_ = {};
   ReplicaStats stats_;
 
-  // What was in io.
-  int (*start_)(raft_io*, unsigned, raft_io_tick_cb, raft_io_recv_cb) = nullptr;
-  int (*append_)(raft_io*, raft_io_append*, const raft_entry*, unsigned,
-                 raft_io_append_cb) = nullptr;
+  const raft_io disk_;  // what was in io
   raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
+  weft::embed::RaftRepair repair_;
 
   size_t appends_ = 0;  // that the disk has not called back
   // By Close(): libraft 0.15 takes what it could not append off its log's end, and is right only if

@@ -30,7 +30,7 @@ using weft::kNsPerMs;
 using weft::kNsPerSec;
 
 uint64_t first_seed = 1;
-uint64_t seeds = 100;
+uint64_t seeds = 25;  // some twenty seconds
 
 constexpr uint32_t kLanes = 6;
 // Of faults, on the network's clock; then all is mended.

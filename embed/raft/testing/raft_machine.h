@@ -1,5 +1,5 @@
-// Members of a Raft group on machines of a simulated network: libraft, Weft's network half, and a
-// disk in memory.
+// Members of a Raft group on machines of a simulated network: libraft with its repair, Weft's
+// network half, and a disk in memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 
 #include "embed/raft/libraft.h"
 #include "embed/raft/raft_network.h"
+#include "embed/raft/raft_repair.h"
 #include "embed/raft/testing/memory_disk.h"
 #include "weft/sim.h"
 
@@ -38,6 +39,7 @@ class RaftMachine {
     auto half = RaftNetwork::Attach(disk_.io(), network.Node(node_), options.network);
     EXPECT_TRUE(half.ok()) << half.status();
     half_ = *std::move(half);
+    WrapIo(disk_.io());
     const std::string address = options.address.empty() ? Address(id) : options.address;
     EXPECT_EQ(raft_init(&raft_, disk_.io(), &fsm_, id, address.c_str()), 0);
     raft_set_snapshot_threshold(&raft_, options.snapshot_threshold);
@@ -122,6 +124,33 @@ class RaftMachine {
   };
 
   static RaftMachine& Self(const raft_fsm* fsm) { return *static_cast<RaftMachine*>(fsm->data); }
+  static RaftMachine& Self(const raft_io* io) { return Self(static_cast<raft*>(io->data)->fsm); }
+
+  void WrapIo(raft_io* io) {
+    wrapped_ = *io;
+    io->load = [](raft_io* each, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
+                  raft_index* start_index, raft_entry** entries, size_t* n_entries) {
+      RaftMachine& self = Self(each);
+      const int code =
+          self.wrapped_.load(each, term, voted_for, snapshot, start_index, entries, n_entries);
+      if (code == 0 && *snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
+      return code;
+    };
+    io->snapshot_put = [](raft_io* each, unsigned trailing, raft_io_snapshot_put* request,
+                          const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
+      Self(each).repair_.KeepSnapshot(*snapshot);
+      return Self(each).wrapped_.snapshot_put(each, trailing, request, snapshot, callback);
+    };
+    io->start = [](raft_io* each, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
+      Self(each).receive_ = receive;
+      return Self(each).wrapped_.start(each, msecs, tick,
+                                       [](raft_io* later, raft_message* message) {
+                                         RaftMachine& self = Self(later);
+                                         self.repair_.BeforeMessage(&self.raft_, *message);
+                                         self.receive_(later, message);
+                                       });
+    };
+  }
 
   static int Apply(raft_fsm* fsm, const raft_buffer* buffer, void** result) {
     *result = nullptr;
@@ -129,6 +158,7 @@ class RaftMachine {
     return 0;
   }
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
+    if (!Self(fsm).repair_.MaySnapshot(&Self(fsm).raft_)) return RAFT_BUSY;
     std::string all;
     for (const std::string& command : Self(fsm).applied_) {
       all += std::to_string(command.size()) + ":" + command;
@@ -180,6 +210,9 @@ class RaftMachine {
   raft_fsm fsm_ = {};
   struct raft raft_ = {};
   struct raft_transfer transfer_ = {};
+  RaftRepair repair_;
+  raft_io wrapped_ = {};
+  raft_io_recv_cb receive_ = nullptr;
   std::unique_ptr<RaftNetwork> half_;
   std::vector<std::string> applied_;
   int restored_ = 0;

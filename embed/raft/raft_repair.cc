@@ -1,0 +1,142 @@
+#include "embed/raft/raft_repair.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace weft::embed {
+namespace {
+
+// The first byte of an encoded configuration.
+constexpr uint8_t kEncoding = 1;
+
+// --- the log, as raft.h describes it -------------------------------------------------------------
+
+raft_index LastIndex(const raft_log& log) {
+  const size_t entries =
+      log.front <= log.back ? log.back - log.front : log.size - log.front + log.back;
+  return entries == 0 ? std::max(log.offset, log.snapshot.last_index) : log.offset + entries;
+}
+
+// Null: it is not in memory.
+const raft_entry* EntryAt(const raft_log& log, raft_index index) {
+  if (log.size == 0 || index <= log.offset || index > LastIndex(log)) return nullptr;
+  return &log.entries[(log.front + (index - log.offset - 1)) % log.size];
+}
+
+// 0: unknown.
+raft_term TermAt(const raft_log& log, raft_index index) {
+  if (index == log.snapshot.last_index) return log.snapshot.last_term;
+  const raft_entry* const entry = EntryAt(log, index);
+  return entry == nullptr ? 0 : entry->term;
+}
+
+// The last change of members in the log that is below `end`; 0: none.
+raft_index LastChangeBefore(const raft_log& log, raft_index end) {
+  for (raft_index index = end - 1; index > log.offset; --index) {
+    const raft_entry* const entry = EntryAt(log, index);
+    if (entry != nullptr && entry->type == RAFT_CHANGE) return index;
+  }
+  return 0;
+}
+
+// The first entry that libraft will take off its log for this message, and all behind it; 0: none.
+raft_index FirstConflict(const raft& raft, const raft_append_entries& message) {
+  const raft_index before = message.prev_log_index;
+  if (message.term < raft.current_term) return 0;  // it will be refused
+  if (before > 0 && TermAt(raft.log, before) != message.prev_log_term) return 0;
+  for (unsigned i = 0; i < message.n_entries; ++i) {
+    const raft_term term = TermAt(raft.log, before + 1 + i);
+    if (term == 0) return 0;  // the log ends before it
+    if (term != message.entries[i].term) return before + 1 + i;
+  }
+  return 0;
+}
+
+// --- configurations ------------------------------------------------------------------------------
+
+// Of an entry: its encoding, a count, and of each member its id, its address with a zero behind it,
+// and its role; numbers are little-endian, of 8 bytes, the role is of one.
+bool Decode(const raft_buffer& buffer, raft_configuration* to) {
+  std::string_view rest(static_cast<const char*>(buffer.base), buffer.len);
+  const auto take = [&rest](size_t bytes, uint64_t* value) {
+    if (rest.size() < bytes) return false;
+    *value = 0;
+    for (size_t i = 0; i < bytes; ++i) {
+      *value |= uint64_t{static_cast<uint8_t>(rest[i])} << (8 * i);
+    }
+    rest.remove_prefix(bytes);
+    return true;
+  };
+  uint64_t encoding = 0;
+  uint64_t count = 0;
+  if (!take(1, &encoding) || encoding != kEncoding || !take(8, &count)) return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t id = 0;
+    uint64_t role = 0;
+    if (!take(8, &id)) return false;
+    const size_t end = rest.find('\0');
+    if (end == std::string_view::npos) return false;
+    const char* const address = rest.data();
+    rest.remove_prefix(end + 1);
+    if (!take(1, &role)) return false;
+    if (raft_configuration_add(to, id, address, static_cast<int>(role)) != 0) return false;
+  }
+  return true;
+}
+
+bool Copy(const raft_configuration& from, raft_configuration* to) {
+  for (unsigned i = 0; i < from.n; ++i) {
+    const raft_server& server = from.servers[i];
+    if (raft_configuration_add(to, server.id, server.address, server.role) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+RaftRepair::RaftRepair() { raft_configuration_init(&snapshot_); }
+
+RaftRepair::~RaftRepair() { raft_configuration_close(&snapshot_); }
+
+void RaftRepair::KeepSnapshot(const raft_snapshot& snapshot) {
+  raft_configuration_close(&snapshot_);
+  raft_configuration_init(&snapshot_);
+  snapshot_index_ = Copy(snapshot.configuration, &snapshot_) ? snapshot.configuration_index : 0;
+}
+
+void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
+  // libraft leaves it behind when a snapshot takes the place of the change.
+  if (raft->configuration_uncommitted_index <= raft->log.snapshot.last_index) {
+    raft->configuration_uncommitted_index = 0;
+  }
+  if (message.type != RAFT_IO_APPEND_ENTRIES || raft->state == RAFT_UNAVAILABLE) return;
+  const raft_index conflict = FirstConflict(*raft, message.append_entries);
+  // What is committed does not go: libraft ends itself then.
+  if (conflict <= raft->commit_index) return;
+  if (LastChangeBefore(raft->log, LastIndex(raft->log) + 1) < conflict) return;
+
+  raft_configuration earlier;
+  raft_configuration_init(&earlier);
+  raft_index index = LastChangeBefore(raft->log, conflict);
+  const bool is_known =
+      index != 0 ? Decode(EntryAt(raft->log, index)->buf, &earlier) : Copy(snapshot_, &earlier);
+  if (index == 0) index = snapshot_index_;
+  if (!is_known || index == 0) return raft_configuration_close(&earlier);
+  raft_configuration_close(&raft->configuration);
+  raft->configuration = earlier;
+  raft->configuration_index = index;
+  raft->configuration_uncommitted_index = 0;
+}
+
+bool RaftRepair::MaySnapshot(const raft* raft) {
+  if (raft->configuration_uncommitted_index > raft->last_applied) return false;
+  if (change_index_ > raft->last_applied && EntryAt(raft->log, change_index_) != nullptr) {
+    return false;
+  }
+  change_index_ = LastChangeBefore(raft->log, LastIndex(raft->log) + 1);
+  return change_index_ <= raft->last_applied;
+}
+
+}  // namespace weft::embed

@@ -1,0 +1,128 @@
+// Changes of members that a new leader does not have, and what counts when they are gone.
+//
+// Each of these stories ended badly with libraft 0.15 alone: the first by a null pointer in
+// membershipRollback(), the second and third with a configuration that no entry of the log has.
+#include "embed/raft/raft_repair.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "embed/raft/testing/raft_machine.h"
+
+namespace weft::embed::test {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<raft_id> MembersOf(RaftMachine& machine) {
+  const raft_configuration& configuration = machine.get()->configuration;
+  std::vector<raft_id> ids;
+  for (unsigned i = 0; i < configuration.n; ++i) ids.push_back(configuration.servers[i].id);
+  return ids;
+}
+
+// A leader that is cut off with a change that nobody else has.
+class LostChange {
+ public:
+  explicit LostChange(uint64_t seed, unsigned snapshot_threshold)
+      : group_(seed, {1, 2, 3}, {.snapshot_threshold = snapshot_threshold}) {
+    for (int i = 0; i < 40; ++i) EXPECT_TRUE(group_.Commit("before " + std::to_string(i)));
+    EXPECT_TRUE(group_.AllHave(40));
+    leader_ = group_.Leader()->id();
+  }
+
+  void CutOff() {
+    for (auto& [id, machine] : group_.machines()) {
+      if (id != leader_) group_.network().Partition(leader().node(), machine->node());
+    }
+  }
+  // Its own log has the change now.
+  void AddAlone() {
+    leader().Add(4, &status_);
+    EXPECT_TRUE(group_.RunUntil([this] { return MembersOf(leader()).size() == 4; }));
+    const raft_index index = raft_last_index(leader().get());
+    EXPECT_TRUE(group_.RunUntil([this, index] { return leader().get()->last_stored >= index; }));
+  }
+  // The others elect, and commit what takes the place of the change.
+  void GoOnWithoutIt() {
+    EXPECT_TRUE(group_.RunUntil([this] {
+      for (auto& [id, machine] : group_.machines()) {
+        if (id != leader_ && machine->leads()) return true;
+      }
+      return false;
+    }));
+    for (auto& [id, machine] : group_.machines()) {
+      if (id == leader_ || !machine->leads()) continue;
+      int status = 0;
+      machine->Propose("instead", &status);
+      EXPECT_TRUE(group_.RunUntil([&status] { return status != 1; }));
+      EXPECT_EQ(status, 0);
+    }
+  }
+  void Heal() {
+    for (auto& [id, machine] : group_.machines()) {
+      if (id != leader_) group_.network().Heal(leader().node(), machine->node());
+    }
+    EXPECT_TRUE(group_.AllHave(41));
+  }
+
+  RaftGroup& group() { return group_; }
+  RaftMachine& leader() { return group_.member(leader_); }
+  raft_id leader_id() const { return leader_; }
+
+ private:
+  RaftGroup group_;
+  raft_id leader_ = 0;
+  int status_ = 0;
+};
+
+TEST(RaftRepair, AChangeGoesWhenASnapshotHasTakenThePlaceOfTheOneBeforeIt) {
+  LostChange story(/*seed=*/21, /*snapshot_threshold=*/10);
+  ASSERT_GT(story.leader().get()->log.offset, 1u) << "the first configuration is still in the log";
+  story.CutOff();
+  story.AddAlone();
+  story.GoOnWithoutIt();
+  story.Heal();
+  EXPECT_THAT(MembersOf(story.leader()), ElementsAre(1, 2, 3));
+  EXPECT_EQ(story.leader().get()->configuration_uncommitted_index, 0u);
+  ASSERT_TRUE(story.group().Commit("after"));
+  ASSERT_TRUE(story.group().AllHave(42));
+}
+
+TEST(RaftRepair, AChangeGoesAsWellAfterItsMemberWasStartedAgain) {
+  for (const unsigned threshold : {10u, 1000u}) {
+    LostChange story(/*seed=*/22, threshold);
+    story.CutOff();
+    story.AddAlone();
+    story.GoOnWithoutIt();
+    const raft_id id = story.leader_id();
+    story.group().Kill(id);
+    story.group().Restart(id);
+    EXPECT_THAT(MembersOf(story.leader()), ElementsAre(1, 2, 3, 4)) << "as its log has it";
+    ASSERT_TRUE(story.group().AllHave(41));
+    EXPECT_THAT(MembersOf(story.leader()), ElementsAre(1, 2, 3)) << threshold;
+    ASSERT_TRUE(story.group().Commit("after"));
+  }
+}
+
+// A snapshot that an entry makes due while a change is under way is taken when it has ended: here
+// the leader, whose change goes, has none of it.
+TEST(RaftRepair, NoSnapshotHasAChangeThatIsUnderWay) {
+  LostChange story(/*seed=*/23, /*snapshot_threshold=*/1000);
+  RaftMachine& leader = story.leader();
+  RaftRepair repair;
+  EXPECT_TRUE(repair.MaySnapshot(leader.get()));
+  story.CutOff();
+  story.AddAlone();
+  EXPECT_FALSE(repair.MaySnapshot(leader.get()));
+  story.GoOnWithoutIt();
+  EXPECT_FALSE(repair.MaySnapshot(leader.get()));
+  story.Heal();
+  EXPECT_TRUE(repair.MaySnapshot(leader.get()));
+}
+
+}  // namespace
+}  // namespace weft::embed::test
