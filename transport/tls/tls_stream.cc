@@ -121,9 +121,10 @@ struct TlsCallbacks {
   }
 
   static void OnMessage(int written, int, int type, const void*, size_t, SSL* ssl, void*) {
-    if (written == 0 && type == SSL3_RT_HANDSHAKE) {
-      static_cast<TlsStream*>(SSL_get_app_data(ssl))->CountOwnMessage();
-    }
+    if (written != 0) return;
+    auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
+    if (type == SSL3_RT_HANDSHAKE) stream->CountOwnMessage();
+    if (type == SSL3_RT_HEADER) stream->CountRecord();
   }
 
   // A ticket has come; 1: the session is ours now.
@@ -226,7 +227,7 @@ void TlsStream::End() {
 
 bool TlsStream::has_pending() const {
   if (state_ != State::kUp) return state_ == State::kFailed;
-  return at_end_ || !input_.empty() || SSL_pending(ssl_) > 0;
+  return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
@@ -240,9 +241,11 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
                          scratch_->input().size());
   size_t taken = 0;
   int error = 0;
+  records_ = 0;
   ERR_clear_error();
   // A short read has emptied the socket: to ask OpenSSL once more would only cost time.
   const auto has_more = [&] {
+    if (records_ >= kMaxReadRecords && SSL_pending(ssl_) == 0) return false;
     return taken == 0 || recv_limit_ > 0 || !input_.empty() || SSL_pending(ssl_) > 0;
   };
   for (int i = 0; i < count && error == 0 && !at_end_ && has_more(); ++i) {
@@ -260,6 +263,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
       plain_bytes_ += bytes;
     }
   }
+  paused_ = records_ >= kMaxReadRecords && recv_limit_ > 0;
   KeepInput();
   SendOutput();
   if (taken > 0 || at_end_ || wanted == 0) return static_cast<ssize_t>(taken);
@@ -430,6 +434,8 @@ void TlsStream::Fail(absl::Status why) {
 // --- bytes ---------------------------------------------------------------------------------------
 
 int TlsStream::TakeInput(std::byte* to, size_t bytes) {
+  // One behind those that a Read() opens: where they bring no data, OpenSSL goes on by itself.
+  if (state_ == State::kUp && records_ > kMaxReadRecords) return -1;
   if (input_.empty()) {
     if (recv_limit_ == 0 || state_ == State::kFailed) return -1;
     const MutableByteSpan room = scratch_->input().first(recv_limit_);

@@ -248,6 +248,23 @@ TEST(TlsStreamTest, BytesThatWaitInsideAreTold) {
   EXPECT_FALSE(pair.server().has_pending());
 }
 
+// A peer that sent its bytes in records of their own held up a Read() for as long as they came: 16
+// KiB of them cost 25 ms, in which the engine did nothing else.
+TEST(TlsStreamTest, AReadOpensSoManyRecordsAndLeavesTheRest) {
+  TlsPair pair(Certified(), Certified());
+  pair.Settle();
+  constexpr int kRecords = 3 * TlsStream::kMaxReadRecords + 1;
+  for (int i = 0; i < kRecords; ++i) ASSERT_EQ(WriteTo(&pair.client(), "x"), 1);
+  char bytes[5000];
+  const iovec piece{bytes, sizeof(bytes)};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(pair.server().Read(&piece, 1), TlsStream::kMaxReadRecords);
+    EXPECT_TRUE(pair.server().has_pending()) << "nobody else tells that there is more";
+  }
+  EXPECT_EQ(pair.server().Read(&piece, 1), 1);
+  EXPECT_FALSE(pair.server().has_pending());
+}
+
 // Of each stream that had ever read ahead, a record's memory stayed for as long as it was open.
 TEST(TlsStreamTest, AStillStreamHoldsNoMemoryOfWhatItReadAhead) {
   TlsPair pair(Certified(), Certified());
