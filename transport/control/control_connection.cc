@@ -164,12 +164,7 @@ void ControlConnection::OnTimer() {
 }
 
 void ControlConnection::OnSocket() {
-  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) {
-    if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
-      context_->peers->OnHeard(this);
-    }
-    ReadFrames();
-  }
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) ReadFrames();
   if (lifeline_cut() && connection_ != nullptr) connection_->AbandonLink();
   Wake();
 }
@@ -202,6 +197,12 @@ void ControlConnection::SendGrant(FramedConnection&, ByteSpan grant) {
 // --- the stages ----------------------------------------------------------------------------------
 
 void ControlConnection::Run() {
+  if (socket_ != nullptr) socket_->ReadMore();
+  RunStage();
+  if (socket_ != nullptr && socket_->has_more()) Wake();
+}
+
+void ControlConnection::RunStage() {
   switch (stage_) {
     case Stage::kDialing:
       return RunDialing();
@@ -455,6 +456,9 @@ void ControlConnection::Open(const ControlLimits& peer) {
 
 // Takes what has come, without any callback to the connection's user.
 void ControlConnection::ReadFrames() {
+  if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
+    context_->peers->OnHeard(this);
+  }
   ControlFrame frame;
   while (!bye_.has_value() && misconduct_.ok() && socket_->Receive(&frame)) {
     const bool in_bounds = frame.type == ControlType::kGrant ? grants_.Push(frame.body)

@@ -163,6 +163,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void SetAlarm(uint64_t deadline_ns);
 
   // The stages.
+  void RunStage();
   void RunDialing();
   void RunHandshake();
   // Both sides have to prove who they are.

@@ -60,10 +60,6 @@ bool ControlSocket::Receive(ControlFrame* frame) {
     case ControlFrameReader::Result::kFrame:
       return true;
     case ControlFrameReader::Result::kNeedMore:
-      if (!gone() && stream_.has_pending()) {
-        ReadSome();
-        return Receive(frame);
-      }
       ended_ = stream_end_;
       return false;
     case ControlFrameReader::Result::kError:
@@ -111,11 +107,11 @@ void ControlSocket::OnReady(uint32_t events) {
   const bool shaking_hands = is_shaking_hands();
   if (shaking_hands && !tls_->TakeTurn()) return;  // the poller tells of it again
   if ((events & EPOLLOUT) != 0) WriteSome();
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !has_more()) ReadSome();
   if (!gone() && !stream_.is_plain()) WriteSome();  // the handshake may be complete now
   if (shaking_hands && is_secured()) tls_->CountUp(stream_.resumed());
   // Also because of the turn that it has taken: who is woken begins the next one.
-  if (!lingering_ || gone() || shaking_hands) on_activity_();
+  if (!lingering_ || gone() || shaking_hands || has_more()) on_activity_();
 }
 
 void ControlSocket::ReadSome() {

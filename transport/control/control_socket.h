@@ -6,7 +6,10 @@
 // A TLS handshake goes on when it has its turn (shared_tls.h): until then the socket is not read.
 //
 // Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
-// Receive() until there is nothing left. No callback runs while a frame is looked at.
+// Receive() until there is nothing left. No callback runs while a frame is looked at. Receive()
+// does not read the socket: the poller does, kReadBytes at a time, and where TLS then holds more
+// than that (has_more()), of which no poller tells, the owner, by one ReadMore() in its next turn.
+// So a peer whose bytes come faster than they are read takes one read of a turn.
 //
 // Threads: one engine's. Lifetime: the poller outlives it; it is not destroyed inside
 // `on_activity`.
@@ -65,6 +68,12 @@ class ControlSocket final : private PollHandler {
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);
+  // TLS holds more, and the poller may be silent about it: the owner comes back in its next turn,
+  // and begins it with ReadMore(). Until then the poller's word is not heeded.
+  bool has_more() const { return !gone() && stream_.has_pending(); }
+  void ReadMore() {
+    if (has_more()) ReadSome();
+  }
   // OK while the stream lives, or while frames of it are still to be received.
   const absl::Status& ended() const { return ended_; }
   // The stream has ended, whatever is still to be received.
