@@ -549,7 +549,8 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
 }
 
 void ControlConnection::Linger() {
-  if (socket_ == nullptr || socket_->gone() || context_->lingering >= kMaxLingering) {
+  if (socket_ == nullptr || socket_->gone() || socket_->is_shaking_hands() ||
+      context_->lingering >= kMaxLingering) {
     return Retire();
   }
   lingering_ = true;

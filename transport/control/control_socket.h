@@ -3,7 +3,8 @@
 // nothing but a Bye ends it, so an end of the stream or an error means that the peer's process or
 // host is gone.
 //
-// A TLS handshake goes on when it has its turn (shared_tls.h): until then the socket is not read.
+// A TLS handshake goes on when it has its turn (shared_tls.h). It stands in the line for that once
+// there is a whole record of the peer's, or room for what is still to be sent to it.
 //
 // Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
 // Receive() until there is nothing left. No callback runs while a frame is looked at. Receive()
@@ -36,7 +37,7 @@
 
 namespace weft {
 
-class ControlSocket final : private PollHandler {
+class ControlSocket final : private PollHandler, private Handshaker {
  public:
   // A hello and some short messages beside it.
   static constexpr size_t kMaxUnsentBytes = kMaxHelloBodyBytes + (size_t{64} << 10);
@@ -62,6 +63,8 @@ class ControlSocket final : private PollHandler {
   void ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns);
   // What is received comes from a peer that has proved what the credentials ask for.
   bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }
+  // TLS has begun, and nothing can be said yet.
+  bool is_shaking_hands() const { return stream_.state() == TlsStream::State::kHandshake; }
   const TlsStream& stream() const { return stream_; }
   // By TLS; kNone without.
   PeerIdentity identity() const { return is_secured() ? stream_.identity() : PeerIdentity(); }
@@ -93,6 +96,7 @@ class ControlSocket final : private PollHandler {
   // Sends what is queued, tells the peer that no more will come, and from then on throws away what
   // arrives: `on_activity` comes when the peer has closed as well. (Closing with unread bytes
   // would make TCP drop what the peer has not read yet, the Bye among it.)
+  // REQUIRES: !is_shaking_hands().
   void Linger();
 
   // Of Greeting::kJoin.
@@ -110,12 +114,11 @@ class ControlSocket final : private PollHandler {
 
  private:
   void OnReady(uint32_t events) override;
-  bool is_shaking_hands() const {
-    return expected_tls_.credentials != nullptr || stream_.state() == TlsStream::State::kHandshake;
-  }
+  void GoOn() override;
+  void OnHandshakeReady(uint32_t events);
   void Queue(ControlType type, uint16_t flags, ByteSpan body);
   void ReadSome();
-  bool StartExpectedTls();
+  void StartExpectedTls();
   void WriteSome();
   absl::Status Watch(uint32_t events);
   uint32_t WantedEvents() const;

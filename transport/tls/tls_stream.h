@@ -10,7 +10,8 @@
 //               rules; error() says how
 //
 // Read(), Write() and Flush() go on with the handshake by themselves, and find EAGAIN until it is
-// complete. A client is in kUp before the server has looked at its certificate: where the server
+// complete. OpenSSL is asked only once a record of the peer's is whole: CanGoOn() says so, and costs
+// no more than to take it from the socket. A client is in kUp before the server has looked at its certificate: where the server
 // refuses it, the client's first Read() fails with the server's alert.
 //
 // A Write() becomes records of 16 KiB, the last one shorter, and one send(2). What the kernel does
@@ -125,6 +126,11 @@ class TlsStream {
   State state() const { return state_; }
   bool is_plain() const { return state_ == State::kPlain; }
   const absl::Status& error() const { return error_; }
+  // Whether the handshake has what it needs for its next step, which may cost milliseconds (a
+  // signature, the checks of others): a whole record, or a client's first word. Takes what the
+  // socket has; where that shows that there will be no handshake, the stream has failed.
+  // REQUIRES: kHandshake.
+  bool CanGoOn();
   // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
   // Memory that is held between two calls, without OpenSSL's, in bytes.
@@ -146,6 +152,7 @@ class TlsStream {
 
   // Goes on with the handshake; whether it is complete.
   bool IsUp();
+  void Step();
   absl::Status CheckPeer() const;
   ssize_t ReadTls(const iovec* iovecs, int count);
   ssize_t WriteTls(const iovec* iovecs, int count);
@@ -166,6 +173,14 @@ class TlsStream {
   int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
+  // One recv(2), of recv_limit_ bytes at most. An empty span: nothing now, or cut_, or
+  // socket_error_.
+  ByteSpan Receive();
+  // Of kHandshake: takes what the peer has sent, behind what is held. False: nothing has come, or
+  // the stream has failed.
+  bool ReceiveHandshake();
+  // kFailed if the stream has ended; whether it has.
+  bool FailIfEnded(const char* action);
 
   // Constant after Start().
   const int fd_;
@@ -176,6 +191,7 @@ class TlsStream {
   TlsKey key_;
   std::string ticket_name_;
 
+  bool speaks_first_ = false;  // a client's, until it has
   State state_ = State::kPlain;
   absl::Status error_;
   bool cut_ = false;              // recv(2) has said that the stream is at its end
@@ -189,6 +205,7 @@ class TlsStream {
   bool paused_ = false;           // the last Read() left off before the socket was empty
   size_t recv_limit_ = 0;         // of this call
   ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
+  size_t whole_bytes_ = 0;        // of input_ in kHandshake: whole records, which OpenSSL may have
   std::vector<std::byte> kept_;
   std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
   size_t unsent_begin_ = 0;
