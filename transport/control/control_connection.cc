@@ -263,7 +263,12 @@ void ControlConnection::RunHandshake() {
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
   if (stage_ == Stage::kOpen) return RunOpen();
-  if (stage_ != Stage::kHandshake || close_requested() || socket_->ended().ok()) return;
+  if (stage_ != Stage::kHandshake || close_requested()) return;
+  if (const absl::Status skipped = CountSkipped(); !skipped.ok()) {
+    return Perform(Ask(
+        [&](auto& handshake) { return handshake.OnProtocolError(skipped, socket_->greeting()); }));
+  }
+  if (socket_->ended().ok()) return;
   const ControlFrameReader::Greeting greeting = socket_->greeting();
   if (greeting == ControlFrameReader::Greeting::kJoin ||
       greeting == ControlFrameReader::Greeting::kLongJoin) {
@@ -471,6 +476,22 @@ void ControlConnection::ReadFrames() {
     }
     if (frame.type == ControlType::kBye) bye_ = ReasonOfBye(frame.body);
   }
+  misconduct_.Update(CountSkipped());
+}
+
+absl::Status ControlConnection::CountSkipped() {
+  const uint64_t count = socket_->skipped_frames() - skipped_frames_;
+  if (count == 0) return absl::OkStatus();
+  skipped_frames_ += count;
+  const uint64_t now_ns = context_->now_ns();
+  if (!skipped_.permits(now_ns, count)) {
+    return absl::DataLossError(
+        StrCat("the peer floods its control connection with messages that this side does not know: "
+               "more than ",
+               kSkippedAtOnce, " at once, or one in ", kSkippedIntervalNs / kNsPerMs, " ms"));
+  }
+  skipped_.Take(now_ns, count);
+  return absl::OkStatus();
 }
 
 // What users are told may close the connection, which ends it later.

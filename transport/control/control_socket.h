@@ -105,6 +105,8 @@ class ControlSocket final : private PollHandler, private Handshaker {
   Descriptor Release();
 
   int fd() const { return descriptor_.get(); }
+  // Of the peer's, which Receive() has left out.
+  uint64_t skipped_frames() const { return reader_.skipped_frames(); }
   // Ever received.
   uint64_t received_bytes() const { return received_bytes_; }
   // Something has arrived, the end of the stream included, and the poller has not said so yet.
