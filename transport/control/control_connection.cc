@@ -73,14 +73,16 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     std::vector<KernelAddress> addresses,
                                                     const ConnectOptions& options,
                                                     PathPolicy policy, ConnectionHandler* handler) {
+  std::shared_ptr<TlsCredentials> credentials;
+  if (options.security.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(credentials,
+                          context->tls->CredentialsFor(TlsRole::kClient, *options.security));
+  }
   std::unique_ptr<ControlConnection> self(
       new ControlConnection(context, Stage::kDialing, options.link, options.security,
-                            context->peers->ClientKey(server.text())));
-  if (options.security.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(self->credentials_,
-                          context->tls->CredentialsFor(TlsRole::kClient, *options.security));
-    self->server_ = server;
-  }
+                            context->peers->ClientKey(server.text(), credentials.get())));
+  if (credentials != nullptr) self->server_ = server;
+  self->credentials_ = std::move(credentials);
   WEFT_RETURN_IF_ERROR(self->CreateConnection(handler));
   const uint64_t timeout_ns = options.link.connect_timeout_ns;
   self->dialer_ =
@@ -95,9 +97,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
 
 void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
                                Descriptor socket) {
-  std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kHandshake, listener->options.link,
-                            listener->options.security, context->peers->server_key()));
+  std::unique_ptr<ControlConnection> self(new ControlConnection(
+      context, Stage::kHandshake, listener->options.link, listener->options.security, Nonce128()));
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
@@ -143,7 +144,7 @@ OwnSide ControlConnection::own_side() {
 
 OwnConnection ControlConnection::own_connection() {
   return {connection_->index(), connection_->token(), connection_->first_sequence(),
-          &connection_->facts()};
+          &connection_->facts(), limits_.engine_key};
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -433,6 +434,9 @@ HandshakeStep ControlConnection::Admit() {
       context_->newcomers->BeginHandshake(this, accept.hello_bytes(), context_->now_ns());
   if (status.ok()) status = CreateConnection(/*handler=*/nullptr);
   if (!status.ok()) return accept.Refuse(status);
+  PeerIdentity client = socket_->identity();
+  AddKernelCredentials(socket_->fd(), &client);
+  limits_.engine_key = context_->peers->ServerKey(client);
   if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
   // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
   connection_->facts().path.identity = socket_->identity();

@@ -144,7 +144,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   static constexpr uint64_t kSkippedAtOnce = PeerWatch::kMaxFrames;
   static constexpr uint64_t kSkippedIntervalNs = kMinPeerTimeoutNs / PeerWatch::kSharedPerTimeout;
 
-  // `key`: as ControlLimits::engine_key.
+  // `key`: as ControlLimits::engine_key; a server has none yet.
   ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options,
                     const std::optional<SecurityOptions>& security, const Nonce128& key);
 
@@ -220,7 +220,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   // Constant after construction.
   ControlContext* const context_;
-  const ControlLimits limits_;  // what this side tells in its hello
+  ControlLimits limits_;  // what this side tells in its hello; a server's key from Admit() on
   const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   std::shared_ptr<ListenerState> listener_;      // null: the client's
@@ -230,12 +230,12 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   Stage stage_;
   bool alarm_rang_ = false;
-  bool is_client_ = false;          // counted in listener_->connections
-  bool put_out_ = false;            // too many newcomers: it is to end
-  bool lingering_ = false;          // counted in context_->lingering
-  bool silent_ = false;             // the peer is declared dead
-  uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the group knows it
-  uint64_t skipped_frames_ = 0;     // of socket_->skipped_frames(), as the budget knows it
+  bool is_client_ = false;       // counted in listener_->connections
+  bool put_out_ = false;         // too many newcomers: it is to end
+  bool lingering_ = false;       // counted in context_->lingering
+  bool silent_ = false;          // the peer is declared dead
+  uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
+  uint64_t skipped_frames_ = 0;  // of socket_->skipped_frames(), as the budget knows it
   RateBudget skipped_{kSkippedAtOnce, kSkippedIntervalNs};
   std::optional<std::string> bye_;  // the peer's reason, once the connection was open
   absl::Status broken_;             // of kBroken
