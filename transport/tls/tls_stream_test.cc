@@ -562,6 +562,33 @@ TEST(TlsStreamTest, NoiseEndsTheHandshakeOnly) {
   }
 }
 
+// With a secret that both sides have, somebody on the way can send each side's bytes back to it:
+// the keys of the two directions differ, and a client is no server.
+TEST(TlsStreamTest, WhatAStreamHasSentIsNotTakenFromAMirror) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
+  Descriptor near, mirror;
+  MakePair(&near, &mirror);
+  TlsScratch scratch;
+  TlsStream stream(near.get());
+  ASSERT_TRUE(stream.Start(client.get(), &scratch, 0, "localhost").ok());
+  stream.Flush();
+  char wire[4096];
+  ssize_t bytes = ::recv(mirror.get(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 0);
+  ASSERT_EQ(::send(mirror.get(), wire, static_cast<size_t>(bytes), 0), bytes);
+  stream.Flush();
+  EXPECT_EQ(stream.state(), TlsStream::State::kFailed) << "its hello is no server's";
+
+  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  pair.Settle();
+  ASSERT_EQ(WriteTo(&pair.client(), "pay seventy"), 11);
+  bytes = ::recv(pair.server_fd(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 11);
+  ASSERT_EQ(::send(pair.server_fd(), wire, static_cast<size_t>(bytes), 0), bytes);
+  EXPECT_EQ(ReadFrom(&pair.client()), "");
+  ExpectRefused(pair.client(), absl::StatusCode::kDataLoss, "a record is wrong");
+}
+
 // --- resumption, and secrets for others ----------------------------------------------------------
 
 TEST(TlsStreamTest, SecondConnectionResumesAndIsTheSamePeer) {
