@@ -39,6 +39,20 @@ std::optional<LogLevel> ParseLevel(std::string_view name) {
   return std::nullopt;
 }
 
+// Our longest lines have 1 KiB, most of it names of peers; nobody reads a longer one to its end.
+constexpr size_t kMaxLineBytes = size_t{4} << 10;
+
+// Much of it may be what a peer has said, who is not to make a line of his own, or to move a
+// terminal's cursor.
+std::string OneLine(std::string_view text) {
+  std::string line(text.substr(0, kMaxLineBytes));
+  for (char& byte : line) {
+    if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') byte = '?';
+  }
+  if (text.size() > kMaxLineBytes) line += "...";
+  return line;
+}
+
 // REQUIRES: the mutex is held.
 void InstallFromEnvironment(SinkState& state) {
   const char* wanted = std::getenv("WEFT_LOG");
@@ -99,11 +113,12 @@ bool ResolveLogEnabled(LogLevel level) {
 
 void WriteLog(LogLevel level, std::string_view file, int line, std::string_view text) {
   if (inside_sink) return;
+  const std::string one_line = OneLine(text);
   SinkState& state = State();
   std::lock_guard<std::mutex> lock(state.mutex);
   if (!state.sink) return;  // Replaced since the caller looked.
   inside_sink = true;
-  state.sink(LogRecord{level, file, line, text});
+  state.sink(LogRecord{level, file, line, one_line});
   inside_sink = false;
 }
 

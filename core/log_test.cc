@@ -121,5 +121,14 @@ TEST(LogDeathTest, EnvironmentTurnsStderrOn) {
   EXPECT_EXIT(LogOnceWith(""), testing::ExitedWithCode(0), "^$");
 }
 
+// Much of a line may be what a peer has said.
+TEST_F(LogTest, WhatIsSaidIsOneLineAndBounded) {
+  Listen(LogLevel::kInfo);
+  WEFT_LOG(kInfo, "a peer said \"\nweft E forged\r\x1b[2J\x7f gr\xc3\xbc\xc3\x9f\"");
+  EXPECT_EQ(heard_.back(), "a peer said \"?weft E forged??[2J? gr\xc3\xbc\xc3\x9f\"");
+  WEFT_LOG(kInfo, std::string(100'000, 'x'));
+  EXPECT_LT(heard_.back().size(), 5'000u);
+}
+
 }  // namespace
 }  // namespace weft

@@ -130,6 +130,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   connection_ = connection;
   server_.features = NegotiateFeatures(client_.features, OwnFeatures());
   server_.limits = own_.limits;
+  server_.limits.engine_key = connection.engine_key;
   server_.connection_index = connection.index;
   server_.connection_token = connection.token;
   server_.first_sequence = connection.first_sequence;

@@ -73,14 +73,16 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
                                                     std::vector<KernelAddress> addresses,
                                                     const ConnectOptions& options,
                                                     PathPolicy policy, ConnectionHandler* handler) {
+  std::shared_ptr<TlsCredentials> credentials;
+  if (options.security.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(credentials,
+                          context->tls->CredentialsFor(TlsRole::kClient, *options.security));
+  }
   std::unique_ptr<ControlConnection> self(
       new ControlConnection(context, Stage::kDialing, options.link, options.security,
-                            context->peers->ClientKey(server.text())));
-  if (options.security.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(self->credentials_,
-                          context->tls->CredentialsFor(TlsRole::kClient, *options.security));
-    self->server_ = server;
-  }
+                            context->peers->ClientKey(server.text(), credentials.get())));
+  if (credentials != nullptr) self->server_ = server;
+  self->credentials_ = std::move(credentials);
   WEFT_RETURN_IF_ERROR(self->CreateConnection(handler));
   const uint64_t timeout_ns = options.link.connect_timeout_ns;
   self->dialer_ =
@@ -95,9 +97,8 @@ absl::StatusOr<Connection*> ControlConnection::Dial(ControlContext* context,
 
 void ControlConnection::Accept(ControlContext* context, std::shared_ptr<ListenerState> listener,
                                Descriptor socket) {
-  std::unique_ptr<ControlConnection> self(
-      new ControlConnection(context, Stage::kHandshake, listener->options.link,
-                            listener->options.security, context->peers->server_key()));
+  std::unique_ptr<ControlConnection> self(new ControlConnection(
+      context, Stage::kHandshake, listener->options.link, listener->options.security, Nonce128()));
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
@@ -143,7 +144,7 @@ OwnSide ControlConnection::own_side() {
 
 OwnConnection ControlConnection::own_connection() {
   return {connection_->index(), connection_->token(), connection_->first_sequence(),
-          &connection_->facts()};
+          &connection_->facts(), limits_.engine_key};
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -164,12 +165,7 @@ void ControlConnection::OnTimer() {
 }
 
 void ControlConnection::OnSocket() {
-  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) {
-    if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
-      context_->peers->OnHeard(this);
-    }
-    ReadFrames();
-  }
+  if (stage_ == Stage::kOpen || stage_ == Stage::kBroken) ReadFrames();
   if (lifeline_cut() && connection_ != nullptr) connection_->AbandonLink();
   Wake();
 }
@@ -202,6 +198,12 @@ void ControlConnection::SendGrant(FramedConnection&, ByteSpan grant) {
 // --- the stages ----------------------------------------------------------------------------------
 
 void ControlConnection::Run() {
+  if (socket_ != nullptr) socket_->ReadMore();
+  RunStage();
+  if (socket_ != nullptr && socket_->has_more()) Wake();
+}
+
+void ControlConnection::RunStage() {
   switch (stage_) {
     case Stage::kDialing:
       return RunDialing();
@@ -262,7 +264,12 @@ void ControlConnection::RunHandshake() {
     Perform(Ask([&frame](auto& handshake) { return handshake.OnFrame(frame); }));
   }
   if (stage_ == Stage::kOpen) return RunOpen();
-  if (stage_ != Stage::kHandshake || close_requested() || socket_->ended().ok()) return;
+  if (stage_ != Stage::kHandshake || close_requested()) return;
+  if (const absl::Status skipped = CountSkipped(); !skipped.ok()) {
+    return Perform(Ask(
+        [&](auto& handshake) { return handshake.OnProtocolError(skipped, socket_->greeting()); }));
+  }
+  if (socket_->ended().ok()) return;
   const ControlFrameReader::Greeting greeting = socket_->greeting();
   if (greeting == ControlFrameReader::Greeting::kJoin ||
       greeting == ControlFrameReader::Greeting::kLongJoin) {
@@ -427,6 +434,9 @@ HandshakeStep ControlConnection::Admit() {
       context_->newcomers->BeginHandshake(this, accept.hello_bytes(), context_->now_ns());
   if (status.ok()) status = CreateConnection(/*handler=*/nullptr);
   if (!status.ok()) return accept.Refuse(status);
+  PeerIdentity client = socket_->identity();
+  AddKernelCredentials(socket_->fd(), &client);
+  limits_.engine_key = context_->peers->ServerKey(client);
   if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
   // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
   connection_->facts().path.identity = socket_->identity();
@@ -455,6 +465,9 @@ void ControlConnection::Open(const ControlLimits& peer) {
 
 // Takes what has come, without any callback to the connection's user.
 void ControlConnection::ReadFrames() {
+  if (std::exchange(heard_bytes_, socket_->received_bytes()) != socket_->received_bytes()) {
+    context_->peers->OnHeard(this);
+  }
   ControlFrame frame;
   while (!bye_.has_value() && misconduct_.ok() && socket_->Receive(&frame)) {
     const bool in_bounds = frame.type == ControlType::kGrant ? grants_.Push(frame.body)
@@ -467,6 +480,22 @@ void ControlConnection::ReadFrames() {
     }
     if (frame.type == ControlType::kBye) bye_ = ReasonOfBye(frame.body);
   }
+  misconduct_.Update(CountSkipped());
+}
+
+absl::Status ControlConnection::CountSkipped() {
+  const uint64_t count = socket_->skipped_frames() - skipped_frames_;
+  if (count == 0) return absl::OkStatus();
+  skipped_frames_ += count;
+  const uint64_t now_ns = context_->now_ns();
+  if (!skipped_.permits(now_ns, count)) {
+    return absl::DataLossError(
+        StrCat("the peer floods its control connection with messages that this side does not know: "
+               "more than ",
+               kSkippedAtOnce, " at once, or one in ", kSkippedIntervalNs / kNsPerMs, " ms"));
+  }
+  skipped_.Take(now_ns, count);
+  return absl::OkStatus();
 }
 
 // What users are told may close the connection, which ends it later.
@@ -545,7 +574,8 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
 }
 
 void ControlConnection::Linger() {
-  if (socket_ == nullptr || socket_->gone() || context_->lingering >= kMaxLingering) {
+  if (socket_ == nullptr || socket_->gone() || socket_->is_shaking_hands() ||
+      context_->lingering >= kMaxLingering) {
     return Retire();
   }
   lingering_ = true;

@@ -49,6 +49,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/intrusive_list.h"
+#include "core/rate_budget.h"
 #include "core/timer_wheel.h"
 #include "transport/control/accept_handshake.h"
 #include "transport/control/control_socket.h"
@@ -61,6 +62,7 @@
 #include "transport/control/newcomers.h"
 #include "transport/control/path_counters.h"
 #include "transport/control/peer_groups.h"
+#include "transport/control/peer_watch.h"
 #include "transport/control/shared_tls.h"
 #include "transport/engine.h"
 #include "transport/framing/framed_connection.h"
@@ -137,7 +139,12 @@ class ControlConnection final : public ListNode<ReadyTag>,
   // whoever tries options, and too seldom for strangers to fill a disk.
   static constexpr uint64_t kRefusalLogNs = 1'000'000'000;
 
-  // `key`: as ControlLimits::engine_key.
+  // Frames of kinds that this side does not know, and may skip: a newer peer may have reason for
+  // one beside each of its heartbeats, all of which come at once after a pause of this side.
+  static constexpr uint64_t kSkippedAtOnce = PeerWatch::kMaxFrames;
+  static constexpr uint64_t kSkippedIntervalNs = kMinPeerTimeoutNs / PeerWatch::kSharedPerTimeout;
+
+  // `key`: as ControlLimits::engine_key; a server has none yet.
   ControlConnection(ControlContext* context, Stage stage, const LinkOptions& options,
                     const std::optional<SecurityOptions>& security, const Nonce128& key);
 
@@ -163,6 +170,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void SetAlarm(uint64_t deadline_ns);
 
   // The stages.
+  void RunStage();
   void RunDialing();
   void RunHandshake();
   // Both sides have to prove who they are.
@@ -176,6 +184,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void HandOverSocket(bool is_right);
   void RunOpen();
   void RunEnding();
+  // DATA_LOSS: the peer has sent more that is skipped than it may.
+  absl::Status CountSkipped();
 
   // The handshake.
   // What `event`, a function of the handshake, answers.
@@ -210,7 +220,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   // Constant after construction.
   ControlContext* const context_;
-  const ControlLimits limits_;  // what this side tells in its hello
+  ControlLimits limits_;  // what this side tells in its hello; a server's key from Admit() on
   const uint64_t transfer_timeout_ns_;
   const uint64_t started_ns_;
   std::shared_ptr<ListenerState> listener_;      // null: the client's
@@ -220,11 +230,13 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   Stage stage_;
   bool alarm_rang_ = false;
-  bool is_client_ = false;          // counted in listener_->connections
-  bool put_out_ = false;            // too many newcomers: it is to end
-  bool lingering_ = false;          // counted in context_->lingering
-  bool silent_ = false;             // the peer is declared dead
-  uint64_t heard_bytes_ = 0;        // of socket_->received_bytes(), as the group knows it
+  bool is_client_ = false;       // counted in listener_->connections
+  bool put_out_ = false;         // too many newcomers: it is to end
+  bool lingering_ = false;       // counted in context_->lingering
+  bool silent_ = false;          // the peer is declared dead
+  uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
+  uint64_t skipped_frames_ = 0;  // of socket_->skipped_frames(), as the budget knows it
+  RateBudget skipped_{kSkippedAtOnce, kSkippedIntervalNs};
   std::optional<std::string> bye_;  // the peer's reason, once the connection was open
   absl::Status broken_;             // of kBroken
   absl::Status misconduct_;         // what the peer has done since Open that ends the connection

@@ -181,6 +181,7 @@ ControlFrameReader::Result ControlFrameReader::Next(ControlFrame* frame) {
     frame->body = ByteSpan(header + kControlHeaderBytes, length);
     begin_ += kControlHeaderBytes + length;
     if (known) return Result::kFrame;
+    ++skipped_frames_;
   }
   return Result::kNeedMore;
 }

@@ -103,6 +103,8 @@ class ControlFrameReader {
   Result Next(ControlFrame* frame);
 
   const absl::Status& error() const { return error_; }
+  // Frames that Next() has ignored.
+  uint64_t skipped_frames() const { return skipped_frames_; }
   // What the peer's first bytes were.
   enum class Greeting : uint8_t {
     kNone = 1,          // not all of them have arrived
@@ -130,6 +132,7 @@ class ControlFrameReader {
 
   std::vector<std::byte> bytes_;  // begin_ of them are consumed
   size_t begin_ = 0;
+  uint64_t skipped_frames_ = 0;
   Greeting greeting_ = Greeting::kNone;
   Nonce128 join_;
   absl::Status error_;

@@ -124,6 +124,11 @@ TEST(ControlFrameReader, SkipsUnknownFramesThatMayBeIgnored) {
   const Stream stream = std::move(
       Stream().Preamble().Header(3, 777, kIgnorable).Raw("???").Frame(ControlType::kOpen, ""));
   EXPECT_EQ(Hear({stream.bytes()}).frames, "Open() ");
+  ControlFrameReader reader;
+  reader.Append(stream.bytes());
+  Heard heard;
+  Drain(reader, &heard);
+  EXPECT_EQ(reader.skipped_frames(), 1u);
 }
 
 TEST(ControlFrameReader, RefusesUnknownFramesThatMayNotBeIgnored) {

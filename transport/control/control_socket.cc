@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/join.h"
@@ -26,7 +27,10 @@ ControlSocket::~ControlSocket() {
 absl::Status ControlSocket::StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,
                                      const ServerAddress& server) {
   tls_ = tls;
-  return stream_.Start(credentials, tls->scratch(), now_ns, server.host, server.text());
+  WEFT_RETURN_IF_ERROR(
+      stream_.Start(credentials, tls->scratch(), now_ns, server.host, server.text()));
+  stream_.Flush();  // the client begins
+  return absl::OkStatus();
 }
 
 void ControlSocket::ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns) {
@@ -34,17 +38,14 @@ void ControlSocket::ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint6
   expected_tls_ = {credentials, now_ns};
 }
 
-// False: the stream has ended.
-bool ControlSocket::StartExpectedTls() {
+void ControlSocket::StartExpectedTls() {
   std::byte first;
-  if (::recv(fd(), &first, sizeof(first), MSG_PEEK) != 1) return true;  // the reader will see why
+  if (::recv(fd(), &first, sizeof(first), MSG_PEEK) != 1) return;  // the reader will see why
   const ExpectedTls expected = std::exchange(expected_tls_, {});
   may_join_ = !LooksLikeTls(ByteSpan(&first, 1));
-  if (may_join_) return true;
+  if (may_join_) return;
   absl::Status status = stream_.Start(expected.credentials, tls_->scratch(), expected.now_ns);
-  if (status.ok()) return true;
-  EndStream(std::move(status));
-  return false;
+  if (!status.ok()) EndStream(std::move(status));
 }
 
 Descriptor ControlSocket::Release() {
@@ -60,10 +61,6 @@ bool ControlSocket::Receive(ControlFrame* frame) {
     case ControlFrameReader::Result::kFrame:
       return true;
     case ControlFrameReader::Result::kNeedMore:
-      if (!gone() && stream_.has_pending()) {
-        ReadSome();
-        return Receive(frame);
-      }
       ended_ = stream_end_;
       return false;
     case ControlFrameReader::Result::kError:
@@ -103,23 +100,38 @@ void ControlSocket::SendRaw(std::string_view text) {
 }
 
 void ControlSocket::Linger() {
+  WEFT_CHECK(!is_shaking_hands());  // Ours: the connection closes it
   lingering_ = true;
   WriteSome();
 }
 
 void ControlSocket::OnReady(uint32_t events) {
-  const bool shaking_hands = is_shaking_hands();
-  if (shaking_hands && !tls_->TakeTurn()) return;  // the poller tells of it again
+  if (expected_tls_.credentials != nullptr) StartExpectedTls();
+  if (is_shaking_hands()) return OnHandshakeReady(events);
   if ((events & EPOLLOUT) != 0) WriteSome();
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) ReadSome();
-  if (!gone() && !stream_.is_plain()) WriteSome();  // the handshake may be complete now
-  if (shaking_hands && is_secured()) tls_->CountUp(stream_.resumed());
-  // Also because of the turn that it has taken: who is woken begins the next one.
-  if (!lingering_ || gone() || shaking_hands) on_activity_();
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && !has_more()) ReadSome();
+  if (!gone() && is_secured()) WriteSome();  // OpenSSL's own answers
+  if (!lingering_ || gone() || has_more()) on_activity_();
+}
+
+// The poller tells again of what is left in the socket meanwhile.
+void ControlSocket::OnHandshakeReady(uint32_t events) {
+  if (stream_.CanGoOn() || (events & EPOLLOUT) != 0) return tls_->Enter(this);
+  if (!has_more()) return;
+  ReadSome();  // it has failed, and says why
+  on_activity_();
+}
+
+void ControlSocket::GoOn() {
+  stream_.Flush();
+  ReadSome();
+  if (!gone()) WriteSome();  // the handshake may be complete now
+  if (is_secured()) tls_->CountUp(stream_.resumed());
+  on_activity_();
 }
 
 void ControlSocket::ReadSome() {
-  if (expected_tls_.credentials != nullptr && !StartExpectedTls()) return;
+  if (gone()) return;
   std::array<std::byte, kReadBytes> bytes;
   size_t room = bytes.size();
   if (may_join_ && greeting() == ControlFrameReader::Greeting::kNone) {
@@ -152,9 +164,10 @@ void ControlSocket::ReadSome() {
 
 void ControlSocket::WriteSome() {
   if (shut_) return;
-  stream_.Flush();
+  const bool can_send = !is_shaking_hands();  // which goes on in its turn, and then calls this
+  if (can_send) stream_.Flush();
   size_t sent = 0;
-  while (sent < unsent_.size()) {
+  while (can_send && sent < unsent_.size()) {
     const iovec piece{unsent_.data() + sent, unsent_.size() - sent};
     const ssize_t count = stream_.Write(&piece, 1);
     if (count < 0 && errno == EINTR) continue;
@@ -179,8 +192,7 @@ void ControlSocket::WriteSome() {
 
 uint32_t ControlSocket::WantedEvents() const {
   // During the handshake it is the peer's turn, whatever waits for it to be complete.
-  const bool waits_for_room =
-      stream_.unsent() > 0 || (!unsent_.empty() && stream_.state() != TlsStream::State::kHandshake);
+  const bool waits_for_room = stream_.unsent() > 0 || (!unsent_.empty() && !is_shaking_hands());
   return waits_for_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
 }
 
@@ -199,6 +211,7 @@ void ControlSocket::EndStream(absl::Status why) {
   // An ended stream is readable for ever: out of the poller, or no engine would sleep any more.
   if (watched_events_ != 0) poller_->Remove(fd());
   watched_events_ = 0;
+  if (tls_ != nullptr) tls_->Leave(this);
   if (stream_end_.ok()) stream_end_ = std::move(why);
 }
 

@@ -3,10 +3,14 @@
 // nothing but a Bye ends it, so an end of the stream or an error means that the peer's process or
 // host is gone.
 //
-// A TLS handshake goes on when it has its turn (shared_tls.h): until then the socket is not read.
+// A TLS handshake goes on when it has its turn (shared_tls.h). It stands in the line for that once
+// there is a whole record of the peer's, or room for what is still to be sent to it.
 //
 // Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
-// Receive() until there is nothing left. No callback runs while a frame is looked at.
+// Receive() until there is nothing left. No callback runs while a frame is looked at. Receive()
+// does not read the socket: the poller does, kReadBytes at a time, and where TLS then holds more
+// than that (has_more()), of which no poller tells, the owner, by one ReadMore() in its next turn.
+// So a peer whose bytes come faster than they are read takes one read of a turn.
 //
 // Threads: one engine's. Lifetime: the poller outlives it; it is not destroyed inside
 // `on_activity`.
@@ -33,7 +37,7 @@
 
 namespace weft {
 
-class ControlSocket final : private PollHandler {
+class ControlSocket final : private PollHandler, private Handshaker {
  public:
   // A hello and some short messages beside it.
   static constexpr size_t kMaxUnsentBytes = kMaxHelloBodyBytes + (size_t{64} << 10);
@@ -59,12 +63,20 @@ class ControlSocket final : private PollHandler {
   void ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns);
   // What is received comes from a peer that has proved what the credentials ask for.
   bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }
+  // TLS has begun, and nothing can be said yet.
+  bool is_shaking_hands() const { return stream_.state() == TlsStream::State::kHandshake; }
   const TlsStream& stream() const { return stream_; }
   // By TLS; kNone without.
   PeerIdentity identity() const { return is_secured() ? stream_.identity() : PeerIdentity(); }
 
   // The next frame; false: none now. Its body is valid until the next call.
   bool Receive(ControlFrame* frame);
+  // TLS holds more, and the poller may be silent about it: the owner comes back in its next turn,
+  // and begins it with ReadMore(). Until then the poller's word is not heeded.
+  bool has_more() const { return !gone() && stream_.has_pending(); }
+  void ReadMore() {
+    if (has_more()) ReadSome();
+  }
   // OK while the stream lives, or while frames of it are still to be received.
   const absl::Status& ended() const { return ended_; }
   // The stream has ended, whatever is still to be received.
@@ -84,6 +96,7 @@ class ControlSocket final : private PollHandler {
   // Sends what is queued, tells the peer that no more will come, and from then on throws away what
   // arrives: `on_activity` comes when the peer has closed as well. (Closing with unread bytes
   // would make TCP drop what the peer has not read yet, the Bye among it.)
+  // REQUIRES: !is_shaking_hands().
   void Linger();
 
   // Of Greeting::kJoin.
@@ -92,6 +105,8 @@ class ControlSocket final : private PollHandler {
   Descriptor Release();
 
   int fd() const { return descriptor_.get(); }
+  // Of the peer's, which Receive() has left out.
+  uint64_t skipped_frames() const { return reader_.skipped_frames(); }
   // Ever received.
   uint64_t received_bytes() const { return received_bytes_; }
   // Something has arrived, the end of the stream included, and the poller has not said so yet.
@@ -101,12 +116,11 @@ class ControlSocket final : private PollHandler {
 
  private:
   void OnReady(uint32_t events) override;
-  bool is_shaking_hands() const {
-    return expected_tls_.credentials != nullptr || stream_.state() == TlsStream::State::kHandshake;
-  }
+  void GoOn() override;
+  void OnHandshakeReady(uint32_t events);
   void Queue(ControlType type, uint16_t flags, ByteSpan body);
   void ReadSome();
-  bool StartExpectedTls();
+  void StartExpectedTls();
   void WriteSome();
   absl::Status Watch(uint32_t events);
   uint32_t WantedEvents() const;

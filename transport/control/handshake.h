@@ -45,6 +45,7 @@ struct OwnConnection {
   uint32_t token = 0;
   uint32_t first_sequence = 0;
   ConnectionFacts* facts = nullptr;
+  Nonce128 engine_key = {};  // the server's, told in its hello: it depends on who the client is
 };
 
 // A link to start.

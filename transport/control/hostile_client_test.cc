@@ -105,6 +105,26 @@ TEST_F(HostileClientTest, BreakingTheRulesEndsOnesOwnConnection) {
   ExpectService();
 }
 
+// Before its hello as well: a stranger has to prove nothing without security.
+TEST_F(HostileClientTest, AFloodOfWhatIsSkippedEndsTheHandshake) {
+  std::vector<std::byte> skipped;
+  for (int i = 0; i < 1000; ++i) {
+    AppendControlFrame(static_cast<ControlType>(31), kIgnorable, {}, &skipped);
+  }
+  for (const bool is_stranger : {true, false}) {
+    Stranger stranger = NewStranger();
+    if (is_stranger) {
+      stranger.Say(Preamble());
+    } else {
+      ASSERT_TRUE(SayHello(stranger));
+    }
+    stranger.Say(std::string(AsStringView(skipped)));
+    ASSERT_TRUE(RunUntilHungUp(stranger));
+    EXPECT_NE(stranger.heard().find("does not know"), std::string::npos);
+  }
+  ExpectService();
+}
+
 TEST_F(HostileClientTest, SharedMemoryNeedsTheProof) {
   Stranger stranger = NewStranger();
   stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));

@@ -183,6 +183,33 @@ TEST_F(HostileGrantsTest, AFloodOfGrantsEndsItsConnectionAndNoOther) {
   ExpectHonestUndisturbed();
 }
 
+std::vector<std::byte> Skipped(int frames) {
+  std::vector<std::byte> bytes;
+  for (int i = 0; i < frames; ++i) {
+    AppendControlFrame(static_cast<ControlType>(31), kIgnorable, {}, &bytes);
+  }
+  return bytes;
+}
+
+// A peer could keep the other's engine busy with what that only threw away.
+TEST_F(HostileGrantsTest, AFloodOfWhatIsSkippedEndsItsConnection) {
+  OpenHonest();
+  const absl::Status why = ServersEndAfter(Skipped(1000));
+  EXPECT_EQ(why.code(), absl::StatusCode::kDataLoss) << why;
+  EXPECT_NE(why.message().find("does not know"), absl::string_view::npos) << why;
+  ExpectHonestUndisturbed();
+}
+
+TEST_F(HostileGrantsTest, AFewMessagesOfANewerReleaseAreNoFlood) {
+  NetworkEnd* const end = DialRelayed();
+  relay_->SayToServer(Skipped(200));
+  // Behind them, so they have been read when it is answered.
+  TestLease lease;
+  ASSERT_TRUE(end->connection().memory().Resolve(export_->handle(), 0, kMaxLeaseNs, &lease).ok());
+  ASSERT_TRUE(RunRelayed([&] { return lease.held(); }));
+  EXPECT_FALSE(attacked().closed());
+}
+
 TEST_F(HostileGrantsTest, AsManyQuestionsAsAreAllowedAtOnceAreNoFlood) {
   NetworkEnd* const end = DialRelayed();
   std::vector<TestLease> leases(kMaxLeases);

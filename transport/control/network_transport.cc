@@ -85,14 +85,12 @@ int NetworkTransport::Poll(int budget, uint64_t) {
 }
 
 bool NetworkTransport::HasNews() const {
-  return table_.has_events() || !context_.ready.empty() || !context_.retired.empty();
+  return table_.has_events() || !context_.ready.empty() || !context_.retired.empty() ||
+         tls_.has_line();
 }
 
-// Whoever takes a turn of a handshake wakes its connection, so that this comes before the next look
-// at descriptors.
 int NetworkTransport::TellNews() {
-  tls_.BeginTurn();
-  const int done = table_.RunEvents() + RunReady();
+  const int done = table_.RunEvents() + tls_.RunTurn() + RunReady();
   DeleteRetired();
   return done;
 }

@@ -2,11 +2,13 @@
 
 #include <openssl/crypto.h>
 
+#include <string>
 #include <utility>
 
 #include "core/bytes.h"
 #include "core/check.h"
 #include "core/random.h"
+#include "core/strings.h"
 #include "transport/hmac.h"
 
 namespace weft {
@@ -89,7 +91,6 @@ class PeerGroups::Group final : public Timer {
 
 PeerGroups::PeerGroups(const Clock* clock, TimerWheel* timers) : clock_(clock), timers_(timers) {
   SecureRandomBytes(secret_);
-  server_key_ = {SecureRandom64(), SecureRandom64()};
 }
 
 PeerGroups::~PeerGroups() {
@@ -97,9 +98,28 @@ PeerGroups::~PeerGroups() {
   OPENSSL_cleanse(secret_.data(), secret_.size());
 }
 
-Nonce128 PeerGroups::ClientKey(std::string_view server) const {
-  const auto code = HmacSha256(secret_, AsBytes(server));
+Nonce128 PeerGroups::KeyOf(std::string_view text) const {
+  const auto code = HmacSha256(secret_, AsBytes(text));
   return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
+}
+
+Nonce128 PeerGroups::ClientKey(std::string_view server, const void* credentials) const {
+  return KeyOf(StrCat("client ", reinterpret_cast<uintptr_t>(credentials), " ", server));
+}
+
+// Lengths stand before names, which may have anything in them: no two clients make one text.
+Nonce128 PeerGroups::ServerKey(const PeerIdentity& client) const {
+  std::string text =
+      StrCat("server ", static_cast<int>(client.authentication), " ", client.user_id, " ",
+             client.group_id, " ", client.dns_names.size(), " ", client.uris.size());
+  const auto add = [&text](const std::string& name) {
+    text += StrCat(" ", name.size(), " ", name);
+  };
+  add(client.subject);
+  add(client.psk_name);
+  for (const std::string& name : client.dns_names) add(name);
+  for (const std::string& uri : client.uris) add(uri);
+  return KeyOf(text);
 }
 
 void PeerGroups::Join(Member* member, const ControlLimits& own, const ControlLimits& peer) {

@@ -8,10 +8,12 @@
 //
 //   Two connections are of one group if both sides have told the same keys and terms for both in
 //   their hellos. So both sides find the same groups. A client's key is a code over the address
-//   that it dials, by a secret of its engine: no server at another address learns it, and so none
-//   can join that group (replicas behind one address are taken for one). A server's key is random,
-//   and tells its engine from others behind the same address. A side that tells none, of an older
-//   release, shares nothing.
+//   that it dials and the credentials that it dials with, by a secret of its engine: no server at
+//   another address learns it, and so none can join that group (replicas behind one address are
+//   taken for one). A server's key tells its engine from others behind the same address, and is a
+//   code over who the client has proved to be: clients with different names are never of one group,
+//   whatever keys they tell, so none keeps another's connection alive, or has it declared dead. A
+//   side that tells no key, of an older release, shares nothing.
 //
 //   A heartbeat goes by kCarriers connections of the group, each time by the next ones: one whose
 //   bytes do not come through keeps none from the peer. When one ends by which the last has gone,
@@ -35,6 +37,7 @@
 #include "core/timer_wheel.h"
 #include "transport/control/hello.h"
 #include "transport/control/peer_watch.h"
+#include "transport/identity.h"
 
 namespace weft {
 
@@ -68,10 +71,11 @@ class PeerGroups {
   PeerGroups(const PeerGroups&) = delete;
   PeerGroups& operator=(const PeerGroups&) = delete;
 
-  // What this side tells in its hello: a client of the server's address as it was given, a server
-  // always the same.
-  Nonce128 ClientKey(std::string_view server) const;
-  const Nonce128& server_key() const { return server_key_; }
+  // What this side tells in its hello: a client of the server's address as it was given, and of its
+  // credentials (null: none), which outlive the connection; a server of its client, as it is known
+  // by TLS, and by the kernel to be of a user.
+  Nonce128 ClientKey(std::string_view server, const void* credentials) const;
+  Nonce128 ServerKey(const PeerIdentity& client) const;
 
   // REQUIRES: in no group; checked limits, as both sides have told them.
   void Join(Member* member, const ControlLimits& own, const ControlLimits& peer);
@@ -96,11 +100,11 @@ class PeerGroups {
   };
 
   void Hide(Group* group);
+  Nonce128 KeyOf(std::string_view text) const;
 
   const Clock* const clock_;
   TimerWheel* const timers_;
   std::array<std::byte, 32> secret_;
-  Nonce128 server_key_;
   std::map<Key, Group*> shared_;  // owned, as those that are not here, by their members
   size_t alone_ = 0;              // not here: of one connection, or of a dead peer
 };

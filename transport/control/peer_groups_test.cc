@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -74,8 +76,8 @@ class PeerGroupsTest : public testing::Test {
     return pair;
   }
   Pair Connect() {
-    return Connect(Limits(client_.groups.ClientKey("a.example:7000")),
-                   Limits(server_.groups.server_key()));
+    return Connect(Limits(client_.groups.ClientKey("a.example:7000", nullptr)),
+                   Limits(server_.groups.ServerKey({})));
   }
   std::vector<Pair> ConnectMany() {
     std::vector<Pair> pairs;
@@ -226,13 +228,14 @@ TEST_F(PeerGroupsTest, AConnectionThatOpensWhileOthersEndIsNotOneOfThem) {
 }
 
 TEST_F(PeerGroupsTest, OtherKeysOrTermsAreOtherGroups) {
-  const Nonce128 client = client_.groups.ClientKey("a.example:7000");
-  const Nonce128 server = server_.groups.server_key();
+  const Nonce128 client = client_.groups.ClientKey("a.example:7000", nullptr);
+  const Nonce128 server = server_.groups.ServerKey({});
   ControlLimits undriven = Limits(client);
   undriven.heartbeats = false;
   std::vector<Pair> pairs;
   pairs.push_back(Connect(Limits(client), Limits(server)));
-  pairs.push_back(Connect(Limits(client_.groups.ClientKey("b.example:7000")), Limits(server)));
+  pairs.push_back(
+      Connect(Limits(client_.groups.ClientKey("b.example:7000", nullptr)), Limits(server)));
   pairs.push_back(Connect(Limits(client), Limits({1, 2})));
   pairs.push_back(Connect(Limits(client, 2 * kTimeoutNs), Limits(server)));
   pairs.push_back(Connect(Limits(client), Limits(server, 2 * kTimeoutNs)));
@@ -248,7 +251,7 @@ TEST_F(PeerGroupsTest, APeerWithoutAKeyIsWatchedByEachConnection) {
   std::vector<Pair> pairs;
   for (int i = 0; i < 3; ++i) {
     pairs.push_back(
-        Connect(Limits(client_.groups.ClientKey("a.example:7000")), Limits(Nonce128())));
+        Connect(Limits(client_.groups.ClientKey("a.example:7000", nullptr)), Limits(Nonce128())));
   }
   EXPECT_EQ(client_.groups.size(), 3u);
   pairs[1].server->stalled = true;
@@ -263,11 +266,11 @@ TEST_F(PeerGroupsTest, APeerWithoutAKeyIsWatchedByEachConnection) {
 // client what its server sends.
 TEST_F(PeerGroupsTest, AClientTellsEachServerAnotherKey) {
   const PeerGroups& groups = client_.groups;
-  EXPECT_EQ(groups.ClientKey("a:1"), groups.ClientKey("a:1"));
-  EXPECT_NE(groups.ClientKey("a:1"), groups.ClientKey("a:2"));
-  EXPECT_NE(groups.ClientKey("a:1"), server_.groups.ClientKey("a:1"));
-  EXPECT_NE(groups.server_key(), server_.groups.server_key());
-  EXPECT_NE(groups.ClientKey(""), Nonce128());
+  EXPECT_EQ(groups.ClientKey("a:1", nullptr), groups.ClientKey("a:1", nullptr));
+  EXPECT_NE(groups.ClientKey("a:1", nullptr), groups.ClientKey("a:2", nullptr));
+  EXPECT_NE(groups.ClientKey("a:1", nullptr), server_.groups.ClientKey("a:1", nullptr));
+  EXPECT_NE(groups.ServerKey({}), server_.groups.ServerKey({}));
+  EXPECT_NE(groups.ClientKey("", nullptr), Nonce128());
 }
 
 TEST_F(PeerGroupsTest, AFloodOfFramesIsCountedForEachConnection) {
@@ -278,6 +281,65 @@ TEST_F(PeerGroupsTest, AFloodOfFramesIsCountedForEachConnection) {
   }
   EXPECT_FALSE(client_.groups.OnFrame(pairs[0].client.get()));
   EXPECT_TRUE(client_.groups.OnFrame(pairs[1].client.get()));
+}
+
+PeerIdentity Certified(std::vector<std::string> dns_names) {
+  PeerIdentity identity;
+  identity.authentication = Authentication::kCertificate;
+  identity.subject = "CN=x";
+  identity.dns_names = std::move(dns_names);
+  return identity;
+}
+
+// A client tells its key itself, and could tell another's, of whom it would be a sign of life then.
+TEST_F(PeerGroupsTest, ClientsWithOtherNamesAreOfOtherGroupsWhateverTheyTell) {
+  const Nonce128 told = client_.groups.ClientKey("a.example:7000", nullptr);
+  Pair victim = Connect(Limits(told), Limits(server_.groups.ServerKey(Certified({"victim"}))));
+  Pair other = Connect(Limits(told), Limits(server_.groups.ServerKey(Certified({"other"}))));
+  EXPECT_EQ(server_.groups.size(), 2u);
+  EXPECT_EQ(client_.groups.size(), 2u) << "both sides find the same groups";
+  victim.client->stalled = true;  // its process has been stopped, and the other goes on
+  Drive(2 * kTimeoutNs);
+  EXPECT_EQ(victim.server->deaths, 1);
+  EXPECT_EQ(other.server->deaths, 0);
+}
+
+TEST_F(PeerGroupsTest, AServersKeyTellsClientsApart) {
+  const PeerGroups& groups = server_.groups;
+  const Nonce128 key = groups.ServerKey(Certified({"a", "b"}));
+  EXPECT_EQ(groups.ServerKey(Certified({"a", "b"})), key);
+  PeerIdentity by_uri = Certified({"a"});
+  by_uri.uris = {"b"};
+  PeerIdentity by_secret;
+  by_secret.authentication = Authentication::kPreSharedKey;
+  by_secret.psk_name = "a";
+  PeerIdentity by_kernel;
+  by_kernel.authentication = Authentication::kKernelCredentials;
+  by_kernel.user_id = 7;
+  PeerIdentity other_user = by_kernel;
+  other_user.user_id = 8;
+  const PeerIdentity others[] = {Certified({"a"}),
+                                 Certified({"a 1 b"}),
+                                 Certified({"b", "a"}),
+                                 by_uri,
+                                 by_secret,
+                                 by_kernel,
+                                 other_user,
+                                 {}};
+  std::vector<Nonce128> keys = {key};
+  for (const PeerIdentity& identity : others) {
+    const Nonce128 other = groups.ServerKey(identity);
+    EXPECT_EQ(std::count(keys.begin(), keys.end(), other), 0) << IdentityText(identity);
+    keys.push_back(other);
+  }
+}
+
+TEST_F(PeerGroupsTest, AClientsKeyTellsItsCredentialsApart) {
+  const int some = 0, others = 0;
+  const PeerGroups& groups = client_.groups;
+  EXPECT_EQ(groups.ClientKey("a:1", &some), groups.ClientKey("a:1", &some));
+  EXPECT_NE(groups.ClientKey("a:1", &some), groups.ClientKey("a:1", &others));
+  EXPECT_NE(groups.ClientKey("a:1", &some), groups.ClientKey("a:1", nullptr));
 }
 
 }  // namespace

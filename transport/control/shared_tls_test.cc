@@ -56,12 +56,5 @@ TEST_F(SharedTlsTest, OptionsThatAreWrongAreNotKept) {
   }
 }
 
-TEST_F(SharedTlsTest, OneHandshakeGoesOnInATurn) {
-  EXPECT_TRUE(tls_.TakeTurn());
-  EXPECT_FALSE(tls_.TakeTurn());
-  tls_.BeginTurn();
-  EXPECT_TRUE(tls_.TakeTurn());
-}
-
 }  // namespace
 }  // namespace weft

@@ -457,9 +457,9 @@ int TcpLink::OnNothing(ssize_t count) {
   }
   if (errno == EAGAIN) {
     ListNode<TcpReadyTag>::Unlink();
-    // TLS has taken a part of a record: the end behind it, which no event tells of again, is read
-    // next.
-    if (tls_ != nullptr && ended_) BeReady();
+    // TLS has taken a part of a record, or nothing but records without data: what is behind it, the
+    // end perhaps, is read next, for no event tells of it again.
+    if (tls_ != nullptr && (ended_ || tls_->stream->has_pending())) BeReady();
     return 0;
   }
   Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(errno));

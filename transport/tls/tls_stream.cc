@@ -21,10 +21,26 @@ namespace {
 // Content types of RFC 8446, 5.1, that a peer's first bytes may have: an alert, a handshake.
 constexpr std::byte kAlertRecord{21};
 constexpr std::byte kHandshakeRecord{22};
+constexpr size_t kRecordHeader = 5;
+// A longer one is against the rules (RFC 8446, 5.2), which OpenSSL tells from its header.
+constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
 // What a record adds to its plain bytes: header, content type, tag.
 constexpr size_t kRecordOverhead = 5 + 1 + 16;
 // Reasons from here on are alerts that the peer has sent.
 constexpr int kFirstAlert = SSL_AD_REASON_OFFSET;
+
+// Of the records at the beginning of `bytes`: those that are whole, and one that is too long.
+size_t WholeRecords(ByteSpan bytes) {
+  size_t whole = 0;
+  while (bytes.size() - whole >= kRecordHeader) {
+    const std::byte* const length = bytes.data() + whole + 3;
+    const size_t body = static_cast<size_t>(length[0]) << 8 | static_cast<size_t>(length[1]);
+    if (body > kMaxSealedBytes) return bytes.size();
+    if (bytes.size() - whole - kRecordHeader < body) break;
+    whole += kRecordHeader + body;
+  }
+  return whole;
+}
 
 std::string Text(const ASN1_STRING* string) {
   return std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(string)),
@@ -121,9 +137,10 @@ struct TlsCallbacks {
   }
 
   static void OnMessage(int written, int, int type, const void*, size_t, SSL* ssl, void*) {
-    if (written == 0 && type == SSL3_RT_HANDSHAKE) {
-      static_cast<TlsStream*>(SSL_get_app_data(ssl))->CountOwnMessage();
-    }
+    if (written != 0) return;
+    auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
+    if (type == SSL3_RT_HANDSHAKE) stream->CountOwnMessage();
+    if (type == SSL3_RT_HEADER) stream->CountRecord();
   }
 
   // A ticket has come; 1: the session is ours now.
@@ -187,6 +204,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
       }
     }
   }
+  speaks_first_ = is_client;
   if (is_client) {
     SSL_SESSION* const session = credentials->Session(ticket_name_);
     if (session != nullptr) SSL_set_session(ssl_, session);
@@ -226,7 +244,7 @@ void TlsStream::End() {
 
 bool TlsStream::has_pending() const {
   if (state_ != State::kUp) return state_ == State::kFailed;
-  return at_end_ || !input_.empty() || SSL_pending(ssl_) > 0;
+  return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
@@ -240,9 +258,11 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
                          scratch_->input().size());
   size_t taken = 0;
   int error = 0;
+  records_ = 0;
   ERR_clear_error();
   // A short read has emptied the socket: to ask OpenSSL once more would only cost time.
   const auto has_more = [&] {
+    if (records_ >= kMaxReadRecords && SSL_pending(ssl_) == 0) return false;
     return taken == 0 || recv_limit_ > 0 || !input_.empty() || SSL_pending(ssl_) > 0;
   };
   for (int i = 0; i < count && error == 0 && !at_end_ && has_more(); ++i) {
@@ -260,6 +280,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
       plain_bytes_ += bytes;
     }
   }
+  paused_ = records_ >= kMaxReadRecords && recv_limit_ > 0;
   KeepInput();
   SendOutput();
   if (taken > 0 || at_end_ || wanted == 0) return static_cast<ssize_t>(taken);
@@ -316,8 +337,19 @@ bool TlsStream::Seal(ByteSpan plain) {
 // --- the handshake -------------------------------------------------------------------------------
 
 bool TlsStream::IsUp() {
-  if (state_ != State::kHandshake) return state_ == State::kUp;
-  recv_limit_ = kReadAheadBytes;
+  while (state_ == State::kHandshake && CanGoOn()) Step();
+  return state_ == State::kUp;
+}
+
+bool TlsStream::CanGoOn() {
+  if (speaks_first_) return true;
+  while (whole_bytes_ == 0 && ReceiveHandshake()) whole_bytes_ = WholeRecords(input_);
+  return whole_bytes_ > 0;
+}
+
+void TlsStream::Step() {
+  speaks_first_ = false;
+  recv_limit_ = 0;  // CanGoOn() has received
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   KeepInput();
@@ -332,7 +364,6 @@ bool TlsStream::IsUp() {
     Judge(result, "the handshake");
   }
   SendOutput();
-  return state_ == State::kUp;
 }
 
 // OpenSSL has checked the chain and the names. This is what it takes for optional.
@@ -392,15 +423,8 @@ absl::Status TlsStream::HandshakeError() const {
 
 int TlsStream::Judge(int result, const char* action) {
   const int error = SSL_get_error(ssl_, result);
-  if (state_ == State::kFailed) return EPROTO;
-  if (socket_error_ != 0) {
-    const absl::Status status = StatusFromErrno(socket_error_, StrCat("TLS: ", action));
-    Fail(absl::UnavailableError(status.message()));
-  } else if (cut_) {
-    Fail(absl::UnavailableError(state_ == State::kHandshake
-                                    ? "TLS: the peer closed the stream during the handshake"
-                                    : "TLS: the stream was cut: it ended without TLS's own end"));
-  } else if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
+  if (state_ == State::kFailed || FailIfEnded(action)) return EPROTO;
+  if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
     return EAGAIN;
   } else if (error == SSL_ERROR_ZERO_RETURN) {
     Fail(absl::UnavailableError(StrCat("TLS: the peer ended the stream during ", action)));
@@ -416,6 +440,18 @@ int TlsStream::Judge(int result, const char* action) {
   return EPROTO;
 }
 
+bool TlsStream::FailIfEnded(const char* action) {
+  if (socket_error_ != 0) {
+    const absl::Status status = StatusFromErrno(socket_error_, StrCat("TLS: ", action));
+    Fail(absl::UnavailableError(status.message()));
+  } else if (cut_) {
+    Fail(absl::UnavailableError(state_ == State::kHandshake
+                                    ? "TLS: the peer closed the stream during the handshake"
+                                    : "TLS: the stream was cut: it ended without TLS's own end"));
+  }
+  return state_ == State::kFailed;
+}
+
 void TlsStream::Fail(absl::Status why) {
   if (state_ == State::kFailed) return;
   SendOutput();  // an alert tells the peer, if there is room for it
@@ -429,46 +465,64 @@ void TlsStream::Fail(absl::Status why) {
 
 // --- bytes ---------------------------------------------------------------------------------------
 
+ByteSpan TlsStream::Receive() {
+  const MutableByteSpan room = scratch_->input().first(recv_limit_);
+  ssize_t count = 0;
+  do {
+    count = ::recv(fd_, room.data(), room.size(), 0);
+  } while (count < 0 && errno == EINTR);
+  if (count <= 0) {
+    cut_ = count == 0;
+    if (count < 0 && errno != EAGAIN) socket_error_ = errno;
+    recv_limit_ = 0;
+    return {};
+  }
+  // A short read has emptied the socket: the poller tells of what comes after it.
+  if (static_cast<size_t>(count) < recv_limit_) recv_limit_ = 0;
+  return room.first(static_cast<size_t>(count));
+}
+
+bool TlsStream::ReceiveHandshake() {
+  recv_limit_ = kReadAheadBytes;
+  const ByteSpan received = Receive();
+  if (received.empty()) {
+    FailIfEnded("the handshake");
+    return false;
+  }
+  const bool first = handshake_bytes_ == 0;
+  handshake_bytes_ += received.size();
+  if (first && received[0] != kHandshakeRecord && received[0] != kAlertRecord) {
+    Fail(absl::FailedPreconditionError(
+        "the peer does not speak TLS: its options have no `security` (SecurityOptions), or it "
+        "is another service"));
+    return false;
+  }
+  if (handshake_bytes_ > kMaxHandshakeBytes) {
+    Fail(absl::ResourceExhaustedError(StrCat("TLS: the peer sends more than ", kMaxHandshakeBytes,
+                                             " bytes before the handshake is complete")));
+    return false;
+  }
+  // What is held is at the end of kept_.
+  kept_.erase(kept_.begin(), kept_.end() - static_cast<ptrdiff_t>(input_.size()));
+  kept_.insert(kept_.end(), received.begin(), received.end());
+  input_ = kept_;
+  return true;
+}
+
 int TlsStream::TakeInput(std::byte* to, size_t bytes) {
+  const bool shakes_hands = state_ == State::kHandshake;
+  // One behind those that a Read() opens: where they bring no data, OpenSSL goes on by itself.
+  if (state_ == State::kUp && records_ > kMaxReadRecords) return -1;
+  if (shakes_hands && whole_bytes_ == 0) return -1;
   if (input_.empty()) {
     if (recv_limit_ == 0 || state_ == State::kFailed) return -1;
-    const MutableByteSpan room = scratch_->input().first(recv_limit_);
-    ssize_t count = 0;
-    do {
-      count = ::recv(fd_, room.data(), room.size(), 0);
-    } while (count < 0 && errno == EINTR);
-    if (count == 0) {
-      cut_ = true;
-      return 0;
-    }
-    if (count < 0) {
-      if (errno != EAGAIN) socket_error_ = errno;
-      recv_limit_ = 0;
-      return -1;
-    }
-    input_ = room.first(static_cast<size_t>(count));
-    // A short read has emptied the socket: the poller tells of what comes after it.
-    if (input_.size() < recv_limit_) recv_limit_ = 0;
-    if (state_ == State::kHandshake) {
-      const bool first = handshake_bytes_ == 0;
-      handshake_bytes_ += input_.size();
-      if (first && input_[0] != kHandshakeRecord && input_[0] != kAlertRecord) {
-        Fail(absl::FailedPreconditionError(
-            "the peer does not speak TLS: its options have no `security` (SecurityOptions), or it "
-            "is another service"));
-        return -1;
-      }
-      if (handshake_bytes_ > kMaxHandshakeBytes) {
-        Fail(absl::ResourceExhaustedError(StrCat("TLS: the peer sends more than ",
-                                                 kMaxHandshakeBytes,
-                                                 " bytes before the handshake is complete")));
-        return -1;
-      }
-    }
+    input_ = Receive();
+    if (input_.empty()) return cut_ ? 0 : -1;
   }
-  const size_t count = std::min(bytes, input_.size());
+  const size_t count = std::min(bytes, shakes_hands ? whole_bytes_ : input_.size());
   std::memcpy(to, input_.data(), count);
   input_ = input_.subspan(count);
+  if (shakes_hands) whole_bytes_ -= count;
   return static_cast<int>(count);
 }
 

@@ -10,13 +10,15 @@
 //               rules; error() says how
 //
 // Read(), Write() and Flush() go on with the handshake by themselves, and find EAGAIN until it is
-// complete. A client is in kUp before the server has looked at its certificate: where the server
+// complete. OpenSSL is asked only once a record of the peer's is whole: CanGoOn() says so, and costs
+// no more than to take it from the socket. A client is in kUp before the server has looked at its certificate: where the server
 // refuses it, the client's first Read() fails with the server's alert.
 //
 // A Write() becomes records of 16 KiB, the last one shorter, and one send(2). What the kernel does
 // not take of them is held here: unsent() says how much, and Flush() goes on with it once the
 // socket is writable; Write() takes nothing more until then. A Read() takes a little more than
 // asked for out of the kernel; has_pending() says that bytes wait here, which no poller tells of.
+// It opens kMaxReadRecords records at most, however short they are: the rest waits for the next.
 // Kernel TLS is not used: OpenSSL offers it only for a socket that it reads and writes by itself,
 // record by record.
 //
@@ -86,6 +88,9 @@ class TlsStream {
   // Messages of TLS's own once it is up, and one more for each MiB of data: RFC 8446, 5.5 asks for
   // a key update after 2^24 records, and each costs 10 us.
   static constexpr uint64_t kMaxOwnMessages = 32;
+  // Records that a Read() opens at most, those without data among them. One of one byte costs
+  // 1.5 us, so all of them 0.1 ms; as full ones they are 1 MiB, four times what one recv(2) takes.
+  static constexpr int kMaxReadRecords = 64;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
   // What was read ahead, and is used up, keeps no more memory than this once the socket is empty: a
@@ -121,6 +126,11 @@ class TlsStream {
   State state() const { return state_; }
   bool is_plain() const { return state_ == State::kPlain; }
   const absl::Status& error() const { return error_; }
+  // Whether the handshake has what it needs for its next step, which may cost milliseconds (a
+  // signature, the checks of others): a whole record, or a client's first word. Takes what the
+  // socket has; where that shows that there will be no handshake, the stream has failed.
+  // REQUIRES: kHandshake.
+  bool CanGoOn();
   // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
   // Memory that is held between two calls, without OpenSSL's, in bytes.
@@ -142,6 +152,7 @@ class TlsStream {
 
   // Goes on with the handshake; whether it is complete.
   bool IsUp();
+  void Step();
   absl::Status CheckPeer() const;
   ssize_t ReadTls(const iovec* iovecs, int count);
   ssize_t WriteTls(const iovec* iovecs, int count);
@@ -156,11 +167,20 @@ class TlsStream {
 
   // BIO: what OpenSSL reads and writes.
   int TakeInput(std::byte* to, size_t bytes);
-  // A message of TLS's own has come.
+  // A message of TLS's own has come, or the header of a record.
   void CountOwnMessage();
+  void CountRecord() { ++records_; }
   int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
+  // One recv(2), of recv_limit_ bytes at most. An empty span: nothing now, or cut_, or
+  // socket_error_.
+  ByteSpan Receive();
+  // Of kHandshake: takes what the peer has sent, behind what is held. False: nothing has come, or
+  // the stream has failed.
+  bool ReceiveHandshake();
+  // kFailed if the stream has ended; whether it has.
+  bool FailIfEnded(const char* action);
 
   // Constant after Start().
   const int fd_;
@@ -171,6 +191,7 @@ class TlsStream {
   TlsKey key_;
   std::string ticket_name_;
 
+  bool speaks_first_ = false;  // a client's, until it has
   State state_ = State::kPlain;
   absl::Status error_;
   bool cut_ = false;              // recv(2) has said that the stream is at its end
@@ -180,8 +201,11 @@ class TlsStream {
   uint64_t handshake_bytes_ = 0;  // received in kHandshake
   uint64_t plain_bytes_ = 0;      // read in kUp
   uint64_t own_messages_ = 0;     // of TLS itself in kUp: key updates, tickets
+  int records_ = 0;               // begun in this Read()
+  bool paused_ = false;           // the last Read() left off before the socket was empty
   size_t recv_limit_ = 0;         // of this call
   ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
+  size_t whole_bytes_ = 0;        // of input_ in kHandshake: whole records, which OpenSSL may have
   std::vector<std::byte> kept_;
   std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
   size_t unsent_begin_ = 0;

@@ -248,6 +248,23 @@ TEST(TlsStreamTest, BytesThatWaitInsideAreTold) {
   EXPECT_FALSE(pair.server().has_pending());
 }
 
+// A peer that sent its bytes in records of their own held up a Read() for as long as they came: 16
+// KiB of them cost 25 ms, in which the engine did nothing else.
+TEST(TlsStreamTest, AReadOpensSoManyRecordsAndLeavesTheRest) {
+  TlsPair pair(Certified(), Certified());
+  pair.Settle();
+  constexpr int kRecords = 3 * TlsStream::kMaxReadRecords + 1;
+  for (int i = 0; i < kRecords; ++i) ASSERT_EQ(WriteTo(&pair.client(), "x"), 1);
+  char bytes[5000];
+  const iovec piece{bytes, sizeof(bytes)};
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(pair.server().Read(&piece, 1), TlsStream::kMaxReadRecords);
+    EXPECT_TRUE(pair.server().has_pending()) << "nobody else tells that there is more";
+  }
+  EXPECT_EQ(pair.server().Read(&piece, 1), 1);
+  EXPECT_FALSE(pair.server().has_pending());
+}
+
 // Of each stream that had ever read ahead, a record's memory stayed for as long as it was open.
 TEST(TlsStreamTest, AStillStreamHoldsNoMemoryOfWhatItReadAhead) {
   TlsPair pair(Certified(), Certified());
@@ -543,6 +560,33 @@ TEST(TlsStreamTest, NoiseEndsTheHandshakeOnly) {
     if (i % 2 == 0) bytes.replace(0, std::min<size_t>(bytes.size(), 3), "\x16\x03\x01");
     EXPECT_FALSE(MeetBytes(bytes, true).ok());
   }
+}
+
+// With a secret that both sides have, somebody on the way can send each side's bytes back to it:
+// the keys of the two directions differ, and a client is no server.
+TEST(TlsStreamTest, WhatAStreamHasSentIsNotTakenFromAMirror) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
+  Descriptor near, mirror;
+  MakePair(&near, &mirror);
+  TlsScratch scratch;
+  TlsStream stream(near.get());
+  ASSERT_TRUE(stream.Start(client.get(), &scratch, 0, "localhost").ok());
+  stream.Flush();
+  char wire[4096];
+  ssize_t bytes = ::recv(mirror.get(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 0);
+  ASSERT_EQ(::send(mirror.get(), wire, static_cast<size_t>(bytes), 0), bytes);
+  stream.Flush();
+  EXPECT_EQ(stream.state(), TlsStream::State::kFailed) << "its hello is no server's";
+
+  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  pair.Settle();
+  ASSERT_EQ(WriteTo(&pair.client(), "pay seventy"), 11);
+  bytes = ::recv(pair.server_fd(), wire, sizeof(wire), 0);
+  ASSERT_GT(bytes, 11);
+  ASSERT_EQ(::send(pair.server_fd(), wire, static_cast<size_t>(bytes), 0), bytes);
+  EXPECT_EQ(ReadFrom(&pair.client()), "");
+  ExpectRefused(pair.client(), absl::StatusCode::kDataLoss, "a record is wrong");
 }
 
 // --- resumption, and secrets for others ----------------------------------------------------------
