@@ -17,8 +17,12 @@
 // not take of them is held here: unsent() says how much, and Flush() goes on with it once the
 // socket is writable; Write() takes nothing more until then. A Read() takes a little more than
 // asked for out of the kernel; has_pending() says that bytes wait here, which no poller tells of.
-// Kernel TLS is not used: OpenSSL offers it only for a socket that it reads and writes by itself,
-// record by record.
+//
+// OpenSSL carries out the handshake. Behind it, a stream with a pre-shared key makes and reads its
+// records by itself (tls_records.h), if it can: the suite is one of AES-GCM, OpenSSL has told the
+// secrets, and neither side's OpenSSL has used them yet. Otherwise OpenSSL goes on. It is the same
+// TLS for the peer, who need not do the same. Kernel TLS is not used: OpenSSL offers it only for a
+// socket that it reads and writes by itself, record by record.
 //
 // Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
 //   move. It closes nothing.
@@ -27,7 +31,8 @@
 //   speaks no TLS, or none that we do; UNAVAILABLE for a stream that was cut; DATA_LOSS for one
 //   that was tampered with. A plain socket's are in errno.
 // Invariants: held for a peer before kUp: what it sent, <= kMaxHandshakeBytes; unsent() <=
-//   kMaxUnsentBytes; read ahead of the reader: <= kReadAheadBytes and what OpenSSL holds, a record.
+//   kMaxUnsentBytes; read ahead of the reader: <= kMaxReadBytes, and what OpenSSL holds, a record.
+//   What Read() returns has been authenticated; nothing else gets into the reader's memory.
 #pragma once
 
 #include <sys/types.h>
@@ -44,6 +49,7 @@
 #include "core/bytes.h"
 #include "transport/identity.h"
 #include "transport/tls/tls_credentials.h"
+#include "transport/tls/tls_records.h"
 
 struct ssl_st;  // OpenSSL's SSL
 
@@ -58,33 +64,47 @@ struct TlsKey {
 // Room that all streams of an engine use in turn, for the length of one call.
 class TlsScratch {
  public:
-  // Of one recv(2), in bytes: two pieces of a large transfer (tcp_frame.h), as without TLS.
-  static constexpr size_t kBytes = size_t{256} << 10;
+  // Of one recv(2), and of one send(2), in records: what is sealed and opened in between stays in
+  // the near cache, and with two cores one seals while the other opens.
+  static constexpr size_t kRecords = 4;
+  static constexpr size_t kInputBytes = kRecords * TlsRecords::kMostBytes;
+  // Each record may have a key update before it.
+  static constexpr size_t kSealedBytes =
+      kRecords * (TlsRecords::kMostBytes + TlsRecords::kKeyUpdateBytes);
 
   MutableByteSpan input() { return input_; }
-  // Empty between calls. It grows to what one call seals: TlsStream::kMaxUnsentBytes at most.
+  // Where records of our own are made.
+  MutableByteSpan sealed() { return sealed_; }
+  // What OpenSSL makes. Empty between calls. It grows to what one call seals:
+  // TlsStream::kMaxUnsentBytes at most.
   std::vector<std::byte>& output() { return output_; }
   MutableByteSpan record() { return record_; }
 
  private:
-  std::vector<std::byte> input_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> input_ = std::vector<std::byte>(kInputBytes);
+  std::vector<std::byte> sealed_ = std::vector<std::byte>(kSealedBytes);
   std::vector<std::byte> output_;
-  std::vector<std::byte> record_ = std::vector<std::byte>(size_t{16} << 10);  // plain bytes of one
+  // Plain bytes of one record that OpenSSL is to make.
+  std::vector<std::byte> record_ = std::vector<std::byte>(TlsRecords::kMostPlainBytes);
 };
 
 class TlsStream {
  public:
   // The plain bytes of a record (RFC 8446, 5.1).
-  static constexpr size_t kRecordBytes = size_t{16} << 10;
-  // Plain bytes that a Write() takes at most: as many records as fit, sealed, into 256 KiB.
-  static constexpr size_t kMaxWriteBytes = 15 * kRecordBytes;
+  static constexpr size_t kRecordBytes = TlsRecords::kMostPlainBytes;
+  // Plain bytes that a Write() takes at most, and sealed ones that a Read() takes at one go.
+  static constexpr size_t kMaxWriteBytes = TlsScratch::kRecords * kRecordBytes;
+  static constexpr size_t kMaxReadBytes = TlsScratch::kInputBytes;
+  // Records that a Read() opens at most, about 1.5 us each with OpenSSL: it must not go on for ever
+  // while a peer sends records of one byte.
+  static constexpr int kMaxReadRecords = 64;
   // A hello, a chain of four certificates with RSA keys, and as much again. OpenSSL's own limit for
   // a chain is set below it.
   static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
   // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
-  static constexpr size_t kMaxUnsentBytes = TlsScratch::kBytes + (size_t{64} << 10);
-  // Messages of TLS's own once it is up, and one more for each MiB of data: RFC 8446, 5.5 asks for
-  // a key update after 2^24 records, and each costs 10 us.
+  static constexpr size_t kMaxUnsentBytes = TlsScratch::kSealedBytes + (size_t{64} << 10);
+  // Messages of TLS's own once it is up, records without data among them, and one more for each MiB
+  // of data: RFC 8446, 5.5 asks for a key update after 2^24 records, and each costs 10 us.
   static constexpr uint64_t kMaxOwnMessages = 32;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
@@ -130,6 +150,8 @@ class TlsStream {
   const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
+  // OpenSSL has no part in the records.
+  bool has_own_records() const { return records_ != nullptr; }
 
   // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
   PeerIdentity identity() const;
@@ -147,16 +169,32 @@ class TlsStream {
   ssize_t WriteTls(const iovec* iovecs, int count);
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
+
+  // The same with records of our own.
+  void TakeOver();
+  ssize_t ReadRecords(const iovec* iovecs, int count);
+  ssize_t WriteRecords(const iovec* iovecs, int count);
+  bool ReceiveRecords(size_t wanted);
+  void GiveOpened(IovecCursor* to);
+  void OpenRecord(size_t bytes);
+  void OnSaid(TlsRecords::Said said);
+  void FailRecord();
+  void AddAlert(TlsRecords::Alert alert);
+  void AddKeyUpdate(bool asks);
+  bool HoldsRecord() const;
+
   // What a call of OpenSSL's that returned `result` means: the errno for our caller.
   int Judge(int result, const char* action);
   void Fail(absl::Status why);
   absl::Status HandshakeError() const;
-  // Sends what OpenSSL has written into the scratch, and keeps the rest.
+  // Sends what has been written into the scratch's output, and keeps the rest.
   void SendOutput();
+  // How many of `bytes` the kernel takes; all, where the socket is broken.
+  size_t Send(ByteSpan bytes);
 
   // BIO: what OpenSSL reads and writes.
   int TakeInput(std::byte* to, size_t bytes);
-  // A message of TLS's own has come.
+  // A message of TLS's own has come, or a record without data.
   void CountOwnMessage();
   int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
@@ -173,6 +211,8 @@ class TlsStream {
 
   State state_ = State::kPlain;
   absl::Status error_;
+  std::unique_ptr<TlsTrafficSecrets> secrets_;  // in kHandshake, once OpenSSL has told one
+  std::unique_ptr<TlsRecords> records_;         // null: OpenSSL makes and reads the records
   bool cut_ = false;              // recv(2) has said that the stream is at its end
   bool at_end_ = false;           // the peer has ended it in good order
   int socket_error_ = 0;          // errno of recv(2) or send(2)
@@ -180,8 +220,9 @@ class TlsStream {
   uint64_t handshake_bytes_ = 0;  // received in kHandshake
   uint64_t plain_bytes_ = 0;      // read in kUp
   uint64_t own_messages_ = 0;     // of TLS itself in kUp: key updates, tickets
-  size_t recv_limit_ = 0;         // of this call
-  ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
+  size_t recv_limit_ = 0;         // of this call; 0: the socket has been emptied
+  MutableByteSpan input_;         // in the scratch or in kept_: not yet given to OpenSSL, or opened
+  MutableByteSpan opened_;        // before it: plain bytes that wait for a reader
   std::vector<std::byte> kept_;
   std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
   size_t unsent_begin_ = 0;
