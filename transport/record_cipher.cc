@@ -30,8 +30,8 @@ void RecordCipher::UseKey(ByteSpan key, ByteSpan iv) {
   WEFT_CHECK((key.size() == 16 || key.size() == 32) && iv.size() == kIvBytes);  // Ours: two suites
   std::copy(iv.begin(), iv.end(), iv_.begin());
   const EVP_CIPHER* const kind = key.size() == 16 ? EVP_aes_128_gcm() : EVP_aes_256_gcm();
-  const int done = EVP_CipherInit_ex(cipher_, kind, nullptr, In(key), nullptr,
-                                     role_ == Role::kEncrypts ? 1 : 0);
+  const int done =
+      EVP_CipherInit_ex(cipher_, kind, nullptr, In(key), nullptr, role_ == Role::kEncrypts ? 1 : 0);
   WEFT_CHECK(done == 1);  // System: an OpenSSL without AES-GCM
 }
 

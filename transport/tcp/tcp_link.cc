@@ -458,8 +458,8 @@ int TcpLink::OnNothing(ssize_t count) {
   if (errno == EAGAIN) {
     ListNode<TcpReadyTag>::Unlink();
     // TLS has taken a part of a record: the end behind it, which no event tells of again, is read
-    // next.
-    if (tls_ != nullptr && ended_) BeReady();
+    // next. Or it has taken so many records without data that others have their turn.
+    if (tls_ != nullptr && (ended_ || tls_->stream->has_pending())) BeReady();
     return 0;
   }
   Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(errno));

@@ -44,9 +44,9 @@ void ExpandLabel(const EVP_MD* hash, ByteSpan secret, std::string_view label, Mu
   info += '\x01';  // the first block of HKDF
   std::array<unsigned char, EVP_MAX_MD_SIZE> block;
   unsigned int bytes = 0;
-  const unsigned char* const done = HMAC(
-      hash, secret.data(), static_cast<int>(secret.size()),
-      reinterpret_cast<const unsigned char*>(info.data()), info.size(), block.data(), &bytes);
+  const unsigned char* const done =
+      HMAC(hash, secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(info.data()), info.size(), block.data(), &bytes);
   WEFT_CHECK(done != nullptr && bytes >= to.size());  // System: memory for a hash
   std::memcpy(to.data(), block.data(), to.size());
   OPENSSL_cleanse(block.data(), block.size());
@@ -98,7 +98,8 @@ std::unique_ptr<TlsRecords> TlsRecords::Create(uint16_t suite, TlsRole role,
   std::unique_ptr<TlsRecords> made(
       new TlsRecords(hash, suite == kAes128GcmSha256 ? 16 : 32, is_client, records_per_key));
   const TlsRole peer = is_client ? TlsRole::kServer : TlsRole::kClient;
-  if (secrets.of(role).size() != made->hash_bytes_ || secrets.of(peer).size() != made->hash_bytes_) {
+  if (secrets.of(role).size() != made->hash_bytes_ ||
+      secrets.of(peer).size() != made->hash_bytes_) {
     return nullptr;
   }
   made->Begin(&made->out_, secrets.of(role));

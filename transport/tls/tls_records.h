@@ -1,20 +1,22 @@
-// TLS 1.3's records of one connection behind its handshake (RFC 8446: 5.1 to 5.5, 7.2, 7.3), for the
-// suites TLS_AES_256_GCM_SHA384 and TLS_AES_128_GCM_SHA256. OpenSSL carries out the handshake, and
-// tells the secrets; its own SSL_read() and SSL_write() take 1.5 us for each record, these 0.4.
+// TLS 1.3's records of one connection behind its handshake (RFC 8446: 5.1 to 5.5, 7.2, 7.3), for
+// the suites TLS_AES_256_GCM_SHA384 and TLS_AES_128_GCM_SHA256. OpenSSL carries out the handshake,
+// and tells the secrets; its own SSL_read() and SSL_write() take 1.5 us for each record, these 0.4.
 //
 //    0  5  header: 23, 3, 3, the bytes that follow (big-endian); authenticated
 //    5  n  sealed: the content, its type (1 byte), zeros
 //       16  the tag
 //
-// Each direction numbers its records from 0 under each of its keys. A key update (4.6.3) is a record
-// that says that the next one has the next key. This side says so before it has made kRecordsPerKey
-// with a key, asks its peer for one when it has read as many, and answers the peer's wish for one.
+// Each direction numbers its records from 0 under each of its keys. A key update (4.6.3) is a
+// record that says that the next one has the next key. This side says so before it has made
+// kRecordsPerKey with a key, asks its peer for one when it has read as many, and answers the peer's
+// wish for one.
 //
 //   content       what it does
 //   data          is the caller's; may be empty
 //   alert         close_notify ends the peer's direction; user_canceled is ignored; any other one
 //                 says why the peer has given up
-//   handshake     key updates; for a client also tickets, which are ignored. A message lies whole in
+//   handshake     key updates; for a client also tickets, which are ignored. A message lies whole
+//   in
 //                 one record, and a key update ends it
 //   anything else, or all zeros: the peer breaks the rules
 //
@@ -163,15 +165,17 @@ class TlsRecords {
   size_t SealKeyUpdate(bool asks, std::byte* to);
 
   // --- in ---------------------------------------------------------------------------------------
-  // The bytes of the record that `input` begins with, <= kMostBytes; 0: its header is not there yet.
-  // False: fault().
+  // The bytes of the record that `input` begins with, <= kMostBytes; 0: its header is not there
+  // yet. False: fault().
   [[nodiscard]] bool Measure(ByteSpan input, size_t* bytes);
-  // Opens a whole record. `to` is where its sealed bytes are, record.data() + kHeaderBytes, or other
-  // memory, of room for SealedBytes(). kWrong: fault(); what stands at `to` is worthless.
+  // Opens a whole record. `to` is where its sealed bytes are, record.data() + kHeaderBytes, or
+  // other memory, of room for SealedBytes(). kWrong: fault(); what stands at `to` is worthless.
   // REQUIRES: Measure() has accepted it.
   Opened Open(ByteSpan record, std::byte* to);
   // What Open() writes of a record, content and the rest.
-  static size_t SealedBytes(size_t record) { return record - kHeaderBytes - RecordCipher::kTagBytes; }
+  static size_t SealedBytes(size_t record) {
+    return record - kHeaderBytes - RecordCipher::kTagBytes;
+  }
   // The content of a record that is no data.
   Said Take(Kind kind, ByteSpan content);
   // So many have been read with a key that this side is to ask for the next, once, by a

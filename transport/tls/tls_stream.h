@@ -213,16 +213,16 @@ class TlsStream {
   absl::Status error_;
   std::unique_ptr<TlsTrafficSecrets> secrets_;  // in kHandshake, once OpenSSL has told one
   std::unique_ptr<TlsRecords> records_;         // null: OpenSSL makes and reads the records
-  bool cut_ = false;              // recv(2) has said that the stream is at its end
-  bool at_end_ = false;           // the peer has ended it in good order
-  int socket_error_ = 0;          // errno of recv(2) or send(2)
-  bool ended_ = false;            // by End()
-  uint64_t handshake_bytes_ = 0;  // received in kHandshake
-  uint64_t plain_bytes_ = 0;      // read in kUp
-  uint64_t own_messages_ = 0;     // of TLS itself in kUp: key updates, tickets
-  size_t recv_limit_ = 0;         // of this call; 0: the socket has been emptied
-  MutableByteSpan input_;         // in the scratch or in kept_: not yet given to OpenSSL, or opened
-  MutableByteSpan opened_;        // before it: plain bytes that wait for a reader
+  bool cut_ = false;                            // recv(2) has said that the stream is at its end
+  bool at_end_ = false;                         // the peer has ended it in good order
+  int socket_error_ = 0;                        // errno of recv(2) or send(2)
+  bool ended_ = false;                          // by End()
+  uint64_t handshake_bytes_ = 0;                // received in kHandshake
+  uint64_t plain_bytes_ = 0;                    // read in kUp
+  uint64_t own_messages_ = 0;                   // of TLS itself in kUp: key updates, tickets
+  size_t recv_limit_ = 0;                       // of this call; 0: the socket has been emptied
+  MutableByteSpan input_;   // in the scratch or in kept_: not yet given to OpenSSL, or opened
+  MutableByteSpan opened_;  // before it: plain bytes that wait for a reader
   std::vector<std::byte> kept_;
   std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
   size_t unsent_begin_ = 0;
