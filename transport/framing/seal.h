@@ -21,15 +21,14 @@
 #include "core/bytes.h"
 #include "transport/link.h"
 #include "transport/path.h"
+#include "transport/record_cipher.h"
 #include "transport/transport.h"
-
-struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 
 namespace weft {
 
 class Seal {
  public:
-  static constexpr size_t kTagBytes = 16;
+  static constexpr size_t kTagBytes = RecordCipher::kTagBytes;
   static constexpr size_t kKeyBytes = 32;
   // RFC 8446, 5.5: 2^24.5 records of 2^10 blocks (16 bytes each) under one key leave an attacker a
   // chance of 2^-57. This is less than that, and a power of two.
@@ -37,7 +36,7 @@ class Seal {
   // So many records of `bytes` at most.
   static constexpr uint64_t RecordsPerKey(uint64_t bytes) { return kMaxBlocksPerKey * 16 / bytes; }
 
-  enum class Role : uint8_t { kEncrypts = 1, kDecrypts = 2 };
+  using Role = RecordCipher::Role;
 
   // `secret`: uniformly random. `label`: tells what else it is used for from this.
   // REQUIRES: records_per_key >= 1.
@@ -67,15 +66,12 @@ class Seal {
 
   void UseSecret();
   void CountRecord();
-  void Begin(uint64_t number, ByteSpan header);
-  bool Finish(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
+  bool Open(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
 
-  const Role role_;
   const uint64_t records_per_key_;
   uint64_t records_ = 0;  // that went well
   Secret secret_;         // the key's, and the next secret's
-  std::array<std::byte, 12> iv_;
-  evp_cipher_ctx_st* const cipher_;
+  RecordCipher cipher_;
 };
 
 // All that a connection seals.

@@ -457,8 +457,8 @@ int TcpLink::OnNothing(ssize_t count) {
   }
   if (errno == EAGAIN) {
     ListNode<TcpReadyTag>::Unlink();
-    // TLS has taken a part of a record, or nothing but records without data: what is behind it, the
-    // end perhaps, is read next, for no event tells of it again.
+    // TLS has taken a part of a record, or so many records without data that others have their
+    // turn: what is behind it, the end perhaps, is read next, for no event tells of it again.
     if (tls_ != nullptr && (ended_ || tls_->stream->has_pending())) BeReady();
     return 0;
   }

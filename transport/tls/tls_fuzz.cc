@@ -2,7 +2,8 @@
 //
 // The first byte chooses the side of ours, and how both prove who they are. Then come pieces: bytes
 // of a real peer, which another stream makes, whole, changed, cut, doubled or out of order; bytes
-// of the fuzzer's; and what this side reads and writes in between.
+// of the fuzzer's; and what this side reads and writes in between. Or the peer has the key, and
+// seals what the fuzzer likes.
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -18,7 +19,9 @@
 #include "core/testing/fuzz_input.h"
 #include "transport/descriptor.h"
 #include "transport/tls/testing/certificates.h"
+#include "transport/tls/testing/openssl_peer.h"
 #include "transport/tls/tls_credentials.h"
+#include "transport/tls/tls_records.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -106,8 +109,88 @@ void Change(FuzzInput& input, std::string* bytes) {
   }
 }
 
+// A peer with the right key, whose records open, and say anything.
+void RunWithTheKey(Host* host, bool server, FuzzInput input) {
+  constexpr uint16_t kAes256GcmSha384 = 0x1302;
+  const TlsRole theirs = server ? TlsRole::kClient : TlsRole::kServer;
+  End ours;
+  WEFT_CHECK(ours.stream
+                 ->Start(host->credentials[1][server].get(), &host->ours, 0,
+                         server ? std::string_view() : "localhost")
+                 .ok());
+  OpensslPeer peer(theirs, ours.wire.get(), "key", std::string(kMinPskBytes, 's'));
+  for (int i = 0; i < 10 && ours.stream->state() == TlsStream::State::kHandshake; ++i) {
+    ours.stream->Flush();
+    peer.Shake();
+  }
+  WEFT_CHECK(ours.stream->has_own_records());
+  const auto forger = TlsRecords::Create(kAes256GcmSha384, theirs, peer.secrets());
+  WEFT_CHECK(forger != nullptr);
+  std::string said, heard, record;
+  bool said_all = true;  // what is said from here on need not be heard: it is not in order
+  const auto seal = [&](uint8_t kind, std::string_view content) {
+    const iovec piece = {const_cast<char*>(content.data()), content.size()};
+    IovecCursor from(&piece, 1);
+    record.resize(content.size() + TlsRecords::kAddedBytes + TlsRecords::kKeyUpdateBytes);
+    record.resize(forger->Seal(static_cast<TlsRecords::Kind>(kind), &from, content.size(),
+                               reinterpret_cast<std::byte*>(record.data())));
+  };
+  for (int i = 0; i < kMostEvents && input.more(); ++i) {
+    switch (input.Below(8)) {
+      case 0: {  // any content of any kind, padded or not
+        seal(input.U8(), input.Text(input.U8()));
+        ours.Give(record);
+        said_all = false;
+        break;
+      }
+      case 1: {  // a message of TLS's own, as it should be or nearly
+        std::string message("\x18\0\0\x01\0", 5);
+        message[input.Below(5)] = static_cast<char>(input.U8());
+        seal(22, message);
+        ours.Give(record);
+        said_all = false;
+        break;
+      }
+      case 2: {
+        record.resize(TlsRecords::kKeyUpdateBytes);
+        forger->SealKeyUpdate(input.Bit(), reinterpret_cast<std::byte*>(record.data()));
+        ours.Give(record);
+        break;
+      }
+      case 3:  // the last one, once more, changed or not
+        Change(input, &record);
+        ours.Give(record);
+        said_all = false;
+        break;
+      case 4:
+        ours.Write(std::string(1 + input.U8() * 80, 'w'));
+        ours.Sent();
+        break;
+      case 5:
+        ours.Give(input.Text(input.U8()));
+        said_all = false;
+        break;
+      default: {
+        const std::string content(1 + input.U8() * (input.Bit() ? 64 : 1), static_cast<char>(i));
+        seal(23, content);
+        ours.Give(record);
+        if (said_all) said += content;
+      }
+    }
+    ours.stream->Flush();
+    heard += ours.Read();
+    WEFT_CHECK(ours.stream->unsent() <= TlsStream::kMaxUnsentBytes);
+    WEFT_CHECK(ours.stream->reserved() <= TlsStream::kMaxUnsentBytes + TlsStream::kMaxReadBytes);
+    WEFT_CHECK((ours.stream->state() == TlsStream::State::kFailed) == !ours.stream->error().ok());
+    // In order, and as it was sealed; what comes behind mischief is not looked at.
+    const size_t known = std::min(said.size(), heard.size());
+    WEFT_CHECK(std::string_view(heard).substr(0, known) == std::string_view(said).substr(0, known));
+  }
+}
+
 void Run(Host* host, FuzzInput input) {
   const uint8_t how = input.U8();
+  if ((how & 12) == 12) return RunWithTheKey(host, (how & 1) != 0, input);
   const bool server = (how & 1) != 0;
   const bool psk = (how & 2) != 0;
   End ours, theirs;

@@ -21,23 +21,20 @@ namespace {
 // Content types of RFC 8446, 5.1, that a peer's first bytes may have: an alert, a handshake.
 constexpr std::byte kAlertRecord{21};
 constexpr std::byte kHandshakeRecord{22};
-constexpr size_t kRecordHeader = 5;
 // A longer one is against the rules (RFC 8446, 5.2), which OpenSSL tells from its header.
 constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
-// What a record adds to its plain bytes: header, content type, tag.
-constexpr size_t kRecordOverhead = 5 + 1 + 16;
 // Reasons from here on are alerts that the peer has sent.
 constexpr int kFirstAlert = SSL_AD_REASON_OFFSET;
 
 // Of the records at the beginning of `bytes`: those that are whole, and one that is too long.
 size_t WholeRecords(ByteSpan bytes) {
   size_t whole = 0;
-  while (bytes.size() - whole >= kRecordHeader) {
+  while (bytes.size() - whole >= TlsRecords::kHeaderBytes) {
     const std::byte* const length = bytes.data() + whole + 3;
     const size_t body = static_cast<size_t>(length[0]) << 8 | static_cast<size_t>(length[1]);
     if (body > kMaxSealedBytes) return bytes.size();
-    if (bytes.size() - whole - kRecordHeader < body) break;
-    whole += kRecordHeader + body;
+    if (bytes.size() - whole - TlsRecords::kHeaderBytes < body) break;
+    whole += TlsRecords::kHeaderBytes + body;
   }
   return whole;
 }
@@ -143,6 +140,12 @@ struct TlsCallbacks {
     if (type == SSL3_RT_HEADER) stream->CountRecord();
   }
 
+  static void OnKeyLog(const SSL* ssl, const char* line) {
+    auto& secrets = static_cast<TlsStream*>(SSL_get_app_data(ssl))->secrets_;
+    if (secrets == nullptr) secrets = std::make_unique<TlsTrafficSecrets>();
+    secrets->Note(line);
+  }
+
   // A ticket has come; 1: the session is ours now.
   static int OnSession(SSL* ssl, SSL_SESSION* session) {
     auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
@@ -178,6 +181,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
   ERR_clear_error();
   SSL_CTX* const context = credentials->Context(now_ns);
   SSL_CTX_sess_set_new_cb(context, TlsCallbacks::OnSession);
+  if (credentials->uses_psk()) SSL_CTX_set_keylog_callback(context, TlsCallbacks::OnKeyLog);
   ssl_ = SSL_new(context);
   BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(TlsCallbacks::Method());
   if (bio == nullptr) return absl::ResourceExhaustedError(StrCat("TLS: ", TakeTlsErrors()));
@@ -238,13 +242,19 @@ bool TlsStream::Flush() {
 void TlsStream::End() {
   if (state_ != State::kUp || std::exchange(ended_, true)) return;
   ERR_clear_error();
-  SSL_shutdown(ssl_);
+  if (records_ != nullptr) {
+    AddAlert(TlsRecords::Alert::kCloseNotify);
+  } else {
+    SSL_shutdown(ssl_);
+  }
   SendOutput();
 }
 
 bool TlsStream::has_pending() const {
   if (state_ != State::kUp) return state_ == State::kFailed;
-  return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
+  if (at_end_) return true;
+  if (records_ != nullptr) return !opened_.empty() || recv_limit_ > 0 || HoldsRecord();
+  return paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
@@ -252,17 +262,18 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
+  if (records_ != nullptr) return ReadRecords(iovecs, count);
   size_t wanted = 0;
   for (int i = 0; i < count; ++i) wanted += iovecs[i].iov_len;
-  recv_limit_ = std::min(wanted + wanted / kRecordBytes * kRecordOverhead + kReadAheadBytes,
+  recv_limit_ = std::min(wanted + wanted / kRecordBytes * TlsRecords::kAddedBytes + kReadAheadBytes,
                          scratch_->input().size());
   size_t taken = 0;
   int error = 0;
-  records_ = 0;
+  read_records_ = 0;
   ERR_clear_error();
   // A short read has emptied the socket: to ask OpenSSL once more would only cost time.
   const auto has_more = [&] {
-    if (records_ >= kMaxReadRecords && SSL_pending(ssl_) == 0) return false;
+    if (read_records_ >= kMaxReadRecords && SSL_pending(ssl_) == 0) return false;
     return taken == 0 || recv_limit_ > 0 || !input_.empty() || SSL_pending(ssl_) > 0;
   };
   for (int i = 0; i < count && error == 0 && !at_end_ && has_more(); ++i) {
@@ -280,7 +291,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
       plain_bytes_ += bytes;
     }
   }
-  paused_ = records_ >= kMaxReadRecords && recv_limit_ > 0;
+  paused_ = read_records_ >= kMaxReadRecords && recv_limit_ > 0;
   KeepInput();
   SendOutput();
   if (taken > 0 || at_end_ || wanted == 0) return static_cast<ssize_t>(taken);
@@ -293,6 +304,7 @@ ssize_t TlsStream::WriteTls(const iovec* iovecs, int count) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
+  if (records_ != nullptr) return WriteRecords(iovecs, count);
   const MutableByteSpan record = scratch_->record();
   size_t taken = 0;   // sealed
   size_t staged = 0;  // in `record`
@@ -334,6 +346,173 @@ bool TlsStream::Seal(ByteSpan plain) {
   return false;
 }
 
+// --- records of our own --------------------------------------------------------------------------
+
+// Both sides number their records from 0 here: OpenSSL has neither made nor read one under these
+// secrets. A server makes its tickets right behind the handshake.
+void TlsStream::TakeOver() {
+  const std::unique_ptr<TlsTrafficSecrets> secrets = std::move(secrets_);
+  if (secrets == nullptr || SSL_has_pending(ssl_) == 1) return;
+  if (credentials_->role() == TlsRole::kServer && SSL_get_num_tickets(ssl_) > 0) return;
+  const uint16_t suite = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_));
+  records_ = TlsRecords::Create(suite, credentials_->role(), *secrets);
+}
+
+bool TlsStream::HoldsRecord() const {
+  size_t bytes = 0;
+  return !records_->Measure(input_, &bytes) || (bytes > 0 && bytes <= input_.size());
+}
+
+ssize_t TlsStream::ReadRecords(const iovec* iovecs, int count) {
+  IovecCursor to(iovecs, count);
+  const size_t wanted = to.left();
+  recv_limit_ = kMaxReadBytes;
+  GiveOpened(&to);
+  for (int records = 0; to.left() > 0 && !at_end_ && state_ == State::kUp;) {
+    size_t bytes = 0;
+    if (!records_->Measure(input_, &bytes)) {
+      FailRecord();
+    } else if (bytes == 0 || bytes > input_.size()) {
+      if (!ReceiveRecords(to.left())) break;
+    } else {
+      if (records++ == kMaxReadRecords) break;
+      OpenRecord(bytes);
+      GiveOpened(&to);
+    }
+  }
+  const size_t taken = wanted - to.left();
+  if (records_->IsTimeToAsk()) AddKeyUpdate(/*asks=*/true);
+  KeepInput();
+  SendOutput();
+  if (taken > 0 || wanted == 0 || (at_end_ && state_ == State::kUp)) {
+    return static_cast<ssize_t>(taken);
+  }
+  errno = state_ == State::kFailed ? EPROTO : EAGAIN;
+  return -1;
+}
+
+// Takes what the socket has, behind the part of a record that is there. False: nothing has come.
+bool TlsStream::ReceiveRecords(size_t wanted) {
+  if (recv_limit_ == 0) return false;
+  // As many records as hold what is wanted, if they are full ones: then nothing is left over.
+  const size_t records = std::min(wanted / kRecordBytes + 1, TlsScratch::kRecords);
+  const MutableByteSpan room = scratch_->input().first(records * TlsRecords::kMostBytes);
+  const size_t kept = input_.size();
+  if (kept > 0 && input_.data() != room.data()) std::memmove(room.data(), input_.data(), kept);
+  const MutableByteSpan place = room.subspan(kept);
+  ssize_t received = 0;
+  do {
+    received = ::recv(fd_, place.data(), place.size(), 0);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0 && errno == EAGAIN) {
+    recv_limit_ = 0;
+  } else if (received < 0) {
+    Fail(absl::UnavailableError(StatusFromErrno(errno, "TLS: reading").message()));
+  } else if (received == 0) {
+    Fail(absl::UnavailableError("TLS: the stream was cut: it ended without TLS's own end"));
+  }
+  if (state_ == State::kFailed) return false;
+  input_ = room.first(kept + static_cast<size_t>(std::max<ssize_t>(received, 0)));
+  // A short read has emptied the socket: the poller tells of what comes after it.
+  if (received < static_cast<ssize_t>(place.size())) recv_limit_ = 0;
+  return received > 0;
+}
+
+void TlsStream::GiveOpened(IovecCursor* to) {
+  while (!opened_.empty() && to->left() > 0) {
+    const MutableByteSpan place = to->piece();
+    const size_t bytes = std::min(place.size(), opened_.size());
+    std::memcpy(place.data(), opened_.data(), bytes);
+    opened_ = opened_.subspan(bytes);
+    plain_bytes_ += bytes;
+    to->Advance(bytes);
+  }
+}
+
+// In its place, and not in the reader's memory, where others could see what nobody has sent before
+// the tag is looked at: a region, which other threads and peers read. REQUIRES: opened_ is empty.
+void TlsStream::OpenRecord(size_t bytes) {
+  const MutableByteSpan record = input_.first(bytes);
+  input_ = input_.subspan(bytes);
+  std::byte* const place = record.data() + TlsRecords::kHeaderBytes;
+  const TlsRecords::Opened opened = records_->Open(record, place);
+  const MutableByteSpan content(place, opened.bytes);
+  switch (opened.kind) {
+    case TlsRecords::Kind::kData:
+      opened_ = content;
+      if (content.empty()) CountOwnMessage();
+      return;
+    case TlsRecords::Kind::kAlert:
+    case TlsRecords::Kind::kHandshake:
+      return OnSaid(records_->Take(opened.kind, content));
+    case TlsRecords::Kind::kWrong:
+      return FailRecord();
+  }
+}
+
+void TlsStream::OnSaid(TlsRecords::Said said) {
+  switch (said) {
+    case TlsRecords::Said::kEnd:
+      at_end_ = true;
+      return;
+    case TlsRecords::Said::kNothing:
+      return CountOwnMessage();
+    case TlsRecords::Said::kAsks:
+      CountOwnMessage();
+      if (state_ == State::kUp) AddKeyUpdate(/*asks=*/false);
+      return;
+    case TlsRecords::Said::kRefusal: {
+      // As OpenSSL has it in its queue.
+      const unsigned long error = ERR_PACK(ERR_LIB_SSL, 0, kFirstAlert + records_->refusal());
+      const char* const reason = ERR_reason_error_string(error);
+      return Fail(absl::Status(CodeOf(error, true),
+                               Refusal(error, reason != nullptr ? reason : "an unknown alert")));
+    }
+    case TlsRecords::Said::kWrong:
+      return FailRecord();
+  }
+}
+
+void TlsStream::FailRecord() {
+  const TlsRecords::Fault& fault = records_->fault();
+  if (!ended_) AddAlert(fault.alert);
+  Fail(absl::DataLossError(StrCat("TLS: a record is wrong: ", fault.what)));
+}
+
+void TlsStream::AddAlert(TlsRecords::Alert alert) {
+  std::byte record[TlsRecords::kAlertBytes + TlsRecords::kKeyUpdateBytes];
+  AddOutput(record, records_->SealAlert(alert, record));
+}
+
+// Behind the end nobody listens any more.
+void TlsStream::AddKeyUpdate(bool asks) {
+  if (ended_ || state_ != State::kUp) return;
+  std::byte record[TlsRecords::kKeyUpdateBytes];
+  AddOutput(record, records_->SealKeyUpdate(asks, record));
+}
+
+ssize_t TlsStream::WriteRecords(const iovec* iovecs, int count) {
+  IovecCursor from(iovecs, count);
+  const MutableByteSpan room = scratch_->sealed();
+  size_t taken = 0;
+  size_t sealed = 0;
+  if (ended_) Fail(absl::InternalError("TLS: a write behind the end"));
+  while (from.left() > 0 && taken < kMaxWriteBytes && state_ == State::kUp) {
+    const size_t bytes = std::min(from.left(), kRecordBytes);
+    sealed += records_->Seal(TlsRecords::Kind::kData, &from, bytes, room.data() + sealed);
+    taken += bytes;
+  }
+  if (state_ == State::kFailed) {
+    errno = EPROTO;
+    return -1;
+  }
+  const ByteSpan all = room.first(sealed);
+  const ByteSpan rest = all.subspan(Send(all));
+  unsent_.assign(rest.begin(), rest.end());
+  unsent_begin_ = 0;
+  return static_cast<ssize_t>(taken);
+}
+
 // --- the handshake -------------------------------------------------------------------------------
 
 bool TlsStream::IsUp() {
@@ -357,6 +536,7 @@ void TlsStream::Step() {
     const absl::Status checked = CheckPeer();
     if (checked.ok()) {
       state_ = State::kUp;
+      TakeOver();
     } else {
       Fail(checked);
     }
@@ -461,11 +641,13 @@ void TlsStream::Fail(absl::Status why) {
   unsent_.clear();
   unsent_begin_ = 0;
   input_ = {};
+  opened_ = {};
+  secrets_.reset();
 }
 
 // --- bytes ---------------------------------------------------------------------------------------
 
-ByteSpan TlsStream::Receive() {
+MutableByteSpan TlsStream::Receive() {
   const MutableByteSpan room = scratch_->input().first(recv_limit_);
   ssize_t count = 0;
   do {
@@ -505,14 +687,14 @@ bool TlsStream::ReceiveHandshake() {
   // What is held is at the end of kept_.
   kept_.erase(kept_.begin(), kept_.end() - static_cast<ptrdiff_t>(input_.size()));
   kept_.insert(kept_.end(), received.begin(), received.end());
-  input_ = kept_;
+  input_ = MutableByteSpan(kept_);
   return true;
 }
 
 int TlsStream::TakeInput(std::byte* to, size_t bytes) {
   const bool shakes_hands = state_ == State::kHandshake;
   // One behind those that a Read() opens: where they bring no data, OpenSSL goes on by itself.
-  if (state_ == State::kUp && records_ > kMaxReadRecords) return -1;
+  if (state_ == State::kUp && read_records_ > kMaxReadRecords) return -1;
   if (shakes_hands && whole_bytes_ == 0) return -1;
   if (input_.empty()) {
     if (recv_limit_ == 0 || state_ == State::kFailed) return -1;
@@ -527,29 +709,48 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
 }
 
 void TlsStream::KeepInput() {
-  if (input_.empty()) {
+  // What is opened lies before what is not.
+  const MutableByteSpan left =
+      opened_.empty() ? input_ : MutableByteSpan(opened_.data(), input_.data() + input_.size());
+  if (left.empty()) {
     // It is used up. A stream whose socket is empty too may be still for long; one that goes on
     // needs the room again.
     if (recv_limit_ == 0 && kept_.capacity() > kMaxIdleBytes) std::vector<std::byte>().swap(kept_);
     return;
   }
-  if (!kept_.empty() && input_.data() >= kept_.data() &&
-      input_.data() < kept_.data() + kept_.size()) {
+  if (!kept_.empty() && left.data() >= kept_.data() && left.data() < kept_.data() + kept_.size()) {
     return;
   }
-  kept_.assign(input_.begin(), input_.end());
-  input_ = kept_;
+  const size_t opened = opened_.size();
+  const size_t sealed = input_.size();
+  kept_.assign(left.begin(), left.end());
+  opened_ = MutableByteSpan(kept_).first(opened);
+  input_ = MutableByteSpan(kept_).last(sealed);
 }
 
 void TlsStream::CountOwnMessage() {
   if (state_ != State::kUp || ++own_messages_ <= kMaxOwnMessages + (plain_bytes_ >> 20)) return;
-  Fail(absl::DataLossError("TLS: the peer floods the stream with key updates"));
+  Fail(absl::DataLossError("TLS: the peer floods the stream with key updates or empty records"));
 }
 
 int TlsStream::AddOutput(const std::byte* from, size_t bytes) {
   std::vector<std::byte>& output = scratch_->output();
   output.insert(output.end(), from, from + bytes);
   return static_cast<int>(bytes);
+}
+
+size_t TlsStream::Send(ByteSpan bytes) {
+  size_t sent = 0;
+  while (sent < bytes.size()) {
+    const ssize_t count = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      // What the peer said last may still be there to read, and says more than this error.
+      return errno == EAGAIN ? sent : bytes.size();
+    }
+    sent += static_cast<size_t>(count);
+  }
+  return sent;
 }
 
 void TlsStream::SendOutput() {
@@ -561,18 +762,7 @@ void TlsStream::SendOutput() {
     unsent_.insert(unsent_.end(), output.begin(), output.end());
     output.clear();
   }
-  const ByteSpan all = holds ? ByteSpan(unsent_).subspan(unsent_begin_) : ByteSpan(output);
-  size_t sent = 0;
-  while (sent < all.size()) {
-    const ssize_t count = ::send(fd_, all.data() + sent, all.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      // What the peer said last may still be there to read, and says more than this error.
-      if (errno != EAGAIN) sent = all.size();
-      break;
-    }
-    sent += static_cast<size_t>(count);
-  }
+  const size_t sent = Send(holds ? ByteSpan(unsent_).subspan(unsent_begin_) : ByteSpan(output));
   if (holds) {
     unsent_begin_ += sent;
   } else if (sent < output.size()) {

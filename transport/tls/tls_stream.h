@@ -10,17 +10,22 @@
 //               rules; error() says how
 //
 // Read(), Write() and Flush() go on with the handshake by themselves, and find EAGAIN until it is
-// complete. OpenSSL is asked only once a record of the peer's is whole: CanGoOn() says so, and costs
-// no more than to take it from the socket. A client is in kUp before the server has looked at its certificate: where the server
-// refuses it, the client's first Read() fails with the server's alert.
+// complete. OpenSSL is asked only once a record of the peer's is whole: CanGoOn() says so, and
+// costs no more than to take it from the socket. A client is in kUp before the server has looked at
+// its certificate: where the server refuses it, the client's first Read() fails with the server's
+// alert.
 //
 // A Write() becomes records of 16 KiB, the last one shorter, and one send(2). What the kernel does
 // not take of them is held here: unsent() says how much, and Flush() goes on with it once the
 // socket is writable; Write() takes nothing more until then. A Read() takes a little more than
 // asked for out of the kernel; has_pending() says that bytes wait here, which no poller tells of.
 // It opens kMaxReadRecords records at most, however short they are: the rest waits for the next.
-// Kernel TLS is not used: OpenSSL offers it only for a socket that it reads and writes by itself,
-// record by record.
+//
+// OpenSSL carries out the handshake. Behind it, a stream with a pre-shared key makes and reads its
+// records by itself (tls_records.h), if it can: the suite is one of AES-GCM, OpenSSL has told the
+// secrets, and neither side's OpenSSL has used them yet. Otherwise OpenSSL goes on. It is the same
+// TLS for the peer, who need not do the same. Kernel TLS is not used: OpenSSL offers it only for a
+// socket that it reads and writes by itself, record by record.
 //
 // Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
 //   move. It closes nothing.
@@ -29,7 +34,8 @@
 //   speaks no TLS, or none that we do; UNAVAILABLE for a stream that was cut; DATA_LOSS for one
 //   that was tampered with. A plain socket's are in errno.
 // Invariants: held for a peer before kUp: what it sent, <= kMaxHandshakeBytes; unsent() <=
-//   kMaxUnsentBytes; read ahead of the reader: <= kReadAheadBytes and what OpenSSL holds, a record.
+//   kMaxUnsentBytes; read ahead of the reader: <= kMaxReadBytes, and what OpenSSL holds, a record.
+//   What Read() returns has been authenticated; nothing else gets into the reader's memory.
 #pragma once
 
 #include <sys/types.h>
@@ -46,6 +52,7 @@
 #include "core/bytes.h"
 #include "transport/identity.h"
 #include "transport/tls/tls_credentials.h"
+#include "transport/tls/tls_records.h"
 
 struct ssl_st;  // OpenSSL's SSL
 
@@ -60,33 +67,44 @@ struct TlsKey {
 // Room that all streams of an engine use in turn, for the length of one call.
 class TlsScratch {
  public:
-  // Of one recv(2), in bytes: two pieces of a large transfer (tcp_frame.h), as without TLS.
-  static constexpr size_t kBytes = size_t{256} << 10;
+  // Of one recv(2), and of one send(2), in records: what is sealed and opened in between stays in
+  // the near cache, and with two cores one seals while the other opens.
+  static constexpr size_t kRecords = 4;
+  static constexpr size_t kInputBytes = kRecords * TlsRecords::kMostBytes;
+  // Each record may have a key update before it.
+  static constexpr size_t kSealedBytes =
+      kRecords * (TlsRecords::kMostBytes + TlsRecords::kKeyUpdateBytes);
 
   MutableByteSpan input() { return input_; }
-  // Empty between calls. It grows to what one call seals: TlsStream::kMaxUnsentBytes at most.
+  // Where records of our own are made.
+  MutableByteSpan sealed() { return sealed_; }
+  // What OpenSSL makes. Empty between calls. It grows to what one call seals:
+  // TlsStream::kMaxUnsentBytes at most.
   std::vector<std::byte>& output() { return output_; }
   MutableByteSpan record() { return record_; }
 
  private:
-  std::vector<std::byte> input_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> input_ = std::vector<std::byte>(kInputBytes);
+  std::vector<std::byte> sealed_ = std::vector<std::byte>(kSealedBytes);
   std::vector<std::byte> output_;
-  std::vector<std::byte> record_ = std::vector<std::byte>(size_t{16} << 10);  // plain bytes of one
+  // Plain bytes of one record that OpenSSL is to make.
+  std::vector<std::byte> record_ = std::vector<std::byte>(TlsRecords::kMostPlainBytes);
 };
 
 class TlsStream {
  public:
   // The plain bytes of a record (RFC 8446, 5.1).
-  static constexpr size_t kRecordBytes = size_t{16} << 10;
-  // Plain bytes that a Write() takes at most: as many records as fit, sealed, into 256 KiB.
-  static constexpr size_t kMaxWriteBytes = 15 * kRecordBytes;
+  static constexpr size_t kRecordBytes = TlsRecords::kMostPlainBytes;
+  // Plain bytes that a Write() takes at most, and sealed ones that a Read() takes at one go.
+  static constexpr size_t kMaxWriteBytes = TlsScratch::kRecords * kRecordBytes;
+  static constexpr size_t kMaxReadBytes = TlsScratch::kInputBytes;
   // A hello, a chain of four certificates with RSA keys, and as much again. OpenSSL's own limit for
   // a chain is set below it.
   static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
   // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
-  static constexpr size_t kMaxUnsentBytes = TlsScratch::kBytes + (size_t{64} << 10);
-  // Messages of TLS's own once it is up, and one more for each MiB of data: RFC 8446, 5.5 asks for
-  // a key update after 2^24 records, and each costs 10 us.
+  static constexpr size_t kMaxUnsentBytes = TlsScratch::kSealedBytes + (size_t{64} << 10);
+  // Messages of TLS's own once it is up, records without data among them, and one more for each MiB
+  // of data: RFC 8446, 5.5 asks for a key update after 2^24 records, and each costs 10 us.
   static constexpr uint64_t kMaxOwnMessages = 32;
   // Records that a Read() opens at most, those without data among them. One of one byte costs
   // 1.5 us, so all of them 0.1 ms; as full ones they are 1 MiB, four times what one recv(2) takes.
@@ -140,6 +158,8 @@ class TlsStream {
   const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
+  // OpenSSL has no part in the records.
+  bool has_own_records() const { return records_ != nullptr; }
 
   // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
   PeerIdentity identity() const;
@@ -158,24 +178,41 @@ class TlsStream {
   ssize_t WriteTls(const iovec* iovecs, int count);
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
+
+  // The same with records of our own.
+  void TakeOver();
+  ssize_t ReadRecords(const iovec* iovecs, int count);
+  ssize_t WriteRecords(const iovec* iovecs, int count);
+  bool ReceiveRecords(size_t wanted);
+  void GiveOpened(IovecCursor* to);
+  void OpenRecord(size_t bytes);
+  void OnSaid(TlsRecords::Said said);
+  void FailRecord();
+  void AddAlert(TlsRecords::Alert alert);
+  void AddKeyUpdate(bool asks);
+  bool HoldsRecord() const;
+
   // What a call of OpenSSL's that returned `result` means: the errno for our caller.
   int Judge(int result, const char* action);
   void Fail(absl::Status why);
   absl::Status HandshakeError() const;
-  // Sends what OpenSSL has written into the scratch, and keeps the rest.
+  // Sends what has been written into the scratch's output, and keeps the rest.
   void SendOutput();
+  // How many of `bytes` the kernel takes; all, where the socket is broken.
+  size_t Send(ByteSpan bytes);
 
   // BIO: what OpenSSL reads and writes.
   int TakeInput(std::byte* to, size_t bytes);
-  // A message of TLS's own has come, or the header of a record.
+  // A message of TLS's own has come, or a record without data.
   void CountOwnMessage();
-  void CountRecord() { ++records_; }
+  // The header of a record has come.
+  void CountRecord() { ++read_records_; }
   int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
   // One recv(2), of recv_limit_ bytes at most. An empty span: nothing now, or cut_, or
   // socket_error_.
-  ByteSpan Receive();
+  MutableByteSpan Receive();
   // Of kHandshake: takes what the peer has sent, behind what is held. False: nothing has come, or
   // the stream has failed.
   bool ReceiveHandshake();
@@ -194,18 +231,21 @@ class TlsStream {
   bool speaks_first_ = false;  // a client's, until it has
   State state_ = State::kPlain;
   absl::Status error_;
-  bool cut_ = false;              // recv(2) has said that the stream is at its end
-  bool at_end_ = false;           // the peer has ended it in good order
-  int socket_error_ = 0;          // errno of recv(2) or send(2)
-  bool ended_ = false;            // by End()
-  uint64_t handshake_bytes_ = 0;  // received in kHandshake
-  uint64_t plain_bytes_ = 0;      // read in kUp
-  uint64_t own_messages_ = 0;     // of TLS itself in kUp: key updates, tickets
-  int records_ = 0;               // begun in this Read()
-  bool paused_ = false;           // the last Read() left off before the socket was empty
-  size_t recv_limit_ = 0;         // of this call
-  ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
-  size_t whole_bytes_ = 0;        // of input_ in kHandshake: whole records, which OpenSSL may have
+  std::unique_ptr<TlsTrafficSecrets> secrets_;  // in kHandshake, once OpenSSL has told one
+  std::unique_ptr<TlsRecords> records_;         // null: OpenSSL makes and reads the records
+  bool cut_ = false;                            // recv(2) has said that the stream is at its end
+  bool at_end_ = false;                         // the peer has ended it in good order
+  int socket_error_ = 0;                        // errno of recv(2) or send(2)
+  bool ended_ = false;                          // by End()
+  uint64_t handshake_bytes_ = 0;                // received in kHandshake
+  uint64_t plain_bytes_ = 0;                    // read in kUp
+  uint64_t own_messages_ = 0;                   // of TLS itself in kUp: key updates, tickets
+  int read_records_ = 0;                        // begun by OpenSSL in this Read()
+  bool paused_ = false;     // OpenSSL's last Read() left off before the socket was empty
+  size_t recv_limit_ = 0;   // of this call; 0: the socket has been emptied
+  MutableByteSpan input_;   // in the scratch or in kept_: not yet given to OpenSSL, or opened
+  size_t whole_bytes_ = 0;  // of input_ in kHandshake: whole records, which OpenSSL may have
+  MutableByteSpan opened_;  // before it: plain bytes that wait for a reader
   std::vector<std::byte> kept_;
   std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
   size_t unsent_begin_ = 0;
