@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/random.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/raw_peer.h"
@@ -56,6 +58,27 @@ TEST_F(HostileClientTest, APlainRequestIsServed) {
   ASSERT_TRUE(RunUntil([&] { return !peer_.received.empty(); }));
   EXPECT_EQ(LastReply().status, 0);
   EXPECT_EQ(text_, MakeData(3, 5).SerializeAsString());
+}
+
+// Each malformed frame wrote a line, and a client may connect as often as it likes.
+TEST_F(HostileClientTest, WhoBreaksTheProtocolAgainAndAgainFillsNoLog) {
+  int lines = 0;
+  SetLogSink([&lines](const LogRecord& record) {
+    if (record.text.find("malformed frame") != std::string_view::npos) ++lines;
+  });
+  const uint64_t begin_ns = Clock::Real().NowNs();
+  constexpr int kTimes = 200;
+  for (int i = 0; i < kTimes; ++i) {
+    ASSERT_NE(peer_.connection, nullptr);
+    peer_.Send(Bytes());
+    ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
+    Dial();
+  }
+  const uint64_t seconds = (Clock::Real().NowNs() - begin_ns) / kNsPerSec;
+  SetLogSink(nullptr);
+  EXPECT_EQ(server_->stats().protocol_errors, static_cast<uint64_t>(kTimes));
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(static_cast<uint64_t>(lines), seconds + 2) << "one in a second";
 }
 
 TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {

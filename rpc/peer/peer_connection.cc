@@ -209,7 +209,8 @@ void PeerConnection::OnWritable(Connection& connection) {
 }
 
 void PeerConnection::ProtocolError(std::string_view what) {
-  WEFT_LOG(kWarning, "closing the session with peer ", session_.id(), ": malformed frame: ", what);
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "closing the session with peer ", session_.id(),
+                       ": malformed frame: ", what);
   session_.OnProtocolError();
   Close(StrCat("malformed frame: ", what));
 }

@@ -292,4 +292,16 @@ Authorizer::Decision AccessPolicy::Decide(const PeerIdentity& client, std::strin
   return decision;
 }
 
+bool AccessPolicy::PermitsNothing() const {
+  const auto is_undone = [this](const Rule& allow) {
+    return std::any_of(rules_.begin(), rules_.end(), [&allow](const Rule& rule) {
+      return !rule.allows && rule.whom == Whom::kAnyone &&
+             (rule.service.empty() || rule.service == allow.service) &&
+             (rule.method.empty() || rule.method == allow.method);
+    });
+  };
+  return std::all_of(rules_.begin(), rules_.end(),
+                     [&is_undone](const Rule& rule) { return !rule.allows || is_undone(rule); });
+}
+
 }  // namespace weft

@@ -63,6 +63,9 @@ class AccessPolicy {
                               std::string_view method) const;
 
   size_t rules() const { return rules_.size(); }
+  // There is no call that it allows, whoever makes it: no rule says `allow`, or `anyone` is denied
+  // all that such rules do. (It may be true of more texts: whom there is nobody of, say.)
+  bool PermitsNothing() const;
 
  private:
   enum class Whom : uint8_t { kUri, kDns, kSubject, kPsk, kUid, kAuthenticated, kAnyone };

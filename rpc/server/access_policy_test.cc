@@ -317,5 +317,22 @@ TEST(PolicyErrorTest, TextsLinesAndRulesHaveBounds) {
       "line 1: a rule begins with allow or deny, not \"alow" + std::string(76, 'x') + "...\"");
 }
 
+TEST(AccessPolicyTest, KnowsThatItPermitsNothing) {
+  const auto permits_nothing = [](std::string_view text) {
+    const auto policy = AccessPolicy::Parse(text);
+    EXPECT_TRUE(policy.ok()) << policy.status();
+    return policy.ok() && policy->PermitsNothing();
+  };
+  EXPECT_TRUE(permits_nothing(""));
+  EXPECT_TRUE(permits_nothing("# allow anyone *\n"));
+  EXPECT_TRUE(permits_nothing("deny uid:7 *\n"));
+  EXPECT_TRUE(permits_nothing("allow uid:7 kv.Kv/Get\ndeny anyone *\n"));
+  EXPECT_TRUE(permits_nothing("deny anyone kv.Kv/*\nallow uid:7 kv.Kv/Get\nallow uid:8 kv.Kv/*\n"));
+  EXPECT_FALSE(permits_nothing("allow uid:7 kv.Kv/Get\n"));
+  EXPECT_FALSE(permits_nothing("allow uid:7 *\ndeny anyone kv.Kv/*\n")) << "other services";
+  EXPECT_FALSE(permits_nothing("allow uid:7 kv.Kv/*\ndeny anyone kv.Kv/Get\n")) << "other methods";
+  EXPECT_FALSE(permits_nothing("allow uid:7 kv.Kv/*\ndeny anyone-authenticated *\n"));
+}
+
 }  // namespace
 }  // namespace weft

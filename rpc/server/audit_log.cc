@@ -84,7 +84,7 @@ std::string AuditIdentity(const PeerIdentity& identity) {
 }
 
 // Whoever connects again has another port, or is another process, and is the same client.
-LineBudget& AuditLog::BudgetOf(const PathInfo& client) {
+RateBudget& AuditLog::BudgetOf(const PathInfo& client) {
   const PeerIdentity& identity = client.identity;
   const std::string name =
       identity.authentication == Authentication::kKernelCredentials
@@ -96,8 +96,8 @@ LineBudget& AuditLog::BudgetOf(const PathInfo& client) {
 
 void AuditLog::Add(const Entry& entry, uint64_t now_ns) {
   if (!LogEnabled(entry.allowed ? LogLevel::kInfo : LogLevel::kWarning)) return;
-  LineBudget& own = entry.allowed ? allowed_ : denied_;
-  LineBudget* const client = entry.allowed ? nullptr : &BudgetOf(entry.client);
+  RateBudget& own = entry.allowed ? allowed_ : denied_;
+  RateBudget* const client = entry.allowed ? nullptr : &BudgetOf(entry.client);
   if (!own.permits(now_ns) || (client != nullptr && !client->permits(now_ns))) {
     ++unlogged_;
     return;

@@ -16,13 +16,13 @@
 // Threads: one engine's. Lifetime: an AuditLog is a member of the ServerCore.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/rate_budget.h"
 #include "rpc/server/authorizer.h"
 #include "transport/identity.h"
 #include "transport/path.h"
@@ -32,23 +32,6 @@ namespace weft {
 // Who a client is, in the words of a policy's patterns, and bounded: "uid:1000 gid:1000
 // process:77". Empty: it has not proved who it is.
 std::string AuditIdentity(const PeerIdentity& identity);
-
-// Permits `burst` lines at once, and one more in each interval.
-class LineBudget {
- public:
-  LineBudget(uint64_t burst, uint64_t interval_ns)
-      : burst_ns_(burst * interval_ns), interval_ns_(interval_ns) {}
-
-  bool permits(uint64_t now_ns) const {
-    return std::max(used_until_ns_, now_ns) + interval_ns_ <= now_ns + burst_ns_;
-  }
-  void Take(uint64_t now_ns) { used_until_ns_ = std::max(used_until_ns_, now_ns) + interval_ns_; }
-
- private:
-  const uint64_t burst_ns_;
-  const uint64_t interval_ns_;
-  uint64_t used_until_ns_ = 0;  // each line uses one interval
-};
 
 class AuditLog {
  public:
@@ -66,16 +49,16 @@ class AuditLog {
   void Add(const Entry& entry, uint64_t now_ns);
 
  private:
-  LineBudget& BudgetOf(const PathInfo& client);
+  RateBudget& BudgetOf(const PathInfo& client);
 
   // A line has up to 1 KiB, mostly 300 bytes: 20 in a second are 0.5 GB in a day. The burst is for
   // many clients that come back at once after a change of the rules.
-  LineBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
-  LineBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};
+  RateBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
+  RateBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};
   // Refusals of one client: the first ones of a client that calls methods which it may not call,
   // and then enough to see that it goes on.
-  std::vector<LineBudget> clients_{kBudgets,
-                                   LineBudget(/*burst=*/10, /*interval_ns=*/1'000'000'000)};
+  std::vector<RateBudget> clients_{kBudgets,
+                                   RateBudget(/*burst=*/10, /*interval_ns=*/1'000'000'000)};
   uint64_t unlogged_ = 0;
 };
 

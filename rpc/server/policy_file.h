@@ -41,6 +41,9 @@ class PolicyFile final : public Authorizer {
   Decision Decide(const PathInfo& path, std::string_view service, std::string_view method) override;
   uint64_t Generation(uint64_t now_ns) override;
   std::string RuleText(uint32_t rule) const override;
+  // The rules in use allow no call to anybody, which hardly anybody wants: say so where the program
+  // starts. (The log does, each time that such rules are read.)
+  bool PermitsNothing() const { return policy()->PermitsNothing(); }
 
  private:
   static constexpr uint64_t kLooking = ~uint64_t{0};
@@ -61,6 +64,7 @@ class PolicyFile final : public Authorizer {
   absl::StatusOr<std::string> Read() const;
   absl::StatusOr<AccessPolicy> Parse(const absl::StatusOr<std::string>& text) const;
   void Renew();
+  void WarnIfUseless() const;
   std::shared_ptr<const AccessPolicy> policy() const;
 
   const std::string path_;

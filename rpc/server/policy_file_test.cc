@@ -179,5 +179,20 @@ TEST_F(PolicyFileTest, WhatIsNoFileOrTooLargeIsRefused) {
                                                        "allowed"));
 }
 
+// Forgotten rules look like a service that is broken.
+TEST_F(PolicyFileTest, RulesThatPermitNothingAreSaidSo) {
+  Open("# nothing yet\n");
+  EXPECT_TRUE(policy_->PermitsNothing());
+  ASSERT_FALSE(log_.empty());
+  EXPECT_NE(log_.back().find("permits nothing to anybody"), std::string::npos) << log_.back();
+  Write("allow uid:7 kv.Kv/Get\n");
+  EXPECT_TRUE(HasChangedAfter(kLook));
+  EXPECT_FALSE(policy_->PermitsNothing());
+  EXPECT_EQ(log_.back().find("permits nothing"), std::string::npos) << log_.back();
+  Write("deny uid:7 kv.Kv/Get\n");
+  EXPECT_TRUE(HasChangedAfter(kLook));
+  EXPECT_NE(log_.back().find("permits nothing to anybody"), std::string::npos) << log_.back();
+}
+
 }  // namespace
 }  // namespace weft

@@ -93,7 +93,8 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
 
 void ServerConnection::ProtocolError(std::string_view what) {
   ++core_.stats().protocol_errors;
-  WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": malformed frame: ", what);
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "closing the connection of ", path_.peer,
+                       ": malformed frame: ", what);
   GiveUp(StrCat("malformed frame: ", what));
 }
 
@@ -508,7 +509,7 @@ void ServerConnection::LetWait(ServerCall& call) {
 
 void ServerConnection::EndSlowReader(std::string_view why) {
   ++core_.stats().slow_readers;
-  WEFT_LOG(kWarning, "closing the connection of ", path_.peer, ": ", why);
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "closing the connection of ", path_.peer, ": ", why);
   if (connection_ != nullptr) GiveUp(why);
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
     if (slot.call->state_ == ServerCall::State::kReplying) Free(*slot.call);

@@ -96,6 +96,7 @@ TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
 
 TcpLink::~TcpLink() {
   if (gone_ != nullptr) *gone_ = true;
+  EndTls();
   life_.End();
   Close();
   ForgetDuties();
@@ -238,6 +239,12 @@ void TcpLink::BreakRules(const TcpHeader& header, std::string_view what) {
       StrCat("the peer broke the rules of a tcp link: ", what, " (frame ", header.sequence,
              ", kind ", static_cast<int>(header.kind), ", length ", header.length, ", flags ",
              static_cast<int>(header.flags), ", operation ", header.operation, ")")));
+}
+
+// The peer is told that this is the end, and that nobody has cut the link, if all has left that was
+// to be sent: what is lost with this side is no good order.
+void TcpLink::EndTls() {
+  if (tls_ != nullptr && life_.up() && output_.empty() && !has_unsent()) tls_->stream->End();
 }
 
 // Nothing of this process is touched through the socket any more. Operations have still to be told.

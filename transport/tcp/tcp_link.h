@@ -142,6 +142,7 @@ class TcpLink final : public Link,
   absl::Status BeginWatch();
   void StartTls(TlsRole role);
   int OnTlsHandshake();
+  void EndTls();
   ssize_t ReadTls(const iovec* iovecs, int count, bool* more);
   bool has_unsent() const { return tls_ != nullptr && tls_->stream->unsent() > 0; }
   bool SendWhole(ByteSpan bytes);

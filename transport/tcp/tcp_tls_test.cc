@@ -352,5 +352,24 @@ TEST_F(TcpTlsTest, SilentPeerCostsItsLinkAlone) {
   silent.link.reset();
 }
 
+// A link that its side had closed looked as if somebody on the way had cut it.
+TEST_F(TcpTlsTest, AnEndInGoodOrderIsToldFromACut) {
+  ASSERT_TRUE(Meet(SecretOf(1), SecretOf(1)));
+  a_.end.link.reset();
+  ASSERT_TRUE(Run([&] { return b_.end.downs == 1; }));
+  EXPECT_TRUE(absl::IsUnavailable(b_.end.down_status)) << b_.end.down_status;
+  EXPECT_NE(b_.end.down_status.ToString().find("closed the link"), std::string::npos)
+      << b_.end.down_status;
+}
+
+TEST_F(TcpTlsTest, ACutIsToldFromAnEndInGoodOrder) {
+  PutSomebodyOnTheWay();
+  ASSERT_TRUE(Meet(SecretOf(1), SecretOf(1)));
+  way_->from_client.ends_at = way_->from_client.seen.size();
+  ASSERT_TRUE(a_.Send("what does not arrive").ok());
+  ASSERT_TRUE(Run([&] { return b_.end.downs == 1; }));
+  EXPECT_NE(b_.end.down_status.ToString().find("was cut"), std::string::npos) << b_.end.down_status;
+}
+
 }  // namespace
 }  // namespace weft
