@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs `bazel test` and ends with one line that counts test cases.
 
-    tools/run_tests.py [BAZEL OPTION]... [TARGET]... [--then [BAZEL OPTION]... [TARGET]...]...
+    tools/run_tests.py [BAZEL OPTION]... [TARGET]...
+    tools/run_tests.py [BAZEL OPTION]... --run [BAZEL OPTION]... [TARGET]... [--run ...]...
 
-Targets are //... by default. What stands behind a --then is a run of its own, with its own
-options beside those in front of the first target, and counts as well.
+Targets are //... by default. Each --run is a run of its own, with its own options beside those in
+front of the first --run, which are for all; all are counted together.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
@@ -172,24 +173,30 @@ def report(count):
     print(total, flush=True)
 
 
-def parts(words):
+def is_option(word):
+    return word.startswith("-") and not word.startswith(("-//", "-:", "-@"))
+
+
+def runs_of(words):
     """[(options, targets)] of a command line."""
-    found, options, targets = [], [], []
-    for word in words + ["--then"]:
-        if word == "--then":
-            shared = found[0][0] if found else []
-            found.append((shared + options, targets or ["//..."]))
-            options, targets = [], []
-        elif word.startswith("-") and not word.startswith(("-//", "-:", "-@")):
-            options.append(word)
+    sections = [[]]
+    for word in words:
+        if word == "--run":
+            sections.append([])
         else:
-            targets.append(word)
-    return found
+            sections[-1].append(word)
+    for_all = sections.pop(0) if len(sections) > 1 else []
+    targets_of_none = [word for word in for_all if not is_option(word)]
+    if targets_of_none:
+        sys.exit("run_tests: %s in front of the first --run belongs to none" % targets_of_none[0])
+    return [(for_all + [word for word in section if is_option(word)],
+             [word for word in section if not is_option(word)] or ["//..."])
+            for section in sections]
 
 
 def main():
     total, statuses = Count(), []
-    for options, targets in parts(sys.argv[1:]):
+    for options, targets in runs_of(sys.argv[1:]):
         status, count = run(options, targets)
         statuses.append(status)
         total.add(count)

@@ -3,13 +3,18 @@
 // Each byte chooses an event: a batch, of frames that are mostly right; a completion of the link; a
 // wish of this side's user; the end of a turn. A second connection of the same table stands by, and
 // must not notice anything.
+//
+// The connection may be a sealed one. Then batches are also changed on their way, by somebody who
+// has no key: none of those may deliver anything.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +28,8 @@
 #include "transport/framing/connection_table.h"
 #include "transport/framing/framed_connection.h"
 #include "transport/framing/framing_domain.h"
+#include "transport/framing/seal.h"
+#include "transport/framing/sealed_regions.h"
 #include "transport/leases/export_table.h"
 #include "transport/leases/grant_message.h"
 #include "transport/link.h"
@@ -84,13 +91,24 @@ class FuzzDomain final : public LinkDomain {
   bool Arm() override { return true; }
   int descriptor() const override { return -1; }
   bool busy() const override { return false; }
+  bool tells_links() const override { return tells_links_; }
   const LinkDomainStats& stats() const override { return stats_; }
 
   void set_frames_to_part(uint8_t frames) { frames_to_part_ = frames; }
+  // Framing seals what goes over this path, and what the links made from now on send opens with
+  // `opens`.
+  void UseSealedPath(bool iwarp, bool tells_links, Seal* opens) {
+    path_.kind = iwarp ? PathKind::kVerbs : PathKind::kOfiTcp;
+    path_.link = iwarp ? LinkKind::kIwarp : LinkKind::kIp;
+    tells_links_ = tells_links;
+    opens_ = opens;
+  }
 
   LinkHandler* handler = nullptr;  // of the link made last
   class FuzzLink* link = nullptr;  // that is still there
   bool reclaims = true;
+  // What a read of the peer's memory finds there, by the key that it names; else zeros.
+  std::map<uint64_t, std::vector<std::byte>> peer_memory;
 
  private:
   friend class FuzzLink;
@@ -102,11 +120,15 @@ class FuzzDomain final : public LinkDomain {
   uint64_t slots_ = 0;
   uint64_t next_key_ = 7;
   uint8_t frames_to_part_ = 0;
+  bool tells_links_ = true;
+  Seal* opens_ = nullptr;
 };
 
 class FuzzLink final : public Link {
  public:
-  explicit FuzzLink(FuzzDomain* domain) : domain_(domain) { ++domain_->stats_.links_open; }
+  explicit FuzzLink(FuzzDomain* domain) : domain_(domain), opens_(domain->opens_) {
+    ++domain_->stats_.links_open;
+  }
   ~FuzzLink() override {
     --domain_->stats_.links_open;
     if (domain_->link == this) domain_->link = nullptr;
@@ -121,26 +143,33 @@ class FuzzLink final : public Link {
   absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
     BatchHeader header;
     WEFT_CHECK(bytes <= kSlotBytes && DecodeBatchHeader(ByteSpan(slot.data, bytes), &header));
-    BatchReader reader(ByteSpan(slot.data, bytes), header.frames);
+    std::vector<std::byte> opened(slot.data, slot.data + bytes);
+    if (opens_ != nullptr) {
+      WEFT_CHECK(bytes >= kBatchHeaderBytes + Seal::kTagBytes);
+      const ByteSpan sent(slot.data, bytes - Seal::kTagBytes);
+      opened.resize(sent.size());
+      WEFT_CHECK(opens_->Decrypt(sent.first(kBatchHeaderBytes), sent.subspan(kBatchHeaderBytes),
+                                 ByteSpan(slot.data, bytes).last(Seal::kTagBytes),
+                                 opened.data() + kBatchHeaderBytes));
+    }
+    BatchReader reader(opened, header.frames);
     Frame frame;
     while (reader.Next(&frame)) {
-      Request request;
-      LargeOffer offer;
-      if (frame.kind == FrameKind::kRequest && DecodeRequest(frame.payload, &request)) ++requests;
-      if (frame.kind == FrameKind::kLargeOffer && DecodeLargeOffer(frame.payload, &offer)) ++offers;
     }
     WEFT_CHECK(reader.complete());
     sending_.push_back(slot);
     return absl::OkStatus();
   }
-  absl::StatusOr<Posted> Post(TransferKind, absl::Span<const Transfer> transfers,
+  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override {
     for (const Transfer& transfer : transfers) {
       const size_t bytes = transfer.local->memory().size();
       WEFT_CHECK(transfer.local_offset <= bytes &&
                  transfer.remote.length <= bytes - transfer.local_offset);
+      WEFT_CHECK(opens_ == nullptr || !IsSealedSpan(transfer.remote));
     }
     if (posted_.size() >= 8) return absl::ResourceExhaustedError("full");
+    if (kind == TransferKind::kRead) Read(transfers[0]);
     posted_.push_back(op);
     return Posted::kPending;
   }
@@ -164,11 +193,17 @@ class FuzzLink final : public Link {
     op->OnComplete(status);
   }
 
-  uint64_t requests = 0;  // sent
-  uint64_t offers = 0;
-
  private:
+  void Read(const Transfer& transfer) {
+    const auto found = domain_->peer_memory.find(transfer.remote.key);
+    if (found == domain_->peer_memory.end()) return;
+    const ByteSpan there(found->second);
+    std::copy_n(there.begin(), std::min<uint64_t>(there.size(), transfer.remote.length),
+                transfer.local->memory().data() + transfer.local_offset);
+  }
+
   FuzzDomain* const domain_;
+  Seal* const opens_;  // null: what it sends is not sealed
   std::deque<SendSlot> sending_;
   std::deque<Operation*> posted_;
 };
@@ -211,6 +246,10 @@ class World final : private ConnectionOwner {
       WEFT_CHECK(opens == 1 && closes == 0 && connection.state() == Connection::State::kOpen);
       for (const std::byte byte : message) sum += static_cast<unsigned>(byte);  // can be read
       ++messages;
+      if (only_large) {
+        WEFT_CHECK(std::all_of(message.begin(), message.end(),
+                               [](std::byte byte) { return byte == kInLarge; }));
+      }
       if (keeps) kept.push_back(connection.KeepMessage());
       if (closes_at_message) connection.Close("enough");
     }
@@ -224,6 +263,7 @@ class World final : private ConnectionOwner {
     unsigned sum = 0;
     bool keeps = false;
     bool closes_at_message = false;
+    bool only_large = false;  // what comes now is what the peer has sealed as a large message
     std::vector<std::shared_ptr<const void>> kept;
   };
 
@@ -235,6 +275,7 @@ class World final : private ConnectionOwner {
     domain_.reclaims = (how & 2) == 0;
     user_.keeps = (how & 4) != 0;
     user_.closes_at_message = (how & 8) != 0;
+    if ((how & 128) != 0) BeginSealing();
     StartBoth((how & 16) != 0);
     export_ = AddExport();
     for (int i = 0; i < kMostEvents && input_.more(); ++i) {
@@ -252,6 +293,7 @@ class World final : private ConnectionOwner {
     connection_.reset();
     WEFT_CHECK(user_.closes == 1);
     region_.reset();
+    sealed_region_.reset();
     // What was kept outlives its connection.
     if ((how & 64) != 0) user_.kept.clear();
     if (export_->state() == Export::State::kOpen) export_->Revoke(0, nullptr);
@@ -259,6 +301,17 @@ class World final : private ConnectionOwner {
   }
 
  private:
+  void BeginSealing() {
+    const uint8_t how = input_.U8();
+    peer_.emplace(secret_, /*dialled=*/false);
+    domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &peer_->batches_in);
+    only_sealed_ = (how & 4) != 0;
+  }
+  bool sealed() const { return peer_.has_value(); }
+  uint32_t most_batch_bytes() const {
+    return kSlotBytes - (sealed() ? static_cast<uint32_t>(Seal::kTagBytes) : 0);
+  }
+
   void StartBoth(bool late) {
     LinkAgreement agreement;
     agreement.peer_index = 3;
@@ -268,15 +321,19 @@ class World final : private ConnectionOwner {
     agreement.peer_answers = agreement.peer_leases = true;
     agreement.receive_sequence = kFirstSequence;
     FramedConnection::Options options;
-    options.token = kToken;
+    options.token = kBystandersToken;
     options.first_sequence = kFirstSequence;
     options.max_outstanding_operations = 8;
     bystander_ = FramedConnection::Create(&table_, this, &standing_by_, options).value();
     WEFT_CHECK(bystander_->StartLink(&framing_, {}, false, agreement).ok());
     bystander_->Open();
+    options.token = kToken;
+    agreement.only_sealed = only_sealed_;
     connection_ = FramedConnection::Create(&table_, this, &user_, options).value();
     index_ = connection_->index();
-    WEFT_CHECK(connection_->StartLink(&framing_, {}, true, agreement).ok());
+    LinkPeer peer;
+    if (sealed()) peer.secret = secret_;
+    WEFT_CHECK(connection_->StartLink(&framing_, peer, true, agreement).ok());
     by_ = domain_.handler;
     link_ = domain_.link;
     by_->OnLinkUp();
@@ -330,7 +387,15 @@ class World final : private ConnectionOwner {
   }
   void AppendFrame(std::vector<std::byte>& batch) {
     std::byte payload[64] = {};
-    switch (input_.Below(8)) {
+    switch (input_.Below(sealed() ? 14 : 8)) {
+      case 8:
+      case 9:
+        return AppendSealedOffer(batch);
+      case 10:
+      case 11:
+      case 12:
+      case 13:
+        return AppendTransfer(batch);
       case 0:
         EncodeLargeOffer(payload, {Next(&offers_), 7, input_.Number(), input_.Number()});
         return Append(batch, FrameKind::kLargeOffer, ByteSpan(payload).first(LargeOffer::kBytes));
@@ -347,10 +412,62 @@ class World final : private ConnectionOwner {
         EncodeReply(payload, {Next(&replies_), input_.Number(),
                               static_cast<ReplyStatus>(input_.Below(8) / 6)});
         return Append(batch, FrameKind::kReply, ByteSpan(payload).first(Reply::kBytes));
-      case 4:  // any kind, any payload
-        return Append(batch, static_cast<FrameKind>(input_.U8()), input_.Bytes(input_.Below(64)));
+      case 4: {  // any kind, any payload
+        const auto kind = static_cast<FrameKind>(input_.U8());
+        return Append(batch, kind, input_.Bytes(input_.Below(64)));
+      }
       default:
         return Append(batch, FrameKind::kMessage, input_.Bytes(input_.Below(40)));
+    }
+  }
+  // A large message that is there to be read as it was sealed, or changed.
+  void AppendSealedOffer(std::vector<std::byte>& batch) {
+    std::byte payload[LargeOffer::kSealedBytes] = {};
+    std::vector<std::byte> message(1 + 8 * input_.Below(200), kInLarge);
+    const uint64_t key = kFirstLargeKey + domain_.peer_memory.size();
+    EncodeLargeOffer(payload, {Next(&offers_), key, 0, message.size()});
+    peer_->large_out.Encrypt({}, message, message.data(), payload + LargeOffer::kBytes);
+    if (input_.Below(8) == 7) message[input_.U16() % message.size()] ^= std::byte{input_.U8()};
+    if (input_.Below(8) == 7) payload[input_.Below(sizeof(payload))] ^= std::byte{input_.U8()};
+    domain_.peer_memory[key] = std::move(message);
+    Append(batch, FrameKind::kLargeOffer, payload);
+  }
+  // A frame of sealed one-sided operations: the peer's, or an answer to this side's.
+  void AppendTransfer(std::vector<std::byte>& batch) {
+    std::byte payload[64] = {};
+    const ByteSpan fields(payload);
+    const bool knows_key = input_.Below(8) != 7 && sealed_region_ != nullptr;
+    const RemoteSpan known = knows_key ? sealed_region_->remote() : RemoteSpan{input_.Number()};
+    switch (input_.Below(4)) {
+      case 0:
+        StoreLe64(payload, Next(&transfers_));
+        StoreLe64(payload + 8, known.key);
+        StoreLe64(payload + 16, known.offset + input_.Number());
+        StoreLe64(payload + 24, input_.Number());
+        return Append(batch, FrameKind::kSealedRead, fields.first(32));
+      case 1: {
+        const size_t bytes = input_.Below(33);
+        // Goes on with one that is not whole, or begins another.
+        if (write_left_ == 0) write_offset_ = known.offset + input_.Number();
+        const uint64_t id = write_left_ > 0 ? transfers_ - 1 : Next(&transfers_);
+        const uint64_t left = input_.Below(8) == 7 ? input_.Number()
+                              : write_left_ > 0    ? write_left_ - std::min(write_left_, bytes)
+                                                   : 8 * input_.Below(4);
+        StoreLe64(payload, id);
+        StoreLe64(payload + 8, known.key);
+        StoreLe64(payload + 16, write_offset_);
+        StoreLe64(payload + 24, left);
+        write_offset_ += bytes;
+        write_left_ = left;
+        return Append(batch, FrameKind::kSealedWrite, fields.first(32 + bytes));
+      }
+      case 2:
+        StoreLe64(payload, input_.Below(8));
+        return Append(batch, FrameKind::kSealedData, fields.first(8 + input_.Below(41)));
+      case 3:
+        StoreLe64(payload, input_.Below(8));
+        StoreLe64(payload + 8, input_.Below(8) / 7);
+        return Append(batch, FrameKind::kSealedEnd, fields.first(16));
     }
   }
   // The next number, or now and then another one.
@@ -398,12 +515,56 @@ class World final : private ConnectionOwner {
       }
     }
     if (batch.size() >= kBatchHeaderBytes) EncodeBatchHeader(batch.data(), header);
-    if (batch.size() > kSlotBytes) batch.resize(kSlotBytes);
+    if (batch.size() > most_batch_bytes()) batch.resize(most_batch_bytes());
+    if (connection_ == nullptr) return;
+    if (!sealed()) return Deliver(batch);
+    SealBatch(&batch);
+    const uint8_t on_its_way = input_.U8();
+    if (on_its_way < 240) return Deliver(batch);
+    std::vector<std::byte> changed = ChangeOnItsWay(batch);
+    const uint64_t messages = user_.messages;
+    if (changed != batch) Deliver(changed);
+    WEFT_CHECK(user_.messages == messages);
+    if ((on_its_way & 1) != 0) Deliver(batch);  // as well, in its time
+  }
+  void Deliver(const std::vector<std::byte>& batch) {
     if (connection_ == nullptr) return;
     // In memory of exactly its size, which is gone afterwards.
     const auto received = std::make_unique<std::byte[]>(batch.size());
     std::copy(batch.begin(), batch.end(), received.get());
-    table_.OnReceived(ByteSpan(received.get(), batch.size()), by_);
+    table_.OnReceived(ByteSpan(received.get(), batch.size()),
+                      domain_.tells_links() ? by_ : nullptr);
+  }
+  void SealBatch(std::vector<std::byte>* batch) {
+    if (batch->size() < kBatchHeaderBytes) return;  // the peer cuts it where it likes
+    std::byte tag[Seal::kTagBytes];
+    const MutableByteSpan frames = MutableByteSpan(*batch).subspan(kBatchHeaderBytes);
+    peer_->batches_out.Encrypt(ByteSpan(*batch).first(kBatchHeaderBytes), frames, frames.data(),
+                               tag);
+    batch->insert(batch->end(), tag, tag + sizeof(tag));
+    sent_.push_back(*batch);
+  }
+  // What somebody without a key makes of a batch.
+  std::vector<std::byte> ChangeOnItsWay(const std::vector<std::byte>& batch) {
+    std::vector<std::byte> changed = batch;
+    switch (input_.Below(4)) {
+      case 0:
+        if (!changed.empty()) changed[input_.U16() % changed.size()] ^= std::byte{input_.U8()};
+        break;
+      case 1:
+        changed.resize(std::min<size_t>(changed.size(), input_.U16() % kSlotBytes));
+        break;
+      case 2:  // an earlier one again
+        if (sent_.size() > 1) changed = sent_[input_.U8() % (sent_.size() - 1)];
+        break;
+      case 3:  // an earlier one, in this one's place
+        if (sent_.size() > 1 && changed.size() >= kBatchHeaderBytes) {
+          changed = sent_[input_.U8() % (sent_.size() - 1)];
+          std::copy_n(batch.begin(), kBatchHeaderBytes, changed.begin());
+        }
+        break;
+    }
+    return changed;
   }
 
   void ReceiveGrant() {
@@ -451,12 +612,21 @@ class World final : private ConnectionOwner {
   void Happen() {
     if (connection_ == nullptr) return;
     const bool open = connection_->state() == Connection::State::kOpen;
-    switch (input_.Below(16)) {
+    switch (input_.Below(sealed() ? 20 : 16)) {
+      case 16:
+      case 17:
+      case 18:
+      case 19:
+        return HappenSealed();
       case 0:
         if (link_->Sent()) by_->OnSlotsFree();
         return;
       case 1:
-        return link_->Complete(absl::OkStatus());
+        // Whatever was read: what is delivered of it was sealed.
+        user_.only_large = sealed();
+        link_->Complete(absl::OkStatus());
+        user_.only_large = false;
+        return;
       case 2:
         return link_->Complete(absl::PermissionDeniedError("no such key"));
       case 3:
@@ -507,6 +677,34 @@ class World final : private ConnectionOwner {
         return EndTurn();
     }
   }
+  // What is carried out by engines.
+  void HappenSealed() {
+    if (connection_->state() != Connection::State::kOpen) return;
+    RemoteAccess& memory = connection_->memory();
+    Transfer transfers[3];
+    const uint32_t count = 1 + input_.Below(3);
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint64_t offset = input_.U8();
+      transfers[i] = {region_.get(), offset, {9, kSealedOffset + offset, kMemoryBytes - offset}};
+    }
+    const auto chosen = absl::MakeConstSpan(transfers, count);
+    switch (input_.Below(4)) {
+      case 0:
+        operation_.posted += memory.Post(TransferKind::kRead, chosen, &operation_).ok();
+        return;
+      case 1:
+        operation_.posted += memory.Post(TransferKind::kWrite, chosen, &operation_).ok();
+        return;
+      case 2:
+        operation_.posted +=
+            memory.WriteThenSend(chosen, AsBytes(std::string_view("behind")), &operation_).ok();
+        return;
+      case 3:  // the last one goes
+        sealed_region_.reset();
+        sealed_region_ = memory.Register(sealed_memory_, Access::kRemoteReadWrite).value();
+        return;
+    }
+  }
   void Say(size_t bytes) {
     if (connection_->state() != Connection::State::kOpen) return;
     const MessageSpace space = connection_->Append(bytes);
@@ -514,15 +712,24 @@ class World final : private ConnectionOwner {
   }
 
   static constexpr uint32_t kToken = 77;
+  static constexpr uint32_t kBystandersToken = 77'000;
+  static constexpr uint64_t kFirstLargeKey = 1'000;  // keys of what the peer offers, sealed
+  static constexpr std::byte kInLarge{'L'};          // all that they have in them
   static constexpr uint32_t kFirstSequence = ~uint32_t{0} - 1;  // it wraps soon
 
   FuzzInput input_;
+  const LinkSecret secret_ = {std::byte{1}};
+  std::optional<ConnectionSeal> peer_;  // none: the connection is not sealed
+  bool only_sealed_ = false;
+  std::vector<std::vector<std::byte>> sent_;  // by the peer, as it left; <= kMostEvents
   FakeClock clock_;
   TimerWheel timers_;
   CounterSet counters_;
   ExportTable exports_{&clock_, &timers_, &counters_, /*max_bytes=*/1 << 20};
   std::vector<std::byte> bytes_ = std::vector<std::byte>(kMemoryBytes);
   const MutableByteSpan memory_{bytes_};
+  std::vector<std::byte> sealed_bytes_ = std::vector<std::byte>(kMemoryBytes);
+  const MutableByteSpan sealed_memory_{sealed_bytes_};
   FuzzDomain domain_;
   ConnectionTable table_{4, &exports_};
   FramingDomain framing_{&domain_};
@@ -532,6 +739,7 @@ class World final : private ConnectionOwner {
   OnceAtomic atomic_;
   OnceLease lease_;
   std::unique_ptr<Region> region_;
+  std::unique_ptr<Region> sealed_region_;  // null: none is registered, or not yet
   std::unique_ptr<Export> export_;
   std::unique_ptr<FramedConnection> bystander_;
   std::unique_ptr<FramedConnection> connection_;
@@ -543,6 +751,9 @@ class World final : private ConnectionOwner {
   uint64_t dones_ = 0;
   uint64_t requests_ = 0;
   uint64_t replies_ = 0;
+  uint64_t transfers_ = 0;
+  uint64_t write_offset_ = 0;
+  uint64_t write_left_ = 0;
 };
 
 }  // namespace
