@@ -261,6 +261,23 @@ TEST_P(TlsTest, WhoProvesNothingIsNotServed) {
   server_.Stop();
 }
 
+TEST_P(TlsTest, ThePolicySaysWhoMayCallWhat) {
+  const std::string policy = TempFile("kv.policy");
+  std::ofstream(policy) << "allow subject:CN=reader kv.Kv/Get\nallow subject:CN=writer kv.Kv/*\n";
+  const ServerProcess server(
+      examples::With({kServer, "--index_mib=0", "--policy=" + policy}, files_.FlagsOf("server")));
+  const auto client = [&](const char* who, const std::vector<std::string>& words) {
+    return examples::RunToEnd(
+        examples::With(server.ClientCommand(kClient, GetParam(), {"--timeout_ms=60000"}),
+                       examples::With(words, files_.FlagsOf(who))));
+  };
+  EXPECT_EQ(client("writer", {"put", "key", "value"}).status, 0);
+  EXPECT_EQ(client("reader", {"get", "key"}).output, "value\n");
+  EXPECT_EQ(client("reader", {"put", "key", "other"}).status, 1);
+  EXPECT_EQ(client("nobody", {"get", "key"}).status, 1);
+  EXPECT_EQ(client("reader", {"get", "key"}).output, "value\n") << "what was refused has not run";
+}
+
 INSTANTIATE_TEST_SUITE_P(Paths, TlsTest, testing::Values("shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -271,6 +288,17 @@ TEST(ClientTest, ACommandLineThatIsWrongIsSaidSo) {
   EXPECT_EQ(examples::RunToEnd({kServer, "--tls-key=/none", "--tls-certificate=/none"}).status, 1);
   EXPECT_EQ(examples::RunToEnd({kClient, "--server=127.0.0.1:1", "fetch"}).status, 2);
   EXPECT_EQ(examples::RunToEnd({kServer, "surplus"}).status, 2);
+}
+
+TEST(ServerTest, APolicyThatPermitsNothingIsSaidSoLoudly) {
+  const std::string policy = TempFile("empty.policy");
+  std::ofstream(policy) << "# nobody yet\n";
+  // It says so before it looks at the address, which is none.
+  const Finished server = examples::RunToEnd(
+      {"/bin/sh", "-c", weft::StrCat(kServer, " --listen=none --policy=", policy, " 2>&1")});
+  EXPECT_EQ(server.status, 1);
+  EXPECT_THAT(server.output, HasSubstr("permits nothing to anybody"));
+  EXPECT_EQ(examples::RunToEnd({kServer, "--policy=/none"}).status, 1);
 }
 
 TEST(ClientTest, WithoutAnIndexOneSidedGetsAreRefused) {

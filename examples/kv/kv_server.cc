@@ -20,6 +20,7 @@
 #include "examples/kv/kv_service.h"
 #include "examples/kv/store.h"
 #include "examples/process/stop_signal.h"
+#include "weft/authorization.h"
 #include "weft/path.h"
 #include "weft/security.h"
 #include "weft/server.h"
@@ -29,6 +30,10 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, address_file, "", "write the address to this file once it is served");
 ABSL_FLAG(std::string, paths, "",
           "paths that clients may use: shm,tcp; empty: WEFT_PATHS or all there are");
+ABSL_FLAG(
+    std::string, policy, "",
+    "file with the rules who may call what (weft/authorization.h); it is watched, and without "
+    "one everybody who can connect may call everything");
 ABSL_FLAG(uint64_t, max_mib, 4096, "memory for records, in MiB; beyond it puts are refused");
 ABSL_FLAG(uint64_t, index_mib, 256,
           "memory for the index that clients read by themselves, in MiB; records beyond it are got "
@@ -49,8 +54,25 @@ constexpr uint64_t kGraceUs = 1'000'000;
 
 using Security = std::optional<weft::SecurityOptions>;
 
-absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags(const Security& security) {
+// Null: there is to be none.
+absl::StatusOr<std::unique_ptr<weft::PolicyFile>> OpenPolicy() {
+  const std::string path = absl::GetFlag(FLAGS_policy);
+  if (path.empty()) return nullptr;
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<weft::PolicyFile> policy, weft::PolicyFile::Open(path));
+  if (policy->PermitsNothing()) {
+    absl::FPrintF(
+        stderr,
+        "kv_server: WARNING: the policy %s permits nothing to anybody: every call will be "
+        "refused until it has a rule such as `allow anyone-authenticated kv.Kv/*`\n",
+        path);
+  }
+  return policy;
+}
+
+absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags(const Security& security,
+                                                           weft::Authorizer* policy) {
   weft::ServerOptions options;
+  options.authorizer = policy;
   options.name = "kv_server";
   options.security = security;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
@@ -112,7 +134,9 @@ absl::StatusOr<std::unique_ptr<index::ExportedIndex>> MakeIndex(weft::Server& se
 
 absl::Status Serve(const Security& security) {
   examples::StopSignal stop;  // before the server: before any thread
-  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options, ServerOptionsFromFlags(security));
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::PolicyFile> policy, OpenPolicy());
+  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options,
+                        ServerOptionsFromFlags(security, policy.get()));
   Store store(LimitsFromFlags());
   KvService service(&store);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
