@@ -71,7 +71,8 @@ class Target:
 
 
 def all_targets():
-    return [Target(label) for label in query(r'attr(tags, "\bfuzzer\b", //core/... + //transport/... + //rpc/...)')]
+    rooms = "//core/... + //transport/... + //rpc/..."
+    return [Target(label) for label in query(r'attr(tags, "\bfuzzer\b", %s)' % rooms)]
 
 
 def chosen(names):

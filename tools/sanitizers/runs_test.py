@@ -16,8 +16,8 @@ class RunsTest(unittest.TestCase):
                          [(["--config=asan"], ["//core/...", "-//core:x"])])
         self.assertEqual(run_tests.runs_of([]), [([], ["//..."])])
 
-    # Once, the options of the first run were the second's as well: half of ./dev sanitizers was to
-    # run with ThreadSanitizer and with libFuzzer's AddressSanitizer at once, which no compiler does.
+    # Once, the options of the first run were the second's as well: half of ./dev sanitizers was
+    # to run with ThreadSanitizer and AddressSanitizer at once, which no compiler does.
     def test_options_of_one_run_are_not_those_of_the_next(self):
         self.assertEqual(
             run_tests.runs_of(["--keep_going", "--run", "--config=fuzz", "//a:t", "--run",
