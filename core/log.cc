@@ -39,7 +39,8 @@ std::optional<LogLevel> ParseLevel(std::string_view name) {
   return std::nullopt;
 }
 
-// Our longest lines have 1 KiB, most of it names of peers; nobody reads a longer one to its end.
+// Our longest lines are those of audit logs, most of it names of peers: 1 KiB, or nearly this where
+// the names have to be escaped. Nobody reads a longer one to its end.
 constexpr size_t kMaxLineBytes = size_t{4} << 10;
 
 // Much of it may be what a peer has said, who is not to make a line of his own, or to move a

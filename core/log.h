@@ -37,7 +37,9 @@ struct LogRecord {
   LogLevel level;
   std::string_view file;  // root-relative
   int line;
-  std::string_view text;  // one line, without its end
+  // One line, without its end: control characters have become '?', and what is longer than 4 KiB is
+  // cut, with "..." in its place.
+  std::string_view text;
 };
 
 using LogSink = std::function<void(const LogRecord&)>;

@@ -14,14 +14,15 @@ namespace weft {
 
 class RateBudget {
  public:
-  // Permits `burst` at once, and one more in each interval. Their product, and what is asked for
-  // times the interval, are below 2^63 ns.
+  // Permits `burst` at once, and one more in each interval. now_ns and burst intervals, and now_ns
+  // and what is asked for times the interval, are below 2^63 ns.
   constexpr RateBudget(uint64_t burst, uint64_t interval_ns)
       : burst_ns_(burst * interval_ns), interval_ns_(interval_ns) {}
 
   bool permits(uint64_t now_ns, uint64_t count = 1) const {
     return std::max(used_until_ns_, now_ns) + count * interval_ns_ <= now_ns + burst_ns_;
   }
+  // REQUIRES: permits(now_ns, count).
   void Take(uint64_t now_ns, uint64_t count = 1) {
     used_until_ns_ = std::max(used_until_ns_, now_ns) + count * interval_ns_;
   }

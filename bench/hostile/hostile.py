@@ -43,7 +43,8 @@ RATIO = 3.0
 #   24 MiB  malloc: 16 to 23 were seen, of which malloc_trim(3) gave back two thirds
 # It is no leak: with the same attacks again and again it stays (seen over shm: 29 MiB, then 100, 107, 107).
 SLACK_MIB = 44 + 38 + 24
-# Weft says what strangers do every 10 seconds at most, and one line for each client that breaks the protocol.
+# Weft says what strangers do every 10 seconds at most, and one line in a second of clients that break the
+# protocol.
 LOG_LINES = 100
 # How long memory and descriptors may take to return: connections that are put out say goodbye for a second.
 SETTLE_SECONDS = 15

@@ -86,6 +86,12 @@ bool Decode(const raft_buffer& buffer, raft_configuration* to) {
   return true;
 }
 
+void ForgetCoveredChange(raft* raft) {
+  if (raft->configuration_uncommitted_index <= raft->log.snapshot.last_index) {
+    raft->configuration_uncommitted_index = 0;
+  }
+}
+
 bool Copy(const raft_configuration& from, raft_configuration* to) {
   for (unsigned i = 0; i < from.n; ++i) {
     const raft_server& server = from.servers[i];
@@ -107,10 +113,7 @@ void RaftRepair::KeepSnapshot(const raft_snapshot& snapshot) {
 }
 
 void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
-  // libraft leaves it behind when a snapshot takes the place of the change.
-  if (raft->configuration_uncommitted_index <= raft->log.snapshot.last_index) {
-    raft->configuration_uncommitted_index = 0;
-  }
+  ForgetCoveredChange(raft);
   if (message.type != RAFT_IO_APPEND_ENTRIES || raft->state == RAFT_UNAVAILABLE) return;
   const raft_index conflict = FirstConflict(*raft, message.append_entries);
   // What is committed does not go: libraft ends itself then.
@@ -130,7 +133,7 @@ void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
   raft->configuration_uncommitted_index = 0;
 }
 
-bool RaftRepair::MaySnapshot(const raft* raft) {
+bool RaftRepair::PermitSnapshot(const raft* raft) {
   if (raft->configuration_uncommitted_index > raft->last_applied) return false;
   if (change_index_ > raft->last_applied && EntryAt(raft->log, change_index_) != nullptr) {
     return false;

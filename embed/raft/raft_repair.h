@@ -1,24 +1,31 @@
 // What libraft 0.15 does wrong with a group's configuration, put right from outside.
 //
 //   RaftRepair repair;
+// Its user wraps four functions of libraft's (examples/raftkv/replica.cc does):
 //   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
 //   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
-//   fsm->snapshot:                if (!repair.MaySnapshot(raft)) return RAFT_BUSY;
+//   fsm->snapshot:                if (!repair.PermitSnapshot(raft)) return RAFT_BUSY;
 //
 // A change of members counts from when it is in a member's log, committed or not. One that a new
 // leader does not have goes again, when that leader's entries take its place, and the configuration
-// before it is to count. There libraft has three defects:
+// before it is to count. There libraft has four defects. C is a change, e any other entry, the last
+// one of each log is the one that goes:
 //
-//   1. It looks for the earlier configuration in its log alone. When a snapshot has taken the place
-//      of that entry, it reads a null pointer, and the process ends.
-//   2. After a start the last change in the log counts as committed. When it goes, the
-//      configuration stays what it was, and nothing in the log says so.
-//   3. A snapshot that is taken while a change is under way has the configuration of that change,
-//      and the index of the earlier one. When the change goes, it stays in the snapshot.
+//   1. snapshot(C1 e e) e C2    membershipRollback() looks for C1 in the log alone, reads a null
+//                               pointer, and the process ends.
+//   2. C1 e C2, after a start   restoreEntries() holds C2 for committed: when it goes, C2's members
+//                               stay in force, though no entry has them.
+//   3. C1 e C2 (snapshot here)  takeSnapshot() stores the members of C2 with the index of C1. When
+//                               C2 goes, they stay in the snapshot.
+//   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
+//      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
 // BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
-// among them, it puts the configuration before it in place: that of an earlier entry, or of the
-// last snapshot. MaySnapshot() lets snapshots wait for a change that is under way.
+// among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
+// the last snapshot. It forgets a change that a snapshot covers (4). PermitSnapshot() lets
+// snapshots wait for a change that is under way (3).
+//
+// It reads libraft's log as raft.h of 0.15 lays it out.
 //
 // Threads: libraft's. Lifetime: as the struct raft. Errors: none; where nothing earlier is known (a
 //   member that joins), libraft does what it does.
@@ -39,11 +46,12 @@ class RaftRepair {
   RaftRepair(const RaftRepair&) = delete;
   RaftRepair& operator=(const RaftRepair&) = delete;
 
-  // It takes the place of the log before it. Copies what is needed of it.
+  // For each snapshot that is loaded or stored: copies its configuration.
   void KeepSnapshot(const raft_snapshot& snapshot);
   void BeforeMessage(raft* raft, const raft_message& message);
-  // The configuration, as it is now, is that of the state machine's last entry.
-  bool MaySnapshot(const raft* raft);
+  // False: a change of members is under way. Remembers it, and goes on to refuse until it is
+  // applied or gone.
+  bool PermitSnapshot(const raft* raft);
 
  private:
   raft_configuration snapshot_;    // of the last snapshot

@@ -114,14 +114,14 @@ TEST(RaftRepair, NoSnapshotHasAChangeThatIsUnderWay) {
   LostChange story(/*seed=*/23, /*snapshot_threshold=*/1000);
   RaftMachine& leader = story.leader();
   RaftRepair repair;
-  EXPECT_TRUE(repair.MaySnapshot(leader.get()));
+  EXPECT_TRUE(repair.PermitSnapshot(leader.get()));
   story.CutOff();
   story.AddAlone();
-  EXPECT_FALSE(repair.MaySnapshot(leader.get()));
+  EXPECT_FALSE(repair.PermitSnapshot(leader.get()));
   story.GoOnWithoutIt();
-  EXPECT_FALSE(repair.MaySnapshot(leader.get()));
+  EXPECT_FALSE(repair.PermitSnapshot(leader.get()));
   story.Heal();
-  EXPECT_TRUE(repair.MaySnapshot(leader.get()));
+  EXPECT_TRUE(repair.PermitSnapshot(leader.get()));
 }
 
 }  // namespace

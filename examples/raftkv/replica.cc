@@ -160,7 +160,7 @@ struct Replica::Functions {
 
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
     Replica& self = Self(fsm);
-    if (!self.repair_.MaySnapshot(&self.raft_)) return RAFT_BUSY;  // libraft asks again
+    if (!self.repair_.PermitSnapshot(&self.raft_)) return RAFT_BUSY;  // libraft asks again
     self.pieces_.clear();                                          // of one that failed
     self.buffers_.clear();
     self.snapshot_ = self.state_.TakeSnapshot();

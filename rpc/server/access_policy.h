@@ -63,8 +63,9 @@ class AccessPolicy {
                               std::string_view method) const;
 
   size_t rules() const { return rules_.size(); }
-  // There is no call that it allows, whoever makes it: no rule says `allow`, or `anyone` is denied
-  // all that such rules do. (It may be true of more texts: whom there is nobody of, say.)
+  // True: no rule says `allow`, or each one that does is covered by a rule that denies anyone the
+  // same. False does not promise that somebody may call something: a rule may allow a user whom the
+  // system does not have.
   bool PermitsNothing() const;
 
  private:

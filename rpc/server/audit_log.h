@@ -51,7 +51,7 @@ class AuditLog {
  private:
   RateBudget& BudgetOf(const PathInfo& client);
 
-  // A line has up to 1 KiB, mostly 300 bytes: 20 in a second are 0.5 GB in a day. The burst is for
+  // A line has mostly 300 bytes, and up to 4 KiB where names have to be escaped: 20 in a second are 0.5 GB in a day. The burst is for
   // many clients that come back at once after a change of the rules.
   RateBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
   RateBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};

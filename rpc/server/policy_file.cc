@@ -44,14 +44,15 @@ absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& 
   self->text_ = self->Read();
   WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Parse(self->text_));
   self->policy_ = std::make_shared<const AccessPolicy>(std::move(policy));
-  self->WarnIfUseless();
+  self->WarnIfItPermitsNothing();
   return self;
 }
 
-void PolicyFile::WarnIfUseless() const {
+void PolicyFile::WarnIfItPermitsNothing() const {
   if (!PermitsNothing()) return;
   WEFT_LOG(kWarning, "policy file ", path_,
-           " permits nothing to anybody: it needs rules that begin with `allow`");
+           " permits nothing to anybody: no rule begins with `allow`, or `deny anyone` takes back "
+           "all that such rules allow");
 }
 
 PolicyFile::Stamp PolicyFile::LookAtFile() const {
@@ -115,7 +116,7 @@ void PolicyFile::Renew() {
     generation_.fetch_add(1, std::memory_order_release);
   }
   WEFT_LOG(kInfo, "policy file ", path_, " has changed: ", rules, " rules are in use");
-  WarnIfUseless();
+  WarnIfItPermitsNothing();
 }
 
 std::shared_ptr<const AccessPolicy> PolicyFile::policy() const {

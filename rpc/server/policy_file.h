@@ -64,7 +64,7 @@ class PolicyFile final : public Authorizer {
   absl::StatusOr<std::string> Read() const;
   absl::StatusOr<AccessPolicy> Parse(const absl::StatusOr<std::string>& text) const;
   void Renew();
-  void WarnIfUseless() const;
+  void WarnIfItPermitsNothing() const;
   std::shared_ptr<const AccessPolicy> policy() const;
 
   const std::string path_;

@@ -265,7 +265,7 @@ void ControlConnection::RunHandshake() {
   }
   if (stage_ == Stage::kOpen) return RunOpen();
   if (stage_ != Stage::kHandshake || close_requested()) return;
-  if (const absl::Status skipped = CountSkipped(); !skipped.ok()) {
+  if (const absl::Status skipped = CheckSkipped(); !skipped.ok()) {
     return Perform(Ask(
         [&](auto& handshake) { return handshake.OnProtocolError(skipped, socket_->greeting()); }));
   }
@@ -480,21 +480,21 @@ void ControlConnection::ReadFrames() {
     }
     if (frame.type == ControlType::kBye) bye_ = ReasonOfBye(frame.body);
   }
-  misconduct_.Update(CountSkipped());
+  misconduct_.Update(CheckSkipped());
 }
 
-absl::Status ControlConnection::CountSkipped() {
-  const uint64_t count = socket_->skipped_frames() - skipped_frames_;
+absl::Status ControlConnection::CheckSkipped() {
+  const uint64_t count = socket_->skipped_frames() - judged_skipped_;
   if (count == 0) return absl::OkStatus();
-  skipped_frames_ += count;
+  judged_skipped_ += count;
   const uint64_t now_ns = context_->now_ns();
-  if (!skipped_.permits(now_ns, count)) {
+  if (!skip_budget_.permits(now_ns, count)) {
     return absl::DataLossError(
         StrCat("the peer floods its control connection with messages that this side does not know: "
                "more than ",
                kSkippedAtOnce, " at once, or one in ", kSkippedIntervalNs / kNsPerMs, " ms"));
   }
-  skipped_.Take(now_ns, count);
+  skip_budget_.Take(now_ns, count);
   return absl::OkStatus();
 }
 

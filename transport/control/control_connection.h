@@ -185,7 +185,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void RunOpen();
   void RunEnding();
   // DATA_LOSS: the peer has sent more that is skipped than it may.
-  absl::Status CountSkipped();
+  absl::Status CheckSkipped();
 
   // The handshake.
   // What `event`, a function of the handshake, answers.
@@ -235,8 +235,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
   bool lingering_ = false;       // counted in context_->lingering
   bool silent_ = false;          // the peer is declared dead
   uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
-  uint64_t skipped_frames_ = 0;  // of socket_->skipped_frames(), as the budget knows it
-  RateBudget skipped_{kSkippedAtOnce, kSkippedIntervalNs};
+  uint64_t judged_skipped_ = 0;  // of socket_->skipped_frames()
+  RateBudget skip_budget_{kSkippedAtOnce, kSkippedIntervalNs};
   std::optional<std::string> bye_;  // the peer's reason, once the connection was open
   absl::Status broken_;             // of kBroken
   absl::Status misconduct_;         // what the peer has done since Open that ends the connection

@@ -6,11 +6,11 @@
 // A TLS handshake goes on when it has its turn (shared_tls.h). It stands in the line for that once
 // there is a whole record of the peer's, or room for what is still to be sent to it.
 //
-// Frames are pulled: `on_activity` says that there is something, and whoever it wakes calls
-// Receive() until there is nothing left. No callback runs while a frame is looked at. Receive()
-// does not read the socket: the poller does, kReadBytes at a time, and where TLS then holds more
-// than that (has_more()), of which no poller tells, the owner, by one ReadMore() in its next turn.
-// So a peer whose bytes come faster than they are read takes one read of a turn.
+// Frames are pulled. `on_activity` says that there is something; the owner then calls Receive()
+// until it returns false. No callback runs while a frame is looked at. Receive() never reads the
+// socket. The poller does, kReadBytes at a time. TLS may then hold more, of which no poller tells:
+// has_more() is true, and the owner calls ReadMore() once in its next turn; until it has, the poller
+// reads nothing. So a peer takes two reads of a turn at most.
 //
 // Threads: one engine's. Lifetime: the poller outlives it; it is not destroyed inside
 // `on_activity`.

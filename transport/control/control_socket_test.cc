@@ -92,7 +92,7 @@ class ControlSocketTest : public ::testing::Test {
 };
 
 // Receive() read on for as long as bytes came faster than it read them, and calls of others waited.
-TEST_F(ControlSocketTest, OneReadOfATurn) {
+TEST_F(ControlSocketTest, APeerThatSendsFastTakesTwoReadsOfATurnAtMost) {
   auto pair = NewSecuredPair();
   Write(*pair, EncodePreamble());
   std::vector<std::byte> heartbeat;

@@ -71,9 +71,9 @@ class PeerGroups {
   PeerGroups(const PeerGroups&) = delete;
   PeerGroups& operator=(const PeerGroups&) = delete;
 
-  // What this side tells in its hello: a client of the server's address as it was given, and of its
-  // credentials (null: none), which outlive the connection; a server of its client, as it is known
-  // by TLS, and by the kernel to be of a user.
+  // What this side tells in its hello. A client's key: a code over the server's address as it was
+  // given, and over its credentials (null: none), which outlive the connection. A server's key: a
+  // code over the client's names by TLS, or over its user and group by the kernel.
   Nonce128 ClientKey(std::string_view server, const void* credentials) const;
   Nonce128 ServerKey(const PeerIdentity& client) const;
 

@@ -241,8 +241,8 @@ void TcpLink::BreakRules(const TcpHeader& header, std::string_view what) {
              static_cast<int>(header.flags), ", operation ", header.operation, ")")));
 }
 
-// The peer is told that this is the end, and that nobody has cut the link, if all has left that was
-// to be sent: what is lost with this side is no good order.
+// Tells the peer by TLS's close_notify that this end was meant. Not while something is unsent: then
+// the peer is to see a cut.
 void TcpLink::EndTls() {
   if (tls_ != nullptr && life_.up() && output_.empty() && !has_unsent()) tls_->stream->End();
 }

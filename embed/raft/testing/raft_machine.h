@@ -158,7 +158,7 @@ class RaftMachine {
     return 0;
   }
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
-    if (!Self(fsm).repair_.MaySnapshot(&Self(fsm).raft_)) return RAFT_BUSY;
+    if (!Self(fsm).repair_.PermitSnapshot(&Self(fsm).raft_)) return RAFT_BUSY;
     std::string all;
     for (const std::string& command : Self(fsm).applied_) {
       all += std::to_string(command.size()) + ":" + command;
