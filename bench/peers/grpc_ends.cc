@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "core/histogram.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/certificate_authority.h"
 
 namespace weft::bench {
 namespace {
@@ -39,6 +41,30 @@ absl::Status FromGrpc(const grpc::Status& status) {
 bool Next(grpc::CompletionQueue& queue, void** tag, bool* ok) {
   return queue.AsyncNext(tag, ok, gpr_time_0(GPR_CLOCK_REALTIME)) ==
          grpc::CompletionQueue::GOT_EVENT;
+}
+
+// A server's credentials, and, as one line, what its clients trust.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeTls(std::string* roots) {
+  constexpr int64_t kValidSeconds = 86'400;
+  WEFT_ASSIGN_OR_RETURN(const CertificateAuthority authority,
+                        CertificateAuthority::Create("perf", kValidSeconds));
+  CertificateRequest request;
+  request.common_name = "perf";
+  request.addresses = {"127.0.0.1"};
+  request.valid_until_s = kValidSeconds;
+  WEFT_ASSIGN_OR_RETURN(const CertificateAndKey leaf, authority.Sign(request));
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back({leaf.key_pem, leaf.certificate_pem});
+  *roots = authority.pem().certificate_pem;
+  std::replace(roots->begin(), roots->end(), '\n', '|');
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Trust(std::string roots) {
+  std::replace(roots.begin(), roots.end(), '|', '\n');
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = std::move(roots);
+  return grpc::SslCredentials(options);
 }
 
 grpc::ByteBuffer BufferOf(const grpc::Slice& slice) { return grpc::ByteBuffer(&slice, 1); }
@@ -192,9 +218,13 @@ class GrpcServer final : public ServerEnd {
     const bool is_unix = options.path.kind() == PathKind::kShm;
     const std::string name = StrCat("unix-abstract:weft-grpc-", getpid());
     int port = 0;
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+    std::string roots;
+    if (options.tls) {
+      WEFT_ASSIGN_OR_RETURN(credentials, MakeTls(&roots));
+    }
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(is_unix ? name : "127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port);
+    builder.AddListeningPort(is_unix ? name : "127.0.0.1:0", credentials, &port);
     builder.SetMaxReceiveMessageSize(-1);
     builder.SetMaxSendMessageSize(-1);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
@@ -210,7 +240,8 @@ class GrpcServer final : public ServerEnd {
       slots_.push_back(std::make_unique<EchoSlot>(&state_));
       slots_.push_back(std::make_unique<FetchSlot>(&state_));
     }
-    return WriteLine(options.peer_fd, is_unix ? name : StrCat("127.0.0.1:", port));
+    WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, is_unix ? name : StrCat("127.0.0.1:", port)));
+    return options.tls ? WriteLine(options.peer_fd, roots) : absl::OkStatus();
   }
   ~GrpcServer() override {
     state_.closing = true;
@@ -416,6 +447,11 @@ class GrpcClient final : public ClientEnd {
  public:
   absl::Status Open(const WorkloadOptions& options) {
     WEFT_ASSIGN_OR_RETURN(const std::string address, ReadLine(options.peer_fd));
+    std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+    if (options.tls) {
+      WEFT_ASSIGN_OR_RETURN(std::string roots, ReadLine(options.peer_fd));
+      credentials = Trust(std::move(roots));
+    }
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetMaxSendMessageSize(-1);
@@ -426,7 +462,7 @@ class GrpcClient final : public ClientEnd {
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kFrameBytes);
     arguments.SetInt(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kFrameBytes);
-    channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    channel_ = grpc::CreateCustomChannel(address, credentials, arguments);
     stub_ = GrpcPeer::NewStub(channel_);
     generic_ = std::make_unique<grpc::GenericStub>(channel_);
     // The server answers while it rests, an event at a time: the connection alone is awaited here.

@@ -1,7 +1,8 @@
 // gRPC, tuned: one channel without compression, retries, statistics and service configuration,
 // HTTP/2 frames and windows of megabytes; both ends asynchronous, one thread each, which spins on
 // the completion queue and never sleeps. A Unix socket for the path shm, TCP (without delay) on
-// 127.0.0.1 for tcp. Bulk leaves protobuf out: byte buffers of gRPC's own on both sides.
+// 127.0.0.1 for tcp, there also with gRPC's own TLS: the server has a certificate. Bulk leaves
+// protobuf out: byte buffers of gRPC's own on both sides.
 //
 // In builds with --repo_env=WEFT_PEERS=1, where it is installed; else WhyNotGrpc() says so.
 //

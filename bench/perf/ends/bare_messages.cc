@@ -24,10 +24,12 @@ void PollWhileBusy(Engine& engine) {
 // --- receiver -----------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<MessageReceiver>> MessageReceiver::Open(
-    std::unique_ptr<Engine> engine, const LinkOptions& link) {
+    std::unique_ptr<Engine> engine, const LinkOptions& link,
+    const std::optional<SecurityOptions>& security) {
   std::unique_ptr<MessageReceiver> receiver(new MessageReceiver(std::move(engine)));
   ListenOptions options;
   options.link = link;
+  options.security = security;
   WEFT_ASSIGN_OR_RETURN(receiver->listener_,
                         receiver->engine_->transport().Listen(kAnyPort, options, receiver.get()));
   return receiver;
@@ -78,12 +80,13 @@ void MessageReceiver::Rest() { PollWhileBusy(*engine_); }
 
 // --- sender -------------------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<MessageSender>> MessageSender::Open(std::unique_ptr<Engine> engine,
-                                                                   const std::string& address,
-                                                                   const LinkOptions& link) {
+absl::StatusOr<std::unique_ptr<MessageSender>> MessageSender::Open(
+    std::unique_ptr<Engine> engine, const std::string& address, const LinkOptions& link,
+    const std::optional<SecurityOptions>& security) {
   std::unique_ptr<MessageSender> sender(new MessageSender(std::move(engine)));
   ConnectOptions options;
   options.link = link;
+  options.security = security;
   EngineCore& driven = CoreOf(*sender->engine_);
   driven.Enter();
   absl::Status status = driven.transport().Connect(address, options, sender.get()).status();

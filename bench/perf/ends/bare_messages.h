@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,8 +25,9 @@ namespace weft::bench {
 class MessageReceiver final : private Acceptor, private ConnectionHandler {
  public:
   // `engine`: in external mode.
-  static absl::StatusOr<std::unique_ptr<MessageReceiver>> Open(std::unique_ptr<Engine> engine,
-                                                               const LinkOptions& link);
+  static absl::StatusOr<std::unique_ptr<MessageReceiver>> Open(
+      std::unique_ptr<Engine> engine, const LinkOptions& link,
+      const std::optional<SecurityOptions>& security);
   ~MessageReceiver();
 
   const std::string& address() const { return listener_->address(); }
@@ -55,9 +57,9 @@ class MessageReceiver final : private Acceptor, private ConnectionHandler {
 class MessageSender final : private ConnectionHandler {
  public:
   // `engine`: in caller mode.
-  static absl::StatusOr<std::unique_ptr<MessageSender>> Open(std::unique_ptr<Engine> engine,
-                                                             const std::string& address,
-                                                             const LinkOptions& link);
+  static absl::StatusOr<std::unique_ptr<MessageSender>> Open(
+      std::unique_ptr<Engine> engine, const std::string& address, const LinkOptions& link,
+      const std::optional<SecurityOptions>& security);
   ~MessageSender();
 
   absl::StatusOr<Figures> Run(const Cell& cell, double seconds);

@@ -1,5 +1,6 @@
 #include "bench/perf/ends/weft_ends.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,14 @@ LinkOptions LinkOver(const PerfPath& path) {
   return link;
 }
 
+std::optional<SecurityOptions> SecurityOf(const WorkloadOptions& options) {
+  if (!options.tls) return std::nullopt;
+  SecurityOptions security;
+  security.psk_name = "perf";
+  security.psk_secret = std::string(kMinPskBytes, 's');  // it stays on this machine
+  return security;
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(EngineOptions::Drive drive) {
   EngineOptions options;
   options.drive = drive;
@@ -69,10 +78,12 @@ class WeftServer final : public ServerEnd {
     const LinkOptions link = LinkOver(options.path);
     ServerOptions server_options;
     server_options.link = link;
+    server_options.security = SecurityOf(options);
     WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
     WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server, kRegionBytes));
     WEFT_ASSIGN_OR_RETURN(auto message_engine, OpenEngine(EngineOptions::Drive::kExternal));
-    WEFT_ASSIGN_OR_RETURN(messages_, MessageReceiver::Open(std::move(message_engine), link));
+    WEFT_ASSIGN_OR_RETURN(
+        messages_, MessageReceiver::Open(std::move(message_engine), link, server_options.security));
     WEFT_RETURN_IF_ERROR(WriteLine(options.peer_fd, polled_.address()));
     return WriteLine(options.peer_fd, messages_->address());
   }
@@ -106,6 +117,7 @@ class WeftClient final : public ClientEnd {
     WEFT_ASSIGN_OR_RETURN(engine_, OpenEngine(EngineOptions::Drive::kCaller));
     ChannelOptions channel_options;
     channel_options.link = link;
+    channel_options.security = SecurityOf(options);
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel_options));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
     LendReply lent;
@@ -113,8 +125,8 @@ class WeftClient final : public ClientEnd {
     WEFT_ASSIGN_OR_RETURN(one_sided_, OneSided::Open(*channel_, lent.memory()));
     WEFT_ASSIGN_OR_RETURN(bulk_, BulkCalls::Open(*channel_));
     WEFT_ASSIGN_OR_RETURN(auto message_engine, OpenEngine(EngineOptions::Drive::kCaller));
-    WEFT_ASSIGN_OR_RETURN(messages_,
-                          MessageSender::Open(std::move(message_engine), message_address, link));
+    WEFT_ASSIGN_OR_RETURN(messages_, MessageSender::Open(std::move(message_engine), message_address,
+                                                         link, channel_options.security));
     return absl::OkStatus();
   }
   ~WeftClient() override {

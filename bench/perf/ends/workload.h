@@ -21,6 +21,7 @@ namespace weft::bench {
 struct WorkloadOptions {
   PerfPath path;
   int peer_fd = -1;
+  bool tls = false;  // between the two ends, by either's own library
 };
 
 // Measures.

@@ -1,4 +1,5 @@
-// The kinds of ends by name: "raw" (libfabric without Weft), "weft", and the peers.
+// The kinds of ends by name: "raw" (libfabric without Weft), "weft", "weft_tls" (with TLS), "aes"
+// (what a processor seals at most), and the peers.
 //
 // To measure something else beside them: write its two ends (workload.h), a function that says
 // which cells it has on which paths, and add a row to the table in end_kinds.cc. Metrics, JSON,
@@ -26,6 +27,7 @@ struct EndKind {
   std::string (*why_not)(const Cell& cell, const PerfPath& path);
   absl::StatusOr<std::unique_ptr<ClientEnd>> (*open_client)(const WorkloadOptions& options);
   absl::StatusOr<std::unique_ptr<ServerEnd>> (*open_server)(const WorkloadOptions& options);
+  bool tls = false;  // WorkloadOptions::tls
 };
 
 // In the order in which they run.

@@ -67,9 +67,11 @@ std::string ValueOf(const std::vector<Entry>& standings, const std::string& kind
 
 std::string PeersTable(const Results& results, const std::vector<std::string>& kinds) {
   std::vector<std::string> competing = {"weft"};
-  competing.insert(competing.end(), kinds.begin(), kinds.end());
-  std::vector<std::string> columns = {"raw"};
-  columns.insert(columns.end(), competing.begin(), competing.end());
+  std::vector<std::string> columns = {"raw", "weft", "weft_tls"};
+  for (const std::string& kind : kinds) {
+    columns.push_back(kind);
+    if (!kind.ends_with("_tls")) competing.push_back(kind);
+  }
 
   std::string rows;
   std::set<std::pair<std::string, Cell>> done;
@@ -105,15 +107,19 @@ std::string PeerGoals(const Results& results) {
     Cell cell;
     double at_least;
     const char* what;
+    const char* weft = "weft";
+    const char* grpc = "grpc";
   } kGoals[] = {
       {"tcp", kMany, 8, "64 B calls, 64 outstanding"},
       {"shm", kBulk, 1, "1 MiB of bulk"},
       {"tcp", kBulk, 1, "1 MiB of bulk"},
+      {"tcp", kMany, 8, "64 B calls, 64 outstanding, both with TLS", "weft_tls", "grpc_tls"},
+      {"tcp", kBulk, 1, "1 MiB of bulk, both with TLS", "weft_tls", "grpc_tls"},
   };
   std::string lines;
   for (const auto& goal : kGoals) {
-    const auto weft = results.Median({goal.path, goal.cell, "weft"}, "per_s");
-    const auto grpc = results.Median({goal.path, goal.cell, "grpc"}, "per_s");
+    const auto weft = results.Median({goal.path, goal.cell, goal.weft}, "per_s");
+    const auto grpc = results.Median({goal.path, goal.cell, goal.grpc}, "per_s");
     if (!weft || !grpc || *grpc <= 0) continue;
     const double times = *weft / *grpc;
     absl::StrAppendFormat(&lines, "%s, %s: %.2f times gRPC's (>= %g: %s)\n", goal.path, goal.what,

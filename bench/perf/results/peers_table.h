@@ -12,7 +12,7 @@
 namespace weft::bench {
 
 // Empty where no peer was measured. `kinds`: the peers' names, in the order of the columns. Raw
-// libfabric stands beside them and does not compete.
+// libfabric stands beside them and does not compete; nor do those with TLS, Weft or others.
 std::string PeersTable(const Results& results, const std::vector<std::string>& kinds);
 
 // Goals against peers, a line each, for what was measured: "tcp, 64 B unary, 64 outstanding: 9.1

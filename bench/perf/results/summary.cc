@@ -30,6 +30,8 @@ struct Row {
   Figure weft;
   double weft_factor;  // how often Weft's figure counts
   std::vector<Goal> goals;
+  const char* raw_kind = "raw";
+  const char* weft_kind = "weft";
 };
 
 constexpr Cell kAlone = {Pattern::kUnary, 64, 1};
@@ -133,6 +135,33 @@ const std::vector<Row>& Rows() {
        {kBulkChecked, "GBps"},
        1,
        {}},
+      {"TLS, 64 B round trip, p50 (raw: Weft without)",
+       "us",
+       1,
+       {{kAlone, "p50_us"}},
+       {kAlone, "p50_us"},
+       1,
+       {{"tcp", Kind::kRatioAtMost, 1.35}},
+       "weft",
+       "weft_tls"},
+      {"TLS, 64 B, 64 outstanding (raw: Weft without)",
+       "M/s",
+       1e-6,
+       {{kMany, "per_s"}},
+       {kMany, "per_s"},
+       1,
+       {{"tcp", Kind::kRatioAtLeast, 0.70}},
+       "weft",
+       "weft_tls"},
+      {"TLS, 1 MiB bulk (raw: AES-256-GCM, one core)",
+       "GB/s",
+       1,
+       {{kBulk, "GBps"}},
+       {kBulk, "GBps"},
+       1,
+       {{"tcp", Kind::kRatioAtLeast, 0.85}},
+       "aes",
+       "weft_tls"},
   };
   return *rows;
 }
@@ -214,8 +243,8 @@ SummaryLine Summarize(const Results& results, const std::string& path, const Row
   line.path = path;
   line.what = row.what;
   line.unit = row.unit;
-  line.raw = Scaled(BestOf(results, path, "raw", row.raw), row.scale);
-  line.weft = Scaled(BestOf(results, path, "weft", {row.weft}), row.scale * row.weft_factor);
+  line.raw = Scaled(BestOf(results, path, row.raw_kind, row.raw), row.scale);
+  line.weft = Scaled(BestOf(results, path, row.weft_kind, {row.weft}), row.scale * row.weft_factor);
   if (line.raw && line.weft && *line.raw > 0) line.ratio = *line.weft / *line.raw;
   Judge(row.goals, &line);
   return line;
@@ -253,8 +282,11 @@ std::vector<SummaryLine> Summarize(const Results& results, const std::vector<std
   for (const std::string& path : paths) {
     for (const Row& row : Rows()) {
       const SummaryLine line = Summarize(results, path, row);
+      // Where Weft has no TLS of its own, what it would be compared with says nothing.
       const bool is_there = bench::IsEmulated(path) ? line.ratio.has_value()
-                                                    : line.raw.has_value() || line.weft.has_value();
+                            : row.raw_kind != std::string_view("raw")
+                                ? line.weft.has_value()
+                                : line.raw.has_value() || line.weft.has_value();
       if (is_there) lines.push_back(line);
     }
   }

@@ -1,5 +1,5 @@
-// The few rows that say how Weft stands beside raw libfabric, and what is asked of it: the table
-// that a run ends with.
+// The few rows that say how Weft stands beside raw libfabric, Weft with TLS beside Weft without it
+// and beside what a processor seals, and what is asked of it: the table that a run ends with.
 //
 // Threads: pure functions.
 #pragma once
@@ -17,9 +17,9 @@ struct SummaryLine {
   std::string path;
   std::string what;
   std::string unit;
-  // In that unit. Of several ways that raw libfabric has, the best.
+  // In that unit. Of several ways that raw libfabric has, the best; or what `what` names.
   std::optional<double> raw;
-  std::optional<double> weft;
+  std::optional<double> weft;   // with TLS, where `what` says so
   std::optional<double> ratio;  // Weft to raw
   std::string goal;             // "<= raw + 0.15, < 0.64"; "": none
   std::optional<bool> holds;    // nullopt: nothing is asked, or it cannot be told

@@ -149,5 +149,28 @@ TEST_F(SummaryTest, ItsCellsAreAllOfTheMatrixAndFew) {
   EXPECT_LE(cells.size(), 12u);
 }
 
+TEST_F(SummaryTest, TlsIsSetInRelationToWeftWithoutItAndToWhatAProcessorSeals) {
+  AddLatency("tcp", "raw", kAlone, 8);
+  AddLatency("tcp", "weft", kAlone, 10);
+  AddLatency("tcp", "weft_tls", kAlone, 13);
+  AddGBps("tcp", "weft_tls", kBulk, 2);
+  AddGBps("tcp", "aes", kBulk, 4);
+  const SummaryLine alone = Line("tcp", "TLS, 64 B round trip, p50 (raw: Weft without)");
+  EXPECT_EQ(alone.raw, 10);
+  EXPECT_EQ(alone.ratio, 1.3);
+  EXPECT_EQ(alone.goal, "<= 1.35");
+  EXPECT_EQ(alone.holds, true);
+  const SummaryLine bulk = Line("tcp", "TLS, 1 MiB bulk (raw: AES-256-GCM, one core)");
+  EXPECT_EQ(bulk.ratio, 0.5);
+  EXPECT_EQ(bulk.holds, false);
+}
+
+TEST_F(SummaryTest, WhereNothingHasTlsNothingIsSaidOfIt) {
+  AddLatency("shm", "weft", kAlone, 10);
+  for (const SummaryLine& line : Summarize(results_, {"shm"})) {
+    EXPECT_FALSE(line.what.starts_with("TLS")) << line.what;
+  }
+}
+
 }  // namespace
 }  // namespace weft::bench
