@@ -1,7 +1,7 @@
 // What libraft 0.15 does wrong with a group's configuration, put right from outside.
 //
-//   RaftRepair repair;
-// Its user wraps four functions of libraft's (examples/raftkv/replica.cc does):
+// Its user wraps four of the functions that libraft is given, as examples/raftkv/replica.cc does:
+//
 //   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
 //   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
 //   fsm->snapshot:                if (!repair.PermitSnapshot(raft)) return RAFT_BUSY;
@@ -32,8 +32,6 @@
 // Invariants: it writes to raft::configuration, ::configuration_index and
 //   ::configuration_uncommitted_index alone, whose meaning raft.h tells.
 #pragma once
-
-#include <optional>
 
 #include "embed/raft/libraft.h"
 
