@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """RocksDB's own db_bench on files of this host and on Weft's, in turns.
 
-    compare.py BIN [--scale N] [--folder DIR] [--spin-us N]
+    compare.py BIN [--seconds N] [--folder DIR] [--spin-us N]
 
 BIN has libweft_rocksdb.so and weft_rocksd. The same workloads on three file systems:
 
@@ -12,8 +12,9 @@ BIN has libweft_rocksdb.so and weft_rocksd. The same workloads on three file sys
 and `+cache`: the same by a secondary cache in weft_rocksd's memory, of which no code of the server's
 runs by shared memory. The folder is in memory (/dev/shm), so that no disk stands beside the network:
 what is compared is the way to the file. Blocks are 4 KiB, not compressed, and the block cache has
-1 MiB: nearly all reads are the file system's. --scale 2 takes twice as many operations.
-Status 1 if a turn failed.
+1 MiB: nearly all reads are the file system's. A turn of reads takes N seconds (2), after another one
+that finds files and caches cold, and does not count; one of writes takes a number of them. Status 1
+if a turn failed.
 """
 import argparse
 import os
@@ -24,12 +25,12 @@ import sys
 
 import rocks
 
-# Name, db_bench's benchmark, operations, its arguments, on a database that was filled before.
+# Name, db_bench's benchmark, its arguments, on a database that was filled before.
 WORKLOADS = [
-    ("fillseq, each synced", "fillseq", 4000, ["--sync=1"], False),
-    ("fillseq, not synced", "fillseq", 20000, [], False),
-    ("readrandom", "readrandom", 20000, [], True),
-    ("multireadrandom of 16", "multireadrandom", 20000,
+    ("fillseq, each synced", "fillseq", ["--num=2000", "--sync=1"], False),
+    ("fillseq, not synced", "fillseq", ["--num=10000"], False),
+    ("readrandom", "readrandom", [], True),
+    ("multireadrandom of 16", "multireadrandom",
      ["--batch_size=16", "--multiread_batched=true"], True),
 ]
 KEYS = 200000
@@ -69,23 +70,22 @@ def compare(places, options):
     """False: a turn failed."""
     good = True
     for name, place in places.items():
-        print("filling %s ..." % name, end="\r", flush=True)
-        if run_bench(place, "fillrandom,compact", ["--num=%d" % KEYS]) is None:
+        print("filling %s ..." % name, file=sys.stderr)
+        if run_bench(place, "fillrandom,compact",
+                     ["--num=%d" % KEYS, "--disable_wal=true"]) is None:
             return False
     print("%-22s %-16s %9s %9s %9s %11s  %s" % (
         "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "p50, p99 and rate: x of local"))
-    for workload, benchmark, operations, arguments, filled in WORKLOADS:
+    for workload, benchmark, arguments, filled in WORKLOADS:
         own = None
         for name, place in places.items():
             if "+cache" in name and not filled:
                 continue
-            count = int(operations * options.scale)
-            more = (["--num=%d" % KEYS, "--reads=%d" % count, "--use_existing_db=1"] if filled
-                    else ["--num=%d" % count])
-            place_of_run = place if filled else place["for_writes"]
-            # The first reads find files and cache cold, and do not count.
-            warm = [benchmark, benchmark] if filled else [benchmark]
-            said = run_bench(place_of_run, ",".join(warm), more + arguments)
+            if filled:
+                said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
+                    "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % options.seconds])
+            else:
+                said = run_bench(place["for_writes"], benchmark, arguments)
             if said is None:
                 good = False
                 continue
@@ -101,7 +101,7 @@ def compare(places, options):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("bin")
-    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--folder", default="/dev/shm", help="where the files are")
     parser.add_argument("--spin-us", type=int, default=50, help="weft_rocksd's --spin_us")
     options = parser.parse_args()

@@ -214,6 +214,45 @@ class Kills(Case):
         self.is_sound(server.uri())
 
 
+class Cache(Case):
+    """Of a database in a folder of this host, whose blocks do not fit into the block cache."""
+
+    def reads(self, server, path, *arguments):
+        return ["db_bench", "--db=" + self.folder.file("db"), "--use_existing_db=1", "--num=20000",
+                "--benchmarks=readrandom", "--cache_size=262144", "--cache_numshardbits=0",
+                "--statistics=1", "--verify_checksum=1", "--compression_type=none",
+                "--secondary_cache_uri=weft-cache://%s?mib:16&paths:%s" % (server.address, path)
+                ] + list(arguments)
+
+    def all_found(self, said):
+        found = re.search(r"\((\d+) of (\d+) found\)", said)
+        self.assertIsNotNone(found, said)
+        self.assertEqual(found.group(1), found.group(2))
+
+    def hits_and_kill(self, path):
+        server = self.serve("--cache_mib=16", path=path)
+        self.done("db_bench", "--db=" + self.folder.file("db"), "--benchmarks=fillseq,compact",
+                  "--num=20000", "--compression_type=none", "--disable_wal=true")
+        said = self.done(*self.reads(server, path, "--reads=20000"))
+        self.all_found(said)
+        hits = int(re.search(r"rocksdb\.secondary\.cache\.hits COUNT : (\d+)", said).group(1))
+        self.assertGreater(hits, 1000)
+
+        bench = self.start(*self.reads(server, path, "--duration=5"))
+        ready, _, _ = select.select([bench.stderr], [], [], rocks.PATIENCE_SECONDS)
+        self.assertTrue(ready)  # it tells how far it is
+        server.kill()
+        said, errors = bench.communicate(timeout=rocks.PATIENCE_SECONDS)
+        self.assertEqual(bench.returncode, 0, errors)
+        self.all_found(said)
+
+    def test_a_secondary_cache_has_hits_and_is_not_missed_over_shared_memory(self):
+        self.hits_and_kill("shm")
+
+    def test_a_secondary_cache_has_hits_and_is_not_missed_over_tcp(self):
+        self.hits_and_kill("tcp")
+
+
 def tell_bazel(result):
     """Skipped tests as such, with the reason."""
     path = os.environ.get("XML_OUTPUT_FILE")
