@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""RocksDB's own db_bench on files of this host and on Weft's, in turns.
+
+    compare.py BIN [--seconds N] [--folder DIR] [--spin-us N]
+
+BIN has libweft_rocksdb.so and weft_rocksd. The same workloads on three file systems:
+
+    local       RocksDB's own, in a folder of this host
+    weft/shm    libweft_rocksdb.so preloaded; weft_rocksd serves such a folder, by shared memory
+    weft/tcp    the same, by TCP; reads are carried out by the server's engine there
+
+and `+cache`: the same by a secondary cache in weft_rocksd's memory, of which no code of the server's
+runs by shared memory. The folder is in memory (/dev/shm), so that no disk stands beside the network:
+what is compared is the way to the file. Blocks are 4 KiB, not compressed, and the block cache has
+1 MiB: nearly all reads are the file system's. A turn of reads takes N seconds (2), after another one
+that finds files and caches cold, and does not count; one of writes takes a number of them. Status 1
+if a turn failed.
+"""
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import rocks
+
+# Name, db_bench's benchmark, its arguments, on a database that was filled before.
+WORKLOADS = [
+    ("fillseq, each synced", "fillseq", ["--num=2000", "--sync=1"], False),
+    ("fillseq, not synced", "fillseq", ["--num=10000"], False),
+    ("readrandom", "readrandom", [], True),
+    ("multireadrandom of 16", "multireadrandom",
+     ["--batch_size=16", "--multiread_batched=true"], True),
+]
+KEYS = 200000
+COMMON = ["--compression_type=none", "--value_size=100", "--histogram=1", "--bloom_bits=10",
+          "--cache_size=1048576", "--cache_numshardbits=0", "--threads=1", "--seed=7",
+          "--write_buffer_size=8388608", "--target_file_size_base=8388608",
+          "--verify_checksum=true"]
+# Of one run, on a busy machine.
+PATIENCE_SECONDS = 300
+
+
+def run_bench(where, benchmark, arguments):
+    """All that db_bench said; None: it failed."""
+    command = rocks.ENDS_WITH_US + ["db_bench", "--benchmarks=" + benchmark] + where["arguments"]
+    try:
+        done = subprocess.run(command + COMMON + arguments, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=where["environment"],
+                              timeout=PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired as why:
+        print("db_bench failed: %s" % why, file=sys.stderr)
+        return None
+    if done.returncode != 0 or not re.search(r"^%s\s*:" % benchmark.split(",")[-1], done.stdout,
+                                             re.MULTILINE):
+        print("db_bench failed: %s" % (done.stderr or done.stdout).strip(), file=sys.stderr)
+        return None
+    return done.stdout
+
+
+def figures_of(said, benchmark):
+    """(p50, p99, p99.9 in us, operations a second)."""
+    rate = re.search(r"^%s\s*:.* (\d+) ops/sec" % benchmark, said, re.MULTILINE)
+    found = re.search(r"P50: ([\d.]+) .*P99: ([\d.]+) P99\.9: ([\d.]+)", said)
+    return [float(text) for text in found.groups()] + [float(rate.group(1))]
+
+
+def compare(places, options):
+    """False: a turn failed."""
+    good = True
+    for name, place in places.items():
+        print("filling %s ..." % name, file=sys.stderr)
+        if run_bench(place, "fillrandom,compact",
+                     ["--num=%d" % KEYS, "--disable_wal=true"]) is None:
+            return False
+    print("%-22s %-16s %9s %9s %9s %11s  %s" % (
+        "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "p50, p99 and rate: x of local"))
+    for workload, benchmark, arguments, filled in WORKLOADS:
+        own = None
+        for name, place in places.items():
+            if "+cache" in name and not filled:
+                continue
+            if filled:
+                said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
+                    "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % options.seconds])
+            else:
+                said = run_bench(place["for_writes"], benchmark, arguments)
+            if said is None:
+                good = False
+                continue
+            last = said[said.rindex("\n" + benchmark):]
+            figures = figures_of(last, benchmark)
+            own = own or figures
+            print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f  %5.2f %5.2f %5.2f" % (
+                (workload, name) + tuple(figures) +
+                (figures[0] / own[0], figures[1] / own[1], figures[3] / own[3])), flush=True)
+    return good
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("bin")
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--folder", default="/dev/shm", help="where the files are")
+    parser.add_argument("--spin-us", type=int, default=50, help="weft_rocksd's --spin_us")
+    options = parser.parse_args()
+    why_not = rocks.lacking("db_bench")
+    if why_not:
+        sys.exit("rocksdb: " + why_not)
+
+    folder = rocks.Folder(options.folder)
+    running = []
+
+    def place(arguments, environment, more):
+        return {"arguments": arguments + ["--db=" + more], "environment": environment}
+
+    try:
+        local = dict(os.environ)
+        places = {"local": place([], local, folder.file("local"))}
+        places["local"]["for_writes"] = place([], local, folder.file("local-writes"))
+        weft = rocks.preloaded(os.path.join(options.bin, "libweft_rocksdb.so"))
+        for path in ("shm", "tcp"):
+            server = rocks.Rocksd(os.path.join(options.bin, "weft_rocksd"),
+                                  folder.file("served-" + path), "--paths=" + path,
+                                  "--cache_mib=64", "--spin_us=%d" % options.spin_us)
+            running.append(server)
+            files = ["--fs_uri=" + server.uri("", "?paths:" + path)]
+            places["weft/" + path] = place(files, weft, "/db")
+            places["weft/" + path]["for_writes"] = place(files, weft, "/writes")
+            cached = files + ["--secondary_cache_uri=weft-cache://%s?mib:64&paths:%s" %
+                              (server.address, path)]
+            places["weft/%s+cache" % path] = place(cached, weft, "/cached")
+        return 0 if compare(places, options) else 1
+    finally:
+        for server in running:
+            server.close()
+        folder.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

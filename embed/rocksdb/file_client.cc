@@ -1,0 +1,740 @@
+#include "embed/rocksdb/file_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "core/clock.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "embed/rocksdb/file_limits.h"
+#include "weft/bulk.h"
+#include "weft/coroutine.h"
+#include "weft/status.h"
+
+namespace weft::embed {
+namespace {
+
+// Between two attempts, when the last one failed at once: a server that is started again needs some
+// 10 ms until it listens. Doubled with each, up to the second.
+constexpr uint64_t kPauseUs = 5'000;
+constexpr uint64_t kMaxPauseUs = 80'000;
+
+// A server that had no room for a file in its memory is asked again after so long.
+constexpr uint64_t kAskAgainNs = 1'000'000'000;
+
+// Of a one-sided read: what takes longer goes by a call, which notices more. The server's engine is
+// taken for dead after 3 s (LinkOptions::peer_timeout_ns).
+constexpr uint64_t kOneSidedTimeoutUs = 5'000'000;
+
+// One-sided reads of one batch, and of one read: RocksDB's longest readahead and some more.
+constexpr size_t kMaxBatchBytes = size_t{8} << 20;
+
+// What to do about an attempt's end.
+enum class Next : uint8_t {
+  kGiveUp = 1,       // it is the answer
+  kAgain = 2,        // after a moment
+  kAttachAgain = 3,  // the session is over, or what was sent may come late
+};
+
+Next NextAfter(const absl::Status& status) {
+  const bool is_answer = DeliveryOf(status) == Delivery::kUnknown;
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+      return Next::kAgain;
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kInternal:
+      return Next::kAttachAgain;
+    case absl::StatusCode::kDataLoss:
+      return is_answer ? Next::kGiveUp : Next::kAttachAgain;
+    default:
+      return Next::kGiveUp;
+  }
+}
+
+std::string NewClientId() {
+  std::string id(kFileClientIdBytes, '\0');
+  SecureRandomBytes({reinterpret_cast<std::byte*>(id.data()), id.size()});
+  return id;
+}
+
+absl::Status WrongReply(std::string_view what) {
+  return absl::DataLossError(StrCat("the server's answer makes no sense: ", what));
+}
+
+wire::OpenRequest::Mode WireModeOf(FileClient::Mode mode, bool again) {
+  if (mode == FileClient::Mode::kRead) return wire::OpenRequest::READ;
+  const bool is_new = mode == FileClient::Mode::kWriteNew && !again;
+  return is_new ? wire::OpenRequest::WRITE_NEW : wire::OpenRequest::WRITE_EXISTING;
+}
+
+// One read by a call: up to kMaxFilePayloadBytes.
+class CallToRead {
+ public:
+  CallToRead(Channel& channel, uint64_t session, uint64_t handle, uint64_t offset,
+             MutableByteSpan into, bool crc32c)
+      : channel_(channel), into_(into) {
+    request_.set_session(session);
+    request_.set_handle(handle);
+    request_.set_offset(offset);
+    request_.set_bytes(static_cast<uint32_t>(into.size()));
+    request_.set_without_crc32c(!crc32c);
+  }
+
+  absl::StatusOr<size_t> Run(const wire::Files::Stub& stub, CallOptions options) {
+    WEFT_RETURN_IF_ERROR(LendMemory(&options));
+    WEFT_RETURN_IF_ERROR(stub.Read(request_, &reply_, options));
+    return Take();
+  }
+
+  // Sends it; it is over when is_over() says so, in a turn of the engine.
+  void Start(const wire::Files::Stub& stub, CallOptions options) {
+    status_ = LendMemory(&options);
+    is_over_ = !status_.ok();
+    if (is_over_) return;
+    stub.Read(request_, &reply_, options, [this](absl::Status status) {
+      status_ = std::move(status);
+      is_over_ = true;
+    });
+  }
+  bool is_over() const { return is_over_; }
+  // REQUIRES: is_over().
+  absl::StatusOr<size_t> Finish() {
+    WEFT_RETURN_IF_ERROR(status_);
+    return Take();
+  }
+
+ private:
+  absl::Status LendMemory(CallOptions* options) {
+    if (into_.size() <= kMaxInlineFileBytes) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(buffer_, channel_.AllocateBuffer(into_.size()));
+    bulk_.emplace(channel_);
+    bulk_->Receive(buffer_->slice());
+    options->bulk = &*bulk_;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<size_t> Take() {
+    ByteSpan data = AsBytes(reply_.inline_data());
+    if (bulk_.has_value()) {
+      WEFT_ASSIGN_OR_RETURN(data, bulk_->Received(reply_.lent_data()));
+    }
+    if (data.size() > into_.size()) return WrongReply("more bytes than were asked for");
+    if (!data.empty()) std::memcpy(into_.data(), data.data(), data.size());
+    return data.size();
+  }
+
+  Channel& channel_;
+  const MutableByteSpan into_;
+  wire::ReadRequest request_;
+  wire::ReadReply reply_;
+  std::unique_ptr<Buffer> buffer_;
+  std::optional<BulkCall> bulk_;
+  absl::Status status_;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+// The question for a file in the server's memory, and the answer; shared with the call's callback.
+struct FileClient::Lent {
+  wire::LendReply reply;  // of the call, until it has ended
+  std::mutex mutex;
+  // Guarded by mutex.
+  bool is_dropped = false;  // nobody wants the answer any more
+  bool has_failed = false;
+  std::shared_ptr<RemoteMemory> memory;
+  // Constant.
+  uint64_t session = 0;
+  uint64_t asked_ns = 0;
+};
+
+FileClient::FileClient(const FileClientOptions& options, std::unique_ptr<Channel> channel)
+    : options_(options),
+      channel_(std::move(channel)),
+      stub_(*channel_),
+      client_id_(NewClientId()) {}
+
+FileClient::~FileClient() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+}
+
+absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options) {
+  ChannelOptions channel_options = options.channel;
+  channel_options.max_outstanding_calls = kMaxFileRequests;
+  // A server that was started again is to be found soon.
+  channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
+  WEFT_ASSIGN_OR_RETURN(auto channel, Channel::Open(options.address, channel_options));
+  std::unique_ptr<FileClient> client(new FileClient(options, std::move(channel)));
+  WEFT_RETURN_IF_ERROR(client->Attach(client->NowNs() + 1000 * options.patience_us).status());
+  return client;
+}
+
+// --- sessions ------------------------------------------------------------------------------------
+
+absl::StatusOr<FileClient::Session> FileClient::Attach(uint64_t deadline_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (state_ == State::kAttaching) {
+    const uint64_t now_ns = NowNs();
+    if (now_ns >= deadline_ns) {
+      return absl::UnavailableError(StrCat("not attached again in time; ", last_failure_));
+    }
+    changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
+  }
+  if (state_ == State::kAttached) return session_;
+  state_ = State::kAttaching;
+  lock.unlock();
+  const absl::StatusOr<wire::AttachReply> reply = AskForSession(deadline_ns);
+  lock.lock();
+  state_ = State::kDetached;
+  if (reply.ok()) {
+    session_ = {reply->session(), reply->epoch(), reply->lends()};
+    state_ = State::kAttached;
+  } else {
+    last_failure_ = std::string(reply.status().message());
+  }
+  changed_.notify_all();
+  WEFT_RETURN_IF_ERROR(reply.status());
+  return session_;
+}
+
+// The earlier session's stream goes first: the server need not wait for it.
+absl::StatusOr<wire::AttachReply> FileClient::AskForSession(uint64_t deadline_ns) {
+  stream_.reset();
+  wire::AttachRequest request;
+  request.set_client(client_id_);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [name, generation] : locks_) {
+      wire::HeldLock* const held = request.add_locks();
+      held->set_name(name);
+      held->set_generation(generation);
+    }
+  }
+  wire::AttachReply reply;
+  auto stream = stub_.Attach(request, {});
+  const uint64_t now_ns = NowNs();
+  Alarm deadline(channel_->engine());
+  deadline.Set(deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0,
+               [&stream] { stream.Cancel(); });
+  const bool got = stream.Read(&reply);
+  const bool in_time = deadline.Cancel();
+  if (!got) {
+    absl::Status status = stream.Finish();
+    if (!in_time) {
+      const absl::Status path = channel_->path().status();
+      return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
+    }
+    return status.ok() ? WrongReply("a session that has ended before it began") : status;
+  }
+  stream_.emplace(std::move(stream));
+  return reply;
+}
+
+void FileClient::Detach(const Session& session) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (state_ == State::kAttached && session_.number == session.number) state_ = State::kDetached;
+}
+
+absl::Status FileClient::Operate(std::string_view what, TryOnce attempt) {
+  const uint64_t began_ns = NowNs();
+  const uint64_t deadline_ns = began_ns + 1000 * options_.patience_us;
+  bool may_have_run = false;
+  uint64_t pause_us = kPauseUs;
+  for (uint32_t attempts = 1;; ++attempts) {
+    const absl::StatusOr<Session> session = Attach(deadline_ns);
+    absl::Status status = session.status();
+    uint64_t now_ns = NowNs();
+    if (session.ok()) {
+      CallOptions options;
+      options.timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
+      status = attempt({*session, options, may_have_run});
+      may_have_run |= DeliveryOf(status) == Delivery::kMayHaveRun;
+    }
+    if (status.ok()) return status;
+    const Next next = NextAfter(status);
+    if (next == Next::kAttachAgain && session.ok()) Detach(*session);
+    if (next == Next::kGiveUp) return Annotate(std::move(status), what);
+    now_ns = NowNs();
+    if (now_ns + 1000 * pause_us >= deadline_ns) {
+      return Annotate(std::move(status),
+                      StrCat(what, ": given up after ", (now_ns - began_ns) / kNsPerMs, " ms and ",
+                             attempts, " attempts"));
+    }
+    // The first time at once: a session is over, and the connection may be as good as ever.
+    if (attempts > 1 || next == Next::kAgain) {
+      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
+      pause_us = std::min(2 * pause_us, kMaxPauseUs);
+    }
+  }
+}
+
+// --- files ---------------------------------------------------------------------------------------
+
+absl::StatusOr<std::unique_ptr<FileClient::File>> FileClient::OpenFile(const std::string& name,
+                                                                       Mode mode) {
+  std::unique_ptr<File> file(new File(*this, name, mode));
+  WEFT_RETURN_IF_ERROR(Operate(StrCat("open ", name),
+                               [&](const Attempt& attempt) { return EnsureOpen(*file, attempt); }));
+  return file;
+}
+
+absl::Status FileClient::EnsureOpen(File& file, const Attempt& attempt) {
+  const std::lock_guard<std::mutex> lock(file.mutex_);
+  if (file.session_ == attempt.session.number) return absl::OkStatus();
+  const bool again = file.session_ != 0;
+  wire::OpenRequest request;
+  wire::OpenReply reply;
+  request.set_session(attempt.session.number);
+  request.set_name(file.name_);
+  request.set_mode(WireModeOf(file.mode_, again));
+  WEFT_RETURN_IF_ERROR(stub_.Open(request, &reply, attempt.options));
+  if (again && reply.identity() != file.identity_) {
+    return absl::DataLossError(StrCat("another file has the name ", file.name_, " now"));
+  }
+  if (again && reply.bytes() < file.bytes_ && file.mode_ != Mode::kRead) {
+    return absl::DataLossError(StrCat(file.name_, " has ", reply.bytes(), " bytes, and had ",
+                                      file.bytes_, ": some that were written are lost"));
+  }
+  if (!again) {
+    file.identity_ = reply.identity();
+    file.bytes_ = reply.bytes();
+    file.synced_bytes_ = reply.bytes();
+  }
+  file.session_ = attempt.session.number;
+  file.handle_ = reply.handle();
+  return absl::OkStatus();
+}
+
+FileClient::File::~File() { client_.Close(*this).IgnoreError(); }
+
+absl::Status FileClient::Close(File& file) {
+  if (std::exchange(file.is_closed_, true)) return absl::OkStatus();
+  std::shared_ptr<RemoteMemory> memory;
+  wire::CloseRequest request;
+  {
+    const std::lock_guard<std::mutex> lock(file.mutex_);
+    request.set_session(file.session_);
+    request.set_handle(file.handle_);
+    if (file.lent_ != nullptr) {
+      const std::lock_guard<std::mutex> lent_lock(file.lent_->mutex);
+      file.lent_->is_dropped = true;
+      memory = std::move(file.lent_->memory);
+    }
+  }
+  memory.reset();  // before the server may use it for something else
+  if (request.session() == 0) return absl::OkStatus();  // it was never open
+  // Nobody waits for it: whatever becomes of it, the handle ends with the session.
+  auto reply = std::make_shared<wire::CloseReply>();
+  stub_.Close(request, reply.get(), {.timeout_us = options_.patience_us},
+              [reply](const absl::Status&) {});
+  return absl::OkStatus();
+}
+
+// --- reads ---------------------------------------------------------------------------------------
+
+// The answer comes while this thread, or another one, waits for something else.
+void FileClient::AskForMemory(File& file, const Session& session) {
+  if (!options_.one_sided || !session.lends || file.mode_ != Mode::kRead) return;
+  const std::lock_guard<std::mutex> lock(file.mutex_);
+  const uint64_t now_ns = NowNs();
+  if (file.session_ != session.number) return;
+  if (file.lent_ != nullptr && file.lent_->session == session.number) {
+    const std::lock_guard<std::mutex> lent_lock(file.lent_->mutex);
+    if (!file.lent_->has_failed || now_ns < file.lent_->asked_ns + kAskAgainNs) return;
+  }
+  file.lent_ = std::make_shared<Lent>();
+  file.lent_->session = session.number;
+  file.lent_->asked_ns = now_ns;
+  wire::LendRequest request;
+  request.set_session(session.number);
+  request.set_handle(file.handle_);
+  stub_.Lend(request, &file.lent_->reply, {.timeout_us = options_.patience_us},
+             [lent = file.lent_, channel = channel_.get()](const absl::Status& status) {
+               const std::lock_guard<std::mutex> lock(lent->mutex);
+               if (lent->is_dropped) return;
+               RemoteMemoryOptions options;
+               options.timeout_us = kOneSidedTimeoutUs;
+               options.resolve_at_once = false;
+               auto memory = status.ok() ? RemoteMemory::Open(*channel, lent->reply.file(), options)
+                                         : absl::StatusOr<std::unique_ptr<RemoteMemory>>(status);
+               if (memory.ok()) lent->memory = *std::move(memory);
+               lent->has_failed = !memory.ok();
+             });
+}
+
+std::shared_ptr<RemoteMemory> FileClient::MemoryOf(File& file) {
+  const std::lock_guard<std::mutex> lock(file.mutex_);
+  if (file.lent_ == nullptr) return nullptr;
+  const std::lock_guard<std::mutex> lent_lock(file.lent_->mutex);
+  return file.lent_->memory;
+}
+
+void FileClient::DropMemory(File& file, const std::shared_ptr<RemoteMemory>& memory) {
+  const std::lock_guard<std::mutex> lock(file.mutex_);
+  if (file.lent_ == nullptr) return;
+  const std::lock_guard<std::mutex> lent_lock(file.lent_->mutex);
+  if (file.lent_->memory != memory) return;
+  file.lent_->memory = nullptr;  // the caller has it still
+  file.lent_->has_failed = true;
+}
+
+// False: nothing was read so; `pieces` are as they were, but for their bytes.
+bool FileClient::ReadOneSided(File& file, absl::Span<PieceToRead> pieces) {
+  const std::shared_ptr<RemoteMemory> memory = MemoryOf(file);
+  if (memory == nullptr) return false;
+  size_t total = 0;
+  for (PieceToRead& piece : pieces) {
+    if (piece.into.size() > kMaxBatchBytes - total) return false;
+    total += piece.into.size();
+    const uint64_t left = memory->size() - std::min(memory->size(), piece.offset);
+    piece.got = std::min<uint64_t>(piece.into.size(), left);
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      channel_->AllocateBuffer(std::max<size_t>(total, 1));
+  if (!buffer.ok()) return false;
+  std::array<RemotePiece, kMaxBatchTransfers> batch;
+  size_t count = 0;
+  size_t place = 0;
+  for (const PieceToRead& piece : pieces) {
+    if (piece.got == 0) continue;
+    batch[count++] = {piece.offset, (*buffer)->slice(place, piece.got)};
+    place += piece.got;
+  }
+  if (count > 0) {
+    const absl::Status status = count == 1 ? memory->Read(batch[0].offset, batch[0].local)
+                                           : memory->ReadBatch(absl::MakeSpan(batch.data(), count));
+    if (!status.ok()) {
+      DropMemory(file, memory);
+      return false;
+    }
+  }
+  const std::byte* from = (*buffer)->bytes().data();
+  for (PieceToRead& piece : pieces) {
+    std::memcpy(piece.into.data(), from, piece.got);
+    from += piece.got;
+    piece.status = absl::OkStatus();
+  }
+  one_sided_reads_.fetch_add(pieces.size(), std::memory_order_relaxed);
+  return true;
+}
+
+absl::StatusOr<size_t> FileClient::Read(File& file, uint64_t offset, MutableByteSpan into) {
+  PieceToRead piece = {offset, into, 0, absl::OkStatus()};
+  if (ReadOneSided(file, absl::MakeSpan(&piece, 1))) return piece.got;
+  WEFT_RETURN_IF_ERROR(ReadByCall(file, piece));
+  return piece.got;
+}
+
+absl::Status FileClient::ReadByCall(File& file, PieceToRead& piece) {
+  piece.got = 0;
+  while (piece.got < piece.into.size()) {
+    const MutableByteSpan into = piece.into.subspan(
+        piece.got, std::min(piece.into.size() - piece.got, kMaxFilePayloadBytes));
+    size_t got = 0;
+    piece.status = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
+      WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
+      AskForMemory(file, attempt.session);
+      CallToRead call(*channel_, attempt.session.number, HandleOf(file), piece.offset + piece.got,
+                      into, options_.crc32c);
+      WEFT_ASSIGN_OR_RETURN(got, call.Run(stub_, attempt.options));
+      return absl::OkStatus();
+    });
+    WEFT_RETURN_IF_ERROR(piece.status);
+    piece.got += got;
+    if (got < into.size()) break;
+  }
+  reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void FileClient::ReadMany(File& file, absl::Span<PieceToRead> pieces) {
+  while (!pieces.empty()) {
+    const absl::Span<PieceToRead> batch = pieces.subspan(0, kMaxBatchTransfers);
+    if (!ReadOneSided(file, batch)) ReadByCalls(file, batch);
+    pieces.remove_prefix(batch.size());
+  }
+}
+
+// One attempt for all, together; what has failed is tried alone.
+void FileClient::ReadByCalls(File& file, absl::Span<PieceToRead> pieces) {
+  std::deque<CallToRead> calls;
+  std::vector<PieceToRead*> sent;
+  const absl::Status opened = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
+    WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
+    AskForMemory(file, attempt.session);
+    for (PieceToRead& piece : pieces) {
+      if (piece.into.size() > kMaxFilePayloadBytes) continue;
+      calls
+          .emplace_back(*channel_, attempt.session.number, HandleOf(file), piece.offset, piece.into,
+                        options_.crc32c)
+          .Start(stub_, attempt.options);
+      sent.push_back(&piece);
+    }
+    return absl::OkStatus();
+  });
+  channel_->engine().RunUntil([&calls] {
+    return std::all_of(calls.begin(), calls.end(),
+                       [](const CallToRead& call) { return call.is_over(); });
+  });
+  for (PieceToRead& piece : pieces) piece.status = absl::UnavailableError("not sent");
+  for (size_t i = 0; i < sent.size(); ++i) {
+    absl::StatusOr<size_t> got = calls[i].Finish();
+    sent[i]->status = got.status();
+    sent[i]->got = got.value_or(0);
+    if (got.ok()) reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
+  }
+  for (PieceToRead& piece : pieces) {
+    if (!opened.ok()) piece.status = opened;
+    if (opened.ok() && !piece.status.ok()) ReadByCall(file, piece).IgnoreError();
+  }
+}
+
+// --- appends -------------------------------------------------------------------------------------
+
+absl::Status FileClient::CheckEpoch(File& file, const Session& session) {
+  if (file.bytes_ > file.synced_bytes_ && file.epoch_ != session.epoch) {
+    return absl::DataLossError(StrCat(
+        "the last ", file.bytes_ - file.synced_bytes_, " bytes of ", file.name_,
+        " were not synced, and may be lost: the server's host was started again, or its medium "
+        "has failed"));
+  }
+  file.epoch_ = session.epoch;
+  return absl::OkStatus();
+}
+
+absl::Status FileClient::Append(File& file, ByteSpan from, bool durable) {
+  while (!from.empty()) {
+    const size_t bytes = std::min(from.size(), kMaxFilePayloadBytes);
+    WEFT_RETURN_IF_ERROR(AppendPiece(file, from.first(bytes), durable && bytes == from.size()));
+    from = from.subspan(bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FileClient::AppendPiece(File& file, ByteSpan from, bool durable) {
+  return Operate(StrCat("append to ", file.name_), [&](const Attempt& attempt) {
+    WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
+    WEFT_RETURN_IF_ERROR(CheckEpoch(file, attempt.session));
+    wire::AppendRequest request;
+    wire::AppendReply reply;
+    request.set_session(attempt.session.number);
+    request.set_handle(HandleOf(file));
+    request.set_offset(file.bytes_);
+    request.set_durable(durable);
+    CallOptions options = attempt.options;
+    std::unique_ptr<Buffer> buffer;
+    std::optional<BulkCall> bulk;
+    if (from.size() <= kMaxInlineFileBytes) {
+      request.set_inline_data(from.data(), from.size());
+    } else {
+      WEFT_ASSIGN_OR_RETURN(buffer, channel_->AllocateBuffer(from.size()));
+      std::memcpy(buffer->bytes().data(), from.data(), from.size());
+      bulk.emplace(*channel_);
+      bulk->Send(buffer->slice(), request.mutable_lent_data(), {.crc32c = options_.crc32c});
+      options.bulk = &*bulk;
+    }
+    WEFT_RETURN_IF_ERROR(stub_.Append(request, &reply, options));
+    file.bytes_ += from.size();
+    if (durable) file.synced_bytes_ = file.bytes_;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status FileClient::Sync(File& file) {
+  return Operate(StrCat("sync ", file.name_), [&](const Attempt& attempt) {
+    WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
+    WEFT_RETURN_IF_ERROR(CheckEpoch(file, attempt.session));
+    wire::SyncRequest request;
+    wire::SyncReply reply;
+    request.set_session(attempt.session.number);
+    request.set_handle(HandleOf(file));
+    WEFT_RETURN_IF_ERROR(stub_.Sync(request, &reply, attempt.options));
+    file.synced_bytes_ = file.bytes_;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status FileClient::Truncate(File& file, uint64_t bytes) {
+  if (bytes > file.bytes_) {
+    return absl::InvalidArgumentError(
+        StrCat(file.name_, " has ", file.bytes_, " bytes, less than ", bytes));
+  }
+  WEFT_RETURN_IF_ERROR(Truncate(file.name_, bytes));
+  file.bytes_ = bytes;
+  file.synced_bytes_ = std::min(file.synced_bytes_, bytes);
+  return absl::OkStatus();
+}
+
+uint64_t FileClient::HandleOf(File& file) {
+  const std::lock_guard<std::mutex> lock(file.mutex_);
+  return file.handle_;
+}
+
+// --- names ---------------------------------------------------------------------------------------
+
+absl::StatusOr<FileClient::Facts> FileClient::Stat(const std::string& name) {
+  wire::StatReply reply;
+  WEFT_RETURN_IF_ERROR(Operate(StrCat("stat ", name), [&](const Attempt& attempt) {
+    wire::StatRequest request;
+    request.set_session(attempt.session.number);
+    request.set_name(name);
+    return stub_.Stat(request, &reply, attempt.options);
+  }));
+  return Facts{reply.bytes(), reply.modified_s(), reply.is_folder(),
+               reply.links(), reply.identity(),   reply.free_bytes()};
+}
+
+absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& name) {
+  std::vector<std::string> names;
+  bool has_more = true;
+  while (has_more) {
+    WEFT_RETURN_IF_ERROR(Operate(StrCat("list ", name), [&](const Attempt& attempt) {
+      wire::ListRequest request;
+      wire::ListReply reply;
+      request.set_session(attempt.session.number);
+      request.set_name(name);
+      if (!names.empty()) request.set_after(names.back());
+      WEFT_RETURN_IF_ERROR(stub_.List(request, &reply, attempt.options));
+      has_more = reply.has_more();
+      if (has_more && reply.names().empty()) return WrongReply("no names, and more of them");
+      for (std::string& next : *reply.mutable_names()) {
+        if (!names.empty() && next <= names.back()) return WrongReply("names without order");
+        if (next.find('/') != std::string::npos) return WrongReply("a name with a slash");
+        names.push_back(std::move(next));
+      }
+      return absl::OkStatus();
+    }));
+  }
+  return names;
+}
+
+// `done_before`: what the server says if an earlier attempt, whose answer was lost, has done it.
+absl::Status FileClient::Change(wire::ChangeRequest request, absl::StatusCode done_before) {
+  const std::string what = StrCat(wire::ChangeRequest::Kind_Name(request.kind()), " ",
+                                  request.name(), request.to().empty() ? "" : " ", request.to());
+  return Operate(what, [&](const Attempt& attempt) {
+    wire::ChangeReply reply;
+    request.set_session(attempt.session.number);
+    absl::Status status = stub_.Change(request, &reply, attempt.options);
+    if (attempt.may_have_run && status.code() == done_before) return absl::OkStatus();
+    return status;
+  });
+}
+
+absl::Status FileClient::Remove(const std::string& name) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::REMOVE);
+  request.set_name(name);
+  return Change(std::move(request), absl::StatusCode::kNotFound);
+}
+
+absl::Status FileClient::MakeFolder(const std::string& name) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::MAKE_FOLDER);
+  request.set_name(name);
+  return Change(std::move(request), absl::StatusCode::kAlreadyExists);
+}
+
+absl::Status FileClient::RemoveFolder(const std::string& name) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::REMOVE_FOLDER);
+  request.set_name(name);
+  return Change(std::move(request), absl::StatusCode::kNotFound);
+}
+
+absl::Status FileClient::Rename(const std::string& from, const std::string& to) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::RENAME);
+  request.set_name(from);
+  request.set_to(to);
+  return Change(std::move(request), absl::StatusCode::kNotFound);
+}
+
+absl::Status FileClient::Link(const std::string& from, const std::string& to) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::LINK);
+  request.set_name(from);
+  request.set_to(to);
+  return Change(std::move(request), absl::StatusCode::kAlreadyExists);
+}
+
+absl::Status FileClient::Truncate(const std::string& name, uint64_t bytes) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::TRUNCATE);
+  request.set_name(name);
+  request.set_bytes(bytes);
+  return Change(std::move(request), absl::StatusCode::kOk);
+}
+
+absl::Status FileClient::SyncFolder(const std::string& name) {
+  wire::ChangeRequest request;
+  request.set_kind(wire::ChangeRequest::SYNC_FOLDER);
+  request.set_name(name);
+  return Change(std::move(request), absl::StatusCode::kOk);
+}
+
+// --- locks ---------------------------------------------------------------------------------------
+
+absl::Status FileClient::Lock(const std::string& name) {
+  return Operate(StrCat("lock ", name), [&](const Attempt& attempt) {
+    wire::LockRequest request;
+    wire::LockReply reply;
+    request.set_session(attempt.session.number);
+    request.set_name(name);
+    WEFT_RETURN_IF_ERROR(stub_.Lock(request, &reply, attempt.options));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_ != State::kAttached || session_.number != attempt.session.number) {
+      return absl::AbortedError("the lock has ended with its session");
+    }
+    locks_[name] = reply.generation();
+    if (!keeper_.joinable()) keeper_ = std::thread([this] { KeepLocks(); });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status FileClient::Unlock(const std::string& name) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (locks_.erase(name) == 0) {
+      return absl::FailedPreconditionError(StrCat("this client has no lock \"", name, "\""));
+    }
+  }
+  return Operate(StrCat("unlock ", name), [&](const Attempt& attempt) {
+    wire::UnlockRequest request;
+    wire::UnlockReply reply;
+    request.set_session(attempt.session.number);
+    request.set_name(name);
+    return stub_.Unlock(request, &reply, attempt.options);
+  });
+}
+
+void FileClient::KeepLocks() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stopping_) {
+    changed_.wait_for(lock, std::chrono::microseconds(kKeepLocksUs), [this] { return stopping_; });
+    if (stopping_ || locks_.empty()) continue;
+    lock.unlock();
+    const absl::StatusOr<Session> session = Attach(NowNs() + 1000 * kKeepLocksUs);
+    if (session.ok()) {
+      wire::StatRequest request;
+      wire::StatReply reply;
+      request.set_session(session->number);
+      const absl::Status status = stub_.Stat(request, &reply, {.timeout_us = kKeepLocksUs});
+      if (!status.ok() && NextAfter(status) == Next::kAttachAgain) Detach(*session);
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace weft::embed

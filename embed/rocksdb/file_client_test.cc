@@ -1,0 +1,224 @@
+#include "embed/rocksdb/file_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "embed/rocksdb/file_limits.h"
+#include "embed/rocksdb/testing/file_server.h"
+#include "weft/path.h"
+
+namespace weft::embed {
+namespace {
+
+using testing::HasSubstr;
+using Mode = FileClient::Mode;
+
+// Bytes that differ from place to place.
+std::string Text(size_t bytes) {
+  std::string text(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + (i * i + i / 251) % 26);
+  return text;
+}
+
+class FileClientTest : public testing::TestWithParam<const char*> {
+ protected:
+  FileClientTest() : files_("file_client_test"), other_files_("file_client_test_other") {
+    Serve(files_);
+    client_ = Connect();
+  }
+
+  void Serve(const TestFolder& files) {
+    FileServer::Options options;
+    options.lock_grace_us = 3'600'000'000;
+    if (!address_.empty()) options.address = address_;
+    server_ = std::make_unique<FileServer>(files.path(), options);
+    address_ = server_->address();
+  }
+  void Restart() {
+    server_.reset();
+    Serve(files_);
+  }
+  std::unique_ptr<FileClient> Connect(uint64_t patience_us = 60'000'000) {
+    FileClientOptions options;
+    options.address = address_;
+    options.channel.link.paths = *ParsePathList(GetParam());
+    options.patience_us = patience_us;
+    auto client = FileClient::Open(options);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+  std::unique_ptr<FileClient::File> Open(const std::string& name, Mode mode) {
+    auto file = client_->OpenFile(name, mode);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+  std::string Read(FileClient::File& file, uint64_t offset, size_t bytes) {
+    std::string text(bytes, '?');
+    const auto got =
+        client_->Read(file, offset, {reinterpret_cast<std::byte*>(text.data()), text.size()});
+    EXPECT_TRUE(got.ok()) << got.status();
+    return text.substr(0, got.value_or(0));
+  }
+
+  TestFolder files_;
+  TestFolder other_files_;
+  std::string address_;
+  std::unique_ptr<FileServer> server_;
+  std::unique_ptr<FileClient> client_;
+};
+
+TEST_P(FileClientTest, WritesAndReadsFilesOfAllSizes) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, kMaxInlineFileBytes, kMaxInlineFileBytes + 1,
+                             kMaxFilePayloadBytes, 3 * kMaxFilePayloadBytes + 7}) {
+    const std::string text = Text(bytes);
+    const auto writes = Open("file", Mode::kWriteNew);
+    ASSERT_TRUE(client_->Append(*writes, AsBytes(text)).ok());
+    ASSERT_TRUE(client_->Sync(*writes).ok());
+    EXPECT_EQ(writes->bytes(), bytes);
+    EXPECT_EQ(files_.Content("file"), text);
+    ASSERT_TRUE(client_->Close(*writes).ok());
+    const auto reads = Open("file", Mode::kRead);
+    EXPECT_EQ(Read(*reads, 0, bytes + 10), text);
+    const size_t last = bytes == 0 ? 0 : bytes - 1;
+    EXPECT_EQ(Read(*reads, last, 10), text.substr(last));
+    EXPECT_EQ(Read(*reads, bytes + 5, 10), "");
+  }
+}
+
+TEST_P(FileClientTest, AppendsGoOnWhereARestartedServerHasThem) {
+  const auto file = Open("log", Mode::kWriteNew);
+  ASSERT_TRUE(client_->Append(*file, AsBytes("before, ")).ok());
+  Restart();
+  ASSERT_TRUE(client_->Append(*file, AsBytes("between, ")).ok());
+  Restart();
+  ASSERT_TRUE(client_->Sync(*file).ok());
+  ASSERT_TRUE(client_->Append(*file, AsBytes("after"), /*durable=*/true).ok());
+  EXPECT_EQ(files_.Content("log"), "before, between, after");
+}
+
+TEST_P(FileClientTest, ReadsNeedNoCodeOfTheServerOnceTheFileIsInItsMemory) {
+  const std::string text = Text(100'000);
+  files_.Put("table", text);
+  const auto file = Open("table", Mode::kRead);
+  while (client_->one_sided_reads() == 0)
+    EXPECT_EQ(Read(*file, 77'777, 100), text.substr(77'777, 100));
+  const uint64_t calls = client_->reads_by_calls();
+  for (uint64_t offset = 0; offset < text.size(); offset += 1'111) {
+    EXPECT_EQ(Read(*file, offset, 20'000), text.substr(offset, 20'000));
+  }
+  EXPECT_EQ(client_->reads_by_calls(), calls);
+  Restart();
+  EXPECT_EQ(Read(*file, 5, 50), text.substr(5, 50));
+  EXPECT_EQ(client_->reads_by_calls(), calls + 1) << "the new server lends nothing yet";
+}
+
+TEST_P(FileClientTest, ManyReadsAtOnce) {
+  const std::string text = Text(5 << 20);
+  files_.Put("table", text);
+  const auto file = Open("table", Mode::kRead);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::string> texts(150);
+    std::vector<FileClient::PieceToRead> pieces(texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      texts[i].resize(i == 3 ? (3 << 20) : 10 + 300 * i, '?');
+      pieces[i].offset = i * 40'000;
+      pieces[i].into = {reinterpret_cast<std::byte*>(texts[i].data()), texts[i].size()};
+    }
+    client_->ReadMany(*file, absl::MakeSpan(pieces));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      ASSERT_TRUE(pieces[i].status.ok()) << pieces[i].status;
+      const std::string want =
+          pieces[i].offset > text.size() ? "" : text.substr(pieces[i].offset, texts[i].size());
+      ASSERT_EQ(texts[i].substr(0, pieces[i].got), want) << i;
+    }
+    if (round == 10) Restart();
+  }
+}
+
+// Another epoch, as after a start of the server's host: here of another folder that has the file.
+TEST_P(FileClientTest, UnsyncedBytesOfAnEarlierEpochAreDataLoss) {
+  const auto synced = Open("synced", Mode::kWriteNew);
+  ASSERT_TRUE(client_->Append(*synced, AsBytes("synced")).ok());
+  ASSERT_TRUE(client_->Sync(*synced).ok());
+  const auto unsynced = Open("unsynced", Mode::kWriteNew);
+  ASSERT_TRUE(client_->Append(*unsynced, AsBytes("not")).ok());
+  server_.reset();
+  for (const char* name : {"synced", "unsynced"}) {
+    std::filesystem::rename(files_.file(name), other_files_.file(name));
+  }
+  Serve(other_files_);
+  const absl::Status appended = client_->Append(*unsynced, AsBytes("more"));
+  EXPECT_TRUE(absl::IsDataLoss(appended)) << appended;
+  EXPECT_THAT(appended.ToString(), HasSubstr("the last 3 bytes of unsynced were not synced"));
+  EXPECT_TRUE(absl::IsDataLoss(client_->Sync(*unsynced)));
+  EXPECT_TRUE(client_->Append(*synced, AsBytes(", and more")).ok());
+  EXPECT_EQ(other_files_.Content("synced"), "synced, and more");
+  EXPECT_EQ(other_files_.Content("unsynced"), "not");
+}
+
+TEST_P(FileClientTest, AFileThatIsShorterThanWhatWasWrittenIsDataLoss) {
+  const auto file = Open("log", Mode::kWriteNew);
+  ASSERT_TRUE(client_->Append(*file, AsBytes("12345")).ok());
+  server_.reset();
+  std::filesystem::resize_file(files_.file("log"), 4);
+  Serve(files_);
+  const absl::Status appended = client_->Append(*file, AsBytes("6"));
+  EXPECT_TRUE(absl::IsDataLoss(appended)) << appended;
+  EXPECT_EQ(files_.Content("log"), "1234");
+}
+
+TEST_P(FileClientTest, AnotherFileOfThatNameIsNotTakenForIt) {
+  files_.Put("table", "first");
+  const auto file = Open("table", Mode::kRead);
+  EXPECT_EQ(Read(*file, 0, 5), "first");
+  server_.reset();
+  files_.Put("other", "other");
+  std::filesystem::rename(files_.file("other"), files_.file("table"));
+  Serve(files_);
+  std::byte bytes[5];
+  EXPECT_TRUE(absl::IsDataLoss(client_->Read(*file, 0, bytes).status()));
+}
+
+TEST_P(FileClientTest, ListsAsManyNamesAsThereAre) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < 2 * kMaxListedNames + 5; ++i) {
+    names.push_back(std::to_string(100'000 + i));
+    files_.Put(names.back(), "");
+  }
+  const auto listed = client_->List("");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_EQ(*listed, names);
+  ASSERT_TRUE(client_->MakeFolder("empty").ok());
+  EXPECT_TRUE(client_->List("empty")->empty());
+  EXPECT_TRUE(absl::IsNotFound(client_->List("nowhere").status()));
+}
+
+TEST_P(FileClientTest, ALockSurvivesARestartAndKeepsOthersOut) {
+  ASSERT_TRUE(client_->Lock("LOCK").ok());
+  Restart();
+  const auto other = Connect(/*patience_us=*/2'000'000);
+  EXPECT_FALSE(other->Lock("LOCK").ok());
+  const auto file = Open("log", Mode::kWriteNew);
+  EXPECT_TRUE(client_->Append(*file, AsBytes("still the holder")).ok());
+  EXPECT_TRUE(client_->Unlock("LOCK").ok());
+  const absl::Status locked = Connect()->Lock("LOCK");
+  EXPECT_TRUE(locked.ok()) << locked;
+}
+
+TEST_P(FileClientTest, WithoutItsServerAnOperationEndsWithAnErrorThatSaysWhy) {
+  const auto impatient = Connect(/*patience_us=*/2'000'000);
+  server_.reset();
+  const absl::Status status = impatient->Stat("file").status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("stat file: given up after"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, FileClientTest, testing::Values("shm", "tcp"));
+
+}  // namespace
+}  // namespace weft::embed

@@ -1,0 +1,88 @@
+"""Processes of weft_rocksd and RocksDB's programs, for the tests and for ./dev rocksdb.
+
+They end with the process that has started them, and their folder goes with it, whatever ends it.
+"""
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+
+# How long a server may take to come up, or to leave, and a program to end: a busy machine.
+PATIENCE_SECONDS = 120
+
+# Before a command: it ends with this process, also when nothing here can run any more. (And with the
+# thread that has started it: so that is the main one.)
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+
+
+class Folder:
+    """A temporary folder. A shell removes it when the pipe from here is closed, by close() or by any
+    death of this process."""
+
+    def __init__(self, parent=None):
+        self.path = tempfile.mkdtemp(prefix="weft-rocks-", dir=parent or "/tmp")
+        self.remover = subprocess.Popen(["sh", "-c", 'read -r _; rm -rf -- "$1"', "sh", self.path],
+                                        stdin=subprocess.PIPE, start_new_session=True)
+
+    def file(self, name):
+        return os.path.join(self.path, name)
+
+    def close(self):
+        self.remover.stdin.close()
+        self.remover.wait()
+
+
+class Rocksd:
+    """A weft_rocksd that can be killed and started again at its address."""
+
+    def __init__(self, program, folder, *arguments):
+        os.makedirs(folder, exist_ok=True)
+        self.command = [program, folder] + list(arguments)
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self):
+        """A server that was killed has its lock on the folder until its last system call has ended."""
+        for _ in range(50):
+            self.process = subprocess.Popen(
+                ENDS_WITH_US + self.command + ["--listen=" + self.address],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_SECONDS)
+            line = self.process.stdout.readline() if ready else ""
+            if line.startswith("listening on "):
+                self.address = line.split()[-1]
+                return
+            self.process.kill()
+            said = self.process.communicate()[1]
+            if "served by another process" not in said and "in use" not in said:
+                break
+        raise RuntimeError("weft_rocksd did not start: " + said)
+
+    def uri(self, folder="", options=""):
+        return "weft://%s/%s%s" % (self.address, folder, options)
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()  # closes the pipes
+
+    def stop(self):
+        """By SIGTERM; its exit status and what it has said."""
+        self.process.terminate()
+        said = "".join(self.process.communicate(timeout=PATIENCE_SECONDS))
+        return self.process.returncode, said
+
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+
+
+def preloaded(plugin):
+    """The environment of a program that is to know Weft's URIs."""
+    return dict(os.environ, LD_PRELOAD=os.path.abspath(plugin))
+
+
+def lacking(*programs):
+    """Why not: the package that these programs are of; None where all are here."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    return "not installed here: rocksdb-tools (%s)" % ", ".join(missing) if missing else None

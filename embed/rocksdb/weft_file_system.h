@@ -1,0 +1,44 @@
+// RocksDB's FileSystem on the files of a weft_rocksd.
+//
+//   rocksdb::ConfigOptions options;
+//   std::shared_ptr<rocksdb::FileSystem> files;
+//   weft::embed::RegisterWeftFileSystem();
+//   rocksdb::FileSystem::CreateFromString(options, "weft://10.0.0.7:7100/orders", &files);
+//   options.env = rocksdb::NewCompositeEnv(files).get();
+//
+// With libweft_rocksdb.so preloaded, RocksDB's own programs know such URIs: db_bench, ldb and
+// sst_dump take --fs_uri. weft_uri.h has their form; besides, `one_sided:0` reads all files by
+// calls. Whatever path RocksDB uses, "/db/x" or "db/x", lies below the URI's folder, and below the
+// server's.
+//
+// What RocksDB may rely upon: what POSIX files give it, on the server (file_client.h says how).
+//   Append    the server's kernel has the bytes when it returns: a kill of this process loses
+//   nothing Sync      on the server's medium when it returns LockFile  one holder among all clients
+//   and the server's own host; it ends with this process MultiRead all reads are sent before the
+//   first one is waited for
+// Errors: PathNotFound, NotFound, NoSpace as POSIX files have them; IOFenced after another client
+// has
+//   had a lock of ours; other IOErrors are retryable where only the server was away for too long,
+//   and have data loss set where written bytes are gone.
+//
+// Not there: RandomRWFile, memory mapping, direct I/O, ReadAsync that does not wait (RocksDB then
+// reads at once).
+//
+// Threads: as RocksDB's interface says: any. Lifetime: files go before their FileSystem.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rocksdb/file_system.h"
+
+namespace weft::embed {
+
+// One connection of its own, made at once. INVALID_ARGUMENT: the URI; others: FileClient::Open()'s.
+absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> OpenWeftFileSystem(const std::string& uri);
+
+// Makes RocksDB know "weft://" of file systems, in this process. Any thread; once is enough.
+void RegisterWeftFileSystem();
+
+}  // namespace weft::embed
