@@ -16,4 +16,8 @@ diff <(echo "$listed") <(echo "$declared") ||
 
 soname=$(readelf -d "$library" | grep -o 'soname: \[.*\]')
 [[ $soname == "soname: [libweft_c.so.1]" ]] || { echo "$soname"; exit 1; }
+
+# libweft.so is looked for beside it: an installed prefix may be moved.
+runpath=$(readelf -d "$library" | grep -oE 'runpath: \[.*\]')
+[[ $runpath == "runpath: [\$ORIGIN]" ]] || { echo "$runpath"; exit 1; }
 echo "$(wc -l <<<"$listed") functions"
