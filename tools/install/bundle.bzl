@@ -4,7 +4,9 @@
 
 merges the objects of deps, and of what they use in this repository, into one
 archive. As a dep, it is linked whole. Libraries of other repositories stay
-outside: their link flags are passed on, to Bazel and to weft_template.
+outside: their link flags are passed on, to Bazel and to weft_template. With
+package = "c", only that package's objects are in it: the rest is in a library
+that is linked beside it.
 """
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -21,6 +23,8 @@ def _archives_and_outside(ctx):
         for linker_input in dep[CcInfo].linking_context.linker_inputs.to_list():
             if linker_input.owner.workspace_name != ctx.label.workspace_name:
                 outside.append(linker_input)
+                continue
+            if ctx.attr.package and linker_input.owner.package != ctx.attr.package:
                 continue
             for library in linker_input.libraries:
                 # Position independent, for the shared library; exists in every mode.
@@ -83,6 +87,7 @@ weft_bundle = rule(
     implementation = _weft_bundle_impl,
     attrs = {
         "deps": attr.label_list(providers = [CcInfo], mandatory = True),
+        "package": attr.string(doc = "whose objects; empty: those of all in this repository"),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     fragments = ["cpp"],

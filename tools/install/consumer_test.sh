@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # consumer_test.sh INSTALL_PROGRAM: what is installed serves a program outside of this tree: through
-# CMake with the shared and the static library, through pkg-config and Bazel, and from a prefix that
-# was moved. The program has headers of its own with names that ours have inside.
+# CMake with the shared and the static library, through pkg-config and Bazel, from C and Python, and
+# from a prefix that was moved. The program has headers of its own with names that ours have inside.
 set -euo pipefail
 
 install=$PWD/$1
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 sim=$(dirname "$(readlink -f examples/sim/sim.cc)")
+embedding=$(dirname "$(readlink -f examples/embedding/echo_loop.c)")
 work=${TEST_TMPDIR:-$(mktemp -d)}/consumer
 consumer=$work/program
 prefix="$work/a prefix"
@@ -33,7 +34,8 @@ mv "$work/first" "$prefix"
 say "all headers are below weft/, and few stand there"
 [[ $(ls "$prefix/include") == weft ]] || { ls "$prefix/include"; exit 1; }
 public=$(find "$prefix/include/weft" -maxdepth 1 -name '*.h' | wc -l)
-((public <= 26)) || { echo "$public public headers"; exit 1; }
+# 26 of C++ at the most, each for one thing that a program may want, and 4 of C.
+((public <= 30)) || { echo "$public public headers"; exit 1; }
 
 say "the documents are there, and what they show"
 for document in README.md docs/guide.md docs/errors.md examples/guide/deadlines.cc; do
@@ -87,6 +89,24 @@ eval "link=($(pkg-config --libs weft))"
 g++ -std=c++20 -I "$consumer" -I "$work/generated" "${compile[@]}" -o "$work/greet" \
   "$consumer/main.cc" "$work"/generated/*.cc "${link[@]}" -Wl,-rpath,"$prefix/lib"
 greets "$work/greet"
+
+say "C: with pkg-config, and no header or library of C++"
+declare -a c_compile c_link
+eval "c_compile=($(pkg-config --cflags weft-c)) c_link=($(pkg-config --libs weft-c))"
+gcc -std=c11 -Wall -Wextra -pedantic -Werror "${c_compile[@]}" -o "$work/echo_loop" \
+  "$embedding/echo_loop.c" "${c_link[@]}" -Wl,-rpath,"$prefix/lib"
+[[ $(ldd "$work/echo_loop") == *"$prefix/lib/libweft_c.so.1"* ]] ||
+  { echo "echo_loop does not use the installed library"; exit 1; }
+coproc SERVER { timeout 60 "$work/echo_loop"; }
+read -r address <&"${SERVER[0]}"
+said=$(timeout 60 "$work/echo_loop" "$address" "hello, C")
+[[ $said == "hello, C" ]] || { echo "echo_loop said: $said"; exit 1; }
+server_process=$SERVER_PID server_input=${SERVER[1]}
+exec {server_input}>&-
+wait "$server_process" || { echo "the server in C failed"; exit 1; }
+
+say "Python"
+timeout 60 python3 "$embedding/weft_ctypes.py" "$prefix/lib/libweft_c.so"
 
 say "Bazel"
 cp "$consumer"/protos/*.proto "$consumer"
