@@ -116,7 +116,7 @@ void ControlSocket::OnReady(uint32_t events) {
 
 // The poller tells again of what is left in the socket meanwhile.
 void ControlSocket::OnHandshakeReady(uint32_t events) {
-  if (stream_.CanGoOn() || (events & EPOLLOUT) != 0) return tls_->Enter(this);
+  if (stream_.ReceiveFlight() || (events & EPOLLOUT) != 0) return tls_->Enter(this);
   if (!has_more()) return;
   ReadSome();  // it has failed, and says why
   on_activity_();

@@ -10,10 +10,10 @@
 // handshakes stand in a line, and one socket's goes on in a turn, by one flight: a flight takes an
 // answer before the next. Between two flights all connections that are up have a turn: a flood of
 // hellos costs a call one flight more, and not as many as there are. A handshake has a place in the
-// line while it has something to work on, a whole record (TlsStream::CanGoOn()); behind its flight
-// it is out, and comes back at the end. So who sends his hello byte by byte holds no place, and who
-// comes anew waits for those that were in the line before him, one flight each, and for nobody
-// else: Newcomers::kMaxStrangers at most, and this engine's own dials.
+// line while it has something to work on, a whole record (TlsStream::ReceiveFlight()); behind its
+// flight it is out, and comes back at the end. So who sends his hello byte by byte holds no place,
+// and who comes anew waits for those that were in the line before him, one flight each, and for
+// nobody else: Newcomers::kMaxStrangers at most, and this engine's own dials.
 //
 // Threads: one engine's. Lifetime: as the transport; users of credentials may outlive it.
 // Errors: as TlsCredentials::Create().

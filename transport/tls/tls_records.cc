@@ -160,7 +160,7 @@ size_t TlsRecords::Seal(Kind kind, IovecCursor* from, size_t bytes, std::byte* t
   // The last number of a key is its update's.
   if (out_.number + 1 < records_per_key_) [[likely]]
     return MakeRecord(kind, from, bytes, to);
-  const size_t update = SealKeyUpdate(/*asks=*/false, to);
+  const size_t update = SealKeyUpdate(/*requests_update=*/false, to);
   return update + MakeRecord(kind, from, bytes, to + update);
 }
 
@@ -204,9 +204,10 @@ size_t TlsRecords::SealAlert(Alert alert, std::byte* to) {
   return Seal(Kind::kAlert, &from, sizeof(content), to);
 }
 
-size_t TlsRecords::SealKeyUpdate(bool asks, std::byte* to) {
-  asked_ = asked_ || asks;
-  std::byte content[] = {kKeyUpdate, {}, {}, std::byte{1}, asks ? kRequested : kNotRequested};
+size_t TlsRecords::SealKeyUpdate(bool requests_update, std::byte* to) {
+  asked_ = asked_ || requests_update;
+  std::byte content[] = {
+      kKeyUpdate, {}, {}, std::byte{1}, requests_update ? kRequested : kNotRequested};
   const iovec piece{content, sizeof(content)};
   IovecCursor from(&piece, 1);
   const size_t bytes = MakeRecord(Kind::kHandshake, &from, sizeof(content), to);
@@ -216,9 +217,9 @@ size_t TlsRecords::SealKeyUpdate(bool asks, std::byte* to) {
 
 // --- in ------------------------------------------------------------------------------------------
 
-TlsRecords::Said TlsRecords::Refuse(Alert alert, const char* what) {
+TlsRecords::Message TlsRecords::Refuse(Alert alert, const char* what) {
   fault_ = {alert, what};
-  return Said::kWrong;
+  return Message::kWrong;
 }
 
 bool TlsRecords::Measure(ByteSpan input, size_t* bytes) {
@@ -266,22 +267,22 @@ TlsRecords::Opened TlsRecords::Open(ByteSpan record, std::byte* to) {
   return {};
 }
 
-TlsRecords::Said TlsRecords::Take(Kind kind, ByteSpan content) {
+TlsRecords::Message TlsRecords::Take(Kind kind, ByteSpan content) {
   WEFT_DCHECK(kind == Kind::kAlert || kind == Kind::kHandshake);  // Ours: data is the caller's
   return kind == Kind::kAlert ? TakeAlert(content) : TakeHandshake(content);
 }
 
-TlsRecords::Said TlsRecords::TakeAlert(ByteSpan content) {
+TlsRecords::Message TlsRecords::TakeAlert(ByteSpan content) {
   if (content.size() != 2) return Refuse(Alert::kDecodeError, "an alert has two bytes");
   // The level says nothing in TLS 1.3.
   const auto alert = static_cast<Alert>(content[1]);
-  if (alert == Alert::kCloseNotify) return Said::kEnd;
-  if (alert == Alert::kUserCanceled) return Said::kNothing;  // and an end comes behind it
-  refusal_ = static_cast<uint8_t>(alert);
-  return Said::kRefusal;
+  if (alert == Alert::kCloseNotify) return Message::kEnd;
+  if (alert == Alert::kUserCanceled) return Message::kIgnored;  // and an end comes behind it
+  fatal_alert_ = static_cast<uint8_t>(alert);
+  return Message::kFatalAlert;
 }
 
-TlsRecords::Said TlsRecords::TakeHandshake(ByteSpan content) {
+TlsRecords::Message TlsRecords::TakeHandshake(ByteSpan content) {
   if (content.empty()) return Refuse(Alert::kUnexpectedMessage, "a handshake record is empty");
   while (!content.empty()) {
     if (content.size() < kMessageHeadBytes) break;
@@ -296,7 +297,7 @@ TlsRecords::Said TlsRecords::TakeHandshake(ByteSpan content) {
     if (bytes > content.size()) break;
     if (kind == kNewSessionTicket) {
       content = content.subspan(bytes);
-      if (content.empty()) return Said::kNothing;
+      if (content.empty()) return Message::kIgnored;
       continue;
     }
     if (bytes != 1) return Refuse(Alert::kDecodeError, "a key update has one byte");
@@ -308,11 +309,11 @@ TlsRecords::Said TlsRecords::TakeHandshake(ByteSpan content) {
     }
     UseNextSecret(&in_);
     asked_ = false;
-    return content[0] == kRequested ? Said::kAsks : Said::kNothing;
+    return content[0] == kRequested ? Message::kKeyUpdateRequested : Message::kIgnored;
   }
   return Refuse(Alert::kUnexpectedMessage, "a message of TLS's own is cut over two records");
 }
 
-bool TlsRecords::IsTimeToAsk() { return in_.number >= records_per_key_ && !asked_; }
+bool TlsRecords::IsTimeToAsk() const { return in_.number >= records_per_key_ && !asked_; }
 
 }  // namespace weft

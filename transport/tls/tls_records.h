@@ -1,6 +1,7 @@
 // TLS 1.3's records of one connection behind its handshake (RFC 8446: 5.1 to 5.5, 7.2, 7.3), for
 // the suites TLS_AES_256_GCM_SHA384 and TLS_AES_128_GCM_SHA256. OpenSSL carries out the handshake,
-// and tells the secrets; its own SSL_read() and SSL_write() take 1.5 us for each record, these 0.4.
+// and tells the secrets; its own SSL_read() and SSL_write() take 1.5 us for each record, these 0.4
+// (docs/performance_log.md, 2026-11-25).
 //
 //    0  5  header: 23, 3, 3, the bytes that follow (big-endian); authenticated
 //    5  n  sealed: the content, its type (1 byte), zeros
@@ -83,7 +84,10 @@ class TlsTrafficSecrets {
   // Lines about other secrets, and what is no such line, change nothing.
   void Note(std::string_view line);
   // Empty: not told yet.
-  ByteSpan of(TlsRole sender) const { return slot(sender); }
+  ByteSpan of(TlsRole sender) const {
+    const Slot& told = sender == TlsRole::kClient ? client_ : server_;
+    return ByteSpan(told.bytes).first(told.size);
+  }
 
  private:
   static constexpr size_t kMostBytes = 48;  // SHA-384's
@@ -91,11 +95,6 @@ class TlsTrafficSecrets {
     std::array<std::byte, kMostBytes> bytes = {};
     size_t size = 0;
   };
-  ByteSpan slot(TlsRole sender) const {
-    const Slot& slot = sender == TlsRole::kClient ? client_ : server_;
-    return ByteSpan(slot.bytes).first(slot.size);
-  }
-
   Slot client_;
   Slot server_;
 };
@@ -135,12 +134,12 @@ class TlsRecords {
     size_t bytes = 0;  // of content
   };
   // What a record that is no data says.
-  enum class Said : uint8_t {
-    kNothing = 1,  // that matters here
-    kEnd = 2,      // the peer sends nothing more
-    kRefusal = 3,  // the peer has given up: refusal()
-    kAsks = 4,     // as kNothing, and this side is to answer by a SealKeyUpdate(false)
-    kWrong = 5,    // fault()
+  enum class Message : uint8_t {
+    kIgnored = 1,             // nothing is to be done about it
+    kEnd = 2,                 // the peer sends nothing more
+    kFatalAlert = 3,          // the peer has given up: fatal_alert()
+    kKeyUpdateRequested = 4,  // this side is to answer by a SealKeyUpdate(false)
+    kWrong = 5,               // fault()
   };
 
   // `suite`: as RFC 8446, B.4 numbers it; `role`: this side's. Null: another suite, or `secrets`
@@ -161,7 +160,7 @@ class TlsRecords {
   // kAlertBytes + kKeyUpdateBytes of room at `to`, at most.
   size_t SealAlert(Alert alert, std::byte* to);
   // Goes on to the next key, behind this record. `asks`: for the peer's as well. kKeyUpdateBytes.
-  size_t SealKeyUpdate(bool asks, std::byte* to);
+  size_t SealKeyUpdate(bool requests_update, std::byte* to);
 
   // --- in ---------------------------------------------------------------------------------------
   // The bytes of the record that `input` begins with, <= kMostBytes; 0: its header is not there
@@ -176,14 +175,14 @@ class TlsRecords {
     return record - kHeaderBytes - RecordCipher::kTagBytes;
   }
   // The content of a record that is no data.
-  Said Take(Kind kind, ByteSpan content);
+  Message Take(Kind kind, ByteSpan content);
   // So many have been read with a key that this side is to ask for the next, once, by a
   // SealKeyUpdate(true).
-  bool IsTimeToAsk();
+  bool IsTimeToAsk() const;
 
   const Fault& fault() const { return fault_; }
   // The number of the alert (RFC 8446, 6).
-  uint8_t refusal() const { return refusal_; }
+  uint8_t fatal_alert() const { return fatal_alert_; }
 
  private:
   static constexpr size_t kMostHashBytes = 48;
@@ -203,9 +202,9 @@ class TlsRecords {
   void UseNextSecret(Direction* direction);
   size_t SealShort(Kind kind, ByteSpan content, std::byte* to);
   size_t MakeRecord(Kind kind, IovecCursor* from, size_t bytes, std::byte* to);
-  Said TakeAlert(ByteSpan content);
-  Said TakeHandshake(ByteSpan content);
-  Said Refuse(Alert alert, const char* what);
+  Message TakeAlert(ByteSpan content);
+  Message TakeHandshake(ByteSpan content);
+  Message Refuse(Alert alert, const char* what);
 
   // Constant after construction.
   const evp_md_st* const hash_;
@@ -218,7 +217,7 @@ class TlsRecords {
   Direction in_;
   bool asked_ = false;  // for the peer's next key
   Fault fault_;
-  uint8_t refusal_ = 0;
+  uint8_t fatal_alert_ = 0;
 };
 
 }  // namespace weft

@@ -21,7 +21,7 @@ namespace weft {
 namespace {
 
 using Kind = TlsRecords::Kind;
-using Said = TlsRecords::Said;
+using Message = TlsRecords::Message;
 using Alert = TlsRecords::Alert;
 
 constexpr uint16_t kAes128 = 0x1301;
@@ -59,7 +59,7 @@ std::string Seal(TlsRecords* records, Kind kind, std::string_view content) {
   return made;
 }
 
-std::string KeyUpdateOf(TlsRecords* records, bool asks) {
+std::string KeyUpdateOf(TlsRecords* records, bool requests_update) {
   std::string made(TlsRecords::kKeyUpdateBytes, '\0');
   made.resize(records->SealKeyUpdate(asks, reinterpret_cast<std::byte*>(made.data())));
   return made;
@@ -103,7 +103,7 @@ class TlsRecordsTest : public ::testing::TestWithParam<uint16_t> {
     EXPECT_EQ(server_->fault().alert, alert) << server_->fault().what;
     EXPECT_NE(server_->fault().what, nullptr);
   }
-  Said Take(TlsRecords* records, const std::string& record) {
+  Message Take(TlsRecords* records, const std::string& record) {
     const Result result = OpenOnly(records, record);
     EXPECT_NE(result.kind, Kind::kData);
     return records->Take(result.kind, AsBytes(result.content));
@@ -236,29 +236,32 @@ TEST_P(TlsRecordsTest, AlertsSayWhatTheySay) {
   const auto alert = [&](std::string_view content) {
     return Take(server_.get(), Seal(client_.get(), Kind::kAlert, content));
   };
-  EXPECT_EQ(alert(std::string_view("\x01\x00", 2)), Said::kEnd);
-  EXPECT_EQ(alert(std::string_view("\x02\x00", 2)), Said::kEnd);
-  EXPECT_EQ(alert("\x01\x5a"), Said::kNothing);  // user_canceled
-  EXPECT_EQ(alert("\x02\x14"), Said::kRefusal);
-  EXPECT_EQ(server_->refusal(), 20);
-  EXPECT_EQ(alert("\x01\x28"), Said::kRefusal) << "the level says nothing";
-  EXPECT_EQ(alert("\x02"), Said::kWrong);
-  EXPECT_EQ(alert(""), Said::kWrong);
-  EXPECT_EQ(alert(std::string_view("\x01\x00\x00\x00", 4)), Said::kWrong);
+  EXPECT_EQ(alert(std::string_view("\x01\x00", 2)), Message::kEnd);
+  EXPECT_EQ(alert(std::string_view("\x02\x00", 2)), Message::kEnd);
+  EXPECT_EQ(alert("\x01\x5a"), Message::kIgnored);  // user_canceled
+  EXPECT_EQ(alert("\x02\x14"), Message::kFatalAlert);
+  EXPECT_EQ(server_->fatal_alert(), 20);
+  EXPECT_EQ(alert("\x01\x28"), Message::kFatalAlert) << "the level says nothing";
+  EXPECT_EQ(alert("\x02"), Message::kWrong);
+  EXPECT_EQ(alert(""), Message::kWrong);
+  EXPECT_EQ(alert(std::string_view("\x01\x00\x00\x00", 4)), Message::kWrong);
   std::string own(TlsRecords::kAlertBytes, '\0');
   auto* const place = reinterpret_cast<std::byte*>(own.data());
   EXPECT_EQ(client_->SealAlert(Alert::kCloseNotify, place), own.size());
-  EXPECT_EQ(Take(server_.get(), own), Said::kEnd);
+  EXPECT_EQ(Take(server_.get(), own), Message::kEnd);
 }
 
 TEST_P(TlsRecordsTest, KeysAreUpdatedEachWayByItself) {
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*asks=*/false)), Said::kNothing);
+    EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*requests_update=*/false)),
+              Message::kIgnored);
     EXPECT_EQ(OpenOnly(server_.get(), Seal(client_.get(), Kind::kData, "new")).content, "new");
     EXPECT_EQ(OpenOnly(client_.get(), Seal(server_.get(), Kind::kData, "old")).content, "old");
   }
-  EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*asks=*/true)), Said::kAsks);
-  EXPECT_EQ(Take(client_.get(), KeyUpdateOf(server_.get(), /*asks=*/false)), Said::kNothing);
+  EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*requests_update=*/true)),
+            Message::kKeyUpdateRequested);
+  EXPECT_EQ(Take(client_.get(), KeyUpdateOf(server_.get(), /*requests_update=*/false)),
+            Message::kIgnored);
   EXPECT_EQ(OpenOnly(client_.get(), Seal(server_.get(), Kind::kData, "newer")).content, "newer");
 }
 
@@ -269,7 +272,7 @@ TEST_P(TlsRecordsTest, ARecordUnderTheOldKeyDoesNotOpenBehindAnUpdate) {
   NoteBoth(&secrets, GetParam() == kAes128 ? 64 : 96);
   auto stubborn = TlsRecords::Create(GetParam(), TlsRole::kClient, secrets);
   Seal(stubborn.get(), Kind::kData, "number 0");
-  ASSERT_EQ(Take(server_.get(), update), Said::kNothing);
+  ASSERT_EQ(Take(server_.get(), update), Message::kIgnored);
   ExpectWrong(Seal(stubborn.get(), Kind::kData, "number 1, old key"), Alert::kBadRecordMac);
 }
 
@@ -278,16 +281,16 @@ TEST_P(TlsRecordsTest, WrongKeyUpdatesAreRefused) {
     return Take(server_.get(), Seal(client_.get(), Kind::kHandshake, content));
   };
   const std::string update("\x18\0\0\x01\0", 5);
-  EXPECT_EQ(message(std::string_view("\x18\0\0\x01\x02", 5)), Said::kWrong);
+  EXPECT_EQ(message(std::string_view("\x18\0\0\x01\x02", 5)), Message::kWrong);
   EXPECT_EQ(server_->fault().alert, Alert::kIllegalParameter);
-  EXPECT_EQ(message(std::string_view("\x18\0\0\x02\0\0", 6)), Said::kWrong);
+  EXPECT_EQ(message(std::string_view("\x18\0\0\x02\0\0", 6)), Message::kWrong);
   EXPECT_EQ(server_->fault().alert, Alert::kDecodeError);
-  EXPECT_EQ(message(std::string_view("\x18\0\0\0", 4)), Said::kWrong);
-  EXPECT_EQ(message(update + update), Said::kWrong) << "the second is under the old key";
-  EXPECT_EQ(message(update.substr(0, 4)), Said::kWrong) << "cut";
-  EXPECT_EQ(message(update.substr(0, 3)), Said::kWrong) << "cut";
-  EXPECT_EQ(message(""), Said::kWrong);
-  EXPECT_EQ(message(update), Said::kNothing);
+  EXPECT_EQ(message(std::string_view("\x18\0\0\0", 4)), Message::kWrong);
+  EXPECT_EQ(message(update + update), Message::kWrong) << "the second is under the old key";
+  EXPECT_EQ(message(update.substr(0, 4)), Message::kWrong) << "cut";
+  EXPECT_EQ(message(update.substr(0, 3)), Message::kWrong) << "cut";
+  EXPECT_EQ(message(""), Message::kWrong);
+  EXPECT_EQ(message(update), Message::kIgnored);
 }
 
 TEST_P(TlsRecordsTest, AClientIgnoresTicketsAndNobodyTakesAnythingElse) {
@@ -296,15 +299,15 @@ TEST_P(TlsRecordsTest, AClientIgnoresTicketsAndNobodyTakesAnythingElse) {
   const auto to_client = [&](std::string_view content) {
     return Take(client_.get(), Seal(server_.get(), Kind::kHandshake, content));
   };
-  EXPECT_EQ(to_client(ticket), Said::kNothing);
-  EXPECT_EQ(to_client(ticket + ticket), Said::kNothing);
-  EXPECT_EQ(to_client(ticket.substr(0, 6)), Said::kWrong) << "cut";
-  EXPECT_EQ(Take(server_.get(), Seal(client_.get(), Kind::kHandshake, ticket)), Said::kWrong);
+  EXPECT_EQ(to_client(ticket), Message::kIgnored);
+  EXPECT_EQ(to_client(ticket + ticket), Message::kIgnored);
+  EXPECT_EQ(to_client(ticket.substr(0, 6)), Message::kWrong) << "cut";
+  EXPECT_EQ(Take(server_.get(), Seal(client_.get(), Kind::kHandshake, ticket)), Message::kWrong);
   for (const int type : {0, 1, 2, 5, 8, 11, 13, 15, 20, 254}) {
     const std::string other = std::string(1, static_cast<char>(type)) + std::string(3, '\0');
-    EXPECT_EQ(to_client(other), Said::kWrong) << type;
+    EXPECT_EQ(to_client(other), Message::kWrong) << type;
   }
-  EXPECT_EQ(to_client(ticket + update), Said::kAsks);
+  EXPECT_EQ(to_client(ticket + update), Message::kKeyUpdateRequested);
 }
 
 TEST_P(TlsRecordsTest, AKeyIsUpdatedBeforeItIsUsedUp) {
@@ -322,7 +325,7 @@ TEST_P(TlsRecordsTest, AKeyIsUpdatedBeforeItIsUsedUp) {
         EXPECT_EQ(result.content, StrCat("number ", i));
         continue;
       }
-      ASSERT_EQ(server_->Take(result.kind, AsBytes(result.content)), Said::kNothing);
+      ASSERT_EQ(server_->Take(result.kind, AsBytes(result.content)), Message::kIgnored);
       ++updates;
       under_this_key = 0;
     }
@@ -339,9 +342,11 @@ TEST_P(TlsRecordsTest, APeerThatKeepsItsKeyTooLongIsAskedForTheNextOnce) {
     OpenOnly(server_.get(), Seal(client_.get(), Kind::kData, "data"));
   }
   EXPECT_TRUE(server_->IsTimeToAsk());
-  EXPECT_EQ(Take(client_.get(), KeyUpdateOf(server_.get(), /*asks=*/true)), Said::kAsks);
+  EXPECT_EQ(Take(client_.get(), KeyUpdateOf(server_.get(), /*requests_update=*/true)),
+            Message::kKeyUpdateRequested);
   EXPECT_FALSE(server_->IsTimeToAsk());
-  EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*asks=*/false)), Said::kNothing);
+  EXPECT_EQ(Take(server_.get(), KeyUpdateOf(client_.get(), /*requests_update=*/false)),
+            Message::kIgnored);
   for (int i = 0; i < 3; ++i) OpenOnly(server_.get(), Seal(client_.get(), Kind::kData, "data"));
   EXPECT_TRUE(server_->IsTimeToAsk()) << "and again for the key behind it";
 }
@@ -520,7 +525,7 @@ TEST_P(TlsRecordsPeerTest, OpenSslFollowsOurKeyUpdatesAndAnswersThem) {
   auto records = TlsRecords::Create(kAes256, GetParam(), ours.secrets(), /*records_per_key=*/4);
   ASSERT_NE(records, nullptr);
   for (int i = 0; i < 20; ++i) {
-    std::string sent = i % 7 == 6 ? KeyUpdateOf(records.get(), /*asks=*/true) : "";
+    std::string sent = i % 7 == 6 ? KeyUpdateOf(records.get(), /*requests_update=*/true) : "";
     sent += Seal(records.get(), Kind::kData, StrCat("number ", i));
     ASSERT_EQ(::send(ours_fd.get(), sent.data(), sent.size(), 0),
               static_cast<ssize_t>(sent.size()));
@@ -537,7 +542,7 @@ TEST_P(TlsRecordsPeerTest, OpenSslFollowsOurKeyUpdatesAndAnswersThem) {
       if (result.kind == Kind::kData) {
         answers += result.content;
       } else {
-        EXPECT_EQ(records->Take(result.kind, AsBytes(result.content)), Said::kNothing);
+        EXPECT_EQ(records->Take(result.kind, AsBytes(result.content)), Message::kIgnored);
       }
     }
     EXPECT_EQ(answers, "answer");
@@ -648,7 +653,7 @@ TEST_P(TlsRecordsPeerTest, FewEmptyRecordsAreTakenAndFloodsAreNot) {
 TEST_P(TlsRecordsPeerTest, KeyUpdatesWithoutEndAreRefused) {
   MakeHostile();
   for (uint64_t i = 0; i <= TlsStream::kMaxOwnMessages; ++i) {
-    SendRaw(KeyUpdateOf(forger_.get(), /*asks=*/true));
+    SendRaw(KeyUpdateOf(forger_.get(), /*requests_update=*/true));
   }
   ExpectLoss("floods");
 }

@@ -206,7 +206,7 @@ ssize_t TlsStream::Write(const iovec* iovecs, int count) {
 
 bool TlsStream::Flush() {
   if (is_plain()) return true;
-  if (state_ == State::kHandshake) IsUp();
+  if (state_ == State::kHandshake) ContinueHandshake();
   SendOutput();
   return unsent() == 0;
 }
@@ -230,7 +230,7 @@ bool TlsStream::has_pending() const {
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
-  if (!IsUp()) {
+  if (!ContinueHandshake()) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
@@ -272,7 +272,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
 }
 
 ssize_t TlsStream::WriteTls(const iovec* iovecs, int count) {
-  if (!IsUp() || !Flush()) {
+  if (!ContinueHandshake() || !Flush()) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
@@ -353,7 +353,7 @@ ssize_t TlsStream::ReadRecords(const iovec* iovecs, int count) {
     }
   }
   const size_t taken = wanted - to.left();
-  if (records_->IsTimeToAsk()) AddKeyUpdate(/*asks=*/true);
+  if (records_->IsTimeToAsk()) AddKeyUpdate(/*requests_update=*/true);
   KeepInput();
   SendOutput();
   if (taken > 0 || wanted == 0 || (at_end_ && state_ == State::kUp)) {
@@ -401,8 +401,8 @@ void TlsStream::GiveOpened(IovecCursor* to) {
   }
 }
 
-// In its place, and not in the reader's memory, where others could see what nobody has sent before
-// the tag is looked at: a region, which other threads and peers read. REQUIRES: opened_ is empty.
+// Opens the record where it lies, not in the reader's memory: that may be a region, where other
+// threads and peers would see bytes before their tag is checked. REQUIRES: opened_ is empty.
 void TlsStream::OpenRecord(size_t bytes) {
   const MutableByteSpan record = input_.first(bytes);
   input_ = input_.subspan(bytes);
@@ -422,25 +422,25 @@ void TlsStream::OpenRecord(size_t bytes) {
   }
 }
 
-void TlsStream::OnSaid(TlsRecords::Said said) {
+void TlsStream::OnSaid(TlsRecords::Message said) {
   switch (said) {
-    case TlsRecords::Said::kEnd:
+    case TlsRecords::Message::kEnd:
       at_end_ = true;
       return;
-    case TlsRecords::Said::kNothing:
+    case TlsRecords::Message::kIgnored:
       return CountOwnMessage();
-    case TlsRecords::Said::kAsks:
+    case TlsRecords::Message::kKeyUpdateRequested:
       CountOwnMessage();
-      if (state_ == State::kUp) AddKeyUpdate(/*asks=*/false);
+      if (state_ == State::kUp) AddKeyUpdate(/*requests_update=*/false);
       return;
-    case TlsRecords::Said::kRefusal: {
-      // As OpenSSL has it in its queue.
-      const unsigned long error = ERR_PACK(ERR_LIB_SSL, 0, kFirstAlert + records_->refusal());
+    case TlsRecords::Message::kFatalAlert: {
+      // The same error number that OpenSSL would have queued for this alert.
+      const unsigned long error = ERR_PACK(ERR_LIB_SSL, 0, kFirstAlert + records_->fatal_alert());
       const char* const reason = ERR_reason_error_string(error);
       return Fail(absl::Status(CodeOf(error, true),
                                Refusal(error, reason != nullptr ? reason : "an unknown alert")));
     }
-    case TlsRecords::Said::kWrong:
+    case TlsRecords::Message::kWrong:
       return FailRecord();
   }
 }
@@ -457,10 +457,10 @@ void TlsStream::AddAlert(TlsRecords::Alert alert) {
 }
 
 // Behind the end nobody listens any more.
-void TlsStream::AddKeyUpdate(bool asks) {
+void TlsStream::AddKeyUpdate(bool requests_update) {
   if (ended_ || state_ != State::kUp) return;
   std::byte record[TlsRecords::kKeyUpdateBytes];
-  AddOutput(record, records_->SealKeyUpdate(asks, record));
+  AddOutput(record, records_->SealKeyUpdate(requests_update, record));
 }
 
 ssize_t TlsStream::WriteRecords(const iovec* iovecs, int count) {
@@ -487,20 +487,20 @@ ssize_t TlsStream::WriteRecords(const iovec* iovecs, int count) {
 
 // --- the handshake -------------------------------------------------------------------------------
 
-bool TlsStream::IsUp() {
-  while (state_ == State::kHandshake && CanGoOn()) Step();
+bool TlsStream::ContinueHandshake() {
+  while (state_ == State::kHandshake && ReceiveFlight()) RunFlight();
   return state_ == State::kUp;
 }
 
-bool TlsStream::CanGoOn() {
+bool TlsStream::ReceiveFlight() {
   if (speaks_first_) return true;
   while (whole_bytes_ == 0 && ReceiveHandshake()) whole_bytes_ = WholeRecords(input_);
   return whole_bytes_ > 0;
 }
 
-void TlsStream::Step() {
+void TlsStream::RunFlight() {
   speaks_first_ = false;
-  recv_limit_ = 0;  // CanGoOn() has received
+  recv_limit_ = 0;  // ReceiveFlight() has received
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_);
   KeepInput();
@@ -607,6 +607,11 @@ bool TlsStream::FailIfEnded(const char* action) {
 void TlsStream::Fail(absl::Status why) {
   if (state_ == State::kFailed) return;
   SendOutput();  // an alert tells the peer, if there is room for it
+  BecomeFailed(std::move(why));
+}
+
+void TlsStream::BecomeFailed(absl::Status why) {
+  if (state_ == State::kFailed) return;
   state_ = State::kFailed;
   error_ = std::move(why);
   scratch_->output().clear();
@@ -749,10 +754,7 @@ void TlsStream::SendOutput() {
     if (unsent_.capacity() > output.capacity()) unsent_.swap(output);
   }
   if (unsent() > kMaxUnsentBytes) {
-    state_ = State::kFailed;
-    error_ = absl::ResourceExhaustedError("TLS: the peer asks for more than it reads");
-    unsent_.clear();
-    unsent_begin_ = 0;
+    BecomeFailed(absl::ResourceExhaustedError("TLS: the peer asks for more than it reads"));
   }
 }
 

@@ -10,10 +10,10 @@
 //               rules; error() says how
 //
 // Read(), Write() and Flush() go on with the handshake by themselves, and find EAGAIN until it is
-// complete. OpenSSL is asked only once a record of the peer's is whole: CanGoOn() says so, and
-// costs no more than to take it from the socket. A client is in kUp before the server has looked at
-// its certificate: where the server refuses it, the client's first Read() fails with the server's
-// alert.
+// complete. OpenSSL is asked only once a record of the peer's is whole: ReceiveFlight() says so,
+// and costs no more than to take it from the socket. A client is in kUp before the server has
+// looked at its certificate: where the server refuses it, the client's first Read() fails with the
+// server's alert.
 //
 // A Write() becomes records of 16 KiB, the last one shorter, and one send(2). What the kernel does
 // not take of them is held here: unsent() says how much, and Flush() goes on with it once the
@@ -22,10 +22,12 @@
 // It opens kMaxReadRecords records at most, however short they are: the rest waits for the next.
 //
 // OpenSSL carries out the handshake. Behind it, a stream with a pre-shared key makes and reads its
-// records by itself (tls_records.h), if it can: the suite is one of AES-GCM, OpenSSL has told the
-// secrets, and neither side's OpenSSL has used them yet. Otherwise OpenSSL goes on. It is the same
-// TLS for the peer, who need not do the same. Kernel TLS is not used: OpenSSL offers it only for a
-// socket that it reads and writes by itself, record by record.
+// records by itself (tls_records.h): its suite is AES-256-GCM, and its server gives no tickets, so
+// that OpenSSL has used neither side's key. Streams with certificates stay with OpenSSL, whose
+// servers send a ticket under the first number. TakeOver() checks this, and stays with OpenSSL
+// where it does not hold. It is the same TLS for the peer, who need not do the same. Kernel TLS is
+// not used: OpenSSL offers it only for a socket that it reads and writes by itself, record by
+// record.
 //
 // Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
 //   move. It closes nothing.
@@ -104,10 +106,12 @@ class TlsStream {
   // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
   static constexpr size_t kMaxUnsentBytes = TlsScratch::kSealedBytes + (size_t{64} << 10);
   // Messages of TLS's own once it is up, records without data among them, and one more for each MiB
-  // of data: RFC 8446, 5.5 asks for a key update after 2^24 records, and each costs 10 us.
+  // of data. Weft updates its key after 2^24 records (RFC 8446, 5.5 allows 2^24.5), and an update
+  // costs 10 us.
   static constexpr uint64_t kMaxOwnMessages = 32;
-  // Records that a Read() opens at most, those without data among them. One of one byte costs
-  // 1.5 us, so all of them 0.1 ms; as full ones they are 1 MiB, four times what one recv(2) takes.
+  // A Read() opens at most so many records, those without data among them. A record of one byte
+  // costs 1.5 us by OpenSSL and 0.4 us by tls_records.h, so a Read() takes 0.1 ms at most; full
+  // records are 1 MiB, sixteen times what one recv(2) takes.
   static constexpr int kMaxReadRecords = 64;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
@@ -139,6 +143,7 @@ class TlsStream {
   // kernel to take; wait until the socket is writable.
   bool Flush();
   // Tells the peer that nothing more comes. The socket is the caller's to shut down, after Flush().
+  // No Write() may follow.
   void End();
 
   State state() const { return state_; }
@@ -148,7 +153,7 @@ class TlsStream {
   // signature, the checks of others): a whole record, or a client's first word. Takes what the
   // socket has; where that shows that there will be no handshake, the stream has failed.
   // REQUIRES: kHandshake.
-  bool CanGoOn();
+  bool ReceiveFlight();
   // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
   // Memory that is held between two calls, without OpenSSL's, in bytes.
@@ -171,8 +176,8 @@ class TlsStream {
   friend struct TlsCallbacks;  // OpenSSL's calls, in tls_stream.cc
 
   // Goes on with the handshake; whether it is complete.
-  bool IsUp();
-  void Step();
+  bool ContinueHandshake();
+  void RunFlight();
   absl::Status CheckPeer() const;
   ssize_t ReadTls(const iovec* iovecs, int count);
   ssize_t WriteTls(const iovec* iovecs, int count);
@@ -186,19 +191,22 @@ class TlsStream {
   bool ReceiveRecords(size_t wanted);
   void GiveOpened(IovecCursor* to);
   void OpenRecord(size_t bytes);
-  void OnSaid(TlsRecords::Said said);
+  void OnSaid(TlsRecords::Message said);
   void FailRecord();
   void AddAlert(TlsRecords::Alert alert);
-  void AddKeyUpdate(bool asks);
+  void AddKeyUpdate(bool requests_update);
   bool HoldsRecord() const;
 
   // What a call of OpenSSL's that returned `result` means: the errno for our caller.
   int Judge(int result, const char* action);
   void Fail(absl::Status why);
+  // The same, and says nothing to the peer.
+  void BecomeFailed(absl::Status why);
   absl::Status HandshakeError() const;
   // Sends what has been written into the scratch's output, and keeps the rest.
   void SendOutput();
-  // How many of `bytes` the kernel takes; all, where the socket is broken.
+  // How many of `bytes` the kernel takes; all of them, where the socket is broken: the next read
+  // says why.
   size_t Send(ByteSpan bytes);
 
   // BIO: what OpenSSL reads and writes.
@@ -235,7 +243,7 @@ class TlsStream {
   std::unique_ptr<TlsRecords> records_;         // null: OpenSSL makes and reads the records
   bool cut_ = false;                            // recv(2) has said that the stream is at its end
   bool at_end_ = false;                         // the peer has ended it in good order
-  int socket_error_ = 0;                        // errno of recv(2) or send(2)
+  int socket_error_ = 0;                        // errno of recv(2)
   bool ended_ = false;                          // by End()
   uint64_t handshake_bytes_ = 0;                // received in kHandshake
   uint64_t plain_bytes_ = 0;                    // read in kUp
