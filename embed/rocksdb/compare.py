@@ -27,8 +27,8 @@ import rocks
 
 # Name, db_bench's benchmark, its arguments, on a database that was filled before.
 WORKLOADS = [
-    ("fillseq, each synced", "fillseq", ["--num=2000", "--sync=1"], False),
-    ("fillseq, not synced", "fillseq", ["--num=10000"], False),
+    ("fillseq, each synced", "fillseq", ["--num=1000", "--sync=1"], False),
+    ("fillseq, not synced", "fillseq", ["--num=4000"], False),
     ("readrandom", "readrandom", [], True),
     ("multireadrandom of 16", "multireadrandom",
      ["--batch_size=16", "--multiread_batched=true"], True),
