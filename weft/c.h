@@ -2,13 +2,19 @@
 // weft/c_server.h has servers, weft/c_stream.h streams, weft/c_memory.h remote memory.
 //
 //   weft_channel* channel;
-//   weft_status* status = weft_channel_open(NULL, "db7:4711", NULL, &channel);
-//   if (status != NULL) { puts(weft_status_message(status)); weft_status_free(status); return 1; }
 //   weft_method get;
-//   status = weft_channel_method(channel, "kv.Kv", "Get", WEFT_UNARY, WEFT_ONCE, &get);
 //   weft_message* reply = weft_message_new();
-//   status = weft_call(channel, get, (weft_bytes){key, key_size}, NULL, reply);
-//   weft_bytes value = weft_message_bytes(reply);
+//   weft_call_options options = {.struct_size = sizeof(options), .timeout_us = 1000000};
+//   weft_status* status = weft_channel_open(NULL, "db7:4711", NULL, &channel);
+//   if (status == NULL)
+//     status = weft_channel_method(channel, "kv.Kv", "Get", WEFT_UNARY, WEFT_NO_SIDE_EFFECTS, &get);
+//   if (status == NULL)
+//     status = weft_call(channel, get, (weft_bytes){key, key_size}, &options, reply);
+//   if (status == NULL) Use(weft_message_bytes(reply));
+//   else fprintf(stderr, "%s\n", weft_status_message(status));
+//   weft_status_free(status);
+//   weft_message_free(reply);
+//   weft_status_free(weft_channel_free(channel));
 //
 // A call carries bytes. Weft does not look into them: they may be encoded protobuf, and then the
 // other side may be a program of generated C++ code, or anything else that both sides understand.
@@ -177,7 +183,9 @@ typedef struct weft_channel_options {
 } weft_channel_options;
 
 // `address`: "host:port", "[v6]:port", "unix:/path". `engine`: NULL: one of its own, which is
-// driven by who waits in a call (WEFT_CALLER). The errors of calls are those of weft/channel.h.
+// driven by who waits in a call (WEFT_CALLER): between calls nothing happens, and callbacks run only
+// while somebody waits or polls. For weft_call_start() give an engine that is WEFT_OWN_THREAD or
+// WEFT_EXTERNAL. The errors of calls are those of weft/channel.h.
 weft_status* weft_channel_open(weft_engine* engine, const char* address,
                                const weft_channel_options* options, weft_channel** channel);
 // What is outstanding ends with CANCELLED; every callback has run when it returns.
@@ -196,7 +204,8 @@ enum {
   WEFT_BIDI_STREAMING = 4,
   WEFT_ONE_WAY = 5
 };
-// Whether it may run twice for one call; the same on both sides.
+// Whether it may run twice for one call: the .proto file's idempotency_level (none: WEFT_ONCE), the
+// same on both sides.
 enum { WEFT_ONCE = 0, WEFT_NO_SIDE_EFFECTS = 1, WEFT_IDEMPOTENT = 2 };
 
 // A method as this channel knows it; never 0.

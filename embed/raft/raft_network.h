@@ -63,7 +63,10 @@ namespace weft::embed {
 struct RaftNetworkOptions {
   // Behaviour.
   // Where this member's Weft server listens, and where those of others are reached: by the address
-  // that a member has in the group's configuration. Null: it is the same address.
+  // that a member has in the group's configuration. Null: the same address, which is for a disk
+  // half whose transport listens nowhere (as in examples/raftkv/raftkv_server.cc): with
+  // raft_uv_tcp_init(), which listens there itself, it has to be another (embed/dqlite adds 10,000
+  // to the port).
   std::function<std::string(std::string_view raft_address)> address_of = {};
   // Distinguishes groups that could reach each other by mistake; part of PeerName(). Printable
   // ASCII without blanks, at most 64 characters.
