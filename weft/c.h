@@ -7,7 +7,8 @@
 //   weft_call_options options = {.struct_size = sizeof(options), .timeout_us = 1000000};
 //   weft_status* status = weft_channel_open(NULL, "db7:4711", NULL, &channel);
 //   if (status == NULL)
-//     status = weft_channel_method(channel, "kv.Kv", "Get", WEFT_UNARY, WEFT_NO_SIDE_EFFECTS, &get);
+//     status = weft_channel_method(channel, "kv.Kv", "Get", WEFT_UNARY, WEFT_NO_SIDE_EFFECTS,
+//                                  &get);
 //   if (status == NULL)
 //     status = weft_call(channel, get, (weft_bytes){key, key_size}, &options, reply);
 //   if (status == NULL) Use(weft_message_bytes(reply));
@@ -183,9 +184,9 @@ typedef struct weft_channel_options {
 } weft_channel_options;
 
 // `address`: "host:port", "[v6]:port", "unix:/path". `engine`: NULL: one of its own, which is
-// driven by who waits in a call (WEFT_CALLER): between calls nothing happens, and callbacks run only
-// while somebody waits or polls. For weft_call_start() give an engine that is WEFT_OWN_THREAD or
-// WEFT_EXTERNAL. The errors of calls are those of weft/channel.h.
+// driven by who waits in a call (WEFT_CALLER): between calls nothing happens, and callbacks run
+// only while somebody waits or polls. For weft_call_start() give an engine that is
+// WEFT_OWN_THREAD or WEFT_EXTERNAL. The errors of calls are those of weft/channel.h.
 weft_status* weft_channel_open(weft_engine* engine, const char* address,
                                const weft_channel_options* options, weft_channel** channel);
 // What is outstanding ends with CANCELLED; every callback has run when it returns.
