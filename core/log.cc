@@ -44,11 +44,16 @@ std::optional<LogLevel> ParseLevel(std::string_view name) {
 constexpr size_t kMaxLineBytes = size_t{4} << 10;
 
 // Much of it may be what a peer has said, who is not to make a line of his own, or to move a
-// terminal's cursor.
+// terminal's cursor: with a control character, or with one of U+0080 to U+009F in UTF-8.
 std::string OneLine(std::string_view text) {
   std::string line(text.substr(0, kMaxLineBytes));
+  char* before = nullptr;
   for (char& byte : line) {
-    if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') byte = '?';
+    const auto value = static_cast<unsigned char>(byte);
+    const bool ends_control = before != nullptr && *before == '\xc2' && (value & 0xe0) == 0x80;
+    if (value < ' ' || value == 0x7f) byte = '?';
+    if (ends_control) *before = byte = '?';
+    before = &byte;
   }
   if (text.size() > kMaxLineBytes) line += "...";
   return line;

@@ -126,6 +126,11 @@ TEST_F(LogTest, WhatIsSaidIsOneLineAndBounded) {
   Listen(LogLevel::kInfo);
   WEFT_LOG(kInfo, "a peer said \"\nweft E forged\r\x1b[2J\x7f gr\xc3\xbc\xc3\x9f\"");
   EXPECT_EQ(heard_.back(), "a peer said \"?weft E forged??[2J? gr\xc3\xbc\xc3\x9f\"");
+  // What a terminal takes for "ESC [" and "ESC M" in UTF-8 was let through.
+  WEFT_LOG(kInfo,
+           "a\xc2\x9b"
+           "2J\xc2\x8d \xc2\xa0");
+  EXPECT_EQ(heard_.back(), "a??2J?? \xc2\xa0");
   WEFT_LOG(kInfo, std::string(100'000, 'x'));
   EXPECT_LT(heard_.back().size(), 5'000u);
 }

@@ -1,11 +1,32 @@
 #include "transport/control/handshake.h"
 
+#include <mutex>
+
+#include "core/clock.h"
 #include "core/log.h"
+#include "core/rate_budget.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/framing/seal.h"
 
 namespace weft {
+namespace {
+
+// Lines about paths tell of each client that comes, with reasons that are his, and anybody may come
+// as often as he likes. So they have the budget of the audit log (rpc/server/audit_log.h): at once,
+// what two clients with the most candidates make, and then 20 in a second for the process.
+bool MayLogPath() {
+  static std::mutex mutex;
+  static RateBudget lines(/*burst=*/100, /*interval_ns=*/50'000'000);
+  if (!LogEnabled(LogLevel::kInfo)) return false;
+  const uint64_t now_ns = Clock::Real().NowNs();
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!lines.permits(now_ns)) return false;
+  lines.Take(now_ns);
+  return true;
+}
+
+}  // namespace
 
 void HandshakeStep::EndWithBye(const absl::Status& status) {
   Send(ControlType::kBye, EncodeBye(ToStd(status.message())));
@@ -31,7 +52,7 @@ std::string SealingReason(const OwnSide& own, const ControlLimits& peer, PathKin
 
 void RejectCandidate(ConnectionFacts* facts, size_t index, std::string_view reason) {
   PathCandidate& candidate = facts->candidates[index];
-  WEFT_LOG(kInfo, "path ", CandidateName(candidate), " rejected: ", reason);
+  if (MayLogPath()) WEFT_LOG(kInfo, "path ", CandidateName(candidate), " rejected: ", reason);
   candidate.outcome = PathCandidate::Outcome::kRejected;
   candidate.reason = std::string(reason);
 }
@@ -46,7 +67,7 @@ void ChooseCandidate(ConnectionFacts* facts, size_t index, std::string_view reas
       candidate.reason = StrCat(name, " comes before it and works");
     }
   }
-  WEFT_LOG(kInfo, "path ", name, " chosen: ", reason);
+  if (MayLogPath()) WEFT_LOG(kInfo, "path ", name, " chosen: ", reason);
 }
 
 bool IsUntried(const ConnectionFacts& facts, size_t candidate) {

@@ -364,7 +364,10 @@ std::string Printable(std::string_view text, size_t max_bytes) {
     const size_t bytes = Utf8Length(text.substr(at));
     if (printable.size() + std::max<size_t>(bytes, 1) > max_bytes) return printable + "...";
     const auto first = static_cast<unsigned char>(text[at]);
-    if (bytes == 0 || first < ' ' || first == 0x7f) {
+    // U+0080 to U+009F
+    const bool second_set =
+        bytes == 2 && first == 0xc2 && static_cast<unsigned char>(text[at + 1]) < 0xa0;
+    if (bytes == 0 || first < ' ' || first == 0x7f || second_set) {
       printable.push_back('?');
     } else {
       printable.append(text.substr(at, bytes));

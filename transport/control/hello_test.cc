@@ -323,6 +323,10 @@ TEST(Printable, KeepsTextAndReplacesTheRest) {
   EXPECT_EQ(Printable("gr\xc3\xbc\xc3\x9f dich \xe4\xb8\x96\xe7\x95\x8c \xf0\x9f\x98\x80"),
             "gr\xc3\xbc\xc3\x9f dich \xe4\xb8\x96\xe7\x95\x8c \xf0\x9f\x98\x80");
   EXPECT_EQ(Printable(std::string("a\0b\n\x7f", 5)), "a?b??");
+  // U+0080 to U+009F, which move a terminal's cursor as ESC does: U+009B is "ESC [".
+  EXPECT_EQ(Printable("a\xc2\x9b"
+                      "2J\xc2\x80\xc2\x9f\xc2\xa0"),
+            "a?2J??\xc2\xa0");
   // Not UTF-8: a lone continuation, overlong, surrogate, beyond Unicode, cut off.
   EXPECT_EQ(Printable("\x80"), "?");
   EXPECT_EQ(Printable("\xc0\xaf"), "??");

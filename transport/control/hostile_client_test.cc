@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
+#include "core/log.h"
 #include "core/random.h"
 #include "gtest/gtest.h"
 #include "transport/control/hello.h"
@@ -134,6 +136,28 @@ TEST_F(HostileClientTest, SharedMemoryNeedsTheProof) {
   const auto failed = DecodePathFailed(AsBytes(stranger.Body(ControlType::kPathFailed)));
   ASSERT_TRUE(failed.ok()) << failed.status();
   EXPECT_TRUE(Contains(failed->reason, "has not shown")) << failed->reason;
+}
+
+// Each path that a client gives up was a line of the log with the client's reason in it, as long as
+// the client liked, and a stranger may connect as often as he likes.
+TEST_F(HostileClientTest, WhoGivesPathsUpAgainAndAgainFillsNoLog) {
+  int lines = 0;
+  SetLogSink([&lines](const LogRecord& record) {
+    if (record.text.find("it is I who fills") != std::string_view::npos) ++lines;
+  });
+  const uint64_t begin_ns = Clock::Real().NowNs();
+  constexpr int kTimes = 300;
+  for (int i = 0; i < kTimes; ++i) {
+    Stranger stranger = NewStranger();
+    ASSERT_TRUE(SayHello(stranger));
+    stranger.Say(Frame(ControlType::kPathFailed, Encode(PathFailed{1, "it is I who fills"})));
+    stranger.HangUp();
+    ASSERT_TRUE(Run([&] { return acceptor_.ends.back()->closed(); }));
+  }
+  const uint64_t seconds = (Clock::Real().NowNs() - begin_ns) / kNsPerSec;
+  SetLogSink(nullptr);
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(static_cast<uint64_t>(lines), 100 + 20 * (seconds + 1));
 }
 
 TEST_F(HostileClientTest, AClientThatLeavesInTheMiddleIsForgotten) {

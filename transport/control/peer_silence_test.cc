@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "gtest/gtest.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/peer_watch.h"
@@ -68,6 +69,26 @@ TEST_P(PeerSilenceTest, AStoppedProcessIsDeclaredDeadAndLearnsItWhenItGoesOn) {
             "(LinkOptions::peer_timeout_ns)");
   // And serves on.
   ExpectEcho(Open(peer.address()));
+}
+
+// Each connection of a silent peer was a line of the log: whoever may hold a thousand of them wrote
+// a thousand lines whenever he liked.
+TEST_P(PeerSilenceTest, AllConnectionsOfASilentPeerAreOneLineOfTheLog) {
+  Peer peer("127.0.0.1:0", "thread");
+  std::vector<NetworkEnd*> ends;
+  for (int i = 0; i < 8; ++i) ends.push_back(Open(peer.address()));
+  for (NetworkEnd* const end : ends) ExpectEcho(end);
+  int lines = 0;
+  SetLogSink([&lines](const LogRecord& record) {
+    if (record.text.find("a peer is given up") != std::string_view::npos) ++lines;
+  });
+  peer.Signal(SIGSTOP);
+  for (NetworkEnd* const end : ends) PassDriven(3 * kTimeoutNs, *end);
+  SetLogSink(nullptr);
+  for (NetworkEnd* const end : ends) EXPECT_TRUE(end->closed());
+  // (The limit is of the process: tests before this one may have used it up.)
+  EXPECT_LE(lines, 1);
+  peer.Signal(SIGCONT);
 }
 
 TEST_P(PeerSilenceTest, AStoppedProcessThatPromisedNothingIsWaitedFor) {
