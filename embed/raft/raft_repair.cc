@@ -45,7 +45,9 @@ raft_index LastChangeBefore(const raft_log& log, raft_index end) {
 raft_index FirstConflict(const raft& raft, const raft_append_entries& message) {
   const raft_index before = message.prev_log_index;
   if (message.term < raft.current_term) return 0;  // it will be refused
-  if (before > 0 && TermAt(raft.log, before) != message.prev_log_term) return 0;
+  const raft_term own_term = before == 0 ? 0 : TermAt(raft.log, before);
+  // An entry that is unknown here matches nothing, a peer's term of 0 least of all.
+  if (before > 0 && (own_term == 0 || own_term != message.prev_log_term)) return 0;
   for (unsigned i = 0; i < message.n_entries; ++i) {
     const raft_term term = TermAt(raft.log, before + 1 + i);
     if (term == 0) return 0;  // the log ends before it

@@ -124,5 +124,47 @@ TEST(RaftRepair, NoSnapshotHasAChangeThatIsUnderWay) {
   EXPECT_TRUE(repair.PermitSnapshot(leader.get()));
 }
 
+// A message about an entry that is not in the log any more, of term 0: no term is 0, so libraft
+// refuses it, and the log keeps its change. The configuration went all the same.
+TEST(RaftRepair, WhatLibraftRefusesChangesNothing) {
+  LostChange story(/*seed=*/24, /*snapshot_threshold=*/10);
+  story.CutOff();
+  story.AddAlone();
+  raft* const leader = story.leader().get();
+  const raft_log& log = leader->log;
+  const raft_index kept = log.snapshot.last_index;
+  ASSERT_GT(log.offset, 1u);
+
+  raft_configuration earlier;
+  raft_configuration_init(&earlier);
+  ASSERT_EQ(raft_configuration_add(&earlier, 1, "one", RAFT_VOTER), 0);
+  raft_snapshot snapshot = {};
+  snapshot.configuration = earlier;
+  snapshot.configuration_index = 1;
+  RaftRepair repair;
+  repair.KeepSnapshot(snapshot);
+  raft_configuration_close(&earlier);
+
+  raft_message message = {};
+  message.type = RAFT_IO_APPEND_ENTRIES;
+  raft_append_entries& append = message.append_entries;
+  append.term = leader->current_term + 1;
+  append.prev_log_index = log.offset < kept ? log.offset : kept - 1;
+  append.prev_log_term = 0;
+  std::vector<raft_entry> entries;
+  for (raft_index at = append.prev_log_index + 1; at <= raft_last_index(leader); ++at) {
+    raft_entry& entry = entries.emplace_back();
+    entry.term = at == kept ? log.snapshot.last_term
+                            : log.entries[(log.front + at - log.offset - 1) % log.size].term;
+  }
+  ASSERT_FALSE(entries.empty());
+  entries.back().term = append.term;  // in the place of the change
+  append.entries = entries.data();
+  append.n_entries = static_cast<unsigned>(entries.size());
+  repair.BeforeMessage(leader, message);
+  EXPECT_THAT(MembersOf(story.leader()), ElementsAre(1, 2, 3, 4)) << "as its log has it";
+  EXPECT_NE(leader->configuration_uncommitted_index, 0u);
+}
+
 }  // namespace
 }  // namespace weft::embed::test

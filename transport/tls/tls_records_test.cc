@@ -549,6 +549,66 @@ TEST_P(TlsRecordsPeerTest, OpenSslFollowsOurKeyUpdatesAndAnswersThem) {
   }
 }
 
+// The peer asks for keys while the socket is full in the midst of a record of ours, and its own
+// records come in pieces of any size: both ways stay whole, and in order.
+TEST_P(TlsRecordsPeerTest, KeyUpdatesBothWaysWhileTheSocketIsFullInTheMidstOfARecord) {
+  MakeHostile();
+  const std::string sent = Noise(3'000'000);
+  const std::string theirs = Noise(600'000);
+  auto opener = std::move(forger_);
+  std::string wire, wanted_wire, received, read;
+  std::string_view left = sent;
+  std::string_view rest = theirs;
+  uint32_t seed = 12345;
+  const auto next = [&seed](uint32_t below) {
+    seed = seed * 1664525 + 1013904223;
+    return (seed >> 8) % below;
+  };
+  int updates = 0;
+  int turns = 0;
+  while (received.size() < sent.size() || read.size() < theirs.size()) {
+    ASSERT_LT(++turns, 200'000);
+    if (!left.empty()) {
+      const ssize_t taken = Write(left.substr(0, next(70'000) + 1));
+      if (taken > 0) left.remove_prefix(static_cast<size_t>(taken));
+    }
+    if (wanted_wire.empty() && !rest.empty()) {
+      const size_t bytes = std::min<size_t>(rest.size(), next(20) == 0 ? 1 : next(16'000) + 1);
+      if (next(3) == 0 && updates < 25) {
+        wanted_wire += KeyUpdateOf(opener.get(), /*asks=*/true);
+        ++updates;
+      }
+      wanted_wire += Seal(opener.get(), Kind::kData, rest.substr(0, bytes));
+      rest.remove_prefix(bytes);
+    }
+    if (!wanted_wire.empty()) {
+      const size_t bytes = std::min<size_t>(wanted_wire.size(), next(3000) + 1);
+      const ssize_t count = ::send(peer_fd_.get(), wanted_wire.data(), bytes, MSG_NOSIGNAL);
+      if (count > 0) wanted_wire.erase(0, static_cast<size_t>(count));
+    }
+    read += Read();
+    ASSERT_EQ(ours_->state(), TlsStream::State::kUp) << ours_->error();
+    if (next(4) != 0) continue;  // a slow reader
+    std::string bytes(next(50'000) + 1, '\0');
+    const ssize_t count = ::recv(peer_fd_.get(), bytes.data(), bytes.size(), 0);
+    if (count > 0) wire.append(bytes, 0, static_cast<size_t>(count));
+    for (size_t whole = 0; opener->Measure(AsBytes(wire), &whole) && whole > 0;) {
+      if (whole > wire.size()) break;
+      const Result result = Open(opener.get(), &wire);
+      ASSERT_NE(result.kind, Kind::kWrong) << opener->fault().what;
+      if (result.kind == Kind::kData) {
+        received += result.content;
+      } else {
+        ASSERT_EQ(opener->Take(result.kind, AsBytes(result.content)), Said::kNothing);
+      }
+    }
+    ours_->Flush();
+  }
+  EXPECT_TRUE(received == sent);
+  EXPECT_TRUE(read == theirs);
+  EXPECT_GT(updates, 5);
+}
+
 TEST_P(TlsRecordsPeerTest, TicketsBehindItsHandshakeAreIgnored) {
   if (GetParam() != TlsRole::kClient) return;  // a server gives them
   Meet(/*tickets=*/2);
