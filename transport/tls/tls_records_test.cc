@@ -575,7 +575,7 @@ TEST_P(TlsRecordsPeerTest, KeyUpdatesBothWaysWhileTheSocketIsFullInTheMidstOfARe
     if (wanted_wire.empty() && !rest.empty()) {
       const size_t bytes = std::min<size_t>(rest.size(), next(20) == 0 ? 1 : next(16'000) + 1);
       if (next(3) == 0 && updates < 25) {
-        wanted_wire += KeyUpdateOf(opener.get(), /*asks=*/true);
+        wanted_wire += KeyUpdateOf(opener.get(), /*requests_update=*/true);
         ++updates;
       }
       wanted_wire += Seal(opener.get(), Kind::kData, rest.substr(0, bytes));
@@ -599,7 +599,7 @@ TEST_P(TlsRecordsPeerTest, KeyUpdatesBothWaysWhileTheSocketIsFullInTheMidstOfARe
       if (result.kind == Kind::kData) {
         received += result.content;
       } else {
-        ASSERT_EQ(opener->Take(result.kind, AsBytes(result.content)), Said::kNothing);
+        ASSERT_EQ(opener->Take(result.kind, AsBytes(result.content)), Message::kIgnored);
       }
     }
     ours_->Flush();
