@@ -29,8 +29,9 @@ using kv::client::CheckPlan;
 using weft::kNsPerMs;
 using weft::kNsPerSec;
 
-uint64_t first_seed = 1;
-uint64_t seeds = 25;  // some twenty seconds
+// A few, which take half a minute without optimization; 11 has found a defect of libraft's.
+uint64_t first_seed = 11;
+uint64_t seeds = 3;
 
 constexpr uint32_t kLanes = 6;
 // Of faults, on the network's clock; then all is mended.
