@@ -159,7 +159,8 @@ class TlsRecords {
   size_t Seal(Kind kind, IovecCursor* from, size_t bytes, std::byte* to);
   // kAlertBytes + kKeyUpdateBytes of room at `to`, at most.
   size_t SealAlert(Alert alert, std::byte* to);
-  // Goes on to the next key, behind this record. `asks`: for the peer's as well. kKeyUpdateBytes.
+  // Goes on to the next key, behind this record. `requests_update`: for the peer's as well.
+  // kKeyUpdateBytes.
   size_t SealKeyUpdate(bool requests_update, std::byte* to);
 
   // --- in ---------------------------------------------------------------------------------------

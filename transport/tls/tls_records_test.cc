@@ -61,7 +61,7 @@ std::string Seal(TlsRecords* records, Kind kind, std::string_view content) {
 
 std::string KeyUpdateOf(TlsRecords* records, bool requests_update) {
   std::string made(TlsRecords::kKeyUpdateBytes, '\0');
-  made.resize(records->SealKeyUpdate(asks, reinterpret_cast<std::byte*>(made.data())));
+  made.resize(records->SealKeyUpdate(requests_update, reinterpret_cast<std::byte*>(made.data())));
   return made;
 }
 
