@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/nbdkit/block_limits.h"
+#include "embed/session_client.h"
 #include "weft/bulk.h"
 #include "weft/coroutine.h"
 #include "weft/memory.h"
@@ -24,48 +24,13 @@ namespace {
 // 10 ms until it listens.
 constexpr uint64_t kPauseUs = 5'000;
 
-// What to do about an attempt's end.
-enum class Next : uint8_t {
-  kGiveUp = 1,       // it is the answer
-  kAgain = 2,        // after a moment
-  kAttachAgain = 3,  // the session is over, or what was sent may come late
-};
-
-Next NextAfter(const absl::Status& status) {
-  const bool is_answer = DeliveryOf(status) == Delivery::kUnknown;
-  switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted:
-      return Next::kAgain;
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kInternal:
-      return Next::kAttachAgain;
-    case absl::StatusCode::kDataLoss:
-      return is_answer ? Next::kGiveUp : Next::kAttachAgain;
-    default:
-      return Next::kGiveUp;
-  }
-}
-
-std::string NewClientId() {
-  std::string id(kClientIdBytes, '\0');
-  SecureRandomBytes({reinterpret_cast<std::byte*>(id.data()), id.size()});
-  return id;
-}
-
-absl::Status WrongReply(std::string_view what) {
-  return absl::DataLossError(StrCat("the server's answer makes no sense: ", what));
-}
-
 }  // namespace
 
 BlockVolume::BlockVolume(const BlockVolumeOptions& options, std::unique_ptr<Channel> channel)
     : options_(options),
       channel_(std::move(channel)),
       stub_(*channel_),
-      client_id_(NewClientId()) {}
+      client_id_(NewClientId(kClientIdBytes)) {}
 
 BlockVolume::~BlockVolume() = default;
 

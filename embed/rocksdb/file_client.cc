@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "core/clock.h"
-#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/rocksdb/file_limits.h"
+#include "embed/session_client.h"
 #include "weft/bulk.h"
 #include "weft/coroutine.h"
 #include "weft/status.h"
@@ -32,41 +32,6 @@ constexpr uint64_t kOneSidedTimeoutUs = 5'000'000;
 
 // One-sided reads of one batch, and of one read: RocksDB's longest readahead and some more.
 constexpr size_t kMaxBatchBytes = size_t{8} << 20;
-
-// What to do about an attempt's end.
-enum class Next : uint8_t {
-  kGiveUp = 1,       // it is the answer
-  kAgain = 2,        // after a moment
-  kAttachAgain = 3,  // the session is over, or what was sent may come late
-};
-
-Next NextAfter(const absl::Status& status) {
-  const bool is_answer = DeliveryOf(status) == Delivery::kUnknown;
-  switch (status.code()) {
-    case absl::StatusCode::kResourceExhausted:
-      return Next::kAgain;
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kInternal:
-      return Next::kAttachAgain;
-    case absl::StatusCode::kDataLoss:
-      return is_answer ? Next::kGiveUp : Next::kAttachAgain;
-    default:
-      return Next::kGiveUp;
-  }
-}
-
-std::string NewClientId() {
-  std::string id(kFileClientIdBytes, '\0');
-  SecureRandomBytes({reinterpret_cast<std::byte*>(id.data()), id.size()});
-  return id;
-}
-
-absl::Status WrongReply(std::string_view what) {
-  return absl::DataLossError(StrCat("the server's answer makes no sense: ", what));
-}
 
 wire::OpenRequest::Mode WireModeOf(FileClient::Mode mode, bool again) {
   if (mode == FileClient::Mode::kRead) return wire::OpenRequest::READ;
@@ -158,7 +123,7 @@ FileClient::FileClient(const FileClientOptions& options, std::unique_ptr<Channel
     : options_(options),
       channel_(std::move(channel)),
       stub_(*channel_),
-      client_id_(NewClientId()) {}
+      client_id_(NewClientId(kFileClientIdBytes)) {}
 
 FileClient::~FileClient() {
   {
