@@ -80,13 +80,16 @@ struct RaftNetwork::Peer {
 struct RaftNetwork::Sending {
   raft_io_send* request = nullptr;
   raft_io_send_cb callback = nullptr;
-  uint64_t bytes = 0;  // of payload
+  raft_id to = 0;
+  std::string told_address;  // of `to`, by libraft
+  uint64_t bytes = 0;        // of payload
 
   // One of these, by the payload's size.
   wire::Message message;
   std::optional<ClientContext> context;  // an attachment's, and of what is large
   wire::LargeMessage large;
   google::protobuf::Empty reply;
+  char* large_bytes = nullptr;       // libraft's snapshot, or `gathered`; null: it is not large
   std::unique_ptr<char[]> gathered;  // entries of a large one, one behind the other
   std::unique_ptr<Buffer> lent;
   std::optional<BulkCall> bulk;
@@ -240,7 +243,8 @@ RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& 
       disk_(*io),
       engine_(engine),
       options_(options),
-      member_(std::make_unique<Member>(this)) {
+      member_(std::make_unique<Member>(this)),
+      self_(std::make_shared<RaftNetwork*>(this)) {
   io->init = Init;
   io->start = Start;
   io->send = Send;
@@ -250,6 +254,8 @@ RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& 
 RaftNetwork::~RaftNetwork() {
   // libraft may go on while channels wait for their engine.
   state_ = State::kClosed;
+  *self_ = nullptr;
+  StartUnsent();  // calls them back
   peers_.clear();
   server_.reset();
   {
@@ -327,7 +333,7 @@ void RaftNetwork::Close(raft_io* io, raft_io_close_cb callback) {
 }
 
 void RaftNetwork::CloseWhenQuiet() {
-  if (state_ != State::kClosing || !sending_.empty()) return;
+  if (state_ != State::kClosing || !sending_.empty() || !unsent_.empty()) return;
   state_ = State::kClosed;
   disk_.close(io_, closed_);
 }
@@ -396,63 +402,84 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
                       raft_io_send_cb callback) {
   RaftNetwork& self = NetworkOf(io);
   if (self.state_ != State::kStarted) return RAFT_CANCELED;
-  const absl::Status status = self.StartSending(request, *message, callback);
-  if (!status.ok()) Explain(io, status);
+  const auto sending = self.unsent_.emplace(self.unsent_.end());
+  sending->request = request;
+  sending->callback = callback;
+  absl::Status status = self.Encode(*message, &*sending);
+  // The first one asks for a turn.
+  const bool is_first = self.unsent_.size() == 1;
+  if (status.ok() && is_first && !self.engine_.Post([self = self.self_] {
+        if (*self != nullptr) (*self)->StartUnsent();
+      })) {
+    status = absl::ResourceExhaustedError("the engine's inbox is full");
+  }
+  if (!status.ok()) {
+    self.unsent_.erase(sending);
+    Explain(io, status);
+  }
   return CodeOf(status);
 }
 
-absl::Status RaftNetwork::StartSending(raft_io_send* request, const raft_message& message,
-                                       raft_io_send_cb callback) {
-  const absl::StatusOr<Peer*> peer = PeerFor(message.server_id, message.server_address);
-  if (!peer.ok()) return peer.status();
-  const auto sending = sending_.emplace(sending_.end());
-  sending->request = request;
-  sending->callback = callback;
+absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) {
+  sending->to = message.server_id;
+  if (message.server_address != nullptr) sending->told_address = message.server_address;
   sending->bytes = PayloadBytes(message);
   const bool is_large = sending->bytes > kLargeBytes;
   wire::Message& encoded = is_large ? *sending->large.mutable_message() : sending->message;
   if (absl::Status status = EncodeRaftMessage(message, id_, address_, &encoded); !status.ok()) {
-    sending_.erase(sending);
     return status;
   }
-  Channel& channel = *(*peer)->channel;
-  const wire::RaftMember::Stub stub(channel);
-  const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
-  if (is_large) {
-    char* bytes = static_cast<char*>(message.install_snapshot.data.base);
-    if (message.type != RAFT_IO_INSTALL_SNAPSHOT) {
-      sending->gathered = std::make_unique<char[]>(sending->bytes);
-      bytes = sending->gathered.get();
-      CopyPayload(message, bytes);
-    }
-    sending->lent =
-        Buffer::Of(engine_, MutableByteSpan(reinterpret_cast<std::byte*>(bytes), sending->bytes));
-    sending->bulk.emplace(channel);
-    sending->bulk->Send(sending->lent->slice(), sending->large.mutable_payload());
-    sending->context.emplace();
-    stub.DeliverLarge(sending->large, &sending->reply,
-                      {.timeout_us = kLargePatienceUs,
-                       .priority = Priority::kBackground,
-                       .bulk = &*sending->bulk,
-                       .context = &*sending->context},
-                      done);
-    return absl::OkStatus();
-  }
-  CallOptions options = {.timeout_us = kPatienceUs};
-  if (sending->bytes > kInlineBytes) {
-    sending->context.emplace();
-    absl::Status set = sending->context->SetAttachment(GatherPayload(message));
-    if (!set.ok()) {
-      sending_.erase(sending);
-      return set;
-    }
-    options.context = &*sending->context;
+  if (is_large && message.type == RAFT_IO_INSTALL_SNAPSHOT) {
+    sending->large_bytes = static_cast<char*>(message.install_snapshot.data.base);
+  } else if (is_large) {
+    sending->gathered = std::make_unique<char[]>(sending->bytes);
+    sending->large_bytes = sending->gathered.get();
+    CopyPayload(message, sending->large_bytes);
+  } else if (sending->bytes > kInlineBytes) {
+    return sending->context.emplace().SetAttachment(GatherPayload(message));
   } else if (sending->bytes > 0) {
     std::string* const payload = encoded.mutable_payload();
     payload->resize(sending->bytes);
     CopyPayload(message, payload->data());
   }
-  stub.Deliver(encoded, options, done);
+  return absl::OkStatus();
+}
+
+void RaftNetwork::StartUnsent() {
+  // What callbacks send asks for a turn of its own: the list is empty for them.
+  std::list<Sending> unsent = std::exchange(unsent_, {});
+  while (!unsent.empty()) {
+    const auto sending = unsent.begin();
+    sending_.splice(sending_.end(), unsent, sending);
+    absl::Status status = Start(sending);
+    if (status.ok()) continue;
+    Explain(io_, status);
+    OnSent(sending, status);
+  }
+}
+
+absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
+  if (state_ != State::kStarted) return absl::CancelledError("the member is closing");
+  const absl::StatusOr<Peer*> peer = PeerFor(sending->to, sending->told_address);
+  if (!peer.ok()) return peer.status();
+  Channel& channel = *(*peer)->channel;
+  const wire::RaftMember::Stub stub(channel);
+  const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
+  ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
+  if (sending->large_bytes == nullptr) {
+    stub.Deliver(sending->message, {.timeout_us = kPatienceUs, .context = context}, done);
+    return absl::OkStatus();
+  }
+  sending->lent = Buffer::Of(
+      engine_, MutableByteSpan(reinterpret_cast<std::byte*>(sending->large_bytes), sending->bytes));
+  sending->bulk.emplace(channel);
+  sending->bulk->Send(sending->lent->slice(), sending->large.mutable_payload());
+  stub.DeliverLarge(sending->large, &sending->reply,
+                    {.timeout_us = kLargePatienceUs,
+                     .priority = Priority::kBackground,
+                     .bulk = &*sending->bulk,
+                     .context = &sending->context.emplace()},
+                    done);
   return absl::OkStatus();
 }
 

@@ -18,8 +18,10 @@
 //                                           the disk half's close() runs
 //   kClosed
 //
-// A message leaves when its peer is connected, and otherwise ends with RAFT_NOCONNECTION after
-// kPatienceUs at the latest: libraft sends another one. Messages to one member arrive in the order
+// send() encodes a message and makes no turn of the engine: libraft must not be called while it is
+// on the stack. What was sent goes to Weft in the engine's next turn. It leaves when its peer is
+// connected, and otherwise ends with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft
+// sends another one. Messages to one member arrive in the order
 // in which they were sent, but for large ones, which smaller ones may overtake. So libraft may see
 // entries whose predecessors come later; it refuses those, and is sent them again.
 //
@@ -148,8 +150,10 @@ class RaftNetwork {
   // Where the configuration has the member; empty: it does not.
   std::string_view ConfiguredAddress(raft_id id) const;
   absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view told_address);
-  absl::Status StartSending(raft_io_send* request, const raft_message& message,
-                            raft_io_send_cb callback);
+  // Into *sending: all that does not need the engine.
+  absl::Status Encode(const raft_message& message, Sending* sending);
+  void StartUnsent();  // in a turn of the engine
+  absl::Status Start(std::list<Sending>::iterator sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
   void CloseWhenQuiet();
   // The message of a peer, whose payload is there. Hands it to libraft.
@@ -173,7 +177,10 @@ class RaftNetwork {
   const std::unique_ptr<Member> member_;
   std::unique_ptr<Server> server_;
   std::map<raft_id, Peer> peers_;  // go before the server
+  std::list<Sending> unsent_;      // wait for StartUnsent()
   std::list<Sending> sending_;
+  // What StartUnsent() is posted with; null in it: this object is gone.
+  const std::shared_ptr<RaftNetwork*> self_;
 };
 
 }  // namespace weft::embed

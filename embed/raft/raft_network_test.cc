@@ -199,6 +199,37 @@ TEST(RaftNetwork, AMemberThatMovesIsFoundAgain) {
   ASSERT_TRUE(group.AllHave(2));
 }
 
+// Outside of the engine's turns, as a disk's callback is, the first message to a member made its
+// channel at once, for which the engine made turns: they handed libraft a message while it was
+// sending one, and it freed its log's entries twice.
+TEST(RaftNetwork, SendingMakesNoTurnsOfTheEngine) {
+  RaftGroup group(/*seed=*/11, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  RaftMachine& leader = *group.Leader();
+  bool turned = false;
+  ASSERT_TRUE(group.network().Node(leader.node()).Post([&turned] { turned = true; }));
+
+  raft_io* const io = leader.get()->io;
+  raft_message message = {};
+  message.type = RAFT_IO_TIMEOUT_NOW;
+  message.server_id = 4;
+  message.server_address = "sim:member-4";
+  message.timeout_now.term = leader.get()->current_term;
+  int ended = 1;
+  raft_io_send request = {};
+  request.data = &ended;
+  ASSERT_EQ(
+      io->send(io, &request, &message,
+               [](raft_io_send* each, int status) { *static_cast<int*>(each->data) = status; }),
+      0);
+  EXPECT_FALSE(turned);
+  EXPECT_EQ(ended, 1) << "not inside of send()";
+  // Nobody is there.
+  ASSERT_TRUE(group.RunUntil([&] { return ended != 1; }));
+  EXPECT_EQ(ended, RAFT_NOCONNECTION);
+  EXPECT_TRUE(turned);
+}
+
 TEST(RaftNetwork, ClosingCallsEverythingBack) {
   RaftGroup group(/*seed=*/7, {1, 2, 3});
   ASSERT_TRUE(group.Commit("before"));

@@ -97,7 +97,7 @@ class RaftKv(unittest.TestCase):
         self.assertEqual(group.leader(), 4)
         group.admin("remove", 1)
         group.processes[1].terminate()
-        self.assertEqual(group.processes[1].wait(timeout=60), 0)
+        self.assertEqual(group.processes[1].wait(timeout=60), 0, group.said(1))
         self.expect_linearizable(check)
         self.expect_all_there(group)
 
@@ -112,7 +112,7 @@ class RaftKv(unittest.TestCase):
         status, said = group.run_client("--timeout_ms=60000", "--outstanding=8", "load",
                                         group.path("lines"))
         self.assertEqual(status, 0, said)
-        self.assertEqual(group.processes[4].wait(timeout=60), 1)
+        self.assertEqual(group.processes[4].wait(timeout=60), 1, group.said(4))
         self.assertIn("the log cannot be written", group.said(4))
         self.expect_all_there(group)
         # It comes back as another one: what it had promised is gone with its disk.

@@ -87,6 +87,7 @@ struct Replica::Functions {
           if (replica.phase_ == Phase::kFailed) return;
           replica.tick_(each);
           replica.Look();
+          replica.CloseDiskWhenWritten();
         },
         [](raft_io* each, raft_message* message) {
           Replica& replica = Self(each);
@@ -138,6 +139,17 @@ struct Replica::Functions {
     }
   }
 
+  static void Close(raft_io* io, raft_io_close_cb callback) {
+    Replica& self = Self(io);
+    self.disk_closed_ = callback;
+    self.CloseDiskWhenWritten();
+  }
+
+  static void OnDiskClosed(raft_io* io) {
+    const raft_io_close_cb closed = std::exchange(Self(io).disk_closed_, nullptr);
+    if (closed != nullptr) closed(io);
+  }
+
   static int Apply(raft_fsm* fsm, const raft_buffer* buffer, void** result) {
     Replica& self = Self(fsm);
     *result = nullptr;
@@ -161,7 +173,7 @@ struct Replica::Functions {
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
     Replica& self = Self(fsm);
     if (!self.repair_.PermitSnapshot(&self.raft_)) return RAFT_BUSY;  // libraft asks again
-    self.pieces_.clear();                                          // of one that failed
+    self.pieces_.clear();                                             // of one that failed
     self.buffers_.clear();
     self.snapshot_ = self.state_.TakeSnapshot();
     self.log_bytes_ = 0;
@@ -249,18 +261,26 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
   io->start = Functions::Start;
   io->append = Functions::AppendEntries;
   io->snapshot_put = Functions::PutSnapshot;
+  io->close = Functions::Close;
 }
 
 Replica::~Replica() {
   if (phase_ != Phase::kClosed) {
     // Of a process that ends without Close(), on a disk that calls back at once.
     phase_ = Phase::kClosing;
+    RestoreClose();
     raft_close(&raft_, nullptr);
   }
   io_->load = disk_.load;
   io_->start = disk_.start;
   io_->append = disk_.append;
   io_->snapshot_put = disk_.snapshot_put;
+  RestoreClose();
+}
+
+void Replica::RestoreClose() {
+  // Whoever was between this object and the disk may be gone, and have put the disk's own there.
+  if (io_->close == Functions::Close) io_->close = disk_.close;
 }
 
 absl::Status Replica::Bootstrap(const std::vector<Voter>& voters) {
@@ -303,6 +323,12 @@ void Replica::Close(weft::Function<void()> closed) {
     weft::Function<void()> then = std::move(self.closed_);
     then();
   });
+}
+
+void Replica::CloseDiskWhenWritten() {
+  if (disk_closed_ == nullptr || disk_closing_ || appends_ > 0) return;
+  disk_closing_ = true;
+  disk_.close(io_, Functions::OnDiskClosed);
 }
 
 void Replica::Fail(const absl::Status& why) {

@@ -98,7 +98,7 @@ class Replica {
   using Executed = weft::Function<void(const absl::Status&, const Outcome*)>;
   using Done = weft::Function<void(const absl::Status&)>;
 
-  // Puts functions of its own before io's load, start, append and snapshot_put.
+  // Puts functions of its own before io's load, start, append, snapshot_put and close.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(raft_io* io, StateMachine* state,
                                                          const ReplicaOptions& options,
                                                          Done failed);
@@ -150,6 +150,8 @@ class Replica {
   void Look();
   void RefuseWaiting(const absl::Status& why);
   void Fail(const absl::Status& why);
+  void CloseDiskWhenWritten();
+  void RestoreClose();
   absl::Status NotLeading() const;
   absl::Status ErrorOf(int code, std::string_view what) const;
   void StartChange(const ChangeRequest& request, Changing* changing);
@@ -169,8 +171,15 @@ class Replica {
   weft::embed::RaftRepair repair_;
 
   size_t appends_ = 0;  // that the disk has not called back
-  // By Close(): libraft 0.15 takes what it could not append off its log's end, and is right only if
-  // the last one comes first.
+  // libraft's callback for a disk that has closed; null: it was not asked to, or has called back.
+  // libraft 0.15's disk half has two defects here. It calls back again, when something else of it
+  // ends later. And it frees twice what takes entries off the log on disk, if that is under way
+  // when it is closed: so it is told by the first tick at which it has called back every append,
+  // before which it has done what was asked of it earlier.
+  raft_io_close_cb disk_closed_ = nullptr;
+  bool disk_closing_ = false;  // it was told
+  // By ~Replica(): libraft 0.15 takes what it could not append off its log's end, and is right only
+  // if the last one comes first.
   std::vector<std::pair<raft_io_append*, raft_io_append_cb>> canceled_;
 
   std::list<Waiting> waiting_;  // commands, in their order

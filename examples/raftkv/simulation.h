@@ -53,6 +53,7 @@ class SimMember {
   raft_id id() const { return id_; }
   const std::string& node() const { return node_; }
   Replica& replica() { return *replica_; }
+  const weft::embed::test::MemoryDiskIo& disk_io() const { return io_; }
   weft::embed::RaftNetwork& network() { return *half_; }
   const StateHeader& header() const { return state_->header(); }
   // Its disk has failed: the process would have ended.

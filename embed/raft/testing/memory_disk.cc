@@ -62,6 +62,7 @@ struct MemoryDiskIo::Functions {
     MemoryDiskIo& self = Self(io);
     self.ticks_.Cancel();
     self.disk_turns_.Cancel();
+    self.left_at_close_ = self.writes_.size();
     while (!self.writes_.empty()) {
       const Write write = std::move(self.writes_.front());
       self.writes_.pop_front();

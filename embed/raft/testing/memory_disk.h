@@ -62,6 +62,8 @@ class MemoryDiskIo {
   raft_io* io() { return &io_; }
   // The process is dead: callbacks that libraft waits for come at once, and nothing is written.
   void Die();
+  // What it had to write when libraft closed it; libraft's own disk half is not right then.
+  size_t left_at_close() const { return left_at_close_; }
 
  private:
   struct Functions;  // raft_io's
@@ -83,6 +85,7 @@ class MemoryDiskIo {
   unsigned tick_ms_ = 0;
   raft_io_tick_cb tick_ = nullptr;
   bool dead_ = false;
+  size_t left_at_close_ = 0;
   std::deque<Write> writes_;
   Alarm ticks_;
   Alarm disk_turns_;

@@ -141,11 +141,20 @@ class RaftMachine {
       Self(each).repair_.KeepSnapshot(*snapshot);
       return Self(each).wrapped_.snapshot_put(each, trailing, request, snapshot, callback);
     };
+    io->send = [](raft_io* each, raft_io_send* request, const raft_message* message,
+                  raft_io_send_cb callback) {
+      RaftMachine& self = Self(each);
+      const bool was_sending = std::exchange(self.sending_, true);
+      const int code = self.wrapped_.send(each, request, message, callback);
+      self.sending_ = was_sending;
+      return code;
+    };
     io->start = [](raft_io* each, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
       Self(each).receive_ = receive;
       return Self(each).wrapped_.start(each, msecs, tick,
                                        [](raft_io* later, raft_message* message) {
                                          RaftMachine& self = Self(later);
+                                         EXPECT_FALSE(self.sending_) << "libraft is on the stack";
                                          self.repair_.BeforeMessage(&self.raft_, *message);
                                          self.receive_(later, message);
                                        });
@@ -213,6 +222,7 @@ class RaftMachine {
   RaftRepair repair_;
   raft_io wrapped_ = {};
   raft_io_recv_cb receive_ = nullptr;
+  bool sending_ = false;  // libraft is
   std::unique_ptr<RaftNetwork> half_;
   std::vector<std::string> applied_;
   int restored_ = 0;
