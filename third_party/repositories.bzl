@@ -152,7 +152,7 @@ _ABSL = {
         "node_hash_set",
     ],
     "debugging": ["failure_signal_handler", "leak_check", "stacktrace", "symbolize"],
-    "flags": ["commandlineflag", "flag", "parse", "reflection", "usage"],
+    "flags": ["commandlineflag", "flag", "parse", "reflection", "usage", "usage_config"],
     "functional": ["bind_front", "function_ref"],
     "hash": ["hash"],
     "memory": ["memory"],
@@ -175,6 +175,7 @@ _ABSL_MODULES = {
     "flags/parse": "absl_flags_parse",
     "flags/reflection": "absl_flags_reflection",
     "flags/usage": "absl_flags_usage",
+    "flags/usage_config": "absl_flags_config",
     "random/distributions": "absl_random_distributions",
     "random/random": "absl_random_random",
 }

@@ -3,13 +3,14 @@
 They end with the process that has started them, and their folder goes with it, whatever ends it.
 """
 import os
+import re
 import select
 import shutil
 import subprocess
 import tempfile
 
 # How long a server may take to come up, or to leave, and a program to end: a busy machine.
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 
 # Before a command: it ends with this process, also when nothing here can run any more. (And with the
 # thread that has started it: so that is the main one.)
@@ -75,6 +76,32 @@ class Rocksd:
     def close(self):
         if self.process.poll() is None:
             self.kill()
+
+
+class Compactord:
+    """A weft_compactord for the databases that a Rocksd has."""
+
+    def __init__(self, program, uri, *arguments):
+        self.process = subprocess.Popen(
+            ENDS_WITH_US + [program, "--files=" + uri] + list(arguments),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE_SECONDS)
+        line = self.process.stdout.readline() if ready else ""
+        if not line.startswith("listening on "):
+            self.process.kill()
+            raise RuntimeError("weft_compactord did not start: " + self.process.communicate()[1])
+        self.uri = "weft-compactor://" + line.split()[-1]
+
+    def stop(self):
+        """By SIGTERM: how many compactions it has done."""
+        self.process.terminate()
+        said = self.process.communicate(timeout=PATIENCE_SECONDS)[0]
+        return int(re.search(r"requests: (\d+) ok", said).group(1))
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
 
 def preloaded(plugin):

@@ -18,6 +18,7 @@ import rocks
 HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
 PLUGIN = os.path.join(HERE, "libweft_rocksdb.so")
 ROCKSD = os.path.join(HERE, "weft_rocksd")
+COMPACTORD = os.path.join(HERE, "weft_compactord")
 WRITER = os.path.join(HERE, "rocks_writer")
 
 
@@ -63,6 +64,16 @@ class Case(unittest.TestCase):
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
+
+    def read_until(self, writer, number):
+        """Of what it prints; the last number."""
+        last = -1
+        while last < number:
+            ready, _, _ = select.select([writer.stdout], [], [], rocks.PATIENCE_SECONDS)
+            line = writer.stdout.readline() if ready else ""
+            self.assertTrue(line, "the writer has ended after %d, or stands still" % last)
+            last = int(line)
+        return last
 
     def is_sound(self, uri):
         """By RocksDB's own judgement."""
@@ -143,16 +154,6 @@ class Locks(Case):
 
 
 class Kills(Case):
-    def read_until(self, writer, number):
-        """Of what it prints; the last number."""
-        last = -1
-        while last < number:
-            ready, _, _ = select.select([writer.stdout], [], [], rocks.PATIENCE_SECONDS)
-            line = writer.stdout.readline() if ready else ""
-            self.assertTrue(line, "the writer has ended after %d, or stands still" % last)
-            last = int(line)
-        return last
-
     def killed_server(self, path):
         server = self.serve(path=path)
         writer = self.start(WRITER, server.uri(), "/db")
@@ -212,6 +213,53 @@ class Kills(Case):
         self.assertEqual(bench.returncode, 0, errors)
         self.assertTrue(re.search(r"multireadrandom\s*:", said), said + errors)
         self.is_sound(server.uri())
+
+
+class Compactions(Case):
+    """In another process, which has the files from the same server."""
+
+    def test_a_worker_compacts_and_is_not_missed_when_it_is_killed(self):
+        server = self.serve()
+        first = rocks.Compactord(COMPACTORD, server.uri())
+        self.addCleanup(first.close)
+        writer = self.start(WRITER, server.uri(), "/db", first.uri)
+        self.read_until(writer, 1500)
+        first.process.kill()
+        self.read_until(writer, 2500)  # with compactions of its own
+        writer.kill()
+        _, errors = writer.communicate()
+        self.assertNotIn("rocks_writer:", errors)
+        numbers = self.numbers(server.uri())
+        self.assertEqual(numbers, list(range(len(numbers))), "without a gap")
+        self.assertGreater(len(numbers), 2500)
+        self.is_sound(server.uri())
+        with open(self.folder.file("served/db/LOG"), encoding="utf-8", errors="replace") as log:
+            self.assertIn("fallback to local", log.read())
+
+        # Another writer, another worker: the folders of the first one's jobs go.
+        folders = [name for name in os.listdir(self.folder.file("served/db"))
+                   if name.startswith("compaction-")]
+        self.assertTrue(folders)
+        second = rocks.Compactord(COMPACTORD, server.uri())
+        self.addCleanup(second.close)
+        writer = self.start(WRITER, server.uri(), "/db", second.uri)
+        self.read_until(writer, 1500)
+        writer.kill()
+        writer.communicate()
+        for name in folders:
+            self.assertFalse(os.path.exists(self.folder.file("served/db/" + name)), name)
+        self.assertGreater(second.stop(), 3)
+        self.is_sound(server.uri())
+
+    def test_mistakes_are_told(self):
+        server = self.serve()
+        for uri, words in (("weft-compactor://127.0.0.1:1/x", "a worker has no folders"),
+                           ("weft-compactor://127.0.0.1:1?deadline:0", "1 to 86400 seconds"),
+                           ("weft://127.0.0.1:1", "it begins with weft-compactor://")):
+            writer = self.start(WRITER, server.uri(), "/db", uri)
+            _, errors = writer.communicate(timeout=rocks.PATIENCE_SECONDS)
+            self.assertEqual(writer.returncode, 1)
+            self.assertIn(words, errors)
 
 
 class Cache(Case):
