@@ -7,8 +7,8 @@
 
 namespace weft {
 
-std::array<std::byte, kSha256Bytes> HmacSha256(ByteSpan key, ByteSpan data) {
-  std::array<std::byte, kSha256Bytes> code;
+SecretBytes<kSha256Bytes> HmacSha256(ByteSpan key, ByteSpan data) {
+  SecretBytes<kSha256Bytes> code;
   unsigned int bytes = 0;
   const unsigned char* const result =
       HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),

@@ -4,16 +4,16 @@
 //   can follow.
 #pragma once
 
-#include <array>
 #include <cstddef>
 
 #include "core/bytes.h"
+#include "core/secret.h"
 
 namespace weft {
 
 inline constexpr size_t kSha256Bytes = 32;
 
-// REQUIRES: key.size() <= INT_MAX.
-std::array<std::byte, kSha256Bytes> HmacSha256(ByteSpan key, ByteSpan data);
+// Wiped when it goes, for it may be a key itself. REQUIRES: key.size() <= INT_MAX.
+SecretBytes<kSha256Bytes> HmacSha256(ByteSpan key, ByteSpan data);
 
 }  // namespace weft

@@ -1,6 +1,8 @@
 #include "transport/identity.h"
 
+#include "core/secret.h"
 #include "core/strings.h"
+#include "transport/security.h"
 
 namespace weft {
 namespace {
@@ -31,6 +33,11 @@ std::string Names(const PeerIdentity& identity) {
 }
 
 }  // namespace
+
+SecurityOptions::~SecurityOptions() {
+  Wipe(&key_pem);
+  Wipe(&psk_secret);
+}
 
 std::string_view AuthenticationName(Authentication authentication) {
   switch (authentication) {

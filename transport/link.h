@@ -28,7 +28,6 @@
 // Errors: nothing here aborts on what a peer does. A failing Link tells OnLinkDown() once.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +38,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
+#include "core/secret.h"
 #include "transport/descriptor.h"
 #include "transport/path.h"
 #include "transport/prefetch_list.h"
@@ -95,7 +95,7 @@ struct Nonce128 {
 
 // What both sides of one link, and nobody else, can compute: out of the TLS of their control
 // connection, both hellos, and the link's nonce.
-using LinkSecret = std::array<std::byte, 48>;
+using LinkSecret = SecretBytes<48>;
 
 // Who is at the other end, as the handshake told.
 struct LinkPeer {

@@ -1,9 +1,9 @@
 #include "transport/record_cipher.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/check.h"
 
@@ -23,7 +23,6 @@ RecordCipher::RecordCipher(Role role) : role_(role), cipher_(EVP_CIPHER_CTX_new(
 
 RecordCipher::~RecordCipher() {
   EVP_CIPHER_CTX_free(cipher_);  // wipes its key
-  OPENSSL_cleanse(iv_.data(), iv_.size());
 }
 
 void RecordCipher::UseKey(ByteSpan key, ByteSpan iv) {
@@ -36,7 +35,7 @@ void RecordCipher::UseKey(ByteSpan key, ByteSpan iv) {
 }
 
 void RecordCipher::Begin(uint64_t number, ByteSpan header) {
-  std::array<std::byte, kIvBytes> nonce = iv_;
+  SecretBytes<kIvBytes> nonce = iv_;
   for (size_t i = 0; i < sizeof(number); ++i) {
     nonce[nonce.size() - 1 - i] ^= static_cast<std::byte>(number >> (8 * i));
   }

@@ -10,11 +10,11 @@
 // Invariants: none about numbers. Who uses this may use no number twice under one key.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "core/bytes.h"
+#include "core/secret.h"
 
 struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 
@@ -47,7 +47,7 @@ class RecordCipher {
 
  private:
   const Role role_;
-  std::array<std::byte, kIvBytes> iv_ = {};
+  SecretBytes<kIvBytes> iv_;
   evp_cipher_ctx_st* const cipher_;
 };
 

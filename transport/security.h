@@ -4,7 +4,7 @@
 // (`psk...`), not both. Each of the PEM texts is given as a file or as the text itself. Files are
 // watched: a changed file takes effect with the next handshake, at the latest a second later.
 //
-// Threads: a plain value.
+// Threads: a plain value. Lifetime: keys and secrets of it are wiped when it goes.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,8 @@ inline constexpr size_t kMaxPskBytes = 256;      // what OpenSSL stores for one
 inline constexpr size_t kMaxPskNameBytes = 128;  // a name, not a document
 
 struct SecurityOptions {
+  ~SecurityOptions();
+
   // The own certificate first, then the intermediate ones. A server needs one; so does a client of
   // a server that requires it, as servers do by default.
   std::string certificate_file = {};

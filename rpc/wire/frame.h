@@ -260,7 +260,8 @@ inline CallId CallIdOf(ByteSpan frame) {
   return true;
 }
 
-// False: fields that must be 0 are not, or there is a body.
+// False: fields that must be 0 are not, or there is a body. REQUIRES (this and DecodeNotice()): as
+// CallIdOf().
 [[nodiscard]] inline bool DecodeGoaway(ByteSpan frame, uint32_t* unanswered) {
   *unanswered = LoadLe32(frame.data() + 12);
   return frame.size() == kCallHeaderBytes && CallIdOf(frame) == CallId() &&

@@ -97,6 +97,8 @@ void ReadCallFrame(ByteSpan frame) {
       WEFT_CHECK(window.rights == kMayRead || window.rights == kMayWrite);
       WEFT_CHECK(window.span.offset + window.span.length >= window.span.offset);
     }
+  } else if (frame.size() < kCallHeaderBytes) {
+    return;  // of no kind: nobody asks for more
   } else {
     (void)DecodeNotice(frame, &id);
     (void)DecodeGoaway(frame, &unanswered);

@@ -1,7 +1,5 @@
 #include "transport/control/peer_groups.h"
 
-#include <openssl/crypto.h>
-
 #include <string>
 #include <utility>
 
@@ -95,7 +93,6 @@ PeerGroups::PeerGroups(const Clock* clock, TimerWheel* timers) : clock_(clock), 
 
 PeerGroups::~PeerGroups() {
   WEFT_CHECK(size() == 0);  // Ours: connections leave before their transport ends
-  OPENSSL_cleanse(secret_.data(), secret_.size());
 }
 
 Nonce128 PeerGroups::KeyOf(std::string_view text) const {

@@ -34,6 +34,7 @@
 
 #include "core/clock.h"
 #include "core/intrusive_list.h"
+#include "core/secret.h"
 #include "core/timer_wheel.h"
 #include "transport/control/hello.h"
 #include "transport/control/peer_watch.h"
@@ -104,7 +105,7 @@ class PeerGroups {
 
   const Clock* const clock_;
   TimerWheel* const timers_;
-  std::array<std::byte, 32> secret_;
+  SecretBytes<32> secret_;
   std::map<Key, Group*> shared_;  // owned, as those that are not here, by their members
   size_t alone_ = 0;              // not here: of one connection, or of a dead peer
 };

@@ -38,6 +38,7 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kSlotBytes = 512;
+constexpr std::byte kFirstOfSecret[] = {std::byte{1}};
 constexpr size_t kMostSending = 4;  // batches that the link has taken
 constexpr size_t kMemoryBytes = 256;
 constexpr int kMostEvents = 200;
@@ -718,7 +719,7 @@ class World final : private ConnectionOwner {
   static constexpr uint32_t kFirstSequence = ~uint32_t{0} - 1;  // it wraps soon
 
   FuzzInput input_;
-  const LinkSecret secret_ = {std::byte{1}};
+  const LinkSecret secret_{kFirstOfSecret};
   std::optional<ConnectionSeal> peer_;  // none: the connection is not sealed
   bool only_sealed_ = false;
   std::vector<std::vector<std::byte>> sent_;  // by the peer, as it left; <= kMostEvents

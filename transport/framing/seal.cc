@@ -1,7 +1,5 @@
 #include "transport/framing/seal.h"
 
-#include <openssl/crypto.h>
-
 #include <string>
 
 #include "core/strings.h"
@@ -16,7 +14,7 @@ constexpr uint64_t kLargePerKey = Seal::RecordsPerKey(kMaxMessageBytes);
 static_assert(kBatchesPerKey == uint64_t{1} << 18 && kLargePerKey == uint64_t{1} << 12);
 
 // HKDF-Expand of RFC 5869 with SHA-256, of one hash or less.
-std::array<std::byte, kSha256Bytes> Expand(ByteSpan secret, std::string_view info) {
+SecretBytes<kSha256Bytes> Expand(ByteSpan secret, std::string_view info) {
   const std::string text = StrCat(info, "\x01");
   return HmacSha256(secret, AsBytes(text));
 }
@@ -32,14 +30,10 @@ Seal::Seal(Role role, ByteSpan secret, std::string_view label, uint64_t records_
   UseSecret();
 }
 
-Seal::~Seal() { OPENSSL_cleanse(secret_.data(), secret_.size()); }
-
 void Seal::UseSecret() {
-  auto key = Expand(secret_, "key");
-  auto iv = Expand(secret_, "iv");
+  const auto key = Expand(secret_, "key");
+  const auto iv = Expand(secret_, "iv");
   cipher_.UseKey(key, ByteSpan(iv).first(RecordCipher::kIvBytes));
-  OPENSSL_cleanse(key.data(), key.size());
-  OPENSSL_cleanse(iv.data(), iv.size());
 }
 
 void Seal::CountRecord() {

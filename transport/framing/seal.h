@@ -13,12 +13,12 @@
 // Invariants: no nonce is used twice under one key.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "core/bytes.h"
+#include "core/secret.h"
 #include "transport/link.h"
 #include "transport/path.h"
 #include "transport/record_cipher.h"
@@ -41,7 +41,6 @@ class Seal {
   // `secret`: uniformly random. `label`: tells what else it is used for from this.
   // REQUIRES: records_per_key >= 1.
   Seal(Role role, ByteSpan secret, std::string_view label, uint64_t records_per_key);
-  ~Seal();
   Seal(const Seal&) = delete;
   Seal& operator=(const Seal&) = delete;
 
@@ -62,15 +61,13 @@ class Seal {
   uint64_t records() const { return records_; }
 
  private:
-  using Secret = std::array<std::byte, kKeyBytes>;
-
   void UseSecret();
   void CountRecord();
   bool Open(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
 
   const uint64_t records_per_key_;
-  uint64_t records_ = 0;  // that went well
-  Secret secret_;         // the key's, and the next secret's
+  uint64_t records_ = 0;           // that went well
+  SecretBytes<kKeyBytes> secret_;  // the key's, and the next secret's
   RecordCipher cipher_;
 };
 

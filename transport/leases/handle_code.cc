@@ -8,9 +8,8 @@
 #include "transport/hmac.h"
 
 namespace weft {
-HandleCode::HandleCode() { SecureRandomBytes(key_); }
 
-HandleCode::~HandleCode() { OPENSSL_cleanse(key_.data(), key_.size()); }
+HandleCode::HandleCode() { SecureRandomBytes(key_); }
 
 HandleCode::Code HandleCode::Compute(ByteSpan signed_part) const {
   const auto hash = HmacSha256(key_, signed_part);

@@ -12,6 +12,7 @@
 #include <cstddef>
 
 #include "core/bytes.h"
+#include "core/secret.h"
 #include "transport/region_handle.h"
 
 namespace weft {
@@ -19,12 +20,11 @@ namespace weft {
 class HandleCode {
  public:
   static constexpr size_t kKeyBytes = 32;  // the hash's own size: more would not be stronger
-  using Key = std::array<std::byte, kKeyBytes>;
+  using Key = SecretBytes<kKeyBytes>;
 
   // A key of the kernel's, never shown.
   HandleCode();
   explicit HandleCode(const Key& key) : key_(key) {}
-  ~HandleCode();  // wipes the key
   HandleCode(const HandleCode&) = delete;
   HandleCode& operator=(const HandleCode&) = delete;
 

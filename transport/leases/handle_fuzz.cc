@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kExportBytes = 4096;
 constexpr uint32_t kTenant = 3;
+constexpr std::byte kFirstOfKey[] = {std::byte{7}};
 
 // Two exports of one owner, for as long as the process.
 struct Owner {
@@ -87,7 +88,7 @@ void Look(Owner& owner, const RegionHandle& handle, uint32_t tenant) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using weft::RegionHandle;
   static auto* const owner = new weft::Owner;
-  static const auto* const code = new weft::HandleCode(weft::HandleCode::Key{std::byte{7}});
+  static const auto* const code = new weft::HandleCode(weft::HandleCode::Key(kFirstOfKey));
   weft::FuzzInput input(data, size);
   RegionHandle handle;
   switch (input.Below(4)) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/log.h"
+#include "core/secret.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
@@ -299,8 +300,8 @@ absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
   }
   if (!AtEnd()) return WrongContent("an intermediate certificate", file);
 
-  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.key_file, options_.key_pem));
-  const KeyPtr key(PEM_read_bio_PrivateKey(OpenPem(text).get(), nullptr, NoPassword, nullptr));
+  WEFT_ASSIGN_OR_RETURN(const SecretText text, ReadPem(options_.key_file, options_.key_pem));
+  const KeyPtr key(PEM_read_bio_PrivateKey(OpenPem(*text).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
       SSL_CTX_check_private_key(context) != 1) {
     return WrongContent("the private key", options_.key_file);

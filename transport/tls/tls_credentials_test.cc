@@ -7,10 +7,13 @@
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/log.h"
+#include "core/testing/freed_memory.h"
 #include "transport/descriptor.h"
 #include "transport/tls/testing/certificates.h"
 #include "transport/tls/tls_stream.h"
@@ -89,6 +92,45 @@ TEST(TlsCredentialsTest, ErrorsNameFileAndReason) {
   EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
   options.roots_pem = "nothing";
   ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "in memory");
+}
+
+// --- what is left of secrets ---------------------------------------------------------------------
+
+TEST(TlsCredentialsTest, OptionsAndCredentialsLeaveNoSecretInTheMemory) {
+  const std::string secret = "0123456789 a secret 9876543210 0123456789";
+  FreedMemory freed(secret);
+  {
+    SecurityOptions options;
+    options.psk_name = "fleet";
+    options.psk_secret = secret;
+    const std::optional<SecurityOptions> copy = options;
+    SecurityOptions assigned;
+    assigned = *copy;
+    EXPECT_EQ(assigned, options);
+    EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+    EXPECT_TRUE(Try(TlsRole::kClient, *copy).ok());
+  }
+  EXPECT_EQ(freed.blocks_with_it(), 0u);
+}
+
+TEST(TlsCredentialsTest, NoPrivateKeyIsLeftInTheMemory) {
+  const TestAuthority authority;
+  const CertificateAndKey leaf = authority.Sign({});
+  WriteFile(Folder() + "/left.key", leaf.key_pem);
+  // Of its second line, which no other key has.
+  const std::string line = leaf.key_pem.substr(leaf.key_pem.find('\n') + 30, 32);
+  FreedMemory freed(line);
+  {
+    SecurityOptions options;
+    options.certificate_pem = leaf.certificate_pem;
+    options.key_pem = leaf.key_pem;
+    options.roots_pem = authority.certificate_pem();
+    EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+    options.key_pem.clear();
+    options.key_file = Folder() + "/left.key";
+    EXPECT_TRUE(Try(TlsRole::kServer, options).ok());
+  }
+  EXPECT_EQ(freed.blocks_with_it(), 0u);
 }
 
 // --- files that change ---------------------------------------------------------------------------

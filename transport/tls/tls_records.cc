@@ -1,6 +1,5 @@
 #include "transport/tls/tls_records.h"
 
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
@@ -42,14 +41,14 @@ void ExpandLabel(const EVP_MD* hash, ByteSpan secret, std::string_view label, Mu
   info += label;
   info += '\0';    // of the context
   info += '\x01';  // the first block of HKDF
-  std::array<unsigned char, EVP_MAX_MD_SIZE> block;
+  SecretBytes<EVP_MAX_MD_SIZE> block;
   unsigned int bytes = 0;
   const unsigned char* const done =
       HMAC(hash, secret.data(), static_cast<int>(secret.size()),
-           reinterpret_cast<const unsigned char*>(info.data()), info.size(), block.data(), &bytes);
+           reinterpret_cast<const unsigned char*>(info.data()), info.size(),
+           reinterpret_cast<unsigned char*>(block.data()), &bytes);
   WEFT_CHECK(done != nullptr && bytes >= to.size());  // System: memory for a hash
   std::memcpy(to.data(), block.data(), to.size());
-  OPENSSL_cleanse(block.data(), block.size());
 }
 
 // A digit of a hexadecimal number; -1: none.
@@ -63,11 +62,6 @@ int DigitOf(char text) {
 }  // namespace
 
 // --- secrets -------------------------------------------------------------------------------------
-
-TlsTrafficSecrets::~TlsTrafficSecrets() {
-  OPENSSL_cleanse(client_.bytes.data(), client_.bytes.size());
-  OPENSSL_cleanse(server_.bytes.data(), server_.bytes.size());
-}
 
 void TlsTrafficSecrets::Note(std::string_view line) {
   const bool of_client = line.starts_with(kClientLine);
@@ -119,11 +113,6 @@ TlsRecords::TlsRecords(const evp_md_st* hash, size_t key_bytes, bool is_client,
   WEFT_CHECK(records_per_key >= 2);  // Ours: a key is for a record, and for its own update
 }
 
-TlsRecords::~TlsRecords() {
-  OPENSSL_cleanse(out_.secret.data(), out_.secret.size());
-  OPENSSL_cleanse(in_.secret.data(), in_.secret.size());
-}
-
 MutableByteSpan TlsRecords::SecretOf(Direction* direction) const {
   return MutableByteSpan(direction->secret).first(hash_bytes_);
 }
@@ -134,23 +123,20 @@ void TlsRecords::Begin(Direction* direction, ByteSpan secret) {
 }
 
 void TlsRecords::UseSecret(Direction* direction) {
-  std::array<std::byte, 32> key;
-  std::array<std::byte, RecordCipher::kIvBytes> iv;
+  SecretBytes<32> key;
+  SecretBytes<RecordCipher::kIvBytes> iv;
   const MutableByteSpan used = MutableByteSpan(key).first(key_bytes_);
   ExpandLabel(hash_, SecretOf(direction), "key", used);
   ExpandLabel(hash_, SecretOf(direction), "iv", iv);
   direction->cipher.UseKey(used, iv);
-  OPENSSL_cleanse(key.data(), key.size());
-  OPENSSL_cleanse(iv.data(), iv.size());
   direction->number = 0;
 }
 
 void TlsRecords::UseNextSecret(Direction* direction) {
-  std::array<std::byte, kMostHashBytes> next;
+  SecretBytes<kMostHashBytes> next;
   const MutableByteSpan used = MutableByteSpan(next).first(hash_bytes_);
   ExpandLabel(hash_, SecretOf(direction), "traffic upd", used);
   std::copy(used.begin(), used.end(), direction->secret.begin());
-  OPENSSL_cleanse(next.data(), next.size());
   UseSecret(direction);
 }
 

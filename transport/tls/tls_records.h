@@ -28,13 +28,13 @@
 
 #include <sys/uio.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
 #include "core/bytes.h"
+#include "core/secret.h"
 #include "transport/record_cipher.h"
 #include "transport/tls/tls_credentials.h"
 
@@ -77,7 +77,6 @@ class IovecCursor {
 class TlsTrafficSecrets {
  public:
   TlsTrafficSecrets() = default;
-  ~TlsTrafficSecrets();
   TlsTrafficSecrets(const TlsTrafficSecrets&) = delete;
   TlsTrafficSecrets& operator=(const TlsTrafficSecrets&) = delete;
 
@@ -92,7 +91,7 @@ class TlsTrafficSecrets {
  private:
   static constexpr size_t kMostBytes = 48;  // SHA-384's
   struct Slot {
-    std::array<std::byte, kMostBytes> bytes = {};
+    SecretBytes<kMostBytes> bytes;
     size_t size = 0;
   };
   Slot client_;
@@ -148,7 +147,6 @@ class TlsRecords {
   static std::unique_ptr<TlsRecords> Create(uint16_t suite, TlsRole role,
                                             const TlsTrafficSecrets& secrets,
                                             uint64_t records_per_key = kRecordsPerKey);
-  ~TlsRecords();
   TlsRecords(const TlsRecords&) = delete;
   TlsRecords& operator=(const TlsRecords&) = delete;
 
@@ -191,7 +189,7 @@ class TlsRecords {
   struct Direction {
     explicit Direction(RecordCipher::Role role) : cipher(role) {}
     RecordCipher cipher;
-    std::array<std::byte, kMostHashBytes> secret = {};
+    SecretBytes<kMostHashBytes> secret;
     uint64_t number = 0;  // of the next record
   };
 
