@@ -194,12 +194,7 @@ WEFT_COLD uint32_t BatchSender::SealBatch(uint32_t bytes) {
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.
-// What it offers may fail to be sealed, and the host then shuts the sender: the batch stays.
 WEFT_INLINE void BatchSender::SendOpenSlot() {
-  if (seal_ != nullptr) [[unlikely]] {
-    host_->SealOffered();
-    if (!open_) return;
-  }
   const uint32_t bytes = FinishBatch();
   Trace(TracePoint::kSending);
   link_->Send(slot_, bytes).IgnoreError();
@@ -231,8 +226,6 @@ void BatchSender::FlushTurn() {
 bool BatchSender::SendFence(Operation* passed) {
   const bool has_slot = slot_.data != nullptr;
   if (reserved_ || !open_ || (!has_slot && !(window_.MaySendFrames() && TakeSlot(0)))) return false;
-  if (seal_ != nullptr) host_->SealOffered();
-  if (!open_) return false;
   link_->SendFence(slot_, FinishBatch(), passed).IgnoreError();
   slot_.data = nullptr;
   return true;

@@ -47,9 +47,6 @@ class BatchSender final : public ListNode<FlushTag> {
     // At the turn's end, after SetDue(): appends what framing itself has to say. True: some of it
     // found no room, and stays due.
     virtual bool AppendDue() = 0;
-    // Of a sealed connection: a batch is about to be sealed, and with it what it offers. If that
-    // fails it shuts the sender, and nothing leaves.
-    virtual void SealOffered() {}
 
    protected:
     ~Host() = default;

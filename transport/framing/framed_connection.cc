@@ -139,6 +139,7 @@ void FramedConnection::SetState(State state) {
     sender_.Open();
   } else {
     sender_.Shut();
+    large_.LeaveSealLine();
   }
 }
 
@@ -196,6 +197,7 @@ void FramedConnection::RunEvents() {
   if (events & kLinkUp) return owner_->OnLinkUp(*this);
   if (state_ != State::kOpen) return;
   if (events & kAdvanceReads) large_.AdvanceReads();
+  if ((events & kSealTurn) && state_ == State::kOpen) large_.OnSealTurn();
   if (events & kLeasesOverdue) remote_.EndOverdueLeases();
   if (state_ != State::kOpen) return;  // what was read, and delivered, has closed it
   if ((events & kWritable) && sender_.awaits_room()) {
@@ -301,9 +303,9 @@ WEFT_COLD MessageSpace FramedConnection::AppendLarge(size_t bytes) {
 // --- what the parts ask for ---------------------------------------------------------------------
 
 WEFT_COLD bool FramedConnection::AppendDue() {
-  large_.AppendDones();
-  remote_.AppendDue();
-  return large_.has_done() || remote_.has_due();
+  large_.AppendDue();
+  if (state_ == State::kOpen) remote_.AppendDue();
+  return large_.has_due() || remote_.has_due();
 }
 
 bool FramedConnection::OnFrame(const Frame& frame) {
@@ -346,7 +348,7 @@ void FramedConnection::CheckInvariants() const {
   sender_.CheckInvariants();
   large_.CheckInvariants();
   // Ours: invariants, which tests ask for
-  WEFT_CHECK(sender_.due() || !(large_.has_done() || remote_.has_due()));
+  WEFT_CHECK(sender_.due() || !(large_.has_due() || remote_.has_due()));
   if (link_ != nullptr) domain_->CheckInvariants();
 }
 

@@ -135,6 +135,7 @@ class FramedConnection final : public Connection,
     kWritable = 8,
     kAdvanceReads = 16,
     kLeasesOverdue = 32,
+    kSealTurn = 64,
   };
 
   FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
@@ -158,13 +159,13 @@ class FramedConnection final : public Connection,
   void OnSlotsFree() override;
   // The parts' hosts
   bool AppendDue() override;
-  void SealOffered() override { large_.SealOffered(); }
   bool OnFrame(const Frame& frame) override;
   void OnMalformed(std::string_view what) override;
   void OnRoom() override;
   void OnLargeMessage(ByteSpan message, uint64_t offered_ns) override;
   void OnLargeFailed(const absl::Status& why) override { Break(why); }
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
+  void SealTurnSoon() override { Raise(kSealTurn); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }
   void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }
 

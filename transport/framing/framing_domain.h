@@ -1,5 +1,6 @@
 // What the connections of one LinkDomain share above it: the pools for large messages, the regions
-// that peers may change by atomics, and the account of receives that peers have been promised.
+// that peers may change by atomics, the line of those who seal and open, and the account of receives
+// that peers have been promised.
 //
 // Threads: one engine's. Lifetime: made after its LinkDomain and destroyed before it, when no
 //   connection uses it any more.
@@ -16,6 +17,7 @@
 #include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
 #include "transport/framing/region_account.h"
+#include "transport/framing/seal_line.h"
 #include "transport/framing/sealed_regions.h"
 #include "transport/link.h"
 
@@ -53,6 +55,7 @@ class FramingDomain {
   AtomicRegions& atomic_regions() { return atomic_regions_; }
   RegionAccount& region_account() { return region_account_; }
   SealedRegions& sealed_regions() { return sealed_regions_; }
+  SealLine& seal_line() { return seal_line_; }
   uint64_t NewRegionKey() {
     return region_keys_ == nullptr ? SecureRandom64() : region_keys_->Next64();
   }
@@ -85,6 +88,7 @@ class FramingDomain {
   RegionAccount region_account_;
   Random* const region_keys_;
   SealedRegions sealed_regions_;
+  SealLine seal_line_;
   std::vector<std::byte> opened_batch_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };

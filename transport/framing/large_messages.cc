@@ -1,5 +1,6 @@
 #include "transport/framing/large_messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/status.h"
@@ -13,6 +14,11 @@ void LargeMessages::Start(FramingDomain* domain, Link* link, ConnectionSeal* sea
   reads_refused_ = false;
   sender_.Start(domain, seals_ ? &seal->large_out : nullptr);
   receiver_.Start(domain, link, seals_ ? &seal->large_in : nullptr);
+}
+
+void LargeMessages::Cease() {
+  receiver_.Cease();
+  LeaveSealLine();
 }
 
 void LargeMessages::Stop() {
@@ -47,7 +53,10 @@ absl::Status LargeMessages::Commit(size_t bytes, bool* is_large) {
     return absl::OkStatus();
   }
   if (seals_) {
-    sender_.CommitToSeal(bytes, batches_.Append(offer_bytes(), FrameKind::kLargeOffer));
+    // Its offer's place is taken once there is something to offer.
+    batches_.CancelEmptyBatch();
+    sender_.CommitToSeal(bytes);
+    FlushDue();
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const LargeOffer offer, sender_.Commit(bytes));
@@ -80,10 +89,7 @@ bool LargeMessages::OnDone(const Frame& frame) {
   return true;
 }
 
-void LargeMessages::OnLargeDelivered() {
-  batches_.SetDue();
-  batches_.FlushAtTurnsEnd();
-}
+void LargeMessages::OnLargeDelivered() { FlushDue(); }
 
 void LargeMessages::OnReadFailed(const absl::Status& why) {
   host_->OnLargeFailed(
@@ -92,11 +98,47 @@ void LargeMessages::OnReadFailed(const absl::Status& why) {
 
 // --- of the turn --------------------------------------------------------------------------------
 
-void LargeMessages::AppendDones() {
+void LargeMessages::FlushDue() {
+  batches_.SetDue();
+  batches_.FlushAtTurnsEnd();
+}
+
+// What was committed in this turn and is no more than a piece leaves at its end.
+void LargeMessages::AppendDue() {
+  SealLine& line = domain_->seal_line();
+  if (!line.Has(this)) sender_.SealNext(kSealPieceBytes);
+  if (!batches_.open()) return;
+  if (sender_.has_unsealed()) JoinLine();
+  LargeOffer offer;
+  ByteSpan tag;
+  while (sender_.NextOffer(&offer, &tag) && batches_.MakeRoom(FrameBytes(offer_bytes()))) {
+    std::byte* const to = batches_.Append(offer_bytes(), FrameKind::kLargeOffer);
+    EncodeLargeOffer(to, offer);
+    std::copy(tag.begin(), tag.end(), to + LargeOffer::kBytes);
+    sender_.SentOffer();
+  }
   LargeDone done;
   while (receiver_.NextDone(&done) && batches_.MakeRoom(FrameBytes(LargeDone::kBytes))) {
     EncodeLargeDone(batches_.Append(LargeDone::kBytes, FrameKind::kLargeDone), done);
     receiver_.SentDone();
+  }
+}
+
+void LargeMessages::OnSealTurn() {
+  SealLine& line = domain_->seal_line();
+  if (!line.IsFirst(this)) return;
+  opened_last_ = receiver_.has_more_to_open() && !(opened_last_ && sender_.has_unsealed());
+  if (opened_last_) {
+    receiver_.OpenMore();
+  } else {
+    sender_.SealNext(kSealPieceBytes);
+  }
+  if (has_due()) FlushDue();
+  if (!line.IsFirst(this)) return;  // it has ceased
+  if (has_more_to_seal()) {
+    line.Yield(this);
+  } else {
+    line.Leave(this);
   }
 }
 

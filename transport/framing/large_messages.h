@@ -3,7 +3,8 @@
 //
 // A message above BatchSender::eager_bytes() is written to a buffer of the domain's send pool, and
 // offered by a frame; the peer reads it, and answers done. large_sender.h and large_receiver.h are
-// the two halves.
+// the two halves. On sealed connections both halves have work to do for each byte: what is more
+// than a piece of that stands in the domain's line (seal_line.h), one place for both.
 //
 // Threads: one engine's. Lifetime: a member of its connection; host, sender and remote access
 //   outlive it.
@@ -30,7 +31,8 @@ namespace weft {
 
 class LargeMessages final : private LargeSender::Host,
                             private LargeReceiver::Host,
-                            private LargeWatcher {
+                            private LargeWatcher,
+                            private SealLine::Member {
  public:
   class Host {
    public:
@@ -40,6 +42,8 @@ class LargeMessages final : private LargeSender::Host,
     virtual void OnRoom() = 0;
     // AdvanceReads() soon, from Transport::Poll().
     virtual void AdvanceReadsSoon() = 0;
+    // OnSealTurn() soon, from Transport::Poll().
+    virtual void SealTurnSoon() = 0;
     // A message that was promised, by either side, cannot be moved.
     virtual void OnLargeFailed(const absl::Status& why) = 0;
 
@@ -59,8 +63,8 @@ class LargeMessages final : private LargeSender::Host,
 
   // `seal`: of all that is sent by it; null: without. It outlives Stop().
   void Start(FramingDomain* domain, Link* link, ConnectionSeal* seal = nullptr);
-  // Nothing is read or delivered any more. Before the link is destroyed.
-  void Cease() { receiver_.Cease(); }
+  // Nothing is sealed, opened, read or delivered any more. Before the link is destroyed.
+  void Cease();
   // Gives all buffers back. REQUIRES: Cease(), and the link is gone.
   void Stop();
 
@@ -74,8 +78,6 @@ class LargeMessages final : private LargeSender::Host,
   // out no longer than an offer is an ordinary message. REQUIRES: reserved().
   absl::Status Commit(size_t bytes, bool* is_large);
   void Abandon();
-  // As BatchSender::Host.
-  void SealOffered() { sender_.SealOffered(); }
 
   // --- of the peer ------------------------------------------------------------------------------
 
@@ -84,9 +86,15 @@ class LargeMessages final : private LargeSender::Host,
 
   // --- of the turn ------------------------------------------------------------------------------
 
-  // Answers what was delivered, as far as there is room.
-  void AppendDones();
-  bool has_done() const { return receiver_.has_done(); }
+  // Answers what was delivered, and offers what is sealed, as far as there is room.
+  void AppendDue();
+  bool has_due() const { return receiver_.has_done() || sender_.has_offer(); }
+  // Seals or opens a piece, if it is this one's turn.
+  void OnSealTurn();
+  // Nothing is sealed or opened any more: the sender is shut.
+  void LeaveSealLine() {
+    if (domain_ != nullptr) domain_->seal_line().Leave(this);
+  }
   // Of both directions: offered, and not known to be delivered.
   uint32_t under_way() const {
     return static_cast<uint32_t>(sender_.outstanding() + receiver_.outstanding());
@@ -114,6 +122,15 @@ class LargeMessages final : private LargeSender::Host,
   void OnReadRefused() override { reads_refused_ = true; }
   void OnReadDone() override { host_->AdvanceReadsSoon(); }
   void OnReadFailed(const absl::Status& why) override;
+  void OnMoreToOpen() override { JoinLine(); }
+  // SealLine::Member
+  void OnFirst() override { host_->SealTurnSoon(); }
+  bool has_more_to_seal() const { return sender_.has_unsealed() || receiver_.has_more_to_open(); }
+  // Whoever is shut would not take its turn.
+  void JoinLine() {
+    if (batches_.open()) domain_->seal_line().Join(this);
+  }
+  void FlushDue();
   size_t offer_bytes() const { return seals_ ? LargeOffer::kSealedBytes : LargeOffer::kBytes; }
 
   Host* const host_;
@@ -122,6 +139,7 @@ class LargeMessages final : private LargeSender::Host,
   FramingDomain* domain_ = nullptr;
   bool seals_ = false;
   bool reads_refused_ = false;  // for want of room in the domain
+  bool opened_last_ = false;    // in its last turn, which is the other half's next time
   LargeSender sender_;
   LargeReceiver receiver_;
 };

@@ -54,6 +54,7 @@ class LargeMessagesTest : public PartsTest,
   bool is_large_ = false;
   int advances_ = 0;
   int rooms_ = 0;
+  int seal_turns_ = 0;  // asked for
   std::vector<size_t> delivered_;
   std::vector<std::byte> last_;
   absl::Status failed_;
@@ -67,6 +68,7 @@ class LargeMessagesTest : public PartsTest,
   }
   void OnRoom() override { ++rooms_; }
   void AdvanceReadsSoon() override { ++advances_; }
+  void SealTurnSoon() override { ++seal_turns_; }
   void OnLargeFailed(const absl::Status& why) override {
     failed_ = why;
     sender_.Shut();  // as a connection does
@@ -113,9 +115,9 @@ TEST_F(LargeMessagesTest, AnOfferIsReadDeliveredAndAnswered) {
   ASSERT_EQ(link_.posted.size(), 1u);
   link_.posted[0]->OnComplete(absl::OkStatus());
   EXPECT_EQ(delivered_, std::vector<size_t>{kLargeBytes});
-  EXPECT_TRUE(large_.has_done());
-  large_.AppendDones();
-  EXPECT_FALSE(large_.has_done());
+  EXPECT_TRUE(large_.has_due());
+  large_.AppendDue();
+  EXPECT_FALSE(large_.has_due());
 }
 
 // Its message would come from inside the batch that offers it.
@@ -163,33 +165,23 @@ class SealedLargeMessagesTest : public LargeMessagesTest {
     Start(&own_.batches_out);
     large_.Cease();
     large_.Stop();
+    links_.set_kind(PathKind::kVerbs);
     large_.Start(&framing_, &link_, &own_);
   }
-  void SealOffered() override { large_.SealOffered(); }
+  bool AppendDue() override {
+    large_.AppendDue();
+    return large_.has_due();
+  }
 
   // The peer's offer of 'p's, sealed to where it is read from.
-  bool OfferSealed(uint64_t id) {
-    std::vector<std::byte> message(kLargeBytes, std::byte{'p'});
+  bool OfferSealed(uint64_t id, size_t bytes = kLargeBytes) {
+    std::vector<std::byte> message(bytes, std::byte{'p'});
     std::byte payload[LargeOffer::kSealedBytes];
-    EncodeLargeOffer(payload, {id, 7, 0, kLargeBytes});
+    EncodeLargeOffer(payload, {id, 7, 0, bytes});
     peer_.large_out.Encrypt({}, message, message.data(), &payload[LargeOffer::kBytes]);
     if (!large_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)})) return false;
     std::copy(message.begin(), message.end(), link_.reads[id].begin());
     return true;
-  }
-
-  // A message, and two large ones of which no batch can tell the peer.
-  void CommitWhatCannotBeOffered() {
-    ASSERT_TRUE(Send("one"));
-    ASSERT_TRUE(SendLarge().ok() && SendLarge().ok());
-    links_.registered = absl::ResourceExhaustedError("no memory can be locked");
-  }
-  void ExpectThatNothingLeft() {
-    EXPECT_TRUE(absl::IsResourceExhausted(failed_)) << failed_;
-    EXPECT_TRUE(link_.sent.empty());
-    EXPECT_EQ(sender_.batches_sent(), 0u);
-    EXPECT_EQ(sender_.first_unsent(), 0u);
-    sender_.CheckInvariants();
   }
 
   const LinkSecret secret_ = {};
@@ -203,7 +195,7 @@ TEST_F(SealedLargeMessagesTest, AMessageIsCiphertextBeforeItsOfferLeaves) {
   ASSERT_TRUE(large_.Commit(kLargeBytes, &is_large_).ok());
   std::memset(data, 'm', kLargeBytes);  // as Append() allows it
   EXPECT_FALSE(Done(0)) << "the peer has not heard of it";
-  sender_.Flush();
+  EndTurn();
   std::vector<std::byte>& batch = link_.sent[0];
   const size_t bytes = batch.size() - Seal::kTagBytes;
   const MutableByteSpan all(batch);
@@ -241,33 +233,97 @@ TEST_F(SealedLargeMessagesTest, WhatIsChangedOnTheWayIsNotDelivered) {
   EXPECT_TRUE(delivered_.empty());
 }
 
-// The batch left all the same, with offers that nobody had written.
-TEST_F(SealedLargeMessagesTest, ABatchWhoseOffersCannotBeMadeDoesNotLeave) {
-  CommitWhatCannotBeOffered();
-  sender_.Flush();
-  ExpectThatNothingLeft();
-}
-
-TEST_F(SealedLargeMessagesTest, NorAtATurnsEndNorCreditsBehindIt) {
-  CommitWhatCannotBeOffered();
+TEST_F(SealedLargeMessagesTest, WhatCannotBeOfferedEndsTheConnectionAndNothingMoreLeaves) {
+  ASSERT_TRUE(Send("one"));
+  ASSERT_TRUE(SendLarge().ok() && SendLarge().ok());
+  links_.registered = absl::ResourceExhaustedError("no memory can be locked");
   for (uint32_t i = 0; i < kWindow; ++i) {
     ASSERT_TRUE(sender_.window().Arrive());
     sender_.window().Owe();
   }
   EndTurn();
-  ExpectThatNothingLeft();
+  EXPECT_TRUE(absl::IsResourceExhausted(failed_)) << failed_;
+  EXPECT_TRUE(link_.sent.empty());
+  EXPECT_EQ(sender_.first_unsent(), 0u);
+  sender_.CheckInvariants();
 }
 
-TEST_F(SealedLargeMessagesTest, NorWhenItIsFullAndThenThereIsNoNextOne) {
-  CommitWhatCannotBeOffered();
-  EXPECT_FALSE(sender_.MakeRoom(FrameBytes(sender_.eager_bytes())));
-  ExpectThatNothingLeft();
+TEST_F(SealedLargeMessagesTest, WithoutCreditsAnOfferWaits) {
+  ASSERT_TRUE(SendLarge().ok());
+  while (Send("x")) sender_.Flush();
+  const size_t before = link_.sent.size();
+  EndTurn();
+  EXPECT_EQ(link_.sent.size(), before);
+  EXPECT_TRUE(large_.has_due());
+  ASSERT_TRUE(sender_.window().Regain(kWindow / 2));
+  sender_.FlushAtTurnsEnd();
+  EndTurn();
+  EXPECT_EQ(link_.sent.size(), before + 1);
+  EXPECT_FALSE(large_.has_due());
 }
 
-TEST_F(SealedLargeMessagesTest, NorWithAFence) {
-  CommitWhatCannotBeOffered();
-  EXPECT_FALSE(sender_.SendFence(nullptr));
-  ExpectThatNothingLeft();
+// A message of 64 MiB was sealed whole when its batch left, and opened whole when it had come: the
+// engine did nothing else for 30 ms.
+TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsSealedInTurns) {
+  constexpr size_t kBytes = 5 * kSealPieceBytes / 2;
+  ASSERT_NE(large_.Reserve(kBytes), nullptr);
+  ASSERT_TRUE(large_.Commit(kBytes, &is_large_).ok());
+  EndTurn();
+  EXPECT_TRUE(link_.sent.empty());
+  EXPECT_EQ(seal_turns_, 1);
+  large_.OnSealTurn();
+  EXPECT_EQ(seal_turns_, 2);
+  EXPECT_FALSE(large_.has_due());
+  large_.OnSealTurn();
+  EXPECT_EQ(seal_turns_, 2) << "it is done";
+  EndTurn();
+  EXPECT_EQ(link_.sent.size(), 1u);
+  EXPECT_TRUE(Done(0));
+}
+
+TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsOpenedInTurnsAndNothingBehindItBefore) {
+  constexpr size_t kBytes = 5 * kSealPieceBytes / 2;
+  ASSERT_TRUE(OfferSealed(0, kBytes));
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  ASSERT_TRUE(OfferSealed(1));
+  link_.posted[1]->OnComplete(absl::OkStatus());
+  EXPECT_EQ(seal_turns_, 1);
+  large_.OnSealTurn();
+  large_.AdvanceReads();
+  EXPECT_TRUE(delivered_.empty());
+  large_.OnSealTurn();
+  EXPECT_EQ(delivered_, (std::vector<size_t>{kBytes, kLargeBytes}));
+  EXPECT_EQ(seal_turns_, 2) << "it is done";
+  EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes, std::byte{'p'}));
+}
+
+TEST_F(SealedLargeMessagesTest, NothingOfAMessageIsDeliveredThatIsChangedInItsFirstPiece) {
+  ASSERT_TRUE(OfferSealed(0, 2 * kSealPieceBytes));
+  link_.reads[0][0] ^= std::byte{1};
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  EXPECT_TRUE(failed_.ok());
+  large_.OnSealTurn();
+  EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
+  EXPECT_TRUE(delivered_.empty());
+}
+
+// Whose peer sends without end would not send any more itself.
+TEST_F(SealedLargeMessagesTest, SealingAndOpeningTakeTurns) {
+  ASSERT_TRUE(OfferSealed(0, 3 * kSealPieceBytes));
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  ASSERT_NE(large_.Reserve(3 * kSealPieceBytes), nullptr);
+  ASSERT_TRUE(large_.Commit(3 * kSealPieceBytes, &is_large_).ok());
+  EndTurn();
+  // Two pieces are left to open, and three to seal.
+  for (const size_t delivered : {0, 0, 1, 1}) {
+    large_.OnSealTurn();
+    EXPECT_EQ(delivered_.size(), delivered);
+  }
+  EndTurn();
+  EXPECT_FALSE(Done(0)) << "it is not sealed yet";
+  large_.OnSealTurn();
+  EndTurn();
+  EXPECT_TRUE(Done(0));
 }
 
 TEST_F(SealedLargeMessagesTest, AnOfferWithoutATagIsRefused) { EXPECT_FALSE(Offer(0, 100)); }

@@ -23,7 +23,8 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, Seal* seal) {
   link_ = link;
   seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
-  reading_bytes_ = 0;
+  reading_bytes_ = opened_bytes_ = 0;
+  has_more_to_open_ = false;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
   wipes_ = !transfers.fetches_whole && seal == nullptr;
@@ -44,8 +45,13 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer, ByteSpan tag) {
 }
 
 void LargeReceiver::Advance() {
-  Deliver();
+  if (!has_more_to_open_) Deliver();
   PostReads();
+}
+
+void LargeReceiver::OpenMore() {
+  has_more_to_open_ = false;
+  Advance();
 }
 
 void LargeReceiver::PostReads() {
@@ -156,18 +162,33 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
 }
 
 // In its place, which no peer has access to: but on iWARP, where what a read fills can be written
-// to as long as it is registered.
-bool LargeReceiver::Unseal(Incoming& incoming) {
-  if (domain_->links().path().link == LinkKind::kIwarp) incoming.buffer->local.reset();
-  const MutableByteSpan message = incoming.buffer->memory.first(incoming.offer.length);
-  if (seal_->Decrypt({}, message, incoming.tag, message.data())) return true;
+// to as long as it is registered. True: it is what was sealed, all of it.
+bool LargeReceiver::OpenSome(Incoming& incoming, size_t* most_bytes) {
+  const uint64_t length = incoming.offer.length;
+  if (opened_bytes_ == 0 && *most_bytes > 0) {
+    if (domain_->links().path().link == LinkKind::kIwarp) incoming.buffer->local.reset();
+    seal_->BeginRecord({});
+  }
+  const size_t bytes = std::min<uint64_t>(*most_bytes, length - opened_bytes_);
+  const MutableByteSpan piece = incoming.buffer->memory.subspan(opened_bytes_, bytes);
+  seal_->AddToRecord(piece, piece.data());
+  opened_bytes_ += bytes;
+  *most_bytes -= bytes;
+  if (opened_bytes_ != length) {
+    has_more_to_open_ = true;
+    host_->OnMoreToOpen();
+    return false;
+  }
+  opened_bytes_ = 0;
+  if (seal_->EndRecord(ByteSpan(incoming.tag))) return true;
   Fail(absl::DataLossError("its seal is broken"));
   return false;
 }
 
 void LargeReceiver::Deliver() {
+  size_t most_bytes = kSealPieceBytes;
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
-    if (seal_ != nullptr && !Unseal(At(delivered_))) return;
+    if (seal_ != nullptr && !OpenSome(At(delivered_), &most_bytes)) return;
     Incoming& incoming = At(delivered_++);
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);

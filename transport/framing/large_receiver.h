@@ -1,7 +1,10 @@
 // The receiving half of large messages: offers from the peer, read into buffers of the pool,
 // delivered in the order of the offers.
 //
-//   offered -> (a buffer from the pool) -> reading -> read -> delivered -> done is sent
+//   offered -> (a buffer from the pool) -> reading -> read -> opened, if it is sealed -> delivered
+//   -> done is sent
+//
+// A sealed message is opened in its place, a piece at a time (seal_line.h).
 //
 // Several are read at a time, so many as transfer_table.h says. Each stage is a counter into one
 // ring; a message is in the stage whose counter it has not passed.
@@ -46,6 +49,8 @@ class LargeReceiver : private LargeClaim, private Timer {
     // A read was done at once: call Advance(), which delivers it, from Transport::Poll().
     virtual void OnReadDone() = 0;
     virtual void OnReadFailed(const absl::Status& why) = 0;
+    // More than a piece is to be opened: call OpenMore() in turn.
+    virtual void OnMoreToOpen() = 0;
 
    protected:
     ~Host() = default;
@@ -68,6 +73,9 @@ class LargeReceiver : private LargeClaim, private Timer {
 
   // Delivers what has been read, claims buffers and posts reads, as far as it goes.
   void Advance();
+  // The same, and opens another piece. REQUIRES: has_more_to_open().
+  void OpenMore();
+  bool has_more_to_open() const { return active_ && has_more_to_open_; }
 
   // The next message to acknowledge; false: none. SentDone() counts it as sent.
   [[nodiscard]] bool NextDone(LargeDone* done) const;
@@ -108,7 +116,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   bool PostRead(Incoming& incoming);
   void Fail(const absl::Status& why);
   void OnRead(Incoming& incoming, const absl::Status& status);
-  bool Unseal(Incoming& incoming);
+  bool OpenSome(Incoming& incoming, size_t* most_bytes);
   void Deliver();
   void ReturnBuffer(Incoming& incoming);
   Incoming& At(uint64_t id) { return ring_[id % kLargeOutstanding]; }
@@ -120,6 +128,8 @@ class LargeReceiver : private LargeClaim, private Timer {
   Seal* seal_ = nullptr;
   bool active_ = false;
   bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
+  bool has_more_to_open_ = false;
+  uint64_t opened_bytes_ = 0;  // of the message at delivered_, the first ones
   uint64_t most_reading_bytes_ = 0;
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_
   uint64_t offered_ = 0;

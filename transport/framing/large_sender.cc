@@ -1,6 +1,6 @@
 #include "transport/framing/large_sender.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -18,7 +18,7 @@ void LargeSender::Start(FramingDomain* domain, Seal* seal) {
   WEFT_CHECK(reserved_ == nullptr && outstanding() == 0);  // Ours: Stop() has freed them
   domain_ = domain;
   seal_ = seal;
-  offered_ = acknowledged_ = sealed_ = 0;
+  committed_ = ready_ = offered_ = answered_ = 0;
 }
 
 std::byte* LargeSender::Reserve(size_t bytes) {
@@ -33,10 +33,11 @@ std::byte* LargeSender::Reserve(size_t bytes) {
 void LargeSender::Abandon() { domain_->send_pool().Release(std::exchange(reserved_, nullptr)); }
 
 absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
-  Offered& offered = ring_[offered_ % kLargeOutstanding];
-  WEFT_ASSIGN_OR_RETURN(offered.region, Register(*reserved_, bytes));
-  const RemoteSpan remote = offered.region->remote();
-  TakeReserved();
+  WEFT_ASSIGN_OR_RETURN(auto region, Register(*reserved_, bytes));
+  const RemoteSpan remote = region->remote();
+  TakeReserved().region = std::move(region);
+  ready_ = offered_ = committed_;
+  if (outstanding() == 1) Watch();
   return LargeOffer{offered_ - 1, remote.key, remote.offset, remote.length};
 }
 
@@ -47,44 +48,54 @@ absl::StatusOr<std::unique_ptr<Region>> LargeSender::Register(const LargeBuffer&
   return region;
 }
 
-void LargeSender::TakeReserved() {
-  Offered& offered = ring_[offered_++ % kLargeOutstanding];
+LargeSender::Offered& LargeSender::TakeReserved() {
+  Offered& offered = ring_[committed_++ % kLargeOutstanding];
   offered.buffer = std::exchange(reserved_, nullptr);
   held_bytes_ += offered.buffer->memory.size();
-  if (outstanding() == 1) Watch();
+  return offered;
 }
 
-void LargeSender::CommitToSeal(size_t bytes, std::byte* offer) {
-  Offered& offered = ring_[offered_ % kLargeOutstanding];
+void LargeSender::CommitToSeal(size_t bytes) {
+  Offered& offered = TakeReserved();
   offered.bytes = bytes;
-  offered.offer = offer;
-  TakeReserved();
+  offered.sealed_bytes = 0;
 }
 
-void LargeSender::SealOffered() {
-  for (; sealed_ != offered_; ++sealed_) {
-    Offered& offered = ring_[sealed_ % kLargeOutstanding];
-    const MutableByteSpan message = offered.buffer->memory.first(offered.bytes);
-    seal_->Encrypt({}, message, message.data(), offered.offer + LargeOffer::kBytes);
+void LargeSender::SealNext(size_t most_bytes) {
+  while (has_unsealed() && most_bytes > 0) {
+    Offered& offered = ring_[ready_ % kLargeOutstanding];
+    SealSome(offered, &most_bytes);
+    if (offered.sealed_bytes != offered.bytes) return;
+    seal_->EndRecord(offered.tag.data());
     auto region = Register(*offered.buffer, offered.bytes);
-    if (!region.ok()) return FailOffered(region.status());
+    if (!region.ok()) return host_->OnOfferFailed(region.status());
     offered.region = *std::move(region);
-    const RemoteSpan remote = offered.region->remote();
-    EncodeLargeOffer(offered.offer, {sealed_, remote.key, remote.offset, remote.length});
+    ++ready_;
+    if (ready_ == answered_ + 1) Watch();
   }
 }
 
-// What stands in the slot of this one and of those behind it is not this connection's.
-void LargeSender::FailOffered(const absl::Status& why) {
-  for (; sealed_ != offered_; ++sealed_) {
-    std::memset(ring_[sealed_ % kLargeOutstanding].offer, 0, LargeOffer::kSealedBytes);
-  }
-  host_->OnOfferFailed(why);
+void LargeSender::SealSome(Offered& offered, size_t* most_bytes) {
+  if (offered.sealed_bytes == 0) seal_->BeginRecord({});
+  const size_t bytes = std::min(*most_bytes, offered.bytes - offered.sealed_bytes);
+  const MutableByteSpan piece = offered.buffer->memory.subspan(offered.sealed_bytes, bytes);
+  seal_->AddToRecord(piece, piece.data());
+  offered.sealed_bytes += bytes;
+  *most_bytes -= bytes;
+}
+
+bool LargeSender::NextOffer(LargeOffer* offer, ByteSpan* tag) const {
+  if (!has_offer()) return false;
+  const Offered& next = ring_[offered_ % kLargeOutstanding];
+  const RemoteSpan remote = next.region->remote();
+  *offer = {offered_, remote.key, remote.offset, remote.length};
+  *tag = next.tag;
+  return true;
 }
 
 void LargeSender::Watch() {
   if (patience_.clock == nullptr) return;
-  if (outstanding() == 0) return patience_.timers->Cancel(this);
+  if (ready_ == answered_) return patience_.timers->Cancel(this);
   const uint64_t most_ns = LargePatience::kTimesForOffers * patience_.timeout_ns;
   patience_.timers->Schedule(this, most_ns == 0 ? kNever : patience_.clock->NowNs() + most_ns);
 }
@@ -96,9 +107,8 @@ void LargeSender::OnTimer() {
 }
 
 bool LargeSender::OnDone(const LargeDone& done) {
-  if (outstanding() == 0 || done.id != acknowledged_ || done.status != 0) return false;
-  if (seal_ != nullptr && acknowledged_ == sealed_) return false;  // it has not heard of it
-  Offered& offered = ring_[acknowledged_++ % kLargeOutstanding];
+  if (answered_ == offered_ || done.id != answered_ || done.status != 0) return false;
+  Offered& offered = ring_[answered_++ % kLargeOutstanding];
   Watch();
   if (host_->ReclaimLarge(std::move(offered.region), &offered)) Free(offered);
   return true;
@@ -113,7 +123,7 @@ void LargeSender::OnReclaimed(Offered& offered) {
 
 void LargeSender::Stop() {
   if (reserved_ != nullptr) Abandon();
-  acknowledged_ = offered_;
+  ready_ = offered_ = answered_ = committed_;
   if (armed()) patience_.timers->Cancel(this);
   for (Offered& offered : ring_) {
     if (offered.buffer != nullptr) Free(offered);

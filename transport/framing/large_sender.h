@@ -4,16 +4,23 @@
 // one that says so in the middle of its read would get the next message, which may be another
 // peer's.
 //
-// On a sealed connection a message is sealed in its place, and only then registered, when the batch
-// that offers it is about to be sealed: the card can reach ciphertext alone.
+// On a sealed connection a message is sealed in its place, a piece at a time (seal_line.h), and
+// only then registered: the card can reach ciphertext alone. Then it is offered, by the first batch
+// that has room.
+//
+//   a message   until                              sealed connections
+//   reserved    Commit(), CommitToSeal(), Abandon()
+//   committed   it is ready: at once               SealNext() has done all of it
+//   ready       its offer is in a batch: at once   SentOffer()
+//   offered     the peer's done
+//   answered    nothing can read its buffer any more
 //
 // Threads: one engine's. Lifetime: a member of its connection.
 // Errors: a full ring or pool is nullptr from Reserve(); a peer's done that answers no offer is
 //   false from OnDone(); one that takes nothing ends the connection (Host::OnOfferOverdue).
-// Invariants: acknowledged <= offered <= acknowledged + kLargeOutstanding, and where messages are
-//   sealed, acknowledged <= sealed <= offered; of the messages with one place in the ring, at most
-//   the last has not been reclaimed. One connection has a quarter of the pool at most, or one
-//   message.
+// Invariants: answered <= offered <= ready <= committed <= answered + kLargeOutstanding; of the
+//   messages with one place in the ring, at most the last has not been reclaimed. One connection
+//   has a quarter of the pool at most, or one message.
 #pragma once
 
 #include <array>
@@ -59,8 +66,7 @@ class LargeSender : private Timer {
     virtual bool ReclaimLarge(std::unique_ptr<Region> region, Operation* op) = 0;
     // There may be room again.
     virtual void OnLargeReclaimed() = 0;
-    // A message that was committed cannot be offered: the connection must end, and the batch with
-    // its offer not leave (BatchSender::Shut()).
+    // A message that was committed cannot be offered: the connection must end.
     virtual void OnOfferFailed(const absl::Status& why) = 0;
 
    protected:
@@ -88,11 +94,19 @@ class LargeSender : private Timer {
   // REQUIRES: reserved(), bytes >= 1.
   absl::StatusOr<LargeOffer> Commit(size_t bytes);
 
-  // The same of a sealed connection: what is described is written to `offer`, kSealedBytes in the
-  // open slot, by SealOffered(). REQUIRES: reserved(), bytes >= 1.
-  void CommitToSeal(size_t bytes, std::byte* offer);
-  // Seals what was committed since the last time.
-  void SealOffered();
+  // The same of a sealed connection, whose messages SealNext() describes later. What is written to
+  // them until the caller returns to the engine is sealed. REQUIRES: reserved(), bytes >= 1.
+  void CommitToSeal(size_t bytes);
+  // Seals `most_bytes` at most of what is committed, in order. A message may be left half done.
+  // REQUIRES: called by the engine, so that no caller is about to write.
+  void SealNext(size_t most_bytes);
+  bool has_unsealed() const { return ready_ != committed_; }
+
+  // The next message that the peer is to be told of, and its tag; false: none. SentOffer() counts
+  // it as told.
+  [[nodiscard]] bool NextOffer(LargeOffer* offer, ByteSpan* tag) const;
+  void SentOffer() { ++offered_; }
+  bool has_offer() const { return offered_ != ready_; }
 
   // The peer has read a message. False: not the oldest offered one.
   [[nodiscard]] bool OnDone(const LargeDone& done);
@@ -103,9 +117,9 @@ class LargeSender : private Timer {
   // kLargeOutstanding are on their way, or not yet reclaimed.
   bool full() const {
     return outstanding() == kLargeOutstanding ||
-           ring_[offered_ % kLargeOutstanding].buffer != nullptr;
+           ring_[committed_ % kLargeOutstanding].buffer != nullptr;
   }
-  uint64_t outstanding() const { return offered_ - acknowledged_; }
+  uint64_t outstanding() const { return committed_ - answered_; }
 
  private:
   struct Offered final : public Operation {
@@ -114,17 +128,19 @@ class LargeSender : private Timer {
     LargeSender* sender = nullptr;
     LargeBuffer* buffer = nullptr;  // null: reclaimed
     std::unique_ptr<Region> region;
-    size_t bytes = 0;            // to be sealed
-    std::byte* offer = nullptr;  // where they are then described
+    // Of a sealed connection:
+    size_t bytes = 0;
+    size_t sealed_bytes = 0;  // the first ones
+    std::array<std::byte, RecordCipher::kTagBytes> tag;
   };
 
   void OnTimer() override;
-  // The peer has to take the oldest one from now on.
+  // The peer has to take the oldest one that is ready from now on.
   void Watch();
+  void SealSome(Offered& offered, size_t* most_bytes);
   absl::StatusOr<std::unique_ptr<Region>> Register(const LargeBuffer& buffer, size_t bytes);
   // The reservation has the next place in the ring.
-  void TakeReserved();
-  void FailOffered(const absl::Status& why);
+  Offered& TakeReserved();
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
 
@@ -132,11 +148,12 @@ class LargeSender : private Timer {
   const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
   Seal* seal_ = nullptr;
-  uint64_t sealed_ = 0;  // of those that were offered, where they are sealed
   LargeBuffer* reserved_ = nullptr;
   uint64_t held_bytes_ = 0;  // of buffers in the ring
+  uint64_t committed_ = 0;
+  uint64_t ready_ = 0;
   uint64_t offered_ = 0;
-  uint64_t acknowledged_ = 0;
+  uint64_t answered_ = 0;
   std::array<Offered, kLargeOutstanding> ring_;  // [id % kLargeOutstanding]
 };
 

@@ -1,6 +1,6 @@
 #include "transport/framing/large_sender.h"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -146,30 +146,83 @@ TEST_F(LargeSenderTest, OneConnectionHasAQuarterOfThePoolOrOneMessage) {
   sender_.Abandon();
 }
 
-// Where they were to be described stood what the slot had held before, which may have been another
-// connection's, and the next batch was to describe them again.
-TEST_F(LargeSenderTest, OffersThatCannotBeMadeAreNothing) {
-  const LinkSecret secret = {};
-  Seal seal(Seal::Role::kEncrypts, secret, "large", /*records_per_key=*/100);
-  sender_.Start(&framing_, &seal);
-  std::array<std::array<std::byte, LargeOffer::kSealedBytes>, 2> offers;
-  for (auto& offer : offers) {
-    offer.fill(std::byte{'s'});
-    ASSERT_NE(sender_.Reserve(kBytes), nullptr);
-    sender_.CommitToSeal(kBytes, offer.data());
+class SealedLargeSenderTest : public LargeSenderTest {
+ protected:
+  SealedLargeSenderTest() { sender_.Start(&framing_, &seal_); }
+
+  std::byte* Commit() {
+    std::byte* const data = sender_.Reserve(kBytes);
+    sender_.CommitToSeal(kBytes);
+    return data;
   }
+  // The number of the next message that the peer is told of; none: -1.
+  int Offer() {
+    LargeOffer offer;
+    ByteSpan tag;
+    if (!sender_.NextOffer(&offer, &tag)) return -1;
+    tag_.assign(tag.begin(), tag.end());
+    sender_.SentOffer();
+    return static_cast<int>(offer.id);
+  }
+
+  const LinkSecret secret_ = {};
+  Seal seal_{Seal::Role::kEncrypts, secret_, "large", /*records_per_key=*/100};
+  Seal peer_{Seal::Role::kDecrypts, secret_, "large", /*records_per_key=*/100};
+  std::vector<std::byte> tag_;
+};
+
+TEST_F(SealedLargeSenderTest, PiecesOfAnyLengthMakeTheSameRecord) {
+  for (const size_t piece : {size_t{1}, size_t{999}, kBytes - 1, kBytes}) {
+    std::byte* const data = Commit();
+    std::fill_n(data, kBytes, std::byte{'m'});
+    if (piece == 1) sender_.SealNext(kBytes - 100);
+    while (sender_.has_unsealed()) {
+      EXPECT_EQ(Offer(), -1) << "it is not sealed whole";
+      sender_.SealNext(piece);
+    }
+    ASSERT_GE(Offer(), 0);
+    ASSERT_TRUE(peer_.Decrypt({}, ByteSpan(data, kBytes), tag_, data));
+    EXPECT_EQ(data[0], std::byte{'m'});
+    EXPECT_EQ(data[kBytes - 1], std::byte{'m'});
+  }
+}
+
+TEST_F(SealedLargeSenderTest, WhatIsSealedAtOnceIsNoMoreThanWasAskedFor) {
+  for (int i = 0; i < 3; ++i) Commit();
+  sender_.SealNext(2 * kBytes - 1);
+  EXPECT_EQ(Offer(), 0);
+  EXPECT_EQ(Offer(), -1);
+  sender_.SealNext(1);
+  EXPECT_EQ(Offer(), 1);
+  EXPECT_TRUE(sender_.has_unsealed());
+}
+
+TEST_F(SealedLargeSenderTest, APeerAnswersNothingThatItHasNotBeenToldOf) {
+  Commit();
+  EXPECT_FALSE(Done(0));
+  sender_.SealNext(kBytes);
+  EXPECT_FALSE(Done(0));
+  ASSERT_EQ(Offer(), 0);
+  EXPECT_TRUE(Done(0));
+}
+
+TEST_F(SealedLargeSenderTest, OneThatCannotBeRegisteredIsNotOfferedNorAreThoseBehindIt) {
+  Commit();
+  Commit();
   domain_.registered = absl::ResourceExhaustedError("no memory can be locked");
-  sender_.SealOffered();
+  sender_.SealNext(2 * kBytes);
   EXPECT_TRUE(absl::IsResourceExhausted(failed_)) << failed_;
-  const std::array<std::byte, LargeOffer::kSealedBytes> nothing = {};
-  for (auto& offer : offers) {
-    EXPECT_EQ(offer, nothing);
-    offer.fill(std::byte{'s'});  // the slot is another's now
-  }
-  domain_.registered = absl::OkStatus();
-  sender_.SealOffered();
-  EXPECT_EQ(offers[0][0], std::byte{'s'});
-  sender_.Stop();
+  EXPECT_EQ(Offer(), -1);
+}
+
+// A peer that gives no credits could keep a message, and its part of the pool, for ever.
+TEST_F(SealedLargeSenderTest, APeersTimeRunsWhileThereIsNoRoomForAnOffer) {
+  Commit();
+  Pass(2 * LargePatience::kTimesForOffers * kTimeoutNs);
+  EXPECT_TRUE(overdue_.ok()) << "it is this side that has not sealed it: " << overdue_;
+  sender_.SealNext(kBytes);
+  Pass(LargePatience::kTimesForOffers * kTimeoutNs + kNsPerMs);
+  EXPECT_TRUE(absl::IsUnavailable(overdue_)) << overdue_;
 }
 
 }  // namespace

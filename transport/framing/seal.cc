@@ -44,10 +44,20 @@ void Seal::CountRecord() {
 }
 
 void Seal::Encrypt(ByteSpan header, ByteSpan plain, std::byte* to, std::byte* tag) {
-  cipher_.Begin(records_, header);
-  cipher_.Add(plain, to);
+  BeginRecord(header);
+  AddToRecord(plain, to);
+  EndRecord(tag);
+}
+
+void Seal::EndRecord(std::byte* tag) {
   cipher_.MakeTag(tag);
   CountRecord();
+}
+
+bool Seal::EndRecord(ByteSpan tag) {
+  if (!cipher_.CheckTag(tag)) return false;
+  CountRecord();
+  return true;
 }
 
 bool Seal::Open(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to) {
@@ -57,9 +67,9 @@ bool Seal::Open(uint64_t number, ByteSpan header, ByteSpan sealed, ByteSpan tag,
 }
 
 bool Seal::Decrypt(ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to) {
-  if (!Open(records_, header, sealed, tag, to)) return false;
-  CountRecord();
-  return true;
+  BeginRecord(header);
+  AddToRecord(sealed, to);
+  return EndRecord(tag);
 }
 
 bool Seal::IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSpan tag,

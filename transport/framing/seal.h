@@ -53,6 +53,13 @@ class Seal {
   // REQUIRES: kDecrypts; tag.size() == kTagBytes; as Encrypt().
   [[nodiscard]] bool Decrypt(ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to);
 
+  // Both in pieces: BeginRecord(), AddToRecord() for each in order, and an end, which counts the
+  // record; no other one in between. What was opened is worthless until EndRecord() is true.
+  void BeginRecord(ByteSpan header) { cipher_.Begin(records_, header); }
+  void AddToRecord(ByteSpan from, std::byte* to) { cipher_.Add(from, to); }
+  void EndRecord(std::byte* tag);
+  [[nodiscard]] bool EndRecord(ByteSpan tag);
+
   // Whether this is the record that stands `distance` behind the next one (before it: less than 0),
   // and was sealed under the key in use. It does not count, and what stands at `to` is worthless.
   [[nodiscard]] bool IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSpan tag,

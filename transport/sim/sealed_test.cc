@@ -9,6 +9,7 @@
 
 #include "transport/framing/batch.h"
 #include "transport/framing/seal.h"
+#include "transport/framing/seal_line.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/testing/post.h"
 
@@ -156,6 +157,71 @@ TEST_F(SealedTest, NothingOvertakesAMessageThatWaitsBehindAWrite) {
   EXPECT_EQ(atomic.before, LoadLe64(here.data()));
   local->reset();
   lent->reset();
+}
+
+// Sends a message in each of the turns that an engine takes without time going on, and counts those
+// in which something holds.
+class InEachTurn {
+ public:
+  InEachTurn(Engine* engine, Endpoint* sender, Function<bool()> holds)
+      : engine_(*engine), sender_(*sender), holds_(std::move(holds)) {}
+
+  void Begin() {
+    left_ = kTurns;
+    engine_.Post([this] { Turn(); });
+  }
+  int turns() const { return turns_; }
+  int sent() const { return sent_; }  // in them
+
+ private:
+  static constexpr int kTurns = 100;
+
+  void Turn() {
+    if (holds_()) {
+      ++turns_;
+      if (sender_.TrySend(AsBytes("x")).ok()) ++sent_;
+      sender_.connection().Flush();
+    }
+    if (--left_ > 0) engine_.Post([this] { Turn(); });
+  }
+
+  Engine& engine_;
+  Endpoint& sender_;
+  Function<bool()> holds_;
+  int left_ = 0;
+  int turns_ = 0;
+  int sent_ = 0;
+};
+
+// A large message was sealed whole, and opened whole, in one turn of the engine, which did nothing
+// else for 30 ms where it had 64 MiB.
+TEST_F(SealedTest, OthersHaveTheirTurnsWhileALargeMessageIsSealedAndOpened) {
+  const auto [client, server] = Pair("app", "db");
+  const auto [other, other_server] = Pair("app", "db");
+  constexpr int kPieces = 12;
+  const Batch message = Pattern(1, kPieces * kSealPieceBytes);
+  const uint64_t before = client->connection().stats().batches_sent;
+  InEachTurn sealing(&network_->Node("app"), other,
+                     [&, c = client] { return c->connection().stats().batches_sent == before; });
+  sealing.Begin();
+  ASSERT_TRUE(client->TrySend(message).ok());
+  ASSERT_TRUE(Run([&, c = client] { return c->connection().stats().batches_sent > before; }));
+  EXPECT_GE(sealing.turns(), kPieces - 1);
+  EXPECT_GE(sealing.sent(), kPieces - 1);
+
+  // It has come at some moment, at which the engine goes on and on until it is delivered.
+  InEachTurn opening(&network_->Node("db"), other_server,
+                     [s = server] { return s->received_count == 0; });
+  int turns_before = 0;
+  ASSERT_TRUE(Run([&, s = server] {
+    if (s->received_count > 0) return true;
+    turns_before = opening.turns();
+    opening.Begin();
+    return false;
+  }));
+  EXPECT_GE(opening.turns() - turns_before, kPieces - 1);
+  EXPECT_GE(opening.sent(), 1);
+  EXPECT_EQ(server->received[0], message);
 }
 
 class OnlySealedTest : public SimTest {
