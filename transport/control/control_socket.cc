@@ -116,7 +116,7 @@ void ControlSocket::OnReady(uint32_t events) {
 
 // The poller tells again of what is left in the socket meanwhile.
 void ControlSocket::OnHandshakeReady(uint32_t events) {
-  if (stream_.ReceiveFlight() || (events & EPOLLOUT) != 0) return tls_->Enter(this);
+  if (stream_.ReceiveFlight() || (events & EPOLLOUT) != 0) return tls_->line().Enter(this);
   if (!has_more()) return;
   ReadSome();  // it has failed, and says why
   on_activity_();
@@ -211,7 +211,7 @@ void ControlSocket::EndStream(absl::Status why) {
   // An ended stream is readable for ever: out of the poller, or no engine would sleep any more.
   if (watched_events_ != 0) poller_->Remove(fd());
   watched_events_ = 0;
-  if (tls_ != nullptr) tls_->Leave(this);
+  if (tls_ != nullptr) tls_->line().Leave(this);
   if (stream_end_.ok()) stream_end_ = std::move(why);
 }
 

@@ -70,7 +70,7 @@ class ControlSocketTest : public ::testing::Test {
   // Of the engine's: each socket that is ready is told, and one handshake goes on.
   void Turn() {
     poller_->Poll();
-    tls_->RunTurn();
+    tls_->line().RunTurn();
   }
   static void Write(Pair& pair, ByteSpan bytes) {
     const iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
@@ -178,14 +178,14 @@ TEST_F(TurnsTest, WhoSendsHisHelloByteByByteHoldsNoPlace) {
   for (const char byte : hello.substr(0, hello.size() - 1)) {
     for (const auto& dribbler : dribblers) Say(*dribbler, std::string(1, byte));
     poller_->Poll();
-    ASSERT_FALSE(tls_->has_line());
+    ASSERT_TRUE(tls_->line().empty());
   }
   const auto honest = NewInLine();
   for (const auto& dribbler : dribblers) Say(*dribbler, hello.substr(hello.size() - 1));
   poller_->Poll();
-  tls_->RunTurn();
+  tls_->line().RunTurn();
   EXPECT_TRUE(IsAnswered(*honest)) << "it was the first with a whole hello";
-  for (size_t i = 0; i < dribblers.size(); ++i) EXPECT_EQ(tls_->RunTurn(), 1);
+  for (size_t i = 0; i < dribblers.size(); ++i) EXPECT_EQ(tls_->line().RunTurn(), 1);
   for (const auto& dribbler : dribblers) EXPECT_TRUE(IsAnswered(*dribbler));
 }
 
@@ -201,10 +201,10 @@ TEST_F(TurnsTest, WhoCameFirstGoesFirst) {
   }
   for (const size_t next : order) {
     EXPECT_FALSE(IsAnswered(*pairs[next]));
-    EXPECT_EQ(tls_->RunTurn(), 1);
+    EXPECT_EQ(tls_->line().RunTurn(), 1);
     EXPECT_TRUE(IsAnswered(*pairs[next]));
   }
-  EXPECT_EQ(tls_->RunTurn(), 0);
+  EXPECT_EQ(tls_->line().RunTurn(), 0);
 }
 
 TEST_F(TurnsTest, WhoComesAnewWaitsForThoseBeforeHimOnly) {
@@ -214,9 +214,9 @@ TEST_F(TurnsTest, WhoComesAnewWaitsForThoseBeforeHimOnly) {
   for (int i = 0; i < 5; ++i) {
     for (int more = 0; more < 2; ++more) strangers.push_back(NewInLine());
     EXPECT_FALSE(IsAnswered(*newcomer));
-    EXPECT_EQ(tls_->RunTurn(), 1);
+    EXPECT_EQ(tls_->line().RunTurn(), 1);
   }
-  tls_->RunTurn();
+  tls_->line().RunTurn();
   EXPECT_TRUE(IsAnswered(*newcomer));
 }
 
@@ -228,14 +228,14 @@ TEST_F(TurnsTest, AFlightTakesAnAnswerBeforeTheNext) {
   Turn();
   EXPECT_TRUE(IsAnswered(*pair));
   Turn();
-  EXPECT_FALSE(tls_->has_line());
+  EXPECT_TRUE(tls_->line().empty());
   const auto other = NewInLine();
   pair->client->Flush();
   poller_->Poll();
-  tls_->RunTurn();
+  tls_->line().RunTurn();
   EXPECT_TRUE(IsAnswered(*other));
   EXPECT_FALSE(pair->socket->is_secured());
-  tls_->RunTurn();
+  tls_->line().RunTurn();
   EXPECT_TRUE(pair->socket->is_secured());
 }
 
@@ -243,9 +243,9 @@ TEST_F(TurnsTest, WhoIsClosedLeavesTheLine) {
   auto first = NewInLine();
   const auto second = NewInLine();
   first.reset();
-  tls_->RunTurn();
+  tls_->line().RunTurn();
   EXPECT_TRUE(IsAnswered(*second)) << "nobody is waited for who has gone";
-  EXPECT_FALSE(tls_->has_line());
+  EXPECT_TRUE(tls_->line().empty());
 }
 
 // What shows that there will be no handshake is told at once, and takes no turn.
@@ -257,7 +257,7 @@ TEST_F(TurnsTest, WhoGivesUpOrSpeaksSomethingElseTakesNoTurn) {
   const auto noisy = NewPair();
   Say(*noisy, std::string("\x16\x03\x01\x40\x00", 5) + std::string(100, 'x'));
   poller_->Poll();
-  EXPECT_FALSE(tls_->has_line());
+  EXPECT_TRUE(tls_->line().empty());
   EXPECT_TRUE(gone->socket->gone());
   EXPECT_EQ(gone->told, 1);
   ControlFrame frame;

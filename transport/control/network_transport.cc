@@ -86,11 +86,11 @@ int NetworkTransport::Poll(int budget, uint64_t) {
 
 bool NetworkTransport::HasNews() const {
   return table_.has_events() || !context_.ready.empty() || !context_.retired.empty() ||
-         tls_.has_line();
+         !tls_.line().empty();
 }
 
 int NetworkTransport::TellNews() {
-  const int done = table_.RunEvents() + tls_.RunTurn() + RunReady();
+  const int done = table_.RunEvents() + tls_.line().RunTurn() + RunReady();
   DeleteRetired();
   return done;
 }
