@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "core/log.h"
@@ -18,6 +20,7 @@
 #include "transport/descriptor.h"
 #include "transport/pem.h"
 #include "transport/read_file.h"
+#include "transport/tls/tls_errors.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -150,21 +153,6 @@ int OnFindPsk(SSL* ssl, const unsigned char* name, size_t name_bytes, SSL_SESSIO
 }
 
 }  // namespace
-
-std::string TakeTlsErrors() {
-  std::string text;
-  const char* data = nullptr;
-  int flags = 0;
-  while (const unsigned long error = ERR_get_error_all(nullptr, nullptr, nullptr, &data, &flags)) {
-    const char* const reason = ERR_reason_error_string(error);
-    if (!text.empty()) text += "; ";
-    text += reason != nullptr ? reason : "unknown error";
-    if ((flags & ERR_TXT_STRING) != 0 && data != nullptr && *data != '\0') {
-      text += StrCat(" (", data, ")");
-    }
-  }
-  return text;
-}
 
 void TlsCredentials::ContextDeleter::operator()(ssl_ctx_st* context) const {
   SSL_CTX_free(context);
@@ -335,7 +323,8 @@ TlsCredentials::Stamps TlsCredentials::LookAtFiles() const {
   const std::string* const files[] = {&options_.certificate_file, &options_.key_file,
                                       &options_.roots_file};
   Stamps stamps;
-  for (size_t i = 0; i < stamps.size(); ++i) {
+  static_assert(std::tuple_size_v<Stamps> == std::size(files));
+  for (size_t i = 0; i < std::size(files); ++i) {
     struct stat found {};
     if (files[i]->empty() || ::stat(files[i]->c_str(), &found) != 0) continue;
     stamps[i] = {found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec,

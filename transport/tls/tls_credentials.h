@@ -40,9 +40,6 @@ namespace weft {
 
 enum class TlsRole : uint8_t { kClient = 1, kServer = 2 };
 
-// What OpenSSL's queue of errors has to say, and empties it. "" when there is nothing.
-std::string TakeTlsErrors();
-
 class TlsCredentials {
  public:
   // Certificates live for hours at least; a second costs nothing that anybody would notice.

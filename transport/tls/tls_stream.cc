@@ -15,6 +15,7 @@
 #include "core/strings.h"
 #include "transport/sockets/send.h"
 #include "transport/tls/certificate_identity.h"
+#include "transport/tls/tls_errors.h"
 
 namespace weft {
 namespace {
@@ -24,9 +25,6 @@ constexpr std::byte kAlertRecord{21};
 constexpr std::byte kHandshakeRecord{22};
 // A longer one is against the rules (RFC 8446, 5.2), which OpenSSL tells from its header.
 constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
-// Reasons from here on are alerts that the peer has sent.
-constexpr int kFirstAlert = SSL_AD_REASON_OFFSET;
-
 // Of the records at the beginning of `bytes`: those that are whole, and one that is too long.
 size_t WholeRecords(ByteSpan bytes) {
   size_t whole = 0;
@@ -38,39 +36,6 @@ size_t WholeRecords(ByteSpan bytes) {
     whole += TlsRecords::kHeaderBytes + body;
   }
   return whole;
-}
-
-// What the first error in OpenSSL's queue means for our caller.
-absl::StatusCode CodeOf(unsigned long error, bool is_up) {
-  // Once it is up, all that is wrong with a record is that somebody has changed it.
-  if (is_up && ERR_GET_REASON(error) < kFirstAlert) return absl::StatusCode::kDataLoss;
-  if (ERR_GET_LIB(error) != ERR_LIB_SSL) return absl::StatusCode::kUnauthenticated;
-  switch (ERR_GET_REASON(error)) {
-    case SSL_R_UNSUPPORTED_PROTOCOL:
-    case SSL_R_WRONG_VERSION_NUMBER:
-    case SSL_R_VERSION_TOO_LOW:
-    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
-    case SSL_R_NO_APPLICATION_PROTOCOL:
-    case SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL:
-    case SSL_R_NO_SHARED_CIPHER:
-      return absl::StatusCode::kFailedPrecondition;
-    default:
-      break;
-  }
-  return absl::StatusCode::kUnauthenticated;
-}
-
-// What the peer has refused, and where there is something to be done about it, that.
-std::string Refusal(unsigned long error, const std::string& text) {
-  std::string advice;
-  if (ERR_GET_REASON(error) == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED) {
-    advice =
-        "; the server requires a certificate of its clients: set SecurityOptions::"
-        "certificate_file and key_file";
-  } else if (ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_UNKNOWN_CA) {
-    advice = "; it does not trust who signed our certificate: look at its roots_file";
-  }
-  return StrCat("TLS: the peer refuses: ", text, advice);
 }
 
 }  // namespace
@@ -88,8 +53,9 @@ struct TlsCallbacks {
 
   static int Write(BIO* bio, const char* from, int bytes) {
     BIO_clear_retry_flags(bio);
-    return static_cast<TlsStream*>(BIO_get_data(bio))
-        ->AddOutput(reinterpret_cast<const std::byte*>(from), static_cast<size_t>(bytes));
+    static_cast<TlsStream*>(BIO_get_data(bio))
+        ->output_.Add({reinterpret_cast<const std::byte*>(from), static_cast<size_t>(bytes)});
+    return bytes;
   }
 
   static long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
@@ -149,6 +115,7 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
   }
   credentials_ = credentials;
   scratch_ = scratch;
+  output_.set_scratch(scratch);
   key_ = key.name.empty() ? TlsKey{options.psk_name, AsBytes(options.psk_secret)} : key;
   ERR_clear_error();
   SSL_CTX* const context = credentials->Context(now_ns);
@@ -213,20 +180,20 @@ bool TlsStream::Flush() {
 
 void TlsStream::End() {
   if (state_ != State::kUp || std::exchange(ended_, true)) return;
-  ERR_clear_error();
-  if (records_ != nullptr) {
-    AddAlert(TlsRecords::Alert::kCloseNotify);
-  } else {
-    SSL_shutdown(ssl_);
+  if (own_ != nullptr) {
+    own_->End();
+    OfOwn(0);
+    return;
   }
+  ERR_clear_error();
+  SSL_shutdown(ssl_);
   SendOutput();
 }
 
 bool TlsStream::has_pending() const {
   if (state_ != State::kUp) return state_ == State::kFailed;
-  if (at_end_) return true;
-  if (records_ != nullptr) return !opened_.empty() || recv_limit_ > 0 || HoldsRecord();
-  return paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
+  if (own_ != nullptr) return own_->has_pending();
+  return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
 ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
@@ -234,7 +201,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
-  if (records_ != nullptr) return ReadRecords(iovecs, count);
+  if (own_ != nullptr) return OfOwn(own_->Read(iovecs, count));
   size_t wanted = 0;
   for (int i = 0; i < count; ++i) wanted += iovecs[i].iov_len;
   recv_limit_ = std::min(wanted + wanted / kRecordBytes * TlsRecords::kAddedBytes + kReadAheadBytes,
@@ -260,7 +227,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count) {
       }
       filled += bytes;
       taken += bytes;
-      plain_bytes_ += bytes;
+      own_messages_.AddData(bytes);
     }
   }
   paused_ = read_records_ >= kMaxReadRecords && recv_limit_ > 0;
@@ -276,7 +243,7 @@ ssize_t TlsStream::WriteTls(const iovec* iovecs, int count) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
-  if (records_ != nullptr) return WriteRecords(iovecs, count);
+  if (own_ != nullptr) return OfOwn(own_->Write(iovecs, count));
   const MutableByteSpan record = scratch_->record();
   size_t taken = 0;   // sealed
   size_t staged = 0;  // in `record`
@@ -327,162 +294,18 @@ void TlsStream::TakeOver() {
   if (secrets == nullptr || SSL_has_pending(ssl_) == 1) return;
   if (credentials_->role() == TlsRole::kServer && SSL_get_num_tickets(ssl_) > 0) return;
   const uint16_t suite = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_));
-  records_ = TlsRecords::Create(suite, credentials_->role(), *secrets);
+  auto records = TlsRecords::Create(suite, credentials_->role(), *secrets);
+  if (records == nullptr) return;
+  own_ = std::make_unique<TlsRecordStream>(fd_, scratch_, &output_, std::move(records), input_);
+  input_ = {};
+  std::vector<std::byte>().swap(kept_);
 }
 
-bool TlsStream::HoldsRecord() const {
-  size_t bytes = 0;
-  return !records_->Measure(input_, &bytes) || (bytes > 0 && bytes <= input_.size());
-}
-
-ssize_t TlsStream::ReadRecords(const iovec* iovecs, int count) {
-  IovecCursor to(iovecs, count);
-  const size_t wanted = to.left();
-  recv_limit_ = kMaxReadBytes;
-  GiveOpened(&to);
-  for (int records = 0; to.left() > 0 && !at_end_ && state_ == State::kUp;) {
-    size_t bytes = 0;
-    if (!records_->Measure(input_, &bytes)) {
-      FailRecord();
-    } else if (bytes == 0 || bytes > input_.size()) {
-      if (!ReceiveRecords(to.left())) break;
-    } else {
-      if (records++ == kMaxReadRecords) break;
-      OpenRecord(bytes);
-      GiveOpened(&to);
-    }
-  }
-  const size_t taken = wanted - to.left();
-  if (records_->IsTimeToAsk()) AddKeyUpdate(/*requests_update=*/true);
-  KeepInput();
-  SendOutput();
-  if (taken > 0 || wanted == 0 || (at_end_ && state_ == State::kUp)) {
-    return static_cast<ssize_t>(taken);
-  }
-  errno = state_ == State::kFailed ? EPROTO : EAGAIN;
-  return -1;
-}
-
-// Takes what the socket has, behind the part of a record that is there. False: nothing has come.
-bool TlsStream::ReceiveRecords(size_t wanted) {
-  if (recv_limit_ == 0) return false;
-  // As many records as hold what is wanted, if they are full ones: then nothing is left over.
-  const size_t records = std::min(wanted / kRecordBytes + 1, TlsScratch::kRecords);
-  const MutableByteSpan room = scratch_->input().first(records * TlsRecords::kMostBytes);
-  const size_t kept = input_.size();
-  if (kept > 0 && input_.data() != room.data()) std::memmove(room.data(), input_.data(), kept);
-  const MutableByteSpan place = room.subspan(kept);
-  ssize_t received = 0;
-  do {
-    received = ::recv(fd_, place.data(), place.size(), 0);
-  } while (received < 0 && errno == EINTR);
-  if (received < 0 && errno == EAGAIN) {
-    recv_limit_ = 0;
-  } else if (received < 0) {
-    Fail(absl::UnavailableError(StatusFromErrno(errno, "TLS: reading").message()));
-  } else if (received == 0) {
-    Fail(absl::UnavailableError("TLS: the stream was cut: it ended without TLS's own end"));
-  }
-  if (state_ == State::kFailed) return false;
-  input_ = room.first(kept + static_cast<size_t>(std::max<ssize_t>(received, 0)));
-  // A short read has emptied the socket: the poller tells of what comes after it.
-  if (received < static_cast<ssize_t>(place.size())) recv_limit_ = 0;
-  return received > 0;
-}
-
-void TlsStream::GiveOpened(IovecCursor* to) {
-  while (!opened_.empty() && to->left() > 0) {
-    const MutableByteSpan place = to->piece();
-    const size_t bytes = std::min(place.size(), opened_.size());
-    std::memcpy(place.data(), opened_.data(), bytes);
-    opened_ = opened_.subspan(bytes);
-    plain_bytes_ += bytes;
-    to->Advance(bytes);
-  }
-}
-
-// Opens the record where it lies, not in the reader's memory: that may be a region, where other
-// threads and peers would see bytes before their tag is checked. REQUIRES: opened_ is empty.
-void TlsStream::OpenRecord(size_t bytes) {
-  const MutableByteSpan record = input_.first(bytes);
-  input_ = input_.subspan(bytes);
-  std::byte* const place = record.data() + TlsRecords::kHeaderBytes;
-  const TlsRecords::Opened opened = records_->Open(record, place);
-  const MutableByteSpan content(place, opened.bytes);
-  switch (opened.kind) {
-    case TlsRecords::Kind::kData:
-      opened_ = content;
-      if (content.empty()) CountOwnMessage();
-      return;
-    case TlsRecords::Kind::kAlert:
-    case TlsRecords::Kind::kHandshake:
-      return OnSaid(records_->Take(opened.kind, content));
-    case TlsRecords::Kind::kWrong:
-      return FailRecord();
-  }
-}
-
-void TlsStream::OnSaid(TlsRecords::Message said) {
-  switch (said) {
-    case TlsRecords::Message::kEnd:
-      at_end_ = true;
-      return;
-    case TlsRecords::Message::kIgnored:
-      return CountOwnMessage();
-    case TlsRecords::Message::kKeyUpdateRequested:
-      CountOwnMessage();
-      if (state_ == State::kUp) AddKeyUpdate(/*requests_update=*/false);
-      return;
-    case TlsRecords::Message::kFatalAlert: {
-      // The same error number that OpenSSL would have queued for this alert.
-      const unsigned long error = ERR_PACK(ERR_LIB_SSL, 0, kFirstAlert + records_->fatal_alert());
-      const char* const reason = ERR_reason_error_string(error);
-      return Fail(absl::Status(CodeOf(error, true),
-                               Refusal(error, reason != nullptr ? reason : "an unknown alert")));
-    }
-    case TlsRecords::Message::kWrong:
-      return FailRecord();
-  }
-}
-
-void TlsStream::FailRecord() {
-  const TlsRecords::Fault& fault = records_->fault();
-  if (!ended_) AddAlert(fault.alert);
-  Fail(absl::DataLossError(StrCat("TLS: a record is wrong: ", fault.what)));
-}
-
-void TlsStream::AddAlert(TlsRecords::Alert alert) {
-  std::byte record[TlsRecords::kAlertBytes + TlsRecords::kKeyUpdateBytes];
-  AddOutput(record, records_->SealAlert(alert, record));
-}
-
-// Behind the end nobody listens any more.
-void TlsStream::AddKeyUpdate(bool requests_update) {
-  if (ended_ || state_ != State::kUp) return;
-  std::byte record[TlsRecords::kKeyUpdateBytes];
-  AddOutput(record, records_->SealKeyUpdate(requests_update, record));
-}
-
-ssize_t TlsStream::WriteRecords(const iovec* iovecs, int count) {
-  IovecCursor from(iovecs, count);
-  const MutableByteSpan room = scratch_->sealed();
-  size_t taken = 0;
-  size_t sealed = 0;
-  if (ended_) Fail(absl::InternalError("TLS: a write behind the end"));
-  while (from.left() > 0 && taken < kMaxWriteBytes && state_ == State::kUp) {
-    const size_t bytes = std::min(from.left(), kRecordBytes);
-    sealed += records_->Seal(TlsRecords::Kind::kData, &from, bytes, room.data() + sealed);
-    taken += bytes;
-  }
-  if (state_ == State::kFailed) {
-    errno = EPROTO;
-    return -1;
-  }
-  const ByteSpan all = room.first(sealed);
-  const ByteSpan rest = all.subspan(Send(all));
-  unsent_.assign(rest.begin(), rest.end());
-  unsent_begin_ = 0;
-  return static_cast<ssize_t>(taken);
+ssize_t TlsStream::OfOwn(ssize_t result) {
+  if (!own_->failed()) return result;
+  BecomeFailed(own_->error());
+  errno = EPROTO;
+  return result;
 }
 
 // --- the handshake -------------------------------------------------------------------------------
@@ -563,14 +386,14 @@ absl::Status TlsStream::HandshakeError() const {
                                              X509_verify_cert_error_string(verified)));
   }
   if (credentials_->uses_psk() && credentials_->role() == TlsRole::kServer &&
-      ERR_GET_REASON(error) < kFirstAlert && error != 0 &&
-      CodeOf(error, false) == absl::StatusCode::kUnauthenticated) {
+      !IsPeersAlert(error) && error != 0 &&
+      TlsCodeOf(error, false) == absl::StatusCode::kUnauthenticated) {
     return absl::UnauthenticatedError(
         StrCat("TLS: the client does not know the key \"", key_.name, "\": ", text));
   }
-  return absl::Status(CodeOf(error, false), ERR_GET_REASON(error) >= kFirstAlert
-                                                ? Refusal(error, text)
-                                                : StrCat("TLS: the handshake failed: ", text));
+  return absl::Status(TlsCodeOf(error, false), IsPeersAlert(error)
+                                                   ? TlsRefusal(error, text)
+                                                   : StrCat("TLS: the handshake failed: ", text));
 }
 
 int TlsStream::Judge(int result, const char* action) {
@@ -585,9 +408,9 @@ int TlsStream::Judge(int result, const char* action) {
   } else {
     const unsigned long first = ERR_peek_error();
     const std::string text = TakeTlsErrors();
-    Fail(absl::Status(CodeOf(first, true), ERR_GET_REASON(first) >= kFirstAlert
-                                               ? Refusal(first, text)
-                                               : StrCat("TLS: a record is wrong: ", text)));
+    Fail(absl::Status(TlsCodeOf(first, true), IsPeersAlert(first)
+                                                  ? TlsRefusal(first, text)
+                                                  : StrCat("TLS: a record is wrong: ", text)));
   }
   return EPROTO;
 }
@@ -614,17 +437,14 @@ void TlsStream::BecomeFailed(absl::Status why) {
   if (state_ == State::kFailed) return;
   state_ = State::kFailed;
   error_ = std::move(why);
-  scratch_->output().clear();
-  unsent_.clear();
-  unsent_begin_ = 0;
+  output_.Clear();
   input_ = {};
-  opened_ = {};
   secrets_.reset();
 }
 
 // --- bytes ---------------------------------------------------------------------------------------
 
-MutableByteSpan TlsStream::Receive() {
+ByteSpan TlsStream::Receive() {
   const MutableByteSpan room = scratch_->input().first(recv_limit_);
   ssize_t count = 0;
   do {
@@ -664,7 +484,7 @@ bool TlsStream::ReceiveHandshake() {
   // What is held is at the end of kept_.
   kept_.erase(kept_.begin(), kept_.end() - static_cast<ptrdiff_t>(input_.size()));
   kept_.insert(kept_.end(), received.begin(), received.end());
-  input_ = MutableByteSpan(kept_);
+  input_ = kept_;
   return true;
 }
 
@@ -686,76 +506,27 @@ int TlsStream::TakeInput(std::byte* to, size_t bytes) {
 }
 
 void TlsStream::KeepInput() {
-  // What is opened lies before what is not.
-  const MutableByteSpan left =
-      opened_.empty() ? input_ : MutableByteSpan(opened_.data(), input_.data() + input_.size());
-  if (left.empty()) {
-    // It is used up. A stream whose socket is empty too may be still for long; one that goes on
-    // needs the room again.
+  if (input_.empty()) {
+    // A stream whose socket is empty too may be still for long; one that goes on needs the room
+    // again.
     if (recv_limit_ == 0 && kept_.capacity() > kMaxIdleBytes) std::vector<std::byte>().swap(kept_);
     return;
   }
-  if (!kept_.empty() && left.data() >= kept_.data() && left.data() < kept_.data() + kept_.size()) {
-    return;
-  }
-  const size_t opened = opened_.size();
-  const size_t sealed = input_.size();
-  kept_.assign(left.begin(), left.end());
-  opened_ = MutableByteSpan(kept_).first(opened);
-  input_ = MutableByteSpan(kept_).last(sealed);
+  const bool is_kept = !kept_.empty() && input_.data() >= kept_.data() &&
+                       input_.data() < kept_.data() + kept_.size();
+  if (is_kept) return;
+  kept_.assign(input_.begin(), input_.end());
+  input_ = kept_;
 }
 
 void TlsStream::CountOwnMessage() {
-  if (state_ != State::kUp || ++own_messages_ <= kMaxOwnMessages + (plain_bytes_ >> 20)) return;
-  Fail(absl::DataLossError("TLS: the peer floods the stream with key updates or empty records"));
-}
-
-int TlsStream::AddOutput(const std::byte* from, size_t bytes) {
-  std::vector<std::byte>& output = scratch_->output();
-  output.insert(output.end(), from, from + bytes);
-  return static_cast<int>(bytes);
-}
-
-size_t TlsStream::Send(ByteSpan bytes) {
-  size_t sent = 0;
-  while (sent < bytes.size()) {
-    const ssize_t count = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      // What the peer said last may still be there to read, and says more than this error.
-      return errno == EAGAIN ? sent : bytes.size();
-    }
-    sent += static_cast<size_t>(count);
-  }
-  return sent;
+  if (state_ == State::kUp && !own_messages_.Count()) Fail(TlsOwnMessages::TooMany());
 }
 
 void TlsStream::SendOutput() {
-  if (scratch_ == nullptr) return;
-  std::vector<std::byte>& output = scratch_->output();
-  if (state_ == State::kFailed) return output.clear();
-  const bool holds = unsent() > 0;
-  if (holds) {
-    unsent_.insert(unsent_.end(), output.begin(), output.end());
-    output.clear();
-  }
-  const size_t sent = Send(holds ? ByteSpan(unsent_).subspan(unsent_begin_) : ByteSpan(output));
-  if (holds) {
-    unsent_begin_ += sent;
-  } else if (sent < output.size()) {
-    unsent_.swap(output);
-    unsent_begin_ = sent;
-  }
-  output.clear();
-  if (unsent() == 0) {
-    unsent_.clear();
-    unsent_begin_ = 0;
-    // The memory goes from stream to stream: who has nothing to send holds none.
-    if (unsent_.capacity() > output.capacity()) unsent_.swap(output);
-  }
-  if (unsent() > kMaxUnsentBytes) {
-    BecomeFailed(absl::ResourceExhaustedError("TLS: the peer asks for more than it reads"));
-  }
+  if (state_ == State::kFailed) return output_.Clear();
+  if (scratch_ == nullptr || output_.Send()) return;
+  BecomeFailed(absl::ResourceExhaustedError("TLS: the peer asks for more than it reads"));
 }
 
 // --- the peer ------------------------------------------------------------------------------------

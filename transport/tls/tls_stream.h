@@ -21,8 +21,8 @@
 // asked for out of the kernel; has_pending() says that bytes wait here, which no poller tells of.
 // It opens kMaxReadRecords records at most, however short they are: the rest waits for the next.
 //
-// OpenSSL carries out the handshake. Behind it, a stream with a pre-shared key makes and reads its
-// records by itself (tls_records.h): its suite is AES-256-GCM, and its server gives no tickets, so
+// OpenSSL carries out the handshake. Behind it, a stream with a pre-shared key goes over to records
+// of our own (tls_record_stream.h): its suite is AES-256-GCM, and its server gives no tickets, so
 // that OpenSSL has used neither side's key. Streams with certificates stay with OpenSSL, whose
 // servers send a ticket under the first number. TakeOver() checks this, and stays with OpenSSL
 // where it does not hold. It is the same TLS for the peer, who need not do the same. Kernel TLS is
@@ -54,7 +54,9 @@
 #include "core/bytes.h"
 #include "transport/identity.h"
 #include "transport/tls/tls_credentials.h"
-#include "transport/tls/tls_records.h"
+#include "transport/tls/tls_output.h"
+#include "transport/tls/tls_record_stream.h"
+#include "transport/tls/tls_scratch.h"
 
 struct ssl_st;  // OpenSSL's SSL
 
@@ -66,63 +68,25 @@ struct TlsKey {
   ByteSpan secret = {};
 };
 
-// Room that all streams of an engine use in turn, for the length of one call.
-class TlsScratch {
- public:
-  // Of one recv(2), and of one send(2), in records: what is sealed and opened in between stays in
-  // the near cache, and with two cores one seals while the other opens.
-  static constexpr size_t kRecords = 4;
-  static constexpr size_t kInputBytes = kRecords * TlsRecords::kMostBytes;
-  // Each record may have a key update before it.
-  static constexpr size_t kSealedBytes =
-      kRecords * (TlsRecords::kMostBytes + TlsRecords::kKeyUpdateBytes);
-
-  MutableByteSpan input() { return input_; }
-  // Where records of our own are made.
-  MutableByteSpan sealed() { return sealed_; }
-  // What OpenSSL makes. Empty between calls. It grows to what one call seals:
-  // TlsStream::kMaxUnsentBytes at most.
-  std::vector<std::byte>& output() { return output_; }
-  MutableByteSpan record() { return record_; }
-
- private:
-  std::vector<std::byte> input_ = std::vector<std::byte>(kInputBytes);
-  std::vector<std::byte> sealed_ = std::vector<std::byte>(kSealedBytes);
-  std::vector<std::byte> output_;
-  // Plain bytes of one record that OpenSSL is to make.
-  std::vector<std::byte> record_ = std::vector<std::byte>(TlsRecords::kMostPlainBytes);
-};
-
 class TlsStream {
  public:
-  // The plain bytes of a record (RFC 8446, 5.1).
-  static constexpr size_t kRecordBytes = TlsRecords::kMostPlainBytes;
-  // Plain bytes that a Write() takes at most, and sealed ones that a Read() takes at one go.
-  static constexpr size_t kMaxWriteBytes = TlsScratch::kRecords * kRecordBytes;
-  static constexpr size_t kMaxReadBytes = TlsScratch::kInputBytes;
+  static constexpr size_t kRecordBytes = TlsRecordStream::kRecordBytes;
+  static constexpr size_t kMaxWriteBytes = TlsRecordStream::kMaxWriteBytes;
+  static constexpr size_t kMaxReadBytes = TlsRecordStream::kMaxReadBytes;
+  static constexpr int kMaxReadRecords = TlsRecordStream::kMaxReadRecords;
+  static constexpr size_t kMaxIdleBytes = TlsRecordStream::kMaxIdleBytes;
+  static constexpr uint64_t kMaxOwnMessages = TlsOwnMessages::kMost;
+  static constexpr size_t kMaxUnsentBytes = TlsScratch::kMaxUnsentBytes;
   // A hello, a chain of four certificates with RSA keys, and as much again. OpenSSL's own limit for
   // a chain is set below it.
   static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
-  // Sealed bytes of a Write(), and what OpenSSL has to say by itself: an alert, a key update.
-  static constexpr size_t kMaxUnsentBytes = TlsScratch::kSealedBytes + (size_t{64} << 10);
-  // Messages of TLS's own once it is up, records without data among them, and one more for each MiB
-  // of data. Weft updates its key after 2^24 records (RFC 8446, 5.5 allows 2^24.5), and an update
-  // costs 10 us.
-  static constexpr uint64_t kMaxOwnMessages = 32;
-  // A Read() opens at most so many records, those without data among them. A record of one byte
-  // costs 1.5 us by OpenSSL and 0.4 us by tls_records.h, so a Read() takes 0.1 ms at most; full
-  // records are 1 MiB, sixteen times what one recv(2) takes.
-  static constexpr int kMaxReadRecords = 64;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
-  // What was read ahead, and is used up, keeps no more memory than this once the socket is empty: a
-  // small message or two, which to free would gain nothing. In bytes.
-  static constexpr size_t kMaxIdleBytes = size_t{1} << 10;
 
   enum class State : uint8_t { kPlain = 1, kHandshake = 2, kUp = 3, kFailed = 4 };
 
   // Plain.
-  explicit TlsStream(int fd) : fd_(fd) {}
+  explicit TlsStream(int fd) : fd_(fd), output_(fd) {}
   ~TlsStream();
   TlsStream(const TlsStream&) = delete;
   TlsStream& operator=(const TlsStream&) = delete;
@@ -157,14 +121,16 @@ class TlsStream {
   // A Read() would not be in vain, whatever the socket says: bytes wait here, or the end does.
   bool has_pending() const;
   // Memory that is held between two calls, without OpenSSL's, in bytes.
-  size_t reserved() const { return kept_.capacity() + unsent_.capacity(); }
-  size_t unsent() const { return unsent_.size() - unsent_begin_; }
+  size_t reserved() const {
+    return kept_.capacity() + output_.reserved() + (own_ == nullptr ? 0 : own_->reserved());
+  }
+  size_t unsent() const { return output_.unsent(); }
   // What is proved in the place of a certificate, of credentials that use pre-shared keys.
   const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
   // OpenSSL has no part in the records.
-  bool has_own_records() const { return records_ != nullptr; }
+  bool has_own_records() const { return own_ != nullptr; }
 
   // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
   PeerIdentity identity() const;
@@ -184,18 +150,10 @@ class TlsStream {
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
 
-  // The same with records of our own.
+  // Goes over to records of our own, where that can be.
   void TakeOver();
-  ssize_t ReadRecords(const iovec* iovecs, int count);
-  ssize_t WriteRecords(const iovec* iovecs, int count);
-  bool ReceiveRecords(size_t wanted);
-  void GiveOpened(IovecCursor* to);
-  void OpenRecord(size_t bytes);
-  void OnSaid(TlsRecords::Message said);
-  void FailRecord();
-  void AddAlert(TlsRecords::Alert alert);
-  void AddKeyUpdate(bool requests_update);
-  bool HoldsRecord() const;
+  // What a call of own_ has returned: where that has failed, this has.
+  ssize_t OfOwn(ssize_t result);
 
   // What a call of OpenSSL's that returned `result` means: the errno for our caller.
   int Judge(int result, const char* action);
@@ -203,11 +161,8 @@ class TlsStream {
   // The same, and says nothing to the peer.
   void BecomeFailed(absl::Status why);
   absl::Status HandshakeError() const;
-  // Sends what has been written into the scratch's output, and keeps the rest.
+  // Sends what OpenSSL has made, and keeps the rest.
   void SendOutput();
-  // How many of `bytes` the kernel takes; all of them, where the socket is broken: the next read
-  // says why.
-  size_t Send(ByteSpan bytes);
 
   // BIO: what OpenSSL reads and writes.
   int TakeInput(std::byte* to, size_t bytes);
@@ -215,12 +170,11 @@ class TlsStream {
   void CountOwnMessage();
   // The header of a record has come.
   void CountRecord() { ++read_records_; }
-  int AddOutput(const std::byte* from, size_t bytes);
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
   // One recv(2), of recv_limit_ bytes at most. An empty span: nothing now, or cut_, or
   // socket_error_.
-  MutableByteSpan Receive();
+  ByteSpan Receive();
   // Of kHandshake: takes what the peer has sent, behind what is held. False: nothing has come, or
   // the stream has failed.
   bool ReceiveHandshake();
@@ -240,23 +194,22 @@ class TlsStream {
   State state_ = State::kPlain;
   absl::Status error_;
   std::unique_ptr<TlsTrafficSecrets> secrets_;  // in kHandshake, once OpenSSL has told one
-  std::unique_ptr<TlsRecords> records_;         // null: OpenSSL makes and reads the records
-  bool cut_ = false;                            // recv(2) has said that the stream is at its end
-  bool at_end_ = false;                         // the peer has ended it in good order
-  int socket_error_ = 0;                        // errno of recv(2)
   bool ended_ = false;                          // by End()
-  uint64_t handshake_bytes_ = 0;                // received in kHandshake
-  uint64_t plain_bytes_ = 0;                    // read in kUp
-  uint64_t own_messages_ = 0;                   // of TLS itself in kUp: key updates, tickets
-  int read_records_ = 0;                        // begun by OpenSSL in this Read()
-  bool paused_ = false;     // OpenSSL's last Read() left off before the socket was empty
-  size_t recv_limit_ = 0;   // of this call; 0: the socket has been emptied
-  MutableByteSpan input_;   // in the scratch or in kept_: not yet given to OpenSSL, or opened
-  size_t whole_bytes_ = 0;  // of input_ in kHandshake: whole records, which OpenSSL may have
-  MutableByteSpan opened_;  // before it: plain bytes that wait for a reader
+  TlsOutput output_;
+  std::unique_ptr<TlsRecordStream> own_;  // null: OpenSSL makes and reads the records
+
+  // While OpenSSL reads:
+  bool cut_ = false;              // recv(2) has said that the stream is at its end
+  bool at_end_ = false;           // the peer has ended it in good order
+  int socket_error_ = 0;          // errno of recv(2)
+  uint64_t handshake_bytes_ = 0;  // received in kHandshake
+  TlsOwnMessages own_messages_;   // of TLS itself in kUp: key updates, tickets
+  int read_records_ = 0;          // begun by OpenSSL in this Read()
+  bool paused_ = false;           // its last Read() left off before the socket was empty
+  size_t recv_limit_ = 0;         // of this call; 0: the socket has been emptied
+  ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
+  size_t whole_bytes_ = 0;        // of input_ in kHandshake: whole records, which OpenSSL may have
   std::vector<std::byte> kept_;
-  std::vector<std::byte> unsent_;  // sealed; unsent_begin_ of them are sent
-  size_t unsent_begin_ = 0;
 };
 
 }  // namespace weft

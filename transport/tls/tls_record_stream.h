@@ -1,0 +1,118 @@
+// The records of a TLS stream behind its handshake, made and read by Weft itself (tls_records.h),
+// over the stream's socket. TlsStream begins one where OpenSSL has used neither side's key yet, and
+// from then on reads and writes by it alone.
+//
+// Calls are TlsStream's of the same names. A Read() takes records out of the socket in full ones,
+// as many as the reader has room for, opens them where they lie and copies: nothing gets into the
+// reader's memory that was not authenticated, for that may be a region that others see. What is
+// left over waits here, opened_ before input_, in one piece of memory:
+//
+//   opened_  content of the last record that was opened and has not been read
+//   input_   what has been received behind it, and is sealed: at most the part of a record, or what
+//            kMaxReadRecords have left
+//
+// Threads: one engine's. Lifetime: descriptor, scratch and output outlive it.
+// Errors: failed(), for good, and error() says why: calls are -1 with EPROTO. What is wrong with a
+//   record is told to the peer by an alert.
+// Invariants: read ahead of the reader: <= kMaxReadBytes. Between two calls nothing of this stream
+// is
+//   in the scratch.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/bytes.h"
+#include "transport/tls/tls_output.h"
+#include "transport/tls/tls_records.h"
+#include "transport/tls/tls_scratch.h"
+
+namespace weft {
+
+// How much a peer says that is TLS's own, once a stream is up: key updates, tickets, records
+// without data. Each costs 0.4 us at least, an update 10, and brings nothing.
+class TlsOwnMessages {
+ public:
+  // And one more for each MiB of data: Weft updates its key after 2^24 records (RFC 8446, 5.5
+  // allows 2^24.5).
+  static constexpr uint64_t kMost = 32;
+
+  void AddData(uint64_t bytes) { data_bytes_ += bytes; }
+  // One more. False: too many.
+  [[nodiscard]] bool Count() { return ++count_ <= kMost + (data_bytes_ >> 20); }
+  static absl::Status TooMany() {
+    return absl::DataLossError("TLS: the peer floods the stream with key updates or empty records");
+  }
+
+ private:
+  uint64_t count_ = 0;
+  uint64_t data_bytes_ = 0;
+};
+
+class TlsRecordStream {
+ public:
+  // The plain bytes of a full record.
+  static constexpr size_t kRecordBytes = TlsRecords::kMostPlainBytes;
+  // Plain bytes that a Write() takes at most, and sealed ones that a Read() takes at one go.
+  static constexpr size_t kMaxWriteBytes = TlsScratch::kRecords * kRecordBytes;
+  static constexpr size_t kMaxReadBytes = TlsScratch::kInputBytes;
+  // A Read() opens at most so many records, those without data among them. A record of one byte
+  // costs 1.5 us by OpenSSL and 0.4 us by tls_records.h, so a Read() takes 0.1 ms at most; full
+  // records are 1 MiB, sixteen times what one recv(2) takes.
+  static constexpr int kMaxReadRecords = 64;
+  // What was read ahead, and is used up, keeps no more memory than this once the socket is empty: a
+  // small message or two, which to free would gain nothing. In bytes.
+  static constexpr size_t kMaxIdleBytes = size_t{1} << 10;
+
+  // `input`: what has come already, <= kMaxReadBytes. `records` has made and read none yet.
+  TlsRecordStream(int fd, TlsScratch* scratch, TlsOutput* output,
+                  std::unique_ptr<TlsRecords> records, ByteSpan input);
+  TlsRecordStream(const TlsRecordStream&) = delete;
+  TlsRecordStream& operator=(const TlsRecordStream&) = delete;
+
+  ssize_t Read(const iovec* iovecs, int count);
+  // REQUIRES: output->unsent() == 0, and no End() before.
+  ssize_t Write(const iovec* iovecs, int count);
+  void End();
+
+  bool failed() const { return !error_.ok(); }
+  const absl::Status& error() const { return error_; }
+  bool has_pending() const;
+  size_t reserved() const { return kept_.capacity(); }
+
+ private:
+  bool Receive(size_t wanted);
+  void Open(size_t bytes);
+  void GiveOpened(IovecCursor* to);
+  bool HoldsRecord() const;
+  void KeepInput();
+  void OnSaid(TlsRecords::Message said);
+  void CountOwnMessage();
+  void AddAlert(TlsRecords::Alert alert);
+  void AddKeyUpdate(bool requests_update);
+  void Send();
+  void FailRecord();
+  void Fail(absl::Status why);
+
+  const int fd_;
+  TlsScratch* const scratch_;
+  TlsOutput* const output_;
+  const std::unique_ptr<TlsRecords> records_;
+
+  absl::Status error_;
+  bool at_end_ = false;           // the peer has ended its direction in good order
+  bool ended_ = false;            // by End()
+  bool socket_has_more_ = false;  // it may, as far as this side knows: the last read was not short
+  TlsOwnMessages own_messages_;
+  MutableByteSpan opened_;  // in the scratch or in kept_
+  MutableByteSpan input_;   // the same, behind it
+  std::vector<std::byte> kept_;
+};
+
+}  // namespace weft
