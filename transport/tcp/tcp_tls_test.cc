@@ -169,6 +169,26 @@ TEST_F(TcpTlsTest, WhoReadsAlongSeesNothingOfMessagesOrTransfers) {
   EXPECT_EQ(LoadLe64(AsBytes(all).data()), kJoinMagic);
 }
 
+// An answer's records are opened in its place, before anybody knows whether they are right.
+TEST_F(TcpTlsTest, AReadWhoseAnswerIsChangedIsNotToldToBeComplete) {
+  PutSomebodyOnTheWay();
+  ASSERT_TRUE(Meet(SecretOf(1), SecretOf(1)));
+  std::vector<std::byte> memory(200'000, std::byte{'m'});
+  std::vector<std::byte> place(memory.size());
+  const auto source = std::move(b_.domain->Register(memory, Access::kRemoteRead)).value();
+  const auto local = std::move(a_.domain->Register(place, Access::kLocalOnly)).value();
+  way_->from_server.flips_at = way_->from_server.seen.size() + 100'000;
+  TcpTestOperation read;
+  const Transfer transfer{local.get(), 0, source->remote()};
+  ASSERT_TRUE(a_.end.link->Post(TransferKind::kRead, {&transfer, 1}, &read).ok());
+  ASSERT_TRUE(Run([&] { return a_.end.downs == 1; }));
+  EXPECT_TRUE(absl::IsDataLoss(a_.end.down_status)) << a_.end.down_status;
+  EXPECT_EQ(place.front(), std::byte{'m'}) << "the test changes something that was on its way";
+  a_.end.link.reset();
+  EXPECT_EQ(read.completions, 1);
+  EXPECT_FALSE(read.status.ok());
+}
+
 TEST_F(TcpTlsTest, WhatIsSentAtOnceIsOneRecord) {
   PutSomebodyOnTheWay();
   ASSERT_TRUE(Meet(SecretOf(1), SecretOf(1)));

@@ -29,9 +29,13 @@ bool TlsRecordStream::has_pending() const {
 
 // --- in ------------------------------------------------------------------------------------------
 
-ssize_t TlsRecordStream::Read(const iovec* iovecs, int count) {
+ssize_t TlsRecordStream::Read(const iovec* iovecs, int count, size_t unseen_bytes) {
   IovecCursor to(iovecs, count);
   const size_t wanted = to.left();
+  const auto fits_unseen = [&](size_t record) {
+    const size_t bytes = TlsRecords::SealedBytes(record);
+    return wanted - to.left() + bytes <= unseen_bytes && bytes <= to.piece().size();
+  };
   socket_has_more_ = true;
   GiveOpened(&to);
   for (int records = 0; to.left() > 0 && !at_end_ && !failed();) {
@@ -42,8 +46,12 @@ ssize_t TlsRecordStream::Read(const iovec* iovecs, int count) {
       if (!Receive(to.left())) break;
     } else {
       if (records++ == kMaxReadRecords) break;
-      Open(bytes);
-      GiveOpened(&to);
+      if (fits_unseen(bytes)) {
+        OpenInto(bytes, &to);
+      } else {
+        Open(bytes);
+        GiveOpened(&to);
+      }
     }
   }
   const size_t taken = wanted - to.left();
@@ -84,18 +92,31 @@ bool TlsRecordStream::Receive(size_t wanted) {
   return bytes > 0;
 }
 
-// Opens the record that input_ begins with, where it lies. REQUIRES: opened_ is empty.
 void TlsRecordStream::Open(size_t bytes) {
   const MutableByteSpan record = input_.first(bytes);
   input_ = input_.subspan(bytes);
   std::byte* const place = record.data() + TlsRecords::kHeaderBytes;
   const TlsRecords::Opened opened = records_->Open(record, place);
   const MutableByteSpan content(place, opened.bytes);
+  if (opened.kind != TlsRecords::Kind::kData || content.empty()) return OnNoData(opened, content);
+  opened_ = content;
+}
+
+void TlsRecordStream::OpenInto(size_t bytes, IovecCursor* to) {
+  const ByteSpan record = input_.first(bytes);
+  input_ = input_.subspan(bytes);
+  std::byte* const place = to->piece().data();
+  const TlsRecords::Opened opened = records_->Open(record, place);
+  const ByteSpan content(place, opened.bytes);
+  if (opened.kind != TlsRecords::Kind::kData || content.empty()) return OnNoData(opened, content);
+  own_messages_.AddData(content.size());
+  to->Advance(content.size());
+}
+
+void TlsRecordStream::OnNoData(TlsRecords::Opened opened, ByteSpan content) {
   switch (opened.kind) {
     case TlsRecords::Kind::kData:
-      opened_ = content;
-      if (content.empty()) CountOwnMessage();
-      return;
+      return CountOwnMessage();
     case TlsRecords::Kind::kAlert:
     case TlsRecords::Kind::kHandshake:
       return OnSaid(records_->Take(opened.kind, content));

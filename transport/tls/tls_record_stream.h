@@ -4,8 +4,10 @@
 //
 // Calls are TlsStream's of the same names. A Read() takes records out of the socket in full ones,
 // as many as the reader has room for, opens them where they lie and copies: nothing gets into the
-// reader's memory that was not authenticated, for that may be a region that others see. What is
-// left over waits here, opened_ before input_, in one piece of memory:
+// reader's memory that was not authenticated, for that may be a region that others see. Where the
+// reader says that nobody sees it before the read is over (`unseen_bytes`), whole records are
+// opened there, which saves the copy. What is left over waits here, opened_ before input_, in one
+// piece of memory:
 //
 //   opened_  content of the last record that was opened and has not been read
 //   input_   what has been received behind it, and is sealed: at most the part of a record, or what
@@ -76,7 +78,7 @@ class TlsRecordStream {
   TlsRecordStream(const TlsRecordStream&) = delete;
   TlsRecordStream& operator=(const TlsRecordStream&) = delete;
 
-  ssize_t Read(const iovec* iovecs, int count);
+  ssize_t Read(const iovec* iovecs, int count, size_t unseen_bytes = 0);
   // REQUIRES: output->unsent() == 0, and no End() before.
   ssize_t Write(const iovec* iovecs, int count);
   void End();
@@ -88,7 +90,12 @@ class TlsRecordStream {
 
  private:
   bool Receive(size_t wanted);
+  // Opens the record that input_ begins with, of so many bytes, where it lies.
+  // REQUIRES: opened_ is empty.
   void Open(size_t bytes);
+  // The same in the reader's memory. REQUIRES: room for TlsRecords::SealedBytes() there.
+  void OpenInto(size_t bytes, IovecCursor* to);
+  void OnNoData(TlsRecords::Opened opened, ByteSpan content);
   void GiveOpened(IovecCursor* to);
   bool HoldsRecord() const;
   void KeepInput();

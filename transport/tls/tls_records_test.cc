@@ -656,6 +656,34 @@ TEST_P(TlsRecordsPeerTest, NothingOfAChangedRecordIsDeliveredAndThePeerIsTold) {
   EXPECT_EQ(ERR_GET_REASON(ERR_peek_error()), SSL_R_SSLV3_ALERT_BAD_RECORD_MAC);
 }
 
+// There is where a record is opened before anybody knows whether it is right.
+TEST_P(TlsRecordsPeerTest, NothingOfAChangedRecordIsToldWhereNobodySeesItEither) {
+  MakeHostile();
+  std::string records = Seal(forger_.get(), Kind::kData, "honest");
+  records += Seal(forger_.get(), Kind::kData, "changed");
+  records[records.size() - 20] = static_cast<char>(records[records.size() - 20] ^ 4);
+  SendRaw(records);
+  std::string room(100, '.');
+  const iovec piece{room.data(), room.size()};
+  EXPECT_EQ(ours_->Read(&piece, 1, /*unseen_bytes=*/50), 6);
+  EXPECT_EQ(room.substr(0, 6), "honest");
+  EXPECT_EQ(room.substr(50), std::string(50, '.')) << "this is seen";
+  ExpectLoss("does not open");
+}
+
+TEST_P(TlsRecordsPeerTest, WhereNobodySeesItRecordsEndAtTheLastByteThatIsUnseen) {
+  MakeHostile();
+  for (const size_t unseen : {9, 10, 11, 12, 13}) {
+    Forge(Kind::kData, "0123456789");
+    SendRaw(KeyUpdateOf(forger_.get(), /*requests_update=*/false));
+    Forge(Kind::kData, "abc");
+    std::string room(14, '.');
+    const iovec pieces[] = {{room.data(), unseen}, {room.data() + unseen, room.size() - unseen}};
+    EXPECT_EQ(ours_->Read(pieces, 2, unseen), 13) << unseen;
+    EXPECT_EQ(room, "0123456789abc.") << unseen;
+  }
+}
+
 TEST_P(TlsRecordsPeerTest, WhatIsNoRecordOfTls13IsRefused) {
   SendRaw(Hex("1703034100"));
   ExpectLoss("longer than");
@@ -731,7 +759,8 @@ TEST_P(TlsRecordsPeerTest, ReadersOfAllSizesGetWhatWasSent) {
     std::string room(1 + random.Next64() % 4000, '\0');
     const size_t first = random.Next64() % room.size();
     const iovec pieces[] = {{room.data(), first}, {room.data() + first, room.size() - first}};
-    const ssize_t count = ours_->Read(pieces, 2);
+    const size_t unseen = i % 2 == 0 ? 0 : first;
+    const ssize_t count = ours_->Read(pieces, 2, unseen);
     if (count > 0) received.append(room, 0, static_cast<size_t>(count));
   }
   received += Read();

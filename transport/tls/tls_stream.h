@@ -37,7 +37,8 @@
 //   that was tampered with. A plain socket's are in errno.
 // Invariants: held for a peer before kUp: what it sent, <= kMaxHandshakeBytes; unsent() <=
 //   kMaxUnsentBytes; read ahead of the reader: <= kMaxReadBytes, and what OpenSSL holds, a record.
-//   What Read() returns has been authenticated; nothing else gets into the reader's memory.
+//   What Read() returns has been authenticated; nothing else gets into the reader's memory, but for
+//   what it says nobody sees.
 #pragma once
 
 #include <sys/types.h>
@@ -100,7 +101,10 @@ class TlsStream {
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
-  ssize_t Read(const iovec* iovecs, int count);
+  // `unseen_bytes`: of the first ones of the reader's memory that nobody looks at before they are
+  // told to be read, and that are worth nothing if the stream fails: a record that is found to be
+  // wrong may have left there whatever its maker likes.
+  ssize_t Read(const iovec* iovecs, int count, size_t unseen_bytes = 0);
   // The bytes taken out of `iovecs`.
   ssize_t Write(const iovec* iovecs, int count);
   // Goes on with the handshake and with what is unsent. False: there is something left for the
@@ -145,7 +149,7 @@ class TlsStream {
   bool ContinueHandshake();
   void RunFlight();
   absl::Status CheckPeer() const;
-  ssize_t ReadTls(const iovec* iovecs, int count);
+  ssize_t ReadTls(const iovec* iovecs, int count, size_t unseen_bytes);
   ssize_t WriteTls(const iovec* iovecs, int count);
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
