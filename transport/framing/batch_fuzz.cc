@@ -733,7 +733,7 @@ class World final : private ConnectionOwner {
   const MutableByteSpan sealed_memory_{sealed_bytes_};
   FuzzDomain domain_;
   ConnectionTable table_{4, &exports_};
-  FramingDomain framing_{&domain_};
+  FramingDomain framing_{&domain_, {.seal_piece_bytes = kSlotBytes}};
   User standing_by_;
   User user_;
   OnceOperation operation_;

@@ -1,6 +1,6 @@
 // What the connections of one LinkDomain share above it: the pools for large messages, the regions
-// that peers may change by atomics, the line of those who seal and open, and the account of receives
-// that peers have been promised.
+// that peers may change by atomics, the line of those who seal and open, and the account of
+// receives that peers have been promised.
 //
 // Threads: one engine's. Lifetime: made after its LinkDomain and destroyed before it, when no
 //   connection uses it any more.
@@ -30,6 +30,9 @@ struct FramingOptions {
   size_t large_receive_bytes = kDefaultLargePoolBytes;
   uint64_t max_region_bytes = kDefaultRegionBytes;  // through RemoteAccess::Register()
   RegionCounters* region_counters = nullptr;        // outlive the domain
+  // What is sealed or opened of large messages before others have their turn; >= 1. Another one
+  // than this is for tests.
+  size_t seal_piece_bytes = kSealPieceBytes;
   // Draws the keys of sealed regions, and outlives the domain. Null: the system does, so that
   // nobody can guess them.
   Random* region_keys = nullptr;
@@ -46,7 +49,8 @@ class FramingDomain {
         send_pool_(nullptr, options.large_send_bytes),
         receive_pool_(links, options.large_receive_bytes),
         region_account_(options.max_region_bytes, options.region_counters),
-        region_keys_(options.region_keys) {}
+        region_keys_(options.region_keys),
+        seal_piece_bytes_(options.seal_piece_bytes) {}
 
   LinkDomain& links() { return *links_; }
   uint32_t path_number() const { return path_number_; }
@@ -56,6 +60,7 @@ class FramingDomain {
   RegionAccount& region_account() { return region_account_; }
   SealedRegions& sealed_regions() { return sealed_regions_; }
   SealLine& seal_line() { return seal_line_; }
+  size_t seal_piece_bytes() const { return seal_piece_bytes_; }
   uint64_t NewRegionKey() {
     return region_keys_ == nullptr ? SecureRandom64() : region_keys_->Next64();
   }
@@ -89,6 +94,7 @@ class FramingDomain {
   Random* const region_keys_;
   SealedRegions sealed_regions_;
   SealLine seal_line_;
+  const size_t seal_piece_bytes_;
   std::vector<std::byte> opened_batch_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };

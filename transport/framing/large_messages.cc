@@ -106,7 +106,7 @@ void LargeMessages::FlushDue() {
 // What was committed in this turn and is no more than a piece leaves at its end.
 void LargeMessages::AppendDue() {
   SealLine& line = domain_->seal_line();
-  if (!line.Has(this)) sender_.SealNext(kSealPieceBytes);
+  if (!line.Has(this)) sender_.SealNext(domain_->seal_piece_bytes());
   if (!batches_.open()) return;
   if (sender_.has_unsealed()) JoinLine();
   LargeOffer offer;
@@ -131,7 +131,7 @@ void LargeMessages::OnSealTurn() {
   if (opened_last_) {
     receiver_.OpenMore();
   } else {
-    sender_.SealNext(kSealPieceBytes);
+    sender_.SealNext(domain_->seal_piece_bytes());
   }
   if (has_due()) FlushDue();
   if (!line.IsFirst(this)) return;  // it has ceased

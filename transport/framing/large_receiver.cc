@@ -186,7 +186,7 @@ bool LargeReceiver::OpenSome(Incoming& incoming, size_t* most_bytes) {
 }
 
 void LargeReceiver::Deliver() {
-  size_t most_bytes = kSealPieceBytes;
+  size_t most_bytes = domain_->seal_piece_bytes();
   while (active_ && delivered_ != reading_ && At(delivered_).read) {
     if (seal_ != nullptr && !OpenSome(At(delivered_), &most_bytes)) return;
     Incoming& incoming = At(delivered_++);
