@@ -474,9 +474,9 @@ int TcpLink::OnNothing(ssize_t count) {
 }
 
 // As readv(2), and whether there is more whatever the socket says.
-ssize_t TcpLink::ReadTls(const iovec* iovecs, int count, bool* more, size_t unseen_bytes) {
+ssize_t TcpLink::ReadTls(const iovec* iovecs, int count, bool* more, size_t seen_bytes) {
   TlsStream& stream = *tls_->stream;
-  const ssize_t received = stream.Read(iovecs, count, unseen_bytes);
+  const ssize_t received = stream.Read(iovecs, count, seen_bytes);
   *more = *more || stream.has_pending();
   if (stream.unsent() > 0) parts_->links.ScheduleRetry(this);  // OpenSSL's own answer
   return received;
@@ -512,10 +512,10 @@ int TcpLink::Receive() {
   bool more = ended_;
   ssize_t count = 0;
   if (tls_ != nullptr) [[unlikely]] {
-    // The place of an answer is its reader's, who has asked for it, and is told once all of it has
-    // come. A region that the peer writes to may be looked at by anybody at any time.
-    const size_t unseen = body_ == Body::kAnswer ? place.size() : 0;
-    count = place.empty() ? ReadTls(&pieces[1], 1, &more, 0) : ReadTls(pieces, 2, &more, unseen);
+    // A region that the peer writes to may be looked at by anybody at any time. The place of an
+    // answer is its reader's, who is told once all of it has come; the rest is this side's alone.
+    const size_t seen = body_ == Body::kWrite ? place.size() : 0;
+    count = place.empty() ? ReadTls(&pieces[1], 1, &more, 0) : ReadTls(pieces, 2, &more, seen);
   } else {
     count = place.empty() ? ::recv(socket_.get(), pieces[1].iov_base, pieces[1].iov_len, 0)
                           : ::readv(socket_.get(), pieces, 2);

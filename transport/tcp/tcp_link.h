@@ -143,7 +143,7 @@ class TcpLink final : public Link,
   void StartTls(TlsRole role);
   int OnTlsHandshake();
   void EndTls();
-  ssize_t ReadTls(const iovec* iovecs, int count, bool* more, size_t unseen_bytes);
+  ssize_t ReadTls(const iovec* iovecs, int count, bool* more, size_t seen_bytes);
   bool has_unsent() const { return tls_ != nullptr && tls_->stream->unsent() > 0; }
   bool SendWhole(ByteSpan bytes);
   void SendWelcome();

@@ -77,8 +77,8 @@ struct End {
   std::string Read() {
     char bytes[600];
     const iovec pieces[2] = {{bytes, 100}, {bytes + 100, 500}};
-    unseen_bytes = 100 - unseen_bytes;  // each second time
-    const ssize_t count = stream->Read(pieces, 2, unseen_bytes);
+    seen_bytes = 100 - seen_bytes;  // each second time all of it is unseen
+    const ssize_t count = stream->Read(pieces, 2, seen_bytes);
     return count > 0 ? std::string(bytes, static_cast<size_t>(count)) : std::string();
   }
   void Write(std::string_view text) {
@@ -89,7 +89,7 @@ struct End {
   Descriptor socket;
   Descriptor wire;
   std::unique_ptr<TlsStream> stream;
-  size_t unseen_bytes = 0;
+  size_t seen_bytes = 0;
 };
 
 void Change(FuzzInput& input, std::string* bytes) {

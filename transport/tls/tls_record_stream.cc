@@ -29,12 +29,11 @@ bool TlsRecordStream::has_pending() const {
 
 // --- in ------------------------------------------------------------------------------------------
 
-ssize_t TlsRecordStream::Read(const iovec* iovecs, int count, size_t unseen_bytes) {
+ssize_t TlsRecordStream::Read(const iovec* iovecs, int count, size_t seen_bytes) {
   IovecCursor to(iovecs, count);
   const size_t wanted = to.left();
   const auto fits_unseen = [&](size_t record) {
-    const size_t bytes = TlsRecords::SealedBytes(record);
-    return wanted - to.left() + bytes <= unseen_bytes && bytes <= to.piece().size();
+    return wanted - to.left() >= seen_bytes && TlsRecords::SealedBytes(record) <= to.piece().size();
   };
   socket_has_more_ = true;
   GiveOpened(&to);

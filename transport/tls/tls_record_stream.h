@@ -5,7 +5,7 @@
 // Calls are TlsStream's of the same names. A Read() takes records out of the socket in full ones,
 // as many as the reader has room for, opens them where they lie and copies: nothing gets into the
 // reader's memory that was not authenticated, for that may be a region that others see. Where the
-// reader says that nobody sees it before the read is over (`unseen_bytes`), whole records are
+// reader says that nobody sees it before the read is over (behind `seen_bytes`), whole records are
 // opened there, which saves the copy. What is left over waits here, opened_ before input_, in one
 // piece of memory:
 //
@@ -78,7 +78,7 @@ class TlsRecordStream {
   TlsRecordStream(const TlsRecordStream&) = delete;
   TlsRecordStream& operator=(const TlsRecordStream&) = delete;
 
-  ssize_t Read(const iovec* iovecs, int count, size_t unseen_bytes = 0);
+  ssize_t Read(const iovec* iovecs, int count, size_t seen_bytes);
   // REQUIRES: output->unsent() == 0, and no End() before.
   ssize_t Write(const iovec* iovecs, int count);
   void End();

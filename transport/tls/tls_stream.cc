@@ -158,8 +158,8 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
 
 // --- the calls -----------------------------------------------------------------------------------
 
-ssize_t TlsStream::Read(const iovec* iovecs, int count, size_t unseen_bytes) {
-  if (!is_plain()) return ReadTls(iovecs, count, unseen_bytes);
+ssize_t TlsStream::Read(const iovec* iovecs, int count, size_t seen_bytes) {
+  if (!is_plain()) return ReadTls(iovecs, count, seen_bytes);
   if (count == 1) return ::recv(fd_, iovecs->iov_base, iovecs->iov_len, 0);
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(iovecs);
@@ -196,12 +196,12 @@ bool TlsStream::has_pending() const {
   return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
-ssize_t TlsStream::ReadTls(const iovec* iovecs, int count, size_t unseen_bytes) {
+ssize_t TlsStream::ReadTls(const iovec* iovecs, int count, size_t seen_bytes) {
   if (!ContinueHandshake()) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
-  if (own_ != nullptr) return OfOwn(own_->Read(iovecs, count, unseen_bytes));
+  if (own_ != nullptr) return OfOwn(own_->Read(iovecs, count, seen_bytes));
   size_t wanted = 0;
   for (int i = 0; i < count; ++i) wanted += iovecs[i].iov_len;
   recv_limit_ = std::min(wanted + wanted / kRecordBytes * TlsRecords::kAddedBytes + kReadAheadBytes,

@@ -38,7 +38,7 @@
 // Invariants: held for a peer before kUp: what it sent, <= kMaxHandshakeBytes; unsent() <=
 //   kMaxUnsentBytes; read ahead of the reader: <= kMaxReadBytes, and what OpenSSL holds, a record.
 //   What Read() returns has been authenticated; nothing else gets into the reader's memory, but for
-//   what it says nobody sees.
+//   what nobody sees by its word.
 #pragma once
 
 #include <sys/types.h>
@@ -101,10 +101,10 @@ class TlsStream {
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
-  // `unseen_bytes`: of the first ones of the reader's memory that nobody looks at before they are
-  // told to be read, and that are worth nothing if the stream fails: a record that is found to be
-  // wrong may have left there whatever its maker likes.
-  ssize_t Read(const iovec* iovecs, int count, size_t unseen_bytes = 0);
+  // `seen_bytes`: of the reader's memory, the first ones that others may look at at any time. The
+  // rest nobody sees before it is told to be read, nor if the stream fails: there, a record that is
+  // found to be wrong may leave whatever its maker likes.
+  ssize_t Read(const iovec* iovecs, int count, size_t seen_bytes = ~size_t{0});
   // The bytes taken out of `iovecs`.
   ssize_t Write(const iovec* iovecs, int count);
   // Goes on with the handshake and with what is unsent. False: there is something left for the
@@ -149,7 +149,7 @@ class TlsStream {
   bool ContinueHandshake();
   void RunFlight();
   absl::Status CheckPeer() const;
-  ssize_t ReadTls(const iovec* iovecs, int count, size_t unseen_bytes);
+  ssize_t ReadTls(const iovec* iovecs, int count, size_t seen_bytes);
   ssize_t WriteTls(const iovec* iovecs, int count);
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
