@@ -10,7 +10,6 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/address.h"
-#include "transport/tcp/tcp_region.h"
 
 namespace weft {
 namespace {
@@ -116,7 +115,7 @@ absl::Status TcpDomain::TakeSocket(Descriptor socket, const Nonce128& nonce) {
 
 absl::StatusOr<std::unique_ptr<Region>> TcpDomain::Register(MutableByteSpan memory, Access access) {
   if (memory.empty()) return absl::InvalidArgumentError("a region of 0 bytes cannot be registered");
-  return TcpRegion::Open(&parts_, memory, access);
+  return parts_.regions.Register(memory, access);
 }
 
 // --- turns --------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <typeinfo>
 #include <utility>
 
 #include "core/check.h"
@@ -20,7 +19,6 @@
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 #include "transport/tcp/tcp_parts.h"
-#include "transport/tcp/tcp_region.h"
 
 namespace weft {
 namespace {
@@ -261,7 +259,7 @@ void TcpLink::Close() {
   body_ = Body::kNone;
   if (frame_ != nullptr) parts_->cells.Give(std::move(frame_));
   ListNode<TcpReadyTag>::Unlink();
-  ListNode<TcpBodyTag>::Unlink();
+  TcpRegionUser::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
   parts_->likely.Forget(this);
 }
@@ -326,7 +324,6 @@ void TcpLink::Pump() {
     case TcpOutput::Result::kBroken:
       return Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(output_.error()));
   }
-  if (output_.sends_region()) ListBody();
   if (wants_room_ && output_.batches() < kMaxBatchesInLine) {
     wants_room_ = false;
     tell_room_ = true;
@@ -339,8 +336,7 @@ void TcpLink::Retry() { Pump(); }
 absl::Status TcpLink::Check(const Transfer& transfer) const {
   const RemoteSpan& remote = transfer.remote;
   const Region& local = *transfer.local;
-  if (typeid(local) != typeid(TcpRegion) ||
-      !static_cast<const TcpRegion&>(local).BelongsTo(parts_)) {
+  if (!parts_->regions.Has(local)) {
     return absl::InvalidArgumentError("the local region was registered for another path or engine");
   }
   const size_t room = local.memory().size();
@@ -413,8 +409,7 @@ bool TcpLink::Complete(TcpOperation* operation, const absl::Status& status) {
   return !here.gone() && life_.up();
 }
 
-// The region's destructor takes it out of the table, and calls OnRegionGone() of the links that are
-// in the midst of it.
+// The region's destructor takes it out of the table, and tells those who are in the midst of it.
 bool TcpLink::Reclaim(std::unique_ptr<Region> region) {
   region.reset();
   return true;
@@ -646,7 +641,7 @@ bool TcpLink::BeginWrite(const TcpHeader& header, const std::byte* payload) {
   body_ = Body::kWrite;
   place_ = memory.data();
   region_key_ = span.key;
-  ListBody();
+  parts_->regions.Note(this);
   return true;
 }
 
@@ -750,17 +745,11 @@ bool TcpLink::FinishOperation(const TcpHeader& header, TcpOperation* operation) 
 
 // --- regions -------------------------------------------------------------------------------------
 
-void TcpLink::ListBody() {
-  if (!ListNode<TcpBodyTag>::linked()) parts_->bodies.PushBack(this);
-}
-
 void TcpLink::OnRegionGone(uint64_t key) {
-  output_.OnRegionGone(key);
-  if (body_ == Body::kWrite && region_key_ == key) {
-    body_ = Body::kNowhere;
-    refused_ = true;
-  }
-  if (body_ == Body::kWrite || output_.sends_region()) ListBody();
+  if (body_ != Body::kWrite) return;
+  if (region_key_ != key) return parts_->regions.Note(this);
+  body_ = Body::kNowhere;
+  refused_ = true;
 }
 
 }  // namespace weft

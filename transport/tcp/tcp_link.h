@@ -58,6 +58,7 @@
 #include "transport/sockets/address.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_output.h"
+#include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_work.h"
 #include "transport/tls/tls_stream.h"
 
@@ -65,7 +66,6 @@ namespace weft {
 
 struct TcpParts;
 struct TcpReadyTag;
-struct TcpBodyTag;
 struct TcpAwaitTag;
 struct TcpRecentTag;
 
@@ -73,7 +73,7 @@ class TcpLink final : public Link,
                       public InHugePageArena,
                       public LinkNodes,
                       public ListNode<TcpReadyTag>,
-                      public ListNode<TcpBodyTag>,
+                      public TcpRegionUser,
                       public ListNode<TcpAwaitTag>,
                       public ListNode<TcpRecentTag> {
  public:
@@ -114,8 +114,8 @@ class TcpLink final : public Link,
   void DeliverEvent();
   // Others are used now (TcpRecentLinks).
   void GoCold();
-  // A region of this domain is about to go.
-  void OnRegionGone(uint64_t key);
+  // What the peer writes there is dropped from here on.
+  void OnRegionGone(uint64_t key) override;
 
  private:
   enum class Body : uint8_t { kNone = 1, kFrame = 2, kAnswer = 3, kWrite = 4, kNowhere = 5 };
@@ -176,7 +176,6 @@ class TcpLink final : public Link,
   MutableByteSpan Place() const;
   bool Advance(size_t bytes);
   bool Complete(TcpOperation* operation, const absl::Status& status);
-  void ListBody();
 
   TcpParts* const parts_;
   PrefetchList* const prefetch_;

@@ -45,6 +45,7 @@ void TcpOutput::Forget(TcpAnswer* answer) {
 // --- what is to leave ----------------------------------------------------------------------------
 
 void TcpOutput::Clear() {
+  Unlink();
   while (TcpLineItem* const item = line_.PopFront()) {
     if (item->is_batch) slots_->Give(static_cast<TcpSlot*>(item));
   }
@@ -223,6 +224,7 @@ void TcpOutput::MakePieceOf(TcpAnswer* answer) {
   made->is_answer = true;
   made->answered = answer->number;
   made->region_key = span.key;
+  regions_->Note(this);
   span.offset += bytes;
   span.length -= bytes;
   if (span.length > 0 || NextRange(answer)) return;
@@ -286,6 +288,7 @@ void TcpOutput::OnRegionGone(uint64_t key) {
     }
     i = 0;
   }
+  if (sends_region()) regions_->Note(this);
 }
 
 // --- sending -------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class TcpAnswers {
   TcpAnswer* free_ = nullptr;
 };
 
-class TcpOutput {
+class TcpOutput final : public TcpRegionUser {
  public:
   // Made ahead: 1 MiB at most, what the fastest transfers gave to the kernel at one time.
   static constexpr uint32_t kPiecesAhead = 8;
@@ -70,7 +70,7 @@ class TcpOutput {
     kBroken = 4,   // error() says why
   };
 
-  TcpOutput(const TcpRegions* regions, TcpSlots* slots, TcpAnswers* answers)
+  TcpOutput(TcpRegions* regions, TcpSlots* slots, TcpAnswers* answers)
       : regions_(regions), slots_(slots), answers_(answers) {}
   ~TcpOutput() { Clear(); }
 
@@ -104,10 +104,9 @@ class TcpOutput {
   uint32_t ranges_owed() const { return ranges_owed_; }
   // From here on to the end of this: what large transfers alone touch.
   const void* large_part() const { return pieces_.data(); }
-  // Something that leaves next is in a region that the peer reads.
-  bool sends_region() const;
-  // The region of this key is gone: nothing leaves from its memory any more.
-  void OnRegionGone(uint64_t key);
+
+  // Nothing leaves from its memory any more.
+  void OnRegionGone(uint64_t key) override;
 
  private:
   static constexpr uint32_t kMaxBatches = 16;  // of one system call
@@ -154,6 +153,8 @@ class TcpOutput {
   const Piece& piece(uint32_t i) const { return pieces_[(first_ + i) % pieces_.size()]; }
   bool has_begun() const { return count_ > 0 && piece(0).begun; }
   uint32_t ahead() const { return has_begun() ? count_ - 1 : count_; }
+  // A piece is in a region that the peer reads.
+  bool sends_region() const;
   void Refuse(uint32_t number);
   void EndAnswer(TcpAnswer* answer, bool refused);
   void Forget(TcpAnswer* answer);
@@ -163,7 +164,7 @@ class TcpOutput {
   void SendSmall(uint64_t* bytes);
   void SendBatch(uint64_t* bytes);
 
-  const TcpRegions* const regions_;
+  TcpRegions* const regions_;
   TcpSlots* const slots_;
   TcpAnswers* const answers_;
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,9 +96,14 @@ class TcpOutputTest : public testing::Test {
   // Memory that the peer may read.
   uint64_t Grant(std::string_view text) {
     std::string& memory = memory_.emplace_back(text);
-    return regions_
-        .Add({reinterpret_cast<std::byte*>(memory.data()), memory.size()}, Access::kRemoteRead)
-        .value();
+    std::unique_ptr<Region> region =
+        regions_
+            .Register({reinterpret_cast<std::byte*>(memory.data()), memory.size()},
+                      Access::kRemoteRead)
+            .value();
+    const uint64_t key = region->remote().key;
+    granted_[key] = std::move(region);
+    return key;
   }
   void AddAnswer(uint32_t number, const std::vector<RemoteSpan>& spans) {
     std::vector<std::byte> bytes(spans.size() * kTcpSpanBytes);
@@ -106,11 +112,7 @@ class TcpOutputTest : public testing::Test {
     }
     output_.AddAnswer(number, bytes.data(), static_cast<uint32_t>(spans.size()));
   }
-  // As TcpRegion's destructor.
-  void Reclaim(uint64_t key) {
-    regions_.Remove(key);
-    output_.OnRegionGone(key);
-  }
+  void Reclaim(uint64_t key) { granted_.erase(key); }
 
   // Everything that has been sent; it is whole frames, in sequence, padded with zeros.
   std::vector<Frame> Sent() {
@@ -146,7 +148,6 @@ class TcpOutputTest : public testing::Test {
     EXPECT_EQ(output_.small_bytes(), 0u);
     EXPECT_EQ(output_.batches(), 0u);
     EXPECT_EQ(output_.ranges_owed(), 0u);
-    EXPECT_FALSE(output_.sends_region());
   }
   // Sends so many bytes, and no more.
   void SendBytes(size_t bytes) {
@@ -157,10 +158,11 @@ class TcpOutputTest : public testing::Test {
 
   LimitedSends sends_;
   LinkDomainStats stats_;
-  TcpRegions regions_;
+  TcpRegions regions_{&stats_};
   TcpSlots slots_{8192, 0, 1 << 20, &stats_};
   TcpAnswers answers_;
   std::deque<std::string> memory_;
+  std::map<uint64_t, std::unique_ptr<Region>> granted_;  // by key
   std::deque<TcpOperation> operations_;
   uint32_t number_ = 100;
   TcpOutput output_{&regions_, &slots_, &answers_};
@@ -400,7 +402,6 @@ TEST_F(TcpOutputTest, WhatIsClearedIsGivenBackAtEveryCut) {
     output_.Pump(kNoSocket);
     output_.Clear();
     EXPECT_TRUE(output_.empty());
-    EXPECT_FALSE(output_.sends_region());
     EXPECT_EQ(stats_.send_slots_in_use, 0u);
     EXPECT_EQ(output_.ranges_owed(), 0u);
   }
@@ -458,10 +459,9 @@ TEST_F(TcpOutputTest, ARegionThatGoesAtAnyByteEndsTheReadAsRefused) {
     output.AddAnswer(9, span, 1);
     sends_.left = cut;
     ASSERT_EQ(output.Pump(kNoSocket), TcpOutput::Result::kBlocked);
-    regions_.Remove(key);
-    output.OnRegionGone(key);
+    Reclaim(key);
     memory_.back().assign(read.size(), '?');  // may be anything now
-    EXPECT_FALSE(output.sends_region());
+    EXPECT_FALSE(output.linked());
     sends_.left = LimitedSends::kAll;
     ASSERT_EQ(output.Pump(kNoSocket), TcpOutput::Result::kDone);
     const size_t sent = std::min(cut < kTcpHeaderBytes ? 0 : cut - kTcpHeaderBytes, read.size());
@@ -508,7 +508,7 @@ TEST_F(TcpOutputTest, ARegionThatGoesLeavesReadsOfOthersAlone) {
   AddAnswer(10, {{going, 0, 3000}});
   SendBytes(100);
   Reclaim(going);
-  EXPECT_TRUE(output_.sends_region());
+  EXPECT_TRUE(output_.linked());
   SendAll();
   EXPECT_EQ(Sent(), (std::vector<Frame>{Data(0, 9, text), End(10, kTcpRefused), End(9)}));
 }
@@ -518,9 +518,9 @@ TEST_F(TcpOutputTest, WhatIsClearedForgetsItsRegion) {
   const uint64_t key = Grant(text);
   AddAnswer(9, {{key, 0, 3000}});
   SendBytes(100);
-  EXPECT_TRUE(output_.sends_region());
+  EXPECT_TRUE(output_.linked());
   output_.Clear();
-  EXPECT_FALSE(output_.sends_region());
+  EXPECT_FALSE(output_.linked());
   Reclaim(key);
 }
 

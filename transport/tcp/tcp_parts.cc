@@ -1,7 +1,6 @@
 #include "transport/tcp/tcp_parts.h"
 
 #include "core/status.h"
-#include "transport/tcp/tcp_region.h"
 
 namespace weft {
 
@@ -39,29 +38,6 @@ std::unique_ptr<std::byte[]> TcpFrameCells::Take() {
 
 void TcpFrameCells::Give(std::unique_ptr<std::byte[]> cell) {
   if (free_.size() < kKept) free_.push_back(std::move(cell));
-}
-
-// --- regions ------------------------------------------------------------------------------------
-
-absl::StatusOr<std::unique_ptr<Region>> TcpRegion::Open(TcpParts* parts, MutableByteSpan memory,
-                                                        Access access) {
-  uint64_t key = 0;
-  if (access != Access::kLocalOnly) {
-    WEFT_ASSIGN_OR_RETURN(key, parts->regions.Add(memory, access));
-  }
-  ++parts->stats.registrations;
-  ++parts->stats.registrations_open;
-  return std::unique_ptr<Region>(new TcpRegion(parts, memory, key));
-}
-
-TcpRegion::~TcpRegion() {
-  --parts_->stats.registrations_open;
-  const uint64_t key = remote().key;
-  if (key == 0) return;
-  parts_->regions.Remove(key);
-  IntrusiveList<TcpLink, TcpBodyTag> now;
-  now.SpliceBack(parts_->bodies);
-  while (TcpLink* const link = now.PopFront()) link->OnRegionGone(key);
 }
 
 // --- recent links -------------------------------------------------------------------------------
@@ -117,6 +93,7 @@ void TcpLikelyLink::Watch() {
 
 TcpParts::TcpParts(const TcpOptions& options)
     : sink(options.sink),
+      regions(&stats),
       slots(options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes, &stats),
       operations(options.max_outstanding_operations),
       cells(std::max(slots.widest_bytes(), kMostReadBytes)),

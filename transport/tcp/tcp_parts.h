@@ -213,7 +213,6 @@ struct TcpParts {
   TcpSecurity security;
   LinkLists<TcpLink> links;                   // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;  // the socket has something to be read
-  IntrusiveList<TcpLink, TcpBodyTag> bodies;  // may be in the midst of reading or writing a region
   IntrusiveList<TcpLink, TcpAwaitTag> awaiting;  // TakeSocket()
   const std::unique_ptr<std::byte[]> buffer_memory;
   std::byte* const buffer;  // in it, at a multiple of 64
