@@ -3,6 +3,8 @@
 //   tcp_frame.h    the bytes on the socket
 //   tcp_regions.h  the memory that peers may read and write, found by key
 //   tcp_slots.h    send slots
+//   tcp_output.h   what leaves by a socket, and in which order
+//   tcp_input.h    what arrives by it: checked, and put in its place
 //   tcp_link.h, tcp_domain.h   Link and LinkDomain made of these
 //
 // A link has a socket of its own for its data, beside the control connection, whose heartbeats

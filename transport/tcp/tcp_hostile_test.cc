@@ -336,7 +336,7 @@ TEST_F(TcpHostileTest, AnAnswerThatIsTooLongOrTooShortEndsTheLink) {
   TcpTestOperation read;
   const uint32_t number = PostRead({4}, &read);
   peer_->Send(Kind::kData, kTcpLast, number, "123");
-  ExpectDataLoss("1 bytes of the answer are missing");
+  ExpectDataLoss("1 bytes of its data are missing");
 }
 
 TEST_F(TcpHostileTest, AWriteIsNotAnsweredByData) {

@@ -6,11 +6,9 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -87,6 +85,7 @@ TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
       prefetch_(parts->recent.TakeList()),
       life_(handler),
       token_(token),
+      input_(&parts->received, &parts->regions, &parts->operations, &output_),
       output_(&parts->regions, &parts->slots, &parts->answers) {
   if (secret.has_value()) tls_.reset(new Tls{*secret, NameOf(token), {}});
   parts_->links.Join(this);
@@ -210,15 +209,14 @@ void TcpLink::BecomeUp() {
 }
 
 int TcpLink::OnWelcome() {
-  const iovec place{head_ + head_bytes_, static_cast<size_t>(kWelcomeBytes - head_bytes_)};
+  const iovec place{welcome_ + welcome_bytes_, static_cast<size_t>(kWelcomeBytes - welcome_bytes_)};
   const ssize_t count = tls_ != nullptr ? tls_->stream->Read(&place, 1)
                                         : ::recv(socket_.get(), place.iov_base, place.iov_len, 0);
   if (count <= 0) return OnNothing(count);
   BeReady();  // there may be frames behind it, or the end
-  head_bytes_ = static_cast<uint8_t>(head_bytes_ + count);
-  if (head_bytes_ < kWelcomeBytes) return 1;
-  head_bytes_ = 0;
-  if (LoadLe64(head_) == kWelcomeMagic) {
+  welcome_bytes_ = static_cast<uint8_t>(welcome_bytes_ + count);
+  if (welcome_bytes_ < kWelcomeBytes) return 1;
+  if (LoadLe64(welcome_) == kWelcomeMagic) {
     BecomeUp();
   } else {
     Fail(absl::DataLossError("the peer did not answer the join of a link as Weft does"));
@@ -230,13 +228,6 @@ void TcpLink::Fail(const absl::Status& why) {
   if (!life_.Fail(why)) return;
   Close();
   parts_->links.ScheduleEvent(this);
-}
-
-void TcpLink::BreakRules(const TcpHeader& header, std::string_view what) {
-  Fail(absl::DataLossError(
-      StrCat("the peer broke the rules of a tcp link: ", what, " (frame ", header.sequence,
-             ", kind ", static_cast<int>(header.kind), ", length ", header.length, ", flags ",
-             static_cast<int>(header.flags), ", operation ", header.operation, ")")));
 }
 
 // Tells the peer by TLS's close_notify that this end was meant. Not while something is unsent: then
@@ -254,12 +245,10 @@ void TcpLink::Close() {
     socket_.Reset();
   }
   tls_.reset();
+  input_.Clear();
   output_.Clear();
   writable_ = false;
-  body_ = Body::kNone;
-  if (frame_ != nullptr) parts_->cells.Give(std::move(frame_));
   ListNode<TcpReadyTag>::Unlink();
-  TcpRegionUser::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
   parts_->likely.Forget(this);
 }
@@ -369,7 +358,7 @@ absl::StatusOr<Posted> TcpLink::Post(TransferKind kind, absl::Span<const Transfe
                                                "engine's path"));
   }
   TcpOperation* const operation = parts_->operations.Take();
-  operation->link = this;
+  operation->output = &output_;
   operation->user = op;
   operation->is_read = kind == TransferKind::kRead;
   operation->records = static_cast<uint32_t>(transfers.size());
@@ -490,266 +479,62 @@ int TcpLink::Receive() {
     ListNode<TcpReadyTag>::Unlink();
     return 0;
   }
-  // Frames begin at multiples of 8 in the buffer, wherever the body before them ends.
-  std::byte* const buffer = parts_->buffer;
-  MutableByteSpan place;
-  size_t lead = head_bytes_;
-  if (body_ != Body::kNone) [[unlikely]] {
-    place = Place();
-    if (place.size() < std::min<uint64_t>(body_left_, kDirectBytes)) place = {};
-    lead = (8 - (body_left_ - place.size() + padding_) % 8) % 8;
-  } else if (padding_ > 0) [[unlikely]] {
-    lead = 8 - padding_;
-  }
-  const size_t room = in_transfer_ ? kBehindPiece : TcpParts::kBufferBytes;
-  iovec pieces[2] = {{place.data(), place.size()}, {buffer + lead, room - lead}};
-  const size_t asked = place.size() + pieces[1].iov_len;
+  const TcpInput::Room room = input_.MakeRoom();
   bool more = ended_;
   ssize_t count = 0;
   if (tls_ != nullptr) [[unlikely]] {
-    // A region that the peer writes to may be looked at by anybody at any time. The place of an
-    // answer is its reader's, who is told once all of it has come; the rest is this side's alone.
-    const size_t seen = body_ == Body::kWrite ? place.size() : 0;
-    count = place.empty() ? ReadTls(&pieces[1], 1, &more, 0) : ReadTls(pieces, 2, &more, seen);
+    count = ReadTls(room.begin(), room.count(), &more, room.seen_bytes());
   } else {
-    count = place.empty() ? ::recv(socket_.get(), pieces[1].iov_base, pieces[1].iov_len, 0)
-                          : ::readv(socket_.get(), pieces, 2);
+    count = room.count() == 1 ? ::recv(socket_.get(), room.buffer.iov_base, room.buffer.iov_len, 0)
+                              : ::readv(socket_.get(), room.begin(), room.count());
   }
   if (count <= 0) return OnNothing(count);
   parts_->recent.Note(this);
   parts_->likely.OnReceived(this);
-  auto received = static_cast<size_t>(count);
-  if (received == asked || more) {
+  const auto bytes = static_cast<size_t>(count);
+  if (bytes == room.bytes() || more) {
     BeReady();
   } else {
     ListNode<TcpReadyTag>::Unlink();  // an event will tell of what comes now
   }
-  const size_t direct = std::min(received, place.size());
-  if (direct > 0 && !Advance(direct)) return 1;
-  received -= direct;
-  if (head_bytes_ > 0) {
-    std::memcpy(buffer, head_, head_bytes_);
-    received += std::exchange(head_bytes_, uint8_t{0});
-    lead = 0;
-  }
-  if (received > 0 && !Take(buffer + lead, received)) return 1;
+  if (!Take(input_.OnReceived(room, bytes))) return 1;
   if (!output_.empty()) parts_->links.ScheduleRetry(this);
   return 1;
 }
 
-// Takes what has been received into the buffer.
-bool TcpLink::Take(const std::byte* at, size_t bytes) {
-  while (bytes > 0) {
-    if (body_ != Body::kNone) {
-      const MutableByteSpan place = Place();
-      const size_t taken = std::min<size_t>(
-          bytes, body_ == Body::kNowhere ? static_cast<size_t>(body_left_) : place.size());
-      if (body_ != Body::kNowhere) std::memcpy(place.data(), at, taken);
-      at += taken;
-      bytes -= taken;
-      if (!Advance(taken)) return false;
-      continue;
+bool TcpLink::Take(TcpInput::Received received) {
+  while (true) {
+    switch (input_.Next(&received)) {
+      case TcpInput::Event::kNone:
+        return true;
+      case TcpInput::Event::kBatch:
+        if (!HandOut(input_.batch())) return false;
+        break;
+      case TcpInput::Event::kBatchInCell: {
+        TcpReceiveMemory& memory = parts_->received;
+        std::unique_ptr<std::byte[]> cell = input_.TakeCell();
+        const bool goes_on = HandOut(input_.batch());
+        memory.GiveCell(std::move(cell));
+        if (!goes_on) return false;
+        break;
+      }
+      case TcpInput::Event::kDone:
+        if (!Complete(input_.operation(), absl::OkStatus())) return false;
+        break;
+      case TcpInput::Event::kRefused:
+        if (!Complete(input_.operation(), Refused())) return false;
+        break;
+      case TcpInput::Event::kBroken:
+        Fail(input_.error());
+        return false;
     }
-    const size_t skipped = std::min<size_t>(bytes, padding_);
-    padding_ = static_cast<uint8_t>(padding_ - skipped);
-    at += skipped;
-    bytes -= skipped;
-    if (bytes > 0 && !TakeFrame(&at, &bytes)) return false;
-    if (head_bytes_ > 0) return true;  // what is left is kept
   }
-  return true;
 }
 
-// The next frame: whole, or its head, behind which its body follows.
-bool TcpLink::TakeFrame(const std::byte** at, size_t* bytes) {
-  const auto keep = [&] {
-    std::memcpy(head_, *at, *bytes);
-    head_bytes_ = static_cast<uint8_t>(*bytes);
-    *bytes = 0;
-    return true;
-  };
-  if (*bytes < kTcpHeaderBytes) return keep();
-  const TcpHeader header = DecodeTcpHeader(*at);
-  if (const char* const wrong = CheckTcpHeader(header, parts_->slots.widest_bytes())) {
-    // The first byte of TLS, where a frame of 22 bytes would be wrong.
-    const bool is_tls = sequence_ == 0 && **at == std::byte{0x16};
-    BreakRules(header, is_tls ? "it begins TLS, but its connection has no security" : wrong);
-    return false;
-  }
-  if (header.sequence != sequence_) {
-    BreakRules(header, StrCat("number ", sequence_, " was to come"));
-    return false;
-  }
-  const std::byte* const payload = *at + kTcpHeaderBytes;
-  const bool is_piece = header.kind == TcpFrameKind::kData || header.kind == TcpFrameKind::kWrite;
-  const size_t whole = kTcpHeaderBytes + header.length + TcpPadding(header.length);
-  const size_t taken = header.kind == TcpFrameKind::kWrite ? kTcpHeaderBytes + kTcpWriteHeadBytes
-                       : is_piece || *bytes < whole        ? kTcpHeaderBytes
-                                                           : whole;
-  if (*bytes < taken) return keep();
-  ++sequence_;
-  in_transfer_ = is_piece && (header.flags & kTcpLast) == 0;
-  *at += taken;
-  *bytes -= taken;
-  if (taken == whole && !is_piece) return OnFrame(header, payload);
-  return BeginBody(header, payload);
-}
-
-bool TcpLink::BeginBody(const TcpHeader& header, const std::byte* payload) {
-  header_ = header;
-  body_left_ = header.length;
-  padding_ = static_cast<uint8_t>(TcpPadding(header.length));
-  if (header.kind == TcpFrameKind::kData) return BeginAnswer(header);
-  if (header.kind == TcpFrameKind::kWrite) return BeginWrite(header, payload);
-  frame_ = parts_->cells.Take();
-  place_ = frame_.get();
-  body_ = Body::kFrame;
-  return true;
-}
-
-bool TcpLink::BeginAnswer(const TcpHeader& header) {
-  TcpOperation* const operation = FindOperation(header);
-  if (operation == nullptr || !operation->is_read || !output_.HasLeft(*operation)) {
-    BreakRules(header, "it answers no read of this side");
-    return false;
-  }
-  if (header.length > operation->bytes_left) {
-    BreakRules(header, StrCat("only ", operation->bytes_left, " bytes of it were still to come"));
-    return false;
-  }
-  answered_ = operation;
-  body_ = Body::kAnswer;
-  return true;
-}
-
-bool TcpLink::BeginWrite(const TcpHeader& header, const std::byte* payload) {
-  body_left_ -= kTcpWriteHeadBytes;
-  if (!std::exchange(write_goes_on_, true)) {
-    written_ = header.operation;
-    refused_ = false;
-  } else if (written_ != header.operation) {
-    BreakRules(header, StrCat("the write ", written_, " has not ended"));
-    return false;
-  }
-  const RemoteSpan span = {LoadLe64(payload), LoadLe64(payload + 8), body_left_};
-  const MutableByteSpan memory = parts_->regions.Find(span, /*write=*/true);
-  if (memory.empty()) refused_ = true;
-  if (refused_) {
-    body_ = Body::kNowhere;
-    return true;
-  }
-  body_ = Body::kWrite;
-  place_ = memory.data();
-  region_key_ = span.key;
-  parts_->regions.Note(this);
-  return true;
-}
-
-// Where the next bytes go, as far as they lie together.
-MutableByteSpan TcpLink::Place() const {
-  if (body_ == Body::kFrame || body_ == Body::kWrite) return {place_, body_left_};
-  if (body_ != Body::kAnswer) return {};
-  const TcpOperation& record = *answered_->current;
-  const uint64_t room = record.remote.length - answered_->moved;
-  return {record.local + answered_->moved, std::min(room, body_left_)};
-}
-
-bool TcpLink::Advance(size_t bytes) {
-  body_left_ -= bytes;
-  if (body_ == Body::kAnswer) {
-    answered_->bytes_left -= bytes;
-    answered_->Move(bytes);
-  } else if (body_ != Body::kNowhere) {
-    place_ += bytes;
-  }
-  return body_left_ > 0 || FinishBody();
-}
-
-bool TcpLink::FinishBody() {
-  const TcpHeader header = header_;
-  switch (std::exchange(body_, Body::kNone)) {
-    case Body::kNone:
-      break;
-    case Body::kFrame: {
-      TcpParts* const parts = parts_;
-      std::unique_ptr<std::byte[]> frame = std::move(frame_);
-      const bool goes_on = OnFrame(header, frame.get());
-      parts->cells.Give(std::move(frame));
-      return goes_on;
-    }
-    case Body::kAnswer:
-      if ((header.flags & kTcpLast) != 0) return FinishOperation(header, answered_);
-      break;
-    case Body::kWrite:
-    case Body::kNowhere:
-      if ((header.flags & kTcpLast) == 0) break;
-      write_goes_on_ = false;
-      return Owe(header, [&] { output_.AddEnd(written_, refused_); });
-  }
-  return true;
-}
-
-bool TcpLink::OnFrame(const TcpHeader& header, const std::byte* payload) {
-  if (header.kind == TcpFrameKind::kBatch) [[likely]] {
-    GoneFlag here(&gone_);
-    parts_->sink->OnReceived({payload, header.length}, life_.handler());
-    return !here.gone() && life_.up();
-  }
-  return header.kind == TcpFrameKind::kRead ? OnRead(header, payload) : OnEnd(header);
-}
-
-bool TcpLink::OnRead(const TcpHeader& header, const std::byte* spans) {
-  const auto ranges = static_cast<uint32_t>(header.length / kTcpSpanBytes);
-  if (output_.ranges_owed() + ranges > kMaxRangesOfLink) {
-    BreakRules(header, StrCat("it reads more than ", kMaxRangesOfLink, " ranges at one time"));
-    return false;
-  }
-  return Owe(header, [&] { output_.AddAnswer(header.operation, spans, ranges); });
-}
-
-// A peer that asks, and does not take the answers.
-template <class Add>
-bool TcpLink::Owe(const TcpHeader& header, Add add) {
-  if (output_.small_bytes() > TcpOutput::kMaxSmallBytes) {
-    BreakRules(header, "the peer does not take the answers of what it asks for");
-    return false;
-  }
-  add();
-  return true;
-}
-
-TcpOperation* TcpLink::FindOperation(const TcpHeader& header) const {
-  TcpOperation* const operation = parts_->operations.Find(header.operation);
-  return operation != nullptr && operation->link == this ? operation : nullptr;
-}
-
-bool TcpLink::OnEnd(const TcpHeader& header) {
-  TcpOperation* const operation = FindOperation(header);
-  if (operation == nullptr || !output_.HasLeft(*operation)) {
-    BreakRules(header, "it ends no operation of this side");
-    return false;
-  }
-  if (header.flags == kTcpRefused) return Complete(operation, Refused());
-  if (!operation->is_read) return Complete(operation, absl::OkStatus());
-  return FinishOperation(header, operation);
-}
-
-// A read is said to have succeeded.
-bool TcpLink::FinishOperation(const TcpHeader& header, TcpOperation* operation) {
-  if (operation->bytes_left > 0) {
-    BreakRules(header, StrCat(operation->bytes_left, " bytes of the answer are missing"));
-    return false;
-  }
-  return Complete(operation, absl::OkStatus());
-}
-
-// --- regions -------------------------------------------------------------------------------------
-
-void TcpLink::OnRegionGone(uint64_t key) {
-  if (body_ != Body::kWrite) return;
-  if (region_key_ != key) return parts_->regions.Note(this);
-  body_ = Body::kNowhere;
-  refused_ = true;
+bool TcpLink::HandOut(ByteSpan batch) {
+  GoneFlag here(&gone_);
+  parts_->sink->OnReceived(batch, life_.handler());
+  return !here.gone() && life_.up();
 }
 
 }  // namespace weft

@@ -8,17 +8,8 @@
 //   kDown        the socket ended; the peer broke the rules;        (destroyed)
 //                Abandon()
 //
-// What leaves is in tcp_output.h. What arrives is read into the domain's buffer, and taken there:
-// batches are handed out where they were received. A frame that is not whole yet is kept: its head
-// here, a batch or a request in a cell of its own, into which the rest is received; and bytes of
-// reads and writes are received straight into their place, without the buffer.
-//
-//   what the next bytes are   body_
-//   a frame                   kNone
-//   the rest of a batch, or of a request to read    kFrame
-//   of an answer, for local memory of an operation  kAnswer
-//   of a write, for a region                        kWrite
-//   of a write that is refused                      kNowhere
+// What leaves is in tcp_output.h, what arrives in tcp_input.h. Here are the socket, its life, and
+// whoever is told of either.
 //
 // A link with a secret (LinkPeer::secret) has TLS 1.3 on its socket, right behind the join: with
 // the secret as its pre-shared key, named by the nonce in hexadecimal; the active side is TLS's
@@ -34,8 +25,8 @@
 //   nobody.
 // Lifetime: destroyed before its domain. Inside Receive() and DeliverEvent() whoever is called may
 //   destroy it: they touch nothing behind that.
-// Errors: DATA_LOSS for a peer that breaks the rules of tcp_frame.h, UNAVAILABLE for the end of the
-//   socket; with a secret those of tls_stream.h.
+// Errors: those of tcp_input.h; UNAVAILABLE for the end of the socket; with a secret those of
+//   tls_stream.h.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +48,8 @@
 #include "transport/prefetch_list.h"
 #include "transport/sockets/address.h"
 #include "transport/tcp/tcp_frame.h"
+#include "transport/tcp/tcp_input.h"
 #include "transport/tcp/tcp_output.h"
-#include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_work.h"
 #include "transport/tls/tls_stream.h"
 
@@ -73,7 +64,6 @@ class TcpLink final : public Link,
                       public InHugePageArena,
                       public LinkNodes,
                       public ListNode<TcpReadyTag>,
-                      public TcpRegionUser,
                       public ListNode<TcpAwaitTag>,
                       public ListNode<TcpRecentTag> {
  public:
@@ -114,23 +104,12 @@ class TcpLink final : public Link,
   void DeliverEvent();
   // Others are used now (TcpRecentLinks).
   void GoCold();
-  // What the peer writes there is dropped from here on.
-  void OnRegionGone(uint64_t key) override;
 
  private:
-  enum class Body : uint8_t { kNone = 1, kFrame = 2, kAnswer = 3, kWrite = 4, kNowhere = 5 };
-
   // Batches that wait for the socket to take bytes. One that finds so many before it would wait for
   // as long as the peer likes, in a slot that others could use. With the widest slots it is 512
   // KiB.
   static constexpr uint32_t kMaxBatchesInLine = 4;
-  // The rest of a body that is received into its place, in bytes. Less is copied out of the buffer:
-  // that takes 0.05 us where it lies in the near caches, and readv(2) takes 0.4 us more than
-  // recv(2), but the caches are not always near.
-  static constexpr size_t kDirectBytes = 4 << 10;
-  // Read behind a piece into the buffer, in bytes: the next piece is not to be copied out of there.
-  static constexpr size_t kBehindPiece = 1 << 10;
-  static constexpr size_t kMostHeadBytes = kTcpHeaderBytes + kTcpWriteHeadBytes;
 
   // Of a link with a secret. Its stream is there once the socket has to speak TLS.
   struct Tls {
@@ -149,7 +128,6 @@ class TcpLink final : public Link,
   void SendWelcome();
   void BecomeUp();
   void Fail(const absl::Status& why);
-  void BreakRules(const TcpHeader& header, std::string_view what);
   void Close();
   void EndAll(absl::Status why);
   void Pump();
@@ -158,23 +136,9 @@ class TcpLink final : public Link,
   int OnNothing(ssize_t count);
   void BeReady();
   absl::Status Check(const Transfer& transfer) const;
-  TcpOperation* FindOperation(const TcpHeader& header) const;
-
-  // All of these: false: the link has failed, or is gone.
-  bool Take(const std::byte* at, size_t bytes);
-  bool TakeFrame(const std::byte** at, size_t* bytes);
-  bool BeginBody(const TcpHeader& header, const std::byte* payload);
-  bool BeginAnswer(const TcpHeader& header);
-  bool BeginWrite(const TcpHeader& header, const std::byte* payload);
-  bool OnFrame(const TcpHeader& header, const std::byte* payload);
-  bool OnRead(const TcpHeader& header, const std::byte* spans);
-  bool OnEnd(const TcpHeader& header);
-  bool FinishBody();
-  bool FinishOperation(const TcpHeader& header, TcpOperation* operation);
-  template <class Add>
-  bool Owe(const TcpHeader& header, Add add);
-  MutableByteSpan Place() const;
-  bool Advance(size_t bytes);
+  // These: false: the link has failed, or is gone.
+  bool Take(TcpInput::Received received);
+  bool HandOut(ByteSpan batch);
   bool Complete(TcpOperation* operation, const absl::Status& status);
 
   TcpParts* const parts_;
@@ -192,27 +156,14 @@ class TcpLink final : public Link,
   bool dials_ = false;             // the active side, until the socket is connected
   bool joined_ = false;            // the active side: the join has been sent
 
-  // What arrives.
-  Body body_ = Body::kNone;
-  uint8_t padding_ = 0;         // bytes to skip, behind the body
-  uint8_t head_bytes_ = 0;      // of head_
-  bool refused_ = false;        // the write, or a piece of it before
-  bool in_transfer_ = false;    // the last frame was a piece, and more will come
-  bool write_goes_on_ = false;  // its last piece has not come
-  uint32_t sequence_ = 0;       // of the next frame
-  uint32_t written_ = 0;        // the peer's number of the write
-  TcpHeader header_;            // of the body
-  uint64_t body_left_ = 0;
-  std::byte* place_ = nullptr;                 // kFrame, kWrite: of the next byte
-  uint64_t region_key_ = 0;                    // kWrite
-  TcpOperation* answered_ = nullptr;           // kAnswer
-  std::unique_ptr<std::byte[]> frame_;         // kFrame
-  alignas(8) std::byte head_[kMostHeadBytes];  // of a frame that is not whole
+  uint8_t welcome_bytes_ = 0;         // of welcome_
+  std::byte welcome_[kWelcomeBytes];  // the active side's, until it is up
 
   uint32_t ranges_ = 0;  // of operations_
   IntrusiveList<TcpOperation, TcpOperationTag> operations_;
   const Nonce128 token_;
-  TcpOutput output_;
+  TcpInput input_;
+  TcpOutput output_;  // last: GoCold()
 };
 
 }  // namespace weft

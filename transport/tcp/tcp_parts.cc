@@ -4,42 +4,6 @@
 
 namespace weft {
 
-// --- operations ---------------------------------------------------------------------------------
-
-TcpOperation* TcpOperations::Take() {
-  SlabHandle handle;
-  TcpOperation* const operation = records_.Allocate(&handle);
-  operation->number = handle.slot | handle.generation << kPlaceBits;
-  operation->sent_at = TcpOperation::kNotSent;
-  operation->moved = operation->bytes_left = 0;
-  if (handle.slot >= by_place_.size()) by_place_.resize(handle.slot + size_t{1});
-  by_place_[handle.slot] = operation;
-  return operation;
-}
-
-void TcpOperations::Give(TcpOperation* operation) {
-  by_place_[operation->number & kPlaceMask] = nullptr;
-  IntrusiveList<TcpLineItem, TcpLineTag>::Remove(operation);
-  while (operation != nullptr) {
-    TcpOperation* const record = operation;
-    operation = std::exchange(record->next, nullptr);
-    records_.Free(records_.HandleOf(record));
-  }
-}
-
-// --- frames that arrive in parts ----------------------------------------------------------------
-
-std::unique_ptr<std::byte[]> TcpFrameCells::Take() {
-  if (free_.empty()) return std::unique_ptr<std::byte[]>(new std::byte[bytes_]);
-  std::unique_ptr<std::byte[]> cell = std::move(free_.back());
-  free_.pop_back();
-  return cell;
-}
-
-void TcpFrameCells::Give(std::unique_ptr<std::byte[]> cell) {
-  if (free_.size() < kKept) free_.push_back(std::move(cell));
-}
-
 // --- recent links -------------------------------------------------------------------------------
 
 PrefetchList* TcpRecentLinks::TakeList() {
@@ -96,10 +60,7 @@ TcpParts::TcpParts(const TcpOptions& options)
       regions(&stats),
       slots(options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes, &stats),
       operations(options.max_outstanding_operations),
-      cells(std::max(slots.widest_bytes(), kMostReadBytes)),
-      links(&stats),
-      buffer_memory(new std::byte[kBufferBytes + 64]),
-      buffer(buffer_memory.get() +
-             (-reinterpret_cast<uintptr_t>(buffer_memory.get()) & uintptr_t{63})) {}
+      received(slots.widest_bytes()),
+      links(&stats) {}
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// What the links of one tcp domain share: regions, slots, operations, the buffer that sockets are
+// What the links of one tcp domain share: regions, slots, operations, the memory that sockets are
 // read into, who was used lately, and who has something to do.
 //
 // Threads: the engine's. Lifetime: a member of the domain; outlives its links and regions.
@@ -12,12 +12,13 @@
 
 #include "absl/status/statusor.h"
 #include "core/intrusive_list.h"
-#include "core/slab.h"
 #include "core/status.h"
 #include "transport/link.h"
 #include "transport/link_lists.h"
 #include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_input.h"
 #include "transport/tcp/tcp_link.h"
+#include "transport/tcp/tcp_operations.h"
 #include "transport/tcp/tcp_output.h"
 #include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_slots.h"
@@ -26,73 +27,6 @@
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
-
-// The operations of this side that are not over. A number on the wire is the place of the first
-// record and half of its generation, so that what a peer says of one that is over means none.
-class TcpOperations {
- public:
-  // REQUIRES: capacity <= 65536.
-  explicit TcpOperations(uint32_t capacity)
-      : records_(capacity, [](uint32_t) { return TcpOperation(); }) {}
-
-  // Whether `count` more records can be taken. If not, HasRoomAgain() will tell.
-  bool HasRoomFor(size_t count) {
-    if (room() >= count) return true;
-    wanted_ = wanted_ == 0 ? count : std::min(wanted_, count);
-    return false;
-  }
-  // An operation, and its further records. REQUIRES: HasRoomFor(1).
-  TcpOperation* Take();
-  TcpOperation* TakeRecord() {
-    SlabHandle handle;
-    return records_.Allocate(&handle);
-  }
-  // Gives it back, with all of its records. REQUIRES: on no list.
-  void Give(TcpOperation* operation);
-  // Null: there is none of this number.
-  TcpOperation* Find(uint32_t number) const {
-    const size_t place = number & kPlaceMask;
-    TcpOperation* const found = place < by_place_.size() ? by_place_[place] : nullptr;
-    return found != nullptr && found->number == number ? found : nullptr;
-  }
-
-  size_t size() const { return records_.size(); }
-  // There was too little room, and is enough again: HasRoomAgain() would be true.
-  bool has_news() const { return wanted_ > 0 && room() >= wanted_; }
-  // There is room again; true once.
-  bool HasRoomAgain() {
-    if (!has_news()) return false;
-    wanted_ = 0;
-    return true;
-  }
-
- private:
-  static constexpr uint32_t kPlaceBits = 16;
-  static constexpr uint32_t kPlaceMask = (1 << kPlaceBits) - 1;
-
-  size_t room() const { return records_.capacity() - records_.size(); }
-
-  Slab<TcpOperation> records_;
-  std::vector<TcpOperation*> by_place_;  // first records; as many as there ever were
-  size_t wanted_ = 0;  // the fewest that there was no room for since HasRoomAgain(); 0: none
-};
-
-// Memory for frames that arrive in parts, and are handed out whole: one for each link that is in
-// the midst of one, at most. Kept for the next.
-class TcpFrameCells {
- public:
-  explicit TcpFrameCells(uint32_t bytes) : bytes_(bytes) {}
-
-  std::unique_ptr<std::byte[]> Take();
-  void Give(std::unique_ptr<std::byte[]> cell);
-
- private:
-  // So many are kept; a process with more links in the midst of a frame allocates.
-  static constexpr size_t kKept = 16;
-
-  const uint32_t bytes_;
-  std::vector<std::unique_ptr<std::byte[]>> free_;
-};
 
 // The links that brought something last. The memory of all others may have left the near caches,
 // and is prefetched when something comes or is to be sent (prefetch_list.h).
@@ -196,9 +130,6 @@ class TcpLikelyLink {
 };
 
 struct TcpParts {
-  // What one system call reads at most, in bytes: two pieces. It stays in a second-level cache.
-  static constexpr size_t kBufferBytes = size_t{256} << 10;
-
   explicit TcpParts(const TcpOptions& options);
 
   BatchSink* const sink;
@@ -207,15 +138,13 @@ struct TcpParts {
   TcpSlots slots;
   TcpAnswers answers;
   TcpOperations operations;
-  TcpFrameCells cells;
+  TcpReceiveMemory received;
   TcpRecentLinks recent;
   TcpLikelyLink likely;
   TcpSecurity security;
-  LinkLists<TcpLink> links;                   // retries: of those that have something to send
-  IntrusiveList<TcpLink, TcpReadyTag> ready;  // the socket has something to be read
+  LinkLists<TcpLink> links;                      // retries: of those that have something to send
+  IntrusiveList<TcpLink, TcpReadyTag> ready;     // the socket has something to be read
   IntrusiveList<TcpLink, TcpAwaitTag> awaiting;  // TakeSocket()
-  const std::unique_ptr<std::byte[]> buffer_memory;
-  std::byte* const buffer;  // in it, at a multiple of 64
   int epoll = -1;
 };
 

@@ -14,7 +14,7 @@
 
 namespace weft {
 
-class TcpLink;
+class TcpOutput;
 
 struct TcpLineTag;
 struct TcpOperationTag;
@@ -56,7 +56,7 @@ struct TcpOperation : TcpLineItem, ListNode<TcpOperationTag> {
   TcpOperation* next = nullptr;  // transfer of the same post
 
   // Of the first.
-  TcpLink* link = nullptr;
+  const TcpOutput* output = nullptr;  // of the link that it is posted on
   Operation* user = nullptr;
   uint32_t number = 0;   // on the wire
   uint32_t records = 0;  // transfers
