@@ -1,10 +1,8 @@
 #include "transport/tcp/tcp_input.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "core/check.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -44,50 +42,28 @@ void TcpInput::Clear() {
 }
 
 // Frames begin at multiples of 8 in the buffer, wherever the body before them ends.
-TcpInput::Room TcpInput::MakeRoom() {
-  MutableByteSpan place;
-  size_t lead = head_bytes_;
-  if (body_ != Body::kNone) [[unlikely]] {
-    place = Place();
-    if (place.size() < std::min<uint64_t>(body_left_, kDirectBytes)) place = {};
-    lead = (8 - (body_left_ - place.size() + padding_) % 8) % 8;
-  } else if (padding_ > 0) [[unlikely]] {
-    lead = 8 - padding_;
-  }
-  const size_t end = in_transfer_ ? kBehindPiece : TcpReceiveMemory::kBufferBytes;
-  Room room;
-  room.place = {place.data(), place.size()};
-  room.buffer = {memory_->buffer() + lead, end - lead};
+TcpInput::Room TcpInput::MakeRoomInMidst() const {
+  if (body_ == Body::kNone) return RoomBehind(/*place=*/{}, size_t{8} - padding_);
+  MutableByteSpan place = Place();
+  if (place.size() < std::min<uint64_t>(body_left_, kDirectBytes)) place = {};
+  Room room = RoomBehind(place, (8 - (body_left_ - place.size() + padding_) % 8) % 8);
   room.is_region = body_ == Body::kWrite;
   return room;
 }
 
-TcpInput::Received TcpInput::OnReceived(const Room& room, size_t bytes) {
-  WEFT_DCHECK(bytes <= room.bytes());  // Ours: the kernel gives no more than it is asked for
-  const size_t placed = std::min(bytes, room.place.iov_len);
-  auto* at = static_cast<std::byte*>(room.buffer.iov_base);
-  size_t rest = bytes - placed;
-  if (head_bytes_ > 0) [[unlikely]] {  // the room left place for it
-    at -= head_bytes_;
-    std::memcpy(at, head_, head_bytes_);
-    rest += std::exchange(head_bytes_, uint8_t{0});
-  }
-  return {placed, {at, rest}};
+// What had come of a head goes before what lies at `at`, where the room has left place for it.
+TcpInput::Received TcpInput::WithHead(std::byte* at, size_t bytes) {
+  const size_t before = std::exchange(head_bytes_, uint8_t{0});
+  std::memcpy(at - before, head_, before);
+  return {/*placed=*/0, {at - before, before + bytes}};
 }
 
 // --- frames -------------------------------------------------------------------------------------
 
 TcpInput::Event TcpInput::Next(Received* received) {
-  if (received->placed > 0) [[unlikely]] {
-    const Event event = Advance(std::exchange(received->placed, 0));
-    if (event != Event::kNone) return event;
-  }
-  while (!received->rest.empty()) {
-    const Event event =
-        body_ == Body::kNone ? TakeFrame(&received->rest) : TakeBody(&received->rest);
-    if (event != Event::kNone) return event;
-  }
-  return Event::kNone;
+  if (received->placed > 0) [[unlikely]]
+    return Advance(std::exchange(received->placed, 0));
+  return body_ == Body::kNone ? TakeFrame(&received->rest) : TakeBody(&received->rest);
 }
 
 TcpInput::Event TcpInput::TakeBody(ByteSpan* rest) {

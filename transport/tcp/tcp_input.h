@@ -6,7 +6,7 @@
 //
 //   const TcpInput::Room room = input.MakeRoom();
 //   TcpInput::Received received = input.OnReceived(room, readv(..., room.begin(), room.count()));
-//   while (true) switch (input.Next(&received)) { ... }
+//   while (!received.empty()) switch (input.Next(&received)) { ... }
 //
 // A batch is handed out where it was received. A frame that is not whole yet is kept: its head
 // here, a batch or a request in a cell of its own, into which the rest is received. Bytes of reads
@@ -30,6 +30,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -89,11 +90,13 @@ class TcpInput final : public TcpRegionUser {
   };
   // What has been received, and not taken.
   struct Received {
+    bool empty() const { return rest.empty() && placed == 0; }
+
     size_t placed = 0;  // bytes that are in their place
     ByteSpan rest;      // in the buffer, behind them
   };
   enum class Event : uint8_t {
-    kNone = 1,         // all has been taken
+    kNone = 1,         // there was nothing to tell
     kBatch = 2,        // batch()
     kBatchInCell = 3,  // batch(), as long as what TakeCell() gives
     kDone = 4,         // operation() is over, and has succeeded
@@ -109,10 +112,20 @@ class TcpInput final : public TcpRegionUser {
   // Takes nothing more, and touches no memory any more.
   void Clear();
 
-  Room MakeRoom();
+  Room MakeRoom() {
+    if (body_ != Body::kNone || padding_ > 0) [[unlikely]]
+      return MakeRoomInMidst();
+    return RoomBehind(/*place=*/{}, head_bytes_);
+  }
   // REQUIRES: bytes <= room.bytes(); nothing else was done here since MakeRoom().
-  Received OnReceived(const Room& room, size_t bytes);
-  // After kNone, kBroken and Clear() nothing of `received` is left to be taken.
+  Received OnReceived(const Room& room, size_t bytes) {
+    const size_t placed = std::min(bytes, room.place.iov_len);
+    auto* const at = static_cast<std::byte*>(room.buffer.iov_base);
+    if (head_bytes_ > 0) [[unlikely]]
+      return WithHead(at, bytes);
+    return {placed, {at, bytes - placed}};
+  }
+  // REQUIRES: something is left in *received. After kBroken nothing more may be taken.
   Event Next(Received* received);
 
   ByteSpan batch() const { return batch_; }
@@ -135,6 +148,12 @@ class TcpInput final : public TcpRegionUser {
   static constexpr size_t kBehindPiece = 1 << 10;
   static constexpr size_t kMostHeadBytes = kTcpHeaderBytes + kTcpWriteHeadBytes;
 
+  Room RoomBehind(MutableByteSpan place, size_t lead) const {
+    const size_t end = in_transfer_ ? kBehindPiece : TcpReceiveMemory::kBufferBytes;
+    return {{place.data(), place.size()}, {memory_->buffer() + lead, end - lead}};
+  }
+  Room MakeRoomInMidst() const;
+  Received WithHead(std::byte* at, size_t bytes);
   Event TakeBody(ByteSpan* rest);
   Event TakeFrame(ByteSpan* rest);
   Event Keep(ByteSpan* head);

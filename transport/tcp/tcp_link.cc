@@ -130,18 +130,16 @@ void TcpLink::Unwatch() {
 absl::Status TcpLink::Dial(const KernelAddress& address) {
   WEFT_ASSIGN_OR_RETURN(socket_, StartDial(address));
   SetDataOptions(socket_.get());
-  dials_ = true;
+  dialing_.reset(new Dialing{address});
   return BeginWatch();
 }
 
-void TcpLink::FinishDial() {
-  dials_ = false;
-  int error = 0;
-  socklen_t length = sizeof(error);
-  if (getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
-  if (error != 0) return Fail(SocketError(error));
+// The socket is connected, or will never be.
+void TcpLink::OnDialed() {
+  const absl::Status dialed = FinishDial(socket_.get(), dialing_->address);
+  if (!dialed.ok()) return Fail(dialed);
   if (!SendWhole(EncodeJoin(token_))) return;
-  joined_ = true;
+  dialing_->connected = true;
   if (tls_ != nullptr) StartTls(TlsRole::kClient);
 }
 
@@ -209,18 +207,20 @@ void TcpLink::BecomeUp() {
 }
 
 int TcpLink::OnWelcome() {
-  const iovec place{welcome_ + welcome_bytes_, static_cast<size_t>(kWelcomeBytes - welcome_bytes_)};
+  const iovec place{dialing_->welcome + dialing_->welcome_bytes,
+                    size_t{kWelcomeBytes} - dialing_->welcome_bytes};
   const ssize_t count = tls_ != nullptr ? tls_->stream->Read(&place, 1)
                                         : ::recv(socket_.get(), place.iov_base, place.iov_len, 0);
   if (count <= 0) return OnNothing(count);
   BeReady();  // there may be frames behind it, or the end
-  welcome_bytes_ = static_cast<uint8_t>(welcome_bytes_ + count);
-  if (welcome_bytes_ < kWelcomeBytes) return 1;
-  if (LoadLe64(welcome_) == kWelcomeMagic) {
-    BecomeUp();
-  } else {
+  dialing_->welcome_bytes = static_cast<uint8_t>(dialing_->welcome_bytes + count);
+  if (dialing_->welcome_bytes < kWelcomeBytes) return 1;
+  if (LoadLe64(dialing_->welcome) != kWelcomeMagic) {
     Fail(absl::DataLossError("the peer did not answer the join of a link as Weft does"));
+    return 1;
   }
+  dialing_.reset();
+  BecomeUp();
   return 1;
 }
 
@@ -408,8 +408,11 @@ bool TcpLink::Reclaim(std::unique_ptr<Region> region) {
 
 void TcpLink::OnReady(uint32_t events) {
   if (prefetch_->wanted()) prefetch_->Fetch();
-  if (dials_ && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) FinishDial();
-  if (dials_ || !socket_.valid()) return;
+  if (dialing_ != nullptr && !dialing_->connected) [[unlikely]] {
+    if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return;
+    OnDialed();
+  }
+  if (!socket_.valid()) return;
   if ((events & EPOLLPRI) != 0) {
     return Fail(absl::DataLossError("the peer sent urgent data (MSG_OOB) by the socket of a link"));
   }
@@ -473,7 +476,7 @@ int TcpLink::Receive() {
       return 0;
     }
     if (life_.state() == LinkLife::State::kConnecting) {
-      if (joined_) return OnWelcome();
+      if (dialing_ != nullptr && dialing_->connected) return OnWelcome();
       if (tls_ != nullptr && tls_->stream.has_value()) return OnTlsHandshake();
     }
     ListNode<TcpReadyTag>::Unlink();
@@ -503,10 +506,10 @@ int TcpLink::Receive() {
 }
 
 bool TcpLink::Take(TcpInput::Received received) {
-  while (true) {
+  while (!received.empty()) {
     switch (input_.Next(&received)) {
       case TcpInput::Event::kNone:
-        return true;
+        break;
       case TcpInput::Event::kBatch:
         if (!HandOut(input_.batch())) return false;
         break;
@@ -529,6 +532,7 @@ bool TcpLink::Take(TcpInput::Received received) {
         return false;
     }
   }
+  return true;
 }
 
 bool TcpLink::HandOut(ByteSpan batch) {

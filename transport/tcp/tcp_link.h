@@ -111,6 +111,13 @@ class TcpLink final : public Link,
   // KiB.
   static constexpr uint32_t kMaxBatchesInLine = 4;
 
+  // Of the active side, until it is up.
+  struct Dialing {
+    const KernelAddress address;
+    bool connected = false;  // and the join has been sent
+    uint8_t welcome_bytes = 0;
+    std::byte welcome[kWelcomeBytes] = {};
+  };
   // Of a link with a secret. Its stream is there once the socket has to speak TLS.
   struct Tls {
     const LinkSecret secret;
@@ -131,7 +138,7 @@ class TcpLink final : public Link,
   void Close();
   void EndAll(absl::Status why);
   void Pump();
-  void FinishDial();
+  void OnDialed();
   int OnWelcome();
   int OnNothing(ssize_t count);
   void BeReady();
@@ -145,6 +152,7 @@ class TcpLink final : public Link,
   PrefetchList* const prefetch_;
   LinkLife life_;
   Descriptor socket_;
+  std::unique_ptr<Dialing> dialing_;
   std::unique_ptr<Tls> tls_;       // null: the link has no secret, or is down
   bool* gone_ = nullptr;           // is set by the destructor: somebody is inside of a callback
   bool watched_ = false;           // by epoll
@@ -153,13 +161,7 @@ class TcpLink final : public Link,
   bool wants_operations_ = false;  // Post() found too many on this link
   bool tell_room_ = false;         // the handler is to hear of room
   bool ended_ = false;             // epoll says that the peer has closed, or that there is an error
-  bool dials_ = false;             // the active side, until the socket is connected
-  bool joined_ = false;            // the active side: the join has been sent
-
-  uint8_t welcome_bytes_ = 0;         // of welcome_
-  std::byte welcome_[kWelcomeBytes];  // the active side's, until it is up
-
-  uint32_t ranges_ = 0;  // of operations_
+  uint32_t ranges_ = 0;            // of operations_
   IntrusiveList<TcpOperation, TcpOperationTag> operations_;
   const Nonce128 token_;
   TcpInput input_;
