@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/framing/refusals.h"
+#include "transport/transfer_check.h"
 
 namespace weft {
 namespace {
@@ -125,22 +126,6 @@ absl::Status FramedRemoteAccess::TooManyOperations() {
       absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
   sender_.AwaitRoom();
   return *status;
-}
-
-absl::Status FramedRemoteAccess::CheckTransfer(const Transfer& transfer) const {
-  if (transfer.local == nullptr) return absl::InvalidArgumentError("a transfer without a region");
-  const RemoteSpan& remote = transfer.remote;
-  const size_t size = transfer.local->memory().size();
-  if (remote.length == 0 || transfer.local_offset > size ||
-      remote.length > size - transfer.local_offset) {
-    return absl::InvalidArgumentError(StrCat(remote.length, " bytes at offset ",
-                                             transfer.local_offset, " of a region of ", size,
-                                             " bytes"));
-  }
-  if (remote.offset + remote.length < remote.offset) {
-    return absl::InvalidArgumentError("the remote span ends beyond 2^64");
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Posted> FramedRemoteAccess::WriteThenSend(absl::Span<const Transfer> transfers,

@@ -119,7 +119,6 @@ class FramedRemoteAccess final : public RemoteAccess,
   void EndOverdueLeases() { leases_.EndOverdue(); }
 
  private:
-  absl::Status CheckTransfer(const Transfer& transfer) const;
   absl::Status CheckSealing(absl::Span<const Transfer> transfers) const;
   absl::Status TooManyOperations();
   absl::Status CheckLeases() const;

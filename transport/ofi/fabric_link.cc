@@ -8,6 +8,7 @@
 #include "core/inline.h"
 #include "core/status.h"
 #include "transport/ofi/fabric_domain.h"
+#include "transport/transfer_check.h"
 
 namespace weft {
 
@@ -54,24 +55,12 @@ absl::StatusOr<Posted> FabricLink::Post(TransferKind kind, absl::Span<const Tran
 
 // The local end's descriptor.
 absl::StatusOr<void*> FabricLink::Check(TransferKind kind, const Transfer& transfer) const {
-  const RemoteSpan& remote = transfer.remote;
+  WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
   const auto* region = dynamic_cast<const FabricRegion*>(transfer.local);
-  if (region == nullptr || !region->BelongsTo(&parts_->registrar)) {
-    return absl::InvalidArgumentError("the local region was registered for another path or engine");
-  }
-  const size_t room = region->memory().size();
-  if (transfer.local_offset > room || remote.length > room - transfer.local_offset) {
-    return absl::InvalidArgumentError(absl::StrCat("local range [", transfer.local_offset, ", +",
-                                                   remote.length, ") exceeds the region of ", room,
-                                                   " bytes"));
-  }
-  if (remote.key > parts_->max_key) {
+  if (region == nullptr || !region->BelongsTo(&parts_->registrar)) return RegionOfAnother();
+  if (transfer.remote.key > parts_->max_key) {
     return absl::InvalidArgumentError(
-        absl::StrCat("remote key ", remote.key, " is longer than this path's keys are"));
-  }
-  if (remote.offset + remote.length < remote.offset) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
+        absl::StrCat("remote key ", transfer.remote.key, " is longer than this path's keys are"));
   }
   if (kind == TransferKind::kRead) return region->SinkDescriptor();
   return region->source_descriptor();

@@ -15,6 +15,7 @@
 #include "transport/doorbell.h"
 #include "transport/shm/shm_domain.h"
 #include "transport/shm/shm_region.h"
+#include "transport/transfer_check.h"
 
 namespace weft {
 namespace {
@@ -369,21 +370,11 @@ WEFT_COLD void ShmLink::OnOtherRecord(RecordKind kind, ByteSpan payload) {
 // --- one-sided -----------------------------------------------------------------------------------
 
 absl::Status ShmLink::Check(const Transfer& transfer) const {
-  const RemoteSpan& remote = transfer.remote;
+  WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
   const Region& local = *transfer.local;
   if (typeid(local) != typeid(ShmRegion) ||
       !static_cast<const ShmRegion&>(local).BelongsTo(domain_)) {
-    return absl::InvalidArgumentError("the local region was registered for another path or engine");
-  }
-  const size_t room = local.memory().size();
-  if (transfer.local_offset > room || remote.length > room - transfer.local_offset) {
-    return absl::InvalidArgumentError(StrCat("local range [", transfer.local_offset, ", +",
-                                             remote.length, ") exceeds the region of ", room,
-                                             " bytes"));
-  }
-  if (remote.offset + remote.length < remote.offset) {
-    return absl::InvalidArgumentError(
-        StrCat("remote range [", remote.offset, ", +", remote.length, ") wraps around"));
+    return RegionOfAnother();
   }
   return life_.CheckUp();
 }

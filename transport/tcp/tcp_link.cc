@@ -17,6 +17,7 @@
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 #include "transport/tcp/tcp_parts.h"
+#include "transport/transfer_check.h"
 
 namespace weft {
 namespace {
@@ -323,22 +324,8 @@ void TcpLink::Pump() {
 void TcpLink::Retry() { Pump(); }
 
 absl::Status TcpLink::Check(const Transfer& transfer) const {
-  const RemoteSpan& remote = transfer.remote;
-  const Region& local = *transfer.local;
-  if (!parts_->regions.Has(local)) {
-    return absl::InvalidArgumentError("the local region was registered for another path or engine");
-  }
-  const size_t room = local.memory().size();
-  if (transfer.local_offset > room || remote.length > room - transfer.local_offset) {
-    return absl::InvalidArgumentError(StrCat("local range [", transfer.local_offset, ", +",
-                                             remote.length, ") exceeds the region of ", room,
-                                             " bytes"));
-  }
-  if (remote.length == 0 || remote.offset + remote.length < remote.offset) {
-    return absl::InvalidArgumentError(StrCat("remote range [", remote.offset, ", +", remote.length,
-                                             ") is empty or wraps around"));
-  }
-  return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));
+  return parts_->regions.Has(*transfer.local) ? absl::OkStatus() : RegionOfAnother();
 }
 
 absl::StatusOr<Posted> TcpLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
