@@ -9,7 +9,10 @@
 #include <utility>
 
 #include "core/testing/hot_path_meter.h"
+#include "rpc/client/balancer.h"
+#include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/server/policy_file.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/ledger_service.h"
@@ -93,6 +96,46 @@ TEST_F(AllocationTest, APermittedCallAllocatesNothing) {
   Data reply;
   EXPECT_EQ(Count([&] { ASSERT_TRUE(stub.Echo(request, &reply).ok()); }), HotPathCounts());
   EXPECT_TRUE(absl::IsPermissionDenied(stub.Make(Size(), &reply)));
+}
+
+// Whichever of many servers it goes to, and however that is chosen.
+TEST_F(AllocationTest, ACallToOneOfManyServersAllocatesNothing) {
+  for (const auto policy : {BalancingPolicy::kRoundRobin, BalancingPolicy::kLeastLoaded,
+                            BalancingPolicy::kConsistentHash}) {
+    BalancingOptions balancing;
+    balancing.policy = policy;
+    auto channel = *OpenBalanced(*engine_, "list:loopback:1,loopback:2,loopback:3", {}, balancing);
+    Probe::Stub stub(*channel);
+    const auto all_ready = [&] {
+      for (const ServerFacts& facts : internal::ConnectionOf(*channel).balancer()->Facts()) {
+        if (facts.state != ChannelState::kReady) return false;
+      }
+      return true;
+    };
+    ASSERT_TRUE(engine_->RunUntil(all_ready));
+    const Data request = MakeData(1, 64);
+    Data reply;
+    CallOptions options = {.timeout_us = 60'000'000};
+    EXPECT_EQ(Count([&] {
+                ++options.server_key;
+                ASSERT_TRUE(stub.Echo(request, &reply, options).ok());
+              }),
+              HotPathCounts());
+    Data replies[32];
+    EXPECT_EQ(Count([&] {
+                int left = 32;
+                Waiter all;
+                for (Data& one : replies) {
+                  stub.Echo(request, &one, {}, [&](const absl::Status& status) {
+                    ASSERT_TRUE(status.ok());
+                    if (--left == 0) engine_->Finish(all);
+                  });
+                }
+                engine_->Wait(all);
+              }),
+              HotPathCounts());
+    for (const ServerFacts& facts : ServersOf(*channel)) EXPECT_GT(facts.answers_ok, 100u);
+  }
 }
 
 TEST_F(AllocationTest, ADeadlineAllocatesNothing) {

@@ -1,7 +1,10 @@
 // The channels of servers to their peers: what joins rpc/client and rpc/server.
+#include <utility>
+
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/channel_parts.h"
 #include "rpc/peer/peer_session.h"
 #include "rpc/server/server.h"
 #include "rpc/server/server_core.h"
@@ -39,7 +42,12 @@ absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& pee
                "or a DNS name as server_name"));
   }
   WEFT_ASSIGN_OR_RETURN(PeerSession* const session, core_->ReservePeer(peer_id, address));
-  absl::StatusOr<std::unique_ptr<Channel>> channel = internal::OpenOn(*session, options);
+  // For errors and logs; the session knows where to dial.
+  const std::string at = address.empty() ? "" : StrCat(" (", address, ")");
+  internal::ChannelParts parts{nullptr, session->engine(), StrCat("peer ", peer_id, at), options,
+                               session};
+  parts.options.connect_at_once = false;
+  absl::StatusOr<std::unique_ptr<Channel>> channel = internal::MakeChannel(std::move(parts));
   if (!channel.ok()) core_->UnreservePeer(*session);
   return channel;
 }

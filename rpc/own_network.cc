@@ -3,22 +3,47 @@
 #include <utility>
 
 #include "core/status.h"
+#include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/channel_parts.h"
+#include "rpc/naming/targets.h"
 #include "rpc/server/server.h"
 #include "rpc/server/server_core.h"
 #include "transport/network.h"
 
 namespace weft {
 
-absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
-                                                       const ChannelOptions& options) {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& options) {
   EngineOptions engine_options;
   engine_options.drive = EngineOptions::Drive::kCaller;
   engine_options.name = "weft-client";
   engine_options.spin_ns = options.spin_ns;
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
+  return OpenNetworkEngine(engine_options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
+                                                       const ChannelOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
   EngineCore& engine = CoreOf(*own_engine);
-  return Make(std::move(own_engine), engine, address, options, /*session=*/nullptr);
+  return internal::MakeChannel({std::move(own_engine), engine, address, options});
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
+                                                      const ChannelOptions& options,
+                                                      const BalancingOptions& balancing) {
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source, MakeAddressSource(target));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
+  EngineCore& engine = CoreOf(*own_engine);
+  return internal::MakeChannel({.own_engine = std::move(own_engine),
+                                .engine = engine,
+                                .address = target,
+                                .options = options,
+                                .source = std::move(source),
+                                .balancing = balancing});
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {

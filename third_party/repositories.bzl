@@ -5,7 +5,7 @@ labels that the library's own Bazel build has, so code written for those needs
 no change. A project that embeds Weft can define a repository of the same name
 first; it then wins.
 
-  LIBFABRIC_ROOT, PROTOBUF_ROOT, ABSL_ROOT, OPENSSL_ROOT, ISAL_ROOT,
+  LIBFABRIC_ROOT, PROTOBUF_ROOT, ABSL_ROOT, OPENSSL_ROOT, ISAL_ROOT, CARES_ROOT,
   GTEST_ROOT, BENCHMARK_ROOT
 
 choose another prefix: `export LIBFABRIC_ROOT=/opt/libfabric`, or for good
@@ -195,7 +195,7 @@ def _absl_impl(ctx):
 
 _absl = _installed(_absl_impl, "ABSL_ROOT")
 
-# --- OpenSSL, ISA-L ----------------------------------------------------------
+# --- OpenSSL, ISA-L, c-ares ----------------------------------------------------------
 
 def _openssl_impl(ctx):
     found = find(ctx, "OPENSSL_ROOT", "crypto", "libcrypto", "openssl/ssl.h", "libssl-dev")
@@ -217,6 +217,20 @@ def _isal_impl(ctx):
     ])
 
 _isal = _installed(_isal_impl, "ISAL_ROOT")
+
+def _c_ares_impl(ctx):
+    found = find(ctx, "CARES_ROOT", "cares", "libcares", "ares.h", "libc-ares-dev")
+    names = [entry.basename for entry in ctx.path(found.include).readdir()]
+    link_headers(ctx, found, [
+        name
+        for name in names
+        if name.startswith("ares") and name.endswith(".h")
+    ])
+    write_package(ctx, "", [
+        headers_rule("ares", link_flags(ctx, found, "libcares", ["-lcares"])),
+    ])
+
+_c_ares = _installed(_c_ares_impl, "CARES_ROOT")
 
 # --- GoogleTest, Google Benchmark -------------------------------------------
 
@@ -304,6 +318,7 @@ _uv = _installed(_uv_impl, "UV_ROOT")
 def installed_repositories():
     """Makes those that the workspace hasn't defined itself."""
     for name, repository in {
+        "c_ares": _c_ares,
         "com_google_absl": _absl,
         "com_google_benchmark": _benchmark,
         "com_google_googletest": _googletest,

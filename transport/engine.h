@@ -108,6 +108,8 @@ class EngineCore final : public Engine {
   bool entered_once() const { return depth_ == 1; }
 
   TimerWheel& timers() { return timers_; }
+  // For descriptors of who belongs to this engine and is no transport.
+  Poller& poller() { return *poller_; }
   // The clock as read at the start of this turn: for timeouts, where a turn's length is no matter.
   uint64_t turn_ns() const { return turn_ns_; }
 

@@ -82,16 +82,15 @@ class Channel;
 class ChannelWatch;
 class Engine;
 class EngineCore;
-class PeerSession;
-struct ChannelOptions;
 struct LayoutCall;
 enum class ChannelState : uint8_t;
 
 namespace internal {
 
-// For Weft itself: the engine's side, and a channel to a peer, whose session outlives it.
+// For Weft itself: the engine's side, and channels of all kinds (rpc/client/channel_parts.h).
+struct ChannelParts;
 ClientConnection& ConnectionOf(Channel& channel);
-absl::StatusOr<std::unique_ptr<Channel>> OpenOn(PeerSession&, const ChannelOptions&);
+absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(ChannelParts parts);
 
 }  // namespace internal
 
@@ -117,6 +116,7 @@ struct CallOptions {
   // For metadata, attachments and Cancel() (weft/client_context.h): for this call alone, which it
   // outlives. Null: none.
   ClientContext* context = nullptr;
+  uint64_t server_key = 0;  // of many servers, this one (weft/balancing.h, kConsistentHash); 0: any
 };
 
 // The rules are in docs/guide.md, "Calls that are sent again". Times are up to an hour.
@@ -251,17 +251,9 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
 
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
-  friend absl::StatusOr<std::unique_ptr<Channel>> internal::OpenOn(PeerSession&,
-                                                                   const ChannelOptions&);
+  friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(internal::ChannelParts);
 
-  Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
-          const ChannelOptions& options, PeerSession* session);
-  static absl::StatusOr<std::unique_ptr<Channel>> Make(std::unique_ptr<Engine> own_engine,
-                                                       EngineCore& engine,
-                                                       const std::string& address,
-                                                       const ChannelOptions& options,
-                                                       PeerSession* session);
-
+  explicit Channel(internal::ChannelParts& parts);
   absl::Status ConnectAtOnce();
   // `Bodies`: what a call sends and where its reply goes.
   bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
@@ -291,7 +283,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   EngineCore& engine_;
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
-  const bool takes_long_way_;  // each call does: there are interceptors, or retries
+  const bool takes_long_way_;  // each call does: there are interceptors, retries or many servers
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/authorization.h"
+#include "weft/balancing.h"
 #include "weft/bulk.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"

@@ -42,6 +42,12 @@ TEST(GuideTest, ACallIsSentAgainAndHedged) {
             "3 words in 1 call, with 1 retry and 1 hedge\n");
 }
 
+TEST(GuideTest, AChannelOverManyServersLosesNoCall) {
+  EXPECT_EQ(OutputOf("many_servers"),
+            "2700 words, and 0 calls failed\n"
+            "the new server has answered some\n");
+}
+
 TEST(GuideTest, ATransferHappensOnceThoughTheServerIsRestarted) {
   EXPECT_EQ(OutputOf("exactly_once"), "the answer says 70, the bank says 70\n");
 }

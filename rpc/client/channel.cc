@@ -13,8 +13,10 @@
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/client/balancer.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
+#include "rpc/client/channel_parts.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/layout/method_layouts.h"
@@ -222,46 +224,39 @@ absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies) {
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options) {
-  return Make(nullptr, CoreOf(engine), address, options, /*session=*/nullptr);
+  return internal::MakeChannel({nullptr, CoreOf(engine), address, options});
 }
 
-absl::StatusOr<std::unique_ptr<Channel>> internal::OpenOn(PeerSession& session,
-                                                          const ChannelOptions& options) {
-  // For errors and logs; the session knows where to dial.
-  const std::string at = session.address().empty() ? "" : StrCat(" (", session.address(), ")");
-  ChannelOptions without_waiting = options;
-  without_waiting.connect_at_once = false;
-  return Channel::Make(nullptr, session.engine(), StrCat("peer ", session.id(), at),
-                       without_waiting, &session);
-}
-
-absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(std::unique_ptr<Engine> own_engine,
-                                                       EngineCore& engine,
-                                                       const std::string& address,
-                                                       const ChannelOptions& options,
-                                                       PeerSession* session) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  if (options.connect_at_once && engine.InTurn()) {
+absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(parts.options));
+  if (parts.source != nullptr) {
+    WEFT_RETURN_IF_ERROR(CheckBalancing(parts.balancing, parts.options));
+  }
+  EngineCore& engine = parts.engine;
+  if (parts.options.connect_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "Channel::Open would wait inside a callback of its own engine: set "
         "ChannelOptions::connect_at_once to false");
   }
-  std::unique_ptr<Channel> channel(
-      new Channel(std::move(own_engine), engine, address, options, session));
-  if (session != nullptr) RunOnEngine(engine, [&] { channel->client_->JoinSession(); });
-  if (options.connect_at_once) WEFT_RETURN_IF_ERROR(channel->ConnectAtOnce());
+  std::unique_ptr<Channel> channel(new Channel(parts));
+  ClientConnection& client = *channel->client_;
+  if (parts.session != nullptr) RunOnEngine(engine, [&] { client.JoinSession(); });
+  if (parts.source != nullptr) {
+    RunOnEngine(engine, [&] { client.Balance(std::move(parts.source), parts.balancing); });
+  }
+  if (parts.options.connect_at_once) WEFT_RETURN_IF_ERROR(channel->ConnectAtOnce());
   return channel;
 }
 
-Channel::Channel(std::unique_ptr<Engine> own_engine, EngineCore& engine, const std::string& address,
-                 const ChannelOptions& options, PeerSession* session)
-    : own_engine_(std::move(own_engine)),
-      engine_(engine),
-      client_(new ClientConnection(engine, address, options, session)),
-      default_timeout_us_(options.default_timeout_us),
-      takes_long_way_(!options.interceptors.empty() || options.retry.max_attempts > 1),
-      address_(address),
-      buffers_(std::make_unique<BufferPool>(&engine, options.buffers)) {}
+Channel::Channel(internal::ChannelParts& parts)
+    : own_engine_(std::move(parts.own_engine)),
+      engine_(parts.engine),
+      client_(new ClientConnection(engine_, parts.address, parts.options, parts.session)),
+      default_timeout_us_(parts.options.default_timeout_us),
+      takes_long_way_(!parts.options.interceptors.empty() || parts.options.retry.max_attempts > 1 ||
+                      parts.source != nullptr),
+      address_(parts.address),
+      buffers_(std::make_unique<BufferPool>(&engine_, parts.options.buffers)) {}
 
 Channel::~Channel() {
   WEFT_CHECK(!engine_.InTurn());  // User: not destroyed inside a callback
@@ -372,6 +367,7 @@ WEFT_COLD absl::Status Channel::Begin(ClientCall& call, uint32_t method, const B
   call.is_plain = call.loan == nullptr && context == nullptr && !call.one_way &&
                   call.priority == Priority::kNormal;
   call.method = method;
+  call.server_key = options.server_key;
   call.wait_for_server = options.wait_for_server;
   call.may_retry = !options.no_retry;
   return absl::OkStatus();

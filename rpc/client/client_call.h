@@ -19,6 +19,8 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,6 +43,19 @@ class CallContext;
 class ClientCalls;
 class Loan;
 class RetriedCall;
+
+// To which of many servers the attempts of a call were sent. As many as can go before the last one.
+struct MetServers {
+  std::array<const ClientCalls*, 3> servers = {};
+  uint8_t count = 0;
+
+  void Add(const ClientCalls* server) {
+    if (count < servers.size()) servers[count++] = server;
+  }
+  bool Has(const ClientCalls* server) const {
+    return std::find(servers.begin(), servers.begin() + count, server) != servers.begin() + count;
+  }
+};
 
 class ClientCall : public ListNode<>, public Timer {
  public:
@@ -80,10 +95,14 @@ class ClientCall : public ListNode<>, public Timer {
   uint64_t timeout_us = 0;   // 0: none
   bool wait_for_server = false;
   bool may_retry = false;          // where the channel sends calls again: this one too
-  bool answered = false;           // kAttempt: it has its reply
+  bool answered = false;           // it has its reply, an error or with more than a message
   RetriedCall* retried = nullptr;  // kRetried
   bool one_way = false;            // with `method`: it is a message that is over when it is sent
   Priority priority = Priority::kNormal;
+  // Whose connection it was sent on: another than `client` where the channel has many servers.
+  ClientCalls* carrier = client;
+  uint64_t server_key = 0;          // CallOptions::server_key
+  const MetServers* met = nullptr;  // kAttempt: which servers it avoids
 
  protected:
   ClientCall(ClientCalls& calls, Kind its_kind) : client(&calls), kind(its_kind) {}

@@ -7,6 +7,7 @@
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/client/balancer.h"
 #include "rpc/client/call_context.h"
 #include "rpc/client/client_steps.h"
 #include "rpc/client/client_stream.h"
@@ -174,8 +175,9 @@ WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
 }
 
 ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& address,
-                         const ChannelOptions& options)
+                         const ChannelOptions& options, ClientCalls* front)
     : max_reply_bytes_(options.max_reply_bytes),
+      methods_(front != nullptr ? &front->methods_.bound() : nullptr),
       host_(*host),
       engine_(engine),
       address_(address),
@@ -188,7 +190,8 @@ ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& addr
           [this] {
             if (leaving_ && !ended_) host_.OnCallsLeft();
           }),
-      streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_)),
+      streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_,
+                                               front != nullptr ? front->streams_.get() : nullptr)),
       retried_(MakeRetriedCalls(*this, methods_, engine, address, options, stats_)),
       early_ends_(engine) {}
 
@@ -270,6 +273,7 @@ void ClientCalls::Shutdown(const absl::Status& gone) {
   const absl::Status may_have_run = WithDelivery(gone, Delivery::kMayHaveRun);
   EndSent(0, may_have_run, may_have_run);
   EndWaiting(WithDelivery(gone, Delivery::kNotSent), /*also_patient=*/true);
+  if (balancer_ != nullptr) balancer_->Shutdown();
   lent_.EndCalls(may_have_run);
   if (retried_ != nullptr) retried_->Shutdown(gone);
   // Callbacks of each may start some of the other, which end at once.
@@ -317,6 +321,8 @@ bool ClientCalls::Defer(CallbackCall& call, absl::Status* status) {
 
 void ClientCalls::Start(ClientCall& call) {
   ++stats_.calls_started;
+  call.carrier = this;
+  call.answered = false;
   if (call.context != nullptr && !call.context->Attach([this, &call] { Cancel(call); })) {
     return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
                                   Delivery::kNotSent));
@@ -350,9 +356,10 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (connection_ == nullptr || leaving_) host_.OnCallWaits();
 }
 
-bool ClientCalls::SendAttempt(ClientCall& attempt) {
-  return connection_ != nullptr && waiting_.may_pass(attempt.priority) &&
-         TrySend(attempt) != Sent::kNotNow;
+ClientCalls::Sent ClientCalls::TrySendAttempt(ClientCall& attempt) {
+  if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
+  if (connection_ != nullptr) return TrySend(attempt);
+  return balancer_ != nullptr ? balancer_->Send(attempt) : Sent::kNotNow;
 }
 
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
@@ -488,27 +495,34 @@ void ClientCalls::Pump() {
   if (sent_.owes_cancels()) {
     sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
   }
+  if (balancer_ != nullptr) {
+    streams_->MoveWaiting([this](uint64_t key) { return balancer_->ChooseStreams(key); });
+  }
   streams_first_ = !streams_first_;
   for (const Priority least : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
     if (streams_first_) streams_->Pump(least, !waiting_.held());
     PumpCalls(least);
     if (!streams_first_) streams_->Pump(least, !waiting_.held());
   }
-  if (waiting_.room_wanted() && HasRoom()) {
+  if (waiting_.room_wanted() && (watcher_ != nullptr || HasRoom())) {
     waiting_.SetRoomWanted(false);
-    host_.OnRoom();
+    watcher_ != nullptr ? watcher_->OnFreed() : host_.OnRoom();
   }
   if (leaving_) host_.OnCallsLeft();
 }
 
+uint32_t ClientCalls::load() const {
+  return sent_.in_use() + streams_->in_slots() + waiting_.size();
+}
+
 // Sends those that are at least as urgent.
 void ClientCalls::PumpCalls(Priority least) {
-  while (connection_ != nullptr) {
+  while (connection_ != nullptr || balancer_ != nullptr) {
     // Off the queue first: if the call ends here, its callback may start others.
     ClientCall* const call = waiting_.PopFront(least);
     if (call == nullptr) return;
     // It may be gone after this, unless it was sent.
-    const Sent sent = TrySend(*call);
+    const Sent sent = balancer_ != nullptr ? balancer_->Send(*call) : TrySend(*call);
     if (sent == Sent::kNotNow) return waiting_.Return(*call);
     if (sent == Sent::kYes && call->kind == ClientCall::Kind::kCallback) {
       static_cast<CallbackCall*>(call)->ForgetRequest();
@@ -559,12 +573,16 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
 }
 
 void ClientCalls::StartStream(ClientStream& stream) {
+  ClientStreams* const server =
+      balancer_ != nullptr ? balancer_->ChooseStreams(stream.server_key()) : nullptr;
+  stream.BelongTo(server != nullptr ? *server : *streams_);
   if (ended_) {
     // Not CANCELLED: a callback that starts its stream again would do so for ever.
     absl::Status closed = absl::FailedPreconditionError(
         StrCat("the channel to ", address_, " is being destroyed (not sent)"));
     stream.Refuse(WithDelivery(std::move(closed), Delivery::kNotSent));
   }
+  if (server != nullptr) return stream.Start(/*may_open=*/true);
   stream.Start(connection_ != nullptr && !waiting_.held());
   // Without a queue none can wait: the next one finds a connection.
   const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
@@ -652,7 +670,7 @@ WEFT_INLINE void ClientCalls::EndWell(ClientCall& call) {
   auto& by_callback = static_cast<CallbackCall&>(call);
   by_callback.done(absl::OkStatus());
   by_callback.done = nullptr;
-  Recycle(by_callback);
+  by_callback.client->Recycle(by_callback);
 }
 
 void ClientCalls::End(ClientCall& call, absl::Status status) {
@@ -666,6 +684,7 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
     if (call.context != nullptr) std::exchange(call.context, nullptr)->Detach(status);
   }
   call.state = ClientCall::State::kDone;
+  if (watcher_ != nullptr) watcher_->OnEnd(call, status);
   if (call.kind != ClientCall::Kind::kAttempt) {
     ++(status.ok() ? stats_.calls_ok : stats_.calls_failed);
   }
@@ -680,6 +699,7 @@ void ClientCalls::WantRoom() {
 }
 
 bool ClientCalls::HasRoom() {
+  if (balancer_ != nullptr) return waiting_.may_pass(Priority::kNormal) && balancer_->HasRoom();
   if (connection_ == nullptr || !waiting_.may_pass(Priority::kNormal) || sent_.full()) {
     return false;
   }
@@ -711,15 +731,17 @@ absl::StatusOr<CallContext*> ClientCalls::BeginContext(uint32_t method, ClientCo
 
 void ClientCalls::Expire(ClientCall& call) {
   if (call.state == ClientCall::State::kRetried) return call.retried->Expire();
+  if (call.carrier != this) return call.carrier->Expire(call);
   ++stats_.deadlines_exceeded;
   const bool one_way = call.state == ClientCall::State::kQueued && call.one_way;
   const std::string after = StrCat(one_way ? "not handed to a connection to " : "no reply from ",
                                    address_, " within ", DurationText(call.timeout_us));
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
-    const char* why = connection_ == nullptr ? "there was no connection"
-                      : leaving_             ? "the server was about to shut down"
-                                             : "all slots or credits were in use";
+    const char* why = balancer_ != nullptr     ? "no server was ready that had room"
+                      : connection_ == nullptr ? "there was no connection"
+                      : leaving_               ? "the server was about to shut down"
+                                               : "all slots or credits were in use";
     return End(call, WithDelivery(absl::DeadlineExceededError(
                                       StrCat(after, ": ", why, " (not sent, safe to retry)")),
                                   Delivery::kNotSent));
@@ -734,6 +756,7 @@ void ClientCalls::Expire(ClientCall& call) {
 
 void ClientCalls::Cancel(ClientCall& call) {
   if (call.state == ClientCall::State::kRetried) return call.retried->Cancel();
+  if (call.carrier != this) return call.carrier->Cancel(call);
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
     return End(call, WithDelivery(absl::CancelledError("cancelled by the caller (not sent)"),
@@ -756,7 +779,7 @@ void ClientCalls::Abandon(ClientCall& call) {
 void ClientCalls::Drop(ClientCall& call) {
   // On a list: its connection is gone, and it would have been completed next.
   if (IntrusiveList<ClientCall>::IsLinked(&call)) return IntrusiveList<ClientCall>::Remove(&call);
-  Abandon(call);
+  call.carrier->Abandon(call);
 }
 
 // False: there is no room now.

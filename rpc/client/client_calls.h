@@ -9,6 +9,8 @@
 //                                                                 sent go on
 //   ended   Shutdown()             (destroyed)                    end at once
 //
+// A channel over many servers has one that never opens, the front, and one for each (Balancer).
+//
 // A reply ends its call, at once or when the memory that it had lent is reclaimed (lent_memory.h).
 // A server that never answers can take all slots of a channel; further calls then end by their
 // deadlines in the queue.
@@ -30,6 +32,7 @@
 #include "core/prefetch.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_call.h"
+#include "rpc/client/client_calls_host.h"
 #include "rpc/client/lent_memory.h"
 #include "rpc/client/method_table.h"
 #include "rpc/client/retried_calls.h"
@@ -44,35 +47,18 @@
 
 namespace weft {
 
+class Balancer;
 class ClientStream;
 class ClientStreams;
 
 class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
  public:
-  class Host {
-   public:
-    // The events of ConnectionHandler other than OnMessage(), which ClientCalls handles itself.
-    virtual void OnOpen(Connection& connection) = 0;
-    virtual void OnWritable() = 0;
-    virtual void OnClosed(Connection& connection, const absl::Status& why) = 0;
-    // A call waits, and there is no connection, or it is being left.
-    virtual void OnCallWaits() = 0;
-    // The server is about to shut down. `has_none`: it has taken no call that it has not answered,
-    // and takes none.
-    virtual void OnGoaway(bool has_none) = 0;
-    // Leaving, and perhaps nothing is under way any more.
-    virtual void OnCallsLeft() = 0;
-    // There is room (WantRoom()). No callback may run inside.
-    virtual void OnRoom() = 0;
-    // Ends the connection, for `reason`, if it is open: `why` is for the peer. Close() follows.
-    virtual void EndConnection(absl::Status reason, std::string_view why) = 0;
+  using Host = ClientCallsHost;
+  enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
-   protected:
-    ~Host() = default;
-  };
-
+  // `front`: of the channel that this is one of many servers of; outlives this. Null: it is none.
   ClientCalls(Host* host, EngineCore& engine, const std::string& address,
-              const ChannelOptions& options);
+              const ChannelOptions& options, ClientCalls* front = nullptr);
   ~ClientCalls();
   ClientCalls(const ClientCalls&) = delete;
   ClientCalls& operator=(const ClientCalls&) = delete;
@@ -85,7 +71,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   ConnectionHandler* handler() { return this; }
   // A connection has opened. An error: what the server's hello says makes no sense.
   absl::Status Open(Connection& connection, const rpc::ServerHello& hello);
-  // It has room again, or is new: sends what waits, as far as there is room.
+  // It (or a server) has room again, or is new: sends what waits, as far as there is room.
   void Pump();
   // From now on nothing new is sent on it. REQUIRES: open.
   void Leave();
@@ -153,7 +139,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // Sends what was committed.
   void Flush() {
-    if (connection_ != nullptr) connection_->Flush();
+    if (connection_ != nullptr) return connection_->Flush();
+    if (last_server_ != nullptr) last_server_->Flush();
   }
   // The same, unless the turn's end will do it.
   void FlushUnlessInTurn() {
@@ -171,7 +158,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Sends an attempt, queues it, or completes it at once with an error.
   void StartAttempt(ClientCall& attempt);
   // Sends it, or completes it. False: there is no room now, and nothing has happened.
-  bool SendAttempt(ClientCall& attempt);
+  bool SendAttempt(ClientCall& attempt) { return TrySendAttempt(attempt) != Sent::kNotNow; }
+  Sent TrySendAttempt(ClientCall& attempt);
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
   bool ended() const { return ended_; }  // after Shutdown()
@@ -186,6 +174,16 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // REQUIRES: !HasRoom().
   void WantRoom();
   void WantNoRoom() { waiting_.SetRoomWanted(false); }
+
+  // --- many servers -----------------------------------------------------------------------------
+
+  // At the front: `balancer` sends what is started here; the server that it used last, or null.
+  void SetBalancer(Balancer* balancer) { balancer_ = balancer; }
+  void SetLastServer(ClientCalls* server) { last_server_ = server; }
+  void SetWatcher(CallsWatcher* watcher) { watcher_ = watcher; }  // at a server
+  uint64_t calls_ok() const { return stats_.calls_ok; }
+  uint32_t load() const;  // calls and streams that it has not answered
+  bool is_open() const { return connection_ != nullptr && !leaving_; }
 
   // --- streams (client_stream.h) ----------------------------------------------------------------
 
@@ -217,8 +215,6 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
  private:
   // Callback calls that are kept, of 250 bytes each: as many as a busy client has outstanding.
   static constexpr uint32_t kMaxSpareCalls = 1024;
-
-  enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
   // ConnectionHandler.
   void OnOpen(Connection& connection) override { host_.OnOpen(connection); }
@@ -286,6 +282,9 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   const std::string& address_;
   const ChannelOptions& options_;
 
+  Balancer* balancer_ = nullptr;        // the front's; null: this has a connection of its own
+  ClientCalls* last_server_ = nullptr;  // the same: what it has committed may have to be sent
+  CallsWatcher* watcher_ = nullptr;     // of one of many servers
   LentMemory lent_;
   const std::unique_ptr<ClientStreams> streams_;
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/client/balancer.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
@@ -14,14 +15,15 @@
 namespace weft {
 
 ClientConnection::ClientConnection(EngineCore& engine, const std::string& address,
-                                   const ChannelOptions& options, PeerSession* session)
+                                   const ChannelOptions& options, PeerSession* session,
+                                   ClientCalls* front)
     : backoff_(options.min_backoff_us, options.max_backoff_us,
                engine.clock().NowNs() ^ std::hash<std::string>()(address)),
       engine_(engine),
       address_(address),
       options_(options),
       session_(session),
-      calls_(this, engine_, address_, options_),
+      calls_(this, engine_, address_, options_, front),
       events_(calls_, engine_, address_) {}
 
 ClientConnection::~ClientConnection() = default;
@@ -48,10 +50,38 @@ void ClientConnection::Enter(State state) {
   events_.OnState(StateFor(state));
 }
 
+// --- many servers -------------------------------------------------------------------------------
+
+void ClientConnection::Balance(std::unique_ptr<AddressSource> source,
+                               const BalancingOptions& balancing) {
+  balancer_ =
+      std::make_unique<Balancer>(engine_, *this, address_, options_, balancing, std::move(source));
+  calls_.SetBalancer(balancer_.get());
+  balancer_->Start();
+}
+
+void ClientConnection::OnServersChanged(ChannelState state) {
+  events_.OnState(state);
+  if (state == ChannelState::kReady) Report(absl::OkStatus());
+}
+
+void ClientConnection::OnNoServer(const absl::Status& why) {
+  Report(why);
+  calls_.EndWaiting(why, /*also_patient=*/false);
+}
+
+ChannelState ClientConnection::state() const {
+  return balancer_ != nullptr && state_ != State::kEnded ? balancer_->state() : StateFor(state_);
+}
+
 // --- connecting ---------------------------------------------------------------------------------
 
 void ClientConnection::Connect(Function<void(absl::Status)> done) {
   on_connected_ = std::move(done);
+  if (balancer_ != nullptr) {
+    if (balancer_->state() == ChannelState::kReady) Report(absl::OkStatus());
+    return;  // it connects by itself, and tells
+  }
   if (state_ == State::kOpen) return Report(absl::OkStatus());
   if (state_ == State::kIdle) BeginAttempt();
 }
@@ -227,6 +257,7 @@ void ClientConnection::OnTimer() {
 }
 
 void ClientConnection::OnCallWaits() {
+  if (balancer_ != nullptr) return balancer_->OnCallWaits();
   if (state_ == State::kIdle) return BeginAttempt();
   // From a timer: so a caller who drives the engine gives it a turn, and may find the connection
   // gone. One that only called again and again would never hear of its end.
@@ -296,14 +327,23 @@ void ClientConnection::Shutdown() {
 // --- facts --------------------------------------------------------------------------------------
 
 absl::StatusOr<PathInfo> ClientConnection::path() const {
+  if (balancer_ != nullptr) return balancer_->path();
   if (is_open()) return connection_->path();
   return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
                                                    : absl::StrCat("not connected to ", address_,
                                                                   ": ", last_failure_.message()));
 }
 
+std::string ClientConnection::explanation() const {
+  return balancer_ != nullptr ? balancer_->Explain() : explanation_;
+}
+
 ChannelStats ClientConnection::stats() const {
   ChannelStats stats = calls_.stats();
+  if (balancer_ != nullptr) {
+    balancer_->AddTo(stats);
+    return stats;
+  }
   stats.connects = connects_;
   stats.connect_failures = connect_failures_;
   return stats;

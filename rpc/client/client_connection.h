@@ -18,6 +18,9 @@
 // peer's calls when this side has left it. Of two attempts at the same time the peer may refuse
 // this one: then this side waits a while for the other, still kConnecting.
 //
+// The front of a channel over many servers stays kIdle: its Balancer has a ClientConnection for
+// each.
+//
 // What is here is the life of the connection: attempts, pauses, loss. The way of a call is in
 // client_calls.h.
 //
@@ -27,6 +30,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -48,23 +52,35 @@
 
 namespace weft {
 
+class AddressSource;
+class Balancer;
+struct BalancingOptions;
+
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
                                                         private PeerSession::Caller,
                                                         private Timer,
                                                         public InHugePageArena {
  public:
   // `session`: of a channel to a peer; outlives it, until Shutdown(). Null: it dials `address`.
+  // `front`: the calls of the channel that this is one of many servers of; null: it is none.
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options,
-                   PeerSession* session = nullptr);
+                   PeerSession* session = nullptr, ClientCalls* front = nullptr);
 
   // It joins its session. REQUIRES: it has one.
   void JoinSession() { session_->Join(this); }
+
+  // It never dials: it is the front of as many servers as `source` names.
+  void Balance(std::unique_ptr<AddressSource> source, const BalancingOptions& balancing);
+  Balancer* balancer() { return balancer_.get(); }  // null: it dials
 
   ClientCalls& calls() { return calls_; }
   ChannelEvents& events() { return events_; }
 
   // Starts to connect if there is no connection. `done` is called once with the outcome.
   void Connect(Function<void(absl::Status)> done);
+
+  // As if its server had said that it is about to shut down.
+  void Leave() { OnGoaway(/*has_none=*/false); }
 
   // Completes all calls with CANCELLED, closes the connection, and deletes this when it is gone.
   void Shutdown();
@@ -85,14 +101,21 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // As ClientCalls::Host.
   void EndConnection(absl::Status reason, std::string_view why) override;
 
+  // --- for the balancer, of the front ------------------------------------------------------------
+
+  // What programs see of the servers' states has changed.
+  void OnServersChanged(ChannelState state);
+  // What waits for a server, and not patiently, ends with that: none can be reached.
+  void OnNoServer(const absl::Status& why);
+
   // --- facts ------------------------------------------------------------------------------------
 
   absl::StatusOr<PathInfo> path() const;
   // Of the server of the present connection, or of the last one; 0: none was told.
   uint64_t peer_incarnation() const { return peer_incarnation_; }
-  const std::string& explanation() const { return explanation_; }
+  std::string explanation() const;
   ChannelStats stats() const;
-  ChannelState state() const { return StateFor(state_); }
+  ChannelState state() const;
 
  private:
   enum class State : uint8_t {
@@ -158,6 +181,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   ClientCalls calls_;
   ChannelEvents events_;
+  std::unique_ptr<Balancer> balancer_;  // null: it dials
 
   uint64_t peer_incarnation_ = 0;
   uint64_t connects_ = 0;          // that opened

@@ -40,9 +40,9 @@ absl::Status MayHaveRun(absl::Status status) {
 }  // namespace
 
 ClientStream::ClientStream(ClientStreams& streams)
-    : streams_(streams), stream_(*this, streams.early_ends()) {}
+    : home_(streams), streams_(&streams), stream_(*this, streams.early_ends()) {}
 
-EngineCore& ClientStream::engine() { return streams_.engine(); }
+EngineCore& ClientStream::engine() { return home_.engine(); }
 
 // --- the start ----------------------------------------------------------------------------------
 
@@ -66,17 +66,17 @@ void ClientStream::Begin(const Beginning& beginning) {
 }
 
 void ClientStream::Start(bool may_open) {
-  ++streams_.stats().calls_started;
-  streams_.Take(*this);
+  ++streams_->stats().calls_started;
+  streams_->Take(*this);
   if (!beginning_.valid.ok()) return End(beginning_.valid);
   if (beginning_.context != nullptr && !beginning_.context->Attach([this] { Cancel(); })) {
     return End(NotSent(absl::CancelledError("cancelled by the caller (not sent)")));
   }
   if (deadline_ns_ != kNever) engine().timers().Schedule(this, deadline_ns_);
   if (beginning_.has_request) stream_.WriteEncoded(request_, /*last=*/true);
-  if (streams_.Start(*this, may_open)) return;
+  if (streams_->Start(*this, may_open)) return;
   End(NotSent(absl::ResourceExhaustedError(
-      StrCat("as many streams wait already for ", streams_.address(),
+      StrCat("as many streams wait already for ", streams_->address(),
              " as ChannelOptions::max_queued_calls allows (not sent)"))));
 }
 
@@ -117,14 +117,14 @@ void ClientStream::FailBehindTheEnd(absl::Status why) {
 void ClientStream::Abandon(absl::Status status) {
   if (state_ != State::kWaiting && state_ != State::kOpen) return;
   const bool tell = state_ == State::kOpen && !end_has_come_;
-  if (state_ == State::kWaiting) streams_.StopWaiting(*this);
+  if (state_ == State::kWaiting) streams_->StopWaiting(*this);
   End(std::move(status));
   // Before what is more urgent: the stream holds a slot, and perhaps memory, until it is answered.
   if (tell) stream_.OweUrgently();
 }
 
 bool ClientStream::SendOwed() {
-  const MessageSpace frame = streams_.connection().connection()->Append(kCallHeaderBytes);
+  const MessageSpace frame = streams_->connection().connection()->Append(kCallHeaderBytes);
   if (frame.data == nullptr) return false;
   EncodeStreamCancel(stream_.id(), frame.data);
   return true;
@@ -138,8 +138,8 @@ const char* ClientStream::OnEnd(const EndHeader& header) {
   end_status_ = StatusOf(header);
   if (!header.extras.empty() && !TakeExtras(header.extras)) {
     // Nothing of it is to be trusted.
-    end_status_ = MayHaveRun(absl::DataLossError(StrCat("the metadata of the stream's end from ",
-                                                        streams_.address(), " cannot be decoded")));
+    end_status_ = MayHaveRun(absl::DataLossError(StrCat(
+        "the metadata of the stream's end from ", streams_->address(), " cannot be decoded")));
   }
   if (stream_.all_received()) TakeEnd();
   return nullptr;
@@ -156,29 +156,29 @@ void ClientStream::OnAllReceived() {
 }
 
 void ClientStream::TakeEnd() {
-  Connection& connection = *streams_.connection().connection();
-  streams_.LeaveSlot(*this);
+  Connection& connection = *streams_->connection().connection();
+  streams_->LeaveSlot(*this);
   if (state_ != State::kOpen) {
     if (beginning_.loan != nullptr) ReleaseLoan();
     return FreeIfUnused();
   }
   if (end_status_.ok() && beginning_.reply != nullptr && !has_messages_) {
     end_status_ = MayHaveRun(
-        absl::DataLossError(StrCat("the stream from ", streams_.address(), " has no reply")));
+        absl::DataLossError(StrCat("the stream from ", streams_->address(), " has no reply")));
   }
   stream_.EndReads();
   if (beginning_.loan == nullptr) return End(std::move(end_status_));
   // Nothing is sent any more, which need not wait for the memory.
   stream_.CloseWrites();
   stream_.RunCallbacksLater();
-  streams_.lent().EndWhenReclaimed(connection, *beginning_.loan, std::move(end_status_),
-                                   [this](absl::Status status) { End(std::move(status)); });
+  streams_->lent().EndWhenReclaimed(connection, *beginning_.loan, std::move(end_status_),
+                                    [this](absl::Status status) { End(std::move(status)); });
 }
 
 void ClientStream::ReleaseLoan() {
   // Who waits for the memory goes on: the stream stays, whatever he does.
   in_callback_ = true;
-  LentMemory::Release(*streams_.connection().connection(),
+  LentMemory::Release(*streams_->connection().connection(),
                       *std::exchange(beginning_.loan, nullptr));
   in_callback_ = false;
 }
@@ -197,10 +197,10 @@ void ClientStream::OnLoss(uint64_t first_unsent, const absl::Status& not_sent,
 
 void ClientStream::End(absl::Status status) {
   state_ = State::kEnded;
-  if (in_slot_) streams_.OnAbandoned();
+  if (in_slot_) streams_->OnAbandoned();
   status_ = std::move(status);
   engine().timers().Cancel(this);
-  ++(status_.ok() ? streams_.stats().calls_ok : streams_.stats().calls_failed);
+  ++(status_.ok() ? streams_->stats().calls_ok : streams_->stats().calls_failed);
   stream_.CloseWrites();
   // What has come of a stream that the server has ended, or that was lost, can still be read.
   if (!stream_.all_received()) stream_.IgnoreReads();
@@ -231,11 +231,11 @@ void ClientStream::Finish(Function<void(absl::Status)> done) {
 
 void ClientStream::OnTimer() {
   if (state_ == State::kEnded) return RunFinished();
-  ++streams_.stats().deadlines_exceeded;
-  const std::string after = StrCat("no end of the stream from ", streams_.address(), " within ",
+  ++streams_->stats().deadlines_exceeded;
+  const std::string after = StrCat("no end of the stream from ", streams_->address(), " within ",
                                    DurationText(beginning_.timeout_us));
   if (state_ == State::kWaiting) {
-    const char* why = streams_.connection().connection() == nullptr
+    const char* why = streams_->connection().connection() == nullptr
                           ? "there was no connection"
                           : "all slots or credits were in use";
     return Abandon(NotSent(
@@ -243,7 +243,7 @@ void ClientStream::OnTimer() {
   }
   if (!in_slot_) {
     return Abandon(MayHaveRun(absl::DeadlineExceededError(
-        StrCat("the end of the stream from ", streams_.address(),
+        StrCat("the end of the stream from ", streams_->address(),
                " has come, but the memory that it had lent was not reclaimed within ",
                DurationText(beginning_.timeout_us)))));
   }
@@ -280,14 +280,19 @@ void ClientStream::Release() {
 void ClientStream::FreeIfUnused() {
   if (state_ == State::kEnded && !has_handle_ && !in_slot_ && !in_callback_ && !on_finished_ &&
       !armed() && stream_.quiet()) {
-    streams_.Free(*this);
+    home_.Free(*this);
   }
 }
 
 // The channel ends: what is due runs now.
 void ClientStream::Shutdown(const absl::Status& gone) {
   WEFT_CHECK(!has_handle_);  // User: handles of streams go before their channel
-  if (state_ == State::kWaiting) streams_.StopWaiting(*this);
+  EndWithServer(gone);
+}
+
+// The same of one of many servers: handles may stay.
+void ClientStream::EndWithServer(const absl::Status& gone) {
+  if (state_ == State::kWaiting) streams_->StopWaiting(*this);
   in_slot_ = false;
   stream_.Disconnect();
   if (state_ != State::kEnded) End(gone);
@@ -308,6 +313,7 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
   beginning.has_request = request != nullptr;
   beginning.wait_for_server = options.wait_for_server;
   beginning.priority = options.priority;
+  beginning.server_key = options.server_key;
   beginning.timeout_us =
       options.timeout_us != 0 ? options.timeout_us : calls.options().default_timeout_us;
   if (request != nullptr && !request->IsInitialized()) {

@@ -64,7 +64,8 @@ class ClientStream final : public ListNode<>,
     uint64_t timeout_us = 0;  // 0: none
     bool wait_for_server = false;
     Priority priority = Priority::kNormal;
-    Loan* loan = nullptr;  // of memory to the server, begun; null: it lends nothing
+    uint64_t server_key = 0;  // CallOptions::server_key
+    Loan* loan = nullptr;     // of memory to the server, begun; null: it lends nothing
     absl::Status valid;
   };
   // As new; the deadline counts from here. On any thread.
@@ -74,6 +75,9 @@ class ClientStream final : public ListNode<>,
     request.SerializePartialToString(&request_);
   }
 
+  // It is with `streams` from now on. REQUIRES: kNew, or kWaiting on no list.
+  void BelongTo(ClientStreams& streams) { streams_ = &streams; }
+  uint64_t server_key() const { return beginning_.server_key; }
   // It will end with that.
   void Refuse(absl::Status why) { beginning_.valid = std::move(why); }
   // Opens it, now or when that is possible. `may_open`: ClientStreams::Pump().
@@ -115,13 +119,15 @@ class ClientStream final : public ListNode<>,
   void OnLoss(uint64_t first_unsent, const absl::Status& not_sent,
               const absl::Status& may_have_run);
   void Shutdown(const absl::Status& gone);
+  void EndWithServer(const absl::Status& gone);
   void RunFinished();
   void End(absl::Status status);
   void FailBehindTheEnd(absl::Status why);
   void Abandon(absl::Status status);
   void FreeIfUnused();
 
-  ClientStreams& streams_;
+  ClientStreams& home_;     // the channel's: of memory and callbacks
+  ClientStreams* streams_;  // where it is: another's where the channel has many servers
   Stream stream_;
   State state_ = State::kNew;
   bool in_slot_ = false;

@@ -24,13 +24,14 @@ uint32_t WindowsOf(const ClientStream::Beginning& beginning) {
 
 ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
                              const ChannelOptions& options, MethodTable& methods, LentMemory& lent,
-                             ChannelStats& stats)
+                             ChannelStats& stats, ClientStreams* front)
     : engine_(engine),
       address_(address),
       options_(options),
       methods_(methods),
       lent_(lent),
       stats_(stats),
+      front_(front),
       // What this side has asked for is bounded by its own windows.
       connection_(&held_bytes_, {~uint64_t{0}, ~uint64_t{0}, options.max_reply_bytes}),
       early_ends_(engine) {}
@@ -75,6 +76,15 @@ void ClientStreams::Shutdown(const absl::Status& gone) {
   connection_.Close();
   slots_.reset();
   abandoned_ = 0;
+  if (front_ != nullptr) {
+    while (ClientStream* const stream = all_.Front()) {
+      stream->EndWithServer(gone);  // its callbacks come later
+      IntrusiveList<ClientStream, AllStreamsTag>::Remove(stream);
+      stream->BelongTo(*front_);
+      front_->Take(*stream);
+    }
+    return;
+  }
   while (!all_.empty()) {
     for (ClientStream& stream : all_) stream.Shutdown(gone);
     early_ends_.RunAll();
@@ -119,6 +129,18 @@ bool ClientStreams::Start(ClientStream& stream, bool may_open) {
   waiting_.PushBack(&stream, priority);
   ++waiting_count_;
   return true;
+}
+
+void ClientStreams::MoveTo(ClientStream& stream, ClientStreams& to) {
+  StopWaiting(stream);
+  IntrusiveList<ClientStream, AllStreamsTag>::Remove(&stream);
+  stream.BelongTo(to);
+  to.Take(stream);
+  if (to.Start(stream, /*may_open=*/true)) return;
+  stream.Abandon(WithDelivery(absl::ResourceExhaustedError(
+                                  StrCat("as many streams wait already for ", to.address(),
+                                         " as ChannelOptions::max_queued_calls allows (not sent)")),
+                              Delivery::kNotSent));
 }
 
 void ClientStreams::StopWaiting(ClientStream& stream) {

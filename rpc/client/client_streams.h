@@ -36,8 +36,9 @@ namespace weft {
 class ClientStreams {
  public:
   // All outlive it.
+  // `front`: of the channel that this is one of many servers of; null: it is none.
   ClientStreams(EngineCore& engine, const std::string& address, const ChannelOptions& options,
-                MethodTable& methods, LentMemory& lent, ChannelStats& stats);
+                MethodTable& methods, LentMemory& lent, ChannelStats& stats, ClientStreams* front);
   ~ClientStreams();
   ClientStreams(const ClientStreams&) = delete;
   ClientStreams& operator=(const ClientStreams&) = delete;
@@ -61,8 +62,9 @@ class ClientStreams {
   void Close(uint64_t first_unsent, const absl::Status& not_sent, const absl::Status& may_have_run);
   // Streams that wait end; those that wait for a server only if `also_patient`.
   void EndWaiting(const absl::Status& status, bool also_patient);
-  // The channel ends: with it all streams, and what is left of them.
-  // REQUIRES: no handle of a stream is left.
+  // The channel ends: with it all streams, and what is left of them. Of one of many servers: all
+  // streams end, and what is left of them is the front's.
+  // REQUIRES: no handle of a stream is left, unless there is a front.
   void Shutdown(const absl::Status& gone);
 
   bool some_wait() const { return waiting_count_ > 0; }
@@ -79,6 +81,16 @@ class ClientStreams {
   // Pump().
   bool Start(ClientStream& stream, bool may_open);
   void Take(ClientStream& stream) { all_.PushBack(&stream); }
+  // At the front of many servers: what waits goes on, the most urgent first, at the server that
+  // `choose(CallOptions::server_key)` says, until that is null.
+  template <class Choose>
+  void MoveWaiting(Choose&& choose) {
+    while (ClientStream* const stream = waiting_.Front(Priority::kBackground)) {
+      ClientStreams* const to = choose(stream->server_key());
+      if (to == nullptr) return;
+      MoveTo(*stream, *to);
+    }
+  }
   void StopWaiting(ClientStream& stream);
   void LeaveSlot(ClientStream& stream);
   void OnAbandoned() { ++abandoned_; }
@@ -96,6 +108,8 @@ class ClientStreams {
   // Of streams that have ended: as many as a busy client has at once. About 700 bytes each.
   static constexpr uint32_t kMaxSpare = 256;
 
+  void MoveTo(ClientStream& stream, ClientStreams& to);
+
   enum class Opened : uint8_t { kYes = 1, kNotNow = 2, kEnded = 3 };
 
   absl::StatusOr<uint16_t> CheckOpen(const ClientStream& stream);
@@ -111,6 +125,7 @@ class ClientStreams {
   MethodTable& methods_;
   LentMemory& lent_;
   ChannelStats& stats_;
+  ClientStreams* const front_;
 
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
   uint32_t abandoned_ = 0;

@@ -23,7 +23,7 @@ const MethodDescriptor& DescriptorOf(const ServiceDescriptor& service, size_t in
 
 }  // namespace
 
-uint32_t MethodTable::Bind(const ServiceDescriptor& service) {
+uint32_t BoundServices::Bind(const ServiceDescriptor& service) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const Bound& bound : bound_) {
     if (bound.service == &service) return bound.first;
@@ -35,18 +35,24 @@ uint32_t MethodTable::Bind(const ServiceDescriptor& service) {
   return next_ - count;
 }
 
-MethodTable::Name MethodTable::NameOf(uint32_t method) {
+BoundServices::Found BoundServices::Find(uint32_t method) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Bound* const bound = FindBound(method);
-  if (bound == nullptr) return {};
-  return {bound->service->full_name, DescriptorOf(*bound->service, method - bound->first).name};
+  const auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) {
+    return method >= b.first && method - b.first < CountOf(*b.service);
+  });
+  if (bound == bound_.end()) return {};
+  return {bound->service, &DescriptorOf(*bound->service, method - bound->first)};
+}
+
+MethodTable::Name MethodTable::NameOf(uint32_t method) {
+  const BoundServices::Found found = bound_.Find(method);
+  if (found.service == nullptr) return {};
+  return {found.service->full_name, found.method->name};
 }
 
 bool MethodTable::IsIdempotent(uint32_t method) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Bound* const bound = FindBound(method);
-  return bound != nullptr &&
-         DescriptorOf(*bound->service, method - bound->first).idempotency != Idempotency::kUnknown;
+  const BoundServices::Found found = bound_.Find(method);
+  return found.service != nullptr && found.method->idempotency != Idempotency::kUnknown;
 }
 
 bool MethodTable::Learn(const rpc::ServerHello& hello) {
@@ -74,13 +80,6 @@ bool MethodTable::Learn(const rpc::ServerHello& hello) {
   return true;
 }
 
-const MethodTable::Bound* MethodTable::FindBound(uint32_t method) const {
-  const auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) {
-    return method >= b.first && method - b.first < CountOf(*b.service);
-  });
-  return bound == bound_.end() ? nullptr : &*bound;
-}
-
 std::string MethodTable::ServerText(const std::string& address) const {
   return server_name_.empty() ? address : StrCat("\"", server_name_, "\" at ", address);
 }
@@ -88,14 +87,13 @@ std::string MethodTable::ServerText(const std::string& address) const {
 absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
                                                          const std::string& address) {
   if (const auto known = converted_.find(method); known != converted_.end()) return known->second;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Bound* const bound = FindBound(method);
-  if (bound == nullptr) {
+  const BoundServices::Found bound = bound_.Find(method);
+  if (bound.service == nullptr) {
     return absl::ResourceExhaustedError(
         StrCat("the services bound to this channel have more than ", kMaxMethods, " methods"));
   }
-  const MethodDescriptor& wanted = DescriptorOf(*bound->service, method - bound->first);
-  const std::string service(bound->service->full_name);
+  const MethodDescriptor& wanted = *bound.method;
+  const std::string service(bound.service->full_name);
   const std::string name(wanted.name);
   const auto served = served_.find(service);
   if (served == served_.end()) {

@@ -24,6 +24,34 @@
 
 namespace weft {
 
+// What stubs have bound: the channel's numbers of methods, whatever server they are called at.
+// Threads: any.
+class BoundServices {
+ public:
+  // Methods and forms of all bound services; stubs beyond fail their calls with RESOURCE_EXHAUSTED.
+  static constexpr uint32_t kMaxMethods = 2048;
+
+  // The number of the service's first method; its forms follow its methods. Always the same.
+  uint32_t Bind(const ServiceDescriptor& service);
+
+  struct Found {
+    const ServiceDescriptor* service = nullptr;  // null: it could not be bound
+    const MethodDescriptor* method = nullptr;
+  };
+  Found Find(uint32_t method) const;
+
+ private:
+  struct Bound {
+    uint32_t first;
+    const ServiceDescriptor* service;
+  };
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::vector<Bound> bound_;
+  uint32_t next_ = 0;
+};
+
 class MethodTable {
  public:
   static constexpr uint16_t kUnknown = 0xFFFF;
@@ -36,13 +64,19 @@ class MethodTable {
     bool reply_fixed = false;
   };
 
-  // Methods and forms of all bound services; stubs beyond fail their calls with RESOURCE_EXHAUSTED.
-  static constexpr uint32_t kMaxMethods = 2048;
+  static constexpr uint32_t kMaxMethods = BoundServices::kMaxMethods;
 
-  MethodTable() { Forget(); }
+  // `bound`: those of another table, which outlives this: the server is one of many of a channel.
+  // Null: its own.
+  explicit MethodTable(BoundServices* bound = nullptr)
+      : bound_(bound != nullptr ? *bound : own_bound_) {
+    Forget();
+  }
+
+  BoundServices& bound() { return bound_; }
 
   // The channel's number of the service's first method; its forms follow its methods.
-  uint32_t Bind(const ServiceDescriptor& service);
+  uint32_t Bind(const ServiceDescriptor& service) { return bound_.Bind(service); }
 
   struct Name {
     std::string_view service;  // "weft.examples.kv.Kv"
@@ -77,10 +111,6 @@ class MethodTable {
   absl::StatusOr<Agreed> Resolve(uint32_t method, const std::string& address);
 
  private:
-  struct Bound {
-    uint32_t first;
-    const ServiceDescriptor* service;
-  };
   struct Served {
     uint16_t first;
     std::vector<std::string> methods;
@@ -97,7 +127,6 @@ class MethodTable {
   static constexpr uint32_t kFirstMethods = 32;
 
   void SetNumber(uint32_t method, uint16_t number);
-  const Bound* FindBound(uint32_t method) const;
   std::string ServerText(const std::string& address) const;
   Agreed BestForm(const MethodLayouts& wanted, uint16_t method) const;
   void LogConversions(const MethodLayouts& wanted, const Agreed& agreed, const std::string& method,
@@ -112,10 +141,8 @@ class MethodTable {
   uint16_t first_form_ = 0;
   std::unordered_map<uint32_t, Agreed> converted_;  // calls that are not sent as wanted
 
-  // Guarded by mutex_.
-  std::mutex mutex_;
-  std::vector<Bound> bound_;
-  uint32_t next_ = 0;
+  BoundServices own_bound_;
+  BoundServices& bound_;
 };
 
 }  // namespace weft

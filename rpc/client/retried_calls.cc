@@ -56,6 +56,8 @@ RetriedCall::Attempt::Attempt(RetriedCall& its_owner, std::shared_ptr<CallContex
   wait_for_server = of.wait_for_server;
   one_way = of.one_way;
   priority = of.priority;
+  server_key = of.server_key;
+  met = &owner.met_;
   state = State::kQueued;  // its time left is computed when it is sent, as after a wait
 }
 
@@ -158,6 +160,7 @@ void RetriedCall::TryHedge() {
     return;
   }
   RetriedCalls& all = all_;
+  met_.Add(AnyAttempt()->carrier);
   Attempt& hedge = MakeAttempt();
   if (all.calls_.SendAttempt(hedge)) {  // this may be gone
     ++all.stats_.hedges;
@@ -172,6 +175,7 @@ void RetriedCall::TryHedge() {
 void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
   const std::shared_ptr<CallContext> context = attempt.own_context;
   const bool answered = attempt.answered;
+  met_.Add(attempt.carrier);
   DropAttempt(attempt);
   if (DeliveryOf(status) != Delivery::kNotSent) {
     may_still_run_ = !answered && absl::IsUnavailable(status);

@@ -45,6 +45,8 @@
 //                                                             Cancel(), the channel's end -> over
 //     over          destroyed; the call has been completed
 //
+// Where a channel has many servers, an attempt avoids those that the call has met.
+//
 // Both attempts decode into the caller's reply, and only one does so well: both run on the engine's
 // thread, and the first good reply drops the other attempt before anything else is received.
 //
@@ -161,6 +163,7 @@ class RetriedCall final : public ListNode<>, public ListNode<UnnamedTag>, privat
   uint32_t made_ = 0;           // attempts
   Backoff backoff_;
   std::string last_failure_;  // of the attempt before the pause
+  MetServers met_;
   std::array<std::optional<Attempt>, 2> attempts_;
 };
 

@@ -193,6 +193,11 @@ void FillAtomic(RemoteOperation& operation, Kind kind, uint64_t offset, uint64_t
 absl::StatusOr<std::unique_ptr<RemoteMemory>> RemoteMemory::Open(
     Channel& channel, const RemoteRegion& region, const RemoteMemoryOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  if (internal::ConnectionOf(channel).balancer() != nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("the channel to ", channel.address(),
+               " is over many servers, and memory lies at one of them: open a channel to that"));
+  }
   WEFT_ASSIGN_OR_RETURN(const RegionHandle handle, FromProto(region));
   EngineCore& engine = CoreOf(channel.engine());
   if (options.resolve_at_once && engine.InTurn()) {

@@ -1,0 +1,147 @@
+// The servers of one channel: which there are, and which one gets the next call. docs/balancing.md
+// is its description; the states of a server are BalancedServer's.
+//
+// What happens to servers is noted at once: who may be chosen changes. All that follows from it
+// (connecting, ending calls that wait, destroying) is done by a timer, never inside what has
+// happened.
+//
+// Threads: the engine's.
+// Lifetime: the front's ClientConnection's. Start() once; Shutdown() ends all servers.
+// Errors: of calls, as channel.h says.
+// Invariants: who may be chosen is ready and not draining; and not ejected, unless all are. No call
+//   waits at a server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/random.h"
+#include "core/timer_wheel.h"
+#include "rpc/client/address_source.h"
+#include "rpc/client/balanced_server.h"
+#include "rpc/client/balancing.h"
+#include "rpc/client/channel.h"
+#include "rpc/client/client_calls.h"
+#include "rpc/client/server_choice.h"
+#include "transport/engine.h"
+#include "transport/path.h"
+
+namespace weft {
+
+class ClientConnection;
+class ClientStreams;
+
+// INVALID_ARGUMENT names the option.
+absl::Status CheckBalancing(const BalancingOptions& balancing, const ChannelOptions& options);
+// The same for a list of servers.
+absl::Status CheckServers(const std::vector<ListedServer>& servers);
+
+class Balancer final : private AddressSource::Host, private BalancedServer::Host, private Timer {
+ public:
+  // `front` and `target` outlive it.
+  Balancer(EngineCore& engine, ClientConnection& front, const std::string& target,
+           const ChannelOptions& options, const BalancingOptions& balancing,
+           std::unique_ptr<AddressSource> source);
+  ~Balancer() override;
+  Balancer(const Balancer&) = delete;
+  Balancer& operator=(const Balancer&) = delete;
+
+  void Start();
+  // All servers end, with them what is under way: the channel is being destroyed.
+  void Shutdown();
+
+  // --- every call -------------------------------------------------------------------------------
+
+  // Sends a call that waits at the front, or completes it; kNotNow: no server has room.
+  ClientCalls::Sent Send(ClientCall& call);
+  // Of the server that a stream with that key goes to; null: none is ready.
+  ClientStreams* ChooseStreams(uint64_t key);
+  // A small call would be sent.
+  bool HasRoom();
+  // Something waits at the front.
+  void OnCallWaits();
+
+  // --- the list, and facts ----------------------------------------------------------------------
+
+  // FAILED_PRECONDITION: the source names the servers.
+  absl::Status SetServers(std::vector<ListedServer> servers);
+  std::vector<ServerFacts> Facts();
+  ChannelState state() const;
+  absl::StatusOr<PathInfo> path();
+  std::string Explain();
+  void AddTo(ChannelStats& stats);
+
+ private:
+  using Servers = std::vector<std::unique_ptr<BalancedServer>>;
+
+  // AddressSource::Host.
+  void OnServers(std::vector<ListedServer> servers) override;
+  void OnSourceFailed(const absl::Status& why) override;
+  // BalancedServer::Host.
+  void OnServerState(BalancedServer& server) override;
+  void OnServerFailing(BalancedServer& server) override;
+  void OnServerRoom() override;
+  // Timer: what is to be done.
+  void OnTimer() override;
+
+  // Of success rates.
+  class Sweep final : public Timer {
+   public:
+    explicit Sweep(Balancer& balancer) : balancer_(balancer) {}
+
+   private:
+    void OnTimer() override { balancer_.OnInterval(); }
+    Balancer& balancer_;
+  };
+
+  void WorkSoon();
+  void ApplyList();
+  std::vector<ListedServer> PartOf(std::vector<ListedServer> list, std::vector<uint32_t>* tiers);
+  void LookWhoIsReady();
+  uint32_t LastTierInUse() const;
+  void DestroyDrained();
+  void OnInterval();
+  bool MayEject() const;
+  void Eject(BalancedServer& server);
+  uint32_t FirstPlace();
+  ClientCalls::Sent TryFrom(ClientCall& call, bool by_key, uint32_t place, const MetServers* avoid);
+  BalancedServer* ByKey(uint32_t place);
+  absl::Status NoServer() const;
+
+  // Constant after construction.
+  EngineCore& engine_;
+  ClientConnection& front_;
+  const std::string& target_;
+  const BalancingOptions balancing_;
+  const uint32_t client_number_;
+  ChannelOptions options_;  // of each server
+
+  // What every call touches.
+  std::vector<BalancedServer*> ready_;  // who may be chosen, in the order of the list
+  uint32_t next_ = 0;                   // kRoundRobin: in ready_
+  Random random_;
+  HashRing ring_;  // of servers_
+
+  // The rest.
+  Servers servers_;
+  Servers drained_;  // and those that drain
+  uint32_t last_tier_ = 0;
+  ChannelStats past_;  // of servers that are no more
+  std::unique_ptr<AddressSource> source_;
+  std::optional<std::vector<ListedServer>> new_list_;
+  bool list_known_ = false;  // or it is known that there is none
+  bool failed_ = false;      // an attempt has, or the source: what waits may have to end
+  bool lost_ = false;        // a server was: the source is to look again
+  bool source_fails_ = false;
+  bool ended_ = false;
+  absl::Status last_failure_;
+  ChannelState told_ = ChannelState::kIdle;
+  Sweep sweep_{*this};
+};
+
+}  // namespace weft

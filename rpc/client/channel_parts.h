@@ -1,0 +1,33 @@
+// What a channel is made of: an engine, and what it connects to. That is an address; or a peer, by
+// a session of servers that call each other; or many servers, whose addresses a source names.
+//
+// Threads, lifetime: a value. `engine` is `own_engine`'s, or outlives the channel; `session` does.
+// Errors: MakeChannel() has those of Channel::Open(), and checks `balancing`.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rpc/client/address_source.h"
+#include "rpc/client/balancing.h"
+#include "rpc/client/channel.h"
+#include "transport/engine.h"
+
+namespace weft {
+
+class PeerSession;
+
+namespace internal {
+
+struct ChannelParts {
+  std::unique_ptr<Engine> own_engine = {};  // null: the application's
+  EngineCore& engine;
+  std::string address;  // what it dials, or for texts: a peer, or the target
+  ChannelOptions options;
+  PeerSession* session = nullptr;              // of a channel to a peer
+  std::unique_ptr<AddressSource> source = {};  // of a channel over many servers
+  BalancingOptions balancing = {};
+};
+
+}  // namespace internal
+}  // namespace weft

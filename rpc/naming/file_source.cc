@@ -1,0 +1,84 @@
+#include "rpc/naming/file_source.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "core/status.h"
+#include "core/strings.h"
+#include "rpc/naming/targets.h"
+#include "rpc/operation/on_engine.h"
+#include "transport/read_file.h"
+
+namespace weft {
+namespace {
+
+uint64_t Nanoseconds(const timespec& time) {
+  return static_cast<uint64_t>(time.tv_sec) * kNsPerSec + static_cast<uint64_t>(time.tv_nsec);
+}
+
+// What has changed so lately may change again without a new time: that has the kernel's ticks, or
+// on some file systems seconds.
+bool IsYoung(uint64_t changed_ns) {
+  constexpr uint64_t kYoungNs = 2 * kNsPerSec;
+  timespec now = {};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return Nanoseconds(now) < changed_ns + kYoungNs;
+}
+
+}  // namespace
+
+void FileSource::Start(EngineCore& engine, Host* host, uint64_t refresh_us) {
+  engine_ = &engine;
+  host_ = host;
+  refresh_us_ = refresh_us;
+  engine.timers().Schedule(this, 0);
+}
+
+void FileSource::OnTimer() {
+  ScheduleIn(*engine_, *this, refresh_us_);
+  Look();
+}
+
+void FileSource::Look() {
+  struct stat facts = {};
+  Version version;
+  if (stat(path_.c_str(), &facts) == 0) {
+    version = {facts.st_dev, facts.st_ino, static_cast<uint64_t>(facts.st_size),
+               Nanoseconds(facts.st_ctim)};
+  }
+  if (looked_ && version == version_) return;
+  looked_ = !IsYoung(version.changed_ns);
+  version_ = version;
+  absl::StatusOr<std::vector<ListedServer>> servers = Read();
+  if (servers.ok()) return host_->OnServers(*std::move(servers));
+  host_->OnSourceFailed(servers.status());
+}
+
+absl::StatusOr<std::vector<ListedServer>> FileSource::Read() const {
+  const std::string action = StrCat("read the list of servers ", path_);
+  const int file = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return StatusFromErrno(errno, action);
+  struct stat facts = {};
+  absl::StatusOr<std::string> text = absl::InvalidArgumentError(StrCat(path_, " is no file"));
+  if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode)) {
+    text = ReadFile(file, kMaxBytes + 1, action);
+  }
+  close(file);
+  WEFT_RETURN_IF_ERROR(text.status());
+  if (text->size() > kMaxBytes) {
+    return absl::InvalidArgumentError(
+        StrCat("the list of servers ", path_, " has more than ", kMaxBytes, " bytes"));
+  }
+  absl::StatusOr<std::vector<ListedServer>> servers = ParseServerList(*text, "\n");
+  if (!servers.ok()) return Annotate(servers.status(), path_);
+  if (servers->empty()) {
+    return absl::UnavailableError(StrCat("the list of servers ", path_, " names none"));
+  }
+  return servers;
+}
+
+}  // namespace weft
