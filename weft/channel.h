@@ -87,7 +87,7 @@ enum class ChannelState : uint8_t;
 
 namespace internal {
 
-// For Weft itself: the engine's side, and channels of all kinds (rpc/client/channel_parts.h).
+// For Weft itself: the engine's side, and channels of all kinds.
 struct ChannelParts;
 ClientConnection& ConnectionOf(Channel& channel);
 absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(ChannelParts parts);

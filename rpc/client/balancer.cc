@@ -230,6 +230,7 @@ absl::Status Balancer::SetServers(std::vector<ListedServer> servers) {
                " are found there: SetServers() is for channels whose "
                "target begins with \"list:\""));
   }
+  set_by_program_ = true;
   if (servers.empty()) last_failure_ = absl::UnavailableError("SetServers() has named none");
   new_list_ = std::move(servers);
   WorkSoon();
@@ -237,6 +238,7 @@ absl::Status Balancer::SetServers(std::vector<ListedServer> servers) {
 }
 
 void Balancer::OnServers(std::vector<ListedServer> servers) {
+  if (set_by_program_) return;  // before the source has said its list
   if (const absl::Status wrong = CheckServers(servers); !wrong.ok()) return OnSourceFailed(wrong);
   if (std::exchange(source_fails_, false)) {
     WEFT_LOG(kInfo, target_, " names servers again: ", servers.size());

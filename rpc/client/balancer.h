@@ -138,6 +138,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   bool failed_ = false;      // an attempt has, or the source: what waits may have to end
   bool lost_ = false;        // a server was: the source is to look again
   bool source_fails_ = false;
+  bool set_by_program_ = false;  // SetServers() was called
   bool ended_ = false;
   absl::Status last_failure_;
   ChannelState told_ = ChannelState::kIdle;

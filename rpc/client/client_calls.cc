@@ -359,7 +359,7 @@ void ClientCalls::StartAttempt(ClientCall& call) {
 ClientCalls::Sent ClientCalls::TrySendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
   if (connection_ != nullptr) return TrySend(attempt);
-  return balancer_ != nullptr ? balancer_->Send(attempt) : Sent::kNotNow;
+  return balancer_ != nullptr && !ended_ ? balancer_->Send(attempt) : Sent::kNotNow;
 }
 
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
