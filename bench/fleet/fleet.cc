@@ -1,0 +1,430 @@
+#include "bench/fleet/fleet.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "bench/fleet/fleet.weft.h"
+#include "core/check.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "core/strings.h"
+#include "core/timer_wheel.h"
+#include "rpc/client/channel.h"
+#include "rpc/server/server.h"
+#include "transport/engine.h"
+#include "transport/sim/sim_network.h"
+
+namespace weft::bench {
+namespace {
+
+using fleet::Result;
+using fleet::Task;
+using fleet::Work;
+
+// Of the network, the servers and the channels: as little memory for each connection as will do.
+constexpr uint32_t kSlotBytes = 512;
+constexpr uint32_t kWindowSlots = 4;
+constexpr uint32_t kOutstanding = 8;
+
+uint64_t NextGapNs(Random& random, double mean_ns) {
+  return static_cast<uint64_t>(-std::log(1 - random.UniformDouble()) * mean_ns);
+}
+
+// A server, whose calls take some time each.
+class FleetServer final : public Work::Service {
+ public:
+  FleetServer(EngineCore& engine, std::string name, uint32_t service_us, uint64_t seed)
+      : engine_(engine), name_(std::move(name)), service_us_(service_us), random_(seed) {}
+
+  absl::Status Start() {
+    ServerOptions options;
+    options.max_outstanding_calls = kOutstanding;
+    options.max_streams = 0;
+    options.link.window_slots = kWindowSlots;
+    options.max_connections = 65536;
+    WEFT_ASSIGN_OR_RETURN(server_, Server::Create(engine_, options));
+    WEFT_RETURN_IF_ERROR(server_->AddService(this));
+    return server_->Listen(address());
+  }
+
+  void StartDo(UnaryCall<Task, Result> call) override {
+    ++calls;
+    auto& running = running_.emplace_back(std::make_unique<Running>(*this, std::move(call)));
+    if (hangs) return;
+    AnswerSoon(*running);
+  }
+  // It answers again, also what it holds.
+  void Recover() {
+    hangs = false;
+    for (const auto& running : running_) {
+      if (!running->armed()) AnswerSoon(*running);
+    }
+  }
+
+  std::string address() const { return StrCat("sim:", name_); }
+  const std::string& name() const { return name_; }
+  // Before its engine is gone; calls that it holds end as dropped.
+  void Stop() {
+    running_.clear();
+    server_.reset();
+  }
+
+  uint64_t calls = 0;
+  bool hangs = false;
+  bool dead = false;
+
+ private:
+  struct Running final : Timer {
+    Running(FleetServer& its_server, UnaryCall<Task, Result> its_call)
+        : server(its_server), call(std::move(its_call)) {}
+    void OnTimer() override {
+      call.reply()->set_number(call.request().number());
+      call.Finish(absl::OkStatus());
+      std::erase_if(server.running_, [this](const auto& one) { return one.get() == this; });
+    }
+    FleetServer& server;
+    UnaryCall<Task, Result> call;
+  };
+
+  void AnswerSoon(Running& running) {
+    engine_.timers().Schedule(&running,
+                              engine_.clock().NowNs() + NextGapNs(random_, service_us_ * 1e3));
+  }
+
+  EngineCore& engine_;
+  const std::string name_;
+  const uint32_t service_us_;
+  Random random_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::unique_ptr<Server> server_;
+};
+
+// A client, which calls at random times, whatever has become of its earlier calls.
+class FleetClient final : private Timer {
+ public:
+  FleetClient(EngineCore& engine, double calls_per_s, uint32_t timeout_us, uint64_t seed)
+      : engine_(engine), gap_ns_(1e9 / calls_per_s), timeout_us_(timeout_us), random_(seed) {}
+
+  absl::Status Open(const ChannelOptions& options, const BalancingOptions& balancing,
+                    const std::vector<ListedServer>& servers) {
+    WEFT_ASSIGN_OR_RETURN(channel_, OpenBalanced(engine_, "list:", options, balancing));
+    stub_.emplace(*channel_);
+    return SetServers(*channel_, servers);
+  }
+  void Begin() { Next(); }
+  void Pause() { engine_.timers().Cancel(this); }
+  void Close() {
+    stub_.reset();
+    channel_.reset();
+  }
+  Channel& channel() { return *channel_; }
+
+  uint64_t ok = 0;
+  uint64_t failed = 0;
+  uint64_t under_way = 0;
+
+ private:
+  void Next() {
+    engine_.timers().Schedule(this, engine_.clock().NowNs() + NextGapNs(random_, gap_ns_));
+  }
+  void OnTimer() override {
+    Next();
+    ++under_way;
+    task_.set_number(task_.number() + 1);
+    auto* const result = new Result;
+    stub_->Do(task_, result, {.timeout_us = timeout_us_}, [this, result](const absl::Status& end) {
+      --under_way;
+      ++(end.ok() ? ok : failed);
+      delete result;
+    });
+  }
+
+  EngineCore& engine_;
+  const double gap_ns_;
+  const uint32_t timeout_us_;
+  Random random_;
+  Task task_;
+  std::unique_ptr<Channel> channel_;
+  std::optional<Work::Stub> stub_;
+};
+
+class Fleet {
+ public:
+  explicit Fleet(const FleetOptions& options)
+      : options_(options),
+        network_(options.seed, {.slot_bytes = kSlotBytes}),
+        random_(options.seed) {}
+  ~Fleet() {
+    for (const auto& client : clients_) client->Close();
+    for (const auto& server : servers_) server->Stop();
+  }
+
+  absl::StatusOr<FleetFigures> Run() {
+    WEFT_RETURN_IF_ERROR(Start());
+    FleetFigures figures;
+    WEFT_RETURN_IF_ERROR(Connect(figures));
+    for (const auto& client : clients_) client->Begin();
+    figures.steady = RunPhase([] {});
+    figures.killed = RunPhase([&] { KillSome(figures); });
+    figures.hung = RunPhase([&] { HangSome(figures); });
+    for (const auto& client : clients_) {
+      for (const ServerFacts& facts : ServersOf(client->channel())) {
+        figures.ejections += facts.ejections;
+      }
+    }
+    EndHang();
+    figures.drained = RunPhase([&] { DrainSome(figures); });
+    network_.CheckInvariants();
+    figures.trace_hash = network_.trace_hash();
+    return figures;
+  }
+
+ private:
+  EngineCore& Machine(const std::string& kind, uint32_t number) {
+    return CoreOf(network_.Node(StrCat(kind, "-", number)));
+  }
+  uint64_t now_ns() { return network_.clock().NowNs(); }
+  uint64_t phase_ns() const { return static_cast<uint64_t>(options_.seconds * 1e9); }
+
+  absl::Status Start() {
+    for (uint32_t i = 0; i < options_.servers; ++i) {
+      // Those that will die come first.
+      EngineCore& engine =
+          i < options_.killed ? Machine("victim", i) : Machine("servers", i % options_.machines);
+      servers_.push_back(std::make_unique<FleetServer>(engine, StrCat("s", i), options_.service_us,
+                                                       random_.Next64()));
+      WEFT_RETURN_IF_ERROR(servers_.back()->Start());
+      addresses_.push_back({servers_.back()->address()});
+    }
+    ChannelOptions channel;
+    channel.connect_at_once = false;
+    channel.max_outstanding_calls = kOutstanding;
+    channel.max_streams = 0;
+    channel.link.window_slots = kWindowSlots;
+    channel.retry.max_attempts = 3;
+    BalancingOptions balancing;
+    balancing.policy = options_.policy;
+    balancing.max_servers = options_.part;
+    for (uint32_t i = 0; i < options_.clients; ++i) {
+      balancing.client_number = i;
+      clients_.push_back(std::make_unique<FleetClient>(Machine("clients", i % options_.machines),
+                                                       options_.calls_per_s, options_.timeout_us,
+                                                       random_.Next64()));
+      WEFT_RETURN_IF_ERROR(clients_.back()->Open(channel, balancing, addresses_));
+    }
+    return absl::OkStatus();
+  }
+
+  uint64_t CountReady() {
+    uint64_t ready = 0;
+    for (const auto& client : clients_) {
+      for (const ServerFacts& facts : ServersOf(client->channel())) {
+        ready += facts.state == ChannelState::kReady;
+      }
+    }
+    return ready;
+  }
+
+  absl::Status Connect(FleetFigures& figures) {
+    const uint64_t wanted = uint64_t{options_.clients} * std::min(options_.part, options_.servers);
+    const uint64_t begin_ns = now_ns();
+    while (figures.connections = CountReady(), figures.connections < wanted) {
+      if (now_ns() - begin_ns > 60 * kNsPerSec) {
+        return absl::DeadlineExceededError(
+            StrCat("only ", figures.connections, " of ", wanted, " connections within a minute"));
+      }
+      network_.RunFor(10 * kNsPerMs);
+    }
+    figures.connected_ms = static_cast<double>(now_ns() - begin_ns) / 1e6;
+    std::vector<uint32_t> clients(options_.servers);
+    for (const auto& client : clients_) {
+      for (const ServerFacts& facts : ServersOf(client->channel())) ++clients[NumberOf(facts)];
+    }
+    const auto [fewest, most] = std::minmax_element(clients.begin(), clients.end());
+    figures.fewest_clients = *fewest;
+    figures.most_clients = *most;
+    return absl::OkStatus();
+  }
+
+  static size_t NumberOf(const ServerFacts& facts) {
+    return std::stoul(facts.server.address.substr(sizeof("sim:s") - 1));
+  }
+
+  template <class Event>
+  FleetPhase RunPhase(Event&& event) {
+    for (const auto& server : servers_) server->calls = 0;
+    FleetPhase before;
+    Count(before);
+    const uint64_t end_ns = now_ns() + phase_ns();
+    event();
+    if (now_ns() < end_ns) network_.RunFor(end_ns - now_ns());
+    FleetPhase phase;
+    Count(phase);
+    phase.failed -= before.failed;
+    phase.retries -= before.retries;
+    phase.load = LoadNow();
+    return phase;
+  }
+
+  void Count(FleetPhase& phase) {
+    for (const auto& client : clients_) {
+      phase.failed += client->failed;
+      phase.retries += client->channel().stats().retries;
+    }
+  }
+
+  FleetLoad LoadNow() {
+    FleetLoad load;
+    std::vector<uint64_t> calls;
+    for (const auto& server : servers_) {
+      if (!server->dead && !server->hangs) calls.push_back(server->calls);
+    }
+    const auto count = static_cast<double>(calls.size());
+    for (const uint64_t one : calls) load.calls += one;
+    const auto [least, most] = std::minmax_element(calls.begin(), calls.end());
+    load.least = *least;
+    load.most = *most;
+    load.mean = static_cast<double>(load.calls) / count;
+    double squares = 0;
+    for (const uint64_t one : calls) {
+      squares += (static_cast<double>(one) - load.mean) * (static_cast<double>(one) - load.mean);
+    }
+    load.deviation = std::sqrt(squares / count) / load.mean;
+    load.deviation_of_chance = 1 / std::sqrt(load.mean);
+    return load;
+  }
+
+  // Until no client has a server of which `is_there` is true, or the phase is over.
+  template <class IsThere>
+  double MsUntilNone(IsThere&& is_there) {
+    const uint64_t begin_ns = now_ns();
+    const auto some = [&] {
+      return std::any_of(clients_.begin(), clients_.end(), [&](const auto& client) {
+        const std::vector<ServerFacts> facts = ServersOf(client->channel());
+        return std::any_of(facts.begin(), facts.end(), is_there);
+      });
+    };
+    while (some() && now_ns() - begin_ns < phase_ns()) network_.RunFor(kNsPerMs);
+    return static_cast<double>(now_ns() - begin_ns) / 1e6;
+  }
+
+  void KillSome(FleetFigures& figures) {
+    for (uint32_t i = 0; i < options_.killed; ++i) {
+      servers_[i]->dead = true;
+      network_.Kill(StrCat("victim-", i));
+    }
+    figures.last_client_knew_ms = MsUntilNone([this](const ServerFacts& facts) {
+      return facts.state == ChannelState::kReady && NumberOf(facts) < options_.killed;
+    });
+  }
+
+  void HangSome(FleetFigures& figures) {
+    const auto calls = [this] {
+      uint64_t sum = 0;
+      for (const auto& server : servers_) sum += server->hangs ? server->calls : 0;
+      return static_cast<double>(sum);
+    };
+    for (uint32_t i = 0; i < options_.hung; ++i) servers_[options_.killed + i]->hangs = true;
+    if (options_.hung == 0) return;
+    network_.RunFor(kNsPerSec);
+    figures.hung_calls_first_s = calls() / options_.hung;
+    if (phase_ns() > 2 * kNsPerSec) network_.RunFor(phase_ns() - 2 * kNsPerSec);
+    const double before = calls();
+    network_.RunFor(kNsPerSec);
+    figures.hung_calls_last_s = (calls() - before) / options_.hung;
+  }
+
+  // Whatever was sent to hung servers has its end before the next phase.
+  void EndHang() {
+    for (const auto& server : servers_) {
+      if (server->hangs) server->Recover();
+    }
+    network_.RunFor(2 * options_.timeout_us * kNsPerUs);
+  }
+
+  void DrainSome(FleetFigures& figures) {
+    const uint32_t first = options_.killed + options_.hung;
+    const auto leaves = [&](size_t number) {
+      return number >= first && number < first + options_.drained;
+    };
+    std::vector<ListedServer> left;
+    for (size_t i = 0; i < addresses_.size(); ++i) {
+      if (!leaves(i)) left.push_back(addresses_[i]);
+    }
+    for (const auto& client : clients_) {
+      const absl::Status set = SetServers(client->channel(), left);
+      WEFT_CHECK(set.ok());  // User: the list was good enough before
+    }
+    figures.last_drained_ms =
+        MsUntilNone([&](const ServerFacts& facts) { return leaves(NumberOf(facts)); });
+  }
+
+  const FleetOptions options_;
+  SimNetwork network_;
+  Random random_;
+  std::vector<std::unique_ptr<FleetServer>> servers_;
+  std::vector<ListedServer> addresses_;
+  std::vector<std::unique_ptr<FleetClient>> clients_;
+};
+
+absl::Status Check(const FleetOptions& options) {
+  const auto bounded = [](const char* name, double value, double least, double most) {
+    if (value >= least && value <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--%s is %g; %g to %g are possible", name, value, least, most));
+  };
+  WEFT_RETURN_IF_ERROR(bounded("servers", options.servers, 2, kMaxServersListed));
+  WEFT_RETURN_IF_ERROR(bounded("clients", options.clients, 1, 1'000'000));
+  WEFT_RETURN_IF_ERROR(bounded("part", options.part, 1, kMaxServers));
+  WEFT_RETURN_IF_ERROR(bounded("calls_per_s", options.calls_per_s, 0.001, 10'000));
+  WEFT_RETURN_IF_ERROR(bounded("seconds", options.seconds, 2, 3600));
+  WEFT_RETURN_IF_ERROR(bounded("machines", options.machines, 1, 1000));
+  return bounded("killed + hung + drained", options.killed + options.hung + options.drained, 0,
+                 options.servers - 1);
+}
+
+std::string PhaseText(const char* name, const FleetPhase& phase) {
+  const FleetLoad& load = phase.load;
+  return absl::StrFormat(
+      "%-8s %9d calls, %d failed, %d retries; of a server that is well: %d to %d calls, mean %.1f, "
+      "deviation %.1f %% (by chance: %.1f %%)\n",
+      name, load.calls, phase.failed, phase.retries, load.least, load.most, load.mean,
+      100 * load.deviation, 100 * load.deviation_of_chance);
+}
+
+}  // namespace
+
+absl::StatusOr<FleetFigures> RunFleet(const FleetOptions& options) {
+  WEFT_RETURN_IF_ERROR(Check(options));
+  return Fleet(options).Run();
+}
+
+std::string FleetText(const FleetOptions& options, const FleetFigures& figures) {
+  return absl::StrFormat(
+             "%d servers, %d clients with %d of them each, seed %d\n"
+             "connected  %d connections in %.0f ms of virtual time; a server has %d to %d "
+             "clients\n",
+             options.servers, options.clients, options.part, options.seed, figures.connections,
+             figures.connected_ms, figures.fewest_clients, figures.most_clients) +
+         PhaseText("steady", figures.steady) + PhaseText("killed", figures.killed) +
+         absl::StrFormat("         %d servers died; after %.0f ms no client chose one any more\n",
+                         options.killed, figures.last_client_knew_ms) +
+         PhaseText("hung", figures.hung) +
+         absl::StrFormat(
+             "         %d servers hang; each got %.1f calls in the first second, and %.1f in "
+             "the last; %d ejections\n",
+             options.hung, figures.hung_calls_first_s, figures.hung_calls_last_s,
+             figures.ejections) +
+         PhaseText("drained", figures.drained) +
+         absl::StrFormat(
+             "         %d servers left the list; the last connection ended after %.0f ms\n"
+             "trace      %016x\n",
+             options.drained, figures.last_drained_ms, figures.trace_hash);
+}
+
+}  // namespace weft::bench

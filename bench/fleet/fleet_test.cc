@@ -1,0 +1,75 @@
+#include "bench/fleet/fleet.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::bench {
+namespace {
+
+FleetOptions Small() {
+  FleetOptions options;
+  options.servers = 30;
+  options.clients = 60;
+  options.part = 10;
+  options.calls_per_s = 10;
+  options.seconds = 3;
+  options.killed = 2;
+  options.hung = 2;
+  options.drained = 2;
+  options.machines = 2;
+  return options;
+}
+
+class FleetTest : public testing::Test {
+ protected:
+  static const FleetFigures& Figures() {
+    static const auto* const figures = new FleetFigures(*RunFleet(Small()));
+    return *figures;
+  }
+};
+
+TEST_F(FleetTest, EveryServerHasAsManyClients) {
+  EXPECT_EQ(Figures().connections, 600u);
+  EXPECT_GE(Figures().fewest_clients, 18u);
+  EXPECT_LE(Figures().most_clients, 22u);
+}
+
+TEST_F(FleetTest, LoadLiesAsEvenlyAsChanceAllows) {
+  const FleetPhase& steady = Figures().steady;
+  EXPECT_EQ(steady.failed, 0u);
+  EXPECT_GT(steady.load.calls, 1500u);
+  EXPECT_LT(steady.load.deviation, 1.6 * steady.load.deviation_of_chance);
+}
+
+TEST_F(FleetTest, ADeadServerIsChosenUntilItsDeathIsKnownAndNoLonger) {
+  EXPECT_EQ(Figures().killed.failed, 0u);
+  EXPECT_LT(Figures().last_client_knew_ms, 10);  // SimOptions::lifeline_delay_ns is 1 ms
+}
+
+TEST_F(FleetTest, AServerThatHangsIsSoonLeftAlone) {
+  EXPECT_GT(Figures().hung_calls_first_s, 0);
+  EXPECT_LT(Figures().hung_calls_last_s, Figures().hung_calls_first_s / 4);
+}
+
+TEST_F(FleetTest, AListThatChangesFailsNoCall) {
+  EXPECT_EQ(Figures().drained.failed, 0u);
+  EXPECT_LT(Figures().last_drained_ms, 1000);
+}
+
+TEST_F(FleetTest, TheSameSeedGivesTheSameRun) {
+  FleetOptions options = Small();
+  options.clients = 10;
+  options.seconds = 2;
+  const uint64_t hash = RunFleet(options)->trace_hash;
+  EXPECT_EQ(RunFleet(options)->trace_hash, hash);
+  options.seed = 2;
+  EXPECT_NE(RunFleet(options)->trace_hash, hash);
+}
+
+TEST(FleetOptionsTest, SaysWhichOptionIsWrong) {
+  FleetOptions options = Small();
+  options.killed = 30;
+  EXPECT_TRUE(absl::IsInvalidArgument(RunFleet(options).status()));
+}
+
+}  // namespace
+}  // namespace weft::bench
