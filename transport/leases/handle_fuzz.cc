@@ -88,7 +88,7 @@ void Look(Owner& owner, const RegionHandle& handle, uint32_t tenant) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using weft::RegionHandle;
   static auto* const owner = new weft::Owner;
-  static const auto* const code = new weft::HandleCode(weft::HandleCode::Key(kFirstOfKey));
+  static const auto* const code = new weft::HandleCode(weft::HandleCode::Key(weft::kFirstOfKey));
   weft::FuzzInput input(data, size);
   RegionHandle handle;
   switch (input.Below(4)) {
