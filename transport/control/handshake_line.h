@@ -11,8 +11,7 @@
 // the line before him, one flight each, and for nobody else: Newcomers::kMaxStrangers at most, and
 // this engine's own dials.
 //
-// Threads: one engine's. Lifetime: as the transport; who is destroyed leaves the line. Errors:
-// none.
+// Threads: one engine's. Lifetime: as the transport; who is destroyed leaves it. Errors: none.
 #pragma once
 
 #include "core/intrusive_list.h"

@@ -1,13 +1,13 @@
 // The connections of a domain that have much to seal or to open, in a line. The first of them does
-// a piece of it in a turn of the engine, and goes to the line's end. So one piece is all that a
-// turn is held up by, whoever and however many want one, and a message of 64 MiB (30 ms of AES on
-// one core) lets every other call through in between.
+// a piece of it in a turn of the engine, and goes to the line's end. So a turn is held up by one
+// piece, whoever and however many want one, and a message of 64 MiB (30 ms of AES on one core) lets
+// every other call through in between.
 //
 //   Join() -> waits -> is first: OnFirst(), then its piece in a turn -> Yield() to the end, or
 //   Leave()
 //
-// What is no larger than a piece does not wait: it is sealed when its turn ends and opened when it
-// has come, as it was written or is read there, and nobody would gain by waiting.
+// The first piece does not wait: who is not in the line seals one when the turn ends in which it
+// was written, and opens one when it has come. Most messages are no larger.
 //
 // Threads: one engine's. Lifetime: outlives its members, each of which leaves before it goes.
 // Errors: none. Invariants: the first member, and no other, has been told so.

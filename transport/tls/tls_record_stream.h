@@ -16,9 +16,8 @@
 // Threads: one engine's. Lifetime: descriptor, scratch and output outlive it.
 // Errors: failed(), for good, and error() says why: calls are -1 with EPROTO. What is wrong with a
 //   record is told to the peer by an alert.
-// Invariants: read ahead of the reader: <= kMaxReadBytes. Between two calls nothing of this stream
-// is
-//   in the scratch.
+// Invariants: read ahead of the reader: <= kMaxReadBytes. Between two calls nothing of it is in
+//   the scratch.
 #pragma once
 
 #include <sys/types.h>
