@@ -1,15 +1,15 @@
 // One server of a channel over many: its connection, and how its calls end.
 //
-//   state       from                    to
-//   kNew        construction            Connect() -> kConnecting, Drain() -> kDrained
-//   kConnecting Connect()               there is a connection -> kReady; the attempt fails -> kDown
-//   kReady      it is connected         it is about to shut down, Drain() -> kLeaving; lost ->
-//   kDown kLeaving    what is under way goes  the connection is gone -> kDown; after Drain() ->
-//   kDrained
-//               on, nothing is new
-//   kDown       it is tried again and   it is connected -> kReady; Drain() -> kDrained
-//               again
-//   kDrained    it has no connection    destroyed
+//   state        from                      to
+//   kNew         construction              Connect() -> kConnecting, Drain() -> kDrained
+//   kConnecting  Connect()                 it is connected -> kReady; an attempt fails -> kDown
+//   kReady       it is connected           it is lost -> kDown; it is about to shut down,
+//                                          or Drain() -> kLeaving
+//   kLeaving     what is under way goes    the connection is gone -> kDown,
+//                on, nothing is new        or after Drain() -> kDrained
+//   kDown        it is tried again and     it is connected -> kReady; Drain() -> kDrained
+//                again
+//   kDrained     it has no connection      destroyed
 //
 // Ejected is a mark beside the state, with an end (docs/balancing.md, "Ejection").
 //
@@ -17,7 +17,7 @@
 // Lifetime: the Balancer's. The destructor ends what is under way; callbacks may run inside.
 // Errors: none of its own; calls end as channel.h says.
 // Invariants: after Connect(), until Drain(), it has a connection, an attempt, or a pause before
-// one.
+//   one.
 #pragma once
 
 #include <cstdint>

@@ -6,19 +6,17 @@
 //   Kv::Stub kv(**channel);
 //
 // A target says where the servers stand:
-//   list:a:4711,b:4711@zone-2,unix:/run/c   these, for ever, or until SetServers(). Behind an @:
-//   the
-//                                           zone in which the server stands
-//   file:/etc/db.servers                    one address a line, "# ..." is a comment; read again
-//                                           when the file changes
-//   dns:HOST:PORT                           the A and AAAA records of HOST; asked for again
-//   dns:_SERVICE._PROTOCOL.NAME             the SRV records, with their ports and priorities
-//   (weights
-//                                           are not used)
+//   list:a:4711,b:4711@zone-2,unix:/run/c  these, for ever, or until SetServers(). Behind an @ is
+//                                          the zone in which the server stands
+//   file:/etc/db.servers                   one address a line, "# ..." is a comment; read again
+//                                          when the file changes
+//   dns:HOST:PORT                          the A and AAAA records of HOST; asked for again
+//   dns:_SERVICE._PROTOCOL.NAME            the SRV records, with their ports and priorities
+//                                          (weights are not used)
 //
 // Threads, lifetime: those of Channel (weft/channel.h). Its servers' connections belong to its
-// engine. Errors: INVALID_ARGUMENT names what is wrong with the target or the option. Of calls,
-// those of
+//   engine.
+// Errors: INVALID_ARGUMENT names what is wrong with the target or the option. Of calls, those of
 //   Channel: UNAVAILABLE, no server could be reached; the text says what the last attempt met.
 // Invariants: those of Channel. A call is sent to one server, and to another one only as
 //   RetryOptions say; a call that could not be sent yet belongs to no server.
