@@ -110,14 +110,17 @@ void Compactor::RemoveLeftovers(const wire::CompactRequest& request) const {
   for (const std::string& name : names) {
     const std::optional<CompactionJob> job = ParseCompactionFolder(name);
     if (!job.has_value()) continue;
-    const bool is_over = job->session != request.session() ||
-                         std::find(request.ended_jobs().begin(), request.ended_jobs().end(),
-                                   job->number) != request.ended_jobs().end();
-    if (!is_over) continue;
+    const bool is_past = job->session != request.session();
+    if (!is_past && std::find(request.ended_jobs().begin(), request.ended_jobs().end(),
+                              job->number) == request.ended_jobs().end()) {
+      continue;
+    }
     const std::string folder = StrCat(request.database(), "/", name);
     std::vector<std::string> files;
     env.GetChildren(folder, &files).PermitUncheckedError();
     for (const std::string& file : files) {
+      // Of this session, the database may be about to take it.
+      if (!is_past && file.ends_with(".sst")) continue;
       env.DeleteFile(StrCat(folder, "/", file)).PermitUncheckedError();
     }
     env.DeleteDir(folder).PermitUncheckedError();

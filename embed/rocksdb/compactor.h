@@ -8,14 +8,13 @@
 //   kEnded      the call has its answer         gone
 //
 // The tables of a job go to DATABASE/compaction-SESSION-JOB. Who asks takes them from there and
-// says of later jobs which ones are over; their folders go then, with RocksDB's log of the job, and
-// those of other sessions: a database is opened by one process at a time. What the last jobs leave
-// stays until there is a next one.
+// says of later jobs which ones are over; their folders go then, with RocksDB's log of the job, but
+// for tables that were not taken. Folders of other sessions go whole: a database is opened by one
+// process at a time. What the last jobs leave stays until there is a next one.
 //
 // A job does nothing to the database: it reads tables, and writes into its own folder. So a worker
-// that dies, or lies, costs the time that was waited for it, or a compaction that RocksDB refuses:
-// the database looks at the tables' properties when it takes them over. It trusts their contents:
-// who may be a worker may write what the database says.
+// that dies costs the time that was waited for it. The database trusts what a worker has written:
+// RocksDB looks at the properties of the tables, not at their keys.
 //
 // Limits: kMaxJobs at most, of which a server may permit fewer. A job is run at once or refused.
 //

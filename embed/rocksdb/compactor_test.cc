@@ -47,7 +47,9 @@ class CompactorTest : public testing::Test {
 
   void Make(const std::string& folder) {
     EXPECT_TRUE(env_->CreateDirIfMissing(folder).ok());
-    EXPECT_TRUE(rocksdb::WriteStringToFile(env_.get(), "x", folder + "/LOG").ok());
+    for (const char* file : {"/LOG", "/000007.sst"}) {
+      EXPECT_TRUE(rocksdb::WriteStringToFile(env_.get(), "x", folder + file).ok());
+    }
   }
   bool IsThere(const std::string& path) { return env_->FileExists(path).ok(); }
 
@@ -75,8 +77,10 @@ TEST_F(CompactorTest, FoldersOfJobsThatAreOverAreRemovedAndNothingElse) {
   }
   Compact("/db", "S1", 3, {1}).IgnoreError();
   EXPECT_FALSE(IsThere("/db/compaction-S1-1/LOG"));
+  EXPECT_TRUE(IsThere("/db/compaction-S1-1/000007.sst")) << "the database may be about to take it";
   EXPECT_TRUE(IsThere("/db/compaction-S1-2/LOG")) << "it may not be over";
   EXPECT_FALSE(IsThere("/db/compaction-S0-7/LOG")) << "another session's";
+  EXPECT_FALSE(IsThere("/db/compaction-S0-7/000007.sst"));
   EXPECT_TRUE(IsThere("/db/compaction-/LOG"));
   EXPECT_TRUE(IsThere("/db/compaction-S0-x/LOG"));
   EXPECT_TRUE(IsThere("/db/archive/LOG"));

@@ -2,6 +2,7 @@
 //
 //   weft://HOST:PORT[/FOLDER][?KEY:VALUE[&KEY:VALUE]...]
 //   weft-cache://HOST:PORT[?KEY:VALUE[&KEY:VALUE]...]
+//   weft-compactor://HOST:PORT[?KEY:VALUE[&KEY:VALUE]...]
 //
 // (A "=" would do as well, but RocksDB takes a word that has one for something else.)
 //
@@ -10,7 +11,7 @@
 //   patience   seconds that an operation goes on without its server, 1 to 3600; 30
 //   crc32c     0: no checksums of large payloads
 //   tls-NAME   Weft's flags for TLS: tls-key:FILE ...; tls-any-client:1 for those without a value
-//   and those of who asks (`own`).
+//   and those of who asks (`own`): one_sided, mib, deadline.
 //
 // Threads: pure. Errors: INVALID_ARGUMENT, with the part of the URI that is wrong.
 #pragma once

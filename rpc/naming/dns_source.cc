@@ -171,6 +171,7 @@ void DnsSource::ScheduleTimeout() {
 void DnsSource::LookUp() {
   asked_ns_ = engine_->clock().NowNs();
   found_.clear();
+  incomplete_ = false;
   failure_ = absl::OkStatus();
   if (resolver_ == nullptr) failure_ = OpenResolver();
   if (!failure_.ok()) return End();
@@ -238,6 +239,8 @@ void DnsSource::OnAddresses(void* question, int status, int, ares_addrinfo* resu
   } else {
     self.failure_ = absl::UnavailableError(
         StrCat("the name ", self.name_, " has no addresses: ", ares_strerror(status)));
+    // That there is none is an answer; all else says nothing about the host's servers.
+    if (status != ARES_ENOTFOUND && status != ARES_ENODATA) self.incomplete_ = true;
   }
   if (result != nullptr) ares_freeaddrinfo(result);
   --self.asking_;
@@ -255,7 +258,9 @@ void DnsSource::End() {
   engine_->timers().Cancel(&timeout_);
   questions_.clear();
   ScheduleIn(*engine_, next_, refresh_us_);
-  if (found_.empty()) {
+  // Without a list some servers are better than none; those of an earlier one stay.
+  if (found_.empty() || (incomplete_ && listed_)) {
+    found_.clear();
     CloseResolver();
     if (failure_.ok()) {
       failure_ = absl::UnavailableError(StrCat("the name ", name_, " has no addresses"));
@@ -266,6 +271,7 @@ void DnsSource::End() {
   const auto order = [](const ListedServer& s) { return std::tie(s.priority, s.address); };
   std::sort(found_.begin(), found_.end(),
             [&](const ListedServer& a, const ListedServer& b) { return order(a) < order(b); });
+  listed_ = true;
   host_->OnServers(std::exchange(found_, {}));
 }
 

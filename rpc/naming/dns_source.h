@@ -3,18 +3,18 @@
 // with time-outs that are the engine's timers: no thread, and nothing blocks but reading
 // /etc/resolv.conf and /etc/hosts, which c-ares does by itself.
 //
-//   state    what there is                       what ends it
-//   idle     a timer until the next look-up      the timer; Refresh(), once in kLeastPauseUs ->
-//   asking asking   one question, or one for each host  all have answers, or none in time -> idle
-//            of an SRV answer
+//   state   what there is                  what ends it
+//   idle    a timer until the next look-up the timer; Refresh(), once in kLeastPauseUs -> asking
+//   asking  one question, or one for each  all have answers, or none in time -> idle
+//           host of an SRV answer
 //
 // Threads, lifetime: AddressSource's; on an engine of the real clock.
-// Errors: the name has no such records, no name server answers, or none of the hosts of an SRV
-//   answer has an address. After an error /etc/resolv.conf is read again with the next look-up.
+// Errors: the name has no such records; no name server answers; none of the hosts of an SRV answer
+//   has an address, or, if there was a list before, one of them could not be asked about: the list
+//   stays whole. After an error /etc/resolv.conf is read again with the next look-up.
 // Invariants: what a name server says is checked by c-ares; an address is made of numbers here,
-// never
-//   of a text that came. At most kMaxHosts of an SRV answer, and kMaxServersListed addresses, are
-//   taken.
+//   never of a text that came. At most kMaxHosts of an SRV answer, and kMaxServersListed addresses,
+//   are taken.
 #pragma once
 
 #include <ares.h>
@@ -106,7 +106,9 @@ class DnsSource final : public AddressSource {
   uint32_t asking_ = 0;  // questions without an answer
   std::vector<std::unique_ptr<Question>> questions_;
   std::vector<ListedServer> found_;
-  absl::Status failure_;  // of the last question that has failed
+  bool incomplete_ = false;  // of a host of an SRV answer it is not known what addresses it has
+  bool listed_ = false;      // the Host has had a list
+  absl::Status failure_;     // of the last question that has failed
   uint64_t asked_ns_ = 0;
   Alarm<&DnsSource::LookUp> next_{*this};
   Alarm<&DnsSource::OnTimeout> timeout_{*this};

@@ -231,6 +231,29 @@ TEST_F(DnsTest, IsAskedAgainWhetherOrNotServersAreWell) {
   EXPECT_TRUE(RunUntil([&] { return heard_.times > times; }));
 }
 
+// What had not been answered about a host counted as that it has no addresses: its servers were
+// drained, though they were well.
+TEST_F(DnsTest, AListStaysWholeWhileAHostCannotBeAskedAbout) {
+  names_.AddSrv("_kv._tcp.test", 10, 1, "one.test");
+  names_.AddSrv("_kv._tcp.test", 10, 2, "two.test");
+  names_.AddA("one.test", "10.0.0.1");
+  names_.AddA("two.test", "10.0.0.2");
+  Ask("_kv._tcp.test", kSoonUs);
+  EXPECT_EQ(FirstAddresses(), (Addresses{"10.0.0.1:1", "10.0.0.2:2"}));
+  names_.FailFor("two.test");
+  EXPECT_TRUE(absl::IsUnavailable(FirstFailure())) << heard_.failure;
+  EXPECT_EQ(heard_.addresses(), (Addresses{"10.0.0.1:1", "10.0.0.2:2"}));
+}
+
+TEST_F(DnsTest, SomeServersAreBetterThanNone) {
+  names_.AddSrv("_kv._tcp.test", 10, 1, "one.test");
+  names_.AddSrv("_kv._tcp.test", 10, 2, "two.test");
+  names_.AddA("one.test", "10.0.0.1");
+  names_.FailFor("two.test");
+  Ask("_kv._tcp.test");
+  EXPECT_EQ(FirstAddresses(), (Addresses{"10.0.0.1:1"}));
+}
+
 TEST_F(DnsTest, AnAnswerThatMakesNoSenseNamesNobody) {
   names_.AddRaw("_kv._tcp.test", NameServer::kSrv, "abc");  // shorter than its fields
   Ask("_kv._tcp.test", kSoonUs);

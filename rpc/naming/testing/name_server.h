@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +68,8 @@ class NameServer final : private PollHandler {
   }
   void Forget(const std::string& name) { records_.erase(name); }
 
+  // Says of the name that it cannot tell (SERVFAIL), from now on.
+  void FailFor(const std::string& name) { failing_.insert(name); }
   void FallSilent() { silent_ = true; }
   int questions = 0;
 
@@ -118,7 +121,10 @@ class NameServer final : private PollHandler {
       ++count;
     }
     // An answer, with authority, recursion asked for and available; 3: there is no such name.
-    const uint32_t flags = 0x8580 | (records_[name].empty() ? 3 : 0);
+    // 2: it cannot tell.
+    const uint32_t code = failing_.contains(name) ? 2 : records_[name].empty() ? 3 : 0;
+    const uint32_t flags = 0x8580 | code;
+    if (code == 2) count = 0, records.clear();
     return question.substr(0, 2) + Number(flags) + Number(1) + Number(count) + Number(0) +
            Number(0) + asked + records;
   }
@@ -127,6 +133,7 @@ class NameServer final : private PollHandler {
   int socket_ = -1;
   uint16_t port_ = 0;
   bool silent_ = false;
+  std::set<std::string> failing_;
   std::map<std::string, std::vector<std::pair<uint16_t, std::string>>> records_;
 };
 
