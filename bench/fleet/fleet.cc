@@ -77,6 +77,7 @@ class FleetServer final : public Work::Service {
   uint64_t calls = 0;
   bool hangs = false;
   bool dead = false;
+  bool left = false;  // the list
 
  private:
   struct Running final : Timer {
@@ -282,7 +283,7 @@ class Fleet {
     FleetLoad load;
     std::vector<uint64_t> calls;
     for (const auto& server : servers_) {
-      if (!server->dead && !server->hangs) calls.push_back(server->calls);
+      if (!server->dead && !server->hangs && !server->left) calls.push_back(server->calls);
     }
     const auto count = static_cast<double>(calls.size());
     for (const uint64_t one : calls) load.calls += one;
@@ -354,6 +355,7 @@ class Fleet {
     };
     std::vector<ListedServer> left;
     for (size_t i = 0; i < addresses_.size(); ++i) {
+      servers_[i]->left = leaves(i);
       if (!leaves(i)) left.push_back(addresses_[i]);
     }
     for (const auto& client : clients_) {
