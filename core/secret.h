@@ -62,7 +62,9 @@ class SecretBytes {
 // A text, for as long as it is needed. Takes over the memory of the one that it is made of.
 class SecretText {
  public:
-  SecretText(std::string&& text) : text_(std::move(text)) {}  // NOLINT: it is the text
+  SecretText(std::string&& text) : text_(std::move(text)) {  // NOLINT: it is the text
+    Wipe(&text);                                             // a short one was copied
+  }
   SecretText(const SecretText&) = delete;
   SecretText& operator=(const SecretText&) = delete;
   ~SecretText() { Wipe(&text_); }

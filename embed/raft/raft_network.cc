@@ -402,6 +402,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
                       raft_io_send_cb callback) {
   RaftNetwork& self = NetworkOf(io);
   if (self.state_ != State::kStarted) return RAFT_CANCELED;
+  if (self.unsent_.size() >= kQueuedMessages) return RAFT_TOOMANY;
   const auto sending = self.unsent_.emplace(self.unsent_.end());
   sending->request = request;
   sending->callback = callback;
@@ -446,11 +447,12 @@ absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) 
 }
 
 void RaftNetwork::StartUnsent() {
-  // What callbacks send asks for a turn of its own: the list is empty for them.
-  std::list<Sending> unsent = std::exchange(unsent_, {});
-  while (!unsent.empty()) {
-    const auto sending = unsent.begin();
-    sending_.splice(sending_.end(), unsent, sending);
+  // All of them count as under way before the first one ends: the last one that does may close the
+  // disk half. What callbacks send asks for a turn of its own: it finds an empty list.
+  std::vector<std::list<Sending>::iterator> starting;
+  for (auto at = unsent_.begin(); at != unsent_.end(); ++at) starting.push_back(at);
+  sending_.splice(sending_.end(), unsent_);
+  for (const auto sending : starting) {
     absl::Status status = Start(sending);
     if (status.ok()) continue;
     Explain(io_, status);

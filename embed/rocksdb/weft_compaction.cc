@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "core/status.h"
@@ -51,9 +52,10 @@ class WeftCompaction final : public rocksdb::CompactionService {
   // The thread of the compaction, which has called StartV2() just before.
   CompactionServiceJobStatus WaitForCompleteV2(const CompactionServiceJobInfo& info,
                                                std::string* result) override {
-    const wire::CompactRequest request = Take(info);
+    const std::optional<wire::CompactRequest> request = Take(info);
+    if (!request.has_value()) return CompactionServiceJobStatus::kUseLocal;  // it was not started
     wire::CompactReply reply;
-    const absl::Status status = stub_.Compact(request, &reply, {.timeout_us = deadline_us_});
+    const absl::Status status = stub_.Compact(*request, &reply, {.timeout_us = deadline_us_});
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ended_.push_back({info.db_session_id, info.job_id, steady_clock::now()});
@@ -82,9 +84,10 @@ class WeftCompaction final : public rocksdb::CompactionService {
 
   // With the session's jobs that are over, which are told once: what a worker did not remove goes
   // with the session.
-  wire::CompactRequest Take(const CompactionServiceJobInfo& info) {
+  std::optional<wire::CompactRequest> Take(const CompactionServiceJobInfo& info) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto node = waiting_.extract(KeyOf(info));
+    if (node.empty()) return std::nullopt;
     wire::CompactRequest request = std::move(node.mapped());
     const steady_clock::time_point settled = steady_clock::now() - kTakenOver;
     std::erase_if(ended_, [&](const Ended& ended) {

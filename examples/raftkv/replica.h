@@ -174,8 +174,8 @@ class Replica {
   // libraft's callback for a disk that has closed; null: it was not asked to, or has called back.
   // libraft 0.15's disk half has two defects here. It calls back again, when something else of it
   // ends later. And it frees twice what takes entries off the log on disk, if that is under way
-  // when it is closed: so it is told by the first tick at which it has called back every append,
-  // before which it has done what was asked of it earlier.
+  // when it is closed: so it is told when it has called back every append, behind which nothing
+  // is left to do: libraft appends whenever it has taken something off.
   raft_io_close_cb disk_closed_ = nullptr;
   bool disk_closing_ = false;  // it was told
   // By ~Replica(): libraft 0.15 takes what it could not append off its log's end, and is right only

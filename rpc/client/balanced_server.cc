@@ -4,6 +4,7 @@
 
 #include "core/intrusive_list.h"
 #include "core/strings.h"
+#include "rpc/client/client_streams.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
 
@@ -140,6 +141,10 @@ void BalancedServer::Fail() {
   const uint32_t most = on_trial_ ? 1 : ejection_.consecutive_failures;
   if (ejected_ || draining_ || ejection_.consecutive_failures == 0 || in_a_row_ < most) return;
   host_.OnServerFailing(*this);
+}
+
+uint64_t BalancedServer::successes() const {
+  return calls_.calls_ok() + attempts_ok_ - not_answered_ - calls_.streams().ended_ok();
 }
 
 SuccessCount BalancedServer::TakeCount() {

@@ -128,7 +128,8 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
 
   void Enter(State state);
   void Fail();
-  uint64_t successes() const { return calls_.calls_ok() + attempts_ok_ - not_answered_; }
+  // Of calls: how streams end says nothing for or against a server.
+  uint64_t successes() const;
 
   Host& host_;
   EngineCore& engine_;

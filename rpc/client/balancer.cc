@@ -19,9 +19,6 @@
 namespace weft {
 namespace {
 
-// Servers without room that a call tries before it waits: whoever has none left there is in
-// overload, and who looks at all of them makes it worse.
-constexpr uint32_t kMostTried = 8;
 // More priorities and zones than these are one.
 constexpr uint32_t kMaxTiers = 8;
 constexpr uint64_t kHourUs = 3600 * uint64_t{1'000'000};
@@ -158,14 +155,13 @@ BalancedServer* Balancer::ByKey(uint32_t place) {
 ClientCalls::Sent Balancer::TryFrom(ClientCall& call, bool by_key, uint32_t place,
                                     const MetServers* avoid) {
   const auto places = static_cast<uint32_t>(by_key ? ring_.size() : ready_.size());
-  uint32_t tried = 0;
-  for (uint32_t i = 0; i < places && tried < kMostTried; ++i) {
+  // All of them: a call waits only if every server has told that it has no room.
+  for (uint32_t i = 0; i < places; ++i) {
     BalancedServer* const server = by_key ? ByKey(place) : ready_[place];
     if (++place == places) place = 0;
     if (server == nullptr) continue;
     ClientCalls& calls = server->calls();
     if (avoid != nullptr && avoid->Has(&calls)) continue;
-    ++tried;
     call.carrier = &calls;
     calls.PrefetchIfCold();
     const ClientCalls::Sent sent = calls.TrySendAttempt(call);
@@ -201,7 +197,7 @@ ClientStreams* Balancer::ChooseStreams(uint64_t key) {
 
 bool Balancer::HasRoom() {
   const auto count = static_cast<uint32_t>(ready_.size());
-  for (uint32_t i = 0; i < std::min(count, kMostTried); ++i) {
+  for (uint32_t i = 0; i < count; ++i) {
     BalancedServer& server = *ready_[(next_ + i) % count];
     if (server.calls().HasRoom()) return true;
     server.WantRoom();
@@ -223,6 +219,7 @@ void Balancer::OnServerRoom() { WorkSoon(); }
 // --- the list -----------------------------------------------------------------------------------
 
 absl::Status Balancer::SetServers(std::vector<ListedServer> servers) {
+  if (ended_) return absl::FailedPreconditionError("the channel is being destroyed");
   WEFT_RETURN_IF_ERROR(CheckServers(servers));
   if (!source_->takes_lists()) {
     return absl::FailedPreconditionError(
@@ -231,7 +228,10 @@ absl::Status Balancer::SetServers(std::vector<ListedServer> servers) {
                "target begins with \"list:\""));
   }
   set_by_program_ = true;
-  if (servers.empty()) last_failure_ = absl::UnavailableError("SetServers() has named none");
+  if (servers.empty()) {
+    last_failure_ = absl::UnavailableError("SetServers() has named none");
+    failed_ = true;  // ends what waits
+  }
   new_list_ = std::move(servers);
   WorkSoon();
   return absl::OkStatus();
@@ -243,11 +243,13 @@ void Balancer::OnServers(std::vector<ListedServer> servers) {
   if (std::exchange(source_fails_, false)) {
     WEFT_LOG(kInfo, target_, " names servers again: ", servers.size());
   }
+  if (!new_list_ && list_known_ && servers == list_) return;
   new_list_ = std::move(servers);
   WorkSoon();
 }
 
 void Balancer::OnSourceFailed(const absl::Status& why) {
+  if (set_by_program_) return;
   if (!std::exchange(source_fails_, true)) {
     WEFT_LOG(kWarning, target_, " names no servers, and the last ", servers_.size(),
              " are kept: ", ToStd(why.message()));
@@ -291,7 +293,8 @@ std::vector<ListedServer> Balancer::PartOf(std::vector<ListedServer> list,
 
 void Balancer::ApplyList() {
   std::vector<uint32_t> tiers;
-  std::vector<ListedServer> part = PartOf(*std::exchange(new_list_, {}), &tiers);
+  list_ = *std::exchange(new_list_, {});
+  std::vector<ListedServer> part = PartOf(list_, &tiers);
   list_known_ = true;
   std::unordered_map<std::string, std::unique_ptr<BalancedServer>> known;
   for (std::unique_ptr<BalancedServer>& server : servers_) {
@@ -429,9 +432,14 @@ void Balancer::DestroyDrained() {
 // --- ejection -----------------------------------------------------------------------------------
 
 bool Balancer::MayEject() const {
-  const auto ejected = static_cast<uint32_t>(std::count_if(
-      servers_.begin(), servers_.end(), [](const auto& server) { return server->ejected(); }));
-  const auto count = static_cast<uint32_t>(servers_.size());
+  // Of those in use alone: servers of other zones do not make up for those of this one.
+  uint32_t count = 0;
+  uint32_t ejected = 0;
+  for (const auto& server : servers_) {
+    if (server->tier > last_tier_) continue;
+    ++count;
+    ejected += server->ejected();
+  }
   const uint32_t percent = balancing_.ejection.max_percent;
   const uint32_t most = percent == 0 ? 0 : std::max<uint32_t>(1, count * percent / 100);
   return count > 1 && ejected < most;

@@ -133,6 +133,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   uint32_t last_tier_ = 0;
   ChannelStats past_;  // of servers that are no more
   std::unique_ptr<AddressSource> source_;
+  std::vector<ListedServer> list_;  // that was applied last
   std::optional<std::vector<ListedServer>> new_list_;
   bool list_known_ = false;  // or it is known that there is none
   bool failed_ = false;      // an attempt has, or the source: what waits may have to end

@@ -50,7 +50,7 @@ struct MetServers {
   uint8_t count = 0;
 
   void Add(const ClientCalls* server) {
-    if (count < servers.size()) servers[count++] = server;
+    if (count < servers.size() && !Has(server)) servers[count++] = server;
   }
   bool Has(const ClientCalls* server) const {
     return std::find(servers.begin(), servers.begin() + count, server) != servers.begin() + count;

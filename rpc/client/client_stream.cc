@@ -201,6 +201,7 @@ void ClientStream::End(absl::Status status) {
   status_ = std::move(status);
   engine().timers().Cancel(this);
   ++(status_.ok() ? streams_->stats().calls_ok : streams_->stats().calls_failed);
+  if (status_.ok()) streams_->CountOk();
   stream_.CloseWrites();
   // What has come of a stream that the server has ended, or that was lost, can still be read.
   if (!stream_.all_received()) stream_.IgnoreReads();

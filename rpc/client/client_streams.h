@@ -100,6 +100,8 @@ class ClientStreams {
   const std::string& address() const { return address_; }
   const ChannelOptions& options() const { return options_; }
   ChannelStats& stats() { return stats_; }
+  void CountOk() { ++ended_ok_; }
+  uint64_t ended_ok() const { return ended_ok_; }  // which stats().calls_ok counts as well
   LentMemory& lent() { return lent_; }
   EarlyEnds<Stream>& early_ends() { return early_ends_; }
   StreamConnection& connection() { return connection_; }
@@ -125,6 +127,7 @@ class ClientStreams {
   MethodTable& methods_;
   LentMemory& lent_;
   ChannelStats& stats_;
+  uint64_t ended_ok_ = 0;
   ClientStreams* const front_;
 
   std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any

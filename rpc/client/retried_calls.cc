@@ -175,7 +175,7 @@ void RetriedCall::TryHedge() {
 void RetriedCall::OnEnd(Attempt& attempt, absl::Status status) {
   const std::shared_ptr<CallContext> context = attempt.own_context;
   const bool answered = attempt.answered;
-  met_.Add(attempt.carrier);
+  if (attempt.carrier != &all_.calls_) met_.Add(attempt.carrier);  // else it was not sent
   DropAttempt(attempt);
   if (DeliveryOf(status) != Delivery::kNotSent) {
     may_still_run_ = !answered && absl::IsUnavailable(status);

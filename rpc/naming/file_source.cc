@@ -51,9 +51,11 @@ void FileSource::Look() {
                Nanoseconds(facts.st_ctim)};
   }
   if (looked_ && version == version_) return;
-  looked_ = !IsYoung(version.changed_ns);
   version_ = version;
   absl::StatusOr<std::vector<ListedServer>> servers = Read();
+  // Whatever does not come of what stands in the file may pass: it is read again.
+  looked_ =
+      !IsYoung(version.changed_ns) && (servers.ok() || absl::IsInvalidArgument(servers.status()));
   if (servers.ok()) return host_->OnServers(*std::move(servers));
   host_->OnSourceFailed(servers.status());
 }
