@@ -219,7 +219,8 @@ def lines_of(report):
         if line.startswith("SF:"):
             path = line[3:]
             for top in ("transport/", "rpc/", "core/", "weft/"):
-                found = re.search(r"(?:^|/execroot/weft/|%s/)(%s.*)" % (re.escape(TREE), top), path)
+                found = re.search(r"(?:^|/execroot/weft/|/proc/self/cwd/(?:\./)?|%s/)(%s.*)" %
+                                  (re.escape(TREE), top), path)
                 if found:
                     path = found.group(1)
                     break
