@@ -15,7 +15,7 @@
 //   received bytes are valid during OnReceived() only, and the slot is posted again right after it,
 //   before anything that OnReceived() queued is sent: a credit never runs ahead of its receive.
 // Ordering: batches of one Link arrive in order; a write posted before a Send is visible when
-//   that batch is received.
+//   that batch is received, but for kWriteUnordered.
 // Callbacks: handlers, the sink and the users of operations are called from LinkDomain::Poll(), and
 //   users of operations from a Link's destructor too. No other function calls anybody back. Framing
 //   relies on it: what it has half done around Send(), TakeSlot(), GrowSlot() or Post() stays as it

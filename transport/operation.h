@@ -43,6 +43,10 @@ enum class TransferKind : uint8_t {
   // it; elsewhere as kWrite. So what is outstanding is what is on its way. The order is the same: a
   // message that is sent behind the post finds the bytes there.
   kWriteAcknowledged = 3,
+  // A write that holds up no message: one that is sent behind the post may arrive before the bytes,
+  // one that is sent behind the end finds them. For large writes whose peer hears of them behind
+  // their end. Over as kWrite. Where paths keep the order without cost it is kept: all but tcp.
+  kWriteUnordered = 4,
 };
 
 // What has become of an accepted post.

@@ -3,7 +3,8 @@
 //
 // Threads, Lifetime: as the connection (connection.h).
 // Ordering: a one-sided write that was posted before a message is visible to the peer when that
-//   message arrives. Reads and writes among themselves complete in any order.
+//   message arrives, but for kWriteUnordered. Reads and writes among themselves complete in any
+//   order.
 // Sealing: on a sealed connection (SecurityOptions, over verbs and ofi_tcp) memory of Register() is
 //   reached by its owner's engine, sealed as messages are: a write completes when it is in the
 //   peer's memory, and a message that is sent before that may overtake it (not that of

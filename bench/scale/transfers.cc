@@ -30,19 +30,28 @@ namespace {
 constexpr double kMostRatio = 3;
 constexpr uint32_t kFew = 1;
 constexpr uint32_t kMany = 8;
-// Of a leg, and of rounds: there are seven legs for each path, and behind each of them what is
+// Of a leg, and of rounds: there are nine legs for each path, and behind each of them what is
 // under way comes to its end, up to 512 MiB. So all of it takes less than 15 s.
 constexpr double kShareOfSeconds = 0.2;
 constexpr int kMostRounds = 3;
 // Of a call that should take microseconds: an end of the wait for a server that hangs.
 constexpr uint64_t kPatienceUs = 10'000'000;
 
-enum class Way : uint8_t { kRead = 1, kFetch = 2, kWrite = 3 };
-constexpr Way kWays[] = {Way::kRead, Way::kFetch, Way::kWrite};
+enum class Way : uint8_t { kRead = 1, kFetch = 2, kWrite = 3, kUnorderedWrite = 4 };
+constexpr Way kWays[] = {Way::kRead, Way::kFetch, Way::kWrite, Way::kUnorderedWrite};
 
 std::string NameOf(Way way) {
-  if (way == Way::kRead) return "read";
-  return way == Way::kFetch ? "fetch" : "write";
+  switch (way) {
+    case Way::kRead:
+      return "read";
+    case Way::kFetch:
+      return "fetch";
+    case Way::kWrite:
+      return "write";
+    case Way::kUnorderedWrite:
+      break;
+  }
+  return "unordered_write";
 }
 
 // Keeps a number of transfers outstanding: each starts the next when it has ended, until one fails.
@@ -104,6 +113,10 @@ class TransferLoops {
         return memory_->Read(0, buffer_->slice(), ended);
       case Way::kWrite:
         return memory_->Write(0, buffer_->slice(), ended);
+      case Way::kUnorderedWrite: {
+        const RemotePiece piece{0, buffer_->slice()};
+        return memory_->WriteUnordered({&piece, 1}, ended);
+      }
       case Way::kFetch:
         break;
     }

@@ -45,13 +45,18 @@ constexpr InFlightLimit InFlightLimitOf(PathKind kind) {
               .acknowledged_bytes = kNoLimit,
               .replied_bytes = 64 * kKiB};
     case PathKind::kTcp:
-    case PathKind::kOfiTcp:
       // 6 bytes/ns. 4 MiB may be on their way, either way: what a socket holds, and in long runs,
-      // for which the kernel sets fewer timers of its pacing. A push is in the socket when it has
-      // been posted, and its write then over: more and more would be posted to a socket that is
-      // full and takes it bit by bit, in no cache any more. So large ones are over when the peer
-      // has them; for 256 KiB the acknowledgement costs more than it saves. It is two system calls,
-      // a reply is one: 4 us each, as much as 24 KiB.
+      // for which the kernel sets fewer timers of its pacing. A reply is a system call, 4 us, as
+      // much as 24 KiB.
+      return {.pushed_bytes = 4 * kMiB,
+              .fetched_bytes = 4 * kMiB,
+              .acknowledged_bytes = kNoLimit,
+              .replied_bytes = 512 * kKiB};
+    case PathKind::kOfiTcp:
+      // As on tcp. A push is in the socket when it has been posted, and its write then over: more
+      // and more would be posted to a socket that is full and takes it bit by bit, in no cache any
+      // more. So large ones are over when the peer has them; for 256 KiB the acknowledgement, two
+      // system calls, costs more than it saves.
       return {.pushed_bytes = 4 * kMiB,
               .fetched_bytes = 4 * kMiB,
               .acknowledged_bytes = 512 * kKiB,

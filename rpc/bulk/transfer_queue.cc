@@ -21,11 +21,12 @@ bool TransferQueue::IsWithinLimit(bool push, uint64_t bytes) {
   return posted == 0 || (posted < most && bytes <= most - posted);
 }
 
-// Alone, a push is not acknowledged: its reply would leave a round trip later.
+// The reply is sent behind the end of a push, so no message has to be kept behind it. Alone, a push
+// is not acknowledged: its reply would leave a round trip later.
 TransferKind TransferQueue::KindOf(const BulkTransfer& transfer) const {
   if (!transfer.push) return TransferKind::kRead;
   const bool acknowledged = transfer.local.length >= limit_.acknowledged_bytes && pushed_bytes_ > 0;
-  return acknowledged ? TransferKind::kWriteAcknowledged : TransferKind::kWrite;
+  return acknowledged ? TransferKind::kWriteAcknowledged : TransferKind::kWriteUnordered;
 }
 
 bool TransferQueue::TryPost(BulkTransfer& transfer) {

@@ -5,7 +5,10 @@
 // first, and among those the oldest (a waiting one may leave the queue at any time). There are
 // never more than ServerBulk::kMaxTransfers for each call.
 //
-// Where a write is over when its bytes wait to be sent (tcp), large pushes beside others are
+// A push holds up no message where the path can do without (TransferKind::kWriteUnordered): its own
+// reply is sent behind its end, and those of other calls need not wait for it.
+//
+// Where a write is over when its bytes wait to be sent (ofi_tcp), large pushes beside others are
 // acknowledged by the peer, so that the bound is one of what is on its way; their replies leave a
 // round trip later. One that is alone has no need of it.
 //

@@ -54,7 +54,9 @@ class RecordingAccess : public NoRemoteAccess {
  private:
   static const char* NameOf(TransferKind kind) {
     if (kind == TransferKind::kRead) return "read ";
-    return kind == TransferKind::kWrite ? "write " : "write acknowledged ";
+    if (kind == TransferKind::kWriteAcknowledged) return "write acknowledged ";
+    EXPECT_EQ(kind, TransferKind::kWriteUnordered);  // it holds up no reply of another call
+    return "write ";
   }
 
   std::vector<Operation*> posted_;
@@ -161,8 +163,8 @@ TEST_F(BulkTransferTest, OnRdmaRepliesWaitForNoMoreThanWhatKeepsTheDeviceBusy) {
 // One payload of 1 MiB at a time, in two pieces, had the kernel's pacing set three times as many
 // timers as four of them do. And those that were over when the socket had taken them were 4 MiB in
 // the socket, and others behind it that went in bit by bit.
-TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
-  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
+TEST_F(BulkTransferTest, OnOfiTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kOfiTcp));
   for (int i = 0; i < 6; ++i) Push(1 << 20);
   EXPECT_EQ(Events(),
             "write 1048576, write acknowledged 1048576, write acknowledged 1048576, "
@@ -171,8 +173,17 @@ TEST_F(BulkTransferTest, OnTcpLargePayloadsAreUnderWayUntilThePeerHasThem) {
   EXPECT_EQ(Events(), "flush, write acknowledged 1048576");
 }
 
-TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) {
+// There every write is over when the peer has it.
+TEST_F(BulkTransferTest, OnTcpNoPayloadIsAcknowledgedTwice) {
   queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
+  for (int i = 0; i < 6; ++i) Push(1 << 20);
+  EXPECT_EQ(Events(), "write 1048576, write 1048576, write 1048576, write 1048576");
+  connection_.EndOldest();
+  EXPECT_EQ(Events(), "flush, write 1048576");
+}
+
+TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) {
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kOfiTcp));
   for (int i = 0; i < 2; ++i) {
     Push(1 << 20);
     EXPECT_EQ(Events(), "write 1048576");
@@ -182,7 +193,7 @@ TEST_F(BulkTransferTest, TheReplyOfALonePayloadDoesNotWaitForAnAcknowledgement) 
 }
 
 TEST_F(BulkTransferTest, SmallPayloadsAreNotAcknowledged) {
-  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kTcp));
+  queue_.SetInFlightLimit(InFlightLimitOf(PathKind::kOfiTcp));
   for (int i = 0; i < 3; ++i) Push(1000);
   EXPECT_EQ(Events(), "write 1000, write 1000, write 1000");
 }

@@ -111,7 +111,7 @@ void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
                    std::unique_ptr<RemoteOperation> operation) {
   operation->core = &core;
   operation->KeepPieces();
-  const bool holds = operation->kind == Kind::kWrite;
+  const bool holds = operation->is_ordered_write();
   core.BeginHandOver();
   if (holds) core.HoldCalls();
   const absl::Status valid = core.Check(*operation);
@@ -283,10 +283,12 @@ absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
   });
 }
 
+// Nothing that its caller starts behind it is started before its end, so others need not wait.
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
   BlockedOperation caller(core_->engine());
   return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
+    operation.unordered = true;
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
@@ -346,6 +348,16 @@ void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
                               Function<void(absl::Status)> done) {
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
+    operation.pieces = pieces;
+    operation.done = std::move(done);
+  });
+}
+
+void RemoteMemory::WriteUnordered(absl::Span<const RemotePiece> pieces,
+                                  Function<void(absl::Status)> done) {
+  Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
+    operation.kind = Kind::kWrite;
+    operation.unordered = true;
     operation.pieces = pieces;
     operation.done = std::move(done);
   });

@@ -20,8 +20,9 @@
 //   waiting for the write's end; so does the handler of a one-way message:
 //       memory->Write(0, record, done);        // from one thread,
 //       stub.Changed(request, &reply, ...);    // one after the other
-//   An atomic sees every write that was accepted before it. A Read that has to see a Write is
-//   started after that one's end. (After the end of a Write the local memory may be reused; that
+//   An atomic sees every write that was accepted before it. Neither holds for WriteUnordered(),
+//   behind whose end alone others find its bytes. A Read that has to see a Write is started after
+//   that one's end. (After the end of a Write the local memory may be reused; that
 //   it has arrived is proven by the end of a WriteAcknowledged, the reply to a call, or an atomic's
 //   end.)
 // Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
@@ -182,6 +183,10 @@ class RemoteMemory {
   void ReadBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void WriteBatch(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void WriteAcknowledged(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
+  // As WriteBatch(), but for its order: a message that is sent before its end may arrive before the
+  // bytes, so calls need not wait for them (over tcp, 64 MiB are 10 ms and more). One that is sent
+  // behind its end finds them.
+  void WriteUnordered(absl::Span<const RemotePiece> pieces, Function<void(absl::Status)> done);
   void FetchAdd(uint64_t offset, uint64_t operand, Function<void(absl::StatusOr<uint64_t>)> done);
   void CompareSwap(uint64_t offset, uint64_t expected, uint64_t desired,
                    Function<void(absl::StatusOr<uint64_t>)> done);

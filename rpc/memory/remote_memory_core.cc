@@ -349,9 +349,11 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
     }
     transfers_[i] = {*region, piece.local.offset, remote().Slice(piece.offset, piece.local.length)};
   }
-  const bool reads = operation.kind == RemoteOperation::Kind::kRead;
-  return connection_->memory().Post(reads ? TransferKind::kRead : TransferKind::kWrite,
-                                    absl::MakeConstSpan(transfers_.data(), count), &operation);
+  const TransferKind kind = operation.kind == RemoteOperation::Kind::kRead ? TransferKind::kRead
+                            : operation.unordered ? TransferKind::kWriteUnordered
+                                                  : TransferKind::kWrite;
+  return connection_->memory().Post(kind, absl::MakeConstSpan(transfers_.data(), count),
+                                    &operation);
 }
 
 void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
@@ -366,7 +368,7 @@ void RemoteMemoryCore::Enqueue(RemoteOperation& operation) {
   waiting_.PushBack(&operation);
   ++waiting_count_;
   WatchDeadline(operation);
-  if (operation.kind == RemoteOperation::Kind::kWrite) {
+  if (operation.is_ordered_write()) {
     operation.holds_calls = true;
     client_.calls().HoldCalls();
   }

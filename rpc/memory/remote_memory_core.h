@@ -90,7 +90,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   }
   void Recycle(RemoteOperation* operation) {
     operation->state = RemoteOperation::State::kNew;
-    operation->acknowledged = operation->probed = false;
+    operation->acknowledged = operation->probed = operation->unordered = false;
     spare_.Give(operation);
   }
 

@@ -124,6 +124,35 @@ TEST_P(RemoteMemoryNetworkTest, ACallFindsWhatWasWrittenBeforeIt) {
   }
 }
 
+// Nothing moves unless this thread drives the engine: the call is posted before much has left.
+TEST_P(RemoteMemoryNetworkTest, ACallPassesAnUnorderedWrite) {
+  if (GetParam() != PathKind::kTcp) GTEST_SKIP() << "elsewhere writes keep their order";
+  constexpr size_t kLarge = size_t{32} << 20;  // more than sockets hold
+  std::vector<std::byte> large(kLarge);
+  auto exported = *server_->Export(large, {.rights = kAllRights});
+  auto memory = *RemoteMemory::Open(*channel_, exported->handle());
+  auto local = *channel_->AllocateBuffer(kLarge);
+  Probe::Stub stub(*channel_);
+  Data request, reply;
+  request.set_number(0);
+  for (const bool ordered : {true, false}) {
+    bool ended = false;
+    const auto done = [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      ended = true;
+    };
+    const RemotePiece piece{0, local->slice()};
+    if (ordered) {
+      memory->WriteBatch({&piece, 1}, done);
+    } else {
+      memory->WriteUnordered({&piece, 1}, done);
+    }
+    ASSERT_TRUE(stub.Echo(request, &reply).ok());
+    EXPECT_EQ(ended, ordered);
+    while (!ended) ASSERT_TRUE(stub.Echo(request, &reply).ok());
+  }
+}
+
 TEST_P(RemoteMemoryNetworkTest, BatchesMoveManyPieces) {
   Fill(7);
   std::vector<RemotePiece> pieces;

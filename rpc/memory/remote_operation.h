@@ -49,6 +49,8 @@ class RemoteOperation final : public ListNode<>,
   };
 
   bool moves() const { return kind == Kind::kRead || kind == Kind::kWrite; }
+  // A message that is started behind it must not arrive before it.
+  bool is_ordered_write() const { return kind == Kind::kWrite && !unordered; }
 
   // The end: calls the callback, now or later, and gives this back.
   void Finish(absl::Status status);
@@ -63,6 +65,7 @@ class RemoteOperation final : public ListNode<>,
   State state = State::kNew;
   bool acknowledged = false;  // a write that ends when the bytes have arrived
   bool probed = false;        // the probe behind it is on its way
+  bool unordered = false;     // a write that no message waits for
   bool holds_calls = false;   // a write that waits: calls that come later must not overtake it
   absl::Span<const RemotePiece> pieces;  // kRead, kWrite
   uint64_t offset = 0;                   // the others

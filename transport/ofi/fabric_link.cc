@@ -50,6 +50,7 @@ absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operati
 absl::StatusOr<Posted> FabricLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                         Operation* op) {
   if (kind == TransferKind::kWriteAcknowledged && !has_fence()) kind = TransferKind::kWrite;
+  if (kind == TransferKind::kWriteUnordered) kind = TransferKind::kWrite;
   return transfers.size() == 1 ? PostOne(kind, transfers[0], op) : PostBatch(kind, transfers, op);
 }
 
@@ -231,6 +232,7 @@ int FabricLink::PostPart(const OperationRecord& record, uint64_t bytes) {
       return static_cast<int>(fi_read(endpoint_.get(), local, bytes, record.descriptor,
                                       FI_ADDR_UNSPEC, remote, record.remote_key, context));
     case TransferKind::kWrite:
+    case TransferKind::kWriteUnordered:
       return static_cast<int>(fi_write(endpoint_.get(), local, bytes, record.descriptor,
                                        FI_ADDR_UNSPEC, remote, record.remote_key, context));
     case TransferKind::kWriteAcknowledged:

@@ -11,7 +11,6 @@
 #include "core/inline.h"
 #include "core/prefetch.h"
 #include "core/status.h"
-#include "core/strings.h"
 #include "transport/doorbell.h"
 #include "transport/shm/shm_domain.h"
 #include "transport/shm/shm_region.h"

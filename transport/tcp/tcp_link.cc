@@ -48,9 +48,9 @@ absl::Status SocketError(int error) {
       StrCat("the link's socket broke: ", ToStd(StatusFromErrno(error, "tcp").message())));
 }
 
-std::string NameOf(const Nonce128& nonce) {
+std::string NameOf(const Nonce128& token) {
   char text[33];
-  std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, nonce.high, nonce.low);
+  std::snprintf(text, sizeof(text), "%016" PRIx64 "%016" PRIx64, token.high, token.low);
   return text;
 }
 
@@ -86,7 +86,7 @@ TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
       prefetch_(parts->recent.TakeList()),
       life_(handler),
       token_(token),
-      input_(&parts->received, &parts->regions, &parts->operations, &output_),
+      input_(&parts->receive_memory, &parts->regions, &parts->operations, &output_),
       output_(&parts->regions, &parts->slots, &parts->answers) {
   if (secret.has_value()) tls_.reset(new Tls{*secret, NameOf(token), {}});
   parts_->links.Join(this);
@@ -348,6 +348,7 @@ absl::StatusOr<Posted> TcpLink::Post(TransferKind kind, absl::Span<const Transfe
   operation->output = &output_;
   operation->user = op;
   operation->is_read = kind == TransferKind::kRead;
+  operation->in_order = kind != TransferKind::kWriteUnordered;
   operation->records = static_cast<uint32_t>(transfers.size());
   TcpOperation* last = nullptr;
   for (const Transfer& transfer : transfers) {
@@ -440,18 +441,17 @@ int TcpLink::OnNothing(ssize_t count) {
     ListNode<TcpReadyTag>::Unlink();
     // TLS has taken a part of a record, or so many records without data that others have their
     // turn: what is behind it, the end perhaps, is read next, for no event tells of it again.
-    if (tls_ != nullptr && (ended_ || tls_->stream->has_pending())) BeReady();
+    if (tls_ != nullptr && has_more()) BeReady();
     return 0;
   }
   Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(errno));
   return 1;
 }
 
-// As readv(2), and whether there is more whatever the socket says.
-ssize_t TcpLink::ReadTls(const iovec* iovecs, int count, bool* more, size_t seen_bytes) {
+// As readv(2). The first `seen_bytes` may be looked at by others at any time (TlsStream::Read()).
+ssize_t TcpLink::ReadTls(const iovec* iovecs, int count, size_t seen_bytes) {
   TlsStream& stream = *tls_->stream;
   const ssize_t received = stream.Read(iovecs, count, seen_bytes);
-  *more = *more || stream.has_pending();
   if (stream.unsent() > 0) parts_->links.ScheduleRetry(this);  // OpenSSL's own answer
   return received;
 }
@@ -470,10 +470,9 @@ int TcpLink::Receive() {
     return 0;
   }
   const TcpInput::Room room = input_.MakeRoom();
-  bool more = ended_;
   ssize_t count = 0;
   if (tls_ != nullptr) [[unlikely]] {
-    count = ReadTls(room.begin(), room.count(), &more, room.seen_bytes());
+    count = ReadTls(room.begin(), room.count(), room.seen_bytes());
   } else {
     count = room.count() == 1 ? ::recv(socket_.get(), room.buffer.iov_base, room.buffer.iov_len, 0)
                               : ::readv(socket_.get(), room.begin(), room.count());
@@ -482,7 +481,7 @@ int TcpLink::Receive() {
   parts_->recent.Note(this);
   parts_->likely.OnReceived(this);
   const auto bytes = static_cast<size_t>(count);
-  if (bytes == room.bytes() || more) {
+  if (bytes == room.bytes() || has_more()) {
     BeReady();
   } else {
     ListNode<TcpReadyTag>::Unlink();  // an event will tell of what comes now
@@ -501,7 +500,7 @@ bool TcpLink::Take(TcpInput::Received received) {
         if (!HandOut(input_.batch())) return false;
         break;
       case TcpInput::Event::kBatchInCell: {
-        TcpReceiveMemory& memory = parts_->received;
+        TcpReceiveMemory& memory = parts_->receive_memory;
         std::unique_ptr<std::byte[]> cell = input_.TakeCell();
         const bool goes_on = HandOut(input_.batch());
         memory.GiveCell(std::move(cell));

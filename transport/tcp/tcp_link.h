@@ -12,9 +12,9 @@
 // whoever is told of either.
 //
 // A link with a secret (LinkPeer::secret) has TLS 1.3 on its socket, right behind the join: with
-// the secret as its pre-shared key, named by the nonce in hexadecimal; the active side is TLS's
-// client. It takes no byte from outside of TLS, and a link without a secret speaks none. What is
-// below here is the same with and without.
+// the secret as its pre-shared key, named by the link's token in hexadecimal; the active side is
+// TLS's client. It takes no byte from outside of TLS, and a link without a secret speaks none. What
+// is below here is the same with and without.
 //
 // This side never stops reading: two sides that read large ranges from each other, and both waited
 // for the other to take answers, would wait for ever. So what the peer may ask for is bounded
@@ -107,8 +107,10 @@ class TcpLink final : public Link,
 
  private:
   // Batches that wait for the socket to take bytes. One that finds so many before it would wait for
-  // as long as the peer likes, in a slot that others could use. With the widest slots it is 512
-  // KiB.
+  // as long as the peer likes, in a slot that others could use: a socket that is full holds 1 MiB
+  // before it (kUnsentBytes). More than one, so that what a turn fills leaves by one sendmsg(2)
+  // when there is room; four of the widest slots are 512 KiB, half of what the socket holds. 2 and
+  // 8 were not tried.
   static constexpr uint32_t kMaxBatchesInLine = 4;
 
   // Of the active side, until it is up.
@@ -129,8 +131,10 @@ class TcpLink final : public Link,
   void StartTls(TlsRole role);
   int OnTlsHandshake();
   void EndTls();
-  ssize_t ReadTls(const iovec* iovecs, int count, bool* more, size_t seen_bytes);
+  ssize_t ReadTls(const iovec* iovecs, int count, size_t seen_bytes);
   bool has_unsent() const { return tls_ != nullptr && tls_->stream->unsent() > 0; }
+  // There is more to be read that no event tells of (any more): the end, or what the stream has.
+  bool has_more() const { return ended_ || (tls_ != nullptr && tls_->stream->has_pending()); }
   bool SendWhole(ByteSpan bytes);
   void SendWelcome();
   void BecomeUp();

@@ -16,7 +16,8 @@ namespace {
 constexpr std::byte kZeros[kPieceBytes] = {};
 
 // Memory of its small frames that a link keeps when they have left, in bytes: of 400 requests to
-// read, or a thousand ends. A thousand links that were all busy so keep 16 MiB.
+// read, or a thousand ends. A thousand links that were all busy so keep 16 MiB. What needs more
+// copies as many bytes into it, beside which to allocate it costs little.
 constexpr size_t kKeptSmallBytes = 16 << 10;
 
 }  // namespace
@@ -49,11 +50,13 @@ void TcpOutput::Clear() {
   while (TcpLineItem* const item = line_.PopFront()) {
     if (item->is_batch) slots_->Give(static_cast<TcpSlot*>(item));
   }
+  unordered_.Clear();
+  writing_ = nullptr;
   while (TcpAnswer* const answer = answer_list_.Front()) Forget(answer);
   for (uint32_t i = 0; i < count_; ++i) {
     if (piece(i).slot != nullptr) slots_->Give(piece(i).slot);
   }
-  first_ = count_ = writes_ahead_ = 0;
+  first_ = count_ = writes_ahead_ = ordered_ahead_ = 0;
   small_.clear();
   small_begin_ = 0;
   batches_ = ranges_owed_ = 0;
@@ -92,10 +95,13 @@ void TcpOutput::AddRead(TcpOperation* operation) {
 }
 
 void TcpOutput::AddWrite(TcpOperation* operation) {
-  if (line_.empty() && writes_ahead_ == 0 && small_bytes() < kMaxCopiedBytes) {
+  operation->order = writes_posted_++;
+  auto& line = operation->in_order ? line_ : unordered_;
+  if (line.empty() && writing_ == nullptr && writes_ahead_ == 0 &&
+      small_bytes() < kMaxCopiedBytes) {
     AppendWrites(operation);
   }
-  if (operation->current != nullptr) line_.PushBack(operation);
+  if (operation->current != nullptr) line.PushBack(operation);
 }
 
 // Copies what small transfers write, from the current one on, into small frames.
@@ -114,6 +120,7 @@ void TcpOutput::AppendWrites(TcpOperation* operation) {
     copied += bytes;
     operation->Move(bytes);
     if (last) operation->sent_at = small_sent_ + small_bytes() - TcpPadding(bytes);
+    NoteWritten(operation);
   }
 }
 
@@ -161,15 +168,33 @@ bool TcpOutput::CopyAnswer(TcpAnswer* answer) {
 
 // --- pieces -------------------------------------------------------------------------------------
 
+// The one in the midst of which frames are made; else the one that was posted first. Null: none
+// waits, or that one is behind batches, which leave before it.
+TcpOperation* TcpOutput::NextWrite() {
+  if (writing_ != nullptr) return writing_;
+  TcpLineItem* const first = line_.Front();
+  auto* const ordered =
+      first == nullptr || first->is_batch ? nullptr : static_cast<TcpOperation*>(first);
+  if (unordered_.empty()) [[likely]]
+    return ordered;
+  auto* const unordered = static_cast<TcpOperation*>(unordered_.Front());
+  for (TcpLineItem& item : line_) {
+    if (item.is_batch) continue;
+    if (static_cast<TcpOperation&>(item).order < unordered->order) return ordered;
+    break;
+  }
+  return unordered;
+}
+
 void TcpOutput::MakePieces() {
   while (ahead() < kPiecesAhead && small_bytes() < kMaxCopiedBytes) {
-    const bool has_write = !line_.empty() && !line_.Front()->is_batch;
-    if (!answer_list_.empty() && (answers_turn_ || !has_write)) {
+    TcpOperation* const write = NextWrite();
+    if (!answer_list_.empty() && (answers_turn_ || write == nullptr)) {
       answers_turn_ = false;
       MakePieceOf(answer_list_.Front());
-    } else if (has_write) {
+    } else if (write != nullptr) {
       answers_turn_ = true;
-      MakePieceOf(static_cast<TcpOperation*>(line_.Front()));
+      MakePieceOf(write);
     } else {
       return;
     }
@@ -193,6 +218,7 @@ void TcpOutput::MakePieceOf(TcpOperation* operation) {
   const auto bytes =
       static_cast<uint32_t>(std::min<uint64_t>(record.remote.length - at, kPieceBytes));
   operation->Move(bytes);
+  NoteWritten(operation);
   const bool last = operation->current == nullptr;
   Piece* const made =
       NewPiece(TcpFrameKind::kWrite, last ? kTcpLast : 0,
@@ -206,6 +232,7 @@ void TcpOutput::MakePieceOf(TcpOperation* operation) {
   made->write = operation;
   made->ends_write = last;
   ++writes_ahead_;
+  if (operation->in_order) ++ordered_ahead_;
   if (last) decltype(line_)::Remove(operation);
 }
 
@@ -315,7 +342,7 @@ TcpOutput::Plan TcpOutput::Gather(iovec* iovecs) {
       ++plan.batches;
     }
   };
-  plan.batches_first = writes_ahead_ == 0;
+  plan.batches_first = ordered_ahead_ == 0;
   if (plan.batches_first) add_batches();
   for (uint32_t i = has_begun() ? 1 : 0; i < count_; ++i) {
     StoreLe32(piece(i).head + 8, sequence++);
@@ -342,7 +369,10 @@ void TcpOutput::SendPiece(uint64_t* bytes) {
   Piece& next = piece(0);
   if (!std::exchange(next.begun, true)) {
     ++sequence_;
-    if (next.write != nullptr) --writes_ahead_;
+    if (next.write != nullptr) {
+      --writes_ahead_;
+      if (next.write->in_order) --ordered_ahead_;
+    }
   }
   uint32_t head_left = next.head_bytes - next.head_at;
   next.head_at += static_cast<uint32_t>(TakeOff(bytes, &head_left));

@@ -2,12 +2,16 @@
 //
 //   begun           the rest of a frame of which some has left
 //   small frames    requests to read, ends, and payloads of few bytes: encoded already
-//   line            batches and writes, in order
-//   pieces          of the line's first write, and of answers to what the peer reads, in turns
+//   line            batches, and writes that batches behind them wait for, in order
+//   unordered       the other writes, in order
+//   pieces          of a write, and of answers to what the peer reads, in turns
 //
-// The socket gets them in this order, but that a batch waits for the pieces of writes that were
-// posted before it: the peer is to find those in its memory. So a batch waits for what the kernel
-// holds (tcp_link.cc bounds it), and for one frame that has begun.
+// The socket gets them in this order, but that a batch waits for the pieces of the line's writes
+// that were posted before it: the peer is to find those in its memory. So a batch waits for what
+// the kernel holds (tcp_link.cc bounds it), and for one frame that has begun.
+//
+// Writes leave one behind the other, as the peer expects, in the order in which they were posted,
+// wherever they wait. So a batch that is behind one of the line may wait for an unordered one too.
 //
 // A frame has its number when it has begun, or is a small frame. Pieces are made ahead, because one
 // system call with many is much faster than many with one each; they are put off, or dropped, as
@@ -96,7 +100,8 @@ class TcpOutput final : public TcpRegionUser {
   int error() const { return error_; }
 
   bool empty() const {
-    return count_ == 0 && small_bytes() == 0 && line_.empty() && answer_list_.empty();
+    return count_ == 0 && small_bytes() == 0 && line_.empty() && unordered_.empty() &&
+           answer_list_.empty();
   }
   size_t small_bytes() const { return small_.size() - small_begin_; }
   uint32_t batches() const { return batches_; }
@@ -145,6 +150,10 @@ class TcpOutput final : public TcpRegionUser {
   bool CopyAnswer(TcpAnswer* answer);
   void AppendWrites(TcpOperation* operation);
   bool NextRange(TcpAnswer* answer);
+  TcpOperation* NextWrite();
+  void NoteWritten(TcpOperation* operation) {
+    writing_ = operation->current == nullptr ? nullptr : operation;
+  }
   void MakePieces();
   void MakePieceOf(TcpOperation* operation);
   void MakePieceOf(TcpAnswer* answer);
@@ -172,16 +181,21 @@ class TcpOutput final : public TcpRegionUser {
   uint32_t batches_ = 0;   // in the line
   uint32_t ranges_owed_ = 0;
   int error_ = 0;
+  uint64_t writes_posted_ = 0;
 
   uint32_t first_ = 0;  // of pieces_
   uint32_t count_ = 0;
-  uint32_t writes_ahead_ = 0;  // of those that have not begun: of writes
-  bool answers_turn_ = false;  // the next piece is an answer's
+  // Of those that have not begun: of writes, and of those that batches wait for.
+  uint32_t writes_ahead_ = 0;
+  uint32_t ordered_ahead_ = 0;
+  bool answers_turn_ = false;        // the next piece is an answer's
+  TcpOperation* writing_ = nullptr;  // frames have been made of it, and not all
 
   std::vector<std::byte> small_;  // small_begin_ of them have left
   size_t small_begin_ = 0;
   uint64_t small_sent_ = 0;  // bytes of small frames that have ever left
   IntrusiveList<TcpLineItem, TcpLineTag> line_;
+  IntrusiveList<TcpLineItem, TcpLineTag> unordered_;
   IntrusiveList<TcpAnswer, TcpAnswerTag> answer_list_;
 
   // count_ of them from first_ on, the one that has begun first. Places for that, for those that

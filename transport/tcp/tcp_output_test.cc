@@ -73,6 +73,12 @@ class TcpOutputTest : public testing::Test {
     output_.AddWrite(operation);
     return operation;
   }
+  // The same, which no batch waits for.
+  void AddUnordered(const std::vector<std::string>& texts, uint64_t key = 6) {
+    TcpOperation* const operation = NewOperation(texts, key);
+    operation->in_order = false;
+    output_.AddWrite(operation);
+  }
   TcpOperation* NewOperation(const std::vector<std::string>& texts, uint64_t key) {
     TcpOperation* first = nullptr;
     TcpOperation* last = nullptr;
@@ -205,6 +211,49 @@ TEST_F(TcpOutputTest, ABatchLeavesBehindTheWritesThatWerePostedBeforeIt) {
                         WriteOf(0, 101, {5, kPieceBytes}, large.substr(kPieceBytes, kPieceBytes)),
                         WriteOf(kTcpLast, 101, {5, 2 * kPieceBytes}, large.substr(2 * kPieceBytes)),
                         WriteOf(kTcpLast, 102, {5, 0}, small), Batch("behind")}));
+}
+
+// A call beside a payload of 64 MiB took as long as the payload.
+TEST_F(TcpOutputTest, ABatchPassesAnUnorderedWriteThatHasBegun) {
+  const std::string large = Text(3 * kPieceBytes, 1);
+  const std::string_view pieces(large);
+  AddUnordered({large});
+  SendBytes(kTcpHeaderBytes + 20);
+  AddBatch("passes");
+  SendAll();
+  EXPECT_EQ(Sent(),
+            (std::vector<Frame>{
+                WriteOf(0, 101, {6, 0}, pieces.substr(0, kPieceBytes)), Batch("passes"),
+                WriteOf(0, 101, {6, kPieceBytes}, pieces.substr(kPieceBytes, kPieceBytes)),
+                WriteOf(kTcpLast, 101, {6, 2 * kPieceBytes}, pieces.substr(2 * kPieceBytes))}));
+}
+
+TEST_F(TcpOutputTest, FramesOfAnotherWriteNeverComeBetweenThoseOfOne) {
+  AddUnordered({Text(2 * kPieceBytes, 1)});  // 101
+  SendBytes(100);
+  AddWrite({Text(10, 2)});               // 102: small, and waits all the same
+  AddUnordered({Text(10, 3)});           // 103
+  AddWrite({Text(kPieceBytes + 1, 4)});  // 104
+  AddBatch("behind 104");
+  SendAll();
+  std::vector<uint32_t> operations;
+  for (const Frame& frame : Sent()) operations.push_back(frame.operation);
+  EXPECT_EQ(operations, (std::vector<uint32_t>{101, 101, 102, 103, 104, 104, 0}));
+}
+
+TEST_F(TcpOutputTest, WritesLeaveInTheOrderInWhichTheyWerePosted) {
+  const std::string text = Text(kPieceBytes, 1);
+  AddUnordered({text});  // 101
+  AddWrite({text});      // 102
+  AddUnordered({text});  // 103
+  AddBatch("behind 102");
+  AddWrite({text});      // 104
+  AddUnordered({text});  // 105
+  AddBatch("behind 104");
+  SendAll();
+  std::vector<uint32_t> operations;
+  for (const Frame& frame : Sent()) operations.push_back(frame.operation);
+  EXPECT_EQ(operations, (std::vector<uint32_t>{101, 102, 103, 0, 104, 105, 0}));
 }
 
 TEST_F(TcpOutputTest, AWriteGathersSmallAndLargeRanges) {

@@ -36,7 +36,7 @@ void TcpRecentLinks::Forget(TcpLink* link) {
 
 void TcpLikelyLink::OnReceived(TcpLink* link) {
   if (const TcpLink* const asked = std::exchange(asked_, nullptr)) {
-    answers_ = asked == link ? std::min(answers_ + 1, kAnswersToTrust) : 0;
+    right_guesses_ = asked == link ? std::min(right_guesses_ + 1, kGuessesToTrust) : 0;
   }
   if (near_ == link) {
     hits_ = std::min(hits_ + 1, kHitsToUnwatch);
@@ -60,7 +60,7 @@ TcpParts::TcpParts(const TcpOptions& options)
       regions(&stats),
       slots(options.slot_bytes, options.wide_slot_bytes, options.max_pool_bytes, &stats),
       operations(options.max_outstanding_operations),
-      received(slots.widest_bytes()),
+      receive_memory(slots.widest_bytes()),
       links(&stats) {}
 
 }  // namespace weft

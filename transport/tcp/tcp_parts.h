@@ -92,7 +92,7 @@ class TcpLikelyLink {
   // Null: none is likely.
   TcpLink* get() const {
     if (hits_ > 0) return near_;
-    return answers_ == kAnswersToTrust ? asked_ : nullptr;
+    return right_guesses_ == kGuessesToTrust ? asked_ : nullptr;
   }
   // `link` is near, and has brought so much that epoll is not to tell of it (tcp_domain.h).
   bool is_settled(const TcpLink* link) const { return hits_ == kHitsToUnwatch && near_ == link; }
@@ -118,7 +118,7 @@ class TcpLikelyLink {
   // message.
   static constexpr int kHitsToUnwatch = 32;
   // In receptions. One wrong guess costs a system call for each turn until the next, and ends it.
-  static constexpr int kAnswersToTrust = 4;
+  static constexpr int kGuessesToTrust = 4;
 
   TcpLink* near_ = nullptr;
   TcpLink* asked_ = nullptr;
@@ -126,7 +126,7 @@ class TcpLikelyLink {
   // did. Without hits it is not near yet.
   int hits_ = 0;
   int misses_ = 0;
-  int answers_ = 0;  // so often running the asked link was the next
+  int right_guesses_ = 0;  // so often running the asked link was the next to bring something
 };
 
 struct TcpParts {
@@ -138,7 +138,7 @@ struct TcpParts {
   TcpSlots slots;
   TcpAnswers answers;
   TcpOperations operations;
-  TcpReceiveMemory received;
+  TcpReceiveMemory receive_memory;
   TcpRecentLinks recent;
   TcpLikelyLink likely;
   TcpSecurity security;

@@ -245,7 +245,9 @@ class World {
     if (transfers.empty()) return;
     Job* const key = job.get();
     job->ended = [this, key](const absl::Status& status) { Ended(key, status); };
-    const auto kind = job->is_read ? TransferKind::kRead : TransferKind::kWrite;
+    const auto kind = job->is_read   ? TransferKind::kRead
+                      : Pick(2) == 0 ? TransferKind::kWrite
+                                     : TransferKind::kWriteUnordered;
     const auto posted = ends_[s][i].link->Post(kind, transfers, key);
     if (!posted.ok()) {
       EXPECT_EQ(posted.status().code(), absl::StatusCode::kResourceExhausted) << posted.status();

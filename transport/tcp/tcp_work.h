@@ -20,8 +20,9 @@ struct TcpLineTag;
 struct TcpOperationTag;
 struct TcpAnswerTag;
 
-// Batches and writes leave in the order in which they were given: a write is in the peer's memory
-// when a batch behind it arrives.
+// What waits in a line: batches and ordered writes leave in the order in which they were given, so
+// that a write is in the peer's memory when a batch behind it arrives; unordered writes have a line
+// of their own.
 struct TcpLineItem : ListNode<TcpLineTag> {
   explicit TcpLineItem(bool batch) : is_batch(batch) {}
   const bool is_batch;
@@ -61,6 +62,8 @@ struct TcpOperation : TcpLineItem, ListNode<TcpOperationTag> {
   uint32_t number = 0;   // on the wire
   uint32_t records = 0;  // transfers
   bool is_read = false;
+  bool in_order = true;             // a write that batches wait for
+  uint64_t order = 0;               // of writes: how many were posted before it
   uint64_t sent_at = kNotSent;      // TcpOutput::HasLeft()
   TcpOperation* current = nullptr;  // the record that is moved next; null: all have been
   uint64_t moved = 0;               // bytes of it

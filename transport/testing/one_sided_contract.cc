@@ -69,6 +69,23 @@ TEST_P(ContractTest, AnAcknowledgedWriteIsSeenWithTheMessageThatFollowsItsPost) 
   }
 }
 
+TEST_P(ContractTest, AnUnorderedWriteIsSeenWithTheMessageThatFollowsItsEnd) {
+  Open();
+  RegionPair regions(client_, server_end());
+  int seen = 0;
+  server_end().on_message = [&](ByteSpan) { seen += regions.Same(0, 0, kRegionBytes); };
+  for (int round = 0; round < 10; ++round) {
+    const std::vector<std::byte> fresh = Pattern(static_cast<uint64_t>(round) + 10, kRegionBytes);
+    std::copy(fresh.begin(), fresh.end(), regions.client_memory.begin());
+    TestOperation write;
+    ASSERT_TRUE(regions.WriteUnordered(0, regions.Remote(0, kRegionBytes), &write).ok());
+    ASSERT_TRUE(Run([&] { return write.done(); })) << "round " << round;
+    EXPECT_TRUE(write.result.ok()) << write.result;
+    client_.Send("written");
+    ASSERT_TRUE(Run([&] { return seen == round + 1; })) << "round " << round;
+  }
+}
+
 TEST_P(ContractTest, OperationsBeyondTheLimitAreRefusedAndTakenLater) {
   ConnectOptions options;
   options.link.max_outstanding_operations = 16;

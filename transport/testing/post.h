@@ -56,6 +56,12 @@ absl::Status WriteAcknowledged(Path& path, const Region& local, size_t local_off
 }
 
 template <class Path>
+absl::Status WriteUnordered(Path& path, const Region& local, size_t local_offset,
+                            const RemoteSpan& remote, Operation* op) {
+  return Post(path, TransferKind::kWriteUnordered, {{&local, local_offset, remote}}, op);
+}
+
+template <class Path>
 absl::Status ReadBatch(Path& path, absl::Span<const Transfer> transfers, Operation* op) {
   return Post(path, TransferKind::kRead, transfers, op);
 }

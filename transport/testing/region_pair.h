@@ -40,6 +40,9 @@ class RegionPair {
   absl::Status WriteAcknowledged(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
     return weft::WriteAcknowledged(client_.connection(), *client_region, local_offset, remote, op);
   }
+  absl::Status WriteUnordered(size_t local_offset, const RemoteSpan& remote, TestOperation* op) {
+    return weft::WriteUnordered(client_.connection(), *client_region, local_offset, remote, op);
+  }
   RemoteSpan Remote(uint64_t from, uint64_t bytes) {
     return server_region->remote().Slice(from, bytes);
   }
