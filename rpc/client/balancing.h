@@ -2,7 +2,8 @@
 // to one of the servers. docs/balancing.md says how servers are chosen, and what happens when they
 // fail, come and go.
 //
-//   auto channel = weft::OpenBalanced("dns:db.example.com:4711");
+//   auto engine = weft::OpenNetworkEngine({});  // with a thread: see OpenBalanced()
+//   auto channel = weft::OpenBalanced(**engine, "dns:db.example.com:4711");
 //   Kv::Stub kv(**channel);
 //
 // A target says where the servers stand:
@@ -12,14 +13,16 @@
 //                                          when the file changes
 //   dns:HOST:PORT                          the A and AAAA records of HOST; asked for again
 //   dns:_SERVICE._PROTOCOL.NAME            the SRV records, with their ports and priorities
-//                                          (weights are not used)
+//                                          (weights are not used). Behind dns: may stand
+//                                          //SERVER/, a name server to ask
 //
 // Threads, lifetime: those of Channel (weft/channel.h). Its servers' connections belong to its
 //   engine.
 // Errors: INVALID_ARGUMENT names what is wrong with the target or the option. Of calls, those of
 //   Channel: UNAVAILABLE, no server could be reached; the text says what the last attempt met.
 // Invariants: those of Channel. A call is sent to one server, and to another one only as
-//   RetryOptions say; a call that could not be sent yet belongs to no server.
+//   RetryOptions say; a call that could not be sent yet belongs to no server. Nothing orders two
+//   calls, or two one-way messages.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +43,11 @@ class Engine;
 
 // How a call's server is chosen among those that are ready.
 enum class BalancingPolicy : uint8_t {
-  kRoundRobin = 1,   // one after the other
-  kLeastLoaded = 2,  // of two that are drawn, the one with fewer of this channel's calls under way
-  kConsistentHash = 3,  // by CallOptions::server_key: equal keys go to the same server while it is
-                        // ready, and few keys move when servers come and go. 0: as kRoundRobin
+  kRoundRobin = 1,      // one after the other
+  kLeastLoaded = 2,     // of two at random, the one with fewer of this channel's unanswered calls
+  kConsistentHash = 3,  // by CallOptions::server_key: equal keys prefer the same server, and few
+                        // move when servers come and go; docs/balancing.md says when another one
+                        // gets them. 0: as kRoundRobin
 };
 
 // A server that keeps failing is ejected: it gets no calls for a while. What counts as a failure:
@@ -51,23 +55,29 @@ enum class BalancingPolicy : uint8_t {
 // was sent; the loss of a connection, once. Other answers are the service's, and a call that this
 // side cancels says nothing.
 struct EjectionOptions {
-  uint32_t consecutive_failures = 5;       // 0: never for that; at most 1000
-  uint64_t interval_us = 10'000'000;       // of looking at success rates; 0: never; to an hour
-  uint64_t ejection_us = 5'000'000;        // the first time; as much longer each time again, up to
+  uint32_t consecutive_failures = 5;  // 0: never for that; at most 1000
+  // How often success rates are compared, and how long a server is not ejected before its next
+  // ejection is one ejection_us shorter again; to an hour. 0: neither happens.
+  uint64_t interval_us = 10'000'000;
+  uint64_t ejection_us = 5'000'000;        // the first time; the n-th time n times as long, up to
   uint64_t max_ejection_us = 300'000'000;  // this; an hour at most
-  uint32_t max_percent = 30;               // of the servers, 0..100; rounded down, but one at least
+  // How many at a time, of all servers in this client's part, 0..100: rounded down, but one at
+  // least. 0: never. A sole server is never ejected.
+  uint32_t max_percent = 30;
 };
 
 struct BalancingOptions {
   // Behaviour.
   BalancingPolicy policy = BalancingPolicy::kLeastLoaded;
-  // Locality first: servers of this zone have all calls while so many per cent of them are usable,
-  // 1..100; with fewer, those of other zones get calls beside them. Empty: zones do not matter.
+  // Locality first: servers of this zone stand before others of their priority. Empty: zones do not
+  // matter.
   std::string zone = {};
+  // The first servers, by priority and zone, have all calls while so many per cent of them are
+  // usable, 1..100; with fewer, the next ones get calls beside them.
   uint32_t min_local_percent = 50;
   EjectionOptions ejection = {};
-  // A server that leaves the list gets no new calls; what is under way there has this long, up to
-  // an hour, before it ends with UNAVAILABLE.
+  // A server that the list drops is drained: it gets no new calls, and what is under way there has
+  // this long, up to an hour, before it ends with UNAVAILABLE.
   uint64_t drain_us = 30'000'000;
   uint64_t refresh_us = 30'000'000;  // how often a file is looked at and a name asked for, 1 ms to
                                      // an hour; of a name, also at once when a server is lost, but
@@ -77,13 +87,14 @@ struct BalancingOptions {
   // more it takes a part of its own, by its number.
   uint32_t max_servers = 64;
   // Clients of one service are numbered 0, 1, 2, ...: then every server has nearly as many clients
-  // as any other. None: a random part, which is less even.
+  // as any other. None: the client draws a number, and some servers have more clients than others.
   std::optional<uint32_t> client_number = {};
 };
 
 // As many connections as a channel may have, of each zone or priority; 8 of those.
 inline constexpr uint32_t kMaxServers = 1024;
-// As many addresses as a source may name; more are refused, and the list stays as it was.
+// As many addresses as a source may name. More are refused, and the list stays as it was; of those
+// from DNS the first so many are taken.
 inline constexpr uint32_t kMaxServersListed = 16'384;
 
 struct ListedServer {
@@ -97,8 +108,11 @@ struct ListedServer {
 // "host:port@zone" or "host:port".
 absl::StatusOr<ListedServer> ParseListedServer(std::string_view text);
 
-// With a caller-driven engine and a network of its own, or on `engine`. With
-// ChannelOptions::connect_at_once they wait until one server is ready, or none can be.
+// With a caller-driven engine and a network of its own, or on `engine`. Give it an engine with a
+// thread: on a caller-driven one no list is read again, no lost server noticed and none ejected
+// while nobody waits or polls, and the first call after a pause is sent by what was known before.
+// With ChannelOptions::connect_at_once they wait until one server is ready, and return the error if
+// the source has failed or one attempt with each server; a "list:" without addresses fails so.
 // ChannelOptions::retry works across servers: an attempt goes to one that the call has not met, if
 // there is one. INVALID_ARGUMENT: retry.exactly_once, which needs one server that remembers.
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
@@ -118,13 +132,15 @@ struct ServerFacts {
   ListedServer server;
   ChannelState state = ChannelState::kIdle;
   bool ejected = false;
-  bool draining = false;    // it has left the list, or is about to shut down
+  bool draining = false;    // gets no new calls: the list has dropped it (it is draining), or it is
+                            // about to shut down (it is leaving)
   uint32_t ejections = 0;   // ever
   uint32_t under_way = 0;   // calls and streams that it has not answered
   uint64_t answers_ok = 0;  // calls
   uint64_t failures = 0;    // of the kinds that count for EjectionOptions
 };
-// Those that it connects to. Empty: it is a channel to one address, or no server is known yet.
+// Those of its part, of all priorities and zones, connected or not; then those that drain.
+// Empty: it is a channel to one address, or no server is known.
 std::vector<ServerFacts> ServersOf(Channel& channel);
 
 // For CallOptions::server_key: a hash that is the same in every process and version; never 0.
