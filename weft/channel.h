@@ -116,7 +116,7 @@ struct CallOptions {
   // For metadata, attachments and Cancel() (weft/client_context.h): for this call alone, which it
   // outlives. Null: none.
   ClientContext* context = nullptr;
-  uint64_t server_key = 0;  // of many servers, this one (weft/balancing.h, kConsistentHash); 0: any
+  uint64_t server_key = 0;  // of many servers, equal ones prefer one (weft/balancing.h); 0: any
 };
 
 // The rules are in docs/guide.md, "Calls that are sent again". Times are up to an hour.
