@@ -61,8 +61,8 @@ struct EjectionOptions {
   uint64_t interval_us = 10'000'000;
   uint64_t ejection_us = 5'000'000;        // the first time; the n-th time n times as long, up to
   uint64_t max_ejection_us = 300'000'000;  // this; an hour at most
-  // How many at a time, of all servers in this client's part, 0..100: rounded down, but one at
-  // least. 0: never. A sole server is never ejected.
+  // How many at a time, of the servers of the tiers in use, 0..100: rounded down, but one at least.
+  // 0: never. A sole server is never ejected.
   uint32_t max_percent = 30;
 };
 
