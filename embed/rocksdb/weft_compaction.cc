@@ -1,16 +1,19 @@
 #include "embed/rocksdb/weft_compaction.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/rocksdb/compaction.weft.h"
+#include "embed/rocksdb/compaction_names.h"
 #include "embed/rocksdb/weft_uri.h"
 #include "weft/channel.h"
 #include "weft/log.h"
@@ -29,6 +32,30 @@ constexpr uint64_t kMaxDeadlineSeconds = 86'400;
 constexpr std::chrono::seconds kTakenOver(60);
 // Of jobs that are over, in memory: more than one minute has.
 constexpr size_t kMaxEndedJobs = 1024;
+
+// RocksDB renames what a worker names before it looks at it: so it may name tables in the folder of
+// its job, and nothing else. The words are those of RocksDB's text of options.
+bool IsOfJob(std::string_view result, const wire::CompactRequest& request) {
+  constexpr std::string_view kPath = "output_path";
+  constexpr std::string_view kFile = "file_name";
+  const std::string folder =
+      StrCat("=", request.database(), "/", CompactionFolder(request.session(), request.job()), ";");
+  size_t paths = 0;
+  for (size_t at = result.find(kPath); at != std::string_view::npos;
+       at = result.find(kPath, at + 1), ++paths) {
+    if (!result.substr(at + kPath.size()).starts_with(folder)) return false;
+  }
+  for (size_t at = result.find(kFile); at != std::string_view::npos;
+       at = result.find(kFile, at + 1)) {
+    std::string_view rest = result.substr(at + kFile.size());
+    if (!rest.starts_with('=')) return false;
+    rest.remove_prefix(1);
+    const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+    rest.remove_prefix(digits);
+    if (digits == 0 || !(rest.starts_with(".sst;") || rest.starts_with(".sst}"))) return false;
+  }
+  return paths == 1;
+}
 
 class WeftCompaction final : public rocksdb::CompactionService {
  public:
@@ -64,6 +91,11 @@ class WeftCompaction final : public rocksdb::CompactionService {
     if (!status.ok()) {
       WEFT_LOG_EVERY_N_SEC(kWarning, 1, "compaction ", info.job_id, " of ", info.db_name,
                            " runs here: ", status.ToString());
+      return CompactionServiceJobStatus::kUseLocal;
+    }
+    if (!IsOfJob(reply.result(), *request)) {
+      WEFT_LOG_EVERY_N_SEC(kWarning, 1, "compaction ", info.job_id, " of ", info.db_name,
+                           " runs here: the worker names files that are not the job's");
       return CompactionServiceJobStatus::kUseLocal;
     }
     *result = std::move(*reply.mutable_result());

@@ -146,53 +146,67 @@ uint32_t Balancer::FirstPlace() {
   return ready_[other]->calls().load() < ready_[one]->calls().load() ? other : one;
 }
 
-// Null: it may not be chosen.
-BalancedServer* Balancer::ByKey(uint32_t place) {
-  BalancedServer* const server = servers_[ring_.ServerAt(place)].get();
-  return server->chosen ? server : nullptr;
+// Of those that may be chosen, the first one on the ring from the key on. REQUIRES: there is one.
+BalancedServer& Balancer::OfKey(uint64_t key) {
+  for (uint32_t place = ring_.Find(key);; place = (place + 1) % ring_.size()) {
+    BalancedServer& server = *servers_[ring_.ServerAt(place)];
+    if (server.chosen) return server;
+  }
 }
 
-ClientCalls::Sent Balancer::TryFrom(ClientCall& call, bool by_key, uint32_t place,
-                                    const MetServers* avoid) {
-  const auto places = static_cast<uint32_t>(by_key ? ring_.size() : ready_.size());
-  // All of them: a call waits only if every server has told that it has no room.
-  for (uint32_t i = 0; i < places; ++i) {
-    BalancedServer* const server = by_key ? ByKey(place) : ready_[place];
-    if (++place == places) place = 0;
-    if (server == nullptr) continue;
-    ClientCalls& calls = server->calls();
-    if (avoid != nullptr && avoid->Has(&calls)) continue;
-    call.carrier = &calls;
-    calls.PrefetchIfCold();
-    const ClientCalls::Sent sent = calls.TrySendAttempt(call);
-    if (sent != ClientCalls::Sent::kNotNow) {
-      front_.calls().SetLastServer(&calls);
-      return sent;
-    }
-    server->WantRoom();
+ClientCalls::Sent Balancer::TryAt(ClientCall& call, BalancedServer& server) {
+  ClientCalls& calls = server.calls();
+  call.carrier = &calls;
+  calls.PrefetchIfCold();
+  const ClientCalls::Sent sent = calls.TrySendAttempt(call);
+  if (sent != ClientCalls::Sent::kNotNow) {
+    front_.calls().SetLastServer(&calls);
+    return sent;
   }
   call.carrier = call.client;
+  server.WantRoom();
+  return ClientCalls::Sent::kNotNow;
+}
+
+// At all of them, each once, from `place` on: a call waits only if every server has told that it
+// has no room.
+ClientCalls::Sent Balancer::TryFrom(ClientCall& call, uint32_t place, const MetServers* avoid) {
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    BalancedServer& server = *ready_[place];
+    if (++place == ready_.size()) place = 0;
+    if (avoid != nullptr && avoid->Has(&server.calls())) continue;
+    const ClientCalls::Sent sent = TryAt(call, server);
+    if (sent != ClientCalls::Sent::kNotNow) return sent;
+  }
   return ClientCalls::Sent::kNotNow;
 }
 
 ClientCalls::Sent Balancer::Send(ClientCall& call) {
   if (ready_.empty()) return ClientCalls::Sent::kNotNow;
-  const bool by_key = balancing_.policy == BalancingPolicy::kConsistentHash && call.server_key != 0;
-  const uint32_t place = by_key ? ring_.Find(call.server_key) : FirstPlace();
-  if (call.met == nullptr || call.met->count == 0) return TryFrom(call, by_key, place, nullptr);
-  const ClientCalls::Sent sent = TryFrom(call, by_key, place, call.met);
-  return sent != ClientCalls::Sent::kNotNow ? sent : TryFrom(call, by_key, place, nullptr);
+  const MetServers* const avoid = call.met == nullptr || call.met->count == 0 ? nullptr : call.met;
+  uint32_t place = 0;
+  if (balancing_.policy == BalancingPolicy::kConsistentHash && call.server_key != 0) {
+    BalancedServer& server = OfKey(call.server_key);
+    if (avoid == nullptr || !avoid->Has(&server.calls())) {
+      const ClientCalls::Sent sent = TryAt(call, server);
+      if (sent != ClientCalls::Sent::kNotNow) return sent;
+    }
+    // The same others for the same key, and not the same ones for all keys of that server.
+    place = static_cast<uint32_t>(call.server_key % ready_.size());
+  } else {
+    place = FirstPlace();
+  }
+  if (avoid == nullptr) return TryFrom(call, place, nullptr);
+  const ClientCalls::Sent sent = TryFrom(call, place, avoid);
+  return sent != ClientCalls::Sent::kNotNow ? sent : TryFrom(call, place, nullptr);
 }
 
 ClientStreams* Balancer::ChooseStreams(uint64_t key) {
   if (ready_.empty()) return nullptr;
-  BalancedServer* server = ready_[FirstPlace()];
-  if (balancing_.policy == BalancingPolicy::kConsistentHash && key != 0) {
-    uint32_t place = ring_.Find(key);
-    while ((server = ByKey(place)) == nullptr) place = (place + 1) % ring_.size();
-  }
-  front_.calls().SetLastServer(&server->calls());
-  return &server->calls().streams();
+  const bool by_key = balancing_.policy == BalancingPolicy::kConsistentHash && key != 0;
+  BalancedServer& server = by_key ? OfKey(key) : *ready_[FirstPlace()];
+  front_.calls().SetLastServer(&server.calls());
+  return &server.calls().streams();
 }
 
 bool Balancer::HasRoom() {

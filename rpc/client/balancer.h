@@ -109,8 +109,9 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   bool MayEject() const;
   void Eject(BalancedServer& server);
   uint32_t FirstPlace();
-  ClientCalls::Sent TryFrom(ClientCall& call, bool by_key, uint32_t place, const MetServers* avoid);
-  BalancedServer* ByKey(uint32_t place);
+  BalancedServer& OfKey(uint64_t key);
+  ClientCalls::Sent TryAt(ClientCall& call, BalancedServer& server);
+  ClientCalls::Sent TryFrom(ClientCall& call, uint32_t place, const MetServers* avoid);
   absl::Status NoServer() const;
 
   // Constant after construction.

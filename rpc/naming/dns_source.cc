@@ -171,7 +171,7 @@ void DnsSource::ScheduleTimeout() {
 void DnsSource::LookUp() {
   asked_ns_ = engine_->clock().NowNs();
   found_.clear();
-  incomplete_ = false;
+  ++look_ups_;
   failure_ = absl::OkStatus();
   if (resolver_ == nullptr) failure_ = OpenResolver();
   if (!failure_.ok()) return End();
@@ -187,7 +187,7 @@ void DnsSource::LookUp() {
 }
 
 void DnsSource::Ask(const char* host, uint16_t port, uint32_t priority) {
-  questions_.push_back(std::make_unique<Question>(Question{this, port, priority}));
+  questions_.push_back(std::make_unique<Question>(Question{this, host, port, priority}));
   ++asking_;
   ares_addrinfo_hints hints = {};
   hints.ai_flags = ARES_AI_NOSORT;  // else c-ares opens sockets to see which it could reach
@@ -230,17 +230,25 @@ void DnsSource::OnAddresses(void* question, int status, int, ares_addrinfo* resu
   if (status == ARES_EDESTRUCTION) return;
   const Question& asked = *static_cast<Question*>(question);
   DnsSource& self = *asked.source;
+  Known& known = self.known_[StrCat(asked.host, ":", asked.port)];
+  known.look_up = self.look_ups_;
   if (status == ARES_SUCCESS) {
+    known.addresses.clear();
     for (const ares_addrinfo_node* node = result->nodes; node != nullptr; node = node->ai_next) {
-      if (self.found_.size() >= kMaxServersListed) break;
       std::string address = AddressText(*node->ai_addr, asked.port);
-      if (!address.empty()) self.found_.push_back({std::move(address), "", asked.priority});
+      if (!address.empty()) known.addresses.push_back(std::move(address));
     }
   } else {
     self.failure_ = absl::UnavailableError(
         StrCat("the name ", self.name_, " has no addresses: ", ares_strerror(status)));
     // That there is none is an answer; all else says nothing about the host's servers.
-    if (status != ARES_ENOTFOUND && status != ARES_ENODATA) self.incomplete_ = true;
+    if (self.port_ != 0 || status == ARES_ENOTFOUND || status == ARES_ENODATA) {
+      known.addresses.clear();
+    }
+  }
+  for (const std::string& address : known.addresses) {
+    if (self.found_.size() >= kMaxServersListed) break;
+    self.found_.push_back({address, "", asked.priority});
   }
   if (result != nullptr) ares_freeaddrinfo(result);
   --self.asking_;
@@ -258,9 +266,7 @@ void DnsSource::End() {
   engine_->timers().Cancel(&timeout_);
   questions_.clear();
   ScheduleIn(*engine_, next_, refresh_us_);
-  // Without a list some servers are better than none; those of an earlier one stay.
-  if (found_.empty() || (incomplete_ && listed_)) {
-    found_.clear();
+  if (found_.empty()) {
     CloseResolver();
     if (failure_.ok()) {
       failure_ = absl::UnavailableError(StrCat("the name ", name_, " has no addresses"));
@@ -271,7 +277,7 @@ void DnsSource::End() {
   const auto order = [](const ListedServer& s) { return std::tie(s.priority, s.address); };
   std::sort(found_.begin(), found_.end(),
             [&](const ListedServer& a, const ListedServer& b) { return order(a) < order(b); });
-  listed_ = true;
+  std::erase_if(known_, [this](const auto& one) { return one.second.look_up != look_ups_; });
   host_->OnServers(std::exchange(found_, {}));
 }
 

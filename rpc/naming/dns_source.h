@@ -10,8 +10,8 @@
 //
 // Threads, lifetime: AddressSource's; on an engine of the real clock.
 // Errors: the name has no such records; no name server answers; none of the hosts of an SRV answer
-//   has an address, or, if there was a list before, one of them could not be asked about: the list
-//   stays whole. After an error /etc/resolv.conf is read again with the next look-up.
+//   has an address. A host that could not be asked about keeps the addresses that it had. After an
+//   error /etc/resolv.conf is read again with the next look-up.
 // Invariants: what a name server says is checked by c-ares; an address is made of numbers here,
 //   never of a text that came. At most kMaxHosts of an SRV answer, and kMaxServersListed addresses,
 //   are taken.
@@ -20,6 +20,7 @@
 #include <ares.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -74,8 +75,14 @@ class DnsSource final : public AddressSource {
   // What was asked about one host.
   struct Question {
     DnsSource* source;
+    std::string host;
     uint16_t port;
     uint32_t priority;
+  };
+  // What was answered about one host last.
+  struct Known {
+    std::vector<std::string> addresses;
+    uint64_t look_up = 0;  // the last one that has asked about it
   };
 
   // c-ares' callbacks.
@@ -106,9 +113,9 @@ class DnsSource final : public AddressSource {
   uint32_t asking_ = 0;  // questions without an answer
   std::vector<std::unique_ptr<Question>> questions_;
   std::vector<ListedServer> found_;
-  bool incomplete_ = false;  // of a host of an SRV answer it is not known what addresses it has
-  bool listed_ = false;      // the Host has had a list
-  absl::Status failure_;     // of the last question that has failed
+  uint64_t look_ups_ = 0;
+  std::map<std::string, Known> known_;  // by "host:port"; of the hosts of the last SRV answer
+  absl::Status failure_;                // of the last question that has failed
   uint64_t asked_ns_ = 0;
   Alarm<&DnsSource::LookUp> next_{*this};
   Alarm<&DnsSource::OnTimeout> timeout_{*this};
