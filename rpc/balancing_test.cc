@@ -823,6 +823,35 @@ TEST_F(BalancingTest, AStreamEndsWithItsServerAndItsHandleStays) {
   ExpectNothingIsLeft();
 }
 
+// A stream waited for a slot of the server that had been chosen for it: also when that server died
+// and another one had slots; and when the list dropped it, the stream was cancelled.
+TEST_F(BalancingTest, AStreamWithoutASlotWaitsForAnyServer) {
+  ChannelOptions options;
+  options.max_streams = 1;
+  Start({"a", "b"}, InTurn(), options);
+  const Streams::Stub streams(*channel_);
+  {
+    auto one = streams.Talk({});
+    auto other = streams.Talk({});
+    ASSERT_TRUE(RunUntil([&] {
+      return machine("a").streams.talks.size() == 1 && machine("b").streams.talks.size() == 1;
+    }));
+    auto third = streams.Talk({.wait_for_server = true});
+    auto fourth = streams.Talk({.wait_for_server = true});
+    Kill("a");
+    EXPECT_TRUE(absl::IsUnavailable(one.Finish()) || absl::IsUnavailable(other.Finish()));
+    // b has one slot, and one stream after the other goes there.
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(RunUntil([&] { return !machine("b").streams.talks.empty(); })) << i;
+      machine("b").streams.talks.front().Finish(absl::OkStatus());
+      machine("b").streams.talks.clear();
+    }
+    EXPECT_TRUE(third.Finish().ok());
+    EXPECT_TRUE(fourth.Finish().ok());
+  }
+  ExpectNothingIsLeft();
+}
+
 TEST_F(BalancingTest, AStreamWaitsForTheFirstServer) {
   ChannelOptions options;
   options.connect_at_once = false;

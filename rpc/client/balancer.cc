@@ -204,9 +204,23 @@ ClientCalls::Sent Balancer::Send(ClientCall& call) {
 ClientStreams* Balancer::ChooseStreams(uint64_t key) {
   if (ready_.empty()) return nullptr;
   const bool by_key = balancing_.policy == BalancingPolicy::kConsistentHash && key != 0;
-  BalancedServer& server = by_key ? OfKey(key) : *ready_[FirstPlace()];
-  front_.calls().SetLastServer(&server.calls());
-  return &server.calls().streams();
+  const auto take = [this](BalancedServer& server) -> ClientStreams* {
+    if (!server.calls().is_open() || !server.calls().streams().has_slot()) {
+      server.WantRoom();
+      return nullptr;
+    }
+    front_.calls().SetLastServer(&server.calls());
+    return &server.calls().streams();
+  };
+  if (by_key) {
+    if (ClientStreams* const streams = take(OfKey(key))) return streams;
+  }
+  size_t place = by_key ? key % ready_.size() : FirstPlace();
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (ClientStreams* const streams = take(*ready_[place])) return streams;
+    if (++place == ready_.size()) place = 0;
+  }
+  return nullptr;
 }
 
 bool Balancer::HasRoom() {

@@ -59,7 +59,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
 
   // Sends a call that waits at the front, or completes it; kNotNow: no server has room.
   ClientCalls::Sent Send(ClientCall& call);
-  // Of the server that a stream with that key goes to; null: none is ready.
+  // Of the server that a stream with that key goes to; null: none is ready and has a slot for it.
   ClientStreams* ChooseStreams(uint64_t key);
   // A small call would be sent.
   bool HasRoom();

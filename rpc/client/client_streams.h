@@ -70,6 +70,8 @@ class ClientStreams {
   bool some_wait() const { return waiting_count_ > 0; }
   // Among those in slots: over here, and not at the server.
   uint32_t abandoned() const { return abandoned_; }
+  // One more would be opened, or refused, at once: it need not wait for a slot.
+  bool has_slot() const { return waiting_count_ == 0 && !(slots_.has_value() && slots_->full()); }
   uint32_t in_slots() const { return slots_ ? static_cast<uint32_t>(slots_->size()) : 0; }
   void CheckInvariants();
 
