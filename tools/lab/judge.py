@@ -53,9 +53,13 @@ def is_calm(events, since):
 
 
 def noticed_at(testimony):
-    """When the first caller was told UNAVAILABLE after the fault; None: never."""
+    """When the channel gave the connection up after the fault; None: never.
+
+    A caller is told UNAVAILABLE then. Where each call under way has met its own deadline before
+    that, none is left to be told: the channel has no path for a while.
+    """
     for at, event in periods(testimony.events, testimony.fault_at):
-        if failures(event) > event["deadlines"]:
+        if failures(event) > event["deadlines"] or not event["path"]:
             return at
     return None
 

@@ -87,6 +87,12 @@ class Verdict(unittest.TestCase):
         waits = [period(0, may_have_run=5, deadlines=5)] * 8
         self.expect("not told within 3 s", testimony(meanwhile=waits))
 
+    def test_a_channel_without_a_path_has_noticed_though_no_call_was_left_to_be_told(self):
+        # A cable was cut, the deadlines of all calls came first, and new ones waited in the queue.
+        waits = [period(0, may_have_run=5, deadlines=5)] * 4
+        lost = [period(0, not_sent=5, deadlines=5, path="")] * 4
+        self.assertEqual(judge.verdict(SCENARIO, testimony(meanwhile=waits + lost)), [])
+
     def test_failures_that_no_fault_excuses_are_found(self):
         gentle = dataclasses.replace(SCENARIO, calls_fail=False, calls_succeed=True,
                                      reconnects=False, notice_seconds=0)
