@@ -47,12 +47,13 @@ void ClientStreams::Open(Connection& connection, bool takes_priorities, StreamLi
   max_extras_ = max_extras;
   connection_.Open(&connection, {options_.stream_window_messages, options_.stream_window_bytes},
                    limits.window, max_message_bytes);
-  if (limits.max_streams > 0) slots_.emplace(limits.max_streams);
+  max_streams_ = limits.max_streams;
 }
 
 void ClientStreams::Close(uint64_t first_unsent, const absl::Status& not_sent,
                           const absl::Status& may_have_run) {
   connection_.Close();
+  max_streams_ = 0;
   if (!slots_) return;
   // Who waits for the memory of one runs inside: he may end others, and what he starts waits.
   slots_->ForEach(
@@ -74,6 +75,7 @@ void ClientStreams::EndWaiting(const absl::Status& status, bool also_patient) {
 
 void ClientStreams::Shutdown(const absl::Status& gone) {
   connection_.Close();
+  max_streams_ = 0;
   slots_.reset();
   abandoned_ = 0;
   if (front_ != nullptr) {
@@ -165,7 +167,7 @@ absl::StatusOr<uint16_t> ClientStreams::CheckOpen(const ClientStream& stream) {
                           methods_.Resolve(beginning.method, address_));
     method = agreed.number;
   }
-  if (!slots_) {
+  if (max_streams_ == 0) {
     return absl::UnimplementedError(
         StrCat("the server at ", address_, " takes no streams (not sent)"));
   }
@@ -184,6 +186,7 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   if (!method.ok()) return refuse(method.status());
   const Priority priority = stream.beginning_.priority;
   if (!connection_.may_pass(priority)) return Opened::kNotNow;
+  if (!slots_) slots_.emplace(max_streams_);
   SlabHandle handle;
   ClientStream** const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Opened::kNotNow;

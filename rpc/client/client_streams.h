@@ -132,7 +132,9 @@ class ClientStreams {
   uint64_t ended_ok_ = 0;
   ClientStreams* const front_;
 
-  std::optional<Slab<ClientStream*>> slots_;  // while open, if there are any
+  uint32_t max_streams_ = 0;  // at once; 0: there is no connection, or its server takes none
+  // From the first stream of a connection on: most connections have none, and then hold no room.
+  std::optional<Slab<ClientStream*>> slots_;
   uint32_t abandoned_ = 0;
   bool takes_priorities_ = false;
   uint32_t max_windows_ = 0;
