@@ -11,7 +11,9 @@ The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
 from the events of this run, not from what lies about in bazel-testlogs. A test
 that crashed, ran out of time or did not build is one failure, so is a build that
-failed. The exit status is 0 only when nothing failed.
+failed. The exit status is 0 only when nothing failed. A test that was allowed
+another try (--flaky_test_attempts) and passed it has passed, and has a line that
+says so: it has a defect, or what it tests has.
 """
 import collections
 import json
@@ -35,12 +37,14 @@ class Count:
         self.passed = 0
         self.failed = []   # one line each
         self.skipped = []  # one line each, with the reason
+        self.flaky = []    # labels: failed, and then passed
         self.unchanged = 0  # targets whose earlier result still holds
 
     def add(self, other):
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.flaky += other.flaky
         self.unchanged += other.unchanged
 
     def add_cases(self, label, status, path):
@@ -94,6 +98,7 @@ def summarize(events, expected):
     """Counts what the build events of one `bazel test` of the `expected` tests tell."""
     tests, built, summed_up = set(), set(), set()
     last_attempt = {}
+    tried_again = set()
     aborted = set()
     for event in events:
         kind, ident = next(iter(event["id"].items()))
@@ -108,6 +113,8 @@ def summarize(events, expected):
             # Events of one test come in the order of its attempts: the last one counts. Without
             # a result of its own, the event says that the test was given up.
             run = Run(label, ident.get("run", 0), ident.get("shard", 0))
+            if run in last_attempt:
+                tried_again.add(run)
             last_attempt[run] = event.get("testResult", {})
         if "aborted" in event and kind in ("targetCompleted", "targetConfigured", "pattern",
                                            "configuredLabel", "unconfiguredLabel"):
@@ -116,6 +123,8 @@ def summarize(events, expected):
     count = Count()
     for run in sorted(last_attempt):
         add_result(count, run.label, last_attempt[run])
+        if run in tried_again and last_attempt[run].get("status") == "PASSED":
+            count.flaky.append(run.label)
     not_run = tests - {run.label for run in last_attempt}
     filtered = {label for label in not_run if label not in summed_up and label in built}
     for label in sorted(filtered | (expected - tests if tests else set())):
@@ -165,6 +174,8 @@ def report(count):
         print("SKIPPED: " + line)
     for line in count.failed:
         print("FAILED: " + line)
+    for label in count.flaky:
+        print("FLAKY: %s failed, and passed when it was run again" % label)
     if count.unchanged:
         print("(%d test targets unchanged since they last passed)" % count.unchanged)
     total = "%d passed, %d failed" % (count.passed, len(count.failed))

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of how tools/run_tests.py takes several runs of one command line."""
+"""Tests of how tools/run_tests.py takes several runs of one command line, and counts tries."""
 import os
+import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -29,6 +31,37 @@ class RunsTest(unittest.TestCase):
     def test_a_target_of_no_run_is_refused(self):
         with self.assertRaises(SystemExit):
             run_tests.runs_of(["//a:t", "--run", "//b:t"])
+
+
+class TriesTest(unittest.TestCase):
+
+    def counted(self, statuses):
+        """What one test comes to whose tries, one after the other, end so."""
+        with tempfile.TemporaryDirectory() as folder:
+            events = [{"id": {"targetConfigured": {"label": "//a:t"}},
+                       "configured": {"testSize": "SMALL"}}]
+            for attempt, status in enumerate(statuses, 1):
+                path = pathlib.Path(folder, "test%d.xml" % attempt)
+                failure = "" if status == "PASSED" else "<failure/>"
+                path.write_text('<testsuites><testsuite><testcase classname="A" name="B">%s'
+                                '</testcase></testsuite></testsuites>' % failure)
+                events.append({
+                    "id": {"testResult": {"label": "//a:t", "run": 1, "attempt": attempt}},
+                    "testResult": {"status": status, "testActionOutput": [
+                        {"name": "test.xml", "uri": path.as_uri()}]}})
+            return run_tests.summarize(events, {"//a:t"})
+
+    def test_who_passes_at_once_is_not_flaky(self):
+        count = self.counted(["PASSED"])
+        self.assertEqual((count.passed, count.failed, count.flaky), (1, [], []))
+
+    def test_who_fails_and_then_passes_has_passed_and_is_named(self):
+        count = self.counted(["FAILED", "PASSED"])
+        self.assertEqual((count.passed, count.failed, count.flaky), (1, [], ["//a:t"]))
+
+    def test_who_fails_each_time_has_failed_once(self):
+        count = self.counted(["FAILED", "FAILED"])
+        self.assertEqual((count.passed, count.failed, count.flaky), (0, ["//a:t A.B"], []))
 
 
 if __name__ == "__main__":
