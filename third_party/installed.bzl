@@ -86,7 +86,7 @@ def headers_rule(name, linkopts = []):
     return """
 cc_library(
     name = "{name}",
-    hdrs = glob(["include/**/*.h", "include/**/*.inc"]),
+    hdrs = glob(["include/**/*." + ending for ending in ["h", "hpp", "inc", "ipp"]]),
     includes = ["include"],
     linkopts = {linkopts},
 )

@@ -296,6 +296,9 @@ def _write_embedded(ctx, header, entries, target, linkopts):
 def _raft_impl(ctx):
     _write_embedded(ctx, "raft.h", ["raft.h", "raft"], "raft", ["-lraft"])
 
+def _asio_impl(ctx):
+    _write_embedded(ctx, "asio.hpp", ["asio.hpp", "asio"], "asio", ["-lpthread"])
+
 def _uv_impl(ctx):
     _write_embedded(ctx, "uv.h", ["uv.h", "uv"], "uv", ["-luv"])
 
@@ -311,6 +314,7 @@ _nbdkit = _installed(_nbdkit_impl, "NBDKIT_ROOT")
 def _rocksdb_impl(ctx):
     _write_embedded(ctx, "rocksdb/db.h", ["rocksdb"], "rocksdb", ["-lrocksdb"])
 
+_asio = _installed(_asio_impl, "ASIO_ROOT")
 _raft = _installed(_raft_impl, "RAFT_ROOT")
 _rocksdb = _installed(_rocksdb_impl, "ROCKSDB_ROOT")
 _uv = _installed(_uv_impl, "UV_ROOT")
@@ -318,6 +322,7 @@ _uv = _installed(_uv_impl, "UV_ROOT")
 def installed_repositories():
     """Makes those that the workspace hasn't defined itself."""
     for name, repository in {
+        "asio": _asio,
         "c_ares": _c_ares,
         "com_google_absl": _absl,
         "com_google_benchmark": _benchmark,
