@@ -44,8 +44,13 @@ def _libfabric_impl(ctx):
         for name in names
         if name in ["fabric.h", "providers"] or (name.startswith("fi_") and name.endswith(".h"))
     ])
+    flags = link_flags(ctx, found, "libfabric", ["-lfabric"])
+
+    # Weft loads the library (transport/ofi/fabric_library.h), and is only told where to look for it.
+    where = [flag for flag in flags if flag.startswith("-Wl,-rpath")]
     write_package(ctx, "", [
-        headers_rule("libfabric", link_flags(ctx, found, "libfabric", ["-lfabric"])),
+        headers_rule("headers", where),
+        library_rule("libfabric", ":headers", flags),
     ])
 
 _libfabric = _installed(_libfabric_impl, "LIBFABRIC_ROOT")

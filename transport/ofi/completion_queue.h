@@ -91,7 +91,7 @@ WEFT_INLINE int CompletionQueue::Read(int budget, OnEntry on_entry, OnErrors on_
       done += errors;
     } else {
       if (count != -FI_EAGAIN) {
-        WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", fi_strerror(-count));
+        WEFT_LOG_EVERY_N_SEC(kError, 1, "fi_cq_read: ", LoadedFabricLibrary().strerror(-count));
       }
       break;
     }

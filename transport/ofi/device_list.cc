@@ -20,7 +20,7 @@ std::string StateText(fi_link_state state) {
 
 // Nothing is asked of the endpoints: this is not a search for a path.
 InfoPtr WidestHints(std::string_view provider) {
-  InfoPtr hints(fi_allocinfo());
+  InfoPtr hints = NewInfo();
   hints->fabric_attr->prov_name = strdup(std::string(provider).c_str());
   hints->mode = ~uint64_t{0};
   hints->domain_attr->mode = ~uint64_t{0};
@@ -49,6 +49,7 @@ FabricDevice ToDevice(const fi_info& info) {
 }  // namespace
 
 absl::StatusOr<std::vector<FabricDevice>> ListFabricDevices(std::string_view provider) {
+  WEFT_RETURN_IF_ERROR(LoadFabricLibrary());
   const InfoPtr hints = WidestHints(provider);
   WEFT_ASSIGN_OR_RETURN(const InfoPtr found,
                         Discover({std::string(provider), /*node=*/""}, hints.get()));

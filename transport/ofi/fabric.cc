@@ -41,7 +41,8 @@ int GetInfo(const DiscoveryQuery& query, uint64_t flags, const fi_info* hints, I
   fi_info* list = nullptr;
   const char* node = query.node.empty() ? nullptr : query.node.c_str();
   if (node != nullptr) flags |= FI_SOURCE | FI_NUMERICHOST;
-  const int result = fi_getinfo(kFabricVersion, node, nullptr, flags, hints, &list);
+  const int result =
+      LoadedFabricLibrary().getinfo(kFabricVersion, node, nullptr, flags, hints, &list);
   found->reset(list);
   return result;
 }
@@ -86,13 +87,15 @@ std::string WhyNotUsable(const DiscoveryQuery& query) {
 
 void CloseFid(fid* object) {
   const int result = fi_close(object);
-  if (result != 0) WEFT_LOG(kError, "fi_close: ", fi_strerror(-result), " (leaked)");
+  if (result != 0)
+    WEFT_LOG(kError, "fi_close: ", LoadedFabricLibrary().strerror(-result), " (leaked)");
 }
 
 absl::Status FabricStatus(int64_t result, std::string_view what) {
   const int error = static_cast<int>(result < 0 ? -result : result);
   if (error < kFirstFabricError) return StatusFromErrno(error, what);
-  return absl::UnavailableError(StrCat(what, ": ", fi_strerror(error), " (fi_errno ", error, ")"));
+  return absl::UnavailableError(
+      StrCat(what, ": ", LoadedFabricLibrary().strerror(error), " (fi_errno ", error, ")"));
 }
 
 std::string LockedMemoryHint() {
@@ -104,11 +107,13 @@ std::string LockedMemoryHint() {
 }
 
 std::string FabricVersionText() {
-  const uint32_t version = fi_version();
+  if (!LoadFabricLibrary().ok()) return "not installed";
+  const uint32_t version = LoadedFabricLibrary().version();
   return absl::StrCat(FI_MAJOR(version), ".", FI_MINOR(version));
 }
 
 absl::StatusOr<InfoPtr> Discover(const DiscoveryQuery& query, const fi_info* hints) {
+  WEFT_RETURN_IF_ERROR(LoadFabricLibrary());
   InfoPtr found;
   const int result = GetInfo(query, 0, hints, &found);
   if (result == 0 && found != nullptr) return found;
@@ -128,6 +133,7 @@ absl::Status FindWay(const fi_info* info) {
 }
 
 std::string ListProviders() {
+  if (!LoadFabricLibrary().ok()) return "none";
   InfoPtr found;
   if (GetInfo({}, FI_PROV_ATTR_ONLY, nullptr, &found) != 0) return "none";
   std::set<std::string> names;

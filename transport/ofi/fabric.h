@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "transport/ofi/fabric_library.h"
 
 namespace weft {
 
@@ -35,7 +36,7 @@ struct FidCloser {
   }
 };
 struct InfoFreer {
-  void operator()(fi_info* info) const { fi_freeinfo(info); }
+  void operator()(fi_info* info) const { LoadedFabricLibrary().freeinfo(info); }
 };
 
 using InfoPtr = std::unique_ptr<fi_info, InfoFreer>;
@@ -55,7 +56,10 @@ absl::Status FabricStatus(int64_t result, std::string_view what);
 // registered memory may stand; empty where there is no limit.
 std::string LockedMemoryHint();
 
-// "1.17": the version of the library that this process runs with.
+// An empty one, to be filled with hints. REQUIRES: LoadFabricLibrary() was OK.
+inline InfoPtr NewInfo() { return InfoPtr(LoadedFabricLibrary().dupinfo(nullptr)); }
+
+// "1.17": the version of the library that this process runs with; "not installed".
 std::string FabricVersionText();
 
 // What to ask for. `node` is a numeric host to bind to, or empty.

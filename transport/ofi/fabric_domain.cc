@@ -173,7 +173,8 @@ void FabricDomain::OnFailed(fid_cq* queue, const fi_cq_err_entry& entry) {
   const WorkId id(entry.op_context);
   if (id.Is(WorkKind::kReceive)) return parts_.receives.OnFailed(id, entry.err);
   OnCompleted(id, absl::UnavailableError(absl::StrCat(
-                      "the provider reports: ", fi_strerror(entry.err), DetailOf(queue, entry))));
+                      "the provider reports: ", LoadedFabricLibrary().strerror(entry.err),
+                      DetailOf(queue, entry))));
 }
 
 WEFT_INLINE int FabricDomain::ReadCompletions(int budget) {
@@ -262,7 +263,7 @@ absl::Status FabricDomain::PrepareEndpoint(fid_ep* endpoint) {
 
 // What the endpoint connects from and to. (The provider's own search for it would look names up.)
 absl::StatusOr<InfoPtr> FabricDomain::InfoFor(SocketAddress& remote) const {
-  InfoPtr info(fi_dupinfo(parts_.objects->info.get()));
+  InfoPtr info(LoadedFabricLibrary().dupinfo(parts_.objects->info.get()));
   if (info == nullptr) return absl::ResourceExhaustedError("no memory for an endpoint");
   if (!connects_from_listener()) {  // the kernel chooses: the listener's own port is taken
     std::free(std::exchange(info->src_addr, nullptr));

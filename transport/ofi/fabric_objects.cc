@@ -22,7 +22,7 @@ absl::StatusOr<std::shared_ptr<FabricObjects>> FabricObjects::Open(InfoPtr info,
                                                                    const QueueSizes& wanted) {
   auto objects = std::make_shared<FabricObjects>();
   fid_fabric* fabric = nullptr;
-  int result = fi_fabric(info->fabric_attr, &fabric, nullptr);
+  int result = LoadedFabricLibrary().fabric(info->fabric_attr, &fabric, nullptr);
   if (result != 0) return FabricStatus(result, "fi_fabric");
   objects->fabric.reset(fabric);
 

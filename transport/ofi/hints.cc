@@ -6,7 +6,7 @@ namespace weft {
 namespace {
 
 InfoPtr CommonHints(const char* provider) {
-  InfoPtr hints(fi_allocinfo());
+  InfoPtr hints = NewInfo();
   hints->fabric_attr->prov_name = strdup(provider);
   hints->caps = FI_MSG | FI_RMA;
   hints->mode = 0;

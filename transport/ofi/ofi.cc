@@ -5,17 +5,10 @@
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/ofi_tcp_domain.h"
 #include "transport/ofi/options.h"
-#include "transport/ofi/signal_guard.h"
 #include "transport/ofi/verbs_domain.h"
 
 namespace weft {
 namespace {
-
-// Before main, and after the constructors of the libraries that libfabric brings along.
-const bool kForeignHandlersRemoved = [] {
-  RemoveForeignSignalHandlers();
-  return true;
-}();
 
 // Asked for once: the answer does not change, and the first time takes 0.1 s and more.
 const std::string& FoundProviders() {
@@ -27,20 +20,23 @@ const std::string& FoundProviders() {
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  WEFT_RETURN_IF_ERROR(LoadFabricLibrary());
   return OfiTcpDomain::Open(options);
 }
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  WEFT_RETURN_IF_ERROR(LoadFabricLibrary());
   return VerbsDomain::Open(options);
 }
 
 void StartProviders() { FoundProviders(); }
 
-uint32_t FabricLibraryVersion() { return fi_version(); }
+uint32_t FabricLibraryVersion() {
+  return LoadFabricLibrary().ok() ? LoadedFabricLibrary().version() : 0;
+}
 
 std::string DescribeProviders() {
-  (void)kForeignHandlersRemoved;
   return absl::StrCat("libfabric ", FabricVersionText(), ", providers: ", FoundProviders());
 }
 

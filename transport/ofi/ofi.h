@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& op
 // a process. For before the moment when somebody waits.
 void StartProviders();
 
-// The version of the library that this process runs with: major << 16 | minor.
+// The version of the library that this process runs with: major << 16 | minor. 0: there is none.
 uint32_t FabricLibraryVersion();
 
 // "libfabric 1.17, providers: shm, tcp, ...": for explain texts. The first call in a process takes

@@ -17,7 +17,9 @@ constexpr uint32_t kMaxReceives = 1 << 22;
 constexpr uint32_t kMostPosted = 128;
 
 // See posted_receives.h.
-bool GoesOnBehindCutOffBatches() { return FI_VERSION_GE(fi_version(), FI_VERSION(1, 19)); }
+bool GoesOnBehindCutOffBatches() {
+  return FI_VERSION_GE(FabricLibraryVersion(), FI_VERSION(1, 19));
+}
 
 }  // namespace
 
