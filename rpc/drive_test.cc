@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "rpc/client/channel.h"
 #include "rpc/server/server.h"
@@ -89,6 +90,39 @@ TEST_P(EveryClient, NoCallMeetsASleeperThatDoesNotWake) {
     ASSERT_TRUE(status.ok()) << "call " << i << ": " << status;
     ASSERT_EQ(reply.number(), static_cast<uint64_t>(i));
   }
+}
+
+// Each thread that does not drive sleeps until its own reply has come; and who drives is another
+// thread after nearly every call, where callers do.
+TEST_P(EveryClient, ManyThreadsBlockInCallsOfOneChannel) {
+  constexpr int kThreads = 8;
+  constexpr int kCallsOfEach = 200;
+  ASSERT_NO_FATAL_FAILURE(Serve(Drive::kOwnThread));
+  const auto engine = SleepyEngine(drive());
+  const auto channel = Open(*engine);
+  Waiter all;
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      Probe::Stub stub(*channel);
+      for (int i = 0; i < kCallsOfEach; ++i) {
+        const int number = t * kCallsOfEach + i;
+        Data reply;
+        const absl::Status status = stub.Echo(MakeData(number, 64), &reply, kPatient);
+        EXPECT_TRUE(status.ok()) << "call " << i << " of thread " << t << ": " << status;
+        EXPECT_EQ(reply.number(), static_cast<uint64_t>(number));
+      }
+      if (--running > 0) return;
+      ASSERT_TRUE(engine->Post([&] { CoreOf(*engine).Finish(all); }));
+    });
+  }
+  if (drive() == Drive::kExternal) {
+    RunLoop(*engine, all);
+  } else {
+    EXPECT_TRUE(CoreOf(*engine).Wait(all));
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_P(ExternalClient, CallbacksComeToTheApplicationsLoop) {

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/futex.h"
 #include "core/status.h"
 
 namespace weft {
@@ -21,9 +21,10 @@ namespace {
 // 0.1 % of the time.
 constexpr uint64_t kDescriptorCheckNs = 200'000;
 
-// After this long without work a spinning engine offers its processor to others between turns: the
-// peer it waits for may need just this one. More than a round trip over shm, so that those never
-// pay for the system call (0.2 us when nobody else wants to run).
+// After this long without work a spinning engine offers its processor to others between turns, and
+// so does a follower that spins: the peer or the driver it waits for may need just this one. More
+// than a round trip over shm, so that those never pay for the system call (0.2 us when nobody else
+// wants to run).
 constexpr uint64_t kYieldAfterNs = 5'000;
 
 // The longest sleep while the transport is busy: some providers make progress that no descriptor
@@ -81,6 +82,8 @@ EngineCore::EngineCore(const EngineOptions& options)
       inbox_(options.inbox_slots),
       owner_(ThreadNumber()) {
   turn_ns_ = clock_->NowNs();
+  counters_.Register("engine.wakes", &woken_);
+  counters_.Register("engine.wakes", &called_);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"  // of a class with bases: compilers know it
   // What every turn and every call touches is one cache line, which Engine begins.
@@ -268,7 +271,8 @@ bool EngineCore::TakeRole() {
 
 void EngineCore::DropRole() {
   driver_.store(0, std::memory_order_seq_cst);
-  NotifySleepers();
+  if (followers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+    CallFollower();
 }
 
 bool EngineCore::BecomeDriver() { return MayDrive() && TakeRole(); }
@@ -299,61 +303,148 @@ bool EngineCore::Wait(Waiter& waiter, uint64_t deadline_ns) {
 }
 
 void EngineCore::Finish(Waiter& waiter) {
-  if (waiter.driven_) return waiter.done_.store(true, std::memory_order_relaxed);
-  // Sequentially consistent with the look at sleepers_: a follower raises sleepers_ first and looks
-  // at done_ afterwards, so one of the two sees the other.
-  waiter.done_.store(true, std::memory_order_seq_cst);
-  NotifySleepers();
-}
-
-void EngineCore::NotifySleepers() {
-  if (sleepers_.load(std::memory_order_seq_cst) == 0) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  changed_.notify_all();
+  if (waiter.driven_) return waiter.word_.store(Waiter::kDone, std::memory_order_relaxed);
+  std::atomic<uint32_t>* const word = &waiter.word_;
+  // Who is about to sleep adds itself to the same word first, and sees there whether it is done.
+  const uint32_t before = word->fetch_or(Waiter::kDone, std::memory_order_acq_rel);
+  if ((before & Waiter::kSleepers) == 0) return;
+  woken_.Increment();
+  FutexWakeAll(word);
 }
 
 void EngineCore::DriveUntil(Waiter& waiter, uint64_t deadline_ns) {
   idle_since_ns_ = kNotIdle;
-  waiter.driven_ = true;
   while (!waiter.done()) {
     Step(deadline_ns);
     if (turn_ns_ >= deadline_ns) break;
   }
-  waiter.driven_ = false;
 }
 
-// Spins for as long as the engine itself would. True: something changed, look again.
-bool EngineCore::SpinUntil(const Waiter& waiter, uint64_t deadline_ns) {
-  const uint64_t start_ns = clock_->NowNs();
-  const bool may_drive = MayDrive();
-  for (;;) {
-    if (waiter.done()) return true;
-    if (may_drive && driver_.load(std::memory_order_relaxed) == 0) return true;
-    const uint64_t now_ns = clock_->NowNs();
-    if (now_ns >= deadline_ns) return true;
-    if (options_.spin_ns != kSpinForever && now_ns - start_ns >= options_.spin_ns) return false;
+// --- who follows --------------------------------------------------------------------------------
+
+// A thread that may drive, and sleeps until its waiter is finished or it is called to drive.
+struct EngineCore::Follower : ListNode<> {
+  explicit Follower(Waiter& of) : waiter(of) {}
+
+  Waiter& waiter;
+  // It has left the list and is the lookout. Written before the call changes the waiter's word.
+  std::atomic<bool> called{false};
+};
+
+// The role is free, and was free before this looks at lookout_ (seq_cst): whoever looks out looks
+// at the role after it has said that it does so no more, and finds it free, or a new driver, who
+// will leave, too.
+void EngineCore::CallFollower() {
+  if (lookout_.load(std::memory_order_seq_cst)) return;
+  const std::atomic<uint32_t>* word = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // The last one: the others have waited longer, and their ends are likely to come sooner.
+    Follower* const follower = list_.Back();
+    if (follower == nullptr || lookout_.exchange(true, std::memory_order_seq_cst)) return;
+    list_.Remove(follower);
+    followers_.fetch_sub(1, std::memory_order_relaxed);
+    follower->called.store(true, std::memory_order_relaxed);
+    word = &follower->waiter.word_;
+    // It is there: a follower takes the lock before it goes.
+    const uint32_t before =
+        follower->waiter.word_.fetch_add(Waiter::kCall, std::memory_order_acq_rel);
+    if ((before & Waiter::kSleepers) == 0) return;
+    called_.Increment();
   }
+  FutexWakeAll(word);
+}
+
+// For who was the lookout, has said that it is no more, and does not take the role.
+void EngineCore::PassOn() {
+  if (driver_.load(std::memory_order_seq_cst) == 0 &&
+      followers_.load(std::memory_order_seq_cst) != 0) {
+    CallFollower();
+  }
+}
+
+void EngineCore::Enlist(Follower& follower) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  follower.called.store(false, std::memory_order_relaxed);
+  list_.PushBack(&follower);
+  followers_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+// True: it was called, and is the lookout.
+bool EngineCore::Delist(Follower& follower) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (follower.called.load(std::memory_order_relaxed)) return true;
+  list_.Remove(&follower);
+  followers_.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+// Spins for as long as the engine itself would.
+void EngineCore::SpinUntil(const Waiter& waiter, uint64_t deadline_ns, bool may_drive) {
+  const uint64_t start_ns = clock_->NowNs();
+  for (;;) {
+    if (waiter.done()) return;
+    if (may_drive && driver_.load(std::memory_order_relaxed) == 0) return;
+    const uint64_t now_ns = clock_->NowNs();
+    if (now_ns >= deadline_ns) return;
+    if (options_.spin_ns != kSpinForever && now_ns - start_ns >= options_.spin_ns) return;
+    if (now_ns - start_ns >= kYieldAfterNs) sched_yield();
+  }
+}
+
+// Sleeps. The deadline is the engine's clock's, which need not follow the kernel's: the time is
+// looked at again after each sleep.
+void EngineCore::SleepUntil(Waiter& waiter, uint64_t deadline_ns, const std::atomic<bool>& called) {
+  std::atomic<uint32_t>& word = waiter.word_;
+  uint32_t seen = word.fetch_add(Waiter::kSleeper, std::memory_order_acq_rel) + Waiter::kSleeper;
+  // Whatever ends this changes the word: what is looked at below is as new as `seen`, or newer.
+  while ((seen & Waiter::kDone) == 0 && !called.load(std::memory_order_relaxed)) {
+    const uint64_t now_ns = clock_->NowNs();
+    if (now_ns >= deadline_ns) break;
+    FutexWait(word, seen, deadline_ns == kNoDeadline ? kNever : deadline_ns - now_ns);
+    seen = word.load(std::memory_order_acquire);
+  }
+  word.fetch_sub(Waiter::kSleeper, std::memory_order_relaxed);
+}
+
+// For who may not drive. One such thread spins, for the shortest way back to who waits alone; more
+// would take the processors of those who bring what they all wait for.
+void EngineCore::AwaitEnd(Waiter& waiter, uint64_t deadline_ns) {
+  if (!spinning_.exchange(true, std::memory_order_relaxed)) {
+    SpinUntil(waiter, deadline_ns, /*may_drive=*/false);
+    spinning_.store(false, std::memory_order_relaxed);
+  }
+  const std::atomic<bool> nobody_calls{false};
+  if (!waiter.done()) SleepUntil(waiter, deadline_ns, nobody_calls);
 }
 
 // Until the waiter is finished, or `deadline_ns`. True: before that, this thread became the driver.
-bool EngineCore::FollowToDrive(const Waiter& waiter, uint64_t deadline_ns) {
-  SpinUntil(waiter, deadline_ns);
-  std::unique_lock<std::mutex> lock(mutex_);
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  bool driving = false;
-  while (!waiter.done_.load(std::memory_order_seq_cst)) {
-    driving = MayDrive() && TakeRole();
-    if (driving) break;
-    const uint64_t now_ns = clock_->NowNs();
-    if (now_ns >= deadline_ns) break;
-    if (deadline_ns == kNoDeadline) {
-      changed_.wait(lock);
-    } else {
-      changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
+bool EngineCore::FollowToDrive(Waiter& waiter, uint64_t deadline_ns) {
+  Follower self(waiter);
+  // Where nobody looks out this thread does, and spins; the others sleep at once.
+  bool is_lookout = MayDrive() && !lookout_.exchange(true, std::memory_order_seq_cst);
+  for (;;) {
+    if (is_lookout) {
+      SpinUntil(waiter, deadline_ns, /*may_drive=*/true);
+      lookout_.store(false, std::memory_order_seq_cst);
+      if (!waiter.done() && BecomeDriver()) return true;
+      if (waiter.done() || clock_->NowNs() >= deadline_ns) {
+        PassOn();
+        return false;
+      }
     }
+    if (!MayDrive()) {
+      if (is_lookout) PassOn();  // kExternal: another thread has adopted the engine meanwhile
+      AwaitEnd(waiter, deadline_ns);
+      return false;
+    }
+    Enlist(self);
+    const bool driving = BecomeDriver();
+    if (!driving) SleepUntil(waiter, deadline_ns, self.called);
+    is_lookout = Delist(self);
+    if (driving && is_lookout) lookout_.store(false, std::memory_order_seq_cst);
+    if (driving || !is_lookout) return driving;
   }
-  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-  return driving;
 }
 
 void EngineCore::FollowUntil(Waiter& waiter, uint64_t deadline_ns) {
@@ -366,7 +457,7 @@ bool Engine::RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns) {
   EngineCore& core = CoreOf(*this);
   WEFT_CHECK(!core.InTurn());  // User: blocks, so not inside a callback
   if (!core.Enter()) {
-    const Waiter nobody;  // finishes it: only the driver's role is waited for
+    Waiter nobody;  // finishes it: only the driver's role is waited for
     if (!core.MayDrive() || !core.FollowToDrive(nobody, deadline_ns)) return false;
   }
   core.idle_since_ns_ = EngineCore::kNotIdle;

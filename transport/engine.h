@@ -6,14 +6,21 @@
 // kCaller engine drives while waiting (Enter, Drive, Leave): a blocking call has no hand-over and
 // no wake-up in it. Further waiters are followers: one takes over when the driver leaves.
 //
-// Who sleeps arms the doorbell, looks once more, and sleeps on the descriptors. A wake-up is never
-// lost (doorbell.h).
+// A driver that sleeps arms the doorbell, looks once more, and sleeps on the descriptors. A wake-up
+// is never lost (doorbell.h).
+//
+// Who waits and does not drive sleeps on a word of what it waits for (core/futex.h), so that the
+// end of one wait wakes nobody else. A driver that leaves calls one follower, and only where none
+// is the lookout. That is the one follower that is awake and has yet to look at the role: one that
+// was called, or one that spins before it sleeps. Who stops to look out says so first and then
+// looks at the role; who is about to sleep says so first and then looks at it; who leaves drops the
+// role first and then looks for both. So the role is never free while followers sleep and nobody
+// looks. A lookout whose own wait has ended passes the call on. (PassOn, CallFollower)
 //
 // Threads: as marked at each function. Lifetime, Errors: Engine's.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -24,6 +31,7 @@
 #include "core/clock.h"
 #include "core/counters.h"
 #include "core/function.h"
+#include "core/intrusive_list.h"
 #include "core/mpsc_queue.h"
 #include "core/timer_wheel.h"
 #include "transport/doorbell.h"
@@ -46,14 +54,22 @@ struct EngineContext {
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
 
-// Something that a thread waits for and an engine finishes, once.
+// Something that threads wait for and an engine finishes, once. Mostly there is one such thread.
 class Waiter {
  public:
-  bool done() const { return done_.load(std::memory_order_acquire); }
+  bool done() const { return (word_.load(std::memory_order_acquire) & kDone) != 0; }
 
  private:
   friend class EngineCore;
-  std::atomic<bool> done_{false};
+  // What threads sleep on: whether it is done; how many of them sleep, or are about to, fewer than
+  // 2^19, which is more than wait for one thing; and how often one was called to drive, modulo
+  // 4096, so that each call changes the word. (Calls stand at the top: what overflows is gone.)
+  static constexpr uint32_t kDone = 1;
+  static constexpr uint32_t kSleeper = 2;
+  static constexpr uint32_t kCall = uint32_t{1} << 20;
+  static constexpr uint32_t kSleepers = kCall - kSleeper;
+
+  std::atomic<uint32_t> word_{0};
   bool driven_ = false;  // the engine's: who waits drives it, and so nobody sleeps for this
 };
 
@@ -79,15 +95,18 @@ class EngineCore final : public Engine {
 
   // Blocks until the waiter is finished or the engine's clock passes `deadline_ns`
   // (kNoDeadline: never). Drives where this thread may; else sleeps, and takes over as driver when
-  // the role falls free (kCaller). Returns waiter.done().
+  // the role falls free (kCaller). Returns waiter.done(). Several threads may wait for the same.
   static constexpr uint64_t kNoDeadline = ~uint64_t{0};
   // REQUIRES: not InTurn(): a callback that blocks its own engine would wait for itself.
   bool Wait(Waiter& waiter, uint64_t deadline_ns = kNoDeadline);
 
-  // The same for the driver, who knows that it is.
-  // REQUIRES: OnEngine(), !InTurn().
+  // The same for the driver, who knows that it is, and who alone waits for this: Finish() has
+  // nobody to wake then, and is a plain store.
+  // REQUIRES: OnEngine(), !InTurn(); no other thread waits for this.
   bool Drive(Waiter& waiter, uint64_t deadline_ns = kNoDeadline) {
+    waiter.driven_ = true;
     DriveUntil(waiter, deadline_ns);
+    waiter.driven_ = false;
     return waiter.done();
   }
 
@@ -97,7 +116,9 @@ class EngineCore final : public Engine {
   // This thread is inside Poll() of this engine, that is: in a callback.
   bool InTurn() const { return OnEngine() && in_turn_; }
 
-  // Finishes a waiter. Engine thread. The waiter may be gone when this returns.
+  // Finishes a waiter, and wakes who sleeps on it, nobody else; no system call where nobody sleeps.
+  // Engine thread. The waiter may be gone before this returns: it is not touched once it is done,
+  // and the kernel is only told its address (FutexWakeAll() says why that is safe).
   void Finish(Waiter& waiter);
 
   // --- engine thread ----------------------------------------------------------------------------
@@ -118,6 +139,7 @@ class EngineCore final : public Engine {
 
  private:
   friend class Engine;  // its functions that are not inline stand in engine.cc, with these
+  struct Follower;
 
   explicit EngineCore(const EngineOptions& options);
 
@@ -134,11 +156,16 @@ class EngineCore final : public Engine {
   bool MayDrive() const;
   bool TakeRole();
   void DropRole();
-  void NotifySleepers();
+  void CallFollower();
+  void PassOn();
   void DriveUntil(Waiter& waiter, uint64_t deadline_ns);
   void FollowUntil(Waiter& waiter, uint64_t deadline_ns);
-  bool FollowToDrive(const Waiter& waiter, uint64_t deadline_ns);
-  bool SpinUntil(const Waiter& waiter, uint64_t deadline_ns);
+  bool FollowToDrive(Waiter& waiter, uint64_t deadline_ns);
+  void AwaitEnd(Waiter& waiter, uint64_t deadline_ns);
+  void SpinUntil(const Waiter& waiter, uint64_t deadline_ns, bool may_drive);
+  void SleepUntil(Waiter& waiter, uint64_t deadline_ns, const std::atomic<bool>& called);
+  void Enlist(Follower& follower);
+  bool Delist(Follower& follower);
 
   // What every turn and every call touches, in the cache line that Engine begins with driver_,
   // clock_ and transport_, and doorbell_ ends. The driver's.
@@ -165,11 +192,17 @@ class EngineCore final : public Engine {
 
   // Any thread.
   MpscQueue<Function<void()>> inbox_;
-  std::atomic<uint64_t> owner_;        // kExternal: whose engine this is
-  std::atomic<uint32_t> sleepers_{0};  // threads inside FollowUntil()
-  std::atomic<uint32_t> posters_{0};   // threads inside Post()
+  std::atomic<uint64_t> owner_;         // kExternal: whose engine this is
+  std::atomic<uint32_t> followers_{0};  // in list_
+  std::atomic<bool> lookout_{false};    // a follower is awake, and will look at the role
+  std::atomic<bool> spinning_{false};   // a thread that may not drive spins
+  std::atomic<uint32_t> posters_{0};    // threads inside Post()
   std::mutex mutex_;
-  std::condition_variable changed_;  // a waiter is done, or the driver's role fell free
+  // Guarded by mutex_.
+  IntrusiveList<Follower> list_;  // those that sleep, or are about to, and were not called
+  Counter called_;                // calls of those that slept
+  // The driver's.
+  Counter woken_;  // waiters that were finished while a thread slept on them
 };
 
 // The inside of an engine. Every Engine is an EngineCore: only that class can call its constructor.

@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -69,6 +72,36 @@ bool PostFinish(EngineCore& engine, Waiter& waiter) {
   return engine.Post([&engine, &waiter] { engine.Finish(waiter); });
 }
 
+// Makes turns until `waiter` is done, as who has the engine does: its own thread, a caller that
+// waits, or an application's loop.
+void RunEngine(EngineCore& engine, Drive drive, Waiter& waiter) {
+  if (drive != Drive::kExternal) {
+    EXPECT_TRUE(engine.Wait(waiter));
+    return;
+  }
+  while (!waiter.done()) {
+    engine.Poll();
+    if (waiter.done() || !engine.Arm()) continue;
+    pollfd sleep = {engine.fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&sleep, 1, /*timeout=*/60'000), 1) << "asleep with work in the inbox";
+  }
+}
+
+// How often this thread has gone to sleep.
+long VoluntarySwitches() {
+  rusage usage = {};
+  EXPECT_EQ(getrusage(RUSAGE_THREAD, &usage), 0);
+  return usage.ru_nvcsw;
+}
+
+uint64_t CountOf(const Engine& engine, const std::string& name) {
+  for (const auto& [counted, value] : engine.counters().Snapshot()) {
+    if (counted == name) return value;
+  }
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
+}
+
 class EveryDrive : public testing::TestWithParam<Drive> {};
 
 TEST_P(EveryDrive, PostedTasksRunInOrderOnTheEngine) {
@@ -114,17 +147,66 @@ TEST_P(EveryDrive, NoWakeUpIsLostWhileTheEngineFallsAsleep) {
       }
     });
   }
-  if (GetParam() == Drive::kExternal) {
-    while (!all_done.done()) {
-      engine->Poll();
-      if (all_done.done() || !engine->Arm()) continue;
-      pollfd sleep = {engine->fd(), POLLIN, 0};
-      ASSERT_EQ(poll(&sleep, 1, /*timeout=*/60'000), 1) << "asleep with work in the inbox";
-    }
-  } else {
-    EXPECT_TRUE(engine->Wait(all_done));
-  }
+  RunEngine(*engine, GetParam(), all_done);
   for (std::thread& thread : threads) thread.join();
+}
+
+// Every end of a wait woke all that waited for the same engine: with 16 threads in blocking calls
+// on one channel most of the time went into waking those whose replies had not come.
+TEST_P(EveryDrive, TheEndOfOneWaitWakesNobodyElse) {
+  constexpr int kRounds = 2000;
+  const auto engine = MakeEngine(Options(GetParam()));
+  const bool entered = GetParam() == Drive::kCaller && engine->Enter();  // nobody else is to drive
+  Waiter last;
+  Waiter all_done;
+  std::atomic<bool> waits{false};
+  long switches = -1;
+  std::thread sleeper([&] {
+    const long before = VoluntarySwitches();
+    waits = true;
+    EXPECT_TRUE(engine->Wait(last));
+    switches = VoluntarySwitches() - before;
+  });
+  std::thread busy([&] {
+    while (!waits) std::this_thread::yield();
+    for (int i = 0; i < kRounds; ++i) {
+      Waiter waiter;
+      ASSERT_TRUE(PostFinish(*engine, waiter));
+      EXPECT_TRUE(engine->Wait(waiter));
+    }
+    ASSERT_TRUE(PostFinish(*engine, last));
+    ASSERT_TRUE(PostFinish(*engine, all_done));
+  });
+  RunEngine(*engine, GetParam(), all_done);
+  if (entered) engine->Leave();
+  sleeper.join();
+  busy.join();
+  EXPECT_LT(switches, kRounds / 10);
+  // Each end at most one, the two last ones included, and a call to drive when the driver left.
+  EXPECT_LE(CountOf(*engine, "engine.wakes"), kRounds + 3u);
+}
+
+TEST_P(EveryDrive, SeveralThreadsWaitForOneEnd) {
+  for (int round = 0; round < 20; ++round) {
+    const auto engine = MakeEngine(Options(GetParam()));
+    Waiter end;
+    std::atomic<int> waiting{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; ++t) {
+      threads.emplace_back([&] {
+        ++waiting;
+        // Whom the role is given to in between, this thread or another, is left open.
+        EXPECT_TRUE(engine->Wait(end));
+      });
+    }
+    std::thread finisher([&] {
+      while (waiting < 3) std::this_thread::yield();
+      ASSERT_TRUE(PostFinish(*engine, end));
+    });
+    EXPECT_TRUE(engine->Wait(end));
+    finisher.join();
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryDrive,
@@ -344,6 +426,132 @@ TEST(Engine, RunUntilWaitsForWhoDrives) {
   engine->Leave();
   follower.join();
   EXPECT_EQ(runs, 2);
+}
+
+TEST(Engine, WhatNobodySleepsForEndsWithoutAWakeUp) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  for (int i = 0; i < 100; ++i) {
+    Waiter waiter;
+    ASSERT_TRUE(PostFinish(*engine, waiter));
+    EXPECT_TRUE(engine->Wait(waiter));
+    Waiter driven;
+    ASSERT_TRUE(engine->Enter());
+    ASSERT_TRUE(PostFinish(*engine, driven));
+    EXPECT_TRUE(engine->Drive(driven));
+    engine->Leave();
+  }
+  EXPECT_EQ(CountOf(*engine, "engine.wakes"), 0u);
+}
+
+TEST(Engine, WhoFollowsWaitsByTheEnginesClock) {
+  FakeClock clock;
+  EngineOptions options = Options(Drive::kCaller);
+  options.clock = &clock;
+  const auto engine = MakeEngine(options);
+  ASSERT_TRUE(engine->Enter());
+  std::atomic<bool> moved{false};
+  std::atomic<bool> waits{false};
+  std::thread follower([&] {
+    Waiter never;
+    waits = true;
+    EXPECT_FALSE(engine->Wait(never, clock.NowNs() + kNsPerMs));
+    EXPECT_TRUE(moved);
+  });
+  while (!waits) std::this_thread::yield();
+  moved = true;
+  clock.Advance(kNsPerMs);
+  follower.join();
+  engine->Leave();
+}
+
+// Who holds the engine makes no turn itself: whatever ends, followers have brought about.
+TEST(Engine, AFollowerTakesOverWhenTheDriverLeaves) {
+  for (const uint64_t spin_ns : {uint64_t{0}, 20 * kNsPerUs}) {
+    for (int round = 0; round < 40; ++round) {
+      const auto engine = MakeEngine(Options(Drive::kCaller, spin_ns));
+      ASSERT_TRUE(engine->Enter());
+      std::atomic<int> waiting{0};
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+          Waiter waiter;
+          ASSERT_TRUE(PostFinish(*engine, waiter));
+          ++waiting;
+          EXPECT_TRUE(engine->Wait(waiter));
+        });
+      }
+      while (waiting < 4) std::this_thread::yield();
+      engine->Leave();
+      for (std::thread& thread : threads) thread.join();
+    }
+  }
+}
+
+// A follower that is called to drive may have nothing to drive for any more: its own wait has ended
+// while it was called. Then the other one is to drive, or it would sleep for ever.
+TEST(Engine, WhoIsCalledAfterItsEndPassesTheCallOn) {
+  const auto engine = MakeEngine(Options(Drive::kCaller));
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_TRUE(engine->Enter());
+    Waiter first;
+    Waiter second;
+    std::atomic<int> waiting{0};
+    const auto wait = [&](Waiter& waiter) {
+      ++waiting;
+      EXPECT_TRUE(engine->Wait(waiter));
+    };
+    std::thread stays([&] { wait(second); });
+    while (waiting < 1) std::this_thread::yield();
+    std::thread ends([&] { wait(first); });
+    while (waiting < 2) std::this_thread::yield();
+    ASSERT_TRUE(PostFinish(*engine, first));
+    engine->Poll();   // wakes the one
+    engine->Leave();  // and calls one of them
+    ASSERT_TRUE(PostFinish(*engine, second));
+    ends.join();
+    stays.join();
+  }
+}
+
+// The role is given up and taken over in every state that a follower can be in: before it sleeps,
+// asleep, woken by its end, by its deadline, or by a call. A role that is free while followers
+// sleep would leave those without a deadline asleep for ever.
+TEST(Engine, NoFollowerSleepsWhileTheRoleIsFree) {
+  constexpr int kThreads = 8;
+  constexpr int kRounds = 400;
+  for (const uint64_t spin_ns : {uint64_t{0}, 5 * kNsPerUs}) {
+    const auto engine = MakeEngine(Options(Drive::kCaller, spin_ns));
+    const uint32_t seed = std::random_device()();
+    SCOPED_TRACE(seed);
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937 random(seed + t);
+        const auto deadline_ns = [&] { return engine->clock().NowNs() + random() % 200'000; };
+        for (int i = 0; i < kRounds; ++i) {
+          // Outlives a wait that its deadline has ended.
+          const auto waiter = std::make_shared<Waiter>();
+          switch (random() % 4) {
+            case 0:
+              engine->Wait(*waiter, deadline_ns());
+              break;
+            case 1:
+              engine->RunUntil([&] { return random() % 2 == 0; }, deadline_ns());
+              break;
+            default: {
+              ASSERT_TRUE(engine->Post([&engine, waiter] { engine->Finish(*waiter); }));
+              if (random() % 2 == 0 && engine->Wait(*waiter, deadline_ns())) break;
+              EXPECT_TRUE(engine->Wait(*waiter));
+            }
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(engine->Enter()) << "somebody has kept the role";
+    engine->Poll();
+    engine->Leave();
+  }
 }
 
 TEST(Engine, AnExternalEngineBelongsToItsCreatorOrWhoAdoptsIt) {

@@ -11,7 +11,8 @@
 //
 //   kOwnThread  the engine starts a thread of its own. Callbacks run there.
 //   kCaller     whoever waits in a blocking call drives while waiting, with no hand-over and no
-//               wake-up; further waiters sleep, and one takes over when the driver leaves.
+//               wake-up; further waiters sleep, each until its own end, and one takes over when
+//               the driver leaves.
 //               Nothing happens while nobody waits or polls.
 //   kExternal   the application calls Poll() from its own loop, on one thread, and sleeps on fd()
 //               after Arm(). No thread is started. That thread is the one that made the engine,
@@ -61,7 +62,8 @@ struct EngineOptions {
   // Performance.
   uint64_t spin_ns = kDefaultSpinNs;  // how long to poll without work before sleeping. Higher: no
                                       // wake-up for calls that come closely; costs CPU.
-                                      // kSpinForever: never sleep.
+                                      // kSpinForever: never sleep. Of the threads that wait for
+                                      // what another one brings, one spins; the others sleep.
   uint32_t inbox_slots = 4096;        // tasks posted and not yet run; power of two, 16..65536
   int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
 };
@@ -92,7 +94,8 @@ class Engine {
   // and `task` is as it was. In kCaller mode it runs when somebody next drives.
   bool Post(Function<void()>&& task);
 
-  // What this engine has done: path.opened.*, path.rejected.*, memory.* (docs/paths.md).
+  // What this engine has done: path.opened.*, path.rejected.*, memory.* (docs/paths.md);
+  // engine.wakes: how often it woke a thread that waited, or called one to drive.
   const CounterSet& counters() const;
   Clock& clock() { return *clock_; }
 

@@ -86,7 +86,7 @@ absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockedOperation& c
     const bool done = core.Begin(operation) == Posted::kDone;
     if (!done) {
       core.Flush();
-      engine.Wait(caller.waiter());
+      engine.Drive(caller.waiter());
     } else {
       core.Drop(operation);
       if (core.TurnIsDue()) engine.Poll();

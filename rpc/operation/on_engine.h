@@ -67,8 +67,9 @@ inline absl::Status InboxFullError() {
                       Delivery::kNotSent);
 }
 
-// `start` starts something on the engine that will finish `waiter`; returns when it has. If this
-// thread may drive the engine, it does. `behind`: only after what has been posted before.
+// `start` starts something on the engine that will finish `waiter`, for which this thread alone
+// waits; returns when it has. If this thread may drive the engine, it does. `behind`: only after
+// what has been posted before.
 // Errors: `start` has not run.
 // REQUIRES: `start` touches nothing of its caller's once the waiter may be finished: on another
 // thread than the engine's the caller goes on at that moment, and with it what `start` captured.
@@ -82,7 +83,7 @@ absl::Status StartAndWait(EngineCore& engine, Waiter& waiter, bool behind, F&& s
   }
   if (!behind && engine.Enter()) {
     start();
-    engine.Wait(waiter);
+    engine.Drive(waiter);
     engine.Leave();
     return absl::OkStatus();
   }
