@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_join.h"
 #include "core/cache_line.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -85,13 +86,16 @@ std::vector<int> AllowedCpus() {
   return cpus;
 }
 
-absl::Status PinThisThread(int cpu) {
+absl::Status PinThisThread(int cpu) { return LimitThisThread({cpu}); }
+
+absl::Status LimitThisThread(const std::vector<int>& cpus) {
   cpu_set_t only;
   CPU_ZERO(&only);
-  CPU_SET(cpu, &only);
+  for (const int cpu : cpus) CPU_SET(static_cast<size_t>(cpu), &only);
   const int error = pthread_setaffinity_np(pthread_self(), sizeof(only), &only);
   if (error == 0) return absl::OkStatus();
-  return StatusFromErrno(error, StrCat("running on processor ", cpu, " only"));
+  return StatusFromErrno(error,
+                         StrCat("running on processor ", absl::StrJoin(cpus, " or "), " only"));
 }
 
 double CoreToCoreNs(int first, int second) {

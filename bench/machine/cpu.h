@@ -24,6 +24,8 @@ std::vector<int> AllowedCpus();
 
 // The calling thread runs on `cpu` only, from now on.
 absl::Status PinThisThread(int cpu);
+// On `cpus` only. REQUIRES: one at least.
+absl::Status LimitThisThread(const std::vector<int>& cpus);
 
 // The time that a cache line takes from `first` to `second`, one way, in ns: the median of several
 // short runs. Takes about 20 ms, on a busy machine some times that. 0 when both are the same, or a

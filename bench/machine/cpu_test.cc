@@ -21,6 +21,16 @@ TEST(CpuTest, AThreadCanBePinnedToEachAllowedCpu) {
   }
 }
 
+TEST(CpuTest, AThreadThatWasPinnedCanBeSetFreeAgain) {
+  const std::vector<int> cpus = AllowedCpus();
+  std::thread([&] {
+    ASSERT_TRUE(PinThisThread(cpus.front()).ok());
+    EXPECT_EQ(AllowedCpus(), std::vector<int>{cpus.front()});
+    ASSERT_TRUE(LimitThisThread(cpus).ok());
+    EXPECT_EQ(AllowedCpus(), cpus);
+  }).join();
+}
+
 TEST(CpuTest, ACpuThatIsNotThereIsAnErrorThatNamesIt) {
   const absl::Status status = PinThisThread(CPU_SETSIZE - 1);
   ASSERT_FALSE(status.ok());

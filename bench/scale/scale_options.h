@@ -28,27 +28,32 @@ struct ScaleOptions {
   int server_cpu = 0;
 };
 
-inline constexpr const char* kScalePrograms[] = {"connections", "engines", "idle", "transfers",
-                                                 "wakeup"};
+inline constexpr const char* kScalePrograms[] = {"connections", "engines",   "idle",
+                                                 "threads",     "transfers", "wakeup"};
 
 inline constexpr char kScaleUsage[] =
     "usage: weft_scale [PROGRAM...] [--quick] [--paths LIST] [--connections N] [--repeat N]\n"
     "                  [--seconds S] [--transfer-mib N] [--json FILE]\n"
     "\n"
-    "What many connections, several engines, an idle server and a sleeping one cost, and what a\n"
-    "call costs beside large transfers. Each is a comparison within one run, on two processors.\n"
+    "What many connections, several engines, an idle server and a sleeping one cost, what many\n"
+    "threads get that call over one channel, and what a call costs beside large transfers. Each "
+    "is\n"
+    "a comparison within one run, on two processors.\n"
     "\n"
     "  connections    64 B calls that go round N connections of one server engine, against calls\n"
     "                 over one; memory and descriptors of each connection, on both sides\n"
     "  engines        pairs of a client's and a server's engine: one, and two on two processors\n"
     "  idle           processor time of a server that has connections and nothing to do\n"
+    "  threads        64 B calls of one, 4 and 16 threads that block on one channel, with an "
+    "engine\n"
+    "                 that the callers drive, and with one that has a thread\n"
     "  transfers      64 B calls beside eight large transfers over the same connection, all the\n"
     "                 time, against calls beside one: reads, fetches, writes,\n"
     "                 and unordered writes\n"
     "  wakeup         what a sleeping server adds to a round trip, beside what an eventfd takes\n"
     "                 (default: all of them)\n"
     "\n"
-    "  --quick        about 30 seconds in all\n"
+    "  --quick        about 45 seconds in all\n"
     "  --paths LIST   which paths, separated by commas (default: shm,tcp)\n"
     "  --connections N  how many (default: 1000)\n"
     "  --repeat N     rounds; the results are medians over them (default: 5, with --quick 3)\n"

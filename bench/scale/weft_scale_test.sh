@@ -15,8 +15,16 @@ for way in read fetch write; do
   done
 done
 
+threads=""
+for drive in caller own_thread; do
+  for count in 1 4 16; do
+    threads+=" threads.${drive}_$count.kper_s"
+    ((count == 1)) || threads+=" threads.${drive}_$count.ratio"
+  done
+done
+
 for path in shm tcp; do
-  for metric in $transfers one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
+  for metric in $transfers $threads one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
     server_descriptors client_resident_KiB client_mapped_KiB client_descriptors engines_1.Mper_s \
     engines_2.Mper_s engines.scaling engines.cpu_scaling idle.server_percent idle.client_percent wakeup.awake_us \
     wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \
