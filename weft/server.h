@@ -32,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
 #include "rpc/operation/executor.h"
+#include "rpc/server/server_limits.h"
 #include "transport/options.h"
 #include "transport/path.h"
 #include "transport/security.h"
@@ -75,6 +76,9 @@ struct ServerOptions {
   // call that each client may make of each method as well, at level info.
   Authorizer* authorizer = nullptr;
   bool log_allowed_calls = false;
+  // How many calls may run at a time: of one client, of one method, and in all, as far as the
+  // server can do them. What is more is refused at once.
+  ServerLimits limits = {};
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
@@ -131,13 +135,20 @@ struct ServerStats {
   uint64_t replies_ok = 0;
   uint64_t replies_failed = 0;  // handlers' errors and refusals
   uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
-                                // executor full, shutting down, denied; no handler ran
+                                // executor full, shutting down, denied, over a limit; no handler
+                                // ran
   uint64_t one_way = 0;         // among requests: messages without a reply
   uint64_t one_way_failed = 0;  // among them: handlers' errors, which nobody is told
   // Among them: no handler ran. As `refused`, or max_outstanding_calls of this client were running.
   uint64_t one_way_dropped = 0;
   // Calls, attempts, streams and one-way messages that their clients may not make (`authorizer`).
   uint64_t denied = 0;
+  // The same that were over a limit (`limits`), by which; and the adaptive one now, 0: there is
+  // none.
+  uint64_t refused_by_client_limit = 0;
+  uint64_t refused_by_method_limit = 0;
+  uint64_t refused_by_adaptive_limit = 0;
+  uint32_t adaptive_limit = 0;
   uint64_t protocol_errors = 0;  // connections closed because of malformed frames
   uint32_t connections = 0;      // now
   uint32_t running = 0;          // calls now

@@ -188,6 +188,22 @@ TEST(AdaptiveLimit, ShortCallsDoNotHideThatLongOnesWait) {
   EXPECT_LE(seen.P99(), 30 * kMs);
 }
 
+// A queue of one call leaves a single worker idle now and then, if it is a short one.
+TEST(AdaptiveLimit, OneWorkerOfShortAndLongCallsDoesMostOfWhatItCan) {
+  for (const uint32_t least : {1, 8}) {
+    Workload workload(/*seed=*/14, least);
+    workload.workers = 1;
+    workload.mean_work_ns = 0.109 * 10 * kMs;
+    workload.work = [](Random& random, uint32_t* kind) {
+      *kind = random.Chance(0.1) ? 1 : 0;
+      return Workload::Exponential(random, *kind == 1 ? 10.0 * kMs : 0.1 * kMs);
+    };
+    workload.Run(10 * kNsPerSec);
+    const Seen seen = workload.Run(40 * kNsPerSec);
+    EXPECT_GE(Goodput(workload, seen, 40 * kNsPerSec), least == 1 ? 0.75 : 0.9) << least;
+  }
+}
+
 TEST(AdaptiveLimit, FollowsTheNumberOfWorkers) {
   Workload workload(/*seed=*/2);
   for (const uint32_t workers : {16, 4, 16}) {

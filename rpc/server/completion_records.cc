@@ -297,7 +297,7 @@ absl::StatusOr<CompletionRecords::Known> CompletionRecords::Look(SessionRecords&
 
 // --- attempts -----------------------------------------------------------------------------------
 
-bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
+bool CompletionRecords::Begin(ServerCall& call, uint16_t method, const OnceAttempt& attempt) {
   SessionRecords* const session = FindSession(attempt.id.session, call.connection_->tenant());
   if (session != nullptr) {
     Touch(*session);
@@ -320,7 +320,12 @@ bool CompletionRecords::Begin(ServerCall& call, const OnceAttempt& attempt) {
     Repeat(call, *std::move(known));
     return false;
   }
-  if (absl::Status room = CheckRoom(*session, attempt); !room.ok()) {
+  absl::Status room = CheckRoom(*session, attempt);
+  // The first attempt alone counts towards limits: others wait for it.
+  if (room.ok() && core_.admission() != nullptr) {
+    room = call.CountIn(method, Admission::What::kCall);
+  }
+  if (!room.ok()) {
     Refuse(call, std::move(room));
     return false;
   }

@@ -103,10 +103,10 @@ class CompletionRecords final : private Timer {
   // The server begins to listen, or has its first peer: takes over the store's sessions. Later
   // calls do nothing.
   void Restore();
-  // An attempt of a call: its request is decoded. True: it goes on to its handler, and OnEnd()
-  // follows; or, with ServerExtras::repeats, to its interceptors alone, and then OnAllowed()
-  // follows. False: it waits, or has been answered.
-  bool Begin(ServerCall& call, const OnceAttempt& attempt);
+  // An attempt of a call of the method of that number: its request is decoded. True: it goes on to
+  // its handler, and OnEnd() follows; or, with ServerExtras::repeats, to its interceptors alone,
+  // and then OnAllowed() follows. False: it waits, or has been answered.
+  bool Begin(ServerCall& call, uint16_t method, const OnceAttempt& attempt);
   // The interceptors of a further attempt let it pass; or it has ended with `status`.
   void OnAllowed(ServerCall& call, absl::Status status);
   // An attempt has come that is cancelled already: so is the one that runs, if one does.

@@ -41,6 +41,27 @@ size_t EncodedReplyBytes(const MethodDescriptor& method, const CallBody& reply,
   return bytes;
 }
 
+absl::Status CheckReplyFor(const ReplyBounds& client, const MethodDescriptor& method,
+                           const CallBody& reply, const absl::Cord* attachment) {
+  if (attachment != nullptr && !client.attachments) {
+    return absl::UnimplementedError(
+        StrCat("the reply of method ", method.name,
+               " has an attachment; this client takes none (the request has run)"));
+  }
+  const size_t bytes = EncodedReplyBytes(method, reply, attachment);
+  if (bytes > client.bytes) {
+    return absl::ResourceExhaustedError(StrCat("the reply of method ", method.name, " has ", bytes,
+                                               " bytes; this client takes at most ", client.bytes,
+                                               " (the request has run)"));
+  }
+  if (!KeepsReplyInLayout(method) && !reply.message->IsInitialized()) {
+    return absl::InternalError(
+        StrCat("the reply of method ", method.name,
+               " lacks required fields: ", reply.message->InitializationErrorString()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DispatchTable::Add(Service* service, Executor* executor) {
   // Those below the server's own; the last of all stands for "unknown" at clients.
   constexpr size_t kMaxMethods = kSessionMethod;

@@ -31,6 +31,15 @@ bool KeepsReplyInLayout(const MethodDescriptor& method);
 size_t EncodedReplyBytes(const MethodDescriptor& method, const CallBody& reply,
                          const absl::Cord* attachment);
 
+// What a client takes in a reply.
+struct ReplyBounds {
+  bool attachments = false;
+  size_t bytes = 0;  // encoded, with its attachment
+};
+// What is wrong with the reply for such a client. `attachment` as above.
+absl::Status CheckReplyFor(const ReplyBounds& client, const MethodDescriptor& method,
+                           const CallBody& reply, const absl::Cord* attachment);
+
 class DispatchTable {
  public:
   // ALREADY_EXISTS: a service of that name is there. RESOURCE_EXHAUSTED: more methods and forms of

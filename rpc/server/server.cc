@@ -4,6 +4,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/server/admission.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/peer_frame.h"
 #include "rpc/wire/stream_frame.h"
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
         StrCat("ServerOptions::reply_timeout_us is ", options.reply_timeout_us, "; 0 or ",
                kShortestReplyTimeoutUs, " to ", kLongestReplyTimeoutUs, " are allowed"));
   }
+  WEFT_RETURN_IF_ERROR(Admission::Check(options.limits));
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
                                           options.stream_window_messages,
                                           options.stream_window_bytes));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/status.h"
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
 #include "rpc/server/completion_records.h"
@@ -84,6 +85,23 @@ absl::Status ServerCall::WhyRefused(const MethodEntry* entry, uint16_t method,
   }
   if (remaining_us() == 0) return ExpiredError();
   return WhyUndecoded(*entry->method, body, request_);
+}
+
+absl::Status ServerCall::CountIn(uint16_t method, Admission::What what) {
+  Admission& admission = *connection_->core().admission();
+  WEFT_RETURN_IF_ERROR(admission.Admit(connection_->client_count(), method, what, &admitted_));
+  is_counted_ = true;
+  return absl::OkStatus();
+}
+
+void ServerCall::LeaveLimits(AdaptiveLimit::End end) {
+  is_counted_ = false;
+  connection_->core().admission()->Release(admitted_, end);
+}
+
+AdaptiveLimit::End ServerCall::HowEnded(const absl::Status& status) const {
+  if (remaining_us() == 0) return AdaptiveLimit::End::kExpired;
+  return status.ok() && !cancelled() ? AdaptiveLimit::End::kServed : AdaptiveLimit::End::kOther;
 }
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }

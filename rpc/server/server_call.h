@@ -30,6 +30,7 @@
 #include "core/cache_line.h"
 #include "core/intrusive_list.h"
 #include "rpc/coroutine/frame_memory.h"
+#include "rpc/server/admission.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/server/server_extras.h"
@@ -90,6 +91,20 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // A further attempt of such a call, of which only interceptors run.
   bool is_repeated() const {
     return uses_extras_ && extras_.load(std::memory_order_relaxed)->repeats.has_value();
+  }
+
+  // Counts towards the server's limits, or why it may not. REQUIRES: the server has limits, and a
+  // method of that number; once for each call.
+  absl::Status CountIn(uint16_t method, Admission::What what);
+  // Its handler has finished with `status`, or never began: it counts no more, if it did.
+  void CountOut(const absl::Status& status) {
+    if (is_counted_) LeaveLimits(HowEnded(status));
+  }
+  // The same, if the handler has finished before it returned, or never began. It was alone on the
+  // engine: how long it took says nothing of the others.
+  void CountOutInTurn() {
+    if (is_counted_) [[unlikely]]
+      LeaveLimits(AdaptiveLimit::End::kOther);
   }
 
   // It is a message to a one-way method: it has no slot, and gets no reply (one_way_calls.h).
@@ -161,6 +176,8 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   // Makes bulk_ ready for the present call.
   void BeginBulk(std::span<const Window> windows);
   void BeginExtras();
+  void LeaveLimits(AdaptiveLimit::End end);
+  AdaptiveLimit::End HowEnded(const absl::Status& status) const;
   // The handler has finished: it is not told of a cancel any more. REQUIRES: uses_extras_.
   void EndExtras(const absl::Status& status);
   // It is over.
@@ -202,6 +219,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   bool uses_more_ = false;     // the present call: one of the next two, uses_stream_, is_one_way_
   bool uses_bulk_ = false;     // the present call: bulk_ is its own. The handler's thread
   bool uses_extras_ = false;   // the present call: *extras_ is its own. The handler's thread
+  bool is_counted_ = false;    // the present call: in admitted_, by the server's limits
   bool released_ = false;      // the client has been, or will be, told so
   bool release_owed_ = false;  // will be: there was no credit
   uint8_t calls_to_look_ = kCallsPerLook;
@@ -220,6 +238,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   std::unique_ptr<ServerStream> stream_;
   bool uses_stream_ = false;   // the present call; only with uses_more_
   bool is_one_way_ = false;    // the same
+  AdmittedCall admitted_;      // while is_counted_
   uint32_t unsent_bytes_ = 0;  // while its reply waits: in ServerStats::unsent_reply_bytes
   FrameMemory frame_memory_;
   std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used

@@ -39,6 +39,7 @@ ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
                                    std::shared_ptr<ServedPeer> peer)
     : core_(core),
       connection_(&connection),
+      is_guarded_(core.options().authorizer != nullptr || core.admission() != nullptr),
       one_way_(core.engine()),
       backlog_(core.engine(), core.options(), [this](std::string_view why) { EndSlowReader(why); }),
       peer_(std::move(peer)) {
@@ -52,6 +53,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   }
   core_.SetTenant(connection);
   tenant_ = connection.memory().tenant();
+  if (core_.admission() != nullptr) client_count_ = core_.admission()->CountOf(path_);
   connection.prefetch().Register(HotBytes().data(), HotBytes().size());
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
@@ -146,7 +148,7 @@ WEFT_APART void ServerConnection::OnRequest(Connection&, ByteSpan message) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
   ServerCall* const call = TakeSlot(header.id);
-  if (call != nullptr && !IsDenied(*call, header.method)) [[likely]]
+  if (call != nullptr && !IsStopped(*call, header.method)) [[likely]]
     Accept(*call, header, body);
 }
 
@@ -183,33 +185,41 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
   call->priority_ = PriorityOf(kind);
-  if (IsDenied(*call, header.method)) return;
+  if (is_guarded_ && Stop(*call, header.method, /*counts=*/!once.attempt)) return;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
   absl::Status taken = TakeBeside(*call, extras, std::move(metadata), body, attachment);
-  if (!taken.ok()) {
-    ++core_.stats().requests;
-    ++core_.stats().refused;
-    return Complete(*call, std::move(taken));
-  }
+  if (!taken.ok()) return Refuse(*call, std::move(taken));
   if (once.attempt) return AcceptOnce(*call, header, body, *once.attempt);
   Accept(*call, header, body);
 }
 
-// Whether the client may not call the method: then the call has been answered so.
-WEFT_INLINE bool ServerConnection::IsDenied(ServerCall& call, uint16_t method) {
-  return access_ != nullptr && Deny(call, method);
+// Whether the client may not call the method, or not now: then the call has been answered so.
+WEFT_INLINE bool ServerConnection::IsStopped(ServerCall& call, uint16_t method) {
+  return is_guarded_ && Stop(call, method, /*counts=*/true);
 }
 
-// The rest, for servers with an authorizer. Nothing of it is in the way of calls to others.
-WEFT_APART bool ServerConnection::Deny(ServerCall& call, uint16_t method) {
-  if (access_->MayCall(method)) [[likely]]
+// The rest, for servers with an authorizer or limits. It `counts` towards these, unless it is an
+// attempt of a call that runs exactly once.
+WEFT_APART bool ServerConnection::Stop(ServerCall& call, uint16_t method, bool counts) {
+  absl::Status why;
+  if (access_ != nullptr && !access_->MayCall(method)) {
+    why = access_->Refuse(method);
+  } else if (counts && core_.admission() != nullptr && core_.methods().Find(method) != nullptr) {
+    why = call.CountIn(method, Admission::What::kCall);
+  }
+  if (why.ok()) [[likely]]
     return false;
+  Refuse(call, std::move(why));
+  return true;
+}
+
+// Nothing of it was looked at.
+void ServerConnection::Refuse(ServerCall& call, absl::Status why) {
   if (!call.is_one_way()) {
     ++core_.stats().requests;
     ++core_.stats().refused;
   }
-  Complete(call, access_->Refuse(method));
-  return true;
+  Complete(call, std::move(why));
 }
 
 // What came beside the message `body`; empty: nothing.
@@ -231,7 +241,7 @@ void ServerConnection::AcceptOnce(ServerCall& call, const RequestHeader& header,
     if (call.cancelled()) core_.records().Cancel(call, attempt.id);
     return RunOwnOrRefuse(call, entry, header, body);
   }
-  if (!core_.records().Begin(call, attempt)) return;
+  if (!core_.records().Begin(call, header.method, attempt)) return;
   RunWatched(call, *entry);
 }
 
@@ -411,7 +421,7 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   call.priority_ = PriorityOf(kind);
   ++running_;
   one_way_.Add(call);
-  if (IsDenied(call, header.method)) [[unlikely]]
+  if (IsStopped(call, header.method)) [[unlikely]]
     return;
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
     return Complete(call, call.WhyRefused(entry, header.method, body));
@@ -475,11 +485,13 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
       return;
     }
     if (call.is_repeated()) return core_.records().OnAllowed(call, std::move(status));
+    call.CountOut(status);
     if (call.uses_extras_) call.EndExtras(status);
     if (call.uses_extras_ && call.record() != nullptr) core_.records().OnEnd(call, status);
     if (call.uses_stream_) return streams_->Complete(call, std::move(status));
     if (call.is_one_way_) return CompleteOneWay(call, status);
   }
+  call.CountOut(status);
   call.status_ = std::move(status);
   AnswerSlowly(call);
 }
@@ -631,27 +643,11 @@ absl::Status ServerConnection::CheckReply(const ServerCall& call) const {
     return call.remaining_us() == 0 ? absl::DeadlineExceededError("the handler took too long")
                                     : absl::CancelledError();
   }
-  const absl::Cord* const attachment = ReplyAttachmentOf(call);
-  if (attachment != nullptr && !takes_attachments_) {
-    return absl::UnimplementedError(
-        StrCat("the reply of method ", call.method().name,
-               " has an attachment; this client takes none (the request has run)"));
-  }
-  const size_t all_bytes = EncodedReplyBytes(call.method(), call.reply_, attachment);
   const size_t before =
       call.uses_extras_ ? ExtrasBlockBytes(max_extras_) + kAttachmentHeaderBytes : 0;
-  const size_t most = std::min<size_t>(max_reply_bytes_, kMaxPayloadBytes - before);
-  if (all_bytes > most) {
-    return absl::ResourceExhaustedError(StrCat("the reply of method ", call.method().name, " has ",
-                                               all_bytes, " bytes; this client takes at most ",
-                                               most, " (the request has run)"));
-  }
-  if (!KeepsReplyInLayout(call.method()) && !call.reply_.message->IsInitialized()) {
-    return absl::InternalError(
-        StrCat("the reply of method ", call.method().name,
-               " lacks required fields: ", call.reply_.message->InitializationErrorString()));
-  }
-  return absl::OkStatus();
+  return CheckReplyFor(
+      {takes_attachments_, std::min<size_t>(max_reply_bytes_, kMaxPayloadBytes - before)},
+      call.method(), call.reply_, ReplyAttachmentOf(call));
 }
 
 bool ServerConnection::TrySendError(ServerCall& call) {
@@ -764,6 +760,7 @@ void ServerConnection::Free(ServerCall& call) {
 // Free() for a call that had no windows, no error, and has not waited.
 WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
   core_.stats().running_bytes -= call.request_bytes_;
+  call.CountOutInTurn();
   call.End();
   call.slot_->call = nullptr;
   core_.calls().Give(&call);

@@ -37,6 +37,7 @@
 #include "core/priority_lists.h"
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/peer/served_peer.h"
+#include "rpc/server/admission.h"
 #include "rpc/server/call_slots.h"
 #include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
@@ -102,6 +103,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_reply_bytes() const { return max_reply_bytes_; }
   // Null: the client may call everything.
   ClientAccess* access() { return access_.get(); }
+  // Null: the client has no limit.
+  RunningCount* client_count() { return client_count_.get(); }
   // Stays until a call of a stream is freed.
   void HoldOn() { ++running_; }
   std::string ReplyExtras(const ServerCall& call) const;
@@ -165,8 +168,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
-  bool IsDenied(ServerCall& call, uint16_t method);
-  bool Deny(ServerCall& call, uint16_t method);
+  bool IsStopped(ServerCall& call, uint16_t method);
+  bool Stop(ServerCall& call, uint16_t method, bool counts);
+  void Refuse(ServerCall& call, absl::Status why);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
                           ByteSpan attachment);
   static const absl::Cord* ReplyAttachmentOf(const ServerCall& call);
@@ -219,6 +223,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;
+  const bool is_guarded_;  // by access_, or the server's limits
   uint32_t max_reply_bytes_ = 0;
   std::unique_ptr<ClientAccess> access_;  // null: the client may call everything
 
@@ -227,6 +232,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t max_extras_ = 0;         // bytes, of one reply; the same
   bool takes_attachments_ = false;  // the client does
   uint32_t tenant_ = kDefaultTenant;
+  std::shared_ptr<RunningCount> client_count_;  // null: no limit
   StreamLimits stream_limits_;              // streams that both sides allow; what the client holds
   std::unique_ptr<ServerStreams> streams_;  // from the first frame of one on
   bool streams_first_ = false;              // who sends when there is room: they take turns

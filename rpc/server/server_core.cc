@@ -17,6 +17,7 @@ namespace weft {
 ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options)
     : engine_(engine),
       options_(options),
+      admission_(Admission::Make(options_.limits, engine.clock(), stats_)),
       // Not 0, which is none.
       peers_(*this, engine, options.peer_id, SecureRandom64() | 1) {}
 
@@ -88,6 +89,11 @@ absl::Status ServerCore::CheckHello() const {
                                              " bytes; a hello has room for ", most));
 }
 
+// On the engine, where calls look at what it sets.
+absl::Status ServerCore::BindLimits() {
+  return admission_ == nullptr ? absl::OkStatus() : admission_->Bind(methods_);
+}
+
 absl::Status ServerCore::Charge(size_t bytes) {
   if (stats_.running_bytes + bytes > options_.max_running_bytes) return RunningBytesError();
   stats_.running_bytes += bytes;
@@ -132,6 +138,7 @@ absl::Status ServerCore::Listen(const std::string& address) {
       status = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
+    if (status = BindLimits(); !status.ok()) return;
     absl::StatusOr<std::unique_ptr<Listener>> listener =
         engine_.transport().Listen(address, listen, this);
     status = listener.status();
@@ -165,6 +172,10 @@ absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
       session = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
+    if (absl::Status bound = BindLimits(); !bound.ok()) {
+      session = std::move(bound);
+      return;
+    }
     records_.Restore();  // peers may be clients with sessions from before a restart
     session = peers_.Reserve(id, address);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -183,6 +194,7 @@ ServerStats ServerCore::ReadStats() {
     stats = stats_;
     stats.running = running();
     stats.peers = peers_.open();
+    if (admission_ != nullptr) stats.adaptive_limit = admission_->adaptive_limit();
   });
   return stats;
 }

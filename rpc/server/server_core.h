@@ -21,6 +21,7 @@
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/peer/peer_sessions.h"
+#include "rpc/server/admission.h"
 #include "rpc/server/audit_log.h"
 #include "rpc/server/completion_records.h"
 #include "rpc/server/dispatch.h"
@@ -81,6 +82,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   ServerCalls& calls() { return calls_; }
   CompletionRecords& records() { return records_; }
   AuditLog& audit_log() { return audit_log_; }
+  // Null: the server has no limits.
+  Admission* admission() { return admission_.get(); }
   // The server's own method of this number; null: there is none.
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
@@ -134,6 +137,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
 
   absl::Status CheckHello() const;
+  absl::Status BindLimits();
   void BeginShutdown(uint64_t grace_us);
   void CloseConnections();
   void OnCallEndedLeaving();
@@ -158,6 +162,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   DispatchTable methods_;
 
   // Engine thread only.
+  ServerStats stats_;
+  const std::unique_ptr<Admission> admission_;  // null: there are no limits
   std::vector<std::unique_ptr<Listener>> listeners_;
   ServerCalls calls_;  // free ones
   CompletionRecords records_{*this};
@@ -165,7 +171,6 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
   AuditLog audit_log_;
-  ServerStats stats_;
   uint64_t ended_ = 0;                // of stats_.requests
   bool told_of_no_security_ = false;  // in the log
   bool draining_ = false;

@@ -223,7 +223,8 @@ absl::Status ServerStreams::Admit(ServerCall& call, const OpenHeader& header,
     return NotRunError(absl::StatusCode::kDeadlineExceeded,
                        "it expired before its handler could run");
   }
-  return absl::OkStatus();
+  if (connection_.core().admission() == nullptr) return absl::OkStatus();
+  return call.CountIn(header.method, Admission::What::kStream);
 }
 
 // Runs the handler; one that takes a single request, when that is here.
@@ -264,6 +265,7 @@ void ServerStreams::OnFinished(ServerCall& call) {
 }
 
 void ServerStreams::Complete(ServerCall& call, absl::Status status) {
+  call.CountOut(status);
   ServerStream& stream = *call.server_stream();
   bool reply_waits = false;
   if (status.ok() && stream.failure_.ok() && !call.cancelled() && HasOneReply(call.method())) {

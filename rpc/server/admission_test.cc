@@ -1,0 +1,218 @@
+// What counts towards a server's limits, and for whom.
+#include "rpc/server/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/strings.h"
+#include "rpc/testing/test_service.weft.h"
+#include "weft/status.h"
+
+namespace weft {
+namespace {
+
+using What = Admission::What;
+using End = AdaptiveLimit::End;
+
+bool Says(const absl::Status& status, std::string_view words) {
+  return ToStd(status.message()).find(words) != std::string_view::npos;
+}
+
+class AdmissionTest : public testing::Test {
+ protected:
+  AdmissionTest() { EXPECT_TRUE(methods_.Add(&service_, nullptr).ok()); }
+
+  void Limit(ServerLimits limits) {
+    limits_ = std::move(limits);
+    admission_ = Admission::Make(limits_, clock_, stats_);
+    ASSERT_NE(admission_, nullptr);
+    ASSERT_EQ(admission_->Bind(methods_), absl::OkStatus());
+  }
+  uint16_t NumberOf(std::string_view method) {
+    for (uint16_t number = 0; number < methods_.entries(); ++number) {
+      if (methods_.Find(number)->method->name == method) return number;
+    }
+    ADD_FAILURE() << method;
+    return 0;
+  }
+  std::shared_ptr<RunningCount> CountOf(PeerIdentity identity) {
+    PathInfo path;
+    path.identity = std::move(identity);
+    return admission_->CountOf(path);
+  }
+  static PeerIdentity Certificate(std::string subject, std::vector<std::string> dns_names = {},
+                                  std::vector<std::string> uris = {}) {
+    PeerIdentity identity;
+    identity.authentication = Authentication::kCertificate;
+    identity.subject = std::move(subject);
+    identity.dns_names = std::move(dns_names);
+    identity.uris = std::move(uris);
+    return identity;
+  }
+  static PeerIdentity Process(int32_t id, uint32_t user = 1000) {
+    PeerIdentity identity;
+    identity.authentication = Authentication::kKernelCredentials;
+    identity.process_id = id;
+    identity.user_id = user;
+    return identity;
+  }
+
+  FakeClock clock_;
+  ServerStats stats_;
+  ServerLimits limits_;
+  test::Probe::Service service_;
+  DispatchTable methods_;
+  std::unique_ptr<Admission> admission_;
+};
+
+TEST_F(AdmissionTest, AServerWithoutLimitsHasNone) {
+  EXPECT_EQ(Admission::Make(limits_, clock_, stats_), nullptr);
+  limits_.per_method = {{"weft.test.Probe/Echo", 0}};
+  EXPECT_EQ(Admission::Make(limits_, clock_, stats_), nullptr) << "0 is no limit";
+}
+
+TEST_F(AdmissionTest, OptionsThatMakeNoSenseAreNamed) {
+  const auto why = [](const ServerLimits& limits) {
+    const absl::Status wrong = Admission::Check(limits);
+    EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(ToStd(wrong.message()));
+  };
+  EXPECT_EQ(Admission::Check({}), absl::OkStatus());
+  for (const char* name : {"", "Scan", "/Scan", "kv.Kv/", "kv.Kv/Scan/All"}) {
+    EXPECT_EQ(why({.per_method = {{name, 1}}}),
+              StrCat("ServerLimits::per_method names \"", name,
+                     "\"; a method's full name is \"package.Service/Method\""));
+  }
+  EXPECT_EQ(why({.per_method = {{"kv.Kv/Scan", 1}, {"kv.Kv/Scan", 2}}}),
+            "ServerLimits::per_method names kv.Kv/Scan twice");
+  EXPECT_EQ(why({.adaptive_least = 0}),
+            "ServerLimits::adaptive_least is 0, adaptive_most 4096; 1 to 1048576 are allowed, the "
+            "least first");
+  EXPECT_EQ(why({.adaptive_least = 5, .adaptive_most = 4}),
+            "ServerLimits::adaptive_least is 5, adaptive_most 4; 1 to 1048576 are allowed, the "
+            "least first");
+}
+
+TEST_F(AdmissionTest, AMethodThatThereIsNotIsNamedWithSomeThatThereAre) {
+  limits_.per_method = {{"weft.test.Probe/Echo", 1}, {"weft.test.Probe/Ecko", 1}};
+  admission_ = Admission::Make(limits_, clock_, stats_);
+  const absl::Status wrong = admission_->Bind(methods_);
+  EXPECT_EQ(wrong.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Says(wrong,
+                   "names weft.test.Probe/Ecko, which no service of this server has; its 7 "
+                   "methods are weft.test.Probe/Echo, weft.test.Probe/Fail, "))
+      << wrong;
+}
+
+TEST_F(AdmissionTest, ToBindAgainForgetsNoCall) {
+  Limit({.per_method = {{"weft.test.Probe/Echo", 1}}, .adaptive = true});
+  AdmittedCall call;
+  ASSERT_TRUE(admission_->Admit(nullptr, NumberOf("Echo"), What::kCall, &call).ok());
+  ASSERT_TRUE(admission_->Bind(methods_).ok());
+  AdmittedCall second;
+  EXPECT_FALSE(admission_->Admit(nullptr, NumberOf("Echo"), What::kCall, &second).ok());
+  admission_->Release(call, End::kServed);
+  EXPECT_TRUE(admission_->Admit(nullptr, NumberOf("Echo"), What::kCall, &second).ok());
+  admission_->Release(second, End::kServed);
+}
+
+TEST_F(AdmissionTest, WhatIsOverOneLimitCountsForNone) {
+  Limit({.per_client = 1,
+         .per_method = {{"weft.test.Probe/Echo", 1}},
+         .adaptive = true,
+         .adaptive_most = 2});
+  const auto one = CountOf({});
+  const auto other = CountOf({});
+  AdmittedCall first;
+  ASSERT_TRUE(admission_->Admit(one.get(), NumberOf("Echo"), What::kCall, &first).ok());
+  AdmittedCall refused;
+  EXPECT_TRUE(Says(admission_->Admit(one.get(), NumberOf("Fail"), What::kCall, &refused),
+                   "this client has 1 calls running"));
+  EXPECT_TRUE(Says(admission_->Admit(other.get(), NumberOf("Echo"), What::kCall, &refused),
+                   "method weft.test.Probe/Echo has 1 calls running"));
+  EXPECT_EQ(other->running, 0u);
+  AdmittedCall second;
+  ASSERT_TRUE(admission_->Admit(other.get(), NumberOf("Fail"), What::kCall, &second).ok());
+  const auto third = CountOf({});
+  EXPECT_TRUE(Says(admission_->Admit(third.get(), NumberOf("Fail"), What::kCall, &refused),
+                   "the server is overloaded: 2 calls are running, and ServerLimits::adaptive "
+                   "allows 2 now (not run, safe to retry elsewhere)"));
+  EXPECT_EQ(third->running, 0u);
+  EXPECT_EQ(stats_.refused_by_client_limit, 1u);
+  EXPECT_EQ(stats_.refused_by_method_limit, 1u);
+  EXPECT_EQ(stats_.refused_by_adaptive_limit, 1u);
+  admission_->Release(first, End::kServed);
+  admission_->Release(second, End::kServed);
+  EXPECT_EQ(one->running + other->running, 0u);
+}
+
+TEST_F(AdmissionTest, StreamsDoNotCountForTheAdaptiveLimit) {
+  Limit({.adaptive = true, .adaptive_most = 1});
+  std::vector<AdmittedCall> streams(10);
+  for (AdmittedCall& stream : streams) {
+    EXPECT_TRUE(admission_->Admit(nullptr, NumberOf("Echo"), What::kStream, &stream).ok());
+  }
+  AdmittedCall call;
+  EXPECT_TRUE(admission_->Admit(nullptr, NumberOf("Echo"), What::kCall, &call).ok());
+  admission_->Release(call, End::kServed);
+  for (const AdmittedCall& stream : streams) admission_->Release(stream, End::kServed);
+}
+
+// --- who is one client --------------------------------------------------------------------------
+
+TEST_F(AdmissionTest, EachConnectionOfNobodyIsOneClient) {
+  Limit({.per_client = 1});
+  EXPECT_NE(CountOf({}), CountOf({}));
+  EXPECT_NE(CountOf(Process(0)), CountOf(Process(0))) << "the kernel does not see them from here";
+  EXPECT_EQ(admission_->clients(), 0u);
+}
+
+TEST_F(AdmissionTest, WhoHasProvedToBeTheSameIsOneClient) {
+  Limit({.per_client = 1});
+  const auto count = CountOf(Certificate("CN=a", {"a.example"}));
+  EXPECT_EQ(CountOf(Certificate("CN=a", {"a.example"})), count);
+  EXPECT_NE(CountOf(Certificate("CN=b", {"a.example"})), count);
+  EXPECT_NE(CountOf(Certificate("CN=a", {}, {"a.example"})), count);
+  const auto process = CountOf(Process(77));
+  EXPECT_EQ(CountOf(Process(77)), process);
+  EXPECT_NE(CountOf(Process(78)), process);
+  EXPECT_NE(CountOf(Process(77, /*user=*/0)), process);
+}
+
+TEST_F(AdmissionTest, LongNamesThatBeginAlikeAreTwoClients) {
+  // Names that were cut for the log counted as one client.
+  Limit({.per_client = 1});
+  const std::string long_name(4000, 'x');
+  EXPECT_NE(CountOf(Certificate(StrCat("CN=", long_name, "1"))),
+            CountOf(Certificate(StrCat("CN=", long_name, "2"))));
+  PeerIdentity one;
+  one.authentication = Authentication::kPreSharedKey;
+  PeerIdentity two = one;
+  one.psk_name = StrCat(long_name, "1");
+  two.psk_name = StrCat(long_name, "2");
+  EXPECT_NE(CountOf(one), CountOf(two));
+}
+
+TEST_F(AdmissionTest, NamesThatReadAlikeInARowAreTwoClients) {
+  Limit({.per_client = 1});
+  EXPECT_NE(CountOf(Certificate("CN=a", {"b", "c"})), CountOf(Certificate("CN=a", {"b dns 1:c"})));
+  EXPECT_NE(CountOf(Certificate("CN=a dns 1:b")), CountOf(Certificate("CN=a", {"b"})));
+}
+
+TEST_F(AdmissionTest, AClientIsForgottenWithItsLastConnection) {
+  Limit({.per_client = 1});
+  auto first = CountOf(Process(77));
+  auto second = CountOf(Process(77));
+  EXPECT_EQ(admission_->clients(), 1u);
+  first = nullptr;
+  EXPECT_EQ(CountOf(Process(77)), second);
+  second = nullptr;
+  EXPECT_EQ(admission_->clients(), 0u);
+}
+
+}  // namespace
+}  // namespace weft

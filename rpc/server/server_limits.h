@@ -1,0 +1,61 @@
+// How much a server takes on at a time (ServerOptions::limits): what is more is refused at once,
+// instead of waiting until nobody wants it any more.
+//
+//   weft::ServerOptions options;
+//   options.limits.adaptive = true;                        // what the server can do, found out
+//   options.limits.per_client = 64;                        // and of that, for each client
+//   options.limits.per_method = {{"kv.Kv/Scan", 8}};       // and for each method
+//
+// A call that is over a limit is not decoded and not run. It ends with RESOURCE_EXHAUSTED, which
+// says which limit, its value, and "(not run, safe to retry elsewhere)"; DeliveryOf() is kNotSent.
+// A one-way message is dropped, counted and logged. A call counts from its arrival until its
+// handler has finished, with the transfers of its payloads, whatever becomes of its caller; not
+// while its reply waits for its client. A further attempt of a call that runs exactly once counts
+// as nothing: it waits for the first.
+//
+// Limits count calls that are under way at the same time: those of handlers that run on an executor
+// or are asynchronous. Handlers that run on the engine and finish before they return are never more
+// than one; to others of their kind a limit means nothing, and what waits for them waits unread.
+//
+// Calls that wait on purpose until something happens count as long as they do: with the adaptive
+// limit, make them streams, for it takes them for busy workers.
+//
+// docs/tuning.md, "Overload", says how to choose.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct MethodLimit {
+  std::string method = {};  // by its full name, "kv.Kv/Scan"
+  uint32_t most = 0;        // 0: no limit
+};
+
+struct ServerLimits {
+  // Calls, streams and one-way messages that run, of one client: of all connections of whoever has
+  // proved by TLS to be the same (the certificate's names, or the name of the secret), or of one
+  // process of this host as far as the kernel tells; else of one connection. Beside
+  // max_outstanding_calls, which is each connection's. Lower: nobody takes much from the others;
+  // clients that may have the whole server do not get it. 0: no limit.
+  uint32_t per_client = 0;
+  // The same of one method, of all clients. Each method once; other methods have no limit.
+  // Server::Listen() and OpenPeer() say if no service has one of them.
+  std::vector<MethodLimit> per_method = {};
+  // Calls and one-way messages that run, of all clients: as many as keep the server's workers busy,
+  // so that at any overload it does what it can, and what it admits takes about twice as long as
+  // alone at most. Streams do not count: they last as long as their ends like.
+  bool adaptive = false;
+  // Its bounds: 1 <= adaptive_least <= adaptive_most <= kHighestAdaptiveLimit. Higher least: bursts
+  // of as many calls are taken, and may wait. Lower most: a guard where handlers use what others
+  // need as well, such as memory.
+  uint32_t adaptive_least = 1;
+  uint32_t adaptive_most = 4096;
+};
+
+// More calls than this at once no process has workers for: each holds its request and its arena.
+inline constexpr uint32_t kHighestAdaptiveLimit = 1 << 20;
+
+}  // namespace weft
