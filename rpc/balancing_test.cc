@@ -71,10 +71,10 @@ class BalancingTest : public testing::Test {
   EngineCore& client() { return CoreOf(network_.Node("client")); }
   Machine& machine(const std::string& name) { return *machines_.at(name); }
 
-  void StartServer(const std::string& name) {
+  void StartServer(const std::string& name, const ServerOptions& options = {}) {
     auto machine = std::make_unique<Machine>(&clock());
     machine->node = name + "-" + std::to_string(++nodes_);
-    machine->server = *Server::Create(network_.Node(machine->node), {});
+    machine->server = *Server::Create(network_.Node(machine->node), options);
     ASSERT_TRUE(machine->server->AddService(&machine->store).ok());
     ASSERT_TRUE(machine->server->AddService(&machine->streams).ok());
     ASSERT_TRUE(machine->server->Listen("sim:" + name).ok());
@@ -514,6 +514,76 @@ TEST_F(BalancingTest, AChannelThatEndsEndsItsCallsOnce) {
     EXPECT_EQ(outcome.completions, 1);
     EXPECT_TRUE(absl::IsCancelled(outcome.status)) << outcome.status;
   }
+}
+
+// --- servers that have too much to do ------------------------------------------------------------
+
+class OverloadedServerTest : public BalancingTest {
+ protected:
+  // "full" has as many calls as it takes, of somebody else.
+  void StartWithFullServer(const BalancingOptions& balancing, const ChannelOptions& options = {}) {
+    ServerOptions limited;
+    limited.limits.per_method = {{"weft.test.Store/Look", 1}};
+    StartServer("full", limited);
+    StartServers({"a", "b"});
+    other_ = *Channel::Open(client(), "sim:full");
+    machine("full").store.Next(machine("full").store.Hold());
+    Store::Stub(*other_).Look(MakeData(7, 10), &held_.reply, {}, held_.Callback(clock()));
+    ASSERT_TRUE(RunUntil([&] { return machine("full").store.held.size() == 1; }));
+    Open(ListOf({"full", "a", "b"}), balancing, options);
+    ASSERT_TRUE(RunUntil([&] { return CountReady() == 3; }));
+  }
+  ~OverloadedServerTest() override { other_.reset(); }
+
+  RetriedOutcome held_;
+  std::unique_ptr<Channel> other_;
+};
+
+// Who refuses at once has nothing under way, and looked like the one with least to do: of 100 calls
+// that come one after the other, 25 were refused.
+TEST_F(OverloadedServerTest, IsSparedForAWhile) {
+  StartWithFullServer({});
+  int refused = 0;
+  for (int i = 0; i < 100; ++i) refused += LookNow().ok() ? 0 : 1;
+  EXPECT_LE(refused, 5);
+  EXPECT_GE(machine("full").server->stats().refused_by_method_limit, 1u);
+}
+
+TEST_F(OverloadedServerTest, IsUsedAgainAfterwards) {
+  StartWithFullServer({});
+  for (int i = 0; i < 20; ++i) LookNow();
+  machine("full").store.End(0);
+  network_.RunFor(10 * kNsPerMs);
+  const size_t before = machine("full").calls();
+  LookTimes(50);
+  EXPECT_GT(machine("full").calls(), before + 5);
+}
+
+TEST_F(OverloadedServerTest, IsUsedIfAllAreOverloaded) {
+  StartWithFullServer({});
+  ASSERT_TRUE(SetServers(*channel_, Addresses({"full"})).ok());
+  ASSERT_TRUE(RunUntil([&] { return ServersOf(*channel_).size() == 1; }));
+  EXPECT_TRUE(absl::IsResourceExhausted(LookNow()));
+  EXPECT_TRUE(absl::IsResourceExhausted(LookNow()));
+  machine("full").store.End(0);
+  ASSERT_TRUE(RunUntil([&] { return held_.done(); }));
+  LookTimes(1);
+}
+
+TEST_F(OverloadedServerTest, RetriesGoElsewhere) {
+  StartWithFullServer(InTurn(), Retrying());
+  LookTimes(30);
+}
+
+// Three refusals in a row made a client eject a server that was well.
+TEST_F(OverloadedServerTest, IsNotEjected) {
+  BalancingOptions balancing = InTurn();
+  balancing.ejection.consecutive_failures = 3;
+  StartWithFullServer(balancing);
+  for (int i = 0; i < 60; ++i) LookNow();
+  EXPECT_GE(machine("full").server->stats().refused_by_method_limit, 20u);
+  EXPECT_EQ(FactsOf("full").ejections, 0u);
+  EXPECT_EQ(FactsOf("full").failures, 0u);
 }
 
 // --- ejection -----------------------------------------------------------------------------------

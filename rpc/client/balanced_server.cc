@@ -27,6 +27,12 @@ bool CountsAsFailure(const ClientCall& call, const absl::Status& status) {
   }
 }
 
+// Whether the server refused it for want of room: by a limit, or because its executor is full.
+bool IsOverload(const ClientCall& call, const absl::Status& status) {
+  return status.code() == absl::StatusCode::kResourceExhausted && call.answered &&
+         DeliveryOf(status) == Delivery::kNotSent;
+}
+
 }  // namespace
 
 BalancedServer::BalancedServer(Host& host, EngineCore& engine, const ListedServer& server,
@@ -127,7 +133,14 @@ void BalancedServer::OnEnd(const ClientCall& call, const absl::Status& status) {
     if (!is_attempt && call.one_way) ++not_answered_;
     return;
   }
+  if (IsOverload(call, status)) spared_until_ns_ = engine_.clock().NowNs() + kSpareNs;
   if (CountsAsFailure(call, status)) Fail();
+}
+
+bool BalancedServer::IsSparedStill() {
+  if (engine_.clock().NowNs() < spared_until_ns_) return true;
+  spared_until_ns_ = 0;
+  return false;
 }
 
 void BalancedServer::Fail() {

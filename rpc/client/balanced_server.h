@@ -24,6 +24,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "core/clock.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
@@ -77,6 +78,13 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
     if (calls_.is_open()) calls_.WantRoom();
   }
 
+  // It has just refused a call because it has too many, or too much, to do: others are better now.
+  bool IsSpared() {
+    if (spared_until_ns_ == 0) [[likely]]
+      return false;
+    return IsSparedStill();
+  }
+
   // --- its life ---------------------------------------------------------------------------------
 
   // It has a connection from now on.
@@ -126,6 +134,13 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
   // Timer: the ejection is over, or (draining) the time is.
   void OnTimer() override;
 
+  // For so long after such a refusal. A server that is overloaded has room for a call whenever one
+  // ends: every few milliseconds where calls take long, and then what comes in between is refused.
+  // Longer: a server that has room is left idle, and the others have its calls; shorter: more
+  // refusals, of which a client now meets 200 in a second.
+  static constexpr uint64_t kSpareNs = 5 * kNsPerMs;
+
+  bool IsSparedStill();
   void Enter(State state);
   void Fail();
   // Of calls: how streams end says nothing for or against a server.
@@ -143,6 +158,7 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
   bool on_trial_ = false;  // since the end of its ejection it has not answered well
   bool draining_ = false;
   absl::Status last_failure_;
+  uint64_t spared_until_ns_ = 0;  // 0: it is not
   uint32_t ejections_ = 0;
   uint64_t attempts_ok_ = 0;   // which calls_ok() does not count
   uint64_t not_answered_ = 0;  // which it counts: one-way messages

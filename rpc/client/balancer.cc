@@ -138,6 +138,18 @@ uint32_t Balancer::FirstPlace() {
     return next_++;
   }
   if (count == 1) return 0;
+  const uint32_t place = LessLoaded(count);
+  if (!ready_[place]->IsSpared()) [[likely]]
+    return place;
+  for (uint32_t i = 1; i < count; ++i) {
+    const uint32_t other = (place + i) % count;
+    if (!ready_[other]->IsSpared()) return other;
+  }
+  return place;  // all are
+}
+
+// REQUIRES: count >= 2.
+uint32_t Balancer::LessLoaded(uint32_t count) {
   // Two that differ, from the halves of one number: the bias, of one in 2^32 / count, is no matter.
   const uint64_t drawn = random_.Next64();
   const auto one = static_cast<uint32_t>(((drawn >> 32) * count) >> 32);

@@ -109,6 +109,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   bool MayEject() const;
   void Eject(BalancedServer& server);
   uint32_t FirstPlace();
+  uint32_t LessLoaded(uint32_t count);
   BalancedServer& OfKey(uint64_t key);
   ClientCalls::Sent TryAt(ClientCall& call, BalancedServer& server);
   ClientCalls::Sent TryFrom(ClientCall& call, uint32_t place, const MetServers* avoid);
