@@ -27,6 +27,12 @@ TEST(GuideTest, RulesSayWhoMayCallWhat) {
             "PERMISSION_DENIED, and has not run; refused: 1\n");
 }
 
+TEST(GuideTest, WhatIsMoreThanAServerTakesIsRefusedAtOnce) {
+  EXPECT_EQ(OutputOf("overload"),
+            "2 answered, 3 refused at once\n"
+            "by the method's limit: 3\n");
+}
+
 TEST(GuideTest, MetadataDetailsAndACancelArrive) {
   EXPECT_EQ(OutputOf("contexts"),
             "hello anna, 3 words\n"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks that code shown in documents is part of programs that are built and run, to the letter.
 
-The README shows examples/echo/echo.cc, the guide also examples/guide/ and examples/sim/.
+The README shows examples/echo/echo.cc, the guide also examples/guide/ and examples/sim/, and
+docs/tuning.md examples/guide/.
 """
 import glob
 import os
@@ -13,6 +14,7 @@ from source_tree import this_tree
 SOURCES = {
     "README.md": ["examples/echo/echo.cc"],
     "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.*", "examples/sim/*.cc"],
+    "docs/tuning.md": ["examples/guide/*.*"],
 }
 
 
