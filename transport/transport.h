@@ -38,6 +38,8 @@ class Acceptor {
   ~Acceptor() = default;
 };
 
+class SharedListener;
+
 // A listening address. Destroying it stops listening; its connections live on.
 class Listener {
  public:
@@ -46,12 +48,15 @@ class Listener {
   virtual const std::string& address() const = 0;
   // It listens at an address that other hosts may reach: not 127.0.0.0/8, [::1] or a Unix socket.
   virtual bool is_beyond_host() const { return false; }
+  // For other engines to take part (Transport::JoinListener()); null: they cannot, in this network.
+  virtual std::shared_ptr<SharedListener> shared() const { return nullptr; }
 };
 
 struct ListenOptions {
   LinkOptions link = {};
   std::string hello = {};  // opaque to the transport, given to every client; <= kMaxHelloBytes
-  uint32_t max_connections = 1024;  // further clients are refused with RESOURCE_EXHAUSTED
+  // Further clients are refused with RESOURCE_EXHAUSTED. Of all engines that share the listener.
+  uint32_t max_connections = 1024;
   // Clients come by TLS and prove who they are; others are told that they must. Not in the
   // simulated network.
   std::optional<SecurityOptions> security = {};
@@ -74,6 +79,17 @@ class Transport {
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
                                                            const ListenOptions& options,
                                                            Acceptor* acceptor) = 0;
+
+  // Takes part in what another engine's listener accepts (Listener::shared()): from now on each
+  // client is that engine's which has the fewest connections, and so are its callbacks. `options`
+  // are as that listener's. Where that one is gone, this one gets nobody. RESOURCE_EXHAUSTED: 64
+  // engines share it. UNIMPLEMENTED: not in this network.
+  virtual absl::StatusOr<std::unique_ptr<Listener>> JoinListener(
+      const std::shared_ptr<SharedListener>& shared, const ListenOptions& options,
+      Acceptor* acceptor) {
+    (void)shared, (void)options, (void)acceptor;
+    return absl::UnimplementedError("in this network a listener belongs to one engine");
+  }
 
   // Starts to connect. The result comes as OnOpen() or OnClosed(). An error here (bad address or
   // options) means that the handler is never called.

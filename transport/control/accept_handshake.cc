@@ -119,10 +119,17 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
 }
 
 absl::Status AcceptHandshake::CheckRoom() const {
-  const uint32_t most = listener_->options.max_connections;
-  if (listener_->connections < most) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      StrCat("the server has all ", most, " connections (ListenOptions::max_connections)"));
+  if (listener_->shared->connections.load(std::memory_order_relaxed) <
+      listener_->options.max_connections) {
+    return absl::OkStatus();
+  }
+  return RoomError();
+}
+
+absl::Status AcceptHandshake::RoomError() const {
+  return absl::ResourceExhaustedError(StrCat("the server has all ",
+                                             listener_->options.max_connections,
+                                             " connections (ListenOptions::max_connections)"));
 }
 
 // Fills the ServerHello in, all but what Offer() adds.
@@ -258,6 +265,10 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
   plan.peer.address = wanted.address;
   plan.peer.nonce = SecureRandom64();
   plan.peer.nonce_low = SecureRandom64();
+  // So the engine that accepts its socket knows which engine waits for it.
+  if (own_offer().kind == PathKind::kTcp) {
+    plan.peer.nonce = SharedListener::WithNumber(plan.peer.nonce, listener_->number);
+  }
   if (own_offer().kind == PathKind::kShm) {
     if (own_.neighbour->doorbell == nullptr) {
       return absl::FailedPreconditionError("the client has not shown that it is on this host");
@@ -300,9 +311,9 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnPathUp(ByteSpan body) {
 HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
-  // Others may have come first.
-  if (absl::Status room = CheckRoom(); !room.ok()) {
-    step.EndWithBye(room);
+  // Others may have come first. The control connection gives it back.
+  if (!listener_->TakeConnection()) {
+    step.EndWithBye(RoomError());
     return step;
   }
   ChooseCandidate(connection_.facts, candidate_,

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "transport/control/handshake.h"
 #include "transport/control/path_policy.h"
+#include "transport/control/shared_listener.h"
 #include "transport/tls/tls_credentials.h"
 #include "transport/transport.h"
 
@@ -36,8 +37,25 @@ class AcceptHandshake;
 
 // What a listener and its connections share. It lives until the last of them is gone.
 struct ListenerState {
-  ListenerState(Acceptor* acceptor, const ListenOptions& options, PathPolicy policy)
-      : acceptor(acceptor), options(options), policy(std::move(policy)) {}
+  ListenerState(Acceptor* acceptor, const ListenOptions& options, PathPolicy policy,
+                std::shared_ptr<SharedListener> shared)
+      : acceptor(acceptor),
+        options(options),
+        policy(std::move(policy)),
+        shared(std::move(shared)) {}
+
+  // A connection's path is up. False: there are options.max_connections already.
+  [[nodiscard]] bool TakeConnection() {
+    uint32_t there_are = shared->connections.load(std::memory_order_relaxed);
+    while (there_are < options.max_connections) {
+      if (shared->connections.compare_exchange_weak(there_are, there_are + 1,
+                                                    std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+  void EndConnection() { shared->connections.fetch_sub(1, std::memory_order_relaxed); }
 
   Acceptor* acceptor;  // null: the listener is gone
   const ListenOptions options;
@@ -45,7 +63,9 @@ struct ListenerState {
   // Null: without security.
   std::shared_ptr<TlsCredentials> credentials;
   std::string local_socket;  // empty: there is none, so no shared memory
-  uint32_t connections = 0;  // whose path is up; <= options.max_connections
+  // With the listeners of other engines at this address: among them it has this number.
+  const std::shared_ptr<SharedListener> shared;
+  uint32_t number = 0;
   // Of clients that could not prove who they are the log has a line in kRefusalLogNs.
   uint64_t next_refusal_log_ns = 0;
   uint64_t refusals_not_logged = 0;
@@ -97,6 +117,7 @@ class AcceptHandshake {
   HandshakeStep FailAttempt(std::string_view reason);
   // RESOURCE_EXHAUSTED: the listener has all its connections.
   absl::Status CheckRoom() const;
+  absl::Status RoomError() const;
   HandshakeStep OpenIfBothUp();
   void ForgetNonce();
   absl::StatusOr<FramingDomain*> OpenDomain(const PathOffer& offer) {

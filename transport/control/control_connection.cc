@@ -102,6 +102,7 @@ void ControlConnection::Accept(ControlContext* context, std::shared_ptr<Listener
   const uint64_t host = PeerHost(socket.get());
   if (!self->TakeSocket(std::move(socket)).ok()) return;
   context->newcomers->AddStranger(self.get(), host, self->started_ns_);
+  context->accepted.Increment();
   self->listener_ = std::move(listener);
   self->credentials_ = self->listener_->credentials;
   if (self->has_security()) {
@@ -350,10 +351,9 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
+    is_client_ = true;
     if (put_out_) return Fail(PutOutError());
     context_->newcomers->BecomeClient(this);
-    is_client_ = true;
-    ++listener_->connections;
   }
   if (!step.raw.empty()) socket_->SendRaw(step.raw);
   for (const HandshakeStep::Message& message : step.send) {
@@ -558,7 +558,8 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   SetAlarm(kNever);
   context_->newcomers->Leave(this);
   context_->peers->Leave(this);
-  if (std::exchange(is_client_, false)) --listener_->connections;
+  if (std::exchange(is_client_, false)) listener_->EndConnection();
+  if (listener_ != nullptr) context_->accepted.Sub(1);
   dialer_.reset();
   proof_.reset();
   if (connection_ != nullptr) {

@@ -83,6 +83,9 @@ struct ControlContext {
   PeerGroups* peers = nullptr;
   SharedTls* tls = nullptr;
   Counter joins_refused;  // sockets that no link has waited for
+  // Sockets for other engines, which those had no room for (shared_listener.h).
+  Counter handovers_refused;
+  Counter accepted;  // connections of listeners that have not ended, with strangers
   IntrusiveList<ControlConnection, ReadyTag> ready;
   IntrusiveList<ControlConnection, MemberTag> members;
   IntrusiveList<ControlConnection, MemberTag> retired;
@@ -230,7 +233,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   Stage stage_;
   bool alarm_rang_ = false;
-  bool is_client_ = false;       // counted in listener_->connections
+  bool is_client_ = false;       // counted among the connections of listener_
   bool put_out_ = false;         // too many newcomers: it is to end
   bool lingering_ = false;       // counted in context_->lingering
   bool silent_ = false;          // the peer is declared dead

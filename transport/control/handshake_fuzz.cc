@@ -251,7 +251,8 @@ class Server final : Session {
     NoAcceptor acceptor;
     ListenOptions options;
     options.max_connections = 2;
-    ListenerState listener(&acceptor, options, BothPaths());
+    ListenerState listener(&acceptor, options, BothPaths(),
+                           std::make_shared<SharedListener>(/*load=*/nullptr));
     if ((how & 2) != 0) listener.local_socket = "weft-fuzz";
     {
       AcceptHandshake accept(own((how & 4) != 0), &listener);
@@ -289,7 +290,7 @@ class Server final : Session {
       case 3:
         return accept.OnProtocolError(absl::DataLossError("as the reader says"), AnyGreeting());
       case 4:
-        listener.connections = input_.Below(3);
+        listener.shared->connections = input_.Below(3);
         return {};
       case 5: {
         if (listener.awaited.empty()) return {};  // as the listener looks it up

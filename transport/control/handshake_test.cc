@@ -263,7 +263,8 @@ class AcceptHandshakeTest : public testing::Test {
  protected:
   AcceptHandshakeTest()
       : listener_(&acceptor_, ListenOptions(),
-                  *ReadPathPolicy(DialOptions({PathKind::kShm, PathKind::kTcp}))) {
+                  *ReadPathPolicy(DialOptions({PathKind::kShm, PathKind::kTcp})),
+                  std::make_shared<SharedListener>(/*load=*/nullptr)) {
     listener_.local_socket = "weft-test";
     Restart();
   }
@@ -335,7 +336,7 @@ TEST_F(AcceptHandshakeTest, APathThatIsUpTooLateForAConnectionIsToldSo) {
   Offered();
   Try(kTcp);
   EXPECT_EQ(accept_->OnLinkUp().decision, Decision::kWait);
-  listener_.connections = listener_.options.max_connections;
+  listener_.shared->connections = listener_.options.max_connections;
   const HandshakeStep step = Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp));
   EXPECT_EQ(step.decision, Decision::kEnd);
   EXPECT_EQ(Sent(step), "Bye");
@@ -352,9 +353,9 @@ TEST_F(AcceptHandshakeTest, AWrongHelloIsRefused) {
   newer.versions = {7, 9};
   EXPECT_EQ(Sent(Greet(newer)), "Refusal");
 
-  listener_.connections = listener_.options.max_connections;
+  listener_.shared->connections = listener_.options.max_connections;
   EXPECT_TRUE(absl::IsResourceExhausted(Greet(Hello()).why));
-  listener_.connections = 0;
+  listener_.shared->connections = 0;
   listener_.acceptor = nullptr;
   EXPECT_TRUE(absl::IsUnavailable(Greet(Hello()).why));
 }

@@ -17,16 +17,35 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Open(ControlCo
                                                                        PathPolicy policy,
                                                                        Acceptor* acceptor) {
   std::unique_ptr<NetworkListener> listener(new NetworkListener(
-      context, std::make_shared<ListenerState>(acceptor, options, std::move(policy))));
-  if (options.security.has_value()) {
-    WEFT_ASSIGN_OR_RETURN(listener->state_->credentials,
-                          context->tls->CredentialsFor(TlsRole::kServer, *options.security));
-  }
+      context,
+      std::make_shared<ListenerState>(acceptor, options, std::move(policy),
+                                      std::make_shared<SharedListener>(&context->accepted))));
   WEFT_RETURN_IF_ERROR(listener->Bind(address));
-  WEFT_RETURN_IF_ERROR(context->engine.poller->Add(listener->fd(), EPOLLIN,
-                                                   static_cast<PollHandler*>(listener.get())));
-  if (listener->state_->policy.Allows(PathKind::kShm)) listener->OpenLocalSocket();
+  WEFT_RETURN_IF_ERROR(listener->Start());
   return listener;
+}
+
+absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Join(
+    ControlContext* context, std::shared_ptr<SharedListener> shared, const ListenOptions& options,
+    PathPolicy policy, Acceptor* acceptor) {
+  WEFT_ASSIGN_OR_RETURN(const uint32_t number, shared->Join(&context->accepted));
+  std::unique_ptr<NetworkListener> listener(new NetworkListener(
+      context,
+      std::make_shared<ListenerState>(acceptor, options, std::move(policy), std::move(shared))));
+  listener->state_->number = number;
+  WEFT_RETURN_IF_ERROR(listener->Start());
+  return listener;
+}
+
+absl::Status NetworkListener::Start() {
+  if (state_->options.security.has_value()) {
+    WEFT_ASSIGN_OR_RETURN(state_->credentials, context_->tls->CredentialsFor(
+                                                   TlsRole::kServer, *state_->options.security));
+  }
+  WEFT_RETURN_IF_ERROR(
+      context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this)));
+  if (state_->policy.Allows(PathKind::kShm)) OpenLocalSocket();
+  return absl::OkStatus();
 }
 
 void NetworkListener::OpenLocalSocket() {
@@ -42,7 +61,7 @@ void NetworkListener::OpenLocalSocket() {
   auto proofs =
       LocalProofServer::Open(context_->engine.poller, context_->engine.doorbell, on_neighbour);
   if (!proofs.ok()) {
-    WEFT_LOG(kWarning, "no shared memory for clients of ", address_, ": ",
+    WEFT_LOG(kWarning, "no shared memory for clients of ", address(), ": ",
              ToStd(proofs.status().message()));
     return;
   }
@@ -54,7 +73,7 @@ absl::Status NetworkListener::Bind(const std::string& text) {
   WEFT_ASSIGN_OR_RETURN(ServerAddress address, ParseServerAddress(text));
   if (address.kind == ServerAddress::Kind::kUnix) {
     WEFT_ASSIGN_OR_RETURN(unix_, UnixListener::Open(address.path));
-    address_ = address.text();
+    state_->shared->address = address.text();
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<KernelAddress> found, Resolve(address));
@@ -66,9 +85,9 @@ absl::Status NetworkListener::Bind(const std::string& text) {
     socket_ = *std::move(socket);
     WEFT_ASSIGN_OR_RETURN(const KernelAddress bound, LocalAddress(socket_.get()));
     WEFT_ASSIGN_OR_RETURN(const ServerAddress in_use, ParseServerAddress(bound.text()));
-    is_beyond_host_ = !bound.is_loopback();
+    state_->shared->is_beyond_host = !bound.is_loopback();
     address.port = in_use.port;
-    address_ = address.text();
+    state_->shared->address = address.text();
     return absl::OkStatus();
   }
   return status;
@@ -78,9 +97,20 @@ void NetworkListener::Stop() {
   if (context_ == nullptr) return;
   context_->engine.timers->Cancel(this);
   context_->engine.poller->Remove(fd());
-  context_ = nullptr;
   state_->acceptor = nullptr;
   state_->local_socket.clear();
+  // They hear why, as those that have come before them.
+  while (Arrival* const arrival = arrivals_.PopFront()) {
+    ControlConnection::Accept(context_, state_, arrival->Release());
+    delete arrival;
+  }
+  while (!accepts() && context_->newcomers->MakeRoom(context_->now_ns())) {
+    Descriptor waiting = state_->shared->Take(state_->number);
+    if (!waiting.valid()) break;
+    ControlConnection::Accept(context_, state_, std::move(waiting));
+  }
+  state_->shared->Leave(state_->number);
+  context_ = nullptr;
   proofs_.reset();
   socket_.Reset();
   unix_.reset();
@@ -90,14 +120,43 @@ void NetworkListener::Stop() {
 void NetworkListener::OnReady(uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     if (!context_->newcomers->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
-    absl::StatusOr<Descriptor> client = AcceptClient(fd());
+    absl::StatusOr<Descriptor> client = Take();
     if (!client.ok()) {
-      WEFT_LOG_EVERY_N_SEC(kError, 10, address_, ": ", ToStd(client.status().message()));
+      WEFT_LOG_EVERY_N_SEC(kError, 10, address(), ": ", ToStd(client.status().message()));
       return Pause(kPauseNs);
     }
     if (!client->valid()) return;
-    ControlConnection::Accept(context_, state_, *std::move(client));
+    if (accepts() && state_->shared->is_shared()) {
+      Await(*std::move(client));
+    } else {
+      ControlConnection::Accept(context_, state_, *std::move(client));
+    }
   }
+}
+
+// One that cannot be watched is closed.
+void NetworkListener::Await(Descriptor socket) {
+  auto arrival =
+      std::make_unique<Arrival>(context_, static_cast<Arrival::Owner*>(this), std::move(socket));
+  const uint64_t patience_ns = state_->options.link.connect_timeout_ns;
+  if (arrival->Start(context_->now_ns() + patience_ns).ok()) arrivals_.PushBack(arrival.release());
+}
+
+void NetworkListener::OnEnd(Arrival* arrival, Arrival::End end) {
+  const std::unique_ptr<Arrival> owned(arrival);
+  if (end == Arrival::End::kGone) return;
+  const SharedListener& shared = *state_->shared;
+  GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token()) : shared.LeastLoaded(),
+         arrival->Release());
+}
+
+void NetworkListener::GiveTo(uint32_t number, Descriptor socket) {
+  if (number == 0) return ControlConnection::Accept(context_, state_, std::move(socket));
+  if (state_->shared->Post(number, &socket)) return;
+  context_->handovers_refused.Increment();
+  WEFT_LOG_EVERY_N_SEC(kWarning, 10, "a socket is closed: engine ", number, " of those that share ",
+                       address(), " has ", SharedListener::kMaxWaiting,
+                       " sockets to take already, or takes no more");
 }
 
 void NetworkListener::Pause(uint64_t ns) {

@@ -1,6 +1,11 @@
 // A listening address of a real network. It accepts clients as long as Newcomers has room for them:
 // with security TLS's handshake is part of what a newcomer may take, in bytes and in time.
 //
+// Several engines may share an address (shared_listener.h). The listener of the first has the
+// socket. Once others have joined, it looks at the first bytes of each client (arrival.h), and
+// hands the socket to one of them, or keeps it. Those of the others have a bell in the socket's
+// place.
+//
 // Threads: one engine's. Lifetime: the user's; it may outlive the transport, and then does nothing.
 // Errors: see Transport::Listen().
 #pragma once
@@ -9,8 +14,11 @@
 #include <string>
 
 #include "core/timer_wheel.h"
+#include "transport/control/arrival.h"
 #include "transport/control/control_connection.h"
 #include "transport/control/local_proof.h"
+#include "transport/control/shared_listener.h"
+#include "transport/sockets/socket.h"
 #include "transport/sockets/unix_listener.h"
 
 namespace weft {
@@ -20,6 +28,7 @@ struct ListenerTag;
 class NetworkListener final : public Listener,
                               public ListNode<ListenerTag>,
                               private PollHandler,
+                              private Arrival::Owner,
                               private Timer {
  public:
   static absl::StatusOr<std::unique_ptr<NetworkListener>> Open(ControlContext* context,
@@ -27,10 +36,15 @@ class NetworkListener final : public Listener,
                                                                const ListenOptions& options,
                                                                PathPolicy policy,
                                                                Acceptor* acceptor);
+  // Takes part in what another engine's accepts.
+  static absl::StatusOr<std::unique_ptr<NetworkListener>> Join(
+      ControlContext* context, std::shared_ptr<SharedListener> shared, const ListenOptions& options,
+      PathPolicy policy, Acceptor* acceptor);
   ~NetworkListener() override { Stop(); }
 
-  const std::string& address() const override { return address_; }
-  bool is_beyond_host() const override { return is_beyond_host_; }
+  const std::string& address() const override { return state_->shared->address; }
+  bool is_beyond_host() const override { return state_->shared->is_beyond_host; }
+  std::shared_ptr<SharedListener> shared() const override { return state_->shared; }
 
   // Takes no more clients; the transport ends, or the user has had enough.
   void Stop();
@@ -47,8 +61,24 @@ class NetworkListener final : public Listener,
       : context_(context), state_(std::move(state)) {}
 
   absl::Status Bind(const std::string& text);
-  int fd() const { return unix_ != nullptr ? unix_->fd() : socket_.get(); }
+  // The rest of Open() and Join(): begins to take clients.
+  absl::Status Start();
+  // Of the first engine.
+  bool accepts() const { return state_->number == 0; }
+  int fd() const {
+    if (!accepts()) return state_->shared->bell(state_->number);
+    return unix_ != nullptr ? unix_->fd() : socket_.get();
+  }
+  // The next socket; invalid: there is none now.
+  absl::StatusOr<Descriptor> Take() {
+    if (accepts()) return AcceptClient(fd());
+    return state_->shared->Take(state_->number);
+  }
   void OnReady(uint32_t events) override;
+  void Await(Descriptor socket);
+  void OnEnd(Arrival* arrival, Arrival::End end) override;
+  // To the engine of this number.
+  void GiveTo(uint32_t number, Descriptor socket);
   void OnTimer() override;
   // Asks nobody in for a while.
   void Pause(uint64_t ns);
@@ -57,11 +87,10 @@ class NetworkListener final : public Listener,
 
   ControlContext* context_;  // null: stopped
   const std::shared_ptr<ListenerState> state_;
-  std::string address_;
-  bool is_beyond_host_ = false;
   Descriptor socket_;
   std::unique_ptr<UnixListener> unix_;
   std::unique_ptr<LocalProofServer> proofs_;
+  IntrusiveList<Arrival, ArrivalTag> arrivals_;  // owned
 };
 
 }  // namespace weft

@@ -28,6 +28,8 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.peers = &peers_;
   context_.tls = &tls_;
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
+  counter_set_->Register("listener.handovers_refused", &context_.handovers_refused);
+  counter_set_->Register("listener.accepted", &context_.accepted);
 }
 
 NetworkTransport::~NetworkTransport() {
@@ -36,6 +38,8 @@ NetworkTransport::~NetworkTransport() {
   while (ControlConnection* member = context_.members.Front()) member->Shutdown();
   DeleteRetired();
   counter_set_->Unregister(&context_.joins_refused);
+  counter_set_->Unregister(&context_.handovers_refused);
+  counter_set_->Unregister(&context_.accepted);
   counter_set_->Unregister(&region_counters_.registrations);
   counter_set_->Unregister(&region_counters_.registered_bytes);
 }
@@ -48,17 +52,38 @@ FramingOptions NetworkTransport::WithCounters(FramingOptions framing) {
 absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::Listen(const std::string& address,
                                                                    const ListenOptions& options,
                                                                    Acceptor* acceptor) {
+  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, CheckListen(options));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<NetworkListener> listener,
+                        NetworkListener::Open(&context_, address, options, policy, acceptor));
+  return Keep(std::move(listener), policy);
+}
+
+absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::JoinListener(
+    const std::shared_ptr<SharedListener>& shared, const ListenOptions& options,
+    Acceptor* acceptor) {
+  if (shared == nullptr) {
+    return absl::InvalidArgumentError("the listener to join is of another kind of network");
+  }
+  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, CheckListen(options));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<NetworkListener> listener,
+                        NetworkListener::Join(&context_, shared, options, policy, acceptor));
+  return Keep(std::move(listener), policy);
+}
+
+absl::StatusOr<PathPolicy> NetworkTransport::CheckListen(const ListenOptions& options) const {
   if (closing_) return absl::FailedPreconditionError("the engine ends");
   WEFT_RETURN_IF_ERROR(CheckLinkOptions(options.link, options.hello));
   if (options.max_connections == 0) {
     return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
   }
-  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, ReadPathPolicy(options.link));
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<NetworkListener> listener,
-                        NetworkListener::Open(&context_, address, options, policy, acceptor));
+  return ReadPathPolicy(options.link);
+}
+
+std::unique_ptr<Listener> NetworkTransport::Keep(std::unique_ptr<NetworkListener> listener,
+                                                 const PathPolicy& policy) {
   domains_.OpenBest(policy, context_.now_ns());
   listeners_.PushBack(listener.get());
-  return std::unique_ptr<Listener>(std::move(listener));
+  return listener;
 }
 
 absl::StatusOr<Connection*> NetworkTransport::Connect(const std::string& address,

@@ -47,6 +47,9 @@ class NetworkTransport final : public Transport {
   absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
                                                    const ListenOptions& options,
                                                    Acceptor* acceptor) override;
+  absl::StatusOr<std::unique_ptr<Listener>> JoinListener(
+      const std::shared_ptr<SharedListener>& shared, const ListenOptions& options,
+      Acceptor* acceptor) override;
   // A name in `address` is looked up here, before anything else, and that may block (address.h).
   absl::StatusOr<Connection*> Connect(const std::string& address, const ConnectOptions& options,
                                       ConnectionHandler* handler) override;
@@ -63,6 +66,9 @@ class NetworkTransport final : public Transport {
 
  private:
   FramingOptions WithCounters(FramingOptions framing);
+  absl::StatusOr<PathPolicy> CheckListen(const ListenOptions& options) const;
+  std::unique_ptr<Listener> Keep(std::unique_ptr<NetworkListener> listener,
+                                 const PathPolicy& policy);
   // Somebody waits for a turn: what domains, sockets, alarms or users have brought about.
   bool HasNews() const;
   int TellNews();

@@ -85,6 +85,22 @@ TEST_F(OnePortTest, ForSharedMemoryAServerListensAtANameOfThisHostToo) {
   EXPECT_EQ(found[1].substr(0, 6), "unix:@");
 }
 
+// Engines that share an address share its socket, too. Each has its own name for shared memory.
+TEST_F(OnePortTest, SeveralEnginesListenAtOneSocket) {
+  for (const PathKind kind : {PathKind::kTcp, PathKind::kShm}) {
+    listener_.reset();
+    Listen("127.0.0.1:0", Allowing({kind}));
+    const std::unique_ptr<Engine> other = NewNetworkEngine();
+    auto joined =
+        other->transport().JoinListener(listener_->shared(), Allowing({kind}), &acceptor_);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    Addresses found = ListeningAddresses();
+    EXPECT_EQ(std::erase(found, listener_->address()), 1u);
+    EXPECT_EQ(found.size(), kind == PathKind::kShm ? 2u : 0u);
+    for (const std::string& name : found) EXPECT_EQ(name.substr(0, 6), "unix:@");
+  }
+}
+
 // It is one that the system chooses, at the address by which the client has come and no other.
 TEST_F(OnePortTest, OfiTcpAddsAPortWhereTheClientHasCome) {
   for (const auto& [listens, reached] : {std::pair{"127.0.0.1", "127.0.0.1"},

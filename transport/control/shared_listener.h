@@ -1,0 +1,97 @@
+// What the listeners of several engines at one address share. One engine, number 0, has the only
+// socket that listens, and accepts. Each socket that it has accepted is handed to the engine that
+// it is for, which makes a connection of it, as if it had accepted it itself:
+//
+//   a client            goes to the engine with the fewest connections
+//   a link's socket     goes to the engine whose number is in its token: that is where the
+//                       handshake is that waits for it (sockets/join.h)
+//
+// The number is a hint and no proof: the engine compares the whole token with those that it waits
+// for, and who guesses a number has guessed six of 128 bits, which were no secret.
+//
+//   engine   from           to
+//   taking   Join()         left: Leave()
+//   left     Leave()        (for ever; its number is not used again)
+//
+// Threads: any; all functions lock, and are called for each connection, not for each call.
+// Lifetime: shared by its listeners; a counter outlives its engine's Leave().
+// Errors: Post() is false for an engine that has left, or has kMaxWaiting sockets to take: the
+//   socket stays the caller's, who closes it. RESOURCE_EXHAUSTED from Join(): kMaxEngines.
+// Invariants: sockets that wait for one engine <= kMaxWaiting.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/counters.h"
+#include "transport/descriptor.h"
+#include "transport/link.h"
+
+namespace weft {
+
+class SharedListener {
+ public:
+  // A token has six bits for the number.
+  static constexpr int kNumberBits = 6;
+  static constexpr uint32_t kMaxEngines = 1u << kNumberBits;
+  // Sockets that were accepted for an engine and that it has not taken. It takes some in each of
+  // its turns: so many wait for one that is busy in a handler, and no more descriptors are held for
+  // it.
+  static constexpr size_t kMaxWaiting = 128;
+
+  // `load`: what engine 0 has of connections.
+  explicit SharedListener(const Counter* load);
+
+  // The random first half of a token, with the number of the engine that it is for.
+  static uint64_t WithNumber(uint64_t random, uint32_t number) {
+    return random >> kNumberBits | uint64_t{number} << (64 - kNumberBits);
+  }
+
+  // One more engine takes clients. Its number, from 1 on.
+  absl::StatusOr<uint32_t> Join(const Counter* load);
+  // Readable while there may be something to take. Constant; of all but engine 0.
+  int bell(uint32_t number) const;
+  // The next socket for this engine; invalid: there is none.
+  Descriptor Take(uint32_t number);
+  // It takes no more; what waits for it is closed.
+  void Leave(uint32_t number);
+
+  // --- for who accepts ---------------------------------------------------------------------------
+
+  // Some engine has joined.
+  bool is_shared() const { return is_shared_.load(std::memory_order_acquire); }
+  // The engine with the fewest connections, those included that it has still to take; among those
+  // that have room, and engine 0.
+  uint32_t LeastLoaded() const;
+  // Whom a token names; 0 if that is nobody: engine 0 then finds that it waits for no such token.
+  uint32_t NumberIn(const Nonce128& token) const;
+  // False: the engine has left, or has too many to take. REQUIRES: number > 0, of an engine.
+  [[nodiscard]] bool Post(uint32_t number, Descriptor* socket);
+
+  // Connections of all engines whose path is up (ListenOptions::max_connections).
+  std::atomic<uint32_t> connections{0};
+
+  // Constant once it listens: as Listener's.
+  std::string address;
+  bool is_beyond_host = false;
+
+ private:
+  struct Taker {
+    const Counter* load = nullptr;  // null: it has left
+    Descriptor bell;                // an eventfd, for other threads to end its sleep
+    std::deque<Descriptor> waiting;
+  };
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Taker>> takers_;  // guarded by mutex_; [number]
+  std::atomic<bool> is_shared_{false};
+};
+
+}  // namespace weft
