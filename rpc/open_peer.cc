@@ -41,14 +41,14 @@ absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& pee
                "\", which says nothing of a peer that connects: set SecurityOptions::expected_uri, "
                "or a DNS name as server_name"));
   }
-  WEFT_ASSIGN_OR_RETURN(PeerSession* const session, core_->ReservePeer(peer_id, address));
+  WEFT_ASSIGN_OR_RETURN(PeerSession* const session, cores_.front()->ReservePeer(peer_id, address));
   // For errors and logs; the session knows where to dial.
   const std::string at = address.empty() ? "" : StrCat(" (", address, ")");
   internal::ChannelParts parts{nullptr, session->engine(), StrCat("peer ", peer_id, at), options,
                                session};
   parts.options.connect_at_once = false;
   absl::StatusOr<std::unique_ptr<Channel>> channel = internal::MakeChannel(std::move(parts));
-  if (!channel.ok()) core_->UnreservePeer(*session);
+  if (!channel.ok()) cores_.front()->UnreservePeer(*session);
   return channel;
 }
 

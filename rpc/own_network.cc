@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/status.h"
+#include "core/strings.h"
 #include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/channel_parts.h"
@@ -47,14 +48,19 @@ absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {
-  EngineOptions engine_options;
-  engine_options.drive = EngineOptions::Drive::kOwnThread;
-  engine_options.name = "weft-server";
-  engine_options.spin_ns = options.spin_ns;
-  engine_options.cpu = options.cpu;
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenNetworkEngine(engine_options));
-  EngineCore& engine = CoreOf(*own_engine);
-  return Make(std::move(own_engine), engine, options);
+  WEFT_RETURN_IF_ERROR(Check(options));
+  Engines engines;
+  while (engines.size() < options.engines) {
+    const size_t number = engines.size();
+    EngineOptions engine_options;
+    engine_options.drive = EngineOptions::Drive::kOwnThread;
+    engine_options.name = number == 0 ? "weft-server" : StrCat("weft-server-", number);
+    engine_options.spin_ns = options.spin_ns;
+    engine_options.cpu = options.cpus.empty() ? options.cpu : options.cpus[number];
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, OpenNetworkEngine(engine_options));
+    engines.push_back(std::move(engine));
+  }
+  return Make(std::move(engines), options);
 }
 
 }  // namespace weft

@@ -8,7 +8,9 @@
 //
 // Threads: all functions from any thread, one at a time for AddService, Listen and OpenPeer; Wait
 //   and Shutdown at the same time as others. Handlers run on the engine's thread, one after the
-//   other, or on an Executor.
+//   other, or on an Executor. WITH SEVERAL ENGINES (ServerOptions::engines) each has its thread,
+//   and the same service objects serve all of them: handlers of one service run AT THE SAME TIME,
+//   and so do authorizers, interceptors and `tenant_of`. The calls of one client run on one engine.
 // Lifetime: services and executors stay until Shutdown() has returned, or the destructor; the
 //   engine outlives the server, unless it is the server's own. The destructor is Shutdown(0) and
 //   waits for handlers that still run.
@@ -109,7 +111,7 @@ struct ServerOptions {
   // Keeps outcomes across restarts (weft/service.h), and outlives the server. Null: they are kept
   // while this server runs.
   CompletionStore* completion_store = nullptr;
-  uint32_t max_connections = 1024;  // ListenOptions::max_connections
+  uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together
   LinkOptions link = {};            // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
   // called on the engine for each connection, before its first request. Null: all are
@@ -124,10 +126,25 @@ struct ServerOptions {
   uint32_t stream_window_messages = 1024;
   uint32_t stream_window_bytes = 64 << 10;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
-  // The server's own engine only: EngineOptions.
+  // The server's own engines only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
-  int cpu = -1;
+  int cpu = -1;  // of the only one
+  // Engines of its own, each with its thread: 1 to kMaxServerEngines. They serve the same address,
+  // on one socket that listens; each client is the engine's that has the fewest, until it leaves.
+  // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
+  // for them, and memory: bounds of memory and calls in these options are each engine's, but for
+  // max_connections and `buffers`. With more than one there are no peers (peer_id) and no calls
+  // that run exactly once (max_sessions has to be 0), of `limits` the adaptive one only, and handlers
+  // run at the same time (Threads,
+  // above).
+  uint32_t engines = 1;
+  // The processor of each engine, as EngineOptions::cpu; empty: the kernel's choice. Else one for
+  // each engine; not beside `cpu`.
+  std::vector<int> cpus = {};
 };
+
+// A token of a connection over tcp names its engine in six bits.
+inline constexpr uint32_t kMaxServerEngines = 64;
 
 struct ServerStats {
   // That arrived: calls, each attempt of one, streams and one-way messages.
@@ -165,9 +182,10 @@ struct ServerStats {
 
 class Server {
  public:
-  // With an engine thread and a network of its own.
+  // With engine threads and a network of its own. INVALID_ARGUMENT: options that are out of bounds,
+  // or do not go together, by name.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerOptions& options = {});
-  // On `engine`, which somebody drives.
+  // On `engine`, which somebody drives. ServerOptions::engines is 1.
   static absl::StatusOr<std::unique_ptr<Server>> Create(Engine& engine,
                                                         const ServerOptions& options = {});
   ~Server();
@@ -179,7 +197,7 @@ class Server {
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
   // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses.
+  // again for further addresses. UNIMPLEMENTED: with several engines, in a simulated network.
   absl::Status Listen(const std::string& address);
 
   // The first address that it listens at: the host as it was given to Listen(), and the port in
@@ -244,20 +262,29 @@ class Server {
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 
+  // Of all engines; from handlers too. Inside of a handler the other engines' may be of a moment in
+  // the middle of a call.
   ServerStats stats();
+  // The same of each engine: how evenly the clients are spread.
+  std::vector<ServerStats> stats_by_engine();
 
-  // Where its handlers run, if they have no executor.
-  Engine& engine();
+  // Where its handlers run, if they have no executor: one of ServerOptions::engines, by its number.
+  // Its counters are what this engine does. REQUIRES: number < engines.
+  Engine& engine(size_t number = 0);
 
  private:
-  Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core);
-  static absl::StatusOr<std::unique_ptr<Server>> Make(std::unique_ptr<Engine> own_engine,
-                                                      EngineCore& engine,
-                                                      const ServerOptions& options);
+  using Engines = std::vector<std::unique_ptr<Engine>>;
+  using Cores = std::vector<std::unique_ptr<ServerCore>>;  // [engine's number], at least one
 
-  const std::unique_ptr<Engine> own_engine_;  // null: the application's
+  Server(Engines own_engines, Cores cores);
+  static absl::Status Check(const ServerOptions& options);
+  // `options` are checked.
+  static std::unique_ptr<Server> Make(Engines own_engines, const ServerOptions& options);
+  bool InTurn() const;
+
+  const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
-  const std::unique_ptr<ServerCore> core_;  // goes first
+  const Cores cores_;  // go first
 };
 
 }  // namespace weft

@@ -22,6 +22,7 @@
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
 #include "core/slab.h"
+#include "core/tally.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_stream.h"
 #include "rpc/client/lent_memory.h"
@@ -142,7 +143,7 @@ class ClientStreams {
   PriorityLists<ClientStream, Priority, kPriorities> waiting_;  // at most max_queued_calls
   uint32_t waiting_count_ = 0;
   IntrusiveList<ClientStream, AllStreamsTag> all_;
-  uint64_t held_bytes_ = 0;
+  Tally<uint64_t> held_bytes_;
   StreamConnection connection_;
   EarlyEnds<Stream> early_ends_;
   SpareList<ClientStream, kMaxSpare> spare_;

@@ -87,7 +87,7 @@ absl::Status Admission::Check(const ServerLimits& limits) {
 }
 
 std::unique_ptr<Admission> Admission::Make(const ServerLimits& limits, const Clock& clock,
-                                           ServerStats& stats) {
+                                           ServerTallies& stats) {
   const auto limited = [](const MethodLimit& one) { return one.most > 0; };
   if (!limits.adaptive && limits.per_client == 0 &&
       std::none_of(limits.per_method.begin(), limits.per_method.end(), limited)) {
@@ -96,7 +96,7 @@ std::unique_ptr<Admission> Admission::Make(const ServerLimits& limits, const Clo
   return std::make_unique<Admission>(limits, clock, stats);
 }
 
-Admission::Admission(const ServerLimits& limits, const Clock& clock, ServerStats& stats)
+Admission::Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats)
     : limits_(limits), clock_(clock), stats_(stats) {
   for (const MethodLimit& one : limits.per_method) counts_.push_back({0, one.most});
 }
@@ -136,6 +136,7 @@ absl::Status Admission::Bind(const DispatchTable& methods) {
   methods_counts_ = std::move(found);
   if (limits_.adaptive) {
     adaptive_.emplace(limits_.adaptive_least, limits_.adaptive_most, bound_);
+    stats_.adaptive_limit = adaptive_->limit();
   }
   return absl::OkStatus();
 }
@@ -178,7 +179,9 @@ absl::Status Admission::Admit(RunningCount* client, uint16_t method, What what,
 void Admission::Release(const AdmittedCall& call, AdaptiveLimit::End end) {
   if (call.client != nullptr) --call.client->running;
   if (call.method != nullptr) --call.method->running;
-  if (call.in_adaptive) adaptive_->OnEnd(clock_.NowNs(), call.ticket, end);
+  if (!call.in_adaptive) return;
+  adaptive_->OnEnd(clock_.NowNs(), call.ticket, end);
+  stats_.adaptive_limit = adaptive_->limit();
 }
 
 absl::Status Admission::RefuseClient(const RunningCount& client) {

@@ -24,6 +24,7 @@
 #include "rpc/server/adaptive_limit.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/server_limits.h"
+#include "rpc/server/server_tallies.h"
 #include "transport/path.h"
 #include "weft/server.h"
 
@@ -51,9 +52,9 @@ class Admission {
   static absl::Status Check(const ServerLimits& limits);
   // Null if `limits` has none. All outlive it.
   static std::unique_ptr<Admission> Make(const ServerLimits& limits, const Clock& clock,
-                                         ServerStats& stats);
+                                         ServerTallies& stats);
 
-  Admission(const ServerLimits& limits, const Clock& clock, ServerStats& stats);
+  Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats);
   // REQUIRES: no call counts, and no client's count is kept.
   ~Admission();
   Admission(const Admission&) = delete;
@@ -71,8 +72,6 @@ class Admission {
   // Its handler has finished, or never began.
   void Release(const AdmittedCall& call, AdaptiveLimit::End end);
 
-  // 0: there is none.
-  uint32_t adaptive_limit() const { return adaptive_ ? adaptive_->limit() : 0; }
   // That have proved who they are.
   size_t clients() const { return clients_.size(); }
 
@@ -84,7 +83,7 @@ class Admission {
   // Constant after construction.
   const ServerLimits& limits_;
   const Clock& clock_;
-  ServerStats& stats_;
+  ServerTallies& stats_;
 
   // By Bind().
   const DispatchTable* methods_ = nullptr;

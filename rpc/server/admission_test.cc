@@ -62,7 +62,7 @@ class AdmissionTest : public testing::Test {
   }
 
   FakeClock clock_;
-  ServerStats stats_;
+  ServerTallies stats_;
   ServerLimits limits_;
   test::Probe::Service service_;
   DispatchTable methods_;

@@ -1,7 +1,10 @@
 #include "rpc/server/server.h"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
+#include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/admission.h"
@@ -18,16 +21,74 @@ constexpr uint64_t kFewestUnsentReplyBytes = uint64_t{64} << 10;
 constexpr uint64_t kShortestReplyTimeoutUs = 100'000;
 constexpr uint64_t kLongestReplyTimeoutUs = 3'600'000'000;
 
+absl::Status CheckEngines(const ServerOptions& options) {
+  if (options.engines < 1 || options.engines > kMaxServerEngines) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::engines is ", options.engines,
+                                             "; 1 to ", kMaxServerEngines, " are allowed"));
+  }
+  if (!options.cpus.empty() && options.cpus.size() != options.engines) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::cpus are ", options.cpus.size(),
+                                             "; one for each of ", options.engines,
+                                             " engines, or none, are allowed"));
+  }
+  if (options.cpu >= 0 && (options.engines > 1 || !options.cpus.empty())) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerOptions::cpu is ", options.cpu,
+               " beside several engines, or cpus; set ServerOptions::cpus alone"));
+  }
+  if (options.engines == 1) return absl::OkStatus();
+  // What these know belongs to one engine: a client that comes again may be another one's.
+  if (!options.peer_id.empty()) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::peer_id is \"", options.peer_id,
+                                             "\" beside ", options.engines,
+                                             " engines: a server with peers has one engine"));
+  }
+  if (options.max_sessions != 0 || options.completion_store != nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerOptions::max_sessions is ", options.max_sessions, " beside ", options.engines,
+               " engines: calls that run exactly once need a server with one engine; set "
+               "max_sessions to 0, and no completion_store"));
+  }
+  if (options.limits.per_client != 0 || !options.limits.per_method.empty()) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerOptions::limits has per_client or per_method beside ", options.engines,
+               " engines, which count apart; a server with one engine can have them, and "
+               "ServerLimits::adaptive any"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OneEngineError(std::string_view what, size_t engines) {
+  return absl::UnimplementedError(StrCat("Server::", what, "() of a server with ", engines,
+                                         " engines; it needs ServerOptions::engines to be 1"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
                                                        const ServerOptions& options) {
-  return Make(nullptr, CoreOf(engine), options);
+  WEFT_RETURN_IF_ERROR(Check(options));
+  if (options.engines != 1) {
+    return absl::InvalidArgumentError(StrCat(
+        "ServerOptions::engines is ", options.engines,
+        ": a server on an engine of the application's has that one; Server::Create(options), "
+        "without an engine, makes several"));
+  }
+  Cores cores;
+  cores.push_back(std::make_unique<ServerCore>(CoreOf(engine), options));
+  return std::unique_ptr<Server>(new Server({}, std::move(cores)));
 }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own_engine,
-                                                     EngineCore& engine,
-                                                     const ServerOptions& options) {
+std::unique_ptr<Server> Server::Make(Engines own_engines, const ServerOptions& options) {
+  Cores cores;
+  for (const std::unique_ptr<Engine>& engine : own_engines) {
+    cores.push_back(std::make_unique<ServerCore>(CoreOf(*engine), options));
+  }
+  return std::unique_ptr<Server>(new Server(std::move(own_engines), std::move(cores)));
+}
+
+absl::Status Server::Check(const ServerOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckEngines(options));
   if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
                                              options.max_outstanding_calls, "; 1 to ",
@@ -59,40 +120,93 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Make(std::unique_ptr<Engine> own
                kShortestReplyTimeoutUs, " to ", kLongestReplyTimeoutUs, " are allowed"));
   }
   WEFT_RETURN_IF_ERROR(Admission::Check(options.limits));
-  WEFT_RETURN_IF_ERROR(CheckStreamOptions("ServerOptions", options.max_streams,
-                                          options.stream_window_messages,
-                                          options.stream_window_bytes));
-  return std::unique_ptr<Server>(
-      new Server(std::move(own_engine), std::make_unique<ServerCore>(engine, options)));
+  return CheckStreamOptions("ServerOptions", options.max_streams, options.stream_window_messages,
+                            options.stream_window_bytes);
 }
 
-Server::Server(std::unique_ptr<Engine> own_engine, std::unique_ptr<ServerCore> core)
-    : own_engine_(std::move(own_engine)),
-      buffers_(std::make_unique<BufferPool>(&core->engine(), core->options().buffers)),
-      core_(std::move(core)) {}
+Server::Server(Engines own_engines, Cores cores)
+    : own_engines_(std::move(own_engines)),
+      buffers_(
+          std::make_unique<BufferPool>(&cores.front()->engine(), cores.front()->options().buffers)),
+      cores_(std::move(cores)) {}
 
-Server::~Server() = default;
+// All together: while one waits for its handlers the others' clients are not to come to it.
+Server::~Server() { Shutdown(0); }
 
 absl::Status Server::AddService(Service* service, Executor* executor) {
-  return core_->AddService(service, executor);
+  // They have the same services, so the first one's answer is that of all.
+  for (const std::unique_ptr<ServerCore>& core : cores_) {
+    WEFT_RETURN_IF_ERROR(core->AddService(service, executor));
+  }
+  return absl::OkStatus();
 }
-absl::Status Server::Listen(const std::string& address) { return core_->Listen(address); }
-std::string Server::address() const { return core_->address(); }
-void Server::Wait() { core_->Wait(); }
-void Server::Shutdown(uint64_t grace_us) { core_->Shutdown(grace_us); }
+
+absl::Status Server::Listen(const std::string& address) {
+  absl::StatusOr<std::shared_ptr<SharedListener>> shared = cores_.front()->Listen(address);
+  if (!shared.ok()) return shared.status();
+  for (size_t number = 1; number < cores_.size(); ++number) {
+    const absl::Status joined = cores_[number]->JoinListener(*shared);
+    if (joined.ok()) continue;
+    while (number-- > 0) cores_[number]->StopNewestListener();
+    return joined;
+  }
+  return absl::OkStatus();
+}
+
+std::string Server::address() const { return cores_.front()->address(); }
+
+void Server::Wait() {
+  for (const std::unique_ptr<ServerCore>& core : cores_) core->Wait();
+}
+
+// The first one has the socket that listens, and goes first.
+void Server::Shutdown(uint64_t grace_us) {
+  for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);
+  for (const std::unique_ptr<ServerCore>& core : cores_) core->Shutdown(grace_us);
+}
+
 absl::StatusOr<std::unique_ptr<Buffer>> Server::AllocateBuffer(size_t bytes) {
+  if (cores_.size() > 1) return OneEngineError("AllocateBuffer", cores_.size());
   return buffers_->Allocate(bytes);
 }
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
                                                                const ExportOptions& options) {
-  return ExportedMemory::Create(core_->engine(), memory, options);
+  if (cores_.size() > 1) return OneEngineError("Export", cores_.size());
+  return ExportedMemory::Create(cores_.front()->engine(), memory, options);
 }
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::AllocateExport(
     size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
-  return ExportedMemory::Allocate(core_->engine(), bytes, options, memory);
+  if (cores_.size() > 1) return OneEngineError("AllocateExport", cores_.size());
+  return ExportedMemory::Allocate(cores_.front()->engine(), bytes, options, memory);
 }
-Engine& Server::engine() { return core_->engine(); }
 
-ServerStats Server::stats() { return core_->ReadStats(); }
+Engine& Server::engine(size_t number) {
+  WEFT_CHECK(number < cores_.size());  // User: one of ServerOptions::engines
+  return cores_[number]->engine();
+}
+
+bool Server::InTurn() const {
+  return std::any_of(cores_.begin(), cores_.end(),
+                     [](const auto& core) { return core->engine().InTurn(); });
+}
+
+ServerStats Server::stats() {
+  ServerStats sum;
+  const bool in_turn = InTurn();
+  for (const std::unique_ptr<ServerCore>& core : cores_) {
+    core->AddStats(!in_turn || core->engine().InTurn(), &sum);
+  }
+  return sum;
+}
+
+std::vector<ServerStats> Server::stats_by_engine() {
+  std::vector<ServerStats> stats(cores_.size());
+  const bool in_turn = InTurn();
+  for (size_t number = 0; number < cores_.size(); ++number) {
+    ServerCore& core = *cores_[number];
+    core.AddStats(!in_turn || core.engine().InTurn(), &stats[number]);
+  }
+  return stats;
+}
 
 }  // namespace weft

@@ -302,7 +302,7 @@ WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
 // Whether a request may take what it needs, and takes it. Else ServerCall::WhyRefused() knows why.
 WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntry* entry,
                                               const RequestHeader& header, ByteSpan body) {
-  ServerStats& stats = core_.stats();
+  ServerTallies& stats = core_.stats();
   const ServerOptions& options = core_.options();
   if (entry == nullptr || body.size() > options.max_request_bytes ||
       body.size() + stats.running_bytes > options.max_running_bytes) [[unlikely]] {
@@ -405,7 +405,7 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   if (!takes_it && !core_.draining()) {
     return ProtocolError("a one-way message to a method that takes none");
   }
-  ServerStats& stats = core_.stats();
+  ServerTallies& stats = core_.stats();
   ++stats.requests;
   ++stats.one_way;
   if (one_way_.size() == core_.options().max_outstanding_calls) [[unlikely]] {

@@ -106,15 +106,16 @@ void ServerCore::EndSlowest() {
     for (ServerConnection& one : connections_) {
       if (slowest == nullptr || one.unsent_bytes() > slowest->unsent_bytes()) slowest = &one;
     }
-    slowest->EndSlowReader(StrCat(
-        stats_.unsent_reply_bytes, " bytes of replies wait for clients to take them, more than ",
-        "half of ServerOptions::max_running_bytes, and most of them for this one"));
+    slowest->EndSlowReader(
+        StrCat(stats_.unsent_reply_bytes.value(),
+               " bytes of replies wait for clients to take them, more than ",
+               "half of ServerOptions::max_running_bytes, and most of them for this one"));
   }
 }
 
 absl::Status ServerCore::RunningBytesError() const {
   return NotRunError(absl::StatusCode::kResourceExhausted,
-                     StrCat("requests and replies of ", stats_.running_bytes,
+                     StrCat("requests and replies of ", stats_.running_bytes.value(),
                             " bytes are running; this server takes ", options_.max_running_bytes,
                             " at most (not run, safe to retry)"));
 }
@@ -125,26 +126,46 @@ absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {
                             options_.max_request_bytes, " (not run)"));
 }
 
-absl::Status ServerCore::Listen(const std::string& address) {
+absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::Listen(const std::string& address) {
+  return AddListener(/*is_first=*/true, [&](const ListenOptions& options) {
+    return engine_.transport().Listen(address, options, this);
+  });
+}
+
+absl::Status ServerCore::JoinListener(const std::shared_ptr<SharedListener>& shared) {
+  return AddListener(/*is_first=*/false,
+                     [&](const ListenOptions& options) {
+                       return engine_.transport().JoinListener(shared, options, this);
+                     })
+      .status();
+}
+
+template <class Open>
+absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(bool is_first, Open open) {
   WEFT_RETURN_IF_ERROR(CheckHello());
   ListenOptions listen;
   listen.link = options_.link;
   listen.hello = MakeHello().SerializeAsString();
   listen.max_connections = options_.max_connections;
   listen.security = options_.security;
-  absl::Status status;
+  absl::StatusOr<std::shared_ptr<SharedListener>> shared;
   RunOnEngine(engine_, [&] {
     if (draining_) {
-      status = absl::FailedPreconditionError("the server has been shut down");
+      shared = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
-    if (status = BindLimits(); !status.ok()) return;
-    absl::StatusOr<std::unique_ptr<Listener>> listener =
-        engine_.transport().Listen(address, listen, this);
-    status = listener.status();
-    if (!listener.ok()) return;
+    if (absl::Status bound = BindLimits(); !bound.ok()) {
+      shared = std::move(bound);
+      return;
+    }
+    absl::StatusOr<std::unique_ptr<Listener>> listener = open(listen);
+    if (!listener.ok()) {
+      shared = listener.status();
+      return;
+    }
+    shared = (*listener)->shared();
     records_.Restore();
-    if ((*listener)->is_beyond_host() && !options_.security.has_value() &&
+    if (is_first && (*listener)->is_beyond_host() && !options_.security.has_value() &&
         !std::exchange(told_of_no_security_, true)) {
       WEFT_LOG(kWarning, "the server at ", (*listener)->address(),
                " has no security: it serves whoever reaches it, and what travels can be read and "
@@ -155,7 +176,16 @@ absl::Status ServerCore::Listen(const std::string& address) {
     if (address_.empty()) address_ = (*listener)->address();
     listeners_.push_back(*std::move(listener));
   });
-  return status;
+  return shared;
+}
+
+void ServerCore::StopNewestListener() {
+  RunOnEngine(engine_, [&] {
+    if (listeners_.empty()) return;  // shut down meanwhile
+    listeners_.pop_back();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (listeners_.empty()) address_.clear();
+  });
 }
 
 std::string ServerCore::address() const {
@@ -188,15 +218,12 @@ void ServerCore::UnreservePeer(PeerSession& session) {
   RunOnEngine(engine_, [&] { peers_.Unreserve(session); });
 }
 
-ServerStats ServerCore::ReadStats() {
-  ServerStats stats;
+void ServerCore::AddStats(bool waits, ServerStats* sum) {
+  if (!waits) return stats_.AddTo(sum);
   RunOnEngine(engine_, [&] {
-    stats = stats_;
-    stats.running = running();
-    stats.peers = peers_.open();
-    if (admission_ != nullptr) stats.adaptive_limit = admission_->adaptive_limit();
+    stats_.peers = peers_.open();
+    stats_.AddTo(sum);
   });
-  return stats;
 }
 
 // --- connections and calls ----------------------------------------------------------------------
@@ -239,7 +266,7 @@ void ServerCore::Retire(ServerConnection* connection) {
   const std::shared_ptr<ServedPeer> peer = connection->peer();
   delete connection;  // leaves the list
   --stats_.connections;
-  calls_.Trim(running());
+  calls_.Trim(stats_.running());
   if (peer != nullptr) peer->OnHalfGone();
   if (draining_) LookForTheEnd();
 }
@@ -257,9 +284,16 @@ void ServerCore::Shutdown(uint64_t grace_us) {
   WEFT_CHECK(!engine_.InTurn());  // User: blocks, so not inside a callback
   const std::lock_guard<std::mutex> lock(shutdown_mutex_);
   if (shut_down_) return;
-  RunOnEngine(engine_, [&] { BeginShutdown(grace_us); });
+  StartShutdown(grace_us);
   engine_.Wait(stopped_);
   shut_down_ = true;
+}
+
+void ServerCore::StartShutdown(uint64_t grace_us) {
+  WEFT_CHECK(!engine_.InTurn());  // User: Shutdown() blocks, so not inside a callback
+  const std::lock_guard<std::mutex> lock(start_mutex_);
+  if (std::exchange(started_shutdown_, true)) return;
+  RunOnEngine(engine_, [&] { BeginShutdown(grace_us); });
 }
 
 void ServerCore::BeginShutdown(uint64_t grace_us) {
@@ -313,7 +347,7 @@ bool ServerCore::SomeoneIsComing(uint64_t now_ns) {
 void ServerCore::LookForTheEnd() {
   if (!closing_) {
     const uint64_t now_ns = engine_.clock().NowNs();
-    const bool calls_run = running() > 0;
+    const bool calls_run = stats_.running() > 0;
     if (!calls_run && !SomeoneIsComing(now_ns)) return CloseConnections();
     const uint64_t look_ns = calls_run ? grace_end_ns_ : now_ns + kLookNs;
     return engine_.timers().Schedule(this, std::min(look_ns, grace_end_ns_));

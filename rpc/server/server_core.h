@@ -1,8 +1,10 @@
-// The engine's side of a Server: its services, its listeners and its connections.
+// One engine's side of a Server: its services, its listeners and its connections. A server with
+// several engines has one of these for each, which share nothing but the handlers; the first has
+// the sockets that listen, and the others take part in what it accepts.
 //
 // Threads: as in server.h where the names agree; the rest on the engine's thread.
 // Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
-// Invariants: running() = sum of running calls of all connections.
+// Invariants: stats().running() = sum of running calls of all connections.
 //
 //   state    from               to
 //   serving  construction       Shutdown() -> leaving, or closing if there is no grace
@@ -29,6 +31,7 @@
 #include "rpc/server/server.h"
 #include "rpc/server/server_calls.h"
 #include "rpc/server/server_connection.h"
+#include "rpc/server/server_tallies.h"
 #include "rpc/server/session_service.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -41,14 +44,23 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   ~ServerCore() override;
 
   absl::Status AddService(Service* service, Executor* executor);
-  absl::Status Listen(const std::string& address);
+  // What further engines take part by; null in a network where they cannot.
+  absl::StatusOr<std::shared_ptr<SharedListener>> Listen(const std::string& address);
+  // Takes clients of the first engine's address.
+  absl::Status JoinListener(const std::shared_ptr<SharedListener>& shared);
+  // The last of these two is as if it had not been, but for clients that have come meanwhile.
+  void StopNewestListener();
   std::string address() const;
   // A session for a channel that is about to be opened, which joins it; else UnreservePeer().
   absl::StatusOr<PeerSession*> ReservePeer(const std::string& id, const std::string& address);
   void UnreservePeer(PeerSession& session);
   void Wait() { engine_.Wait(stopped_); }
+  // The first step of Shutdown(), for all engines to take before one waits for its end.
+  void StartShutdown(uint64_t grace_us);
   void Shutdown(uint64_t grace_us);
-  ServerStats ReadStats();
+  // Adds its own. Waits for the engine, unless this is inside of its turn; without `waits` they may
+  // be those of an engine in the middle of a call.
+  void AddStats(bool waits, ServerStats* sum);
 
   // --- for connections and calls ----------------------------------------------------------------
 
@@ -57,8 +69,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   const DispatchTable& methods() const { return methods_; }
   // It stands for the engine.
   bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
-  // All but `running`.
-  ServerStats& stats() { return stats_; }
+  ServerTallies& stats() { return stats_; }
   // What is wrong with a client's hello that could be decoded.
   static absl::Status CheckClientHello(const rpc::ClientHello& hello);
   // Counts so many bytes of what clients have sent into running_bytes, from which whoever calls
@@ -105,7 +116,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void Retire(ServerConnection* connection);
   // A call has ended.
   void OnCallEnded() {
-    ++ended_;
+    ++stats_.ended;
     if (draining_) [[unlikely]]
       OnCallEndedLeaving();
   }
@@ -121,8 +132,6 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // How often the server looks whether large messages were taken, of which nobody tells.
   static constexpr uint64_t kLookNs = 10'000'000;
 
-  // Calls that have begun and not ended.
-  uint32_t running() const { return static_cast<uint32_t>(stats_.requests - ended_); }
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override;
 
   // PeerSessions::Host.
@@ -138,6 +147,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   absl::Status CheckHello() const;
   absl::Status BindLimits();
+  template <class Open>
+  absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(bool is_first, Open open);
   void BeginShutdown(uint64_t grace_us);
   void CloseConnections();
   void OnCallEndedLeaving();
@@ -162,7 +173,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   DispatchTable methods_;
 
   // Engine thread only.
-  ServerStats stats_;
+  ServerTallies stats_;
   const std::unique_ptr<Admission> admission_;  // null: there are no limits
   std::vector<std::unique_ptr<Listener>> listeners_;
   ServerCalls calls_;  // free ones
@@ -171,7 +182,6 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
   AuditLog audit_log_;
-  uint64_t ended_ = 0;                // of stats_.requests
   bool told_of_no_security_ = false;  // in the log
   bool draining_ = false;
   bool closing_ = false;
@@ -182,8 +192,10 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Any thread.
   FinishedCalls finished_;
   Waiter stopped_;
-  std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
-  bool shut_down_ = false;     // guarded by shutdown_mutex_
+  std::mutex start_mutex_;         // held through StartShutdown()
+  bool started_shutdown_ = false;  // guarded by start_mutex_
+  std::mutex shutdown_mutex_;      // held through Shutdown(): its second caller waits for the first
+  bool shut_down_ = false;         // guarded by shutdown_mutex_
   mutable std::mutex mutex_;
   std::string address_;     // guarded by mutex_
   bool has_peers_ = false;  // guarded by mutex_: OpenPeer() was called

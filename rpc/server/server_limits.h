@@ -20,6 +20,9 @@
 // Calls that wait on purpose until something happens count as long as they do: with the adaptive
 // limit, make them streams, for it takes them for busy workers.
 //
+// With several engines (ServerOptions::engines) each finds out its own adaptive limit, for what it
+// does; limits per client and method would be of one engine's calls, and are refused.
+//
 // docs/tuning.md, "Overload", says how to choose.
 #pragma once
 

@@ -303,7 +303,7 @@ bool ServerStreams::SendEnd(ServerCall& call) {
   EncodeEnd({stream.id(), static_cast<uint16_t>(status.code()), IsNotRun(status), stream.sent(),
              AsBytes(extras), AsBytes(text)},
             frame.data);
-  ServerStats& stats = connection_.core().stats();
+  ServerTallies& stats = connection_.core().stats();
   ++(status.ok() ? stats.replies_ok : stats.replies_failed);
   LeaveSlot(call);
   return true;

@@ -15,6 +15,7 @@
 
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
+#include "core/tally.h"
 #include "rpc/stream/stream.h"
 #include "rpc/wire/service.h"
 #include "rpc/wire/stream_frame.h"
@@ -32,7 +33,7 @@ class StreamConnection {
   };
 
   // What waits to be read counts into `*held_bytes`, which others may count into as well.
-  StreamConnection(uint64_t* held_bytes, const Bounds& bounds)
+  StreamConnection(Tally<uint64_t>* held_bytes, const Bounds& bounds)
       : held_bytes_(*held_bytes), bounds_(bounds) {}
 
   // It is open. `mine`: what this side holds of each stream; `peers`: what the other one does.
@@ -132,7 +133,7 @@ class StreamConnection {
   StreamWindow return_at_;
   uint64_t max_message_bytes_ = 0;
   PriorityLists<Stream, Priority, kPriorities, StreamRoomTag> waiting_;
-  uint64_t& held_bytes_;
+  Tally<uint64_t>& held_bytes_;
   uint64_t own_bytes_ = 0;  // of them, this connection's
   const Bounds bounds_;
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/random.h"
+#include "core/tally.h"
 #include "rpc/stream/stream_connection.h"
 #include "rpc/testing/loopback.h"
 
@@ -125,7 +126,7 @@ class End final : public StreamOwner {
     return text.value();
   }
 
-  uint64_t held_bytes = 0;
+  Tally<uint64_t> held_bytes;
   FakeConnection connection;
   StreamConnection streams;
 

@@ -1,0 +1,388 @@
+// A server with several engines: one address, clients spread over the engines, and everything that
+// a server with one of them does. The engines are more than this machine has processors.
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "rpc/client/channel.h"
+#include "rpc/client/client_context.h"
+#include "rpc/server/server.h"
+#include "rpc/testing/stream_service.h"
+#include "transport/network.h"
+
+namespace weft::test {
+namespace {
+
+// Handlers of several engines run at the same time: what they share is atomic.
+class SharedService final : public Probe::Service {
+ public:
+  absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
+    ++echoes;
+    if (on_echo) on_echo();
+    *reply = request;
+    return absl::OkStatus();
+  }
+  absl::Status Make(ServerContext&, const Size& request, Data* reply) override {
+    reply->mutable_payload()->assign(request.bytes(), 'm');
+    return absl::OkStatus();
+  }
+
+  Function<void()> on_echo;  // set before the first call
+  std::atomic<uint64_t> echoes = 0;
+};
+
+ServerOptions WithEngines(uint32_t engines) {
+  ServerOptions options;
+  options.engines = engines;
+  options.max_sessions = 0;
+  // Neither side gives the other up for its silence: the machine may be busy.
+  options.link.peer_timeout_ns = 0;
+  // Nobody waits for the processor longer than he has to.
+  options.spin_ns = 0;
+  return options;
+}
+
+// The sockets that listen at internet addresses in this process.
+int ListeningSockets() {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (const dirent* const entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    int listens = 0;
+    socklen_t bytes = sizeof(listens);
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) continue;
+    int domain = 0;
+    bytes = sizeof(domain);
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain != AF_UNIX) ++count;
+  }
+  closedir(folder);
+  return count;
+}
+
+class EnginesTest : public testing::Test {
+ protected:
+  void Serve(const ServerOptions& options) {
+    auto server = Server::Create(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    ASSERT_TRUE(server_->AddService(&service_).ok());
+    ASSERT_TRUE(server_->AddService(&streams_).ok());
+    const absl::Status listening = server_->Listen("127.0.0.1:0");
+    ASSERT_TRUE(listening.ok()) << listening;
+  }
+  std::unique_ptr<Channel> Open(PathKind path, ChannelOptions options = {}) {
+    options.link.paths = {path};
+    options.link.peer_timeout_ns = 0;
+    auto channel = Channel::Open(server_->address(), options);
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    return channel.ok() ? *std::move(channel) : nullptr;
+  }
+  void ExpectEcho(Channel& channel, size_t bytes) {
+    Probe::Stub stub(channel);
+    const Data request = MakeData(bytes, bytes);
+    Data reply;
+    const absl::Status status = stub.Echo(request, &reply);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(reply.payload(), request.payload());
+  }
+  std::vector<uint32_t> Connections() {
+    std::vector<uint32_t> counts;
+    for (const ServerStats& stats : server_->stats_by_engine()) counts.push_back(stats.connections);
+    return counts;
+  }
+  void WaitForConnections(const std::vector<uint32_t>& counts) {
+    while (Connections() != counts) std::this_thread::yield();
+  }
+
+  SharedService service_;
+  StreamService streams_;
+  std::unique_ptr<Server> server_;
+};
+
+class EnginesPathTest : public EnginesTest,
+                        public testing::WithParamInterface<std::tuple<PathKind, uint32_t>> {
+ protected:
+  void SetUp() override { Serve(WithEngines(engines())); }
+  PathKind path() const { return std::get<0>(GetParam()); }
+  uint32_t engines() const { return std::get<1>(GetParam()); }
+  // Two for each engine, one after the other.
+  std::vector<std::unique_ptr<Channel>> OpenTwoEach() {
+    std::vector<std::unique_ptr<Channel>> channels;
+    for (uint32_t i = 0; i < 2 * engines(); ++i) channels.push_back(Open(path()));
+    return channels;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, EnginesPathTest,
+                         testing::Combine(testing::Values(PathKind::kShm, PathKind::kTcp),
+                                          testing::Values(1u, 2u, 5u)),
+                         [](const auto& info) {
+                           return std::string(PathKindName(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(EnginesPathTest, ClientsAreSpreadEvenlyAndServed) {
+  const auto channels = OpenTwoEach();
+  EXPECT_EQ(Connections(), std::vector<uint32_t>(engines(), 2));
+  for (const auto& channel : channels) {
+    EXPECT_EQ(channel->path()->kind, path());
+    for (const size_t bytes : {0u, 100u, 10'000u, 1'000'000u}) ExpectEcho(*channel, bytes);
+  }
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 8u);
+  const ServerStats stats = server_->stats();
+  EXPECT_EQ(stats.requests, 8u * engines());
+  EXPECT_EQ(stats.replies_ok, 8u * engines());
+  EXPECT_EQ(stats.connections, 2 * engines());
+  EXPECT_EQ(stats.running, 0u);
+  EXPECT_EQ(stats.running_bytes, 0u);
+}
+
+TEST_P(EnginesPathTest, ThereIsOneSocketThatListens) {
+  const auto channels = OpenTwoEach();
+  EXPECT_EQ(ListeningSockets(), 1);
+}
+
+TEST_P(EnginesPathTest, StreamsRunOnTheEngineOfTheirClient) {
+  for (const auto& channel : OpenTwoEach()) {
+    Streams::Stub stub(*channel);
+    Size count;
+    count.set_bytes(300);
+    ClientReader<Data> reader = stub.Count(count);
+    Data data;
+    uint64_t next = 0;
+    while (reader.Read(&data)) EXPECT_EQ(data.number(), next++);
+    EXPECT_TRUE(reader.Finish().ok());
+    EXPECT_EQ(next, 300u);
+    Data sum;
+    ClientWriter<Data> writer = stub.Sum(&sum);
+    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(writer.Write(MakeData(i, 10)));
+    EXPECT_TRUE(writer.Finish().ok());
+    EXPECT_EQ(sum.number(), 100u);
+  }
+  EXPECT_EQ(server_->stats().replies_ok, 4u * engines());
+}
+
+TEST_P(EnginesPathTest, ClientsThatComeAgainAreSpreadAgain) {
+  auto channels = OpenTwoEach();
+  // All of one engine's leave.
+  for (size_t i = 0; i < channels.size(); i += engines()) channels[i].reset();
+  std::vector<uint32_t> counts(engines(), 2);
+  counts[0] = 0;
+  WaitForConnections(counts);
+  // The server has let go of them when their control connections have ended, too, soon after.
+  const auto taken = [&] {
+    for (const auto& [name, value] : server_->engine(0).counters().Snapshot()) {
+      if (name == "listener.accepted") return value;
+    }
+    return uint64_t{0};
+  };
+  while (taken() > 0) std::this_thread::yield();
+  for (int i = 0; i < 2; ++i) {
+    channels.push_back(Open(path()));
+    ExpectEcho(*channels.back(), 100);
+  }
+  EXPECT_EQ(Connections(), std::vector<uint32_t>(engines(), 2));
+}
+
+// Every call ends once: with its reply, or with the word that it was not run.
+TEST_P(EnginesPathTest, ADrainDuringLoadLosesNoCall) {
+  constexpr int kClients = 6;
+  std::atomic<int> busy{0};
+  std::atomic<uint64_t> answered{0};
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back([&] {
+      const auto channel = Open(path());
+      Probe::Stub stub(*channel);
+      absl::Status status;
+      Data reply;
+      for (int calls = 0; status.ok(); ++calls) {
+        status = stub.Echo(MakeData(1, 100), &reply);
+        if (status.ok()) ++answered;
+        if (calls == 10) ++busy;
+      }
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      EXPECT_NE(DeliveryOf(status), Delivery::kUnknown) << status;
+    });
+  }
+  // Its figures may be read meanwhile.
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) EXPECT_LE(server_->stats().connections, static_cast<uint32_t>(kClients));
+  });
+  while (busy < kClients) std::this_thread::yield();
+  server_->Shutdown(/*grace_us=*/60'000'000);
+  for (std::thread& client : clients) client.join();
+  over = true;
+  reader.join();
+  EXPECT_EQ(server_->stats().replies_ok, answered.load());
+  EXPECT_EQ(service_.echoes.load(), answered.load());
+  EXPECT_EQ(server_->stats().connections, 0u);
+  EXPECT_EQ(ListeningSockets(), 0);
+}
+
+TEST_P(EnginesPathTest, ADestroyedServerEndsItsClientsCalls) {
+  const auto channels = OpenTwoEach();
+  for (const auto& channel : channels) ExpectEcho(*channel, 100);
+  server_.reset();
+  for (const auto& channel : channels) {
+    Data reply;
+    const absl::Status status =
+        Probe::Stub(*channel).Echo(MakeData(1, 1), &reply, {.timeout_us = 100'000});
+    EXPECT_FALSE(status.ok());
+  }
+}
+
+// Two handlers on two engines, each of which asks for the figures of both: they waited for each
+// other's engine.
+TEST_F(EnginesTest, HandlersOfTwoEnginesMayReadTheFiguresAtTheSameTime) {
+  std::atomic<int> inside{0};
+  std::atomic<uint64_t> seen{0};
+  service_.on_echo = [&] {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) seen += server_->stats().requests;
+  };
+  Serve(WithEngines(2));
+  std::vector<std::thread> clients;
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 2; ++i) channels.push_back(Open(PathKind::kShm));
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({1, 1}));
+  for (const auto& channel : channels) {
+    clients.emplace_back([&] { ExpectEcho(*channel, 10); });
+  }
+  for (std::thread& client : clients) client.join();
+  // Each has seen its own call at least, and the other's from some moment on.
+  EXPECT_GE(seen.load(), 2000u);
+  EXPECT_LE(seen.load(), 4000u);
+}
+
+TEST_F(EnginesTest, SeveralAddressesAreServedByAllEngines) {
+  Serve(WithEngines(3));
+  std::string folder = "/tmp/weft_engines_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string unix_address = "unix:" + folder + "/server";
+  ASSERT_TRUE(server_->Listen(unix_address).ok());
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 6; ++i) {
+    ChannelOptions options;
+    options.link.paths = {PathKind::kTcp};
+    options.link.peer_timeout_ns = 0;
+    auto channel = Channel::Open(i % 2 == 0 ? server_->address() : unix_address, options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channels.push_back(*std::move(channel));
+    ExpectEcho(*channels.back(), 100);
+  }
+  // An engine's clients count whichever address they have come by.
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({2, 2, 2}));
+  server_.reset();
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
+}
+
+TEST_F(EnginesTest, ALimitOfConnectionsIsTheServersAndNotTheEngines) {
+  ServerOptions options = WithEngines(3);
+  options.max_connections = 4;
+  Serve(options);
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 4; ++i) channels.push_back(Open(PathKind::kTcp));
+  ChannelOptions fifth;
+  fifth.link.paths = {PathKind::kTcp};
+  fifth.connect_at_once = false;
+  auto channel = Channel::Open(server_->address(), fifth);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  Data reply;
+  const absl::Status status =
+      Probe::Stub(**channel).Echo(MakeData(1, 1), &reply, {.timeout_us = 300'000});
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(server_->stats().connections, 4u);
+}
+
+TEST_F(EnginesTest, AnAddressThatCannotBeHadLeavesTheServerAsItWas) {
+  auto made = Server::Create(WithEngines(3));
+  ASSERT_TRUE(made.ok()) << made.status();
+  server_ = *std::move(made);
+  EXPECT_FALSE(server_->Listen("127.0.0.1:notaport").ok());
+  EXPECT_EQ(server_->address(), "");
+  ASSERT_TRUE(server_->AddService(&service_).ok()) << "it does not listen yet";
+  ASSERT_TRUE(server_->Listen("127.0.0.1:0").ok());
+  for (int i = 0; i < 3; ++i) ExpectEcho(*Open(PathKind::kTcp), 100);
+}
+
+TEST_F(EnginesTest, AsManyEnginesAsThereMayBe) {
+  Serve(WithEngines(kMaxServerEngines));
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 8; ++i) {
+    channels.push_back(Open(PathKind::kTcp));
+    ExpectEcho(*channels.back(), 100);
+  }
+  const std::vector<uint32_t> counts = Connections();
+  EXPECT_EQ(counts.size(), kMaxServerEngines);
+  EXPECT_EQ(std::count(counts.begin(), counts.end(), 1u), 8);
+}
+
+TEST_F(EnginesTest, OptionsThatSeveralEnginesCannotHaveAreRefused) {
+  const auto refused = [](const ServerOptions& options) {
+    const absl::Status status = Server::Create(options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
+  };
+  EXPECT_NE(refused(WithEngines(0)).find("ServerOptions::engines is 0; 1 to 64"),
+            std::string::npos);
+  EXPECT_NE(refused(WithEngines(65)).find("ServerOptions::engines is 65"), std::string::npos);
+  ServerOptions options = WithEngines(2);
+  options.max_sessions = 10;
+  EXPECT_NE(refused(options).find("max_sessions is 10 beside 2 engines"), std::string::npos);
+  options = WithEngines(2);
+  options.peer_id = "db1";
+  EXPECT_NE(refused(options).find("peer_id is \"db1\" beside 2 engines"), std::string::npos);
+  options = WithEngines(2);
+  options.cpus = {0};
+  EXPECT_NE(refused(options).find("ServerOptions::cpus are 1"), std::string::npos);
+  options = WithEngines(2);
+  options.cpu = 0;
+  EXPECT_NE(refused(options).find("ServerOptions::cpu is 0"), std::string::npos);
+  auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ(Server::Create(**engine, WithEngines(2)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Each has a processor of its own, or all the same one.
+TEST_F(EnginesTest, EnginesMayBePinned) {
+  ServerOptions options = WithEngines(3);
+  options.cpus = {0, -1, 0};
+  Serve(options);
+  for (int i = 0; i < 3; ++i) ExpectEcho(*Open(PathKind::kShm), 100);
+}
+
+TEST_F(EnginesTest, ClientsProveThemselvesToEachEngine) {
+  ServerOptions options = WithEngines(3);
+  SecurityOptions security;
+  security.psk_name = "tests";
+  security.psk_secret = std::string(32, 'k');
+  options.security = security;
+  Serve(options);
+  std::vector<std::unique_ptr<Channel>> channels;
+  ChannelOptions channel;
+  channel.security = security;
+  for (int i = 0; i < 6; ++i) {
+    channels.push_back(Open(i % 2 == 0 ? PathKind::kTcp : PathKind::kShm, channel));
+    ExpectEcho(*channels.back(), 1000);
+  }
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({2, 2, 2}));
+}
+
+}  // namespace
+}  // namespace weft::test
