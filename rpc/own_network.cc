@@ -57,7 +57,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& opti
     engine_options.name = number == 0 ? "weft-server" : StrCat("weft-server-", number);
     engine_options.spin_ns = options.spin_ns;
     engine_options.cpu = options.cpus.empty() ? options.cpu : options.cpus[number];
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, OpenNetworkEngine(engine_options));
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                          OpenNumberedEngine(engine_options, static_cast<uint32_t>(number)));
     engines.push_back(std::move(engine));
   }
   return Make(std::move(engines), options);

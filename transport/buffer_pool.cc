@@ -58,8 +58,8 @@ bool SharesSlab(size_t cell_bytes) { return cell_bytes <= BufferPool::kSlabBytes
 // and Close() on the engine's thread.
 class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
  public:
-  explicit BufferSlab(MappedMemory mapping)
-      : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this) {}
+  BufferSlab(MappedMemory mapping, uint32_t engines)
+      : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this, engines) {}
   ~BufferSlab() { Unpoison(mapping_.bytes()); }
 
   // Cuts it anew. REQUIRES: idle().
@@ -96,6 +96,8 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
     closed_ = true;
     if (pins_ == 0) memory_.DropRegions();
   }
+  // Those of another engine than the first.
+  void CloseOf(uint32_t engine) { memory_.DropRegionsOf(engine); }
 
   bool full() const { return in_use_ == count_; }
   bool idle() const { return in_use_ == 0; }
@@ -126,8 +128,8 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
 
 class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
  public:
-  explicit BufferPoolCore(const BufferPoolOptions& options)
-      : options_(options), arena_(options.memory, options.max_bytes) {}
+  BufferPoolCore(const BufferPoolOptions& options, uint32_t engines)
+      : options_(options), engines_(engines), arena_(options.memory, options.max_bytes) {}
   ~BufferPoolCore();
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
@@ -137,8 +139,8 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   // --- engine thread ---
   // Unmaps idle slabs until a slab for `bytes` more would fit.
   void Trim(size_t bytes);
-  // Closes all registrations, for good.
-  void Close();
+  // Closes all registrations of this engine, for good.
+  void Close(uint32_t engine);
 
   bool MayTrim(size_t bytes);
   uint64_t mapped_bytes() const { return Locked(mapped_bytes_); }
@@ -162,6 +164,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   void GiveBack(BufferCell* cell);
 
   const BufferPoolOptions options_;
+  const uint32_t engines_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   MemoryArena arena_;
@@ -270,7 +273,7 @@ absl::StatusOr<BufferSlab*> BufferPoolCore::MapSlab(size_t bytes) {
   WEFT_ASSIGN_OR_RETURN(MappedMemory mapping, arena_.Map(bytes));
   mapped_bytes_ += mapping.bytes().size();
   pages_ = mapping.pages();
-  return new BufferSlab(std::move(mapping));
+  return new BufferSlab(std::move(mapping), engines_);
 }
 
 void BufferPoolCore::Destroy(BufferSlab* slab) {
@@ -280,6 +283,7 @@ void BufferPoolCore::Destroy(BufferSlab* slab) {
 }
 
 bool BufferPoolCore::MayTrim(size_t bytes) {
+  if (engines_ > 1) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   return CellBytes(bytes) <= options_.max_bytes && FindIdle(0, kClasses) != nullptr;
 }
@@ -294,21 +298,34 @@ void BufferPoolCore::Trim(size_t bytes) {
   }
 }
 
-void BufferPoolCore::Close() {
+void BufferPoolCore::Close(uint32_t engine) {
+  const auto close = [engine](BufferSlab& slab) {
+    if (engine == 0) {
+      slab.Close();
+    } else {
+      slab.CloseOf(engine);
+    }
+  };
   const std::lock_guard<std::mutex> lock(mutex_);
   for (SlabList& list : open_) {
-    for (BufferSlab& slab : list) slab.Close();
+    for (BufferSlab& slab : list) close(slab);
   }
-  for (BufferSlab& slab : full_) slab.Close();
+  for (BufferSlab& slab : full_) close(slab);
 }
 
 // --- BufferPool ---------------------------------------------------------------------------------
 
 BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
-    : engine_(&CoreOf(*engine)), core_(std::make_shared<BufferPoolCore>(options)) {}
+    : BufferPool(std::vector<EngineCore*>{&CoreOf(*engine)}, options) {}
+
+BufferPool::BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions& options)
+    : engines_(std::move(engines)),
+      core_(std::make_shared<BufferPoolCore>(options, static_cast<uint32_t>(engines_.size()))) {}
 
 BufferPool::~BufferPool() {
-  CloseOnEngine(*engine_, [this] { core_->Close(); });
+  for (uint32_t number = 0; number < engines_.size(); ++number) {
+    CloseOnEngine(*engines_[number], [this, number] { core_->Close(number); });
+  }
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
@@ -318,18 +335,19 @@ absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
   }
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = core_->Allocate(bytes);
   if (!absl::IsResourceExhausted(buffer.status()) || !core_->MayTrim(bytes)) return buffer;
-  if (engine_->Enter()) {
+  EngineCore* const engine = engines_.front();
+  if (engine->Enter()) {
     core_->Trim(bytes);
-    engine_->Leave();
+    engine->Leave();
   } else {
     // May run after this thread has lost its patience.
     const auto trimmed = std::make_shared<Waiter>();
-    const bool posted = engine_->Post([engine = engine_, core = core_, trimmed, bytes] {
+    const bool posted = engine->Post([engine, core = core_, trimmed, bytes] {
       core->Trim(bytes);
       engine->Finish(*trimmed);
     });
     if (!posted) return buffer;
-    engine_->Wait(*trimmed, engine_->clock().NowNs() + kTrimPatienceNs);
+    engine->Wait(*trimmed, engine->clock().NowNs() + kTrimPatienceNs);
   }
   return core_->Allocate(bytes);
 }

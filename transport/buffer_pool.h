@@ -19,6 +19,10 @@
 //   idle     its cell waits for the next Allocate() of its size; a slab whose cells are all idle
 //            serves any size of up to 2 MiB, or is unmapped when the bound is reached.
 //
+// Several engines may use one pool (Server::AllocateBuffer()): each registers a slab for itself.
+// Such a pool keeps what it has mapped, for no engine can unmap what the others have registered;
+// and its buffers are not for operations that may be late (Pin()), so not for channels.
+//
 // Threads: any; slow paths lock.
 // Lifetime: the pool is destroyed before its Engine, when no operation on its memory is
 //   outstanding, but for those that are late and have pinned it (LocalMemory::Pin()); from any
@@ -33,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "transport/buffer.h"
@@ -56,6 +61,8 @@ class BufferPool {
 
   // `engine` outlives the pool; its connections are those that the memory is used with.
   explicit BufferPool(Engine* engine, const BufferPoolOptions& options = {});
+  // Of engines that were opened with the numbers from 0 on (transport/network.h).
+  BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions& options);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -71,7 +78,7 @@ class BufferPool {
   MappedMemory::Pages pages() const;
 
  private:
-  EngineCore* const engine_;
+  const std::vector<EngineCore*> engines_;      // at least one
   const std::shared_ptr<BufferPoolCore> core_;  // outlives the pool while buffers are out
 };
 

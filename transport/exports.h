@@ -78,10 +78,18 @@ class Export {
   // because nobody drives them. REQUIRES: kRevoking.
   virtual void EndHolders() = 0;
 
-  virtual uint32_t leases() const = 0;  // open ones
+  virtual uint32_t leases() const = 0;  // open ones; on any thread
 
  protected:
   Export() = default;
+};
+
+class HandleCode;
+
+// Which export handles name, and how they are told from inventions. A value; any thread.
+struct ExportOrigin {
+  RegionHandle handle;
+  std::shared_ptr<const HandleCode> code;
 };
 
 class Exports {
@@ -90,6 +98,17 @@ class Exports {
   // max_exported_bytes of the network's options.
   virtual absl::StatusOr<std::unique_ptr<Export>> Add(MutableByteSpan memory,
                                                       const ExportOptions& options) = 0;
+
+  // Memory that another engine of this process exports as well, for the peers of this one: a handle
+  // of `first`'s, one that is derived from it included, is good here, too. `options` are those of
+  // the first. Both are revoked, each on its engine. Other exports of the two engines stay apart.
+  // FAILED_PRECONDITION: there are such exports of a third engine here.
+  virtual absl::StatusOr<std::unique_ptr<Export>> AddAlike(const ExportOrigin& first,
+                                                           MutableByteSpan memory,
+                                                           const ExportOptions& options) = 0;
+  // Of an export of these, for other engines' AddAlike(). It names a secret: it stays in this
+  // process.
+  virtual ExportOrigin OriginOf(const Export& exported) const = 0;
 
  protected:
   ~Exports() = default;

@@ -2,13 +2,14 @@
 // is first used there, and never again.
 //
 // A Region belongs to one path's device; a server's clients come over several. LocalMemory is the
-// one name for the memory, and keeps a Region for each path: an array access on the hot path.
+// one name for the memory, and keeps a Region for each path: an array access on the hot path. Where
+// several engines use it (a server's), it keeps those of each apart.
 // Applications do not meet it: they have a Buffer (buffer.h), which is a part of one, or all of it.
 //
 // Access is kLocalOnly. Peers get leases (exports.h), or regions of their own that last for one
 // call.
 //
-// Threads: the engine's, but for the constructor and bytes().
+// Threads: the engine's, but for the constructor and bytes(). Of several engines each on its own.
 // Lifetime: the memory outlives it; it is destroyed, or DropRegions() is called, before the
 //   Transport, when no operation on it is outstanding.
 #pragma once
@@ -39,18 +40,33 @@ class LocalMemory {
   };
 
   // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
-  explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr)
-      : memory_(memory), keeper_(keeper) {}
+  // `engines`: so many use it, which were opened with the numbers from 0 on (transport/network.h).
+  explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1)
+      : memory_(memory),
+        keeper_(keeper),
+        others_(engines > 1
+                    ? std::make_unique<std::unique_ptr<Region>[]>((engines - 1) * kMaxPathNumbers)
+                    : nullptr),
+        numbers_(engines * kMaxPathNumbers) {}
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
 
   MutableByteSpan bytes() const { return memory_; }
 
   // The region of this connection's path. The first time on a path it registers (not for the hot
-  // path: call it once when the connection opens); errors are RemoteAccess::Register()'s.
+  // path: call it once when the connection opens); errors are RemoteAccess::Register()'s, and
+  // FAILED_PRECONDITION for a connection of an engine that does not use this.
   // REQUIRES: the connection is open.
   absl::StatusOr<const Region*> For(Connection& connection) {
-    std::unique_ptr<Region>& region = regions_[connection.memory().path_number()];
+    const uint32_t number = connection.memory().path_number();
+    if (number >= numbers_) [[unlikely]] {
+      return absl::FailedPreconditionError(
+          "the memory is of one engine, and the connection another's: a server with several "
+          "engines "
+          "has memory for all of them, by Server::AllocateBuffer()");
+    }
+    std::unique_ptr<Region>& region =
+        number < kMaxPathNumbers ? regions_[number] : others_[number - kMaxPathNumbers];
     if (region == nullptr) [[unlikely]] {
       absl::StatusOr<std::unique_ptr<Region>> made =
           connection.memory().Register(memory_, Access::kLocalOnly);
@@ -63,6 +79,11 @@ class LocalMemory {
   // Closes the registrations; For() would make new ones.
   void DropRegions() {
     for (std::unique_ptr<Region>& region : regions_) region.reset();
+  }
+  // The same of an engine but the first, on that one. REQUIRES: 0 < engine < engines.
+  void DropRegionsOf(uint32_t engine) {
+    std::unique_ptr<Region>* const first = &others_[(engine - 1) * kMaxPathNumbers];
+    for (uint32_t i = 0; i < kMaxPathNumbers; ++i) first[i].reset();
   }
 
   // Keeps the pool's buffer in which `offset` lies out of other hands, also when its Buffer is
@@ -80,6 +101,9 @@ class LocalMemory {
   const MutableByteSpan memory_;
   Keeper* const keeper_;
   std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path_number()]
+  // Of the engines behind the first; null: there is one.
+  const std::unique_ptr<std::unique_ptr<Region>[]> others_;
+  const uint32_t numbers_;
 };
 
 }  // namespace weft

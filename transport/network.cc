@@ -146,7 +146,8 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineC
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineContext& engine,
-                                                                const NetworkOptions& options) {
+                                                                const NetworkOptions& options,
+                                                                uint32_t number) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   // An unusable environment is better known now than at the first connect.
   WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
@@ -156,6 +157,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
   network.providers = Providers(options, engine);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;
   network.framing.max_region_bytes = options.max_region_bytes;
+  network.framing.first_path_number = number * kMaxPathNumbers;
   network.max_exported_bytes = options.max_exported_bytes;
   return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(engine, std::move(network)));
 }
@@ -164,6 +166,13 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& e
                                                           const NetworkOptions& options) {
   return EngineCore::Create(engine_options, [options](const EngineContext& engine) {
     return MakeNetworkTransport(engine, options);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> OpenNumberedEngine(const EngineOptions& engine_options,
+                                                           uint32_t number) {
+  return EngineCore::Create(engine_options, [number](const EngineContext& engine) {
+    return MakeNetworkTransport(engine, NetworkOptions(), number);
   });
 }
 

@@ -4,6 +4,7 @@
 // Threads: any.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -13,9 +14,15 @@
 
 namespace weft {
 
-// The network for an engine: what OpenNetworkEngine() gives to EngineCore::Create().
+// The network for an engine: what OpenNetworkEngine() gives to EngineCore::Create(). `number`: of
+// several engines that use the same buffers (LocalMemory), each has its own, from 0 on.
 // INVALID_ARGUMENT names the option or variable and its bounds.
 absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineContext& engine,
-                                                                const NetworkOptions& options);
+                                                                const NetworkOptions& options,
+                                                                uint32_t number = 0);
+
+// OpenNetworkEngine(), with a number.
+absl::StatusOr<std::unique_ptr<Engine>> OpenNumberedEngine(const EngineOptions& engine_options,
+                                                           uint32_t number);
 
 }  // namespace weft

@@ -30,7 +30,8 @@
 
 namespace weft {
 
-// Bound of RemoteAccess::path_number(): a half for the paths of sealed connections.
+// Path numbers of one engine (RemoteAccess::path_number()): a half for the paths of sealed
+// connections.
 inline constexpr uint32_t kMaxPathNumbers = 64;
 
 // Atomics and probes outstanding on one connection: bounds what a peer has to remember.
@@ -81,8 +82,8 @@ class RemoteAccess {
   virtual bool Reclaim(std::unique_ptr<Region> region, Operation* op) = 0;
 
   // A small number that stands for this connection's path and device on this engine: a Region of
-  // one connection is good for all connections with the same number. < kMaxPathNumbers. From
-  // OnOpen() on.
+  // one connection is good for all connections with the same number. From OnOpen() on. Of an engine
+  // that was opened with a number (transport/network.h): from number * kMaxPathNumbers on, so many.
   uint32_t path_number() const { return path_number_; }
 
   // --- leases on the peer's memory (lease.h) ----------------------------------------------------

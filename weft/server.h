@@ -252,6 +252,8 @@ class Server {
 
   // `bytes` zeros that clients may use in place, each with a handle (ExportedMemory::Allocate()
   // says what they are made of). Clients on this host map them. They go before the server does.
+  // With several engines: on all of them, and not from a handler that runs on one
+  // (FAILED_PRECONDITION).
   absl::StatusOr<std::unique_ptr<ExportedMemory>> AllocateExport(
       size_t bytes, const ExportOptions& options,
       const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});

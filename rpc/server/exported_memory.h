@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,6 +71,11 @@ class ExportedMemory {
   static absl::StatusOr<std::unique_ptr<ExportedMemory>> Create(Engine& engine,
                                                                 MutableByteSpan memory,
                                                                 const ExportOptions& options);
+  // On each of these, with the same handles: for a server with several engines (Server::Export()).
+  // FAILED_PRECONDITION: inside a callback of one of them, which cannot wait for the others.
+  static absl::StatusOr<std::unique_ptr<ExportedMemory>> Create(std::vector<EngineCore*> engines,
+                                                                MutableByteSpan memory,
+                                                                const ExportOptions& options);
   // As Create(), of `bytes` zeros that belong to this, in a file of their own: a peer that maps it
   // sees these bytes and the rest of their last page, which is zeros. Where `options.rights` has no
   // kMayWrite, the kernel lets peers map it for reading only.
@@ -81,6 +87,9 @@ class ExportedMemory {
   static absl::StatusOr<std::unique_ptr<ExportedMemory>> Allocate(
       Engine& engine, size_t bytes, const ExportOptions& options,
       const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
+  static absl::StatusOr<std::unique_ptr<ExportedMemory>> Allocate(
+      std::vector<EngineCore*> engines, size_t bytes, const ExportOptions& options,
+      const MappedMemoryOptions& memory);
   ~ExportedMemory();
   ExportedMemory(const ExportedMemory&) = delete;
   ExportedMemory& operator=(const ExportedMemory&) = delete;
@@ -105,14 +114,16 @@ class ExportedMemory {
 
  private:
   class Core;
-  ExportedMemory(EngineCore& engine, MutableByteSpan memory, std::unique_ptr<Core> core);
+  ExportedMemory(MutableByteSpan memory, std::vector<std::unique_ptr<Core>> cores,
+                 const RegionHandle& handle);
+  // Of an engine in whose turn this is, or null.
+  Core* CoreInTurn() const;
 
   // Constant after construction.
-  EngineCore& engine_;
   const MutableByteSpan bytes_;
-  std::optional<MappedMemory> memory_;  // of Allocate()
-  std::unique_ptr<Core> core_;          // the engine's side
-  RegionHandle handle_;
+  std::optional<MappedMemory> memory_;        // of Allocate()
+  std::vector<std::unique_ptr<Core>> cores_;  // each engine's side; at least one
+  const RegionHandle handle_;
 };
 
 }  // namespace weft

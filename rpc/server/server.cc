@@ -58,9 +58,10 @@ absl::Status CheckEngines(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status OneEngineError(std::string_view what, size_t engines) {
-  return absl::UnimplementedError(StrCat("Server::", what, "() of a server with ", engines,
-                                         " engines; it needs ServerOptions::engines to be 1"));
+std::vector<EngineCore*> EnginesOf(const std::vector<std::unique_ptr<ServerCore>>& cores) {
+  std::vector<EngineCore*> engines;
+  for (const std::unique_ptr<ServerCore>& core : cores) engines.push_back(&core->engine());
+  return engines;
 }
 
 }  // namespace
@@ -126,8 +127,7 @@ absl::Status Server::Check(const ServerOptions& options) {
 
 Server::Server(Engines own_engines, Cores cores)
     : own_engines_(std::move(own_engines)),
-      buffers_(
-          std::make_unique<BufferPool>(&cores.front()->engine(), cores.front()->options().buffers)),
+      buffers_(std::make_unique<BufferPool>(EnginesOf(cores), cores.front()->options().buffers)),
       cores_(std::move(cores)) {}
 
 // All together: while one waits for its handlers the others' clients are not to come to it.
@@ -166,18 +166,15 @@ void Server::Shutdown(uint64_t grace_us) {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> Server::AllocateBuffer(size_t bytes) {
-  if (cores_.size() > 1) return OneEngineError("AllocateBuffer", cores_.size());
   return buffers_->Allocate(bytes);
 }
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::Export(MutableByteSpan memory,
                                                                const ExportOptions& options) {
-  if (cores_.size() > 1) return OneEngineError("Export", cores_.size());
-  return ExportedMemory::Create(cores_.front()->engine(), memory, options);
+  return ExportedMemory::Create(EnginesOf(cores_), memory, options);
 }
 absl::StatusOr<std::unique_ptr<ExportedMemory>> Server::AllocateExport(
     size_t bytes, const ExportOptions& options, const MappedMemoryOptions& memory) {
-  if (cores_.size() > 1) return OneEngineError("AllocateExport", cores_.size());
-  return ExportedMemory::Allocate(cores_.front()->engine(), bytes, options, memory);
+  return ExportedMemory::Allocate(EnginesOf(cores_), bytes, options, memory);
 }
 
 Engine& Server::engine(size_t number) {

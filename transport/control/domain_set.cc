@@ -79,8 +79,8 @@ absl::StatusOr<FramingDomain*> DomainSet::Open(const PathOffer& offer, uint64_t 
     failures_.push_back({key, links.status(), now_ns + kRetryOpenNs});
     return links.status();
   }
-  auto framing =
-      std::make_unique<FramingDomain>(links->get(), framing_, static_cast<uint32_t>(open_.size()));
+  auto framing = std::make_unique<FramingDomain>(
+      links->get(), framing_, framing_.first_path_number + static_cast<uint32_t>(open_.size()));
   open_.push_back({key, now_ns, *std::move(links), std::move(framing)});
   polled_[polled_count_++] = open_.back().links.get();
   return open_.back().framing.get();

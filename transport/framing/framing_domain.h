@@ -33,6 +33,8 @@ struct FramingOptions {
   // What is sealed or opened of large messages before others have their turn; >= 1. Another one
   // than this is for tests.
   size_t seal_piece_bytes = kSealPieceBytes;
+  // The path number of the engine's first domain; a multiple of kMaxPathNumbers.
+  uint32_t first_path_number = 0;
   // Draws the keys of sealed regions, and outlives the domain. Null: the system does, so that
   // nobody can guess them.
   Random* region_keys = nullptr;
@@ -40,8 +42,8 @@ struct FramingOptions {
 
 class FramingDomain {
  public:
-  // `path_number`: RemoteAccess::path_number() of its connections that are not sealed;
-  // < kMaxPathNumbers / 2.
+  // `path_number`: RemoteAccess::path_number() of its connections that are not sealed; less than
+  // kMaxPathNumbers / 2 above the engine's first.
   explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {},
                          uint32_t path_number = 0)
       : links_(links),

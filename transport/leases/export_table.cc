@@ -51,7 +51,7 @@ bool TableExport::Revoke(uint64_t grace_ns, Operation* reclaimed) {
   // User: one Revoke(), of a bounded grace
   WEFT_CHECK(state_ == State::kOpen && grace_ns <= kMaxLeaseNs);
   state_ = State::kRevoking;
-  table_->FreeSlot(slot_);
+  table_->FreeSlot(*this);
   in_revoke_ = true;
   for (ExportedLease& lease : leases_) lease.Revoke(grace_ns);
   if (grace_ns == 0) {
@@ -108,6 +108,7 @@ void TableExport::BecomeReclaimed() {
 ExportTable::ExportTable(const Clock* clock, TimerWheel* timers, CounterSet* counters,
                          uint64_t max_bytes)
     : clock_(clock), timers_(timers), counter_set_(counters), max_bytes_(max_bytes) {
+  own_.code = std::make_shared<const HandleCode>();
   counter_set_->Register("memory.exports", &counters_.exports);
   counter_set_->Register("memory.exported_bytes", &counters_.exported_bytes);
   counter_set_->Register("memory.leases", &counters_.leases);
@@ -129,12 +130,45 @@ absl::StatusOr<std::unique_ptr<Export>> ExportTable::Add(MutableByteSpan memory,
   WEFT_ASSIGN_OR_RETURN(const uint32_t slot, TakeSlot());
   auto entry = std::make_unique<TableExport>(this, memory, options);
   entry->slot_ = slot;
-  slots_[slot].entry = entry.get();
+  own_.slots[slot].entry = entry.get();
   entry->handle_ =
       Mint(*entry, 0, memory.size(), options.rights, options.tenant, RegionHandle::kNoExpiry);
+  Count(memory);
+  return std::unique_ptr<Export>(std::move(entry));
+}
+
+absl::StatusOr<std::unique_ptr<Export>> ExportTable::AddAlike(const ExportOrigin& first,
+                                                              MutableByteSpan memory,
+                                                              const ExportOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckAdd(memory, options));
+  const RegionHandle::Claim claim = first.handle.claim();
+  if (first.code == nullptr || !first.code->Verify(first.handle) || claim.slot >= kMaxExports) {
+    return absl::InvalidArgumentError("no engine of this process exports under this handle");
+  }
+  if (alike_.code != first.code) {
+    for (const Slot& slot : alike_.slots) {
+      if (slot.entry == nullptr) continue;
+      return absl::FailedPreconditionError(
+          "this engine exports what a third engine exports, and can join one at a time");
+    }
+    alike_ = {first.code, {}};
+  }
+  if (alike_.slots.size() <= claim.slot) alike_.slots.resize(claim.slot + 1);
+  if (alike_.slots[claim.slot].entry != nullptr) {
+    return absl::AlreadyExistsError("this engine exports under this handle already");
+  }
+  auto entry = std::make_unique<TableExport>(this, memory, options);
+  entry->slot_ = claim.slot;
+  entry->is_alike_ = true;
+  entry->handle_ = first.handle;
+  alike_.slots[claim.slot] = {entry.get(), claim.generation};
+  Count(memory);
+  return std::unique_ptr<Export>(std::move(entry));
+}
+
+void ExportTable::Count(MutableByteSpan memory) {
   counters_.exports.Increment();
   counters_.exported_bytes.Add(memory.size());
-  return std::unique_ptr<Export>(std::move(entry));
 }
 
 absl::Status ExportTable::CheckAdd(MutableByteSpan memory, const ExportOptions& options) const {
@@ -165,22 +199,23 @@ absl::Status ExportTable::CheckAdd(MutableByteSpan memory, const ExportOptions& 
 
 absl::StatusOr<uint32_t> ExportTable::TakeSlot() {
   if (free_slots_.empty()) {
-    if (slots_.size() == kMaxExports) {
+    if (own_.slots.size() == kMaxExports) {
       return absl::ResourceExhaustedError(
           StrCat("all ", kMaxExports, " exports of this engine are in use"));
     }
-    free_slots_.push_back(static_cast<uint32_t>(slots_.size()));
-    slots_.emplace_back();
+    free_slots_.push_back(static_cast<uint32_t>(own_.slots.size()));
+    own_.slots.emplace_back();
   }
   const uint32_t slot = free_slots_.back();
   free_slots_.pop_back();
-  ++slots_[slot].generation;
+  ++own_.slots[slot].generation;
   return slot;
 }
 
-void ExportTable::FreeSlot(uint32_t slot) {
-  slots_[slot].entry = nullptr;
-  if (slots_[slot].generation != ~uint32_t{0}) free_slots_.push_back(slot);
+void ExportTable::FreeSlot(const TableExport& entry) {
+  Slot& slot = SlotsOf(entry).slots[entry.slot_];
+  slot.entry = nullptr;
+  if (!entry.is_alike_ && slot.generation != ~uint32_t{0}) free_slots_.push_back(entry.slot_);
 }
 
 void ExportTable::Forget(const TableExport& entry) {
@@ -190,16 +225,21 @@ void ExportTable::Forget(const TableExport& entry) {
 
 RegionHandle ExportTable::Mint(const TableExport& entry, uint64_t offset, uint64_t length,
                                Rights rights, uint32_t tenant, uint64_t expires_ns) const {
-  return code_.Mint(
-      {rights, entry.slot_, slots_[entry.slot_].generation, tenant, offset, length, expires_ns});
+  const Slots& slots = SlotsOf(entry);
+  return slots.code->Mint({rights, entry.slot_, slots.slots[entry.slot_].generation, tenant, offset,
+                           length, expires_ns});
 }
 
 TableExport* ExportTable::Find(const RegionHandle& handle, uint32_t tenant) {
   // First of all: nothing that this process has not minted is looked at.
-  if (!code_.Verify(handle)) return nullptr;
+  const Slots* slots = &own_;
+  if (!own_.code->Verify(handle)) {
+    if (alike_.code == nullptr || !alike_.code->Verify(handle)) return nullptr;
+    slots = &alike_;
+  }
   const RegionHandle::Claim claim = handle.claim();
-  if (claim.slot >= slots_.size()) return nullptr;
-  const Slot& slot = slots_[claim.slot];
+  if (claim.slot >= slots->slots.size()) return nullptr;
+  const Slot& slot = slots->slots[claim.slot];
   if (slot.entry == nullptr || slot.generation != claim.generation) return nullptr;
   if (claim.tenant != tenant || claim.expires_ns <= clock_->NowNs()) return nullptr;
   if (!IsInside(claim.offset, claim.length, slot.entry->memory().size())) return nullptr;

@@ -4,6 +4,9 @@
 // A slot of the table has a generation that counts up at each use, and a slot whose generations are
 // used up is never used again: a handle of an export that is gone is stale for ever.
 //
+// Beside its own slots it has those of another engine's table of this process, for memory that both
+// export (Exports::AddAlike()): under the numbers, generations and code that the other one uses.
+//
 // Counted: memory.exports, memory.exported_bytes and memory.leases are what there is now;
 // memory.leases_granted and memory.bad_handles what there has been.
 //
@@ -21,6 +24,7 @@
 #include "core/clock.h"
 #include "core/counters.h"
 #include "core/intrusive_list.h"
+#include "core/tally.h"
 #include "core/timer_wheel.h"
 #include "transport/exports.h"
 #include "transport/leases/handle_code.h"
@@ -58,7 +62,7 @@ class TableExport final : public Export, private Timer {
                                       uint32_t tenant, uint64_t lifetime_ns) const override;
   bool Revoke(uint64_t grace_ns, Operation* reclaimed) override;
   void EndHolders() override;
-  uint32_t leases() const override { return lease_count_; }
+  uint32_t leases() const override { return lease_count_.value(); }
 
   const ExportOptions& options() const { return options_; }
 
@@ -79,9 +83,10 @@ class TableExport final : public Export, private Timer {
   const ExportOptions options_;
   RegionHandle handle_;
   uint32_t slot_ = 0;
+  bool is_alike_ = false;  // a slot of another table's
   State state_ = State::kOpen;
   bool in_revoke_ = false;
-  uint32_t lease_count_ = 0;
+  Tally<uint32_t> lease_count_;
   IntrusiveList<ExportedLease, ExportedLeaseTag> leases_;
   Operation* reclaimed_ = nullptr;
 };
@@ -96,6 +101,12 @@ class ExportTable final : public Exports {
 
   absl::StatusOr<std::unique_ptr<Export>> Add(MutableByteSpan memory,
                                               const ExportOptions& options) override;
+  absl::StatusOr<std::unique_ptr<Export>> AddAlike(const ExportOrigin& first,
+                                                   MutableByteSpan memory,
+                                                   const ExportOptions& options) override;
+  ExportOrigin OriginOf(const Export& exported) const override {
+    return {exported.handle(), own_.code};
+  }
 
   // What `handle` names, if it is good in all respects for a connection of `tenant`.
   TableExport* Find(const RegionHandle& handle, uint32_t tenant);
@@ -105,7 +116,9 @@ class ExportTable final : public Exports {
   [[nodiscard]] bool CountLease();
   void UncountLease() { counters_.leases.Sub(1); }
 
-  const HandleCode& code() const { return code_; }
+  const HandleCode& code() const { return *own_.code; }
+  // That the handles of this export are made with.
+  const HandleCode& code(const TableExport& entry) const { return *SlotsOf(entry).code; }
   const Clock& clock() const { return *clock_; }
   TimerWheel& timers() { return *timers_; }
 
@@ -120,6 +133,10 @@ class ExportTable final : public Exports {
     TableExport* entry = nullptr;  // null: free
     uint32_t generation = 0;       // of its last use; 0: none
   };
+  struct Slots {
+    std::shared_ptr<const HandleCode> code;  // null: there are none
+    std::vector<Slot> slots;                 // grows to kMaxExports
+  };
   struct Counters {
     Counter exports;
     Counter exported_bytes;
@@ -131,8 +148,11 @@ class ExportTable final : public Exports {
   absl::Status CheckAdd(MutableByteSpan memory, const ExportOptions& options) const;
   // RESOURCE_EXHAUSTED: all of them are in use.
   absl::StatusOr<uint32_t> TakeSlot();
+  Slots& SlotsOf(const TableExport& entry) { return entry.is_alike_ ? alike_ : own_; }
+  const Slots& SlotsOf(const TableExport& entry) const { return entry.is_alike_ ? alike_ : own_; }
+  void Count(MutableByteSpan memory);
   // Handles of it are bad from now on.
-  void FreeSlot(uint32_t slot);
+  void FreeSlot(const TableExport& entry);
   RegionHandle Mint(const TableExport& entry, uint64_t offset, uint64_t length, Rights rights,
                     uint32_t tenant, uint64_t expires_ns) const;
   void Forget(const TableExport& entry);
@@ -141,9 +161,9 @@ class ExportTable final : public Exports {
   TimerWheel* const timers_;
   CounterSet* const counter_set_;
   const uint64_t max_bytes_;
-  const HandleCode code_;
-  std::vector<Slot> slots_;  // grows to kMaxExports
-  std::vector<uint32_t> free_slots_;
+  Slots own_;
+  Slots alike_;
+  std::vector<uint32_t> free_slots_;  // of own_
   Counters counters_;
 };
 

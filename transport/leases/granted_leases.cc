@@ -87,7 +87,7 @@ absl::Status GrantedLeases::OnDerive(const GrantDerive& asked) {
   if (asked.lifetime_ns != 0 && asked.lifetime_ns < TimeLeft(claim.expires_ns, now_ns)) {
     claim.expires_ns = now_ns + asked.lifetime_ns;
   }
-  host_->SendGrant(GrantDerived{asked.ask, exports_->code().Mint(claim)});
+  host_->SendGrant(GrantDerived{asked.ask, exports_->code(*exported).Mint(claim)});
   return absl::OkStatus();
 }
 
