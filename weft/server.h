@@ -133,10 +133,9 @@ struct ServerOptions {
   // on one socket that listens; each client is the engine's that has the fewest, until it leaves.
   // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
   // for them, and memory: bounds of memory and calls in these options are each engine's, but for
-  // max_connections and `buffers`. With more than one there are no peers (peer_id) and no calls
-  // that run exactly once (max_sessions has to be 0), of `limits` the adaptive one only, and handlers
-  // run at the same time (Threads,
-  // above).
+  // max_connections and `buffers`. With more than one there are no peers (peer_id), no calls
+  // that run exactly once (max_sessions has to be 0) and of `limits` the adaptive one only, and
+  // handlers run at the same time (Threads, above).
   uint32_t engines = 1;
   // The processor of each engine, as EngineOptions::cpu; empty: the kernel's choice. Else one for
   // each engine; not beside `cpu`.

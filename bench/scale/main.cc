@@ -13,6 +13,7 @@
 #include "bench/scale/process_usage.h"
 #include "bench/scale/scale_options.h"
 #include "bench/scale/scale_report.h"
+#include "bench/scale/servers.h"
 #include "bench/scale/threads.h"
 #include "bench/scale/transfers.h"
 #include "bench/scale/wakeup.h"
@@ -24,6 +25,7 @@ void RunProgram(const std::string& name, const ScaleOptions& options, ScaleRepor
   if (name == "connections") MeasureConnections(options, report);
   if (name == "engines") MeasureEngines(options, report);
   if (name == "idle") MeasureIdle(options, report);
+  if (name == "servers") MeasureServers(options, report);
   if (name == "threads") MeasureThreads(options, report);
   if (name == "transfers") MeasureTransfers(options, report);
   if (name == "wakeup") MeasureWakeup(options, report);

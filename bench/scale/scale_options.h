@@ -28,7 +28,7 @@ struct ScaleOptions {
   int server_cpu = 0;
 };
 
-inline constexpr const char* kScalePrograms[] = {"connections", "engines",   "idle",
+inline constexpr const char* kScalePrograms[] = {"connections", "engines",   "idle",  "servers",
                                                  "threads",     "transfers", "wakeup"};
 
 inline constexpr char kScaleUsage[] =
@@ -44,6 +44,8 @@ inline constexpr char kScaleUsage[] =
     "                 over one; memory and descriptors of each connection, on both sides\n"
     "  engines        pairs of a client's and a server's engine: one, and two on two processors\n"
     "  idle           processor time of a server that has connections and nothing to do\n"
+    "  servers        a server with one engine, with two and with four, each with a client of its\n"
+    "                 own: processor time of a call\n"
     "  threads        64 B calls of one, 4 and 16 threads that block on one channel, with an "
     "engine\n"
     "                 that the callers drive, and with one that has a thread\n"

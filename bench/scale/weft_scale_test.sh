@@ -26,7 +26,10 @@ done
 for path in shm tcp; do
   for metric in $transfers $threads one.p50_us many.p50_us many.p50_ratio active.p50_us active.p50_ratio server_resident_KiB server_mapped_KiB \
     server_descriptors client_resident_KiB client_mapped_KiB client_descriptors engines_1.Mper_s \
-    engines_2.Mper_s engines.scaling engines.cpu_scaling idle.server_percent idle.client_percent wakeup.awake_us \
+    engines_2.Mper_s engines.scaling engines.cpu_scaling server_engines_1.Mper_s \
+    server_engines_1.cpu_ns server_engines_2.Mper_s server_engines_2.cpu_ns \
+    server_engines_2.cpu_ratio server_engines_4.Mper_s server_engines_4.cpu_ns \
+    server_engines_4.cpu_ratio idle.server_percent idle.client_percent wakeup.awake_us \
     wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \
     wakeup.ratio wakeup.both_ratio; do
     [[ $metric != engines* || $(nproc) -gt 1 ]] || continue

@@ -1,0 +1,21 @@
+// What a call costs a server with one engine, with two, and with four. Each engine has one client,
+// an engine with a thread of its own with 64 calls of 64 bytes outstanding. What is compared is the
+// processor time of a call, client and server together, with all of them on one processor: there
+// each has its 64 calls to do whenever it runs, however many there are. Whatever the engines of one
+// server share on a call's way shows in the ratio. Nobody spins: what a thread that waits does
+// costs time, and is no call's.
+//
+// Rates are of other legs, in which engines and clients are spread over two processors: they can
+// grow only as long as there are processors.
+//
+// Threads: starts its own.
+#pragma once
+
+#include "bench/scale/scale_options.h"
+#include "bench/scale/scale_report.h"
+
+namespace weft::bench {
+
+void MeasureServers(const ScaleOptions& options, ScaleReport* report);
+
+}  // namespace weft::bench
