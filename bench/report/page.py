@@ -8,7 +8,7 @@ import svg_chart
 import units
 from markup import node, to_text
 
-_CSS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.css")
+STYLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.css")
 # What a browser may do with the page, even if somebody smuggled something into a name.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -213,7 +213,7 @@ def _others(document):
 def to_html(document, json_name=None):
     """`json_name`: the document's file, beside the page."""
     title = "Weft beside " + _others(document)
-    with open(_CSS, encoding="utf-8") as css:
+    with open(STYLE, encoding="utf-8") as css:
         style = css.read()
     body = node("body")
     parts = [

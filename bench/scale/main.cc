@@ -10,6 +10,7 @@
 #include "bench/scale/echo_server.h"
 #include "bench/scale/engines.h"
 #include "bench/scale/idle.h"
+#include "bench/scale/overload.h"
 #include "bench/scale/process_usage.h"
 #include "bench/scale/scale_options.h"
 #include "bench/scale/scale_report.h"
@@ -25,6 +26,7 @@ void RunProgram(const std::string& name, const ScaleOptions& options, ScaleRepor
   if (name == "connections") MeasureConnections(options, report);
   if (name == "engines") MeasureEngines(options, report);
   if (name == "idle") MeasureIdle(options, report);
+  if (name == "overload") MeasureOverload(options, report);
   if (name == "servers") MeasureServers(options, report);
   if (name == "threads") MeasureThreads(options, report);
   if (name == "transfers") MeasureTransfers(options, report);

@@ -28,22 +28,23 @@ struct ScaleOptions {
   int server_cpu = 0;
 };
 
-inline constexpr const char* kScalePrograms[] = {"connections", "engines",   "idle",  "servers",
-                                                 "threads",     "transfers", "wakeup"};
+inline constexpr const char* kScalePrograms[] = {"connections", "engines", "idle",      "overload",
+                                                 "servers",     "threads", "transfers", "wakeup"};
 
 inline constexpr char kScaleUsage[] =
     "usage: weft_scale [PROGRAM...] [--quick] [--paths LIST] [--connections N] [--repeat N]\n"
     "                  [--seconds S] [--transfer-mib N] [--json FILE]\n"
     "\n"
     "What many connections, several engines, an idle server and a sleeping one cost, what many\n"
-    "threads get that call over one channel, and what a call costs beside large transfers. Each "
-    "is\n"
-    "a comparison within one run, on two processors.\n"
+    "threads get that call over one channel, what a call costs beside large transfers, and what\n"
+    "overload leaves of a server. Each is a comparison within one run, on two processors.\n"
     "\n"
     "  connections    64 B calls that go round N connections of one server engine, against calls\n"
     "                 over one; memory and descriptors of each connection, on both sides\n"
     "  engines        pairs of a client's and a server's engine: one, and two on two processors\n"
     "  idle           processor time of a server that has connections and nothing to do\n"
+    "  overload       a server that is offered three times what it can do: without a limit, with\n"
+    "                 a fixed one, with the adaptive one; over the first path only\n"
     "  servers        a server with one engine, with two and with four, each with a client of its\n"
     "                 own: processor time of a call\n"
     "  threads        64 B calls of one, 4 and 16 threads that block on one channel, with an "

@@ -39,6 +39,16 @@ for path in shm tcp; do
   done
 done
 
+# Over the first path only.
+for limit in unlimited fixed adaptive; do
+  for load in third full triple; do
+    for figure in goodput p99_ratio p50_us p99_us; do
+      grep -q "\"scale.shm.overload.${limit}_$load.$figure\"" "$json" ||
+        { echo "no overload.${limit}_$load.$figure"; exit 1; }
+    done
+  done
+done
+
 for metric in one.p50_us many.p50_us many.p50_ratio; do
   grep -q "\"scale.sockets.$metric\"" "$json" || { echo "no sockets.$metric"; exit 1; }
 done
