@@ -8,9 +8,9 @@
 namespace weft {
 namespace {
 
-// The most by which one round lowers the limit: the pause of a machine makes all calls of a round
+// What one round leaves of the limit at least: the pause of a machine makes all calls of a round
 // late, and the limit rises by its root only. A probe is several rounds, and may lower it further.
-constexpr double kMostFall = 0.1;
+constexpr double kLeastLeft = 0.1;
 // A round looks at so many calls at least: the mean of times that vary as much as they are long
 // (exponentially) is then off by an eighth. More: the limit follows later; fewer: it moves by
 // chance.
@@ -165,7 +165,7 @@ void AdaptiveLimit::EndLoaded(uint64_t now_ns) {
   }
   if (now_ns >= next_probe_ns_) return BeginProbe(now_ns);
   if (alone == 0) return BeginRound(now_ns, exact_limit_);  // until the next probe
-  const double gradient = now > 0 ? std::clamp(alone / now, kMostFall, 1.0) : 1;
+  const double gradient = now > 0 ? std::clamp(alone / now, kLeastLeft, 1.0) : 1;
   BeginRound(now_ns, LimitFor(limit_ * gradient));
 }
 

@@ -6,12 +6,12 @@
 // wants to. Here they are put back. And where libfabric, or what it needs, is not installed, its
 // paths are not there and say so, and everything else works.
 //
-// libfabric's headers declare six functions that are no inline ones; they are called through this.
+// Of the functions of libfabric's headers that are not inline Weft uses six, through this.
 // What they return and take is made by the library itself (fi_allocinfo() is dupinfo(nullptr)), and
 // newer interfaces only append to it, so the newest version of each symbol is the one to have.
 //
 // Threads: any. Signal dispositions belong to the process: a signal that comes while the library is
-//   loaded, 10 ms, may meet its handlers. Lifetime: the process's.
+//   loaded, 10 ms, may meet its handlers, and a sigaction(2) of another thread's then is undone. Lifetime: the process's.
 // Errors: UNAVAILABLE with the loader's words.
 #pragma once
 
