@@ -38,10 +38,14 @@ class AsioLoop {
         ready_.async_wait(asio::posix::stream_descriptor::wait_read,
                           [this](const asio::error_code&) { watches_ = false; });
       }
-      if (const uint64_t timer_ns = engine_.NextTimerNs(); timer_ns != weft::kNever) {
+      // To set it again would end the wait before, whose handler would end the next sleep at once.
+      const uint64_t timer_ns = engine_.NextTimerNs();
+      if (timer_ns != weft::kNever && timer_ns != std::exchange(timer_ns_, timer_ns)) {
         timer_.expires_at(
             std::chrono::steady_clock::time_point(std::chrono::nanoseconds(timer_ns)));
-        timer_.async_wait([](const asio::error_code&) {});
+        timer_.async_wait([this](const asio::error_code& error) {
+          if (!error) timer_ns_ = weft::kNever;
+        });
       }
       context_.run_one();  // sleeps; whatever ends that, the engine has a turn next
     }
@@ -53,4 +57,5 @@ class AsioLoop {
   asio::posix::stream_descriptor ready_;
   asio::steady_timer timer_;
   bool watches_ = false;
+  uint64_t timer_ns_ = weft::kNever;  // what timer_ waits for
 };

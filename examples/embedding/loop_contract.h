@@ -10,6 +10,8 @@
 //                                     from the loop's thread
 #pragma once
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <functional>
 #include <latch>
@@ -140,6 +142,47 @@ TYPED_TEST_P(LoopTest, ADeadlineOfWeftEndsTheLoopsSleep) {
   over.count_down();
 }
 
+// An asio loop that set its timer for Weft again before each sleep ended that sleep at once, by the
+// wait that it had cancelled so, and took a whole processor as long as a client was connected.
+TYPED_TEST_P(LoopTest, TheLoopSleepsWhileAConnectionIsIdle) {
+  const std::unique_ptr<weft::Engine> engine = ExternalEngine();
+  Echoes service;
+  auto server = *weft::Server::Create(*engine);
+  ASSERT_TRUE(server->AddService(&service).ok());
+  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  const std::string address = server->address();
+
+  std::atomic<bool> called = false;
+  std::latch over(1);
+  std::thread client([&] {
+    auto channel = *weft::Channel::Open(address);
+    echo::Echo::Stub stub(*channel);
+    echo::SayRequest request;
+    echo::SayReply reply;
+    ASSERT_EQ(stub.Say(request, &reply, kPatient), absl::OkStatus());
+    called = true;
+    over.wait();
+  });
+  TypeParam program(*engine);
+  constexpr int kTicks = 20;
+  int ticks = 0;
+  long sleeps = 0;
+  const std::function<void()> tick = [&] {
+    rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    if (called && ticks++ == 0) sleeps = -usage.ru_nvcsw;
+    if (ticks <= kTicks) return program.Later(tick);
+    sleeps += usage.ru_nvcsw;
+    program.Stop();
+  };
+  program.Later(tick);
+  program.Run();
+  over.count_down();
+  client.join();
+  // One for each tick; of a thread that has to wait for its processor a tick may come at once.
+  EXPECT_GE(sleeps, kTicks / 2);
+}
+
 REGISTER_TYPED_TEST_SUITE_P(LoopTest, AServerInTheLoopAnswersWhileTheLoopHasWorkOfItsOwn,
                             ACallThatAHandlerOfTheLoopStartsLeavesAtOnce,
-                            ADeadlineOfWeftEndsTheLoopsSleep);
+                            ADeadlineOfWeftEndsTheLoopsSleep, TheLoopSleepsWhileAConnectionIsIdle);

@@ -9,14 +9,14 @@
 // started leaves; then the loop sleeps on the engine's descriptor beside its own.
 //
 // Threads: the loop's, which owns the engine from now on. Lifetime: loop and engine outlive it; it
-//   outlives the loop's turn behind Close(), in which its handles end. Errors: a loop that can
-//   watch no further descriptor is a failed assertion.
+//   outlives the loop's turn behind Close(), in which its handles end. Errors: the process
+//   ends where the loop can watch no further descriptor.
 #pragma once
 
 #include <uv.h>
 
 #include <algorithm>
-#include <cassert>
+#include <cstdlib>
 
 #include "weft/engine.h"
 
@@ -28,8 +28,7 @@ class UvLoop {
     uv_prepare_init(loop, &before_sleep_);
     uv_idle_init(loop, &awake_);
     uv_timer_init(loop, &timer_);
-    [[maybe_unused]] const int code = uv_poll_init(loop, &ready_, engine.fd());
-    assert(code == 0);
+    if (uv_poll_init(loop, &ready_, engine.fd()) != 0) std::abort();
     uv_poll_start(&ready_, UV_READABLE, [](uv_poll_t*, int, int) {});  // ends the loop's sleep
     uv_prepare_start(&before_sleep_, [](uv_prepare_t* handle) {
       static_cast<UvLoop*>(handle->data)->BeforeSleep();
