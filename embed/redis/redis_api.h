@@ -2,9 +2,8 @@
 // Debian has no header of it. Redis hands each function out by its name, and the context that a
 // module is loaded with begins with the function that does so.
 //
-// Threads: Redis' main one. Lifetime: names of the process's life. Errors: LoadRedisApi() says
-// which
-//   function this Redis has not.
+// Threads: Redis' main one. Lifetime: the functions are there as long as the process.
+// Errors: LoadRedisApi() says which function this Redis has not.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +51,10 @@ using TimerId = uint64_t;
   NAME(void, Log, (Context*, const char* level, const char* format, ...))          \
   NAME(int, SubscribeToServerEvent, (Context*, Event, EventCallback))              \
   NAME(int, EventLoopAdd, (int fd, int mask, LoopCallback, void* arg))             \
+  NAME(int, EventLoopDel, (int fd, int mask))                                      \
   NAME(int, EventLoopAddOneShot, (OnceCallback, void* arg))                        \
   NAME(TimerId, CreateTimer, (Context*, long long ms, TimerCallback, void* arg))   \
+  NAME(int, StopTimer, (Context*, TimerId, void** arg))                            \
   NAME(String*, CreateString, (Context*, const char* text, size_t bytes))          \
   NAME(void, FreeString, (Context*, String*))                                      \
   NAME(const char*, StringPtrLen, (const String*, size_t* bytes))                  \

@@ -2,17 +2,19 @@
 //
 //   redis-server --loadmodule ./weft_redis_module.so 127.0.0.1:7000     (or unix:/path)
 //
-// Weft starts no thread here. The engine makes a turn before each sleep of the loop, in which
+// Weft starts no thread here. The engine makes turns before each sleep of the loop, in which
 // requests are taken and carried out; their replies leave when the loop has slept: between the two
 // Redis writes its log of commands, so what a client has been told stands there as surely as with
-// Redis' own clients (appendfsync).
+// Redis' own clients (appendfsync). What comes with the turn in which replies leave is carried out
+// then, and answered behind the next write.
 //
 //   before sleep   engine: requests -> RedisModule_Call() -> executed_
 //   Redis          writes the log; sleeps, but not if something was executed
 //   after sleep    executed_ -> replies; engine: they leave
 //
-// Who can connect may do what Redis' default user may: it is for 127.0.0.1 and for sockets of Unix,
-// whose folder says who may. TLS and a policy are the server's, by ServerOptions.
+// There is neither password, access list nor TLS in it: who can connect may run every command that
+// a script may, also where Redis itself asks for a password or restricts its users. So it listens
+// on this host alone, at 127.0.0.1 or, better, at a Unix socket whose folder says who may.
 //
 // Threads: Redis' main one. Lifetime: the process's; the module cannot be unloaded. In a child that
 //   Redis has forked, to save, the loop does not run, and nothing here does.
@@ -37,8 +39,6 @@ namespace {
 
 // Turns of the engine before Redis' own clients have theirs.
 constexpr int kMaxTurns = 16;
-// Redis' loop wakes ten times a second at least: for what is later, no timer is made. In ms.
-constexpr uint64_t kLongestSleepMs = 100;
 // Elements inside of elements of a reply: Redis' own client libraries take as many.
 constexpr int kMaxDepth = 9;
 // Of a command's words: Redis' own bound of a multi bulk length.
@@ -112,9 +112,21 @@ class CommandsService final : public Commands::Service {
   std::vector<UnaryCall<Command, Reply>> executed_;
 };
 
+bool IsOfThisHost(std::string_view address) {
+  for (const std::string_view prefix : {"unix:", "127.", "[::1]:"}) {
+    if (address.substr(0, prefix.size()) == prefix) return true;
+  }
+  return false;
+}
+
 class Module {
  public:
   static absl::StatusOr<std::unique_ptr<Module>> Start(const std::string& address) {
+    if (!IsOfThisHost(address)) {
+      return absl::InvalidArgumentError(StrCat(
+          "the address is ", address, "; it has no password, so it must be one of this host: ",
+          "unix:/PATH, 127.0.0.1:PORT or [::1]:PORT"));
+    }
     EngineOptions options;
     options.drive = EngineOptions::Drive::kExternal;
     WEFT_ASSIGN_OR_RETURN(auto engine, OpenNetworkEngine(options));
@@ -130,6 +142,8 @@ class Module {
     }
     return module;
   }
+
+  ~Module() { api.EventLoopDel(engine_->fd(), kReadable); }
 
   std::string address() const { return server_->address(); }
 
@@ -158,20 +172,21 @@ class Module {
   void WakeForTimer(Context* context) {
     const uint64_t now_ns = engine_->clock().NowNs();
     const uint64_t timer_ns = engine_->NextTimerNs();
-    if (timer_is_set_ || timer_ns == kNever) return;
+    if (timer_ns == kNever || timer_ns >= timer_set_for_ns_) return;
     const uint64_t left_ms = timer_ns > now_ns ? (timer_ns - now_ns) / 1'000'000 + 1 : 1;
-    if (left_ms >= kLongestSleepMs) return;
-    timer_is_set_ = true;
+    if (timer_set_for_ns_ != kNever) api.StopTimer(context, timer_, nullptr);
     const auto wake = [](Context*, void* self) {
-      static_cast<Module*>(self)->timer_is_set_ = false;
+      static_cast<Module*>(self)->timer_set_for_ns_ = kNever;
     };
-    api.CreateTimer(context, static_cast<long long>(left_ms), wake, this);
+    timer_ = api.CreateTimer(context, static_cast<long long>(left_ms), wake, this);
+    timer_set_for_ns_ = timer_ns;
   }
 
   const std::unique_ptr<Engine> engine_;
   CommandsService service_;
   const std::unique_ptr<Server> server_;
-  bool timer_is_set_ = false;
+  TimerId timer_ = 0;
+  uint64_t timer_set_for_ns_ = kNever;
 };
 
 Module* loaded = nullptr;  // for the rest of the process's life
@@ -196,8 +211,11 @@ int Load(Context* context, String** words, int count) {
     api.Log(context, "warning", "weft: %s", std::string(module.status().message()).c_str());
     return kError;
   }
+  if (api.SubscribeToServerEvent(context, kEventLoop, OnLoop) != kOk) {
+    api.Log(context, "warning", "weft: Redis does not tell modules of its event loop");
+    return kError;
+  }
   loaded = module->release();
-  if (api.SubscribeToServerEvent(context, kEventLoop, OnLoop) != kOk) return kError;
   api.Log(context, "notice", "weft: listening on %s", loaded->address().c_str());
   return kOk;
 }

@@ -48,7 +48,8 @@ class Redis:
         """A command over Weft: exit status, and what it printed."""
         done = subprocess.run([CLIENT, "--calls=%d" % calls, "--", self.address, *words],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=PATIENCE_SECONDS, env={**os.environ, "WEFT_PATHS": path})
+                              errors="surrogateescape", timeout=PATIENCE_SECONDS,
+                              env={**os.environ, "WEFT_PATHS": path})
         return done.returncode, done.stdout
 
     def own(self, *words):
@@ -95,6 +96,12 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("WRONGTYPE", said)
 
+    # A refusal quotes the command, which need be no text.
+    def test_what_is_no_text_is_refused_as_well(self):
+        redis = self.start()
+        status, said = redis.weft(b"\xff\xfe")
+        self.assertEqual((status, b"ERR" in said.encode(errors="surrogateescape")), (1, True), said)
+
     def test_what_belongs_to_a_clients_connection_is_refused_and_the_server_goes_on(self):
         redis = self.start()
         for words in (("SUBSCRIBE", "news"), ("MULTI",), ("SHUTDOWN",), ("BLPOP", "empty", "0"),
@@ -125,12 +132,18 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(redis.weft("GET", "saved", calls=200)[0], 0)
         self.assertEqual(redis.weft("GET", "saved"), (0, "yes\n"))
 
-    def test_without_an_address_the_module_is_not_loaded_and_says_so(self):
+    def said_when_loaded_with(self, *words):
+        """By a Redis that does not start, for its module is not loaded."""
         done = subprocess.run(["redis-server", "--port", "0", "--unixsocket", self.folder + "/s",
-                               "--loadmodule", MODULE], executable=shutil.which("redis-check-rdb"), stdout=subprocess.PIPE, text=True,
-                              timeout=PATIENCE_SECONDS)
+                               "--loadmodule", MODULE, *words],
+                              executable=shutil.which("redis-check-rdb"), stdout=subprocess.PIPE,
+                              text=True, timeout=PATIENCE_SECONDS)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("weft: one word is needed, the address to serve at", done.stdout)
+        return done.stdout
+
+    def test_without_an_address_of_this_host_the_module_is_not_loaded_and_says_so(self):
+        self.assertIn("weft: one word is needed, the address to serve at", self.said_when_loaded_with())
+        self.assertIn("it must be one of this host", self.said_when_loaded_with("0.0.0.0:0"))
 
 
 if __name__ == "__main__":
