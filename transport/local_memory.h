@@ -40,7 +40,7 @@ class LocalMemory {
   };
 
   // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
-  // `engines`: so many use it, which were opened with the numbers from 0 on (transport/network.h).
+  // `engines`: so many use it, whose path numbers begin at 0, kMaxPathNumbers, and so on.
   explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1)
       : memory_(memory),
         keeper_(keeper),

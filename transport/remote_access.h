@@ -82,8 +82,8 @@ class RemoteAccess {
   virtual bool Reclaim(std::unique_ptr<Region> region, Operation* op) = 0;
 
   // A small number that stands for this connection's path and device on this engine: a Region of
-  // one connection is good for all connections with the same number. From OnOpen() on. Of an engine
-  // that was opened with a number (transport/network.h): from number * kMaxPathNumbers on, so many.
+  // one connection is good for all connections with the same number. From OnOpen() on. Those of a
+  // server's engine `number`: from number * kMaxPathNumbers on, so many.
   uint32_t path_number() const { return path_number_; }
 
   // --- leases on the peer's memory (lease.h) ----------------------------------------------------
