@@ -10,7 +10,8 @@
 //   and Shutdown at the same time as others. Handlers run on the engine's thread, one after the
 //   other, or on an Executor. WITH SEVERAL ENGINES (ServerOptions::engines) each has its thread,
 //   and the same service objects serve all of them: handlers of one service run AT THE SAME TIME,
-//   and so do authorizers, interceptors and `tenant_of`. The calls of one client run on one engine.
+//   and so do authorizers, interceptors and `tenant_of`. The calls of one connection are one
+//   engine's, and so one after the other without an Executor; two channels have two.
 // Lifetime: services and executors stay until Shutdown() has returned, or the destructor; the
 //   engine outlives the server, unless it is the server's own. The destructor is Shutdown(0) and
 //   waits for handlers that still run.
@@ -128,9 +129,9 @@ struct ServerOptions {
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
   // The server's own engines only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
-  int cpu = -1;  // of the only one
+  int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
   // Engines of its own, each with its thread: 1 to kMaxServerEngines. They serve the same address,
-  // on one socket that listens; each client is the engine's that has the fewest, until it leaves.
+  // on one socket that listens; each connection is the engine's that has the fewest, until it ends.
   // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
   // for them, and memory: bounds of memory and calls in these options are each engine's, but for
   // max_connections and `buffers`. With more than one there are no peers (peer_id), no calls
@@ -184,7 +185,7 @@ class Server {
   // With engine threads and a network of its own. INVALID_ARGUMENT: options that are out of bounds,
   // or do not go together, by name.
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerOptions& options = {});
-  // On `engine`, which somebody drives. ServerOptions::engines is 1.
+  // On `engine`, which somebody drives. INVALID_ARGUMENT: as above, or `engines` is not 1.
   static absl::StatusOr<std::unique_ptr<Server>> Create(Engine& engine,
                                                         const ServerOptions& options = {});
   ~Server();
@@ -196,7 +197,7 @@ class Server {
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
   // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses. UNIMPLEMENTED: with several engines, in a simulated network.
+  // again for further addresses.
   absl::Status Listen(const std::string& address);
 
   // The first address that it listens at: the host as it was given to Listen(), and the port in
@@ -246,7 +247,8 @@ class Server {
   void Shutdown(uint64_t grace_us);
 
   // Memory for bulk data out of the server's pool, good for all its clients; it goes before the
-  // server. RESOURCE_EXHAUSTED: the pool's bound.
+  // server. With several engines no other memory is (Buffer::Of() is one engine's), and the pool
+  // unmaps nothing. RESOURCE_EXHAUSTED: the pool's bound.
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateBuffer(size_t bytes);
 
   // `bytes` zeros that clients may use in place, each with a handle (ExportedMemory::Allocate()
