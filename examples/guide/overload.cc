@@ -78,7 +78,9 @@ absl::Status Run() {
     stub.CountWords(request, &reply, {.timeout_us = 10'000'000}, [&](const absl::Status& end) {
       if (end.ok()) ++answered;
       if (absl::IsResourceExhausted(end) && weft::DeliveryOf(end) == weft::Delivery::kNotSent) {
-        ++refused;  // another server may have room; or this one, a little later
+        // Here it can only be the server: a full queue of the channel, or a request that is too
+        // large, would look the same. Another server may have room; or this one, after a pause.
+        ++refused;
         all_refused.count_down();
       }
       all.count_down();
