@@ -16,7 +16,7 @@
 //               Nothing happens while nobody waits or polls.
 //   kExternal   the application calls Poll() from its own loop, on one thread, and sleeps on fd()
 //               after Arm(). No thread is started. That thread is the one that made the engine,
-//               or has called Adopt() since. It may also block in a call, and drives meanwhile.
+//               or the last that called Adopt(). It may also block in a call, and drives meanwhile.
 //               Others may too: they sleep until the loop has brought the end.
 //
 // Waiting is adaptive: spin for EngineOptions::spin_ns without traffic, then sleep.
@@ -122,7 +122,7 @@ class Engine {
   bool RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns = kNever);
 
   // kExternal: this thread owns the engine from now on: it polls, and callbacks run here. For an
-  // engine created elsewhere; call it before others use the engine.
+  // engine created elsewhere, before others use it; and to hand it on, while nobody drives it.
   void Adopt();
 
   // kExternal: readable when there is something to do, after Arm() returned true.

@@ -13,7 +13,8 @@ class Executor {
  public:
   // Runs `task` soon, once, on any thread but from inside this call. False: no room; the caller of
   // that RPC gets RESOURCE_EXHAUSTED, and `task` is destroyed unrun.
-  // Threads: called on engine threads, and must not block them.
+  // Threads: called on engine threads, and must not block them; on several at once where a server
+  // has several engines (ServerOptions::engines), or servers share it.
   virtual bool Run(Function<void()> task) = 0;
 
  protected:
