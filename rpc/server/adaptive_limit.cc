@@ -37,6 +37,20 @@ constexpr uint64_t kPausesOfProbe = 25;
 // A round of a probe has half of the calls, and about half of the limit, of the round before it: if
 // it takes so many times as long, nobody calls any more.
 constexpr uint64_t kProbePatience = 8;
+// While every place is taken and calls are refused, some call ends at least so often: in so many
+// times of the longest kind's alone, and in so long where nothing is known. Else what holds the
+// places does not use workers, or not those of other calls. Shorter: slow calls get more places
+// than they have workers, until the next round takes these back.
+constexpr uint64_t kStallNs = 100 * kNsPerMs;
+constexpr double kStallTimes = 4;
+// A round that waits for many of its calls is given up when it has lasted so many times as long as
+// the last one, and this long at most.
+constexpr uint64_t kRoundPatience = 8;
+constexpr uint64_t kLongestRoundNs = 10 * kNsPerSec;
+// A call whose deadline passes says that it waited if it has been here for half of its time alone,
+// or for so long where that is not known: others have come with a deadline that nobody could meet.
+constexpr double kLatePart = 0.5;
+constexpr uint64_t kShortestLateNs = kNsPerMs / 10;
 // Fewer calls than this part of those that have ended were served: nearly all were late.
 constexpr uint32_t kServedPart = 8;
 
@@ -53,9 +67,14 @@ AdaptiveLimit::AdaptiveLimit(uint32_t least, uint32_t most, size_t kinds)
 
 bool AdaptiveLimit::Admit(uint64_t now_ns, uint32_t kind, Ticket* ticket) {
   if (running_ >= limit_ && IsProbeOver(now_ns)) LeaveProbe(now_ns, limit_before_probe_);
+  if (running_ >= limit_ && IsStalled(now_ns)) {
+    last_end_ns_ = now_ns;
+    BeginRound(now_ns, Bounded(exact_limit_ + 1));
+  }
   if (running_ >= limit_) {
     if (state_ == State::kResting) {
       state_ = State::kLoaded;
+      last_end_ns_ = now_ns;
       BeginRound(now_ns, exact_limit_);
     }
     ++refused_;
@@ -75,6 +94,7 @@ bool AdaptiveLimit::Admit(uint64_t now_ns, uint32_t kind, Ticket* ticket) {
 
 void AdaptiveLimit::OnEnd(uint64_t now_ns, const Ticket& ticket, End end) {
   --running_;
+  last_end_ns_ = now_ns;
   if (IsProbeOver(now_ns)) return LeaveProbe(now_ns, limit_before_probe_);
   if (ticket.round == round_) {
     Kind& kind = kinds_[ticket.kind];
@@ -86,9 +106,23 @@ void AdaptiveLimit::OnEnd(uint64_t now_ns, const Ticket& ticket, End end) {
       ++kind.count;
       kind.sum += static_cast<double>(now_ns - ticket.admitted_ns);
     }
-    expired_ += end == End::kExpired;
+    expired_ += end == End::kExpired && WasLate(now_ns, ticket);
   }
   if (state_ != State::kResting) LookForEnd(now_ns);
+}
+
+bool AdaptiveLimit::WasLate(uint64_t now_ns, const Ticket& ticket) const {
+  if (now_ns < ticket.admitted_ns) return false;
+  const double alone = kinds_[ticket.kind].alone;
+  const double late = alone > 0 ? alone * kLatePart : static_cast<double>(kShortestLateNs);
+  return static_cast<double>(now_ns - ticket.admitted_ns) >= late;
+}
+
+bool AdaptiveLimit::IsStalled(uint64_t now_ns) const {
+  if (state_ != State::kLoaded || now_ns < last_end_ns_ + kStallNs) return false;
+  double longest = 0;
+  for (const Kind& kind : kinds_) longest = std::max(longest, kind.alone);
+  return static_cast<double>(now_ns - last_end_ns_) >= kStallTimes * longest;
 }
 
 // --- rounds -------------------------------------------------------------------------------------
@@ -109,6 +143,7 @@ void AdaptiveLimit::BeginRound(uint64_t now_ns, double limit) {
   }
   seen_.clear();
   pending_ = served_ = expired_ = refused_ = 0;
+  last_round_ns_ = Elapsed(now_ns);
   if (++round_ == 0) ++round_;
   round_began_ns_ = now_ns;
   waits_until_ns_ = kNever;
@@ -126,7 +161,11 @@ void AdaptiveLimit::LookForEnd(uint64_t now_ns) {
   }
   if (looks_) return;
   if (pending_ > 0) {
-    if (pending_ > (served_ + expired_) / kMissingPart) return;
+    if (pending_ > (served_ + expired_) / kMissingPart) {
+      const uint64_t usual_ns = std::max(last_round_ns_, kShortestRoundNs);
+      if (probes || Elapsed(now_ns) < std::min(kRoundPatience * usual_ns, kLongestRoundNs)) return;
+      return BeginRound(now_ns, exact_limit_);
+    }
     if (waits_until_ns_ == kNever) waits_until_ns_ = now_ns + kPatience * Elapsed(now_ns);
     if (now_ns < waits_until_ns_) return;
     CountPending(now_ns);

@@ -24,8 +24,11 @@
 //
 // What teaches: calls that were served. Calls that were cancelled or that failed say nothing of how
 // long they would have taken, and change nothing. Calls that ended after their deadlines change
-// something only if nearly all do: the limit is halved. While no call is refused the limit stays as
-// it is.
+// something only if nearly all do: the limit is halved; and those that came with a deadline that
+// nobody could meet do not count for that. While no call is refused the limit stays as it is.
+//
+// Calls that hold their places and do not end, as a hostile client's may, do not stop it: where all
+// places are taken and none has become free for long, there is one place more, and again.
 //
 //   state     from                           to
 //   kResting  construction; a round without  -> kLoaded: a call is refused
@@ -107,6 +110,10 @@ class AdaptiveLimit {
   void EndProbeRound(uint64_t now_ns);
   void LeaveProbe(uint64_t now_ns, double limit);
   bool IsProbeOver(uint64_t now_ns) const;
+  // The call, whose deadline has passed, has waited.
+  bool WasLate(uint64_t now_ns, const Ticket& ticket) const;
+  // Calls are refused, and none has ended for long.
+  bool IsStalled(uint64_t now_ns) const;
   double LimitFor(double needed) const;
   double Bounded(double limit) const;
   uint64_t Elapsed(uint64_t now_ns) const {
@@ -121,6 +128,8 @@ class AdaptiveLimit {
   uint32_t running_ = 0;
   double exact_limit_;
   State state_ = State::kResting;
+  uint64_t last_end_ns_ = 0;    // of any call, or when the first was refused
+  uint64_t last_round_ns_ = 0;  // how long the last round was
 
   // Of the present round.
   uint32_t round_ = 1;  // never 0, which is of calls that no round looks at

@@ -351,6 +351,23 @@ TEST(AdaptiveLimit, CallsThatDoNotEndDoNotHoldItUp) {
   for (const Ticket& ticket : held) workload.limit.OnEnd(workload.now_ns, ticket, End::kOther);
 }
 
+// One client made the limit small and then held the last place with a call of a minute: everybody
+// else was refused for that minute, by a server with 31 idle workers.
+TEST(AdaptiveLimit, WhoHoldsTheLastPlaceDoesNotKeepTheOthersOut) {
+  Workload workload(/*seed=*/14);
+  workload.workers = 1;
+  workload.Run(5 * kNsPerSec);
+  std::vector<Ticket> held(workload.limit.limit());
+  for (Ticket& ticket : held) {
+    while (!workload.limit.Admit(workload.now_ns, 0, &ticket)) workload.Run(1 * kMs / 10);
+  }
+  workload.workers = 32;
+  workload.Run(5 * kNsPerSec);
+  const Seen seen = workload.Run(2 * kNsPerSec);
+  EXPECT_GE(Goodput(workload, seen, 2 * kNsPerSec), 0.9);
+  for (const Ticket& ticket : held) workload.limit.OnEnd(workload.now_ns, ticket, End::kOther);
+}
+
 // --- deadlines ----------------------------------------------------------------------------------
 
 TEST(AdaptiveLimit, AnIdleServerTakesCallsWhoseDeadlinesAreTooShort) {
@@ -364,6 +381,23 @@ TEST(AdaptiveLimit, AnIdleServerTakesCallsWhoseDeadlinesAreTooShort) {
     limit.OnEnd(now_ns, ticket, End::kExpired);
   }
   EXPECT_EQ(limit.limit(), AdaptiveLimit::kStart);
+}
+
+// A client's calls with deadlines of a microsecond halved the limit as if the server were late.
+TEST(AdaptiveLimit, CallsThatComeWithoutTimeDoNotLowerIt) {
+  Workload workload(/*seed=*/15);
+  workload.workers = 16;
+  workload.Run(2 * kNsPerSec);
+  Seen seen;
+  for (int i = 0; i < 20'000; ++i) {
+    for (int call = 0; call < 1'000; ++call) {
+      Ticket ticket;
+      if (!workload.limit.Admit(workload.now_ns, 0, &ticket)) break;
+      workload.limit.OnEnd(workload.now_ns + 1'000, ticket, End::kExpired);
+    }
+    seen.work_ns += workload.Run(1 * kMs / 10).work_ns;
+  }
+  EXPECT_GE(Goodput(workload, seen, 2 * kNsPerSec), 0.9);
 }
 
 TEST(AdaptiveLimit, CallsThatAreAllLateLowerItAndDoNotKeepItLow) {
