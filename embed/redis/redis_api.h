@@ -49,6 +49,7 @@ using TimerId = uint64_t;
 #define WEFT_REDIS_FUNCTIONS(NAME)                                                 \
   NAME(void, SetModuleAttribs, (Context*, const char* name, int version, int api)) \
   NAME(void, Log, (Context*, const char* level, const char* format, ...))          \
+  NAME(int, AvoidReplicaTraffic, ())                                               \
   NAME(int, SubscribeToServerEvent, (Context*, Event, EventCallback))              \
   NAME(int, EventLoopAdd, (int fd, int mask, LoopCallback, void* arg))             \
   NAME(int, EventLoopDel, (int fd, int mask))                                      \

@@ -80,6 +80,10 @@ class CommandsService final : public Commands::Service {
       return call.Finish(absl::InvalidArgumentError(StrCat(
           "a command has 1 to ", kMaxWords, " words, and not ", call.request().words_size())));
     }
+    // It has stopped its clients' writes (CLIENT PAUSE, FAILOVER), and a write now would end it.
+    if (api.AvoidReplicaTraffic() != 0)
+      return Refuse(std::move(call), "Redis has paused its clients");
+    if (held_bytes_ > kMaxHeldBytes) return Refuse(std::move(call), "too many replies wait");
     std::vector<String*> words;
     words.reserve(static_cast<size_t>(call.request().words_size()));
     for (const std::string& word : call.request().words()) {
@@ -97,18 +101,33 @@ class CommandsService final : public Commands::Service {
       Fill(reply, 0, call.reply());
       api.FreeCallReply(reply);
     }
-    executed_.push_back(std::move(call));
+    Answer(std::move(call));
   }
 
   // What Redis propagates of a command belongs to the context of the event it was run in.
   void set_context(Context* context) { context_ = context; }
   bool has_executed() const { return !executed_.empty(); }
   void SendReplies() {
+    held_bytes_ = 0;
     for (auto& call : std::exchange(executed_, {})) call.Finish(absl::OkStatus());
   }
 
  private:
+  // Of the replies to what one turn of the loop has run, in bytes: a dozen large values. What comes
+  // behind them is refused until they have been sent; a Server counts them only from then on.
+  static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
+
+  void Refuse(UnaryCall<Command, Reply> call, std::string_view why) {
+    call.reply()->set_error(StrCat("BUSY ", why, "; the command was not run, try again"));
+    Answer(std::move(call));
+  }
+  void Answer(UnaryCall<Command, Reply> call) {
+    held_bytes_ += call.reply()->ByteSizeLong();
+    executed_.push_back(std::move(call));
+  }
+
   Context* context_ = nullptr;
+  size_t held_bytes_ = 0;  // of executed_
   std::vector<UnaryCall<Command, Reply>> executed_;
 };
 

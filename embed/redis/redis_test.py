@@ -124,6 +124,15 @@ class RedisTest(unittest.TestCase):
         redis = self.start(*log)
         self.assertEqual(redis.weft("LLEN", "kept"), (0, "200\n"))
 
+    # A write while Redis had paused them ended the process, by a check of its own.
+    def test_a_command_is_refused_while_redis_pauses_its_clients(self):
+        redis = self.start("--appendonly", "yes")
+        redis.own("CLIENT", "PAUSE", "100000", "WRITE")
+        status, said = redis.weft("SET", "paused", "no")
+        self.assertEqual((status, "paused its clients" in said), (1, True), said)
+        redis.own("CLIENT", "UNPAUSE")
+        self.assertEqual(redis.weft("SET", "paused", "no"), (0, "OK\n"))
+
     # Redis saves in a child that it forks, while clients of both kinds go on.
     def test_a_save_in_the_background_disturbs_nobody(self):
         redis = self.start()
