@@ -137,12 +137,6 @@ void BalancedServer::OnEnd(const ClientCall& call, const absl::Status& status) {
   if (CountsAsFailure(call, status)) Fail();
 }
 
-bool BalancedServer::IsSparedStill() {
-  if (engine_.clock().NowNs() < spared_until_ns_) return true;
-  spared_until_ns_ = 0;
-  return false;
-}
-
 void BalancedServer::Fail() {
   ++failures_;
   const uint64_t now = successes();

@@ -79,11 +79,13 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
   }
 
   // It has just refused a call because it has too many, or too much, to do: others are better now.
-  bool IsSpared() {
-    if (spared_until_ns_ == 0) [[likely]]
-      return false;
-    return IsSparedStill();
+  bool IsSpared(uint64_t now_ns) {
+    if (now_ns < spared_until_ns_) return true;
+    spared_until_ns_ = 0;
+    return false;
   }
+  // Whether that is worth a look at the clock.
+  bool may_be_spared() const { return spared_until_ns_ != 0; }
 
   // --- its life ---------------------------------------------------------------------------------
 
@@ -140,7 +142,6 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
   // refusals, of which a client now meets 200 in a second.
   static constexpr uint64_t kSpareNs = 5 * kNsPerMs;
 
-  bool IsSparedStill();
   void Enter(State state);
   void Fail();
   // Of calls: how streams end says nothing for or against a server.

@@ -139,11 +139,31 @@ uint32_t Balancer::FirstPlace() {
   }
   if (count == 1) return 0;
   const uint32_t place = LessLoaded(count);
-  if (!ready_[place]->IsSpared()) [[likely]]
-    return place;
-  for (uint32_t i = 1; i < count; ++i) {
-    const uint32_t other = (place + i) % count;
-    if (!ready_[other]->IsSpared()) return other;
+  return ready_[place]->may_be_spared() ? NotSpared(place) : place;
+}
+
+// LessLoaded() has drawn `place`, which may be spared; then the same among those that are not.
+// REQUIRES: place < ready_.size().
+uint32_t Balancer::NotSpared(uint32_t place) {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  if (!ready_[place]->IsSpared(now_ns)) return place;
+  const size_t count = ready_.size();
+  BalancedServer* found = nullptr;
+  uint32_t best = place;
+  for (int draw = 0; draw < kSpareDraws; ++draw) {
+    const auto other = static_cast<uint32_t>(random_.Uniform(count));
+    BalancedServer* const server = ready_[other];
+    if (server == found || server->IsSpared(now_ns)) continue;
+    if (found != nullptr) return server->calls().load() < found->calls().load() ? other : best;
+    found = server;
+    best = other;
+  }
+  if (found != nullptr) return best;
+  // Nearly all are.
+  const uint64_t first = random_.Uniform(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto other = static_cast<uint32_t>((first + i) % count);
+    if (!ready_[other]->IsSpared(now_ns)) return other;
   }
   return place;  // all are
 }
