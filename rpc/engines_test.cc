@@ -16,11 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_context.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/network.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -267,6 +269,40 @@ TEST_F(EnginesTest, HandlersOfTwoEnginesMayReadTheFiguresAtTheSameTime) {
   // Each has seen its own call at least, and the other's from some moment on.
   EXPECT_GE(seen.load(), 2000u);
   EXPECT_LE(seen.load(), 4000u);
+}
+
+// A shutdown waited for each engine's turn before it began on the next one: while one was in a long
+// handler, the others went on serving, and nobody told their clients to leave.
+TEST_F(EnginesTest, AShutdownBeginsOnAllEnginesWhateverOneOfThemDoes) {
+  std::atomic<bool> inside{false};
+  std::atomic<bool> released{false};
+  service_.on_echo = [&] {
+    if (!server_->engine(0).OnEngine() || inside.exchange(true)) return;
+    while (!released) std::this_thread::yield();
+  };
+  Serve(WithEngines(3));
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 3; ++i) channels.push_back(Open(PathKind::kTcp));
+  ASSERT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
+  std::thread held([&] { ExpectEcho(*channels[0], 10); });
+  while (!inside) std::this_thread::yield();
+  std::thread shutdown([&] { server_->Shutdown(/*grace_us=*/60'000'000); });
+  for (const size_t other : {1, 2}) {
+    // For half a minute, lest it go on for ever.
+    const uint64_t give_up_ns = Clock::Real().NowNs() + 30 * kNsPerSec;
+    absl::Status status;
+    Data reply;
+    // One that is not refused waits for a connection, which engine 0 does not take now.
+    while (DeliveryOf(status) != Delivery::kNotSent && Clock::Real().NowNs() < give_up_ns) {
+      status =
+          Probe::Stub(*channels[other]).Echo(MakeData(1, 1), &reply, {.timeout_us = 1'000'000});
+    }
+    EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent) << "it is served as before: " << status;
+  }
+  released = true;
+  held.join();
+  shutdown.join();
+  EXPECT_EQ(server_->stats().connections, 0u);
 }
 
 TEST_F(EnginesTest, SeveralAddressesAreServedByAllEngines) {

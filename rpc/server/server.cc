@@ -159,7 +159,8 @@ void Server::Wait() {
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Wait();
 }
 
-// The first one has the socket that listens, and goes first.
+// All begin before one is waited for: a handler that runs for long on one engine keeps no other
+// from telling its clients. The first one has the socket that listens, and is told first.
 void Server::Shutdown(uint64_t grace_us) {
   for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Shutdown(grace_us);

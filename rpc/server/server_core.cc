@@ -291,9 +291,9 @@ void ServerCore::Shutdown(uint64_t grace_us) {
 
 void ServerCore::StartShutdown(uint64_t grace_us) {
   WEFT_CHECK(!engine_.InTurn());  // User: Shutdown() blocks, so not inside a callback
-  const std::lock_guard<std::mutex> lock(start_mutex_);
-  if (std::exchange(started_shutdown_, true)) return;
-  RunOnEngine(engine_, [&] { BeginShutdown(grace_us); });
+  if (started_shutdown_.exchange(true)) return;
+  // It finishes stopped_ when nothing of this is needed any more, for which Shutdown() waits.
+  PostOrDrive(engine_, [this, grace_us] { BeginShutdown(grace_us); });
 }
 
 void ServerCore::BeginShutdown(uint64_t grace_us) {

@@ -13,6 +13,7 @@
 //   closing  CloseConnections() -> ended: the last connection is gone, with its handlers
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -55,7 +56,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   absl::StatusOr<PeerSession*> ReservePeer(const std::string& id, const std::string& address);
   void UnreservePeer(PeerSession& session);
   void Wait() { engine_.Wait(stopped_); }
-  // The first step of Shutdown(), for all engines to take before one waits for its end.
+  // Shutdown() without waiting: the engine begins with its next turn.
   void StartShutdown(uint64_t grace_us);
   void Shutdown(uint64_t grace_us);
   // Adds its own. Waits for the engine, unless this is inside of its turn; without `waits` they may
@@ -192,10 +193,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Any thread.
   FinishedCalls finished_;
   Waiter stopped_;
-  std::mutex start_mutex_;         // held through StartShutdown()
-  bool started_shutdown_ = false;  // guarded by start_mutex_
-  std::mutex shutdown_mutex_;      // held through Shutdown(): its second caller waits for the first
-  bool shut_down_ = false;         // guarded by shutdown_mutex_
+  std::atomic<bool> started_shutdown_{false};
+  std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
+  bool shut_down_ = false;     // guarded by shutdown_mutex_
   mutable std::mutex mutex_;
   std::string address_;     // guarded by mutex_
   bool has_peers_ = false;  // guarded by mutex_: OpenPeer() was called
