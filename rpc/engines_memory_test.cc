@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "rpc/server/server.h"
 #include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
+#include "transport/buffer.h"
 #include "transport/network.h"
 
 namespace weft::test {
@@ -246,6 +248,32 @@ TEST_P(EnginesMemoryTest, AHandlerMayRevokeAndLookAndNotWait) {
     }
   }
   EXPECT_EQ(exported->Revoke(0), ExportedMemory::Revoked::kReclaimed);
+}
+
+// Path numbers of a server's further engines do not begin at 0, and for memory that was made for
+// one of these engines alone they were another engine's: all of its operations failed.
+TEST_P(EnginesMemoryTest, AChannelOnAnyEngineOfAServerHasBuffersOfItsOwn) {
+  const auto exported = Export(4096);
+  std::memcpy(exported->bytes().data(), "exported", 8);
+  for (uint32_t number = 0; number < engines(); ++number) {
+    Engine& engine = server_->engine(number);
+    ChannelOptions options;
+    options.link.paths = {std::get<0>(GetParam())};
+    options.link.peer_timeout_ns = 0;
+    auto channel = Channel::Open(engine, server_->address(), options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    auto memory = RemoteMemory::Open(**channel, exported->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    std::vector<std::byte> bytes(8);
+    std::unique_ptr<Buffer> buffers[] = {*(*channel)->AllocateBuffer(8), Buffer::Of(engine, bytes)};
+    for (const auto& buffer : buffers) {
+      const RemotePiece piece = {buffer->slice(), 0};
+      ASSERT_EQ((*memory)->ReadBatch({&piece, 1}), absl::OkStatus()) << number;
+      EXPECT_EQ(std::memcmp(buffer->bytes().data(), "exported", 8), 0) << number;
+    }
+    const absl::Status status = Exchange(**channel, 5, 10'000);
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 // It would wait for the other engines, whose handlers may wait for this one.

@@ -8,7 +8,8 @@
 namespace weft {
 
 std::unique_ptr<Buffer> Buffer::Of(Engine& engine, MutableByteSpan bytes) {
-  auto memory = std::make_unique<LocalMemory>(bytes);
+  auto memory = std::make_unique<LocalMemory>(bytes, /*keeper=*/nullptr, /*engines=*/1,
+                                              engine.transport().first_path_number());
   const Slice all = {memory.get(), 0, bytes.size()};
   return std::make_unique<Buffer>(all, [&engine, memory = std::move(memory)] {
     CloseOnEngine(CoreOf(engine), [&] { memory->DropRegions(); });

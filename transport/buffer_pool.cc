@@ -58,8 +58,8 @@ bool SharesSlab(size_t cell_bytes) { return cell_bytes <= BufferPool::kSlabBytes
 // and Close() on the engine's thread.
 class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
  public:
-  BufferSlab(MappedMemory mapping, uint32_t engines)
-      : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this, engines) {}
+  BufferSlab(MappedMemory mapping, uint32_t engines, uint32_t first_number)
+      : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this, engines, first_number) {}
   ~BufferSlab() { Unpoison(mapping_.bytes()); }
 
   // Cuts it anew. REQUIRES: idle().
@@ -128,8 +128,11 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
 
 class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
  public:
-  BufferPoolCore(const BufferPoolOptions& options, uint32_t engines)
-      : options_(options), engines_(engines), arena_(options.memory, options.max_bytes) {}
+  BufferPoolCore(const BufferPoolOptions& options, uint32_t engines, uint32_t first_number)
+      : options_(options),
+        engines_(engines),
+        first_number_(first_number),
+        arena_(options.memory, options.max_bytes) {}
   ~BufferPoolCore();
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
@@ -165,6 +168,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
 
   const BufferPoolOptions options_;
   const uint32_t engines_;
+  const uint32_t first_number_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   MemoryArena arena_;
@@ -273,7 +277,7 @@ absl::StatusOr<BufferSlab*> BufferPoolCore::MapSlab(size_t bytes) {
   WEFT_ASSIGN_OR_RETURN(MappedMemory mapping, arena_.Map(bytes));
   mapped_bytes_ += mapping.bytes().size();
   pages_ = mapping.pages();
-  return new BufferSlab(std::move(mapping), engines_);
+  return new BufferSlab(std::move(mapping), engines_, first_number_);
 }
 
 void BufferPoolCore::Destroy(BufferSlab* slab) {
@@ -320,7 +324,8 @@ BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
 
 BufferPool::BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions& options)
     : engines_(std::move(engines)),
-      core_(std::make_shared<BufferPoolCore>(options, static_cast<uint32_t>(engines_.size()))) {}
+      core_(std::make_shared<BufferPoolCore>(options, static_cast<uint32_t>(engines_.size()),
+                                             engines_.front()->transport().first_path_number())) {}
 
 BufferPool::~BufferPool() {
   for (uint32_t number = 0; number < engines_.size(); ++number) {

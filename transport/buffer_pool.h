@@ -61,7 +61,7 @@ class BufferPool {
 
   // `engine` outlives the pool; its connections are those that the memory is used with.
   explicit BufferPool(Engine* engine, const BufferPoolOptions& options = {});
-  // Of engines that were opened with the numbers from 0 on (transport/network.h).
+  // Of engines that were opened with consecutive numbers (transport/network.h).
   BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions& options);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;

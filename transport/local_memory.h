@@ -40,14 +40,17 @@ class LocalMemory {
   };
 
   // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
-  // `engines`: so many use it, whose path numbers begin at 0, kMaxPathNumbers, and so on.
-  explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1)
+  // `engines`: so many use it, whose path numbers begin at `first_number`
+  // (Transport::first_path_number() of the first), kMaxPathNumbers behind it, and so on.
+  explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1,
+                       uint32_t first_number = 0)
       : memory_(memory),
         keeper_(keeper),
+        first_number_(first_number),
+        numbers_(engines * kMaxPathNumbers),
         others_(engines > 1
                     ? std::make_unique<std::unique_ptr<Region>[]>((engines - 1) * kMaxPathNumbers)
-                    : nullptr),
-        numbers_(engines * kMaxPathNumbers) {}
+                    : nullptr) {}
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
 
@@ -58,7 +61,8 @@ class LocalMemory {
   // FAILED_PRECONDITION for a connection of an engine that does not use this.
   // REQUIRES: the connection is open.
   absl::StatusOr<const Region*> For(Connection& connection) {
-    const uint32_t number = connection.memory().path_number();
+    // Of an engine before the first: a large number.
+    const uint32_t number = connection.memory().path_number() - first_number_;
     if (number >= numbers_) [[unlikely]] {
       return absl::FailedPreconditionError(
           "the memory is of one engine, and the connection another's: a server with several "
@@ -100,10 +104,11 @@ class LocalMemory {
  private:
   const MutableByteSpan memory_;
   Keeper* const keeper_;
-  std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path_number()]
+  const uint32_t first_number_;
+  const uint32_t numbers_;
   // Of the engines behind the first; null: there is one.
   const std::unique_ptr<std::unique_ptr<Region>[]> others_;
-  const uint32_t numbers_;
+  std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path number - first_number_]
 };
 
 }  // namespace weft

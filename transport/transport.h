@@ -100,6 +100,10 @@ class Transport {
   // What this engine's peers may be given leases on. The transport's.
   virtual Exports& exports() = 0;
 
+  // The path numbers (RemoteAccess::path_number()) of this engine's connections: from here on,
+  // kMaxPathNumbers. Constant; any thread.
+  virtual uint32_t first_path_number() const { return 0; }
+
   // Makes progress: completions, callbacks, control traffic; at most about `budget` events.
   // Returns how many there were. `now_ns` is the engine's clock.
   virtual int Poll(int budget, uint64_t now_ns) = 0;

@@ -10,7 +10,8 @@
 namespace weft {
 
 NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransportOptions options)
-    : exports_(engine.clock, engine.timers, engine.counters, options.max_exported_bytes),
+    : first_path_number_(options.framing.first_path_number),
+      exports_(engine.clock, engine.timers, engine.counters, options.max_exported_bytes),
       table_(kMaxConnections, &exports_),
       domains_(std::move(options.providers), WithCounters(options.framing), engine.poller, &table_),
       counters_(engine.counters),

@@ -56,6 +56,7 @@ class NetworkTransport final : public Transport {
   int Poll(int budget, uint64_t now_ns) override;
   void FlushAll() override { table_.FlushAll(); }
   Exports& exports() override { return exports_; }
+  uint32_t first_path_number() const override { return first_path_number_; }
   bool Arm() override;
   bool busy() const override { return domains_.busy(); }
 
@@ -75,6 +76,7 @@ class NetworkTransport final : public Transport {
   int RunReady();
   void DeleteRetired();
 
+  const uint32_t first_path_number_;
   ExportTable exports_;
   ConnectionTable table_;
   RegionCounters region_counters_;
