@@ -22,6 +22,7 @@
 #include "rpc/testing/probe_service.h"
 #include "transport/buffer.h"
 #include "transport/network.h"
+#include "weft/status.h"
 
 namespace weft::test {
 namespace {
@@ -274,6 +275,45 @@ TEST_P(EnginesMemoryTest, AChannelOnAnyEngineOfAServerHasBuffersOfItsOwn) {
     const absl::Status status = Exchange(**channel, 5, 10'000);
     EXPECT_TRUE(status.ok()) << status;
   }
+}
+
+// Such a buffer's pins are counted on one engine. Channels of several engines counted them at the
+// same time, and the buffer came to other hands while a peer could touch it, or never again.
+TEST_P(EnginesMemoryTest, ABufferOfSeveralEnginesIsNotForOperationsThatMayEndLate) {
+  const auto exported = Export(4096);
+  const auto buffer = server_->AllocateBuffer(8);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  const bool is_refused = engines() > 1;
+  const auto expect = [&](const absl::Status& status) {
+    EXPECT_EQ(absl::IsFailedPrecondition(status), is_refused) << status;
+    EXPECT_EQ(status.ok(), !is_refused) << status;
+    if (!is_refused) return;
+    EXPECT_NE(status.message().find("Channel::AllocateBuffer()"), std::string::npos) << status;
+    EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent) << status;
+  };
+  Engine& engine = server_->engine(engines() - 1);
+  ChannelOptions options;
+  options.link.paths = {std::get<0>(GetParam())};
+  options.link.peer_timeout_ns = 0;
+  auto channel = Channel::Open(engine, server_->address(), options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  auto memory = RemoteMemory::Open(**channel, exported->handle());
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  for (int i = 0; i < 2; ++i) expect((*memory)->Read(0, (*buffer)->slice()));
+  expect((*memory)->Write(0, (*buffer)->slice()));
+  RemoteMemoryOptions patient;
+  patient.timeout_us = 0;
+  auto never_late = RemoteMemory::Open(**channel, exported->handle(), patient);
+  ASSERT_TRUE(never_late.ok()) << never_late.status();
+  EXPECT_EQ((*never_late)->Read(0, (*buffer)->slice()), absl::OkStatus());
+  // What a call lends may be pinned whatever its deadline is.
+  BulkCall bulk(**channel);
+  Parcel request;
+  Parcel reply;
+  bulk.Send((*buffer)->slice(), request.mutable_data());
+  GuardedMemory received(8);
+  bulk.Receive(received.all());
+  expect(Payloads::Stub(**channel).Exchange(request, &reply, {.bulk = &bulk}));
 }
 
 // It would wait for the other engines, whose handlers may wait for this one.

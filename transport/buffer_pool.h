@@ -21,7 +21,8 @@
 //
 // Several engines may use one pool (Server::AllocateBuffer()): each registers a slab for itself.
 // Such a pool keeps what it has mapped, for no engine can unmap what the others have registered;
-// and its buffers are not for operations that may be late (Pin()), so not for channels.
+// and its buffers are not for operations that may be late (LocalMemory::CheckPinnable()), so not
+// for channels.
 //
 // Threads: any; slow paths lock.
 // Lifetime: the pool is destroyed before its Engine, when no operation on its memory is

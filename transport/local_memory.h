@@ -93,12 +93,21 @@ class LocalMemory {
   // Keeps the pool's buffer in which `offset` lies out of other hands, also when its Buffer is
   // destroyed, until Unpin(): for memory that a peer may still touch (RemoteAccess::Reclaim()).
   // Pins count. Nothing to do for an application's own memory. REQUIRES: the Buffer lives, at
-  // Pin().
+  // Pin(); CheckPinnable().
   void Pin(size_t offset) {
     if (keeper_ != nullptr) keeper_->Pin(offset);
   }
   void Unpin(size_t offset) {
     if (keeper_ != nullptr) keeper_->Unpin(offset);
+  }
+  // Pins are counted on one engine.
+  bool is_pinnable() const { return others_ == nullptr; }
+  absl::Status CheckPinnable() const {
+    if (is_pinnable()) [[likely]]
+      return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "the buffer is for all engines of a server, and channels use none of these where a peer "
+        "may be late: take one of Channel::AllocateBuffer()");
   }
 
  private:

@@ -40,6 +40,10 @@ void Loan::EndConnection(std::string_view why) {
 
 absl::Status Loan::Lend(Connection& connection, std::byte* to) {
   for (uint32_t i = 0; i < size_; ++i) {
+    const Slice& slice = windows_[i].slice;
+    if (slice.length > 0) WEFT_RETURN_IF_ERROR(slice.memory->CheckPinnable());
+  }
+  for (uint32_t i = 0; i < size_; ++i) {
     LentWindow& window = windows_[i];
     Window entry = {{}, window.rights};
     if (window.slice.length > 0) {

@@ -92,6 +92,11 @@ absl::Status RemoteMemoryCore::CheckPieces(const RemoteOperation& operation) con
           StrCat("a piece of ", length, " bytes at offset ", piece.local.offset,
                  " does not lie in its local memory (not sent)")));
     }
+    if (options_.timeout_us != 0) {
+      const absl::Status pinnable = piece.local.memory->CheckPinnable();
+      if (!pinnable.ok()) [[unlikely]]
+        return NotSent(Annotate(pinnable, "not sent"));
+    }
     if (piece.offset > size_ || length > size_ - piece.offset) {
       return NotSent(absl::InvalidArgumentError(StrCat(length, " bytes at offset ", piece.offset,
                                                        " do not lie in the ", size_,
@@ -250,8 +255,8 @@ void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& val
 
 bool RemoteMemoryCore::MoveNow(RemoteOperation::Kind kind, uint64_t offset, const Slice& local) {
   const bool inside = offset <= size_ && local.length <= size_ - offset;
-  if (!inside || local.length == 0 || !local.valid() || (rights_ & NeededBy(kind)) == 0)
-      [[unlikely]]
+  if (!inside || local.length == 0 || !local.valid() || !local.memory->is_pinnable() ||
+      (rights_ & NeededBy(kind)) == 0) [[unlikely]]
     return false;  // Check() says so in words
   if (Lease::state() != Lease::State::kHeld || !waiting_.empty() || !refused_.ok()) [[unlikely]]
     return false;
