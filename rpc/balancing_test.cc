@@ -551,7 +551,7 @@ TEST_F(OverloadedServerTest, IsSparedForAWhile) {
 
 TEST_F(OverloadedServerTest, IsUsedAgainAfterwards) {
   StartWithFullServer({});
-  for (int i = 0; i < 20; ++i) LookNow();
+  for (int i = 0; i < 20; ++i) (void)LookNow();
   machine("full").store.End(0);
   network_.RunFor(10 * kNsPerMs);
   const size_t before = machine("full").calls();
@@ -580,7 +580,7 @@ TEST_F(OverloadedServerTest, IsNotEjected) {
   BalancingOptions balancing = InTurn();
   balancing.ejection.consecutive_failures = 3;
   StartWithFullServer(balancing);
-  for (int i = 0; i < 60; ++i) LookNow();
+  for (int i = 0; i < 60; ++i) (void)LookNow();
   EXPECT_GE(machine("full").server->stats().refused_by_method_limit, 20u);
   EXPECT_EQ(FactsOf("full").ejections, 0u);
   EXPECT_EQ(FactsOf("full").failures, 0u);
