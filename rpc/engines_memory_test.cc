@@ -268,7 +268,7 @@ TEST_P(EnginesMemoryTest, AChannelOnAnyEngineOfAServerHasBuffersOfItsOwn) {
     std::vector<std::byte> bytes(8);
     std::unique_ptr<Buffer> buffers[] = {*(*channel)->AllocateBuffer(8), Buffer::Of(engine, bytes)};
     for (const auto& buffer : buffers) {
-      const RemotePiece piece = {buffer->slice(), 0};
+      const RemotePiece piece = {0, buffer->slice()};
       ASSERT_EQ((*memory)->ReadBatch({&piece, 1}), absl::OkStatus()) << number;
       EXPECT_EQ(std::memcmp(buffer->bytes().data(), "exported", 8), 0) << number;
     }
