@@ -94,8 +94,8 @@ class SparedServerTest : public testing::Test {
 };
 
 // The next one in the list got the whole share of the one that was spared, and that was large: who
-// refuses has nothing under way, and won nearly every draw. Of 60 calls "a" had 42, and "b" and "c"
-// had 9 each.
+// refuses has nothing under way, and won nearly every draw. Of 60 calls "a" had 30, and "b" and "c"
+// had 15 each.
 TEST_F(SparedServerTest, ItsShareIsSpreadOverAllOthers) {
   const std::vector<std::string> others = {"a", "b", "c"};
   Start(others);
