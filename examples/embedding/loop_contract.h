@@ -49,6 +49,11 @@ class Echoes final : public echo::Echo::Service {
   std::latch* const over_;
 };
 
+inline void Serve(weft::Server& server, Echoes& service) {
+  ASSERT_TRUE(server.AddService(&service).ok());
+  ASSERT_TRUE(server.Listen("127.0.0.1:0").ok());
+}
+
 // For tests that hang otherwise.
 constexpr weft::CallOptions kPatient = {.timeout_us = 60'000'000};
 
@@ -61,8 +66,7 @@ TYPED_TEST_P(LoopTest, AServerInTheLoopAnswersWhileTheLoopHasWorkOfItsOwn) {
   const std::unique_ptr<weft::Engine> engine = ExternalEngine();
   Echoes service;
   auto server = *weft::Server::Create(*engine);
-  ASSERT_TRUE(server->AddService(&service).ok());
-  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ASSERT_NO_FATAL_FAILURE(Serve(*server, service));
   const std::string address = server->address();
 
   std::atomic<bool> called = false;
@@ -96,8 +100,7 @@ TYPED_TEST_P(LoopTest, AServerInTheLoopAnswersWhileTheLoopHasWorkOfItsOwn) {
 TYPED_TEST_P(LoopTest, ACallThatAHandlerOfTheLoopStartsLeavesAtOnce) {
   Echoes service;
   auto server = *weft::Server::Create();
-  ASSERT_TRUE(server->AddService(&service).ok());
-  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ASSERT_NO_FATAL_FAILURE(Serve(*server, service));
 
   const std::unique_ptr<weft::Engine> engine = ExternalEngine();
   auto channel = *weft::Channel::Open(*engine, server->address());
@@ -122,8 +125,7 @@ TYPED_TEST_P(LoopTest, ADeadlineOfWeftEndsTheLoopsSleep) {
   std::latch over(1);
   Echoes service(&over);
   auto server = *weft::Server::Create();
-  ASSERT_TRUE(server->AddService(&service).ok());
-  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ASSERT_NO_FATAL_FAILURE(Serve(*server, service));
 
   const std::unique_ptr<weft::Engine> engine = ExternalEngine();
   auto channel = *weft::Channel::Open(*engine, server->address());
@@ -148,8 +150,7 @@ TYPED_TEST_P(LoopTest, TheLoopSleepsWhileAConnectionIsIdle) {
   const std::unique_ptr<weft::Engine> engine = ExternalEngine();
   Echoes service;
   auto server = *weft::Server::Create(*engine);
-  ASSERT_TRUE(server->AddService(&service).ok());
-  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  ASSERT_NO_FATAL_FAILURE(Serve(*server, service));
   const std::string address = server->address();
 
   std::atomic<bool> called = false;
