@@ -69,6 +69,7 @@ class Arrival final : public ListNode<ArrivalTag>,
   void OnTimer() override;
   void PutOut() override;
   bool tries_path() const override { return false; }
+  bool waits_for_us() const override { return false; }  // it is looked at when it speaks
   void Look();
 
   ControlContext* const context_;

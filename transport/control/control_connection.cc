@@ -199,6 +199,7 @@ void ControlConnection::SendGrant(FramedConnection&, ByteSpan grant) {
 // --- the stages ----------------------------------------------------------------------------------
 
 void ControlConnection::Run() {
+  had_turn_ = true;
   if (socket_ != nullptr) socket_->ReadMore();
   RunStage();
   if (socket_ != nullptr && socket_->has_more()) Wake();

@@ -118,6 +118,8 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   // From Transport::Poll().
   void Run();
+  // A server's, whose client is not open yet.
+  bool is_newcomer() const { return listener_ != nullptr && stage_ == Stage::kHandshake; }
   // The transport ends: CANCELLED for the connection, no lingering.
   void Shutdown();
 
@@ -166,6 +168,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void SendGrant(FramedConnection& connection, ByteSpan grant) override;
   void PutOut() override;
   bool tries_path() const override;
+  bool waits_for_us() const override { return !had_turn_ && context_->ready.IsLinked(this); }
   void SendHeartbeat() override { socket_->SendIgnorable(ControlType::kHeartbeat); }
   bool HasUnread() const override { return socket_->HasUnread(); }
   void OnSilent() override;
@@ -233,6 +236,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
 
   Stage stage_;
   bool alarm_rang_ = false;
+  bool had_turn_ = false;        // Run() was called
   bool is_client_ = false;       // counted among the connections of listener_
   bool put_out_ = false;         // too many newcomers: it is to end
   bool lingering_ = false;       // counted in context_->lingering

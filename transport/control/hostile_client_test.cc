@@ -1,6 +1,9 @@
 // What strangers do to a server: each can end its own connection, and nothing else.
 
+#include <algorithm>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
@@ -9,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "transport/control/hello.h"
 #include "transport/control/negotiate.h"
+#include "transport/control/network_transport.h"
 #include "transport/control/newcomers.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/stranger.h"
@@ -298,6 +302,45 @@ TEST_F(HostileClientTest, AFloodOfHellosKeepsNobodyOut) {
       << "the oldest goes";
   EXPECT_GE(Counted("listener.handshakes_put_out"), 300u);
   ExpectService();
+}
+
+// Time that passes while it is read: as if what a newcomer does took as long as all of them have in
+// a turn, and everything else of a turn as long as a few of them.
+class BusyClock final : public Clock {
+ public:
+  uint64_t NowNs() const override { return now_ns_ += NetworkTransport::kNewcomersTurnNs; }
+
+ private:
+  mutable uint64_t now_ns_ = 1;
+};
+
+// All hellos that were ready ran in one turn of the engine: a flood of them made the calls of
+// clients wait for 3 to 5 ms, again and again.
+TEST(NewcomersTurn, HellosThatAreReadyTogetherLetOthersHaveTheirTurns) {
+  BusyClock clock;
+  OpenDoor door;
+  const std::unique_ptr<Engine> engine = NewNetworkEngine({}, &clock);
+  ListenOptions options;
+  options.link = Patient().link;
+  auto listener = engine->transport().Listen("127.0.0.1:0", options, &door);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  std::vector<Stranger> flood;
+  for (int i = 0; i < 16; ++i) {
+    flood.emplace_back((*listener)->address());
+    flood.back().Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
+  }
+  const auto count_answered = [&] {
+    return std::count_if(flood.begin(), flood.end(), [](Stranger& stranger) {
+      stranger.Listen();
+      return !stranger.Body(ControlType::kServerHello).empty();
+    });
+  };
+  ptrdiff_t answered = 0;
+  ASSERT_TRUE(RunEngines({engine.get()}, [&] {
+    const ptrdiff_t before = std::exchange(answered, count_answered());
+    EXPECT_LT(answered - before, 16) << "all in one turn";
+    return answered == 16;
+  }));
 }
 
 // What bounds floods leaves room for all clients of a server that was restarted.

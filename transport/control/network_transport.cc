@@ -121,15 +121,30 @@ int NetworkTransport::TellNews() {
   return done;
 }
 
-// Those that become ready meanwhile wait for the next turn.
+// Those that become ready meanwhile wait for the next turn; so do newcomers that time is too short
+// for, in front of them.
 int NetworkTransport::RunReady() {
   IntrusiveList<ControlConnection, ReadyTag> now;
+  IntrusiveList<ControlConnection, ReadyTag> later;
   now.SpliceBack(context_.ready);
+  const uint64_t start_ns = context_.now_ns();
+  uint64_t left_ns = std::max(start_ns - newcomers_ran_ns_, kNewcomersTurnNs);
   int count = 0;
-  while (ControlConnection* connection = now.PopFront()) {
+  while (ControlConnection* const connection = now.PopFront()) {
+    const bool is_newcomer = connection->is_newcomer();
+    if (is_newcomer && left_ns == 0) {
+      later.PushBack(connection);
+      continue;
+    }
+    const uint64_t begin_ns = is_newcomer ? context_.now_ns() : 0;
     connection->Run();
     ++count;
+    if (!is_newcomer) continue;
+    newcomers_ran_ns_ = context_.now_ns();
+    left_ns -= std::min(left_ns, newcomers_ran_ns_ - begin_ns);
   }
+  later.SpliceBack(context_.ready);
+  context_.ready.SpliceBack(later);
   return count;
 }
 

@@ -40,6 +40,11 @@ class NetworkTransport final : public Transport {
  public:
   // Connections at one time; as many descriptors as the engine's poller takes.
   static constexpr uint32_t kMaxConnections = Poller::kMaxDescriptors / 2;
+  // How long newcomers have a turn of the engine to themselves: as long as everything else has had
+  // since their last one, and at least this. What a handshake does at once costs 20 to 100 us, most
+  // of it in system calls, and a flood of hellos makes dozens ready together: calls wait for a few
+  // of them, and not for all, while newcomers have half of the time. One at least runs.
+  static constexpr uint64_t kNewcomersTurnNs = 100'000;
 
   NetworkTransport(const EngineContext& engine, NetworkTransportOptions options);
   ~NetworkTransport() override;
@@ -88,6 +93,7 @@ class NetworkTransport final : public Transport {
   PeerGroups peers_;
   SharedTls tls_;
   IntrusiveList<NetworkListener, ListenerTag> listeners_;
+  uint64_t newcomers_ran_ns_ = 0;  // when their last turn was over
   bool closing_ = false;
 };
 

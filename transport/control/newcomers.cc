@@ -23,7 +23,7 @@ bool Newcomers::MakeRoom(uint64_t now_ns) {
   size_t most = 0;
   for (const Newcomer& stranger : strangers_) most = std::max(most, ++from_host[stranger.host_]);
   for (Newcomer& stranger : strangers_) {
-    if (from_host[stranger.host_] < most) continue;
+    if (from_host[stranger.host_] < most || stranger.waits_for_us()) continue;
     if (now_ns - stranger.since_ns_ < kGraceNs) return false;
     PutOut(&stranger, &strangers_put_out_);
     return true;

@@ -59,6 +59,8 @@ class Newcomer : public ListNode<NewcomerTag> {
   virtual void PutOut() = 0;
   // Its handshake has got so far that it tries a path.
   virtual bool tries_path() const = 0;
+  // It has spoken, and what it said first waits for a turn of ours.
+  virtual bool waits_for_us() const = 0;
 
   Standing standing_ = Standing::kNobody;
   uint32_t places_ = 0;  // of kHandshake
@@ -77,7 +79,7 @@ class Newcomers {
   // Hellos are a few KiB; the largest, 256 KiB, takes 5 places.
   static constexpr size_t kBytesPerPlace = size_t{64} << 10;
   // An honest client's hello takes a round trip, and its path some more. A stranger that has had
-  // less is not put out: the next one waits.
+  // less is not put out, nor one that waits for us: the next one waits.
   static constexpr uint64_t kGraceNs = 200'000'000;
 
   // `counters` outlives this.

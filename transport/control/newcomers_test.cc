@@ -20,10 +20,12 @@ class Visitor final : public Newcomer {
  public:
   bool put_out = false;
   bool tries = false;
+  bool waits = false;
 
  private:
   void PutOut() override { put_out = true; }
   bool tries_path() const override { return tries; }
+  bool waits_for_us() const override { return waits; }
 };
 
 class NewcomersTest : public testing::Test {
@@ -172,6 +174,21 @@ TEST_F(NewcomersTest, SilentStrangersMakeRoomWhenTheyHaveHadTheirTime) {
   EXPECT_TRUE(silent[0]->put_out);
   EXPECT_FALSE(patient->put_out) << "the oldest of all, but of a host with one place";
   EXPECT_EQ(Counted("listener.strangers_put_out"), 1u);
+}
+
+// A busy server took honest clients for silent ones: they had spoken, and it had not listened yet.
+TEST_F(NewcomersTest, WhoWaitsForUsIsNotPutOutHoweverLongThatTakes) {
+  std::vector<Visitor*> waiting;
+  while (newcomers_.MakeRoom(now_ns_)) {
+    waiting.push_back(Come(kHonest));
+    waiting.back()->waits = true;
+  }
+  now_ns_ += 10 * Newcomers::kGraceNs;
+  EXPECT_FALSE(newcomers_.MakeRoom(now_ns_));
+  waiting[1]->waits = false;
+  EXPECT_TRUE(newcomers_.MakeRoom(now_ns_));
+  EXPECT_FALSE(waiting[0]->put_out);
+  EXPECT_TRUE(waiting[1]->put_out);
 }
 
 }  // namespace
