@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Attacks a server, with honest clients beside, and judges what became of both.
 
-    hostile.py PROGRAM [SECONDS] [--paths shm,tcp] [--attack NAME]... [--tls] [--no-figures]
+    hostile.py PROGRAM [SECONDS] [--rounds N] [--paths shm,tcp] [--attack NAME]... [--tls] [--no-figures]
 
 PROGRAM is weft_hostile. For each path (and with --tls once more under TLS) it starts a server and the honest
 clients, in processes of their own, and then the attacks, one after the other and at last all together, each
-for SECONDS (5), with a quiet time before each. The attackers run beside the honest clients, on another
-processor than the server's, at the lowest priority: attackers on other machines would not take the honest
-clients' processors from them.
+for SECONDS (5) in each of N rounds (3), with a quiet time before each. The attackers run beside the honest
+clients, on another processor than the server's. Attackers on other machines would not take the honest clients'
+processors from them: for the figures, server and honest clients are real-time processes where that is allowed,
+whom the kernel prefers to all others of this machine; otherwise the attackers have the lowest priority.
 
 An attack is withstood if, of the server and the four clients that were there before,
   - the server lives, and no call has failed,
@@ -15,7 +16,8 @@ An attack is withstood if, of the server and the four clients that were there be
   - its resident memory is, but for SLACK_MIB: what its pools and malloc keep to be used again,
   - nothing new is left in /dev/shm,
   - it has written at most LOG_LINES to its log: nobody fills a disk by knocking,
-  - the p99 of small calls is at most RATIO times what it was in the quiet time before (not with --no-figures).
+  - the p99 of small calls, the median of the rounds', is at most RATIO times what it was in the quiet times
+    before (not with --no-figures).
 Clients that come during the attack, a new connection for each call, are counted and not judged: on one host
 nothing tells them from who attacks. When it is over, every one of them has to be served.
 
@@ -26,6 +28,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -66,6 +69,7 @@ DEEDS = ("connections", "offers", "rounds", "frames", "joined")
 # Before a command: it ends with this process, also when nothing here can run any more.
 ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 LOWEST_PRIORITY = ["nice", "-n", "19"]
+BEFORE_ALL_OTHERS = ["chrt", "--rr", "1"]
 
 
 def attacks_on(path):
@@ -126,6 +130,27 @@ def shm_files():
     return set(os.listdir("/dev/shm"))
 
 
+def may_run_before_all_others():
+    return subprocess.run(BEFORE_ALL_OTHERS + ["true"], check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def all_rounds(phases):
+    """What honest processes said in a phase of each round as one: sums, and the medians of the figures."""
+    if None in phases:
+        return None
+    whole = {}
+    for who in ("clients", "newcomers"):
+        failed = [phase[who] for phase in phases if phase[who]["failed"]]
+        small = [phase[who]["small_us"] for phase in phases]
+        whole[who] = {
+            "failed": sum(phase["failed"] for phase in failed),
+            "error": failed[0]["error"] if failed else "",
+            "small_us": {figure: statistics.median(each[figure] for each in small) for figure in small[0]},
+        }
+        whole[who]["small_us"]["count"] = sum(each["count"] for each in small)
+    return whole
+
+
 def make_certificates(folder):
     """roots.pem, and NAME.pem and NAME.key of a server at 127.0.0.1 and of a client."""
     def openssl(*words):
@@ -154,9 +179,12 @@ class Field:
         self.beside = ["--cpu=%d" % cpus[-1]]  # honest clients and attackers
         self.log = tempfile.TemporaryFile(mode="w+")
         self.log_read = 0
-        self.server = Process([options.program, "serve", "--cpu=%d" % cpus[0]] + self.common, self.log)
+        real_time = options.figures and may_run_before_all_others()
+        first = BEFORE_ALL_OTHERS if real_time else []
+        self.attackers_priority = [] if real_time else LOWEST_PRIORITY
+        self.server = Process(first + [options.program, "serve", "--cpu=%d" % cpus[0]] + self.common, self.log)
         self.common.append("--address=" + self.server.ready[1])
-        self.honest = Process([options.program, "honest"] + self.common + self.beside)
+        self.honest = Process(first + [options.program, "honest"] + self.common + self.beside)
         time.sleep(WARM_UP_SECONDS)
         self.first = self.usage()
 
@@ -181,7 +209,7 @@ class Field:
         said, wrong = {}, []
         running = []
         for seed, name in enumerate(names, self.options.seed):
-            command = ENDS_WITH_US + LOWEST_PRIORITY + [
+            command = ENDS_WITH_US + self.attackers_priority + [
                 self.options.program, "attack", "--name=" + name, "--seed=%d" % seed,
                 "--seconds=%g" % self.options.seconds] + self.common + self.beside
             running.append((name, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
@@ -209,25 +237,33 @@ class Field:
         """One attack: a row, with the reasons why it was not withstood."""
         # Strangers are the quickest to start.
         names = attacks_on(self.path)[::-1] if name == "all" else [name]
-        row = {"path": self.name, "attack": name, "reasons": []}
+        row = {"path": self.name, "attack": name, "reasons": [], "said": {}}
         reasons = row["reasons"]
-        self.honest.ask()
-        time.sleep(self.options.quiet)
-        row["before"] = self.honest.ask()
         files_before = shm_files()
-        start = time.monotonic()
-        row["said"], wrong = self.attack(names)
-        took = time.monotonic() - start
-        reasons += wrong
-        row["during"] = self.honest.ask()
-        if not self.server.alive():
-            reasons.append("the server has ended with status %d: %s" % (
-                self.server.process.wait(), " | ".join(self.new_log_lines()[-5:])))
-            return row
-        used = self.settle()
+        before, during, took = [], [], 0
+        for _ in range(self.options.rounds):
+            self.honest.ask()  # what had begun before
+            time.sleep(self.options.quiet)
+            before.append(self.honest.ask())
+            start = time.monotonic()
+            said, wrong = self.attack(names)
+            took += time.monotonic() - start
+            during.append(self.honest.ask())
+            for attacker, counts in said.items():
+                sums = row["said"].setdefault(attacker, {})
+                for what, count in counts.items():
+                    sums[what] = sums.get(what, 0) + count
+            reasons += wrong
+            if not self.server.alive():
+                reasons.append("the server has ended with status %d: %s" % (
+                    self.server.process.wait(), " | ".join(self.new_log_lines()[-5:])))
+                return row
+            used = self.settle()
         self.honest.ask()  # what had begun before it was over
         time.sleep(max(self.options.quiet, MIN_AFTER_SECONDS))
-        row["after"] = self.honest.ask()
+        row["before"] = all_rounds(before)
+        row["during"] = all_rounds(during)
+        row["after"] = all_rounds([self.honest.ask()])
         row["mib"] = (self.first[0], used[0])
         row["descriptors"] = (self.first[1], used[1])
         row["server"] = self.server.ask()
@@ -331,6 +367,7 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="./dev hostile", description=__doc__.split("\n")[0])
     parser.add_argument("program")
     parser.add_argument("seconds", nargs="?", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3, help="of each attack")
     parser.add_argument("--quiet", type=float, default=2, help="seconds before each attack")
     parser.add_argument("--paths", default="shm,tcp")
     parser.add_argument("--attack", action="append", choices=known, help="these alone")
@@ -340,6 +377,8 @@ def parse(arguments):
                         help="do not judge by how long calls take")
     options = parser.parse_args(arguments)
     options.paths = options.paths.split(",")
+    if options.rounds < 1:
+        parser.error("--rounds %d: at least 1 is needed" % options.rounds)
     for path in options.paths:
         if path not in BY_PATH:
             parser.error("no path '%s': %s" % (path, ", ".join(BY_PATH)))
