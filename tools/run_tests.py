@@ -6,6 +6,8 @@
 
 Targets are //... by default. Each --run is a run of its own, with its own options beside those in
 front of the first --run, which are for all; all are counted together.
+--until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
+by then count as skipped.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
@@ -18,9 +20,11 @@ says so: it has a defect, or what it tests has.
 import collections
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.parse
 import xml.etree.ElementTree
 
@@ -28,6 +32,12 @@ BAZEL = os.environ.get("BAZEL", "bazel")
 
 
 NO_TESTS = "there is no test among these targets"
+
+# What a run takes that is not worth to begin: its build is made ready, and a test begins. Seconds.
+SHORTEST_RUN = 60
+# Bazel ends its actions when it is interrupted: that takes as long as a linker may.
+PATIENCE_SECONDS = 120
+OUT_OF_TIME = "no time was left"
 
 
 class Count:
@@ -94,8 +104,11 @@ def add_result(count, label, result):
 Run = collections.namedtuple("Run", "label run shard")
 
 
-def summarize(events, expected):
-    """Counts what the build events of one `bazel test` of the `expected` tests tell."""
+def summarize(events, expected, out_of_time=None):
+    """Counts what the build events of one `bazel test` of the `expected` tests tell.
+
+    out_of_time: its targets, if it was ended before it was over.
+    """
     tests, built, summed_up = set(), set(), set()
     last_attempt = {}
     tried_again = set()
@@ -121,10 +134,18 @@ def summarize(events, expected):
             aborted.add((label or json.dumps(ident), event["aborted"].get("reason", "ABORTED")))
 
     count = Count()
+    if out_of_time:
+        # What was interrupted has no result. Before Bazel has told its tests there are only the targets.
+        last_attempt = {run: result for run, result in last_attempt.items() if "status" in result and
+                        result["status"] not in ("NO_STATUS", "INCOMPLETE")}
+        not_over = (tests or expected or set(out_of_time)) - {run.label for run in last_attempt}
+        count.skipped = ["%s: %s" % (label, OUT_OF_TIME) for label in sorted(not_over)]
     for run in sorted(last_attempt):
         add_result(count, run.label, last_attempt[run])
         if run in tried_again and last_attempt[run].get("status") == "PASSED":
             count.flaky.append(run.label)
+    if out_of_time:
+        return count
     not_run = tests - {run.label for run in last_attempt}
     filtered = {label for label in not_run if label not in summed_up and label in built}
     for label in sorted(filtered | (expected - tests if tests else set())):
@@ -155,13 +176,31 @@ def query_tests(targets):
     return set(answer.stdout.split()) if answer.returncode == 0 else set()
 
 
-def run(options, targets):
-    """(status of bazel test, what it came to)"""
+def bazel_test(options, targets, until):
+    """(exit status, whether it was ended because it is `until`, which is on time.monotonic()'s clock)"""
+    with subprocess.Popen([BAZEL, "test", *options, "--", *targets]) as bazel:
+        try:
+            return bazel.wait(None if until is None else max(until - time.monotonic(), 0)), False
+        except subprocess.TimeoutExpired:
+            bazel.send_signal(signal.SIGINT)
+        try:
+            return bazel.wait(PATIENCE_SECONDS), True
+        except subprocess.TimeoutExpired:
+            bazel.kill()
+            return bazel.wait(), True
+
+
+def run(options, targets, until=None):
+    """(status, what it came to) of one `bazel test`"""
+    expected = query_tests(targets)
+    if until is not None and until - time.monotonic() < SHORTEST_RUN:
+        return 0, summarize([], expected, targets)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "events.json")
-        status = subprocess.call(
-            [BAZEL, "test", "--build_event_json_file=" + path, *options, "--", *targets])
-        count = summarize(read_events(path), query_tests(targets))
+        status, out_of_time = bazel_test(["--build_event_json_file=" + path, *options], targets, until)
+        count = summarize(read_events(path), expected, targets if out_of_time else None)
+    if out_of_time:
+        return int(bool(count.failed)), count
     if status != 0 and not count.failed:
         why = NO_TESTS if status == 4 else "bazel test ended with status %d" % status
         count.failed.append(why)
@@ -205,10 +244,19 @@ def runs_of(words):
             for section in sections]
 
 
+def take_until(options, start):
+    """(the other options, when the run is to end or None)"""
+    of_bazel = [option for option in options if not option.startswith("--until=")]
+    until = [start + float(option[len("--until="):]) for option in options if option.startswith("--until=")]
+    return of_bazel, min(until, default=None)
+
+
 def main():
+    start = time.monotonic()
     total, statuses = Count(), []
     for options, targets in runs_of(sys.argv[1:]):
-        status, count = run(options, targets)
+        of_bazel, until = take_until(options, start)
+        status, count = run(of_bazel, targets, until)
         statuses.append(status)
         total.add(count)
     report(total)

@@ -33,6 +33,35 @@ class RunsTest(unittest.TestCase):
             run_tests.runs_of(["//a:t", "--run", "//b:t"])
 
 
+class OutOfTimeTest(unittest.TestCase):
+
+    def summarized(self, results, targets=("//a:suite",)):
+        """What a run that was ended comes to: three tests were known, and these had a result."""
+        events = [{"id": {"targetConfigured": {"label": label}}, "configured": {"testSize": "SMALL"}}
+                  for label in ("//a:t", "//a:u", "//a:v")]
+        events += [{"id": {"testResult": {"label": label, "run": 1, "attempt": 1}},
+                    "testResult": {"status": status}} for label, status in results]
+        events += [{"id": {"targetCompleted": {"label": "//a:v"}}, "aborted": {"reason": "USER_INTERRUPTED"}}]
+        return run_tests.summarize(events, {"//a:t", "//a:u", "//a:v"}, targets)
+
+    def test_what_was_not_over_is_skipped_and_what_was_is_counted(self):
+        count = self.summarized([("//a:t", "PASSED"), ("//a:u", "NO_STATUS")])
+        self.assertEqual((count.passed, count.failed), (1, []))
+        self.assertEqual(count.skipped, ["//a:u: no time was left", "//a:v: no time was left"])
+
+    def test_who_had_failed_before_has_failed(self):
+        count = self.summarized([("//a:t", "FAILED")])
+        self.assertEqual(count.failed, ["//a:t (FAILED)"])
+
+    def test_what_never_began_is_skipped_by_name(self):
+        count = run_tests.summarize([], set(), ["//a:suite", "//b:some"])
+        self.assertEqual(count.skipped, ["//a:suite: no time was left", "//b:some: no time was left"])
+
+    def test_the_end_of_a_run_is_no_option_of_bazel(self):
+        self.assertEqual(run_tests.take_until(["--config=tsan", "--until=30"], 100), (["--config=tsan"], 130))
+        self.assertEqual(run_tests.take_until(["--config=tsan"], 100), (["--config=tsan"], None))
+
+
 class TriesTest(unittest.TestCase):
 
     def counted(self, statuses):
