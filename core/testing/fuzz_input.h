@@ -28,9 +28,20 @@ class FuzzInput {
     left_ = left_.subspan(1);
     return value;
   }
-  uint16_t U16() { return static_cast<uint16_t>(U8() | U8() << 8); }
-  uint32_t U32() { return static_cast<uint32_t>(U16()) | static_cast<uint32_t>(U16()) << 16; }
-  uint64_t U64() { return uint64_t{U32()} | uint64_t{U32()} << 32; }
+  // The first bytes are the low ones: under every compiler, for a corpus is made by one, and read
+  // by another.
+  uint16_t U16() {
+    const uint32_t low = U8();
+    return static_cast<uint16_t>(low | uint32_t{U8()} << 8);
+  }
+  uint32_t U32() {
+    const uint32_t low = U16();
+    return low | uint32_t{U16()} << 16;
+  }
+  uint64_t U64() {
+    const uint64_t low = U32();
+    return low | uint64_t{U32()} << 32;
+  }
   bool Bit() { return (U8() & 1) != 0; }
   // 0..bound-1. REQUIRES: 0 < bound <= 256.
   uint32_t Below(uint32_t bound) { return U8() % bound; }

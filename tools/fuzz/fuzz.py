@@ -12,6 +12,9 @@ Options for Bazel come first. A TARGET is a name, or its beginning: "tcp". What 
 stays in .cache/fuzz/NAME, which git ignores, and the next run begins with it. --keep also takes
 into the corpus in the tree what reaches new code. An input that crashes a target is kept there
 as well; the run then says how to replay it, and fails.
+
+`coverage` fails for a file of which less than LEAST_PERCENT of the lines are reached, or less than
+what stands behind its name in facing_peers.txt, for a reason that stands there too.
 """
 import argparse
 import glob
@@ -25,6 +28,7 @@ import tempfile
 BAZEL = os.environ.get("BAZEL", "bazel")
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 FACING_PEERS = "tools/fuzz/facing_peers.txt"
+LEAST_PERCENT = 90
 LIMITS = ["-max_len=4096", "-timeout=10", "-rss_limit_mb=2048"]
 # Small enough for a repository, and for a test that runs all of it in a second.
 MOST_KEPT_BYTES = 1024
@@ -175,12 +179,17 @@ def minimize(options, arguments):
 
 
 def facing_peers():
+    """path -> the least percentage of its lines that corpora are to reach"""
+    found = {}
     with open(os.path.join(TREE, FACING_PEERS)) as lines:
-        paths = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    missing = [path for path in paths if not os.path.exists(os.path.join(TREE, path))]
+        for line in lines:
+            words = line.split("#")[0].split()
+            if words:
+                found[words[0]] = float(words[1]) if len(words) > 1 else LEAST_PERCENT
+    missing = [path for path in found if not os.path.exists(os.path.join(TREE, path))]
     if missing:
         sys.exit("fuzz: %s names what is not there: %s" % (FACING_PEERS, " ".join(missing)))
-    return paths
+    return found
 
 
 def coverage(options, arguments):
@@ -202,7 +211,9 @@ def coverage(options, arguments):
                    programs[0], *("-object=" + p for p in programs[1:])]
         report = subprocess.run(command, check=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, universal_newlines=True).stdout
-    print_coverage(lines_of(report), paths)
+    below = print_coverage(lines_of(report), paths)
+    if below and not arguments.words:
+        sys.exit("fuzz: below their least percentage (%s): %s" % (FACING_PEERS, " ".join(below)))
 
 
 def tool(name):
@@ -232,12 +243,16 @@ def lines_of(report):
 
 
 def print_coverage(files, paths):
+    """Returns the files of which too little is reached."""
     all_lines = all_reached = 0
-    for path in paths:
+    below = []
+    for path, least in paths.items():
         lines = files.get(path, {})
         reached = sum(lines.values())
         all_lines += len(lines)
         all_reached += reached
+        if 100 * reached < least * len(lines):
+            below.append(path)
         missing = sorted(at for at, was in lines.items() if not was)
         print("%6s %5d of %5d  %s%s" % (
             "%.1f%%" % (100 * reached / len(lines)) if lines else "-", reached, len(lines), path,
@@ -245,6 +260,7 @@ def print_coverage(files, paths):
     if all_lines:
         print("%5.1f%% of %d lines in %d files" % (100 * all_reached / all_lines, all_lines,
                                                    len(paths)))
+    return below
 
 
 def ranges(numbers):

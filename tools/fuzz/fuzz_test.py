@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Tests of fuzz.py's reading of what llvm-cov and libFuzzer print."""
+import contextlib
+import io
 import unittest
 
 import fuzz
@@ -27,6 +29,11 @@ class FuzzTest(unittest.TestCase):
 
     def test_what_faces_peers_is_there(self):
         self.assertTrue(fuzz.facing_peers())
+
+    def test_a_file_below_its_least_percentage_is_named(self):
+        files = {"a": {1: True, 2: False}, "b": {1: True, 2: False}, "c": {1: True}}
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(fuzz.print_coverage(files, {"a": 50, "b": 51, "c": 100}), ["b"])
 
 
 if __name__ == "__main__":

@@ -11,17 +11,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/counters.h"
+#include "core/slab.h"
 #include "core/testing/fuzz_input.h"
 #include "core/timer_wheel.h"
 #include "transport/framing/batch.h"
@@ -29,7 +29,7 @@
 #include "transport/framing/framed_connection.h"
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/seal.h"
-#include "transport/framing/sealed_regions.h"
+#include "transport/framing/testing/fuzz_link.h"
 #include "transport/leases/export_table.h"
 #include "transport/leases/grant_message.h"
 #include "transport/link.h"
@@ -37,184 +37,10 @@
 namespace weft {
 namespace {
 
-constexpr uint32_t kSlotBytes = 512;
+constexpr uint32_t kSlotBytes = kFuzzSlotBytes;
 constexpr std::byte kFirstOfSecret[] = {std::byte{1}};
-constexpr size_t kMostSending = 4;  // batches that the link has taken
 constexpr size_t kMemoryBytes = 256;
 constexpr int kMostEvents = 200;
-
-class FuzzRegion final : public Region {
- public:
-  FuzzRegion(MutableByteSpan memory, uint64_t key) : Region(memory, {key, 0, memory.size()}) {}
-};
-
-// Slots, and one-sided operations that end when the fuzzer says so.
-class FuzzDomain final : public LinkDomain {
- public:
-  FuzzDomain() { path_.kind = PathKind::kTcp; }
-  ~FuzzDomain() override {
-    WEFT_CHECK(stats_.send_slots_in_use == 0 && stats_.links_open == 0);
-    WEFT_CHECK(stats_.receives_posted == 0);
-  }
-
-  const PathInfo& path() const override { return path_; }
-  const std::string& address() const override { return address_; }
-  uint32_t slot_bytes() const override { return kSlotBytes; }
-  uint8_t frames_to_part() const override { return frames_to_part_; }
-  absl::Status AddSlots(uint32_t send, uint32_t receive) override {
-    slots_ += send;
-    stats_.receives_posted += receive;
-    return absl::OkStatus();
-  }
-  void RemoveSlots(uint32_t send, uint32_t receive) override {
-    slots_ -= send;
-    stats_.receives_posted -= receive;
-  }
-  SendSlot AcquireSlot() override {
-    if (stats_.send_slots_in_use >= slots_) return {};
-    ++stats_.send_slots_in_use;
-    return {new std::byte[kSlotBytes], nullptr};
-  }
-  void ReleaseSlot(SendSlot slot) override {
-    delete[] slot.data;
-    --stats_.send_slots_in_use;
-  }
-  absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
-  }
-  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer&, LinkHandler* handler) override {
-    return Make(handler);
-  }
-  absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access) override {
-    return std::unique_ptr<Region>(std::make_unique<FuzzRegion>(memory, next_key_++));
-  }
-  int Poll(int) override { return 0; }
-  bool Arm() override { return true; }
-  int descriptor() const override { return -1; }
-  bool busy() const override { return false; }
-  bool tells_links() const override { return tells_links_; }
-  const LinkDomainStats& stats() const override { return stats_; }
-
-  void set_frames_to_part(uint8_t frames) { frames_to_part_ = frames; }
-  // Framing seals what goes over this path, and what the links made from now on send opens with
-  // `opens`.
-  void UseSealedPath(bool iwarp, bool tells_links, Seal* opens) {
-    path_.kind = iwarp ? PathKind::kVerbs : PathKind::kOfiTcp;
-    path_.link = iwarp ? LinkKind::kIwarp : LinkKind::kIp;
-    tells_links_ = tells_links;
-    opens_ = opens;
-  }
-
-  LinkHandler* handler = nullptr;  // of the link made last
-  class FuzzLink* link = nullptr;  // that is still there
-  bool reclaims = true;
-  // What a read of the peer's memory finds there, by the key that it names; else zeros.
-  std::map<uint64_t, std::vector<std::byte>> peer_memory;
-
- private:
-  friend class FuzzLink;
-  absl::StatusOr<std::unique_ptr<Link>> Make(LinkHandler* made_for);
-
-  PathInfo path_;
-  std::string address_;
-  LinkDomainStats stats_;
-  uint64_t slots_ = 0;
-  uint64_t next_key_ = 7;
-  uint8_t frames_to_part_ = 0;
-  bool tells_links_ = true;
-  Seal* opens_ = nullptr;
-};
-
-class FuzzLink final : public Link {
- public:
-  explicit FuzzLink(FuzzDomain* domain) : domain_(domain), opens_(domain->opens_) {
-    ++domain_->stats_.links_open;
-  }
-  ~FuzzLink() override {
-    --domain_->stats_.links_open;
-    if (domain_->link == this) domain_->link = nullptr;
-    while (!posted_.empty()) Complete(absl::CancelledError("closed"));
-    while (!sending_.empty()) Sent();
-  }
-
-  bool HasRoom() override { return sending_.size() < kMostSending; }
-  SendSlot TakeSlot(uint32_t /*least*/) override {
-    return HasRoom() ? domain_->AcquireSlot() : SendSlot{};
-  }
-  absl::Status Send(const SendSlot& slot, uint32_t bytes) override {
-    BatchHeader header;
-    WEFT_CHECK(bytes <= kSlotBytes && DecodeBatchHeader(ByteSpan(slot.data, bytes), &header));
-    std::vector<std::byte> opened(slot.data, slot.data + bytes);
-    if (opens_ != nullptr) {
-      WEFT_CHECK(bytes >= kBatchHeaderBytes + Seal::kTagBytes);
-      const ByteSpan sent(slot.data, bytes - Seal::kTagBytes);
-      opened.resize(sent.size());
-      WEFT_CHECK(opens_->Decrypt(sent.first(kBatchHeaderBytes), sent.subspan(kBatchHeaderBytes),
-                                 ByteSpan(slot.data, bytes).last(Seal::kTagBytes),
-                                 opened.data() + kBatchHeaderBytes));
-    }
-    BatchReader reader(opened, header.frames);
-    Frame frame;
-    while (reader.Next(&frame)) {
-    }
-    WEFT_CHECK(reader.complete());
-    sending_.push_back(slot);
-    return absl::OkStatus();
-  }
-  absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
-                              Operation* op) override {
-    for (const Transfer& transfer : transfers) {
-      const size_t bytes = transfer.local->memory().size();
-      WEFT_CHECK(transfer.local_offset <= bytes &&
-                 transfer.remote.length <= bytes - transfer.local_offset);
-      WEFT_CHECK(opens_ == nullptr || !IsSealedSpan(transfer.remote));
-    }
-    if (posted_.size() >= 8) return absl::ResourceExhaustedError("full");
-    if (kind == TransferKind::kRead) Read(transfers[0]);
-    posted_.push_back(op);
-    return Posted::kPending;
-  }
-  bool Reclaim(std::unique_ptr<Region> region) override {
-    region.reset();
-    return domain_->reclaims;
-  }
-  void Abandon() override {}
-
-  // What the provider does in its own time.
-  bool Sent() {
-    if (sending_.empty()) return false;
-    domain_->ReleaseSlot(sending_.front());
-    sending_.pop_front();
-    return true;
-  }
-  void Complete(const absl::Status& status) {
-    if (posted_.empty()) return;
-    Operation* const op = posted_.front();
-    posted_.pop_front();
-    op->OnComplete(status);
-  }
-
- private:
-  void Read(const Transfer& transfer) {
-    const auto found = domain_->peer_memory.find(transfer.remote.key);
-    if (found == domain_->peer_memory.end()) return;
-    const ByteSpan there(found->second);
-    std::copy_n(there.begin(), std::min<uint64_t>(there.size(), transfer.remote.length),
-                transfer.local->memory().data() + transfer.local_offset);
-  }
-
-  FuzzDomain* const domain_;
-  Seal* const opens_;  // null: what it sends is not sealed
-  std::deque<SendSlot> sending_;
-  std::deque<Operation*> posted_;
-};
-
-absl::StatusOr<std::unique_ptr<Link>> FuzzDomain::Make(LinkHandler* made_for) {
-  auto made = std::make_unique<FuzzLink>(this);
-  handler = made_for;
-  link = made.get();
-  return std::unique_ptr<Link>(std::move(made));
-}
 
 struct OnceOperation final : Operation {
   ~OnceOperation() { WEFT_CHECK(completions == posted); }
@@ -226,6 +52,15 @@ struct OnceOperation final : Operation {
 struct OnceAtomic final : AtomicOperation {
   ~OnceAtomic() { WEFT_CHECK(completions == posted); }
   void OnComplete(const absl::Status&, uint64_t) override { WEFT_CHECK(++completions <= posted); }
+  int posted = 0;
+  int completions = 0;
+};
+
+struct OnceDerivation final : Derivation {
+  ~OnceDerivation() { WEFT_CHECK(completions == posted); }
+  void OnDerived(const absl::Status&, const RegionHandle&) override {
+    WEFT_CHECK(++completions <= posted);
+  }
   int posted = 0;
   int completions = 0;
 };
@@ -272,11 +107,19 @@ class World final : private ConnectionOwner {
 
   void Run() {
     const uint8_t how = input_.U8();
+    more_ = input_.U8();
     domain_.set_frames_to_part(how & 1 ? 4 : 0);
+    domain_.reads_at_once = (more_ & kReadsAtOnce) != 0;
+    domain_.has_fence = (more_ & kFence) != 0;
+    if ((more_ & kShm) != 0) domain_.set_kind(PathKind::kShm);
     domain_.reclaims = (how & 2) == 0;
     user_.keeps = (how & 4) != 0;
     user_.closes_at_message = (how & 8) != 0;
     if ((how & 128) != 0) BeginSealing();
+    FramingOptions framing;
+    framing.seal_piece_bytes = kSlotBytes;
+    if (holds_pool()) framing.large_receive_bytes = kMaxMessageBytes;
+    framing_.emplace(&domain_, framing);
     StartBoth((how & 16) != 0);
     export_ = AddExport();
     for (int i = 0; i < kMostEvents && input_.more(); ++i) {
@@ -289,12 +132,15 @@ class World final : private ConnectionOwner {
     }
     EndTurn();
     WEFT_CHECK(bystander_->state() == Connection::State::kOpen && standing_by_.messages == 0);
+    // What the bystander holds of the memory for large messages is the other's next.
     bystander_->End(absl::CancelledError("over"), /*peer_dead=*/false);
+    if (connection_ != nullptr) EndTurn();
     if (connection_ != nullptr) connection_->End(absl::CancelledError("over"), (how & 32) != 0);
     connection_.reset();
     WEFT_CHECK(user_.closes == 1);
     region_.reset();
     sealed_region_.reset();
+    atomic_region_.reset();
     // What was kept outlives its connection.
     if ((how & 64) != 0) user_.kept.clear();
     if (export_->state() == Export::State::kOpen) export_->Revoke(0, nullptr);
@@ -309,6 +155,7 @@ class World final : private ConnectionOwner {
     only_sealed_ = (how & 4) != 0;
   }
   bool sealed() const { return peer_.has_value(); }
+  bool holds_pool() const { return (more_ & kHeld) == kHeld && !sealed(); }
   uint32_t most_batch_bytes() const {
     return kSlotBytes - (sealed() ? static_cast<uint32_t>(Seal::kTagBytes) : 0);
   }
@@ -319,27 +166,77 @@ class World final : private ConnectionOwner {
     agreement.peer_token = 33;
     agreement.send_window_slots = agreement.receive_window_slots = kMinWindowSlots;
     agreement.batch_bytes = kSlotBytes;
-    agreement.peer_answers = agreement.peer_leases = true;
+    if ((more_ & kWideWindow) != 0) {
+      agreement.send_window_slots = agreement.receive_window_slots = 2 * kMaxRequests;
+    }
+    agreement.peer_answers = agreement.peer_leases = (more_ & kOldPeer) == 0;
     agreement.receive_sequence = kFirstSequence;
     FramedConnection::Options options;
     options.token = kBystandersToken;
     options.first_sequence = kFirstSequence;
     options.max_outstanding_operations = 8;
+    if ((more_ & kPatience) != 0) options.patience = {&clock_, &timers_, kPatienceNs};
     bystander_ = FramedConnection::Create(&table_, this, &standing_by_, options).value();
-    WEFT_CHECK(bystander_->StartLink(&framing_, {}, false, agreement).ok());
+    WEFT_CHECK(bystander_->StartLink(&*framing_, {}, false, agreement).ok());
     bystander_->Open();
+    if (holds_pool()) HoldPool();
     options.token = kToken;
     agreement.only_sealed = only_sealed_;
     connection_ = FramedConnection::Create(&table_, this, &user_, options).value();
     index_ = connection_->index();
     LinkPeer peer;
     if (sealed()) peer.secret = secret_;
-    WEFT_CHECK(connection_->StartLink(&framing_, peer, true, agreement).ok());
+    if ((more_ & kTriedBefore) != 0) TryOtherPaths(peer, agreement);
+    WEFT_CHECK(connection_->StartLink(&*framing_, peer, true, agreement).ok());
     by_ = domain_.handler;
     link_ = domain_.link;
     by_->OnLinkUp();
     if (!late) table_.RunEvents();
     region_ = domain_.Register(memory_, Access::kRemoteReadWrite).value();
+  }
+  // Paths that come to nothing, as a peer's hello may have it, or the host.
+  void TryOtherPaths(const LinkPeer& peer, const LinkAgreement& agreement) {
+    const auto start = [&](const LinkPeer& to, const LinkAgreement& terms) {
+      return connection_->StartLink(&*framing_, to, input_.Bit(), terms);
+    };
+    LinkAgreement wrong = agreement;
+    wrong.send_window_slots = input_.Bit() ? kMaxWindowSlots + 1 : kMinWindowSlots - 1;
+    WEFT_CHECK(!start(peer, wrong).ok());
+    wrong = agreement;
+    wrong.batch_bytes = input_.Bit() ? kSlotBytes + 1 : kMinBatchBytes - 1;
+    WEFT_CHECK(!start(peer, wrong).ok());
+    wrong = agreement;
+    wrong.only_sealed = true;
+    if (sealed()) WEFT_CHECK(!start({}, wrong).ok());
+    domain_.refuses = FuzzDomain::Refusal::kSlots;
+    WEFT_CHECK(!start(peer, agreement).ok());
+    domain_.refuses = FuzzDomain::Refusal::kLink;
+    WEFT_CHECK(!start(peer, agreement).ok());
+    WEFT_CHECK(start(peer, agreement).ok());
+    switch (input_.Below(3)) {
+      case 0:
+        break;
+      case 1:
+        domain_.handler->OnLinkDown(absl::UnavailableError("it never came up"));
+        break;
+      case 2:
+        domain_.handler->OnLinkUp();
+        break;
+    }
+    connection_->StopLink(/*peer_dead=*/input_.Bit());
+  }
+  // A peer of the bystander's lets it read the largest message, and then no byte of it: what others
+  // are offered waits.
+  void HoldPool() {
+    const bool reads_at_once = std::exchange(domain_.reads_at_once, false);
+    std::vector<std::byte> batch(kBatchHeaderBytes);
+    std::byte payload[LargeOffer::kBytes];
+    EncodeLargeOffer(payload, {0, 7, 0, kMaxMessageBytes});
+    Append(batch, FrameKind::kLargeOffer, payload);
+    EncodeBatchHeader(batch.data(),
+                      {bystander_->index(), kBystandersToken, 0, /*frames=*/1, kFirstSequence});
+    table_.OnReceived(batch, domain_.tells_links() ? domain_.handler : nullptr);
+    domain_.reads_at_once = reads_at_once;
   }
   std::unique_ptr<Export> AddExport() {
     ExportOptions options;
@@ -360,6 +257,7 @@ class World final : private ConnectionOwner {
   void SendGrant(FramedConnection&, ByteSpan grant) override {
     GrantMessage message;
     WEFT_CHECK(DecodeGrant(grant, &message));
+    if (const auto* asked = std::get_if<GrantResolve>(&message)) asked_ = *asked;
   }
   void End(const absl::Status& why) {
     connection_->End(why, /*peer_dead=*/false);
@@ -404,9 +302,11 @@ class World final : private ConnectionOwner {
         EncodeLargeDone(payload, {Next(&dones_), input_.Below(8) / 7});
         return Append(batch, FrameKind::kLargeDone, ByteSpan(payload).first(LargeDone::kBytes));
       case 2: {
-        const uint64_t key = input_.Bit() ? region_->remote().key : input_.Number();
-        EncodeRequest(payload, {Next(&requests_), static_cast<RequestKind>(input_.Below(5)), key,
-                                input_.Number(), input_.Number(), input_.Number()});
+        RemoteSpan word = {input_.Number()};
+        if (atomic_region_ != nullptr && word.key < 192) word = atomic_region_->remote();
+        EncodeRequest(payload,
+                      {Next(&requests_), static_cast<RequestKind>(input_.Below(5)), word.key,
+                       word.offset + input_.Number(), input_.Number(), input_.Number()});
         return Append(batch, FrameKind::kRequest, ByteSpan(payload).first(Request::kBytes));
       }
       case 3:
@@ -613,7 +513,9 @@ class World final : private ConnectionOwner {
   void Happen() {
     if (connection_ == nullptr) return;
     const bool open = connection_->state() == Connection::State::kOpen;
-    switch (input_.Below(sealed() ? 20 : 16)) {
+    const uint8_t event = input_.U8();
+    if (event >= 240) return HappenRarely(open);
+    switch (event % (sealed() ? 20 : 16)) {
       case 16:
       case 17:
       case 18:
@@ -655,8 +557,9 @@ class World final : private ConnectionOwner {
         return;
       }
       case 10: {
-        auto region = domain_.Register(memory_, Access::kRemoteReadWrite).value();
-        if (!connection_->memory().Reclaim(std::move(region), &operation_)) ++operation_.posted;
+        auto region = domain_.Register(memory_, Access::kRemoteReadWrite);
+        if (!region.ok()) return;
+        if (!connection_->memory().Reclaim(*std::move(region), &operation_)) ++operation_.posted;
         return;
       }
       case 11:
@@ -677,6 +580,100 @@ class World final : private ConnectionOwner {
       default:
         return EndTurn();
     }
+  }
+  void HappenRarely(bool open) {
+    using Refusal = FuzzDomain::Refusal;
+    RemoteAccess& memory = connection_->memory();
+    switch (input_.Below(16)) {
+      case 0:  // as much as was reserved, less of it, or nothing
+      case 1:
+        return Reserve(input_.Below(64) * size_t{8});
+      case 2:
+        return Reserve(kSlotBytes + 64 * input_.U8());
+      case 3:
+        WEFT_CHECK(!connection_->Reserve(kMaxMessageBytes + 1).ok());
+        return;
+      case 4: {
+        const RemoteSpan word = {FuzzDomain::kFirstKey, input_.Below(9) * uint64_t{8}, 8};
+        const uint64_t expected = input_.U8();
+        atomic_.posted += memory.CompareSwap(word, expected, input_.U8(), &atomic_).ok();
+        WEFT_CHECK(!memory.FetchAdd({word.key, 0, 4}, 1, &atomic_).ok());
+        return;
+      }
+      case 5:  // as many as there is room for
+        while (memory.Probe(&operation_).ok()) ++operation_.posted;
+        return;
+      case 6:
+        if (open && lease_.state() == Lease::State::kHeld) {
+          memory.Renew(kMinLeaseNs, &lease_).IgnoreError();
+        }
+        return;
+      case 7:
+        derivation_.posted +=
+            memory.Derive(export_->handle(), 0, 8, kMayRead, 0, &derivation_).ok();
+        return;
+      case 8: {
+        const Transfer transfer = {region_.get(), 0, {9, 0, kMemoryBytes}};
+        const std::string text(input_.Below(64) * size_t{8}, 'b');
+        operation_.posted +=
+            memory.WriteThenSend(absl::MakeConstSpan(&transfer, 1), AsBytes(text), &operation_)
+                .ok();
+        return;
+      }
+      case 9:
+        domain_.refuses = static_cast<Refusal>(3 + input_.Below(3));
+        return;
+      case 10:
+        if (link_ != nullptr) link_->PassFence();
+        return;
+      case 11:
+        by_->OnSlotsFree();
+        return;
+      case 12: {
+        const ConnectionStats stats = connection_->stats();
+        WEFT_CHECK(stats.large_received <= stats.messages_received);
+        WEFT_CHECK(stats.messages_received == user_.messages);
+        return;
+      }
+      case 13:
+        user_.kept.clear();
+        return;
+      case 14:
+        return Patience();
+      default:
+        return input_.Bit() ? AnswerGrant() : AllowAtomics();
+    }
+  }
+  // What the peer may change by its requests.
+  void AllowAtomics() {
+    auto region = connection_->memory().Register(atomic_memory_, Access::kRemoteReadWrite);
+    if (region.ok()) atomic_region_ = *std::move(region);
+  }
+  // More than a peer is given for anything.
+  void Patience() {
+    clock_.Advance(8 * kPatienceNs);
+    timers_.Advance(clock_.NowNs());
+  }
+  void Reserve(size_t bytes) {
+    if (connection_->state() != Connection::State::kOpen) return;
+    const absl::StatusOr<std::byte*> space = connection_->Reserve(bytes);
+    if (!space.ok()) return;
+    const uint8_t how = input_.U8();
+    const size_t used = how < 64 ? std::min<size_t>(bytes, how / 4) : bytes;
+    if (how % 4 == 3) return connection_->Abandon();
+    std::memset(*space, 'r', used);
+    connection_->Commit(used);
+  }
+  // As an owner answers that keeps the rules.
+  void AnswerGrant() {
+    if (!asked_.has_value()) return;
+    const GrantResolve asked = *std::exchange(asked_, std::nullopt);
+    const GrantBytes granted = EncodeGrant(GrantGranted{asked.ask,
+                                                        SlabHandle{input_.Below(4), 1}.packed(),
+                                                        asked.lease_ns,
+                                                        {7, 0, asked.handle.length()},
+                                                        asked.handle.rights()});
+    connection_->OnGrant(granted.bytes());
   }
   // What is carried out by engines.
   void HappenSealed() {
@@ -712,6 +709,17 @@ class World final : private ConnectionOwner {
     if (space.data != nullptr) std::memset(space.data, 'w', bytes);
   }
 
+  // Bits of more_.
+  static constexpr uint8_t kPatience = 1;
+  static constexpr uint8_t kReadsAtOnce = 2;
+  static constexpr uint8_t kTriedBefore = 4;
+  static constexpr uint8_t kOldPeer = 8;  // it answers no requests, and knows no leases
+  static constexpr uint8_t kFence = 16;
+  static constexpr uint8_t kWideWindow = 32;
+  static constexpr uint8_t kShm = 64;
+  static constexpr uint8_t kHeld = 64 + 128;
+  static constexpr uint64_t kPatienceNs = 1'000'000'000;
+
   static constexpr uint32_t kToken = 77;
   static constexpr uint32_t kBystandersToken = 77'000;
   static constexpr uint64_t kFirstLargeKey = 1'000;  // keys of what the peer offers, sealed
@@ -721,6 +729,7 @@ class World final : private ConnectionOwner {
   FuzzInput input_;
   const LinkSecret secret_{kFirstOfSecret};
   std::optional<ConnectionSeal> peer_;  // none: the connection is not sealed
+  uint8_t more_ = 0;
   bool only_sealed_ = false;
   std::vector<std::vector<std::byte>> sent_;  // by the peer, as it left; <= kMostEvents
   FakeClock clock_;
@@ -731,15 +740,21 @@ class World final : private ConnectionOwner {
   const MutableByteSpan memory_{bytes_};
   std::vector<std::byte> sealed_bytes_ = std::vector<std::byte>(kMemoryBytes);
   const MutableByteSpan sealed_memory_{sealed_bytes_};
+  std::vector<uint64_t> atomic_words_ = std::vector<uint64_t>(8);
+  const MutableByteSpan atomic_memory_{reinterpret_cast<std::byte*>(atomic_words_.data()),
+                                       8 * sizeof(uint64_t)};
   FuzzDomain domain_;
   ConnectionTable table_{4, &exports_};
-  FramingDomain framing_{&domain_, {.seal_piece_bytes = kSlotBytes}};
+  std::optional<FramingDomain> framing_;
   User standing_by_;
   User user_;
   OnceOperation operation_;
   OnceAtomic atomic_;
   OnceLease lease_;
+  OnceDerivation derivation_;
+  std::optional<GrantResolve> asked_;  // of the peer last, and not answered
   std::unique_ptr<Region> region_;
+  std::unique_ptr<Region> atomic_region_;  // null: none is registered, or not yet
   std::unique_ptr<Region> sealed_region_;  // null: none is registered, or not yet
   std::unique_ptr<Export> export_;
   std::unique_ptr<FramedConnection> bystander_;

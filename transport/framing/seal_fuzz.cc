@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,10 +44,10 @@ class Direction {
   Direction(FuzzInput* input, const LinkSecret& secret, std::string_view label,
             uint64_t records_per_key)
       : input_(*input),
+        secret_(secret),
         records_per_key_(records_per_key),
         out_(Seal::Role::kEncrypts, secret, label, records_per_key),
-        in_(Seal::Role::kDecrypts, secret, label, records_per_key),
-        other_use_(Seal::Role::kEncrypts, secret, "weft 1 server batches", records_per_key) {}
+        in_(Seal::Role::kDecrypts, secret, label, records_per_key) {}
 
   void Happen() {
     switch (input_.Below(8)) {
@@ -187,7 +188,12 @@ class Direction {
     if (record != nullptr && record->number != in_.records()) Refuse(*record);
   }
 
-  void ArriveFromElsewhere() { SealOne(other_use_, other_use_.records()); }
+  void ArriveFromElsewhere() {
+    if (!other_use_) {
+      other_use_.emplace(Seal::Role::kEncrypts, secret_, "weft 1 server batches", records_per_key_);
+    }
+    SealOne(*other_use_, other_use_->records());
+  }
 
   // IsRecordAt() knows a record of this key at its distance alone, and changes nothing.
   void LookElsewhere() {
@@ -212,10 +218,11 @@ class Direction {
   }
 
   FuzzInput& input_;
+  const LinkSecret secret_;
   const uint64_t records_per_key_;
   Seal out_;
   Seal in_;
-  Seal other_use_;
+  std::optional<Seal> other_use_;   // to make one takes as long as many records
   std::vector<Record> remembered_;  // by number
 };
 

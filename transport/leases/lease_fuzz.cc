@@ -1,7 +1,8 @@
 // Both sides of leases against a peer that sends any grants in any order, for a fuzzer.
 //
 // Each byte chooses an event: a message of the peer, mostly with numbers that it was told; a wish
-// of this side's user; a revoke; time that goes by.
+// of this side's user; a revoke; time that goes by. An owner that keeps the rules answers what it
+// was asked, so that leases are held, renewed and lost as well; or nearly so.
 
 #include <array>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/counters.h"
+#include "core/slab.h"
 #include "core/testing/fuzz_input.h"
 #include "core/timer_wheel.h"
 #include "transport/leases/export_table.h"
@@ -83,9 +85,13 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
 
   void Run() {
     for (int i = 0; i < kMostEvents && input_.more() && !ended_; ++i) {
-      switch (input_.Below(8)) {
+      switch (input_.Below(10)) {
         case 0:
+        case 8:
           User();
+          break;
+        case 9:
+          if (!Answer()) return;
           break;
         case 1:
           clock_.Advance(uint64_t{input_.U8()} * 100'000'000);
@@ -111,8 +117,13 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
     WEFT_CHECK(DecodeGrant(encoded.bytes(), &decoded) && decoded.index() == message.index());
     if (const auto* granted = std::get_if<GrantGranted>(&message)) last_lease_ = granted->lease;
     if (const auto* derived = std::get_if<GrantDerived>(&message)) handle_ = derived->handle;
+    if (const auto* asked = std::get_if<GrantResolve>(&message)) asked_.push_back(*asked);
     if (const auto* asked = std::get_if<GrantResolve>(&message)) last_ask_ = asked->ask;
     if (const auto* asked = std::get_if<GrantDerive>(&message)) last_ask_ = asked->ask;
+    if (const auto* asked = std::get_if<GrantRenew>(&message)) renewed_ = asked->lease;
+    if (const auto* returned = std::get_if<GrantReturn>(&message)) {
+      granted_to_us_[SlabHandle::FromPacked(returned->lease).slot % kSlots] = 0;
+    }
   }
   void OnLeasesOverdue() override { overdue_ = true; }
   absl::StatusOr<std::unique_ptr<Region>> RegisterLease(MutableByteSpan memory, Access) override {
@@ -194,6 +205,9 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
         message = GrantDerived{AskId(), Handle()};
         break;
     }
+    return Receive(message);
+  }
+  bool Receive(const GrantMessage& message) {
     const GrantBytes encoded = EncodeGrant(message);
     std::vector<std::byte> bytes(encoded.bytes().begin(), encoded.bytes().end());
     const uint8_t how = input_.U8();
@@ -202,6 +216,58 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
     GrantMessage received;
     if (!DecodeGrant(bytes, &received)) return true;  // the connection would end; go on
     return std::visit([this](const auto& decoded) { return On(decoded); }, received);
+  }
+  // What an owner answers that keeps the rules, or breaks one of them. False: it has been seen to.
+  bool Answer() {
+    const uint8_t how = input_.U8();
+    const uint32_t slot = input_.Below(kSlots);
+    const uint64_t lease = SlabHandle{slot, generation_ + (how == 255 ? 1 : 0)}.packed();
+    switch (how % 6) {
+      case 0:
+      case 1:
+      case 2: {
+        if (asked_.empty()) return true;
+        const size_t at = how / 8 % asked_.size();
+        const GrantResolve asked = asked_[at];
+        asked_.erase(asked_.begin() + static_cast<ptrdiff_t>(at));
+        GrantGranted granted = {
+            asked.ask, lease, asked.lease_ns, {7, 0, asked.handle.length()}, asked.handle.rights()};
+        switch (input_.Below(16)) {  // one of these is not as it was asked
+          case 12:
+            ++granted.lease_ns;
+            break;
+          case 13:
+            --granted.remote.length;
+            break;
+          case 14:
+            granted.rights = kMayRead;
+            break;
+          case 15:
+            granted.lease = SlabHandle{kMaxLeases + slot, 1}.packed();
+            break;
+          default:
+            granted_to_us_[slot] = lease;
+            ++generation_;
+        }
+        return Receive(granted);
+      }
+      case 3:  // a renewal that was asked for, or not
+        return Receive(
+            GrantRenewed{input_.Below(8) == 7 ? granted_to_us_[slot] : renewed_, Time()});
+      case 4:
+        return Receive(GrantEnded{
+            granted_to_us_[slot],
+            input_.Bit() ? absl::StatusCode::kAborted : absl::StatusCode::kDeadlineExceeded, 0});
+      default: {
+        constexpr absl::StatusCode kCodes[] = {absl::StatusCode::kPermissionDenied,
+                                               absl::StatusCode::kFailedPrecondition,
+                                               absl::StatusCode::kResourceExhausted};
+        if (asked_.empty()) return true;
+        const uint64_t ask = asked_.back().ask;
+        asked_.pop_back();
+        return Receive(GrantRefused{ask, kCodes[how / 6 % 3], how, input_.Text(input_.Below(9))});
+      }
+    }
   }
   bool On(const GrantResolve& m) { return granted_.OnResolve(m).ok(); }
   bool On(const GrantDerive& m) { return granted_.OnDerive(m).ok(); }
@@ -216,10 +282,24 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
   void User() {
     OnceLease& lease = leases_[input_.Below(static_cast<uint32_t>(leases_.size()))];
     const RegionHandle handle = exports_[0]->handle();
-    switch (input_.Below(4)) {
+    switch (input_.Below(7)) {
+      case 4:  // for a time, or of a handle, that is none
+        if (lease.state() != Lease::State::kIdle) return;
+        WEFT_CHECK(!held_.Resolve(handle, 0, kMaxLeaseNs + 1 + input_.U8(), &lease).ok());
+        WEFT_CHECK(!held_.Resolve(RegionHandle(), 0, kMinLeaseNs, &lease).ok());
+        WEFT_CHECK(!held_.Derive(handle, 0, 0, kMayRead, 0, &derivation_).ok());
+        return;
+      case 5:  // as long as there is room for questions
+        while (held_.Derive(handle, 0, 8, kMayRead, 0, &derivation_).ok()) ++derivation_.asked;
+        return;
+      case 6: {  // nobody asks for more than the peer can answer
+        if (lease.state() != Lease::State::kHeld) return;
+        WEFT_CHECK(!held_.Renew(0, &lease).ok());
+        return;
+      }
       case 0:
         if (lease.state() != Lease::State::kIdle) return;
-        lease.asked += held_.Resolve(handle, 0, kMinLeaseNs, &lease).ok();
+        lease.asked += held_.Resolve(handle, 0, kMinLeaseNs * (1 + input_.Below(4)), &lease).ok();
         return;
       case 1:
         if (lease.state() != Lease::State::kHeld) return;
@@ -266,7 +346,12 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
   HeldLeases held_{this, &clock_, &timers_};
   GrantedLeases granted_{this, &table_};
   std::vector<Operation*> reclaims_;
-  RegionHandle handle_;  // that the peer was given last
+  static constexpr uint32_t kSlots = 4;
+  RegionHandle handle_;              // that the peer was given last
+  std::vector<GrantResolve> asked_;  // of the peer, and not answered; <= kMaxLeases
+  std::array<uint64_t, kSlots> granted_to_us_ = {};
+  uint32_t generation_ = 1;  // of the next lease that the peer grants
+  uint64_t renewed_ = 0;     // that the peer was asked to renew last
   uint64_t last_lease_ = 0;
   uint64_t last_ask_ = 0;
   int regions_open_ = 0;

@@ -3,7 +3,8 @@
 // The first byte chooses the side of ours, and how both prove who they are. Then come pieces: bytes
 // of a real peer, which another stream makes, whole, changed, cut, doubled or out of order; bytes
 // of the fuzzer's; and what this side reads and writes in between. Or the peer has the key, and
-// seals what the fuzzer likes.
+// seals what the fuzzer likes; or it is somebody that this side should not take; or there are no
+// sockets and no handshakes, and records alone are made and opened, through many keys.
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -15,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "core/bytes.h"
 #include "core/check.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/descriptor.h"
@@ -47,17 +49,49 @@ struct Host {
     credentials[0][1] = TlsCredentials::Create(TlsRole::kServer, certified).value();
     credentials[1][0] = TlsCredentials::Create(TlsRole::kClient, with_psk).value();
     credentials[1][1] = TlsCredentials::Create(TlsRole::kServer, with_psk).value();
+    SecurityOptions other = with_psk;
+    other.psk_secret = std::string(kMinPskBytes, 'o');
+    Add(kOtherSecret, other);
+    other = with_psk;
+    other.psk_name = "another";
+    Add(kOtherName, other);
+    other = certified;
+    other.expected_uri = "spiffe://somebody/else";
+    Add(kOtherUri, other);
+    other = certified;
+    other.server_name = "elsewhere";
+    Add(kOtherHost, other);
+    other = certified;
+    other.roots_pem = TestAuthority("another authority").certificate_pem();
+    Add(kOtherRoots, other);
+    other = certified;
+    other.require_client_certificate = false;
+    odd[kNoCertificate][1] = TlsCredentials::Create(TlsRole::kServer, other).value();
+    other = {};
+    other.roots_pem = authority.certificate_pem();
+    odd[kNoCertificate][0] = TlsCredentials::Create(TlsRole::kClient, other).value();
+  }
+  enum Odd { kOtherSecret, kOtherName, kOtherUri, kOtherHost, kOtherRoots, kNoCertificate, kOdd };
+  void Add(Odd which, const SecurityOptions& options) {
+    odd[which][0] = TlsCredentials::Create(TlsRole::kClient, options).value();
+    odd[which][1] = TlsCredentials::Create(TlsRole::kServer, options).value();
   }
   std::unique_ptr<TlsCredentials> credentials[2][2];  // [psk][server]
+  std::unique_ptr<TlsCredentials> odd[kOdd][2];
   TlsScratch ours;
   TlsScratch theirs;
 };
 
 // A stream and the other end of its socket.
 struct End {
-  End() {
+  // `is_narrow`: its socket holds little.
+  explicit End(bool is_narrow = false) {
     int ends[2];
     WEFT_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    if (is_narrow) {
+      constexpr int kBytes = 4096;  // the kernel makes more of it
+      ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &kBytes, sizeof(kBytes));
+    }
     socket.Reset(ends[0]);
     wire.Reset(ends[1]);
     stream = std::make_unique<TlsStream>(socket.get());
@@ -111,11 +145,37 @@ void Change(FuzzInput& input, std::string* bytes) {
   }
 }
 
+void Rarely(End& ours, FuzzInput& input) {
+  switch (input.Below(4)) {
+    case 0:
+      if (ours.stream->state() == TlsStream::State::kUp) ours.stream->End();
+      break;
+    case 1:
+      ::shutdown(ours.wire.get(), SHUT_WR);
+      break;
+    case 2:  // with bytes in it that nobody has read
+      ours.wire.Reset();
+      break;
+    case 3:  // much at once, in pieces
+      if (ours.stream->state() == TlsStream::State::kUp) {
+        const std::string text(20'000, 'm');
+        iovec pieces[5];
+        for (iovec& piece : pieces) piece = {const_cast<char*>(text.data()), text.size()};
+        (void)ours.stream->Write(pieces, 5);
+      }
+      break;
+  }
+  (void)ours.stream->has_pending();
+  (void)ours.stream->resumed();
+  (void)ours.stream->is_plain();
+  (void)ours.stream->reserved();
+}
+
 // A peer with the right key, whose records open, and say anything.
-void RunWithTheKey(Host* host, bool server, FuzzInput input) {
+void RunWithTheKey(Host* host, bool server, bool is_narrow, FuzzInput input) {
   constexpr uint16_t kAes256GcmSha384 = 0x1302;
   const TlsRole theirs = server ? TlsRole::kClient : TlsRole::kServer;
-  End ours;
+  End ours(is_narrow);
   WEFT_CHECK(ours.stream
                  ->Start(host->credentials[1][server].get(), &host->ours, 0,
                          server ? std::string_view() : "localhost")
@@ -166,12 +226,18 @@ void RunWithTheKey(Host* host, bool server, FuzzInput input) {
         break;
       case 4:
         ours.Write(std::string(1 + input.U8() * 80, 'w'));
-        ours.Sent();
+        if (!is_narrow || input.Bit()) ours.Sent();
         break;
       case 5:
         ours.Give(input.Text(input.U8()));
         said_all = false;
         break;
+      case 6:
+        if (is_narrow) {
+          Rarely(ours, input);
+          break;
+        }
+        [[fallthrough]];
       default: {
         const std::string content(1 + input.U8() * (input.Bit() ? 64 : 1), static_cast<char>(i));
         seal(23, content);
@@ -190,20 +256,168 @@ void RunWithTheKey(Host* host, bool server, FuzzInput input) {
   }
 }
 
+// Records of both sides of one connection: what each makes the other opens, in order, and nothing
+// else, through as many keys as there are.
+class RecordPair {
+ public:
+  explicit RecordPair(FuzzInput input) : input_(input) {}
+
+  void Run() {
+    TlsTrafficSecrets secrets;
+    const uint8_t how = input_.U8();
+    Note(&secrets, how);
+    const uint16_t suite = static_cast<uint16_t>(0x1301 + (how & 1) + (how >= 254 ? 2 : 0));
+    const uint64_t records_per_key = 2 + how / 2 % 8;
+    for (const TlsRole role : {TlsRole::kClient, TlsRole::kServer}) {
+      auto made = TlsRecords::Create(suite, role, secrets, records_per_key);
+      if (made == nullptr) return;
+      sides_[role == TlsRole::kServer] = std::move(made);
+    }
+    for (int i = 0; i < kMostEvents && input_.more(); ++i) {
+      if (!Event(input_.U8())) return;
+    }
+  }
+
+ private:
+  // Lines as OpenSSL's key log has them, or nearly.
+  void Note(TlsTrafficSecrets* secrets, uint8_t how) {
+    const size_t bytes = (how & 1) != 0 ? 48 : 32;
+    for (const char* const name : {"CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"}) {
+      const uint8_t odd = input_.U8();
+      std::string digits(2 * bytes, "0aF9"[odd % 4]);
+      if (odd == 255) digits[input_.U8() % digits.size()] = 'x';
+      if (odd == 254) digits.resize(input_.U8());
+      secrets->Note("EXPORTER_SECRET 00 11");
+      secrets->Note(std::string(name) + " 00 " + digits);
+    }
+  }
+  bool Event(uint8_t event) {
+    TlsRecords& from = *sides_[event & 1];
+    TlsRecords& to = *sides_[1 - (event & 1)];
+    switch (event / 2 % 8) {
+      case 0:
+        return Deliver(to, Alert(from), false);
+      case 1:
+        return Deliver(to, KeyUpdate(from, input_.Bit()), false);
+      case 2:
+        return Deliver(to, Content(from, TlsRecords::Kind::kHandshake), false);
+      case 3: {  // once more, or changed
+        std::string record = Content(from, TlsRecords::Kind::kData);
+        record[input_.U16() % record.size()] ^= static_cast<char>(1 + input_.Below(255));
+        return Deliver(to, record, true);
+      }
+      default:
+        return Deliver(to, Content(from, TlsRecords::Kind::kData), false);
+    }
+  }
+  static std::string Made(std::string record, size_t bytes) {
+    record.resize(bytes);
+    return record;
+  }
+  std::string Alert(TlsRecords& from) {
+    constexpr TlsRecords::Alert kAlerts[] = {
+        TlsRecords::Alert::kUserCanceled, TlsRecords::Alert::kUserCanceled,
+        TlsRecords::Alert::kDecodeError, TlsRecords::Alert::kCloseNotify};
+    std::string record(TlsRecords::kAlertBytes + TlsRecords::kKeyUpdateBytes, '\0');
+    return Made(record, from.SealAlert(kAlerts[input_.Below(4)], Bytes(record)));
+  }
+  static std::byte* Bytes(std::string& text) { return reinterpret_cast<std::byte*>(text.data()); }
+  static std::string KeyUpdate(TlsRecords& from, bool requests) {
+    std::string record(TlsRecords::kKeyUpdateBytes, '\0');
+    return Made(record, from.SealKeyUpdate(requests, Bytes(record)));
+  }
+  // In up to three pieces, of which some are large enough not to be copied.
+  std::string Content(TlsRecords& from, TlsRecords::Kind kind) {
+    std::string content;
+    if (kind == TlsRecords::Kind::kData) {
+      const size_t bytes = input_.U8();
+      content.assign(input_.Bit() ? 64 * bytes : bytes, 'd');
+    } else {
+      content = input_.Text(input_.Below(16));
+    }
+    const size_t cuts[] = {input_.U16() % (content.size() + 1), input_.U8() % (content.size() + 1)};
+    const size_t first = std::min(cuts[0], cuts[1]), second = std::max(cuts[0], cuts[1]);
+    const iovec pieces[] = {{content.data(), first},
+                            {content.data() + first, second - first},
+                            {content.data() + second, content.size() - second}};
+    IovecCursor cursor(pieces, 3);
+    std::string record(content.size() + TlsRecords::kAddedBytes + TlsRecords::kKeyUpdateBytes,
+                       '\0');
+    said_ = content;
+    return Made(record, from.Seal(kind, &cursor, content.size(), Bytes(record)));
+  }
+  // One record, or two where the key was used up. False: the connection would end.
+  bool Deliver(TlsRecords& to, std::string records, bool is_changed) {
+    while (!records.empty()) {
+      const MutableByteSpan input(Bytes(records), records.size());
+      size_t bytes = 0;
+      if (!to.Measure(input, &bytes)) return WEFT_CHECK(is_changed), false;
+      if (bytes == 0 || bytes > input.size()) return WEFT_CHECK(is_changed), false;
+      const MutableByteSpan record = input.first(bytes);
+      std::string elsewhere(TlsRecords::SealedBytes(bytes), '\0');
+      std::byte* const place =
+          input_.Bit() ? record.data() + TlsRecords::kHeaderBytes : Bytes(elsewhere);
+      const TlsRecords::Opened opened = to.Open(record, place);
+      if (opened.kind == TlsRecords::Kind::kWrong) {
+        WEFT_CHECK(is_changed && to.fault().what != nullptr);
+        return false;
+      }
+      const ByteSpan content(place, opened.bytes);
+      if (opened.kind == TlsRecords::Kind::kData) {
+        WEFT_CHECK(!is_changed && AsStringView(content) == said_);
+      } else if (!Hear(to, to.Take(opened.kind, content))) {
+        return false;
+      }
+      records.erase(0, bytes);
+    }
+    return true;
+  }
+  bool Hear(TlsRecords& to, TlsRecords::Message message) {
+    TlsRecords& other = &to == sides_[0].get() ? *sides_[1] : *sides_[0];
+    if (message == TlsRecords::Message::kWrong)
+      return WEFT_CHECK(to.fault().what != nullptr), false;
+    if (message == TlsRecords::Message::kFatalAlert) return WEFT_CHECK(to.fatal_alert() > 0), false;
+    if (message == TlsRecords::Message::kKeyUpdateRequested) {
+      return Deliver(other, KeyUpdate(to, /*requests=*/false), false);
+    }
+    if (to.IsTimeToAsk()) return Deliver(other, KeyUpdate(to, /*requests=*/true), false);
+    return message == TlsRecords::Message::kIgnored;
+  }
+
+  FuzzInput input_;
+  std::unique_ptr<TlsRecords> sides_[2];  // [server]
+  std::string said_;
+};
+
 void Run(Host* host, FuzzInput input) {
   const uint8_t how = input.U8();
-  if ((how & 12) == 12) return RunWithTheKey(host, (how & 1) != 0, input);
+  const bool is_narrow = (how & 16) != 0;
+  if ((how & 64) != 0) return RecordPair(input).Run();
+  if ((how & 12) == 12) return RunWithTheKey(host, (how & 1) != 0, is_narrow, input);
   const bool server = (how & 1) != 0;
   const bool psk = (how & 2) != 0;
-  End ours, theirs;
-  WEFT_CHECK(ours.stream
-                 ->Start(host->credentials[psk][server].get(), &host->ours, 0,
-                         server ? std::string_view() : "localhost")
-                 .ok());
-  WEFT_CHECK(theirs.stream
-                 ->Start(host->credentials[psk][!server].get(), &host->theirs, 0,
-                         server ? "localhost" : std::string_view())
-                 .ok());
+  const bool is_odd = (how & 32) != 0;
+  TlsCredentials* mine = host->credentials[psk][server].get();
+  TlsCredentials* peers = host->credentials[psk][!server].get();
+  if (is_odd) {  // one of both is not who the other wants
+    const uint8_t which = input.Below(2 * Host::kOdd + 1);
+    if (which == 2 * Host::kOdd) {
+      peers = host->credentials[!psk][!server].get();
+    } else {
+      (which % 2 == 0 ? mine : peers) =
+          host->odd[which / 2][which % 2 == 0 ? server : !server].get();
+      if (which / 2 == Host::kNoCertificate) {
+        mine = host->odd[which / 2][server].get();
+        peers = host->odd[which / 2][!server].get();
+      }
+    }
+  }
+  End ours(is_narrow), theirs;
+  WEFT_CHECK(
+      ours.stream->Start(mine, &host->ours, 0, server ? std::string_view() : "localhost").ok());
+  WEFT_CHECK(
+      theirs.stream->Start(peers, &host->theirs, 0, server ? "localhost" : std::string_view())
+          .ok());
   std::string kept;
   std::string heard;
   for (int i = 0; i < kMostEvents && input.more(); ++i) {
@@ -225,6 +439,7 @@ void Run(Host* host, FuzzInput input) {
         break;
       case 4:
         ours.Write(std::string(1 + input.U8() * 80, 'w'));
+        if (is_narrow) Rarely(ours, input);
         break;
       case 5:
         if (theirs.stream->state() == TlsStream::State::kUp) theirs.Write(kSaid);
