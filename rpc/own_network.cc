@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source, MakeAddressSource(target));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
+                        MakeAddressSource(target, balancing.etcd));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
   EngineCore& engine = CoreOf(*own_engine);
   return internal::MakeChannel({.own_engine = std::move(own_engine),

@@ -6,7 +6,7 @@ no change. A project that embeds Weft can define a repository of the same name
 first; it then wins.
 
   LIBFABRIC_ROOT, PROTOBUF_ROOT, ABSL_ROOT, OPENSSL_ROOT, ISAL_ROOT, CARES_ROOT,
-  GTEST_ROOT, BENCHMARK_ROOT
+  CURL_ROOT, GTEST_ROOT, BENCHMARK_ROOT
 
 choose another prefix: `export LIBFABRIC_ROOT=/opt/libfabric`, or for good
 `build --repo_env=LIBFABRIC_ROOT=/opt/libfabric` in user.bazelrc.
@@ -200,7 +200,7 @@ def _absl_impl(ctx):
 
 _absl = _installed(_absl_impl, "ABSL_ROOT")
 
-# --- OpenSSL, ISA-L, c-ares ----------------------------------------------------------
+# --- OpenSSL, ISA-L, c-ares, libcurl ----------------------------------------------------------
 
 def _openssl_impl(ctx):
     found = find(ctx, "OPENSSL_ROOT", "crypto", "libcrypto", "openssl/ssl.h", "libssl-dev")
@@ -236,6 +236,17 @@ def _c_ares_impl(ctx):
     ])
 
 _c_ares = _installed(_c_ares_impl, "CARES_ROOT")
+
+def _curl_impl(ctx):
+    found = find(ctx, "CURL_ROOT", "curl", "libcurl", "curl/curl.h", "libcurl4-openssl-dev")
+    link_headers(ctx, found, ["curl"])
+
+    # Weft loads the library (rpc/naming/curl_library.h), and is only told where to look for it.
+    flags = link_flags(ctx, found, "libcurl", ["-lcurl"])
+    where = [flag for flag in flags if flag.startswith("-Wl,-rpath")]
+    write_package(ctx, "", [headers_rule("headers", where)])
+
+_curl = _installed(_curl_impl, "CURL_ROOT")
 
 # --- GoogleTest, Google Benchmark -------------------------------------------
 
@@ -332,6 +343,7 @@ def installed_repositories():
         "com_google_absl": _absl,
         "com_google_benchmark": _benchmark,
         "com_google_googletest": _googletest,
+        "curl": _curl,
         "grpc": _grpc,
         "isal": _isal,
         "libfabric": _libfabric,

@@ -34,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/bytes.h"
+#include "rpc/operation/etcd_options.h"
 #include "rpc/operation/executor.h"
 #include "rpc/server/server_limits.h"
 #include "transport/options.h"
@@ -49,8 +50,8 @@ class BufferPool;
 class Channel;
 class CompletionStore;
 class Engine;
-class EngineCore;
 class ExportedMemory;
+class Registrations;
 class ServerCore;
 class ServerInterceptor;
 class Service;
@@ -178,6 +179,7 @@ struct ServerStats {
   uint64_t repeated = 0;      // attempts that were answered from the record of an earlier one
   uint64_t record_bytes = 0;  // now: as max_record_bytes counts them
   uint32_t sessions = 0;      // now
+  uint32_t registered = 0;    // keys of Register() that etcd has, now; not of one engine
 };
 
 class Server {
@@ -231,15 +233,19 @@ class Server {
                                                     const std::string& address,
                                                     const ChannelOptions& options);
 
+  // Lets channels to `target`, "etcd:HOST:PORT/PREFIX", find this server: see RegistrationOptions.
+  absl::Status Register(const std::string& target, const RegistrationOptions& options = {});
+
   // Blocks until Shutdown(). Drives the engine meanwhile if this thread may.
   void Wait();
 
-  // Stops listening, tells all clients to leave, and refuses new requests (UNAVAILABLE: "not run,
-  // safe to retry"). Calls and streams that run go on, for up to `grace_us`; a client closes its
-  // connection when it has the replies to all of its calls, large ones included, and its
-  // operations on this server's memory have ended. (Leases keep no connection.) Then, or when the
-  // grace is over, closes all connections that are left: handlers that still run, and streams that
-  // do not end, find their context cancelled. Returns when the last handler has ended. Idempotent.
+  // Takes back what Register() has put, for which it waits a second at most. Stops listening, tells
+  // all clients to leave, and refuses new requests (UNAVAILABLE: "not run, safe to retry"). Calls
+  // and streams that run go on, for up to `grace_us`; a client closes its connection when it has
+  // the replies to all of its calls, large ones included, and its operations on this server's
+  // memory have ended. (Leases keep no connection.) Then, or when the grace is over, closes all
+  // connections that are left: handlers that still run, and streams that do not end, find their
+  // context cancelled. Returns when the last handler has ended. Idempotent.
   //
   // With `grace_us` == 0 nobody is told, and replies that a client has not received may be lost.
   // Clients whose engine nobody drives do not leave: a shutdown ends without them when nothing was
@@ -287,7 +293,8 @@ class Server {
 
   const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
-  const Cores cores_;  // go first
+  const Cores cores_;
+  const std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
 };
 
 }  // namespace weft

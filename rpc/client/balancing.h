@@ -15,6 +15,9 @@
 //   dns:_SERVICE._PROTOCOL.NAME            the SRV records, with their ports and priorities
 //                                          (weights are not used). Behind dns: may stand
 //                                          //SERVER/, a name server to ask
+//   etcd:HOST:PORT,HOST:PORT/PREFIX        the keys of etcd that begin with /PREFIX/: the value of
+//                                          each is one address, with its zone. They are watched.
+//                                          Servers put them there (Server::Register())
 //
 // Threads, lifetime: those of Channel (weft/channel.h). Its servers' connections belong to its
 //   engine.
@@ -35,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rpc/client/channel_watch.h"
+#include "rpc/operation/etcd_options.h"
 #include "weft/channel.h"
 
 namespace weft {
@@ -79,9 +83,11 @@ struct BalancingOptions {
   // A server that the list drops is drained: it gets no new calls, and what is under way there has
   // this long, up to an hour, before it ends with UNAVAILABLE.
   uint64_t drain_us = 30'000'000;
-  uint64_t refresh_us = 30'000'000;  // how often a file is looked at and a name asked for, 1 ms to
-                                     // an hour; of a name, also at once when a server is lost, but
-                                     // once in a second only
+  uint64_t refresh_us = 30'000'000;  // how often a file is looked at and a name asked for, and how
+                                     // often etcd has to show that it is there, 1 ms to an hour; of
+                                     // a name, also at once when a server is lost, but once in a
+                                     // second only
+  EtcdOptions etcd = {};             // of targets "etcd:"
   // Performance.
   // The channel connects to so many servers at most (of each zone or priority), 1..kMaxServers. Of
   // more it takes a part of its own, by its number.

@@ -11,7 +11,8 @@ namespace weft {
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(Engine& engine, const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source, MakeAddressSource(target));
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
+                        MakeAddressSource(target, balancing.etcd));
   return internal::MakeChannel({.engine = CoreOf(engine),
                                 .address = target,
                                 .options = options,

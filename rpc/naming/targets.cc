@@ -7,6 +7,7 @@
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
 #include "rpc/naming/dns_source.h"
+#include "rpc/naming/etcd_source.h"
 #include "rpc/naming/file_source.h"
 #include "rpc/naming/list_source.h"
 
@@ -55,7 +56,8 @@ absl::StatusOr<std::vector<ListedServer>> ParseServerList(std::string_view text,
   return servers;
 }
 
-absl::StatusOr<std::unique_ptr<AddressSource>> MakeAddressSource(const std::string& target) {
+absl::StatusOr<std::unique_ptr<AddressSource>> MakeAddressSource(const std::string& target,
+                                                                 const EtcdOptions& etcd) {
   const size_t colon = target.find(':');
   const std::string_view scheme = std::string_view(target).substr(0, colon);
   const std::string_view rest =
@@ -68,10 +70,11 @@ absl::StatusOr<std::unique_ptr<AddressSource>> MakeAddressSource(const std::stri
     return std::unique_ptr<AddressSource>(std::make_unique<FileSource>(std::string(rest)));
   }
   if (scheme == "dns" && colon != std::string::npos) return MakeDnsSource(rest);
+  if (scheme == "etcd" && colon != std::string::npos) return MakeEtcdSource(rest, etcd);
   return absl::InvalidArgumentError(
       StrCat("\"", target,
-             "\" is no target: write list:ADDRESS,ADDRESS, file:/PATH, dns:HOST:PORT or "
-             "dns:_SERVICE._PROTOCOL.NAME"));
+             "\" is no target: write list:ADDRESS,ADDRESS, file:/PATH, dns:HOST:PORT, "
+             "dns:_SERVICE._PROTOCOL.NAME or etcd:HOST:PORT/PREFIX"));
 }
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Targets of channels over many servers ("list:...", "file:...", "dns:..."), and the sources that
-// they name.
+// Targets of channels over many servers ("list:...", "file:...", "dns:...", "etcd:..."), and the
+// sources that they name.
 //
 // Threads: any. Errors: INVALID_ARGUMENT quotes the target and says what is expected.
 #pragma once
@@ -10,12 +10,16 @@
 
 #include "absl/status/statusor.h"
 #include "rpc/client/address_source.h"
+#include "rpc/operation/etcd_options.h"
 
 namespace weft {
 
-absl::StatusOr<std::unique_ptr<AddressSource>> MakeAddressSource(const std::string& target);
+// `etcd`: of targets "etcd:", for which UNAVAILABLE says that libcurl is not there.
+absl::StatusOr<std::unique_ptr<AddressSource>> MakeAddressSource(const std::string& target,
+                                                                 const EtcdOptions& etcd = {});
 
-// A file's or a list's addresses, between any of `separators`; in lines, "#" begins a comment.
+// A file's, a list's or an etcd value's addresses, between any of `separators`; in lines, "#"
+// begins a comment.
 absl::StatusOr<std::vector<ListedServer>> ParseServerList(std::string_view text,
                                                           std::string_view separators);
 

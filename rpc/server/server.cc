@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/admission.h"
+#include "rpc/server/registration.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/peer_frame.h"
 #include "rpc/wire/stream_frame.h"
@@ -128,7 +129,8 @@ absl::Status Server::Check(const ServerOptions& options) {
 Server::Server(Engines own_engines, Cores cores)
     : own_engines_(std::move(own_engines)),
       buffers_(std::make_unique<BufferPool>(EnginesOf(cores), cores.front()->options().buffers)),
-      cores_(std::move(cores)) {}
+      cores_(std::move(cores)),
+      registrations_(std::make_unique<Registrations>()) {}
 
 // All together: while one waits for its handlers the others' clients are not to come to it.
 Server::~Server() { Shutdown(0); }
@@ -159,9 +161,12 @@ void Server::Wait() {
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Wait();
 }
 
+// Clients that find no more of this server come before those that are told to leave.
+//
 // All begin before one is waited for: a handler that runs for long on one engine keeps no other
 // from telling its clients. The first one has the socket that listens, and is told first.
 void Server::Shutdown(uint64_t grace_us) {
+  registrations_->Withdraw(EnginesOf(cores_));
   for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Shutdown(grace_us);
 }
@@ -194,6 +199,7 @@ ServerStats Server::stats() {
   for (const std::unique_ptr<ServerCore>& core : cores_) {
     core->AddStats(!in_turn || core->engine().InTurn(), &sum);
   }
+  sum.registered = registrations_->held().load(std::memory_order_relaxed);
   return sum;
 }
 

@@ -2,10 +2,12 @@
 // until its standard input ends.
 //
 //   probe_server [ADDRESS [ID PEER PEERS_ADDRESS]]   with ID: it dials the peer of that name
+//   probe_server ADDRESS --register TARGET           it is in etcd, for two seconds at a time
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include "rpc/client/channel.h"
 #include "rpc/server/server.h"
@@ -34,7 +36,8 @@ int main(int argc, char** argv) {
   weft::test::ProbeService probe;
   EchoStore store;
   weft::ServerOptions options;
-  if (argc > 2) options.peer_id = argv[2];
+  const bool registers = argc == 4 && std::string_view(argv[2]) == "--register";
+  if (argc > 2 && !registers) options.peer_id = argv[2];
   auto server = weft::Server::Create(options);
   if (!server.ok()) return 1;
   if (!(*server)->AddService(&probe).ok()) return 1;
@@ -46,6 +49,7 @@ int main(int argc, char** argv) {
     if (!peer.ok()) return 1;
     channel = *std::move(peer);
   }
+  if (registers && !(*server)->Register(argv[3], {.lease_us = 2'000'000}).ok()) return 1;
   std::printf("%s\n", (*server)->address().c_str());
   std::fflush(stdout);
   char byte;
