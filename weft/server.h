@@ -51,6 +51,7 @@ class CompletionStore;
 class Engine;
 class EngineCore;
 class ExportedMemory;
+class Handover;
 class ServerCore;
 class ServerInterceptor;
 class Service;
@@ -112,6 +113,9 @@ struct ServerOptions {
   // Keeps outcomes across restarts (weft/service.h), and outlives the server. Null: they are kept
   // while this server runs.
   CompletionStore* completion_store = nullptr;
+  // A Unix socket's absolute path, for Ready(). docs/guide.md, "Upgrade without a refused call".
+  std::string handover_path = {};
+  std::function<void()> on_handed_over = {};  // Shutdown() is due: it serves; not inside of this
   uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together
   LinkOptions link = {};            // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
@@ -197,13 +201,18 @@ class Server {
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
   // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses.
+  // again for further addresses. With handover_path it takes the socket of the process that serves,
+  // if that has one for the same `address`, and serves nobody before Ready(). FAILED_PRECONDITION:
+  // that one hands over to another process. PERMISSION_DENIED: it is another user's.
   absl::Status Listen(const std::string& address);
 
+  // After the last Listen(), with handover_path: the process that has served stops accepting, and
+  // sends its clients here; the next one can take over. Blocks, for seconds at most. Errors: the
+  // other process does not do its part, and serves on; or nobody can listen at the path.
+  absl::Status Ready();
   // The first address that it listens at: the host as it was given to Listen(), and the port in
   // use, also when 0 was asked for. Clients dial it as it stands, but for 0.0.0.0 and [::], which
-  // mean every interface of this host: clients need its name, or an address of one interface.
-  // Empty before Listen().
+  // mean every interface: clients need the address of one, or a name. Empty before Listen().
   std::string address() const;
 
   // A channel to another server (weft/channel.h). Both servers use one connection for their calls
@@ -216,16 +225,15 @@ class Server {
   // Destroying the channel ends this side's calls; the connection stays for those of the peer,
   // unless calls of this side had lent it memory, and the next channel to this peer uses it again.
   // REQUIRES: the channel is destroyed before the server. Shutdown() lets what was sent end within
-  // the grace, calls as well as operations on the peer's memory; what waits for the peer is not
-  // waited for.
-  // With ChannelOptions::security the peer proves who it is, also where it has dialed: its
+  // the grace, calls and operations on the peer's memory; what waits for the peer is not waited
+  // for. With ChannelOptions::security the peer proves who it is, also where it has dialed: its
   // certificate has the expected_uri, and the server_name among its DNS names; one of them is set.
   // While a peer is connected that has proved its names by TLS, its id is refused to all with other
   // names: a peer whose certificate's names change has to end its old connection first.
   //
   // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's; security
-  // that names nobody, or has a numeric address as server_name.
-  // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
+  // that names nobody, or has a numeric address as server_name. ALREADY_EXISTS: there is a channel
+  // to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
   // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.
   absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,
                                                     const std::string& address,
@@ -244,6 +252,7 @@ class Server {
   // With `grace_us` == 0 nobody is told, and replies that a client has not received may be lost.
   // Clients whose engine nobody drives do not leave: a shutdown ends without them when nothing was
   // under way for 100 ms. A call that such a client makes later fails as "not run".
+  // After on_handed_over, calls run for up to half of the grace, in which clients move.
   void Shutdown(uint64_t grace_us);
 
   // Memory for bulk data out of the server's pool, good for all its clients; it goes before the
@@ -265,14 +274,13 @@ class Server {
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 
-  // Of all engines; from handlers too. Inside of a handler the other engines' may be of a moment in
-  // the middle of a call.
+  // Of all engines; from handlers too, where the others' may be of the middle of a call.
   ServerStats stats();
   // The same of each engine: how evenly the clients are spread.
   std::vector<ServerStats> stats_by_engine();
 
-  // Where its handlers run, if they have no executor: one of ServerOptions::engines, by its number.
-  // Its counters are what this engine does. REQUIRES: number < engines.
+  // One of ServerOptions::engines, where handlers run that have no executor; its counters are what
+  // it does. REQUIRES: number < engines.
   Engine& engine(size_t number = 0);
 
  private:
@@ -281,13 +289,12 @@ class Server {
 
   Server(Engines own_engines, Cores cores);
   static absl::Status Check(const ServerOptions& options);
-  // `options` are checked.
   static std::unique_ptr<Server> Make(Engines own_engines, const ServerOptions& options);
   bool InTurn() const;
-
   const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
-  const Cores cores_;  // go first
+  const Cores cores_;
+  const std::unique_ptr<Handover> handover_;  // goes first; null: no handover_path
 };
 
 }  // namespace weft

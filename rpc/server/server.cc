@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/admission.h"
+#include "rpc/server/handover.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/peer_frame.h"
 #include "rpc/wire/stream_frame.h"
@@ -128,7 +129,8 @@ absl::Status Server::Check(const ServerOptions& options) {
 Server::Server(Engines own_engines, Cores cores)
     : own_engines_(std::move(own_engines)),
       buffers_(std::make_unique<BufferPool>(EnginesOf(cores), cores.front()->options().buffers)),
-      cores_(std::move(cores)) {}
+      cores_(std::move(cores)),
+      handover_(Handover::Make(cores_)) {}
 
 // All together: while one waits for its handlers the others' clients are not to come to it.
 Server::~Server() { Shutdown(0); }
@@ -142,7 +144,12 @@ absl::Status Server::AddService(Service* service, Executor* executor) {
 }
 
 absl::Status Server::Listen(const std::string& address) {
-  absl::StatusOr<std::shared_ptr<SharedListener>> shared = cores_.front()->Listen(address);
+  Descriptor taken;
+  if (handover_ != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(taken, handover_->TakeListener(address));
+  }
+  absl::StatusOr<std::shared_ptr<SharedListener>> shared =
+      cores_.front()->Listen(address, taken.get());
   if (!shared.ok()) return shared.status();
   for (size_t number = 1; number < cores_.size(); ++number) {
     const absl::Status joined = cores_[number]->JoinListener(*shared);
@@ -151,6 +158,12 @@ absl::Status Server::Listen(const std::string& address) {
     return joined;
   }
   return absl::OkStatus();
+}
+
+absl::Status Server::Ready() {
+  if (handover_ != nullptr) return handover_->Ready();
+  return absl::FailedPreconditionError(
+      "Server::Ready() without ServerOptions::handover_path: there is nobody to take over from");
 }
 
 std::string Server::address() const { return cores_.front()->address(); }
@@ -162,6 +175,7 @@ void Server::Wait() {
 // All begin before one is waited for: a handler that runs for long on one engine keeps no other
 // from telling its clients. The first one has the socket that listens, and is told first.
 void Server::Shutdown(uint64_t grace_us) {
+  if (handover_ != nullptr) handover_->Stop();
   for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Shutdown(grace_us);
 }
