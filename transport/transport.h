@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/connection.h"
+#include "transport/descriptor.h"
 #include "transport/exports.h"
 #include "transport/path.h"
 #include "transport/security.h"
@@ -50,6 +51,25 @@ class Listener {
   virtual bool is_beyond_host() const { return false; }
   // For other engines to take part (Transport::JoinListener()); null: they cannot, in this network.
   virtual std::shared_ptr<SharedListener> shared() const { return nullptr; }
+
+  // --- for another process that takes the address over (rpc/server/handover.h)
+  // -------------------- Two processes have the same socket then. Only one of them accepts: a
+  // link's socket looks for the process where its handshake is.
+
+  // The socket that listens; -1: this network, or this engine, has none.
+  virtual int socket() const { return -1; }
+  // Clients that come from now on are kept aside, and handshakes that have begun go on.
+  virtual void HoldClients() {}
+  // Some of them, on this engine, have not ended.
+  virtual bool has_handshakes() const { return false; }
+  // Accepts nobody before Resume(). Who was kept aside: for the other process.
+  virtual std::vector<Descriptor> StopAccepting() { return {}; }
+  // The address is the other process's: the file of a Unix socket stays behind this listener.
+  virtual void LeaveAddress() {}
+  // A client that was accepted at this address, by another process or before StopAccepting().
+  virtual void TakeClient(Descriptor client) { client.Reset(); }
+  // Accepts, at ListenOptions::socket or as it did before StopAccepting(), and keeps nobody aside.
+  virtual absl::Status Resume() { return absl::OkStatus(); }
 };
 
 struct ListenOptions {
@@ -60,6 +80,9 @@ struct ListenOptions {
   // Clients come by TLS and prove who they are; others are told that they must. Not in the
   // simulated network.
   std::optional<SecurityOptions> security = {};
+  // Another process's socket, which listens at the address already: it is duplicated, and nobody is
+  // accepted before Listener::Resume(). INVALID_ARGUMENT: it is no such socket. -1: a new one.
+  int socket = -1;
 };
 
 struct ConnectOptions {

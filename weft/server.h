@@ -51,6 +51,7 @@ class Channel;
 class CompletionStore;
 class Engine;
 class ExportedMemory;
+class Handover;
 class Registrations;
 class ServerCore;
 class ServerInterceptor;
@@ -68,12 +69,10 @@ struct ServerOptions {
   // one handler for half of their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
   // an executor, or have to be asynchronous.
   Executor* executor = nullptr;
-  // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors, which outlive the
-  // server.
+  // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors. They outlive this.
   std::vector<ServerInterceptor*> interceptors = {};
   // Clients come by TLS, and prove who they are (weft/security.h); others are told that they must.
-  // None: whoever reaches an address is served, and a server that listens beyond this host says so
-  // in its log.
+  // None: whoever reaches an address is served; beyond this host the server's log says so.
   std::optional<SecurityOptions> security = {};
   // Who may call what (weft/authorization.h); it outlives the server. Null: who is connected may
   // call everything. Refusals are in the log, at level warning; with `log_allowed_calls` the first
@@ -96,7 +95,7 @@ struct ServerOptions {
   uint64_t max_unsent_reply_bytes = 256 << 20;
   // So long, in microseconds, replies may wait for a client without one of them leaving: 100 ms to
   // 1 h; 0: for ever. Then its connection ends. Higher: clients that nobody drives for a while keep
-  // their connections; memory is held for longer for those that take nothing.
+  // theirs; memory is held for longer for those that take nothing.
   uint64_t reply_timeout_us = 30'000'000;
   // For calls that run exactly once (RetryOptions::exactly_once): what is remembered of them.
   // Sessions of clients, of 1 KiB each. One client opens 8 of them at a time on a connection, and
@@ -110,14 +109,15 @@ struct ServerOptions {
   // one session, and with `tenant_of` half for one tenant. Further calls: RESOURCE_EXHAUSTED, "not
   // run"; the replies of those that run already still have room.
   uint64_t max_record_bytes = 64 << 20;
-  // Keeps outcomes across restarts (weft/service.h), and outlives the server. Null: they are kept
-  // while this server runs.
+  // Keeps outcomes across restarts (weft/service.h), outlives this. Null: kept while this runs.
   CompletionStore* completion_store = nullptr;
+  // A Unix socket's absolute path, for Ready(). docs/guide.md, "Upgrade without a refused call".
+  std::string handover_path = {};
+  std::function<void()> on_handed_over = {};  // Shutdown() is due: it serves; not inside of this
   uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together
   LinkOptions link = {};            // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
-  // called on the engine for each connection, before its first request. Null: all are
-  // kDefaultTenant.
+  // called on the engine for each connection, before its first request. Null: kDefaultTenant.
   std::function<uint32_t(const PathInfo&)> tenant_of = {};
   // Performance.
   uint32_t max_outstanding_calls = 256;  // 1..kMaxOutstandingCalls, for each connection, and as
@@ -153,16 +153,14 @@ struct ServerStats {
   uint64_t replies_ok = 0;
   uint64_t replies_failed = 0;  // handlers' errors and refusals
   uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
-                                // executor full, shutting down, denied, over a limit; no handler
-                                // ran
+                                // executor full, shutting down, denied, over a limit; none ran
   uint64_t one_way = 0;         // among requests: messages without a reply
   uint64_t one_way_failed = 0;  // among them: handlers' errors, which nobody is told
   // Among them: no handler ran. As `refused`, or max_outstanding_calls of this client were running.
   uint64_t one_way_dropped = 0;
   // Calls, attempts, streams and one-way messages that their clients may not make (`authorizer`).
   uint64_t denied = 0;
-  // The same that were over a limit (`limits`), by which; and the adaptive one now, 0: there is
-  // none.
+  // The same that were over a limit (`limits`), by which; and the adaptive one now, 0: none.
   uint64_t refused_by_client_limit = 0;
   uint64_t refused_by_method_limit = 0;
   uint64_t refused_by_adaptive_limit = 0;
@@ -199,13 +197,18 @@ class Server {
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
   // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses.
+  // again for further addresses. With handover_path it takes the socket of the process that serves,
+  // if that has one for it, and serves nobody before Ready(). FAILED_PRECONDITION: that one hands
+  // over to another process. PERMISSION_DENIED: it is another user's.
   absl::Status Listen(const std::string& address);
 
+  // After the last Listen(), with handover_path: the process that has served stops accepting, and
+  // sends its clients here; the next one can take over. Blocks, for seconds at most. Errors: the
+  // other process does not do its part, and serves on; or nobody can listen at the path.
+  absl::Status Ready();
   // The first address that it listens at: the host as it was given to Listen(), and the port in
   // use, also when 0 was asked for. Clients dial it as it stands, but for 0.0.0.0 and [::], which
-  // mean every interface of this host: clients need its name, or an address of one interface.
-  // Empty before Listen().
+  // mean every interface: clients need the address of one, or a name. Empty before Listen().
   std::string address() const;
 
   // A channel to another server (weft/channel.h). Both servers use one connection for their calls
@@ -218,16 +221,15 @@ class Server {
   // Destroying the channel ends this side's calls; the connection stays for those of the peer,
   // unless calls of this side had lent it memory, and the next channel to this peer uses it again.
   // REQUIRES: the channel is destroyed before the server. Shutdown() lets what was sent end within
-  // the grace, calls as well as operations on the peer's memory; what waits for the peer is not
-  // waited for.
-  // With ChannelOptions::security the peer proves who it is, also where it has dialed: its
+  // the grace, calls and operations on the peer's memory; what waits for the peer is not waited
+  // for. With ChannelOptions::security the peer proves who it is, also where it has dialed: its
   // certificate has the expected_uri, and the server_name among its DNS names; one of them is set.
   // While a peer is connected that has proved its names by TLS, its id is refused to all with other
   // names: a peer whose certificate's names change has to end its old connection first.
   //
   // After all AddService(). INVALID_ARGUMENT: an id that is none, or is this server's; security
-  // that names nobody, or has a numeric address as server_name.
-  // ALREADY_EXISTS: there is a channel to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
+  // that names nobody, or has a numeric address as server_name. ALREADY_EXISTS: there is a channel
+  // to that peer. FAILED_PRECONDITION: no peer_id, or shut down.
   // RESOURCE_EXHAUSTED: the names of the services have no room in a hello.
   absl::StatusOr<std::unique_ptr<Channel>> OpenPeer(const std::string& peer_id,
                                                     const std::string& address,
@@ -250,6 +252,7 @@ class Server {
   // With `grace_us` == 0 nobody is told, and replies that a client has not received may be lost.
   // Clients whose engine nobody drives do not leave: a shutdown ends without them when nothing was
   // under way for 100 ms. A call that such a client makes later fails as "not run".
+  // After on_handed_over, calls run for up to half of the grace, in which clients move.
   void Shutdown(uint64_t grace_us);
 
   // Memory for bulk data out of the server's pool, good for all its clients; it goes before the
@@ -271,14 +274,13 @@ class Server {
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 
-  // Of all engines; from handlers too. Inside of a handler the other engines' may be of a moment in
-  // the middle of a call.
+  // Of all engines; from handlers too, where the others' may be of the middle of a call.
   ServerStats stats();
   // The same of each engine: how evenly the clients are spread.
   std::vector<ServerStats> stats_by_engine();
 
-  // Where its handlers run, if they have no executor: one of ServerOptions::engines, by its number.
-  // Its counters are what this engine does. REQUIRES: number < engines.
+  // One of ServerOptions::engines, where handlers run that have no executor; its counters are what
+  // it does. REQUIRES: number < engines.
   Engine& engine(size_t number = 0);
 
  private:
@@ -287,14 +289,13 @@ class Server {
 
   Server(Engines own_engines, Cores cores);
   static absl::Status Check(const ServerOptions& options);
-  // `options` are checked.
   static std::unique_ptr<Server> Make(Engines own_engines, const ServerOptions& options);
   bool InTurn() const;
-
   const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
   const Cores cores_;
   const std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
+  const std::unique_ptr<Handover> handover_;            // goes first; null: no handover_path
 };
 
 }  // namespace weft

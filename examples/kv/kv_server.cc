@@ -2,12 +2,18 @@
 //
 // Its first line on stdout is "listening on ADDRESS": whoever started it waits for that line.
 // Exit status: 0 stopped by a signal, 1 could not start, 2 the command line is wrong.
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -19,8 +25,10 @@
 #include "examples/kv/index/exported_index.h"
 #include "examples/kv/kv_service.h"
 #include "examples/kv/store.h"
+#include "examples/kv/upgrade.h"
 #include "examples/process/stop_signal.h"
 #include "weft/authorization.h"
+#include "weft/engine.h"
 #include "weft/path.h"
 #include "weft/security.h"
 #include "weft/server.h"
@@ -34,6 +42,12 @@ ABSL_FLAG(
     std::string, policy, "",
     "file with the rules who may call what (weft/authorization.h); it is watched, and without "
     "one everybody who can connect may call everything");
+ABSL_FLAG(
+    std::string, handover, "",
+    "absolute path of a socket: the next kv_server with the same flags takes over from this one "
+    "without a refused call, and gets the records by the file of this name with .records");
+ABSL_FLAG(uint32_t, handover_grace_ms, 5000,
+          "how long clients may take to move then, and their calls to end");
 ABSL_FLAG(uint64_t, max_mib, 4096, "memory for records, in MiB; beyond it puts are refused");
 ABSL_FLAG(uint64_t, index_mib, 256,
           "memory for the index that clients read by themselves, in MiB; records beyond it are got "
@@ -93,6 +107,54 @@ StoreLimits LimitsFromFlags() {
   return limits;
 }
 
+// What is there with --handover: the records come from the process before, on a thread that waits
+// for them, and go to the next one.
+class Succession {
+ public:
+  Succession(KvService* service, weft::Server* server, WaitingKv* waiting)
+      : service_(*service), server_(*server), waiting_(*waiting) {}
+  ~Succession() { Stop(); }
+
+  absl::Status Start(const std::string& path) {
+    WEFT_ASSIGN_OR_RETURN(records_, KeptRecords::Open(path + ".records"));
+    thread_ = std::thread([this] {
+      status_ = records_->Lock(stop_);
+      if (status_.ok()) LoadOnEngine();
+      if (!status_.ok() && !stop_) kill(getpid(), SIGTERM);
+    });
+    return absl::OkStatus();
+  }
+  // Waits no more. The outcome: whether this process has the records.
+  absl::Status Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return status_;
+  }
+  absl::Status Save(const Store& store) { return records_->Save(store); }
+
+ private:
+  // Handlers run on the engine, and so does what changes the store in their place.
+  void LoadOnEngine() {
+    std::promise<void> done;
+    const auto load = [this, &done] {
+      status_ = records_->Load(
+          [this](std::string_view key, Fields fields) { return service_.Restore(key, fields); });
+      if (status_.ok()) waiting_.Open();
+      done.set_value();
+    };
+    while (!server_.engine().Post(load)) std::this_thread::yield();
+    done.get_future().wait();
+  }
+
+  KvService& service_;
+  weft::Server& server_;
+  WaitingKv& waiting_;
+  std::unique_ptr<KeptRecords> records_;
+  std::atomic<bool> stop_ = false;
+  absl::Status status_;  // the thread's until Stop()
+  std::thread thread_;
+};
+
 absl::Status WriteAddress(const std::string& path, const std::string& address) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) return weft::StatusFromErrno(errno, weft::StrCat("open ", path));
@@ -135,22 +197,41 @@ absl::StatusOr<std::unique_ptr<index::ExportedIndex>> MakeIndex(weft::Server& se
 absl::Status Serve(const Security& security) {
   examples::StopSignal stop;  // before the server: before any thread
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::PolicyFile> policy, OpenPolicy());
-  WEFT_ASSIGN_OR_RETURN(const weft::ServerOptions options,
+  WEFT_ASSIGN_OR_RETURN(weft::ServerOptions options,
                         ServerOptionsFromFlags(security, policy.get()));
+  const std::string handover = absl::GetFlag(FLAGS_handover);
+  std::atomic<bool> handed_over = false;
+  options.handover_path = handover;
+  options.on_handed_over = [&handed_over] {
+    handed_over = true;
+    kill(getpid(), SIGTERM);
+  };
   Store store(LimitsFromFlags());
   KvService service(&store);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<index::ExportedIndex> index, MakeIndex(*server));
   service.set_index(index.get());
   service.set_server(server.get());
-  WEFT_RETURN_IF_ERROR(server->AddService(&service));
+  WaitingKv waiting(&service);
+  Succession succession(&service, server.get(), &waiting);
+  WEFT_RETURN_IF_ERROR(handover.empty() ? server->AddService(&service)
+                                        : server->AddService(&waiting));
   WEFT_RETURN_IF_ERROR(server->Listen(absl::GetFlag(FLAGS_listen)));
+  if (!handover.empty()) {
+    WEFT_RETURN_IF_ERROR(succession.Start(handover));
+    WEFT_RETURN_IF_ERROR(server->Ready());
+  }
   WEFT_RETURN_IF_ERROR(Announce(server->address()));
   const int signal = stop.Wait();
-  absl::PrintF("stopping on %s\n", signal == SIGINT ? "SIGINT" : "SIGTERM");
-  server->Shutdown(kGraceUs);
+  absl::PrintF("stopping on %s\n", handed_over        ? "a handover"
+                                   : signal == SIGINT ? "SIGINT"
+                                                      : "SIGTERM");
+  server->Shutdown(handed_over ? uint64_t{absl::GetFlag(FLAGS_handover_grace_ms)} * 1000
+                               : kGraceUs);
   PrintSummary(server->stats(), store, index.get());
-  return absl::OkStatus();
+  if (handover.empty()) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(succession.Stop());
+  return succession.Save(store);
 }
 
 }  // namespace

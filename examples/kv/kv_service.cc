@@ -25,6 +25,14 @@ void CopyFields(const Record& record, Message* to) {
 
 }  // namespace
 
+absl::Status KvService::Restore(std::string_view key, Fields fields) {
+  const absl::StatusOr<bool> created = store_.Replace(key, fields);
+  if (created.ok() && index_ != nullptr) {
+    index_->index().Put(key, *store_.Get(key), /*existed=*/!*created);
+  }
+  return created.status();
+}
+
 absl::Status KvService::Put(weft::ServerContext&, const PutRequest& request, PutReply* reply) {
   fields_.clear();
   for (const Field& field : request.fields()) fields_.push_back({field.name(), field.value()});

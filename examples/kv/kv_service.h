@@ -6,6 +6,7 @@
 // Errors:    as kv.proto says.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,9 @@ class KvService final : public Kv::Service {
   // Keeps `index` as the store is, and shows it to clients. Before the server listens, while the
   // store is empty.
   void set_index(index::ExportedIndex* index) { index_ = index; }
+
+  // A record of the process before this one (upgrade.h). Before the first call.
+  absl::Status Restore(std::string_view key, Fields fields);
 
   absl::Status Put(weft::ServerContext& context, const PutRequest& request,
                    PutReply* reply) override;

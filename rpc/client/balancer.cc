@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "rpc/client/bridge.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/operation/on_engine.h"
@@ -27,29 +28,6 @@ absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t 
   if (value >= least && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("BalancingOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
-}
-
-// Each server is called as by a channel to it alone; what is the channel's own stays at the front.
-ChannelOptions OptionsOfServer(const ChannelOptions& options) {
-  ChannelOptions server = options;
-  server.connect_at_once = false;
-  server.interceptors = {};
-  server.retry = {};
-  return server;
-}
-
-void Add(const ChannelStats& more, ChannelStats& sum) {
-  sum.calls_started += more.calls_started;
-  sum.calls_ok += more.calls_ok;
-  sum.calls_failed += more.calls_failed;
-  sum.deadlines_exceeded += more.deadlines_exceeded;
-  sum.late_replies += more.late_replies;
-  sum.connects += more.connects;
-  sum.connect_failures += more.connect_failures;
-  sum.outstanding += more.outstanding;
-  sum.abandoned += more.abandoned;
-  sum.queued += more.queued;
-  sum.streams += more.streams;
 }
 
 }  // namespace

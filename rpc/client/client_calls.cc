@@ -217,7 +217,8 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
   ListHotLines(&PrefetchList::Register);
-  answered_ = false;
+  answered_ = goaway_ = moved_ = false;
+  SetNext(nullptr);
   connection_ = &connection;
   return absl::OkStatus();
 }
@@ -225,7 +226,7 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
 void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
                         const absl::Status& may_have_run) {
   connection_ = nullptr;
-  if (std::exchange(leaving_, false)) static_cast<void>(waiting_.Release());
+  if (std::exchange(leaving_, false) && next_ == nullptr) static_cast<void>(waiting_.Release());
   prefetch_ = &PrefetchList::None();
   methods_.Forget();
   lent_.ReclaimAll(connection);
@@ -235,7 +236,7 @@ void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
 
 void ClientCalls::Leave() {
   leaving_ = true;
-  waiting_.Hold();
+  if (next_ == nullptr) waiting_.Hold();
   if (some_wait()) host_.OnCallWaits();
 }
 
@@ -358,6 +359,7 @@ void ClientCalls::StartAttempt(ClientCall& call) {
 
 ClientCalls::Sent ClientCalls::TrySendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
+  if (next_ != nullptr) return SendAtNext(attempt);
   if (connection_ != nullptr) return TrySend(attempt);
   return balancer_ != nullptr && !ended_ ? balancer_->Send(attempt) : Sent::kNotNow;
 }
@@ -495,14 +497,14 @@ void ClientCalls::Pump() {
   if (sent_.owes_cancels()) {
     sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
   }
-  if (balancer_ != nullptr) {
+  if (balancer_ != nullptr)
     streams_->MoveWaiting([this](uint64_t key) { return balancer_->ChooseStreams(key); });
-  }
+  if (next_ != nullptr) streams_->MoveWaiting([this](uint64_t) { return NextStreams(); });
   streams_first_ = !streams_first_;
   for (const Priority least : {Priority::kControl, Priority::kNormal, Priority::kBackground}) {
-    if (streams_first_) streams_->Pump(least, !waiting_.held());
+    if (streams_first_) streams_->Pump(least, MayOpenStreams());
     PumpCalls(least);
-    if (!streams_first_) streams_->Pump(least, !waiting_.held());
+    if (!streams_first_) streams_->Pump(least, MayOpenStreams());
   }
   if (waiting_.room_wanted() && (watcher_ != nullptr || HasRoom())) {
     waiting_.SetRoomWanted(false);
@@ -517,12 +519,14 @@ uint32_t ClientCalls::load() const {
 
 // Sends those that are at least as urgent.
 void ClientCalls::PumpCalls(Priority least) {
-  while (connection_ != nullptr || balancer_ != nullptr) {
+  while (connection_ != nullptr || balancer_ != nullptr || next_ != nullptr) {
     // Off the queue first: if the call ends here, its callback may start others.
     ClientCall* const call = waiting_.PopFront(least);
     if (call == nullptr) return;
     // It may be gone after this, unless it was sent.
-    const Sent sent = balancer_ != nullptr ? balancer_->Send(*call) : TrySend(*call);
+    const Sent sent = balancer_ != nullptr
+                          ? balancer_->Send(*call)
+                          : (next_ != nullptr ? SendAtNext(*call) : TrySend(*call));
     if (sent == Sent::kNotNow) return waiting_.Return(*call);
     if (sent == Sent::kYes && call->kind == ClientCall::Kind::kCallback) {
       static_cast<CallbackCall*>(call)->ForgetRequest();
@@ -548,6 +552,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
     return;
   }
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kMoved)) return OnMoved(frame);
   if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
   ReplyHeader header;
   ByteSpan body;
@@ -567,14 +572,14 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
   answered_ = true;
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
-    streams_->Pump(Priority::kBackground, !waiting_.held());
+    streams_->Pump(Priority::kBackground, MayOpenStreams());
   if (leaving_) [[unlikely]]
     host_.OnCallsLeft();
 }
 
 void ClientCalls::StartStream(ClientStream& stream) {
   ClientStreams* const server =
-      balancer_ != nullptr ? balancer_->ChooseStreams(stream.server_key()) : nullptr;
+      balancer_ != nullptr ? balancer_->ChooseStreams(stream.server_key()) : NextStreams();
   stream.BelongTo(server != nullptr ? *server : *streams_);
   if (ended_) {
     // Not CANCELLED: a callback that starts its stream again would do so for ever.
@@ -583,7 +588,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
     stream.Refuse(WithDelivery(std::move(closed), Delivery::kNotSent));
   }
   if (server != nullptr) return stream.Start(/*may_open=*/true);
-  stream.Start(connection_ != nullptr && !waiting_.held());
+  stream.Start(connection_ != nullptr && MayOpenStreams());
   // Without a queue none can wait: the next one finds a connection.
   const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
   if ((connection_ == nullptr || leaving_) && !ended_ && wants) host_.OnCallWaits();
@@ -657,7 +662,7 @@ void ClientCalls::OnReleased(ByteSpan frame) {
 void ClientCalls::OnGoaway(ByteSpan frame) {
   uint32_t unanswered = 0;
   if (!DecodeGoaway(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
-  if (leaving_) return ProtocolError("a second goaway");
+  if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
   host_.OnGoaway(unanswered == 0);
 }
 
@@ -700,6 +705,7 @@ void ClientCalls::WantRoom() {
 
 bool ClientCalls::HasRoom() {
   if (balancer_ != nullptr) return waiting_.may_pass(Priority::kNormal) && balancer_->HasRoom();
+  if (next_ != nullptr) return NextHasRoom();
   if (connection_ == nullptr || !waiting_.may_pass(Priority::kNormal) || sent_.full()) {
     return false;
   }

@@ -5,12 +5,11 @@
 //   closed  construction, Close()  Open() -> open, Shutdown()     wait (waiting_calls.h)
 //   open    Open()                 Leave() -> leaving, Close() -> closed, Shutdown()
 //                                                                 are sent (sent_calls.h)
-//   leaving Leave()                Close() -> closed, Shutdown()  new ones wait; those that were
-//                                                                 sent go on
+//   leaving Leave()                Close() -> closed, Shutdown()  sent ones go on; new ones wait,
+//                                                                 or take a bridge (bridge.h)
 //   ended   Shutdown()             (destroyed)                    end at once
 //
 // A channel over many servers has one that never opens, the front, and one for each (Balancer).
-//
 // A reply ends its call, at once or when the memory that it had lent is reclaimed (lent_memory.h).
 // A server that never answers can take all slots of a channel; further calls then end by their
 // deadlines in the queue.
@@ -64,7 +63,6 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   ClientCalls& operator=(const ClientCalls&) = delete;
 
   uint32_t Bind(const ServiceDescriptor& service) { return methods_.Bind(service); }
-
   // --- the connection ---------------------------------------------------------------------------
 
   // The handler to give to Transport::Connect().
@@ -75,6 +73,9 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void Pump();
   // From now on nothing new is sent on it. REQUIRES: open.
   void Leave();
+  // What is new goes to a bridge's `next`, until Open(); null: it waits. (bridge.cc)
+  void SetNext(ClientCalls* next);
+  bool has_next() const { return next_ != nullptr; }
   // No call of it waits for a reply, and no stream for its end.
   bool none_under_way() const;
   bool none_awaited() const;  // but for streams that are over here
@@ -104,21 +105,17 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // False: nothing has happened, and Start...() has the call.
   template <class Request>
   bool SendAtOnce(ClientCall& call, uint32_t method, const Request& request);
-
   // The same of a message to a one-way method, which ends with that.
   template <class Request>
   bool SendOneWayAtOnce(uint32_t method, uint64_t timeout_us, const Request& request);
-
   // Of a connection that was not used lately: prefetches its memory, and tells the server that a
   // call comes.
   void PrefetchIfCold() {
     if (prefetch_->wanted()) [[unlikely]]
       prefetch_->Run();
   }
-
   // Prefetches what a call touches first. On any thread.
   void PrefetchFirst() const { PrefetchLines(&connection_, kCacheLineBytes); }
-
   // The context of a call that is about to be started: `given`, or one of its own where there are
   // interceptors, which start here. Null: it needs none. Errors: CallContext::Begin()'s. On any
   // thread.
@@ -225,13 +222,16 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   }
 
   void ListHotLines(void (PrefetchList::*list)(const void*, size_t));
-
   // --- out --------------------------------------------------------------------------------------
 
   bool MaySend() const { return connection_ != nullptr && waiting_.may_pass(); }
   template <class Request>
   bool SendRequest(ClientCall& call, uint16_t method, const Request& request);
   Sent TrySend(ClientCall& call);
+  Sent SendAtNext(ClientCall& call);
+  ClientStreams* NextStreams();
+  bool NextHasRoom();
+  bool MayOpenStreams() const { return !waiting_.held() && next_ == nullptr; }
   Sent Send(ClientCall& call, uint16_t method);
   Sent SendConverted(ClientCall& call, const MethodTable::Agreed& agreed);
   Sent SendWithMore(ClientCall& call, uint16_t method);
@@ -251,6 +251,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void OnOtherFrame(ByteSpan frame);
   void OnReleased(ByteSpan frame);
   void OnGoaway(ByteSpan frame);
+  void OnMoved(ByteSpan frame);
   void OnStreamFrame(ByteSpan frame);
   void ProtocolError(std::string_view what);
   void Abandon(ClientCall& call);
@@ -263,8 +264,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   using SpareCalls = SpareList<CallbackCall, kMaxSpareCalls>;
   [[no_unique_address]] SpareCalls spare_calls_;
   bool answered_ = false;
-  bool ended_ = false;
-  bool leaving_ = false;
+  bool ended_ = false, leaving_ = false;
   WaitingCalls waiting_;  // at most max_queued_calls; held while leaving
   ChannelStats stats_;    // but for what the parts and the connection know
 
@@ -283,16 +283,16 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   const ChannelOptions& options_;
 
   Balancer* balancer_ = nullptr;        // the front's; null: this has a connection of its own
-  ClientCalls* last_server_ = nullptr;  // the same: what it has committed may have to be sent
+  ClientCalls* next_ = nullptr;         // of SetNext()
+  ClientCalls* last_server_ = nullptr;  // the front's: what it has committed may have to be sent
   CallsWatcher* watcher_ = nullptr;     // of one of many servers
   LentMemory lent_;
   const std::unique_ptr<ClientStreams> streams_;
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
   bool streams_first_ = false;                   // who sends when there is room: they take turns
-  bool takes_priorities_ = false;                // the server does
-  bool takes_attachments_ = false;               // the same
-  uint32_t max_windows_ = 0;                     // in one request; as many as both sides allow
-  uint32_t max_extras_ = 0;                      // bytes, in one request; the same
+  bool goaway_ = false, moved_ = false;          // the server has sent one
+  bool takes_priorities_ = false, takes_attachments_ = false;  // the server does
+  uint32_t max_windows_ = 0, max_extras_ = 0;  // windows, and bytes, in one request, for both sides
   EarlyEnds<CallbackCall> early_ends_;  // those that waited, and what was started in this turn
 };
 

@@ -23,6 +23,8 @@ class ClientCallsHost {
   // The server is about to shut down. `has_none`: it has taken no call that it has not answered,
   // and takes none.
   virtual void OnGoaway(bool has_none) = 0;
+  // Another process serves the address: the next connection is to that one.
+  virtual void OnMoved() = 0;
   // Leaving, and perhaps nothing is under way any more.
   virtual void OnCallsLeft() = 0;
   // There is room (WantRoom()). No callback may run inside.

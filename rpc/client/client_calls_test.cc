@@ -45,6 +45,7 @@ class Host final : public ClientCalls::Host {
     if (on_call_waits) on_call_waits();
   }
   void OnGoaway(bool) override {}
+  void OnMoved() override {}
   void OnCallsLeft() override {}
   void OnRoom() override {}
   void EndConnection(absl::Status reason, std::string_view) override { ended = std::move(reason); }

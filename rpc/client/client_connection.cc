@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
+#include "rpc/client/bridge.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
@@ -23,12 +24,14 @@ ClientConnection::ClientConnection(EngineCore& engine, const std::string& addres
       address_(address),
       options_(options),
       session_(session),
+      front_(front),
       calls_(this, engine_, address_, options_, front),
       events_(calls_, engine_, address_) {}
 
 ClientConnection::~ClientConnection() = default;
 
-ChannelState ClientConnection::StateFor(State state) {
+ChannelState ClientConnection::StateFor(State state) const {
+  if (calls_.has_next() && state != State::kEnded) return ChannelState::kReady;
   switch (state) {
     case State::kIdle:
     case State::kLeaving:  // nothing new is sent on what is left of the connection
@@ -82,7 +85,7 @@ void ClientConnection::Connect(Function<void(absl::Status)> done) {
     if (balancer_->state() == ChannelState::kReady) Report(absl::OkStatus());
     return;  // it connects by itself, and tells
   }
-  if (state_ == State::kOpen) return Report(absl::OkStatus());
+  if (state_ == State::kOpen || calls_.has_next()) return Report(absl::OkStatus());
   if (state_ == State::kIdle) BeginAttempt();
 }
 
@@ -107,6 +110,7 @@ std::string ClientConnection::EncodeHello() const {
   hello.set_stream_window_bytes(options_.stream_window_bytes);
   hello.set_control_calls(kControlCalls);
   hello.set_takes_goaway(true);
+  hello.set_takes_moved(session_ == nullptr);
   hello.set_takes_attachments(true);
   hello.set_drives_itself(engine_.drives_itself());
   return hello.SerializeAsString();
@@ -147,7 +151,8 @@ void ClientConnection::OnOpen(Connection& connection) {
     close_reason_ = std::move(agreed);
     return;
   }
-  gave_way_ = false;
+  gave_way_ = moved_ = false;
+  EndBridges();
   opened_ns_ = engine_.clock().NowNs();
   Enter(State::kOpen);
   ++connects_;
@@ -235,7 +240,7 @@ void ClientConnection::AttemptFailed(const absl::Status& why) {
   const absl::Status status = NoServerError(address_, why);
   Report(status);
   const bool hopeless = absl::IsInvalidArgument(why);
-  calls_.EndWaiting(status, /*also_patient=*/hopeless);
+  if (!calls_.has_next()) calls_.EndWaiting(status, /*also_patient=*/hopeless);
   if (hopeless) events_.EndWaiting(status);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
 }
@@ -248,7 +253,8 @@ void ClientConnection::Pause() {
 void ClientConnection::OnTimer() {
   if (state_ == State::kLeaving) {
     // Once this side has closed, the next connection is near: what waits now is for that.
-    if (close_reason_.ok()) calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
+    if (close_reason_.ok() && !moved_)
+      calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
     return;
   }
   if (state_ == State::kConnecting) return BeginAttempt();  // it has given way
@@ -274,6 +280,7 @@ void ClientConnection::Watch(ConnectionWatcher* watcher) {
 // --- a server that goes away --------------------------------------------------------------------
 
 void ClientConnection::OnGoaway(bool has_none) {
+  if (state_ == State::kLeaving) has_none_ = has_none;  // it had moved before, and ends now
   if (state_ != State::kOpen) return;
   Enter(State::kLeaving);
   has_none_ = has_none;
@@ -281,6 +288,31 @@ void ClientConnection::OnGoaway(bool has_none) {
   const absl::Status why = LeavingError(address_);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLeaving(why);
   EndIfLeft();
+}
+
+void ClientConnection::OnMoved() {
+  if (state_ != State::kOpen) return;
+  moved_ = true;
+  if (!MayBridge()) return Leave();
+  bridges_.push_back(std::make_unique<Bridge>(*this, engine_, address_, options_));
+}
+
+void ClientConnection::OnBridge(Bridge& bridge) {
+  if (!bridge.open()) return calls_.SetNext(nullptr);
+  if (state_ == State::kOpen && !moved_) return bridge.Drain();  // it has come too late
+  calls_.SetNext(&bridge.calls());
+  if (state_ == State::kOpen) Leave();
+  if (state_ == State::kIdle) BeginAttempt();
+  calls_.Pump();
+}
+
+void ClientConnection::EndBridges() {
+  for (const std::unique_ptr<Bridge>& bridge : bridges_) bridge->Drain();
+}
+
+void ClientConnection::OnBridgeGone(Bridge& bridge) {
+  Add(bridge.connection().stats(), past_);
+  std::erase_if(bridges_, [&bridge](const auto& one) { return one.get() == &bridge; });
 }
 
 bool ClientConnection::SomeWatcherIsBusy() {
@@ -311,6 +343,10 @@ void ClientConnection::Shutdown() {
   WEFT_CHECK(watchers_.empty());  // User: RemoteMemory goes before its channel
   Enter(State::kEnded);
   engine_.timers().Cancel(this);
+  calls_.SetNext(nullptr);
+  for (const std::unique_ptr<Bridge>& bridge : std::exchange(bridges_, {})) {
+    Add(bridge->connection().stats(), past_);
+  }
   Report(gone);
   events_.Shutdown(gone);
   calls_.Shutdown(gone);
@@ -329,6 +365,7 @@ void ClientConnection::Shutdown() {
 absl::StatusOr<PathInfo> ClientConnection::path() const {
   if (balancer_ != nullptr) return balancer_->path();
   if (is_open()) return connection_->path();
+  if (calls_.has_next()) return bridges_.back()->connection().path();
   return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
                                                    : absl::StrCat("not connected to ", address_,
                                                                   ": ", last_failure_.message()));
@@ -346,6 +383,8 @@ ChannelStats ClientConnection::stats() const {
   }
   stats.connects = connects_;
   stats.connect_failures = connect_failures_;
+  Add(past_, stats);
+  for (const std::unique_ptr<Bridge>& bridge : bridges_) Add(bridge->connection().stats(), stats);
   return stats;
 }
 

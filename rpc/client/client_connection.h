@@ -3,13 +3,19 @@
 //   States, and who moves them:
 //     kIdle        no connection and none wanted. -> kConnecting: a call
 //     kConnecting  -> kOpen: OnOpen; -> kPausing or kIdle: OnClosed, the attempt failed
-//     kOpen        calls flow. -> kLeaving: the server's goaway; -> kIdle, kConnecting: OnClosed
-//                  (again at once if calls wait)
+//     kOpen        calls flow. -> kLeaving: the server's goaway, or its process hands over and a
+//                  Bridge is open; -> kIdle, kConnecting: OnClosed (again at once if calls wait)
 //     kLeaving     the server is about to shut down: what is under way goes on. What waits, and all
 //                  that is new, ends as not sent, or waits for the next connection
-//                  (wait_for_server). When nothing is under way this side closes. -> as kOpen
+//                  (wait_for_server; all, if another process serves there already). When nothing
+//                  is under way this side closes. -> as kOpen
 //     kPausing     between attempts. -> kConnecting: the pause is over and calls wait; -> kIdle
 //     kEnded       Shutdown(). Deletes itself when its connection is gone.
+//
+// A server whose process hands its address over says so, and serves on. Then a Bridge (bridge.h) is
+// dialed; when it is open, this side leaves the old connection, and what is new goes over the
+// bridge until this has a connection of its own again, to the new process. So no call waits for
+// the calls and streams that were under way, and none passes through a bridge for ever.
 //
 // Programs see them as ChannelState (channel_watch.h).
 //
@@ -33,6 +39,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,6 +61,7 @@ namespace weft {
 
 class AddressSource;
 class Balancer;
+class Bridge;
 struct BalancingOptions;
 
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
@@ -101,6 +109,13 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // As ClientCalls::Host.
   void EndConnection(absl::Status reason, std::string_view why) override;
 
+  // --- for bridges -------------------------------------------------------------------------------
+
+  // It is open, or lost, or has room again. From a timer: calls may end inside.
+  void OnBridge(Bridge& bridge);
+  // It is destroyed inside.
+  void OnBridgeGone(Bridge& bridge);
+
   // --- for the balancer, of the front ------------------------------------------------------------
 
   // What programs see of the servers' states has changed.
@@ -128,7 +143,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   };
 
   // As programs see it.
-  static ChannelState StateFor(State state);
+  ChannelState StateFor(State state) const;
   void Enter(State state);
 
   ~ClientConnection() override;
@@ -146,6 +161,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void OnClosed(Connection& connection, const absl::Status& why) override;
   void OnCallWaits() override;
   void OnGoaway(bool has_none) override;
+  void OnMoved() override;
   void OnCallsLeft() override { EndIfLeft(); }
   void OnRoom() override { events_.OnRoom(); }
   // Timer: the pause between attempts is over, or (kLeaving) what waits is to end, or (kConnecting)
@@ -156,10 +172,18 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   bool is_open() const { return state_ == State::kOpen || state_ == State::kLeaving; }
   bool SomeWatcherIsBusy();
   bool SomeoneWaits() const {
-    return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_;
+    return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_ ||
+           calls_.has_next();
   }
   absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
+  // Between the server's processes this side can have two connections at a time. Sessions of calls
+  // that run exactly once are one process's, and many servers make up for each other.
+  bool MayBridge() const {
+    return session_ == nullptr && front_ == nullptr && balancer_ == nullptr &&
+           !options_.retry.exactly_once;
+  }
+  void EndBridges();
   absl::Status OpenCalls(Connection& connection);
   void AttemptFailed(const absl::Status& why);
   bool GiveWay(const absl::Status& why);
@@ -169,6 +193,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   State state_ = State::kIdle;
   bool wanted_ = false;               // kPausing, kLeaving: a watcher waits for the next attempt
   bool has_none_ = false;             // kLeaving: Host::OnGoaway()'s
+  bool moved_ = false;                // kOpen, kLeaving: another process serves there already
   bool gave_way_ = false;             // kConnecting: the last attempt, to the peer's
   Connection* connection_ = nullptr;  // kConnecting, kOpen, kLeaving; kEnded until OnClosed
   uint64_t opened_ns_ = 0;            // kOpen, kLeaving: since then
@@ -178,10 +203,14 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   const std::string address_;
   const ChannelOptions options_;
   PeerSession* const session_;  // null: it is no channel to a peer
+  ClientCalls* const front_;    // null: it is none of many servers
 
   ClientCalls calls_;
   ChannelEvents events_;
   std::unique_ptr<Balancer> balancer_;  // null: it dials
+  // The last one may carry calls, the others end. One for each of the server's processes in turn.
+  std::vector<std::unique_ptr<Bridge>> bridges_;
+  ChannelStats past_;  // of those that are no more
 
   uint64_t peer_incarnation_ = 0;
   uint64_t connects_ = 0;          // that opened

@@ -24,16 +24,18 @@ namespace weft {
 class WaitingCalls {
  public:
   // No call waits, and nobody wants to be told of room.
-  bool empty() const { return size_and_wish_ == 0; }
-  uint32_t size() const { return size_and_wish_ & ~kRoomWanted; }
-  // Nothing waits, is held or wants room: a call of any priority may be sent.
-  bool may_pass() const { return empty() && !held(); }
+  bool empty() const { return (size_and_wish_ & ~kElsewhere) == 0; }
+  uint32_t size() const { return size_and_wish_ & ~(kRoomWanted | kElsewhere); }
+  // Nothing waits, is held, goes elsewhere or wants room: a call of any priority may be sent.
+  bool may_pass() const { return size_and_wish_ == 0 && !held(); }
   // No call that is at least as urgent waits, and none are held.
   bool may_pass(Priority priority) const { return !held() && calls_->may_pass(priority); }
 
   // Somebody wants to know when a call would be sent at once.
   bool room_wanted() const { return (size_and_wish_ & kRoomWanted) != 0; }
-  void SetRoomWanted(bool wanted) { size_and_wish_ = size() | (wanted ? kRoomWanted : 0); }
+  void SetRoomWanted(bool wanted) { Set(kRoomWanted, wanted); }
+  // No call is sent at once: another connection has what is new.
+  void SetElsewhere(bool elsewhere) { Set(kElsewhere, elsewhere); }
 
   // Calls started after Hold() wait until as many Release() have come: so that they do not overtake
   // a write that was accepted before.
@@ -88,9 +90,13 @@ class WaitingCalls {
   }
 
  private:
-  static constexpr uint32_t kRoomWanted = uint32_t{1} << 31;  // more than any limit
+  // More than any limit.
+  static constexpr uint32_t kRoomWanted = uint32_t{1} << 31;
+  static constexpr uint32_t kElsewhere = uint32_t{1} << 30;
 
-  uint32_t size_and_wish_ = 0;  // waiting calls; with kRoomWanted or not
+  void Set(uint32_t bit, bool set) { size_and_wish_ = (size_and_wish_ & ~bit) | (set ? bit : 0); }
+
+  uint32_t size_and_wish_ = 0;  // waiting calls; with kRoomWanted and kElsewhere or not
   std::atomic<uint32_t> holds_ = 0;
   // Apart: what every call looks at are the two numbers, beside others (client_calls.h).
   using Lists = PriorityLists<ClientCall, Priority, kPriorities>;

@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/admission.h"
+#include "rpc/server/handover.h"
 #include "rpc/server/registration.h"
 #include "rpc/server/server_core.h"
 #include "rpc/wire/peer_frame.h"
@@ -130,7 +131,8 @@ Server::Server(Engines own_engines, Cores cores)
     : own_engines_(std::move(own_engines)),
       buffers_(std::make_unique<BufferPool>(EnginesOf(cores), cores.front()->options().buffers)),
       cores_(std::move(cores)),
-      registrations_(std::make_unique<Registrations>()) {}
+      registrations_(std::make_unique<Registrations>()),
+      handover_(Handover::Make(cores_)) {}
 
 // All together: while one waits for its handlers the others' clients are not to come to it.
 Server::~Server() { Shutdown(0); }
@@ -144,7 +146,12 @@ absl::Status Server::AddService(Service* service, Executor* executor) {
 }
 
 absl::Status Server::Listen(const std::string& address) {
-  absl::StatusOr<std::shared_ptr<SharedListener>> shared = cores_.front()->Listen(address);
+  Descriptor taken;
+  if (handover_ != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(taken, handover_->TakeListener(address));
+  }
+  absl::StatusOr<std::shared_ptr<SharedListener>> shared =
+      cores_.front()->Listen(address, taken.get());
   if (!shared.ok()) return shared.status();
   for (size_t number = 1; number < cores_.size(); ++number) {
     const absl::Status joined = cores_[number]->JoinListener(*shared);
@@ -153,6 +160,12 @@ absl::Status Server::Listen(const std::string& address) {
     return joined;
   }
   return absl::OkStatus();
+}
+
+absl::Status Server::Ready() {
+  if (handover_ != nullptr) return handover_->Ready();
+  return absl::FailedPreconditionError(
+      "Server::Ready() without ServerOptions::handover_path: there is nobody to take over from");
 }
 
 std::string Server::address() const { return cores_.front()->address(); }
@@ -167,6 +180,7 @@ void Server::Wait() {
 // from telling its clients. The first one has the socket that listens, and is told first.
 void Server::Shutdown(uint64_t grace_us) {
   registrations_->Withdraw(EnginesOf(cores_));
+  if (handover_ != nullptr) handover_->Stop();
   for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);
   for (const std::unique_ptr<ServerCore>& core : cores_) core->Shutdown(grace_us);
 }

@@ -55,6 +55,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   tenant_ = connection.memory().tenant();
   if (core_.admission() != nullptr) client_count_ = core_.admission()->CountOf(path_);
   connection.prefetch().Register(HotBytes().data(), HotBytes().size());
+  if (core_.moved()) SendMoved();
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
   if (takes_goaway_) return SendGoaway();
@@ -85,6 +86,7 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
                                        hello.stream_window_messages(), hello.stream_window_bytes());
   takes_attachments_ = hello.takes_attachments();
   takes_goaway_ = hello.takes_goaway();
+  takes_moved_ = hello.takes_moved();
   drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),
@@ -445,9 +447,9 @@ void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& stat
   }
   one_way_.Remove(call);
   call.is_one_way_ = false;
-  const bool may_tell = goaway_owed_ && connection_ != nullptr;
+  const bool may_tell = (goaway_owed_ || moved_owed_) && connection_ != nullptr;
   Free(call);  // with a connection this stays
-  if (may_tell) SendGoaway();
+  if (may_tell) goaway_owed_ ? SendGoaway() : SendMoved();
 }
 
 // --- cancels ------------------------------------------------------------------------------------
@@ -529,6 +531,7 @@ void ServerConnection::EndSlowReader(std::string_view why) {
 }
 
 void ServerConnection::OnWritable(Connection&) {
+  if (moved_owed_ && !goaway_owed_) SendMoved();
   if (goaway_owed_) goaway_owed_ = !TrySendGoaway();
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
@@ -727,6 +730,7 @@ void ServerConnection::ForgetRelease(ServerCall& call) {
 void ServerConnection::SendGoaway() {
   if (connection_ == nullptr || !takes_goaway_) return;
   told_ = true;
+  moved_owed_ = false;
   goaway_owed_ = !TrySendGoaway();
   FlushUnlessInTurn();
 }

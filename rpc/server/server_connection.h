@@ -119,6 +119,23 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   // Tells the client, if it understands that, now or when there is room. REQUIRES: once.
   void SendGoaway();
+  // Tells the client that another process serves here, if it understands that; it then connects to
+  // that one, and leaves. Calls run as before.
+  void SendMoved() {
+    if (connection_ == nullptr || !takes_moved_) return;
+    // As a goaway: its client may have nothing under way, and close, which would cancel them.
+    const MessageSpace frame =
+        one_way_.size() > 0 ? MessageSpace() : connection_->Append(kCallHeaderBytes);
+    moved_owed_ = frame.data == nullptr;
+    if (moved_owed_) return;
+    EncodeMoved(frame.data);
+    FlushUnlessInTurn();
+  }
+  // It is going to leave, or may be told to when the connection is open.
+  bool AwaitsMove() const {
+    if (connection_ == nullptr) return false;
+    return takes_moved_ || connection_->state() == Connection::State::kConnecting;
+  }
   // Something is on its way to the client, or from it, that is not delivered.
   bool IsMoving() const {
     return connection_ != nullptr && (goaway_owed_ || connection_->stats().large_under_way > 0);
@@ -241,6 +258,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   ReplyBacklog backlog_;                                      // those in waiting_
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
   bool takes_goaway_ = false;                                 // the client does
+  bool takes_moved_ = false;                                  // the client does
+  bool moved_owed_ = false;                                   // as goaway_owed_
   bool drives_itself_ = false;                                // the client's engine does
   bool told_ = false;         // the client was, or will be: of goaway_owed_
   bool goaway_owed_ = false;  // there was no room for it, or it is too early

@@ -1,5 +1,7 @@
 #include "rpc/server/server_core.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -126,14 +128,15 @@ absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {
                             options_.max_request_bytes, " (not run)"));
 }
 
-absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::Listen(const std::string& address) {
-  return AddListener(/*is_first=*/true, [&](const ListenOptions& options) {
+absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::Listen(const std::string& address,
+                                                                   int socket) {
+  return AddListener(address, socket, [&](const ListenOptions& options) {
     return engine_.transport().Listen(address, options, this);
   });
 }
 
 absl::Status ServerCore::JoinListener(const std::shared_ptr<SharedListener>& shared) {
-  return AddListener(/*is_first=*/false,
+  return AddListener(/*asked=*/"", /*socket=*/-1,
                      [&](const ListenOptions& options) {
                        return engine_.transport().JoinListener(shared, options, this);
                      })
@@ -141,16 +144,18 @@ absl::Status ServerCore::JoinListener(const std::shared_ptr<SharedListener>& sha
 }
 
 template <class Open>
-absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(bool is_first, Open open) {
+absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const std::string& asked,
+                                                                        int socket, Open open) {
   WEFT_RETURN_IF_ERROR(CheckHello());
   ListenOptions listen;
   listen.link = options_.link;
   listen.hello = MakeHello().SerializeAsString();
   listen.max_connections = options_.max_connections;
   listen.security = options_.security;
+  listen.socket = socket;
   absl::StatusOr<std::shared_ptr<SharedListener>> shared;
   RunOnEngine(engine_, [&] {
-    if (draining_) {
+    if (draining_ || moved_) {
       shared = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
@@ -165,7 +170,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(bool is_
     }
     shared = (*listener)->shared();
     records_.Restore();
-    if (is_first && (*listener)->is_beyond_host() && !options_.security.has_value() &&
+    if (!asked.empty() && (*listener)->is_beyond_host() && !options_.security.has_value() &&
         !std::exchange(told_of_no_security_, true)) {
       WEFT_LOG(kWarning, "the server at ", (*listener)->address(),
                " has no security: it serves whoever reaches it, and what travels can be read and "
@@ -174,7 +179,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(bool is_
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     if (address_.empty()) address_ = (*listener)->address();
-    listeners_.push_back(*std::move(listener));
+    listeners_.push_back({asked, *std::move(listener)});
   });
   return shared;
 }
@@ -185,6 +190,71 @@ void ServerCore::StopNewestListener() {
     listeners_.pop_back();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (listeners_.empty()) address_.clear();
+  });
+}
+
+// --- another process ----------------------------------------------------------------------------
+
+Descriptor ServerCore::DuplicateListener(const std::string& asked) {
+  Descriptor copy;
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) {
+      if (listening.asked != asked || listening.listener->socket() < 0) continue;
+      copy.Reset(::fcntl(listening.listener->socket(), F_DUPFD_CLOEXEC, 0));
+    }
+  });
+  return copy;
+}
+
+void ServerCore::HoldClients() {
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) listening.listener->HoldClients();
+  });
+}
+
+bool ServerCore::HasHandshakes() {
+  bool some = false;
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) some |= listening.listener->has_handshakes();
+  });
+  return some;
+}
+
+std::vector<std::pair<std::string, Descriptor>> ServerCore::StopAccepting() {
+  std::vector<std::pair<std::string, Descriptor>> held;
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) {
+      for (Descriptor& client : listening.listener->StopAccepting()) {
+        held.emplace_back(listening.asked, std::move(client));
+      }
+    }
+  });
+  return held;
+}
+
+void ServerCore::TakeClient(const std::string& asked, Descriptor client) {
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) {
+      if (listening.asked == asked) return listening.listener->TakeClient(std::move(client));
+    }
+  });
+}
+
+absl::Status ServerCore::ResumeAccepting() {
+  absl::Status status;
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) status.Update(listening.listener->Resume());
+  });
+  return status;
+}
+
+void ServerCore::MoveAway() {
+  RunOnEngine(engine_, [&] {
+    if (draining_) return;  // shut down meanwhile
+    moved_ = true;
+    for (const Listening& listening : listeners_) listening.listener->LeaveAddress();
+    listeners_.clear();
+    for (ServerConnection& connection : connections_) connection.SendMoved();
   });
 }
 
@@ -268,6 +338,7 @@ void ServerCore::Retire(ServerConnection* connection) {
   --stats_.connections;
   calls_.Trim(stats_.running());
   if (peer != nullptr) peer->OnHalfGone();
+  if (moved_end_ns_ != 0) return LookForMoved();
   if (draining_) LookForTheEnd();
 }
 
@@ -297,19 +368,37 @@ void ServerCore::StartShutdown(uint64_t grace_us) {
 }
 
 void ServerCore::BeginShutdown(uint64_t grace_us) {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  const uint64_t most_us = (kNever - now_ns) / kNsPerUs;
+  grace_end_ns_ = grace_us < most_us ? now_ns + grace_us * kNsPerUs : kNever;
+  if (!moved_ || grace_us == 0) return BeginToDrain();
+  moved_end_ns_ = now_ns + (grace_end_ns_ - now_ns) / 2;
+  LookForMoved();
+}
+
+// Clients that are told to leave have time for it, and their calls run until then.
+void ServerCore::LookForMoved() {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  const bool some = std::any_of(connections_.begin(), connections_.end(),
+                                [](ServerConnection& one) { return one.AwaitsMove(); });
+  if (some && now_ns < moved_end_ns_) return engine_.timers().Schedule(this, moved_end_ns_);
+  moved_end_ns_ = 0;
+  BeginToDrain();
+}
+
+void ServerCore::BeginToDrain() {
   draining_ = true;
   methods_.Close();
   listeners_.clear();
   peers_.Stop();
-  if (grace_us == 0) return CloseConnections();
   quiet_since_ns_ = engine_.clock().NowNs();
-  const uint64_t most_us = (kNever - quiet_since_ns_) / kNsPerUs;
-  grace_end_ns_ = grace_us < most_us ? quiet_since_ns_ + grace_us * kNsPerUs : kNever;
+  if (quiet_since_ns_ >= grace_end_ns_) return CloseConnections();
   for (ServerConnection& connection : connections_) connection.SendGoaway();
   LookForTheEnd();
 }
 
 void ServerCore::OnTimer() {
+  if (moved_end_ns_ != 0) return LookForMoved();
   if (engine_.clock().NowNs() >= grace_end_ns_) return CloseConnections();
   LookForTheEnd();
 }

@@ -7,7 +7,11 @@
 // Invariants: stats().running() = sum of running calls of all connections.
 //
 //   state    from               to
-//   serving  construction       Shutdown() -> leaving, or closing if there is no grace
+//   serving  construction       MoveAway() -> moved; Shutdown() -> leaving, or closing if there is
+//                               no grace
+//   moved    MoveAway()         another process accepts; clients that understand it were told, and
+//                               leave. Requests are run. Shutdown(grace) -> leaving: those have
+//                               left, or half of the grace is over; without grace -> closing
 //   leaving  Shutdown(grace)    -> closing: nothing is under way for any client, or the grace is
 //                               over. Requests are refused, and clients were told to leave
 //   closing  CloseConnections() -> ended: the last connection is gone, with its handlers
@@ -17,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +39,7 @@
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_tallies.h"
 #include "rpc/server/session_service.h"
+#include "transport/descriptor.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
 
@@ -46,7 +52,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   absl::Status AddService(Service* service, Executor* executor);
   // What further engines take part by; null in a network where they cannot.
-  absl::StatusOr<std::shared_ptr<SharedListener>> Listen(const std::string& address);
+  // `socket`: ListenOptions::socket.
+  absl::StatusOr<std::shared_ptr<SharedListener>> Listen(const std::string& address,
+                                                         int socket = -1);
   // Takes clients of the first engine's address.
   absl::Status JoinListener(const std::shared_ptr<SharedListener>& shared);
   // The last of these two is as if it had not been, but for clients that have come meanwhile.
@@ -55,6 +63,20 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // A session for a channel that is about to be opened, which joins it; else UnreservePeer().
   absl::StatusOr<PeerSession*> ReservePeer(const std::string& id, const std::string& address);
   void UnreservePeer(PeerSession& session);
+  // --- for another process that takes the place of this one (handover.h). Each waits for the
+  // engine
+
+  // Of the listener that was asked for so, a second descriptor; invalid: there is none.
+  Descriptor DuplicateListener(const std::string& asked);
+  void HoldClients();
+  bool HasHandshakes();
+  // Who was kept aside, with the address that was asked for.
+  std::vector<std::pair<std::string, Descriptor>> StopAccepting();
+  void TakeClient(const std::string& asked, Descriptor client);
+  absl::Status ResumeAccepting();
+  // The addresses are another process's: tells the clients.
+  void MoveAway();
+
   void Wait() { engine_.Wait(stopped_); }
   // Shutdown() without waiting: the engine begins with its next turn.
   void StartShutdown(uint64_t grace_us);
@@ -99,6 +121,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // The server's own method of this number; null: there is none.
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
   bool draining() const { return draining_; }
+  bool moved() const { return moved_; }
   bool closing() const { return closing_; }
   // Between these the server does not end: handlers that are told that they are cancelled may end,
   // and with the last one the server would.
@@ -149,8 +172,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   absl::Status CheckHello() const;
   absl::Status BindLimits();
   template <class Open>
-  absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(bool is_first, Open open);
+  absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(const std::string& asked, int socket,
+                                                              Open open);
   void BeginShutdown(uint64_t grace_us);
+  void LookForMoved();
+  void BeginToDrain();
   void CloseConnections();
   void OnCallEndedLeaving();
   void LookForTheEnd();
@@ -176,7 +202,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Engine thread only.
   ServerTallies stats_;
   const std::unique_ptr<Admission> admission_;  // null: there are no limits
-  std::vector<std::unique_ptr<Listener>> listeners_;
+  struct Listening {
+    std::string asked;  // by Listen(); empty: the first engine's
+    std::unique_ptr<Listener> listener;
+  };
+  std::vector<Listening> listeners_;
   ServerCalls calls_;  // free ones
   CompletionRecords records_{*this};
   SessionService sessions_{*this};
@@ -184,10 +214,12 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   PeerSessions peers_;
   AuditLog audit_log_;
   bool told_of_no_security_ = false;  // in the log
+  bool moved_ = false;
+  uint64_t moved_end_ns_ = 0;  // of Shutdown(), until clients have left that were told; 0: not yet
   bool draining_ = false;
   bool closing_ = false;
   uint32_t holds_ = 0;           // HoldEnd() without its LetEnd()
-  uint64_t grace_end_ns_ = 0;    // while draining
+  uint64_t grace_end_ns_ = 0;    // since Shutdown(grace)
   uint64_t quiet_since_ns_ = 0;  // while draining: see kQuietNs
 
   // Any thread.

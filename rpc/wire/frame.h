@@ -11,6 +11,7 @@
 //   cancel    {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   goaway    {u32 0,    u32 0,          u16 0,      u16 kind, u32 unanswered}    no body
+//   moved     {u32 0,    u32 0,          u16 0,      u16 kind, u32 0}             no body
 //   one-way   {u32 0,    u32 0,          u16 method, u16 kind, u32 remaining_us}
 //                                                        body: extras, then the message,
 //                                                        attachment
@@ -72,9 +73,10 @@ enum class CallFrameKind : uint16_t {
   kReply = 2,
   kCancel = 3,
   kReleased = 4,
-  // 5 to 9 are those of streams, 13 and 14 those of peers.
+  // 5 to 9 are those of streams, 13 to 15 those of peers.
   kGoaway = 10,
   kOneWay = 12,
+  kMoved = 16,
 };
 
 // The name of one call on one connection.
@@ -174,7 +176,7 @@ inline void EncodeReply(const ReplyHeader& header, std::byte* to, uint16_t bits 
                    header.text_bytes, to);
 }
 
-// A frame that says nothing but its kind: kCancel or kReleased.
+// A frame that says nothing but its kind: kCancel, kReleased or kMoved.
 inline void EncodeNotice(CallFrameKind kind, CallId id, std::byte* to) {
   EncodeCallHeader(id, 0, static_cast<uint16_t>(kind), 0, to);
 }
@@ -183,6 +185,9 @@ inline void EncodeNotice(CallFrameKind kind, CallId id, std::byte* to) {
 inline void EncodeGoaway(uint32_t unanswered, std::byte* to) {
   EncodeCallHeader({}, 0, static_cast<uint16_t>(CallFrameKind::kGoaway), unanswered, to);
 }
+
+// Another process serves the address from now on, and has room for this client.
+inline void EncodeMoved(std::byte* to) { EncodeNotice(CallFrameKind::kMoved, {}, to); }
 
 inline void EncodeCancel(CallId id, std::byte* to) { EncodeNotice(CallFrameKind::kCancel, id, to); }
 
@@ -268,7 +273,8 @@ inline CallId CallIdOf(ByteSpan frame) {
          LoadLe16(frame.data() + 8) == 0;
 }
 
-// Of cancel and released. False: fields that must be 0 are not, or there is a body.
+// Of cancel, released and moved, whose id is 0. False: fields that must be 0 are not, or there is a
+// body.
 [[nodiscard]] inline bool DecodeNotice(ByteSpan frame, CallId* id) {
   const std::byte* at = frame.data();
   *id = {LoadLe32(at), LoadLe32(at + 4)};

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that code shown in documents is part of programs that are built and run, to the letter.
 
-The README shows examples/echo/echo.cc, the guide also examples/guide/ and examples/sim/, and
-docs/tuning.md examples/guide/.
+The README shows examples/echo/echo.cc, the guide also examples/guide/, examples/sim/ and
+examples/kv/kv_server.cc, and docs/tuning.md examples/guide/.
 """
 import glob
 import os
@@ -13,7 +13,8 @@ from source_tree import this_tree
 
 SOURCES = {
     "README.md": ["examples/echo/echo.cc"],
-    "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.*", "examples/sim/*.cc"],
+    "docs/guide.md": ["examples/echo/echo.*", "examples/guide/*.*", "examples/sim/*.cc",
+                      "examples/kv/kv_server.cc"],
     "docs/tuning.md": ["examples/guide/*.*"],
 }
 

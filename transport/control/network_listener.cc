@@ -42,8 +42,11 @@ absl::Status NetworkListener::Start() {
     WEFT_ASSIGN_OR_RETURN(state_->credentials, context_->tls->CredentialsFor(
                                                    TlsRole::kServer, *state_->options.security));
   }
-  WEFT_RETURN_IF_ERROR(
-      context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this)));
+  paused_ = accepts() && state_->options.socket >= 0;
+  if (!paused_) {
+    WEFT_RETURN_IF_ERROR(
+        context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this)));
+  }
   if (state_->policy.Allows(PathKind::kShm)) OpenLocalSocket();
   return absl::OkStatus();
 }
@@ -71,6 +74,7 @@ void NetworkListener::OpenLocalSocket() {
 
 absl::Status NetworkListener::Bind(const std::string& text) {
   WEFT_ASSIGN_OR_RETURN(ServerAddress address, ParseServerAddress(text));
+  if (state_->options.socket >= 0) return Adopt(address);
   if (address.kind == ServerAddress::Kind::kUnix) {
     WEFT_ASSIGN_OR_RETURN(unix_, UnixListener::Open(address.path));
     state_->shared->address = address.text();
@@ -93,6 +97,60 @@ absl::Status NetworkListener::Bind(const std::string& text) {
   return status;
 }
 
+absl::Status NetworkListener::Adopt(const ServerAddress& address) {
+  WEFT_ASSIGN_OR_RETURN(Descriptor socket, DuplicateListener(state_->options.socket));
+  WEFT_ASSIGN_OR_RETURN(const KernelAddress bound, LocalAddress(socket.get()));
+  WEFT_ASSIGN_OR_RETURN(ServerAddress in_use, ParseServerAddress(bound.text()));
+  const auto other = [&] {
+    return absl::InvalidArgumentError(StrCat("listen on ", address.text(),
+                                             " with another process's socket: it listens on ",
+                                             in_use.text()));
+  };
+  if (in_use.kind != address.kind) return other();
+  if (address.kind == ServerAddress::Kind::kUnix) {
+    if (in_use.path != address.path) return other();
+    WEFT_ASSIGN_OR_RETURN(unix_, UnixListener::Adopt(address.path, std::move(socket)));
+    state_->shared->address = address.text();
+    return absl::OkStatus();
+  }
+  if (address.port != 0 && address.port != in_use.port) return other();
+  socket_ = std::move(socket);
+  state_->shared->is_beyond_host = !bound.is_loopback();
+  in_use.host = address.host;
+  state_->shared->address = in_use.text();
+  return absl::OkStatus();
+}
+
+bool NetworkListener::has_handshakes() const {
+  if (context_ == nullptr) return false;
+  if (!accepts() && state_->shared->HasWaiting(state_->number)) return true;
+  return context_->newcomers->CountSlowly() > arrivals_.CountSlowly();
+}
+
+std::vector<Descriptor> NetworkListener::StopAccepting() {
+  if (context_ == nullptr || !accepts() || std::exchange(paused_, true)) return {};
+  context_->engine.timers->Cancel(this);
+  context_->engine.poller->Remove(fd());
+  while (Arrival* const arrival = arrivals_.PopFront()) {
+    held_.push_back(arrival->Release());
+    delete arrival;
+  }
+  return std::exchange(held_, {});
+}
+
+void NetworkListener::TakeClient(Descriptor client) {
+  if (context_ == nullptr) return;
+  if (state_->shared->is_shared()) return Await(std::move(client));
+  ControlConnection::Accept(context_, state_, std::move(client));
+}
+
+absl::Status NetworkListener::Resume() {
+  holding_ = false;
+  if (context_ == nullptr || !std::exchange(paused_, false)) return absl::OkStatus();
+  if (unix_ != nullptr) unix_->TakeFile();
+  return context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this));
+}
+
 void NetworkListener::Stop() {
   if (context_ == nullptr) return;
   context_->engine.timers->Cancel(this);
@@ -104,6 +162,8 @@ void NetworkListener::Stop() {
     ControlConnection::Accept(context_, state_, arrival->Release());
     delete arrival;
   }
+  for (Descriptor& held : held_) ControlConnection::Accept(context_, state_, std::move(held));
+  held_.clear();
   while (!accepts() && context_->newcomers->MakeRoom(context_->now_ns())) {
     Descriptor waiting = state_->shared->Take(state_->number);
     if (!waiting.valid()) break;
@@ -120,13 +180,14 @@ void NetworkListener::Stop() {
 void NetworkListener::OnReady(uint32_t) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     if (!context_->newcomers->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
+    if (held_.size() >= kMaxHeld) return Pause(kFullPauseNs);
     absl::StatusOr<Descriptor> client = Take();
     if (!client.ok()) {
       WEFT_LOG_EVERY_N_SEC(kError, 10, address(), ": ", ToStd(client.status().message()));
       return Pause(kPauseNs);
     }
     if (!client->valid()) return;
-    if (accepts() && state_->shared->is_shared()) {
+    if (accepts() && (state_->shared->is_shared() || holding_)) {
       Await(*std::move(client));
     } else {
       ControlConnection::Accept(context_, state_, *std::move(client));
@@ -145,6 +206,7 @@ void NetworkListener::Await(Descriptor socket) {
 void NetworkListener::OnEnd(Arrival* arrival, Arrival::End end) {
   const std::unique_ptr<Arrival> owned(arrival);
   if (end == Arrival::End::kGone) return;
+  if (holding_ && end == Arrival::End::kClient) return held_.push_back(arrival->Release());
   const SharedListener& shared = *state_->shared;
   GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token()) : shared.LeastLoaded(),
          arrival->Release());

@@ -12,12 +12,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/timer_wheel.h"
 #include "transport/control/arrival.h"
 #include "transport/control/control_connection.h"
 #include "transport/control/local_proof.h"
 #include "transport/control/shared_listener.h"
+#include "transport/sockets/address.h"
 #include "transport/sockets/socket.h"
 #include "transport/sockets/unix_listener.h"
 
@@ -46,6 +48,17 @@ class NetworkListener final : public Listener,
   bool is_beyond_host() const override { return state_->shared->is_beyond_host; }
   std::shared_ptr<SharedListener> shared() const override { return state_->shared; }
 
+  // To another process, or from one: transport.h.
+  int socket() const override { return context_ != nullptr && accepts() ? fd() : -1; }
+  void HoldClients() override { holding_ = true; }
+  bool has_handshakes() const override;
+  std::vector<Descriptor> StopAccepting() override;
+  void LeaveAddress() override {
+    if (unix_ != nullptr) unix_->LeaveFile();
+  }
+  void TakeClient(Descriptor client) override;
+  absl::Status Resume() override;
+
   // Takes no more clients; the transport ends, or the user has had enough.
   void Stop();
 
@@ -56,11 +69,15 @@ class NetworkListener final : public Listener,
   // strangers: a listener that could take nobody would keep the engine awake.
   static constexpr uint64_t kPauseNs = 100'000'000;
   static constexpr uint64_t kFullPauseNs = 10'000'000;
+  // Clients kept aside; the next ones wait in the kernel's queue, as they do for strangers.
+  static constexpr size_t kMaxHeld = Newcomers::kMaxStrangers;
 
   NetworkListener(ControlContext* context, std::shared_ptr<ListenerState> state)
       : context_(context), state_(std::move(state)) {}
 
   absl::Status Bind(const std::string& text);
+  // The same with ListenOptions::socket.
+  absl::Status Adopt(const ServerAddress& address);
   // The rest of Open() and Join(): begins to take clients.
   absl::Status Start();
   // Of the first engine.
@@ -91,6 +108,9 @@ class NetworkListener final : public Listener,
   std::unique_ptr<UnixListener> unix_;
   std::unique_ptr<LocalProofServer> proofs_;
   IntrusiveList<Arrival, ArrivalTag> arrivals_;  // owned
+  bool paused_ = false;                          // before Resume()
+  bool holding_ = false;                         // since HoldClients()
+  std::vector<Descriptor> held_;                 // at most kMaxHeld
 };
 
 }  // namespace weft

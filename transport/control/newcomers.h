@@ -94,6 +94,8 @@ class Newcomers {
   void BecomeClient(Newcomer* newcomer);
   // Also of who is none any more.
   void Leave(Newcomer* newcomer);
+  // Strangers, and handshakes. Linear.
+  size_t CountSlowly() { return strangers_.CountSlowly() + handshakes_.CountSlowly(); }
 
  private:
   struct Host {

@@ -52,6 +52,11 @@ Descriptor SharedListener::Take(uint32_t number) {
   return socket;
 }
 
+bool SharedListener::HasWaiting(uint32_t number) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !takers_[number]->waiting.empty();
+}
+
 void SharedListener::Leave(uint32_t number) {
   std::deque<Descriptor> closed;  // after the lock is free
   const std::lock_guard<std::mutex> lock(mutex_);

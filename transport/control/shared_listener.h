@@ -60,6 +60,8 @@ class SharedListener {
   int bell(uint32_t number) const;
   // The next socket for this engine; invalid: there is none.
   Descriptor Take(uint32_t number);
+  // It has some to take.
+  bool HasWaiting(uint32_t number) const;
   // It takes no more; what waits for it is closed.
   void Leave(uint32_t number);
 

@@ -1,5 +1,6 @@
 #include "transport/sockets/socket.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -98,6 +99,25 @@ absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address) {
     return StatusFromErrno(errno, StrCat("listen on ", address.text()));
   }
   return descriptor;
+}
+
+absl::StatusOr<Descriptor> DuplicateListener(int fd) {
+  int listens = 0;
+  int type = 0;
+  socklen_t length = sizeof(int);
+  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 ||
+      getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) {
+    return StatusFromErrno(errno, StrCat("take descriptor ", fd, " as a socket that listens"));
+  }
+  if (listens == 0 || type != SOCK_STREAM) {
+    return absl::InvalidArgumentError(
+        StrCat("descriptor ", fd, " is no stream socket that listens"));
+  }
+  Descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid() || ::fcntl(copy.get(), F_SETFL, O_NONBLOCK) != 0) {
+    return StatusFromErrno(errno, StrCat("duplicate the listening socket ", fd));
+  }
+  return copy;
 }
 
 absl::StatusOr<Descriptor> StartDial(const KernelAddress& address) {

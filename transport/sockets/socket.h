@@ -33,6 +33,9 @@ absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address);
 // Listens at an internet address. With port 0 the kernel chooses: ask LocalAddress().
 absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address);
 
+// A second descriptor of a stream socket that listens already. INVALID_ARGUMENT: it does not.
+absl::StatusOr<Descriptor> DuplicateListener(int fd);
+
 // Starts to connect; the socket is writable when it is decided, and FinishDial() says how.
 // RESOURCE_EXHAUSTED for a Unix socket whose queue of waiting clients is full: try again soon.
 absl::StatusOr<Descriptor> StartDial(const KernelAddress& address);

@@ -96,7 +96,22 @@ absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Open(const std::stri
       new UnixListener(path, std::move(descriptor), facts.st_dev, facts.st_ino));
 }
 
+absl::StatusOr<std::unique_ptr<UnixListener>> UnixListener::Adopt(const std::string& path,
+                                                                  Descriptor descriptor) {
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) != 0) return StatusFromErrno(errno, StrCat("look at ", path));
+  if (!S_ISSOCK(facts.st_mode)) {
+    return absl::InvalidArgumentError(
+        StrCat("listen on unix:", path, " with another process's socket: this file is no socket"));
+  }
+  std::unique_ptr<UnixListener> listener(
+      new UnixListener(path, std::move(descriptor), facts.st_dev, facts.st_ino));
+  listener->LeaveFile();
+  return listener;
+}
+
 UnixListener::~UnixListener() {
+  if (leaves_file_) return;
   // Without the lock (it is busy) the check is still right but for a race with a starting server
   // that took over a socket which is still open here: it would have found this server alive.
   const absl::StatusOr<Descriptor> lock = LockFolder(FolderOf(path_));

@@ -26,11 +26,18 @@ class UnixListener {
   // ALREADY_EXISTS: a server listens there, or the file is something else and is left alone.
   // The file's permissions follow the umask, and the folder's decide who may connect.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Open(const std::string& path);
+  // `descriptor` listens there already: another process has bound it, and has the file until
+  // TakeFile(). INVALID_ARGUMENT: the file there is none of a socket.
+  static absl::StatusOr<std::unique_ptr<UnixListener>> Adopt(const std::string& path,
+                                                             Descriptor descriptor);
   ~UnixListener();
   UnixListener(const UnixListener&) = delete;
   UnixListener& operator=(const UnixListener&) = delete;
 
   int fd() const { return descriptor_.get(); }
+  // The destructor removes the file, or leaves it where it is, for another process.
+  void TakeFile() { leaves_file_ = false; }
+  void LeaveFile() { leaves_file_ = true; }
 
  private:
   UnixListener(std::string path, Descriptor descriptor, dev_t device, ino_t inode)
@@ -44,6 +51,7 @@ class UnixListener {
   // Which file is ours: another server may have replaced it.
   const dev_t device_;
   const ino_t inode_;
+  bool leaves_file_ = false;
 };
 
 }  // namespace weft

@@ -1,0 +1,106 @@
+// How a server takes the place of another process, and how it is handed on to the next one, without
+// a client being refused. Both sides talk over the socket at ServerOptions::handover_path
+// (transport/handover_socket.h), in lines of text:
+//
+//   the next one      this one                          what it means
+//   hello 1           hello 1, or refused WHY           the version of these lines
+//   take ADDRESS      socket ADDRESS, with the socket;  both have the socket that listens there,
+//   and
+//                     or none ADDRESS                   only the old process accepts
+//   ready             client ADDRESS, with a socket,    a client that came meanwhile, and of which
+//                     for each                          nothing was read
+//                     go                                the next one accepts from here on
+//
+// Until `go` the old process serves, and goes on with it whatever happens to the other one: its
+// end, and every line that does not belong there, gives it up. Two of them at once: the second is
+// refused. At `go` the old process has no handshakes under way (their further sockets would find
+// the other process), but for those that take longer than kHandshakeNs: they fail.
+//
+//   state    from                         to
+//   alone    construction, Stop()         Ready() -> offering
+//   taking   TakeListener() has found     Ready() -> offering
+//            another process
+//   offering Ready()                      a successor was told to go -> handed; Stop() -> alone
+//   handed   on_handed_over was called    (for ever: the path is the other process's)
+//
+// Threads: TakeListener() and Ready(): the server's user, one at a time. A successor is served by a
+//   thread of its own. Stop(): any, but not inside on_handed_over.
+// Lifetime: belongs to the Server; Stop() before its cores end.
+// Errors: as weft/server.h says. What successors do wrong is logged, at level warning.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rpc/server/server_core.h"
+#include "transport/descriptor.h"
+#include "transport/handover_socket.h"
+
+namespace weft {
+
+class Handover {
+ public:
+  using Cores = std::vector<std::unique_ptr<ServerCore>>;
+
+  // `cores` outlive it, and there is at least one. Null: they have no handover_path.
+  static std::unique_ptr<Handover> Make(const Cores& cores);
+  ~Handover() { Stop(); }
+  Handover(const Handover&) = delete;
+  Handover& operator=(const Handover&) = delete;
+
+  // The socket of the process that listens at `address`; invalid: there is none.
+  absl::StatusOr<Descriptor> TakeListener(const std::string& address);
+  absl::Status Ready();
+  // Hands over no more. What is under way is given up, unless the successor was told to go.
+  void Stop();
+
+ private:
+  using Clients = std::vector<std::pair<std::string, Descriptor>>;  // with what Listen() was told
+
+  // How long the old process may take for each answer: it looks at once, unless its engine is busy
+  // in a handler, and before `go` for kHandshakeNs.
+  static constexpr int kAnswerMs = 5'000;
+  // So long handshakes may take that have begun before a successor was ready: they take some
+  // milliseconds, but for clients that say nothing. Longer: whoever connects and is silent holds
+  // clients up for so long at an upgrade; shorter: a slow client has to come again.
+  static constexpr uint64_t kHandshakeNs = 1'000'000'000;
+
+  Handover(std::string path, const Cores& cores);
+
+  absl::Status FindPredecessor();
+  // One question, one answer that begins with `word`, or is "refused WHY".
+  absl::StatusOr<HandoverMessage> Ask(const std::string& question);
+  absl::Status TakeClients();
+
+  // On its thread.
+  void Offer();
+  void Serve(const Descriptor& successor);
+  absl::Status Answer(const Descriptor& successor, const std::string& line, bool* ready);
+  absl::Status HandOver(const Descriptor& successor);
+  absl::Status AwaitHandshakes(const Descriptor& successor);
+  absl::Status GiveClients(const Descriptor& successor, const Clients& clients);
+  // False: Stop() was called. True: `socket` has something to read. Others that come are refused.
+  bool AwaitLine(const Descriptor& successor);
+  void RefuseOther(const Descriptor& successor);
+
+  const std::string path_;
+  const Cores& cores_;
+  Descriptor predecessor_;  // invalid: there is none, or it has gone
+  bool looked_ = false;     // for it
+  bool ready_ = false;
+
+  HandoverListener listener_;  // constant while thread_ runs
+  Descriptor stop_;            // an eventfd: Stop() was called
+  std::mutex stop_mutex_;      // of two who call Stop()
+  bool handed_ = false;        // thread_'s
+  std::thread thread_;
+};
+
+}  // namespace weft

@@ -1,0 +1,209 @@
+#include "transport/handover_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+// Successors that wait to be told that they have to wait: two at once are a mistake already.
+constexpr int kBacklog = 8;
+// The peer reads each message as it comes; one that stands still for so long has gone wrong.
+constexpr int kSendMs = 1000;
+// Descriptors that one message can have, by the kernel (SCM_MAX_FD).
+constexpr size_t kMaxDescriptors = 253;
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path[0] != '/' || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(StrCat("the handover's path \"", path,
+                                             "\": an absolute path of at most ",
+                                             sizeof(address.sun_path) - 1, " bytes is needed"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+absl::StatusOr<Descriptor> OpenSocket() {
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.valid()) return StatusFromErrno(errno, "open a socket for the handover");
+  return socket;
+}
+
+// OK: the process at the other end is this user's.
+absl::Status CheckUser(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return StatusFromErrno(errno, "ask who is at the other end of the handover");
+  }
+  if (peer.uid == ::geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("process ", peer.pid, " of user ", peer.uid,
+                                            " is at the other end of the handover; this process "
+                                            "is of user ",
+                                            ::geteuid(), ", and has to do with that one alone"));
+}
+
+// Waits for `events` of the socket.
+absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
+  pollfd waits{socket, events, 0};
+  while (true) {
+    const int ready = ::poll(&waits, 1, timeout_ms);
+    if (ready > 0) return absl::OkStatus();
+    if (ready == 0) {
+      return absl::DeadlineExceededError(
+          StrCat(what, ": nothing within ", timeout_ms, " ms from process ", PeerProcess(socket)));
+    }
+    if (errno != EINTR) return StatusFromErrno(errno, what);
+  }
+}
+
+std::vector<Descriptor> TakeDescriptors(msghdr* header) {
+  std::vector<Descriptor> taken;
+  for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+      taken.emplace_back(number);
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+// Nobody gets in before the permissions are right: until then it does not listen.
+absl::StatusOr<HandoverListener> ListenForSuccessor(const std::string& path) {
+  WEFT_RETURN_IF_ERROR(AddressOf(path).status());
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) == 0 && !S_ISSOCK(facts.st_mode)) {
+    return absl::AlreadyExistsError(StrCat("offer a handover at ", path,
+                                           ": a file that is not a socket has this name; it is "
+                                           "left alone"));
+  }
+  const std::string made = StrCat(path, ".", ::getpid());
+  WEFT_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(made));
+  WEFT_ASSIGN_OR_RETURN(Descriptor socket, OpenSocket());
+  ::unlink(made.c_str());  // of a process of this number that was killed
+  const bool listens =
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      ::chmod(made.c_str(), S_IRUSR | S_IWUSR) == 0 && ::listen(socket.get(), kBacklog) == 0 &&
+      ::lstat(made.c_str(), &facts) == 0 && ::rename(made.c_str(), path.c_str()) == 0;
+  if (listens) return HandoverListener{std::move(socket), path, facts.st_dev, facts.st_ino};
+  const absl::Status status = StatusFromErrno(errno, StrCat("offer a handover at ", path));
+  ::unlink(made.c_str());
+  return status;
+}
+
+void RemoveHandoverFile(const HandoverListener& listener) {
+  struct stat facts {};
+  if (::lstat(listener.path.c_str(), &facts) != 0) return;
+  if (facts.st_dev == listener.device && facts.st_ino == listener.inode) {
+    ::unlink(listener.path.c_str());
+  }
+}
+
+absl::StatusOr<Descriptor> ConnectToPredecessor(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  WEFT_ASSIGN_OR_RETURN(Descriptor socket, OpenSocket());
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == ENOENT || errno == ECONNREFUSED) return Descriptor();
+    return StatusFromErrno(errno, StrCat("connect to the process that listens at ", path));
+  }
+  WEFT_RETURN_IF_ERROR(CheckUser(socket.get()));
+  return socket;
+}
+
+absl::StatusOr<Descriptor> AcceptSuccessor(int listening) {
+  Descriptor socket(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket.valid()) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return Descriptor();
+    return StatusFromErrno(errno, "accept a successor");
+  }
+  WEFT_RETURN_IF_ERROR(CheckUser(socket.get()));
+  return socket;
+}
+
+pid_t PeerProcess(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+}
+
+absl::Status SendHandover(int socket, std::string_view text, int descriptor) {
+  if (text.size() > kMaxHandoverText) {
+    return absl::InvalidArgumentError(StrCat("a message of a handover has ", text.size(),
+                                             " bytes; at most ", kMaxHandoverText, " are allowed"));
+  }
+  iovec part{const_cast<char*>(text.data()), text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (descriptor >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
+  }
+  while (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EPIPE || errno == ECONNRESET) {
+      return absl::UnavailableError("the process at the other end of the handover is gone");
+    }
+    if (errno != EAGAIN) return StatusFromErrno(errno, "send over the handover's socket");
+    WEFT_RETURN_IF_ERROR(Await(socket, POLLOUT, kSendMs, "send over the handover's socket"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HandoverMessage> ReceiveHandover(int socket, int timeout_ms) {
+  WEFT_RETURN_IF_ERROR(Await(socket, POLLIN, timeout_ms, "wait in a handover"));
+  std::array<char, kMaxHandoverText> text{};
+  iovec part{text.data(), text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (count < 0 && errno != ECONNRESET) {
+    return StatusFromErrno(errno, "receive over the handover's socket");
+  }
+  // Nobody sends an empty message: it is the end.
+  if (count <= 0) {
+    return absl::UnavailableError("the process at the other end of the handover is gone");
+  }
+  std::vector<Descriptor> descriptors = TakeDescriptors(&header);
+  if ((header.msg_flags & MSG_TRUNC) != 0 || descriptors.size() > 1) {
+    return absl::DataLossError(StrCat("a message with ", descriptors.size(),
+                                      " descriptors, or of more than ", kMaxHandoverText,
+                                      " bytes, is none of a handover"));
+  }
+  HandoverMessage message;
+  message.text.assign(text.data(), static_cast<size_t>(count));
+  if (!descriptors.empty()) message.descriptor = std::move(descriptors[0]);
+  return message;
+}
+
+}  // namespace weft

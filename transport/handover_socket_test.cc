@@ -1,0 +1,172 @@
+// The socket between a process and the one that follows it: whom it lets in, and what it takes.
+#include "transport/handover_socket.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/strings.h"
+
+namespace weft {
+namespace {
+
+constexpr int kPatienceMs = 30'000;  // of a machine that stands still
+
+class HandoverSocketTest : public testing::Test {
+ protected:
+  HandoverSocketTest() {
+    folder_ = "/tmp/weft-handover-socket-XXXXXX";
+    EXPECT_NE(::mkdtemp(folder_.data()), nullptr);
+    path_ = folder_ + "/path";
+  }
+  ~HandoverSocketTest() override {
+    ::unlink(path_.c_str());
+    EXPECT_EQ(::rmdir(folder_.c_str()), 0) << "a file was left behind in " << folder_;
+  }
+  // Two ends.
+  std::pair<Descriptor, Descriptor> Connected() {
+    listener_ = *ListenForSuccessor(path_);
+    Descriptor successor = *ConnectToPredecessor(path_);
+    EXPECT_TRUE(successor.valid());
+    return {*AcceptSuccessor(listener_.socket.get()), std::move(successor)};
+  }
+
+  std::string folder_;
+  std::string path_;
+  HandoverListener listener_;
+};
+
+TEST_F(HandoverSocketTest, ATextAndADescriptorArrive) {
+  auto [old, next] = Connected();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Descriptor reads(ends[0]);
+  EXPECT_EQ(SendHandover(old.get(), "socket a", ends[1]), absl::OkStatus());
+  ::close(ends[1]);
+  absl::StatusOr<HandoverMessage> message = ReceiveHandover(next.get(), kPatienceMs);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->text, "socket a");
+  EXPECT_NE(::fcntl(message->descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_EQ(::write(message->descriptor.get(), "x", 1), 1);
+  EXPECT_EQ(SendHandover(next.get(), "ready"), absl::OkStatus());
+  message = ReceiveHandover(old.get(), kPatienceMs);
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_FALSE(message->descriptor.valid());
+}
+
+TEST_F(HandoverSocketTest, TheOthersEndIsToldAndNobodyWaitsForEver) {
+  auto [old, next] = Connected();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ReceiveHandover(old.get(), 1).status()));
+  next.Reset();
+  EXPECT_TRUE(absl::IsUnavailable(ReceiveHandover(old.get(), kPatienceMs).status()));
+  EXPECT_TRUE(absl::IsUnavailable(SendHandover(old.get(), "go")));
+}
+
+TEST_F(HandoverSocketTest, MoreThanOneDescriptorAndLongTextsAreRefusedAndClosed) {
+  auto [old, next] = Connected();
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const Descriptor reads(ends[0]);
+  const int both[] = {ends[1], ends[1]};
+  char text[] = "go";
+  iovec part{text, sizeof(text)};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(both))] = {};
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(both));
+  std::memcpy(CMSG_DATA(rights), both, sizeof(both));
+  ASSERT_GT(::sendmsg(next.get(), &header, 0), 0);
+  ::close(ends[1]);
+  EXPECT_TRUE(absl::IsDataLoss(ReceiveHandover(old.get(), kPatienceMs).status()));
+  char byte;
+  EXPECT_EQ(::read(reads.get(), &byte, 1), 0) << "a descriptor is still open";
+
+  const std::string longest(kMaxHandoverText, 'x');
+  EXPECT_EQ(SendHandover(next.get(), longest), absl::OkStatus());
+  EXPECT_EQ(ReceiveHandover(old.get(), kPatienceMs)->text, longest);
+  const std::string longer = longest + "x";
+  EXPECT_TRUE(absl::IsInvalidArgument(SendHandover(next.get(), longer)));
+  ASSERT_GT(::send(next.get(), longer.data(), longer.size(), 0), 0);
+  EXPECT_TRUE(absl::IsDataLoss(ReceiveHandover(old.get(), kPatienceMs).status()));
+}
+
+TEST_F(HandoverSocketTest, TheNextListenerTakesThePathAndTheLastOneLeavesIt) {
+  HandoverListener first = *ListenForSuccessor(path_);
+  HandoverListener second = *ListenForSuccessor(path_);
+  const Descriptor successor = *ConnectToPredecessor(path_);
+  EXPECT_FALSE(AcceptSuccessor(first.socket.get())->valid());
+  EXPECT_TRUE(AcceptSuccessor(second.socket.get())->valid());
+  RemoveHandoverFile(first);
+  EXPECT_TRUE(ConnectToPredecessor(path_)->valid()) << "the second one's file is gone";
+  RemoveHandoverFile(second);
+  EXPECT_NE(::access(path_.c_str(), F_OK), 0);
+}
+
+TEST_F(HandoverSocketTest, AFileThatADeadProcessLeftBehindIsNobody) {
+  { const HandoverListener killed = *ListenForSuccessor(path_); }
+  EXPECT_FALSE(ConnectToPredecessor(path_)->valid());
+  EXPECT_TRUE(ListenForSuccessor(path_).ok());
+}
+
+TEST_F(HandoverSocketTest, WhatIsNoSocketIsLeftAlone) {
+  const Descriptor file(::open(path_.c_str(), O_CREAT | O_WRONLY, 0600));
+  EXPECT_TRUE(absl::IsAlreadyExists(ListenForSuccessor(path_).status()));
+  for (const std::string path : {std::string(), std::string("relative"), std::string(108, '/')}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ListenForSuccessor(path).status())) << path;
+    EXPECT_TRUE(absl::IsInvalidArgument(ConnectToPredecessor(path).status())) << path;
+  }
+}
+
+// The file's mode keeps him out already: here it lets him in.
+TEST_F(HandoverSocketTest, AnotherUserIsSentAway) {
+  constexpr uid_t kNobody = 65'534;
+  constexpr int kCannotBeHim = 3;
+  listener_ = *ListenForSuccessor(path_);
+  struct stat facts {};
+  ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  ASSERT_EQ(::chmod(path_.c_str(), 0666), 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path_.data(), path_.size());
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    if (::setresuid(kNobody, kNobody, kNobody) != 0) _exit(kCannotBeHim);
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) _exit(2);
+    char byte;
+    _exit(::recv(socket, &byte, 1, 0) == 0 ? 0 : 1);  // hung up
+  }
+  absl::StatusOr<Descriptor> accepted = Descriptor();
+  int status = 0;
+  while (accepted.ok() && ::waitpid(stranger, &status, WNOHANG) == 0) {
+    accepted = AcceptSuccessor(listener_.socket.get());
+    EXPECT_FALSE(accepted.ok() && accepted->valid());
+  }
+  if (!accepted.ok()) ::waitpid(stranger, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotBeHim) {
+    GTEST_SKIP() << "this process cannot start one of another user";
+  }
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(absl::IsPermissionDenied(accepted.status())) << accepted.status();
+}
+
+}  // namespace
+}  // namespace weft
