@@ -173,8 +173,7 @@ struct ServerStats {
   uint64_t unsent_reply_bytes = 0;  // the last of these
   uint64_t slow_readers = 0;        // connections closed because their clients took no replies
   uint32_t peers = 0;               // with an open connection, now
-  // Of calls that run exactly once:
-  uint64_t repeated = 0;      // attempts that were answered from the record of an earlier one
+  uint64_t repeated = 0;      // attempts answered from the record of one that ran exactly once
   uint64_t record_bytes = 0;  // now: as max_record_bytes counts them
   uint32_t sessions = 0;      // now
   uint32_t registered = 0;    // keys of Register() that etcd has, now; not of one engine

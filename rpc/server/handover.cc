@@ -172,6 +172,8 @@ bool Handover::AwaitLine(const Descriptor& successor) {
 void Handover::RefuseOther(const Descriptor& successor) {
   const absl::StatusOr<Descriptor> other = AcceptSuccessor(listener_.socket.get());
   if (!other.ok() || !other->valid()) return;
+  // A socket that is closed while it has something unread loses what was sent on it.
+  const absl::Status heard = ReceiveHandover(other->get(), kOtherMs).status();
   // It may be gone.
   const absl::Status sent = SendHandover(
       other->get(),

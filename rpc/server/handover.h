@@ -67,6 +67,9 @@ class Handover {
   // How long the old process may take for each answer: it looks at once, unless its engine is busy
   // in a handler, and before `go` for kHandshakeNs.
   static constexpr int kAnswerMs = 5'000;
+  // And for its first words, of one that comes beside a successor: it speaks at once. The successor
+  // waits meanwhile.
+  static constexpr int kOtherMs = 100;
   // So long handshakes may take that have begun before a successor was ready: they take some
   // milliseconds, but for clients that say nothing. Longer: whoever connects and is silent holds
   // clients up for so long at an upgrade; shorter: a slow client has to come again.

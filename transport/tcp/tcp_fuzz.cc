@@ -17,7 +17,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -145,12 +144,10 @@ struct Host {
   std::unique_ptr<Region> here;
 };
 
-// Where links are dialled: a Unix socket in a folder of its own.
+// Where links are dialled: a Unix socket in a folder of its own, whose path has to be short.
 class Listening {
  public:
   Listening() {
-    const char* const base = std::getenv("TEST_TMPDIR");
-    folder_ = std::string(base != nullptr ? base : "/tmp") + "/weft-fuzz-XXXXXX";
     WEFT_CHECK(::mkdtemp(folder_.data()) != nullptr);
     listener_ = UnixListener::Open(folder_ + "/socket").value();
   }
@@ -169,7 +166,7 @@ class Listening {
   }
 
  private:
-  std::string folder_;
+  std::string folder_ = "/tmp/weft-fuzz-XXXXXX";
   std::unique_ptr<UnixListener> listener_;
 };
 
