@@ -322,6 +322,57 @@ TEST_F(HandoverFailureTest, ASuccessorThatGoesAtAnyMomentLeavesTheOldOneServing)
   ExpectServing();
 }
 
+// A successor that had heard `go` and gave up left nobody who accepted: the old process believed
+// that what it had sent was done.
+TEST_F(HandoverFailureTest, ASuccessorThatDoesNotAcceptLeavesTheOldOneServing) {
+  Start();
+  for (const std::string last : {"", "go", "ready"}) {
+    SCOPED_TRACE(last);
+    {
+      Successor successor(path_);
+      for (const char* const line : {"hello 1", "take 127.0.0.1:0"}) successor.Ask(line);
+      EXPECT_EQ(successor.Ask("ready"), "go");
+      if (!last.empty()) {
+        EXPECT_EQ(SendHandover(successor.socket(), last), absl::OkStatus());
+      }
+    }
+    ExpectServing();
+  }
+  EXPECT_EQ(Upgrade(), 3u);
+  ExpectServing();
+}
+
+// It had let the old process go before it looked whether it could listen there.
+TEST_F(HandoverFailureTest, WhoCannotListenForTheNextOneDoesNotTakeOver) {
+  Start();
+  const std::string in_the_way = StrCat(path_, ".", ::getpid());
+  ASSERT_EQ(::mkdir(in_the_way.c_str(), 0700), 0);
+  std::unique_ptr<Generation> next = Make();
+  ASSERT_EQ(next->server->Listen(listen_), absl::OkStatus());
+  EXPECT_FALSE(next->server->Ready().ok());
+  next->server.reset();
+  ASSERT_EQ(::rmdir(in_the_way.c_str()), 0);
+  ExpectServing();
+  Upgrade();
+  ExpectServing();
+}
+
+TEST_F(HandoverFailureTest, AServerThatIsShutDownMeanwhileIsNotReady) {
+  Start();
+  const std::unique_ptr<Generation> next = Make();
+  ASSERT_EQ(next->server->Listen(listen_), absl::OkStatus());
+  next->server->Shutdown(0);
+  EXPECT_TRUE(absl::IsFailedPrecondition(next->server->Ready()));
+  ExpectServing();
+}
+
+TEST_F(HandoverFailureTest, AnEngineWithoutAThreadHandsNothingOver) {
+  const auto engine = *OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
+  ServerOptions options;
+  options.handover_path = path_;
+  EXPECT_TRUE(absl::IsInvalidArgument(Server::Create(*engine, options).status()));
+}
+
 TEST_F(HandoverFailureTest, WhatNoSuccessorSaysEndsItAlone) {
   Start();
   for (const std::string line :

@@ -113,6 +113,7 @@ def summarize(events, expected, out_of_time=None):
     last_attempt = {}
     tried_again = set()
     aborted = set()
+    broken = set()
     for event in events:
         kind, ident = next(iter(event["id"].items()))
         label = ident.get("label", "") if isinstance(ident, dict) else ""
@@ -120,6 +121,8 @@ def summarize(events, expected, out_of_time=None):
             tests.add(label)
         elif kind == "targetCompleted" and event.get("completed", {}).get("success"):
             built.add(label)
+        elif kind == "targetCompleted" and "completed" in event:
+            broken.add(label)
         elif kind == "testSummary":
             summed_up.add(label)
         elif kind == "testResult":
@@ -138,7 +141,8 @@ def summarize(events, expected, out_of_time=None):
         # What was interrupted has no result. Before Bazel has told its tests there are only the targets.
         last_attempt = {run: result for run, result in last_attempt.items() if "status" in result and
                         result["status"] not in ("NO_STATUS", "INCOMPLETE")}
-        not_over = (tests or expected or set(out_of_time)) - {run.label for run in last_attempt}
+        not_over = (tests or expected or set(out_of_time)) - {run.label for run in last_attempt} - broken
+        count.failed = ["%s (not built)" % label for label in sorted(broken)]
         count.skipped = ["%s: %s" % (label, OUT_OF_TIME) for label in sorted(not_over)]
     for run in sorted(last_attempt):
         add_result(count, run.label, last_attempt[run])

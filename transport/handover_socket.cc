@@ -89,7 +89,7 @@ std::vector<Descriptor> TakeDescriptors(msghdr* header) {
 }  // namespace
 
 // Nobody gets in before the permissions are right: until then it does not listen.
-absl::StatusOr<HandoverListener> ListenForSuccessor(const std::string& path) {
+absl::StatusOr<HandoverListener> PrepareForSuccessor(const std::string& path) {
   WEFT_RETURN_IF_ERROR(AddressOf(path).status());
   struct stat facts {};
   if (::lstat(path.c_str(), &facts) == 0 && !S_ISSOCK(facts.st_mode)) {
@@ -104,14 +104,34 @@ absl::StatusOr<HandoverListener> ListenForSuccessor(const std::string& path) {
   const bool listens =
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
       ::chmod(made.c_str(), S_IRUSR | S_IWUSR) == 0 && ::listen(socket.get(), kBacklog) == 0 &&
-      ::lstat(made.c_str(), &facts) == 0 && ::rename(made.c_str(), path.c_str()) == 0;
-  if (listens) return HandoverListener{std::move(socket), path, facts.st_dev, facts.st_ino};
+      ::lstat(made.c_str(), &facts) == 0;
+  if (listens) return HandoverListener{std::move(socket), path, made, facts.st_dev, facts.st_ino};
   const absl::Status status = StatusFromErrno(errno, StrCat("offer a handover at ", path));
   ::unlink(made.c_str());
   return status;
 }
 
+absl::Status TakePath(HandoverListener* listener) {
+  if (::rename(listener->made.c_str(), listener->path.c_str()) != 0) {
+    return StatusFromErrno(errno, StrCat("offer a handover at ", listener->path));
+  }
+  listener->made.clear();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HandoverListener> ListenForSuccessor(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(HandoverListener listener, PrepareForSuccessor(path));
+  const absl::Status taken = TakePath(&listener);
+  if (!taken.ok()) RemoveHandoverFile(listener);
+  WEFT_RETURN_IF_ERROR(taken);
+  return listener;
+}
+
 void RemoveHandoverFile(const HandoverListener& listener) {
+  if (!listener.made.empty()) {
+    ::unlink(listener.made.c_str());
+    return;
+  }
   struct stat facts {};
   if (::lstat(listener.path.c_str(), &facts) != 0) return;
   if (facts.st_dev == listener.device && facts.st_ino == listener.inode) {
@@ -195,6 +215,11 @@ absl::StatusOr<HandoverMessage> ReceiveHandover(int socket, int timeout_ms) {
     return absl::UnavailableError("the process at the other end of the handover is gone");
   }
   std::vector<Descriptor> descriptors = TakeDescriptors(&header);
+  if ((header.msg_flags & MSG_CTRUNC) != 0 && descriptors.empty()) {
+    return absl::ResourceExhaustedError(
+        "a descriptor came over the handover's socket, and this process may have no more: raise "
+        "its limit (ulimit -n)");
+  }
   if ((header.msg_flags & MSG_TRUNC) != 0 || descriptors.size() > 1) {
     return absl::DataLossError(StrCat("a message with ", descriptors.size(),
                                       " descriptors, or of more than ", kMaxHandoverText,

@@ -37,13 +37,19 @@ struct HandoverMessage {
 struct HandoverListener {
   Descriptor socket;
   std::string path;
+  std::string made;  // where its file is until TakePath(); empty: it is at `path`
   dev_t device = 0;
   ino_t inode = 0;
 };
 
-// Listens at `path`, with the permissions 0600, in the place of whatever socket is there: renamed
-// into its place when it listens, so that there is a listener at every moment.
-// ALREADY_EXISTS: there is a file that is no socket.
+// Listens beside `path`, at `path`.PROCESS with the permissions 0600: what can fail, before another
+// process gives up its place. INVALID_ARGUMENT: there is no room for that. ALREADY_EXISTS: at
+// `path` there is a file that is no socket.
+absl::StatusOr<HandoverListener> PrepareForSuccessor(const std::string& path);
+// Renamed into the place of whatever socket is at its path, so that there is a listener at every
+// moment.
+absl::Status TakePath(HandoverListener* listener);
+// Both.
 absl::StatusOr<HandoverListener> ListenForSuccessor(const std::string& path);
 
 // Removes its file, unless another one is in its place by now.

@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 constexpr char kHello[] = "hello 1";
+constexpr char kHave[] = "have";
 
 // What follows `word` and a blank in a line; none: it is another line.
 std::optional<std::string> After(std::string_view word, const std::string& line) {
@@ -71,28 +72,54 @@ absl::Status Handover::FindPredecessor() {
   return answer.ok() ? UnknownLine(answer->text) : answer.status();
 }
 
+absl::Status Handover::CheckNotStopped() const {
+  return stopped_ ? absl::FailedPreconditionError("the server has been shut down")
+                  : absl::OkStatus();
+}
+
 absl::StatusOr<Descriptor> Handover::TakeListener(const std::string& address) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  WEFT_RETURN_IF_ERROR(CheckNotStopped());
   if (ready_) return Descriptor();
   WEFT_RETURN_IF_ERROR(FindPredecessor());
   if (!predecessor_.valid()) return Descriptor();
   absl::StatusOr<HandoverMessage> answer = Ask(StrCat("take ", address));
+  if (absl::IsUnavailable(answer.status())) {  // it ends just now
+    predecessor_.Reset();
+    return Descriptor();
+  }
   WEFT_RETURN_IF_ERROR(Annotate(answer.status(), StrCat("take over ", address)));
   if (answer->text == StrCat("none ", address)) return Descriptor();
   if (answer->text != StrCat("socket ", address) || !answer->descriptor.valid()) {
     return UnknownLine(answer->text);
   }
+  took_ = true;
   return std::move(answer->descriptor);
 }
 
+// What can fail comes before the old process is asked to go.
 absl::Status Handover::Ready() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  WEFT_RETURN_IF_ERROR(CheckNotStopped());
   if (std::exchange(ready_, true)) {
     return absl::FailedPreconditionError("Server::Ready() was called before");
   }
   WEFT_RETURN_IF_ERROR(FindPredecessor());
-  if (predecessor_.valid()) WEFT_RETURN_IF_ERROR(TakeClients());
-  WEFT_ASSIGN_OR_RETURN(listener_, ListenForSuccessor(path_));
   stop_.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop_.valid()) return StatusFromErrno(errno, "create an eventfd for handovers");
+  WEFT_ASSIGN_OR_RETURN(listener_, PrepareForSuccessor(path_));
+  absl::Status status;
+  if (predecessor_.valid()) {
+    status = TakeClients();
+  } else if (took_) {
+    status = Accept({});
+  }
+  if (status.ok()) status = TakePath(&listener_);
+  if (!status.ok()) {
+    RemoveHandoverFile(listener_);
+    listener_.socket.Reset();
+    return status;
+  }
   thread_ = std::thread([this] { Offer(); });
   return absl::OkStatus();
 }
@@ -106,6 +133,10 @@ absl::Status Handover::TakeClients() {
     absl::StatusOr<HandoverMessage> message = ReceiveHandover(predecessor_.get(), kAnswerMs);
     status = message.status();
     if (!status.ok() || message->text == "go") break;
+    if (const std::optional<std::string> why = After("refused", message->text)) {
+      status = absl::FailedPreconditionError(*why);
+      break;
+    }
     const std::optional<std::string> address = After("client", message->text);
     if (!address.has_value() || !message->descriptor.valid()) {
       status = UnknownLine(message->text);
@@ -113,6 +144,7 @@ absl::Status Handover::TakeClients() {
       clients.emplace_back(*address, std::move(message->descriptor));
     }
   }
+  if (status.ok()) status = SendHandover(predecessor_.get(), kHave);
   if (absl::IsUnavailable(status)) {
     WEFT_LOG(kWarning, "the process that served before ended while it handed over at ", path_,
              "; this one serves now");
@@ -120,6 +152,10 @@ absl::Status Handover::TakeClients() {
   }
   predecessor_.Reset();
   WEFT_RETURN_IF_ERROR(Annotate(status, "the process that serves now does not hand over"));
+  return Accept(std::move(clients));
+}
+
+absl::Status Handover::Accept(Clients clients) {
   WEFT_RETURN_IF_ERROR(cores_.front()->ResumeAccepting());
   for (auto& [address, client] : clients) cores_.front()->TakeClient(address, std::move(client));
   return absl::OkStatus();
@@ -128,7 +164,8 @@ absl::Status Handover::TakeClients() {
 // --- to the process after -----------------------------------------------------------------------
 
 void Handover::Stop() {
-  const std::lock_guard<std::mutex> lock(stop_mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stopped_ = true;
   predecessor_.Reset();
   if (!thread_.joinable()) return;
   const uint64_t one = 1;
@@ -146,8 +183,9 @@ void Handover::Offer() {
     if (waits[1].revents != 0) return;
     const absl::StatusOr<Descriptor> successor = AcceptSuccessor(listener_.socket.get());
     if (!successor.ok()) {
-      WEFT_LOG(kWarning, "nothing is handed over at ", path_, ": ",
-               ToStd(successor.status().message()));
+      WEFT_LOG_EVERY_N_SEC(kWarning, 10, "nothing is handed over at ", path_, ": ",
+                           ToStd(successor.status().message()));
+      Pause();
     } else if (successor->valid()) {
       Serve(*successor);
     }
@@ -155,6 +193,11 @@ void Handover::Offer() {
   listener_.socket.Reset();
   const auto& on_handed_over = cores_.front()->options().on_handed_over;
   if (on_handed_over) on_handed_over();
+}
+
+void Handover::Pause() {
+  pollfd stopped{stop_.get(), POLLIN, 0};
+  ::poll(&stopped, 1, kPauseMs);
 }
 
 bool Handover::AwaitLine(const Descriptor& successor) {
@@ -171,7 +214,8 @@ bool Handover::AwaitLine(const Descriptor& successor) {
 
 void Handover::RefuseOther(const Descriptor& successor) {
   const absl::StatusOr<Descriptor> other = AcceptSuccessor(listener_.socket.get());
-  if (!other.ok() || !other->valid()) return;
+  if (!other.ok()) return Pause();
+  if (!other->valid()) return;
   // A socket that is closed while it has something unread loses what was sent on it.
   const absl::Status heard = ReceiveHandover(other->get(), kOtherMs).status();
   // It may be gone.
@@ -252,7 +296,9 @@ absl::Status Handover::GiveClients(const Descriptor& successor, const Clients& c
   for (const auto& [address, client] : clients) {
     WEFT_RETURN_IF_ERROR(SendHandover(successor.get(), StrCat("client ", address), client.get()));
   }
-  return SendHandover(successor.get(), "go");
+  WEFT_RETURN_IF_ERROR(SendHandover(successor.get(), "go"));
+  WEFT_ASSIGN_OR_RETURN(const HandoverMessage last, ReceiveHandover(successor.get(), kAnswerMs));
+  return last.text == kHave ? absl::OkStatus() : UnknownLine(last.text);
 }
 
 }  // namespace weft

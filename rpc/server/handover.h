@@ -9,22 +9,27 @@
 //                     or none ADDRESS                   only the old process accepts
 //   ready             client ADDRESS, with a socket,    a client that came meanwhile, and of which
 //                     for each                          nothing was read
-//                     go                                the next one accepts from here on
+//                     go                                the next one is to accept from here on
+//   have                                                it does
 //
-// Until `go` the old process serves, and goes on with it whatever happens to the other one: its
-// end, and every line that does not belong there, gives it up. Two of them at once: the second is
-// refused. At `go` the old process has no handshakes under way (their further sockets would find
-// the other process), but for those that take longer than kHandshakeNs: they fail.
+// Until `have` the old process serves, and goes on with it whatever happens to the other one: its
+// end, its silence, and every line that does not belong there, gives it up. Two of them at once:
+// the second is refused. (Where `have` comes when it was given up already, both accept, until one
+// of them is ended; clients then come to either.) At `go` the old process has no handshakes under
+// way (their further sockets would find the other process), but for those that take longer than
+// kHandshakeNs: they fail.
 //
 //   state    from                         to
-//   alone    construction, Stop()         Ready() -> offering
+//   alone    construction                 Ready() -> offering
 //   taking   TakeListener() has found     Ready() -> offering
 //            another process
-//   offering Ready()                      a successor was told to go -> handed; Stop() -> alone
+//   offering Ready()                      a successor has accepted -> handed
 //   handed   on_handed_over was called    (for ever: the path is the other process's)
+//   stopped  Stop(), from each of these   (for ever)
 //
-// Threads: TakeListener() and Ready(): the server's user, one at a time. A successor is served by a
-//   thread of its own. Stop(): any, but not inside on_handed_over.
+// Threads: any, but for Stop() inside of on_handed_over: one waits for the other, for seconds at
+//   most. A successor is served by a thread of its own; what it does with the server it does on the
+//   engines, which have threads of their own (Server::Create() sees to that).
 // Lifetime: belongs to the Server; Stop() before its cores end.
 // Errors: as weft/server.h says. What successors do wrong is logged, at level warning.
 #pragma once
@@ -70,6 +75,7 @@ class Handover {
   // And for its first words, of one that comes beside a successor: it speaks at once. The successor
   // waits meanwhile.
   static constexpr int kOtherMs = 100;
+  static constexpr int kPauseMs = 100;  // Pause(): a process is to be looked at, and not busy
   // So long handshakes may take that have begun before a successor was ready: they take some
   // milliseconds, but for clients that say nothing. Longer: whoever connects and is silent holds
   // clients up for so long at an upgrade; shorter: a slow client has to come again.
@@ -77,10 +83,12 @@ class Handover {
 
   Handover(std::string path, const Cores& cores);
 
+  absl::Status CheckNotStopped() const;
   absl::Status FindPredecessor();
   // One question, one answer that begins with `word`, or is "refused WHY".
   absl::StatusOr<HandoverMessage> Ask(const std::string& question);
   absl::Status TakeClients();
+  absl::Status Accept(Clients clients);
 
   // On its thread.
   void Offer();
@@ -89,19 +97,23 @@ class Handover {
   absl::Status HandOver(const Descriptor& successor);
   absl::Status AwaitHandshakes(const Descriptor& successor);
   absl::Status GiveClients(const Descriptor& successor, const Clients& clients);
+  // After what cannot be helped, such as a process without descriptors, which stays as it is.
+  void Pause();
   // False: Stop() was called. True: `socket` has something to read. Others that come are refused.
   bool AwaitLine(const Descriptor& successor);
   void RefuseOther(const Descriptor& successor);
 
   const std::string path_;
   const Cores& cores_;
+  std::mutex mutex_;        // of those who call
   Descriptor predecessor_;  // invalid: there is none, or it has gone
   bool looked_ = false;     // for it
+  bool took_ = false;       // a socket of it
   bool ready_ = false;
+  bool stopped_ = false;
 
   HandoverListener listener_;  // constant while thread_ runs
-  Descriptor stop_;            // an eventfd: Stop() was called
-  std::mutex stop_mutex_;      // of two who call Stop()
+  Descriptor stop_;            // an eventfd: Stop() was called; constant from Ready() on
   bool handed_ = false;        // thread_'s
   std::thread thread_;
 };

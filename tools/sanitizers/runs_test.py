@@ -53,6 +53,12 @@ class OutOfTimeTest(unittest.TestCase):
         count = self.summarized([("//a:t", "FAILED")])
         self.assertEqual(count.failed, ["//a:t (FAILED)"])
 
+    def test_who_was_not_built_has_failed(self):
+        events = [{"id": {"targetConfigured": {"label": "//a:t"}}, "configured": {"testSize": "SMALL"}},
+                  {"id": {"targetCompleted": {"label": "//a:t"}}, "completed": {}}]
+        count = run_tests.summarize(events, {"//a:t"}, ["//a:suite"])
+        self.assertEqual((count.failed, count.skipped), (["//a:t (not built)"], []))
+
     def test_what_never_began_is_skipped_by_name(self):
         count = run_tests.summarize([], set(), ["//a:suite", "//b:some"])
         self.assertEqual(count.skipped, ["//a:suite: no time was left", "//b:some: no time was left"])

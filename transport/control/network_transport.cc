@@ -128,7 +128,8 @@ int NetworkTransport::RunReady() {
   IntrusiveList<ControlConnection, ReadyTag> later;
   now.SpliceBack(context_.ready);
   const uint64_t start_ns = context_.now_ns();
-  uint64_t left_ns = std::max(start_ns - newcomers_ran_ns_, kNewcomersTurnNs);
+  uint64_t left_ns =
+      std::clamp(start_ns - newcomers_ran_ns_, kNewcomersTurnNs, kNewcomersLongestTurnNs);
   int count = 0;
   while (ControlConnection* const connection = now.PopFront()) {
     const bool is_newcomer = connection->is_newcomer();

@@ -43,8 +43,11 @@ class NetworkTransport final : public Transport {
   // How long newcomers have a turn of the engine to themselves: as long as everything else has had
   // since their last one, and at least this. What a handshake does at once costs 20 to 100 us, most
   // of it in system calls, and a flood of hellos makes dozens ready together: calls wait for a few
-  // of them, and not for all, while newcomers have half of the time. One at least runs.
+  // of them, and not for all, while newcomers have half of the time. One at least runs. At most,
+  // for time that nobody has used is no reason to make calls wait: what a call over tcp takes under
+  // load.
   static constexpr uint64_t kNewcomersTurnNs = 100'000;
+  static constexpr uint64_t kNewcomersLongestTurnNs = 1'000'000;
 
   NetworkTransport(const EngineContext& engine, NetworkTransportOptions options);
   ~NetworkTransport() override;
