@@ -119,7 +119,8 @@ class Succession {
     WEFT_ASSIGN_OR_RETURN(records_, KeptRecords::Open(path + ".records"));
     thread_ = std::thread([this] {
       status_ = records_->Lock(stop_);
-      if (status_.ok()) LoadOnEngine();
+      if (status_.ok()) RunOnEngine([this] { Load(); });
+      if (!status_.ok()) RunOnEngine([this] { waiting_.Refuse(); });
       if (!status_.ok() && !stop_) kill(getpid(), SIGTERM);
     });
     return absl::OkStatus();
@@ -134,16 +135,20 @@ class Succession {
 
  private:
   // Handlers run on the engine, and so does what changes the store in their place.
-  void LoadOnEngine() {
+  template <class Work>
+  void RunOnEngine(Work work) {
     std::promise<void> done;
-    const auto load = [this, &done] {
-      status_ = records_->Load(
-          [this](std::string_view key, Fields fields) { return service_.Restore(key, fields); });
-      if (status_.ok()) waiting_.Open();
+    const auto task = [&work, &done] {
+      work();
       done.set_value();
     };
-    while (!server_.engine().Post(load)) std::this_thread::yield();
+    while (!server_.engine().Post(task)) std::this_thread::yield();
     done.get_future().wait();
+  }
+  void Load() {
+    status_ = records_->Load(
+        [this](std::string_view key, Fields fields) { return service_.Restore(key, fields); });
+    if (status_.ok()) waiting_.Open();
   }
 
   KvService& service_;
@@ -208,11 +213,11 @@ absl::Status Serve(const Security& security) {
   };
   Store store(LimitsFromFlags());
   KvService service(&store);
+  WaitingKv waiting(&service);
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<weft::Server> server, weft::Server::Create(options));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<index::ExportedIndex> index, MakeIndex(*server));
   service.set_index(index.get());
   service.set_server(server.get());
-  WaitingKv waiting(&service);
   Succession succession(&service, server.get(), &waiting);
   WEFT_RETURN_IF_ERROR(handover.empty() ? server->AddService(&service)
                                         : server->AddService(&waiting));
@@ -226,11 +231,12 @@ absl::Status Serve(const Security& security) {
   absl::PrintF("stopping on %s\n", handed_over        ? "a handover"
                                    : signal == SIGINT ? "SIGINT"
                                                       : "SIGTERM");
+  const absl::Status has_records = handover.empty() ? absl::OkStatus() : succession.Stop();
   server->Shutdown(handed_over ? uint64_t{absl::GetFlag(FLAGS_handover_grace_ms)} * 1000
                                : kGraceUs);
   PrintSummary(server->stats(), store, index.get());
   if (handover.empty()) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(succession.Stop());
+  WEFT_RETURN_IF_ERROR(has_records);
   return succession.Save(store);
 }
 

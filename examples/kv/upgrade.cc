@@ -146,16 +146,22 @@ absl::Status KeptRecords::Save(const Store& store) {
   return absl::OkStatus();
 }
 
-void WaitingKv::Open() {
-  open_ = true;
+void WaitingKv::Open() { End(State::kOpen); }
+void WaitingKv::Refuse() { End(State::kRefusing); }
+
+void WaitingKv::End(State state) {
+  state_ = state;
   for (weft::Function<void()>& start : std::exchange(waiting_, {})) start();
 }
 
 template <class Call>
 void WaitingKv::Start(Call call, void (Kv::Service::*start)(Call)) {
-  if (open_) return (service_.*start)(std::move(call));
+  if (state_ == State::kOpen) return (service_.*start)(std::move(call));
+  if (state_ == State::kRefusing) {
+    return call.Finish(absl::UnavailableError("this server ends without the records"));
+  }
   waiting_.emplace_back(
-      [this, start, call = std::move(call)]() mutable { (service_.*start)(std::move(call)); });
+      [this, start, call = std::move(call)]() mutable { Start(std::move(call), start); });
 }
 
 void WaitingKv::StartPut(weft::UnaryCall<PutRequest, PutReply> call) {

@@ -61,6 +61,8 @@ class WaitingKv final : public Kv::Service {
 
   // Runs the calls that wait, in their order, and from now on all at once.
   void Open();
+  // The records do not come: these and later calls end with UNAVAILABLE.
+  void Refuse();
 
   void StartPut(weft::UnaryCall<PutRequest, PutReply> call) override;
   void StartGet(weft::UnaryCall<GetRequest, GetReply> call) override;
@@ -74,8 +76,11 @@ class WaitingKv final : public Kv::Service {
   template <class Call>
   void Start(Call call, void (Kv::Service::*start)(Call));
 
+  enum class State { kWaiting, kOpen, kRefusing };
+  void End(State state);
+
   Kv::Service& service_;
-  bool open_ = false;
+  State state_ = State::kWaiting;
   std::vector<weft::Function<void()>> waiting_;  // at most the calls of all clients
 };
 
