@@ -113,7 +113,7 @@ class Succession {
  public:
   Succession(KvService* service, weft::Server* server, WaitingKv* waiting)
       : service_(*service), server_(*server), waiting_(*waiting) {}
-  ~Succession() { Stop(); }
+  ~Succession() { static_cast<void>(Stop()); }
 
   absl::Status Start(const std::string& path) {
     WEFT_ASSIGN_OR_RETURN(records_, KeptRecords::Open(path + ".records"));
