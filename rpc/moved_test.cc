@@ -225,12 +225,16 @@ TEST_F(MovedTest, AChannelCanGoAtAnyTime) {
       Call(bridged, 1);
     }
     if (when > 1) Answer(0, of_old, old);
-    if (when > 2) ASSERT_TRUE(RunUntil([&] { return IsOpen(2); }));
+    if (when > 2) {
+      ASSERT_TRUE(RunUntil([&] { return IsOpen(2); }));
+    }
     stub_.reset();
     channel_.reset();
     EXPECT_TRUE(old.done());
     EXPECT_EQ(bridged.done(), when > 0);
-    if (when > 0) EXPECT_TRUE(absl::IsCancelled(*bridged.status)) << *bridged.status;
+    if (when > 0) {
+      EXPECT_TRUE(absl::IsCancelled(*bridged.status)) << *bridged.status;
+    }
     network_.Settle();
     listener_.reset();
   }
@@ -253,11 +257,11 @@ TEST_F(MovedTest, MalformedNoticesEndTheConnection) {
     ASSERT_TRUE(RunUntil([&] { return old.done(); }));
     EXPECT_NE(old.status->message().find("malformed frame"), absl::string_view::npos)
         << *old.status;
-    processes_.refuses = false;
-    number = processes_.peers.size();
     stub_.reset();
     channel_.reset();
     network_.Settle();
+    processes_.refuses = false;
+    number = processes_.peers.size();
     OpenChannel();
     ASSERT_TRUE(RunUntil([&] { return IsOpen(number); }));
   }

@@ -129,7 +129,7 @@ class RecordedSessionTest : public StreamTest {
     const size_t before = sent();
     stub_->Hold(MakeData(9, 10), &cancelled.reply, {.context = &cancel}, cancelled.Callback());
     ASSERT_TRUE(run([&] { return sent() > before; }));
-    cancel.Cancel();
+    EXPECT_EQ(cancel.Cancel(), absl::OkStatus());
     ASSERT_TRUE(run([&] { return cancelled.done() && sent() > before + 1; }));
     EXPECT_TRUE(absl::IsCancelled(*cancelled.status));
 

@@ -127,7 +127,7 @@ TEST_F(HandoverSocketTest, AFileThatADeadProcessLeftBehindIsNobody) {
 TEST_F(HandoverSocketTest, WhatIsNoSocketIsLeftAlone) {
   const Descriptor file(::open(path_.c_str(), O_CREAT | O_WRONLY, 0600));
   EXPECT_TRUE(absl::IsAlreadyExists(ListenForSuccessor(path_).status()));
-  for (const std::string path : {std::string(), std::string("relative"), std::string(108, '/')}) {
+  for (const std::string& path : {std::string(), std::string("relative"), std::string(108, '/')}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ListenForSuccessor(path).status())) << path;
     EXPECT_TRUE(absl::IsInvalidArgument(ConnectToPredecessor(path).status())) << path;
   }

@@ -77,8 +77,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
         ": a server on an engine of the application's has that one; Server::Create(options), "
         "without an engine, makes several"));
   }
-  if (!options.handover_path.empty() &&
-      CoreOf(engine).options().drive != EngineOptions::Drive::kOwnThread) {
+  if (!options.handover_path.empty() && !CoreOf(engine).drives_itself()) {
     return absl::InvalidArgumentError(
         "ServerOptions::handover_path is set: the server's engine needs a thread of its own "
         "(EngineOptions::Drive::kOwnThread), for another process asks it at any time");
