@@ -366,6 +366,18 @@ TEST_F(HandoverFailureTest, AServerThatIsShutDownMeanwhileIsNotReady) {
   ExpectServing();
 }
 
+// It took the file of its socket with it: the next one listened where nobody could come.
+TEST_F(HandoverFailureTest, WhoStopsBeforeItHasHandedOverLeavesTheFileOfItsSocket) {
+  listen_ = "unix:" + path_ + ".address";
+  Start();
+  std::unique_ptr<Generation> next = Make();
+  ASSERT_EQ(next->server->Listen(listen_), absl::OkStatus());
+  now_->server.reset();
+  EXPECT_EQ(next->server->Ready(), absl::OkStatus());
+  now_ = std::move(next);
+  ExpectServing();
+}
+
 TEST_F(HandoverFailureTest, AnEngineWithoutAThreadHandsNothingOver) {
   const auto engine = *OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
   ServerOptions options;

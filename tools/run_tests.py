@@ -7,7 +7,7 @@
 Targets are //... by default. Each --run is a run of its own, with its own options beside those in
 front of the first --run, which are for all; all are counted together.
 --until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
-by then count as skipped.
+by then count as skipped. --skipped=TEXT counts one more: what the caller leaves out, and why.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
@@ -103,6 +103,13 @@ def add_result(count, label, result):
 
 Run = collections.namedtuple("Run", "label run shard")
 
+# Why Bazel gives something up when it was interrupted.
+OF_AN_INTERRUPT = ("USER_INTERRUPTED", "INCOMPLETE", "SKIPPED", "NO_BUILD", "UNKNOWN")
+
+
+def is_interrupted(result):
+    return result.get("status", "NO_STATUS") in ("NO_STATUS", "INCOMPLETE")
+
 
 def summarize(events, expected, out_of_time=None):
     """Counts what the build events of one `bazel test` of the `expected` tests tell.
@@ -129,9 +136,12 @@ def summarize(events, expected, out_of_time=None):
             # Events of one test come in the order of its attempts: the last one counts. Without
             # a result of its own, the event says that the test was given up.
             run = Run(label, ident.get("run", 0), ident.get("shard", 0))
+            result = event.get("testResult", {})
             if run in last_attempt:
                 tried_again.add(run)
-            last_attempt[run] = event.get("testResult", {})
+            # A try that was interrupted says nothing, and the one before it stands.
+            if not (out_of_time and run in last_attempt and is_interrupted(result)):
+                last_attempt[run] = result
         if "aborted" in event and kind in ("targetCompleted", "targetConfigured", "pattern",
                                            "configuredLabel", "unconfiguredLabel"):
             aborted.add((label or json.dumps(ident), event["aborted"].get("reason", "ABORTED")))
@@ -139,10 +149,13 @@ def summarize(events, expected, out_of_time=None):
     count = Count()
     if out_of_time:
         # What was interrupted has no result. Before Bazel has told its tests there are only the targets.
-        last_attempt = {run: result for run, result in last_attempt.items() if "status" in result and
-                        result["status"] not in ("NO_STATUS", "INCOMPLETE")}
+        interrupted = {run for run, result in last_attempt.items() if is_interrupted(result)}
+        last_attempt = {run: result for run, result in last_attempt.items() if run not in interrupted}
         not_over = (tests or expected or set(out_of_time)) - {run.label for run in last_attempt} - broken
+        not_over |= {run.label for run in interrupted}
         count.failed = ["%s (not built)" % label for label in sorted(broken)]
+        count.failed += ["%s (%s)" % (label, reason) for label, reason in sorted(aborted)
+                         if reason not in OF_AN_INTERRUPT]
         count.skipped = ["%s: %s" % (label, OUT_OF_TIME) for label in sorted(not_over)]
     for run in sorted(last_attempt):
         add_result(count, run.label, last_attempt[run])
@@ -258,7 +271,9 @@ def take_until(options, start):
 def main():
     start = time.monotonic()
     total, statuses = Count(), []
-    for options, targets in runs_of(sys.argv[1:]):
+    words = [word for word in sys.argv[1:] if not word.startswith("--skipped=")]
+    total.skipped = [word[len("--skipped="):] for word in sys.argv[1:] if word.startswith("--skipped=")]
+    for options, targets in runs_of(words):
         of_bazel, until = take_until(options, start)
         status, count = run(of_bazel, targets, until)
         statuses.append(status)

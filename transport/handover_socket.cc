@@ -210,11 +210,13 @@ absl::StatusOr<HandoverMessage> ReceiveHandover(int socket, int timeout_ms) {
   if (count < 0 && errno != ECONNRESET) {
     return StatusFromErrno(errno, "receive over the handover's socket");
   }
+  // Also those of an empty message: they are closed here.
+  std::vector<Descriptor> descriptors;
+  if (count >= 0) descriptors = TakeDescriptors(&header);
   // Nobody sends an empty message: it is the end.
   if (count <= 0) {
     return absl::UnavailableError("the process at the other end of the handover is gone");
   }
-  std::vector<Descriptor> descriptors = TakeDescriptors(&header);
   if ((header.msg_flags & MSG_CTRUNC) != 0 && descriptors.empty()) {
     return absl::ResourceExhaustedError(
         "a descriptor came over the handover's socket, and this process may have no more: raise "

@@ -106,6 +106,21 @@ TEST_F(HandoverSocketTest, MoreThanOneDescriptorAndLongTextsAreRefusedAndClosed)
   EXPECT_TRUE(absl::IsDataLoss(ReceiveHandover(old.get(), kPatienceMs).status()));
 }
 
+// They were left open: 200 with each message, until the process had no descriptor left.
+TEST_F(HandoverSocketTest, DescriptorsOfAnEmptyMessageAreClosed) {
+  listener_ = *ListenForSuccessor(path_);
+  const Descriptor next = *ConnectToPredecessor(path_);
+  const Descriptor old = *AcceptSuccessor(listener_.socket.get());
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  EXPECT_EQ(SendHandover(next.get(), "", ends[1]), absl::OkStatus());
+  ::close(ends[1]);
+  EXPECT_FALSE(ReceiveHandover(old.get(), kPatienceMs).ok());
+  char byte;
+  EXPECT_EQ(::read(ends[0], &byte, 1), 0) << "its other end is still open";
+  ::close(ends[0]);
+}
+
 TEST_F(HandoverSocketTest, TheNextListenerTakesThePathAndTheLastOneLeavesIt) {
   HandoverListener first = *ListenForSuccessor(path_);
   HandoverListener second = *ListenForSuccessor(path_);

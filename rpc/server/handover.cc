@@ -27,6 +27,9 @@ std::optional<std::string> After(std::string_view word, const std::string& line)
   return line.substr(word.size() + 1);
 }
 
+// Of this side.
+absl::Status Stopped() { return absl::CancelledError("this server shuts down"); }
+
 absl::Status UnknownLine(const std::string& line) {
   constexpr size_t kShown = 40;  // of what may be anything
   return absl::DataLossError(
@@ -229,8 +232,12 @@ void Handover::RefuseOther(const Descriptor& successor) {
 void Handover::Serve(const Descriptor& successor) {
   absl::Status status;
   bool ready = false;
+  gave_ = false;
   while (status.ok() && !ready) {
-    if (!AwaitLine(successor)) return;
+    if (!AwaitLine(successor)) {
+      status = Stopped();
+      break;
+    }
     absl::StatusOr<HandoverMessage> message = ReceiveHandover(successor.get(), 0);
     status = message.ok() ? Answer(successor, message->text, &ready) : message.status();
   }
@@ -238,6 +245,11 @@ void Handover::Serve(const Descriptor& successor) {
   if (status.ok()) {
     handed_ = true;
     WEFT_LOG(kInfo, "process ", PeerProcess(successor.get()), " has taken over at ", path_);
+    return;
+  }
+  if (absl::IsCancelled(status)) {
+    // It takes this one's end for its turn.
+    if (gave_) cores_.front()->LeaveAddresses();
     return;
   }
   // It may be gone.
@@ -254,6 +266,7 @@ absl::Status Handover::Answer(const Descriptor& successor, const std::string& li
   const std::optional<std::string> address = After("take", line);
   if (!address.has_value()) return UnknownLine(line);
   const Descriptor socket = cores_.front()->DuplicateListener(*address);
+  gave_ = gave_ || socket.valid();
   return SendHandover(successor.get(), StrCat(socket.valid() ? "socket " : "none ", *address),
                       socket.get());
 }
@@ -284,7 +297,7 @@ absl::Status Handover::AwaitHandshakes(const Descriptor& successor) {
   while (std::any_of(cores_.begin(), cores_.end(), under_way) && clock.NowNs() < end_ns) {
     pollfd waits[2] = {{successor.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
     if (::poll(waits, 2, kLookMs) <= 0) continue;
-    if (waits[1].revents != 0) return absl::CancelledError("this server shuts down");
+    if (waits[1].revents != 0) return Stopped();
     WEFT_RETURN_IF_ERROR(ReceiveHandover(successor.get(), 0).status());
     return absl::DataLossError("it speaks before it is told to go");
   }

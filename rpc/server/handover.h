@@ -114,6 +114,7 @@ class Handover {
 
   HandoverListener listener_;  // constant while thread_ runs
   Descriptor stop_;            // an eventfd: Stop() was called; constant from Ready() on
+  bool gave_ = false;          // thread_'s: the successor has a socket of this server
   bool handed_ = false;        // thread_'s
   std::thread thread_;
 };

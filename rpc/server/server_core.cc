@@ -248,11 +248,17 @@ absl::Status ServerCore::ResumeAccepting() {
   return status;
 }
 
+void ServerCore::LeaveAddresses() {
+  RunOnEngine(engine_, [&] {
+    for (const Listening& listening : listeners_) listening.listener->LeaveAddress();
+  });
+}
+
 void ServerCore::MoveAway() {
+  LeaveAddresses();
   RunOnEngine(engine_, [&] {
     if (draining_) return;  // shut down meanwhile
     moved_ = true;
-    for (const Listening& listening : listeners_) listening.listener->LeaveAddress();
     listeners_.clear();
     for (ServerConnection& connection : connections_) connection.SendMoved();
   });

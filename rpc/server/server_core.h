@@ -74,7 +74,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   std::vector<std::pair<std::string, Descriptor>> StopAccepting();
   void TakeClient(const std::string& asked, Descriptor client);
   absl::Status ResumeAccepting();
-  // The addresses are another process's: tells the clients.
+  // The addresses are another process's, when this one has ended: the files of Unix sockets stay.
+  void LeaveAddresses();
+  // They are from now on: tells the clients.
   void MoveAway();
 
   void Wait() { engine_.Wait(stopped_); }

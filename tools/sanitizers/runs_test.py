@@ -53,6 +53,15 @@ class OutOfTimeTest(unittest.TestCase):
         count = self.summarized([("//a:t", "FAILED")])
         self.assertEqual(count.failed, ["//a:t (FAILED)"])
 
+    # The second try of a test that had failed was interrupted: it counted as skipped.
+    def test_a_try_that_was_interrupted_says_nothing(self):
+        count = self.summarized([("//a:t", "FAILED"), ("//a:t", "INCOMPLETE")])
+        self.assertEqual(count.failed, ["//a:t (FAILED)"])
+
+    def test_what_cannot_be_loaded_has_failed(self):
+        events = [{"id": {"pattern": {}}, "aborted": {"reason": "LOADING_FAILURE"}}]
+        self.assertEqual(len(run_tests.summarize(events, set(), ["//a:suite"]).failed), 1)
+
     def test_who_was_not_built_has_failed(self):
         events = [{"id": {"targetConfigured": {"label": "//a:t"}}, "configured": {"testSize": "SMALL"}},
                   {"id": {"targetCompleted": {"label": "//a:t"}}, "completed": {}}]
