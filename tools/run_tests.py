@@ -178,8 +178,15 @@ def summarize(events, expected, out_of_time=None):
 def read_events(path):
     if not os.path.exists(path):
         return []
+    events = []
     with open(path) as lines:
-        return [json.loads(line) for line in lines]
+        for line in lines:
+            # A Bazel that was killed leaves half a line behind.
+            try:
+                events.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return events
 
 
 def query_tests(targets):
