@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "rpc/client/client_connection.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
@@ -78,6 +80,36 @@ class MovedTest : public RpcTest {
     process(number).Send(Reply(id, 0, 0, ""));
     ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
     EXPECT_EQ(*outcome.status, absl::OkStatus());
+  }
+
+  // The server's second process, to which a bridge goes, says `notice` while calls run in both.
+  void LeaveWhileCallsRunInTwoProcesses(const Bytes& notice) {
+    Begin();
+    Outcome old, bridged, next, last;
+    const CallId of_old = Call(old, 0);
+    process(0).Send(Moved());
+    ASSERT_TRUE(RunUntil([&] { return IsOpen(1); }));
+    network_.RunFor(kNsPerMs);
+    const CallId of_bridged = Call(bridged, 1);
+    process(1).Send(notice);
+    ASSERT_TRUE(RunUntil([&] { return IsOpen(2); }));
+    network_.RunFor(kNsPerMs);
+    Answer(2, Call(next, 2), next);  // it waits for neither
+    Answer(0, of_old, old);
+    ASSERT_TRUE(RunUntil([&] { return !IsOpen(0) && IsOpen(3) && !IsOpen(2); }));
+    network_.RunFor(kNsPerMs);
+    EXPECT_FALSE(bridged.done());
+    EXPECT_TRUE(IsOpen(1)) << "a call is under way on it";
+    EXPECT_EQ(channel_->stats().outstanding, 1u);
+    Answer(1, of_bridged, bridged);
+    ASSERT_TRUE(RunUntil([&] { return !IsOpen(1); }));
+    network_.RunFor(kNsPerMs);
+    Answer(3, Call(last, 3), last);
+    const ChannelStats stats = channel_->stats();
+    EXPECT_EQ(stats.calls_ok, 4u);
+    EXPECT_EQ(stats.calls_failed, 0u);
+    EXPECT_EQ(stats.outstanding, 0u) << "of bridges that are no more nothing is outstanding";
+    EXPECT_EQ(processes_.peers.size(), 4u);
   }
 
   Processes processes_;
@@ -161,6 +193,77 @@ TEST_F(MovedTest, TheNextProcessMayMoveAsWell) {
   ASSERT_TRUE(RunUntil([&] { return IsOpen(5) && !IsOpen(3) && !IsOpen(4); }));
   Outcome last;
   Answer(5, Call(last, 5), last);
+}
+
+// A call ran on A, others over the bridge to B, when B was replaced by C. When A's call had ended
+// and the channel had its own connection again, B's calls ended with CANCELLED, outstanding for
+// ever.
+TEST_F(MovedTest, CallsOverABridgeWhoseProcessMovesEndWhereTheyBegan) {
+  LeaveWhileCallsRunInTwoProcesses(Moved());
+}
+
+// The same, where B shut down: until A's call had ended, new calls waited for those of B as well.
+TEST_F(MovedTest, CallsOverABridgeWhoseProcessGoesAwayEndWhereTheyBegan) {
+  LeaveWhileCallsRunInTwoProcesses(Goaway(1));
+}
+
+// Each process of a server that starts over and over has a call that does not end: the client had a
+// connection to each of them.
+TEST_F(MovedTest, BridgesAreBoundedAndAtTheBoundNewCallsWaitForOneToEnd) {
+  Begin();
+  constexpr size_t kMost = ClientConnection::kMaxBridges;
+  std::deque<Outcome> outcomes(1 + kMost);
+  std::vector<CallId> ids;
+  for (size_t number = 0; number <= kMost; ++number) {
+    ASSERT_TRUE(RunUntil([&] { return IsOpen(number); }));
+    network_.RunFor(kNsPerMs);
+    ids.push_back(Call(outcomes[number], number));
+    process(number).Send(Moved());
+  }
+  Outcome waits;
+  network_.RunFor(10 * kNsPerMs);
+  stub_->Echo(Data(), &waits.reply, {}, waits.Callback());
+  network_.RunFor(10 * kNsPerMs);
+  EXPECT_EQ(processes_.peers.size(), 1 + kMost);
+  Answer(1, ids[1], outcomes[1]);
+  const size_t next = 1 + kMost;
+  ASSERT_TRUE(RunUntil([&] { return IsOpen(next) && process(next).received.size() == 1; }));
+  EXPECT_FALSE(waits.done());
+  Answer(next, CallIdOf(process(next).received[0]), waits);
+  for (size_t number = 0; number <= kMost; ++number) {
+    if (number != 1) Answer(number, ids[number], outcomes[number]);
+  }
+  EXPECT_EQ(channel_->stats().calls_failed, 0u);
+}
+
+// A bridge was lost, and came again, while a call ran in the old process: a watch heard of neither,
+// and who had asked for a connection meanwhile not before that call had ended.
+TEST_F(MovedTest, ProgramsHearWhatABridgeMakesOfTheChannelsState) {
+  Begin();
+  std::vector<ChannelState> states;
+  const ChannelWatch watch =
+      *channel_->WatchState([&states](ChannelState state) { states.push_back(state); });
+  Outcome old;
+  const CallId of_old = Call(old, 0);
+  process(0).Send(Moved());
+  ASSERT_TRUE(RunUntil([&] { return IsOpen(1); }));
+  network_.RunFor(kNsPerMs);
+  EXPECT_EQ(states, std::vector({ChannelState::kReady}));
+  processes_.refuses = true;
+  process(1).connection->Close("it was killed");
+  ASSERT_TRUE(RunUntil([&] { return states.back() == ChannelState::kIdle; }));
+  std::optional<absl::Status> connected;
+  internal::ConnectionOf(*channel_).Connect(
+      [&connected](absl::Status status) { connected = std::move(status); });
+  network_.RunFor(kNsPerMs);
+  EXPECT_FALSE(connected.has_value());
+  processes_.refuses = false;
+  ASSERT_TRUE(RunUntil([&] { return connected.has_value(); }));
+  EXPECT_EQ(*connected, absl::OkStatus());
+  ASSERT_TRUE(RunUntil([&] { return states.back() == ChannelState::kReady; }));
+  EXPECT_EQ(states.size(), 3u);
+  EXPECT_TRUE(IsOpen(0)) << "its call is under way";
+  Answer(0, of_old, old);
 }
 
 TEST_F(MovedTest, AGoawayMayFollowAndEndsWhatItsServerHasNot) {

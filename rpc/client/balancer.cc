@@ -461,9 +461,7 @@ void Balancer::DestroyDrained() {
   }
   if (!gone.empty()) front_.calls().SetLastServer(nullptr);
   for (const auto& server : gone) {
-    ChannelStats stats = server->connection().stats();
-    stats.outstanding = stats.abandoned = stats.queued = stats.streams = 0;
-    Add(stats, past_);
+    AddSums(server->connection().stats(), past_);
   }
 }
 

@@ -29,11 +29,17 @@ void Bridge::WorkSoon() {
   if (!armed()) engine_.timers().Schedule(this, engine_.clock().NowNs());
 }
 
+void Bridge::GiveBack() {
+  calls().WantNoRoom();
+  calls().streams().GiveWaiting(host_.calls().streams());
+}
+
 void Bridge::Drain() {
   if (draining()) return;
   const bool was_open = state_ == State::kOpen;
   state_ = was_open ? State::kDraining : State::kGone;
-  if (was_open) return connection_->Leave();
+  if (was_open) return connection_->Leave();  // OnConnectionLeaving() has the rest
+  GiveBack();
   WorkSoon();
 }
 
@@ -43,9 +49,13 @@ void Bridge::OnConnected(Connection&) {
   WorkSoon();
 }
 
-// The next process has come already: this one's connection is to be left, and the next is dialed.
+// Its process is about to end, and the next one has come (moved), or will (goaway). Of an idle one
+// the connection closes by itself, and the next is dialed: with its pauses, so that processes that
+// leave at once are not dialed without an end.
 void Bridge::OnConnectionLeaving(const absl::Status&) {
-  if (!draining()) state_ = State::kWaiting;
+  GiveBack();
+  const bool idle = calls().none_under_way() && !calls().has_lent();
+  if (!draining()) state_ = idle ? State::kWaiting : State::kDraining;
   WorkSoon();
 }
 
@@ -66,7 +76,7 @@ void Bridge::OnNoConnection(const absl::Status&) {
 
 void Bridge::OnTimer() {
   if (state_ == State::kGone) return host_.OnBridgeGone(*this);
-  if (!draining()) host_.OnBridge(*this);
+  host_.OnBridge(*this);
 }
 
 // --- calls that go over it ----------------------------------------------------------------------
@@ -125,7 +135,7 @@ ChannelOptions OptionsOfServer(const ChannelOptions& options) {
   return server;
 }
 
-void Add(const ChannelStats& more, ChannelStats& sum) {
+void AddSums(const ChannelStats& more, ChannelStats& sum) {
   sum.calls_started += more.calls_started;
   sum.calls_ok += more.calls_ok;
   sum.calls_failed += more.calls_failed;
@@ -133,6 +143,10 @@ void Add(const ChannelStats& more, ChannelStats& sum) {
   sum.late_replies += more.late_replies;
   sum.connects += more.connects;
   sum.connect_failures += more.connect_failures;
+}
+
+void Add(const ChannelStats& more, ChannelStats& sum) {
+  AddSums(more, sum);
   sum.outstanding += more.outstanding;
   sum.abandoned += more.abandoned;
   sum.queued += more.queued;

@@ -4,9 +4,16 @@
 //
 //   state      from                     to
 //   waiting    construction             OnConnected() -> open; Drain() -> gone
-//   open       its connection is up     it is lost -> waiting, and dials again; Drain() -> draining
-//   draining   Drain()                  its connection is gone -> gone
-//   gone       OnBridgeGone()           destroyed
+//   open       its connection is up     it is lost, or its process leaves and nothing is under way
+//                                       on it -> waiting, and dials again; its process leaves
+//                                       (goaway, moved), or Drain() -> draining
+//   draining   something may be under   its connection is gone -> gone
+//              way, which ends where it
+//              began; nothing new goes
+//              over it
+//   gone       none                     destroyed, by OnBridgeGone()
+//
+// Where it drains and the channel has no connection of its own yet, another one is made.
 //
 // Threads: the engine's.
 // Lifetime: the ClientConnection's whose calls are its front. It may be destroyed inside of
@@ -56,10 +63,12 @@ class Bridge final : private ConnectionWatcher, private CallsWatcher, private Ti
   // CallsWatcher. Neither may complete a call: the timer does.
   void OnEnd(const ClientCall&, const absl::Status&) override {}
   void OnFreed() override { WorkSoon(); }
-  // Timer: tells the host.
+  // Timer: tells the host what has become of it.
   void OnTimer() override;
 
   void WorkSoon();
+  // What waits here for room, and was not sent, waits at the host.
+  void GiveBack();
 
   ClientConnection& host_;
   EngineCore& engine_;
@@ -70,7 +79,8 @@ class Bridge final : private ConnectionWatcher, private CallsWatcher, private Ti
 // Of each of several connections that carry the calls of one channel: what is the channel's own
 // stays at the front.
 ChannelOptions OptionsOfServer(const ChannelOptions& options);
-// What such a connection has counted, into the channel's.
+// What such a connection has counted, into the channel's: the sums; and with them what is so now.
+void AddSums(const ChannelStats& more, ChannelStats& sum);
 void Add(const ChannelStats& more, ChannelStats& sum);
 
 }  // namespace weft

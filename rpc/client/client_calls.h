@@ -75,7 +75,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void Leave();
   // What is new goes to a bridge's `next`, until Open(); null: it waits. (bridge.cc)
   void SetNext(ClientCalls* next);
-  bool has_next() const { return next_ != nullptr; }
+  const ClientCalls* next() const { return next_; }
   // No call of it waits for a reply, and no stream for its end.
   bool none_under_way() const;
   bool none_awaited() const;  // but for streams that are over here

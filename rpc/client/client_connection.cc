@@ -31,7 +31,7 @@ ClientConnection::ClientConnection(EngineCore& engine, const std::string& addres
 ClientConnection::~ClientConnection() = default;
 
 ChannelState ClientConnection::StateFor(State state) const {
-  if (calls_.has_next() && state != State::kEnded) return ChannelState::kReady;
+  if (calls_.next() != nullptr && state != State::kEnded) return ChannelState::kReady;
   switch (state) {
     case State::kIdle:
     case State::kLeaving:  // nothing new is sent on what is left of the connection
@@ -85,7 +85,7 @@ void ClientConnection::Connect(Function<void(absl::Status)> done) {
     if (balancer_->state() == ChannelState::kReady) Report(absl::OkStatus());
     return;  // it connects by itself, and tells
   }
-  if (state_ == State::kOpen || calls_.has_next()) return Report(absl::OkStatus());
+  if (state_ == State::kOpen || calls_.next() != nullptr) return Report(absl::OkStatus());
   if (state_ == State::kIdle) BeginAttempt();
 }
 
@@ -240,7 +240,7 @@ void ClientConnection::AttemptFailed(const absl::Status& why) {
   const absl::Status status = NoServerError(address_, why);
   Report(status);
   const bool hopeless = absl::IsInvalidArgument(why);
-  if (!calls_.has_next()) calls_.EndWaiting(status, /*also_patient=*/hopeless);
+  if (calls_.next() == nullptr) calls_.EndWaiting(status, /*also_patient=*/hopeless);
   if (hopeless) events_.EndWaiting(status);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnNoConnection(status);
 }
@@ -294,13 +294,31 @@ void ClientConnection::OnMoved() {
   if (state_ != State::kOpen) return;
   moved_ = true;
   if (!MayBridge()) return Leave();
+  BridgeIfNeeded();
+}
+
+void ClientConnection::BridgeIfNeeded() {
+  if (!moved_ || !is_open()) return;  // its own next connection is to be the new process's
+  if (!bridges_.empty() && !bridges_.back()->draining()) return;
+  if (bridges_.size() >= kMaxBridges) return;  // until one is gone
   bridges_.push_back(std::make_unique<Bridge>(*this, engine_, address_, options_));
 }
 
+bool ClientConnection::GoesOver(Bridge& bridge) const { return calls_.next() == &bridge.calls(); }
+
+void ClientConnection::GoOver(Bridge* bridge) {
+  calls_.SetNext(bridge != nullptr ? &bridge->calls() : nullptr);
+  events_.OnState(StateFor(state_));
+  if (bridge != nullptr) Report(absl::OkStatus());
+}
+
 void ClientConnection::OnBridge(Bridge& bridge) {
-  if (!bridge.open()) return calls_.SetNext(nullptr);
+  if (!bridge.open()) {
+    if (GoesOver(bridge)) GoOver(nullptr);
+    return BridgeIfNeeded();
+  }
   if (state_ == State::kOpen && !moved_) return bridge.Drain();  // it has come too late
-  calls_.SetNext(&bridge.calls());
+  GoOver(&bridge);
   if (state_ == State::kOpen) Leave();
   if (state_ == State::kIdle) BeginAttempt();
   calls_.Pump();
@@ -311,8 +329,10 @@ void ClientConnection::EndBridges() {
 }
 
 void ClientConnection::OnBridgeGone(Bridge& bridge) {
-  Add(bridge.connection().stats(), past_);
+  if (GoesOver(bridge)) GoOver(nullptr);
+  AddSums(bridge.connection().stats(), past_);
   std::erase_if(bridges_, [&bridge](const auto& one) { return one.get() == &bridge; });
+  BridgeIfNeeded();
 }
 
 bool ClientConnection::SomeWatcherIsBusy() {
@@ -345,7 +365,7 @@ void ClientConnection::Shutdown() {
   engine_.timers().Cancel(this);
   calls_.SetNext(nullptr);
   for (const std::unique_ptr<Bridge>& bridge : std::exchange(bridges_, {})) {
-    Add(bridge->connection().stats(), past_);
+    AddSums(bridge->connection().stats(), past_);
   }
   Report(gone);
   events_.Shutdown(gone);
@@ -365,7 +385,7 @@ void ClientConnection::Shutdown() {
 absl::StatusOr<PathInfo> ClientConnection::path() const {
   if (balancer_ != nullptr) return balancer_->path();
   if (is_open()) return connection_->path();
-  if (calls_.has_next()) return bridges_.back()->connection().path();
+  if (calls_.next() != nullptr) return bridges_.back()->connection().path();
   return absl::UnavailableError(last_failure_.ok() ? StrCat("not connected to ", address_)
                                                    : absl::StrCat("not connected to ", address_,
                                                                   ": ", last_failure_.message()));

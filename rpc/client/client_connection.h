@@ -14,8 +14,10 @@
 //
 // A server whose process hands its address over says so, and serves on. Then a Bridge (bridge.h) is
 // dialed; when it is open, this side leaves the old connection, and what is new goes over the
-// bridge until this has a connection of its own again, to the new process. So no call waits for
-// the calls and streams that were under way, and none passes through a bridge for ever.
+// bridge until this has a connection of its own again, to the new process. If that process leaves
+// as well before, there is another bridge, and what is under way on the first ends there. So no
+// call waits for the calls and streams that were under way, but where kMaxBridges of them have
+// some, and none passes through a bridge for ever.
 //
 // Programs see them as ChannelState (channel_watch.h).
 //
@@ -35,6 +37,7 @@
 // Invariants: calls() are open exactly while kOpen, and leaving exactly while kLeaving.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -69,6 +72,11 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
                                                         private Timer,
                                                         public InHugePageArena {
  public:
+  // Bridges at a time. All but the last have calls that outlast their server's process, for its
+  // grace at the most, and each is a connection, with its memory at both sides: a server of which
+  // more processes end at a time starts over and over, and then new calls wait.
+  static constexpr size_t kMaxBridges = 4;
+
   // `session`: of a channel to a peer; outlives it, until Shutdown(). Null: it dials `address`.
   // `front`: the calls of the channel that this is one of many servers of; null: it is none.
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options,
@@ -111,7 +119,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   // --- for bridges -------------------------------------------------------------------------------
 
-  // It is open, or lost, or has room again. From a timer: calls may end inside.
+  // It is open, or not any more, or has room again. From a timer: calls may end inside.
   void OnBridge(Bridge& bridge);
   // It is destroyed inside.
   void OnBridgeGone(Bridge& bridge);
@@ -173,7 +181,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   bool SomeWatcherIsBusy();
   bool SomeoneWaits() const {
     return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_ ||
-           calls_.has_next();
+           calls_.next() != nullptr;
   }
   absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
@@ -183,6 +191,12 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
     return session_ == nullptr && front_ == nullptr && balancer_ == nullptr &&
            !options_.retry.exactly_once;
   }
+  // Another process serves the address, and neither this nor a bridge goes there: dials one, unless
+  // there are too many.
+  void BridgeIfNeeded();
+  // What is new goes over `bridge`, and programs hear what that makes of the state. Null: it waits.
+  void GoOver(Bridge* bridge);
+  bool GoesOver(Bridge& bridge) const;
   void EndBridges();
   absl::Status OpenCalls(Connection& connection);
   void AttemptFailed(const absl::Status& why);
@@ -208,7 +222,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ClientCalls calls_;
   ChannelEvents events_;
   std::unique_ptr<Balancer> balancer_;  // null: it dials
-  // The last one may carry calls, the others end. One for each of the server's processes in turn.
+  // At most kMaxBridges. The last one may carry new calls, the others drain. One for each of the
+  // server's processes in turn.
   std::vector<std::unique_ptr<Bridge>> bridges_;
   ChannelStats past_;  // of those that are no more
 

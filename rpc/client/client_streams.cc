@@ -133,12 +133,18 @@ bool ClientStreams::Start(ClientStream& stream, bool may_open) {
   return true;
 }
 
-void ClientStreams::MoveTo(ClientStream& stream, ClientStreams& to) {
+void ClientStreams::GiveWaiting(ClientStreams& to) {
+  while (ClientStream* const stream = waiting_.Front(Priority::kBackground)) {
+    MoveTo(*stream, to, /*may_open=*/false);
+  }
+}
+
+void ClientStreams::MoveTo(ClientStream& stream, ClientStreams& to, bool may_open) {
   StopWaiting(stream);
   IntrusiveList<ClientStream, AllStreamsTag>::Remove(&stream);
   stream.BelongTo(to);
   to.Take(stream);
-  if (to.Start(stream, /*may_open=*/true)) return;
+  if (to.Start(stream, may_open)) return;
   stream.Abandon(WithDelivery(absl::ResourceExhaustedError(
                                   StrCat("as many streams wait already for ", to.address(),
                                          " as ChannelOptions::max_queued_calls allows (not sent)")),

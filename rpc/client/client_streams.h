@@ -91,9 +91,11 @@ class ClientStreams {
     while (ClientStream* const stream = waiting_.Front(Priority::kBackground)) {
       ClientStreams* const to = choose(stream->server_key());
       if (to == nullptr) return;
-      MoveTo(*stream, *to);
+      MoveTo(*stream, *to, /*may_open=*/true);
     }
   }
+  // What waits here waits there, until that has room.
+  void GiveWaiting(ClientStreams& to);
   void StopWaiting(ClientStream& stream);
   void LeaveSlot(ClientStream& stream);
   void OnAbandoned() { ++abandoned_; }
@@ -113,7 +115,7 @@ class ClientStreams {
   // Of streams that have ended: as many as a busy client has at once. About 700 bytes each.
   static constexpr uint32_t kMaxSpare = 256;
 
-  void MoveTo(ClientStream& stream, ClientStreams& to);
+  void MoveTo(ClientStream& stream, ClientStreams& to, bool may_open);
 
   enum class Opened : uint8_t { kYes = 1, kNotNow = 2, kEnded = 3 };
 
