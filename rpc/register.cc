@@ -30,15 +30,15 @@ class EtcdRegistration final : public Registration {
     RunOnEngine(engine_, [this] { lease_.reset(); });
   }
 
-  void Withdraw() override {
-    Waiter gone;
-    PostOrDrive(engine_, [&] { lease_->Withdraw([&] { engine_.Finish(gone); }); });
-    engine_.Wait(gone);
+  void StartWithdrawal() override {
+    PostOrDrive(engine_, [this] { lease_->Withdraw([this] { engine_.Finish(gone_); }); });
   }
+  void AwaitWithdrawal() override { engine_.Wait(gone_); }
 
  private:
   EngineCore& engine_;
   std::unique_ptr<EtcdLease> lease_;
+  Waiter gone_;
 };
 
 // What clients dial.

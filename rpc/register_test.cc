@@ -2,15 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/clock.h"
 #include "rpc/client/channel.h"
 #include "rpc/naming/testing/fake_etcd.h"
+#include "rpc/operation/on_engine.h"
+#include "rpc/server/registration.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
+#include "transport/engine.h"
 #include "transport/network.h"
 
 namespace weft::test {
@@ -120,6 +126,64 @@ TEST_F(RegisterTest, AShutdownDoesNotWaitLongForEtcd) {
   server_->Shutdown(0);
   EXPECT_EQ(etcd_->requests[kRevoke], 1);
   EXPECT_TRUE(etcd_->Has(key()));  // until its lease is over
+}
+
+// Each of them had a second, one after the other.
+TEST_F(RegisterTest, AllKeysOfAServerHaveASecondTogether) {
+  Listen();
+  Register();
+  for (const char* address : {"a:1", "a:2", "a:3"}) Register({.address = address});
+  while (server_->stats().registered < 4) engine_->Poll();
+  etcd_->FallSilent(kRevoke);
+  const uint64_t before_ns = clock_.NowNs();
+  server_->Shutdown(0);
+  EXPECT_LT(clock_.NowNs() - before_ns, 2 * kNsPerSec);
+  EXPECT_EQ(etcd_->requests[kRevoke], 4);
+}
+
+// That a shutdown blocks was looked at behind a lock, on which a callback would have waited for
+// ever while its own thread drove the engine.
+TEST_F(RegisterTest, AShutdownInACallbackIsAnErrorWhateverIsRegistered) {
+  EngineCore& engine = CoreOf(*engine_);
+  Registrations registrations;
+  bool ran = false;
+  RunOnEngine(engine, [&] {
+    EXPECT_DEATH(registrations.Withdraw({&engine}), "");
+    ran = true;
+  });
+  EXPECT_TRUE(ran);
+}
+
+// An entry that goes as soon as two threads wait for it.
+class EntryOfTwo final : public Registration {
+ public:
+  explicit EntryOfTwo(std::function<void()> on_first_wait)
+      : on_first_wait_(std::move(on_first_wait)) {}
+  void StartWithdrawal() override { EXPECT_TRUE(!std::exchange(started, true)); }
+  void AwaitWithdrawal() override {
+    if (++waits == 1) on_first_wait_();
+  }
+
+  bool started = false;
+  int waits = 0;
+
+ private:
+  const std::function<void()> on_first_wait_;
+};
+
+// The first thread held a lock while it waited for the engine, and the second one, which alone may
+// have driven that, waited for the lock.
+TEST(RegistrationsTest, WhoComesSecondIsNotKeptByTheFirst) {
+  Registrations registrations;
+  std::unique_ptr<Registration> one = std::make_unique<EntryOfTwo>([&] {
+    std::thread second([&] { registrations.Withdraw({}); });
+    second.join();
+  });
+  ASSERT_TRUE(registrations.Add(one));
+  registrations.Withdraw({});
+  std::unique_ptr<Registration> late = std::make_unique<EntryOfTwo>([] {});
+  EXPECT_FALSE(registrations.Add(late));
+  registrations.Withdraw({});
 }
 
 TEST_F(RegisterTest, EndsAtAnyTime) {

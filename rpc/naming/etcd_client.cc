@@ -131,11 +131,13 @@ EtcdClient::~EtcdClient() {
 }
 
 void EtcdClient::Begin(std::string_view path, const google::protobuf::Message& request,
-                       bool streams) {
+                       bool streams, uint64_t timeout_us) {
   Cancel();
   path_ = path;
   body_ = ToJson(request);
   streams_ = streams;
+  timeout_us_ = timeout_us;
+  deadline_ns_ = engine_.clock().NowNs() + timeout_us * kNsPerUs;
   signing_ = !options_.user.empty() && token_.empty();
   Send();
 }
@@ -181,7 +183,7 @@ void EtcdClient::Send() {
   error_[0] = '\0';
   SetUp(StrCat(options_.ca_file.empty() ? "http://" : "https://", endpoint(),
                signing_ ? kSignIn : std::string_view(path_)));
-  ScheduleIn(engine_, deadline_, kAnswerTimeoutUs);
+  engine_.timers().Schedule(&deadline_, deadline_ns_);
   curl_.multi_add_handle(multi_, transfer_);  // begins with a timer; if not, the deadline ends it
 }
 
@@ -291,9 +293,10 @@ void EtcdClient::OnTimeout() {
 }
 
 void EtcdClient::OnDeadline() {
-  End(absl::UnavailableError(StrCat("no answer within ", kAnswerTimeoutUs / 1'000'000, " s",
-                                    error_[0] == '\0' ? "" : ": ",
-                                    static_cast<const char*>(error_))));
+  const bool is_seconds = timeout_us_ % 1'000'000 == 0;
+  End(absl::UnavailableError(StrCat(
+      "no answer within ", timeout_us_ / (is_seconds ? 1'000'000 : 1000), is_seconds ? " s" : " ms",
+      error_[0] == '\0' ? "" : ": ", static_cast<const char*>(error_))));
 }
 
 // --- replies ------------------------------------------------------------------------------------

@@ -83,13 +83,15 @@ class EtcdClient {
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // The reply is one message, which has to be there within kAnswerTimeoutUs.
-  void Ask(std::string_view path, const google::protobuf::Message& request) {
-    Begin(path, request, /*streams=*/false);
+  // The reply is one message, which has to be there within `timeout_us`, signing in included.
+  void Ask(std::string_view path, const google::protobuf::Message& request,
+           uint64_t timeout_us = kAnswerTimeoutUs) {
+    Begin(path, request, /*streams=*/false, timeout_us);
   }
-  // It is any number of messages, each on a line, and only the first has a time.
+  // It is any number of messages, each on a line, and only the first has a time: kAnswerTimeoutUs.
+  // Who asks again before it has come gives it that time anew.
   void AskForStream(std::string_view path, const google::protobuf::Message& request) {
-    Begin(path, request, /*streams=*/true);
+    Begin(path, request, /*streams=*/true, kAnswerTimeoutUs);
   }
   // The Host hears no more of what was asked.
   void Cancel();
@@ -123,7 +125,8 @@ class EtcdClient {
   static size_t OnBytes(char* bytes, size_t size, size_t count, void* client);
   static size_t OnHeader(char* bytes, size_t size, size_t count, void* client);
 
-  void Begin(std::string_view path, const google::protobuf::Message& request, bool streams);
+  void Begin(std::string_view path, const google::protobuf::Message& request, bool streams,
+             uint64_t timeout_us);
   void Send();
   void SetUp(const std::string& url);
   void OnReady(curl_socket_t number, uint32_t events);
@@ -153,6 +156,8 @@ class EtcdClient {
   curl_slist* headers_ = nullptr;
   bool signing_ = false;
   bool streams_ = false;
+  uint64_t timeout_us_ = 0;
+  uint64_t deadline_ns_ = 0;  // by when the first message has to be there
   std::string path_;
   std::string body_;
   std::string sent_;         // body_, or a user's name and password

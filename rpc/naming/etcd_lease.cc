@@ -12,6 +12,14 @@
 #include "rpc/operation/on_engine.h"
 
 namespace weft {
+namespace {
+
+// How long a member has for its answer: one that hangs is left while the lease lives.
+uint64_t TimeoutUs(int64_t lease_s) {
+  return std::min(EtcdClient::kAnswerTimeoutUs, static_cast<uint64_t>(lease_s) * 1'000'000 / 3);
+}
+
+}  // namespace
 
 EtcdLease::EtcdLease(EngineCore& engine, const EtcdTarget& target, const EtcdOptions& options,
                      std::string key, std::string value, int64_t lease_s,
@@ -30,14 +38,10 @@ EtcdLease::~EtcdLease() { SetHeld(false); }
 void EtcdLease::OnTimer() {
   switch (state_) {
     case State::kPaused:
-      if (lease_ != 0 && engine_.clock().NowNs() < lives_until_ns_) return KeepAlive();
+      if (engine_.clock().NowNs() < lives_until_ns_) return KeepAlive();
       return Grant();
     case State::kHeld:
       return KeepAlive();
-    case State::kLeaving:
-      WEFT_LOG(kWarning, "etcd does not answer: the key ", key_, " stays until its lease of ",
-               granted_s_, " s is over");
-      return End();
     default:
       WEFT_CHECK(false);  // Ours: the other states have no timer
   }
@@ -46,11 +50,11 @@ void EtcdLease::OnTimer() {
 void EtcdLease::Grant() {
   state_ = State::kGranting;
   SetHeld(false);
-  lease_ = 0;
+  lives_until_ns_ = 0;
   asked_ns_ = engine_.clock().NowNs();
   rpc::EtcdGrantRequest request;
   request.set_ttl(lease_s_);
-  client_.Ask("/v3/lease/grant", request);
+  client_.Ask("/v3/lease/grant", request, TimeoutUs(lease_s_));
 }
 
 void EtcdLease::Put() {
@@ -59,7 +63,7 @@ void EtcdLease::Put() {
   request.set_key(key_);
   request.set_value(value_);
   request.set_lease(lease_);
-  client_.Ask("/v3/kv/put", request);
+  client_.Ask("/v3/kv/put", request, TimeoutUs(granted_s_));
 }
 
 void EtcdLease::KeepAlive() {
@@ -67,21 +71,28 @@ void EtcdLease::KeepAlive() {
   asked_ns_ = engine_.clock().NowNs();
   rpc::EtcdLeaseRequest request;
   request.set_id(lease_);
-  client_.Ask("/v3/lease/keepalive", request);
+  client_.Ask("/v3/lease/keepalive", request, TimeoutUs(granted_s_));
 }
 
+// Each member has an equal part of the time that is left.
 void EtcdLease::Revoke() {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  const uint64_t left_ns = now_ns < withdrawn_until_ns_ ? withdrawn_until_ns_ - now_ns : 0;
+  const uint64_t timeout_us = left_ns / (members_ - revokes_) / kNsPerUs;
   ++revokes_;
   rpc::EtcdLeaseRequest request;
   request.set_id(lease_);
-  client_.Ask("/v3/lease/revoke", request);
+  client_.Ask("/v3/lease/revoke", request, timeout_us);
 }
 
 void EtcdLease::OnEtcdEnd(const absl::Status& status) {
   if (state_ == State::kLeaving) {
     // Each member is asked once. One that knows no such lease has the key no more.
-    if (status.ok() || absl::IsNotFound(status) || revokes_ >= members_) return End();
-    return Revoke();
+    if (status.ok() || absl::IsNotFound(status)) return End();
+    if (revokes_ < members_) return Revoke();
+    WEFT_LOG(kWarning, "the key ", key_, " stays in etcd until its lease of ", granted_s_,
+             " s is over: ", ToStd(status.message()));
+    return End();
   }
   if (!status.ok()) return Fail(status);
   int64_t granted_s = granted_s_;
@@ -132,11 +143,19 @@ void EtcdLease::Hold(int64_t granted_s) {
   lives_until_ns_ = asked_ns_ + granted_us * kNsPerUs;
   backoff_.OnAnswer();
   told_ = false;
-  SetHeld(true);
-  ScheduleIn(engine_, *this, granted_us / 3);
+  // Who has not driven the engine for so long learns of an answer when it is worth nothing.
+  SetHeld(engine_.clock().NowNs() < lives_until_ns_);
+  // The lease has lived since it was asked for, not since the answer is here.
+  engine_.timers().Schedule(this, asked_ns_ + granted_us * kNsPerUs / 3);
 }
 
+// With `held`, until lives_until_ns_.
 void EtcdLease::SetHeld(bool held) {
+  if (held) {
+    engine_.timers().Schedule(&expiry_, lives_until_ns_);
+  } else {
+    engine_.timers().Cancel(&expiry_);
+  }
   if (held == std::exchange(held_, held)) return;
   if (held) {
     all_held_.fetch_add(1);
@@ -146,15 +165,20 @@ void EtcdLease::SetHeld(bool held) {
   }
 }
 
+// A request that is under way goes on: perhaps etcd has another clock, and still has the lease.
+void EtcdLease::OnExpiry() {
+  WEFT_LOG(kWarning, "the key ", key_, " has gone from etcd, as far as is known: nobody has kept ",
+           "its lease of ", granted_s_, " s alive");
+  SetHeld(false);
+}
+
 void EtcdLease::Fail(const absl::Status& why) {
-  // A request that was under way when the time was over has been in vain.
-  if (engine_.clock().NowNs() >= lives_until_ns_) SetHeld(false);
-  // What was granted, and has no key, ends by itself.
-  if (state_ != State::kKeeping) lease_ = 0;
   state_ = State::kPaused;
   backoff_.OnFailure();
   uint64_t pause_us = backoff_.NextPauseUs();
-  if (lease_ != 0) pause_us = std::min(pause_us, static_cast<uint64_t>(granted_s_) * 1'000'000 / 3);
+  if (engine_.clock().NowNs() < lives_until_ns_) {
+    pause_us = std::min(pause_us, static_cast<uint64_t>(granted_s_) * 1'000'000 / 3);
+  }
   ScheduleIn(engine_, *this, pause_us);
   if (std::exchange(told_, true)) return;
   WEFT_LOG(kWarning, "the key ", key_, " cannot be ", held_ ? "kept" : "put", " in etcd, which is ",
@@ -165,9 +189,10 @@ void EtcdLease::Withdraw(Function<void()> done) {
   done_ = std::move(done);
   state_ = State::kLeaving;
   client_.Cancel();
-  // One that is asked for has no key, or one that goes with it.
+  engine_.timers().Cancel(this);
+  // One that is asked for has no key yet.
   if (lease_ == 0) return End();
-  ScheduleIn(engine_, *this, kWithdrawUs);
+  withdrawn_until_ns_ = engine_.clock().NowNs() + kWithdrawUs * kNsPerUs;
   Revoke();
 }
 

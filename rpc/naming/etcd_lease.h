@@ -3,18 +3,22 @@
 //
 //   state     what there is                               what ends it
 //   paused    a timer, after an error                     the timer -> granting; keeping, if the
-//                                                         lease may still live
+//                                                         key's lease may still live
 //   granting  a lease is asked for                        it is granted -> putting; error -> paused
 //   putting   the key is put under it                     it is there -> held; error -> paused
 //   held      a timer of a third of the lease's time      the timer -> keeping
 //   keeping   the lease is asked to live on               it does -> held; it is gone -> granting;
 //                                                         error -> paused
-//   leaving   Withdraw() was called: the lease is revoked etcd has answered, or kWithdrawUs are
-//                                                         over -> ended
+//   leaving   Withdraw() was called: the lease is revoked etcd has answered, or no member has in
+//                                                         its part of kWithdrawUs -> ended
 //   ended     nothing                                     destroyed
 //
 // A lease that is gone, for etcd was not reached in its time or has lost its data, is followed by a
 // new one. Whoever is killed leaves a key that goes with its lease.
+//
+// A member has a third of the lease's time to answer, and kAnswerTimeoutUs at most: so the next one
+// is asked while the lease lives. What a request has done that got no answer is not known: the
+// number of a lease is kept until there is another one, and Withdraw() revokes it.
 //
 // Threads: the engine's, but for construction; `held` is read by any. On an engine of the real
 //   clock, which somebody has to drive more often than the lease lasts.
@@ -72,6 +76,16 @@ class EtcdLease final : private EtcdClient::Host, private Timer {
   void OnEtcdEnd(const absl::Status& status) override;
   void OnTimer() override;
 
+  // The lease is over by this side's clock.
+  class Expiry final : public Timer {
+   public:
+    explicit Expiry(EtcdLease& lease) : lease_(lease) {}
+
+   private:
+    void OnTimer() override { lease_.OnExpiry(); }
+    EtcdLease& lease_;
+  };
+
   void Grant();
   void Put();
   void KeepAlive();
@@ -79,6 +93,7 @@ class EtcdLease final : private EtcdClient::Host, private Timer {
   void Hold(int64_t granted_s);
   void SetHeld(bool held);
   void Fail(const absl::Status& why);
+  void OnExpiry();
   void End();
   absl::Status TakeGrant();
   absl::Status TakeKeepAlive(int64_t* granted_s) const;
@@ -94,14 +109,16 @@ class EtcdLease final : private EtcdClient::Host, private Timer {
   Backoff backoff_;
   State state_ = State::kPaused;
   std::string answer_;  // to what was asked last
-  int64_t lease_ = 0;   // its number; 0: none
+  int64_t lease_ = 0;   // the number of the last one; 0: there was none
   int64_t granted_s_ = 0;
   uint64_t asked_ns_ = 0;        // when the lease was asked to live (on)
-  uint64_t lives_until_ns_ = 0;  // as far as this side knows
+  uint64_t lives_until_ns_ = 0;  // the key's lease, as far as this side knows; 0: it has none
   bool held_ = false;
-  bool told_ = false;      // in the log, of the error that is
-  size_t revokes_ = 0;     // that were asked for
+  bool told_ = false;   // in the log, of the error that is
+  size_t revokes_ = 0;  // that were asked for
+  uint64_t withdrawn_until_ns_ = 0;
   Function<void()> done_;  // Withdraw()'s
+  Expiry expiry_{*this};   // armed as long as it is held
 };
 
 }  // namespace weft

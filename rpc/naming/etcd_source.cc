@@ -70,7 +70,7 @@ void EtcdSource::Watch() {
   create.set_start_revision(revision_ + 1);
   create.set_progress_notify(
       true);  // so that revision_ is not compacted away where nothing changes
-  ScheduleIn(*engine_, *this, refresh_us_);
+  watch_answers_ = false;
   client_->AskForStream("/v3/watch", request);
 }
 
@@ -89,6 +89,9 @@ void EtcdSource::LeaveEndpoint(const absl::Status& why) {
 }
 
 void EtcdSource::OnEtcdMessage(std::string_view json) {
+  if (state_ == State::kWatching && !std::exchange(watch_answers_, true)) {
+    ScheduleIn(*engine_, *this, refresh_us_);
+  }
   const absl::Status taken = state_ == State::kReading ? TakeList(json) : TakeChanges(json);
   if (!taken.ok()) LeaveEndpoint(taken);
 }

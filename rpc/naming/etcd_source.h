@@ -7,10 +7,12 @@
 //   watching  a reply that goes on and on: what has    an error, a reply's end, a list that is too
 //             changed since the list's revision        long, another etcd than was read -> paused
 //
-// Every `refresh_us` the watch is begun again behind the revision that is known: who watches hears
-// nothing of a member that hangs or was cut off, and learns by this that it does not answer. A
-// watch whose revision etcd has compacted away ends, and the list is read anew. So it is when etcd
-// has lost its data, or another cluster answers, which its revision and its cluster's number show.
+// `refresh_us` after its first message the watch is begun again behind the revision that is known:
+// who watches hears nothing of a member that hangs or was cut off, and learns by this that it does
+// not answer. Until the first message of a watch has come, EtcdClient's deadline decides, however
+// short `refresh_us` is. A watch whose revision etcd has compacted away ends, and the list is read
+// anew. So it is when etcd has lost its data, or another cluster answers, which its revision and
+// its cluster's number show.
 //
 // Threads, lifetime: AddressSource's; on an engine of the real clock.
 // Errors: EtcdClient's; no key below the prefix has a server; more than kMaxServersListed. Pauses
@@ -78,6 +80,7 @@ class EtcdSource final : public AddressSource, private EtcdClient::Host, private
   std::unique_ptr<EtcdClient> client_;
   std::unique_ptr<Backoff> backoff_;
   State state_ = State::kPaused;
+  bool watch_answers_ = false;                   // the first message of this watch has come
   std::map<std::string, ListedServer> servers_;  // by key
   // Of what servers_ are.
   int64_t revision_ = 0;  // 0: not known

@@ -133,7 +133,7 @@ class EtcdSourceTest : public EtcdTest {
     auto source = MakeAddressSource("etcd:" + members + "/kv", options);
     ASSERT_TRUE(source.ok()) << source.status();
     source_ = *std::move(source);
-    source_->Start(*engine_, &heard_, kRefreshUs);
+    source_->Start(*engine_, &heard_, refresh_us_);
     EXPECT_EQ(heard_.times + heard_.failures, 0) << "nothing is said inside Start()";
   }
   void Start() { Start(etcd_.address()); }
@@ -155,6 +155,7 @@ class EtcdSourceTest : public EtcdTest {
     return heard_.failure;
   }
 
+  uint64_t refresh_us_ = kRefreshUs;
   Heard heard_;
   std::unique_ptr<AddressSource> source_;
 };
@@ -298,6 +299,27 @@ TEST_F(EtcdSourceTest, AMemberThatHangsIsPassedOver) {
   EXPECT_TRUE(Names({"a:1", "b:2"})) << heard_.failure;
   EXPECT_NE(heard_.failure.message().find("no answer within 5 s"), absl::string_view::npos)
       << heard_.failure;
+}
+
+// With a refresh shorter than the time for an answer, each refresh began the watch again, and with
+// it that time: a member that hung was never left.
+TEST_F(EtcdSourceTest, AMemberThatHangsIsPassedOverHoweverOftenTheWatchIsBegunAgain) {
+  FakeEtcd other(*engine_);
+  etcd_.Put("/kv/1", "a:1");
+  other.Put("/kv/1", "a:1");
+  other.FallSilent(kRange);
+  refresh_us_ = 1'000'000;
+  Start(etcd_.address() + "," + other.address());
+  EXPECT_TRUE(Names({"a:1"}));
+  ASSERT_TRUE(RunUntil([&] { return etcd_.requests[kWatch] >= 3 && etcd_.watches() == 1; }));
+  other.Speak();
+  other.Put("/kv/2", "b:2");
+  etcd_.FallSilent(kWatch);
+  const int watches = etcd_.requests[kWatch];
+  EXPECT_TRUE(Names({"a:1", "b:2"})) << heard_.failure;
+  EXPECT_NE(heard_.failure.message().find("no answer within 5 s"), absl::string_view::npos)
+      << heard_.failure;
+  EXPECT_EQ(etcd_.requests[kWatch], watches + 1) << "the watch is not begun again unanswered";
 }
 
 // --- what is hostile until it is checked --------------------------------------------------------
@@ -497,7 +519,7 @@ class EtcdLeaseTest : public EtcdTest {
     ASSERT_TRUE(LoadCurlLibrary().ok()) << LoadCurlLibrary();
     const EtcdTarget target = *ParseEtcdTarget(members + "/kv", {});
     lease_ = std::make_unique<EtcdLease>(*engine_, target, EtcdOptions(), "/kv/a:1", "a:1@x",
-                                         kLeaseS, &held_);
+                                         lease_s_, &held_);
     lease_->Start();
   }
   void StartAndHold() {
@@ -513,6 +535,7 @@ class EtcdLeaseTest : public EtcdTest {
     return turns;
   }
 
+  int64_t lease_s_ = kLeaseS;
   std::atomic<uint32_t> held_ = 0;
   std::unique_ptr<EtcdLease> lease_;
 };
@@ -574,6 +597,38 @@ TEST_F(EtcdLeaseTest, AMemberThatHangsOrIsDownIsPassedOver) {
   EXPECT_TRUE(RunUntil([&] { return etcd_.Has("/kv/a:1"); }));
 }
 
+// A member had 5 s to answer, whatever the lease: with one of 6 s, kept alive after 2 s, the next
+// member was asked when it was over.
+TEST_F(EtcdLeaseTest, AShortLeaseOutlivesAMemberThatHangs) {
+  FakeEtcd other(*engine_);
+  lease_s_ = 6;
+  Start(etcd_.address() + "," + other.address());
+  ASSERT_TRUE(RunUntil([&] { return held_ == 1; }));
+  const bool is_first = etcd_.Has("/kv/a:1");
+  FakeEtcd& hangs = is_first ? etcd_ : other;
+  FakeEtcd& answers = is_first ? other : etcd_;
+  hangs.FallSilent(kKeepAlive);
+  answers.AnswerJson(kKeepAlive, R"({"result":{"TTL":"6"}})");
+  ASSERT_TRUE(RunUntil([&] { return answers.requests[kKeepAlive] == 1; }));
+  EXPECT_EQ(held_, 1u);
+  RunFor(1);
+  EXPECT_EQ(held_, 1u);
+  EXPECT_EQ(etcd_.requests[kGrant] + other.requests[kGrant], 1);
+}
+
+// A key counted as held until an attempt failed whose end came seconds after that of the lease.
+TEST_F(EtcdLeaseTest, AKeyCountsNoLongerThanItsLease) {
+  StartAndHold();
+  etcd_.FallSilent(kKeepAlive);
+  etcd_.FallSilent(kGrant);
+  RunFor(kLeaseS - 1);
+  EXPECT_EQ(held_, 1u);
+  for (int turn = 0; turn < 11 * kTurnsOfASecond / 10; ++turn) Turn();
+  EXPECT_EQ(held_, 0u);
+  etcd_.Speak();
+  EXPECT_TRUE(RunUntil([&] { return held_ == 1; }));
+}
+
 TEST_F(EtcdLeaseTest, AGrantThatMakesNoSenseIsNone) {
   for (const char* answer : {"", "{}", "7", R"({"ID":"0","TTL":"9"})", R"({"ID":"5","TTL":"0"})",
                              R"({"ID":"5","TTL":"-9"})", R"({"ID":"x","TTL":"9"})"}) {
@@ -628,6 +683,48 @@ TEST_F(EtcdLeaseTest, WithdrawAsksEachMember) {
   Withdraw();
   EXPECT_EQ(etcd_.requests[kRevoke], 1);
   EXPECT_EQ(other.requests[kRevoke], 1);
+}
+
+// The first one had all of the second, and the key stayed though the other one was well.
+TEST_F(EtcdLeaseTest, WithdrawAsksTheNextMemberWhenOneHangs) {
+  FakeEtcd other(*engine_);
+  Start(etcd_.address() + "," + other.address());
+  ASSERT_TRUE(RunUntil([&] { return held_ == 1; }));
+  FakeEtcd& first = etcd_.Has("/kv/a:1") ? etcd_ : other;
+  first.FallSilent(kRevoke);
+  EXPECT_LT(Withdraw(), kTurnsOfASecond * 6 / 10);
+  EXPECT_EQ(etcd_.requests[kRevoke], 1);
+  EXPECT_EQ(other.requests[kRevoke], 1);
+}
+
+TEST_F(EtcdLeaseTest, WithdrawHasASecondForAllMembersThatHang) {
+  FakeEtcd other(*engine_);
+  Start(etcd_.address() + "," + other.address());
+  ASSERT_TRUE(RunUntil([&] { return held_ == 1; }));
+  etcd_.FallSilent(kRevoke);
+  other.FallSilent(kRevoke);
+  const int turns = Withdraw();
+  EXPECT_GE(turns, kTurnsOfASecond * 9 / 10);
+  EXPECT_LE(turns, kTurnsOfASecond * 11 / 10);
+  EXPECT_EQ(etcd_.requests[kRevoke], 1);
+  EXPECT_EQ(other.requests[kRevoke], 1);
+}
+
+// The key was put, and nobody heard of it: the lease was forgotten, and the key stayed.
+TEST_F(EtcdLeaseTest, WithdrawTakesAKeyAwayWhosePutWasNotAnswered) {
+  constexpr int64_t kFirstLease = (int64_t{1} << 60) + 1;  // FakeEtcd's
+  etcd_.FallSilent(kPut);
+  etcd_.on_request = [this](const std::string& path) {
+    if (path != kPut) return;
+    etcd_.Put("/kv/a:1", "a:1@x", kFirstLease);
+    etcd_.FallSilent(kGrant);
+  };
+  Start(etcd_.address());
+  ASSERT_TRUE(RunUntil([&] { return etcd_.requests[kGrant] == 2; }));
+  ASSERT_TRUE(etcd_.Has("/kv/a:1"));
+  Withdraw();
+  EXPECT_FALSE(etcd_.Has("/kv/a:1"));
+  EXPECT_EQ(etcd_.leases(), 0u);
 }
 
 TEST_F(EtcdLeaseTest, WithdrawIsPossibleAtAnyTime) {
