@@ -444,6 +444,18 @@ TEST_F(EtcdSourceTest, WhatIsTooLongIsCutOff) {
   EXPECT_NE(why.message().find("more was sent"), absl::string_view::npos) << why;
 }
 
+// Objects with nothing in them were read one by one: 16 MiB of them held the engine for seconds.
+TEST_F(EtcdSourceTest, MoreObjectsThanAListHasAreNotRead) {
+  std::string json = R"({"header": {"revision": "1"}, "kvs": [{})";
+  for (uint32_t i = 0; i < 4 * kMaxServersListed; ++i) json += ",{}";
+  etcd_.AnswerJson(kRange, json + "]}");
+  Start();
+  const absl::Status why = NextFailure();
+  EXPECT_NE(why.message().find("objects"), absl::string_view::npos) << why;
+  etcd_.Put("/kv/1", "a:1");
+  EXPECT_TRUE(Names({"a:1"}));
+}
+
 TEST_F(EtcdSourceTest, MoreServersThanAllowedAreRefused) {
   for (uint32_t i = 0; i < kMaxServersListed; ++i) {
     etcd_.Put(StrCat("/kv/", i), StrCat("a:", i + 1));
