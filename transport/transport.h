@@ -52,9 +52,9 @@ class Listener {
   // For other engines to take part (Transport::JoinListener()); null: they cannot, in this network.
   virtual std::shared_ptr<SharedListener> shared() const { return nullptr; }
 
-  // --- for another process that takes the address over (rpc/server/handover.h)
-  // -------------------- Two processes have the same socket then. Only one of them accepts: a
-  // link's socket looks for the process where its handshake is.
+  // --- for another process that takes the address over (rpc/server/handover.h) ------------------
+  // Two processes have the same socket then. Only one of them accepts: a link's socket looks for
+  // the process where its handshake is.
 
   // The socket that listens; -1: this network, or this engine, has none.
   virtual int socket() const { return -1; }

@@ -12,7 +12,8 @@ namespace weft {
 
 struct EtcdOptions {
   // Certificates of who may have signed etcd's, a file in PEM. Set: etcd is spoken to by TLS, and
-  // its certificate has to name the host of the target. Empty: in the clear.
+  // its certificate has to name the host of the target. Empty: in the clear, user and
+  // password too.
   std::string ca_file = {};
   // This side's certificate and its key, both or none, where etcd wants one (--client-cert-auth).
   std::string certificate_file = {};
@@ -24,10 +25,13 @@ struct EtcdOptions {
 
 // Of Server::Register(), which puts the server's address, with its zone, into etcd: as the key
 // /PREFIX/ADDRESS, under a lease that is kept alive. Call it after Listen(). It returns before etcd
-// has it: etcd is tried until it has the key (ServerStats::registered, and the log), and again when
-// the key is lost. Shutdown() takes the key back before anybody is refused; if the server is
-// killed, it goes when the lease is over. On an engine that others drive, a lease lives only as
-// long as somebody does. A server may be registered any number of times.
+// has it: etcd is tried until it has the key (ServerStats::registered, and the log, which is silent
+// until WEFT_LOG=warning), and again when the lease is lost; a key that somebody deletes stays away
+// until then. With ServerOptions::handover_path call it behind Ready(): before, nobody is served,
+// and the key is still the predecessor's to take back. Shutdown() takes the key back before anybody
+// is refused; if the server is killed, it goes when the lease is over. On an engine that others
+// drive, a lease lives only as long as somebody does. A server may be registered any number of
+// times.
 //
 // INVALID_ARGUMENT: a target, an address or an option is none, by name. FAILED_PRECONDITION: there
 // is no address yet, or the server was shut down. UNAVAILABLE: libcurl is not installed. What etcd

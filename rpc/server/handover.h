@@ -4,11 +4,10 @@
 //
 //   the next one      this one                          what it means
 //   hello 1           hello 1, or refused WHY           the version of these lines
-//   take ADDRESS      socket ADDRESS, with the socket;  both have the socket that listens there,
-//   and
-//                     or none ADDRESS                   only the old process accepts
-//   ready             client ADDRESS, with a socket,    a client that came meanwhile, and of which
-//                     for each                          nothing was read
+//   take ADDRESS      socket ADDRESS, with the socket;  both have it, only the old one accepts
+//                     or none ADDRESS                   nobody listens there
+//   ready             client ADDRESS, with a socket,    it came meanwhile, and nothing of it was
+//                     for each                          read
 //                     go                                the next one is to accept from here on
 //   have                                                it does
 //

@@ -63,8 +63,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // A session for a channel that is about to be opened, which joins it; else UnreservePeer().
   absl::StatusOr<PeerSession*> ReservePeer(const std::string& id, const std::string& address);
   void UnreservePeer(PeerSession& session);
-  // --- for another process that takes the place of this one (handover.h). Each waits for the
-  // engine
+
+  // --- for another process that takes the place of this one (handover.h) ------------------------
+  // Each waits for the engine.
 
   // Of the listener that was asked for so, a second descriptor; invalid: there is none.
   Descriptor DuplicateListener(const std::string& asked);

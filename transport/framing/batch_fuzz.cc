@@ -274,8 +274,7 @@ class World final : private ConnectionOwner {
     bystander_->CheckInvariants();
   }
 
-  // --- the peer
-  // -----------------------------------------------------------------------------------
+  // --- the peer ---------------------------------------------------------------------------------
 
   void Append(std::vector<std::byte>& batch, FrameKind kind, ByteSpan payload) {
     const size_t at = batch.size();
