@@ -151,7 +151,7 @@ def summarize(events, expected, out_of_time=None):
         # What was interrupted has no result. Before Bazel has told its tests there are only the targets.
         interrupted = {run for run, result in last_attempt.items() if is_interrupted(result)}
         last_attempt = {run: result for run, result in last_attempt.items() if run not in interrupted}
-        not_over = (tests or expected or set(out_of_time)) - {run.label for run in last_attempt} - broken
+        not_over = (tests or expected | set(out_of_time)) - {run.label for run in last_attempt} - broken
         not_over |= {run.label for run in interrupted}
         count.failed = ["%s (not built)" % label for label in sorted(broken)]
         count.failed += ["%s (%s)" % (label, reason) for label, reason in sorted(aborted)
