@@ -210,8 +210,9 @@ bool Handover::AwaitLine(const Descriptor& successor) {
                        {listener_.socket.get(), POLLIN, 0}};
     if (::poll(waits, 3, -1) < 0) continue;
     if (waits[1].revents != 0) return false;
-    if (waits[2].revents != 0) RefuseOther(successor);
+    // First: who comes after a successor that has gone is none beside it.
     if (waits[0].revents != 0) return true;
+    if (waits[2].revents != 0) RefuseOther(successor);
   }
 }
 
