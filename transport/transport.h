@@ -52,7 +52,7 @@ class Listener {
   // For other engines to take part (Transport::JoinListener()); null: they cannot, in this network.
   virtual std::shared_ptr<SharedListener> shared() const { return nullptr; }
 
-  // --- for another process that takes the address over (rpc/server/handover.h) ------------------
+  // --- for another process that takes the address over ------------------------------------------
   // Two processes have the same socket then. Only one of them accepts: a link's socket looks for
   // the process where its handshake is.
 
