@@ -45,7 +45,7 @@ RATIO = 3.0
 #           4 MiB for each of the 4 connections of `offers`
 #   64 MiB  malloc: 16 to 43 were seen, the most under TLS, of which malloc_trim(3) gave back two thirds
 # It is no leak: with the same attacks again and again it stays (seen over shm: 29 MiB, then 100, 107, 107; under TLS
-# 156 after two rounds of all at once, and 150 after five).
+# 150 after two rounds of all at once, 156 after three of all attacks, 99 after five).
 SLACK_MIB = 44 + 38 + 64
 # Weft says what strangers do every 10 seconds at most, and one line in a second of clients that break the
 # protocol.
