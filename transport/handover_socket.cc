@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {
@@ -46,13 +48,12 @@ absl::StatusOr<Descriptor> OpenSocket() {
 
 // OK: the process at the other end is this user's.
 absl::Status CheckUser(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+  const std::optional<ucred> peer = PeerCredentials(socket);
+  if (!peer.has_value()) {
     return StatusFromErrno(errno, "ask who is at the other end of the handover");
   }
-  if (peer.uid == ::geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(StrCat("process ", peer.pid, " of user ", peer.uid,
+  if (peer->uid == ::geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("process ", peer->pid, " of user ", peer->uid,
                                             " is at the other end of the handover; this process "
                                             "is of user ",
                                             ::geteuid(), ", and has to do with that one alone"));
@@ -161,9 +162,8 @@ absl::StatusOr<Descriptor> AcceptSuccessor(int listening) {
 }
 
 pid_t PeerProcess(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+  const std::optional<ucred> peer = PeerCredentials(socket);
+  return peer.has_value() ? peer->pid : 0;
 }
 
 absl::Status SendHandover(int socket, std::string_view text, int descriptor) {

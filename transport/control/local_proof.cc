@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "core/strings.h"
 #include "transport/descriptor_message.h"
 #include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {
@@ -84,17 +86,14 @@ uint64_t StartOf(int32_t process_id) {
 }  // namespace
 
 absl::StatusOr<PeerProcess> VouchedProcess(int fd) {
-  ucred credentials{};
-  socklen_t length = sizeof(credentials);
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
-    return StatusFromErrno(errno, "ask the kernel for the peer's process");
-  }
-  if (credentials.uid != ::geteuid()) {
-    return absl::PermissionDeniedError(StrCat("the peer runs as uid ", credentials.uid,
+  const std::optional<ucred> peer = PeerCredentials(fd);
+  if (!peer.has_value()) return StatusFromErrno(errno, "ask the kernel for the peer's process");
+  if (peer->uid != ::geteuid()) {
+    return absl::PermissionDeniedError(StrCat("the peer runs as uid ", peer->uid,
                                               ", this side as uid ", ::geteuid(),
                                               ": shared memory belongs to one user"));
   }
-  return PeerProcess{credentials.pid, StartOf(credentials.pid), credentials.uid, credentials.gid};
+  return PeerProcess{peer->pid, StartOf(peer->pid), peer->uid, peer->gid};
 }
 
 absl::Status CheckProcessId(int32_t told, int32_t vouched) {

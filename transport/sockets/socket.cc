@@ -39,13 +39,6 @@ void SetTcpOptions(int fd) {
 
 constexpr socklen_t kUnnamedUnixBytes = offsetof(sockaddr_un, sun_path);
 
-std::optional<ucred> PeerCredentials(int fd) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
-  return peer;
-}
-
 // The peer is not there, whatever the reason is called: the caller may try again or elsewhere.
 absl::Status DialError(int error, const KernelAddress& address) {
   absl::Status status = StatusFromErrno(error, StrCat("connect to ", address.text()));
@@ -118,6 +111,13 @@ absl::StatusOr<Descriptor> DuplicateListener(int fd) {
     return StatusFromErrno(errno, StrCat("duplicate the listening socket ", fd));
   }
   return copy;
+}
+
+std::optional<ucred> PeerCredentials(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return std::nullopt;
+  return peer;
 }
 
 absl::StatusOr<Descriptor> StartDial(const KernelAddress& address) {

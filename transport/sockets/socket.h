@@ -5,6 +5,10 @@
 // Errors: from the system's errno, with the address in the text.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/descriptor.h"
@@ -35,6 +39,9 @@ absl::StatusOr<Descriptor> ListenInternet(const KernelAddress& address);
 
 // A second descriptor of a stream socket that listens already. INVALID_ARGUMENT: it does not.
 absl::StatusOr<Descriptor> DuplicateListener(int fd);
+
+// Who is at the other end of a Unix socket, by the kernel. None: errno says why.
+std::optional<ucred> PeerCredentials(int fd);
 
 // Starts to connect; the socket is writable when it is decided, and FinishDial() says how.
 // RESOURCE_EXHAUSTED for a Unix socket whose queue of waiting clients is full: try again soon.
