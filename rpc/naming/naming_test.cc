@@ -13,35 +13,13 @@
 #include "rpc/client/balancing.h"
 #include "rpc/naming/dns_source.h"
 #include "rpc/naming/targets.h"
+#include "rpc/naming/testing/heard.h"
 #include "rpc/naming/testing/name_server.h"
 #include "rpc/testing/loopback.h"
 #include "transport/engine.h"
 
 namespace weft::test {
 namespace {
-
-// What a source has said.
-class Heard final : public AddressSource::Host {
- public:
-  void OnServers(std::vector<ListedServer> named) override {
-    servers = std::move(named);
-    ++times;
-  }
-  void OnSourceFailed(const absl::Status& why) override {
-    failure = why;
-    ++failures;
-  }
-  std::vector<std::string> addresses() const {
-    std::vector<std::string> all;
-    for (const ListedServer& server : servers) all.push_back(server.address);
-    return all;
-  }
-
-  std::vector<ListedServer> servers;
-  int times = 0;
-  absl::Status failure;
-  int failures = 0;
-};
 
 class NamingTest : public testing::Test {
  protected:
