@@ -310,21 +310,19 @@ class RecordPair {
         return Deliver(to, Content(from, TlsRecords::Kind::kData), false);
     }
   }
-  static std::string Made(std::string record, size_t bytes) {
-    record.resize(bytes);
-    return record;
-  }
   std::string Alert(TlsRecords& from) {
     constexpr TlsRecords::Alert kAlerts[] = {
         TlsRecords::Alert::kUserCanceled, TlsRecords::Alert::kUserCanceled,
         TlsRecords::Alert::kDecodeError, TlsRecords::Alert::kCloseNotify};
     std::string record(TlsRecords::kAlertBytes + TlsRecords::kKeyUpdateBytes, '\0');
-    return Made(record, from.SealAlert(kAlerts[input_.Below(4)], Bytes(record)));
+    record.resize(from.SealAlert(kAlerts[input_.Below(4)], Bytes(record)));
+    return record;
   }
   static std::byte* Bytes(std::string& text) { return reinterpret_cast<std::byte*>(text.data()); }
   static std::string KeyUpdate(TlsRecords& from, bool requests) {
     std::string record(TlsRecords::kKeyUpdateBytes, '\0');
-    return Made(record, from.SealKeyUpdate(requests, Bytes(record)));
+    record.resize(from.SealKeyUpdate(requests, Bytes(record)));
+    return record;
   }
   // In up to three pieces, of which some are large enough not to be copied.
   std::string Content(TlsRecords& from, TlsRecords::Kind kind) {
@@ -344,7 +342,8 @@ class RecordPair {
     std::string record(content.size() + TlsRecords::kAddedBytes + TlsRecords::kKeyUpdateBytes,
                        '\0');
     said_ = content;
-    return Made(record, from.Seal(kind, &cursor, content.size(), Bytes(record)));
+    record.resize(from.Seal(kind, &cursor, content.size(), Bytes(record)));
+    return record;
   }
   // One record, or two where the key was used up. False: the connection would end.
   bool Deliver(TlsRecords& to, std::string records, bool is_changed) {
