@@ -73,6 +73,11 @@ struct OnceLease final : Lease {
   int endings = 0;
 };
 
+// It will complete; what is done at once, or refused, will not.
+bool IsPending(const absl::StatusOr<Posted>& posted) {
+  return posted.ok() && *posted == Posted::kPending;
+}
+
 // The owner of both connections, and the user of each.
 class World final : private ConnectionOwner {
  public:
@@ -551,8 +556,8 @@ class World final : private ConnectionOwner {
         if (!open) return;
         const Transfer transfer = {region_.get(), 0, {9, 0, kMemoryBytes}};
         const auto kind = input_.Bit() ? TransferKind::kRead : TransferKind::kWrite;
-        operation_.posted +=
-            connection_->memory().Post(kind, absl::MakeConstSpan(&transfer, 1), &operation_).ok();
+        operation_.posted += IsPending(
+            connection_->memory().Post(kind, absl::MakeConstSpan(&transfer, 1), &operation_));
         return;
       }
       case 10: {
@@ -614,9 +619,8 @@ class World final : private ConnectionOwner {
       case 8: {
         const Transfer transfer = {region_.get(), 0, {9, 0, kMemoryBytes}};
         const std::string text(input_.Below(64) * size_t{8}, 'b');
-        operation_.posted +=
-            memory.WriteThenSend(absl::MakeConstSpan(&transfer, 1), AsBytes(text), &operation_)
-                .ok();
+        operation_.posted += IsPending(
+            memory.WriteThenSend(absl::MakeConstSpan(&transfer, 1), AsBytes(text), &operation_));
         return;
       }
       case 9:
@@ -687,14 +691,14 @@ class World final : private ConnectionOwner {
     const auto chosen = absl::MakeConstSpan(transfers, count);
     switch (input_.Below(4)) {
       case 0:
-        operation_.posted += memory.Post(TransferKind::kRead, chosen, &operation_).ok();
+        operation_.posted += IsPending(memory.Post(TransferKind::kRead, chosen, &operation_));
         return;
       case 1:
-        operation_.posted += memory.Post(TransferKind::kWrite, chosen, &operation_).ok();
+        operation_.posted += IsPending(memory.Post(TransferKind::kWrite, chosen, &operation_));
         return;
       case 2:
-        operation_.posted +=
-            memory.WriteThenSend(chosen, AsBytes(std::string_view("behind")), &operation_).ok();
+        operation_.posted += IsPending(
+            memory.WriteThenSend(chosen, AsBytes(std::string_view("behind")), &operation_));
         return;
       case 3:  // the last one goes
         sealed_region_.reset();
