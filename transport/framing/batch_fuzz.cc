@@ -180,12 +180,13 @@ class World final : private ConnectionOwner {
     options.token = kBystandersToken;
     options.first_sequence = kFirstSequence;
     options.max_outstanding_operations = 8;
-    if ((more_ & kPatience) != 0) options.patience = {&clock_, &timers_, kPatienceNs};
     bystander_ = FramedConnection::Create(&table_, this, &standing_by_, options).value();
     WEFT_CHECK(bystander_->StartLink(&*framing_, {}, false, agreement).ok());
     bystander_->Open();
     if (holds_pool()) HoldPool();
     options.token = kToken;
+    // Not the bystander's: nobody carries out what it holds, and it is to stay.
+    if ((more_ & kPatience) != 0) options.patience = {&clock_, &timers_, kPatienceNs};
     agreement.only_sealed = only_sealed_;
     connection_ = FramedConnection::Create(&table_, this, &user_, options).value();
     index_ = connection_->index();
