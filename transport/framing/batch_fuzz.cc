@@ -431,7 +431,9 @@ class World final : private ConnectionOwner {
     const uint64_t messages = user_.messages;
     if (changed != batch) Deliver(changed);
     WEFT_CHECK(user_.messages == messages);
-    if ((on_its_way & 1) != 0) Deliver(batch);  // as well, in its time
+    if ((on_its_way & 1) != 0) return Deliver(batch);  // as well, in its time
+    // It never came: who sends it later does not send it again.
+    if (!sent_.empty() && sent_.back() == batch) sent_.pop_back();
   }
   void Deliver(const std::vector<std::byte>& batch) {
     if (connection_ == nullptr) return;
