@@ -32,12 +32,13 @@ class LargeMessagesTest : public PartsTest,
     links_.set_kind(PathKind::kOfiTcp);
     large_.Start(&framing_, &link_);
   }
-  bool Offer(uint64_t id, uint64_t length) {
+  bool Offer(uint64_t id, uint64_t length, uint64_t offset = 0) {
     std::byte payload[LargeOffer::kBytes];
     LargeOffer offer;
     offer.id = id;
     offer.length = length;
     offer.key = 7;
+    offer.offset = offset;
     EncodeLargeOffer(payload, offer);
     return large_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)});
   }
@@ -135,6 +136,14 @@ TEST_F(LargeMessagesTest, OffersAgainstTheRulesAreRefused) {
   EXPECT_FALSE(Offer(1, kLargeBytes)) << "out of order";
   EXPECT_FALSE(Offer(0, 0));
   EXPECT_FALSE(Offer(0, kMaxMessageBytes + 1));
+}
+
+// Such a read went to the provider, which knows nothing of spans that only engines touch.
+TEST_F(LargeMessagesTest, AnOfferInMemoryThatOnlyEnginesTouchIsRefused) {
+  EXPECT_FALSE(Offer(0, kLargeBytes, kSealedOffset));
+  EXPECT_FALSE(Offer(0, kLargeBytes, ~uint64_t{0})) << "and ends beyond all memory";
+  EXPECT_TRUE(link_.posted.empty());
+  EXPECT_TRUE(Offer(0, kLargeBytes, kSealedOffset - 1));
 }
 
 // libfabric's tcp takes an answer that is shorter than what was asked for as the whole: the message

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/strings.h"
+#include "transport/framing/sealed_regions.h"
 #include "transport/path.h"
 #include "transport/transfer_table.h"
 
@@ -34,7 +35,8 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, Seal* seal) {
 bool LargeReceiver::OnOffer(const LargeOffer& offer, ByteSpan tag) {
   if (offer.id != offered_ || outstanding() == kLargeOutstanding) return false;
   if (offer.length == 0 || offer.length > kMaxMessageBytes) return false;
-  if (offer.offset + offer.length < offer.offset) return false;
+  // Nothing of a provider lies as high, and so the sum stays below 2^64.
+  if (offer.offset >= kSealedOffset) return false;
   Incoming& incoming = At(offered_++);
   incoming.offer = offer;
   std::copy(tag.begin(), tag.end(), incoming.tag.begin());

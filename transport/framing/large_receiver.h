@@ -63,8 +63,8 @@ class LargeReceiver : private LargeClaim, private Timer {
   // `seal`: of messages; null: they are not sealed. It outlives Stop(). REQUIRES: stopped, or new.
   void Start(FramingDomain* domain, Link* link, Seal* seal = nullptr);
 
-  // `tag`: of a sealed message, else empty. False: out of order, too many, too large or empty: the
-  // peer broke the protocol.
+  // `tag`: of a sealed message, else empty. False: out of order, too many, too large, empty, or not
+  // in memory that a provider reads: the peer broke the protocol.
   [[nodiscard]] bool OnOffer(const LargeOffer& offer, ByteSpan tag = {});
 
   // Inside Host::DeliverLarge(): the message stays where it is until the last copy of this is gone
