@@ -12,6 +12,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "rpc/client/channel.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/probe_service.h"
+#include "rpc/testing/stream_service.weft.h"
 #include "transport/handover_socket.h"
 #include "transport/network.h"
 #include "weft/status.h"
@@ -49,9 +51,34 @@ class CountedEcho final : public Probe::Service {
   std::latch holding{1};
 };
 
+// Says back what it hears, until the client has said all.
+class Repeater final : public Streams::Service {
+ public:
+  void StartTalk(ServerReaderWriter<Data, Data> stream) override {
+    struct Talk {
+      void Next() {
+        stream.Read(&word, [this](bool ok) {
+          if (!ok) return End();
+          stream.Write(word, [this](bool written) { written ? Next() : End(); });
+        });
+      }
+      void End() {
+        stream.Finish(absl::OkStatus());
+        delete this;
+      }
+      ServerReaderWriter<Data, Data> stream;
+      Data word;
+    };
+    streams.fetch_add(1);
+    (new Talk{std::move(stream), {}})->Next();
+  }
+  std::atomic<uint64_t> streams = 0;
+};
+
 // A server, as a process of its own would be it.
 struct Generation {
   CountedEcho service;
+  Repeater repeater;
   std::latch handed_over{1};
   std::unique_ptr<Server> server;
 };
@@ -61,6 +88,7 @@ struct Kind {
   PathKind path;
   uint32_t engines;
   bool unix_socket = false;
+  bool tls = false;
 };
 
 class HandoverTest : public testing::TestWithParam<Kind> {
@@ -81,6 +109,14 @@ class HandoverTest : public testing::TestWithParam<Kind> {
     return info->value_param() == nullptr ? Kind{"", PathKind::kTcp, 1} : GetParam();
   }
 
+  static std::optional<SecurityOptions> Security() {
+    if (!kind().tls) return std::nullopt;
+    SecurityOptions security;
+    security.psk_name = "tests";
+    security.psk_secret = std::string(32, 'k');
+    return security;
+  }
+
   std::unique_ptr<Generation> Make() {
     auto generation = std::make_unique<Generation>();
     ServerOptions options;
@@ -90,8 +126,10 @@ class HandoverTest : public testing::TestWithParam<Kind> {
     options.max_sessions = 0;
     options.link.peer_timeout_ns = 0;
     options.spin_ns = 0;
+    options.security = Security();
     generation->server = *Server::Create(options);
     EXPECT_TRUE(generation->server->AddService(&generation->service).ok());
+    EXPECT_TRUE(generation->server->AddService(&generation->repeater).ok());
     return generation;
   }
   std::unique_ptr<Generation> Started() {
@@ -124,6 +162,7 @@ class HandoverTest : public testing::TestWithParam<Kind> {
     ChannelOptions options;
     options.link.paths = {kind().path};
     options.link.peer_timeout_ns = 0;
+    options.security = Security();
     return options;
   }
   std::unique_ptr<Channel> Open() const {
@@ -272,9 +311,47 @@ TEST_P(HandoverTest, ACallThatRunsEndsInTheOldProcessAndNewOnesDoNotWaitForIt) {
   EXPECT_GE(now_->service.runs, 2u);
 }
 
+TEST_P(HandoverTest, AStreamEndsInTheOldProcessAndNewOnesGoToTheNext) {
+  Start();
+  const std::unique_ptr<Channel> channel = Open();
+  Streams::Stub stub(*channel);
+  Data heard;
+  auto old = stub.Talk();
+  const auto expect_repeated = [&](auto& stream, uint64_t number) {
+    EXPECT_TRUE(stream.Write(MakeData(number, 100)));
+    EXPECT_TRUE(stream.Read(&heard));
+    EXPECT_EQ(heard.number(), number);
+  };
+  expect_repeated(old, 1);
+  std::unique_ptr<Generation> next = Started();
+  now_->handed_over.wait();
+  std::thread ends([&] { now_->server->Shutdown(kGraceUs); });
+  for (uint64_t number = 2; next->repeater.streams == 0 && !HasFailure(); ++number) {
+    auto other = stub.Talk();
+    expect_repeated(other, number);
+    expect_repeated(old, number);
+    other.WritesDone();
+    EXPECT_FALSE(other.Read(&heard));
+    EXPECT_EQ(other.Finish(), absl::OkStatus());
+  }
+  expect_repeated(old, 1'000'000);
+  old.WritesDone();
+  EXPECT_FALSE(old.Read(&heard));
+  EXPECT_EQ(old.Finish(), absl::OkStatus());
+  ends.join();
+  now_ = std::move(next);
+  auto last = stub.Talk();
+  expect_repeated(last, 3);
+  last.WritesDone();
+  EXPECT_FALSE(last.Read(&heard));
+  EXPECT_EQ(last.Finish(), absl::OkStatus());
+}
+
 INSTANTIATE_TEST_SUITE_P(All, HandoverTest,
                          testing::Values(Kind{"shm", PathKind::kShm, 1},
                                          Kind{"tcp", PathKind::kTcp, 1},
+                                         Kind{"tcp_tls", PathKind::kTcp, 1, false, true},
+                                         Kind{"shm_tls", PathKind::kShm, 2, false, true},
                                          Kind{"three_engines", PathKind::kTcp, 3},
                                          Kind{"unix", PathKind::kTcp, 1, true}),
                          [](const auto& info) { return std::string(info.param.name); });
