@@ -38,7 +38,8 @@
 //                       its own: weft/bulk.h.)
 //   DATA_LOSS           the reply cannot be decoded.
 //   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; a call started
-//                       while the channel is destroyed; or a server of another protocol version.
+//                       while the channel is destroyed; a server of another protocol version; or
+//                       a channel of the process of which this one is a fork()ed child.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
 //   UNAUTHENTICATED     ChannelOptions::security: one side has not proved who it is.

@@ -30,6 +30,9 @@
 // Lifetime: destroyed on any thread, after everything that uses it (a Post() whose task has run may
 //   still be returning), when nobody drives it; it stops its own thread first and then closes its
 //   connections (OnClosed(CANCELLED) comes from inside the destructor).
+// fork(): an engine, and all that belongs to it, is the parent's. In a child Post() returns false,
+//   Poll() 0, RunUntil() false, and destructors touch nothing (docs/guide.md, "Processes that
+//   fork").
 // Errors: INVALID_ARGUMENT names the option or variable and its bounds.
 #pragma once
 

@@ -292,9 +292,9 @@ class Server {
   bool InTurn() const;
   const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
-  const Cores cores_;
-  const std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
-  const std::unique_ptr<Handover> handover_;            // goes first; null: no handover_path
+  Cores cores_;
+  std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
+  std::unique_ptr<Handover> handover_;            // goes first; null: no handover_path
 };
 
 }  // namespace weft

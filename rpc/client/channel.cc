@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork_guard.h"
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -233,6 +234,7 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts part
     WEFT_RETURN_IF_ERROR(CheckBalancing(parts.balancing, parts.options));
   }
   EngineCore& engine = parts.engine;
+  if (engine.forked()) return EngineCore::ForkedError();
   if (parts.options.connect_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "Channel::Open would wait inside a callback of its own engine: set "
@@ -259,6 +261,10 @@ Channel::Channel(internal::ChannelParts& parts)
       buffers_(std::make_unique<BufferPool>(&engine_, parts.options.buffers)) {}
 
 Channel::~Channel() {
+  if (engine_.forked()) {
+    LeaveBehind(static_cast<ClientConnection*>(client_));
+    return;
+  }
   WEFT_CHECK(!engine_.InTurn());  // User: not destroyed inside a callback
   // Behind everything that was posted: those calls get their callbacks.
   RunOnEngine(engine_, [this] { client_->Shutdown(); });
@@ -283,13 +289,15 @@ absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
 
 absl::StatusOr<PathInfo> Channel::path() {
   absl::StatusOr<PathInfo> path;
-  RunOnEngine(engine_, [&] { path = client_->path(); });
+  if (!RunOnEngine(engine_, [&] { path = client_->path(); })) return NotPostedError(engine_);
   return path;
 }
 
 std::string Channel::Explain() {
   std::string text;
-  RunOnEngine(engine_, [&] { text = client_->explanation(); });
+  if (!RunOnEngine(engine_, [&] { text = client_->explanation(); })) {
+    return StrCat(ToStd(EngineCore::ForkedError().message()), "\n");
+  }
   return text;
 }
 
@@ -313,7 +321,9 @@ Channel::State Channel::state() {
 
 absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
   absl::StatusOr<ChannelWatch> watch;
-  RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); });
+  if (!RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); })) {
+    return NotPostedError(engine_);
+  }
   return watch;
 }
 
@@ -324,12 +334,15 @@ void Channel::WhenWritable(Function<void(absl::Status)> done) {
       PostOwned(engine_, std::make_unique<Done>(std::move(done)), [this](Done& posted) {
         client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
       });
-  if (refused != nullptr) (*refused)(InboxFullError());
+  if (refused != nullptr) (*refused)(NotPostedError(engine_));
 }
 
 Engine& Channel::engine() { return engine_; }
 
-uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }
+uint32_t Channel::Bind(const ServiceDescriptor& service) {
+  // Nothing is called by it; and who had the table's lock when the process forked has it still.
+  return engine_.forked() ? 0 : client_->calls().Bind(service);
+}
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
   const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
@@ -417,10 +430,11 @@ absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOp
 template <class Bodies>
 WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
                                               const Bodies& bodies, const CallOptions& options) {
+  if (engine_.forked()) return NotPostedError(engine_);
   if (!engine_.drives_itself()) return CallUndriven(method, bodies, options);
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
-    const absl::Status why = InboxFullError();
+    const absl::Status why = NotPostedError(engine_);
     NotStarted(call, options, why);
     return why;
   }
@@ -458,7 +472,7 @@ WEFT_COLD absl::Status Channel::CallUndriven(uint32_t method, const Bodies& bodi
         calls->StartTimed(posted, wanted ? absl::OkStatus() : absl::CancelledError("given up"));
       });
   if (call != nullptr) {
-    const absl::Status why = InboxFullError();
+    const absl::Status why = NotPostedError(engine_);
     NotStarted(*call, options, why);
     return why;
   }
@@ -556,6 +570,7 @@ void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOpti
 template <class Bodies>
 WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                                  Function<void(absl::Status)>&& done) {
+  if (engine_.forked()) return done(NotPostedError(engine_));
   auto call = std::make_unique<CallbackCall>(client_->calls());
   call->done = std::move(done);
   SetReply(*call, bodies);
@@ -567,7 +582,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
         calls->StartTimed(posted, valid);
       });
   if (call == nullptr) return;
-  const absl::Status why = InboxFullError();
+  const absl::Status why = NotPostedError(engine_);
   NotStarted(*call, options, why);
   call->done(why);
 }

@@ -28,6 +28,7 @@ ServerCore::~ServerCore() { Shutdown(0); }
 // --- setup --------------------------------------------------------------------------------------
 
 absl::Status ServerCore::AddService(Service* service, Executor* executor) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!address_.empty()) {
     return absl::FailedPreconditionError(StrCat("service ", service->weft_descriptor().full_name,
@@ -146,6 +147,7 @@ absl::Status ServerCore::JoinListener(const std::shared_ptr<SharedListener>& sha
 template <class Open>
 absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const std::string& asked,
                                                                         int socket, Open open) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   WEFT_RETURN_IF_ERROR(CheckHello());
   ListenOptions listen;
   listen.link = options_.link;
@@ -265,12 +267,14 @@ void ServerCore::MoveAway() {
 }
 
 std::string ServerCore::address() const {
+  if (engine_.forked()) return "";  // nobody listens in this process
   const std::lock_guard<std::mutex> lock(mutex_);
   return address_;
 }
 
 absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
                                                      const std::string& address) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   WEFT_RETURN_IF_ERROR(CheckHello());
   absl::StatusOr<PeerSession*> session;
   RunOnEngine(engine_, [&] {
