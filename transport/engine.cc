@@ -83,6 +83,7 @@ EngineCore::EngineCore(const EngineOptions& options)
       owner_(ThreadNumber()),
       fork_watch_([](void* engine) { static_cast<EngineCore*>(engine)->OnForked(); }, this) {
   turn_ns_ = clock_->NowNs();
+  if (options.drive == EngineOptions::Drive::kExternal) internal::home_engine = this;
   counters_.Register("engine.wakes", &woken_);
   counters_.Register("engine.wakes", &called_);
 #pragma GCC diagnostic push
@@ -161,6 +162,7 @@ EngineCore::~EngineCore() {
 
 void EngineCore::RunOwnThread() {
   NameAndPinThread(options_);
+  internal::home_engine = this;
   WEFT_CHECK(TakeRole());  // Ours: whoever had it has gone
   while (!stop_.load(std::memory_order_acquire)) Step(kNoDeadline);
   DropRole();
@@ -296,7 +298,10 @@ bool EngineCore::MayDrive() const {
   return false;
 }
 
-void Engine::Adopt() { CoreOf(*this).owner_.store(ThreadNumber(), std::memory_order_relaxed); }
+void Engine::Adopt() {
+  internal::home_engine = this;
+  CoreOf(*this).owner_.store(ThreadNumber(), std::memory_order_relaxed);
+}
 
 bool EngineCore::TakeRole() {
   uint64_t nobody = 0;

@@ -71,9 +71,15 @@ struct EngineOptions {
   int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
 };
 
+class Engine;
+
 namespace internal {
 
 inline constinit thread_local char thread_place = 0;
+
+// The engine whose thread this is: that runs here for good, or whose loop is here. Null: none.
+// Compared, and not used: it may be gone.
+inline constinit thread_local const Engine* home_engine = nullptr;
 
 // Unique among the threads that live; never 0.
 inline uint64_t ThreadNumber() { return reinterpret_cast<uint64_t>(&thread_place); }

@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<RemoteMemory>> RemoteMemory::Open(
         "RemoteMemory::Open would wait inside a callback of its own engine: set "
         "RemoteMemoryOptions::resolve_at_once to false");
   }
-  std::unique_ptr<RemoteMemory> memory(new RemoteMemory(channel, handle, options));
+  std::unique_ptr<RemoteMemory> memory(new RemoteMemory(channel.here(), handle, options));
   RemoteMemoryCore& core = *memory->core_;
   if (!options.resolve_at_once) {
     RunOnEngine(engine, [&] { core.Watch(); });
