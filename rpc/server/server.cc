@@ -172,6 +172,11 @@ absl::Status Server::Listen(const std::string& address) {
     while (number-- > 0) cores_[number]->StopNewestListener();
     return joined;
   }
+  if (cores_.size() > 1 && cores_.front()->options().rebalance_us != 0) {
+    std::vector<ServerCore*> all;
+    for (const std::unique_ptr<ServerCore>& core : cores_) all.push_back(core.get());
+    for (ServerCore* const core : all) core->StartRebalance(all);
+  }
   return absl::OkStatus();
 }
 

@@ -261,9 +261,35 @@ void ServerCore::MoveAway() {
   RunOnEngine(engine_, [&] {
     if (draining_) return;  // shut down meanwhile
     moved_ = true;
+    rebalance_.Stop();
     listeners_.clear();
     for (ServerConnection& connection : connections_) connection.SendMoved();
   });
+}
+
+// --- several engines ----------------------------------------------------------------------------
+
+void ServerCore::StartRebalance(std::vector<ServerCore*> all) {
+  RunOnEngine(engine_, [&] {
+    if (!draining_ && !moved_) rebalance_.Start(std::move(all));
+  });
+}
+
+uint32_t ServerCore::MovingConnections() {
+  return static_cast<uint32_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](ServerConnection& one) { return one.is_asked_to_move(); }));
+}
+
+uint32_t ServerCore::MoveConnections(uint32_t most) {
+  uint32_t asked = 0;
+  for (ServerConnection& connection : connections_) {
+    if (asked == most) break;
+    if (!connection.MayMove()) continue;
+    connection.SendMoved();
+    ++asked;
+  }
+  return asked;
 }
 
 std::string ServerCore::address() const {
@@ -398,6 +424,7 @@ void ServerCore::LookForMoved() {
 
 void ServerCore::BeginToDrain() {
   draining_ = true;
+  rebalance_.Stop();
   methods_.Close();
   listeners_.clear();
   peers_.Stop();
