@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "c/status.h"
 #include "core/strings.h"
+#include "transport/engine.h"
 
 namespace weft::c {
 namespace {
@@ -104,6 +105,9 @@ weft_status* weft_engine_post(weft_engine* engine, weft_task task, void* arg) {
   WEFT_C_REQUIRE(engine);
   WEFT_C_REQUIRE(task);
   if (engine->engine->Post([task, arg] { task(arg); })) return nullptr;
+  if (weft::CoreOf(*engine->engine).forked()) {
+    return weft::c::ToC(weft::EngineCore::ForkedError());
+  }
   return weft::c::ToC(absl::ResourceExhaustedError(
       "the engine's inbox is full (weft_engine_options: inbox_slots); try again later"));
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "core/strings.h"
 
 namespace weft::c {
@@ -42,6 +43,8 @@ struct InternedMethod {
 using Key = std::tuple<std::string, std::string, int, int>;
 
 struct Interned {
+  Interned() { HoldOverFork(mutex); }
+
   std::mutex mutex;
   std::map<Key, std::unique_ptr<InternedMethod>> methods;  // guarded by mutex
 };

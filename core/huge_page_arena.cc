@@ -9,6 +9,7 @@
 
 #include "core/cache_line.h"
 #include "core/check.h"
+#include "core/fork_guard.h"
 
 // Kernels since 6.1 have it, headers later.
 #ifndef MADV_COLLAPSE
@@ -59,6 +60,8 @@ constexpr size_t kFirstOffset =
 static_assert(kFirstOffset + HugePageArena::kMaxObjectBytes <= HugePageArena::kChunkBytes / 8);
 
 struct Chunks {
+  Chunks() { HoldOverFork(mutex); }
+
   std::mutex mutex;
   Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
   size_t count = 0;

@@ -3,11 +3,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/fork_guard.h"
 
 namespace weft {
 namespace {
@@ -15,6 +17,10 @@ namespace {
 struct SinkState {
   std::mutex mutex;
   LogSink sink;  // guarded by mutex
+  // A sink may take long, so no fork waits for it. Whoever is inside has it still, and there is
+  // nobody in the child: the mutex is as new there.
+  ForkWatch fork_watch{[](void* state) { new (&static_cast<SinkState*>(state)->mutex) std::mutex; },
+                       this};
 };
 
 // Never destroyed: threads may still log while the process exits.

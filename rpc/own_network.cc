@@ -1,6 +1,7 @@
 // Channels and servers that bring an engine and a network of their own. Apart from the rest, so
 // that a program on engines of another kind (the simulated network) does not link libfabric.
 #include <utility>
+#include <vector>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -16,21 +17,34 @@ namespace weft {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& options) {
+absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& options,
+                                                         uint32_t number = 0) {
   EngineOptions engine_options;
   engine_options.drive = EngineOptions::Drive::kCaller;
   engine_options.name = "weft-client";
   engine_options.spin_ns = options.spin_ns;
-  return OpenNetworkEngine(engine_options);
+  return OpenNumberedEngine(engine_options, number);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
                                                        const ChannelOptions& options) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
-  EngineCore& engine = CoreOf(*own_engine);
-  return internal::MakeChannel({std::move(own_engine), engine, address, options});
+  if (options.engines < 2 || options.engines > kMaxServerEngines) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
+    EngineCore& engine = CoreOf(*own_engine);
+    return internal::MakeChannel({std::move(own_engine), engine, address, options});
+  }
+  ChannelOptions of_one = options;
+  of_one.engines = 1;
+  std::vector<internal::ChannelParts> lanes;
+  for (uint32_t number = 0; number < options.engines; ++number) {
+    // By its number it is told that a buffer is another one's.
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options, number));
+    EngineCore& engine = CoreOf(*own_engine);
+    lanes.push_back({std::move(own_engine), engine, address, of_one});
+  }
+  return internal::MakeChannel(std::move(lanes));
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,

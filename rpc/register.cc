@@ -84,6 +84,7 @@ absl::Status Server::Register(const std::string& target, const RegistrationOptio
         StrCat("\"", value, "\" cannot be registered: it has more than ",
                EtcdSource::kMaxValueBytes, " bytes, or an @ that does not stand before a zone"));
   }
+  if (cores_.front()->engine().forked()) return EngineCore::ForkedError();
   WEFT_RETURN_IF_ERROR(LoadCurlLibrary());
   constexpr absl::string_view kShutDown = "the server has been shut down";
   if (registrations_->withdrawn()) return absl::FailedPreconditionError(kShutDown);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "transport/close_on_engine.h"
 #include "transport/engine.h"
 
@@ -11,9 +12,11 @@ std::unique_ptr<Buffer> Buffer::Of(Engine& engine, MutableByteSpan bytes) {
   auto memory = std::make_unique<LocalMemory>(bytes, /*keeper=*/nullptr, /*engines=*/1,
                                               engine.transport().first_path_number());
   const Slice all = {memory.get(), 0, bytes.size()};
-  return std::make_unique<Buffer>(all, [&engine, memory = std::move(memory)] {
-    CloseOnEngine(CoreOf(engine), [&] { memory->DropRegions(); });
-  });
+  return std::make_unique<Buffer>(all,
+                                  [&core = CoreOf(engine), memory = std::move(memory)]() mutable {
+                                    if (core.forked()) return LeaveBehind(std::move(memory));
+                                    CloseOnEngine(core, [&] { memory->DropRegions(); });
+                                  });
 }
 
 Buffer::Buffer(const Slice& all, Function<void()> give_back)

@@ -169,6 +169,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   const BufferPoolOptions options_;
   const uint32_t engines_;
   const uint32_t first_number_;
+  const uint32_t forks_ = ForkCount();
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   MemoryArena arena_;
@@ -187,6 +188,7 @@ BufferCell* BufferPoolCore::Reference(BufferCell* cell) {
 }
 
 void BufferPoolCore::Release(BufferCell* cell) {
+  if (cell->core->forks_ != ForkCount()) return;  // the parent's: whoever had the lock may have it
   if (cell->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::shared_ptr<BufferPoolCore> core = std::move(cell->core);
   const std::lock_guard<std::mutex> lock(core->mutex_);
@@ -328,6 +330,10 @@ BufferPool::BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions
                                              engines_.front()->transport().first_path_number())) {}
 
 BufferPool::~BufferPool() {
+  if (engines_.front()->forked()) {
+    LeaveBehind(std::shared_ptr<BufferPoolCore>(core_));
+    return;
+  }
   for (uint32_t number = 0; number < engines_.size(); ++number) {
     CloseOnEngine(*engines_[number], [this, number] { core_->Close(number); });
   }
@@ -335,6 +341,7 @@ BufferPool::~BufferPool() {
 
 absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
   if (bytes == 0) return absl::InvalidArgumentError("a buffer of 0 bytes");
+  if (engines_.front()->forked()) return EngineCore::ForkedError();
   if (bytes > ~size_t{0} / 2) {
     return absl::ResourceExhaustedError(StrCat("a buffer of ", bytes, " bytes"));
   }

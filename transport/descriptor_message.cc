@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "transport/memory_file.h"
 
@@ -27,9 +28,11 @@ class Closer {
     static auto* const closer = new Closer;  // its thread may outlive static objects
     return *closer;
   }
+  Closer() { HoldOverFork(mutex_); }
 
   void Take(Descriptor descriptor) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(forks_, ForkCount()) != ForkCount()) running_ = false;  // not in this process
     waiting_.push_back(std::move(descriptor));
     if (!std::exchange(running_, true)) std::thread([this] { Run(); }).detach();
   }
@@ -55,6 +58,7 @@ class Closer {
   std::mutex mutex_;
   std::deque<Descriptor> waiting_;  // guarded by mutex_
   bool running_ = false;            // guarded by mutex_
+  uint32_t forks_ = ForkCount();    // guarded by mutex_
 };
 
 bool IsHandedMemory(const Descriptor& descriptor) {

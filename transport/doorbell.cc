@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork_guard.h"
 #include "core/full_fence.h"
 #include "core/status.h"
 #include "transport/descriptor_message.h"
@@ -99,7 +100,7 @@ class PeerDoorbell::Page {
 };
 
 absl::StatusOr<std::shared_ptr<const PeerDoorbell::Page>> PeerDoorbell::Map(int page_fd) {
-  static std::mutex mutex;
+  static std::mutex& mutex = NewMutexHeldOverFork();
   static auto* const known = new std::vector<std::weak_ptr<const Page>>;  // guarded by mutex
   struct stat facts;
   WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, SealedFileBytes(page_fd));

@@ -80,8 +80,10 @@ EngineCore::EngineCore(const EngineOptions& options)
       options_(options),
       timers_(clock_->NowNs()),
       inbox_(options.inbox_slots),
-      owner_(ThreadNumber()) {
+      owner_(ThreadNumber()),
+      fork_watch_([](void* engine) { static_cast<EngineCore*>(engine)->OnForked(); }, this) {
   turn_ns_ = clock_->NowNs();
+  if (options.drive == EngineOptions::Drive::kExternal) internal::home_engine = this;
   counters_.Register("engine.wakes", &woken_);
   counters_.Register("engine.wakes", &called_);
 #pragma GCC diagnostic push
@@ -111,7 +113,39 @@ absl::Status EngineCore::Start(TransportFactory make_transport) {
   return absl::OkStatus();
 }
 
+// --- in a child of fork() ------------------------------------------------------------------------
+
+absl::Status EngineCore::ForkedError() {
+  return absl::FailedPreconditionError(
+      "this process is a child of fork(), and the engine is its parent's, as are its channels, "
+      "servers and memory: their connections and threads are not in this process. Open what the "
+      "child needs in the child");
+}
+
+void EngineCore::OnForked() {
+  // A callback on this thread has forked: when the driver leaves, it does not give the role back.
+  constexpr int kForGood = 1 << 30;  // more than calls nest
+  if (OnEngine()) depth_ += kForGood;
+  driver_.store(kForked, std::memory_order_relaxed);
+}
+
+// Other threads may have been anywhere in what this has when the process forked. It all stays as it
+// is: what is destroyed behind this is as new.
+void EngineCore::Abandon() {
+  LeaveBehind(std::move(transport_));
+  LeaveBehind(std::move(poller_));
+  LeaveBehind(std::move(doorbell_));
+  std::construct_at(&thread_);
+  std::construct_at(&timers_, uint64_t{0});
+  std::construct_at(&inbox_, size_t{1});
+  std::construct_at(&list_);
+}
+
 EngineCore::~EngineCore() {
+  if (forked()) {
+    Abandon();
+    return;
+  }
   stop_.store(true, std::memory_order_release);
   if (thread_.joinable()) {
     doorbell_->Ring();
@@ -128,6 +162,7 @@ EngineCore::~EngineCore() {
 
 void EngineCore::RunOwnThread() {
   NameAndPinThread(options_);
+  internal::home_engine = this;
   WEFT_CHECK(TakeRole());  // Ours: whoever had it has gone
   while (!stop_.load(std::memory_order_acquire)) Step(kNoDeadline);
   DropRole();
@@ -160,6 +195,7 @@ int EngineCore::RunTurn(int budget) {
   work += timers_.Advance(turn_ns_);
   transport_->FlushAll();
   in_turn_ = false;
+  WEFT_CHECK(!forked());  // User: a child that was forked inside a callback does not return from it
   return work;
 }
 
@@ -216,6 +252,7 @@ void EngineCore::Step(uint64_t until_ns) {
 
 bool Engine::Arm() {
   EngineCore& core = CoreOf(*this);
+  if (core.forked()) return true;  // nothing will ever be
   core.doorbell_->Arm();
   if (core.inbox_.empty() && !core.stop_.load(std::memory_order_acquire) && transport_->Arm()) {
     return true;
@@ -226,7 +263,10 @@ bool Engine::Arm() {
 
 int Engine::fd() const { return CoreOf(*this).poller_->descriptor(); }
 
-uint64_t Engine::NextTimerNs() const { return CoreOf(*this).timers_.NextDeadlineNs(); }
+uint64_t Engine::NextTimerNs() const {
+  const EngineCore& core = CoreOf(*this);
+  return core.forked() ? kNever : core.timers_.NextDeadlineNs();
+}
 
 // After a sleep, or instead of one. What woke us may be a descriptor: the next turn looks.
 void EngineCore::Wake() {
@@ -258,7 +298,10 @@ bool EngineCore::MayDrive() const {
   return false;
 }
 
-void Engine::Adopt() { CoreOf(*this).owner_.store(ThreadNumber(), std::memory_order_relaxed); }
+void Engine::Adopt() {
+  internal::home_engine = this;
+  CoreOf(*this).owner_.store(ThreadNumber(), std::memory_order_relaxed);
+}
 
 bool EngineCore::TakeRole() {
   uint64_t nobody = 0;
@@ -281,6 +324,8 @@ bool EngineCore::BecomeDriver() { return MayDrive() && TakeRole(); }
 
 bool Engine::Post(Function<void()>&& task) {
   EngineCore& core = CoreOf(*this);
+  if (core.forked()) [[unlikely]]
+    return false;
   core.posters_.fetch_add(1, std::memory_order_relaxed);
   const bool posted = core.inbox_.TryPush(std::move(task));
   if (posted) core.doorbell_->Ring();
@@ -296,7 +341,7 @@ bool EngineCore::Wait(Waiter& waiter, uint64_t deadline_ns) {
   if (Enter()) {
     DriveUntil(waiter, deadline_ns);
     Leave();
-  } else {
+  } else if (!forked()) {
     FollowUntil(waiter, deadline_ns);
   }
   return waiter.done();
@@ -458,7 +503,7 @@ bool Engine::RunUntil(absl::FunctionRef<bool()> done, uint64_t deadline_ns) {
   WEFT_CHECK(!core.InTurn());  // User: blocks, so not inside a callback
   if (!core.Enter()) {
     Waiter nobody;  // finishes it: only the driver's role is waited for
-    if (!core.MayDrive() || !core.FollowToDrive(nobody, deadline_ns)) return false;
+    if (core.forked() || !core.MayDrive() || !core.FollowToDrive(nobody, deadline_ns)) return false;
   }
   core.idle_since_ns_ = EngineCore::kNotIdle;
   bool is_done = done();

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "core/clock.h"
 #include "core/counters.h"
+#include "core/fork_guard.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
 #include "core/mpsc_queue.h"
@@ -110,6 +111,12 @@ class EngineCore final : public Engine {
     return waiter.done();
   }
 
+  // This process is a child of fork(), and the engine its parent's: nobody drives it here, and
+  // nothing of it is touched. Enter() and Post() return false, Wait() and RunUntil() at once.
+  bool forked() const { return driver_.load(std::memory_order_relaxed) == kForked; }
+  // What is asked of it ends with.
+  static absl::Status ForkedError();
+
   // It has a thread of its own: what comes is looked at, whatever the application does.
   bool drives_itself() const { return options_.drive == EngineOptions::Drive::kOwnThread; }
 
@@ -144,6 +151,8 @@ class EngineCore final : public Engine {
   explicit EngineCore(const EngineOptions& options);
 
   absl::Status Start(TransportFactory make_transport);
+  void OnForked();
+  void Abandon();
   void RunOwnThread();
   int RunTurn(int budget);
   bool LookAgain();
@@ -171,6 +180,7 @@ class EngineCore final : public Engine {
   // clock_ and transport_, and doorbell_ ends. The driver's.
   int depth_ = 0;  // nesting of Enter() on the driving thread
   static constexpr uint64_t kNotIdle = 0;
+  static constexpr uint64_t kForked = 1;  // in the place of the driver; no thread's number
 
   bool in_turn_ = false;
   bool rang_ = false;  // the doorbell may have: its event is to be taken
@@ -203,6 +213,8 @@ class EngineCore final : public Engine {
   Counter called_;                // calls of those that slept
   // The driver's.
   Counter woken_;  // waiters that were finished while a thread slept on them
+
+  const ForkWatch fork_watch_;
 };
 
 // The inside of an engine. Every Engine is an EngineCore: only that class can call its constructor.

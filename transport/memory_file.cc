@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_format.h"
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -40,6 +41,8 @@ uint64_t NewIdentity() {
 // The mappings of this process, by where they begin.
 class FileMappings {
  public:
+  FileMappings() { HoldOverFork(mutex_); }
+
   static FileMappings& Get() {
     static auto* const mappings = new FileMappings;  // used by destructors of static objects too
     return *mappings;

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 
 namespace weft {
@@ -30,10 +31,13 @@ absl::StatusOr<std::unique_ptr<Poller>> Poller::Create() {
   std::unique_ptr<Poller> poller(new Poller);
   poller->epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
   if (poller->epoll_fd_ < 0) return StatusFromErrno(errno, "epoll_create1 for an engine");
+  OwnDescriptor(poller->epoll_fd_);
   return poller;
 }
 
 Poller::~Poller() {
+  for (size_t place = 0; place < by_descriptor_.size(); ++place) Remove(static_cast<int>(place));
+  DisownDescriptor(epoll_fd_);
   if (epoll_fd_ >= 0) close(epoll_fd_);
 }
 
@@ -57,6 +61,7 @@ absl::Status Poller::Add(int descriptor, uint32_t events, PollHandler* handler) 
   const size_t place = static_cast<size_t>(descriptor);
   if (by_descriptor_.size() <= place) by_descriptor_.resize(place + 1);
   by_descriptor_[place] = handle;
+  OwnDescriptor(descriptor);
   return absl::OkStatus();
 }
 
@@ -74,6 +79,7 @@ void Poller::Remove(int descriptor) {
   const size_t place = static_cast<size_t>(descriptor);
   if (place >= by_descriptor_.size()) return;
   if (watches_.Get(by_descriptor_[place]) == nullptr) return;
+  DisownDescriptor(descriptor);
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, descriptor, nullptr);
   watches_.Free(by_descriptor_[place]);
   by_descriptor_[place] = SlabHandle{};

@@ -110,6 +110,8 @@ class RemoteAccess {
   // acceptor does, who knows the peer; before OnOpen() returns.
   uint32_t tenant() const { return tenant_; }
   void set_tenant(uint32_t tenant) { tenant_ = tenant; }
+  // The peer has asked for leases on memory of this side, at some time.
+  virtual bool peer_uses_leases() const { return false; }
 
   // --- answered by the peer's transport ---------------------------------------------------------
 

@@ -38,7 +38,8 @@
 //                       its own: weft/bulk.h.)
 //   DATA_LOSS           the reply cannot be decoded.
 //   FAILED_PRECONDITION a blocking call from inside a callback of the same engine; a call started
-//                       while the channel is destroyed; or a server of another protocol version.
+//                       while the channel is destroyed; a server of another protocol version; or
+//                       a channel of the process of which this one is a fork()ed child.
 //   INTERNAL            the handler dropped the call, or its reply lacks a required field.
 //   CANCELLED           ClientContext::Cancel(), or the channel was destroyed.
 //   UNAUTHENTICATED     ChannelOptions::security: one side has not proved who it is.
@@ -58,6 +59,7 @@
 #include "core/cache_line.h"
 #include "core/function.h"
 #include "core/huge_page_arena.h"
+#include "rpc/client/channel_stats.h"
 #include "rpc/wire/service.h"
 #include "transport/options.h"
 #include "transport/path.h"
@@ -91,6 +93,8 @@ namespace internal {
 struct ChannelParts;
 ClientConnection& ConnectionOf(Channel& channel);
 absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(ChannelParts parts);
+// Of several engines. REQUIRES: not empty.
+absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(std::vector<ChannelParts> lanes);
 
 }  // namespace internal
 
@@ -153,27 +157,11 @@ struct ChannelOptions {
   // memory for each stream that is not read. 1..65535, 1..64 MiB; one message may be larger.
   uint32_t stream_window_messages = 1024;
   uint32_t stream_window_bytes = 64 << 10;
-  uint64_t spin_ns = kDefaultSpinNs;  // own engine only: EngineOptions::spin_ns
-  BufferPoolOptions buffers = {};     // of AllocateBuffer()
-};
-
-// Counts since the channel was opened. A stream is one call, and so is a one-way message.
-struct ChannelStats {
-  uint64_t calls_started = 0;
-  uint64_t calls_ok = 0;
-  uint64_t calls_failed = 0;
-  uint64_t deadlines_exceeded = 0;  // among calls_failed
-  uint64_t late_replies = 0;        // for calls that had ended before
-  uint64_t connects = 0;            // connections that opened
-  uint64_t connect_failures = 0;    // attempts that did not
-  uint64_t retries = 0;             // attempts of a call after failed ones (ChannelOptions::retry)
-  uint64_t hedges = 0;              // attempts beside one that was slow
-  uint64_t retries_refused = 0;     // of both, by the budget
-  // Now:
-  uint32_t outstanding = 0;  // slots that wait for a reply
-  uint32_t abandoned = 0;    // among them: of calls that have ended (deadline); until the answer
-  uint32_t queued = 0;
-  uint32_t streams = 0;  // that hold a slot of the connection
+  uint64_t spin_ns = kDefaultSpinNs;  // own engines only: EngineOptions::spin_ns
+  // Own engines, 1 to 64, each caller-driven and with a connection: so many threads call at the
+  // same time, each on its own. Higher: so many connections and networks, with their memory.
+  uint32_t engines = 1;
+  BufferPoolOptions buffers = {};  // of AllocateBuffer()
 };
 
 class alignas(kCacheLineBytes) Channel : public InHugePageArena {
@@ -185,11 +173,19 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // On `engine`. FAILED_PRECONDITION: connect_at_once, from inside a callback of that engine.
   static absl::StatusOr<std::unique_ptr<Channel>> Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options = {});
+  // On several, 1 to 64, with a connection on each (docs/guide.md, "Several engines").
+  static absl::StatusOr<std::unique_ptr<Channel>> Open(const std::vector<Engine*>& engines,
+                                                       const std::string& address,
+                                                       const ChannelOptions& options = {});
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   const std::string& address() const { return address_; }
+  // Of several engines: the channel of the one that this thread's calls go by, which is part of
+  // this. Always the same on one thread; what is made with it (RemoteMemory, Buffer, BulkCall) is
+  // that engine's. Of one: this. All below, but for stats(), is about it.
+  Channel& here() { return lanes_.empty() ? *this : OfThisThread(); }
   Engine& engine();
 
   // The path of the present connection; UNAVAILABLE, with the last reason, when there is none.
@@ -199,7 +195,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // Of the server of the present or the last connection: another one after each start of it. 0:
   // there was none, or it has no ServerOptions::peer_id.
   uint64_t peer_incarnation();
-  ChannelStats stats();
+  ChannelStats stats();  // of all engines; inside of a callback of one, its own
 
   // --- what a channel tells by itself (weft/metrics.h) ------------------------------------------
   // Callbacks run on the engine's thread, not inside what they tell of, and may call all of this.
@@ -252,8 +248,12 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
   friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(internal::ChannelParts);
+  friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(
+      std::vector<internal::ChannelParts>);
 
   explicit Channel(internal::ChannelParts& parts);
+  explicit Channel(std::vector<std::unique_ptr<Channel>> lanes);
+  Channel& OfThisThread();
   absl::Status ConnectAtOnce();
   // `Bodies`: what a call sends and where its reply goes.
   bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
@@ -284,6 +284,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
   const bool takes_long_way_;  // each call does: there are interceptors, retries or many servers
+  // One for each of several engines: this has none of its own, and shows the first one's.
+  const std::vector<std::unique_ptr<Channel>> lanes_;
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;

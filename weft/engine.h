@@ -30,6 +30,9 @@
 // Lifetime: destroyed on any thread, after everything that uses it (a Post() whose task has run may
 //   still be returning), when nobody drives it; it stops its own thread first and then closes its
 //   connections (OnClosed(CANCELLED) comes from inside the destructor).
+// fork(): an engine, and all that belongs to it, is the parent's. In a child Post() returns false,
+//   Poll() 0, RunUntil() false, and destructors touch nothing (docs/guide.md, "Processes that
+//   fork").
 // Errors: INVALID_ARGUMENT names the option or variable and its bounds.
 #pragma once
 
@@ -68,9 +71,15 @@ struct EngineOptions {
   int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
 };
 
+class Engine;
+
 namespace internal {
 
 inline constinit thread_local char thread_place = 0;
+
+// The engine whose thread this is: that runs here for good, or whose loop is here. Null: none.
+// Compared, and not used: it may be gone.
+inline constinit thread_local const Engine* home_engine = nullptr;
 
 // Unique among the threads that live; never 0.
 inline uint64_t ThreadNumber() { return reinterpret_cast<uint64_t>(&thread_place); }

@@ -132,16 +132,16 @@ struct ServerOptions {
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
   // Engines of its own, each with its thread: 1 to kMaxServerEngines. They serve the same address,
-  // on one socket that listens; each connection is the engine's that has the fewest, until it ends.
+  // on one socket that listens; each connection is the engine's that has the fewest when it comes.
   // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
   // for them, and memory: bounds of memory and calls in these options are each engine's, but for
   // max_connections and `buffers`. With more than one there are no peers (peer_id), no calls
   // that run exactly once (max_sessions has to be 0) and of `limits` the adaptive one only, and
   // handlers run at the same time (Threads, above).
   uint32_t engines = 1;
-  // The processor of each engine, as EngineOptions::cpu; empty: the kernel's choice. Else one for
-  // each engine; not beside `cpu`.
+  // The processor of each, as EngineOptions::cpu; empty: the kernel's choice. Not beside `cpu`.
   std::vector<int> cpus = {};
+  uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up; 0: never
 };
 
 // A token of a connection over tcp names its engine in six bits.
@@ -292,9 +292,9 @@ class Server {
   bool InTurn() const;
   const Engines own_engines_;  // none: the application's
   const std::unique_ptr<BufferPool> buffers_;
-  const Cores cores_;
-  const std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
-  const std::unique_ptr<Handover> handover_;            // goes first; null: no handover_path
+  Cores cores_;
+  std::unique_ptr<Registrations> registrations_;  // end in Shutdown()
+  std::unique_ptr<Handover> handover_;            // goes first; null: no handover_path
 };
 
 }  // namespace weft

@@ -2,11 +2,13 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +33,7 @@ constexpr std::array<uint32_t, 3> kEngines = {1, 2, 4};
 constexpr double kMostGrowth = 1.05;
 constexpr uint32_t kCallBytes = 64;
 constexpr uint32_t kOutstanding = 64;
+constexpr uint64_t kMostEveningNs = 60 * kNsPerSec;  // then something is wrong
 
 struct Cost {
   double cpu_ns = 0;  // of one call
@@ -167,11 +170,106 @@ absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport
   return absl::OkStatus();
 }
 
+// --- uneven connections ------------------------------------------------------------------------
+
+struct Evening {
+  double per_s = 0;
+  double after_ms = 0;  // until the engines were even
+  uint32_t fuller = 0;  // connections of the engine that has more
+};
+
+// The clients of one of two engines leave, and the others' go on.
+absl::StatusOr<Evening> EvenAfter(uint64_t rebalance_us, PathKind path,
+                                  const std::array<int, 2>& cpus, const ScaleOptions& options) {
+  constexpr size_t kClients = 8;  // of each engine
+  EchoService service;
+  ServerOptions server_options;
+  server_options.link = OnlyPath(path);
+  server_options.engines = 2;
+  server_options.max_sessions = 0;
+  server_options.spin_ns = 0;
+  server_options.cpus = {cpus[0], cpus[1]};
+  server_options.rebalance_us = rebalance_us;
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Create(server_options));
+  WEFT_RETURN_IF_ERROR(server->AddService(&service));
+  WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
+  // One after the other: every second one is the second engine's.
+  std::vector<Load> loads(2 * kClients);
+  for (size_t i = 0; i < loads.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(loads[i].Open(server->address(), path, cpus[i % 2]));
+  }
+  std::vector<Load> staying;
+  for (size_t i = 0; i < loads.size(); i += 2) staying.push_back(std::move(loads[i]));
+  loads.clear();
+  for (Load& load : staying) load.Start();
+  const auto fuller = [&] {
+    const std::vector<ServerStats> stats = server->stats_by_engine();
+    return std::max(stats[0].connections, stats[1].connections);
+  };
+  const uint64_t left_ns = Clock::Real().NowNs();
+  // A client that moves has two connections for a while: even is what stays so.
+  const auto all = [&] { return server->stats().connections; };
+  while (rebalance_us != 0 && (fuller() > kClients / 2 + 1 || all() > kClients)) {
+    SleepFor(/*seconds=*/0.001);
+    if (Clock::Real().NowNs() - left_ns > kMostEveningNs) {
+      return absl::DeadlineExceededError("the engines have not become even");
+    }
+  }
+  Evening evening;
+  evening.after_ms = static_cast<double>(Clock::Real().NowNs() - left_ns) / 1e6;
+  SleepFor(options.seconds * kWarmUpShare);
+  const uint64_t start_ns = Clock::Real().NowNs();
+  const uint64_t before = FinishedBy(&staying);
+  SleepFor(options.seconds);
+  const auto calls = static_cast<double>(FinishedBy(&staying) - before);
+  evening.per_s = calls * kNsPerSec / static_cast<double>(Clock::Real().NowNs() - start_ns);
+  evening.fuller = fuller();
+  absl::Status status;
+  for (Load& load : staying) status.Update(load.Stop());
+  WEFT_RETURN_IF_ERROR(status);
+  return evening;
+}
+
+absl::Status MeasureUneven(PathKind path, const ScaleOptions& options, ScaleReport* report) {
+  const std::array<int, 2> apart = {options.server_cpu, options.client_cpu};
+  constexpr uint64_t kRebalanceUs = 50'000;  // a twentieth of the default, for the report's time
+  std::vector<double> uneven, even, ratios, times, fuller;
+  for (int round = 0; round < options.rounds; ++round) {
+    WEFT_ASSIGN_OR_RETURN(const Evening without, EvenAfter(0, path, apart, options));
+    WEFT_ASSIGN_OR_RETURN(const Evening with, EvenAfter(kRebalanceUs, path, apart, options));
+    uneven.push_back(without.per_s / 1e6);
+    even.push_back(with.per_s / 1e6);
+    ratios.push_back(with.per_s / without.per_s);
+    times.push_back(with.after_ms);
+    fuller.push_back(with.fuller);
+  }
+  const std::string name(PathKindName(path));
+  const std::string stem = StrCat("scale.", name, ".uneven.");
+  const std::string what = StrCat(name, ": two engines, and one's clients have left: ");
+  report->Add({stem + "fuller",
+               what + "connections of the fuller of both, of 8, after",
+               MedianOf(fuller),
+               "",
+               {},
+               {}});
+  report->Add({stem + "even_ms",
+               what + "until they are even, looks 50 ms apart",
+               MedianOf(times),
+               "ms",
+               {},
+               {}});
+  report->Add({stem + "Mper_s", what + "calls, uneven", MedianOf(uneven), "M/s", {}, {}});
+  report->Add({stem + "even_Mper_s", what + "calls, even again", MedianOf(even), "M/s", {}, {}});
+  report->Add({stem + "ratio", what + "even / uneven", MedianOf(ratios), "", {}, {}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void MeasureServers(const ScaleOptions& options, ScaleReport* report) {
   for (const PathKind path : options.paths) {
-    const absl::Status status = MeasurePath(path, options, report);
+    absl::Status status = MeasurePath(path, options, report);
+    if (status.ok()) status = MeasureUneven(path, options, report);
     if (status.ok()) continue;
     report->Fail(StrCat("servers, ", PathKindName(path), ": ", ToStd(status.message())));
   }

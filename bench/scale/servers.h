@@ -8,6 +8,9 @@
 // Rates are of other legs, in which engines and clients are spread over two processors: they can
 // grow only as long as there are processors.
 //
+// And a server with two engines of which one's clients leave: how long it takes until it has evened
+// out the others (rpc/server/rebalance.h), and what calls gain by it.
+//
 // Threads: starts its own.
 #pragma once
 

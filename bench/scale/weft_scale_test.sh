@@ -29,7 +29,7 @@ for path in shm tcp; do
     engines_2.Mper_s engines.scaling engines.cpu_scaling server_engines_1.Mper_s \
     server_engines_1.cpu_ns server_engines_2.Mper_s server_engines_2.cpu_ns \
     server_engines_2.cpu_ratio server_engines_4.Mper_s server_engines_4.cpu_ns \
-    server_engines_4.cpu_ratio idle.server_percent idle.client_percent wakeup.awake_us \
+    server_engines_4.cpu_ratio uneven.fuller uneven.even_ms uneven.ratio idle.server_percent idle.client_percent wakeup.awake_us \
     wakeup.asleep_us wakeup.both_asleep_us wakeup.eventfd_us wakeup.eventfd_round_trip_us \
     wakeup.ratio wakeup.both_ratio; do
     [[ $metric != engines* || $(nproc) -gt 1 ]] || continue

@@ -546,11 +546,12 @@ absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
   absl::Status set = absl::FailedPreconditionError(StrCat("the channel to ", channel.address(),
                                                           " is to one address: SetServers() is for "
                                                           "channels of OpenBalanced()"));
-  RunOnEngine(CoreOf(channel.engine()), [&] {
+  EngineCore& engine = CoreOf(channel.engine());
+  const bool ran = RunOnEngine(engine, [&] {
     Balancer* const balancer = internal::ConnectionOf(channel).balancer();
     if (balancer != nullptr) set = balancer->SetServers(std::move(servers));
   });
-  return set;
+  return ran ? set : NotPostedError(engine);
 }
 
 std::vector<ServerFacts> ServersOf(Channel& channel) {

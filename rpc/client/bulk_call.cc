@@ -13,7 +13,7 @@ namespace weft {
 BulkCall::BulkCall(Channel& channel) : engine_(CoreOf(channel.engine())) {}
 
 BulkCall::~BulkCall() {
-  if (state() == State::kReclaimed) return;
+  if (state() == State::kReclaimed || engine_.forked()) return;
   WEFT_CHECK(!engine_.InTurn());  // User: a call is not destroyed inside a callback
   if (WaitReclaimed(kReleasePatienceUs)) return;
   RunOnEngine(engine_, [this] {
@@ -71,6 +71,7 @@ void BulkCall::Clear() {
 
 absl::StatusOr<Loan*> BulkCall::Begin(const EngineCore& engine, bool stream) {
   WEFT_RETURN_IF_ERROR(mistake_);
+  if (engine_.forked()) return NotPostedError(engine_);
   if (&engine != &engine_) {
     return absl::InvalidArgumentError(
         "CallOptions::bulk was made for a channel of another engine (not sent)");

@@ -117,7 +117,7 @@ absl::Status CallContext::Cancel() {
     const bool posted = engine_->Post([self = shared_from_this()] {
       if (Function<void()> cancel = std::move(self->cancel_)) cancel();
     });
-    if (!posted) return InboxFullError();
+    if (!posted) return NotPostedError(*engine_);
   }
   cancelled_ = true;
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <google/protobuf/message_lite.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -10,10 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork_guard.h"
 #include "core/inline.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
+#include "rpc/client/bridge.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
 #include "rpc/client/channel_parts.h"
@@ -34,6 +37,8 @@ absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t 
   return absl::InvalidArgumentError(
       StrCat("ChannelOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
 }
+
+constexpr uint32_t kMostLanes = 64;  // ChannelOptions::engines; as many as a server may have
 
 constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
 
@@ -64,6 +69,12 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
+  if (options.engines != 1) {
+    return absl::InvalidArgumentError(
+        StrCat("ChannelOptions::engines is ", options.engines, "; 1 to ", kMostLanes,
+               " are allowed for Channel::Open(address), which makes them, "
+               "and 1 where the engines are given, or there are many servers, or a peer"));
+  }
   WEFT_RETURN_IF_ERROR(Bounded("interceptors", options.interceptors.size(), 0, kMaxInterceptors));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
@@ -99,6 +110,14 @@ WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options,
                           const absl::Status& why) {
   if (call.loan != nullptr) options.bulk->NotStarted();
   if (call.context != nullptr) call.context->Reset(why);
+}
+
+// Threads are numbered in the order in which they first call by a channel of several engines: those
+// that come one after the other have different ones.
+uint32_t SeatOfThread() {
+  static std::atomic<uint32_t> next{0};
+  static thread_local const uint32_t seat = next.fetch_add(1, std::memory_order_relaxed);
+  return seat;
 }
 
 std::string_view RecordOf(const LayoutCall& bodies) {
@@ -227,12 +246,38 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std
   return internal::MakeChannel({nullptr, CoreOf(engine), address, options});
 }
 
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*>& engines,
+                                                       const std::string& address,
+                                                       const ChannelOptions& options) {
+  if (engines.empty() || engines.size() > kMostLanes) {
+    return absl::InvalidArgumentError(
+        StrCat("Channel::Open on ", engines.size(), " engines; 1 to ", kMostLanes, " are allowed"));
+  }
+  std::vector<internal::ChannelParts> lanes;
+  for (Engine* const engine : engines)
+    lanes.push_back({nullptr, CoreOf(*engine), address, options});
+  return internal::MakeChannel(std::move(lanes));
+}
+
+// In their order: a server whose engines have as many connections each gives the first lane to its
+// first engine, and so on.
+absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
+  std::vector<std::unique_ptr<Channel>> made;
+  for (ChannelParts& parts : lanes) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));
+    if (!made.empty()) lane->client_->calls().ShareServices(made.front()->client_->calls());
+    made.push_back(std::move(lane));
+  }
+  return std::unique_ptr<Channel>(new Channel(std::move(made)));
+}
+
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
   WEFT_RETURN_IF_ERROR(CheckOptions(parts.options));
   if (parts.source != nullptr) {
     WEFT_RETURN_IF_ERROR(CheckBalancing(parts.balancing, parts.options));
   }
   EngineCore& engine = parts.engine;
+  if (engine.forked()) return EngineCore::ForkedError();
   if (parts.options.connect_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "Channel::Open would wait inside a callback of its own engine: set "
@@ -258,7 +303,30 @@ Channel::Channel(internal::ChannelParts& parts)
       address_(parts.address),
       buffers_(std::make_unique<BufferPool>(&engine_, parts.options.buffers)) {}
 
+Channel::Channel(std::vector<std::unique_ptr<Channel>> lanes)
+    : engine_(lanes.front()->engine_),
+      client_(lanes.front()->client_),
+      default_timeout_us_(lanes.front()->default_timeout_us_),
+      takes_long_way_(lanes.front()->takes_long_way_),
+      lanes_(std::move(lanes)),
+      address_(lanes_.front()->address_) {}
+
+// Nothing that threads share is written: the lanes are constant, and a thread has its seat.
+WEFT_APART Channel& Channel::OfThisThread() {
+  if (const Engine* const home = internal::home_engine; home != nullptr) {
+    for (const std::unique_ptr<Channel>& lane : lanes_) {
+      if (&lane->engine_ == home) return *lane;
+    }
+  }
+  return *lanes_[SeatOfThread() % lanes_.size()];
+}
+
 Channel::~Channel() {
+  if (!lanes_.empty()) return;  // each by itself
+  if (engine_.forked()) {
+    LeaveBehind(static_cast<ClientConnection*>(client_));
+    return;
+  }
   WEFT_CHECK(!engine_.InTurn());  // User: not destroyed inside a callback
   // Behind everything that was posted: those calls get their callbacks.
   RunOnEngine(engine_, [this] { client_->Shutdown(); });
@@ -278,22 +346,28 @@ absl::Status Channel::ConnectAtOnce() {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
+  if (!lanes_.empty()) return OfThisThread().AllocateBuffer(bytes);
   return buffers_->Allocate(bytes);
 }
 
 absl::StatusOr<PathInfo> Channel::path() {
+  if (!lanes_.empty()) return OfThisThread().path();
   absl::StatusOr<PathInfo> path;
-  RunOnEngine(engine_, [&] { path = client_->path(); });
+  if (!RunOnEngine(engine_, [&] { path = client_->path(); })) return NotPostedError(engine_);
   return path;
 }
 
 std::string Channel::Explain() {
+  if (!lanes_.empty()) return OfThisThread().Explain();
   std::string text;
-  RunOnEngine(engine_, [&] { text = client_->explanation(); });
+  if (!RunOnEngine(engine_, [&] { text = client_->explanation(); })) {
+    return StrCat(ToStd(EngineCore::ForkedError().message()), "\n");
+  }
   return text;
 }
 
 uint64_t Channel::peer_incarnation() {
+  if (!lanes_.empty()) return OfThisThread().peer_incarnation();
   uint64_t incarnation = 0;
   RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
   return incarnation;
@@ -301,35 +375,49 @@ uint64_t Channel::peer_incarnation() {
 
 ChannelStats Channel::stats() {
   ChannelStats stats;
+  const auto in_turn = [](const auto& lane) { return lane->engine_.InTurn(); };
+  // Two callbacks that waited for each other's engines would wait for ever.
+  const auto own = std::find_if(lanes_.begin(), lanes_.end(), in_turn);
+  if (own != lanes_.end()) return (*own)->stats();
+  for (const std::unique_ptr<Channel>& lane : lanes_) Add(lane->stats(), stats);
+  if (!lanes_.empty()) return stats;
   RunOnEngine(engine_, [&] { stats = client_->stats(); });
   return stats;
 }
 
 Channel::State Channel::state() {
+  if (!lanes_.empty()) return OfThisThread().state();
   State state = State::kIdle;
   RunOnEngine(engine_, [&] { state = client_->state(); });
   return state;
 }
 
 absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
+  if (!lanes_.empty()) return OfThisThread().WatchState(std::move(changed));
   absl::StatusOr<ChannelWatch> watch;
-  RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); });
+  if (!RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); })) {
+    return NotPostedError(engine_);
+  }
   return watch;
 }
 
 void Channel::WhenWritable(Function<void(absl::Status)> done) {
+  if (!lanes_.empty()) return OfThisThread().WhenWritable(std::move(done));
   using Done = Function<void(absl::Status)>;
   if (engine_.InTurn()) return client_->events().WhenWritable(std::move(done));
   const auto refused =
       PostOwned(engine_, std::make_unique<Done>(std::move(done)), [this](Done& posted) {
         client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
       });
-  if (refused != nullptr) (*refused)(InboxFullError());
+  if (refused != nullptr) (*refused)(NotPostedError(engine_));
 }
 
-Engine& Channel::engine() { return engine_; }
+Engine& Channel::engine() { return here().engine_; }
 
-uint32_t Channel::Bind(const ServiceDescriptor& service) { return client_->calls().Bind(service); }
+uint32_t Channel::Bind(const ServiceDescriptor& service) {
+  // Nothing is called by it; and who had the table's lock when the process forked has it still.
+  return engine_.forked() ? 0 : client_->calls().Bind(service);
+}
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
   const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
@@ -406,10 +494,14 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
 
 absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                            google::protobuf::MessageLite* reply, const CallOptions& options) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().Call(method, request, reply, options);
   return CallBlocking(method, MessageCall{request, reply}, options);
 }
 
 absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().Call(form, bodies, options);
   return CallBlocking(form, bodies, options);
 }
 
@@ -417,10 +509,11 @@ absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOp
 template <class Bodies>
 WEFT_COLD absl::Status Channel::CallElsewhere(BlockingCall& call, uint32_t method,
                                               const Bodies& bodies, const CallOptions& options) {
+  if (engine_.forked()) return NotPostedError(engine_);
   if (!engine_.drives_itself()) return CallUndriven(method, bodies, options);
   WEFT_RETURN_IF_ERROR(Begin(call, method, bodies, options));
   if (!engine_.Post([this, &call] { client_->calls().StartTimed(call, absl::OkStatus()); })) {
-    const absl::Status why = InboxFullError();
+    const absl::Status why = NotPostedError(engine_);
     NotStarted(call, options, why);
     return why;
   }
@@ -458,7 +551,7 @@ WEFT_COLD absl::Status Channel::CallUndriven(uint32_t method, const Bodies& bodi
         calls->StartTimed(posted, wanted ? absl::OkStatus() : absl::CancelledError("given up"));
       });
   if (call != nullptr) {
-    const absl::Status why = InboxFullError();
+    const absl::Status why = NotPostedError(engine_);
     NotStarted(*call, options, why);
     return why;
   }
@@ -507,11 +600,15 @@ WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
 void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                    google::protobuf::MessageLite* reply, const CallOptions& options,
                    Function<void(absl::Status)>&& done) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().Call(method, request, reply, options, std::move(done));
   CallBack(method, MessageCall{request, reply}, options, std::move(done));
 }
 
 void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                    Function<void(absl::Status)>&& done) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().Call(form, bodies, options, std::move(done));
   CallBack(form, bodies, options, std::move(done));
 }
 
@@ -529,6 +626,8 @@ WEFT_INLINE bool Channel::SendOneWayAtOnce(uint32_t form, const LayoutCall& bodi
 
 absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
                                  const CallOptions& options) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().SendOneWay(form, bodies, options);
   bool sent = false;
   if (engine_.Enter()) [[likely]] {
     if (!engine_.in_turn()) {
@@ -545,6 +644,8 @@ absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
 
 void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                          Function<void(absl::Status)>&& done) {
+  if (!lanes_.empty()) [[unlikely]]
+    return OfThisThread().SendOneWay(form, bodies, options, std::move(done));
   if (!done) {
     if (engine_.OnEngine() && SendOneWayAtOnce(form, bodies, options)) return;
     done = [](const absl::Status&) {};
@@ -556,6 +657,7 @@ void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOpti
 template <class Bodies>
 WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const CallOptions& options,
                                  Function<void(absl::Status)>&& done) {
+  if (engine_.forked()) return done(NotPostedError(engine_));
   auto call = std::make_unique<CallbackCall>(client_->calls());
   call->done = std::move(done);
   SetReply(*call, bodies);
@@ -567,11 +669,11 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
         calls->StartTimed(posted, valid);
       });
   if (call == nullptr) return;
-  const absl::Status why = InboxFullError();
+  const absl::Status why = NotPostedError(engine_);
   NotStarted(*call, options, why);
   call->done(why);
 }
 
-ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.client_; }
+ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.here().client_; }
 
 }  // namespace weft

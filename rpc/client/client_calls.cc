@@ -177,7 +177,7 @@ WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
 ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& address,
                          const ChannelOptions& options, ClientCalls* front)
     : max_reply_bytes_(options.max_reply_bytes),
-      methods_(front != nullptr ? &front->methods_.bound() : nullptr),
+      methods_(front != nullptr ? front->methods_.bound() : nullptr),
       host_(*host),
       engine_(engine),
       address_(address),

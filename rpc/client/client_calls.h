@@ -63,6 +63,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   ClientCalls& operator=(const ClientCalls&) = delete;
 
   uint32_t Bind(const ServiceDescriptor& service) { return methods_.Bind(service); }
+  void ShareServices(ClientCalls& with) { methods_.Share(with.methods_.bound()); }  // when both new
   // --- the connection ---------------------------------------------------------------------------
 
   // The handler to give to Transport::Connect().

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/strings.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
@@ -308,6 +309,8 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
                           google::protobuf::MessageLite* reply, const CallOptions& options) {
   EngineCore& engine = CoreOf(channel.engine());
   ClientCalls& calls = ConnectionOf(channel).calls();
+  // Whatever is done with it ends at once: its engine is the parent's.
+  if (engine.forked()) return new ClientStream(calls.streams());
   ClientStream::Beginning beginning;
   beginning.method = method;
   beginning.reply = reply;
@@ -356,6 +359,7 @@ ClientStream* StartStream(Channel& channel, uint32_t method,
 
 void ReleaseStream(ClientStream* stream) {
   EngineCore& engine = stream->engine();
+  if (engine.forked()) return LeaveBehind(std::move(stream));
   const bool on_engine = engine.OnEngine();
   const bool behind = stream->stream().posted();
   if (behind || !engine.Enter()) {
@@ -376,6 +380,7 @@ void CancelStream(ClientStream& stream) {
 }
 
 void FinishStream(ClientStream& stream, Function<void(absl::Status)> done) {
+  if (stream.engine().forked()) return done(NotPostedError(stream.engine()));
   RunOrPost(stream.engine(), stream.stream(),
             [&stream, done = std::move(done)]() mutable { stream.Finish(std::move(done)); });
 }
@@ -387,6 +392,7 @@ absl::Status FinishStream(ClientStream& stream) {
         "a blocking Finish() inside a callback of its own engine would wait for itself: use the "
         "form with a callback");
   }
+  if (engine.forked()) return NotPostedError(engine);
   Waiter waiter;
   absl::Status status;
   FinishStream(stream, [&](absl::Status ended) {

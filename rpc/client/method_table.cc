@@ -45,13 +45,13 @@ BoundServices::Found BoundServices::Find(uint32_t method) const {
 }
 
 MethodTable::Name MethodTable::NameOf(uint32_t method) {
-  const BoundServices::Found found = bound_.Find(method);
+  const BoundServices::Found found = bound_->Find(method);
   if (found.service == nullptr) return {};
   return {found.service->full_name, found.method->name};
 }
 
 bool MethodTable::IsIdempotent(uint32_t method) {
-  const BoundServices::Found found = bound_.Find(method);
+  const BoundServices::Found found = bound_->Find(method);
   return found.service != nullptr && found.method->idempotency != Idempotency::kUnknown;
 }
 
@@ -87,7 +87,7 @@ std::string MethodTable::ServerText(const std::string& address) const {
 absl::StatusOr<MethodTable::Agreed> MethodTable::Resolve(uint32_t method,
                                                          const std::string& address) {
   if (const auto known = converted_.find(method); known != converted_.end()) return known->second;
-  const BoundServices::Found bound = bound_.Find(method);
+  const BoundServices::Found bound = bound_->Find(method);
   if (bound.service == nullptr) {
     return absl::ResourceExhaustedError(
         StrCat("the services bound to this channel have more than ", kMaxMethods, " methods"));

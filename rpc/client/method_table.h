@@ -13,9 +13,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -66,17 +68,18 @@ class MethodTable {
 
   static constexpr uint32_t kMaxMethods = BoundServices::kMaxMethods;
 
-  // `bound`: those of another table, which outlives this: the server is one of many of a channel.
-  // Null: its own.
-  explicit MethodTable(BoundServices* bound = nullptr)
-      : bound_(bound != nullptr ? *bound : own_bound_) {
+  // `bound`: those of another table, of the same channel. Null: its own.
+  explicit MethodTable(std::shared_ptr<BoundServices> bound = nullptr)
+      : bound_(bound != nullptr ? std::move(bound) : std::make_shared<BoundServices>()) {
     Forget();
   }
 
-  BoundServices& bound() { return bound_; }
+  const std::shared_ptr<BoundServices>& bound() const { return bound_; }
+  // As if constructed so. REQUIRES: what both have bound until now, both have bound alike.
+  void Share(const std::shared_ptr<BoundServices>& bound) { bound_ = bound; }
 
   // The channel's number of the service's first method; its forms follow its methods.
-  uint32_t Bind(const ServiceDescriptor& service) { return bound_.Bind(service); }
+  uint32_t Bind(const ServiceDescriptor& service) { return bound_->Bind(service); }
 
   struct Name {
     std::string_view service;  // "weft.examples.kv.Kv"
@@ -141,8 +144,7 @@ class MethodTable {
   uint16_t first_form_ = 0;
   std::unordered_map<uint32_t, Agreed> converted_;  // calls that are not sent as wanted
 
-  BoundServices own_bound_;
-  BoundServices& bound_;
+  std::shared_ptr<BoundServices> bound_;
 };
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 namespace weft::internal {
 
 void PostResumption(Engine& engine, std::coroutine_handle<> coroutine) {
+  if (CoreOf(engine).forked()) return coroutine.resume();  // it finds that out by itself
   PostOrDrive(CoreOf(engine), coroutine);
 }
 
@@ -29,10 +30,13 @@ SleepAwaiter::SleepAwaiter(Engine& engine, uint64_t delay_us)
   static_assert(sizeof(State) <= kStateBytes && alignof(State) <= alignof(std::max_align_t));
 }
 
-SleepAwaiter::~SleepAwaiter() { timer_->~State(); }
+SleepAwaiter::~SleepAwaiter() {
+  if (!CoreOf(engine_).forked()) timer_->~State();
+}
 
 void SleepAwaiter::Schedule() {
   EngineCore& engine = CoreOf(engine_);
+  if (engine.forked()) return resumption_();  // time does not pass for it
   if (engine.OnEngine()) return ScheduleIn(engine, *timer_, delay_us_);
   PostOrDrive(engine, [this, &engine] { ScheduleIn(engine, *timer_, delay_us_); });
 }

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/memory/remote_memory_core.h"
@@ -109,6 +110,7 @@ absl::Status Run(EngineCore& engine, RemoteMemoryCore& core, BlockedOperation& c
 // arrived; calls are held until a write is there.
 void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
                    std::unique_ptr<RemoteOperation> operation) {
+  if (engine.forked()) return operation->CallBack(NotPostedError(engine), /*recycle=*/false);
   operation->core = &core;
   operation->KeepPieces();
   const bool holds = operation->is_ordered_write();
@@ -124,7 +126,7 @@ void PostOperation(EngineCore& engine, RemoteMemoryCore& core,
   if (operation == nullptr) return;
   core.EndHandOver();
   if (holds) RunOnEngine(engine, [&] { core.ReleaseCalls(); });
-  operation->CallBack(InboxFullError(), /*recycle=*/false);
+  operation->CallBack(NotPostedError(engine), /*recycle=*/false);
 }
 
 // Starts an operation that `fill` fills in.
@@ -200,12 +202,13 @@ absl::StatusOr<std::unique_ptr<RemoteMemory>> RemoteMemory::Open(
   }
   WEFT_ASSIGN_OR_RETURN(const RegionHandle handle, FromProto(region));
   EngineCore& engine = CoreOf(channel.engine());
+  if (engine.forked()) return NotPostedError(engine);
   if (options.resolve_at_once && engine.InTurn()) {
     return absl::FailedPreconditionError(
         "RemoteMemory::Open would wait inside a callback of its own engine: set "
         "RemoteMemoryOptions::resolve_at_once to false");
   }
-  std::unique_ptr<RemoteMemory> memory(new RemoteMemory(channel, handle, options));
+  std::unique_ptr<RemoteMemory> memory(new RemoteMemory(channel.here(), handle, options));
   RemoteMemoryCore& core = *memory->core_;
   if (!options.resolve_at_once) {
     RunOnEngine(engine, [&] { core.Watch(); });
@@ -233,6 +236,10 @@ RemoteMemory::RemoteMemory(Channel& channel, const RegionHandle& handle,
 
 RemoteMemory::~RemoteMemory() {
   EngineCore& engine = core_->engine();
+  if (engine.forked()) {
+    LeaveBehind(static_cast<RemoteMemoryCore*>(core_));
+    return;
+  }
   WEFT_CHECK(!engine.InTurn());  // User: not destroyed inside a callback
   Waiter gone;
   // Behind everything that was posted: those operations get their callbacks.

@@ -56,6 +56,10 @@ RemoteRecords::RemoteRecords(std::unique_ptr<RemoteMemory> memory, std::unique_p
 
 RemoteRecords::~RemoteRecords() {
   EngineCore& own = engine();
+  if (own.forked()) {
+    LeaveBehind(static_cast<RecordSlots*>(slots_));
+    return;
+  }
   WEFT_CHECK(!own.InTurn());  // User: not destroyed inside a callback
   RunOnEngine(own, [this] { slots_->Shutdown(); });
   memory_.reset();  // what is on its way ends
@@ -124,7 +128,7 @@ void RemoteRecords::Begin(Fill fill, Function<void(absl::Status)> done) {
                           [slots = slots_, valid = std::move(valid)](CallbackRecords& posted) {
                             slots->Start(posted, valid);
                           });
-    if (operation != nullptr) operation->Abandon(InboxFullError());
+    if (operation != nullptr) operation->Abandon(NotPostedError(engine()));
   };
   StartOrPost(engine(), /*behind=*/false, start, post,
               [&] { internal::ConnectionOf(memory_->channel()).calls().FlushUnlessInTurn(); });

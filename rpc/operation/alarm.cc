@@ -30,6 +30,7 @@ Alarm::Alarm(Engine& engine) {
 }
 
 Alarm::~Alarm() {
+  if (state().engine.forked()) return;  // the parent's: it stays as it is, in the wheel too
   Cancel();
   state().~State();
 }

@@ -1,6 +1,9 @@
 // Runs something on an engine's thread from wherever the caller is, and waits for it. For setup,
 // teardown and diagnosis; calls have their own, shorter way.
 //
+// In a child of fork(), with an engine of the parent's, all of these return at once, and nothing
+// runs: what they had taken is dropped.
+//
 // Threads: any.
 #pragma once
 
@@ -23,14 +26,14 @@ namespace weft {
 // REQUIRES: not on the engine's thread.
 inline void PostSurely(EngineCore& engine, Function<void()> task) {
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
-  while (!engine.Post(std::move(task))) std::this_thread::yield();
+  while (!engine.Post(std::move(task)) && !engine.forked()) std::this_thread::yield();
 }
 
 // The same where this thread may be the one that has to make room: then it drives.
 // REQUIRES: not in a turn of this engine.
 inline void PostOrDrive(EngineCore& engine, Function<void()> task) {
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
-  while (!engine.Post(std::move(task))) {
+  while (!engine.Post(std::move(task)) && !engine.forked()) {
     if (engine.Enter()) {
       engine.Poll();
       engine.Leave();
@@ -40,17 +43,21 @@ inline void PostOrDrive(EngineCore& engine, Function<void()> task) {
   }
 }
 
-// `task` runs after everything that this thread has posted before; inside a turn at once.
+// `task` runs after everything that this thread has posted before; inside a turn at once. False: it
+// has not, for the engine is the parent's.
 template <class F>
-void RunOnEngine(EngineCore& engine, F&& task) {
-  if (engine.InTurn()) return task();
+bool RunOnEngine(EngineCore& engine, F&& task) {
+  if (engine.InTurn()) {
+    task();
+    return true;
+  }
   Waiter waiter;
   const auto run = [&] {
     task();
     engine.Finish(waiter);
   };
   PostOrDrive(engine, run);
-  engine.Wait(waiter);
+  return engine.Wait(waiter);
 }
 
 // `timer` fires when so much time has passed on the engine's clock, as the wheel tells it; a time
@@ -62,8 +69,10 @@ inline void ScheduleIn(EngineCore& engine, Timer& timer, uint64_t delay_us) {
 }
 
 // What asynchronous operations end with that could not be handed over.
-inline absl::Status InboxFullError() {
-  return WithDelivery(absl::ResourceExhaustedError("the engine's inbox is full (not sent)"),
+inline absl::Status NotPostedError(const EngineCore& engine) {
+  return WithDelivery(engine.forked()
+                          ? EngineCore::ForkedError()
+                          : absl::ResourceExhaustedError("the engine's inbox is full (not sent)"),
                       Delivery::kNotSent);
 }
 
@@ -87,7 +96,7 @@ absl::Status StartAndWait(EngineCore& engine, Waiter& waiter, bool behind, F&& s
     engine.Leave();
     return absl::OkStatus();
   }
-  if (!engine.Post([&] { start(); })) return InboxFullError();
+  if (!engine.Post([&] { start(); })) return NotPostedError(engine);
   engine.Wait(waiter);
   return absl::OkStatus();
 }

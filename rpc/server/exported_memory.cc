@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
         " engines, inside a handler of one of them, which cannot wait for the others: export "
         "it before, or where handlers run on an executor"));
   }
+  if (engines.front()->forked()) return EngineCore::ForkedError();
   std::vector<std::unique_ptr<Core>> cores;
   ExportOrigin origin;
   absl::Status status;
@@ -113,6 +114,10 @@ ExportedMemory::ExportedMemory(MutableByteSpan memory, std::vector<std::unique_p
     : bytes_(memory), cores_(std::move(cores)), handle_(handle) {}
 
 ExportedMemory::~ExportedMemory() {
+  if (cores_.front()->engine().forked()) {
+    LeaveBehind(std::move(cores_));
+    return;
+  }
   WEFT_CHECK(CoreInTurn() == nullptr);  // User: not destroyed inside a callback
   if (Revoke(0, kHolderPatienceUs) == Revoked::kPinned) {
     for (const std::unique_ptr<Core>& core : cores_) {
@@ -143,7 +148,7 @@ RemoteRegion ExportedMemory::handle() const {
 
 // Each engine's export derives the same handles.
 absl::StatusOr<RemoteRegion> ExportedMemory::Derive(const DeriveOptions& options) const {
-  absl::StatusOr<RegionHandle> derived;
+  absl::StatusOr<RegionHandle> derived = EngineCore::ForkedError();  // of which it does not run
   Core* const in_turn = CoreInTurn();
   Core& core = in_turn != nullptr ? *in_turn : *cores_.front();
   RunOnEngine(core.engine(), [&] {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/server/admission.h"
@@ -140,7 +141,13 @@ Server::Server(Engines own_engines, Cores cores)
       handover_(Handover::Make(cores_)) {}
 
 // All together: while one waits for its handlers the others' clients are not to come to it.
-Server::~Server() { Shutdown(0); }
+Server::~Server() {
+  Shutdown(0);
+  if (!cores_.front()->engine().forked()) return;
+  LeaveBehind(std::move(handover_));
+  LeaveBehind(std::move(registrations_));
+  LeaveBehind(std::move(cores_));
+}
 
 absl::Status Server::AddService(Service* service, Executor* executor) {
   // They have the same services, so the first one's answer is that of all.
@@ -151,6 +158,7 @@ absl::Status Server::AddService(Service* service, Executor* executor) {
 }
 
 absl::Status Server::Listen(const std::string& address) {
+  if (cores_.front()->engine().forked()) return EngineCore::ForkedError();
   Descriptor taken;
   if (handover_ != nullptr) {
     WEFT_ASSIGN_OR_RETURN(taken, handover_->TakeListener(address));
@@ -164,10 +172,16 @@ absl::Status Server::Listen(const std::string& address) {
     while (number-- > 0) cores_[number]->StopNewestListener();
     return joined;
   }
+  if (cores_.size() > 1 && cores_.front()->options().rebalance_us != 0) {
+    std::vector<ServerCore*> all;
+    for (const std::unique_ptr<ServerCore>& core : cores_) all.push_back(core.get());
+    for (ServerCore* const core : all) core->StartRebalance(all);
+  }
   return absl::OkStatus();
 }
 
 absl::Status Server::Ready() {
+  if (cores_.front()->engine().forked()) return EngineCore::ForkedError();
   if (handover_ != nullptr) return handover_->Ready();
   return absl::FailedPreconditionError(
       "Server::Ready() without ServerOptions::handover_path: there is nobody to take over from");
@@ -184,6 +198,7 @@ void Server::Wait() {
 // All begin before one is waited for: a handler that runs for long on one engine keeps no other
 // from telling its clients. The first one has the socket that listens, and is told first.
 void Server::Shutdown(uint64_t grace_us) {
+  if (cores_.front()->engine().forked()) return;
   registrations_->Withdraw(EnginesOf(cores_));
   if (handover_ != nullptr) handover_->Stop();
   for (const std::unique_ptr<ServerCore>& core : cores_) core->StartShutdown(grace_us);

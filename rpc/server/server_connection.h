@@ -122,14 +122,24 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // Tells the client that another process serves here, if it understands that; it then connects to
   // that one, and leaves. Calls run as before.
   void SendMoved() {
-    if (connection_ == nullptr || !takes_moved_) return;
+    if (connection_ == nullptr || !takes_moved_ || told_moved_) return;
     // As a goaway: its client may have nothing under way, and close, which would cancel them.
     const MessageSpace frame =
         one_way_.size() > 0 ? MessageSpace() : connection_->Append(kCallHeaderBytes);
     moved_owed_ = frame.data == nullptr;
     if (moved_owed_) return;
     EncodeMoved(frame.data);
+    told_moved_ = true;
     FlushUnlessInTurn();
+  }
+  // It was asked to connect again, or is going to be.
+  bool is_asked_to_move() const { return told_moved_ || moved_owed_; }
+  // All that its client does would go on if it did (rebalance.h).
+  bool MayMove() const {
+    return connection_ != nullptr && connection_->state() == Connection::State::kOpen &&
+           takes_moved_ && !is_asked_to_move() && peer_ == nullptr &&
+           (streams_ == nullptr || streams_->running() == 0) &&
+           !connection_->memory().peer_uses_leases();
   }
   // It is going to leave, or may be told to when the connection is open.
   bool AwaitsMove() const {
@@ -260,6 +270,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool takes_goaway_ = false;                                 // the client does
   bool takes_moved_ = false;                                  // the client does
   bool moved_owed_ = false;                                   // as goaway_owed_
+  bool told_moved_ = false;                                   // by SendMoved()
   bool drives_itself_ = false;                                // the client's engine does
   bool told_ = false;         // the client was, or will be: of goaway_owed_
   bool goaway_owed_ = false;  // there was no room for it, or it is too early

@@ -28,6 +28,7 @@ ServerCore::~ServerCore() { Shutdown(0); }
 // --- setup --------------------------------------------------------------------------------------
 
 absl::Status ServerCore::AddService(Service* service, Executor* executor) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!address_.empty()) {
     return absl::FailedPreconditionError(StrCat("service ", service->weft_descriptor().full_name,
@@ -146,6 +147,7 @@ absl::Status ServerCore::JoinListener(const std::shared_ptr<SharedListener>& sha
 template <class Open>
 absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const std::string& asked,
                                                                         int socket, Open open) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   WEFT_RETURN_IF_ERROR(CheckHello());
   ListenOptions listen;
   listen.link = options_.link;
@@ -259,18 +261,46 @@ void ServerCore::MoveAway() {
   RunOnEngine(engine_, [&] {
     if (draining_) return;  // shut down meanwhile
     moved_ = true;
+    rebalance_.Stop();
     listeners_.clear();
     for (ServerConnection& connection : connections_) connection.SendMoved();
   });
 }
 
+// --- several engines ----------------------------------------------------------------------------
+
+void ServerCore::StartRebalance(std::vector<ServerCore*> all) {
+  RunOnEngine(engine_, [&] {
+    if (!draining_ && !moved_) rebalance_.Start(std::move(all));
+  });
+}
+
+uint32_t ServerCore::MovingConnections() {
+  return static_cast<uint32_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [](ServerConnection& one) { return one.is_asked_to_move(); }));
+}
+
+uint32_t ServerCore::MoveConnections(uint32_t most) {
+  uint32_t asked = 0;
+  for (ServerConnection& connection : connections_) {
+    if (asked == most) break;
+    if (!connection.MayMove()) continue;
+    connection.SendMoved();
+    ++asked;
+  }
+  return asked;
+}
+
 std::string ServerCore::address() const {
+  if (engine_.forked()) return "";  // nobody listens in this process
   const std::lock_guard<std::mutex> lock(mutex_);
   return address_;
 }
 
 absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
                                                      const std::string& address) {
+  if (engine_.forked()) return EngineCore::ForkedError();
   WEFT_RETURN_IF_ERROR(CheckHello());
   absl::StatusOr<PeerSession*> session;
   RunOnEngine(engine_, [&] {
@@ -394,6 +424,7 @@ void ServerCore::LookForMoved() {
 
 void ServerCore::BeginToDrain() {
   draining_ = true;
+  rebalance_.Stop();
   methods_.Close();
   listeners_.clear();
   peers_.Stop();

@@ -34,6 +34,7 @@
 #include "rpc/server/completion_records.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/finished_calls.h"
+#include "rpc/server/rebalance.h"
 #include "rpc/server/server.h"
 #include "rpc/server/server_calls.h"
 #include "rpc/server/server_connection.h"
@@ -79,6 +80,15 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void LeaveAddresses();
   // They are from now on: tells the clients.
   void MoveAway();
+
+  // --- for several engines (rebalance.h) --------------------------------------------------------
+
+  // Looks from now on whether `all` engines, this one's core among them, are even.
+  void StartRebalance(std::vector<ServerCore*> all);
+  // The engine's: connections whose clients were asked to connect again; asks so many more, if so
+  // many may be asked, and returns how many were.
+  uint32_t MovingConnections();
+  uint32_t MoveConnections(uint32_t most);
 
   void Wait() { engine_.Wait(stopped_); }
   // Shutdown() without waiting: the engine begins with its next turn.
@@ -216,6 +226,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   IntrusiveList<ServerConnection> connections_;
   PeerSessions peers_;
   AuditLog audit_log_;
+  Rebalance rebalance_{*this};
   bool told_of_no_security_ = false;  // in the log
   bool moved_ = false;
   uint64_t moved_end_ns_ = 0;  // of Shutdown(), until clients have left that were told; 0: not yet

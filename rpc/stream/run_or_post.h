@@ -21,7 +21,8 @@ inline bool MayGoAhead(EngineCore& engine, const Stream& stream) {
 }
 
 // Runs `task`, which does something with the stream, on the engine: here if this thread may drive
-// it, else posted behind what it has posted before. The stream is its caller's until then.
+// it, else posted behind what it has posted before. The stream is its caller's until then. In a
+// child of fork() a stream of the parent's stays as it is.
 template <class Task>
 void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
   const bool on_engine = engine.OnEngine();
@@ -32,6 +33,7 @@ void RunOrPost(EngineCore& engine, Stream& stream, Task task) {
     stream.EndPosted();
     return engine.Leave();
   }
+  if (engine.forked()) return;
   stream.BeginPosted();
   Function<void()> posted = [&stream, task = std::move(task)]() mutable {
     task();

@@ -43,6 +43,7 @@ WEFT_COLD bool WaitElsewhere(EngineCore& engine, Stream& stream, Attempt attempt
     RunOrPost(engine, stream, [&stream] { stream.FailBlocked(); });
     return false;
   }
+  if (engine.forked()) return false;
   Waiter waiter;
   bool ok = false;
   RunOrPost(engine, stream, [&] {
@@ -94,6 +95,7 @@ WEFT_INLINE bool WaitFor(const StreamHandle& handle, Attempt attempt, Begin begi
 
 WEFT_COLD void ReadElsewhere(const StreamHandle& handle, google::protobuf::MessageLite* to,
                              Function<void(bool)>&& done) {
+  if (handle.engine->forked()) return done(false);
   RunOrPost(*handle.engine, *handle.stream,
             [stream = handle.stream, to, done = std::move(done)]() mutable {
               stream->Read(to, std::move(done));
@@ -103,6 +105,7 @@ WEFT_COLD void ReadElsewhere(const StreamHandle& handle, google::protobuf::Messa
 WEFT_COLD void WriteElsewhere(const StreamHandle& handle,
                               const google::protobuf::MessageLite& message, bool last,
                               Function<void(bool)>&& done) {
+  if (handle.engine->forked()) return done(false);
   RunOrPost(*handle.engine, *handle.stream,
             [stream = handle.stream, &message, last, done = std::move(done)]() mutable {
               stream->Write(message, last, std::move(done));
@@ -160,6 +163,7 @@ void StreamHandle::Write(const google::protobuf::MessageLite& message, bool last
 }
 
 void StreamHandle::WhenWritable(Function<void(bool)> done) const {
+  if (engine->forked()) return done(false);
   RunOrPost(*engine, *stream, [stream = stream, done = std::move(done)]() mutable {
     stream->WhenWritable(std::move(done));
   });

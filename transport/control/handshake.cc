@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "core/clock.h"
+#include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/rate_budget.h"
 #include "core/status.h"
@@ -16,7 +17,7 @@ namespace {
 // as often as he likes. So they have the budget of the audit log (rpc/server/audit_log.h): at once,
 // what two clients with the most candidates make, and then 20 in a second for the process.
 bool MayLogPath() {
-  static std::mutex mutex;
+  static std::mutex& mutex = NewMutexHeldOverFork();
   static RateBudget lines(/*burst=*/100, /*interval_ns=*/50'000'000);
   if (!LogEnabled(LogLevel::kInfo)) return false;
   const uint64_t now_ns = Clock::Real().NowNs();

@@ -56,6 +56,8 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
   void EndOverdue();
   // REQUIRES: the link is gone.
   void End(const absl::Status& why);
+  // Its peer has asked for leases.
+  bool has_granted() const { return granted_ != nullptr; }
 
  private:
   struct Dispatch;

@@ -85,6 +85,7 @@ class FramedRemoteAccess final : public RemoteAccess,
                        Lease* lease) override;
   absl::Status Renew(uint64_t lease_ns, Lease* lease) override;
   void Return(Lease* lease) override { leases_.held().Return(lease); }
+  bool peer_uses_leases() const override { return leases_.has_granted(); }
   absl::Status Derive(const RegionHandle& handle, uint64_t offset, uint64_t length, Rights rights,
                       uint64_t lifetime_ns, Derivation* derivation) override;
   absl::Status FetchAdd(const RemoteSpan& remote, uint64_t operand, AtomicOperation* op) override;

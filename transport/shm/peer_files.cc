@@ -142,6 +142,7 @@ void PeerFiles::Map(File* file) {
                                 file->writable);
   if (file->begin == nullptr) return;
   madvise(file->begin, bytes, MADV_HUGEPAGE);
+  madvise(file->begin, bytes, MADV_DONTFORK);  // a child has nothing to do with this peer
   file->bytes = bytes;
   mapped_bytes_ += bytes;
 }

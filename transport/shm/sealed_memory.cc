@@ -44,6 +44,8 @@ absl::StatusOr<SealedMemory> SealedMemory::Open(int descriptor, size_t bytes) {
 absl::Status SealedMemory::Map(int descriptor, size_t bytes) {
   void* const place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (place == MAP_FAILED) return StatusFromErrno(errno, "mapping shared memory");
+  // A child of fork() is no end of these rings.
+  madvise(place, bytes, MADV_DONTFORK);
   data_ = static_cast<std::byte*>(place);
   bytes_ = bytes;
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/join.h"
@@ -130,6 +131,7 @@ void TcpLink::Unwatch() {
 
 absl::Status TcpLink::Dial(const KernelAddress& address) {
   WEFT_ASSIGN_OR_RETURN(socket_, StartDial(address));
+  OwnDescriptor(socket_.get());
   SetDataOptions(socket_.get());
   dialing_.reset(new Dialing{address});
   return BeginWatch();
@@ -189,6 +191,7 @@ void TcpLink::Adopt(Descriptor socket) {
   // Ours: a link takes one socket
   WEFT_DCHECK(!socket_.valid() && life_.state() == LinkLife::State::kConnecting);
   socket_ = std::move(socket);
+  OwnDescriptor(socket_.get());
   SetDataOptions(socket_.get());
   if (const absl::Status status = BeginWatch(); !status.ok()) return Fail(status);
   if (tls_ != nullptr) return StartTls(TlsRole::kServer);
@@ -243,6 +246,7 @@ void TcpLink::Close() {
     // By name: a child process may hold the socket open.
     if (watched_) epoll_ctl(parts_->epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     watched_ = false;
+    DisownDescriptor(socket_.get());
     socket_.Reset();
   }
   tls_.reset();

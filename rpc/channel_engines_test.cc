@@ -1,0 +1,269 @@
+// A channel on several engines: a connection on each, and every thread's calls by one of them.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rpc/client/balancing.h"
+#include "rpc/client/bulk_call.h"
+#include "rpc/client/channel.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
+#include "rpc/server/server.h"
+#include "rpc/testing/stream_service.h"
+#include "transport/buffer.h"
+#include "transport/network.h"
+#include "weft/status.h"
+
+namespace weft::test {
+namespace {
+
+constexpr uint32_t kEngines = 3;
+
+class WhereService final : public Probe::Service {
+ public:
+  // The number of the server's engine on which it runs.
+  absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
+    *reply = request;
+    for (uint32_t i = 0; i < kEngines; ++i) {
+      if (server->engine(i).OnEngine()) reply->set_number(i);
+    }
+    return absl::OkStatus();
+  }
+
+  Server* server = nullptr;  // set before the first call
+};
+
+class ChannelEnginesTest : public testing::TestWithParam<PathKind> {
+ protected:
+  void SetUp() override {
+    ServerOptions options;
+    options.engines = kEngines;
+    options.max_sessions = 0;
+    options.link.peer_timeout_ns = 0;  // the machine may be busy
+    options.spin_ns = 0;
+    auto server = Server::Create(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    where_.server = server_.get();
+    ASSERT_TRUE(server_->AddService(&where_).ok());
+    ASSERT_TRUE(server_->AddService(&streams_).ok());
+    ASSERT_TRUE(server_->Listen("127.0.0.1:0").ok());
+  }
+  static ChannelOptions Options(uint32_t engines = kEngines) {
+    ChannelOptions options;
+    options.link.paths = {GetParam()};
+    options.link.peer_timeout_ns = 0;
+    options.spin_ns = 0;
+    options.engines = engines;
+    return options;
+  }
+  void Open() {
+    auto channel = Channel::Open(server_->address(), Options());
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+  }
+  // On engines with threads of their own.
+  void OpenOnThreads() {
+    std::vector<Engine*> engines;
+    for (uint32_t i = 0; i < kEngines; ++i) {
+      auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kOwnThread, .spin_ns = 0});
+      ASSERT_TRUE(engine.ok()) << engine.status();
+      engines_.push_back(*std::move(engine));
+      engines.push_back(engines_.back().get());
+    }
+    auto channel = Channel::Open(engines, server_->address(), Options(/*engines=*/1));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+  }
+  // Each of so many new threads, one after the other.
+  template <class F>
+  static void OnThreads(uint32_t count, F what) {
+    for (uint32_t i = 0; i < count; ++i) std::thread(what).join();
+  }
+  // The engine of the server where a call of this thread runs.
+  uint64_t Where() {
+    Data reply;
+    const absl::Status status = Probe::Stub(*channel_).Echo(MakeData(99, 10), &reply);
+    EXPECT_EQ(status, absl::OkStatus());
+    return reply.number();
+  }
+
+  WhereService where_;
+  StreamService streams_;
+  std::unique_ptr<Server> server_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+  std::unique_ptr<Channel> channel_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, ChannelEnginesTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+TEST_P(ChannelEnginesTest, EachEngineHasAConnectionAndTheServersEnginesHaveOneEach) {
+  Open();
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.connections, 1u);
+  EXPECT_EQ(channel_->stats().connects, kEngines);
+}
+
+TEST_P(ChannelEnginesTest, AThreadsCallsGoByOneEngineAndThreadsAreSpreadOverAll) {
+  Open();
+  std::map<const Channel*, std::set<uint64_t>> places;
+  OnThreads(2 * kEngines, [&] {
+    Channel* const lane = &channel_->here();
+    for (int i = 0; i < 5; ++i) places[lane].insert(Where());
+    EXPECT_EQ(&channel_->here(), lane);
+    EXPECT_EQ(&channel_->engine(), &lane->engine());
+    EXPECT_EQ(channel_->path()->kind, GetParam());
+    EXPECT_EQ(channel_->state(), ChannelState::kReady);
+  });
+  EXPECT_EQ(places.size(), kEngines);
+  std::set<uint64_t> all;
+  for (const auto& [lane, engines] : places) {
+    EXPECT_EQ(engines.size(), 1u) << "a connection has one engine at the server";
+    all.insert(engines.begin(), engines.end());
+  }
+  EXPECT_EQ(all.size(), kEngines);
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 10u);
+  EXPECT_EQ(channel_->stats().calls_ok, 10u * kEngines);
+}
+
+TEST_P(ChannelEnginesTest, ThreadsCallAtTheSameTime) {
+  Open();
+  Probe::Stub stub(*channel_);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 2 * kEngines; ++i) {
+    threads.emplace_back([&, i] {
+      for (int calls = 0; calls < 200; ++calls) {
+        const Data request = MakeData(i, 100 + i);
+        Data reply;
+        ASSERT_EQ(stub.Echo(request, &reply), absl::OkStatus());
+        ASSERT_EQ(reply.payload(), request.payload());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(channel_->stats().calls_ok, 400u * kEngines);
+}
+
+// Services are bound once for all engines, in whichever order their threads come.
+TEST_P(ChannelEnginesTest, StubsOfSeveralServicesMayBeMadeOnAnyThread) {
+  Open();
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 2 * kEngines; ++i) {
+    threads.emplace_back([&, i] {
+      const auto call = [&] { EXPECT_LT(Where(), kEngines); };
+      if (i % 2 == 0) call();
+      Data sum;
+      ClientWriter<Data> writer = Streams::Stub(*channel_).Sum(&sum);
+      for (uint64_t n = 0; n < 10; ++n) ASSERT_TRUE(writer.Write(MakeData(n, 10)));
+      EXPECT_EQ(writer.Finish(), absl::OkStatus());
+      EXPECT_EQ(sum.number(), 10u);
+      if (i % 2 == 1) call();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(ChannelEnginesTest, RemoteMemoryIsUsedOnItsEngineFromAnyThread) {
+  Open();
+  auto exported = server_->AllocateExport(4096, {.rights = kAllRights});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  OnThreads(kEngines, [&] {
+    auto memory = RemoteMemory::Open(*channel_, (*exported)->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    auto buffer = channel_->AllocateBuffer(8);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(&(*memory)->channel(), &channel_->here());
+    EXPECT_TRUE((*memory)->FetchAdd(0, 1).ok());
+    OnThreads(kEngines, [&] {
+      EXPECT_EQ((*memory)->Read(0, (*buffer)->slice()), absl::OkStatus());
+      EXPECT_TRUE((*memory)->FetchAdd(0, 1).ok());
+    });
+  });
+  uint64_t sum = 0;
+  std::memcpy(&sum, (*exported)->bytes().data(), sizeof(sum));
+  EXPECT_EQ(sum, kEngines * (1 + kEngines));
+}
+
+// A memory that is lent is one engine's.
+TEST_P(ChannelEnginesTest, ACallWithMemoryOfAnotherThreadsEngineIsRefused) {
+  Open();
+  BulkCall bulk(*channel_);
+  int refused = 0;
+  OnThreads(kEngines, [&] {
+    Data reply;
+    const absl::Status status =
+        Probe::Stub(*channel_).Echo(MakeData(1, 1), &reply, {.bulk = &bulk});
+    refused += absl::IsInvalidArgument(status) ? 1 : 0;
+  });
+  EXPECT_EQ(refused, static_cast<int>(kEngines) - 1);
+}
+
+TEST_P(ChannelEnginesTest, CallsFromAnEnginesThreadGoByThatEngine) {
+  OpenOnThreads();
+  std::atomic<uint32_t> done{0};
+  std::array<Data, kEngines> replies;
+  for (uint32_t i = 0; i < kEngines; ++i) {
+    Engine* const engine = engines_[i].get();
+    ASSERT_TRUE(engine->Post([&, i, engine] {
+      EXPECT_EQ(&channel_->engine(), engine);
+      Probe::Stub(*channel_).Echo(MakeData(1, 1), &replies[i], {},
+                                  [&, engine](const absl::Status& status) {
+                                    EXPECT_EQ(status, absl::OkStatus());
+                                    EXPECT_TRUE(engine->OnEngine());
+                                    ++done;
+                                  });
+    }));
+  }
+  while (done < kEngines) std::this_thread::yield();
+  std::set<uint64_t> places;
+  for (const Data& reply : replies) places.insert(reply.number());
+  EXPECT_EQ(places.size(), kEngines);
+  // And of threads that are no engine's.
+  OnThreads(kEngines, [&] { EXPECT_LT(Where(), kEngines); });
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 2u);
+}
+
+TEST_P(ChannelEnginesTest, TheEndOfAChannelEndsTheCallsOfAllItsEngines) {
+  OpenOnThreads();
+  std::atomic<uint32_t> cancelled{0};
+  std::array<Data, kEngines> replies;
+  server_->Shutdown(0);
+  OnThreads(kEngines, [&] {
+    static std::atomic<uint32_t> next{0};
+    Probe::Stub(*channel_).Echo(MakeData(1, 1), &replies[next++ % kEngines],
+                                {.wait_for_server = true}, [&](const absl::Status& status) {
+                                  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+                                  ++cancelled;
+                                });
+  });
+  channel_.reset();
+  EXPECT_EQ(cancelled, kEngines);
+}
+
+TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {
+  for (const uint32_t engines : {0u, 65u}) {
+    const absl::Status status = Channel::Open(server_->address(), Options(engines)).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find("ChannelOptions::engines"), absl::string_view::npos);
+  }
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(OpenBalanced("list:" + server_->address(), Options()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Channel::Open(std::vector<Engine*>(), server_->address(), Options(1)).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      Channel::Open({&server_->engine(0)}, server_->address(), Options()).status()));
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,49 @@
+#include "rpc/server/rebalance.h"
+
+#include <algorithm>
+
+#include "core/log.h"
+#include "rpc/operation/on_engine.h"
+#include "rpc/server/server_core.h"
+
+namespace weft {
+
+void Rebalance::Start(std::vector<ServerCore*> all) {
+  all_ = std::move(all);
+  ScheduleIn(own_.engine(), *this, own_.options().rebalance_us);
+}
+
+void Rebalance::Stop() { own_.engine().timers().Cancel(this); }
+
+uint32_t Rebalance::Excess(uint32_t own, uint32_t least, uint64_t all, uint32_t most) {
+  constexpr uint32_t kFewEnough = 4;  // a quarter: less is not worth the handshakes
+  constexpr uint32_t kStep = 4;       // others ask at the same time, for the same engine's room
+  if (own <= least || own - least <= std::max(kLeastGap, own / kFewEnough)) return 0;
+  const uint32_t wanted = std::clamp((own - least) / kStep, uint32_t{1}, kMostAtOnce);
+  return all + 2 * uint64_t{wanted} <= most ? wanted : 0;
+}
+
+void Rebalance::OnTimer() {
+  uint64_t all = 0;
+  uint32_t least = ~uint32_t{0};
+  for (ServerCore* const core : all_) {
+    const uint32_t count = core->stats().connections;
+    all += count;
+    least = std::min(least, count);
+  }
+  const uint32_t gone = own_.MovingConnections();
+  const uint32_t count = own_.stats().connections;
+  const uint32_t excess =
+      Excess(count - std::min(gone, count), least, all, own_.options().max_connections);
+  uneven_looks_ = excess > 0 ? uneven_looks_ + 1 : 0;
+  if (uneven_looks_ >= kLooks) {
+    const uint32_t asked = own_.MoveConnections(excess);
+    if (asked > 0) {
+      WEFT_LOG(kInfo, "an engine with ", count, " connections, where another one has ", least,
+               ", asks ", asked, " clients to connect again");
+    }
+  }
+  ScheduleIn(own_.engine(), *this, own_.options().rebalance_us);
+}
+
+}  // namespace weft
