@@ -41,11 +41,15 @@
 #include "rpc/server/session_service.h"
 #include "transport/descriptor.h"
 #include "transport/engine.h"
+#include "transport/poller.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-class ServerCore final : private Acceptor, private PeerSessions::Host, private Timer {
+class ServerCore final : private Acceptor,
+                         private PeerSessions::Host,
+                         private Timer,
+                         private PollHandler {
  public:
   ServerCore(EngineCore& engine, const ServerOptions& options);
   ~ServerCore() override;
@@ -93,8 +97,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   EngineCore& engine() { return engine_; }
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
-  // It stands for the engine.
-  bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
+  // Runs what it is given inside Run(): it stands for the engine.
+  Executor& in_place() { return in_place_; }
   ServerTallies& stats() { return stats_; }
   // What is wrong with a client's hello that could be decoded.
   static absl::Status CheckClientHello(const rpc::ClientHello& hello);
@@ -170,10 +174,13 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void OnPeerConnectionGone() override;
   rpc::ServerHello MakeHello() const override;
 
-  void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
+  void OnTimer() override;                 // of the grace's end, or of LookForTheEnd()
+  void OnReady(uint32_t events) override;  // finish_bell_
 
   absl::Status CheckHello() const;
   absl::Status BindLimits();
+  void HangFinishBell();
+  void TakeFinished();
   template <class Open>
   absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(const std::string& asked, int socket,
                                                               Open open);
@@ -227,13 +234,18 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   // Any thread.
   FinishedCalls finished_;
+  // Rings for finished_ where the engine's inbox is full: who finishes a call may be an engine, and
+  // two that waited for room in each other's inboxes would wait for ever. An eventfd; invalid: all
+  // calls finish on this engine, or the system gives no more descriptors. Constant once listening.
+  Descriptor finish_bell_;
   Waiter stopped_;
   std::atomic<bool> started_shutdown_{false};
   std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
   bool shut_down_ = false;     // guarded by shutdown_mutex_
   mutable std::mutex mutex_;
-  std::string address_;     // guarded by mutex_
-  bool has_peers_ = false;  // guarded by mutex_: OpenPeer() was called
+  std::string address_;         // guarded by mutex_
+  bool has_peers_ = false;      // guarded by mutex_: OpenPeer() was called
+  bool has_executors_ = false;  // guarded by mutex_: of the application's
 };
 
 }  // namespace weft
