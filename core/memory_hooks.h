@@ -14,21 +14,23 @@
 // connection or a buffer is made, or when more is under way than ever before, and never on the way
 // of a usual call. Without hooks they come from the system (mmap(2), or operator new).
 //
-// WHAT DOES NOT PASS HERE, and is not counted: small objects and strings of Weft's own, arenas of
-// calls' messages, and all that Weft is built from: the standard library, Abseil, protobuf,
-// OpenSSL, libfabric, c-ares, libcurl. They use operator new and malloc(), and a host that wants to
-// see them puts its own in the place of those. What peers share is counted, as kShared, and comes
-// from the kernel in any case (memfd_create(2)): another process maps it. What is mapped of a
-// peer's is the peer's, and not counted. A simulated network's memory is not either.
+// WHAT DOES NOT PASS HERE, and is not counted: messages and what waits as such (requests, replies
+// and streams' messages in memory, records of calls, frames that a slow peer has not taken: each
+// bounded by an option of its own), coroutines' frames, objects that are no connections, strings;
+// and all that Weft is built from: the standard library, Abseil, protobuf, OpenSSL, libfabric,
+// c-ares, libcurl. They use operator new and malloc(), and a host that wants to see them puts its
+// own in the place of those. What peers share is counted, as kShared, and comes from the kernel in
+// any case (memfd_create(2)): another process maps it. What is mapped of a peer's is the peer's,
+// and not counted. A simulated network's memory is not either.
 //
 // Threads: all functions from any. The hooks are called on any thread, on several at once, and call
 //   nothing of Weft. Lifetime: hooks and context stay until the process ends.
 // Errors: where a host has no memory for kSlots and kBuffers, whoever asked for it gets an error:
 //   RESOURCE_EXHAUSTED for a buffer, an export or a connection over RDMA; over tcp, sends wait for
 //   a slot that is there, and a connection that was in the midst of a large frame ends with it. For
-//   kObjects, kTables and the buffers that an engine begins with the process ends, as where
-//   operator new has none: they are taken where a channel, a server, an engine or a connection is
-//   made.
+//   kObjects and kTables the process ends, as where operator new has none, and for those of kSlots
+//   that engines begin with, or links over shared memory: they are taken where an engine, a server,
+//   a channel or a connection is made, or more calls of one run than ever before.
 #pragma once
 
 #include <array>
