@@ -92,6 +92,12 @@ class MpscQueue {
     return cells_[head_ & mask_].turn.load(std::memory_order_acquire) != head_ + 1;
   }
 
+  // Consumer only: whether all cells are filled, so that TryPush would fail now.
+  bool full() const {
+    const uint64_t last = head_ + mask_;
+    return cells_[last & mask_].turn.load(std::memory_order_acquire) == last + 1;
+  }
+
   std::size_t capacity() const { return static_cast<std::size_t>(mask_) + 1; }
 
  private:

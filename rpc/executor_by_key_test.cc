@@ -283,9 +283,9 @@ TEST_F(ExecutorByKeyTest, AShutdownWaitsForHandlersOnOtherEngines) {
   EXPECT_TRUE(outcome.status->ok()) << *outcome.status;
 }
 
-// Two engines that ran each other's handlers, with full inboxes, waited for room in the other's to
-// say that a call had ended, and neither made any.
-TEST_F(ExecutorByKeyTest, ACallThatEndsElsewhereNeedsNoRoomInTheInboxOfItsEngine) {
+// Where one thread drives both engines, nobody made room for the end of the call. (Engines with a
+// thread each: rpc/operation/on_engine_test.cc.)
+TEST_F(ExecutorByKeyTest, ACallEndsElsewhereThoughTheInboxOfItsEngineIsFull) {
   Serve(&service_);
   Outcome outcome;
   stub_->Hold(MakeData(1, 10), &outcome.reply, {}, outcome.Callback());

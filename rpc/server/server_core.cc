@@ -1,8 +1,6 @@
 #include "rpc/server/server_core.h"
 
 #include <fcntl.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -42,7 +40,6 @@ absl::Status ServerCore::AddService(Service* service, Executor* executor) {
                                                 "which knows the server's methods"));
   }
   if (executor == nullptr) executor = options_.executor;
-  has_executors_ |= executor != nullptr;
   // Interceptors run on the way through an executor: calls that have neither pay nothing.
   if (executor == nullptr && !options_.interceptors.empty()) executor = &in_place_;
   return methods_.Add(service, executor);
@@ -97,18 +94,6 @@ absl::Status ServerCore::CheckHello() const {
 // On the engine, where calls look at what it sets.
 absl::Status ServerCore::BindLimits() {
   return admission_ == nullptr ? absl::OkStatus() : admission_->Bind(methods_);
-}
-
-// Best effort: without it who finishes a call waits for room in the inbox.
-void ServerCore::HangFinishBell() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!has_executors_ || finish_bell_.valid()) return;
-  }
-  Descriptor bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (bell.valid() && engine_.poller().Add(bell.get(), EPOLLIN, this).ok()) {
-    finish_bell_ = std::move(bell);
-  }
 }
 
 absl::Status ServerCore::Charge(size_t bytes) {
@@ -184,7 +169,6 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
       return;
     }
     shared = (*listener)->shared();
-    HangFinishBell();
     records_.Restore();
     if (!asked.empty() && (*listener)->is_beyond_host() && !options_.security.has_value() &&
         !std::exchange(told_of_no_security_, true)) {
@@ -298,7 +282,6 @@ absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
       session = std::move(bound);
       return;
     }
-    HangFinishBell();
     records_.Restore();  // peers may be clients with sessions from before a restart
     session = peers_.Reserve(id, address);
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -367,23 +350,10 @@ void ServerCore::Retire(ServerConnection* connection) {
 
 void ServerCore::FinishElsewhere(ServerCall* call) {
   if (!finished_.Push(call)) return;
-  Function<void()> take = [this] { TakeFinished(); };
-  if (!finish_bell_.valid()) return PostSurely(engine_, std::move(take));
-  if (engine_.Post(std::move(take))) return;
-  // Rung once for each call that was the first: so nothing is taken, and this is not gone, before.
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(finish_bell_.get(), &one, sizeof(one));
-}
-
-void ServerCore::OnReady(uint32_t) {
-  uint64_t rings;
-  [[maybe_unused]] const ssize_t taken = ::read(finish_bell_.get(), &rings, sizeof(rings));
-  TakeFinished();
-}
-
-// With the last of them this may go.
-void ServerCore::TakeFinished() {
-  finished_.TakeAll([](ServerCall* finished) { finished->CompleteHandedOver(); });
+  // Where this thread drives the engine too, nobody else makes room.
+  PostOrDrive(engine_, [this] {
+    finished_.TakeAll([](ServerCall* finished) { finished->CompleteHandedOver(); });
+  });
 }
 
 // --- the end ------------------------------------------------------------------------------------
@@ -480,8 +450,6 @@ void ServerCore::LookForTheEnd() {
   }
   if (holds_ > 0 || !connections_.empty() || peers_.connections() > 0) return;
   engine_.timers().Cancel(this);
-  if (finish_bell_.valid()) engine_.poller().Remove(finish_bell_.get());
-  finish_bell_.Reset();
   records_.Stop();
   engine_.Finish(stopped_);  // this may be gone now
 }

@@ -41,15 +41,11 @@
 #include "rpc/server/session_service.h"
 #include "transport/descriptor.h"
 #include "transport/engine.h"
-#include "transport/poller.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-class ServerCore final : private Acceptor,
-                         private PeerSessions::Host,
-                         private Timer,
-                         private PollHandler {
+class ServerCore final : private Acceptor, private PeerSessions::Host, private Timer {
  public:
   ServerCore(EngineCore& engine, const ServerOptions& options);
   ~ServerCore() override;
@@ -174,13 +170,10 @@ class ServerCore final : private Acceptor,
   void OnPeerConnectionGone() override;
   rpc::ServerHello MakeHello() const override;
 
-  void OnTimer() override;                 // of the grace's end, or of LookForTheEnd()
-  void OnReady(uint32_t events) override;  // finish_bell_
+  void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
 
   absl::Status CheckHello() const;
   absl::Status BindLimits();
-  void HangFinishBell();
-  void TakeFinished();
   template <class Open>
   absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(const std::string& asked, int socket,
                                                               Open open);
@@ -234,18 +227,13 @@ class ServerCore final : private Acceptor,
 
   // Any thread.
   FinishedCalls finished_;
-  // Rings for finished_ where the engine's inbox is full: who finishes a call may be an engine, and
-  // two that waited for room in each other's inboxes would wait for ever. An eventfd; invalid: all
-  // calls finish on this engine, or the system gives no more descriptors. Constant once listening.
-  Descriptor finish_bell_;
   Waiter stopped_;
   std::atomic<bool> started_shutdown_{false};
   std::mutex shutdown_mutex_;  // held through Shutdown(): its second caller waits for the first
   bool shut_down_ = false;     // guarded by shutdown_mutex_
   mutable std::mutex mutex_;
-  std::string address_;         // guarded by mutex_
-  bool has_peers_ = false;      // guarded by mutex_: OpenPeer() was called
-  bool has_executors_ = false;  // guarded by mutex_: of the application's
+  std::string address_;     // guarded by mutex_
+  bool has_peers_ = false;  // guarded by mutex_: OpenPeer() was called
 };
 
 }  // namespace weft
