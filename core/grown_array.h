@@ -21,6 +21,7 @@
 #include <new>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/check.h"
 
 namespace weft {
@@ -88,10 +89,10 @@ class ArrayIn {
 template <class T>
 class ReservedMemory {
  public:
-  static T* Reserve(std::size_t capacity) { return std::allocator<T>().allocate(capacity); }
+  static T* Reserve(std::size_t capacity) { return TakeTable<T>(capacity); }
   static T* MakeRoom(T* elements, std::size_t, std::size_t) { return elements; }
   static void Release(T* elements, std::size_t capacity) {
-    if (elements != nullptr) std::allocator<T>().deallocate(elements, capacity);
+    if (elements != nullptr) GiveTable(elements, capacity);
   }
 };
 

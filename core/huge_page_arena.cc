@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "core/block_memory.h"
 #include "core/cache_line.h"
 #include "core/check.h"
 #include "core/fork_guard.h"
@@ -84,6 +85,11 @@ Chunks& All() {
 // As mmap() aligns to pages, room for one chunk is cut out of that for two.
 std::byte* MapChunk() {
   constexpr size_t kBytes = HugePageArena::kChunkBytes;
+  if (HasMemoryHooks()) {
+    void* const memory = TakeBlock(kBytes, kBytes, MemoryKind::kObjects);
+    WEFT_CHECK(memory != nullptr);  // User: the host's hook has none, as for operator new
+    return static_cast<std::byte*>(memory);
+  }
   void* const mapped = mmap(nullptr, 2 * kBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
   WEFT_CHECK(mapped != MAP_FAILED);  // System: out of memory, as for operator new
@@ -91,19 +97,30 @@ std::byte* MapChunk() {
   const size_t before = -reinterpret_cast<uintptr_t>(begin) % kBytes;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + kBytes, kBytes - before);
+  CountTaken(MemoryKind::kObjects, kBytes);
   return begin + before;
+}
+
+// The whole of it.
+void UnmapChunk(Chunk* chunk) {
+  constexpr size_t kBytes = HugePageArena::kChunkBytes;
+  if (HasMemoryHooks()) return GiveBlock(chunk, kBytes, kBytes, MemoryKind::kObjects);
+  munmap(chunk, kBytes);
+  CountGiven(MemoryKind::kObjects, kBytes);
 }
 
 // A hint: it may fail.
 void MakeHuge(Chunk* chunk) {
   chunk->huge = true;
-  madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
+  if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
 }
 
 Chunk* Chunks::Add() {
   std::byte* const memory = MapChunk();
   // Before it is touched.
-  if (count > 0) madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
+  if (count > 0 && !HasMemoryHooks()) {
+    madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
+  }
   auto* const chunk = new (memory) Chunk;
   chunk->huge = count > 0;
   chunk->used_bytes = kFirstOffset;
@@ -118,7 +135,7 @@ void Chunks::Remove(Chunk* chunk) {
   (chunk->previous != nullptr ? chunk->previous->next : first) = chunk->next;
   if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
   --count;
-  munmap(chunk, HugePageArena::kChunkBytes);
+  UnmapChunk(chunk);
 }
 
 void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
@@ -135,7 +152,7 @@ void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
   ++chunk->live;
   if (!chunk->huge && chunk->used_bytes > HugePageArena::kChunkBytes / 2) {
     MakeHuge(chunk);
-    madvise(chunk, HugePageArena::kChunkBytes, MADV_COLLAPSE);
+    if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_COLLAPSE);
   }
   return memory;
 }
@@ -159,7 +176,9 @@ void Chunks::Give(void* memory, size_t lines) {
 
 void* HugePageArena::Take(size_t bytes) {
   if (kPlain || bytes > kMaxObjectBytes) {
-    return ::operator new (bytes, std::align_val_t{kCacheLineBytes});
+    void* const memory = TakeBlock(bytes, kCacheLineBytes, MemoryKind::kObjects);
+    WEFT_CHECK(memory != nullptr);  // System, or its host: out of memory, as for operator new
+    return memory;
   }
   Chunks& all = All();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -169,7 +188,7 @@ void* HugePageArena::Take(size_t bytes) {
 void HugePageArena::Give(void* memory, size_t bytes) {
   if (memory == nullptr) return;
   if (kPlain || bytes > kMaxObjectBytes) {
-    return ::operator delete (memory, std::align_val_t{kCacheLineBytes});
+    return GiveBlock(memory, bytes, kCacheLineBytes, MemoryKind::kObjects);
   }
   Chunks& all = All();
   const std::lock_guard<std::mutex> lock(all.mutex);

@@ -14,7 +14,8 @@
 //
 // Threads: any. A mutex: for setting up and tearing down, not for the way of a call.
 // Lifetime: a chunk whose objects are all gone is given back to the system.
-// Errors: none; like operator new without exceptions, it aborts when the system has no memory.
+// Errors: none; like operator new without exceptions, it aborts when there is no memory. With a
+//   host's hooks (core/memory_hooks.h) chunks are the host's, and so is what pages they lie on.
 // Bound: what lives here is bounded by who makes it: connections by ListenOptions::max_connections
 //   and the like. Free memory in between is at most what there was at the worst moment.
 // Invariants: memory is aligned to, and takes, whole cache lines: no two objects share one.
@@ -27,7 +28,7 @@ namespace weft {
 class HugePageArena {
  public:
   static constexpr std::size_t kChunkBytes = std::size_t{2} << 20;  // a huge page
-  // Larger ones come from operator new.
+  // Larger ones are blocks of their own.
   static constexpr std::size_t kMaxObjectBytes = std::size_t{32} << 10;
 
   static void* Take(std::size_t bytes);

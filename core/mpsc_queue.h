@@ -25,6 +25,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/cache_line.h"
 #include "core/check.h"
 
@@ -38,12 +39,16 @@ class MpscQueue {
   // Room for `capacity` elements, rounded up to a power of two, at least 2 (with a single cell,
   // "filled" and "free for the next round" would be the same number). All memory is taken here.
   // REQUIRES: 1 <= capacity <= 2^31.
-  explicit MpscQueue(std::size_t capacity) : mask_(MaskFor(capacity)), cells_(new Cell[mask_ + 1]) {
-    for (uint64_t i = 0; i <= mask_; ++i) cells_[i].turn.store(i, std::memory_order_relaxed);
+  explicit MpscQueue(std::size_t capacity)
+      : mask_(MaskFor(capacity)), cells_(TakeTable<Cell>(mask_ + 1)) {
+    for (uint64_t i = 0; i <= mask_; ++i) {
+      (::new (static_cast<void*>(cells_ + i)) Cell)->turn.store(i, std::memory_order_relaxed);
+    }
   }
 
   ~MpscQueue() {
     for (; !empty(); ++head_) std::destroy_at(cells_[head_ & mask_].value());
+    GiveTable(cells_, mask_ + 1);  // cells have nothing to destroy
   }
 
   MpscQueue(const MpscQueue&) = delete;
@@ -87,6 +92,12 @@ class MpscQueue {
     return cells_[head_ & mask_].turn.load(std::memory_order_acquire) != head_ + 1;
   }
 
+  // Consumer only: whether all cells are filled, so that TryPush would fail now.
+  bool full() const {
+    const uint64_t last = head_ + mask_;
+    return cells_[last & mask_].turn.load(std::memory_order_acquire) == last + 1;
+  }
+
   std::size_t capacity() const { return static_cast<std::size_t>(mask_) + 1; }
 
  private:
@@ -104,7 +115,7 @@ class MpscQueue {
 
   // Constant after construction.
   const uint64_t mask_;
-  const std::unique_ptr<Cell[]> cells_;
+  Cell* const cells_;
 
   // Written by the producers: the next push.
   alignas(kCacheLineBytes) std::atomic<uint64_t> tail_{0};

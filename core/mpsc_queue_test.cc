@@ -64,7 +64,7 @@ TEST(MpscQueue, AgreesWithItsModel) {
   MpscQueue<std::string> queue(16);
   std::deque<std::string> model;
   for (int step = 0; step < 20'000; ++step) {
-    if (random.Chance(0.5)) {
+    if (random.Chance(step % 200 < 100 ? 0.6 : 0.4)) {  // full at times, and empty
       std::string text = StrCat("a text that does not fit into the string itself: ", step);
       const std::string copy = text;
       const bool pushed = queue.TryPush(std::move(text));
@@ -79,6 +79,7 @@ TEST(MpscQueue, AgreesWithItsModel) {
       model.pop_front();
     }
     ASSERT_EQ(queue.empty(), model.empty());
+    ASSERT_EQ(queue.full(), model.size() == 16);
   }
 }
 

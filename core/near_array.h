@@ -11,10 +11,10 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <type_traits>
 
+#include "core/block_memory.h"
 #include "core/grown_array.h"
 #include "core/inline.h"
 
@@ -31,14 +31,12 @@ class NearMemory {
     return size == 1 ? MoveOut(*elements, capacity) : elements;
   }
   void Release(T* elements, std::size_t capacity) {
-    if (elements != nullptr && elements != first()) {
-      std::allocator<T>().deallocate(elements, capacity);
-    }
+    if (elements != nullptr && elements != first()) GiveTable(elements, capacity);
   }
 
  private:
   WEFT_COLD static T* MoveOut(const T& first, std::size_t capacity) {
-    T* const many = std::allocator<T>().allocate(capacity);
+    T* const many = TakeTable<T>(capacity);
     ::new (static_cast<void*>(many)) T(first);
     return many;
   }

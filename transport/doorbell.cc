@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/block_memory.h"
 #include "core/fork_guard.h"
 #include "core/full_fence.h"
 #include "core/status.h"
@@ -44,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Doorbell>> Doorbell::Create() {
       mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, bell->page_fd_, /*offset=*/0);
   if (page == MAP_FAILED) return StatusFromErrno(errno, "mapping the doorbell page");
   bell->armed_ = new (page) std::atomic<uint32_t>(0);
+  CountTaken(MemoryKind::kShared, kPageBytes);
   if (fcntl(bell->page_fd_, F_ADD_SEALS, kSeals) != 0) {
     return StatusFromErrno(errno, "sealing the doorbell page");
   }
@@ -51,7 +53,10 @@ absl::StatusOr<std::unique_ptr<Doorbell>> Doorbell::Create() {
 }
 
 Doorbell::~Doorbell() {
-  if (armed_ != nullptr) munmap(armed_, kPageBytes);
+  if (armed_ != nullptr) {
+    munmap(armed_, kPageBytes);
+    CountGiven(MemoryKind::kShared, kPageBytes);
+  }
   if (page_fd_ >= 0) close(page_fd_);
   if (event_fd_ >= 0) close(event_fd_);
 }

@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
+#include "core/fork_guard.h"
 #include "core/futex.h"
 #include "core/status.h"
 
@@ -51,6 +53,22 @@ absl::Status CheckOptions(const EngineOptions& options) {
   }
   return absl::OkStatus();
 }
+
+// Those of this process, but for those that are being made or destroyed.
+struct Engines {
+  // Never destroyed: engines may outlive whatever is.
+  static Engines& Get() {
+    static Engines* const engines = [] {
+      auto* const made = new Engines;
+      HoldOverFork(made->mutex);
+      return made;
+    }();
+    return *engines;
+  }
+
+  std::mutex mutex;
+  std::vector<EngineCore*> all;  // guarded by mutex
+};
 
 // Best effort: a container may forbid both, and the engine works without.
 void NameAndPinThread(const EngineOptions& options) {
@@ -107,6 +125,10 @@ absl::Status EngineCore::Start(TransportFactory make_transport) {
                                  options_.drive == EngineOptions::Drive::kOwnThread,
                                  &counters_};
   WEFT_ASSIGN_OR_RETURN(transport_, make_transport(context));
+  {
+    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
+    Engines::Get().all.push_back(this);
+  }
   if (options_.drive == EngineOptions::Drive::kOwnThread) {
     thread_ = std::thread([this] { RunOwnThread(); });
   }
@@ -137,11 +159,16 @@ void EngineCore::Abandon() {
   LeaveBehind(std::move(doorbell_));
   std::construct_at(&thread_);
   std::construct_at(&timers_, uint64_t{0});
+  std::construct_at(&set_aside_);
   std::construct_at(&inbox_, size_t{1});
   std::construct_at(&list_);
 }
 
 EngineCore::~EngineCore() {
+  {
+    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
+    std::erase(Engines::Get().all, this);
+  }
   if (forked()) {
     Abandon();
     return;
@@ -227,12 +254,28 @@ int EngineCore::LookAtDescriptors() {
 int EngineCore::DrainInbox(int budget) {
   int tasks = 0;
   Function<void()> task;
-  while (tasks < budget && inbox_.TryPop(&task)) {
+  while (tasks < budget && NextTask(&task)) {
     task();
     task = nullptr;
     ++tasks;
   }
   return tasks;
+}
+
+bool EngineCore::NextTask(Function<void()>* task) {
+  if (set_aside_.empty()) [[likely]]
+    return inbox_.TryPop(task);
+  *task = std::move(set_aside_.front());
+  set_aside_.pop_front();
+  return true;
+}
+
+// Half of what the inbox has: the rest tells that there is something to do.
+void EngineCore::SetAside() {
+  Function<void()> task;
+  for (size_t i = 0; i < inbox_.capacity() / 2 && inbox_.TryPop(&task); ++i) {
+    set_aside_.push_back(std::move(task));
+  }
 }
 
 // One turn, and where it found nothing: wait, first by spinning, then asleep.
@@ -331,6 +374,17 @@ bool Engine::Post(Function<void()>&& task) {
   if (posted) core.doorbell_->Ring();
   core.posters_.fetch_sub(1, std::memory_order_release);
   return posted;
+}
+
+// Only a thread that has found no room looks for its engine: turns need not say whose they are.
+void EngineCore::AwaitRoom() {
+  {
+    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
+    for (EngineCore* const engine : Engines::Get().all) {
+      if (engine->InTurn() && engine->inbox_.full()) engine->SetAside();
+    }
+  }
+  std::this_thread::yield();
 }
 
 const CounterSet& Engine::counters() const { return CoreOf(*this).counters_; }

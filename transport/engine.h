@@ -22,6 +22,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -128,6 +129,12 @@ class EngineCore final : public Engine {
   // and the kernel is only told its address (FutexWakeAll() says why that is safe).
   void Finish(Waiter& waiter);
 
+  // For a thread that waits for room in an engine's inbox, between two attempts: lets others run.
+  // Where it does so in a turn of another engine, whose own inbox is full, it makes room there: two
+  // engines that waited for each other would wait for ever. What it sets aside for that is what
+  // others post while the engine that it waits for is in one turn, or has none.
+  static void AwaitRoom();
+
   // --- engine thread ----------------------------------------------------------------------------
 
   // InTurn(), for the driver.
@@ -157,6 +164,8 @@ class EngineCore final : public Engine {
   int RunTurn(int budget);
   bool LookAgain();
   int DrainInbox(int budget);
+  bool NextTask(Function<void()>* task);
+  void SetAside();
   int LookAtDescriptors();
   void Step(uint64_t until_ns);
   void Sleep(uint64_t until_ns);
@@ -199,6 +208,9 @@ class EngineCore final : public Engine {
   std::thread thread_;
 
   TimerWheel timers_;  // engine thread only
+  // From the inbox, older than what is in there, which is something as long as this is. Engine
+  // thread only.
+  std::deque<Function<void()>> set_aside_;
 
   // Any thread.
   MpscQueue<Function<void()>> inbox_;

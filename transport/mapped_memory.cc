@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/huge_mapping.h"
@@ -50,6 +51,10 @@ bool FilesMayBeHuge() {
     return words.find("[never]") == words.npos && words.find("[deny]") == words.npos;
   }();
   return may;
+}
+
+MemoryKind KindOf(MappedMemoryOptions::Source source) {
+  return source == MappedMemoryOptions::Source::kMemfd ? MemoryKind::kShared : MemoryKind::kBuffers;
 }
 
 // Where the kernel likes: with reserved huge pages at a multiple of their size.
@@ -129,6 +134,7 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
                pages == Pages::kHuge ? "; see vm.nr_hugepages" : ""));
   }
   mapped.memory_ = {memory, bytes};
+  CountTaken(KindOf(options.source), bytes);
   if (mapped.file_ != nullptr) TellFileMapping(mapped.memory_, *mapped.file_, mapped.file_offset_);
   PreferNode(mapped.memory_, options.numa_node);
   if (pages == Pages::kTransparentHuge && !mapped.MakeHuge()) mapped.pages_ = Pages::kSmall;
@@ -138,11 +144,29 @@ absl::StatusOr<MappedMemory> MappedMemory::MapPages(size_t bytes, Pages pages,
   return mapped;
 }
 
+absl::StatusOr<MappedMemory> MappedMemory::TakeFromHost(size_t bytes) {
+  MappedMemory mapped;
+  mapped.host_alignment_ = PageBytes(bytes < kHugePageBytes ? Pages::kSmall : Pages::kHuge);
+  if (bytes > ~size_t{0} / 2)
+    return absl::ResourceExhaustedError(StrCat("mapping ", bytes, " bytes"));
+  bytes = RoundUp(bytes, mapped.host_alignment_);
+  void* const memory = TakeBlock(bytes, mapped.host_alignment_, MemoryKind::kBuffers);
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        StrCat("MemoryHooks::take has no ", bytes, " bytes for a buffer"));
+  }
+  mapped.memory_ = {static_cast<std::byte*>(memory), bytes};
+  return mapped;
+}
+
 absl::StatusOr<MappedMemory> MappedMemory::MapAnyPages(size_t bytes,
                                                        const MappedMemoryOptions& options,
                                                        MemoryArena* arena) {
   using HugePages = MappedMemoryOptions::HugePages;
   if (bytes == 0) return absl::InvalidArgumentError("mapping 0 bytes");
+  if (options.source == MappedMemoryOptions::Source::kAnonymous && HasMemoryHooks()) {
+    return TakeFromHost(bytes);
+  }
   // Less than half of a huge page in use would waste more than it spares.
   const bool worth_it = bytes > kHugePageBytes / 2;
   absl::StatusOr<MappedMemory> memory = absl::UnavailableError("not tried");
@@ -169,13 +193,19 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& from) noexcept {
   std::swap(file_, from.file_);
   std::swap(file_offset_, from.file_offset_);
   std::swap(from_arena_, from.from_arena_);
+  std::swap(host_alignment_, from.host_alignment_);
   return *this;
 }
 
 MappedMemory::~MappedMemory() {
   if (memory_.empty()) return;
+  if (host_alignment_ != 0) {
+    GiveBlock(memory_.data(), memory_.size(), host_alignment_, MemoryKind::kBuffers);
+    return;
+  }
   if (file_ != nullptr) ForgetFileMapping(memory_);
   munmap(memory_.data(), memory_.size());
+  CountGiven(file_ != nullptr ? MemoryKind::kShared : MemoryKind::kBuffers, memory_.size());
   if (from_arena_) file_->Give(file_offset_, memory_.size());
 }
 

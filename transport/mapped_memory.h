@@ -17,8 +17,12 @@
 //     memory alive for a while after it was unmapped here. (Not that of a MemoryArena, which goes
 //     back at once.) So memory for an export of its own lies in a file of its own.
 //
+// With a host's hooks (core/memory_hooks.h) anonymous memory is the host's, and so is what pages it
+// lies on: pages() is kSmall, whatever they are.
+//
 // Threads: any. Lifetime: unmapped at destruction, after every Region on it.
-// Errors: RESOURCE_EXHAUSTED: the system has no such pages left. INVALID_ARGUMENT: no bytes.
+// Errors: RESOURCE_EXHAUSTED: the system has no such pages left, or its host no memory.
+//   INVALID_ARGUMENT: no bytes.
 #pragma once
 
 #include <cstddef>
@@ -68,6 +72,7 @@ class MappedMemory {
   static absl::StatusOr<MappedMemory> MapPages(size_t bytes, Pages pages,
                                                const MappedMemoryOptions& options,
                                                MemoryArena* arena);
+  static absl::StatusOr<MappedMemory> TakeFromHost(size_t bytes);
   absl::Status UseFile(size_t bytes, const MappedMemoryOptions& options, MemoryArena* arena);
   bool MakeHuge();
 
@@ -76,6 +81,7 @@ class MappedMemory {
   std::shared_ptr<MemoryFile> file_;  // null: anonymous
   uint64_t file_offset_ = 0;
   bool from_arena_ = false;
+  size_t host_alignment_ = 0;  // of memory from a host's hooks; 0: it is mapped
 };
 
 // Mappings out of few files: one for each kind of pages, as large as all mappings together may

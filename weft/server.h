@@ -65,9 +65,9 @@ struct ServerOptions {
   // Of a server with peers (OpenPeer()): 1 to 128 printable ASCII characters without blanks, and no
   // other server's. It is told, and not proved. Empty: the server has none, and takes none.
   std::string peer_id = {};
-  // Where handlers run; null: on the engine. Clients take a server for dead whose engine is busy in
-  // one handler for half of their LinkOptions::peer_timeout_ns (3 s): slow handlers belong on
-  // an executor, or have to be asynchronous.
+  // Where handlers run, by a key of each if it likes (Executor::For()); null: on the engine.
+  // Clients take a server for dead whose engine is busy in one handler for half of their
+  // LinkOptions::peer_timeout_ns (3 s): slow handlers belong on an executor, or are asynchronous.
   Executor* executor = nullptr;
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors. They outlive this.
   std::vector<ServerInterceptor*> interceptors = {};

@@ -121,6 +121,14 @@ TEST(GuideTest, AnApplicationsLoopDrivesTheEngineAndOtherThreadsBlock) {
   EXPECT_EQ(OutputOf("own_loop"), "4 words, and 3 for another thread\n");
 }
 
+TEST(GuideTest, AHostGivesItsMemoryThreadsClockAndLog) {
+  EXPECT_EQ(OutputOf("hooks"),
+            "8 words, each text on its shard's thread\n"
+            "4 calls, 1 connection\n"
+            "memory: all from the host, but for what peers share\n"
+            "log: heard\n");
+}
+
 TEST(GuideTest, BothSidesKnowWhoTheOtherIs) {
   const std::string program = "examples/guide/tls";
   const examples::TlsFiles files;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -26,7 +25,7 @@ namespace weft {
 // REQUIRES: not on the engine's thread.
 inline void PostSurely(EngineCore& engine, Function<void()> task) {
   // NOLINTNEXTLINE(bugprone-use-after-move): what was refused is as it was
-  while (!engine.Post(std::move(task)) && !engine.forked()) std::this_thread::yield();
+  while (!engine.Post(std::move(task)) && !engine.forked()) EngineCore::AwaitRoom();
 }
 
 // The same where this thread may be the one that has to make room: then it drives.
@@ -38,7 +37,7 @@ inline void PostOrDrive(EngineCore& engine, Function<void()> task) {
       engine.Poll();
       engine.Leave();
     } else {
-      std::this_thread::yield();
+      EngineCore::AwaitRoom();
     }
   }
 }

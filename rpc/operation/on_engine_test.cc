@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "rpc/testing/loopback.h"
+#include "weft/engine.h"
 
 namespace weft::test {
 namespace {
@@ -27,6 +29,39 @@ TEST(PostSurelyTest, ATaskSurvivesAFullInbox) {
   while (runs == 0) engine->Poll();
   poster.join();
   EXPECT_EQ(runs, 1);
+}
+
+// Two engines in whose turns something waited for room in the other's inbox waited for ever: each
+// made room in its own with its next turn only. All tasks run, and in their order.
+TEST(PostSurelyTest, EnginesMakeRoomForEachOther) {
+  EngineOptions options;
+  options.inbox_slots = 16;
+  options.spin_ns = 0;
+  const std::unique_ptr<Engine> engines[] = {*OpenNetworkEngine(options),
+                                             *OpenNetworkEngine(options)};
+  std::atomic<int> in_turn{0};
+  std::atomic<bool> both_full{false};
+  std::atomic<int> arrived{0};
+  std::atomic<int> next[2] = {0, 0};  // of what was posted
+  for (const int own : {0, 1}) {
+    ASSERT_TRUE(engines[own]->Post([&, own] {
+      ++in_turn;
+      while (!both_full) std::this_thread::yield();
+      for (int i = 0; i < 100; ++i) {
+        PostSurely(CoreOf(*engines[1 - own]), [&arrived] { ++arrived; });
+      }
+    }));
+  }
+  while (in_turn < 2) std::this_thread::yield();
+  int posted[2] = {0, 0};
+  for (const int own : {0, 1}) {
+    while (engines[own]->Post([&, own, number = posted[own]] { EXPECT_EQ(next[own]++, number); })) {
+      ++posted[own];
+    }
+  }
+  both_full = true;
+  while (arrived < 200 || next[0] < posted[0] || next[1] < posted[1]) std::this_thread::yield();
+  EXPECT_EQ(posted[0], 16);
 }
 
 TEST(RunOnEngineTest, RunsAfterWhatWasPostedBefore) {

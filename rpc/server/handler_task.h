@@ -26,13 +26,13 @@ inline absl::Status ExpiredError() {
 // Finishes the call also when it is dropped unrun.
 class HandlerTask {
  public:
-  // `on_engine`: the executor is the engine.
-  HandlerTask(ServerCall* call, const MethodEntry* entry, bool on_engine)
-      : call_(call), entry_(entry), on_engine_(on_engine) {}
+  // `executor`: whose thread it runs on; null: the engine's.
+  HandlerTask(ServerCall* call, const MethodEntry* entry, Executor* executor)
+      : call_(call), entry_(entry), executor_(executor) {}
   HandlerTask(HandlerTask&& other) noexcept
       : call_(std::exchange(other.call_, nullptr)),
         entry_(other.entry_),
-        on_engine_(other.on_engine_) {}
+        executor_(other.executor_) {}
   HandlerTask& operator=(HandlerTask&&) = delete;
   ~HandlerTask() {
     if (call_ == nullptr) return;
@@ -51,8 +51,7 @@ class HandlerTask {
       return call.Finish(NotRunError(std::move(allowed)));
     }
     if (call.is_repeated()) return call.Finish(absl::OkStatus());
-    Executor* const executor = on_engine_ ? nullptr : entry_->executor;
-    Executor* const outer = std::exchange(internal::StartingOn(), executor);
+    Executor* const outer = std::exchange(internal::StartingOn(), executor_);
     entry_->method->start(*entry_->service, call);
     internal::StartingOn() = outer;
   }
@@ -60,7 +59,13 @@ class HandlerTask {
  private:
   ServerCall* call_;
   const MethodEntry* entry_;
-  const bool on_engine_;
+  Executor* const executor_;
 };
+
+// Starts the handler of `call` by the executor of `entry`, or by the one that this chooses. False:
+// it is to run here and now, as that of an entry without an executor does.
+// `watch`: its deadline is still to be watched, if it does not run here.
+// REQUIRES: `entry` has an executor; on the engine's thread.
+bool HandOver(ServerCall& call, const MethodEntry& entry, bool watch);
 
 }  // namespace weft

@@ -341,12 +341,10 @@ WEFT_COLD void ServerConnection::RunOwnOrRefuse(ServerCall& call, const MethodEn
 }
 
 WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor != nullptr) [[unlikely]] {
-    WatchDeadline(call);
-    entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));
-  } else if (call.RunHere(*entry.method, *entry.service)) [[likely]] {
+  if (entry.executor != nullptr && HandOver(call, entry, /*watch=*/true)) [[unlikely]]
+    return;
+  if (call.RunHere(*entry.method, *entry.service)) [[likely]]
     AnswerInTurn(call);
-  }
 }
 
 // --- streams ------------------------------------------------------------------------------------
@@ -371,11 +369,8 @@ void ServerConnection::RunWatched(ServerCall& call, const MethodEntry& entry) {
 
 // Runs the handler of a call that Complete() ends, and not AnswerInTurn().
 void ServerConnection::RunAside(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor != nullptr) {
-    entry.executor->Run(HandlerTask(&call, &entry, core_.IsInPlace(entry.executor)));
-  } else if (call.RunHere(*entry.method, *entry.service)) {
-    Complete(call, std::move(call.status_));
-  }
+  if (entry.executor != nullptr && HandOver(call, entry, /*watch=*/false)) return;
+  if (call.RunHere(*entry.method, *entry.service)) Complete(call, std::move(call.status_));
 }
 
 void ServerConnection::FreeStream(ServerCall& call) {

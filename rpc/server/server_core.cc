@@ -380,7 +380,8 @@ void ServerCore::Retire(ServerConnection* connection) {
 
 void ServerCore::FinishElsewhere(ServerCall* call) {
   if (!finished_.Push(call)) return;
-  PostSurely(engine_, [this] {
+  // Where this thread drives the engine too, nobody else makes room.
+  PostOrDrive(engine_, [this] {
     finished_.TakeAll([](ServerCall* finished) { finished->CompleteHandedOver(); });
   });
 }

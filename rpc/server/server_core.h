@@ -103,8 +103,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   EngineCore& engine() { return engine_; }
   const ServerOptions& options() const { return options_; }
   const DispatchTable& methods() const { return methods_; }
-  // It stands for the engine.
-  bool IsInPlace(const Executor* executor) const { return executor == &in_place_; }
+  // Runs what it is given inside Run(): it stands for the engine.
+  Executor& in_place() { return in_place_; }
   ServerTallies& stats() { return stats_; }
   // What is wrong with a client's hello that could be decoded.
   static absl::Status CheckClientHello(const rpc::ClientHello& hello);

@@ -28,41 +28,10 @@
 // Invariants: for each OnStart() that returned OK there is one OnEnd().
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include "absl/status/status.h"
-#include "rpc/server/server_context.h"
+#include "rpc/server/incoming_call.h"
 
 namespace weft {
-
-// A call or stream, as an interceptor of its server sees it.
-class IncomingCall {
- public:
-  std::string_view service() const { return service_; }  // "weft.examples.kv.Kv"
-  std::string_view method() const { return context_.method().name; }
-  // With the metadata of both directions, the peer and the deadline.
-  ServerContext& context() const { return context_; }
-  // An attempt whose handler does not run, because that of an earlier one does, or has.
-  bool is_repeated() const { return is_repeated_; }
-  // In OnEnd(): since OnStart().
-  uint64_t elapsed_ns() const { return elapsed_ns_; }
-
-  // This interceptor's own, from OnStart() to OnEnd(); null at first.
-  void*& data() { return *data_; }
-
- private:
-  friend class ServerExtras;
-
-  IncomingCall(std::string_view service, ServerContext& context, bool is_repeated)
-      : service_(service), context_(context), is_repeated_(is_repeated) {}
-
-  const std::string_view service_;
-  ServerContext& context_;
-  const bool is_repeated_;
-  uint64_t elapsed_ns_ = 0;
-  void** data_ = nullptr;
-};
 
 class ServerInterceptor {
  public:

@@ -46,14 +46,14 @@ say "the installed weft makes certificates"
 "$prefix/bin/weft" cert "$work/certs" >"$work/cert.log" || { cat "$work/cert.log"; exit 1; }
 [[ -s "$work/certs/server.pem" && -s "$work/certs/client.key" ]] || { ls "$work/certs"; exit 1; }
 
-say "every installed header finds what it includes, and builds without exceptions"
+say "every installed header finds what it includes, and builds without exceptions and RTTI"
 cd "$prefix/include"
 find . -name '*.h' -printf '#include "%P"\n' >"$work/all.cc"
 export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
 # pkg-config writes flags for a shell: the blank in the prefix is quoted.
 declare -a compile link
 eval "compile=($(pkg-config --cflags weft))"
-g++ -std=c++20 -Wall -Wextra -fno-exceptions -fsyntax-only "${compile[@]}" "$work/all.cc"
+g++ -std=c++20 -Wall -Wextra -fno-exceptions -fno-rtti -fsyntax-only "${compile[@]}" "$work/all.cc"
 
 say "options that are set by name leave no warning about the others"
 options=0
@@ -79,15 +79,15 @@ greets "$work/build/greet_with_weft_static"
 [[ $(ldd "$work/build/greet_with_weft_static") != *libweft* ]] ||
   { echo "greet_with_weft_static needs the shared library"; exit 1; }
 
-say "pkg-config"
+say "pkg-config, for a program without exceptions and RTTI"
 mkdir "$work/generated"
 variable() { pkg-config --variable="$1" weft | sed 's/\\ / /g'; }
 protoc -I "$consumer/protos" -I "$(variable includedir)" --plugin="$(variable protoc_gen_weft)" \
   --cpp_out="$work/generated" --weft_out="$work/generated" \
   greeter.proto greeting.proto
 eval "link=($(pkg-config --libs weft))"
-g++ -std=c++20 -I "$consumer" -I "$work/generated" "${compile[@]}" -o "$work/greet" \
-  "$consumer/main.cc" "$work"/generated/*.cc "${link[@]}" -Wl,-rpath,"$prefix/lib"
+g++ -std=c++20 -fno-exceptions -fno-rtti -I "$consumer" -I "$work/generated" "${compile[@]}" \
+  -o "$work/greet" "$consumer/main.cc" "$work"/generated/*.cc "${link[@]}" -Wl,-rpath,"$prefix/lib"
 greets "$work/greet"
 
 say "C: with pkg-config, and no header or library of C++"

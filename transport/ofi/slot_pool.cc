@@ -1,10 +1,9 @@
 #include "transport/ofi/slot_pool.h"
 
-#include <sys/mman.h>
-
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "core/block_memory.h"
 #include "core/status.h"
 
 namespace weft {
@@ -21,7 +20,7 @@ SlotPool::~SlotPool() {
 }
 
 SlotPool::Chunk::~Chunk() {
-  if (memory != nullptr) munmap(memory, bytes);
+  if (memory != nullptr) GivePages(memory, bytes, MemoryKind::kSlots);
 }
 
 absl::Status SlotPool::Reserve(uint64_t count) {
@@ -37,9 +36,8 @@ absl::Status SlotPool::AddChunk() {
                      "; raise it, or use fewer connections or smaller windows"));
   }
   auto chunk = std::make_unique<Chunk>();
-  void* memory =
-      mmap(nullptr, chunk_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return StatusFromErrno(errno, "mmap of a slot chunk");
+  void* const memory = TakePages(chunk_bytes(), MemoryKind::kSlots);
+  if (memory == nullptr) return StatusFromErrno(errno, "mmap of a slot chunk");
   chunk->memory = static_cast<std::byte*>(memory);
   chunk->bytes = chunk_bytes();
   WEFT_ASSIGN_OR_RETURN(chunk->registration,

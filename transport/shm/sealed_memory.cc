@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "core/block_memory.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/memory_file.h"
@@ -27,6 +28,8 @@ absl::StatusOr<SealedMemory> SealedMemory::Create(const char* name, size_t bytes
     return StatusFromErrno(errno, StrCat("sizing and sealing ", bytes, " bytes of shared memory"));
   }
   WEFT_RETURN_IF_ERROR(memory.Map(memory.descriptor_, bytes));
+  memory.is_own_ = true;
+  CountTaken(MemoryKind::kShared, bytes);
   return memory;
 }
 
@@ -57,11 +60,13 @@ SealedMemory& SealedMemory::operator=(SealedMemory&& other) noexcept {
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
   descriptor_ = std::exchange(other.descriptor_, -1);
+  is_own_ = std::exchange(other.is_own_, false);
   return *this;
 }
 
 void SealedMemory::Reset() {
   if (data_ != nullptr) munmap(data_, bytes_);
+  if (std::exchange(is_own_, false)) CountGiven(MemoryKind::kShared, bytes_);
   if (descriptor_ >= 0) close(descriptor_);
   data_ = nullptr;
   descriptor_ = -1;

@@ -45,6 +45,7 @@ class SealedMemory {
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
   int descriptor_ = -1;
+  bool is_own_ = false;  // created here, and counted
 };
 
 // Tells whether two descriptors are of one file. Only of sealed files in memory.

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/check.h"
@@ -18,9 +20,10 @@
 namespace weft {
 namespace {
 
-std::byte* Aligned(std::byte* memory) {
-  const auto at = reinterpret_cast<uintptr_t>(memory);
-  return memory + (AlignUp(at, uintptr_t{kCacheLineBytes}) - at);
+Block Zeros(size_t bytes) {
+  Block memory = Block::MustTake(bytes, kCacheLineBytes, MemoryKind::kSlots);
+  std::memset(memory.data(), 0, bytes);
+  return memory;
 }
 
 }  // namespace
@@ -33,8 +36,8 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> ShmDomain::Open(const ShmOptions& op
 ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> memory)
     : options_(options),
       memory_(std::move(memory)),
-      buffer_memory_(std::make_unique<std::byte[]>(2 * kMaxRecordBytes + kCacheLineBytes)),
-      buffer_(Aligned(buffer_memory_.get())),
+      buffer_memory_(Zeros(2 * kMaxRecordBytes)),
+      buffer_(buffer_memory_.data()),
       staged_(buffer_ + kMaxRecordBytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),

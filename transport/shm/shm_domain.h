@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/block_memory.h"
 #include "transport/link.h"
 #include "transport/link_lists.h"
 #include "transport/operation_join.h"
@@ -91,7 +92,7 @@ class ShmDomain final : public LinkDomain {
   const std::unique_ptr<DomainMemory> memory_;
   // Two places in it, at multiples of 64: where records are copied to before anybody looks at them,
   // and where a batch is made that will be alone in its ring (shm_link.h).
-  const std::unique_ptr<std::byte[]> buffer_memory_;
+  const Block buffer_memory_;
   std::byte* const buffer_;
   std::byte* const staged_;
 

@@ -220,8 +220,10 @@ WEFT_COLD void ShmLink::ReleaseSlot() {
 // Behind the operations that wait; it counts as a slot that is out until it is in the ring again.
 WEFT_COLD void ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
   ShmWaitingBatch& batch = waiting_batch_;
-  if (batch.data == nullptr) batch.data = std::make_unique<std::byte[]>(domain_->slot_bytes());
-  std::memcpy(batch.data.get(), data, bytes);
+  if (batch.data.empty()) {
+    batch.data = Block::MustTake(domain_->slot_bytes(), kCacheLineBytes, MemoryKind::kSlots);
+  }
+  std::memcpy(batch.data.data(), data, bytes);
   batch.bytes = bytes;
   GiveUpSlot();
   WaitInLine(&batch);
@@ -239,7 +241,7 @@ void ShmLink::GiveUpSlot() {
 }
 
 ShmLink::Progress ShmLink::CarryBatch() {
-  const ByteSpan batch(waiting_batch_.data.get(), waiting_batch_.bytes);
+  const ByteSpan batch(waiting_batch_.data.data(), waiting_batch_.bytes);
   const RingWriter::Result result = writer_.TryWrite(RecordKind::kBatch, batch, reader_.acked());
   if (result == RingWriter::Result::kFull) {
     ++domain_->stats_.eagain;

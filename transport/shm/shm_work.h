@@ -8,9 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "absl/status/status.h"
+#include "core/block_memory.h"
 #include "core/intrusive_list.h"
 #include "core/slab.h"
 #include "transport/operation.h"
@@ -30,8 +30,8 @@ using ShmWorkList = IntrusiveList<ShmWork>;
 // waits in memory of this process alone. A link has one at most.
 struct ShmWaitingBatch : ShmWork {
   ShmWaitingBatch() : ShmWork(/*send=*/true) {}
-  std::unique_ptr<std::byte[]> data;  // slot_bytes, once one has waited
-  uint32_t bytes = 0;                 // 0: none waits
+  Block data;          // slot_bytes, once one has waited
+  uint32_t bytes = 0;  // 0: none waits
 };
 
 struct ShmOperation : ShmWork {

@@ -240,7 +240,7 @@ class World {
       case TcpInput::Event::kBatch:
         return Check(sender, side.input.batch()), true;
       case TcpInput::Event::kBatchInCell: {
-        std::unique_ptr<std::byte[]> cell = side.input.TakeCell();
+        Block cell = side.input.TakeCell();
         Check(sender, side.input.batch());
         side.parts.memory.GiveCell(std::move(cell));
         return true;

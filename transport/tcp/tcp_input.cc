@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/cache_line.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -16,20 +17,20 @@ constexpr std::string_view kTakesNothing = "the peer does not take the answers o
 
 TcpReceiveMemory::TcpReceiveMemory(uint32_t most_batch_bytes)
     : most_batch_bytes_(most_batch_bytes),
-      buffer_memory_(new std::byte[kBufferBytes + 64]),
-      buffer_(buffer_memory_.get() +
-              (-reinterpret_cast<uintptr_t>(buffer_memory_.get()) & uintptr_t{63})) {}
+      buffer_memory_(Block::MustTake(kBufferBytes, kCacheLineBytes, MemoryKind::kSlots)),
+      buffer_(buffer_memory_.data()) {}
 
-std::unique_ptr<std::byte[]> TcpReceiveMemory::TakeCell() {
+Block TcpReceiveMemory::TakeCell() {
   if (free_cells_.empty()) {
-    return std::unique_ptr<std::byte[]>(new std::byte[std::max(most_batch_bytes_, kMostReadBytes)]);
+    return Block::Take(std::max(most_batch_bytes_, kMostReadBytes), kCacheLineBytes,
+                       MemoryKind::kSlots);
   }
-  std::unique_ptr<std::byte[]> cell = std::move(free_cells_.back());
+  Block cell = std::move(free_cells_.back());
   free_cells_.pop_back();
   return cell;
 }
 
-void TcpReceiveMemory::GiveCell(std::unique_ptr<std::byte[]> cell) {
+void TcpReceiveMemory::GiveCell(Block cell) {
   if (free_cells_.size() < kKeptCells) free_cells_.push_back(std::move(cell));
 }
 
@@ -38,7 +39,7 @@ void TcpReceiveMemory::GiveCell(std::unique_ptr<std::byte[]> cell) {
 void TcpInput::Clear() {
   Unlink();
   body_ = Body::kNone;
-  if (cell_ != nullptr) memory_->GiveCell(std::move(cell_));
+  if (!cell_.empty()) memory_->GiveCell(std::move(cell_));
 }
 
 // Frames begin at multiples of 8 in the buffer, wherever the body before them ends.
@@ -163,7 +164,12 @@ TcpInput::Event TcpInput::BeginBody(const TcpHeader& header, const std::byte* pa
   if (header.kind == TcpFrameKind::kData) return BeginData();
   if (header.kind == TcpFrameKind::kWrite) return BeginWrite(payload);
   cell_ = memory_->TakeCell();
-  place_ = cell_.get();
+  if (cell_.empty()) {
+    error_ = absl::ResourceExhaustedError(
+        StrCat("no memory for a frame of ", header.length, " bytes that arrives in parts"));
+    return Event::kBroken;
+  }
+  place_ = cell_.data();
   body_ = Body::kFrame;
   return Event::kNone;
 }
@@ -231,10 +237,10 @@ TcpInput::Event TcpInput::FinishBody() {
       break;
     case Body::kFrame: {
       if (header_.kind == TcpFrameKind::kBatch) {
-        batch_ = {cell_.get(), header_.length};
+        batch_ = {cell_.data(), header_.length};
         return Event::kBatchInCell;
       }
-      const Event event = OnRead(header_, cell_.get());
+      const Event event = OnRead(header_, cell_.data());
       memory_->GiveCell(TakeCell());
       return event;
     }

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "core/block_memory.h"
 #include "core/bytes.h"
 #include "transport/tcp/tcp_frame.h"
 #include "transport/tcp/tcp_operations.h"
@@ -59,17 +60,18 @@ class TcpReceiveMemory {
 
   uint32_t most_batch_bytes() const { return most_batch_bytes_; }
   std::byte* buffer() const { return buffer_; }
-  std::unique_ptr<std::byte[]> TakeCell();
-  void GiveCell(std::unique_ptr<std::byte[]> cell);
+  // Empty: there is no memory.
+  Block TakeCell();
+  void GiveCell(Block cell);
 
  private:
   // So many are kept for the next; a process with more links in the midst of a frame allocates.
   static constexpr size_t kKeptCells = 16;
 
   const uint32_t most_batch_bytes_;
-  const std::unique_ptr<std::byte[]> buffer_memory_;
-  std::byte* const buffer_;  // in it, at a multiple of 64
-  std::vector<std::unique_ptr<std::byte[]>> free_cells_;
+  const Block buffer_memory_;
+  std::byte* const buffer_;  // its bytes
+  std::vector<Block> free_cells_;
 };
 
 class TcpInput final : public TcpRegionUser {
@@ -132,7 +134,7 @@ class TcpInput final : public TcpRegionUser {
   TcpOperation* operation() const { return operation_; }
   const absl::Status& error() const { return error_; }
   // Whoever is given the batch may destroy this, and read on. Goes back by GiveCell().
-  std::unique_ptr<std::byte[]> TakeCell() { return std::move(cell_); }
+  Block TakeCell() { return std::move(cell_); }
 
   // What the peer writes there is dropped from here on, and refused.
   void OnRegionGone(uint64_t key) override;
@@ -192,7 +194,7 @@ class TcpInput final : public TcpRegionUser {
   std::byte* place_ = nullptr;                 // kFrame, kWrite: of the next byte
   uint64_t region_key_ = 0;                    // kWrite
   TcpOperation* read_ = nullptr;               // kData
-  std::unique_ptr<std::byte[]> cell_;          // kFrame
+  Block cell_;                                 // kFrame
   alignas(8) std::byte head_[kMostHeadBytes];  // of a frame that is not whole
 };
 

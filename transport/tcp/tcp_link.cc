@@ -505,7 +505,7 @@ bool TcpLink::Take(TcpInput::Received received) {
         break;
       case TcpInput::Event::kBatchInCell: {
         TcpReceiveMemory& memory = parts_->receive_memory;
-        std::unique_ptr<std::byte[]> cell = input_.TakeCell();
+        Block cell = input_.TakeCell();
         const bool goes_on = HandOut(input_.batch());
         memory.GiveCell(std::move(cell));
         if (!goes_on) return false;

@@ -3,6 +3,7 @@
 #include <new>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/poison.h"
 
 namespace weft {
@@ -30,15 +31,14 @@ TcpSlots::~TcpSlots() {
     for (TcpSlot* const slot : size->all) {
       Unpoison(*size, slot);
       slot->~TcpSlot();
-      ::operator delete(slot, std::align_val_t(alignof(TcpSlot)));
+      GiveBlock(slot, CellBytes(size->slot_bytes), alignof(TcpSlot), MemoryKind::kSlots);
     }
   }
 }
 
 bool TcpSlots::Grow(Size& size) {
   if (size.all.size() >= size.max_slots) return false;
-  void* const memory =
-      ::operator new(CellBytes(size.slot_bytes), std::align_val_t(alignof(TcpSlot)), std::nothrow);
+  void* const memory = TakeBlock(CellBytes(size.slot_bytes), alignof(TcpSlot), MemoryKind::kSlots);
   if (memory == nullptr) return false;
   auto* const slot = new (memory) TcpSlot(size.wide);
   size.all.push_back(slot);
