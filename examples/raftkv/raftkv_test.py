@@ -68,6 +68,13 @@ class RaftKv(unittest.TestCase):
         self.assertTrue(group.wait_caught_up(follower))
         self.expect_linearizable(check)
         self.expect_loaded(group, load)
+        leader = group.leader()
+        told = group.status(leader, timeout_ms=5000, restart_latency=True)
+        self.assertGreater(told["committed"], 0)
+        self.assertLess(0, told["commit p50"])
+        self.assertLessEqual(told["commit p50"], told["commit p99"])
+        anew = group.status(leader, timeout_ms=5000)
+        self.assertLess(anew["committed"], told["committed"])
         # And when all of them are killed at once.
         for number in (1, 2, 3):
             group.kill(number)

@@ -28,6 +28,7 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   options.address = MemberAddress(id);
   options.snapshot_entries = snapshot_entries;
   options.snapshots_on_a_thread = false;
+  options.clock = &network.clock();
   auto replica =
       Replica::Create(io_.io(), state_.get(), options, [this](const auto&) { failed_ = true; });
   WEFT_CHECK(replica.ok());

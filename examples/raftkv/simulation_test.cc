@@ -314,6 +314,35 @@ TEST(RaftKvSimulation, TheDiskHasWrittenAllWhenItIsClosed) {
   EXPECT_EQ(member.disk_io().left_at_close(), 0u);
 }
 
+// Alone, a member commits when its disk has the entry.
+TEST(RaftKvSimulation, TheLeaderTellsHowLongItsCommitsTake) {
+  weft::SimNetwork network(/*seed=*/1);
+  Disk disk;
+  disk.log.sync_us = 3'000;
+  SimMember member(network, "node", /*id=*/1, &disk, /*snapshot_entries=*/100, /*voters=*/{1});
+  Replica& replica = member.replica();
+  ASSERT_TRUE(network.RunUntil([&] { return replica.leads(); }, 60 * kNsPerSec));
+  // The first one says that it leads.
+  ASSERT_TRUE(
+      network.RunUntil([&] { return replica.commit_latency().count() == 1; }, 60 * kNsPerSec));
+  replica.RestartCommitLatency();
+  for (int i = 0; i < 3; ++i) {
+    bool executed = false;
+    Command command;
+    command.mutable_lead()->set_id(1);
+    replica.Execute(command, [&](const absl::Status&, const Outcome*) { executed = true; });
+    ASSERT_TRUE(network.RunUntil([&] { return executed; }, 60 * kNsPerSec));
+  }
+  bool read = false;
+  replica.Read([&](const absl::Status&) { read = true; });
+  ASSERT_TRUE(network.RunUntil([&] { return read; }, 60 * kNsPerSec));
+  StatusReply status;
+  replica.Describe(nullptr, &status);
+  EXPECT_EQ(status.commit_latency().entries(), 3u) << "a barrier is no command's";
+  EXPECT_GE(status.commit_latency().p50_ns(), 3 * kNsPerMs * 99 / 100);
+  EXPECT_LT(status.commit_latency().max_ns(), 4 * kNsPerMs);
+}
+
 TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
