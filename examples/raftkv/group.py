@@ -157,8 +157,11 @@ class Group:
         latency = re.search(r"(\d+) entries committed as leader: p50 ([\d.]+) us, p99 ([\d.]+) us",
                             said)
         committed, p50, p99 = latency.groups() if latency else (0, 0, 0)
+        rings = re.search(r"entries of (\d+) messages written into rings, of (\d+) taken", said)
+        written, taken_out = rings.groups() if rings else (0, 0)
         return {**{name: int(value) for name, value in values.items()},
                 "leader": int(leader.group(1)) if leader else 0,
+                "written into rings": int(written), "taken from rings": int(taken_out),
                 "committed": int(committed), "commit p50": float(p50), "commit p99": float(p99),
                 **{name: int(value) for name, value in zip(names, commands.groups())}}
 

@@ -73,6 +73,10 @@ void Print(const std::string& address, const StatusReply& reply) {
                  latency.entries(), ToUs(latency.p50_ns()), ToUs(latency.p99_ns()),
                  ToUs(latency.max_ns()));
   }
+  if (reply.written_into_rings() + reply.taken_from_rings() > 0) {
+    absl::PrintF("  entries of %d messages written into rings, of %d taken out of them\n",
+                 reply.written_into_rings(), reply.taken_from_rings());
+  }
   for (const StatusReply::Member& member : reply.members()) {
     absl::PrintF("  member %d at %s: %s%s%s\n", member.id(), member.address(), member.role(),
                  member.path().empty() ? "" : ", over ", member.path());

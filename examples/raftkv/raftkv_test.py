@@ -128,6 +128,24 @@ class RaftKv(unittest.TestCase):
         group.join(5)
         self.expect_all_there(group)
 
+    def test_entries_that_are_written_into_rings_survive_the_same(self):
+        for path in ("shm", "tcp"):
+            with self.subTest(path=path):
+                group = Group(PROGRAMS, paths=path, flags=(*FLAGS, "--replication=ring"))
+                try:
+                    leader = group.leader()
+                    check = self.start_check(group, 4)
+                    time.sleep(1)
+                    group.kill(leader)
+                    second = group.leader(but=leader)
+                    group.start(leader)
+                    self.expect_linearizable(check)
+                    self.assertTrue(group.wait_caught_up(leader))
+                    told = group.status(second, timeout_ms=5000)
+                    self.assertGreater(told["written into rings"] + told["taken from rings"], 0)
+                finally:
+                    group.close()
+
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")
         leader = group.leader()

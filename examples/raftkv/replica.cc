@@ -622,6 +622,11 @@ void Replica::Describe(weft::embed::RaftNetwork* network, StatusReply* reply) co
   latency->set_p50_ns(commit_latency_.Percentile(50));
   latency->set_p99_ns(commit_latency_.Percentile(99));
   latency->set_max_ns(commit_latency_.max());
+  if (network != nullptr) {
+    const weft::embed::RaftRings::Stats rings = network->stats().rings;
+    reply->set_written_into_rings(rings.written);
+    reply->set_taken_from_rings(rings.taken);
+  }
   for (unsigned i = 0; i < r->configuration.n; ++i) {
     const raft_server& server = r->configuration.servers[i];
     StatusReply::Member* const member = reply->add_members();
