@@ -120,10 +120,25 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     if (network_.state_ != State::kStarted) return absl::OkStatus();  // too late, as a lost one
     ReceivedMessage message;
     absl::Status status = network_.CheckSender(context, encoded);
-    if (status.ok()) status = Take(context, encoded, &message);
+    if (status.ok()) status = network_.HearOfRings(context, encoded);
+    if (status.ok()) {
+      status = encoded.ring().has_place() ? TakeFromRing(encoded, &message)
+                                          : Take(context, encoded, &message);
+    }
     if (!status.ok()) return Refuse(context, std::move(status));
     network_.HandOver(message.Release());
     return absl::OkStatus();
+  }
+
+  absl::Status TakeFromRing(const wire::Message& encoded, ReceivedMessage* message) {
+    if (network_.rings_ == nullptr || !encoded.has_append_entries() || !encoded.payload().empty()) {
+      return absl::InvalidArgumentError("a message of a Raft group has no place in a ring");
+    }
+    const absl::StatusOr<uint64_t> told = PayloadBytes(encoded);
+    if (!told.ok()) return told.status();
+    const absl::StatusOr<char*> payload = network_.rings_->Take(encoded, *told);
+    if (!payload.ok()) return payload.status();
+    return message->Decode(encoded, *payload);
   }
 
   static absl::Status Take(const ServerContext& context, const wire::Message& encoded,
@@ -226,6 +241,11 @@ absl::StatusOr<std::unique_ptr<RaftNetwork>> RaftNetwork::Attach(
     return absl::InvalidArgumentError(
         "RaftNetworkOptions::server.peer_id is set here, from the group and raft_init()'s id");
   }
+  if (options.replication == RaftReplication::kRing && !IsRingSize(options.ring_bytes)) {
+    return absl::InvalidArgumentError(
+        StrCat("RaftNetworkOptions::ring_bytes is ", options.ring_bytes, "; it must be ",
+               kMinRingBytes, " to ", kMaxRingBytes, ", a multiple of ", kRingAlignment));
+  }
   Attached& attached = AllAttached();
   const std::lock_guard<std::mutex> lock(attached.mutex);
   for (const auto& entry : attached.all) {
@@ -245,6 +265,9 @@ RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& 
       options_(options),
       member_(std::make_unique<Member>(this)),
       self_(std::make_shared<RaftNetwork*>(this)) {
+  if (options.replication == RaftReplication::kRing) {
+    rings_ = std::make_unique<RaftRings>(engine, options.ring_bytes);
+  }
   io->init = Init;
   io->start = Start;
   io->send = Send;
@@ -256,6 +279,7 @@ RaftNetwork::~RaftNetwork() {
   state_ = State::kClosed;
   *self_ = nullptr;
   StartUnsent();  // calls them back
+  rings_.reset();
   peers_.clear();
   server_.reset();
   {
@@ -279,6 +303,12 @@ std::string RaftNetwork::AddressOf(std::string_view raft_address) const {
 
 std::string RaftNetwork::address() const {
   return server_ != nullptr ? server_->address() : std::string();
+}
+
+RaftNetworkStats RaftNetwork::stats() const {
+  RaftNetworkStats stats = stats_;
+  if (rings_ != nullptr) stats.rings = rings_->stats();
+  return stats;
 }
 
 absl::StatusOr<PathInfo> RaftNetwork::PathTo(raft_id id) {
@@ -384,12 +414,17 @@ absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_
 }
 
 void RaftNetwork::Tidy() {
+  if (rings_ != nullptr) rings_->Tidy();
   std::list<Peer> leaving;  // callbacks of their calls may look for peers
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = at->second;
     const bool is_stranger = ConfiguredAddress(at->first).empty();
     if (peer.address == peer.wanted && (peer.is_used || !is_stranger)) {
       peer.is_used = false;
+      ++at;
+      continue;
+    }
+    if (rings_ != nullptr && !rings_->Forget(at->first, *peer.channel)) {
       ++at;
       continue;
     }
@@ -430,6 +465,14 @@ absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) 
   if (absl::Status status = EncodeRaftMessage(message, id_, address_, &encoded); !status.ok()) {
     return status;
   }
+  if (rings_ != nullptr && !is_large) {
+    const bool has_entries = message.type == RAFT_IO_APPEND_ENTRIES;
+    rings_->Tell(message.server_id, has_entries, &encoded);
+    if (has_entries && sending->bytes > 0 &&
+        rings_->Reserve(message.server_id, message, sending->bytes, &encoded)) {
+      return absl::OkStatus();
+    }
+  }
   if (is_large && message.type == RAFT_IO_INSTALL_SNAPSHOT) {
     sending->large_bytes = static_cast<char*>(message.install_snapshot.data.base);
   } else if (is_large) {
@@ -469,6 +512,10 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
   const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
   ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
   if (sending->large_bytes == nullptr) {
+    if (sending->message.ring().has_place()) {
+      absl::Status written = rings_->Write(sending->to, channel, sending->message);
+      if (!written.ok()) return written;
+    }
     stub.Deliver(sending->message, {.timeout_us = kPatienceUs, .context = context}, done);
     return absl::OkStatus();
   }
@@ -496,6 +543,7 @@ void RaftNetwork::OnSent(std::list<Sending>::iterator sending, const absl::Statu
     if (sending->bulk.has_value()) ++stats_.large_sent;
   } else {
     ++stats_.failed;
+    if (rings_ != nullptr) rings_->OnFailed(sending->to, sending->message);
   }
   raft_io_send* const request = sending->request;
   const raft_io_send_cb callback = sending->callback;
@@ -513,6 +561,14 @@ absl::Status RaftNetwork::CheckSender(const ServerContext& context, const wire::
   return absl::PermissionDeniedError(StrCat("a message of member ", message.from(), " of group ",
                                             options_.group, " came from \"", context.peer_id(),
                                             "\", which is another"));
+}
+
+absl::Status RaftNetwork::HearOfRings(const ServerContext& context, const wire::Message& message) {
+  if (rings_ == nullptr || !message.has_ring()) return absl::OkStatus();
+  const auto peer = peers_.find(message.from());
+  return rings_->Hear(message, context.peer_incarnation(),
+                      peer != peers_.end() ? peer->second.channel.get() : nullptr,
+                      !ConfiguredAddress(message.from()).empty());
 }
 
 void RaftNetwork::HandOver(raft_message* message) {

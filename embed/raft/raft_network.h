@@ -32,8 +32,13 @@
 // the state machine's matter, but for those of RAFT_CHANGE, which libraft decodes: a member is
 // trusted that far.
 //
-// Members that have moved, or are gone, have channels that can only go outside of callbacks:
-// Tidy().
+// Entries go by messages, or, where both members say kRing, by writes into a ring in the receiver's
+// memory and a message that says where they lie (raft_ring.h): their bytes pass through neither
+// protobuf nor a buffer of their own on the receiver's side. What finds no room there, and all
+// else, goes by messages, in the same order; so does everything until a ring is there.
+//
+// Members that have moved, or are gone, have channels that can only go outside of callbacks, and so
+// have rings that were given up: Tidy().
 //
 // Threads: one, the engine's: that of libraft's loop. Lifetime: `io` and the engine outlive it; it
 //   outlives libraft's use of `io`, and is destroyed outside of callbacks of the engine.
@@ -55,12 +60,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "embed/raft/libraft.h"
+#include "embed/raft/raft_ring.h"
 #include "embed/raft/raft_wire.weft.h"
 #include "weft/channel.h"
 #include "weft/engine.h"
 #include "weft/server.h"
 
 namespace weft::embed {
+
+// How entries get to other members.
+enum class RaftReplication : uint8_t {
+  kMessages = 1,
+  kRing = 2,  // write, then notify; with members that say kMessages by messages
+};
 
 struct RaftNetworkOptions {
   // Behaviour.
@@ -79,6 +91,13 @@ struct RaftNetworkOptions {
   // What members may make this process allocate for payloads that are under way by bulk, all of
   // them together, in bytes.
   uint64_t max_payload_bytes = uint64_t{4} << 30;
+  // Over RDMA what is written into rings is outside of TLS, as all one-sided operations are:
+  // SecurityOptions::require_encryption leaves such paths out.
+  RaftReplication replication = RaftReplication::kMessages;
+  // kRing: memory for each member that leads or has led, and as much for each that follows: 4 KiB
+  // to 64 MiB, a multiple of 16. An entry may have half of it. Higher: more may be under way to a
+  // slow member before entries go by messages.
+  uint64_t ring_bytes = uint64_t{4} << 20;
 };
 
 // Since Attach().
@@ -90,6 +109,7 @@ struct RaftNetworkStats {
   uint64_t sent_bytes = 0;  // of payload
   uint64_t large_sent = 0;  // by bulk
   uint64_t large_received = 0;
+  RaftRings::Stats rings = {};  // kRing
 };
 
 class RaftNetwork {
@@ -123,7 +143,7 @@ class RaftNetwork {
   // callbacks of the engine; until then messages to a member that has moved fail.
   void Tidy();
 
-  const RaftNetworkStats& stats() const { return stats_; }
+  RaftNetworkStats stats() const;
   // Where it listens; empty before start().
   std::string address() const;
   // How the member is reached; UNAVAILABLE when it is not, or was never sent anything.
@@ -159,6 +179,7 @@ class RaftNetwork {
   // The message of a peer, whose payload is there. Hands it to libraft.
   void HandOver(raft_message* message);
   absl::Status CheckSender(const ServerContext& context, const wire::Message& message);
+  absl::Status HearOfRings(const ServerContext& context, const wire::Message& message);
   std::string AddressOf(std::string_view raft_address) const;
 
   raft_io* const io_;
@@ -176,8 +197,9 @@ class RaftNetwork {
 
   const std::unique_ptr<Member> member_;
   std::unique_ptr<Server> server_;
-  std::map<raft_id, Peer> peers_;  // go before the server
-  std::list<Sending> unsent_;      // wait for StartUnsent()
+  std::map<raft_id, Peer> peers_;     // go before the server
+  std::unique_ptr<RaftRings> rings_;  // go before the peers; null: kMessages
+  std::list<Sending> unsent_;         // wait for StartUnsent()
   std::list<Sending> sending_;
   // What StartUnsent() is posted with; null in it: this object is gone.
   const std::shared_ptr<RaftNetwork*> self_;

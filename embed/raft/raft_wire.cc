@@ -168,7 +168,7 @@ ReceivedMessage::~ReceivedMessage() {
   raft_free(payload_);
 }
 
-absl::Status ReceivedMessage::Decode(const wire::Message& encoded) {
+absl::Status ReceivedMessage::Decode(const wire::Message& encoded, char* in_place) {
   if (encoded.from() == 0) return Invalid("its sender is 0");
   if (encoded.from_address().size() > kMaxRaftAddressBytes ||
       encoded.from_address().find('\0') != std::string::npos) {
@@ -178,7 +178,7 @@ absl::Status ReceivedMessage::Decode(const wire::Message& encoded) {
   message_.server_address = encoded.from_address().c_str();
   switch (encoded.kind_case()) {
     case wire::Message::kAppendEntries:
-      return DecodeEntries(encoded.append_entries());
+      return DecodeEntries(encoded.append_entries(), in_place);
     case wire::Message::kAppendEntriesResult: {
       const wire::AppendEntriesResult& from = encoded.append_entries_result();
       message_.type = RAFT_IO_APPEND_ENTRIES_RESULT;
@@ -216,7 +216,7 @@ absl::Status ReceivedMessage::Decode(const wire::Message& encoded) {
   return Invalid("its kind is unknown");
 }
 
-absl::Status ReceivedMessage::DecodeEntries(const wire::AppendEntries& from) {
+absl::Status ReceivedMessage::DecodeEntries(const wire::AppendEntries& from, char* in_place) {
   const auto count = static_cast<size_t>(from.entry_bytes_size());
   if (count > kMaxEntries) return Invalid("too many entries");
   if (static_cast<size_t>(from.entry_terms_size()) != count ||
@@ -236,12 +236,12 @@ absl::Status ReceivedMessage::DecodeEntries(const wire::AppendEntries& from) {
   message_.type = RAFT_IO_APPEND_ENTRIES;
   if (count == 0) return absl::OkStatus();
   // libraft frees the batch by its first entry: it has to be there also where all are empty.
-  payload_ = static_cast<char*>(raft_malloc(sum > 0 ? sum : 1));
+  payload_ = static_cast<char*>(raft_malloc(sum > 0 && in_place == nullptr ? sum : 1));
   to.entries = static_cast<raft_entry*>(raft_calloc(count, sizeof(raft_entry)));
   owns_ = true;
   if (payload_ == nullptr || to.entries == nullptr) return NoMemory(sum);
   payload_bytes_ = sum;
-  char* at = payload_;
+  char* at = in_place != nullptr ? in_place : payload_;
   for (size_t i = 0; i < count; ++i) {
     const auto place = static_cast<int>(i);
     to.entries[i] = {from.entry_terms(place),

@@ -49,10 +49,14 @@ class ReceivedMessage {
   ReceivedMessage(const ReceivedMessage&) = delete;
   ReceivedMessage& operator=(const ReceivedMessage&) = delete;
 
-  // Checks `encoded`, and makes room for its payload: payload(). Once.
-  absl::Status Decode(const wire::Message& encoded);
+  // Checks `encoded`, and makes room for its payload: payload(). Once. With `in_place` its entries
+  // lie there already, one behind the other: libraft 0.15 copies each of them inside of raft_io's
+  // receive callback, and then frees their batch, which is one byte of its allocator here.
+  // REQUIRES: where in_place is not null, all of PayloadBytes(encoded) lie there until the callback
+  // has returned.
+  absl::Status Decode(const wire::Message& encoded, char* in_place = nullptr);
 
-  // To be filled; nullptr where payload_bytes() is 0.
+  // To be filled, if it is not in place; nullptr where payload_bytes() is 0.
   char* payload() { return payload_; }
   size_t payload_bytes() const { return payload_bytes_; }
 
@@ -61,7 +65,7 @@ class ReceivedMessage {
   raft_message* Release();
 
  private:
-  absl::Status DecodeEntries(const wire::AppendEntries& from);
+  absl::Status DecodeEntries(const wire::AppendEntries& from, char* in_place);
   absl::Status DecodeSnapshot(const wire::InstallSnapshot& from);
 
   raft_message message_ = {};

@@ -64,6 +64,26 @@ TEST(RaftWire, EntriesArriveWithTheirBytes) {
   raft_free(entries.entries);
 }
 
+// libraft frees a batch by raft_free(): so it is not the memory in which the entries lie.
+TEST(RaftWire, EntriesMayStayWhereTheyLie) {
+  const Entries sent({"one", "", std::string(1000, 'x')});
+  const wire::Message encoded = Encoded(sent.message());
+  std::string place(PayloadBytes(sent.message()), '\0');
+  CopyPayload(sent.message(), place.data());
+  ReceivedMessage received;
+  ASSERT_TRUE(received.Decode(encoded, place.data()).ok());
+  const raft_append_entries& entries = received.Release()->append_entries;
+  ASSERT_EQ(entries.n_entries, 3u);
+  EXPECT_EQ(entries.entries[0].buf.base, place.data());
+  EXPECT_EQ(entries.entries[1].buf.len, 0u);
+  EXPECT_EQ(entries.entries[2].buf.base, place.data() + 3);
+  for (unsigned i = 0; i < 3; ++i) EXPECT_EQ(entries.entries[i].batch, entries.entries[0].batch);
+  raft_free(entries.entries[0].batch);
+  raft_free(entries.entries);
+  // What is not released frees no more than it has made.
+  EXPECT_TRUE(ReceivedMessage().Decode(encoded, place.data()).ok());
+}
+
 TEST(RaftWire, EveryKindComesBackAsItWas) {
   raft_message sent = {};
   sent.type = RAFT_IO_REQUEST_VOTE;

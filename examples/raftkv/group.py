@@ -142,9 +142,11 @@ class Group:
             raise RuntimeError("%s: %s" % (" ".join(map(str, words)), said))
         return said
 
-    def status(self, number, timeout_ms=500):
-        """What a member says of itself, as a dict of numbers; None if it says nothing."""
-        code, said = self.ask("status", members=[number], timeout_ms=timeout_ms)
+    def status(self, number, timeout_ms=500, restart_latency=False):
+        """What a member says of itself, as a dict of numbers; None if it says nothing. With
+        `restart_latency` it counts its commits anew from then on."""
+        code, said = self.ask("status", *["--restart_latency"][:restart_latency], members=[number],
+                              timeout_ms=timeout_ms)
         if code != 0:
             return None
         values = dict(re.findall(r"(member|term|last entry|state of entry) (\d+)", said.split("\n")[0]))
@@ -152,8 +154,15 @@ class Group:
         commands = re.search(r"(\d+) commands in (\d+) entries and (\d+) barriers proposed, (\d+) "
                              r"snapshots taken, (\d+) restored", said)
         names = ("commands", "entries", "barriers", "taken", "restored")
+        latency = re.search(r"(\d+) entries committed as leader: p50 ([\d.]+) us, p99 ([\d.]+) us",
+                            said)
+        committed, p50, p99 = latency.groups() if latency else (0, 0, 0)
+        rings = re.search(r"entries of (\d+) messages written into rings, of (\d+) taken", said)
+        written, taken_out = rings.groups() if rings else (0, 0)
         return {**{name: int(value) for name, value in values.items()},
                 "leader": int(leader.group(1)) if leader else 0,
+                "written into rings": int(written), "taken from rings": int(taken_out),
+                "committed": int(committed), "commit p50": float(p50), "commit p99": float(p99),
                 **{name: int(value) for name, value in zip(names, commands.groups())}}
 
     def leader(self, but=0, seconds=START_SECONDS):

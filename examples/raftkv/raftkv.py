@@ -7,7 +7,8 @@ FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, exam
 
 Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (1.5), with one call
 under way and with as many as --outstanding (64), over libraft's own TCP, Weft's tcp and shared
-memory, the log on a disk and in memory, in turns. Faults: clients put, get and delete, and note what
+memory, by messages and by rings (--replication), the log on a disk and in memory, in turns. p50 and p99 are a client's round trip; of commits they
+are the leader's own, from raft_apply() to its callback. Faults: clients put, get and delete, and note what
 they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
 calls is checked for linearizability. Status 1 if anything of it failed.
 """
@@ -21,7 +22,11 @@ import time
 from group import Group
 
 RECORDS = 1000
-NETWORKS = (("libraft tcp", "uv", "tcp"), ("Weft tcp", "weft", "tcp"), ("Weft shm", "weft", "shm"))
+RING = ("--replication=ring",)
+# Name, --network, path, further flags of the servers. The others are beside the first.
+NETWORKS = (("libraft tcp", "uv", "tcp", ()), ("Weft tcp", "weft", "tcp", ()),
+            ("Weft tcp ring", "weft", "tcp", RING), ("Weft shm", "weft", "shm", ()),
+            ("Weft shm ring", "weft", "shm", RING))
 # Where files are in memory.
 RAM = "/dev/shm"
 # An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
@@ -39,12 +44,13 @@ def say(text):
 
 
 def measure(group, outstanding, seconds, load):
-    """One run of YCSB A: p50, p99, p99.9 in microseconds, operations/s, commits/s."""
+    """One run of YCSB A: p50, p99, p99.9 in microseconds, operations/s, commits/s; and the p50 and p99
+    of the leader's commits."""
     results = group.path("results")
     if os.path.exists(results):
         os.remove(results)
     leader = group.leader()
-    before = group.status(leader)
+    before = group.status(leader, timeout_ms=5000, restart_latency=True)
     status, said = group.run_client(
         "--records=%d" % RECORDS, "--fields=1", "--load=%s" % str(load).lower(),
         "--seconds=%s" % seconds, "--outstanding=%d" % outstanding, "--results=" + results, "ycsb")
@@ -54,7 +60,8 @@ def measure(group, outstanding, seconds, load):
     commits = (after["commands"] - before["commands"] - (RECORDS if load else 0)) / seconds
     with open(results) as lines:
         columns = lines.read().split("\t")
-    return [float(columns[i]) for i in (5, 6, 7, 3)] + [commits]
+    return [float(columns[i]) for i in (5, 6, 7, 3)] + [commits, after["commit p50"],
+                                                        after["commit p99"]]
 
 
 def figures(programs, options):
@@ -62,22 +69,22 @@ def figures(programs, options):
     good = True
     for log in options.logs.split(","):
         baseline = {}
-        for name, network, paths in NETWORKS:
-            group = Group(programs, network=network, paths=paths, flags=ELECTION,
+        for name, network, paths, flags in NETWORKS:
+            group = Group(programs, network=network, paths=paths, flags=(*ELECTION, *flags),
                           parent=RAM if log == "ram" else None)
             try:
                 measure(group, 64, 0.2, load=True)
                 for outstanding in (1, options.outstanding):
-                    p50, p99, p999, rate, commits = measure(group, outstanding, options.seconds,
-                                                            load=False)
-                    first = baseline.setdefault(outstanding, (p50, rate))
-                    say("log on %-4s  %-11s  %3d under way: p50 %7.0f us (%.2f)  p99 %7.0f  p99.9 "
-                        "%7.0f  %6.0f calls/s (%.2f)  %5.0f commits/s"
+                    p50, p99, p999, rate, commits, commit_p50, commit_p99 = measure(
+                        group, outstanding, options.seconds, load=False)
+                    first = baseline.setdefault(outstanding, (p50, rate, commit_p50))
+                    say("log on %-4s  %-13s  %3d under way: p50 %7.0f us (%.2f)  p99 %7.0f  p99.9 "
+                        "%7.0f  %6.0f calls/s (%.2f)  %5.0f commits/s: p50 %7.0f us (%.2f)  p99 %7.0f"
                         % (log, name, outstanding, p50, p50 / first[0], p99, p999, rate,
-                           rate / first[1], commits))
+                           rate / first[1], commits, commit_p50, commit_p50 / first[2], commit_p99))
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 good = False
-                say("log on %-4s  %-11s  failed: %s" % (log, name, error))
+                say("log on %-4s  %-13s  failed: %s" % (log, name, error))
             finally:
                 group.close()
     return good

@@ -25,6 +25,8 @@
 
 ABSL_FLAG(std::string, server, "", "where clients reach members: ADDRESS,ADDRESS,...");
 ABSL_FLAG(uint32_t, timeout_ms, 10'000, "how long to try");
+ABSL_FLAG(bool, restart_latency, false,
+          "status: the member counts its commits anew behind this answer");
 
 namespace raftkv {
 namespace {
@@ -51,6 +53,8 @@ constexpr CommandRow kCommands[] = {
     {"remove", 1, 1, ChangeRequest::REMOVE},   {"transfer", 0, 1, ChangeRequest::UNKNOWN},
 };
 
+double ToUs(uint64_t ns) { return static_cast<double>(ns) / 1e3; }
+
 void Print(const std::string& address, const StatusReply& reply) {
   absl::PrintF("%s: member %d, term %d, last entry %d, state of entry %d, %d records; leader: %s\n",
                address, reply.id(), reply.term(), reply.last_index(), reply.applied_index(),
@@ -63,6 +67,16 @@ void Print(const std::string& address, const StatusReply& reply) {
       "restored\n",
       reply.commands_proposed(), reply.entries_proposed(), reply.barriers_proposed(),
       reply.snapshots_taken(), reply.snapshots_restored());
+  const StatusReply::CommitLatency& latency = reply.commit_latency();
+  if (latency.entries() > 0) {
+    absl::PrintF("  %d entries committed as leader: p50 %.1f us, p99 %.1f us, at most %.1f us\n",
+                 latency.entries(), ToUs(latency.p50_ns()), ToUs(latency.p99_ns()),
+                 ToUs(latency.max_ns()));
+  }
+  if (reply.written_into_rings() + reply.taken_from_rings() > 0) {
+    absl::PrintF("  entries of %d messages written into rings, of %d taken out of them\n",
+                 reply.written_into_rings(), reply.taken_from_rings());
+  }
   for (const StatusReply::Member& member : reply.members()) {
     absl::PrintF("  member %d at %s: %s%s%s\n", member.id(), member.address(), member.role(),
                  member.path().empty() ? "" : ", over ", member.path());
@@ -72,11 +86,13 @@ void Print(const std::string& address, const StatusReply& reply) {
 absl::Status ShowAll(weft::Engine& engine, const std::vector<std::string>& addresses,
                      const weft::ChannelOptions& options, const weft::CallOptions& call) {
   absl::Status first;
+  StatusRequest request;
+  request.set_restart_commit_latency(absl::GetFlag(FLAGS_restart_latency));
   for (const std::string& address : addresses) {
     StatusReply reply;
     auto channel = weft::Channel::Open(engine, address, options);
     const absl::Status status =
-        channel.ok() ? Cluster::Stub(**channel).Status({}, &reply, call) : channel.status();
+        channel.ok() ? Cluster::Stub(**channel).Status(request, &reply, call) : channel.status();
     if (status.ok()) {
       Print(address, reply);
     } else {

@@ -58,6 +58,9 @@ ABSL_FLAG(
     "the members of a new group, the same at each: ID=ADDRESS,ID=ADDRESS,...; members that are "
     "added later have none");
 ABSL_FLAG(std::string, network, "weft", "how members speak: weft, or uv, libraft's own TCP");
+ABSL_FLAG(std::string, replication, "messages",
+          "how entries get to other members: messages, or ring: written into their memory, where "
+          "they say so too");
 ABSL_FLAG(std::string, member_uri, "",
           "with --tls-...: the URI in the certificate of every member, which only members have");
 ABSL_FLAG(uint32_t, election_ms, 1000, "silence of a leader after which another is elected");
@@ -126,6 +129,12 @@ absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
   options.group = "raftkv";
   options.server.security = security;
   options.channel.security = security;
+  const std::string replication = absl::GetFlag(FLAGS_replication);
+  if (replication != "messages" && replication != "ring") {
+    return absl::InvalidArgumentError(
+        StrCat("--replication=", replication, " is neither messages nor ring"));
+  }
+  if (replication == "ring") options.replication = weft::embed::RaftReplication::kRing;
   if (!security.has_value()) return options;
   options.channel.security->expected_uri = absl::GetFlag(FLAGS_member_uri);
   if (options.channel.security->expected_uri.empty()) {

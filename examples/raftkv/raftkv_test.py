@@ -68,6 +68,13 @@ class RaftKv(unittest.TestCase):
         self.assertTrue(group.wait_caught_up(follower))
         self.expect_linearizable(check)
         self.expect_loaded(group, load)
+        leader = group.leader()
+        told = group.status(leader, timeout_ms=5000, restart_latency=True)
+        self.assertGreater(told["committed"], 0)
+        self.assertLess(0, told["commit p50"])
+        self.assertLessEqual(told["commit p50"], told["commit p99"])
+        anew = group.status(leader, timeout_ms=5000)
+        self.assertLess(anew["committed"], told["committed"])
         # And when all of them are killed at once.
         for number in (1, 2, 3):
             group.kill(number)
@@ -120,6 +127,24 @@ class RaftKv(unittest.TestCase):
         group.admin("remove", 4)
         group.join(5)
         self.expect_all_there(group)
+
+    def test_entries_that_are_written_into_rings_survive_the_same(self):
+        for path in ("shm", "tcp"):
+            with self.subTest(path=path):
+                group = Group(PROGRAMS, paths=path, flags=(*FLAGS, "--replication=ring"))
+                try:
+                    leader = group.leader()
+                    check = self.start_check(group, 4)
+                    time.sleep(1)
+                    group.kill(leader)
+                    second = group.leader(but=leader)
+                    group.start(leader)
+                    self.expect_linearizable(check)
+                    self.assertTrue(group.wait_caught_up(leader))
+                    told = group.status(second, timeout_ms=5000)
+                    self.assertGreater(told["written into rings"] + told["taken from rings"], 0)
+                finally:
+                    group.close()
 
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")

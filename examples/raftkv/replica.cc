@@ -34,6 +34,7 @@ struct Replica::Proposal {
   std::list<Proposal>::iterator self;
   struct raft_apply apply = {};
   struct raft_barrier barrier = {};
+  uint64_t applied_ns = 0;  // when raft_apply() was called; 0: it is a barrier
   std::vector<Executed> commands;
   std::vector<Done> reads;
 };
@@ -249,7 +250,12 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Create(raft_io* io, StateMachi
 }
 
 Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options, Done failed)
-    : io_(io), state_(*state), options_(options), failed_(std::move(failed)), disk_(*io) {
+    : io_(io),
+      state_(*state),
+      options_(options),
+      clock_(options.clock != nullptr ? *options.clock : weft::Clock::Real()),
+      failed_(std::move(failed)),
+      disk_(*io) {
   fsm_.version = 3;
   fsm_.data = this;
   fsm_.apply = Functions::Apply;
@@ -450,6 +456,7 @@ void Replica::Propose() {
       raft_buffer buffer = {raft_malloc(encoded.size()), encoded.size()};
       std::memcpy(buffer.base, encoded.data(), encoded.size());
       proposal->apply.data = &*proposal;
+      proposal->applied_ns = clock_.NowNs();
       code = raft_apply(&raft_, &proposal->apply, &buffer, 1,
                         [](struct raft_apply* apply, int status, void*) {
                           auto* const ended = static_cast<Proposal*>(apply->data);
@@ -466,8 +473,10 @@ void Replica::Propose() {
 void Replica::End(std::list<Proposal>::iterator proposal, int status) {
   std::vector<Executed> commands = std::move(proposal->commands);
   std::vector<Done> reads = std::move(proposal->reads);
+  const uint64_t applied_ns = proposal->applied_ns;
   proposals_.erase(proposal);
   if (status == 0) {
+    if (applied_ns != 0) commit_latency_.Record(clock_.NowNs() - applied_ns);
     // Callbacks may start others; none of those is applied inside of this.
     const std::vector<Outcome>& outcomes = state_.outcomes();
     if (outcomes.size() < commands.size()) {
@@ -608,6 +617,16 @@ void Replica::Describe(weft::embed::RaftNetwork* network, StatusReply* reply) co
   reply->set_entries_proposed(stats_.entries);
   reply->set_commands_proposed(stats_.commands);
   reply->set_barriers_proposed(stats_.barriers);
+  StatusReply::CommitLatency* const latency = reply->mutable_commit_latency();
+  latency->set_entries(commit_latency_.count());
+  latency->set_p50_ns(commit_latency_.Percentile(50));
+  latency->set_p99_ns(commit_latency_.Percentile(99));
+  latency->set_max_ns(commit_latency_.max());
+  if (network != nullptr) {
+    const weft::embed::RaftRings::Stats rings = network->stats().rings;
+    reply->set_written_into_rings(rings.written);
+    reply->set_taken_from_rings(rings.taken);
+  }
   for (unsigned i = 0; i < r->configuration.n; ++i) {
     const raft_server& server = r->configuration.servers[i];
     StatusReply::Member* const member = reply->add_members();

@@ -48,6 +48,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/histogram.h"
 #include "embed/raft/libraft.h"
 #include "embed/raft/raft_network.h"
 #include "embed/raft/raft_repair.h"
@@ -71,6 +73,8 @@ struct ReplicaOptions {
   unsigned snapshot_entries = 65'536;
   // Snapshots are read on a thread of libuv's pool: where the disk half has async_work().
   bool snapshots_on_a_thread = true;
+  // What commits are timed by; outlives the replica. Null: the system's.
+  const weft::Clock* clock = nullptr;
 };
 
 struct ReplicaStats {  // since Create()
@@ -129,6 +133,10 @@ class Replica {
   // With `network`: by which path members are reached; may be null.
   void Describe(weft::embed::RaftNetwork* network, StatusReply* reply) const;
   const ReplicaStats& stats() const { return stats_; }
+  // Of the commands' entries that this member has proposed as leader: from raft_apply() to its
+  // callback, when a majority has the entry on disk and this member's state has it.
+  const weft::LatencyHistogram& commit_latency() const { return commit_latency_; }
+  void RestartCommitLatency() { commit_latency_.Reset(); }
 
  private:
   enum class Phase : uint8_t { kMade = 1, kRunning, kClosing, kFailed, kClosed };
@@ -159,11 +167,13 @@ class Replica {
   raft_io* const io_;
   StateMachine& state_;
   const ReplicaOptions options_;
+  const weft::Clock& clock_;
   Done failed_;
   Phase phase_ = Phase::kMade;
   raft_fsm fsm_ = {};
   struct raft raft_ = {};
   ReplicaStats stats_;
+  weft::LatencyHistogram commit_latency_;
 
   const raft_io disk_;  // what was in io
   raft_io_tick_cb tick_ = nullptr;

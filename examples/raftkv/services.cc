@@ -85,9 +85,10 @@ void ClusterService::StartOpenSessions(
   });
 }
 
-absl::Status ClusterService::Status(weft::ServerContext&, const StatusRequest&,
+absl::Status ClusterService::Status(weft::ServerContext&, const StatusRequest& request,
                                     StatusReply* reply) {
   replica_.Describe(network_, reply);
+  if (request.restart_commit_latency()) replica_.RestartCommitLatency();
   return absl::OkStatus();
 }
 

@@ -7,7 +7,8 @@
 namespace raftkv::test {
 
 SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Disk* disk,
-                     unsigned snapshot_entries, const std::vector<raft_id>& voters)
+                     unsigned snapshot_entries, const std::vector<raft_id>& voters,
+                     weft::embed::RaftReplication replication)
     : id_(id),
       node_(std::move(node)),
       disk_(*disk),
@@ -20,7 +21,10 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   state_ = *std::move(opened);
   if (!disk_.state.empty()) WEFT_CHECK(state_->Restore(disk_.state).ok());
   weft::Engine& engine = network.Node(node_);
-  auto half = weft::embed::RaftNetwork::Attach(io_.io(), engine, {});
+  weft::embed::RaftNetworkOptions network_options;
+  network_options.replication = replication;
+  network_options.ring_bytes = weft::embed::kMinRingBytes;  // it is full now and then, and wraps
+  auto half = weft::embed::RaftNetwork::Attach(io_.io(), engine, network_options);
   WEFT_CHECK(half.ok());
   half_ = *std::move(half);
   ReplicaOptions options;
@@ -28,6 +32,7 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   options.address = MemberAddress(id);
   options.snapshot_entries = snapshot_entries;
   options.snapshots_on_a_thread = false;
+  options.clock = &network.clock();
   auto replica =
       Replica::Create(io_.io(), state_.get(), options, [this](const auto&) { failed_ = true; });
   WEFT_CHECK(replica.ok());

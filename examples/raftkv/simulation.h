@@ -37,7 +37,8 @@ class SimMember {
  public:
   // `node`: its machine, another one for each process. Bootstraps with `voters`, if there are any.
   SimMember(weft::SimNetwork& network, std::string node, raft_id id, Disk* disk,
-            unsigned snapshot_entries, const std::vector<raft_id>& voters);
+            unsigned snapshot_entries, const std::vector<raft_id>& voters,
+            weft::embed::RaftReplication replication = weft::embed::RaftReplication::kMessages);
   ~SimMember();
   SimMember(const SimMember&) = delete;
   SimMember& operator=(const SimMember&) = delete;

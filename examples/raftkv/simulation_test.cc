@@ -39,7 +39,8 @@ constexpr uint64_t kFaultsNs = 12 * kNsPerSec;
 
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed), network_(random_.Next64()) {
+  // Every second group replicates by rings, and in every fourth member 3 does not.
+  explicit World(uint64_t seed) : seed_(seed), random_(seed), network_(random_.Next64()) {
     snapshot_entries_ = static_cast<unsigned>(random_.UniformInRange(5, 200));
     for (const raft_id id : {1, 2, 3}) Start(id, {1, 2, 3});
   }
@@ -71,6 +72,7 @@ class World {
     load.StartDue();
     while (session.NowNs() < plan.end_ns) {
       Pass(load, random_.UniformInRange(1, 400) * kNsPerMs);
+      for (auto& [id, member] : alive_) member->network().Tidy();
       Happen();
     }
     MendAll();
@@ -89,6 +91,7 @@ class World {
     EXPECT_TRUE(network_.RunUntil([this] { return AllAgree(); }, 60 * kNsPerSec))
         << "members end with different states:\n"
         << Describe();
+    for (auto& [id, member] : alive_) CountRings(*member);
     network_.CheckInvariants();
   }
 
@@ -98,22 +101,39 @@ class World {
   static inline uint64_t restores = 0;
   static inline uint64_t failures = 0;
   static inline uint64_t changes = 0;
+  static inline uint64_t taken_from_rings = 0;
+  static inline uint64_t rings_given_up = 0;
 
  private:
   void Start(raft_id id, const std::vector<raft_id>& voters) {
     const std::string node = "node-" + std::to_string(id) + "-" + std::to_string(++started_);
     Disk& disk = disks_[id];
     disk.log.fail_writes = false;
-    alive_[id] = std::make_unique<SimMember>(network_, node, id, &disk, snapshot_entries_, voters);
+    const bool has_rings = seed_ % 2 == 0 && (id != 3 || seed_ % 4 == 0);
+    alive_[id] = std::make_unique<SimMember>(
+        network_, node, id, &disk, snapshot_entries_, voters,
+        has_rings ? weft::embed::RaftReplication::kRing : weft::embed::RaftReplication::kMessages);
   }
   void Kill(raft_id id) {
     const auto member = alive_.find(id);
+    weft::embed::RaftNetwork& half = member->second->network();
+    // What a killed node had begun ends with the network, which is too late for who waits for it.
+    if (half.stats().rings.writing > 0) {
+      EXPECT_TRUE(
+          network_.RunUntil([&] { return half.stats().rings.writing == 0; }, 60 * kNsPerSec));
+    }
+    CountRings(*member->second);
     restores += member->second->replica().stats().snapshots_restored;
     network_.Kill(member->second->node());
     dead_.push_back(std::move(member->second));
     alive_.erase(member);
     killed_.push_back(id);
     ++kills;
+  }
+  static void CountRings(SimMember& member) {
+    const weft::embed::RaftRings::Stats rings = member.network().stats().rings;
+    taken_from_rings += rings.taken;
+    rings_given_up += rings.given_up;
   }
   SimMember* Leader() {
     for (auto& [id, member] : alive_) {
@@ -277,6 +297,7 @@ class World {
     return text;
   }
 
+  const uint64_t seed_;
   weft::Random random_;
   std::map<raft_id, Disk> disks_;
   weft::SimNetwork network_;
@@ -314,6 +335,35 @@ TEST(RaftKvSimulation, TheDiskHasWrittenAllWhenItIsClosed) {
   EXPECT_EQ(member.disk_io().left_at_close(), 0u);
 }
 
+// Alone, a member commits when its disk has the entry.
+TEST(RaftKvSimulation, TheLeaderTellsHowLongItsCommitsTake) {
+  weft::SimNetwork network(/*seed=*/1);
+  Disk disk;
+  disk.log.sync_us = 3'000;
+  SimMember member(network, "node", /*id=*/1, &disk, /*snapshot_entries=*/100, /*voters=*/{1});
+  Replica& replica = member.replica();
+  ASSERT_TRUE(network.RunUntil([&] { return replica.leads(); }, 60 * kNsPerSec));
+  // The first one says that it leads.
+  ASSERT_TRUE(
+      network.RunUntil([&] { return replica.commit_latency().count() == 1; }, 60 * kNsPerSec));
+  replica.RestartCommitLatency();
+  for (int i = 0; i < 3; ++i) {
+    bool executed = false;
+    Command command;
+    command.mutable_lead()->set_id(1);
+    replica.Execute(command, [&](const absl::Status&, const Outcome*) { executed = true; });
+    ASSERT_TRUE(network.RunUntil([&] { return executed; }, 60 * kNsPerSec));
+  }
+  bool read = false;
+  replica.Read([&](const absl::Status&) { read = true; });
+  ASSERT_TRUE(network.RunUntil([&] { return read; }, 60 * kNsPerSec));
+  StatusReply status;
+  replica.Describe(nullptr, &status);
+  EXPECT_EQ(status.commit_latency().entries(), 3u) << "a barrier is no command's";
+  EXPECT_GE(status.commit_latency().p50_ns(), 3 * kNsPerMs * 99 / 100);
+  EXPECT_LT(status.commit_latency().max_ns(), 4 * kNsPerMs);
+}
+
 TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -326,9 +376,11 @@ TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
   }
   std::cout << seeds << " seeds: " << World::operations << " calls, " << World::errors
             << " errors, " << World::kills << " kills, " << World::failures << " failed disks, "
-            << World::restores << " snapshots restored, " << World::changes << " changes of members"
-            << std::endl;
+            << World::restores << " snapshots restored, " << World::changes
+            << " changes of members, " << World::taken_from_rings << " messages by "
+            << "rings, " << World::rings_given_up << " rings given up" << std::endl;
   EXPECT_GT(World::operations, 100 * seeds);
+  EXPECT_TRUE(World::taken_from_rings > 0 || seeds < 2);
 }
 
 }  // namespace

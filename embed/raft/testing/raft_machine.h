@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@ class RaftMachine {
     unsigned snapshot_threshold = 1024;
     std::string address = {};  // empty: Address(id)
     RaftNetworkOptions network = {};
+    std::set<raft_id> without_rings = {};  // members that say kMessages
   };
 
   RaftMachine(SimNetwork& network, std::string node, raft_id id, MemoryDisk& disk,
@@ -250,12 +252,21 @@ class RaftGroup {
     auto& machine = machines_[id];
     RaftMachine::Options options = options_;
     options.address = addresses_[id];
+    if (options.without_rings.contains(id)) {
+      options.network.replication = RaftReplication::kMessages;
+    }
     machine = std::make_unique<RaftMachine>(network_, node, id, disks_[id], options);
     return *machine;
   }
   // Where it is from its next start on.
   void Move(raft_id id, const std::string& address) { addresses_[id] = address; }
+  // When no write of it into another's memory is under way: what a killed node had begun ends with
+  // the network, which is too late for who waits for it.
   void Kill(raft_id id) {
+    RaftNetwork& half = machines_.at(id)->network();
+    if (half.stats().rings.writing > 0) {
+      EXPECT_TRUE(RunUntil([&] { return half.stats().rings.writing == 0; }));
+    }
     network_.Kill(machines_.at(id)->node());
     dead_.push_back(std::move(machines_.at(id)));
     machines_.erase(id);
