@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""RocksDB's own db_bench on files of this host and on Weft's, in turns.
+"""RocksDB's own db_bench on files of this host, on Weft's, and on such over gRPC, in turns.
 
-    compare.py BIN [--seconds N] [--folder DIR] [--spin-us N]
+    compare.py BIN [--seconds N] [--rounds N] [--folder DIR] [--spin-us N]
 
-BIN has libweft_rocksdb.so and weft_rocksd. The same workloads on three file systems:
+BIN has libweft_rocksdb.so and weft_rocksd, and below over_grpc/ what goes by gRPC. The same
+workloads on these file systems:
 
     local       RocksDB's own, in a folder of this host
     weft/shm    libweft_rocksdb.so preloaded; weft_rocksd serves such a folder, by shared memory
     weft/tcp    the same, by TCP; reads are carried out by the server's engine there
+    grpc/tcp    the same plugin and folder, by gRPC over TCP (over_grpc/), where it is built in
 
 and `+cache`: the same by a secondary cache in weft_rocksd's memory, of which no code of the server's
 runs by shared memory. The folder is in memory (/dev/shm), so that no disk stands beside the network:
 what is compared is the way to the file. Blocks are 4 KiB, not compressed, and the block cache has
 1 MiB: nearly all reads are the file system's. A turn of reads takes N seconds (2), after another one
-that finds files and caches cold, and does not count; one of writes takes a number of them. Status 1
-if a turn failed.
+that finds files and caches cold, and does not count; one of writes takes a number of them. With
+several rounds (1) each figure is the median of its turns. Behind readrandom stands what is aimed at. Status
+1 if a turn failed.
 """
 import argparse
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 
@@ -33,6 +37,8 @@ WORKLOADS = [
     ("multireadrandom of 16", "multireadrandom",
      ["--batch_size=16", "--multiread_batched=true"], True),
 ]
+# Of readrandom's p50: who, of whom, at most.
+GOALS = [("weft/shm", "local", 1.5), ("weft/tcp", "grpc/tcp", 0.5)]
 KEYS = 200000
 COMMON = ["--compression_type=none", "--value_size=100", "--histogram=1", "--bloom_bits=10",
           "--cache_size=1048576", "--cache_numshardbits=0", "--threads=1", "--seed=7",
@@ -66,6 +72,16 @@ def figures_of(said, benchmark):
     return [float(text) for text in found.groups()] + [float(rate.group(1))]
 
 
+def run_turn(place, benchmark, arguments, filled, seconds):
+    """Its figures; None: it failed."""
+    if filled:
+        said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
+            "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % seconds])
+    else:
+        said = run_bench(place["for_writes"], benchmark, arguments)
+    return said and figures_of(said[said.rindex("\n" + benchmark):], benchmark)
+
+
 def compare(places, options):
     """False: a turn failed."""
     good = True
@@ -77,24 +93,24 @@ def compare(places, options):
     print("%-22s %-16s %9s %9s %9s %11s  %s" % (
         "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "p50, p99 and rate: x of local"))
     for workload, benchmark, arguments, filled in WORKLOADS:
-        own = None
-        for name, place in places.items():
-            if "+cache" in name and not filled:
-                continue
-            if filled:
-                said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
-                    "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % options.seconds])
-            else:
-                said = run_bench(place["for_writes"], benchmark, arguments)
-            if said is None:
-                good = False
-                continue
-            last = said[said.rindex("\n" + benchmark):]
-            figures = figures_of(last, benchmark)
-            own = own or figures
-            print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f  %5.2f %5.2f %5.2f" % (
+        turns = {name: [] for name in places if filled or "+cache" not in name}
+        for _ in range(options.rounds):
+            for name in turns:
+                figures = run_turn(places[name], benchmark, arguments, filled, options.seconds)
+                good = good and figures is not None
+                turns[name] += [figures] if figures else []
+        medians = {name: [statistics.median(column) for column in zip(*figures)]
+                   for name, figures in turns.items() if figures}
+        own = medians.get("local")
+        for name, figures in medians.items():
+            print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f  %s" % (
                 (workload, name) + tuple(figures) +
-                (figures[0] / own[0], figures[1] / own[1], figures[3] / own[3])), flush=True)
+                (" ".join("%5.2f" % (figures[i] / own[i]) for i in (0, 1, 3)) if own else "",)),
+                  flush=True)
+        for who, of_whom, goal in GOALS if benchmark == "readrandom" else ():
+            if who in medians and of_whom in medians:
+                print("%-22s p50 of %s: %.2f x of %s (goal: at most %s)" % (
+                    "", who, medians[who][0] / medians[of_whom][0], of_whom, goal))
     return good
 
 
@@ -102,8 +118,9 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("bin")
     parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", default="/dev/shm", help="where the files are")
-    parser.add_argument("--spin-us", type=int, default=50, help="weft_rocksd's --spin_us")
+    parser.add_argument("--spin-us", type=int, default=50, help="the servers' --spin_us")
     options = parser.parse_args()
     why_not = rocks.lacking("db_bench")
     if why_not:
@@ -131,6 +148,17 @@ def main():
             cached = files + ["--secondary_cache_uri=weft-cache://%s?mib:64&paths:%s" %
                               (server.address, path)]
             places["weft/%s+cache" % path] = place(cached, weft, "/cached")
+        (grpc_rocksd, grpc_plugin), why_not = rocks.over_grpc(options.bin)
+        if why_not:
+            print("grpc/tcp: left out: " + why_not)
+        else:
+            server = rocks.Rocksd(grpc_rocksd, folder.file("served-grpc"),
+                                  "--spin_us=%d" % options.spin_us)
+            running.append(server)
+            files = ["--fs_uri=" + server.uri(scheme="grpc")]
+            grpc = rocks.preloaded(grpc_plugin)
+            places["grpc/tcp"] = place(files, grpc, "/db")
+            places["grpc/tcp"]["for_writes"] = place(files, grpc, "/writes")
         return 0 if compare(places, options) else 1
     finally:
         for server in running:

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <utility>
 
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "embed/rocksdb/file.weft.h"
 #include "embed/rocksdb/file_limits.h"
 #include "embed/session_client.h"
-#include "weft/bulk.h"
-#include "weft/coroutine.h"
+#include "weft/memory.h"
 #include "weft/status.h"
 
 namespace weft::embed {
@@ -39,70 +38,7 @@ wire::OpenRequest::Mode WireModeOf(FileClient::Mode mode, bool again) {
   return is_new ? wire::OpenRequest::WRITE_NEW : wire::OpenRequest::WRITE_EXISTING;
 }
 
-// One read by a call: up to kMaxFilePayloadBytes.
-class CallToRead {
- public:
-  CallToRead(Channel& channel, uint64_t session, uint64_t handle, uint64_t offset,
-             MutableByteSpan into, bool crc32c)
-      : channel_(channel), into_(into) {
-    request_.set_session(session);
-    request_.set_handle(handle);
-    request_.set_offset(offset);
-    request_.set_bytes(static_cast<uint32_t>(into.size()));
-    request_.set_without_crc32c(!crc32c);
-  }
-
-  absl::StatusOr<size_t> Run(const wire::Files::Stub& stub, CallOptions options) {
-    WEFT_RETURN_IF_ERROR(LendMemory(&options));
-    WEFT_RETURN_IF_ERROR(stub.Read(request_, &reply_, options));
-    return Take();
-  }
-
-  // Sends it; it is over when is_over() says so, in a turn of the engine.
-  void Start(const wire::Files::Stub& stub, CallOptions options) {
-    status_ = LendMemory(&options);
-    is_over_ = !status_.ok();
-    if (is_over_) return;
-    stub.Read(request_, &reply_, options, [this](absl::Status status) {
-      status_ = std::move(status);
-      is_over_ = true;
-    });
-  }
-  bool is_over() const { return is_over_; }
-  // REQUIRES: is_over().
-  absl::StatusOr<size_t> Finish() {
-    WEFT_RETURN_IF_ERROR(status_);
-    return Take();
-  }
-
- private:
-  absl::Status LendMemory(CallOptions* options) {
-    if (into_.size() <= kMaxInlineFileBytes) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(buffer_, channel_.AllocateBuffer(into_.size()));
-    bulk_.emplace(channel_);
-    bulk_->Receive(buffer_->slice());
-    options->bulk = &*bulk_;
-    return absl::OkStatus();
-  }
-  absl::StatusOr<size_t> Take() {
-    ByteSpan data = AsBytes(reply_.inline_data());
-    if (bulk_.has_value()) {
-      WEFT_ASSIGN_OR_RETURN(data, bulk_->Received(reply_.lent_data()));
-    }
-    if (data.size() > into_.size()) return WrongReply("more bytes than were asked for");
-    if (!data.empty()) std::memcpy(into_.data(), data.data(), data.size());
-    return data.size();
-  }
-
-  Channel& channel_;
-  const MutableByteSpan into_;
-  wire::ReadRequest request_;
-  wire::ReadReply reply_;
-  std::unique_ptr<Buffer> buffer_;
-  std::optional<BulkCall> bulk_;
-  absl::Status status_;
-  bool is_over_ = false;
-};
+uint64_t NowNs() { return Clock::Real().NowNs(); }
 
 }  // namespace
 
@@ -119,10 +55,10 @@ struct FileClient::Lent {
   uint64_t asked_ns = 0;
 };
 
-FileClient::FileClient(const FileClientOptions& options, std::unique_ptr<Channel> channel)
+FileClient::FileClient(const FileClientOptions& options, std::unique_ptr<FileCalls> calls)
     : options_(options),
-      channel_(std::move(channel)),
-      stub_(*channel_),
+      calls_(std::move(calls)),
+      channel_(calls_->channel()),
       client_id_(NewClientId(kFileClientIdBytes)) {}
 
 FileClient::~FileClient() {
@@ -139,9 +75,15 @@ absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOpt
   channel_options.max_outstanding_calls = kMaxFileRequests;
   // A server that was started again is to be found soon.
   channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
-  WEFT_ASSIGN_OR_RETURN(auto channel, Channel::Open(options.address, channel_options));
-  std::unique_ptr<FileClient> client(new FileClient(options, std::move(channel)));
-  WEFT_RETURN_IF_ERROR(client->Attach(client->NowNs() + 1000 * options.patience_us).status());
+  WEFT_ASSIGN_OR_RETURN(auto calls,
+                        OpenFileCalls(options.address, channel_options, options.crc32c));
+  return Open(options, std::move(calls));
+}
+
+absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options,
+                                                             std::unique_ptr<FileCalls> calls) {
+  std::unique_ptr<FileClient> client(new FileClient(options, std::move(calls)));
+  WEFT_RETURN_IF_ERROR(client->Attach(NowNs() + 1000 * options.patience_us).status());
   return client;
 }
 
@@ -173,9 +115,7 @@ absl::StatusOr<FileClient::Session> FileClient::Attach(uint64_t deadline_ns) {
   return session_;
 }
 
-// The earlier session's stream goes first: the server need not wait for it.
 absl::StatusOr<wire::AttachReply> FileClient::AskForSession(uint64_t deadline_ns) {
-  stream_.reset();
   wire::AttachRequest request;
   request.set_client(client_id_);
   {
@@ -186,24 +126,8 @@ absl::StatusOr<wire::AttachReply> FileClient::AskForSession(uint64_t deadline_ns
       held->set_generation(generation);
     }
   }
-  wire::AttachReply reply;
-  auto stream = stub_.Attach(request, {});
   const uint64_t now_ns = NowNs();
-  Alarm deadline(channel_->engine());
-  deadline.Set(deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0,
-               [&stream] { stream.Cancel(); });
-  const bool got = stream.Read(&reply);
-  const bool in_time = deadline.Cancel();
-  if (!got) {
-    absl::Status status = stream.Finish();
-    if (!in_time) {
-      const absl::Status path = channel_->path().status();
-      return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
-    }
-    return status.ok() ? WrongReply("a session that has ended before it began") : status;
-  }
-  stream_.emplace(std::move(stream));
-  return reply;
+  return calls_->Attach(request, deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0);
 }
 
 void FileClient::Detach(const Session& session) {
@@ -221,9 +145,8 @@ absl::Status FileClient::Operate(std::string_view what, TryOnce attempt) {
     absl::Status status = session.status();
     uint64_t now_ns = NowNs();
     if (session.ok()) {
-      CallOptions options;
-      options.timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
-      status = attempt({*session, options, may_have_run});
+      const uint64_t timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
+      status = attempt({*session, timeout_us, may_have_run});
       may_have_run |= DeliveryOf(status) == Delivery::kMayHaveRun;
     }
     if (status.ok()) return status;
@@ -263,7 +186,7 @@ absl::Status FileClient::EnsureOpen(File& file, const Attempt& attempt) {
   request.set_session(attempt.session.number);
   request.set_name(file.name_);
   request.set_mode(WireModeOf(file.mode_, again));
-  WEFT_RETURN_IF_ERROR(stub_.Open(request, &reply, attempt.options));
+  WEFT_RETURN_IF_ERROR(calls_->Open(request, &reply, attempt.timeout_us));
   if (again && reply.identity() != file.identity_) {
     return absl::DataLossError(StrCat("another file has the name ", file.name_, " now"));
   }
@@ -299,10 +222,8 @@ absl::Status FileClient::Close(File& file) {
   }
   memory.reset();  // before the server may use it for something else
   if (request.session() == 0) return absl::OkStatus();  // it was never open
-  // Nobody waits for it: whatever becomes of it, the handle ends with the session.
-  auto reply = std::make_shared<wire::CloseReply>();
-  stub_.Close(request, reply.get(), {.timeout_us = options_.patience_us},
-              [reply](const absl::Status&) {});
+  // Whatever becomes of it, the handle ends with the session.
+  calls_->Close(request, options_.patience_us);
   return absl::OkStatus();
 }
 
@@ -310,7 +231,9 @@ absl::Status FileClient::Close(File& file) {
 
 // The answer comes while this thread, or another one, waits for something else.
 void FileClient::AskForMemory(File& file, const Session& session) {
-  if (!options_.one_sided || !session.lends || file.mode_ != Mode::kRead) return;
+  if (!options_.one_sided || channel_ == nullptr || !session.lends || file.mode_ != Mode::kRead) {
+    return;
+  }
   const std::lock_guard<std::mutex> lock(file.mutex_);
   const uint64_t now_ns = NowNs();
   if (file.session_ != session.number) return;
@@ -324,18 +247,19 @@ void FileClient::AskForMemory(File& file, const Session& session) {
   wire::LendRequest request;
   request.set_session(session.number);
   request.set_handle(file.handle_);
-  stub_.Lend(request, &file.lent_->reply, {.timeout_us = options_.patience_us},
-             [lent = file.lent_, channel = channel_.get()](const absl::Status& status) {
-               const std::lock_guard<std::mutex> lock(lent->mutex);
-               if (lent->is_dropped) return;
-               RemoteMemoryOptions options;
-               options.timeout_us = kOneSidedTimeoutUs;
-               options.resolve_at_once = false;
-               auto memory = status.ok() ? RemoteMemory::Open(*channel, lent->reply.file(), options)
-                                         : absl::StatusOr<std::unique_ptr<RemoteMemory>>(status);
-               if (memory.ok()) lent->memory = *std::move(memory);
-               lent->has_failed = !memory.ok();
-             });
+  const wire::Files::Stub stub(*channel_);
+  stub.Lend(request, &file.lent_->reply, {.timeout_us = options_.patience_us},
+            [lent = file.lent_, channel = channel_](const absl::Status& status) {
+              const std::lock_guard<std::mutex> lock(lent->mutex);
+              if (lent->is_dropped) return;
+              RemoteMemoryOptions options;
+              options.timeout_us = kOneSidedTimeoutUs;
+              options.resolve_at_once = false;
+              auto memory = status.ok() ? RemoteMemory::Open(*channel, lent->reply.file(), options)
+                                        : absl::StatusOr<std::unique_ptr<RemoteMemory>>(status);
+              if (memory.ok()) lent->memory = *std::move(memory);
+              lent->has_failed = !memory.ok();
+            });
 }
 
 std::shared_ptr<RemoteMemory> FileClient::MemoryOf(File& file) {
@@ -404,20 +328,20 @@ absl::StatusOr<size_t> FileClient::Read(File& file, uint64_t offset, MutableByte
 absl::Status FileClient::ReadByCall(File& file, PieceToRead& piece) {
   piece.got = 0;
   while (piece.got < piece.into.size()) {
-    const MutableByteSpan into = piece.into.subspan(
-        piece.got, std::min(piece.into.size() - piece.got, kMaxFilePayloadBytes));
-    size_t got = 0;
+    PieceToRead part;
+    part.offset = piece.offset + piece.got;
+    part.into = piece.into.subspan(piece.got,
+                                   std::min(piece.into.size() - piece.got, kMaxFilePayloadBytes));
     piece.status = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
       WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
       AskForMemory(file, attempt.session);
-      CallToRead call(*channel_, attempt.session.number, HandleOf(file), piece.offset + piece.got,
-                      into, options_.crc32c);
-      WEFT_ASSIGN_OR_RETURN(got, call.Run(stub_, attempt.options));
-      return absl::OkStatus();
+      PieceToRead* const parts[] = {&part};
+      calls_->Read(attempt.session.number, HandleOf(file), parts, attempt.timeout_us);
+      return part.status;
     });
     WEFT_RETURN_IF_ERROR(piece.status);
-    piece.got += got;
-    if (got < into.size()) break;
+    piece.got += part.got;
+    if (part.got < part.into.size()) break;
   }
   reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
   return absl::OkStatus();
@@ -433,31 +357,20 @@ void FileClient::ReadMany(File& file, absl::Span<PieceToRead> pieces) {
 
 // One attempt for all, together; what has failed is tried alone.
 void FileClient::ReadByCalls(File& file, absl::Span<PieceToRead> pieces) {
-  std::deque<CallToRead> calls;
   std::vector<PieceToRead*> sent;
+  for (PieceToRead& piece : pieces) {
+    piece.status = absl::UnavailableError("not sent");
+    if (piece.into.size() <= kMaxFilePayloadBytes) sent.push_back(&piece);
+  }
   const absl::Status opened = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
     WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
     AskForMemory(file, attempt.session);
-    for (PieceToRead& piece : pieces) {
-      if (piece.into.size() > kMaxFilePayloadBytes) continue;
-      calls
-          .emplace_back(*channel_, attempt.session.number, HandleOf(file), piece.offset, piece.into,
-                        options_.crc32c)
-          .Start(stub_, attempt.options);
-      sent.push_back(&piece);
-    }
+    if (sent.empty()) return absl::OkStatus();
+    calls_->Read(attempt.session.number, HandleOf(file), sent, attempt.timeout_us);
     return absl::OkStatus();
   });
-  channel_->engine().RunUntil([&calls] {
-    return std::all_of(calls.begin(), calls.end(),
-                       [](const CallToRead& call) { return call.is_over(); });
-  });
-  for (PieceToRead& piece : pieces) piece.status = absl::UnavailableError("not sent");
-  for (size_t i = 0; i < sent.size(); ++i) {
-    absl::StatusOr<size_t> got = calls[i].Finish();
-    sent[i]->status = got.status();
-    sent[i]->got = got.value_or(0);
-    if (got.ok()) reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
+  for (PieceToRead& piece : pieces) {
+    if (piece.status.ok()) reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
   }
   for (PieceToRead& piece : pieces) {
     if (!opened.ok()) piece.status = opened;
@@ -492,24 +405,11 @@ absl::Status FileClient::AppendPiece(File& file, ByteSpan from, bool durable) {
     WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
     WEFT_RETURN_IF_ERROR(CheckEpoch(file, attempt.session));
     wire::AppendRequest request;
-    wire::AppendReply reply;
     request.set_session(attempt.session.number);
     request.set_handle(HandleOf(file));
     request.set_offset(file.bytes_);
     request.set_durable(durable);
-    CallOptions options = attempt.options;
-    std::unique_ptr<Buffer> buffer;
-    std::optional<BulkCall> bulk;
-    if (from.size() <= kMaxInlineFileBytes) {
-      request.set_inline_data(from.data(), from.size());
-    } else {
-      WEFT_ASSIGN_OR_RETURN(buffer, channel_->AllocateBuffer(from.size()));
-      std::memcpy(buffer->bytes().data(), from.data(), from.size());
-      bulk.emplace(*channel_);
-      bulk->Send(buffer->slice(), request.mutable_lent_data(), {.crc32c = options_.crc32c});
-      options.bulk = &*bulk;
-    }
-    WEFT_RETURN_IF_ERROR(stub_.Append(request, &reply, options));
+    WEFT_RETURN_IF_ERROR(calls_->Append(&request, from, attempt.timeout_us));
     file.bytes_ += from.size();
     if (durable) file.synced_bytes_ = file.bytes_;
     return absl::OkStatus();
@@ -524,7 +424,7 @@ absl::Status FileClient::Sync(File& file) {
     wire::SyncReply reply;
     request.set_session(attempt.session.number);
     request.set_handle(HandleOf(file));
-    WEFT_RETURN_IF_ERROR(stub_.Sync(request, &reply, attempt.options));
+    WEFT_RETURN_IF_ERROR(calls_->Sync(request, &reply, attempt.timeout_us));
     file.synced_bytes_ = file.bytes_;
     return absl::OkStatus();
   });
@@ -554,7 +454,7 @@ absl::StatusOr<FileClient::Facts> FileClient::Stat(const std::string& name) {
     wire::StatRequest request;
     request.set_session(attempt.session.number);
     request.set_name(name);
-    return stub_.Stat(request, &reply, attempt.options);
+    return calls_->Stat(request, &reply, attempt.timeout_us);
   }));
   return Facts{reply.bytes(), reply.modified_s(), reply.is_folder(),
                reply.links(), reply.identity(),   reply.free_bytes()};
@@ -570,7 +470,7 @@ absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& nam
       request.set_session(attempt.session.number);
       request.set_name(name);
       if (!names.empty()) request.set_after(names.back());
-      WEFT_RETURN_IF_ERROR(stub_.List(request, &reply, attempt.options));
+      WEFT_RETURN_IF_ERROR(calls_->List(request, &reply, attempt.timeout_us));
       has_more = reply.has_more();
       if (has_more && reply.names().empty()) return WrongReply("no names, and more of them");
       for (std::string& next : *reply.mutable_names()) {
@@ -591,7 +491,7 @@ absl::Status FileClient::Change(wire::ChangeRequest request, absl::StatusCode do
   return Operate(what, [&](const Attempt& attempt) {
     wire::ChangeReply reply;
     request.set_session(attempt.session.number);
-    absl::Status status = stub_.Change(request, &reply, attempt.options);
+    absl::Status status = calls_->Change(request, &reply, attempt.timeout_us);
     if (attempt.may_have_run && status.code() == done_before) return absl::OkStatus();
     return status;
   });
@@ -657,7 +557,7 @@ absl::Status FileClient::Lock(const std::string& name) {
     wire::LockReply reply;
     request.set_session(attempt.session.number);
     request.set_name(name);
-    WEFT_RETURN_IF_ERROR(stub_.Lock(request, &reply, attempt.options));
+    WEFT_RETURN_IF_ERROR(calls_->Lock(request, &reply, attempt.timeout_us));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_ != State::kAttached || session_.number != attempt.session.number) {
       return absl::AbortedError("the lock has ended with its session");
@@ -680,7 +580,7 @@ absl::Status FileClient::Unlock(const std::string& name) {
     wire::UnlockReply reply;
     request.set_session(attempt.session.number);
     request.set_name(name);
-    return stub_.Unlock(request, &reply, attempt.options);
+    return calls_->Unlock(request, &reply, attempt.timeout_us);
   });
 }
 
@@ -695,7 +595,7 @@ void FileClient::KeepLocks() {
       wire::StatRequest request;
       wire::StatReply reply;
       request.set_session(session->number);
-      const absl::Status status = stub_.Stat(request, &reply, {.timeout_us = kKeepLocksUs});
+      const absl::Status status = calls_->Stat(request, &reply, kKeepLocksUs);
       if (!status.ok() && NextAfter(status) == Next::kAttachAgain) Detach(*session);
     }
     lock.lock();

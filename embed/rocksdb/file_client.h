@@ -35,9 +35,9 @@
 //
 // Threads: any, several at once; each operation blocks its own. Operations on one file that is
 //   written: one at a time.
-// Lifetime: it has an engine of its own, which is driven by the threads that wait. Files go before
-//   it; no thread is in an operation when it is destroyed. Made after fork(2), it may be used by
-//   that process alone.
+// Lifetime: over Weft it has an engine of its own, which is driven by the threads that wait. Files
+//   go before it; no thread is in an operation when it is destroyed. Made after fork(2), it may be
+//   used by that process alone.
 // Errors: the server's (file.proto); what has not succeeded within the patience has the last
 //   reason, with how long and how often it was tried.
 // Invariants: Sync() is OK only if all that was appended before it began is on the medium.
@@ -50,7 +50,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,13 +58,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "embed/rocksdb/file.weft.h"
+#include "embed/rocksdb/file.pb.h"
+#include "embed/rocksdb/file_calls.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"
-#include "weft/engine.h"
-#include "weft/memory.h"
 #include "weft/remote_memory.h"
-#include "weft/stream.h"
 
 namespace weft::embed {
 
@@ -92,19 +89,13 @@ class FileClient {
     uint64_t identity = 0;
     uint64_t free_bytes = 0;  // of the medium
   };
-  // One of several reads at once: into.size() bytes at `offset`.
-  struct PieceToRead {
-    uint64_t offset = 0;
-    MutableByteSpan into;
-    // Set by ReadMany().
-    size_t got = 0;  // fewer: the file ends there
-    absl::Status status;
-  };
-
   class File;
 
   // Connects and attaches: one attempt, so that mistakes are told at once.
   static absl::StatusOr<std::unique_ptr<FileClient>> Open(const FileClientOptions& options);
+  // By calls that were made for it: of `options`, address, channel and crc32c do not count.
+  static absl::StatusOr<std::unique_ptr<FileClient>> Open(const FileClientOptions& options,
+                                                          std::unique_ptr<FileCalls> calls);
   ~FileClient();
   FileClient(const FileClient&) = delete;
   FileClient& operator=(const FileClient&) = delete;
@@ -139,7 +130,7 @@ class FileClient {
   absl::Status Lock(const std::string& name);
   absl::Status Unlock(const std::string& name);
 
-  std::string Explain() { return channel_->Explain(); }
+  std::string Explain() { return calls_->Explain(); }
   // Reads that no code of the server's had a part in, and those by calls.
   uint64_t one_sided_reads() const { return one_sided_reads_.load(std::memory_order_relaxed); }
   uint64_t reads_by_calls() const { return reads_by_calls_.load(std::memory_order_relaxed); }
@@ -154,19 +145,18 @@ class FileClient {
   struct Lent;
   struct Attempt {
     const Session& session;
-    const CallOptions& options;
+    uint64_t timeout_us;
     bool may_have_run;  // an earlier attempt
   };
   using TryOnce = absl::FunctionRef<absl::Status(const Attempt&)>;
 
-  FileClient(const FileClientOptions& options, std::unique_ptr<Channel> channel);
+  FileClient(const FileClientOptions& options, std::unique_ptr<FileCalls> calls);
 
   absl::Status Operate(std::string_view what, TryOnce attempt);
   absl::StatusOr<Session> Attach(uint64_t deadline_ns);
   absl::StatusOr<wire::AttachReply> AskForSession(uint64_t deadline_ns);
   void Detach(const Session& session);
   void KeepLocks();
-  uint64_t NowNs() { return channel_->engine().clock().NowNs(); }
 
   absl::Status EnsureOpen(File& file, const Attempt& attempt);
   void AskForMemory(File& file, const Session& session);
@@ -181,8 +171,8 @@ class FileClient {
   absl::Status Change(wire::ChangeRequest request, absl::StatusCode done_before);
 
   const FileClientOptions options_;
-  const std::unique_ptr<Channel> channel_;
-  const wire::Files::Stub stub_;
+  const std::unique_ptr<FileCalls> calls_;
+  Channel* const channel_;  // of calls_; null: reads are calls
   const std::string client_id_;
   std::atomic<uint64_t> one_sided_reads_{0};
   std::atomic<uint64_t> reads_by_calls_{0};
@@ -195,9 +185,6 @@ class FileClient {
   std::map<std::string, uint64_t> locks_;  // their generations
   std::string last_failure_;               // why the last Attach() that asked had no answer
   bool stopping_ = false;
-
-  // Of the thread in kAttaching.
-  std::optional<ClientReader<wire::AttachReply>> stream_;
 
   std::thread keeper_;  // while there are, or were, locks
 };

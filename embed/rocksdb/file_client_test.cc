@@ -123,7 +123,7 @@ TEST_P(FileClientTest, ManyReadsAtOnce) {
   const auto file = Open("table", Mode::kRead);
   for (int round = 0; round < 20; ++round) {
     std::vector<std::string> texts(150);
-    std::vector<FileClient::PieceToRead> pieces(texts.size());
+    std::vector<PieceToRead> pieces(texts.size());
     for (size_t i = 0; i < texts.size(); ++i) {
       texts[i].resize(i == 3 ? (3 << 20) : 10 + 300 * i, '?');
       pieces[i].offset = i * 40'000;

@@ -35,7 +35,7 @@ class Folder:
 
 
 class Rocksd:
-    """A weft_rocksd that can be killed and started again at its address."""
+    """A weft_rocksd, or grpc_rocksd, that can be killed and started again at its address."""
 
     def __init__(self, program, folder, *arguments):
         os.makedirs(folder, exist_ok=True)
@@ -58,10 +58,10 @@ class Rocksd:
             said = self.process.communicate()[1]
             if "served by another process" not in said and "in use" not in said:
                 break
-        raise RuntimeError("weft_rocksd did not start: " + said)
+        raise RuntimeError("%s did not start: %s" % (os.path.basename(self.command[0]), said))
 
-    def uri(self, folder="", options=""):
-        return "weft://%s/%s%s" % (self.address, folder, options)
+    def uri(self, folder="", options="", scheme="weft"):
+        return "%s://%s/%s%s" % (scheme, self.address, folder, options)
 
     def kill(self):
         self.process.kill()
@@ -107,6 +107,16 @@ class Compactord:
 def preloaded(plugin):
     """The environment of a program that is to know Weft's URIs."""
     return dict(os.environ, LD_PRELOAD=os.path.abspath(plugin))
+
+
+def over_grpc(folder):
+    """The server and the plugin by gRPC, of the build in `folder`; and why not, or None."""
+    found = [os.path.join(folder, "over_grpc", name)
+             for name in ("grpc_rocksd", "libgrpc_rocksdb.so")]
+    if all(os.path.exists(path) for path in found):
+        return found, None
+    return found, ("gRPC is not built in (--repo_env=WEFT_PEERS=1; Debian's libgrpc++-dev and "
+                   "protobuf-compiler-grpc)")
 
 
 def lacking(*programs):

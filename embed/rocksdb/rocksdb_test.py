@@ -32,6 +32,8 @@ def value_of(number):
 class Case(unittest.TestCase):
     """A server, and programs with the plugin, that go with the test."""
 
+    plugin = PLUGIN
+
     def setUp(self):
         why_not = rocks.lacking("db_bench", "ldb", "sst_dump")
         if why_not:
@@ -47,7 +49,7 @@ class Case(unittest.TestCase):
     def run_one(self, *command):
         """Status, and all that it said."""
         done = subprocess.run(rocks.ENDS_WITH_US + list(command), stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, env=rocks.preloaded(PLUGIN),
+                              stderr=subprocess.STDOUT, text=True, env=rocks.preloaded(self.plugin),
                               timeout=rocks.PATIENCE_SECONDS)
         return done.returncode, done.stdout
 
@@ -260,6 +262,34 @@ class Compactions(Case):
             _, errors = writer.communicate(timeout=rocks.PATIENCE_SECONDS)
             self.assertEqual(writer.returncode, 1)
             self.assertIn(words, errors)
+
+
+class OverGrpc(Case):
+    """What ./dev rocksdb compares with."""
+
+    def test_the_same_plugin_over_grpc(self):
+        (grpc_rocksd, self.plugin), why_not = rocks.over_grpc(HERE)
+        if why_not:
+            self.skipTest(why_not)
+        server = rocks.Rocksd(grpc_rocksd, self.folder.file("served"))
+        self.addCleanup(server.close)
+        uri = server.uri("orders", scheme="grpc")
+        said = self.done("db_bench", "--fs_uri=" + uri, "--db=/db", "--num=20000",
+                         "--benchmarks=fillrandom,compact,readrandom,multireadrandom",
+                         "--multiread_batched=true", "--batch_size=16", "--cache_size=262144",
+                         "--compression_type=none", "--verify_checksum=1")
+        found = re.findall(r"\((\d+) of (\d+) found\)", said)
+        self.assertEqual(len(found), 2, said)
+        self.assertGreater(min(int(count) for count, _ in found), 10000)
+        self.is_sound(uri)
+        ldb = ["ldb", "--fs_uri=" + uri, "--db=/db"]
+        self.done(*ldb, "put", "key", "value")
+        self.assertEqual(self.done(*ldb, "get", "key").strip(), "value")
+        # What RocksDB finds by its own file system is the same.
+        self.assertEqual(self.done("ldb", "--db=" + self.folder.file("served/orders/db"), "get",
+                                   "key").strip(), "value")
+        status, said = server.stop()
+        self.assertEqual(status, 0, said)
 
 
 class Cache(Case):

@@ -144,7 +144,7 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
 
   IOStatus MultiRead(rocksdb::FSReadRequest* requests, size_t count, const IOOptions&,
                      IODebugContext*) override {
-    std::vector<FileClient::PieceToRead> pieces(count);
+    std::vector<PieceToRead> pieces(count);
     for (size_t i = 0; i < count; ++i) {
       pieces[i].offset = requests[i].offset;
       pieces[i].into = BytesOf(requests[i].scratch, requests[i].len);
@@ -535,16 +535,23 @@ absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> OpenWeftFileSystem(const st
   options.crc32c = where.crc32c;
   options.one_sided = where.own["one_sided"] != "0";
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<FileClient> client, FileClient::Open(options));
-  return std::make_unique<WeftFileSystem>(std::move(client), std::move(where.folder));
+  return MakeFileSystem(std::move(client), std::move(where.folder));
 }
 
-void RegisterWeftFileSystem() {
+void RegisterWeftFileSystem() { RegisterFileSystem("weft", OpenWeftFileSystem); }
+
+std::unique_ptr<rocksdb::FileSystem> MakeFileSystem(std::unique_ptr<FileClient> client,
+                                                    std::string folder) {
+  return std::make_unique<WeftFileSystem>(std::move(client), std::move(folder));
+}
+
+void RegisterFileSystem(const std::string& scheme, OpenFileSystem open) {
   using Library = rocksdb::ObjectLibrary;
   Library::Default()->AddFactory<rocksdb::FileSystem>(
-      Library::PatternEntry("weft", false).AddSeparator("://"),
-      [](const std::string& uri, std::unique_ptr<rocksdb::FileSystem>* guard,
-         std::string* error) -> rocksdb::FileSystem* {
-        absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> files = OpenWeftFileSystem(uri);
+      Library::PatternEntry(scheme, false).AddSeparator("://"),
+      [open](const std::string& uri, std::unique_ptr<rocksdb::FileSystem>* guard,
+             std::string* error) -> rocksdb::FileSystem* {
+        absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> files = open(uri);
         if (!files.ok()) {
           *error = StrCat("weft: ", ToStd(files.status().message()));
           return nullptr;

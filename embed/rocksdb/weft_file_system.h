@@ -46,10 +46,23 @@
 
 namespace weft::embed {
 
+class FileClient;
+
 // One connection of its own, made at once. INVALID_ARGUMENT: the URI; others: FileClient::Open()'s.
 absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> OpenWeftFileSystem(const std::string& uri);
 
 // Makes RocksDB know "weft://" of file systems, in this process. Any thread; once is enough.
 void RegisterWeftFileSystem();
+
+// --- for another way to the server (over_grpc/) --------------------------------------------------
+
+// Files are those of `client`, below `folder`.
+std::unique_ptr<rocksdb::FileSystem> MakeFileSystem(std::unique_ptr<FileClient> client,
+                                                    std::string folder);
+
+// Makes RocksDB know "SCHEME://" of file systems, in this process.
+using OpenFileSystem =
+    absl::StatusOr<std::unique_ptr<rocksdb::FileSystem>> (*)(const std::string& uri);
+void RegisterFileSystem(const std::string& scheme, OpenFileSystem open);
 
 }  // namespace weft::embed
