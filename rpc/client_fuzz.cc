@@ -2,8 +2,10 @@
 //
 // The bytes choose the server's hello, then event after event: calls and streams that the program
 // begins, cancels and reads; replies, ends, data, credit, releases and goaways, mostly to what was
-// asked, with a field here and there that is not right; time. Whatever the server does, every call
-// and every read ends once.
+// asked, with a field here and there that is not right; time. They may also choose calls that are
+// sent again, hedged, run exactly once or lend memory, and a server of several processes, one of
+// which sends its clients to the next. Whatever the server does, every call and every read ends
+// once, and memory that was lent is given back.
 
 #include <algorithm>
 #include <array>
@@ -19,14 +21,19 @@
 
 #include "core/check.h"
 #include "core/testing/fuzz_input.h"
+#include "rpc/client/bulk_call.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_context.h"
 #include "rpc/client/client_streams.h"
+#include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
+#include "rpc/testing/retry_service.weft.h"
 #include "rpc/testing/stream_service.h"
+#include "rpc/wire/completion_id.h"
 #include "rpc/wire/extras.h"
+#include "rpc/wire/sessions.pb.h"
 #include "rpc/wire/stream_frame.h"
 #include "transport/engine.h"
 #include "transport/sim/sim_network.h"
@@ -37,6 +44,7 @@ namespace {
 constexpr int kMostEvents = 100;
 constexpr uint64_t kPatienceNs = 200 * kNsPerSec;  // virtual: bounds a hang
 constexpr size_t kMostCalls = 16;
+constexpr size_t kLentBytes = 2048;
 
 using Talk = ClientReaderWriter<Data, Data>;
 
@@ -45,26 +53,44 @@ class World {
   explicit World(FuzzInput input) : input_(input) {}
 
   void Run() {
-    Listen();
+    const uint8_t how = input_.U8();
+    // (Among the values of `how` that meant nothing before there was more to choose.)
+    more_ = how / 64 == 2 ? input_.U8() : 0;
+    Listen(how);
     ChannelOptions options;
     options.max_reply_bytes = 20'000;
     options.stream_window_messages = 4;
     options.stream_window_bytes = 2000;
+    if ((more_ & kRetries) != 0) options.retry.max_attempts = 3;
+    if ((more_ & kRetries) != 0 && (more_ & kHedges) != 0) options.retry.hedge_after_us = 5000;
+    if ((more_ & kRetries) != 0 && (more_ & kOnce) != 0) options.retry.exactly_once = true;
     auto channel = Channel::Open(network_.Node("client"), "sim:server", options);
     if (!channel.ok()) return;  // the hello was none
     channel_ = *std::move(channel);
     stub_.emplace(*channel_);
     chat_.emplace(*channel_);
+    store_.emplace(*channel_);
+    payloads_.emplace(*channel_);
     network_.RunFor(kNsPerMs);
     for (int i = 0; i < kMostEvents && input_.more(); ++i) Event();
     End();
   }
 
  private:
+  // What else there is, by bits of a byte.
+  static constexpr uint8_t kRetries = 1;
+  static constexpr uint8_t kHedges = 2;
+  static constexpr uint8_t kOnce = 4;
+  static constexpr uint8_t kProcesses = 8;
+  static constexpr uint8_t kLends = 16;
+
   struct Call {
     Data reply;
+    Parcel parcel;
     int ends = 0;
     ClientContext context;
+    GuardedMemory memory{kLentBytes};
+    std::optional<BulkCall> bulk;
   };
   struct Talking {
     std::optional<Talk> stream;
@@ -73,18 +99,20 @@ class World {
     int reads = 0;  // that have not ended
     int writes = 0;
   };
-  // The server's end of the connection.
-  struct Peer final : ConnectionHandler, Acceptor {
-    absl::StatusOr<ConnectionHandler*> OnIncoming(Connection&) override {
-      if (connection != nullptr) return absl::UnavailableError("one at a time");
-      return this;
-    }
+  // The end of a connection that one of the server's processes has.
+  struct Process final : ConnectionHandler {
+    struct Asked {
+      CallId id;
+      uint16_t method;
+    };
+
     void OnOpen(Connection& opened) override { connection = &opened; }
     void OnMessage(Connection&, ByteSpan message) override {
       WEFT_CHECK(message.size() >= kCallHeaderBytes);
       const uint16_t kind = CallFrameKindOf(message);
       if ((kind & 0xFF) == static_cast<uint16_t>(CallFrameKind::kRequest)) {
-        calls.push_back(CallIdOf(message));
+        ByteSpan body;
+        calls.push_back({CallIdOf(message), DecodeRequest(message, &body).method});
       } else if ((kind & 0xFF) == static_cast<uint16_t>(StreamFrameKind::kOpen)) {
         opens.push_back({CallIdOf(message), 0});
       }
@@ -96,12 +124,29 @@ class World {
       opens.clear();
     }
     Connection* connection = nullptr;
-    std::vector<CallId> calls;                       // without a reply
+    std::vector<Asked> calls;                        // without a reply
     std::vector<std::pair<CallId, uint32_t>> opens;  // and messages sent
   };
+  struct Processes final : Acceptor {
+    absl::StatusOr<ConnectionHandler*> OnIncoming(Connection&) override {
+      if (is_one) {
+        if (all[0].connection != nullptr) return absl::UnavailableError("one at a time");
+        return &all[0];
+      }
+      const auto free = std::find_if(all.begin(), all.end(),
+                                     [](const Process& one) { return one.connection == nullptr; });
+      if (free == all.end()) return absl::UnavailableError("no more");
+      current = static_cast<size_t>(free - all.begin());
+      return &*free;
+    }
+    bool is_one = true;
+    std::array<Process, 4> all;
+    size_t current = 0;  // that speaks
+  };
+  Process& peer() { return processes_.all[processes_.current]; }
 
-  void Listen() {
-    const uint8_t how = input_.U8();
+  void Listen(uint8_t how) {
+    processes_.is_one = (more_ & kProcesses) == 0;
     rpc::ServerHello hello = OldServerHello({"Echo", "Fail", "Hold"});
     hello.set_max_request_bytes(20'000);
     hello.set_max_extras_bytes((how & 1) != 0 ? kMaxExtrasBytes : 0);
@@ -115,18 +160,28 @@ class World {
     rpc::ServiceTable* const table = hello.add_services();
     table->set_name("weft.test.Streams");
     for (const char* method : {"Talk", "Sum", "Count"}) table->add_methods(method);
+    if (more_ != 0) {
+      rpc::ServiceTable* const store = hello.add_services();
+      store->set_name("weft.test.Store");
+      for (const char* method : {"Look", "Set", "Add"}) store->add_methods(method);
+      rpc::ServiceTable* const payloads = hello.add_services();
+      payloads->set_name("weft.test.Payloads");
+      for (const char* method : {"Exchange", "Hold"}) payloads->add_methods(method);
+    }
     ListenOptions options;
     options.hello = hello.SerializeAsString();
     if ((how & 192) == 192) {  // something in it is wrong
       options.hello[input_.U8() % options.hello.size()] ^= static_cast<char>(input_.U8());
     }
-    listener_ =
-        CoreOf(network_.Node("server")).transport().Listen("sim:server", options, &peer_).value();
+    listener_ = CoreOf(network_.Node("server"))
+                    .transport()
+                    .Listen("sim:server", options, &processes_)
+                    .value();
   }
 
   void Send(const Bytes& frame) {
-    if (peer_.connection == nullptr) return;
-    const MessageSpace space = peer_.connection->Append(frame.size());
+    if (peer().connection == nullptr) return;
+    const MessageSpace space = peer().connection->Append(frame.size());
     if (space.data == nullptr) return network_.Settle();  // no room
     if (!frame.empty()) std::memcpy(space.data, frame.data(), frame.size());
   }
@@ -151,16 +206,26 @@ class World {
     if (input_.Below(16) == 15) extras += input_.Text(8);
     return extras;
   }
+  std::string Session() {
+    rpc::SessionReply reply;
+    const uint8_t how = input_.U8();
+    reply.set_high(how < 240 ? 1 : input_.U8());
+    reply.set_low(2);
+    reply.set_lease_us(how % 16 < 15 ? 1'000'000 : input_.Number());
+    return reply.SerializeAsString();
+  }
   Bytes ReplyFrame() {
     const uint8_t how = input_.U8();
     CallId id = {how % 4u, input_.Below(4)};
-    if (!peer_.calls.empty() && how < 240) {
-      const auto at = peer_.calls.begin() + how % static_cast<int>(peer_.calls.size());
-      id = *at;
-      if (how < 232) peer_.calls.erase(at);
+    bool of_session = false;
+    if (!peer().calls.empty() && how < 240) {
+      const auto at = peer().calls.begin() + how % static_cast<int>(peer().calls.size());
+      id = at->id;
+      of_session = at->method == kSessionMethod;
+      if (how < 232) peer().calls.erase(at);
     }
     const auto status = static_cast<uint16_t>(input_.Below(4) < 3 ? 0 : input_.Below(20));
-    const std::string body = Body();
+    const std::string body = of_session && status == 0 ? Session() : Body();
     const uint8_t beside_bits = input_.U8();
     const std::string extras = (beside_bits & 1) != 0 ? Extras() : std::string();
     absl::Cord attachment(beside_bits >= 192 ? std::string(input_.U8(), 'a') : std::string());
@@ -178,8 +243,8 @@ class World {
     return frame;
   }
   std::pair<CallId, uint32_t>* AnyStream(uint8_t how) {
-    if (peer_.opens.empty() || how >= 248) return nullptr;
-    return &peer_.opens[how % peer_.opens.size()];
+    if (peer().opens.empty() || how >= 248) return nullptr;
+    return &peer().opens[how % peer().opens.size()];
   }
   Bytes DataFrame() {
     const uint8_t how = input_.U8();
@@ -219,7 +284,7 @@ class World {
     Bytes frame(EndFrameBytes(extras.size(), text.size()));
     EncodeEnd(header, frame.data());
     if (stream != nullptr && how < 240)
-      peer_.opens.erase(peer_.opens.begin() + (stream - &peer_.opens[0]));
+      peer().opens.erase(peer().opens.begin() + (stream - &peer().opens[0]));
     return frame;
   }
   Bytes NoticeFrame() {
@@ -232,6 +297,8 @@ class World {
       EncodeStreamRelease(id, frame.data());
     } else if (how < 200) {
       EncodeGoaway(how % 4, frame.data());
+    } else if (how >= 228 && more_ != 0) {
+      EncodeMoved(frame.data());
     } else {
       EncodeCancel(id, frame.data());
     }
@@ -290,8 +357,10 @@ class World {
       case 9:
         return network_.RunFor(uint64_t{input_.U8()} * kNsPerMs);
       case 10:
-        if (event > 220 && peer_.connection != nullptr)
-          peer_.connection->Close("the server's wish");
+        if (event > 220 && peer().connection != nullptr)
+          peer().connection->Close("the server's wish");
+        if (event <= 220 && !processes_.is_one)
+          processes_.current = input_.U8() % processes_.all.size();
         return;
       default:
         network_.Settle();
@@ -304,12 +373,47 @@ class World {
     calls_.push_back(std::make_unique<Call>());
     Call* const call = calls_.back().get();
     CallOptions options;
-    options.context = &call->context;
-    options.timeout_us = (how & 1) != 0 ? 50'000 : 0;
+    // One that has nothing beside its request can be ended by time alone.
+    const bool is_plain = more_ != 0 && how % 32 >= 24;
+    if (!is_plain) options.context = &call->context;
+    options.timeout_us = is_plain || (how & 1) != 0 ? 50'000 : 0;
     options.priority = static_cast<Priority>((how >> 1) % 3);
-    if ((how & 8) != 0) call->context.AddMetadata("user", "anna").IgnoreError();
+    if (!is_plain && (how & 8) != 0) call->context.AddMetadata("user", "anna").IgnoreError();
+    if (more_ != 0 && !is_plain && (how & 64) != 0) {
+      call->context.SetAttachment(absl::Cord(std::string(how, 'a'))).IgnoreError();
+    }
     const auto ended = [call](absl::Status) { WEFT_CHECK(++call->ends == 1); };
-    stub_->Echo(MakeData(how, how >= 240 ? 9000 : 20), &call->reply, options, ended);
+    const Data request = MakeData(how, how >= 240 ? 9000 : 20);
+    const uint32_t which = more_ == 0 ? 0 : input_.Below(8);
+    switch (which) {
+      case 1:
+      case 2:
+        return store_->Look(request, &call->reply, options, ended);
+      case 3:
+        return store_->Set(request, &call->reply, options, ended);
+      case 4:
+      case 5:
+        return store_->Add(request, &call->reply, options, ended);
+      case 6:
+      case 7:
+        if ((more_ & kLends) != 0) return StartLending(call, options, ended);
+        [[fallthrough]];
+      default:
+        return stub_->Echo(request, &call->reply, options, ended);
+    }
+  }
+  void StartLending(Call* call, CallOptions options, Function<void(absl::Status)> ended) {
+    call->bulk.emplace(*channel_);
+    Parcel request;
+    call->bulk->Send(call->memory.slice(0, kLentBytes / 2), request.mutable_data());
+    if (input_.Bit()) call->bulk->Receive(call->memory.slice(kLentBytes / 2, kLentBytes / 2));
+    options.bulk = &*call->bulk;
+    payloads_->Hold(request, &call->parcel, options,
+                    [call, ended = std::move(ended)](absl::Status status) mutable {
+                      if (status.ok())
+                        call->bulk->Received(call->parcel.data()).status().IgnoreError();
+                      ended(std::move(status));
+                    });
   }
   void StartTalk() {
     if (talks_.size() == kMostCalls) return;
@@ -335,25 +439,37 @@ class World {
   void End() {
     for (auto& talk : talks_) talk->stream.reset();
     for (auto& call : calls_) call->context.Cancel().IgnoreError();
-    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    CloseAll();
     const auto all_ended = [&] {
       return std::all_of(calls_.begin(), calls_.end(), [](auto& c) { return c->ends == 1; }) &&
              std::all_of(talks_.begin(), talks_.end(),
                          [](auto& t) { return t->reads == 0 && t->writes == 0; });
     };
     WEFT_CHECK(network_.RunUntil(all_ended, kPatienceNs));
+    for (auto& call : calls_) {
+      call->bulk.reset();
+      WEFT_CHECK(call->memory.CanariesLive());
+    }
     stub_.reset();
     chat_.reset();
+    store_.reset();
+    payloads_.reset();
     channel_.reset();
     network_.Settle();
     network_.CheckInvariants();
     listener_.reset();
-    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    CloseAll();
     network_.Settle();
+  }
+  void CloseAll() {
+    for (Process& process : processes_.all) {
+      if (process.connection != nullptr) process.connection->Close("done");
+    }
   }
 
   FuzzInput input_;
-  Peer peer_;
+  uint8_t more_ = 0;
+  Processes processes_;
   std::deque<std::unique_ptr<Call>> calls_;
   std::vector<std::shared_ptr<Talking>> talks_;
   SimNetwork network_{/*seed=*/1};
@@ -361,6 +477,8 @@ class World {
   std::unique_ptr<Channel> channel_;
   std::optional<Probe::Stub> stub_;
   std::optional<Streams::Stub> chat_;
+  std::optional<Store::Stub> store_;
+  std::optional<Payloads::Stub> payloads_;
 };
 
 }  // namespace

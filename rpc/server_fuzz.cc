@@ -2,23 +2,36 @@
 //
 // The bytes choose the hello, then event after event: frames of calls, streams, one-way messages,
 // payloads, sessions and peers, mostly right, with a field here and there that is not; what
-// handlers do with what they hold; time. An honest client makes a call at the end, which must be
-// answered; and the server must have given everything back.
+// handlers do with what they hold; time. They may also choose limits, a policy, handlers on an
+// executor, records in a store, and that the server is shut down. An honest client makes a call at
+// the end, which must be answered; and the server must have given everything back.
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
+#include "core/strings.h"
 #include "core/testing/fuzz_input.h"
+#include "core/timer_wheel.h"
+#include "rpc/operation/executor.h"
+#include "rpc/server/policy_file.h"
 #include "rpc/server/server.h"
+#include "rpc/server/server_context.h"
+#include "rpc/server/server_interceptor.h"
+#include "rpc/testing/memory_store.h"
 #include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/raw_hellos.h"
@@ -45,12 +58,72 @@ constexpr size_t kLentBytes = 4096;
 
 using Talk = ServerReaderWriter<Data, Data>;
 
+// Tasks wait until an event runs them; a few at a time.
+class Queue final : public Executor {
+ public:
+  bool Run(Function<void()> task) override {
+    if (tasks_.size() == 3) return false;
+    tasks_.push_back(std::move(task));
+    return true;
+  }
+  void RunAll() {
+    while (!tasks_.empty()) {
+      Function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      task();
+    }
+  }
+
+ private:
+  std::deque<Function<void()>> tasks_;
+};
+
+// Looks at all that a call has beside its request, and gives back some of it.
+void Look(ServerContext& context) {
+  WEFT_CHECK(!context.path().peer.empty());
+  const Metadata& metadata = context.metadata();
+  const std::string* const user = metadata.Find("user");
+  if (user != nullptr) context.AddReplyMetadata("user", *user).IgnoreError();
+  if (context.priority() != Priority::kNormal) context.SetReplyAttachment(context.attachment());
+  context.OnCancel([] {});
+}
+
+class Watches final : public ServerInterceptor {
+ public:
+  absl::Status OnStart(IncomingCall& call) override {
+    ++running;
+    return call.method().empty() ? absl::InternalError("it has no name") : absl::OkStatus();
+  }
+  void OnEnd(IncomingCall&, const absl::Status&) override { --running; }
+  int running = 0;
+};
+
+// Some methods are for all, some for nobody, and the rest for who proves who it is.
+std::unique_ptr<PolicyFile> OpenPolicy() {
+  constexpr std::string_view kRules =
+      "allow anyone weft.test.Probe/Echo\n"
+      "allow anyone weft.test.Probe/Hold\n"
+      "allow anyone weft.test.Streams/*\n"
+      "allow anyone weft.test.Signals/Hold\n"
+      "deny anyone weft.test.Streams/Count\n"
+      "allow anyone-authenticated *\n";
+  static const int file = [&] {
+    const int memory = ::memfd_create("policy", MFD_CLOEXEC);
+    WEFT_CHECK(::write(memory, kRules.data(), kRules.size()) ==
+               static_cast<ssize_t>(kRules.size()));
+    return memory;
+  }();
+  return PolicyFile::Open(StrCat("/proc/self/fd/", file)).value();
+}
+
 class World {
  public:
   explicit World(FuzzInput input) : input_(input), payloads_(kLentBytes) {}
 
   void Run() {
     const uint8_t how = input_.U8();
+    // (Among the values of `how` that meant nothing before there was more to choose.)
+    more_ = how / 64 == 2 ? input_.U8() : 0;
     Serve(how);
     Dial(how);
     for (int i = 0; i < kMostEvents && input_.more(); ++i) Event();
@@ -71,6 +144,26 @@ class World {
     options.stream_window_messages = 4;
     options.stream_window_bytes = 2000;
     if ((how & 1) != 0) options.peer_id = "server";
+    if ((more_ & 1) != 0) options.limits.adaptive = true;
+    if ((more_ & 2) != 0) options.limits.per_client = 2;
+    if ((more_ & 4) != 0) {
+      options.limits.per_method = {{"weft.test.Probe/Hold", 1},
+                                   {"weft.test.Streams/Talk", 1},
+                                   {"weft.test.Signals/Hold", 1}};
+    }
+    if ((more_ & 8) != 0) {
+      policy_ = OpenPolicy();
+      options.authorizer = policy_.get();
+    }
+    if ((more_ & 16) != 0) options.executor = &executor_;
+    if ((more_ & 32) != 0) options.completion_store = &store_;
+    if ((more_ & 64) != 0) options.tenant_of = [](const PathInfo&) { return 7u; };
+    if ((more_ & 128) != 0) {
+      options.interceptors = {&watches_};
+      probe_.look = Look;
+      signals_.look = Look;
+      streams_.look = Look;
+    }
     server_ = Server::Create(network_.Node("server"), options).value();
     for (Service* service :
          std::initializer_list<Service*>{&probe_, &streams_, &signals_, &payloads_}) {
@@ -145,12 +238,14 @@ class World {
     const uint8_t how = input_.U8();
     const uint32_t slot = how % kSlots;
     if (how >= 248) return {how % 16u, input_.U8()};
+    if (how >= 244) return {slot, (*generations)[slot]};  // it is no new one
     return {slot, ++(*generations)[slot]};
   }
   CallId OldId(const std::array<uint32_t, kSlots>& generations) {
     const uint8_t how = input_.U8();
     const uint32_t slot = how % kSlots;
     if (how >= 248) return {how % 16u, input_.U8()};
+    if (how >= 244) return {slot, generations[slot] + 1};  // of one that is still to come
     return {slot, generations[slot] - (how >= 240 ? 1 : 0)};
   }
   std::string Body() {
@@ -417,10 +512,37 @@ class World {
       case 11:  // what is lent is taken away
         if (event > 128) region_.reset();
         return;
+      case 12:
+        executor_.RunAll();
+        return network_.Settle();
+      case 13:
+        if (more_ == 0 || event < 128) return network_.Settle();
+        return ShutDown();
       default:
         network_.Settle();
         network_.CheckInvariants();
     }
+  }
+
+  // Shutdown() drives the network while it waits for handlers, which end by a timer.
+  class HandlersEnd final : public Timer {
+   public:
+    HandlersEnd(World& world, EngineCore& engine) : world_(world), engine_(engine) { Arm(); }
+    ~HandlersEnd() override { engine_.timers().Cancel(this); }
+
+   private:
+    void Arm() { engine_.timers().Schedule(this, engine_.clock().NowNs() + 20 * kNsPerMs); }
+    void OnTimer() override {
+      world_.LetHandlersEnd();
+      Arm();
+    }
+    World& world_;
+    EngineCore& engine_;
+  };
+  void ShutDown() {
+    is_shut_ = true;
+    const HandlersEnd end(*this, CoreOf(network_.Node("server")));
+    server_->Shutdown(uint64_t{input_.U8()} * 1000);
   }
 
   struct Talking {
@@ -476,7 +598,12 @@ class World {
   // ------------------------------------------------------------------------------------
 
   void EndHandlers() {
+    executor_.RunAll();
     network_.Settle();
+    LetHandlersEnd();
+  }
+  void LetHandlersEnd() {
+    executor_.RunAll();
     TakeTalks();
     for (auto& talk : talks_) Finish(talk.get());
     while (!probe_.held.empty()) probe_.Release();
@@ -485,7 +612,7 @@ class World {
     payloads_.carried.clear();
   }
   void End() {
-    HonestCall();
+    if (!is_shut_) HonestCall();
     if (peer_.connection != nullptr) peer_.connection->Close("done");
     WEFT_CHECK(RunUntil([&] {
       EndHandlers();  // what came last
@@ -494,6 +621,7 @@ class World {
     const ServerStats stats = server_->stats();
     WEFT_CHECK(stats.running_bytes == 0 && stats.unsent_reply_bytes == 0);
     for (const auto& talk : talks_) WEFT_CHECK(!talk->reads && !talk->writes);
+    WEFT_CHECK(watches_.running == 0);
     WEFT_CHECK(payloads_.memory().CanariesLive());
     network_.CheckInvariants();
     region_.reset();
@@ -511,17 +639,26 @@ class World {
     const MessageSpace space = honest.connection->Append(request.size());
     WEFT_CHECK(space.data != nullptr);
     std::memcpy(space.data, request.data(), request.size());
-    WEFT_CHECK(RunUntil([&] { return honest.received == 1; }));
+    WEFT_CHECK(RunUntil([&] {
+      executor_.RunAll();
+      return honest.received == 1;
+    }));
     WEFT_CHECK(probe_.echoes > 0 && honest.why.ok());
     honest.connection->Close("done");
     WEFT_CHECK(RunUntil([&] { return honest.connection == nullptr; }));
   }
 
   FuzzInput input_;
+  uint8_t more_ = 0;  // what else the server has
+  bool is_shut_ = false;
   std::vector<std::byte> lent_ = std::vector<std::byte>(kLentBytes);
   Peer peer_;
   std::vector<std::shared_ptr<Talking>> talks_;
   SimNetwork network_{/*seed=*/1};
+  Queue executor_;
+  std::unique_ptr<PolicyFile> policy_;
+  MemoryStore store_;
+  Watches watches_;
   ProbeService probe_;
   StreamService streams_;
   SignalService signals_;
